@@ -1,0 +1,126 @@
+"""The prebuilt extension's sources, built by torch's load_inline at the first call.
+
+One module for each op and target: `_cpu` runs the kernel in the emulator, `_cuda` on a
+GPU, built for the architecture of the current one. Nothing is copied: what load_inline
+gets are #include lines.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pybind11
+import torch
+from torch import Tensor
+
+from bindings import build_cache, sources, toolchain
+from bindings.backends import native
+from bindings.errors import BuildError
+from bindings.op import Op
+from bindings.sources import ModuleName
+
+_modules: dict[tuple[str, ModuleName, tuple[str, ...]], ModuleType] = {}
+_lock = threading.Lock()
+
+
+def run(op: Op, out: Tensor, *args: Any) -> None:
+    """Writes the op of args into out."""
+    if not out.is_cuda:
+        native.run(load(op, "_cpu"), op, out, *args)
+        return
+    with torch.cuda.device(out.device):
+        native.run(load(op, "_cuda"), op, out, *args)
+
+
+def load(op: Op, module: ModuleName) -> ModuleType:
+    """Returns an op's module, from its sources as they are at the first call.
+
+    Raises:
+        BuildError: It cannot be built here; the message says why.
+    """
+    gencode = _gencode() if module == "_cuda" else ()
+    key = (op.name, module, gencode)
+    with _lock:
+        if key not in _modules:
+            _modules[key] = build_cache.load(_recipe(op.name, module, gencode))
+    return _modules[key]
+
+
+def _gencode() -> tuple[str, ...]:
+    """Flags for the current device; without a device, those of the prebuilt module."""
+    if not torch.cuda.is_available():
+        return tuple(toolchain.gencode_flags())
+    major, minor = torch.cuda.get_device_capability()
+    # From 9.0 on the "a" variant has the instructions that only this architecture has.
+    arch = f"{major}{minor}{'a' if major >= 9 else ''}"
+    return (f"-gencode=arch=compute_{arch},code=sm_{arch}",)
+
+
+def _recipe(
+    op: str, module: ModuleName, gencode: tuple[str, ...]
+) -> build_cache.Recipe:
+    kernel = [f"{op}.cu"]
+    bindings = ["module.cpp", f"{op}.cpp"]
+    cuda_home = None
+    nvcc_flags: tuple[str, ...] = ()
+    if module == "_cuda":
+        obstacle = toolchain.cuda_obstacle(torch.__version__, torch.version.cuda)
+        if obstacle:
+            raise BuildError(f"{op} cannot be built for a GPU: {obstacle}")
+        cuda_home = toolchain.find_cuda_home()
+        assert cuda_home
+        symbol_flags = toolchain.kernel_symbol_flags(toolchain.nvcc_version(cuda_home))
+        nvcc_flags = (*sources.NVCC_FLAGS, *gencode, *symbol_flags)
+    else:
+        bindings = ["runtime.cpp", *kernel, *bindings]
+        kernel = []
+    return build_cache.Recipe(
+        name=op + module,
+        cpp_source=_include_lines(bindings),
+        cuda_source=_include_lines(kernel),
+        cxx_flags=sources.CXX_FLAGS,
+        nvcc_flags=nvcc_flags,
+        include_folders=(
+            *sources.include_folders(module),
+            Path(pybind11.get_include()),
+        ),
+        files=_files(op, module),
+        cuda_home=cuda_home,
+    )
+
+
+def _include_lines(names: list[str]) -> str:
+    return "".join(f'#include "{name}"\n' for name in names)
+
+
+def _files(op: str, module: ModuleName) -> tuple[Path, ...]:
+    """The op's own files and every header they might include."""
+    own = [
+        sources.CSRC / f"{op}.cu",
+        sources.NATIVE / f"{op}.cpp",
+        sources.NATIVE / "module.cpp",
+    ]
+    folders = [sources.CSRC / "common", sources.NATIVE]
+    if module == "_cpu":
+        own.append(sources.EMULATOR / "runtime.cpp")
+        folders.append(sources.EMULATOR)
+    headers = [
+        path
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.suffix in {".h", ".cuh"}
+    ]
+    return (*own, *sorted(headers))
+
+
+def _new_lock() -> None:
+    # In a forked process: another thread may have held it, and is not there any more.
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock)

@@ -1,0 +1,77 @@
+"""The process that interprets Triton kernels, started by `interpreter`."""
+
+from __future__ import annotations
+
+import importlib
+import mmap
+import os
+import select
+import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bindings.backends.interpreter import Request, SharedTensor
+
+
+def main(connection_file: int) -> None:
+    """Serves calls until the parent closes the connection."""
+    threading.Thread(target=_die_with, args=(connection_file,), daemon=True).start()
+    # Infinities and NaN arise without a sound on a GPU, and kernels rely on them: the
+    # exp(-inf) of a masked column, the x * inf of an overflow.
+    np.seterr(all="ignore")
+    connection: Connection[Any, Any] = Connection(connection_file)
+    while True:
+        try:
+            request = connection.recv()
+            memory_file = recv_handle(connection)
+        except EOFError:
+            return
+        error = _error_of(request, memory_file)
+        os.close(memory_file)
+        connection.send(error)
+
+
+def _die_with(connection_file: int) -> None:
+    # Also in the middle of a kernel that never ends: nobody waits for it any more.
+    poller = select.poll()
+    poller.register(connection_file, 0)  # a hang-up is reported whatever one asks for
+    poller.poll()
+    os._exit(1)
+
+
+def _error_of(request: Request, memory_file: int) -> str | None:
+    try:
+        _run(request, memory_file)
+    except Exception as error:
+        # The interpreter wraps what a kernel raises; the wrapper says no more than it.
+        cause = error.__cause__ or error
+        trace = "".join(traceback.format_exception(cause))
+        return f"{type(cause).__name__}: {cause}\n\nIn Triton's interpreter:\n{trace}"
+    return None
+
+
+def _run(request: Request, memory_file: int) -> None:
+    mapping = mmap.mmap(memory_file, request.memory_size)
+    memory = torch.frombuffer(mapping, dtype=torch.uint8)
+    arguments = [
+        _tensor(memory, argument) if isinstance(argument, SharedTensor) else argument
+        for argument in request.arguments
+    ]
+    module = importlib.import_module(request.module)
+    getattr(module, request.op)(*arguments)
+
+
+def _tensor(memory: Tensor, shared: SharedTensor) -> Tensor:
+    span = memory[shared.start : shared.end].view(shared.dtype)
+    return span.as_strided(shared.shape, shared.strides)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

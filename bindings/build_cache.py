@@ -1,0 +1,281 @@
+"""Modules that torch.utils.cpp_extension.load_inline builds, kept between processes.
+
+load_inline alone keeps a module under its name, whatever it was built from: two sources
+of one name overwrite each other, and a build that was killed blocks all later ones.
+Here a module's name holds a fingerprint of everything it is built from. It is built in
+a folder of its own and put into the cache in one step, when it is complete; so whatever
+lies in the cache is what its name says.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+
+import platformdirs
+import pybind11
+import torch
+from filelock import FileLock, Timeout
+
+from bindings import child_process, toolchain
+from bindings.errors import BuildError
+from bindings.sources import ROOT
+
+# Whoever waits longer than this is told what for.
+PATIENCE_S = 2.0
+
+# What compilers read from the environment, of what changes their output.
+COMPILER_VARIABLES = (
+    "CC",
+    "CXX",
+    "CPATH",
+    "CPLUS_INCLUDE_PATH",
+    "LIBRARY_PATH",
+    "NVCC_APPEND_FLAGS",
+    "NVCC_PREPEND_FLAGS",
+    "PYTORCH_NVCC",
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a module is built from.
+
+    Attributes:
+        name: The beginning of the module's name.
+        cpp_source: Text for the C++ compiler, which has to make the Python module
+            TORCH_EXTENSION_NAME. SOURCE_HASH is declared in it, a C string.
+        cuda_source: Text for nvcc, or nothing.
+        cxx_flags: For the C++ compiler.
+        nvcc_flags: For nvcc, with -gencode.
+        include_folders: Where the texts' #include lines look, in this order.
+        files: All that they may include from there.
+        cuda_home: The CUDA toolkit, if there is a cuda_source.
+    """
+
+    name: str
+    cpp_source: str
+    cuda_source: str
+    cxx_flags: tuple[str, ...]
+    nvcc_flags: tuple[str, ...]
+    include_folders: tuple[Path, ...]
+    files: tuple[Path, ...]
+    cuda_home: Path | None
+
+
+def load(recipe: Recipe) -> ModuleType:
+    """Returns the module of a recipe, which is built unless it is in the cache.
+
+    Raises:
+        BuildError: A tool is missing, the cache cannot be used, the sources do not
+            compile, or the module does not load.
+    """
+    folder = cache_folder()
+    while True:
+        fingerprint = _fingerprint(recipe)
+        name = f"{recipe.name}_{fingerprint[:20]}"
+        path = folder / f"{name}.so"
+        if not path.exists():
+            with _lock(folder / f"{name}.lock", recipe.name):
+                if not path.exists():
+                    _build(recipe, fingerprint, path)
+        # Else the sources were edited while they were compiled: once more.
+        if path.exists():
+            return _import(name, path)
+
+
+def cache_folder() -> Path:
+    """Returns the folder of the built modules, which nobody else can write to.
+
+    Raises:
+        BuildError: It cannot be made, or is not safe to load code from.
+    """
+    folder = platformdirs.user_cache_path("twin-kernels") / "inline"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError as error:
+        raise BuildError(_unusable(folder, str(error))) from error
+    if status.st_uid != os.geteuid():
+        raise BuildError(_unusable(folder, f"it belongs to user {status.st_uid}"))
+    if status.st_mode & 0o022:
+        raise BuildError(_unusable(folder, "others can write to it (chmod go-w)"))
+    return folder
+
+
+def _unusable(folder: Path, reason: str) -> str:
+    return (
+        f"the cache folder {folder} cannot be used: {reason}; "
+        "XDG_CACHE_HOME can name another place"
+    )
+
+
+def _fingerprint(recipe: Recipe) -> str:
+    facts = {
+        "recipe": asdict(recipe),
+        "files": [_digest(path) for path in recipe.files],
+        "python": sysconfig.get_config_var("SOABI"),
+        "pybind11": pybind11.__version__,
+        "torch": [torch.__version__, torch.version.cuda],
+        "c++": _version_of(_cxx()),
+        "nvcc": recipe.cuda_home and _version_of((f"{recipe.cuda_home}/bin/nvcc",)),
+        "environment": [os.environ.get(variable) for variable in COMPILER_VARIABLES],
+    }
+    text = json.dumps(facts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _cxx() -> tuple[str, ...]:
+    """The C++ compiler that load_inline calls."""
+    command = shlex.split(os.environ.get("CXX", "c++"))
+    if not command or not shutil.which(command[0]):
+        raise BuildError(
+            f"no C++ compiler: {shlex.join(command)!r} is not found; install g++ "
+            "(apt-get install g++), or name a compiler in the variable CXX"
+        )
+    return tuple(command)
+
+
+@functools.cache
+def _version_of(command: tuple[str, ...]) -> str:
+    return subprocess.check_output([*command, "--version"], text=True)
+
+
+def _lock(path: Path, name: str) -> AbstractContextManager[object]:
+    """A lock that the system takes back from a process that ends, however it ends."""
+    lock = FileLock(path)
+    try:
+        return lock.acquire(timeout=PATIENCE_S)
+    except Timeout:
+        _tell(f"waiting for another process that compiles {name} (it holds {path})")
+        return lock.acquire()
+    except OSError as error:
+        raise BuildError(_unusable(path.parent, str(error))) from error
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def _build(recipe: Recipe, fingerprint: str, path: Path) -> None:
+    """Builds a module into path, unless its sources are edited meanwhile."""
+    for leftover in path.parent.glob(f"{path.stem}.*.tmp"):
+        shutil.rmtree(leftover, ignore_errors=True)  # of a build that was killed
+    with tempfile.TemporaryDirectory(
+        prefix=f"{path.stem}.", suffix=".tmp", dir=path.parent
+    ) as temporary:
+        _compile(recipe, fingerprint, path.stem, Path(temporary))
+        if _fingerprint(recipe) == fingerprint:
+            os.replace(Path(temporary, path.name), path)
+
+
+def _compile(recipe: Recipe, fingerprint: str, name: str, folder: Path) -> None:
+    """Runs load_inline in a process of its own.
+
+    It reads the environment when it is imported, changes it, and loads what it built.
+    """
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    if not header.exists():
+        raise BuildError(
+            f"Python's own headers are missing ({header}): install them "
+            "(apt-get install python3-dev)"
+        )
+    source_hash = f'extern const char SOURCE_HASH[] = "{fingerprint}";'
+    variables = {}
+    # torch's own libraries are on the linker's command line too, but nothing here
+    # needs them.
+    link_flags = ["-Wl,--as-needed", "-pthread"]
+    if recipe.cuda_home:
+        variables["CUDA_HOME"] = str(recipe.cuda_home)
+        # torch asks the linker for "cudart". A toolkit that pip has installed has no
+        # file of that name; this one leads to the static library, as in the prebuilt
+        # module.
+        script = "INPUT(-lcudart_static -lrt -ldl -lpthread)\n"
+        Path(folder, "libcudart.so").write_text(script)
+        runtime_folder = toolchain.cuda_runtime_folder(recipe.cuda_home)
+        link_flags += [f"-L{shlex.quote(str(f))}" for f in (folder, runtime_folder)]
+    request = {
+        "name": name,
+        "cpp_sources": [source_hash, recipe.cpp_source],
+        "cuda_sources": [recipe.cuda_source] if recipe.cuda_source else None,
+        "extra_cflags": recipe.cxx_flags,
+        "extra_cuda_cflags": recipe.nvcc_flags,
+        "extra_ldflags": link_flags,
+        "extra_include_paths": [str(folder) for folder in recipe.include_folders],
+        "build_directory": str(folder),
+    }
+    process = subprocess.Popen(
+        child_process.command("bindings.inline_builder"),
+        env=child_process.environment(variables),
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # so that it can be ended with all its compilers
+    )
+    try:
+        output = _output_of(process, json.dumps(request), recipe.name, folder.parent)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    if process.returncode != 0:
+        raise BuildError(f"{recipe.name} cannot be built:\n{_without_commands(output)}")
+
+
+def _output_of(
+    process: subprocess.Popen[str], text: str, name: str, folder: Path
+) -> str:
+    try:
+        return process.communicate(text, timeout=PATIENCE_S)[0]
+    except subprocess.TimeoutExpired:
+        _tell(f"compiling {name}, to be kept in {folder}")
+        return process.communicate()[0]
+
+
+def _without_commands(output: str) -> str:
+    """What compilers said, without the command lines that ninja prints before it."""
+    commands = re.findall(r"^\[\d+/\d+\] (.*)$", output, re.MULTILINE)
+    lines = [
+        line
+        for line in output.splitlines()
+        if line not in commands
+        and not re.match(r"\[\d+/\d+\] |FAILED: |ninja: build stopped", line)
+    ]
+    return "\n".join(lines).strip()
+
+
+def _import(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec
+    assert spec.loader
+    try:
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        raise BuildError(
+            f"{path} was built but cannot be loaded ({error}); "
+            "delete it to have it built again"
+        ) from error
+    return module

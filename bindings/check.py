@@ -1,0 +1,61 @@
+"""Checks of arguments. Every message names the argument, what came, and what would do."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bindings.op import DTYPES
+
+
+def is_tensor(op: str, name: str, value: object) -> None:
+    """Raises TypeError unless the value is a tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"{op}: {name} must be a torch.Tensor, got {type(value).__name__}"
+        )
+
+
+def is_supported(op: str, name: str, x: Tensor) -> None:
+    """Raises TypeError for a dtype or a storage that no kernel can read."""
+    if x.dtype not in DTYPES:
+        supported = ", ".join(str(dtype) for dtype in DTYPES)
+        raise TypeError(f"{op}: {name} has dtype {x.dtype}, expected one of {supported}")
+    if x.layout != torch.strided:
+        raise TypeError(
+            f"{op}: {name} has layout {x.layout}, expected a dense tensor (torch.strided)"
+        )
+
+
+def agree(op: str, x_name: str, x: Tensor, y_name: str, y: Tensor) -> None:
+    """Raises unless both tensors have one dtype and lie on one device."""
+    if x.dtype != y.dtype:
+        raise TypeError(
+            f"{op}: {x_name} has dtype {x.dtype} and {y_name} has {y.dtype}, "
+            "expected the same"
+        )
+    if x.device != y.device:
+        raise ValueError(
+            f"{op}: {x_name} is on {x.device} and {y_name} on {y.device}, "
+            "expected the same device"
+        )
+
+
+def dimension(op: str, name: str, dim: object, x: Tensor) -> int:
+    """Returns dim counted from the front; raises unless x has it."""
+    if isinstance(dim, bool) or not isinstance(dim, (int, torch.SymInt)):
+        raise TypeError(f"{op}: {name} must be an int, got {type(dim).__name__}")
+    n_dims = max(x.dim(), 1)
+    if not -n_dims <= dim < n_dims:
+        raise IndexError(
+            f"{op}: {name} is {dim}, expected a value from {-n_dims} to {n_dims - 1} "
+            f"for a tensor of {x.dim()} dimensions"
+        )
+    return int(dim) % n_dims
+
+
+def one_of(op: str, name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raises ValueError unless the value is one of the choices."""
+    if value not in choices:
+        expected = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{op}: {name} is {value!r}, expected one of {expected}")

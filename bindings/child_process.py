@@ -1,0 +1,18 @@
+"""Python processes that this one starts for work that it must not do itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def command(module: str, *arguments: str) -> list[str]:
+    """Returns the command line that runs a module of this project, from its root."""
+    # The fault handler tells which line of Python has crashed.
+    return [sys.executable, "-Xfaulthandler", "-m", module, *arguments]
+
+
+def environment(variables: dict[str, str]) -> dict[str, str]:
+    """Returns this process's environment with variables set, and with its sys.path."""
+    path = os.pathsep.join(map(os.path.abspath, sys.path))
+    return os.environ | {"PYTHONPATH": path} | variables

@@ -1,0 +1,11 @@
+"""Errors that a caller may want to tell apart from those of PyTorch."""
+
+from __future__ import annotations
+
+
+class BuildError(RuntimeError):
+    """A native module could not be built; the message shows what the compiler said."""
+
+
+class UnsupportedError(RuntimeError):
+    """A backend cannot serve this call; the message says why and what would do."""

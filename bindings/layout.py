@@ -1,0 +1,133 @@
+"""How tensors of any strides become the rows and columns that a kernel walks over.
+
+A kernel sees a tensor as rows at one or two strides and columns at one. Dimensions that all
+tensors of a call walk over evenly are merged into one; what does not come down to two that
+way is copied into the layout of the output first, which costs one more read and write.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+# Shapes around the ends of an elementwise kernel's vectors (4 and 8), warps and tiles (512 to
+# 4096 elements), primes, and none at all.
+ELEMENTWISE_EDGES: tuple[tuple[int, ...], ...] = (
+    (),
+    (0,),
+    (3, 0, 2),
+    *((n,) for n in (1, 7, 8, 9, 31, 33, 511, 513, 1023, 1025, 2047, 2048, 2049, 4097)),
+    (7919,),
+    (3, 5, 7),
+    (65, 129),
+)
+
+
+class Dimension(NamedTuple):
+    """A dimension and the step that each tensor takes along it, in elements."""
+
+    size: int
+    strides: tuple[int, ...]
+
+
+def collapse(tensors: tuple[Tensor, ...], without: int | None = None) -> list[Dimension]:
+    """The dimensions of the first tensor, outermost in memory first, merged.
+
+    Args:
+        tensors: Tensors of one shape, after broadcasting.
+        without: A dimension to leave out.
+    """
+    first = tensors[0]
+    dims = [d for d in range(first.dim()) if d != without and first.shape[d] != 1]
+    dims.sort(key=first.stride, reverse=True)
+    merged: list[Dimension] = []
+    for d in dims:
+        inner = Dimension(first.shape[d], tuple(t.stride(d) for t in tensors))
+        if merged:
+            outer = merged[-1]
+            steps = tuple(stride * inner.size for stride in inner.strides)
+            if outer.strides == steps:
+                merged[-1] = Dimension(outer.size * inner.size, inner.strides)
+                continue
+        merged.append(inner)
+    return merged
+
+
+def like(out: Tensor, x: Tensor) -> Tensor:
+    """A copy of x in the layout of out."""
+    return torch.empty_like(out).copy_(x)
+
+
+class Elementwise(NamedTuple):
+    """What an elementwise kernel needs to know of its inputs.
+
+    Attributes:
+        inputs: The inputs, some of them perhaps copied.
+        n_elements: Elements of the output.
+        n_cols: Columns of a row; all elements where one row is enough.
+        strides: stride_row and stride_col of each input in turn.
+    """
+
+    inputs: tuple[Tensor, ...]
+    n_elements: int
+    n_cols: int
+    strides: tuple[int, ...]
+
+
+def elementwise(out: Tensor, *inputs: Tensor) -> Elementwise:
+    """Rows and columns of inputs that broadcast to the shape of a dense output."""
+    expanded = tuple(x.expand(out.shape) for x in inputs)
+    dims = collapse((out, *expanded))
+    if len(dims) > 2:
+        inputs = tuple(
+            x if x.stride() == out.stride() else like(out, x) for x in expanded
+        )
+        dims = collapse((out, *inputs))
+    none = (0,) * (1 + len(inputs))
+    row = dims[0] if len(dims) == 2 else Dimension(1, none)
+    col = dims[-1] if dims else Dimension(1, (1,) * (1 + len(inputs)))
+    pairs = zip(row.strides[1:], col.strides[1:], strict=True)
+    return Elementwise(
+        inputs, out.numel(), col.size, tuple(stride for pair in pairs for stride in pair)
+    )
+
+
+class Rows(NamedTuple):
+    """What a kernel that works on rows needs to know of its input.
+
+    Attributes:
+        x: The input, perhaps copied.
+        n_rows: Rows of the output, which lie one behind the other.
+        n_cols: Columns of a row, which are neighbours.
+        rows_per_batch: After so many rows the input takes the other step.
+        stride_batch: From batch to batch, in elements.
+        stride_row: From row to row within a batch, in elements.
+    """
+
+    x: Tensor
+    n_rows: int
+    n_cols: int
+    rows_per_batch: int
+    stride_batch: int
+    stride_row: int
+
+
+def rows(out: Tensor, x: Tensor, dim: int) -> Rows:
+    """Rows along a dimension that is contiguous in x and innermost in a dense output."""
+    n_cols = x.shape[dim] if x.dim() else 1
+    dims = collapse((out, x), without=dim)
+    if len(dims) > 2:
+        x = like(out, x)
+        dims = collapse((out, x), without=dim)
+    batch = dims[0] if len(dims) == 2 else Dimension(1, (0, 0))
+    row = dims[-1] if dims else Dimension(1, (n_cols, n_cols))
+    return Rows(
+        x,
+        batch.size * row.size,
+        n_cols,
+        row.size,
+        batch.strides[1],
+        row.strides[1],
+    )

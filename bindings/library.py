@@ -1,0 +1,60 @@
+"""Ops as torch.library knows them: twin::softmax_cuda, twin::softmax_triton, ..."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bindings import backends, check
+from bindings.op import Op
+
+NAMESPACE = "twin"
+
+_library = torch.library.Library(NAMESPACE, "DEF")
+_overloads: dict[str, Any] = {}
+
+
+def register(op: Op) -> Op:
+    """Makes one torch.library op of the description for each backend, and returns it.
+
+    All of them share the fake implementation, which is the op's own `allocate`: so
+    torch.compile sees the same checks, shapes and strides as a real call.
+    """
+    for backend in backends.NAMES:
+        name = f"{op.name}_{backend}"
+        _library.define(name + op.schema)
+        for device in ("CPU", "CUDA"):
+            _library.impl(name, _implementation(op, backend), device)
+        torch.library.register_fake(f"{NAMESPACE}::{name}", op.allocate, lib=_library)
+        torch.library.register_autograd(
+            f"{NAMESPACE}::{name}", _no_backward(name), lib=_library
+        )
+        _overloads[name] = getattr(getattr(torch.ops, NAMESPACE), name).default
+    return op
+
+
+def call(op: Op, backend: str, *args: object) -> Tensor:
+    """Runs the op through torch.library, so that every part of PyTorch sees it."""
+    check.one_of(op.name, "backend", backend, backends.NAMES)
+    result: Tensor = _overloads[f"{op.name}_{backend}"](*args)
+    return result
+
+
+def _implementation(op: Op, backend: str) -> Any:
+    def run(*args: Any) -> Tensor:
+        out = op.allocate(*args)
+        if out.numel() > 0:
+            backends.run(backend, op, out, *args)
+        return out
+
+    return run
+
+
+def _no_backward(name: str) -> Any:
+    # Without a formula autograd would return no gradient and not say so.
+    def backward(ctx: Any, *grads: Tensor) -> None:
+        raise NotImplementedError(f"{NAMESPACE}::{name} has no backward")
+
+    return backward

@@ -1,0 +1,15 @@
+#include "native.h"
+
+cudaError_t gelu(
+    const Launcher& launch,
+    DType dtype,
+    void* out,
+    const void* x,
+    int64_t n_elements,
+    int64_t n_cols,
+    int64_t x_stride_row,
+    int64_t x_stride_col,
+    bool approximate_tanh
+);
+
+static const native::Binding gelu_binding("gelu", &gelu);

@@ -1,0 +1,95 @@
+// From an op's host function to the two functions that Python calls: `softmax(..., stream)`
+// launches, `softmax_plan(..., arch)` tells what would be launched.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "common/dtype.cuh"
+#include "common/launch.cuh"
+
+// Hidden, as pybind11's own types are: each module keeps these to itself.
+namespace [[gnu::visibility("hidden")]] native {
+
+// What Python hands over: addresses as integers, numbers as they are.
+template <typename T>
+using FromPython = std::conditional_t<std::is_pointer_v<T>, std::uintptr_t, T>;
+
+template <typename T>
+T convert(FromPython<T> value) {
+    if constexpr (std::is_pointer_v<T>) {
+        return reinterpret_cast<T>(value);
+    } else {
+        return value;
+    }
+}
+
+inline void check(const std::string& name, cudaError_t error) {
+    if (error != cudaSuccess) {
+        throw std::runtime_error(name + ": " + cudaGetErrorString(error));
+    }
+}
+
+inline pybind11::dict as_dict(const PlanDescription& plan) {
+    pybind11::dict result;
+    result["kernel"] = plan.kernel;
+    result["signature"] = plan.signature;
+    result["grid"] = pybind11::make_tuple(plan.grid.x, plan.grid.y, plan.grid.z);
+    result["block"] = pybind11::make_tuple(plan.block.x, plan.block.y, plan.block.z);
+    result["shared_bytes"] = plan.shared_bytes;
+    return result;
+}
+
+// An op under the name that Python sees. Every op's file makes one, which enters itself
+// in the list that module.cpp binds; so a new op is a new file.
+class Binding {
+  public:
+    template <typename... Params>
+    Binding(
+        const std::string& name,
+        cudaError_t (*op)(const Launcher& launch, DType dtype, Params...)
+    )
+        : bind_([=](pybind11::module_& module) {
+              module.def(
+                  name.c_str(),
+                  [=](int dtype,
+                      FromPython<Params>... arguments,
+                      std::uintptr_t stream) {
+                      const Launcher launch(reinterpret_cast<cudaStream_t>(stream));
+                      check(
+                          name, op(launch, DType{dtype}, convert<Params>(arguments)...)
+                      );
+                  },
+                  pybind11::call_guard<pybind11::gil_scoped_release>()
+              );
+              module.def(
+                  (name + "_plan").c_str(),
+                  [=](int dtype, FromPython<Params>... arguments, int arch) {
+                      PlanDescription plan{};
+                      const Launcher describe(arch, &plan);
+                      check(
+                          name,
+                          op(describe, DType{dtype}, convert<Params>(arguments)...)
+                      );
+                      return as_dict(plan);
+                  }
+              );
+          }) {
+        all().push_back(this);
+    }
+
+    void bind(pybind11::module_& module) const { bind_(module); }
+
+    static std::vector<const Binding*>& all();
+
+  private:
+    std::function<void(pybind11::module_&)> bind_;
+};
+
+}  // namespace native

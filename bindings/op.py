@@ -1,0 +1,49 @@
+"""What the project knows of an op: one description for every backend, test and report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# What crosses to a launcher: tensors (as pointers on the native side) and numbers.
+Argument = Tensor | int | bool
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Op:
+    """One op, described once.
+
+    Attributes:
+        name: The stem of csrc/<name>.cu and triton_kernels/<name>.py, and the name of
+            the launcher in both.
+        schema: Parameters and result in torch.library's language.
+        allocate: Takes the op's own arguments, raises for those it cannot serve, and
+            returns the output tensor, not yet written.
+        arguments: Takes the output and the op's arguments, and returns what both bare
+            launchers take. Makes the one contiguous copy, if the layout asks for it.
+        reference: The same by PyTorch, in the dtype of its input.
+        inputs: Makes the tensors of a case in float32, by shape and generator.
+        bytes_moved: The fewest bytes that a shape and an element size make necessary.
+        small_shape: What a CPU gets through in about a second.
+        large_shape: What no cache of a GPU holds.
+        edge_shapes: Where its kernels change: around the ends of their tiles.
+        variants: Keyword arguments under which the op computes something else.
+    """
+
+    name: str
+    schema: str
+    allocate: Callable[..., Tensor]
+    arguments: Callable[..., tuple[Argument, ...]]
+    reference: Callable[..., Tensor]
+    inputs: Callable[[tuple[int, ...], torch.Generator], tuple[Tensor, ...]]
+    bytes_moved: Callable[[tuple[int, ...], int], int]
+    small_shape: tuple[int, ...]
+    large_shape: tuple[int, ...]
+    edge_shapes: tuple[tuple[int, ...], ...]
+    variants: tuple[dict[str, Any], ...] = ({},)

@@ -1,0 +1,1 @@
+"""One file per op: what a user calls, and the description that everything else reads."""

@@ -1,0 +1,93 @@
+"""Addition with broadcasting."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from bindings import check, layout
+from bindings.library import call, register
+from bindings.op import Argument, Op
+
+
+def add(x: Tensor, y: Tensor, *, backend: str = "cuda") -> Tensor:
+    """Adds two tensors, which broadcast against each other as in PyTorch.
+
+    The sum is formed in float32 and rounded once. The result has the memory format of
+    the first argument that has its full shape. Inputs that broadcast in more than two
+    groups of dimensions are copied into the result's layout first.
+
+    Args:
+        x: Any shape; float32, float16 or bfloat16.
+        y: A shape that broadcasts with x's; the dtype and device of x.
+        backend: "cuda", "cuda_inline", "triton" or "torch".
+
+    Returns:
+        x + y, of the broadcast shape.
+
+    Raises:
+        TypeError: An argument is no tensor, its dtype is not supported, or they differ.
+        ValueError: Shapes do not broadcast, devices differ, or the backend is unknown.
+
+    Source: CUDA C++ Programming Guide, section 2.1; Triton's tutorial 01.
+    """
+    check.is_tensor("add", "x", x)
+    check.is_tensor("add", "y", y)
+    return call(OP, backend, x, y)
+
+
+def _allocate(x: Tensor, y: Tensor) -> Tensor:
+    check.is_supported("add", "x", x)
+    check.is_supported("add", "y", y)
+    check.agree("add", "x", x, "y", y)
+    try:
+        shape = torch.broadcast_shapes(x.shape, y.shape)
+    except RuntimeError:
+        raise ValueError(
+            f"add: x of shape {tuple(x.shape)} and y of shape {tuple(y.shape)} do not "
+            "broadcast: expected sizes that are equal, or 1, counted from the last"
+        ) from None
+    for operand in (x, y):
+        if operand.shape == shape:
+            return torch.empty_like(operand)
+    return x.new_empty(shape)
+
+
+def _arguments(out: Tensor, x: Tensor, y: Tensor) -> tuple[Argument, ...]:
+    walk = layout.elementwise(out, x, y)
+    return (out, *walk.inputs, walk.n_elements, walk.n_cols, *walk.strides)
+
+
+def _reference(x: Tensor, y: Tensor) -> Tensor:
+    return x + y
+
+
+def _inputs(
+    shape: tuple[int, ...], generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    return (
+        torch.randn(shape, generator=generator),
+        torch.randn(shape, generator=generator),
+    )
+
+
+def _bytes_moved(shape: tuple[int, ...], element_size: int) -> int:
+    return 3 * math.prod(shape) * element_size
+
+
+OP = register(
+    Op(
+        name="add",
+        schema="(Tensor x, Tensor y) -> Tensor",
+        allocate=_allocate,
+        arguments=_arguments,
+        reference=_reference,
+        inputs=_inputs,
+        bytes_moved=_bytes_moved,
+        small_shape=(1000003,),
+        large_shape=(67108864,),
+        edge_shapes=layout.ELEMENTWISE_EDGES,
+    )
+)

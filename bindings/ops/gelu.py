@@ -1,0 +1,95 @@
+"""The Gaussian error linear unit."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from bindings import check, layout
+from bindings.library import call, register
+from bindings.op import Argument, Op
+
+APPROXIMATIONS = ("none", "tanh")
+
+
+def gelu(x: Tensor, approximate: str = "none", *, backend: str = "cuda") -> Tensor:
+    """The Gaussian error linear unit of every element.
+
+    x * Phi(x) with Phi the distribution function of the standard normal; computed in
+    float32 and rounded once. The result has the memory format of x. An x of more than
+    two groups of dimensions that cannot be merged is copied first.
+
+    gelu(inf) = inf, gelu(-inf) = NaN (-inf * 0), gelu(NaN) = NaN, and large finite x
+    give x or -0, as PyTorch's CUDA kernels do.
+
+    Args:
+        x: Any shape; float32, float16 or bfloat16.
+        approximate: "none" for Phi by the error function, "tanh" for
+            0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+        backend: "cuda", "cuda_inline", "triton" or "torch".
+
+    Returns:
+        A tensor of the shape and dtype of x.
+
+    Raises:
+        TypeError: x is no tensor, or its dtype is not supported.
+        ValueError: approximate or the backend is unknown.
+
+    Source: Hendrycks & Gimpel 2016, arXiv:1606.08415.
+    """
+    check.is_tensor("gelu", "x", x)
+    check.one_of("gelu", "approximate", approximate, APPROXIMATIONS)
+    return call(OP, backend, x, approximate)
+
+
+def _allocate(x: Tensor, approximate: str = "none") -> Tensor:
+    check.is_supported("gelu", "x", x)
+    check.one_of("gelu", "approximate", approximate, APPROXIMATIONS)
+    return torch.empty_like(x)
+
+
+def _arguments(
+    out: Tensor, x: Tensor, approximate: str = "none"
+) -> tuple[Argument, ...]:
+    walk = layout.elementwise(out, x)
+    approximate_tanh = approximate == "tanh"
+    return (
+        out,
+        *walk.inputs,
+        walk.n_elements,
+        walk.n_cols,
+        *walk.strides,
+        approximate_tanh,
+    )
+
+
+def _reference(x: Tensor, approximate: str = "none") -> Tensor:
+    return torch.nn.functional.gelu(x, approximate=approximate)
+
+
+def _inputs(shape: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor]:
+    # Both tails, where the function is 0 or x, and the bend between them.
+    return (3.0 * torch.randn(shape, generator=generator),)
+
+
+def _bytes_moved(shape: tuple[int, ...], element_size: int) -> int:
+    return 2 * math.prod(shape) * element_size
+
+
+OP = register(
+    Op(
+        name="gelu",
+        schema='(Tensor x, str approximate="none") -> Tensor',
+        allocate=_allocate,
+        arguments=_arguments,
+        reference=_reference,
+        inputs=_inputs,
+        bytes_moved=_bytes_moved,
+        small_shape=(1000003,),
+        large_shape=(67108864,),
+        edge_shapes=layout.ELEMENTWISE_EDGES,
+        variants=tuple({"approximate": choice} for choice in APPROXIMATIONS),
+    )
+)

@@ -1,0 +1,104 @@
+"""What the native modules are made of: source files, compiler flags, and a fingerprint.
+
+Imported by setup.py, which runs where torch may be absent, so this module imports
+nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Literal
+
+# `_cpu` runs the kernels in the emulator, `_cuda` on a GPU.
+ModuleName = Literal["_cpu", "_cuda"]
+
+ROOT = Path(__file__).resolve().parents[1]
+CSRC = ROOT / "csrc"
+EMULATOR = CSRC / "emulator"
+NATIVE = ROOT / "bindings/native"
+
+# -fno-gnu-unique: several modules with the same symbols live in one process, and a
+# "unique" symbol of one would silently serve the others.
+CXX_FLAGS = (
+    "-std=c++20",
+    "-O2",
+    "-g0",  # Python's own flags ask for debug symbols, which double the compile time
+    "-Wall",
+    "-Wextra",
+    "-Wno-restrict",  # g++ 12 warns of its own std::string (GCC bug 105651)
+    "-Wno-unknown-pragmas",  # of the emulated kernels: #pragma unroll
+    "-fno-gnu-unique",
+)
+NVCC_FLAGS = (
+    "-std=c++20",
+    "-O3",
+    "-lineinfo",
+    "-Xcompiler=-Wall,-Wextra,-fno-gnu-unique",
+)
+
+
+def kernel_sources() -> list[Path]:
+    """Returns the ops' CUDA files."""
+    return sorted(CSRC.glob("*.cu"))
+
+
+def binding_sources() -> list[Path]:
+    """Returns the files that bind the ops to Python."""
+    return sorted(NATIVE.glob("*.cpp"))
+
+
+def include_folders(module: ModuleName) -> list[Path]:
+    """Returns where a module's sources look for headers, in this order."""
+    # The emulator stands in for CUDA's own headers, so it comes first.
+    return [EMULATOR, CSRC, NATIVE] if module == "_cpu" else [CSRC, NATIVE]
+
+
+def source_hash(module: ModuleName) -> str:
+    """Returns the fingerprint of everything a module is compiled from."""
+    digest = hashlib.sha256(repr((CXX_FLAGS, NVCC_FLAGS)).encode())
+    for path in _all_files(module):
+        digest.update(f"{path.relative_to(ROOT)}\0".encode())
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _all_files(module: ModuleName) -> list[Path]:
+    suffixes = {".cu", ".cuh", ".h", ".cpp"}
+    files = [*CSRC.rglob("*"), *NATIVE.rglob("*")]
+    return sorted(
+        path
+        for path in files
+        if path.suffix in suffixes
+        and not (module == "_cuda" and path.is_relative_to(EMULATOR))
+    )
+
+
+def write_sources(module: ModuleName, folder: Path) -> list[Path]:
+    """Writes the small generated files of a module and returns all it is compiled from.
+
+    The bindings are compiled as one file, because reading pybind11's headers takes far
+    longer than compiling an op's few lines. For the emulator every .cu is wrapped in a
+    .cpp, because compilers and ninja rules take a file's language from its name.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    includes = "".join(f'#include "{path.name}"\n' for path in binding_sources())
+    fingerprint = f'extern const char SOURCE_HASH[] = "{source_hash(module)}";\n'
+    sources = [
+        _write_if_changed(folder / "bindings.cpp", includes),
+        _write_if_changed(folder / "source_hash.cpp", fingerprint),
+    ]
+    if module == "_cuda":
+        return sources + kernel_sources()
+    sources.append(EMULATOR / "runtime.cpp")
+    for path in kernel_sources():
+        wrapper = folder / f"{path.name}.cpp"
+        sources.append(_write_if_changed(wrapper, f'#include "{path.name}"\n'))
+    return sources
+
+
+def _write_if_changed(path: Path, text: str) -> Path:
+    # An untouched file keeps its time, by which ninja knows that nothing is to do.
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+    return path

@@ -1,0 +1,159 @@
+"""Finds the tools that build native code: nvcc and ninja.
+
+Imported by setup.py, which runs where torch may be absent, so this module imports
+nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+USUAL_CUDA_HOME = Path("/usr/local/cuda")
+
+# What is built when TORCH_CUDA_ARCH_LIST does not say: machine code for A100 and H100
+# (sm_80 also runs on sm_86 and sm_89), and PTX for what is newer. It is PTX of 9.0, for
+# that of an "a" architecture runs on that architecture alone.
+DEFAULT_GENCODE = (
+    "-gencode=arch=compute_80,code=sm_80",
+    "-gencode=arch=compute_90a,code=sm_90a",
+    "-gencode=arch=compute_90,code=compute_90",
+)
+
+
+def find_cuda_home() -> Path | None:
+    """Returns the CUDA toolkit to use, or None where there is none.
+
+    Tried in this order: CUDA_HOME, CUDA_PATH, a toolkit installed by pip,
+    /usr/local/cuda, and the nvcc on PATH.
+    """
+    for home in _candidate_homes():
+        # An nvcc without CUDA's headers beside it compiles nothing.
+        if (home / "bin/nvcc").is_file() and (
+            home / "include/cuda_runtime.h"
+        ).is_file():
+            return home.resolve()
+    return None
+
+
+def _candidate_homes() -> Iterator[Path]:
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if value := os.environ.get(variable):
+            yield Path(value)
+    # The first is the environment's own, which a build under pip has not in sys.path.
+    folders = [Path(folder) for folder in (sysconfig.get_path("purelib"), *sys.path)]
+    for folder in folders:
+        yield from sorted(folder.glob("nvidia/cu[0-9]*"), reverse=True)
+    yield USUAL_CUDA_HOME
+    if nvcc := shutil.which("nvcc"):
+        # The file found may be a wrapper script that lies anywhere; nvcc itself says
+        # where it is.
+        dry_run = subprocess.run(
+            [nvcc, "--dryrun", "-c", "x.cu"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if match := re.search(r"^#\$ _HERE_=(.+)$", dry_run.stderr, re.MULTILINE):
+            yield Path(match[1]).parent
+
+
+def nvcc_version(cuda_home: Path) -> tuple[int, int]:
+    """Returns the version of a toolkit's nvcc, such as (13, 0)."""
+    text = subprocess.check_output([cuda_home / "bin/nvcc", "--version"], text=True)
+    match = re.search(r"release (\d+)\.(\d+)", text)
+    if match is None:
+        raise RuntimeError(f"{cuda_home}/bin/nvcc --version names no release:\n{text}")
+    return int(match[1]), int(match[2])
+
+
+def cuda_runtime_folder(cuda_home: Path) -> Path | None:
+    """Returns the folder of the static CUDA runtime library, or None."""
+    for name in ("lib64", "lib"):
+        if (cuda_home / name / "libcudart_static.a").is_file():
+            return cuda_home / name
+    return None
+
+
+def cuda_obstacle(torch_version: str, torch_cuda: str | None) -> str | None:
+    """Returns why GPU code cannot be built here, or None where it can.
+
+    Args:
+        torch_version: torch.__version__
+        torch_cuda: torch.version.cuda
+    """
+    if torch_cuda is None:
+        return f"torch {torch_version} is a CPU build, which drives no GPU"
+    cuda_home = find_cuda_home()
+    if cuda_home is None:
+        return "no nvcc is found; the extra brings one: pip install -e '.[nvcc]'"
+    major, minor = nvcc_version(cuda_home)
+    if major != int(torch_cuda.partition(".")[0]):
+        return (
+            f"{cuda_home} is CUDA {major}.{minor}, torch {torch_version} is built for"
+            f" CUDA {torch_cuda}; set CUDA_HOME to a toolkit of that release"
+        )
+    if cuda_runtime_folder(cuda_home) is None:
+        return f"{cuda_home} has no libcudart_static.a in lib64 or lib"
+    return None
+
+
+def gencode_flags() -> list[str]:
+    """Returns nvcc's -gencode flags: of TORCH_CUDA_ARCH_LIST, or the default."""
+    arch_list = re.split(r"[;, ]+", os.environ.get("TORCH_CUDA_ARCH_LIST", "").strip())
+    if arch_list == [""]:
+        return list(DEFAULT_GENCODE)
+    flags = []
+    for entry in arch_list:
+        match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", entry)
+        if match is None:
+            raise ValueError(
+                f"TORCH_CUDA_ARCH_LIST: {entry!r} is not an architecture;"
+                " write it as 8.0, 9.0a or 9.0+PTX, separated by semicolons"
+            )
+        major, minor, suffix, with_ptx = match.groups()
+        arch = f"{major}{minor}{suffix}"
+        flags.append(f"-gencode=arch=compute_{arch},code=sm_{arch}")
+        if with_ptx:
+            flags.append(f"-gencode=arch=compute_{arch},code=compute_{arch}")
+    return flags
+
+
+def kernel_symbol_flags(version: tuple[int, int]) -> list[str]:
+    """Returns the flags that leave kernels in a module's symbol table.
+
+    A plan tells its kernel's name by looking up the host function that stands for it.
+    From CUDA 13 on nvcc hides these functions unless it is told not to.
+    """
+    if version < (13, 0):
+        return []
+    return [
+        "-static-global-template-stub=false",
+        "-device-entity-has-hidden-visibility=false",
+    ]
+
+
+def put_ninja_on_path() -> None:
+    """Makes ninja findable in the environment of this interpreter.
+
+    torch calls ninja through PATH, where it is only once the environment is activated.
+
+    Raises:
+        RuntimeError: There is no ninja.
+    """
+    folder = str(Path(sys.executable).parent)
+    if shutil.which("ninja", path=folder):
+        os.environ["PATH"] = os.pathsep.join([folder, os.environ.get("PATH", "")])
+    elif not shutil.which("ninja"):
+        raise RuntimeError(f"ninja is missing: {sys.executable} -m pip install ninja")
+
+
+def limit_parallel_jobs() -> None:
+    """Sets MAX_JOBS where it is not set: compilers are heavy, and memory is finite."""
+    os.environ.setdefault("MAX_JOBS", str(min(4, os.cpu_count() or 1)))

@@ -1,0 +1,143 @@
+// What a launch is: a plan (which kernel instance, what grid, how much shared memory), and the
+// launcher that carries it out, on the GPU and in the emulator alike.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <cxxabi.h>
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+// Dynamic shared memory as `unsigned char name[]`. A macro, because CUDA wants a
+// declaration of its own inside the kernel and the emulator wants a pointer.
+#ifdef TWIN_EMULATOR
+#define DYNAMIC_SHARED(name) unsigned char* const name = emulator::dynamic_shared()
+#else
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
+#endif
+
+constexpr int WARP_SIZE = 32;
+constexpr int64_t MAX_GRID_X = 2147483647;
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+// What a plan needs to know of the GPU it plans for.
+struct Device {
+    int arch;                  // 90 for sm_90
+    int64_t max_shared_bytes;  // dynamic shared memory that one block may ask for
+};
+
+// The device of an architecture that need not be present. Shared memory per block as in
+// the CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability".
+inline Device device_of_arch(int arch) {
+    const bool is_datacenter = arch == 80 || arch == 87 || (arch >= 90 && arch < 120);
+    const int64_t kilobytes = !is_datacenter ? 99 : arch < 90 ? 163 : 227;
+    return {arch, kilobytes * 1024};
+}
+
+template <typename... Params>
+struct Plan {
+    void (*kernel)(Params...);
+    dim3 grid;
+    dim3 block;
+    int64_t shared_bytes = 0;  // dynamic shared memory
+};
+
+// A plan that Python can read.
+struct PlanDescription {
+    std::string kernel;     // symbol, the name of the entry in the PTX
+    std::string signature;  // the same, demangled
+    dim3 grid;
+    dim3 block;
+    int64_t shared_bytes;
+};
+
+// Carries plans out: onto a stream, or, where only the plan itself is asked for (of a GPU that
+// need not be present), into a description.
+class Launcher {
+public:
+    // Launches on the current device.
+    explicit Launcher(cudaStream_t stream) : stream_(stream) {
+        error_ = query_current_device();
+    }
+
+    // Describes what would be launched on a device of this architecture.
+    Launcher(int arch, PlanDescription* description)
+        : device_(device_of_arch(arch)), description_(description) {}
+
+    const Device& device() const { return device_; }
+
+    template <typename... Params>
+    cudaError_t operator()(
+        const Plan<Params...>& plan,
+        std::type_identity_t<Params>... arguments
+    ) const {
+        if (error_ != cudaSuccess) return error_;
+        if (description_) {
+            describe(reinterpret_cast<const void*>(plan.kernel), plan);
+            return cudaSuccess;
+        }
+        cudaError_t error = cudaSuccess;
+        if (plan.shared_bytes > SHARED_BYTES_WITHOUT_OPT_IN) {
+            error = cudaFuncSetAttribute(
+                plan.kernel,
+                cudaFuncAttributeMaxDynamicSharedMemorySize,
+                static_cast<int>(plan.shared_bytes)
+            );
+        }
+        if (error == cudaSuccess) {
+            cudaLaunchConfig_t config{};
+            config.gridDim = plan.grid;
+            config.blockDim = plan.block;
+            config.dynamicSmemBytes = plan.shared_bytes;
+            config.stream = stream_;
+            error = cudaLaunchKernelEx(&config, plan.kernel, arguments...);
+        }
+        // A refused launch is reported here, once: left behind, it would surface in whatever
+        // asks the runtime next.
+        if (error != cudaSuccess) cudaGetLastError();
+        return error;
+    }
+
+private:
+    static constexpr int64_t SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024;
+
+    cudaError_t query_current_device() {
+        int index = 0, major = 0, minor = 0, shared_bytes = 0;
+        if (const cudaError_t error = cudaGetDevice(&index)) return error;
+        for (const auto& [value, attribute] :
+             {std::pair{&major, cudaDevAttrComputeCapabilityMajor},
+              std::pair{&minor, cudaDevAttrComputeCapabilityMinor},
+              std::pair{&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin}}) {
+            if (const cudaError_t error = cudaDeviceGetAttribute(value, attribute, index))
+                return error;
+        }
+        device_ = {10 * major + minor, shared_bytes};
+        return cudaSuccess;
+    }
+
+    template <typename... Params>
+    void describe(const void* kernel, const Plan<Params...>& plan) const {
+        // The host function that stands for a kernel bears the kernel's own symbol.
+        Dl_info info{};
+        dladdr(kernel, &info);
+        const std::string symbol = info.dli_sname ? info.dli_sname : "";
+        int status = 0;
+        char* demangled = abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status);
+        *description_ = {
+            symbol, status == 0 ? demangled : symbol, plan.grid, plan.block, plan.shared_bytes
+        };
+        std::free(demangled);
+    }
+
+    Device device_{};
+    cudaError_t error_ = cudaSuccess;
+    cudaStream_t stream_ = nullptr;
+    PlanDescription* description_ = nullptr;
+};

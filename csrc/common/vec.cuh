@@ -1,0 +1,119 @@
+// Vec<T, SIZE>: SIZE neighbouring values, read and written by one instruction when they
+// fill 16 bytes, the widest access that a thread of an H200 can make.
+#pragma once
+
+#include "common/dtype.cuh"
+
+constexpr int VEC_BYTES = 16;
+
+template <typename T, int SIZE>
+struct alignas(SIZE * sizeof(T)) Vec {
+    T values[SIZE];
+
+    __device__ T& operator[](int i) { return values[i]; }
+    __device__ const T& operator[](int i) const { return values[i]; }
+};
+
+template <int SIZE, typename T>
+__device__ __forceinline__ Vec<T, SIZE> splat(T value) {
+    Vec<T, SIZE> vec;
+    #pragma unroll
+    for (int i = 0; i < SIZE; ++i) vec[i] = value;
+    return vec;
+}
+
+// The n_valid first of the SIZE values at ptr, and `fill` for the others. Only a full vector
+// is read in one access, which needs ptr to be aligned to it.
+template <int SIZE, typename T>
+__device__ __forceinline__ Vec<T, SIZE> load(const T* ptr, int64_t n_valid, T fill) {
+    if (n_valid >= SIZE) return *reinterpret_cast<const Vec<T, SIZE>*>(ptr);
+    Vec<T, SIZE> vec = splat<SIZE>(fill);
+    #pragma unroll
+    for (int i = 0; i < SIZE - 1; ++i) {
+        if (i < n_valid) vec[i] = ptr[i];
+    }
+    return vec;
+}
+
+// The same where the end of the data is never inside of a vector: all values or none.
+template <int SIZE, typename T>
+__device__ __forceinline__ Vec<T, SIZE> load(const T* ptr, bool is_valid, T fill) {
+    return is_valid ? *reinterpret_cast<const Vec<T, SIZE>*>(ptr) : splat<SIZE>(fill);
+}
+
+template <int SIZE, typename T>
+__device__ __forceinline__ void store(T* ptr, const Vec<T, SIZE>& vec) {
+    *reinterpret_cast<Vec<T, SIZE>*>(ptr) = vec;
+}
+
+template <int SIZE, typename T>
+__device__ __forceinline__ void store(T* ptr, const Vec<T, SIZE>& vec, int64_t n_valid) {
+    if (n_valid >= SIZE) return store(ptr, vec);
+    #pragma unroll
+    for (int i = 0; i < SIZE - 1; ++i) {
+        if (i < n_valid) ptr[i] = vec[i];
+    }
+}
+
+// SIZE values of a row from column col on. A vector needs stride_col 1, or 0 for a value that
+// is broadcast along the row.
+template <int SIZE, typename T>
+__device__ __forceinline__ Vec<T, SIZE> load_strided(
+    const T* row_ptr,
+    int64_t col,
+    int64_t stride_col
+) {
+    if (SIZE == 1 || stride_col == 0) return splat<SIZE>(row_ptr[col * stride_col]);
+    return *reinterpret_cast<const Vec<T, SIZE>*>(row_ptr + col);
+}
+
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+
+template <int SIZE, typename T>
+__device__ __forceinline__ Vec<float, SIZE> to_float(const Vec<T, SIZE>& x) {
+    Vec<float, SIZE> result;
+    #pragma unroll
+    for (int i = 0; i < SIZE; ++i) result[i] = to_float(x[i]);
+    return result;
+}
+
+// Rounds to nearest even, as torch does.
+template <typename T>
+__device__ __forceinline__ T from_float(float x) {
+    if constexpr (std::is_same_v<T, __half>) return __float2half_rn(x);
+    if constexpr (std::is_same_v<T, __nv_bfloat16>) return __float2bfloat16_rn(x);
+    if constexpr (std::is_same_v<T, float>) return x;
+}
+
+// Two values are converted by one instruction where their type has a packed form.
+template <typename T, int SIZE>
+__device__ __forceinline__ Vec<T, SIZE> from_float(const Vec<float, SIZE>& x) {
+    Vec<T, SIZE> result;
+    if constexpr (std::is_same_v<T, float> || SIZE % 2 == 1) {
+        #pragma unroll
+        for (int i = 0; i < SIZE; ++i) result[i] = from_float<T>(x[i]);
+    } else {
+        #pragma unroll
+        for (int i = 0; i < SIZE; i += 2) {
+            if constexpr (std::is_same_v<T, __half>) {
+                const __half2 pair = __floats2half2_rn(x[i], x[i + 1]);
+                result[i] = pair.x, result[i + 1] = pair.y;
+            } else {
+                const __nv_bfloat162 pair = __floats2bfloat162_rn(x[i], x[i + 1]);
+                result[i] = pair.x, result[i + 1] = pair.y;
+            }
+        }
+    }
+    return result;
+}
+
+// Whether a tensor can be read in vectors: every row of it begins at a multiple of 16 bytes,
+// and its columns are neighbours, or all the same.
+template <typename T>
+bool has_vectors(const void* ptr, int64_t stride_row, int64_t stride_col) {
+    return reinterpret_cast<uintptr_t>(ptr) % VEC_BYTES == 0 &&
+           stride_row * int64_t{sizeof(T)} % VEC_BYTES == 0 &&
+           (stride_col == 0 || stride_col == 1);
+}

@@ -1,0 +1,79 @@
+"""What every test of the suite runs on: each backend, on each device that is there."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import bindings
+from bindings import backends
+from bindings.op import DTYPES, Op
+from bindings.registry import OPS
+from compare import acceptance
+
+DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs a test for every op, backend, device and dtype that it asks for by name."""
+    names = metafunc.fixturenames
+    if "op" in names:
+        metafunc.parametrize("op", OPS.values(), ids=lambda op: op.name)
+    if "backend" in names:
+        metafunc.parametrize("backend", backends.NAMES)
+    if "device" in names:
+        metafunc.parametrize("device", DEVICES)
+    if "dtype" in names:
+        metafunc.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype)[6:])
+
+
+def is_refused(backend: str, device: str, dtype: torch.dtype) -> bool:
+    """Whether the backend says that it cannot do this, which has a test of its own."""
+    return backend == "triton" and device == "cpu" and dtype == torch.bfloat16
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    """Random numbers that are the same in every run."""
+    return torch.Generator().manual_seed(20261120)
+
+
+@pytest.fixture(autouse=True)
+def _unwritten_memory_is_nan() -> Iterator[None]:
+    """Fills what torch.empty returns, so that an element nobody writes shows."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def random_inputs(
+    op: Op,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: str,
+    generator: torch.Generator,
+) -> tuple[Tensor, ...]:
+    """The op's own random inputs on a device."""
+    return tuple(x.to(dtype).to(device) for x in op.inputs(shape, generator))
+
+
+def assert_accepted(
+    op: Op,
+    backend: str,
+    inputs: tuple[Tensor, ...],
+    params: Mapping[str, Any] | None = None,
+) -> None:
+    """Calls the op as a user does and judges its result by the acceptance rule."""
+    call = inspect.signature(op.allocate).bind(*inputs, **(params or {}))
+    call.apply_defaults()
+    expected = acceptance.expect(op, call.args)
+    out = getattr(bindings, op.name)(*call.args, backend=backend)
+    verdict = acceptance.judge(out, expected)
+    assert verdict.passed, verdict.problem

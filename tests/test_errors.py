@@ -1,0 +1,104 @@
+"""Bad arguments: an exception before any launch that names argument, got and wanted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import bindings
+from bindings import backends
+
+BAD_CALLS = {
+    "add x is no tensor": (
+        lambda backend: bindings.add([1.0], torch.ones(1), backend=backend),
+        TypeError,
+        r"add: x must be a torch.Tensor, got list",
+    ),
+    "add y is None": (
+        lambda backend: bindings.add(torch.ones(1), None, backend=backend),
+        TypeError,
+        r"add: y must be a torch.Tensor, got NoneType",
+    ),
+    "add dtype": (
+        lambda backend: bindings.add(torch.ones(1).int(), torch.ones(1).int(), backend=backend),
+        TypeError,
+        r"add: x has dtype torch.int32, expected one of torch.float32, torch.float16",
+    ),
+    "add mixed dtypes": (
+        lambda backend: bindings.add(torch.ones(1), torch.ones(1).half(), backend=backend),
+        TypeError,
+        r"add: x has dtype torch.float32 and y has torch.float16",
+    ),
+    "add shapes": (
+        lambda backend: bindings.add(torch.ones(2, 3), torch.ones(4), backend=backend),
+        ValueError,
+        r"add: x of shape \(2, 3\) and y of shape \(4,\) do not broadcast",
+    ),
+    "gelu dtype": (
+        lambda backend: bindings.gelu(torch.ones(1).double(), backend=backend),
+        TypeError,
+        r"gelu: x has dtype torch.float64, expected one of",
+    ),
+    "gelu complex": (
+        lambda backend: bindings.gelu(torch.ones(1, dtype=torch.cfloat), backend=backend),
+        TypeError,
+        r"gelu: x has dtype torch.complex64, expected one of",
+    ),
+    "gelu approximate": (
+        lambda backend: bindings.gelu(torch.ones(1), "erf", backend=backend),
+        ValueError,
+        r"gelu: approximate is 'erf', expected one of 'none', 'tanh'",
+    ),
+    "softmax bool": (
+        lambda backend: bindings.softmax(torch.ones(1).bool(), backend=backend),
+        TypeError,
+        r"softmax: x has dtype torch.bool, expected one of",
+    ),
+    "softmax dim too large": (
+        lambda backend: bindings.softmax(torch.ones(2, 3), 2, backend=backend),
+        IndexError,
+        r"softmax: dim is 2, expected a value from -2 to 1 for a tensor of 2 dimensions",
+    ),
+    "softmax dim too small": (
+        lambda backend: bindings.softmax(torch.ones(()), -2, backend=backend),
+        IndexError,
+        r"softmax: dim is -2, expected a value from -1 to 0 for a tensor of 0 dimensions",
+    ),
+    "softmax dim is no int": (
+        lambda backend: bindings.softmax(torch.ones(2), 0.5, backend=backend),
+        TypeError,
+        r"softmax: dim must be an int, got float",
+    ),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_CALLS)
+def test_bad_arguments(bad: str, backend: str) -> None:
+    call, error, message = BAD_CALLS[bad]
+    with pytest.raises(error, match=message):
+        call(backend)
+
+
+def test_sparse_tensors_are_refused(backend: str) -> None:
+    with pytest.raises((TypeError, NotImplementedError), match="layout|Sparse"):
+        bindings.gelu(torch.eye(3).to_sparse(), backend=backend)
+
+
+def test_unknown_backend() -> None:
+    with pytest.raises(ValueError, match="gelu: backend is 'hip', expected one of 'cuda'"):
+        bindings.gelu(torch.ones(1), backend="hip")
+
+
+def test_bfloat16_is_refused_by_the_interpreter() -> None:
+    with pytest.raises(Exception, match="bfloat16"):
+        bindings.gelu(torch.ones(4, dtype=torch.bfloat16), backend="triton")
+
+
+def test_an_error_leaves_the_backend_usable(backend: str) -> None:
+    with pytest.raises(TypeError):
+        bindings.gelu(torch.ones(3).int(), backend=backend)
+    assert torch.equal(bindings.add(torch.ones(3), torch.ones(3), backend=backend), torch.full((3,), 2.0))
+
+
+def test_every_backend_is_exercised() -> None:
+    assert set(backends.NAMES) == {"cuda", "cuda_inline", "triton", "torch"}

@@ -1,0 +1,112 @@
+"""Ops as the rest of PyTorch sees them: torch.compile, autograd, fake tensors, streams."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from conftest import is_refused, random_inputs
+
+import bindings
+from bindings.op import Op
+
+# Where a fake tensor's strides could differ from a real one's.
+LAYOUTS = {
+    "contiguous": lambda x: x,
+    "permuted": lambda x: x.permute(2, 0, 1),
+    "sliced": lambda x: x[:, ::2, 1:],
+    "expanded": lambda x: x[:1].expand(4, -1, -1),
+}
+
+
+def _public(op: Op) -> object:
+    return getattr(bindings, op.name)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_opcheck(op: Op, backend: str, device: str, layout: str, generator: torch.Generator) -> None:
+    inputs = random_inputs(op, (4, 6, 8), torch.float32, device, generator)
+    inputs = tuple(LAYOUTS[layout](x) for x in inputs)
+    overload = getattr(torch.ops.twin, f"{op.name}_{backend}").default
+    results = torch.library.opcheck(overload, inputs)
+    assert set(results.values()) == {"SUCCESS"}
+
+
+def test_compile_fullgraph(op: Op, backend: str, device: str, generator: torch.Generator) -> None:
+    inputs = random_inputs(op, (5, 33), torch.float32, device, generator)
+
+    def doubled(*args: torch.Tensor) -> torch.Tensor:
+        return 2 * _public(op)(*args, backend=backend)
+
+    compiled = torch.compile(doubled, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(*inputs), doubled(*inputs))
+
+
+def test_backward_raises_instead_of_returning_no_gradient(
+    op: Op, backend: str, device: str, generator: torch.Generator
+) -> None:
+    inputs = random_inputs(op, (3, 4), torch.float32, device, generator)
+    out = _public(op)(*(x.requires_grad_() for x in inputs), backend=backend)
+    with pytest.raises(NotImplementedError, match=f"twin::{op.name}_{backend} has no backward"):
+        out.sum().backward()
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+def test_without_autograd(
+    op: Op, backend: str, device: str, mode: type, generator: torch.Generator
+) -> None:
+    inputs = random_inputs(op, (3, 4), torch.float32, device, generator)
+    expected = _public(op)(*inputs, backend=backend)
+    with mode():
+        assert torch.equal(_public(op)(*inputs, backend=backend), expected)
+
+
+def test_autocast_changes_nothing(
+    op: Op, backend: str, device: str, generator: torch.Generator
+) -> None:
+    inputs = random_inputs(op, (3, 4), torch.float32, device, generator)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        out = _public(op)(*inputs, backend=backend)
+    assert out.dtype == torch.float32
+
+
+def test_inputs_are_read_only_and_the_output_is_new(
+    op: Op, backend: str, device: str, dtype: torch.dtype, generator: torch.Generator
+) -> None:
+    if is_refused(backend, device, dtype):
+        pytest.skip("the interpreter refuses bfloat16")
+    inputs = random_inputs(op, (7, 65), dtype, device, generator)
+    before = [x.clone() for x in inputs]
+    out = _public(op)(*inputs, backend=backend)
+    assert type(out) is torch.Tensor
+    for x, copy in zip(inputs, before, strict=True):
+        assert torch.equal(x, copy)
+        assert out.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+
+
+def test_the_same_call_gives_the_same_bits(
+    op: Op, device: str, dtype: torch.dtype, generator: torch.Generator
+) -> None:
+    # The emulator's blocks run on several threads; a GPU's in any order.
+    inputs = random_inputs(op, (37, 1025), dtype, device, generator)
+    first = _public(op)(*inputs)
+    for _ in range(50):
+        assert torch.equal(_public(op)(*inputs), first)
+
+
+def test_negated_views_are_resolved(op: Op, backend: str, generator: torch.Generator) -> None:
+    # The imaginary part of a conjugate is a view whose sign is a flag of the tensor.
+    inputs = tuple(
+        torch.complex(x, x).conj().imag
+        for x in random_inputs(op, (3, 8), torch.float32, "cpu", generator)
+    )
+    assert inputs[0].is_neg()
+    plain = tuple(x.resolve_neg() for x in inputs)
+    assert torch.equal(
+        _public(op)(*inputs, backend=backend), _public(op)(*plain, backend=backend)
+    )
+
+
+def test_meta_tensors_give_shape_and_dtype(op: Op, backend: str, generator: torch.Generator) -> None:
+    inputs = random_inputs(op, (3, 8), torch.float32, "meta", generator)
+    out = _public(op)(*inputs, backend=backend)
+    assert out.is_meta and out.shape == (3, 8) and out.dtype == torch.float32

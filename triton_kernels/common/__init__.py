@@ -1,0 +1,1 @@
+"""What several ops share: the mirror of csrc/common."""

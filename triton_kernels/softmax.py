@@ -1,0 +1,157 @@
+"""Softmax of every row of a matrix.
+
+  out[row, :] = exp(x[row, :] - max(x[row, :])) / sum(exp(x[row, :] - max(x[row, :])))
+
+Layout   out: (n_rows, n_cols), contiguous. x: columns contiguous; row r begins at
+         (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
+Traffic  reads and writes every element once as long as a row fits into the registers of
+         a block (32768 columns); beyond that a row is read twice.
+Limits   accumulates in float32. A row with NaN or +inf in it, or of -inf alone, is NaN.
+Mirror   csrc/softmax.cu differs in softmax_long_kernel, because Triton has no shared
+         memory of its own to keep a row in: it always reads a long row twice.
+Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 2, and 3 for long rows)
+"""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from triton_kernels.common.math import fast_exp
+
+
+@triton.jit
+def row_offset(row, n_rows, rows_per_batch, stride_batch, stride_row):
+    """Where rows of x begin. Most tensors are one batch, and are spared the division."""
+    if rows_per_batch == n_rows:
+        offset = row * stride_row
+    else:
+        offset = row // rows_per_batch * stride_batch + row % rows_per_batch * stride_row
+    return offset
+
+
+@triton.jit
+def softmax_kernel(
+    out_ptr,  # (n_rows, n_cols)
+    x_ptr,  # (n_rows, n_cols)
+    n_rows,
+    n_cols,
+    rows_per_batch,
+    x_stride_batch,
+    x_stride_row,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """A row in registers: a program holds BLOCK_M rows of at most BLOCK_N columns."""
+    # -- tile: a program owns one long row or several short ones
+    rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    cols = tl.arange(0, BLOCK_N)[None, :]
+    mask = (rows < n_rows) & (cols < n_cols)
+    x_ptr += row_offset(rows, n_rows, rows_per_batch, x_stride_batch, x_stride_row)
+    out_ptr += rows * n_cols
+
+    # -- load: columns past the end become -inf, which exp maps to 0
+    x = tl.load(x_ptr + cols, mask=mask, other=-float("inf")).to(tl.float32)
+
+    # -- max: subtracted below, so that no exponential overflows
+    row_max = tl.max(x, axis=1, keep_dims=True)
+
+    # -- sum: of the numerators
+    x = fast_exp(x - row_max)
+    row_sum = tl.sum(x, axis=1, keep_dims=True)
+
+    # -- store: one division for the row, one multiplication for every element
+    inverse_sum = 1.0 / row_sum
+    tl.store(out_ptr + cols, (x * inverse_sum).to(out_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def softmax_long_kernel(
+    out_ptr,  # (n_rows, n_cols)
+    x_ptr,  # (n_rows, n_cols)
+    n_rows,
+    n_cols,
+    rows_per_batch,
+    x_stride_batch,
+    x_stride_row,
+    BLOCK_N: tl.constexpr,
+):
+    """A row too long for the registers.
+
+    A first pass over its tiles finds maximum and sum, a second writes the result.
+    """
+    # -- tile: a program owns one row and walks over it in tiles of BLOCK_N columns
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK_N)
+    x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row)
+    out_ptr += row * n_cols
+
+    # -- max_sum: of what each lane sees; the sum is rescaled as the maximum grows
+    lane_max = tl.full([BLOCK_N], -float("inf"), tl.float32)
+    lane_sum = tl.zeros([BLOCK_N], tl.float32)
+    for start in range(0, n_cols, BLOCK_N):
+        mask = cols < n_cols - start
+        x = tl.load(x_ptr + start + cols, mask=mask, other=-float("inf")).to(tl.float32)
+        new_max = tl.maximum(lane_max, x)
+        # As long as nothing but -inf was seen, the sum is taken relative to 0: it stays
+        # 0, where -inf - -inf would make it NaN.
+        origin = tl.where(new_max == -float("inf"), 0.0, new_max)
+        lane_sum = lane_sum * fast_exp(lane_max - origin) + fast_exp(x - origin)
+        lane_max = new_max
+
+    # -- combine: the lanes' maxima and sums
+    row_max = tl.max(lane_max, axis=0)
+    row_sum = tl.sum(lane_sum * fast_exp(lane_max - row_max), axis=0)
+
+    # -- store: the second pass
+    inverse_sum = 1.0 / row_sum
+    for start in range(0, n_cols, BLOCK_N):
+        mask = cols < n_cols - start
+        x = tl.load(x_ptr + start + cols, mask=mask, other=0.0).to(tl.float32)
+        out = fast_exp(x - row_max) * inverse_sum
+        tl.store(out_ptr + start + cols, out.to(out_ptr.dtype.element_ty), mask=mask)
+
+
+# The rows of a tile and the warps that share it, by the longest row that fits: short rows
+# share a program.
+TILES = (  # (most columns, BLOCK_M, num_warps)
+    (64, 32, 4),
+    (256, 8, 4),
+    (512, 4, 4),
+    (1024, 4, 4),
+    (2048, 1, 4),
+    (4096, 1, 4),
+    (8192, 1, 8),
+    (16384, 1, 16),
+    (32768, 1, 32),
+)
+LONG_BLOCK_N = 4096
+LONG_NUM_WARPS = 8
+
+
+def softmax(
+    out: Tensor,
+    x: Tensor,
+    n_rows: int,
+    n_cols: int,
+    rows_per_batch: int,
+    x_stride_batch: int,
+    x_stride_row: int,
+) -> None:
+    """Launches the kernel for rows of this length on the current device and stream."""
+    arguments = (out, x, n_rows, n_cols, rows_per_batch, x_stride_batch, x_stride_row)
+    for most_cols, block_m, num_warps in TILES:
+        if n_cols <= most_cols:
+            softmax_kernel[(triton.cdiv(n_rows, block_m),)](
+                *arguments,
+                BLOCK_M=block_m,
+                BLOCK_N=max(16, triton.next_power_of_2(n_cols)),
+                num_warps=num_warps,
+                enable_fp_fusion=True,
+            )
+            return
+    softmax_long_kernel[(n_rows,)](
+        *arguments,
+        BLOCK_N=LONG_BLOCK_N,
+        num_warps=LONG_NUM_WARPS,
+        enable_fp_fusion=True,
+    )
