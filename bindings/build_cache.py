@@ -22,7 +22,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
@@ -146,13 +146,14 @@ def _digest(path: Path) -> str:
 
 def _cxx() -> tuple[str, ...]:
     """The C++ compiler that load_inline calls."""
-    command = shlex.split(os.environ.get("CXX", "c++"))
+    text = os.environ.get("CXX", "c++")
+    command = (text,) if shutil.which(text) else tuple(shlex.split(text))
     if not command or not shutil.which(command[0]):
         raise BuildError(
-            f"no C++ compiler: {shlex.join(command)!r} is not found; install g++ "
+            f"no C++ compiler: {text!r} is not found; install g++ "
             "(apt-get install g++), or name a compiler in the variable CXX"
         )
-    return tuple(command)
+    return command
 
 
 @functools.cache
@@ -201,29 +202,17 @@ def _compile(recipe: Recipe, fingerprint: str, name: str, folder: Path) -> None:
             "(apt-get install python3-dev)"
         )
     source_hash = f'extern const char SOURCE_HASH[] = "{fingerprint}";'
-    variables = {}
-    # torch's own libraries are on the linker's command line too, but nothing here
-    # needs them.
-    link_flags = ["-Wl,--as-needed", "-pthread"]
-    if recipe.cuda_home:
-        variables["CUDA_HOME"] = str(recipe.cuda_home)
-        # torch asks the linker for "cudart". A toolkit that pip has installed has no
-        # file of that name; this one leads to the static library, as in the prebuilt
-        # module.
-        script = "INPUT(-lcudart_static -lrt -ldl -lpthread)\n"
-        Path(folder, "libcudart.so").write_text(script)
-        runtime_folder = toolchain.cuda_runtime_folder(recipe.cuda_home)
-        link_flags += [f"-L{shlex.quote(str(f))}" for f in (folder, runtime_folder)]
-    request = {
+    arguments = {
         "name": name,
         "cpp_sources": [source_hash, recipe.cpp_source],
         "cuda_sources": [recipe.cuda_source] if recipe.cuda_source else None,
         "extra_cflags": recipe.cxx_flags,
         "extra_cuda_cflags": recipe.nvcc_flags,
-        "extra_ldflags": link_flags,
+        "extra_ldflags": _link_flags(recipe, folder),
         "extra_include_paths": [str(folder) for folder in recipe.include_folders],
         "build_directory": str(folder),
     }
+    variables = {"CUDA_HOME": str(recipe.cuda_home)} if recipe.cuda_home else {}
     process = subprocess.Popen(
         child_process.command("bindings.inline_builder"),
         env=child_process.environment(variables),
@@ -235,13 +224,29 @@ def _compile(recipe: Recipe, fingerprint: str, name: str, folder: Path) -> None:
         start_new_session=True,  # so that it can be ended with all its compilers
     )
     try:
-        output = _output_of(process, json.dumps(request), recipe.name, folder.parent)
+        output = _output_of(process, json.dumps(arguments), recipe.name, folder.parent)
     except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         raise
     if process.returncode != 0:
         raise BuildError(f"{recipe.name} cannot be built:\n{_without_commands(output)}")
+
+
+def _link_flags(recipe: Recipe, folder: Path) -> list[str]:
+    # torch puts its own libraries on the linker's command line, but nothing here needs
+    # them; except that they export parts of libstdc++, if they come first.
+    flags = ["-Wl,--as-needed", "-pthread", "-lstdc++"]
+    if recipe.cuda_home:
+        # torch asks the linker for "cudart". A toolkit that pip has installed has no
+        # file of that name; this one leads to the static library, as in the prebuilt
+        # module.
+        script = "INPUT(-lcudart_static -lrt -ldl -lpthread)\n"
+        Path(folder, "libcudart.so").write_text(script)
+        runtime_folder = toolchain.cuda_runtime_folder(recipe.cuda_home)
+        flags += [f"-L{shlex.quote(str(f))}" for f in (folder, runtime_folder)]
+    return flags
 
 
 def _output_of(
@@ -256,12 +261,13 @@ def _output_of(
 
 def _without_commands(output: str) -> str:
     """What compilers said, without the command lines that ninja prints before it."""
+    output = re.sub(r"(?m)^Error building extension '\w+': ", "", output)
     commands = re.findall(r"^\[\d+/\d+\] (.*)$", output, re.MULTILINE)
+    noise = re.compile(r"\[\d+/\d+\] |FAILED: |ninja: build stopped")
     lines = [
         line
         for line in output.splitlines()
-        if line not in commands
-        and not re.match(r"\[\d+/\d+\] |FAILED: |ninja: build stopped", line)
+        if line not in commands and not noise.match(line)
     ]
     return "\n".join(lines).strip()
 

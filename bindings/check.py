@@ -1,4 +1,4 @@
-"""Checks of arguments. Every message names the argument, what came, and what would do."""
+"""Checks of arguments. Each message names the argument, what came, what would do."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def is_supported(op: str, name: str, x: Tensor) -> None:
     """Raises TypeError for a dtype or a storage that no kernel can read."""
     if x.dtype not in DTYPES:
         supported = ", ".join(str(dtype) for dtype in DTYPES)
-        raise TypeError(f"{op}: {name} has dtype {x.dtype}, expected one of {supported}")
-    if x.layout != torch.strided:
         raise TypeError(
-            f"{op}: {name} has layout {x.layout}, expected a dense tensor (torch.strided)"
+            f"{op}: {name} has dtype {x.dtype}, expected one of {supported}"
         )
+    if x.layout != torch.strided:
+        raise TypeError(f"{op}: {name} has layout {x.layout}, expected torch.strided")
 
 
 def agree(op: str, x_name: str, x: Tensor, y_name: str, y: Tensor) -> None:

@@ -1,8 +1,9 @@
 """How tensors of any strides become the rows and columns that a kernel walks over.
 
-A kernel sees a tensor as rows at one or two strides and columns at one. Dimensions that all
-tensors of a call walk over evenly are merged into one; what does not come down to two that
-way is copied into the layout of the output first, which costs one more read and write.
+A kernel sees a tensor as rows at one or two strides and columns at one. Dimensions that
+all tensors of a call walk over evenly are merged into one; what does not come down to
+two that way is copied into the layout of the output first, which costs one more read
+and write.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# Shapes around the ends of an elementwise kernel's vectors (4 and 8), warps and tiles (512 to
-# 4096 elements), primes, and none at all.
+# Shapes around the ends of an elementwise kernel's vectors (4 and 8), warps and tiles
+# (512 to 4096 elements), primes, and none at all.
 ELEMENTWISE_EDGES: tuple[tuple[int, ...], ...] = (
     (),
     (0,),
@@ -32,7 +33,9 @@ class Dimension(NamedTuple):
     strides: tuple[int, ...]
 
 
-def collapse(tensors: tuple[Tensor, ...], without: int | None = None) -> list[Dimension]:
+def collapse(
+    tensors: tuple[Tensor, ...], without: int | None = None
+) -> list[Dimension]:
     """The dimensions of the first tensor, outermost in memory first, merged.
 
     Args:
@@ -90,7 +93,10 @@ def elementwise(out: Tensor, *inputs: Tensor) -> Elementwise:
     col = dims[-1] if dims else Dimension(1, (1,) * (1 + len(inputs)))
     pairs = zip(row.strides[1:], col.strides[1:], strict=True)
     return Elementwise(
-        inputs, out.numel(), col.size, tuple(stride for pair in pairs for stride in pair)
+        inputs,
+        out.numel(),
+        col.size,
+        tuple(stride for pair in pairs for stride in pair),
     )
 
 
@@ -115,7 +121,7 @@ class Rows(NamedTuple):
 
 
 def rows(out: Tensor, x: Tensor, dim: int) -> Rows:
-    """Rows along a dimension that is contiguous in x and innermost in a dense output."""
+    """Rows along a dimension that is contiguous in x, innermost in a dense output."""
     n_cols = x.shape[dim] if x.dim() else 1
     dims = collapse((out, x), without=dim)
     if len(dims) > 2:

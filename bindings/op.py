@@ -1,4 +1,4 @@
-"""What the project knows of an op: one description for every backend, test and report."""
+"""What the project knows of an op: one description for backends, tests and reports."""
 
 from __future__ import annotations
 

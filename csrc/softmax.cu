@@ -1,16 +1,16 @@
 // Softmax of every row of a matrix.
 //
-//   out[row, :] = exp(x[row, :] - max(x[row, :])) / sum(exp(x[row, :] - max(x[row, :])))
+//   out[row, :] = exp(x[row, :] - m) / sum(exp(x[row, :] - m)), m = max(x[row, :])
 //
 // Layout   out: (n_rows, n_cols), contiguous. x: columns contiguous; row r begins at
 //          (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
 // Traffic  reads and writes every element once as long as a row fits into the registers
-//          (32768 columns) or the shared memory (58112 columns of float32) of a block; beyond
-//          that a row is read twice.
-// Limits   accumulates in float32. A row with NaN or +inf in it, or of -inf alone, is NaN.
-// Mirror   triton_kernels/softmax.py differs in softmax_long_kernel, because Triton has no
-//          shared memory of its own to keep a row in: it always reads a long row twice.
-// Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 2, and 3 for long rows)
+//          (32768 columns) or the shared memory (57856 columns of float32 on an H200) of
+//          a block; beyond that a row is read twice.
+// Limits   accumulates in float32. A row with NaN or +inf, or of -inf alone, is NaN.
+// Mirror   triton_kernels/softmax.py differs in softmax_long_kernel, because Triton has
+//          no shared memory to keep a row in: it always reads a long row twice.
+// Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 2; 3 for long rows)
 
 #include "common/launch.cuh"
 #include "common/math.cuh"
@@ -33,9 +33,9 @@ constexpr int threads_per_block(int threads_per_row) {
     return threads_per_row < 128 ? 128 : threads_per_row;
 }
 
-// A row in registers: THREADS_PER_ROW threads hold VECS_PER_THREAD vectors each. The bounds ask
-// for 1024 threads on a multiprocessor, so for 64 registers at most: left alone, ptxas takes up
-// to 80 for the rows that are read element by element.
+// A row in registers: THREADS_PER_ROW threads hold VECS_PER_THREAD vectors each. The
+// bounds ask for 1024 threads on a multiprocessor, so for 64 registers at most: left
+// alone, ptxas takes up to 80 for the rows that are read element by element.
 template <typename T, int VEC_SIZE, int VECS_PER_THREAD, int THREADS_PER_ROW>
 __global__ void __launch_bounds__(
     threads_per_block(THREADS_PER_ROW),
@@ -51,13 +51,15 @@ __global__ void __launch_bounds__(
 ) {
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
 
-    // -- tile: a block owns one long row or several short ones; a thread owns the vector at
-    // first_col and every STEP columns from there
+    // -- tile: a block owns one long row or several short ones; a thread owns the
+    // vector at first_col and every STEP columns from there
     const int rows_per_block = blockDim.x / THREADS_PER_ROW;
-    const int64_t row = int64_t{blockIdx.x} * rows_per_block + threadIdx.x / THREADS_PER_ROW;
+    const int64_t row =
+        int64_t{blockIdx.x} * rows_per_block + threadIdx.x / THREADS_PER_ROW;
     const int first_col = threadIdx.x % THREADS_PER_ROW * VEC_SIZE;
     const int n_left = row < n_rows ? static_cast<int>(n_cols) - first_col : 0;
-    x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row) + first_col;
+    x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row) +
+             first_col;
     out_ptr += row * n_cols + first_col;
 
     // -- load: columns past the end become -inf, which exp maps to 0
@@ -65,7 +67,9 @@ __global__ void __launch_bounds__(
     #pragma unroll
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
         x[i] = to_float(
-            load<VEC_SIZE>(x_ptr + i * STEP, i * STEP < n_left, from_float<T>(-INFINITY))
+            load<VEC_SIZE>(
+                x_ptr + i * STEP, i * STEP < n_left, from_float<T>(-INFINITY)
+            )
         );
     }
 
@@ -105,9 +109,10 @@ constexpr int LONG_NUM_THREADS = 1024;
 constexpr int LONG_VECS_PER_THREAD = 2;  // loads in flight for every thread
 }  // namespace
 
-// A row too long for the registers: a first pass over its tiles finds maximum and sum, a second
-// writes the result. IN_SHARED: the first pass leaves the row in shared memory for the second,
-// where a thread finds what it wrote itself, so that no barrier is needed for it.
+// A row too long for the registers: a first pass over its tiles finds maximum and sum,
+// a second writes the result. IN_SHARED: the first pass leaves the row in shared memory
+// for the second, where a thread finds what it wrote itself, so that no barrier is
+// needed for it.
 template <typename T, int VEC_SIZE, bool IN_SHARED>
 __global__ void __launch_bounds__(LONG_NUM_THREADS) softmax_long_kernel(
     T* __restrict__ out_ptr,      // (n_rows, n_cols)
@@ -121,14 +126,16 @@ __global__ void __launch_bounds__(LONG_NUM_THREADS) softmax_long_kernel(
     constexpr int VECS_PER_THREAD = LONG_VECS_PER_THREAD;
     constexpr int BLOCK_N = LONG_NUM_THREADS * VECS_PER_THREAD * VEC_SIZE;
     DYNAMIC_SHARED(shared_bytes);
-    T* const row_in_shared = reinterpret_cast<T*>(shared_bytes);  // (n_cols) when IN_SHARED
+    T* const row_in_shared =
+        reinterpret_cast<T*>(shared_bytes);  // (n_cols) when IN_SHARED
 
     // -- tile: a block owns one row and walks over it in tiles of BLOCK_N columns
     const int64_t row = blockIdx.x;
     x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row);
     out_ptr += row * n_cols;
 
-    // -- max_sum: of the columns that this thread sees; the sum is rescaled as the maximum grows
+    // -- max_sum: of the columns that this thread sees; the sum is rescaled as the
+    // maximum grows
     float thread_max = -INFINITY, thread_sum = 0.0f;
     for (int64_t start = threadIdx.x * VEC_SIZE; start < n_cols; start += BLOCK_N) {
         Vec<float, VEC_SIZE> x[VECS_PER_THREAD];
@@ -146,8 +153,8 @@ __global__ void __launch_bounds__(LONG_NUM_THREADS) softmax_long_kernel(
             #pragma unroll
             for (int j = 0; j < VEC_SIZE; ++j) new_max = fmaxf(new_max, x[i][j]);
         }
-        // As long as nothing but -inf was seen, the sum is taken relative to 0: it stays 0,
-        // where -inf - -inf would make it NaN.
+        // As long as nothing but -inf was seen, the sum is taken relative to 0: it
+        // stays 0, where -inf - -inf would make it NaN.
         const float origin = new_max == -INFINITY ? 0.0f : new_max;
         thread_sum *= fast_exp(thread_max - origin);
         #pragma unroll
@@ -160,8 +167,9 @@ __global__ void __launch_bounds__(LONG_NUM_THREADS) softmax_long_kernel(
 
     // -- combine: the threads' maxima and sums
     const float row_max = block_reduce<LONG_NUM_THREADS>(thread_max, Max{});
-    const float row_sum =
-        block_reduce<LONG_NUM_THREADS>(thread_sum * fast_exp(thread_max - row_max), Sum{});
+    const float row_sum = block_reduce<LONG_NUM_THREADS>(
+        thread_sum * fast_exp(thread_max - row_max), Sum{}
+    );
 
     // -- store: the second pass
     const float inverse_sum = 1.0f / row_sum;
@@ -187,8 +195,8 @@ __global__ void __launch_bounds__(LONG_NUM_THREADS) softmax_long_kernel(
 
 namespace {
 
-// The number of elements that a thread holds, and of threads that share a row, by the longest
-// row that fits: short rows take few threads, so that a block holds several.
+// The number of elements that a thread holds, and of threads that share a row, by the
+// longest row that fits: short rows take few threads, so that a block holds several.
 template <typename T, int VEC_SIZE>
 auto plan_softmax(int64_t n_rows, int64_t n_cols, int64_t max_shared_bytes) {
     const auto in_registers = [&]<int ELEMENTS_PER_THREAD, int THREADS_PER_ROW>() {
@@ -224,8 +232,8 @@ auto plan_softmax(int64_t n_rows, int64_t n_cols, int64_t max_shared_bytes) {
 
 }  // namespace
 
-// Vectors of 16 bytes where every row begins and ends at a multiple of them, else one element
-// at a time.
+// Vectors of 16 bytes where every row begins and ends at a multiple of them, else one
+// element at a time.
 cudaError_t softmax(
     const Launcher& launch,
     DType dtype,

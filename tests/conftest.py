@@ -12,6 +12,7 @@ from torch import Tensor
 
 import bindings
 from bindings import backends
+from bindings.backends import interpreter
 from bindings.op import DTYPES, Op
 from bindings.registry import OPS
 from compare import acceptance
@@ -34,9 +35,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype)[6:])
 
 
-def is_refused(backend: str, device: str, dtype: torch.dtype) -> bool:
-    """Whether the backend says that it cannot do this, which has a test of its own."""
-    return backend == "triton" and device == "cpu" and dtype == torch.bfloat16
+def skip_if_refused(
+    backend: str, device: str, dtype: torch.dtype = torch.float32
+) -> None:
+    """Skips what Triton's interpreter says it cannot do; that has a test of its own."""
+    if backend != "triton" or device != "cpu":
+        return
+    if reason := interpreter.unsupported_reason(dtype):
+        pytest.skip(reason)
 
 
 @pytest.fixture

@@ -1,17 +1,19 @@
-"""Every op by every backend, judged by the acceptance rule, where its kernels change."""
+"""Every op by every backend, by the acceptance rule, where its kernels change."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from conftest import assert_accepted, is_refused, random_inputs
+from conftest import assert_accepted, random_inputs, skip_if_refused
 
 import bindings
 from bindings.op import Op
 from bindings.registry import OPS
 
 EDGES = [
-    pytest.param(op, shape, params, id=f"{op.name}-{'x'.join(map(str, shape))}-{params}")
+    pytest.param(
+        op, shape, params, id=f"{op.name}-{'x'.join(map(str, shape))}-{params}"
+    )
     for op in OPS.values()
     for params in op.variants
     for shape in op.edge_shapes
@@ -28,8 +30,7 @@ def test_around_the_ends_of_tiles(
     dtype: torch.dtype,
     generator: torch.Generator,
 ) -> None:
-    if is_refused(backend, device, dtype):
-        pytest.skip("the interpreter refuses bfloat16")
+    skip_if_refused(backend, device, dtype)
     inputs = random_inputs(description, shape, dtype, device, generator)
     assert_accepted(description, backend, inputs, params)
 
@@ -43,8 +44,7 @@ def test_other_magnitudes(
     magnitude: float,
     generator: torch.Generator,
 ) -> None:
-    if is_refused(backend, device, dtype):
-        pytest.skip("the interpreter refuses bfloat16")
+    skip_if_refused(backend, device, dtype)
     inputs = random_inputs(op, (5, 257), torch.float32, device, generator)
     inputs = tuple((magnitude * x).to(dtype) for x in inputs)
     for params in op.variants:
@@ -52,8 +52,7 @@ def test_other_magnitudes(
 
 
 def test_gelu_on_a_dense_grid(backend: str, device: str, dtype: torch.dtype) -> None:
-    if is_refused(backend, device, dtype):
-        pytest.skip("the interpreter refuses bfloat16")
+    skip_if_refused(backend, device, dtype)
     x = torch.linspace(-8, 8, 16001, device=device).to(dtype)
     for params in OPS["gelu"].variants:
         assert_accepted(OPS["gelu"], backend, (x,), params)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from conftest import assert_accepted, is_refused, random_inputs
+from conftest import assert_accepted, random_inputs, skip_if_refused
 from torch import Tensor
 
 import bindings
@@ -56,8 +56,7 @@ def test_layout(
     name: str,
     generator: torch.Generator,
 ) -> None:
-    if is_refused(backend, device, dtype):
-        pytest.skip("the interpreter refuses bfloat16")
+    skip_if_refused(backend, device, dtype)
     inputs = random_inputs(op, (2, 4, 6, 40), dtype, device, generator)
     assert_accepted(op, backend, tuple(LAYOUTS[name](x) for x in inputs))
 
@@ -120,7 +119,11 @@ def test_add_of_tensors_in_different_layouts(
 
 @pytest.mark.parametrize("shape", [(6, 32), (2, 3, 5, 8)])
 def test_results_keep_the_memory_format(
-    op: Op, backend: str, device: str, shape: tuple[int, ...], generator: torch.Generator
+    op: Op,
+    backend: str,
+    device: str,
+    shape: tuple[int, ...],
+    generator: torch.Generator,
 ) -> None:
     inputs = random_inputs(op, shape, torch.float32, device, generator)
     function = getattr(bindings, op.name)

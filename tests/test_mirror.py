@@ -1,4 +1,4 @@
-"""The mirror between csrc and triton_kernels: a mirror that nobody checks is soon gone."""
+"""The mirror of csrc and triton_kernels: one that nobody checks is soon gone."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def test_the_folders_hold_the_same_ops() -> None:
     for folder in ("triton_kernels", "bindings/ops"):
         there = {p.stem for p in (ROOT / folder).glob("*.py") if p.stem != "__init__"}
         assert there == stems, folder
-    assert {p.stem for p in (ROOT / "bindings/native").glob("*.cpp")} - {"module"} == stems
+    assert {p.stem for p in (ROOT / "bindings/native").glob("*.cpp")} - {
+        "module"
+    } == stems
 
 
 @pytest.mark.parametrize("cuda", CUDA, ids=lambda path: path.stem)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from conftest import is_refused
+from conftest import skip_if_refused
 
 import bindings
 
@@ -24,13 +24,8 @@ def _same(out: torch.Tensor, expected: list[float]) -> None:
     )
 
 
-def _skip_what_is_refused(backend: str, device: str, dtype: torch.dtype) -> None:
-    if is_refused(backend, device, dtype):
-        pytest.skip("the interpreter refuses bfloat16")
-
-
 def test_add_is_bit_exact(backend: str, device: str, dtype: torch.dtype) -> None:
-    _skip_what_is_refused(backend, device, dtype)
+    skip_if_refused(backend, device, dtype)
     values = [0.0, -0.0, 1.0, -1.0, TINY, -TINY, 1e-40, 65504.0, 3.38e38, -3.38e38, 0.1]
     special = torch.tensor([*values, INF, -INF, NAN], dtype=dtype, device=device)
     x, y = (t.reshape(-1) for t in torch.meshgrid(special, special, indexing="ij"))
@@ -47,13 +42,15 @@ def test_gelu_of_special_values(
 ) -> None:
     if backend == "torch" and device == "cpu":
         pytest.skip("torch's answers for special values depend on the length on a CPU")
-    _skip_what_is_refused(backend, device, dtype)
+    skip_if_refused(backend, device, dtype)
     largest = torch.finfo(dtype).max
     # 10.07 and on: where (exp(2 u) - 1) / (exp(2 u) + 1) becomes inf / inf in float32.
     large = [9.0, 10.07, 11.0, 50.0, 1e4, largest]
     x = [0.0, *large, *(-v for v in large), INF, -INF, NAN]
     expected = [0.0, *large, *(0.0 for _ in large), INF, NAN, NAN]
-    out = bindings.gelu(torch.tensor(x, dtype=dtype, device=device), approximate, backend=backend)
+    out = bindings.gelu(
+        torch.tensor(x, dtype=dtype, device=device), approximate, backend=backend
+    )
     _same(out, expected)
 
 
@@ -79,13 +76,13 @@ ROWS = {
 }
 
 
-# The same rows through each kernel: in a warp, in a block, in shared memory, read twice.
+# The same rows in each kernel: in a warp, a block, shared memory, and read twice.
 @pytest.mark.parametrize("n_cols", [0, 1500, 40000, 131072])
 @pytest.mark.parametrize("name", ROWS)
 def test_softmax_of_special_rows(
     backend: str, device: str, dtype: torch.dtype, name: str, n_cols: int
 ) -> None:
-    _skip_what_is_refused(backend, device, dtype)
+    skip_if_refused(backend, device, dtype)
     row, expected = ROWS[name]
     # Columns of -inf change nothing, wherever the others stand among them.
     x = torch.full((2, max(n_cols, len(row))), -INF, dtype=dtype, device=device)
@@ -97,7 +94,8 @@ def test_softmax_of_special_rows(
     others = torch.ones_like(out, dtype=torch.bool)
     others[:, places] = False
     rest = out[others]
-    assert rest.isnan().all() if NAN in map(abs, expected) or any(map(math.isnan, expected)) else (rest == 0).all()
+    row_is_nan = any(map(math.isnan, expected))
+    assert (rest.isnan() if row_is_nan else rest == 0).all()
 
 
 def test_softmax_of_the_largest_numbers(backend: str, device: str) -> None:
@@ -117,4 +115,6 @@ def test_softmax_properties(
     assert torch.equal(out.argmax(-1), x.argmax(-1))
     # A power of two is subtracted without rounding from numbers of its size.
     shifted = bindings.softmax((x * 64).round() / 64 + 8, backend=backend)
-    assert torch.equal(shifted, bindings.softmax((x * 64).round() / 64, backend=backend))
+    assert torch.equal(
+        shifted, bindings.softmax((x * 64).round() / 64, backend=backend)
+    )

@@ -44,8 +44,12 @@ def add_kernel(
     # -- load: past the end nothing is read
     if STRIDED:
         elements = block_start + offsets
-        x = load_strided(x_ptr, elements, n_elements, n_cols, x_stride_row, x_stride_col)
-        y = load_strided(y_ptr, elements, n_elements, n_cols, y_stride_row, y_stride_col)
+        x = load_strided(
+            x_ptr, elements, n_elements, n_cols, x_stride_row, x_stride_col
+        )
+        y = load_strided(
+            y_ptr, elements, n_elements, n_cols, y_stride_row, y_stride_col
+        )
     else:
         x = load(x_ptr + block_start, offsets, n_valid, BLOCK_SIZE)
         y = load(y_ptr + block_start, offsets, n_valid, BLOCK_SIZE)

@@ -41,7 +41,9 @@ def gelu_kernel(
     # -- load: past the end nothing is read
     if STRIDED:
         elements = block_start + offsets
-        x = load_strided(x_ptr, elements, n_elements, n_cols, x_stride_row, x_stride_col)
+        x = load_strided(
+            x_ptr, elements, n_elements, n_cols, x_stride_row, x_stride_col
+        )
     else:
         x = load(x_ptr + block_start, offsets, n_valid, BLOCK_SIZE)
 

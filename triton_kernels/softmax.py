@@ -1,15 +1,15 @@
 """Softmax of every row of a matrix.
 
-  out[row, :] = exp(x[row, :] - max(x[row, :])) / sum(exp(x[row, :] - max(x[row, :])))
+  out[row, :] = exp(x[row, :] - m) / sum(exp(x[row, :] - m)), m = max(x[row, :])
 
 Layout   out: (n_rows, n_cols), contiguous. x: columns contiguous; row r begins at
          (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
 Traffic  reads and writes every element once as long as a row fits into the registers of
          a block (32768 columns); beyond that a row is read twice.
-Limits   accumulates in float32. A row with NaN or +inf in it, or of -inf alone, is NaN.
+Limits   accumulates in float32. A row with NaN or +inf, or of -inf alone, is NaN.
 Mirror   csrc/softmax.cu differs in softmax_long_kernel, because Triton has no shared
-         memory of its own to keep a row in: it always reads a long row twice.
-Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 2, and 3 for long rows)
+         memory to keep a row in: it always reads a long row twice.
+Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 2; 3 for long rows)
 """
 
 import triton
@@ -21,11 +21,12 @@ from triton_kernels.common.math import fast_exp
 
 @triton.jit
 def row_offset(row, n_rows, rows_per_batch, stride_batch, stride_row):
-    """Where rows of x begin. Most tensors are one batch, and are spared the division."""
+    """Where rows of x begin. Most tensors are one batch: they need no division."""
     if rows_per_batch == n_rows:
         offset = row * stride_row
     else:
-        offset = row // rows_per_batch * stride_batch + row % rows_per_batch * stride_row
+        batch, row_in_batch = row // rows_per_batch, row % rows_per_batch
+        offset = batch * stride_batch + row_in_batch * stride_row
     return offset
 
 
@@ -111,8 +112,8 @@ def softmax_long_kernel(
         tl.store(out_ptr + start + cols, out.to(out_ptr.dtype.element_ty), mask=mask)
 
 
-# The rows of a tile and the warps that share it, by the longest row that fits: short rows
-# share a program.
+# The rows of a tile and the warps that share it, by the longest row that fits: short
+# rows share a program.
 TILES = (  # (most columns, BLOCK_M, num_warps)
     (64, 32, 4),
     (256, 8, 4),

@@ -205,14 +205,14 @@ class _Worker:
 
     def _cause_of_death(self) -> str:
         status = self.process.wait()
+        how = f"ended with status {status}"
         if status < 0:
             how = f"was killed by {signal.Signals(-status).name}"
-        else:
-            how = f"ended with status {status}"
+        if -status in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT):
+            how += ": the kernel accessed memory that is not its own"
         return (
-            f"the process of Triton's interpreter {how}, as happens when a kernel "
-            "accesses memory that is not its own; what it said is on stderr, and the "
-            "next call starts a new one"
+            f"the process of Triton's interpreter {how}; what it said is on stderr; "
+            "the next call starts another"
         )
 
 

@@ -55,7 +55,7 @@ def _values(arguments: tuple[Argument, ...]) -> list[int]:
         if not isinstance(argument, Tensor):
             values.append(argument)
         elif argument.is_meta:
-            values.append(argument.storage_offset() * argument.element_size())
+            values.append(int(argument.storage_offset()) * argument.element_size())
         else:
             values.append(argument.data_ptr())
     return values

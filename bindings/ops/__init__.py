@@ -1,1 +1,1 @@
-"""One file per op: what a user calls, and the description that everything else reads."""
+"""One file per op: what a user calls, and the description that all else reads."""

@@ -16,12 +16,13 @@ def softmax(x: Tensor, dim: int = -1, *, backend: str = "cuda") -> Tensor:
     """Exponentials along a dimension, scaled to a sum of one.
 
     exp(x - max(x)) / sum(exp(x - max(x))), computed in float32 and rounded once. A row
-    that holds NaN or +inf, or nothing but -inf, is NaN; -inf beside a finite value is 0.
+    that holds NaN or +inf, or nothing but -inf, is NaN; -inf beside a finite value
+    is 0.
 
-    A contiguous `dim` is read in place, whatever the strides of the others (three groups
-    of them that cannot be merged are copied first), and the result has the memory
-    format of x. For any other `dim`, x is copied with that dimension innermost, and the
-    result keeps the strides of that copy.
+    A contiguous `dim` is read in place, whatever the strides of the others (three
+    groups of them that cannot be merged are copied first), and the result has the
+    memory format of x. For any other `dim`, x is copied with that dimension innermost,
+    and the result keeps the strides of that copy.
 
     Args:
         x: Any shape, also 0-d; float32, float16 or bfloat16.

@@ -11,8 +11,8 @@
 enum class DType : int { float32 = 0, float16 = 1, bfloat16 = 2 };
 
 // Calls `body.template operator()<T>()` with the T of `dtype`, and returns its Result.
-// With TWIN_SINGLE_KERNEL the launch tables are left uninstantiated, so that a file that
-// includes an op and instantiates one kernel by name compiles that kernel alone.
+// With TWIN_SINGLE_KERNEL the launch tables are left uninstantiated, so that a file
+// that includes an op and instantiates one kernel by name compiles that kernel alone.
 template <typename Result, typename Body>
 Result dispatch_float(DType dtype, Body&& body) {
 #ifdef TWIN_SINGLE_KERNEL
@@ -20,9 +20,12 @@ Result dispatch_float(DType dtype, Body&& body) {
     return {};
 #else
     switch (dtype) {
-        case DType::float16: return body.template operator()<__half>();
-        case DType::bfloat16: return body.template operator()<__nv_bfloat16>();
-        case DType::float32: break;
+        case DType::float16:
+            return body.template operator()<__half>();
+        case DType::bfloat16:
+            return body.template operator()<__nv_bfloat16>();
+        case DType::float32:
+            break;
     }
     return body.template operator()<float>();
 #endif

@@ -1,5 +1,5 @@
-// What a launch is: a plan (which kernel instance, what grid, how much shared memory), and the
-// launcher that carries it out, on the GPU and in the emulator alike.
+// What a launch is: a plan (which kernel instance, what grid, how much shared memory),
+// and the launcher that carries it out, on the GPU and in the emulator alike.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,9 +23,7 @@
 constexpr int WARP_SIZE = 32;
 constexpr int64_t MAX_GRID_X = 2147483647;
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // What a plan needs to know of the GPU it plans for.
 struct Device {
@@ -34,7 +32,8 @@ struct Device {
 };
 
 // The device of an architecture that need not be present. Shared memory per block as in
-// the CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability".
+// the CUDA C++ Programming Guide, table "Technical Specifications per Compute
+// Capability".
 inline Device device_of_arch(int arch) {
     const bool is_datacenter = arch == 80 || arch == 87 || (arch >= 90 && arch < 120);
     const int64_t kilobytes = !is_datacenter ? 99 : arch < 90 ? 163 : 227;
@@ -58,10 +57,10 @@ struct PlanDescription {
     int64_t shared_bytes;
 };
 
-// Carries plans out: onto a stream, or, where only the plan itself is asked for (of a GPU that
-// need not be present), into a description.
+// Carries plans out: onto a stream, or, where only the plan itself is asked for (of a
+// GPU that need not be present), into a description.
 class Launcher {
-public:
+  public:
     // Launches on the current device.
     explicit Launcher(cudaStream_t stream) : stream_(stream) {
         error_ = query_current_device();
@@ -75,8 +74,7 @@ public:
 
     template <typename... Params>
     cudaError_t operator()(
-        const Plan<Params...>& plan,
-        std::type_identity_t<Params>... arguments
+        const Plan<Params...>& plan, std::type_identity_t<Params>... arguments
     ) const {
         if (error_ != cudaSuccess) return error_;
         if (description_) {
@@ -99,13 +97,13 @@ public:
             config.stream = stream_;
             error = cudaLaunchKernelEx(&config, plan.kernel, arguments...);
         }
-        // A refused launch is reported here, once: left behind, it would surface in whatever
-        // asks the runtime next.
+        // A refused launch is reported here, once: left behind, it would surface in
+        // whatever asks the runtime next.
         if (error != cudaSuccess) cudaGetLastError();
         return error;
     }
 
-private:
+  private:
     static constexpr int64_t SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024;
 
     cudaError_t query_current_device() {
@@ -115,7 +113,8 @@ private:
              {std::pair{&major, cudaDevAttrComputeCapabilityMajor},
               std::pair{&minor, cudaDevAttrComputeCapabilityMinor},
               std::pair{&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin}}) {
-            if (const cudaError_t error = cudaDeviceGetAttribute(value, attribute, index))
+            if (const cudaError_t error =
+                    cudaDeviceGetAttribute(value, attribute, index))
                 return error;
         }
         device_ = {10 * major + minor, shared_bytes};
@@ -129,9 +128,14 @@ private:
         dladdr(kernel, &info);
         const std::string symbol = info.dli_sname ? info.dli_sname : "";
         int status = 0;
-        char* demangled = abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status);
+        char* demangled =
+            abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status);
         *description_ = {
-            symbol, status == 0 ? demangled : symbol, plan.grid, plan.block, plan.shared_bytes
+            symbol,
+            status == 0 ? demangled : symbol,
+            plan.grid,
+            plan.block,
+            plan.shared_bytes
         };
         std::free(demangled);
     }

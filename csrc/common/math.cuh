@@ -6,24 +6,21 @@
 constexpr float LOG2_E = 1.44269504088896341f;
 constexpr float SQRT_HALF = 0.70710678118654752f;
 
-// e^x with a relative error of 2^-22 + |x| 2^-24. Results below 2^-126 become 0.
-__device__ __forceinline__ float fast_exp(float x) {
-    return ptx::exp2(x * LOG2_E);
-}
+// e^x with a relative error of 2^-22 + |x| 2^-23. Results below 2^-126 become 0.
+__device__ __forceinline__ float fast_exp(float x) { return ptx::exp2(x * LOG2_E); }
 
 // 1 / x with an error of one unit in the last place.
-__device__ __forceinline__ float fast_reciprocal(float x) {
-    return ptx::reciprocal(x);
-}
+__device__ __forceinline__ float fast_reciprocal(float x) { return ptx::reciprocal(x); }
 
 // 0.5 x (1 + erf(x / sqrt(2)))
 __device__ __forceinline__ float gelu_erf(float x) {
     return 0.5f * x * (1.0f + erff(x * SQRT_HALF));
 }
 
-// The same with an error of 1.5e-7 in erf, far below what float16 and bfloat16 resolve, in half
-// the instructions. Abramowitz & Stegun 1964, formula 7.1.26: with t = 1 / (1 + p z), for z >= 0,
-// erfc(z) = (a1 t + a2 t^2 + a3 t^3 + a4 t^4 + a5 t^5) exp(-z^2). The coefficients are halved.
+// The same with an error of 1.5e-7 in erf, far below what float16 and bfloat16 resolve,
+// in half the instructions. Abramowitz & Stegun 1964, formula 7.1.26: with t = 1 / (1 +
+// p z), for z >= 0, erfc(z) = (a1 t + a2 t^2 + a3 t^3 + a4 t^4 + a5 t^5) exp(-z^2). The
+// coefficients are halved.
 __device__ __forceinline__ float gelu_erf_fast(float x) {
     const float z = fabsf(x) * SQRT_HALF;
     const float t = fast_reciprocal(1.0f + 0.3275911f * z);
@@ -35,9 +32,9 @@ __device__ __forceinline__ float gelu_erf_fast(float x) {
     return x * (x < 0.0f ? half_erfc : 1.0f - half_erfc);
 }
 
-// 0.5 x (1 + tanh(u)) with u = sqrt(2 / pi) (x + 0.044715 x^3), written as x / (1 + exp(-2 u)):
-// the exponential of a large argument is inf or 0 and leaves x / inf or x, where the textbook's
-// (exp(2 u) - 1) / (exp(2 u) + 1) would be inf / inf.
+// 0.5 x (1 + tanh(u)) with u = sqrt(2 / pi) (x + 0.044715 x^3), written as x / (1 +
+// exp(-2 u)): the exponential of a large argument is inf or 0 and leaves x / inf or x,
+// where the textbook's (exp(2 u) - 1) / (exp(2 u) + 1) would be inf / inf.
 __device__ __forceinline__ float gelu_tanh(float x) {
     constexpr float LINEAR = -2.0f * 0.79788456080286536f;
     constexpr float CUBIC = LINEAR * 0.044715f;

@@ -1,5 +1,5 @@
-// All inline PTX of the project: instructions that CUDA C++ has no function for, under names that
-// say what they do. The emulator computes the same with the C library.
+// All inline PTX of the project: instructions that CUDA C++ has no function for, under
+// names that say what they do. The emulator computes the same with the C library.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,8 +8,8 @@
 
 namespace ptx {
 
-// 2^x with a relative error of 2^-22. Results below 2^-126 become 0. The function __exp2f spends
-// three more instructions on those.
+// 2^x with a relative error of 2^-22. Results below 2^-126 become 0. The function
+// __exp2f spends three more instructions on those.
 __device__ __forceinline__ float exp2(float x) {
 #ifdef TWIN_EMULATOR
     return std::exp2(x);
@@ -20,8 +20,8 @@ __device__ __forceinline__ float exp2(float x) {
 #endif
 }
 
-// 1 / x with an error of one unit in the last place. Where x or the result lies below 2^-126, the
-// result is inf or 0.
+// 1 / x with an error of one unit in the last place. Where x or the result lies below
+// 2^-126, the result is inf or 0.
 __device__ __forceinline__ float reciprocal(float x) {
 #ifdef TWIN_EMULATOR
     return 1.0f / x;

@@ -13,8 +13,8 @@ struct Sum {
     __device__ float operator()(float a, float b) const { return a + b; }
 };
 
-// Over groups of WIDTH neighbouring lanes of a warp, by butterfly: after the step with offset
-// o every lane holds the result over its group of 2 * o lanes.
+// Over groups of WIDTH neighbouring lanes of a warp, by butterfly: after the step with
+// offset o every lane holds the result over its group of 2 * o lanes.
 template <int WIDTH, typename Op>
 __device__ __forceinline__ float warp_reduce(float value, Op op) {
     #pragma unroll

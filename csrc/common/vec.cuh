@@ -22,8 +22,8 @@ __device__ __forceinline__ Vec<T, SIZE> splat(T value) {
     return vec;
 }
 
-// The n_valid first of the SIZE values at ptr, and `fill` for the others. Only a full vector
-// is read in one access, which needs ptr to be aligned to it.
+// The n_valid first of the SIZE values at ptr, and `fill` for the others. Only a full
+// vector is read in one access, which needs ptr to be aligned to it.
 template <int SIZE, typename T>
 __device__ __forceinline__ Vec<T, SIZE> load(const T* ptr, int64_t n_valid, T fill) {
     if (n_valid >= SIZE) return *reinterpret_cast<const Vec<T, SIZE>*>(ptr);
@@ -47,7 +47,9 @@ __device__ __forceinline__ void store(T* ptr, const Vec<T, SIZE>& vec) {
 }
 
 template <int SIZE, typename T>
-__device__ __forceinline__ void store(T* ptr, const Vec<T, SIZE>& vec, int64_t n_valid) {
+__device__ __forceinline__ void store(
+    T* ptr, const Vec<T, SIZE>& vec, int64_t n_valid
+) {
     if (n_valid >= SIZE) return store(ptr, vec);
     #pragma unroll
     for (int i = 0; i < SIZE - 1; ++i) {
@@ -55,13 +57,11 @@ __device__ __forceinline__ void store(T* ptr, const Vec<T, SIZE>& vec, int64_t n
     }
 }
 
-// SIZE values of a row from column col on. A vector needs stride_col 1, or 0 for a value that
-// is broadcast along the row.
+// SIZE values of a row from column col on. A vector needs stride_col 1, or 0 for a
+// value that is broadcast along the row.
 template <int SIZE, typename T>
 __device__ __forceinline__ Vec<T, SIZE> load_strided(
-    const T* row_ptr,
-    int64_t col,
-    int64_t stride_col
+    const T* row_ptr, int64_t col, int64_t stride_col
 ) {
     if (SIZE == 1 || stride_col == 0) return splat<SIZE>(row_ptr[col * stride_col]);
     return *reinterpret_cast<const Vec<T, SIZE>*>(row_ptr + col);
@@ -69,7 +69,9 @@ __device__ __forceinline__ Vec<T, SIZE> load_strided(
 
 __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
-__device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) {
+    return __bfloat162float(x);
+}
 
 template <int SIZE, typename T>
 __device__ __forceinline__ Vec<float, SIZE> to_float(const Vec<T, SIZE>& x) {
@@ -109,8 +111,8 @@ __device__ __forceinline__ Vec<T, SIZE> from_float(const Vec<float, SIZE>& x) {
     return result;
 }
 
-// Whether a tensor can be read in vectors: every row of it begins at a multiple of 16 bytes,
-// and its columns are neighbours, or all the same.
+// Whether a tensor can be read in vectors: every row of it begins at a multiple of 16
+// bytes, and its columns are neighbours, or all the same.
 template <typename T>
 bool has_vectors(const void* ptr, int64_t stride_row, int64_t stride_col) {
     return reinterpret_cast<uintptr_t>(ptr) % VEC_BYTES == 0 &&

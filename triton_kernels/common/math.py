@@ -1,7 +1,7 @@
 """Functions of one float32 value, without a pointer in them: the mirror of math.cuh.
 
-Triton's interpreter runs no inline PTX, so the two functions that need it have a portable
-form there.
+Triton's interpreter runs no inline PTX, so the two functions that need it have a
+portable form there.
 """
 
 import triton
@@ -15,7 +15,7 @@ SQRT_HALF = tl.constexpr(0.70710678118654752)
 
 @triton.jit
 def fast_exp(x):
-    """e^x with a relative error of 2^-22 + |x| 2^-24. Results below 2^-126 become 0."""
+    """e^x with a relative error of 2^-22 + |x| 2^-23. Results below 2^-126 become 0."""
     if INTERPRETED:
         result = tl.exp2(x * LOG2_E)
     else:
@@ -57,8 +57,8 @@ def gelu_erf(x):
 def gelu_erf_fast(x):
     """The same with an error of 1.5e-7 in erf, in half the instructions.
 
-    That is far below what float16 and bfloat16 resolve. Abramowitz & Stegun 1964, formula
-    7.1.26: with t = 1 / (1 + p z), for z >= 0,
+    That is far below what float16 and bfloat16 resolve. Abramowitz & Stegun 1964,
+    formula 7.1.26: with t = 1 / (1 + p z), for z >= 0,
     erfc(z) = (a1 t + a2 t^2 + a3 t^3 + a4 t^4 + a5 t^5) exp(-z^2).
     The coefficients are halved.
     """

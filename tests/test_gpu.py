@@ -1,0 +1,235 @@
+"""What only a GPU has: streams, graphs, several devices, and a lot of memory."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import assert_accepted, needs_gpu, random_inputs
+
+import bindings
+from bindings.op import Op
+
+pytestmark = needs_gpu
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_a_side_stream_waits_for_its_own_work_only(
+    op: Op, backend: str, generator: torch.Generator
+) -> None:
+    inputs = random_inputs(op, (33, 257), torch.float32, "cuda", generator)
+    function = getattr(bindings, op.name)
+    expected = function(*inputs, backend=backend)
+    late = tuple(torch.zeros_like(x) for x in inputs)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        # The inputs appear on this stream after some milliseconds: a kernel on any
+        # other stream would find zeros.
+        torch.cuda._sleep(20_000_000)
+        for x, value in zip(late, inputs, strict=True):
+            x.copy_(value)
+        out = function(*late, backend=backend)
+    stream.synchronize()
+    assert torch.equal(out, expected)
+
+
+def test_graph_capture_and_replay(
+    op: Op, backend: str, generator: torch.Generator
+) -> None:
+    inputs = random_inputs(op, (33, 257), torch.float32, "cuda", generator)
+    function = getattr(bindings, op.name)
+    function(
+        *inputs, backend=backend
+    )  # the first call compiles, which no graph records
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = function(*inputs, backend=backend)
+    for x in inputs:
+        x.mul_(-0.5)
+    expected = function(*inputs, backend=backend)
+    graph.replay()
+    assert torch.equal(out, expected)
+
+
+def test_nothing_waits_for_the_gpu(
+    op: Op, backend: str, generator: torch.Generator
+) -> None:
+    inputs = random_inputs(op, (33, 257), torch.float32, "cuda", generator)
+    function = getattr(bindings, op.name)
+    function(*inputs, backend=backend)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "a prototype feature"
+            torch.cuda.set_sync_debug_mode("error")
+        function(*inputs, backend=backend)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
+def test_compile_with_graphs(op: Op, backend: str, generator: torch.Generator) -> None:
+    torch.compiler.reset()
+    inputs = random_inputs(op, (33, 257), torch.float32, "cuda", generator)
+    function = getattr(bindings, op.name)
+    compiled = torch.compile(
+        lambda *args: function(*args, backend=backend) + 1,
+        fullgraph=True,
+        mode="reduce-overhead",
+    )
+    for _ in range(3):
+        out = compiled(*inputs).clone()
+    assert torch.equal(out, function(*inputs, backend=backend) + 1)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs a second GPU")
+def test_second_device(op: Op, backend: str, generator: torch.Generator) -> None:
+    inputs = random_inputs(op, (33, 257), torch.float32, "cuda:1", generator)
+    assert torch.cuda.current_device() == 0
+    assert_accepted(op, backend, inputs)
+    assert torch.cuda.current_device() == 0
+
+
+def test_inputs_on_two_devices_are_refused(backend: str) -> None:
+    with pytest.raises(ValueError, match="x is on cpu and y on cuda:0"):
+        bindings.add(torch.ones(2), torch.ones(2, device="cuda"), backend=backend)
+
+
+def test_memory_does_not_grow(op: Op, backend: str, generator: torch.Generator) -> None:
+    inputs = random_inputs(op, (33, 257), torch.float32, "cuda", generator)
+    function = getattr(bindings, op.name)
+    function(*inputs, backend=backend)
+    gc.collect()  # of what earlier tests have left
+    before = torch.cuda.memory_allocated()
+    for _ in range(1000):
+        function(*inputs, backend=backend)
+    assert torch.cuda.memory_allocated() == before
+
+
+MANY = 2**31 + 2**16 + 3
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_more_elements_than_an_int_counts(backend: str, step: int) -> None:
+    if torch.cuda.mem_get_info()[0] < 40 * 2**30:
+        pytest.skip("needs 40 GiB of free GPU memory")
+    x = torch.zeros(step * MANY, dtype=torch.float16, device="cuda")[::step]
+    places = torch.tensor([0, 1, 2**31 - 1, 2**31, 2**31 + 1, MANY - 1], device="cuda")
+    x[places] = torch.arange(1.0, 7.0, dtype=torch.float16, device="cuda")
+    out = bindings.add(x, x, backend=backend)
+    assert torch.equal(out[places], 2 * x[places])
+    assert out.count_nonzero() == 6
+    out = bindings.gelu(x, backend=backend)
+    assert out.count_nonzero() == 6
+
+
+@pytest.mark.parametrize(
+    "shape", [(MANY // 4096 + 1, 4096), (2, MANY // 2), (MANY // 3, 3)]
+)
+@pytest.mark.parametrize("implementation", ["cuda", "triton"])
+def test_softmax_of_more_elements_than_an_int_counts(
+    implementation: str, shape: tuple[int, int]
+) -> None:
+    if torch.cuda.mem_get_info()[0] < 60 * 2**30:
+        pytest.skip("needs 60 GiB of free GPU memory")
+    x = torch.zeros(shape, dtype=torch.float16, device="cuda")
+    x[:, 0] = 12.0
+    out = bindings.softmax(x, backend=implementation)
+    others = shape[1] - 1
+    total = math.exp(12) + others
+    exact = torch.tensor([math.exp(12) / total, 1 / total, 1 / total], device="cuda")
+    float16 = torch.finfo(torch.float16)
+    for row in (0, shape[0] // 2, shape[0] - 1):
+        # One rounding to float16, also where that is denormal.
+        torch.testing.assert_close(
+            out[row, [0, 1, -1]].float(),
+            exact,
+            rtol=float16.eps,
+            atol=float16.smallest_normal * float16.eps,
+        )
+
+
+FAST_MATH = """
+import torch, triton, triton.language as tl
+from triton_kernels.common import math
+@triton.jit
+def kernel(out_ptr, x_ptr, n, RECIPROCAL: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    out = math.fast_reciprocal(x) if RECIPROCAL else math.fast_exp(x)
+    tl.store(out_ptr + offsets, out, mask=offsets < n)
+"""
+
+
+def test_errors_of_the_fast_functions(tmp_path: Path) -> None:
+    source = tmp_path / "fast_math_kernel.py"
+    source.write_text(FAST_MATH)
+    sys.path.insert(0, str(tmp_path))
+    try:
+        from fast_math_kernel import kernel
+    finally:
+        sys.path.pop(0)
+    for reciprocal, x in (
+        (False, torch.linspace(-87, 88, 1_000_003, device="cuda")),
+        (True, torch.logspace(-37, 37, 1_000_003, device="cuda")),
+    ):
+        out = torch.empty_like(x)
+        kernel[(x.numel() // 1024 + 1,)](out, x, x.numel(), reciprocal, 1024)
+        exact = 1 / x.double() if reciprocal else x.double().exp()
+        error = (out.double() - exact).abs() / exact
+        # As their docstrings say.
+        allowed = 2.0**-23 if reciprocal else 2.0**-22 + x.abs() * 2.0**-23
+        assert (error <= allowed).all()
+
+
+SMALLEST = """
+import torch, bindings
+from bindings.registry import OPS
+for op in OPS.values():
+    for shape in ((3, 5), (2, 1100)) if op.name == "softmax" else ((7,), (4099,)):
+        for dtype in (torch.float32, torch.bfloat16):
+            inputs = op.inputs(shape, torch.Generator().manual_seed(0))
+            inputs = tuple(x.to(dtype).cuda() for x in inputs)
+            getattr(bindings, op.name)(*inputs, backend="cuda")
+torch.cuda.synchronize()
+"""
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
+def test_compute_sanitizer(tool: str) -> None:
+    sanitizer = (
+        shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    )
+    if not Path(sanitizer).exists():
+        pytest.skip("compute-sanitizer is not installed")
+    # Out of torch's own pool an access past the end of a tensor would be legal.
+    environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    result = subprocess.run(
+        [
+            sanitizer,
+            "--tool",
+            tool,
+            "--error-exitcode",
+            "7",
+            sys.executable,
+            "-c",
+            SMALLEST,
+        ],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "0 errors" in result.stdout or "0 hazards" in result.stdout
