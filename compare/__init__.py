@@ -1,0 +1,1 @@
+"""The microscope: puts the two implementations of an op side by side."""

@@ -1,0 +1,1 @@
+"""What the two compilers made of an op: PTX and SASS, parsed, counted and compared."""

@@ -1,0 +1,195 @@
+"""What an instruction is for, and how many bytes it moves for one thread.
+
+Both tables are ordered: the first row that matches an instruction names its category.
+What no row knows is `other`, so that a new instruction shows up instead of hiding.
+"""
+
+import functools
+import re
+from typing import Literal
+
+Language = Literal["ptx", "sass"]
+
+OTHER = "other"
+MEMORY_CATEGORIES = frozenset(
+    {
+        "global load",
+        "global store",
+        "generic memory",
+        "shared load",
+        "shared store",
+        "local memory",
+        "async copy",
+    }
+)
+
+_FLOAT = r"(?:f16|f16x2|bf16|bf16x2|f32|f32x2|tf32)"
+_MODIFIERS = r"(?:[\w:]+\.)*"
+
+_PTX_TABLE = (
+    ("global load", rf"ldu?\.{_MODIFIERS}global"),
+    ("global store", rf"st\.{_MODIFIERS}global"),
+    ("shared load", rf"ld\.{_MODIFIERS}shared|ldmatrix|wmma\.load"),
+    ("shared store", rf"st\.{_MODIFIERS}shared|stmatrix|wmma\.store"),
+    ("local memory", rf"(?:ld|st)\.{_MODIFIERS}local"),
+    ("parameter / constant", rf"(?:ld|st)\.{_MODIFIERS}(?:param|const)"),
+    ("generic memory", r"(?:ld|st)\."),
+    ("atomic", r"(?:atom|red)\."),
+    (
+        "fence / wait",
+        r"cp\.async\.(?:bulk\.)?(?:commit|wait)|cp\.async\.mbarrier|mbarrier|fence|membar"
+        r"|bar\.warp|barrier\.cluster|wgmma\.(?:fence|commit|wait)"
+        r"|tcgen05\.(?:fence|commit|wait)|griddepcontrol",
+    ),
+    ("async copy", r"cp\."),
+    ("cache hint", r"prefetchu?\.|createpolicy|applypriority|discard"),
+    ("shuffle / vote", r"shfl|vote|match|redux|activemask|elect"),
+    ("barrier", r"bar\.|barrier\."),
+    ("tensor core", r"mma\.|wmma\.mma|wgmma\.mma|tcgen05\."),
+    ("move", r"mov\."),
+    ("float64", r"\w+\.(?:[\w:]+\.)*f64"),
+    ("special function", r"(?:ex2|lg2|rcp|rsqrt|sqrt|sin|cos|tanh)\."),
+    ("division", rf"div\.{_MODIFIERS}{_FLOAT}"),
+    (
+        "fp math",
+        r"(?:add|sub|mul|fma|mad|max|min|neg|abs|copysign)"
+        rf"\.{_MODIFIERS}{_FLOAT}(?: |$)",
+    ),
+    ("conversion", rf"cvt\.{_MODIFIERS}(?:{_FLOAT}|e4m3\w*|e5m2\w*)"),
+    ("compare / select", r"(?:setp?|selp|slct|testp)\.|(?:and|or|xor|not)\.pred"),
+    (
+        "integer / address",
+        r"(?:add|addc|sub|subc|mul|mul24|mad|mad24|madc|sad|div|rem|abs|neg|min|max|popc"
+        r"|clz|bfind|fns|brev|bfe|bfi|bmsk|szext|dp[24]a|shl|shr|shf|and|or|xor|not|cnot"
+        r"|lop3|prmt|cvta?|isspacep|mapa|getctarank)\b",
+    ),
+    (
+        "branch / control",
+        r"(?:bra|brx|call|ret|exit|trap|brkpt|nanosleep|pmevent)\b",
+    ),
+)
+
+_SASS_TABLE = (
+    ("global load", r"LDG\b"),
+    ("global store", r"STG\b"),
+    ("shared load", r"(?:LDS|LDSM)\b"),
+    ("shared store", r"(?:STS|STSM)\b"),
+    ("local memory", r"(?:LDL|STL)\b"),
+    ("parameter / constant", r"(?:LDC|ULDC|LDCU)\b"),
+    ("generic memory", r"(?:LD|ST)\b"),
+    ("atomic", r"(?:ATOM|ATOMG|ATOMS|RED|REDG|REDAS|UBLKRED|UTMAREDG)\b"),
+    ("async copy", r"(?:LDGSTS|UBLKCP|UTMALDG|UTMASTG)\b"),
+    (
+        "fence / wait",
+        r"(?:LDGDEPBAR|DEPBAR|MEMBAR|ERRBAR|CGAERRBAR|FENCE|WARPSYNC|WARPGROUP|UCGABAR_\w+"
+        r"|NANOSLEEP|ACQBULK|PREEXIT|SYNCS|ARRIVES|UTMACMDFLUSH)\b",
+    ),
+    ("cache hint", r"(?:CCTLL?|UTMACCTL|UTMAPF|UBLKPF)\b"),
+    ("shuffle / vote", r"(?:SHFL|VOTEU?|MATCH|REDUX|CREDUX|ELECT)\b"),
+    ("barrier", r"BAR\b"),
+    ("tensor core", r"(?:[HIDBQO]MMA|[HIQB]GMMA|UTC\w+|LDTM|STTM)\b"),
+    # The assembler also uses arithmetic units to move a value or a constant.
+    ("move", r"HFMA2\S* U?R\w+, -RZ, RZ, |IMAD\.MOV|FADD \w+, -RZ, \w+$"),
+    ("conversion", r"HADD2\.F32|U?(?:F2F\.(?!.*F64)|F2FP|F2I|I2F|I2FP|I2I|FRND)\b"),
+    ("float64", r"D(?:ADD|MUL|FMA|SETP|MNMX)\b|MUFU\.\w+64H|\w+\.(?:\w+\.)*F64"),
+    ("special function", r"MUFU\b"),
+    (
+        "fp math",
+        r"(?:U?F(?:ADD|MUL|FMA|MNMX)[23]?|FCHK|FSWZADD|H(?:ADD|MUL|FMA|MNMX)2)\b",
+    ),
+    (
+        "compare / select",
+        r"(?:U?ISETP|U?FSETP|HSETP2|U?SEL|U?FSEL|U?PLOP3|P2R|R2P|FSET|HSET2)\b",
+    ),
+    (
+        "move",
+        r"(?:U?MOV|CS2UR|CS2R|S2R|S2UR|R2UR|UR2R|MOVM|B2R|R2B|UP2UR|UR2UP)\b",
+    ),
+    (
+        "integer / address",
+        r"(?:U?IADD3?|U?IMAD|U?LEA|U?LOP3?|U?SHF|U?SHL|U?SHR|U?IABS|U?VI(?:ADD|MNMX)3?"
+        r"|VIADDMNMX|U?IMNMX|U?PRMT|U?BMSK|U?SGXT|U?POPC|U?FLO|U?BREV|IDP|ISCADD)\b",
+    ),
+    (
+        "branch / control",
+        r"(?:BRA|BRX|BRXU|BSSY|BSYNC|BREAK|BMOV|CALL|RET|EXIT|JMP|JMX|KILL|NOP|YIELD"
+        r"|BPT)\b",
+    ),
+)
+
+CATEGORIES = (
+    "global load",
+    "global store",
+    "generic memory",
+    "atomic",
+    "async copy",
+    "shared load",
+    "shared store",
+    "local memory",
+    "cache hint",
+    "shuffle / vote",
+    "barrier",
+    "fence / wait",
+    "tensor core",
+    "special function",
+    "division",
+    "float64",
+    "fp math",
+    "conversion",
+    "compare / select",
+    "integer / address",
+    "parameter / constant",
+    "move",
+    "branch / control",
+    OTHER,
+)
+
+_TABLES = {
+    language: tuple((name, re.compile(pattern)) for name, pattern in table)
+    for language, table in (("ptx", _PTX_TABLE), ("sass", _SASS_TABLE))
+}
+
+_PTX_ACCESS = re.compile(r"(?:\.v(\d))?\.[busf]f?(\d+)(?:x(\d))?$")
+_MATRIX_ACCESS = re.compile(r"\.x(\d)\b|\.M88\.(\d)\b")
+_SASS_ACCESS_BYTES = {
+    "U8": 1,
+    "S8": 1,
+    "U16": 2,
+    "S16": 2,
+    "64": 8,
+    "128": 16,
+    "256": 32,
+}
+
+
+@functools.cache
+def category_of(language: Language, text: str) -> str:
+    """The category of an instruction, given as opcode, blank, operands."""
+    for name, pattern in _TABLES[language]:
+        if pattern.match(text):
+            return name
+    return OTHER
+
+
+def access_bytes_of(
+    language: Language, opcode: str, operands: tuple[str, ...], category: str
+) -> int:
+    """Bytes that one thread moves by one memory instruction; 0 for any other."""
+    if category not in MEMORY_CATEGORIES:
+        return 0
+    if opcode.startswith(("ldmatrix", "stmatrix", "LDSM", "STSM")):
+        # A warp moves matrices of 8 x 8 two-byte elements, 4 bytes for every thread.
+        found = _MATRIX_ACCESS.search(opcode)
+        return 4 * int(found[1] or found[2]) if found else 4
+    if language == "sass":
+        sizes = [
+            _SASS_ACCESS_BYTES[modifier]
+            for modifier in opcode.split(".")
+            if modifier in _SASS_ACCESS_BYTES
+        ]
+        return sizes[-1] if sizes else 4
+    if category == "async copy":
+        size = operands[2] if len(operands) > 2 else ""
+        return int(size, 0) if re.fullmatch(r"0x[0-9a-f]+|\d+", size) else 0
+    found = _PTX_ACCESS.search(opcode)
+    return int(found[1] or 1) * int(found[2]) * int(found[3] or 1) // 8 if found else 0

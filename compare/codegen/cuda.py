@@ -1,0 +1,125 @@
+"""One kernel instance of a .cu file, compiled for a GPU that need not be there."""
+
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import cache as cached
+from pathlib import Path
+
+from bindings.sources import CSRC, EMULATOR, NVCC_FLAGS
+from bindings.toolchain import find_cuda_home
+from compare.codegen import cache, tools
+from compare.codegen.architectures import Architecture
+from compare.codegen.errors import CodegenUnavailable, CompilationFailed
+
+_REMEDY = "install a CUDA toolkit, or nvcc by pip: pip install -e '.[nvcc]'"
+
+
+@dataclass(frozen=True)
+class CudaBuild:
+    """What nvcc made of one kernel."""
+
+    compiler: str
+    ptx: str
+    cubin: bytes
+    report: tools.AssemblerReport
+
+
+def compile_kernel(
+    op_name: str, kernel: str, signature: str, architecture: Architecture
+) -> CudaBuild:
+    """Compiles one kernel of csrc/<op_name>.cu, with the flags of the build that runs.
+
+    Args:
+        op_name: the stem of the file.
+        kernel: the symbol of the kernel instance.
+        signature: the same, demangled: `void f<float, 4>(float*, float const*, long)`.
+        architecture: what to compile for.
+
+    Raises:
+        CodegenUnavailable: there is no nvcc, or it does not know the architecture.
+        CompilationFailed: nvcc refused the source.
+    """
+    nvcc = _find_nvcc()
+    source = f'#include "{op_name}.cu"\n'
+    if "<" in signature:  # a plain function is compiled without being asked for
+        source += f"template __global__ {signature};\n"
+    options = (
+        *NVCC_FLAGS,
+        "-DTWIN_SINGLE_KERNEL",
+        f"-arch={architecture.target}",
+        f"-I{CSRC}",
+        "-Xptxas=-v",
+        "-cubin",
+    )
+    key = cache.key_of(_nvcc_version(nvcc), *options, source, _all_sources())
+    stored = cache.read(key, ("ptx", "cubin", "log"))
+    if stored is None:
+        stored = _compile(nvcc, options, source, signature, architecture)
+        cache.write(key, stored)
+    return CudaBuild(
+        compiler=f"nvcc {_nvcc_version(nvcc)}",
+        ptx=stored["ptx"].decode(),
+        cubin=stored["cubin"],
+        report=tools.parse_assembler_report(stored["log"].decode(), kernel),
+    )
+
+
+def title_of(signature: str) -> str:
+    """The kernel's name and template arguments, without return type and parameters."""
+    return signature.removeprefix("void ").partition("(")[0]
+
+
+def _compile(
+    nvcc: Path,
+    options: tuple[str, ...],
+    source: str,
+    signature: str,
+    architecture: Architecture,
+) -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "kernel.cu").write_text(source)
+        try:
+            done = tools.run(
+                [str(nvcc), *options, "--keep", "kernel.cu", "-o", "kernel.cubin"],
+                f"nvcc cannot compile {signature} for {architecture.target}",
+                folder=folder,
+            )
+        except CompilationFailed as error:
+            if "gpu-architecture" in error.log or "gpu architecture" in error.log:
+                raise CodegenUnavailable(
+                    f"this nvcc does not know {architecture.target} ({nvcc})",
+                    "install CUDA 13.0 or newer, or choose another --arch",
+                ) from error
+            raise
+        return {
+            "ptx": (folder / "kernel.ptx").read_bytes(),
+            "cubin": (folder / "kernel.cubin").read_bytes(),
+            "log": (done.stdout + done.stderr).encode(),
+        }
+
+
+def _find_nvcc() -> Path:
+    home = find_cuda_home()
+    if home is None:
+        raise CodegenUnavailable("there is no nvcc here", _REMEDY)
+    return home / "bin/nvcc"
+
+
+@cached
+def _nvcc_version(nvcc: Path) -> str:
+    try:
+        text = subprocess.check_output([nvcc, "--version"], text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise CodegenUnavailable(f"nvcc cannot be run ({error})", _REMEDY) from error
+    return text.rpartition(", V")[2].split()[0]
+
+
+def _all_sources() -> bytes:
+    """Every file that a .cu can include, with its name."""
+    return b"".join(
+        str(path.relative_to(CSRC)).encode() + b"\0" + path.read_bytes() + b"\0"
+        for path in sorted(CSRC.rglob("*.cu*"))
+        if not path.is_relative_to(EMULATOR)
+    )

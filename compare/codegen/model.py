@@ -1,0 +1,232 @@
+"""The generated code of one side of an op, ready to be counted, compared and shown."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from bindings.backends import native, prebuilt, triton
+from bindings.errors import UnsupportedError
+from bindings.op import Argument, Op
+from compare.codegen import cache, cuda, tools, triton_offline
+from compare.codegen.architectures import Architecture
+from compare.codegen.errors import CodegenUnavailable
+from compare.codegen.listing import Listing, parse_ptx, parse_sass
+from compare.codegen.mix import Mix, mix_of
+
+Side = Literal["cuda", "triton"]
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """One kernel as a compiler made it, and as it is launched.
+
+    Attributes:
+        side: which language it was written in.
+        arch: what it was compiled for, such as `sm_90a`.
+        kernel: its name in the PTX.
+        title: its name for a reader, with the constants that it was compiled for.
+        compiler: what compiled it, with versions.
+        grid: blocks in x, y and z.
+        block: threads of a block in x, y and z.
+        elements: of the output that one launch computes.
+        registers: of one thread.
+        spill_store_bytes: what a thread puts from registers into local memory.
+        spill_load_bytes: what it gets back.
+        stack_bytes: local memory of a thread, for spills and for arrays.
+        static_shared_bytes: shared memory of a block that the kernel itself declares.
+        dynamic_shared_bytes: what the launch adds to it.
+    """
+
+    side: Side
+    arch: str
+    kernel: str
+    title: str
+    compiler: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    elements: int
+    registers: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    stack_bytes: int
+    static_shared_bytes: int
+    dynamic_shared_bytes: int
+    ptx: Listing
+    sass: Listing
+    ptx_mix: Mix
+    sass_mix: Mix
+
+    @property
+    def spill_bytes(self) -> int:
+        """What a thread moves because it ran out of registers."""
+        return self.spill_store_bytes + self.spill_load_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block, without what the driver keeps for itself."""
+        return self.static_shared_bytes + self.dynamic_shared_bytes
+
+    @property
+    def threads_per_block(self) -> int:
+        """Threads of a block."""
+        x, y, z = self.block
+        return x * y * z
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the launch."""
+        x, y, z = self.grid
+        return x * y * z
+
+    @property
+    def elements_per_thread(self) -> float:
+        """How many elements of the output there are for each thread, on average."""
+        return self.elements / (self.blocks * self.threads_per_block)
+
+
+def inspect_cuda(
+    op: Op, arguments: tuple[Argument, ...], architecture: Architecture
+) -> KernelCode:
+    """Compiles the kernel instance that the CUDA launcher would take for `arguments`.
+
+    Args:
+        op: the op.
+        arguments: what `op.arguments` returned, on any device; nothing is read.
+        architecture: the one to plan and compile for.
+
+    Raises:
+        CodegenUnavailable: something is missing here; the message says what.
+        CompilationFailed: nvcc refused the kernel.
+    """
+    elements = _elements(op, arguments)
+    try:
+        module = prebuilt.load("_cpu")
+    except UnsupportedError as error:
+        raise CodegenUnavailable(
+            "the plan of a launch comes from the native module", str(error)
+        ) from error
+    plan = native.plan(module, op, _as_meta(arguments), architecture.number)
+    build = cuda.compile_kernel(
+        op.name, plan["kernel"], plan["signature"], architecture
+    )
+    code = tools.disassemble(build.cubin, plan["kernel"], architecture)
+    ptx = parse_ptx(build.ptx, plan["kernel"])
+    sass = parse_sass(code.sass, ptx)
+    return KernelCode(
+        side="cuda",
+        arch=architecture.target,
+        kernel=plan["kernel"],
+        title=cuda.title_of(plan["signature"]),
+        compiler=build.compiler,
+        grid=plan["grid"],
+        block=plan["block"],
+        elements=elements,
+        registers=code.registers,
+        spill_store_bytes=build.report.spill_store_bytes,
+        spill_load_bytes=build.report.spill_load_bytes,
+        stack_bytes=code.stack_bytes,
+        static_shared_bytes=code.static_shared_bytes,
+        dynamic_shared_bytes=plan["shared_bytes"],
+        ptx=ptx,
+        sass=sass,
+        ptx_mix=mix_of(ptx),
+        sass_mix=mix_of(sass),
+    )
+
+
+def inspect_triton(
+    op: Op, arguments: tuple[Argument, ...], architecture: Architecture
+) -> KernelCode:
+    """Compiles what the Triton launcher would launch for `arguments`.
+
+    Args:
+        op: the op.
+        arguments: what `op.arguments` returned, on any device; nothing is read.
+        architecture: the one to compile for.
+
+    Raises:
+        CodegenUnavailable: something is missing here; the message says what.
+        CompilationFailed: Triton refused the kernel.
+    """
+    elements = _elements(op, arguments)
+    launches = triton_offline.record_launches(
+        triton.launcher(op), _as_meta(arguments), architecture
+    )
+    if len(launches) != 1:
+        raise CodegenUnavailable(
+            f"the Triton side of {op.name} launches {len(launches)} kernels",
+            "only ops of a single kernel can be shown so far",
+        )
+    launch = launches[0]
+    code = tools.disassemble(launch.cubin, launch.kernel, architecture)
+    ptx = parse_ptx(launch.ptx, launch.kernel)
+    sass = parse_sass(code.sass, ptx)
+    report = tools.AssemblerReport()
+    if sass.in_category("local memory"):
+        report = _triton_report(launch, architecture)
+    return KernelCode(
+        side="triton",
+        arch=architecture.target,
+        kernel=launch.kernel,
+        title=launch.title,
+        compiler=triton_offline.compiler_name(architecture),
+        grid=launch.grid,
+        block=launch.block,
+        elements=elements,
+        registers=code.registers,
+        spill_store_bytes=report.spill_store_bytes,
+        spill_load_bytes=report.spill_load_bytes,
+        stack_bytes=code.stack_bytes,
+        static_shared_bytes=code.static_shared_bytes,
+        dynamic_shared_bytes=launch.dynamic_shared_bytes,
+        ptx=ptx,
+        sass=sass,
+        ptx_mix=mix_of(ptx),
+        sass_mix=mix_of(sass),
+    )
+
+
+def _triton_report(
+    launch: triton_offline.TritonLaunch, architecture: Architecture
+) -> tools.AssemblerReport:
+    # Only a kernel that uses local memory can have spilled, so it is rarely asked for.
+    key = cache.key_of(launch.cubin, "assembler log")
+    stored = cache.read(key, ("log",))
+    if stored is None:
+        log = triton_offline.assembler_log(launch, architecture)
+        stored = {"log": log.encode()}
+        cache.write(key, stored)
+    return tools.parse_assembler_report(stored["log"].decode(), launch.kernel)
+
+
+def _elements(op: Op, arguments: tuple[Argument, ...]) -> int:
+    out = arguments[0]
+    assert isinstance(out, torch.Tensor)
+    if out.numel() == 0:
+        raise CodegenUnavailable(
+            f"{op.name} launches nothing for an output without elements",
+            "choose a --shape that has some",
+        )
+    return out.numel()
+
+
+def _as_meta(arguments: tuple[Argument, ...]) -> tuple[Any, ...]:
+    """The same arguments, with tensors that have a layout but no memory."""
+    return tuple(
+        _meta_tensor(each) if isinstance(each, torch.Tensor) else each
+        for each in arguments
+    )
+
+
+def _meta_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_meta:
+        return tensor
+    # A view of storage as large as the original's, so that the offset, and with it the
+    # alignment that the compilers see, stays the same.
+    storage = torch.empty(
+        tensor.untyped_storage().nbytes() // tensor.element_size(),
+        dtype=tensor.dtype,
+        device="meta",
+    )
+    return storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

@@ -1,0 +1,123 @@
+"""NVIDIA's command line tools: where they are, and how they are run and read."""
+
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from triton import knobs
+
+from compare.codegen import cache
+from compare.codegen.architectures import Architecture
+from compare.codegen.errors import CodegenUnavailable, CompilationFailed
+
+_TIMEOUT_SECONDS = 300
+_DISASSEMBLE = ("-c", "-g", "-gi", "-gp")  # with source lines, inlining and PTX lines
+_RESOURCES = ("--dump-resource-usage",)
+
+
+@dataclass(frozen=True)
+class Disassembly:
+    """A cubin in readable form, with what its kernel takes of a multiprocessor."""
+
+    sass: str
+    registers: int
+    stack_bytes: int
+    static_shared_bytes: int
+
+
+@dataclass(frozen=True)
+class AssemblerReport:
+    """What `ptxas -v` says of one kernel, and a cubin does not."""
+
+    spill_store_bytes: int = 0
+    spill_load_bytes: int = 0
+
+
+def run(
+    command: list[str], failure: str, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a tool to its end, in `folder` if one is given.
+
+    Raises:
+        CompilationFailed: the tool reported failure or did not end; the message is
+            `failure`, the log is the tool's.
+    """
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            cwd=folder,
+            check=True,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CompilationFailed(failure, str(error)) from error
+    except subprocess.CalledProcessError as error:
+        log = (error.stdout + error.stderr).strip()
+        raise CompilationFailed(failure, log) from error
+
+
+def disassemble(cubin: bytes, kernel: str, architecture: Architecture) -> Disassembly:
+    """Reads a cubin with the disassembler and cuobjdump of Triton's wheel."""
+    nvdisasm, cuobjdump = _triton_tool("nvdisasm"), _triton_tool("cuobjdump")
+    key = cache.key_of(
+        cubin,
+        f"{nvdisasm.version} {' '.join(_DISASSEMBLE)}",
+        f"{cuobjdump.version} {' '.join(_RESOURCES)}",
+    )
+    stored = cache.read(key, ("sass", "resources"))
+    if stored is None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "kernel.cubin"
+            path.write_bytes(cubin)
+            stored = {
+                name: run(
+                    [tool.path, *options, str(path)],
+                    f"{Path(tool.path).name} cannot read the code of {kernel}",
+                ).stdout.encode()
+                for name, tool, options in (
+                    ("sass", nvdisasm, _DISASSEMBLE),
+                    ("resources", cuobjdump, _RESOURCES),
+                )
+            }
+        cache.write(key, stored)
+    usage = parse_resource_usage(stored["resources"].decode(), kernel)
+    return Disassembly(
+        sass=stored["sass"].decode(),
+        registers=usage["REG"],
+        stack_bytes=usage["STACK"],
+        static_shared_bytes=max(
+            0, usage["SHARED"] - architecture.reserved_shared_bytes
+        ),
+    )
+
+
+def parse_resource_usage(text: str, kernel: str) -> dict[str, int]:
+    """The resources that `cuobjdump --dump-resource-usage` names for `kernel`."""
+    line = text.partition(f" Function {kernel}:")[2].lstrip().partition("\n")[0]
+    return {name: int(value) for name, value in re.findall(r"(\w+):(\d+)", line)}
+
+
+def parse_assembler_report(log: str, kernel: str) -> AssemblerReport:
+    """What `ptxas -v` wrote about `kernel`."""
+    about_kernel = log.partition(f"Function properties for {kernel}\n")[2]
+    found = re.search(
+        r"(\d+) bytes spill stores, (\d+) bytes spill loads", about_kernel
+    )
+    if found is None:
+        raise ValueError(f"ptxas says nothing of {kernel}:\n{log}")
+    return AssemblerReport(int(found[1]), int(found[2]))
+
+
+def _triton_tool(name: str) -> knobs.NvidiaTool:
+    try:
+        tool: knobs.NvidiaTool = getattr(knobs.nvidia, name)
+    except RuntimeError as error:
+        raise CodegenUnavailable(
+            f"Triton's copy of {name} cannot be run ({error})",
+            f"reinstall triton, or set TRITON_{name.upper()}_PATH to one that runs",
+        ) from error
+    return tool

@@ -1,0 +1,237 @@
+"""Compiles what a Triton launcher would launch, for a GPU that need not be there.
+
+The launcher runs as it is, on meta tensors, under a driver that records every launch
+and makes none. So it compiles exactly the specialisation that these shapes, strides and
+alignments get at run time. All use of what Triton does not promise to keep is in this
+file; tests/test_codegen_triton.py pins it.
+"""
+
+import contextlib
+import io
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+from triton.backends.nvidia.compiler import get_ptxas
+from triton.errors import TritonError
+from triton.runtime.driver import driver
+
+from compare.codegen.architectures import ARCHITECTURES, Architecture
+from compare.codegen.errors import CodegenUnavailable, CompilationFailed
+
+_WARP_SIZE = 32
+_MAX_THREADS_PER_BLOCK = 1024
+
+# Triton has one driver for the whole process. It is Any, because what is asked of it
+# below is more than Triton declares.
+_driver: Any = driver
+_one_at_a_time = threading.Lock()
+
+
+@dataclass(frozen=True)
+class TritonLaunch:
+    """A launch that was recorded, and the kernel that Triton compiled for it."""
+
+    compiled: Any  # triton.compiler.CompiledKernel, whose metadata is untyped
+    grid: tuple[int, int, int]
+
+    @property
+    def kernel(self) -> str:
+        """The name of the entry in the PTX."""
+        return str(self.compiled.metadata.name)
+
+    @property
+    def title(self) -> str:
+        """The kernel with the constants that it was compiled for."""
+        function = self.compiled.src.fn
+        constants = {
+            function.arg_names[path[0]]: getattr(value, "__name__", value)
+            for path, value in self.compiled.src.constants.items()
+            if function.params[path[0]].is_constexpr
+        }
+        constants["num_warps"] = self.compiled.metadata.num_warps
+        text = ", ".join(f"{name}={value}" for name, value in constants.items())
+        return f"{function.__name__}[{text}]"
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """The threads that run one program."""
+        return (self.compiled.metadata.num_warps * _WARP_SIZE, 1, 1)
+
+    @property
+    def dynamic_shared_bytes(self) -> int:
+        """What one program asks for at launch; Triton has no static shared memory."""
+        return int(self.compiled.metadata.shared)
+
+    @property
+    def ptx(self) -> str:
+        """The text that Triton gave to the assembler."""
+        return str(self.compiled.asm["ptx"])
+
+    @property
+    def cubin(self) -> bytes:
+        """What the assembler made of it."""
+        return bytes(self.compiled.asm["cubin"])
+
+
+def compiler_name(architecture: Architecture) -> str:
+    """Triton's version, and that of the assembler which it brings along."""
+    version = get_ptxas(architecture.number).version
+    return f"triton {triton.__version__}, ptxas {version}"
+
+
+def record_launches(
+    launcher: Callable[..., Any], arguments: tuple[Any, ...], architecture: Architecture
+) -> tuple[TritonLaunch, ...]:
+    """Calls `launcher(*arguments)`, whose tensors are meta tensors.
+
+    Raises:
+        CodegenUnavailable: Triton's interpreter has taken its compiler's place here.
+        CompilationFailed: Triton refused the kernel, or the device is too small for it.
+    """
+    if knobs.runtime.interpret:
+        raise CodegenUnavailable(
+            "TRITON_INTERPRET is set, so Triton kernels cannot be compiled here",
+            "unset TRITON_INTERPRET",
+        )
+    with (
+        _offline_driver(architecture) as recorder,
+        _failures_of(launcher.__name__, architecture),
+    ):
+        launcher(*arguments)
+    return tuple(recorder.launches)
+
+
+def assembler_log(launch: TritonLaunch, architecture: Architecture) -> str:
+    """Compiles the kernel of a launch once more, to get what `ptxas -v` says of it."""
+    with (
+        knobs.compilation.scope(),
+        knobs.nvidia.scope(),
+        _offline_driver(architecture),
+        _failures_of(launch.kernel, architecture) as printed,
+    ):
+        knobs.compilation.always_compile = True
+        knobs.nvidia.dump_ptxas_log = True
+        metadata = launch.compiled.metadata
+        options = {name: _frozen(each) for name, each in metadata._asdict().items()}
+        compile_kernel: Any = triton.compile
+        compile_kernel(launch.compiled.src, target=metadata.target, options=options)
+    return printed.getvalue()
+
+
+def _frozen(value: Any) -> Any:
+    """The option as it was before Triton kept it as JSON, which knows no tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+@contextlib.contextmanager
+def _failures_of(name: str, architecture: Architecture) -> Iterator[io.StringIO]:
+    """Turns Triton's exceptions, and what it prints with them, into one of ours."""
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            yield printed
+    except (TritonError, RuntimeError) as error:
+        raise CompilationFailed(
+            f"Triton cannot compile {name} for {architecture.target}",
+            f"{error}\n{printed.getvalue()}".strip(),
+        ) from error
+
+
+@contextlib.contextmanager
+def _offline_driver(architecture: Architecture) -> Iterator["_OfflineDriver"]:
+    with _one_at_a_time:
+        previous = _driver._active  # the property would look for a GPU
+        recorder = _OfflineDriver(architecture)
+        _driver.set_active(recorder)
+        try:
+            yield recorder
+        finally:
+            _driver.set_active(previous)
+
+
+class _OfflineDriver(DriverBase):
+    """Stands for a device of an architecture, and records the launches on it.
+
+    The device's index is the number of the architecture: Triton keeps compiled kernels
+    by device, and no real device has an index that high.
+    """
+
+    def __init__(self, architecture: Architecture) -> None:
+        self.architecture = architecture
+        self.utils = _DeviceUtilities()
+        self.launches: list[TritonLaunch] = []
+
+    @classmethod
+    def is_active(cls) -> bool:
+        return False
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        return ty
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", self.architecture.number, _WARP_SIZE)
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("meta")
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        raise RuntimeError("autotuning needs a GPU")
+
+    def get_current_device(self) -> int:
+        return self.architecture.number
+
+    def set_current_device(self, device: int) -> None:
+        pass
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        return 0
+
+    @staticmethod
+    def launcher_cls(src: Any, metadata: Any) -> Callable[..., None]:
+        """What Triton calls in place of a launcher compiled for the kernel."""
+
+        def record(
+            grid_x: int,
+            grid_y: int,
+            grid_z: int,
+            stream: int,
+            function: int,
+            *arguments: Any,
+        ) -> None:
+            # The driver that is active now: Triton keeps this function with the kernel.
+            recorder = _driver.active
+            kernels = src.fn.device_caches[recorder.get_current_device()][0].values()
+            compiled = next(each for each in kernels if each.function == function)
+            recorder.launches.append(TritonLaunch(compiled, (grid_x, grid_y, grid_z)))
+
+        return record
+
+
+class _DeviceUtilities:
+    """What Triton asks of a driver about a device, and to load a kernel on it."""
+
+    _handles = itertools.count(start=1)
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        architecture = ARCHITECTURES[device]
+        return {
+            "max_shared_mem": architecture.max_shared_bytes,
+            "max_num_regs": 64 * 1024,
+            "multiprocessor_count": architecture.multiprocessors,
+            "warpSize": _WARP_SIZE,
+        }
+
+    def load_binary(
+        self, name: str, cubin: bytes, shared_bytes: int, device: int
+    ) -> tuple[int, int, int, int, int]:
+        handle = next(self._handles)
+        # Registers and spills are read from the cubin elsewhere.
+        return handle, handle, 0, 0, _MAX_THREADS_PER_BLOCK

@@ -1,0 +1,177 @@
+"""Compiling one kernel of a .cu file, and keeping what came of it."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from bindings.toolchain import find_cuda_home
+from compare.codegen import cache, cuda, tools
+from compare.codegen.architectures import ARCHITECTURES
+from compare.codegen.errors import CodegenUnavailable, CompilationFailed
+
+HOPPER = ARCHITECTURES[90]
+
+needs_nvcc = pytest.mark.skipif(find_cuda_home() is None, reason="needs nvcc")
+
+TOY = """
+#include "toy.cuh"
+template <typename T>
+__global__ void copy(T* out, const T* in) {
+    out[threadIdx.x] = in[threadIdx.x];
+}
+__global__ void plain(float* out) {
+    __shared__ float kept[VALUES];
+    kept[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    out[threadIdx.x] = kept[VALUES - 1 - threadIdx.x];
+}
+// More values at a time than registers.
+__global__ void __launch_bounds__(1024, 2) crowded(float* out, const float* in) {
+    float values[VALUES];
+    for (int i = 0; i < VALUES; ++i) values[i] = in[i * 1024 + threadIdx.x];
+    __syncthreads();
+    for (int i = 0; i < VALUES; ++i) out[i * 1024 + threadIdx.x] = sqrtf(values[i]);
+}
+"""
+COPY = ("toy", "_Z4copyIfEvPT_PKS0_", "void copy<float>(float*, float const*)", HOPPER)
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of CUDA files of its own, and an empty cache."""
+    folder = tmp_path / "csrc"
+    folder.mkdir()
+    (folder / "toy.cu").write_text(TOY)
+    (folder / "toy.cuh").write_text("constexpr int VALUES = 64;\n")
+    monkeypatch.setattr(cuda, "CSRC", folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return folder
+
+
+@needs_nvcc
+def test_one_instance_is_compiled(sources: Path) -> None:
+    build = cuda.compile_kernel(*COPY)
+    assert build.ptx.count(".entry _Z4copy") == 1
+    assert f".entry {COPY[1]}(" in build.ptx
+    assert ".target sm_90a" in build.ptx
+    assert str(sources / "toy.cu") in build.ptx
+    assert build.compiler.startswith("nvcc 1")
+    assert build.report == tools.AssemblerReport(0, 0)
+
+
+@needs_nvcc
+def test_what_was_compiled_is_compiled_again_only_if_a_source_changed(
+    sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = cuda.compile_kernel(*COPY)
+    with monkeypatch.context() as patch:
+        patch.setattr(tools, "run", None)
+        assert cuda.compile_kernel(*COPY) == first
+    (sources / "toy.cu").write_text(TOY.replace("in[threadIdx.x];", "2 * in[0];"))
+    assert cuda.compile_kernel(*COPY).ptx != first.ptx
+
+
+@needs_nvcc
+def test_resources_of_a_function_that_is_no_template(sources: Path) -> None:
+    for architecture in (ARCHITECTURES[80], HOPPER):
+        symbol = "_Z5plainPf"
+        build = cuda.compile_kernel("toy", symbol, "plain(float*)", architecture)
+        code = tools.disassemble(build.cubin, symbol, architecture)
+        # Not what the driver reserves.
+        assert code.static_shared_bytes == 64 * 4
+        assert 0 < code.registers < 32
+        assert "BAR.SYNC" in code.sass
+
+
+@needs_nvcc
+def test_spills_are_told_in_bytes(sources: Path) -> None:
+    symbol = "_Z7crowdedPfPKf"
+    build = cuda.compile_kernel("toy", symbol, "crowded(float*, float const*)", HOPPER)
+    code = tools.disassemble(build.cubin, symbol, HOPPER)
+    assert code.registers == 32
+    assert code.stack_bytes > 0
+    assert build.report.spill_store_bytes > 0
+    assert build.report.spill_load_bytes > 0
+
+
+@needs_nvcc
+def test_a_kernel_that_does_not_compile(sources: Path) -> None:
+    with pytest.raises(
+        CompilationFailed, match=r"cannot compile .*int.* sm_90a"
+    ) as info:
+        cuda.compile_kernel("toy", "_Z4copyIiEvPi", "void copy<int>(int*)", HOPPER)
+    assert "error" in info.value.log
+
+
+def test_without_nvcc_the_message_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cuda, "find_cuda_home", lambda: None)
+    with pytest.raises(
+        CodegenUnavailable, match=r"no nvcc.*pip install -e '\.\[nvcc\]'"
+    ):
+        cuda.compile_kernel(*COPY)
+
+
+def test_an_nvcc_that_is_too_old(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    nvcc = tmp_path / "bin/nvcc"
+    nvcc.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = --version ]; then echo "release 11.0, V11.0.1"; exit 0; fi\n'
+        "echo \"nvcc fatal: Value 'sm_90a' is not defined for option"
+        " 'gpu-architecture'\" >&2\n"
+        "exit 1\n"
+    )
+    nvcc.chmod(0o755)
+    monkeypatch.setattr(cuda, "find_cuda_home", lambda: tmp_path)
+    with pytest.raises(CodegenUnavailable, match=r"does not know sm_90a.*CUDA 13"):
+        cuda.compile_kernel(*COPY)
+
+
+def test_a_disassembler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Missing:
+        @property
+        def nvdisasm(self) -> None:
+            raise RuntimeError("Cannot find nvdisasm")
+
+    monkeypatch.setattr(tools, "knobs", SimpleNamespace(nvidia=Missing()))
+    with pytest.raises(CodegenUnavailable, match="set TRITON_NVDISASM_PATH"):
+        tools.disassemble(b"", "k", HOPPER)
+
+
+def test_titles() -> None:
+    assert cuda.title_of(COPY[2]) == "copy<float>"
+    assert cuda.title_of("plain(float*)") == "plain"
+
+
+def test_the_cache_is_private_and_holds_whole_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    key = cache.key_of("a", b"b")
+    assert cache.read(key, ("ptx",)) is None
+    cache.write(key, {"ptx": b"text"})
+    assert cache.read(key, ("ptx",)) == {"ptx": b"text"}
+    assert cache.read(key, ("ptx", "cubin")) is None
+    (folder,) = {path.parent for path in tmp_path.rglob("*.ptx")}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_keys_keep_parts_apart() -> None:
+    assert cache.key_of("ab", "c") != cache.key_of("a", "bc")
+
+
+def test_a_cache_that_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(CodegenUnavailable, match="set XDG_CACHE_HOME"):
+        cache.read("key", ("ptx",))

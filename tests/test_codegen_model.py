@@ -1,0 +1,150 @@
+"""Both sides of every op, on every architecture, from the call to the findings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from bindings.backends import prebuilt, triton
+from bindings.errors import UnsupportedError
+from bindings.op import Op
+from bindings.registry import OPS
+from bindings.toolchain import find_cuda_home
+from compare.cases import Case, make_arguments
+from compare.codegen import model
+from compare.codegen.architectures import ARCHITECTURES, Architecture
+from compare.codegen.diff import align
+from compare.codegen.errors import CodegenUnavailable
+from compare.codegen.findings import find
+from compare.codegen.model import KernelCode, inspect_cuda, inspect_triton
+
+HOPPER = ARCHITECTURES[90]
+
+needs_nvcc = pytest.mark.skipif(find_cuda_home() is None, reason="needs nvcc")
+
+
+def arguments_of(op: Op, shape: tuple[int, ...], **options: Any) -> tuple[Any, ...]:
+    arguments = make_arguments(op, Case(shape, **options))
+    return op.arguments(op.allocate(*arguments), *arguments)
+
+
+def both(op: Op, arguments: tuple[Any, ...], arch: Architecture) -> list[KernelCode]:
+    return [inspect_cuda(op, arguments, arch), inspect_triton(op, arguments, arch)]
+
+
+# Every architecture with softmax, which is the longest; the others with the oldest one
+# and one on which Triton takes instructions that no other has.
+TRIED = [
+    *((OPS["softmax"], architecture) for architecture in ARCHITECTURES.values()),
+    *(
+        (OPS[name], ARCHITECTURES[number])
+        for name in OPS
+        if name != "softmax"
+        for number in (80, 100)
+    ),
+]
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("each_op", "architecture"),
+    TRIED,
+    ids=[f"{each_op.name}-{architecture.name}" for each_op, architecture in TRIED],
+)
+def test_code_of_both_sides(each_op: Op, architecture: Architecture) -> None:
+    sides = both(each_op, arguments_of(each_op, (64, 1024)), architecture)
+    for code in sides:
+        assert code.arch == architecture.target
+        assert 8 <= code.registers <= 255
+        assert (code.spill_bytes, code.stack_bytes) == (0, 0)
+        assert code.threads_per_block % 32 == 0
+        assert code.elements == 64 * 1024
+        assert code.elements_per_thread >= 1
+        for mix in (code.ptx_mix, code.sass_mix):
+            # What the tables do not know, and what should not be there.
+            unexpected = {"other", "generic memory", "local memory", "float64"}
+            assert not unexpected & mix.counts.keys()
+            assert max(mix.widths["global load"]) == 16
+            assert max(mix.widths["global store"]) == 16
+        # Every instruction is traced back to a line of the op's own source.
+        suffix = ".cu" if code.side == "cuda" else ".py"
+        own = f"{each_op.name}{suffix}"
+        for listing in (code.ptx, code.sass):
+            files = [
+                {frame.file.rpartition("/")[2] for frame in each.frames}
+                for each in listing.instructions
+            ]
+            assert all(own in names for names in files)
+    findings = find(*sides)
+    assert len(findings) >= 4
+    for finding in findings:
+        for code, indices in zip(sides, (finding.cuda, finding.triton), strict=True):
+            listing = getattr(code, finding.language)
+            assert all(index < len(listing.instructions) for index in indices)
+    rows = align(sides[0].ptx, sides[1].ptx)
+    assert {"global load", "global store"} <= {each.category for each in rows}
+
+
+def test_layouts_are_kept_where_memory_is_not() -> None:
+    base = torch.arange(64, dtype=torch.float16)
+    view = base[3:].as_strided((5, 7), (8, 1))
+    meta = model._meta_tensor(view)
+    assert meta.is_meta
+    assert (meta.shape, meta.stride()) == (view.shape, view.stride())
+    assert meta.storage_offset() == view.storage_offset()
+    assert model._meta_tensor(meta) is meta
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "offset"])
+def test_alignment_decides_the_width_of_triton(layout: str) -> None:
+    arguments = arguments_of(OPS["gelu"], (4096,), layout=layout)
+    code = inspect_triton(OPS["gelu"], arguments, HOPPER)
+    assert (16 in code.ptx_mix.widths["global load"]) == (layout == "contiguous")
+
+
+@needs_nvcc
+@pytest.mark.parametrize("layout", ["contiguous", "offset"])
+def test_alignment_decides_the_width_of_cuda(layout: str) -> None:
+    arguments = arguments_of(OPS["gelu"], (4096,), layout=layout)
+    code = inspect_cuda(OPS["gelu"], arguments, HOPPER)
+    assert (16 in code.ptx_mix.widths["global load"]) == (layout == "contiguous")
+
+
+@needs_nvcc
+def test_dynamic_shared_memory_is_counted() -> None:
+    arguments = arguments_of(OPS["softmax"], (2, 40000))
+    code = inspect_cuda(OPS["softmax"], arguments, HOPPER)
+    assert code.dynamic_shared_bytes == 40000 * 4
+    assert code.shared_bytes == code.dynamic_shared_bytes + code.static_shared_bytes
+
+
+def test_nothing_is_launched_for_no_elements() -> None:
+    op = OPS["gelu"]
+    for inspect in (inspect_cuda, inspect_triton):
+        with pytest.raises(CodegenUnavailable, match="choose a --shape"):
+            inspect(op, arguments_of(op, (0, 3)), HOPPER)
+
+
+def test_without_the_native_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise UnsupportedError(f"bindings.{name} is not built; run pip")
+
+    monkeypatch.setattr(prebuilt, "load", missing)
+    op = OPS["gelu"]
+    with pytest.raises(CodegenUnavailable, match="_cpu is not built; run pip"):
+        inspect_cuda(op, arguments_of(op, (16,)), HOPPER)
+
+
+def test_a_launcher_of_several_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = OPS["gelu"]
+    once = triton.launcher(op)
+
+    def twice(*arguments: Any) -> None:
+        once(*arguments)
+        once(*arguments)
+
+    monkeypatch.setattr(triton, "launcher", lambda op: twice)
+    with pytest.raises(CodegenUnavailable, match="launches 2 kernels"):
+        inspect_triton(op, arguments_of(op, (16,)), HOPPER)

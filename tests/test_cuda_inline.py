@@ -1,0 +1,338 @@
+"""The load_inline route: what it builds, and what must not get in its way."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pybind11
+import pytest
+import torch
+
+from bindings import build_cache, sources, toolchain
+from bindings.backends import cuda_inline
+from bindings.build_cache import Recipe
+from bindings.errors import BuildError
+from bindings.registry import OPS
+
+# A Python module that compiles in half a second: answer() returns what answer.h says.
+MODULE = """
+#include <Python.h>
+#include "answer.h"
+#define CONCATENATE(a, b) a##b
+#define INITIALIZER(name) CONCATENATE(PyInit_, name)
+static PyObject* answer(PyObject*, PyObject*) { return PyLong_FromLong(ANSWER); }
+static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, nullptr}, {}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "tiny", nullptr, -1, methods};
+PyMODINIT_FUNC INITIALIZER(TORCH_EXTENSION_NAME)() {
+    return PyModule_Create(&definition);
+}
+"""
+
+# Notes every compilation, and does what the files beside it say.
+COMPILER = """#!/bin/sh
+here=$(dirname "$0")
+case "$*" in *main.cpp*)
+    echo compiled >> "$here/log"
+    while [ -e "$here/block" ]; do sleep 0.05; done
+    if [ -e "$here/edit" ]; then mv "$here/edit" "$here/answer.h"; fi
+esac
+exec c++ "$@"
+"""
+
+# Builds a recipe and prints its answer, in a process of its own.
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from typing import Any
+from bindings import build_cache
+fields = json.load(sys.stdin)
+for name in ("include_folders", "files"):
+    fields[name] = tuple(map(Path, fields[name]))
+print(build_cache.load(build_cache.Recipe(**fields)).answer())
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a space in its name: the sources, a compiler, and the cache."""
+    folder = tmp_path / "with space"
+    folder.mkdir()
+    compiler = folder / "g++"
+    compiler.write_text(COMPILER)
+    compiler.chmod(0o755)
+    # Not every torch takes a compiler whose path has a space.
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    monkeypatch.setenv("CXX", str(link / "g++"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    # As it is where the virtual environment is not activated: ninja is not on PATH.
+    binaries = str(Path(sys.executable).parent)
+    paths = os.environ["PATH"].split(os.pathsep)
+    monkeypatch.setenv("PATH", os.pathsep.join(p for p in paths if p != binaries))
+    return folder
+
+
+def recipe(folder: Path, answer: int) -> Recipe:
+    header = folder / "answer.h"
+    header.write_text(f"#define ANSWER {answer}\n")
+    return Recipe(
+        name="tiny",
+        cpp_source=MODULE,
+        cuda_source="",
+        cxx_flags=("-std=c++20",),
+        nvcc_flags=(),
+        include_folders=(folder,),
+        files=(header,),
+        cuda_home=None,
+    )
+
+
+def in_another_process(recipe: Recipe) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        cwd=sources.ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin
+    process.stdin.write(json.dumps(vars(recipe), default=str))
+    process.stdin.close()
+    process.stdin = None
+    return process
+
+
+def n_compilations(folder: Path) -> int:
+    return len((folder / "log").read_text().split())
+
+
+def modules(folder: Path) -> list[Path]:
+    return list((folder / "cache").rglob("*.so"))
+
+
+def test_processes_with_different_sources_at_once_get_their_own(folder: Path) -> None:
+    other = folder / "other"
+    other.mkdir()
+    recipes = [recipe(folder, 1), recipe(other, 2), recipe(folder, 1)]
+    processes = [in_another_process(r) for r in recipes]
+    assert [p.communicate()[0] for p in processes] == ["1\n", "2\n", "1\n"]
+    # And keep them. The two with the same sources have shared one build.
+    assert [build_cache.load(r).answer() for r in recipes] == [1, 2, 1]
+    assert n_compilations(folder) == 2
+
+
+def test_killed_build_is_in_nobodys_way(folder: Path) -> None:
+    (folder / "block").touch()
+    process = in_another_process(recipe(folder, 1))
+    deadline = time.monotonic() + 60
+    while not (folder / "log").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    (folder / "block").unlink()
+    (lock,) = (folder / "cache").rglob("*.lock")
+    lock.write_text("999999")  # as if a process that is gone had left it
+
+    assert build_cache.load(recipe(folder, 1)).answer() == 1
+    assert [path.suffix for path in sorted(lock.parent.iterdir())] == [".lock", ".so"]
+
+
+def test_changed_header_is_compiled_and_an_old_one_is_still_there(folder: Path) -> None:
+    environment = dict(os.environ)
+    assert build_cache.load(recipe(folder, 1)).answer() == 1
+    assert build_cache.load(recipe(folder, 2)).answer() == 2
+    assert build_cache.load(recipe(folder, 1)).answer() == 1
+    assert n_compilations(folder) == 2
+    assert dict(os.environ) == environment
+
+
+def test_header_edited_during_the_build_is_compiled_again(folder: Path) -> None:
+    (folder / "edit").write_text("#define ANSWER 2\n")
+    assert build_cache.load(recipe(folder, 1)).answer() == 2
+    assert len(modules(folder)) == 1
+
+
+def test_threads_share_one_build_and_are_told_of_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(build_cache, "PATIENCE_S", 0.01)
+    tiny = recipe(folder, 1)
+    answers = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(build_cache.load(tiny).answer()))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [1, 1, 1]
+    assert n_compilations(folder) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count(f"compiling tiny, to be kept in {folder}") == 1
+    assert "waiting for another process that compiles tiny" in captured.err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cxx_flags": ("-std=c++20", "-O1")},
+        {"cpp_source": MODULE + "// more"},
+        {"include_folders": (Path("elsewhere"),)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_fingerprint_covers_the_recipe(folder: Path, change: dict[str, Any]) -> None:
+    tiny = recipe(folder, 1)
+    changed = replace(tiny, **change)
+    assert build_cache._fingerprint(changed) != build_cache._fingerprint(tiny)
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "value"),
+    [
+        (torch, "__version__", "9.9.9"),
+        (torch.version, "cuda", "99.9"),
+        (pybind11, "__version__", "9.9.9"),
+        (build_cache, "_version_of", lambda command: "c++ 99"),
+        (os, "environ", {**os.environ, "CPATH": "/elsewhere"}),
+    ],
+    ids=["torch", "cuda", "pybind11", "compiler", "environment"],
+)
+def test_fingerprint_covers_the_environment(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: object,
+    name: str,
+    value: object,
+) -> None:
+    tiny = recipe(folder, 1)
+    before = build_cache._fingerprint(tiny)
+    monkeypatch.setattr(target, name, value)
+    assert build_cache._fingerprint(tiny) != before
+
+
+def test_compile_error_shows_what_the_compiler_said(folder: Path) -> None:
+    tiny = recipe(folder, 1)
+    (folder / "answer.h").write_text("#error not today\n")
+    with pytest.raises(BuildError) as error:
+        build_cache.load(tiny)
+    text = str(error.value)
+    assert text.startswith("tiny cannot be built:\n")
+    assert "answer.h:1:2: error: #error not today" in text
+    assert "-DTORCH_EXTENSION_NAME" not in text
+    assert modules(folder) == []
+
+
+def test_missing_compiler_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(BuildError, match="no C\\+\\+ compiler: 'no-such-compiler'"):
+        build_cache.load(recipe(folder, 1))
+
+
+def test_missing_python_headers_are_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(folder))
+    with pytest.raises(BuildError, match=r"headers are missing .*Python\.h"):
+        build_cache.load(recipe(folder, 1))
+
+
+def test_cache_folder_is_private(folder: Path) -> None:
+    assert build_cache.cache_folder().stat().st_mode & 0o777 == 0o700
+
+
+def test_cache_folder_that_cannot_be_made_is_named(folder: Path) -> None:
+    (folder / "cache").touch()
+    with pytest.raises(
+        BuildError, match=f"{folder}/cache/.* cannot be used.*XDG_CACHE"
+    ):
+        build_cache.cache_folder()
+
+
+def test_cache_folder_that_others_can_write_to_is_refused(folder: Path) -> None:
+    build_cache.cache_folder().chmod(0o770)
+    with pytest.raises(BuildError, match="others can write to it"):
+        build_cache.cache_folder()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_cache_folder_of_somebody_else_is_refused(folder: Path) -> None:
+    os.chown(build_cache.cache_folder(), 12345, -1)
+    with pytest.raises(BuildError, match="belongs to user 12345"):
+        build_cache.cache_folder()
+
+
+def test_module_that_does_not_load_is_named(folder: Path) -> None:
+    tiny = recipe(folder, 1)
+    name = f"tiny_{build_cache._fingerprint(tiny)[:20]}.so"
+    (build_cache.cache_folder() / name).write_text("not a library")
+    with pytest.raises(BuildError, match=rf"{name} was built but cannot be loaded"):
+        build_cache.load(tiny)
+
+
+@pytest.mark.parametrize("module", ["_cpu", "_cuda"])
+def test_sources_are_included_not_copied(module: sources.ModuleName) -> None:
+    obstacle = toolchain.cuda_obstacle(torch.__version__, torch.version.cuda)
+    if module == "_cuda" and obstacle:
+        pytest.skip(obstacle)
+    made = cuda_inline._recipe("add", module, ())
+    lines = (made.cpp_source + made.cuda_source).splitlines()
+    names = {line.removeprefix('#include "').removesuffix('"') for line in lines}
+    assert {"add.cu", "add.cpp", "module.cpp"} <= names
+    assert names <= {path.name for path in made.files}
+
+
+def test_op_in_the_emulator() -> None:
+    x, y = torch.randn(37), torch.randn(37)
+    module = cuda_inline.load(OPS["add"], "_cpu")
+    out = torch.empty(37)
+    cuda_inline.run(OPS["add"], out, x, y)
+    assert torch.equal(out, x + y)
+    assert module.__name__.startswith("add_cpu_")
+    assert module.__name__.endswith(module.source_hash[:20])
+    assert cuda_inline.load(OPS["add"], "_cpu") is module
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="needs a CPU build of torch")
+def test_gpu_module_under_a_cpu_build_of_torch_is_refused() -> None:
+    with pytest.raises(BuildError, match=r"add cannot be built for a GPU: .*CPU build"):
+        cuda_inline.load(OPS["add"], "_cuda")
+
+
+def test_gpu_module_of_one_architecture(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if obstacle := toolchain.cuda_obstacle(torch.__version__, torch.version.cuda):
+        pytest.skip(obstacle)
+    monkeypatch.delenv("CXX")  # nvcc has no use for the wrapper
+    # A path with these letters makes torch forget every -gencode.
+    monarch = folder / "monarch"
+    monarch.mkdir()
+    # torch takes away the operators of half.
+    kernel = """
+        #include <cuda_fp16.h>
+        __global__ void double_kernel(__half* x) { *x = *x + *x; }
+        int architecture() { return __CUDA_ARCH_LIST__; }
+    """
+    tiny = replace(
+        recipe(monarch, 1),
+        cpp_source=f"int architecture();\n{MODULE}",
+        cuda_source=kernel,
+        nvcc_flags=("-std=c++20", "-gencode=arch=compute_80,code=sm_80"),
+        cuda_home=toolchain.find_cuda_home(),
+    )
+    (monarch / "answer.h").write_text("#define ANSWER architecture()\n")
+    assert build_cache.load(tiny).answer() == 800

@@ -1,0 +1,294 @@
+"""The process that interprets Triton kernels: what crosses over, what goes wrong."""
+
+import importlib.metadata
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import bindings
+from bindings.backends import interpreter
+from bindings.errors import UnsupportedError
+from bindings.sources import ROOT
+
+pytest.importorskip("triton")
+
+PACKAGE = "faulty_kernels"
+
+HEADER = """
+import os, time
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def store_kernel(ptr, offset, value):
+    tl.store(ptr + offset, value)
+"""
+
+LAUNCHERS = {
+    "store_at": "def store_at(out, x, offset): store_kernel[(1,)](out, offset, 7.0)",
+    "store_in_input": "def store_in_input(out, x): store_kernel[(1,)](x, 0, 7.0)",
+    "read_past_end": """
+@triton.jit
+def read_kernel(out_ptr, x_ptr, n):
+    tl.store(out_ptr, tl.load(x_ptr + n))
+
+def read_past_end(out, x): read_kernel[(1,)](out, x, x.numel())
+""",
+    "alignment": """
+def alignment(out, x):
+    out[0], out[1] = out.data_ptr() % 64, x.data_ptr() % 64
+""",
+    "raises": """
+@triton.jit
+def raising_kernel(ptr):
+    tl.store(ptr, no_such_name)
+
+def raises(out): raising_kernel[(1,)](out)
+""",
+    "never_ends": """
+def never_ends(out):
+    while True: time.sleep(0.01)
+""",
+    "prints": "def prints(out): print('from the worker', flush=True)",
+    "process_id": "def process_id(out): out[0] = os.getpid()",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A package of launchers, and a worker that can import it."""
+    root = tmp_path_factory.mktemp("with space")
+    folder = root / PACKAGE
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    for name, text in LAUNCHERS.items():
+        (folder / f"{name}.py").write_text(f"{HEADER}\n{text}\n")
+    sys.path.append(str(root))
+    interpreter._stop_worker()
+    yield root
+    sys.path.remove(str(root))
+    interpreter._stop_worker()
+
+
+def run(launcher: str, *arguments: torch.Tensor | int) -> None:
+    interpreter.run(launcher, arguments, package=PACKAGE)
+
+
+def worker_process_id() -> int:
+    out = torch.zeros(1, dtype=torch.int64)
+    run("process_id", out)
+    return int(out)
+
+
+@pytest.mark.parametrize("element", [torch.float32, torch.float16])
+def test_views_of_any_strides_cross_over(element: torch.dtype) -> None:
+    x = torch.randn(6, 1, 40).to(element)[::2, :, 3:34].expand(3, 5, 31)
+    y = torch.randn(31, 5).to(element).T
+    torch.testing.assert_close(bindings.add(x, y, backend="triton"), x + y)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 4, 15, 17])
+def test_alignment_is_kept(offset: int) -> None:
+    out, x = torch.zeros(2), torch.zeros(64)[offset:]
+    expected = [out.data_ptr() % 64, x.data_ptr() % 64]
+    run("alignment", out, x)
+    assert out.tolist() == expected
+
+
+def test_what_the_kernel_changed_is_changed_here_and_nothing_else() -> None:
+    memory = torch.zeros(12)
+    # Both arguments see the same memory, and the old contents of one must not undo
+    # what was written through the other.
+    run("store_in_input", memory[2:10], memory[4:8])
+    assert memory.nonzero().flatten().tolist() == [4]
+
+
+def test_empty_tensors_cross_over() -> None:
+    out = torch.zeros(4)
+    run("store_at", out, torch.empty(0, 3), 2)
+    assert out.tolist() == [0, 0, 7, 0]
+
+
+@pytest.mark.parametrize(
+    ("offset", "place"),
+    [
+        (5, "4 bytes past the end of tensor 0"),
+        (-1, "4 bytes before the start of tensor 0"),
+    ],
+)
+def test_store_just_out_of_bounds_is_reported(offset: int, place: str) -> None:
+    worker = worker_process_id()
+    memory = torch.zeros(16)
+    with pytest.raises(RuntimeError, match=f"store_at: .* out of bounds, {place}"):
+        run("store_at", memory[4:8], torch.zeros(3), offset)
+    assert not memory.any()
+    assert worker_process_id() == worker
+
+
+def test_read_out_of_bounds_is_nan() -> None:
+    out = torch.zeros(1)
+    run("read_past_end", out, torch.zeros(5))
+    assert out.isnan()
+
+
+def test_wild_store_ends_the_worker_and_the_next_call_starts_another(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    interpreter._stop_worker()  # so that the next one writes to what is captured
+    run("prints", torch.zeros(1))
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert "from the worker" in captured.err
+    with pytest.raises(
+        RuntimeError, match=r"store_at: .* SIGSEGV: the kernel accessed"
+    ):
+        run("store_at", torch.zeros(4), torch.zeros(4), 1 << 40)
+    assert "in store_kernel" in capfd.readouterr().err
+    assert worker_process_id() > 0
+
+
+def test_worker_killed_between_calls_is_replaced() -> None:
+    worker = worker_process_id()
+    os.kill(worker, signal.SIGKILL)
+    os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
+    assert worker_process_id() != worker
+
+
+def test_exception_in_a_kernel_comes_back_with_its_traceback() -> None:
+    with pytest.raises(RuntimeError) as error:
+        run("raises", torch.zeros(1))
+    text = str(error.value)
+    assert text.startswith("raises: NameError: ")
+    assert "raises.py" in text
+    assert "tl.store(ptr, no_such_name)" in text
+    assert worker_process_id() > 0
+
+
+def test_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = worker_process_id()
+    monkeypatch.setenv("TWIN_INTERPRETER_TIMEOUT", "0.3")
+    with pytest.raises(TimeoutError, match=r"never_ends: .* after 0\.3 s"):
+        run("never_ends", torch.zeros(1))
+    monkeypatch.delenv("TWIN_INTERPRETER_TIMEOUT")
+    assert worker_process_id() != worker
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "inf"])
+def test_timeout_must_be_a_number(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("TWIN_INTERPRETER_TIMEOUT", text)
+    with pytest.raises(ValueError, match="expected a number of seconds"):
+        run("process_id", torch.zeros(1))
+
+
+def test_threads_take_turns() -> None:
+    x = torch.randn(8, 33)
+    sums = torch.zeros(8, 33)
+
+    def call(i: int) -> None:
+        for _ in range(5):
+            sums[i] = bindings.add(x[i], x[0], backend="triton")
+
+    threads = [threading.Thread(target=call, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert torch.equal(sums, x + x[0])
+
+
+def test_this_process_still_compiles() -> None:
+    from triton.runtime.jit import JITFunction
+
+    from triton_kernels.add import add_kernel
+
+    bindings.add(torch.zeros(1), torch.zeros(1), backend="triton")
+    assert "TRITON_INTERPRET" not in os.environ
+    assert isinstance(add_kernel, JITFunction)
+
+
+def test_forked_process_has_a_worker_of_its_own(kernels: Path) -> None:
+    script = f"""
+import os, sys, torch
+sys.path.append({str(kernels)!r})
+from bindings.backends import interpreter
+def worker():
+    out = torch.zeros(1, dtype=torch.int64)
+    interpreter.run("process_id", (out,), package={PACKAGE!r})
+    return int(out)
+before = worker()
+if (child := os.fork()) == 0:
+    os._exit(0 if worker() != before else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert worker() == before
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
+
+
+def test_worker_ends_with_its_parent_in_the_middle_of_a_kernel(kernels: Path) -> None:
+    script = f"""
+import sys, torch
+sys.path.append({str(kernels)!r})
+from bindings.backends import interpreter
+out = torch.zeros(1, dtype=torch.int64)
+interpreter.run("process_id", (out,), package={PACKAGE!r})
+print(int(out), flush=True)
+interpreter.run("never_ends", (out,), package={PACKAGE!r})
+"""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    with parent:
+        assert parent.stdout
+        worker = int(parent.stdout.readline())
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while _is_running(worker):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _is_running(process_id: int) -> bool:
+    try:
+        status = Path(f"/proc/{process_id}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_bfloat16_is_refused() -> None:
+    x = torch.zeros(3, dtype=torch.bfloat16)
+    with pytest.raises(UnsupportedError, match=r"add: .*bfloat16.* use float32"):
+        bindings.add(x, x, backend="triton")
+
+
+def test_triton_3_6_under_numpy_2_4_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    versions = {"triton": "3.6.0", "numpy": "2.4.1"}
+    monkeypatch.setattr(importlib.metadata, "version", versions.__getitem__)
+    interpreter._unsupported_environment.cache_clear()
+    try:
+        with pytest.raises(UnsupportedError, match=r"3\.6\.0 .* numpy 2\.4\.1: .*pip"):
+            bindings.add(torch.zeros(1), torch.zeros(1), backend="triton")
+    finally:
+        interpreter._unsupported_environment.cache_clear()
+
+
+def test_missing_triton_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    interpreter._unsupported_environment.cache_clear()
+    try:
+        with pytest.raises(UnsupportedError, match="triton is not installed"):
+            run("process_id", torch.zeros(1))
+    finally:
+        interpreter._unsupported_environment.cache_clear()
