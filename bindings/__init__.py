@@ -11,8 +11,20 @@ cannot serve a call raises and says why; none stands in for another. Ops do not 
 part in autocast: they compute in the dtype they are given.
 """
 
-from bindings.ops.add import add
-from bindings.ops.gelu import gelu
-from bindings.ops.softmax import softmax
+from __future__ import annotations
 
-__all__ = ["add", "gelu", "softmax"]
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from bindings.registry import FUNCTIONS
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Callable[..., Tensor]: ...
+
+
+# A function for every file in bindings/ops, so that a new op is no edit here.
+globals().update(FUNCTIONS)
+__all__ = list(FUNCTIONS)

@@ -34,6 +34,7 @@ class Op:
         large_shape: What no cache of a GPU holds.
         edge_shapes: Where its kernels change: around the ends of their tiles.
         variants: Keyword arguments under which the op computes something else.
+        is_rounded_once: Whether only one result is right, bit for bit: PyTorch's.
     """
 
     name: str
@@ -47,3 +48,4 @@ class Op:
     large_shape: tuple[int, ...]
     edge_shapes: tuple[tuple[int, ...], ...]
     variants: tuple[dict[str, Any], ...] = ({},)
+    is_rounded_once: bool = False

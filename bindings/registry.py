@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable
+
+from torch import Tensor
 
 import bindings.ops
 from bindings.op import Op
 
-OPS: dict[str, Op] = {
-    module.name: importlib.import_module(f"bindings.ops.{module.name}").OP
+_MODULES = {
+    module.name: importlib.import_module(f"bindings.ops.{module.name}")
     for module in pkgutil.iter_modules(bindings.ops.__path__)
+}
+
+OPS: dict[str, Op] = {name: module.OP for name, module in _MODULES.items()}
+
+# What a user calls.
+FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    name: getattr(module, name) for name, module in _MODULES.items()
 }

@@ -89,5 +89,6 @@ OP = register(
         small_shape=(1000003,),
         large_shape=(67108864,),
         edge_shapes=layout.ELEMENTWISE_EDGES,
+        is_rounded_once=True,
     )
 )

@@ -1,0 +1,207 @@
+"""The one rule by which a result is accepted.
+
+A result is compared with the same computation in float64, whose inputs are the very
+same numbers. PyTorch's own result in the same dtype is compared with it too, and the
+result may be at most twice as far off. So the rule knows what a dtype can do without a
+table of tolerances, and a result that was computed in a lower precision fails
+(tests/test_acceptance.py proves it for every op and dtype).
+
+Errors are relative to the row (the last dimension) that they occur in, since rows
+differ in size: the largest error to the largest value of the row, the root mean square
+of all errors to the root mean square of the row. Both have to hold: the first sees one
+wrong element among millions, the second sees many elements that are all slightly off.
+
+NaN and infinities have to be where float64, rounded to the dtype, has them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bindings.op import Op
+
+# How much further off than PyTorch a result may be. Both are a few roundings away from
+# the exact value, and which of the two is luckier differs from input to input; 2 is
+# what FlashAttention's tests use. A precision of two bits less is 4 times as far off.
+FACTOR = 2.0
+
+# What float32 arithmetic may cost, in units of its epsilon (2^-23): fast exponentials,
+# reciprocals and divisions of up to 2 units each, and a sum, come to less. It matters
+# where PyTorch happens to be exact. The next lower precision, TF32, is off by 4096.
+FLOAT32_UNITS = 8.0
+
+# What rounding once to the dtype may cost, in units of its epsilon: half of one. The
+# next lower precision than float16 is bfloat16, off by 4 units.
+ROUNDING_UNITS = 0.5
+
+# Shorter rows are taken together: the size of a few values can be near zero by chance.
+SHORTEST_ROW = 32
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a result is judged by.
+
+    Attributes:
+        exact: The result in float64.
+        torch: PyTorch's result in the dtype of the op.
+        must_equal_torch: Whether every bit has to be PyTorch's.
+    """
+
+    exact: Tensor
+    torch: Tensor
+    must_equal_torch: bool = False
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far off a result is, relative to the rows of the exact one.
+
+    Attributes:
+        max: The largest error.
+        rms: The root mean square of the errors.
+    """
+
+    max: float
+    rms: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a result is accepted, and by how much.
+
+    Attributes:
+        error: How far off it is.
+        allowed: How far off it may be.
+        problem: What is wrong with it, one sentence; empty if it is accepted.
+    """
+
+    error: Errors
+    allowed: Errors
+    problem: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether the result is accepted."""
+        return not self.problem
+
+
+def expect(op: Op, arguments: tuple[Any, ...]) -> Expected:
+    """What the op of these arguments should be.
+
+    To be called before the implementation under test, which might write to its inputs,
+    or find in freed memory the results that others left there.
+    """
+    exact = op.reference(*(_copy(each, torch.float64) for each in arguments))
+    own = op.reference(*(_copy(each) for each in arguments))
+    return Expected(exact, own, op.is_rounded_once)
+
+
+def judge(result: Tensor, expected: Expected) -> Verdict:
+    """Compares a result with what it should be."""
+    dtype = expected.torch.dtype
+    error = errors_of(result, expected.exact, dtype)
+    allowed = _allowed(expected)
+    problem = (
+        _wrong_kind(result, expected)
+        or _misplaced_specials(result, expected.exact.to(dtype))
+        or (_bit_differences(result, expected) if expected.must_equal_torch else "")
+        or _too_far_off(error, allowed)
+    )
+    return Verdict(error, allowed, problem)
+
+
+def errors_of(result: Tensor, exact: Tensor, dtype: torch.dtype) -> Errors:
+    """How far off a result is where both it and the exact one are finite.
+
+    Args:
+        result: Any dtype and device.
+        exact: The result in float64.
+        dtype: Of the op: what it cannot represent is not held against the result.
+    """
+    if result.shape != exact.shape:
+        return Errors(math.nan, math.nan)
+    if exact.numel() == 0:
+        return Errors(0.0, 0.0)
+    is_finite = exact.to(dtype).isfinite() & result.isfinite()
+    zero = exact.new_zeros(())
+    size = _rows(torch.where(is_finite, exact, zero)).abs()
+    error = _rows(torch.where(is_finite, result.double() - exact, zero)).abs()
+    smallest = torch.finfo(dtype).tiny  # below it, numbers lose digits
+    largest = size.amax(dim=1).clamp(min=smallest)
+    typical = size.square().mean(dim=1).sqrt().clamp(min=smallest)
+    squares = error.square().mean(dim=1) / typical.square()
+    return Errors(
+        max=(error.amax(dim=1) / largest).max().item(),
+        rms=squares.mean().sqrt().item(),
+    )
+
+
+def _copy(argument: Any, dtype: torch.dtype | None = None) -> Any:
+    if not isinstance(argument, Tensor):
+        return argument
+    return argument.detach().to(dtype, copy=True)
+
+
+def _rows(x: Tensor) -> Tensor:
+    n_cols = x.shape[-1] if x.dim() else 1
+    return x.reshape(-1, n_cols) if n_cols >= SHORTEST_ROW else x.reshape(1, -1)
+
+
+def _allowed(expected: Expected) -> Errors:
+    dtype = expected.torch.dtype
+    if expected.must_equal_torch:
+        return errors_of(expected.torch, expected.exact, dtype)
+    floor = FLOAT32_UNITS * torch.finfo(torch.float32).eps
+    if dtype != torch.float32:
+        floor += ROUNDING_UNITS * torch.finfo(dtype).eps
+    own = errors_of(expected.torch, expected.exact, dtype)
+    return Errors(max(FACTOR * own.max, floor), max(FACTOR * own.rms, floor))
+
+
+def _wrong_kind(result: Tensor, expected: Expected) -> str:
+    like = expected.torch
+    if result.shape != like.shape:
+        return f"the shape is {tuple(result.shape)}, not {tuple(like.shape)}"
+    if result.dtype != like.dtype:
+        return f"the dtype is {result.dtype}, not {like.dtype}"
+    return ""
+
+
+def _misplaced_specials(result: Tensor, exact: Tensor) -> str:
+    for name, where in (
+        ("NaN", torch.isnan),
+        ("inf", torch.isposinf),
+        ("-inf", torch.isneginf),
+    ):
+        found, wanted = where(result), where(exact)
+        if count := int((found & ~wanted).sum()):
+            return f"{count} of {result.numel()} elements are {name} and should not be"
+        if count := int((wanted & ~found).sum()):
+            return f"{count} of {result.numel()} elements should be {name} and are not"
+    return ""
+
+
+def _bit_differences(result: Tensor, expected: Expected) -> str:
+    # Where both are NaN, whose bits mean nothing, the check above was enough.
+    bits = torch.int32 if result.element_size() == 4 else torch.int16
+    differs = (result.view(bits) != expected.torch.view(bits)) & ~result.isnan()
+    count = int(differs.sum())
+    if not count:
+        return ""
+    return f"{count} of {result.numel()} elements are not bit for bit PyTorch's"
+
+
+def _too_far_off(error: Errors, allowed: Errors) -> str:
+    for name, found, most in (
+        ("largest", error.max, allowed.max),
+        ("root mean square", error.rms, allowed.rms),
+    ):
+        if not found <= most:
+            return f"the {name} error is {found:.2g}, and {most:.2g} would be allowed"
+    return ""

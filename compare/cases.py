@@ -1,0 +1,99 @@
+"""What an op is tried on: shapes, dtypes, layouts in memory, parameters."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bindings.op import Op
+
+# How the elements of a tensor lie in memory:
+#   contiguous  one behind the other
+#   transposed  the last two dimensions exchanged
+#   sliced      every second entry of the first dimension; of more dimensions also a
+#               margin on both sides of the last, so that rows begin at odd addresses
+#   expanded    one entry of the first dimension, seen as often as that is long
+#   offset      one behind the other, but not from a multiple of 16 bytes on
+LAYOUTS = ("contiguous", "transposed", "sliced", "expanded", "offset")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to try an op on.
+
+    Attributes:
+        shape: Of the tensors, and so of the result.
+        dtype: Of the tensors and the result.
+        layout: How the tensors lie in memory, one of LAYOUTS.
+        params: The op's other arguments, by name; those left out have their default.
+        direction: "forward".
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype = torch.float32
+    layout: str = "contiguous"
+    params: Mapping[str, Any] = field(default_factory=dict)
+    direction: str = "forward"
+
+
+def make_arguments(
+    op: Op, case: Case, device: str | torch.device = "cpu", seed: int = 0
+) -> tuple[Any, ...]:
+    """The arguments of the op in this case: its random inputs, then its parameters."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs = [
+        lay_out(x.to(case.dtype), case.layout, device)
+        for x in op.inputs(case.shape, generator)
+    ]
+    call = inspect.signature(op.allocate).bind(*inputs, **case.params)
+    call.apply_defaults()
+    return call.args
+
+
+def lay_out(x: Tensor, layout: str, device: str | torch.device) -> Tensor:
+    """The values of x on a device, in a layout.
+
+    What lies in memory around them is NaN: a kernel that reads beyond its tensor shows.
+    """
+    shape = tuple(x.shape)
+    if layout == "contiguous":
+        return x.to(device).contiguous()
+    if layout == "transposed":
+        if x.dim() < 2:
+            return x.to(device).contiguous()
+        return x.to(device).transpose(-1, -2).contiguous().transpose(-1, -2)
+    if layout == "expanded":
+        return x[:1].to(device).expand(shape) if x.dim() else x.to(device)
+    if layout == "offset":
+        view = _nan((1 + math.prod(shape),), x.dtype, device)[1:].view(shape)
+    elif layout == "sliced":
+        view = _sliced(shape, x.dtype, device)
+    else:
+        raise ValueError(f"unknown layout {layout!r}: choose one of {LAYOUTS}")
+    return view.copy_(x)
+
+
+def _sliced(
+    shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device
+) -> Tensor:
+    sizes = list(shape)
+    if len(sizes) > 1:
+        sizes[-1] += 3
+    if sizes:
+        sizes[0] *= 2
+    view = _nan(tuple(sizes), dtype, device)
+    if sizes:
+        view = view[::2]
+    return view[..., 1:-2] if len(sizes) > 1 else view
+
+
+def _nan(
+    shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device
+) -> Tensor:
+    return torch.full(shape, math.nan, dtype=dtype, device=device)

@@ -1,0 +1,277 @@
+"""What works here, what cannot, why, and the command that mends it.
+
+Nothing here may raise: what is broken is what the doctor is asked about. So whatever a
+probe raises is its result, imports are part of the probes, and output is plain text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from compare.printable import printable
+
+_PROJECT = Path(__file__).resolve().parents[1]
+_PIP = f"{shlex.quote(sys.executable)} -m pip install"
+_REBUILD = f"{_PIP} --no-build-isolation --no-deps -e {shlex.quote(str(_PROJECT))}"
+_INSTALL = f"{_PIP} -e {shlex.quote(str(_PROJECT))}"
+_INSTALL_NVCC = f"{_PIP} -e {shlex.quote(str(_PROJECT) + '[nvcc]')}"
+
+_VARIABLES = ("CC", "CXX", "MAX_JOBS", "PYTORCH_NVCC", "XDG_CACHE_HOME")
+_PREFIXES = ("CUDA_", "TORCH_", "TRITON_", "TWIN_")
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Something that the project can do, tried here.
+
+    Attributes:
+        name: What it is.
+        works: Whether it can be done here.
+        reason: Why not; empty if it works.
+        remedy: What mends that.
+    """
+
+    name: str
+    works: bool
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What there is, by name, and what works."""
+
+    facts: dict[str, str]
+    capabilities: tuple[Capability, ...]
+
+
+def examine() -> Diagnosis:
+    """Looks at everything and tries everything."""
+    # Whatever a library prints is not part of the answer.
+    with contextlib.redirect_stdout(sys.stderr):
+        return Diagnosis(
+            {name: _answer(probe) for name, probe in _FACTS},
+            tuple(_try(*each) for each in _CAPABILITIES),
+        )
+
+
+def show(diagnosis: Diagnosis, as_json: bool) -> None:
+    """Writes it to stdout."""
+    if as_json:
+        document = {"schema_version": 1, **asdict(diagnosis)}
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        return
+    width = max(map(len, diagnosis.facts))
+    for name, fact in diagnosis.facts.items():
+        indented = printable(fact).replace("\n", "\n" + " " * (width + 2))
+        sys.stdout.write(f"{name:<{width}}  {indented}\n")
+    sys.stdout.write("\n")
+    for each in diagnosis.capabilities:
+        sys.stdout.write(f"{'works ' if each.works else 'CANNOT'}  {each.name}\n")
+        if not each.works:
+            sys.stdout.write(f"        because {printable(each.reason)}\n")
+            sys.stdout.write(f"        so      {printable(each.remedy)}\n")
+
+
+def _answer(probe: Callable[[], str]) -> str:
+    try:
+        return probe()
+    except Exception as error:
+        return _sentence(error)
+
+
+def _try(name: str, probe: Callable[[], None], remedy: str) -> Capability:
+    try:
+        probe()
+    except Exception as error:
+        reason = str(getattr(error, "reason", _sentence(error)))
+        return Capability(name, False, reason, str(getattr(error, "remedy", remedy)))
+    return Capability(name, True, "", "")
+
+
+def _sentence(error: Exception) -> str:
+    # Errors of the project's own say what is wrong; others tell more with their type.
+    message = str(error).strip()
+    if type(error).__module__.partition(".")[0] in ("bindings", "compare"):
+        return message
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+class _MissingError(Exception):
+    """Something is not here; the message says what."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(reason)
+        self.remedy = remedy
+
+
+def _package(name: str) -> Callable[[], str]:
+    def version() -> str:
+        module = importlib.import_module(name)
+        return f"{module.__version__}, {Path(str(module.__file__)).parent}"
+
+    return version
+
+
+def _torch() -> str:
+    torch = importlib.import_module("torch")
+    build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "a CPU build"
+    return f"{torch.__version__}, {build}, {Path(str(torch.__file__)).parent}"
+
+
+def _gpus() -> str:
+    torch = importlib.import_module("torch")
+    names = [
+        "{} (sm_{}{})".format(
+            torch.cuda.get_device_name(index), *torch.cuda.get_device_capability(index)
+        )
+        for index in range(torch.cuda.device_count())
+    ]
+    return ", ".join(names) or "none that torch can use"
+
+
+def _driver() -> str:
+    environment = importlib.import_module("compare.environment")
+    return environment.driver_version() or "none"
+
+
+def _nvcc() -> str:
+    toolchain = importlib.import_module("bindings.toolchain")
+    cuda_home = toolchain.find_cuda_home()
+    if cuda_home is None:
+        return "none"
+    return "{}.{}, {}/bin/nvcc".format(*toolchain.nvcc_version(cuda_home), cuda_home)
+
+
+def _compiler() -> str:
+    name = os.environ.get("CXX") or "g++"
+    path = shutil.which(shlex.split(name)[0])
+    if path is None:
+        raise _MissingError(f"{name} is not found", "apt-get install g++")
+    version = subprocess.run(
+        [path, "--version"], capture_output=True, text=True, check=False, timeout=30
+    )
+    return f"{version.stdout.partition(chr(10))[0]}, {path}"
+
+
+def _ninja() -> str:
+    folder = str(Path(sys.executable).parent)
+    path = shutil.which("ninja", path=folder) or shutil.which("ninja")
+    if path is None:
+        raise _MissingError("ninja is not found", f"{_PIP} ninja")
+    return path
+
+
+def _module(name: str) -> Callable[[], str]:
+    def state() -> str:
+        prebuilt = importlib.import_module("bindings.backends.prebuilt")
+        return str(prebuilt.load(name).__file__)
+
+    return state
+
+
+def _caches() -> str:
+    platformdirs = importlib.import_module("platformdirs")
+    folders = [
+        Path(platformdirs.user_cache_dir("twin-kernels")),
+        Path(importlib.import_module("triton").knobs.cache.dir),
+    ]
+    return "\n".join(f"{folder}, {_access(folder)}" for folder in folders)
+
+
+def _access(folder: Path) -> str:
+    nearest = next(each for each in (folder, *folder.parents) if each.exists())
+    done = "written" if nearest == folder else "made"
+    is_possible = nearest.is_dir() and os.access(nearest, os.W_OK)
+    return f"{'can' if is_possible else 'CANNOT'} be {done}"
+
+
+def _variables() -> str:
+    settings = [
+        f"{name}={value}"
+        for name, value in sorted(os.environ.items())
+        if name in _VARIABLES or name.startswith(_PREFIXES)
+    ]
+    return "\n".join(settings) or "none that matter"
+
+
+def _run_add(backend: str, device: str) -> Callable[[], None]:
+    def run() -> None:
+        torch = importlib.import_module("torch")
+        if device == "cuda" and not torch.cuda.is_available():
+            raise _MissingError(
+                f"torch {torch.__version__} finds no GPU",
+                "use a machine with an NVIDIA GPU and a CUDA build of torch",
+            )
+        x = torch.arange(8.0, device=device)
+        result = importlib.import_module("bindings").add(x, x, backend=backend)
+        if not torch.equal(result, 2 * x):
+            raise RuntimeError(f"8 numbers were added wrongly: {result.tolist()}")
+
+    return run
+
+
+def _inspect(side: str) -> Callable[[], None]:
+    def run() -> None:
+        torch = importlib.import_module("torch")
+        op = importlib.import_module("bindings.registry").OPS["add"]
+        model: Any = importlib.import_module("compare.codegen.model")
+        architectures = importlib.import_module("compare.codegen.architectures")
+        x = torch.zeros(4096, device="meta")
+        getattr(model, f"inspect_{side}")(
+            op, op.arguments(x, x, x), architectures.parse_architecture("sm_90")
+        )
+
+    return run
+
+
+def _build() -> None:
+    # Not tried, which would take a while; only what it takes is looked for.
+    importlib.import_module("torch.utils.cpp_extension")
+    importlib.import_module("pybind11")
+    _compiler()
+    _ninja()
+
+
+_FACTS: tuple[tuple[str, Callable[[], str]], ...] = (
+    ("system", platform.platform),
+    ("python", lambda: f"{platform.python_version()}, {sys.executable}"),
+    ("torch", _torch),
+    ("triton", _package("triton")),
+    ("numpy", _package("numpy")),
+    ("GPU", _gpus),
+    ("driver", _driver),
+    ("nvcc", _nvcc),
+    ("C++ compiler", _compiler),
+    ("ninja", _ninja),
+    ("bindings._cpu", _module("_cpu")),
+    ("bindings._cuda", _module("_cuda")),
+    ("caches", _caches),
+    ("environment", _variables),
+)
+
+_CAPABILITIES: tuple[tuple[str, Callable[[], None], str], ...] = (
+    ("CUDA kernels on the CPU, in the emulator", _run_add("cuda", "cpu"), _REBUILD),
+    (
+        "Triton kernels on the CPU, in its interpreter",
+        _run_add("triton", "cpu"),
+        _INSTALL,
+    ),
+    ("CUDA kernels on a GPU", _run_add("cuda", "cuda"), _REBUILD),
+    ("Triton kernels on a GPU, and times", _run_add("triton", "cuda"), _INSTALL),
+    ("CUDA sources built by load_inline", _build, _INSTALL),
+    ("PTX and SASS of the CUDA side", _inspect("cuda"), _INSTALL_NVCC),
+    ("PTX and SASS of the Triton side", _inspect("triton"), _INSTALL),
+)

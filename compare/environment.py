@@ -1,0 +1,77 @@
+"""What the figures of a report depend on: versions and devices."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bindings import toolchain
+from bindings.sources import ROOT
+
+_DRIVER_VERSION = Path("/proc/driver/nvidia/version")
+
+
+def collect() -> dict[str, Any]:
+    """Versions and devices, in plain values; None is what is not there."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "torch": torch.__version__,
+        "torch_cuda": torch.version.cuda,
+        "triton": _package_version("triton"),
+        "numpy": _package_version("numpy"),
+        "nvcc": nvcc_version(),
+        "gpus": [
+            torch.cuda.get_device_name(index)
+            for index in range(torch.cuda.device_count())
+        ],
+        "driver": driver_version(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(
+            timespec="seconds"
+        ),
+        "commit": _commit(),
+    }
+
+
+def nvcc_version() -> str | None:
+    """The release of the nvcc that would be used, such as "13.0"."""
+    cuda_home = toolchain.find_cuda_home()
+    if cuda_home is None:
+        return None
+    return "{}.{}".format(*toolchain.nvcc_version(cuda_home))
+
+
+def driver_version() -> str | None:
+    """The version of NVIDIA's kernel module."""
+    if not _DRIVER_VERSION.exists():
+        return None
+    found = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b", _DRIVER_VERSION.read_text())
+    return found[1] if found else None
+
+
+def _package_version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        return None
+    head = subprocess.run(
+        [git, "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return head.stdout.strip() if head.returncode == 0 else None

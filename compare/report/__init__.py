@@ -1,0 +1,1 @@
+"""Reports: what was found out, and how it is written down and shown."""

@@ -1,0 +1,170 @@
+"""What was found out about an op, and the JSON of it, which is schema 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from compare.cases import Case
+from compare.codegen.findings import Finding
+from compare.codegen.mix import Mix
+from compare.codegen.model import KernelCode
+from compare.parity import Parity, Skipped
+from compare.timing import Timing
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class CaseReport:
+    """An op in one case.
+
+    Attributes:
+        case: What it was tried on.
+        backends: What was compared.
+        parity: By backend, PyTorch's own errors under "torch".
+        timing: By backend.
+        codegen: "cuda" and "triton".
+        findings: How the two differ; none unless there is code of both.
+    """
+
+    case: Case
+    backends: tuple[str, ...]
+    parity: Mapping[str, Parity | Skipped]
+    timing: Mapping[str, Timing | Skipped]
+    codegen: Mapping[str, KernelCode | Skipped]
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """An op in its cases."""
+
+    op: str
+    environment: dict[str, Any]
+    cases: tuple[CaseReport, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether no backend that ran failed."""
+        return all(
+            each.passed
+            for case in self.cases
+            for each in case.parity.values()
+            if isinstance(each, Parity)
+        )
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """The report of one op."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "environment": report.environment,
+        **_op(report),
+    }
+
+
+def all_to_json(reports: list[Report]) -> dict[str, Any]:
+    """The reports of several ops, made in the same environment."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "environment": reports[0].environment,
+        "ops": [_op(each) for each in reports],
+    }
+
+
+def _op(report: Report) -> dict[str, Any]:
+    return {"op": report.op, "cases": [_case(each) for each in report.cases]}
+
+
+def _case(report: CaseReport) -> dict[str, Any]:
+    case = report.case
+    return {
+        "case": {
+            "shape": list(case.shape),
+            "dtype": str(case.dtype).removeprefix("torch."),
+            "layout": case.layout,
+            "params": dict(case.params),
+            "direction": case.direction,
+        },
+        "parity": {name: _parity(each) for name, each in report.parity.items()},
+        "timing": {name: _timing(each) for name, each in report.timing.items()},
+        "codegen": {name: _codegen(each) for name, each in report.codegen.items()},
+        "findings": [_finding(each) for each in report.findings],
+    }
+
+
+def _parity(parity: Parity | Skipped) -> dict[str, Any]:
+    if isinstance(parity, Skipped):
+        return {"skipped": parity.reason}
+    return {
+        "passed": parity.passed,
+        "max_error": _number(parity.error.max),
+        "allowed": _number(parity.allowed.max),
+        "rms_error": _number(parity.error.rms),
+        "rms_allowed": _number(parity.allowed.rms),
+        "ran_on": parity.ran_on,
+        "problem": parity.problem,
+    }
+
+
+def _timing(timing: Timing | Skipped) -> dict[str, Any]:
+    if isinstance(timing, Skipped):
+        return {"skipped": timing.reason}
+    return {
+        "median_us": timing.median_us,
+        "p20_us": timing.p20_us,
+        "p80_us": timing.p80_us,
+        "host_us": timing.host_us,
+        "gb_per_s": timing.gb_per_s,
+        "calls": timing.calls,
+    }
+
+
+def _codegen(code: KernelCode | Skipped) -> dict[str, Any]:
+    if isinstance(code, Skipped):
+        return {"skipped": code.reason}
+    return {
+        "arch": code.arch,
+        "kernel": code.kernel,
+        "title": code.title,
+        "compiler": code.compiler,
+        "grid": list(code.grid),
+        "block": list(code.block),
+        "registers": code.registers,
+        "spill_bytes": code.spill_bytes,
+        "stack_bytes": code.stack_bytes,
+        "shared_bytes": code.shared_bytes,
+        "ptx_instructions": code.ptx_mix.total,
+        "sass_instructions": code.sass_mix.total,
+        "mix": {"ptx": _mix(code.ptx_mix), "sass": _mix(code.sass_mix)},
+    }
+
+
+def _mix(mix: Mix) -> dict[str, Any]:
+    return {
+        category: {
+            "count": count,
+            "by_access_bytes": {
+                str(width): number
+                for width, number in mix.widths.get(category, {}).items()
+            },
+        }
+        for category, count in mix.counts.items()
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "topic": finding.topic,
+        "text": finding.text,
+        "language": finding.language,
+        "cuda": list(finding.cuda),
+        "triton": list(finding.triton),
+    }
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None  # JSON has no NaN

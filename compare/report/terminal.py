@@ -1,0 +1,346 @@
+"""Reports on a terminal."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TypeGuard
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from compare.codegen import diff
+from compare.codegen.classify import CATEGORIES, Language
+from compare.codegen.listing import Listing
+from compare.codegen.model import KernelCode
+from compare.codegen.normalize import normalize
+from compare.parity import Parity, Skipped
+from compare.report.model import CaseReport, Report
+from compare.report.text import plain
+from compare.timing import Timing
+
+_WIDTH = 100
+_MAX_FINDINGS = 5
+_NONE = "-"
+_NAMES = {
+    "cuda": "CUDA",
+    "cuda_inline": "CUDA inline",
+    "triton": "Triton",
+    "torch": "PyTorch",
+}
+_DIFF_STYLES = {"same": "", "changed": "yellow", "left": "cyan", "right": "magenta"}
+
+
+def make_console() -> Console:
+    """The console that reports go to: stdout, whose width a file or a pipe has not."""
+    is_sized = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(highlight=False, width=None if is_sized else _WIDTH)
+
+
+def show(report: Report, console: Console) -> None:
+    """The whole report on one screen."""
+    for case in report.cases:
+        _show_header(report, case, console)
+        console.print()
+        _show_figures(case, console)
+        if _codes(case):
+            console.print()
+            console.print(_mix_table(case))
+        if case.findings:
+            console.print()
+            _show_findings(case, console)
+
+
+def show_all(reports: list[Report], console: Console) -> None:
+    """One row for each op, case and backend."""
+    _show_environment(reports[0], console)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("op")
+    table.add_column("case")
+    table.add_column("backend")
+    for name in ("parity", "time", "GB/s", "registers", "PTX", "SASS"):
+        table.add_column(name, justify="right")
+    for report, case in ((each, case) for each in reports for case in each.cases):
+        for backend in case.backends:
+            code, times = _code_of(case, backend), case.timing[backend]
+            table.add_row(
+                plain(report.op),
+                plain(_case_name(case)),
+                plain(_NAMES[backend]),
+                _verdict(case, backend),
+                plain(f"{times.median_us:.2f} us" if _is_timed(times) else _NONE),
+                plain(f"{times.gb_per_s:.0f}" if _is_timed(times) else _NONE),
+                plain(code.registers if code else _NONE),
+                plain(code.ptx_mix.total if code else _NONE),
+                plain(code.sass_mix.total if code else _NONE),
+            )
+    console.print(table)
+    notes: dict[str, list[str]] = {}
+    for report in reports:
+        for note in itertools.chain.from_iterable(map(_notes, report.cases)):
+            notes.setdefault(note, []).append(report.op)
+    for note, ops in notes.items():
+        is_general = len(ops) == len(reports)
+        _show_note(console, note if is_general else f"{_joined(ops)}: {note}")
+
+
+def show_diff(report: Report, console: Console) -> None:
+    """The PTX of both sides, aligned by what the instructions do."""
+    for case in report.cases:
+        if (codes := _both_codes(case, console)) is None:
+            continue
+        rows = diff.align(codes[0].ptx, codes[1].ptx)
+        table = _side_by_side(codes, console, marked=True)
+        for row in rows:
+            is_background = row.category == "background" and row.kind == "same"
+            style = "dim" if is_background else _DIFF_STYLES[row.kind]
+            table.add_row(
+                plain(row.left, style), plain(row.marker), plain(row.right, style)
+            )
+        console.print(plain("PTX, aligned by what the instructions do", "bold"))
+        console.print(table)
+        console.print(
+            plain(
+                "|  both have it, not alike    <  only CUDA has it    "
+                ">  only Triton has it",
+                "dim",
+            )
+        )
+
+
+def show_listings(report: Report, language: Language, console: Console) -> None:
+    """The whole code of both sides, with names made comparable."""
+    for case in report.cases:
+        if (codes := _both_codes(case, console)) is None:
+            continue
+        table = _side_by_side(codes, console, marked=False)
+        sides = [
+            list(_lines(each.ptx if language == "ptx" else each.sass)) for each in codes
+        ]
+        for left, right in itertools.zip_longest(*sides, fillvalue=""):
+            table.add_row(plain(left), plain(right))
+        console.print(plain(language.upper(), "bold"))
+        console.print(table)
+
+
+def _show_header(report: Report, case: CaseReport, console: Console) -> None:
+    target = "".join(f"  code for {each.arch}" for each in _codes(case)[:1])
+    name = plain(f"{report.op}  ", "bold")
+    console.print(Text.assemble(name, plain(_case_name(case)), plain(target)))
+    _show_environment(report, console)
+
+
+def _show_environment(report: Report, console: Console) -> None:
+    environment = report.environment
+    parts = [
+        f"{name} {environment[name]}"
+        for name in ("python", "torch", "triton", "nvcc", "driver")
+        if environment[name]
+    ]
+    parts += environment["gpus"] or ["no GPU: all ran on the CPU"]
+    console.print(plain(" · ".join(parts), "dim"))
+
+
+def _show_figures(case: CaseReport, console: Console) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    names = (*case.backends, "torch")
+    for name in names:
+        table.add_column(_NAMES[name], justify="right")
+
+    def row(name: str, cells: Iterable[Text]) -> None:
+        table.add_row(plain(name), *cells)
+
+    row("ran on", (plain(_ran_on(case.parity[name])) for name in names))
+    row("parity with float64", (_verdict(case, name) for name in names))
+    row("max error, relative to row", (plain(_error(case, name)) for name in names))
+    row("  at most", (plain(_allowed(case, name)) for name in names))
+    times = [case.timing[name] for name in names]
+    if any(map(_is_timed, times)):
+        row("median us", (plain(_figure(each, "median_us")) for each in times))
+        row("  20 % to 80 %", (plain(_spread(each)) for each in times))
+        row("  host us", (plain(_figure(each, "host_us")) for each in times))
+        row("GB/s", (plain(_figure(each, "gb_per_s")) for each in times))
+    codes = [_code_of(case, name) for name in case.backends]
+    if any(codes):
+        for name, cell in (
+            ("registers / spilled bytes", "{0.registers} / {0.spill_bytes}"),
+            ("shared memory, bytes", "{0.shared_bytes}"),
+            ("blocks x threads", "{0.blocks} x {0.threads_per_block}"),
+            (
+                "PTX / SASS instructions",
+                "{0.ptx_mix.total} / {0.sass_mix.total}",
+            ),
+        ):
+            cells = (plain(cell.format(each) if each else _NONE) for each in codes)
+            row(name, (*cells, plain("")))
+    console.print(table)
+    for note in _notes(case):
+        _show_note(console, note)
+
+
+def _notes(case: CaseReport) -> Iterator[str]:
+    """What failed and what was skipped, and why."""
+    names = [*case.backends, "torch"]
+    for name in case.backends:
+        parity = case.parity[name]
+        if isinstance(parity, Parity) and not parity.passed:
+            yield f"{_NAMES[name]} is wrong: {parity.problem}"
+    for what, results in (
+        ("parity", case.parity),
+        ("time", case.timing),
+        ("code", case.codegen),
+    ):
+        skipped: dict[str, list[str]] = {}
+        for name in names:
+            if isinstance(each := results.get(name), Skipped):
+                skipped.setdefault(each.reason, []).append(_NAMES[name])
+        for reason, who in skipped.items():
+            # What holds for all, such as that times need a GPU, speaks for itself.
+            is_general = len(who) == len(names)
+            yield reason if is_general else f"no {what} of {_joined(who)}: {reason}"
+
+
+def _joined(words: list[str]) -> str:
+    return " and ".join(words)
+
+
+def _show_note(console: Console, text: str) -> None:
+    console.print(Padding(plain(text, "yellow"), (0, 0, 0, 2)))
+
+
+def _mix_table(case: CaseReport) -> Table:
+    codes = _codes(case)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("instructions")
+    for language in ("PTX", "SASS"):
+        for code in codes:
+            table.add_column(f"{_NAMES[code.side]} {language}", justify="right")
+    mixes = [*(each.ptx_mix for each in codes), *(each.sass_mix for each in codes)]
+    for category in CATEGORIES:
+        sized = [mix.widths.get(category, {}) for mix in mixes]
+        for width in sorted({width for each in sized for width in each}, reverse=True):
+            cells = (_count(each.get(width, 0)) for each in sized)
+            table.add_row(plain(f"{category}, {width} bytes"), *cells)
+        rest = [
+            mix.counts.get(category, 0) - sum(each.values())
+            for mix, each in zip(mixes, sized, strict=True)
+        ]
+        if any(rest):
+            table.add_row(plain(category), *map(_count, rest))
+    return table
+
+
+def _count(number: int) -> Text:
+    return plain(number) if number else plain(_NONE, "dim")
+
+
+def _show_findings(case: CaseReport, console: Console) -> None:
+    console.print(plain("What differs", "bold"))
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for finding in case.findings[:_MAX_FINDINGS]:
+        table.add_row(plain(finding.topic, "cyan"), plain(finding.text))
+    console.print(table)
+    more = len(case.findings) - _MAX_FINDINGS
+    hint = "--diff, --ptx and --sass show the code"
+    if more > 0:
+        hint = f"{more} more in --json FILE; {hint}"
+    console.print(plain(hint, "dim"))
+
+
+def _side_by_side(
+    codes: tuple[KernelCode, KernelCode], console: Console, marked: bool
+) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    width = max(1, (console.width - 4) // 2)
+    for code in codes:
+        header = plain(f"{_NAMES[code.side]}: {code.title}")
+        table.add_column(header, width=width, overflow="fold")
+        if marked and code is codes[0]:
+            table.add_column("", width=1)
+    return table
+
+
+def _lines(listing: Listing) -> Iterator[str]:
+    for line in normalize(listing):
+        yield from (f"{label}:" for label in line.labels)
+        yield f"  {line.text}"
+
+
+def _both_codes(
+    case: CaseReport, console: Console
+) -> tuple[KernelCode, KernelCode] | None:
+    cuda, triton = case.codegen["cuda"], case.codegen["triton"]
+    if isinstance(cuda, KernelCode) and isinstance(triton, KernelCode):
+        return cuda, triton
+    console.print(plain("there is no code of both sides to show", "yellow"))
+    return None
+
+
+def _codes(case: CaseReport) -> list[KernelCode]:
+    return [each for each in case.codegen.values() if isinstance(each, KernelCode)]
+
+
+def _code_of(case: CaseReport, backend: str) -> KernelCode | None:
+    # Both ways of building the CUDA side compile the same sources.
+    code = case.codegen.get("cuda" if backend == "cuda_inline" else backend)
+    return code if isinstance(code, KernelCode) else None
+
+
+def _case_name(report: CaseReport) -> str:
+    case = report.case
+    parts = [
+        "x".join(map(str, case.shape)),
+        str(case.dtype).removeprefix("torch."),
+        case.layout,
+        *(f"{name}={value}" for name, value in case.params.items()),
+    ]
+    return " ".join(parts)
+
+
+def _ran_on(parity: Parity | Skipped) -> str:
+    return parity.ran_on if isinstance(parity, Parity) else _NONE
+
+
+def _verdict(case: CaseReport, backend: str) -> Text:
+    parity = case.parity[backend]
+    if isinstance(parity, Skipped):
+        return plain("skipped", "yellow")
+    if backend == "torch":
+        return plain("")
+    return plain("passed", "green") if parity.passed else plain("FAILED", "bold red")
+
+
+def _error(case: CaseReport, backend: str) -> str:
+    parity = case.parity[backend]
+    if isinstance(parity, Skipped) or math.isnan(parity.error.max):
+        return _NONE
+    return f"{parity.error.max:.2e}"
+
+
+def _allowed(case: CaseReport, backend: str) -> str:
+    parity = case.parity[backend]
+    if backend == "torch":
+        return ""
+    if isinstance(parity, Skipped) or math.isnan(parity.allowed.max):
+        return _NONE
+    return f"{parity.allowed.max:.2e}"
+
+
+def _is_timed(timing: Timing | Skipped) -> TypeGuard[Timing]:
+    return isinstance(timing, Timing)
+
+
+def _figure(timing: Timing | Skipped, name: str) -> str:
+    return f"{getattr(timing, name):,.2f}" if _is_timed(timing) else _NONE
+
+
+def _spread(timing: Timing | Skipped) -> str:
+    return (
+        f"{timing.p20_us:,.2f} to {timing.p80_us:,.2f}" if _is_timed(timing) else _NONE
+    )

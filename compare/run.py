@@ -1,0 +1,261 @@
+"""From a request to a report: parity, times and generated code of one op."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+
+from bindings.backends import prebuilt
+from bindings.errors import BuildError, UnsupportedError
+from bindings.op import Op
+from bindings.registry import OPS
+from bindings.sources import ModuleName
+from compare import environment, timing
+from compare.cases import Case
+from compare.codegen import findings, model
+from compare.codegen.architectures import Architecture, parse_architecture
+from compare.codegen.errors import CodegenUnavailable, CompilationFailed
+from compare.codegen.model import KernelCode
+from compare.errors import BuildFailedError, UnavailableError, UsageError
+from compare.parity import Parity, Prepared, Skipped, check_prepared, prepare
+from compare.report.model import CaseReport, Report
+from compare.timing import Timing
+
+_Result = TypeVar("_Result")
+
+DEFAULT_ARCHITECTURE = "sm_90"
+NOT_ASKED_FOR = Skipped("not asked for by --backend")
+
+# Generous: tensors, copies, and the float64 ones that the errors of three results are
+# taken from at the same time.
+_BYTES_PER_ELEMENT = 200
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asks for; None is the default.
+
+    Attributes:
+        op: The name of the op.
+        shape: Of its inputs.
+        dtype: Of its inputs, such as "float32".
+        params: Its other arguments, by name.
+        backends: What to compare.
+        architecture: What to generate code for.
+    """
+
+    op: str
+    shape: tuple[int, ...] | None
+    dtype: str
+    params: dict[str, Any]
+    backends: tuple[str, ...]
+    architecture: Architecture | None
+
+
+def compare(request: Request, progress: Callable[[str], None]) -> Report:
+    """Runs, times and inspects an op.
+
+    Args:
+        request: What to do.
+        progress: Is told, from time to time, what is going on.
+
+    Raises:
+        CompareError: It cannot be done.
+    """
+    op = OPS[request.op]
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if "cuda" in request.backends:
+        _require_module("_cuda" if device.type == "cuda" else "_cpu")
+    try:
+        prepared = _prepare(request, op, device, progress)
+        if device.type == "cuda":
+            case = _on_gpu(request, prepared, progress)
+        else:
+            case = _on_cpu(request, prepared, progress)
+    except torch.OutOfMemoryError as error:
+        raise UnavailableError(
+            f"{device} has not enough memory for this --shape: {error}"
+        ) from error
+    except CompilationFailed as error:
+        raise BuildFailedError(f"{error}\n{error.log}") from error
+    except BuildError as error:
+        raise BuildFailedError(str(error)) from error
+    return Report(op.name, environment.collect(), (case,))
+
+
+def _require_module(name: ModuleName) -> None:
+    # Elsewhere a backend that cannot serve is skipped; without this one, everything is.
+    try:
+        prebuilt.load(name)
+    except UnsupportedError as error:
+        raise UnavailableError(str(error)) from error
+
+
+def _prepare(
+    request: Request, op: Op, device: torch.device, progress: Callable[[str], None]
+) -> Prepared:
+    default_shape = op.large_shape if device.type == "cuda" else op.small_shape
+    case = Case(
+        shape=request.shape or default_shape,
+        dtype=getattr(torch, request.dtype),
+        params=request.params,
+    )
+    _check_memory(case)
+    progress("computing the float64 reference")
+    try:
+        return prepare(op, case, device)
+    except (TypeError, ValueError, IndexError) as error:
+        raise UsageError(str(error)) from error
+
+
+def _check_memory(case: Case) -> None:
+    # Asked beforehand: the system ends a process that takes more than there is.
+    needed = math.prod(case.shape) * _BYTES_PER_ELEMENT
+    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > available:
+        raise UnavailableError(
+            f"--shape {'x'.join(map(str, case.shape))} takes about"
+            f" {needed / 1e9:,.0f} GB of memory, and this machine has"
+            f" {available / 1e9:,.0f}: choose a smaller one"
+        )
+
+
+def _on_gpu(
+    request: Request, prepared: Prepared, progress: Callable[[str], None]
+) -> CaseReport:
+    """One thing after the other: nothing may disturb the times."""
+    device = prepared.tensors[0].device
+    parity: dict[str, Parity | Skipped] = {}
+    for backend in (*request.backends, "torch"):
+        progress(f"running {backend}")
+        parity[backend] = check_prepared(prepared, backend)
+    progress("measuring times")
+    times = _times(request, prepared, device, parity)
+    architecture, unknown = request.architecture, Skipped("")
+    if architecture is None:
+        try:
+            name = "sm_{}{}".format(*torch.cuda.get_device_capability(device))
+            architecture = parse_architecture(name)
+        except ValueError as error:
+            unknown = Skipped(f"{error}, by --arch")
+    codegen: dict[str, KernelCode | Skipped] = {}
+    for side in ("cuda", "triton"):
+        progress(f"generating the code of {side}")
+        codegen[side] = (
+            _inspect(side, request, prepared, architecture) if architecture else unknown
+        )
+    return _case_report(request, prepared, parity, times, codegen)
+
+
+def _on_cpu(
+    request: Request, prepared: Prepared, progress: Callable[[str], None]
+) -> CaseReport:
+    """All at once: the interpreter and the compilers are processes of their own."""
+    architecture = request.architecture or parse_architecture(DEFAULT_ARCHITECTURE)
+    # What takes longest comes first.
+    order = sorted((*request.backends, "torch"), key="triton".__ne__)
+    parity = {backend: _start(check_prepared, prepared, backend) for backend in order}
+    codegen = {
+        side: _start(_inspect, side, request, prepared, architecture)
+        for side in ("cuda", "triton")
+    }
+    _await(parity, codegen, progress)
+    return _case_report(
+        request,
+        prepared,
+        {name: parity[name].result() for name in (*request.backends, "torch")},
+        _times(request, prepared, prepared.tensors[0].device, {}),
+        {name: future.result() for name, future in codegen.items()},
+    )
+
+
+def _start(function: Callable[..., _Result], *arguments: Any) -> Future[_Result]:
+    """Calls the function in a thread that nobody waits for when the program ends.
+
+    A pool of threads would be waited for, also by the user who presses Ctrl-C.
+    """
+    future: Future[_Result] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function(*arguments))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+def _await(
+    parity: dict[str, Future[Parity | Skipped]],
+    codegen: dict[str, Future[KernelCode | Skipped]],
+    progress: Callable[[str], None],
+) -> None:
+    waiting: dict[str, Future[Any]] = {
+        **parity,
+        **{f"the code of {name}": future for name, future in codegen.items()},
+    }
+    while waiting:
+        progress("running " + ", ".join(waiting))
+        next(iter(waiting.values())).exception()
+        waiting = {name: each for name, each in waiting.items() if not each.done()}
+
+
+def _times(
+    request: Request,
+    prepared: Prepared,
+    device: torch.device,
+    parity: dict[str, Parity | Skipped],
+) -> dict[str, Timing | Skipped]:
+    if reason := timing.obstacle(device):
+        times: dict[str, Timing | Skipped] = dict.fromkeys(
+            (*request.backends, "torch"), Skipped(reason)
+        )
+    else:
+        fit = [
+            backend
+            for backend, each in parity.items()
+            if isinstance(each, Parity) and each.passed
+        ]
+        wrong = dict.fromkeys(parity, Skipped("it did not pass parity"))
+        times = {**wrong, **(timing.measure(prepared, fit) if fit else {})}
+    return times
+
+
+def _inspect(
+    side: str, request: Request, prepared: Prepared, architecture: Architecture
+) -> KernelCode | Skipped:
+    sources = {"cuda_inline": "cuda"}
+    if side not in {sources.get(each, each) for each in request.backends}:
+        return NOT_ASKED_FOR
+    op = prepared.op
+    arguments = op.arguments(op.allocate(*prepared.arguments), *prepared.arguments)
+    inspect = model.inspect_cuda if side == "cuda" else model.inspect_triton
+    try:
+        return inspect(op, arguments, architecture)
+    except CodegenUnavailable as error:
+        return Skipped(str(error))
+
+
+def _case_report(
+    request: Request,
+    prepared: Prepared,
+    parity: dict[str, Parity | Skipped],
+    times: dict[str, Timing | Skipped],
+    codegen: dict[str, KernelCode | Skipped],
+) -> CaseReport:
+    for side in ("cuda", "triton"):  # keys of the schema, whatever was asked for
+        parity.setdefault(side, NOT_ASKED_FOR)
+        times.setdefault(side, NOT_ASKED_FOR)
+    cuda, triton = codegen["cuda"], codegen["triton"]
+    found: tuple[findings.Finding, ...] = ()
+    if isinstance(cuda, KernelCode) and isinstance(triton, KernelCode):
+        found = findings.find(cuda, triton)
+    return CaseReport(prepared.case, request.backends, parity, times, codegen, found)

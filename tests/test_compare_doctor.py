@@ -1,0 +1,104 @@
+"""The doctor, who never raises."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from bindings.sources import ROOT
+from compare import doctor
+from compare.cli import main
+
+
+def _doctor(*arguments: str, **environment: str) -> str:
+    """What a doctor says who was called in an environment of nothing else."""
+    done = subprocess.run(
+        [sys.executable, "-m", "compare", "doctor", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_doctor_tells_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    assert sys.executable in shown
+    assert "works   CUDA kernels on the CPU, in the emulator" in shown
+    assert "works   Triton kernels on the CPU, in its interpreter" in shown
+
+
+def test_doctor_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema_version"] == 1
+    assert document["facts"]["torch"]
+    for each in document["capabilities"]:
+        assert bool(each["reason"]) == bool(each["remedy"]) == (not each["works"])
+
+
+def test_doctor_without_home_path_and_cache(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    # No folder can be made below a file.
+    shown = _doctor(XDG_CACHE_HOME=str(file / "cache"), TRITON_CACHE_DIR=str(file))
+    assert "works   CUDA kernels on the CPU, in the emulator" in shown
+    assert f"{file}/cache/twin-kernels, CANNOT be made" in shown
+    assert "CANNOT  PTX and SASS of the Triton side" in shown
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "raise ImportError('libcudart.so.13: cannot open shared object file')",
+        "raise OSError('a library is broken')",
+        "import no_such_package",
+        "1 / 0",
+        "",
+    ],
+)
+def test_doctor_with_a_broken_torch(program: str, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(program)
+    shown = _doctor(PYTHONPATH=str(tmp_path), PATH=os.environ["PATH"])
+    assert "CANNOT  CUDA kernels on the CPU, in the emulator" in shown
+    assert "because" in shown
+
+
+def test_whatever_a_probe_raises_is_its_result(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(error: Exception) -> Callable[[], NoReturn]:
+        def probe() -> NoReturn:
+            raise error
+
+        return probe
+
+    errors = [ValueError(), KeyError("x"), RuntimeError("[bold]\x1b[31m"), OSError(2)]
+    monkeypatch.setattr(
+        doctor, "_FACTS", tuple((str(each), failing(each)) for each in errors)
+    )
+    monkeypatch.setattr(
+        doctor, "_CAPABILITIES", tuple(("it", failing(each), "buy") for each in errors)
+    )
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    assert "because ValueError\n" in shown
+    assert "because RuntimeError: [bold][31m\n" in shown
+    assert main(["doctor", "--json"]) == 0
+
+
+def test_doctor_lists_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_CAPABILITIES", ())
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    assert "TRITON_INTERPRET=0" in doctor.examine().facts["environment"]

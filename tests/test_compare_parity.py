@@ -1,0 +1,189 @@
+"""Cases, and the harness that judges an implementation in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bindings import backends
+from bindings.errors import BuildError, UnsupportedError
+from bindings.op import Op
+from bindings.registry import OPS
+from compare.cases import LAYOUTS, Case, lay_out, make_arguments
+from compare.parity import Parity, Skipped, check, check_prepared, prepare
+
+SHAPE = (5, 67)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (3, 5), (2, 3, 5), (4, 1)])
+def test_layouts_keep_shape_and_values(layout: str, shape: tuple[int, ...]) -> None:
+    x = torch.rand(shape)
+    y = lay_out(x, layout, "cpu")
+    assert y.shape == x.shape
+    if layout == "expanded" and shape:
+        x = x[:1].expand(shape)
+    assert torch.equal(x, y)
+
+
+def test_layouts_are_what_they_are_called() -> None:
+    x = torch.rand(4, 6)
+    assert lay_out(x, "contiguous", "cpu").is_contiguous()
+    assert lay_out(x, "transposed", "cpu").stride() == (1, 4)
+    assert lay_out(x, "sliced", "cpu").stride() == (18, 1)
+    assert lay_out(x, "sliced", "cpu").storage_offset() == 1
+    assert lay_out(x, "expanded", "cpu").stride() == (0, 1)
+    offset = lay_out(x, "offset", "cpu")
+    assert offset.is_contiguous()
+    assert offset.data_ptr() % 16 == 4
+
+
+def test_memory_around_a_view_is_nan() -> None:
+    x = torch.rand(4, 6)
+    for layout, n_around in (("offset", 1), ("sliced", 8 * 9 - 4 * 6)):
+        storage = lay_out(x, layout, "cpu").untyped_storage()
+        memory = torch.tensor([]).set_(storage)
+        assert int(memory.isnan().sum()) == n_around
+
+
+def test_unknown_layout_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown layout 'diagonal'"):
+        lay_out(torch.rand(2), "diagonal", "cpu")
+
+
+def test_arguments_hold_parameters_and_defaults() -> None:
+    gelu = OPS["gelu"]
+    assert make_arguments(gelu, Case((3,)))[1:] == ("none",)
+    case = Case((3,), params={"approximate": "tanh"})
+    assert make_arguments(gelu, case)[1:] == ("tanh",)
+
+
+def test_arguments_are_the_same_each_time(op: Op) -> None:
+    first, again = (make_arguments(op, Case(SHAPE)) for _ in range(2))
+    assert torch.equal(first[0], again[0])
+    assert not torch.equal(first[0], make_arguments(op, Case(SHAPE), seed=1)[0])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_torch_has_parity_with_itself(op: Op, layout: str, device: str) -> None:
+    parity = check(op, Case(SHAPE, layout=layout), "torch", device)
+    assert isinstance(parity, Parity)
+    assert parity.passed, parity.problem
+    assert parity.ran_on == ("gpu" if device == "cuda" else "cpu")
+
+
+Run = Callable[..., None]
+
+
+def _check(monkeypatch: pytest.MonkeyPatch, run: Run, **changes: Any) -> Any:
+    """Puts a backend in place that a correct harness has to reject."""
+    monkeypatch.setattr(backends, "run", run)
+    op = dataclasses.replace(OPS["gelu"], **changes)
+    return check_prepared(prepare(op, Case(SHAPE)), "cuda")
+
+
+def _gelu(out: Tensor, x: Tensor) -> None:
+    out.copy_(torch.nn.functional.gelu(x))
+
+
+def test_right_kernel_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    parity = _check(monkeypatch, lambda name, op, out, x, *rest: _gelu(out, x))
+    assert parity.passed
+    assert parity.ran_on == "emulator"
+    assert 0 < parity.error.max <= parity.allowed.max
+
+
+def test_unwritten_element_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(name: str, op: Op, out: Tensor, x: Tensor, approximate: str) -> None:
+        _gelu(out[:, :-1], x[:, :-1])
+
+    parity = _check(monkeypatch, run)
+    assert parity.problem == "5 of 335 elements are NaN and should not be"
+
+
+def test_kernel_that_does_nothing_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    parity = _check(monkeypatch, lambda *arguments: None)
+    assert parity.problem == "335 of 335 elements are NaN and should not be"
+
+
+def test_written_input_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(name: str, op: Op, out: Tensor, x: Tensor, approximate: str) -> None:
+        _gelu(out, x)
+        x[2, 3] = 0.0
+
+    parity = _check(monkeypatch, run)
+    assert parity.problem == "an input, or memory around it, was written to"
+
+
+def test_zeroed_input_does_not_zero_the_reference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def run(name: str, op: Op, out: Tensor, x: Tensor, approximate: str) -> None:
+        x.zero_()
+        out.zero_()
+
+    assert not _check(monkeypatch, run).passed
+
+
+def test_write_beside_an_input_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(name: str, op: Op, out: Tensor, x: Tensor, approximate: str) -> None:
+        _gelu(out, x)
+        torch.tensor([]).set_(x.untyped_storage())[0] = 0.0
+
+    monkeypatch.setattr(backends, "run", run)
+    parity = check(OPS["gelu"], Case(SHAPE, layout="offset"), "cuda")
+    assert isinstance(parity, Parity)
+    assert parity.problem == "an input, or memory around it, was written to"
+
+
+def test_output_in_an_input_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    parity = _check(
+        monkeypatch, lambda *arguments: None, allocate=lambda x, approximate="none": x
+    )
+    assert not parity.passed
+
+
+def test_constant_output_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    parity = _check(monkeypatch, lambda name, op, out, *rest: out.fill_(0.5))
+    assert parity.problem.startswith("the largest error is")
+
+
+def test_exception_of_a_kernel_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*arguments: object) -> None:
+        raise RuntimeError("gelu_kernel: a barrier that not all threads reach")
+
+    parity = _check(monkeypatch, run)
+    assert not parity.passed
+    assert parity.problem == "gelu_kernel: a barrier that not all threads reach"
+    assert math.isnan(parity.error.max)
+
+
+def test_what_a_backend_refuses_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*arguments: object) -> None:
+        raise UnsupportedError("not on Tuesdays")
+
+    assert _check(monkeypatch, run) == Skipped("not on Tuesdays")
+
+
+def test_failed_build_is_no_parity_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*arguments: object) -> None:
+        raise BuildError("g++ says no")
+
+    with pytest.raises(BuildError, match="g\\+\\+ says no"):
+        _check(monkeypatch, run)
+
+
+def test_empty_tensor_launches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*arguments: object) -> None:
+        raise AssertionError("launched")
+
+    monkeypatch.setattr(backends, "run", run)
+    parity = check(OPS["gelu"], Case((0, 3)), "cuda")
+    assert isinstance(parity, Parity)
+    assert parity.passed
