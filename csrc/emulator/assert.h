@@ -1,0 +1,15 @@
+// Stands in for C's header of this name: a failed assertion in a kernel fails the
+// launch instead of ending the process. As C demands, including it again takes NDEBUG
+// anew, so there is no include guard.
+#undef assert
+
+#ifdef NDEBUG
+#define assert(expression) ((void)0)
+#else
+#include "runtime.h"
+#define assert(expression)                                                   \
+    ((expression) ? (void)0                                                  \
+                  : ::emulator::assertion_failed(                            \
+                        #expression, __FILE__, __LINE__, __PRETTY_FUNCTION__ \
+                    ))
+#endif

@@ -1,0 +1,187 @@
+// Atomics on shared and global memory, relaxed as in CUDA.
+#pragma once
+
+#include <type_traits>
+
+#include "../runtime.h"
+#include "bits.h"
+
+namespace emulator {
+
+template <typename T, typename... Choices>
+concept OneOf = (std::is_same_v<T, Choices> || ...);
+
+/// CUDA's sets of types: each operation exists for these and no others.
+template <typename T>
+concept AtomicInteger = OneOf<T, int, unsigned, unsigned long long>;
+template <typename T>
+concept AtomicOrdered = AtomicInteger<T> || std::is_same_v<T, long long>;
+
+/// Floating-point types narrower than float, and pairs of them: cuda_fp16.h and
+/// cuda_bf16.h say which.
+template <typename T>
+constexpr bool is_narrow_float = false;
+template <typename T>
+constexpr bool is_narrow_pair = false;
+
+template <typename T>
+concept AtomicSummed = AtomicInteger<T> || OneOf<T, float, double> ||
+                       is_narrow_float<T> || is_narrow_pair<T>;
+template <typename T>
+concept AtomicExchanged = AtomicInteger<T> || std::is_same_v<T, float>;
+template <typename T>
+concept AtomicCompared = AtomicInteger<T> || std::is_same_v<T, unsigned short>;
+
+/// Replaces *address by update(*address) and returns what was there. `operand` is what
+/// the kernel passed.
+template <typename T, typename Update>
+T atomic_update(
+    T* address, T operand, const char* operation, Site site, Update update
+) {
+    using Bits = BitsOf<T>;
+    auto* memory = reinterpret_cast<Bits*>(address);
+    Bits before = __atomic_load_n(memory, __ATOMIC_RELAXED);
+    Bits after = 0;
+    do {
+        after = as<Bits>(update(as<T>(before)));
+    } while (!__atomic_compare_exchange_n(
+        memory, &before, after, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED
+    ));
+    after_atomic(operation, site, {address, as<Bits>(operand), before, after});
+    return as<T>(before);
+}
+
+template <typename T>
+T wrapping_add(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {
+        using Unsigned = std::make_unsigned_t<T>;
+        return static_cast<T>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b));
+    } else {
+        return a + b;
+    }
+}
+
+}  // namespace emulator
+
+template <emulator::AtomicSummed T>
+T atomicAdd(
+    T* address,
+    std::type_identity_t<T> value,
+    emulator::Site site = emulator::Site::here()
+) {
+    return emulator::atomic_update(address, value, "atomicAdd", site, [value](T old) {
+        return emulator::wrapping_add(old, value);
+    });
+}
+
+template <emulator::OneOf<int, unsigned> T>
+T atomicSub(
+    T* address,
+    std::type_identity_t<T> value,
+    emulator::Site site = emulator::Site::here()
+) {
+    return emulator::atomic_update(address, value, "atomicSub", site, [value](T old) {
+        auto negated = static_cast<T>(0u - static_cast<unsigned>(value));
+        return emulator::wrapping_add(old, negated);
+    });
+}
+
+template <emulator::AtomicExchanged T>
+T atomicExch(
+    T* address,
+    std::type_identity_t<T> value,
+    emulator::Site site = emulator::Site::here()
+) {
+    return emulator::atomic_update(address, value, "atomicExch", site, [value](T) {
+        return value;
+    });
+}
+
+template <emulator::AtomicCompared T>
+T atomicCAS(
+    T* address,
+    std::type_identity_t<T> compare,
+    std::type_identity_t<T> value,
+    emulator::Site site = emulator::Site::here()
+) {
+    return emulator::atomic_update(address, value, "atomicCAS", site, [=](T old) {
+        return old == compare ? value : old;
+    });
+}
+
+template <emulator::AtomicOrdered T>
+T atomicMax(
+    T* address,
+    std::type_identity_t<T> value,
+    emulator::Site site = emulator::Site::here()
+) {
+    return emulator::atomic_update(address, value, "atomicMax", site, [value](T old) {
+        return old < value ? value : old;
+    });
+}
+
+template <emulator::AtomicOrdered T>
+T atomicMin(
+    T* address,
+    std::type_identity_t<T> value,
+    emulator::Site site = emulator::Site::here()
+) {
+    return emulator::atomic_update(address, value, "atomicMin", site, [value](T old) {
+        return value < old ? value : old;
+    });
+}
+
+template <emulator::AtomicInteger T>
+T atomicAnd(
+    T* address,
+    std::type_identity_t<T> value,
+    emulator::Site site = emulator::Site::here()
+) {
+    return emulator::atomic_update(address, value, "atomicAnd", site, [value](T old) {
+        return old & value;
+    });
+}
+
+template <emulator::AtomicInteger T>
+T atomicOr(
+    T* address,
+    std::type_identity_t<T> value,
+    emulator::Site site = emulator::Site::here()
+) {
+    return emulator::atomic_update(address, value, "atomicOr", site, [value](T old) {
+        return old | value;
+    });
+}
+
+template <emulator::AtomicInteger T>
+T atomicXor(
+    T* address,
+    std::type_identity_t<T> value,
+    emulator::Site site = emulator::Site::here()
+) {
+    return emulator::atomic_update(address, value, "atomicXor", site, [value](T old) {
+        return old ^ value;
+    });
+}
+
+/// Counts up to the limit, then starts again from 0.
+inline unsigned atomicInc(
+    unsigned* address, unsigned limit, emulator::Site site = emulator::Site::here()
+) {
+    return emulator::atomic_update(
+        address, limit, "atomicInc", site, [limit](unsigned old) {
+            return old >= limit ? 0 : old + 1;
+        }
+    );
+}
+
+/// Counts down to 0, then starts again from the limit.
+inline unsigned atomicDec(
+    unsigned* address, unsigned limit, emulator::Site site = emulator::Site::here()
+) {
+    return emulator::atomic_update(
+        address, limit, "atomicDec", site, [limit](unsigned old) {
+            return old == 0 || old > limit ? limit : old - 1;
+        }
+    );
+}

@@ -1,0 +1,46 @@
+// Barriers, fences, and what a thread may wait with.
+#pragma once
+
+#include "../runtime.h"
+
+inline void __syncthreads(emulator::Site site = emulator::Site::here()) {
+    emulator::barrier("__syncthreads", site, false);
+}
+
+inline int __syncthreads_count(
+    int predicate, emulator::Site site = emulator::Site::here()
+) {
+    return emulator::barrier("__syncthreads_count", site, predicate != 0).votes;
+}
+
+inline int __syncthreads_and(
+    int predicate, emulator::Site site = emulator::Site::here()
+) {
+    auto result = emulator::barrier("__syncthreads_and", site, predicate != 0);
+    return result.votes == result.threads;
+}
+
+inline int __syncthreads_or(
+    int predicate, emulator::Site site = emulator::Site::here()
+) {
+    return emulator::barrier("__syncthreads_or", site, predicate != 0).votes != 0;
+}
+
+/// The threads of a block take turns on one processor: only the compiler could reorder.
+inline void __threadfence_block() { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+inline void __nanosleep(unsigned, emulator::Site site = emulator::Site::here()) {
+    emulator::poll("__nanosleep", site);
+}
+
+/// Nanoseconds, not cycles. A kernel may wait for a time to pass: it counts as a poll.
+inline long long clock64(emulator::Site site = emulator::Site::here()) {
+    emulator::poll("clock64", site);
+    return emulator::clock_nanoseconds();
+}
+
+[[noreturn]] inline void __trap(emulator::Site site = emulator::Site::here()) {
+    emulator::trap(site);
+}

@@ -1,0 +1,57 @@
+// Loads and stores with a cache hint. There is no cache to hint to; but unlike a plain
+// access, which the compiler may turn into any instruction, these check the alignment.
+#pragma once
+
+#include <type_traits>
+
+#include "../runtime.h"
+
+namespace emulator {
+
+template <typename T>
+T checked_load(const T* address, const char* operation, Site site) {
+    if (reinterpret_cast<std::uintptr_t>(address) % alignof(T) != 0) {
+        misaligned_access(operation, site, address, alignof(T));
+    }
+    return *address;
+}
+
+template <typename T>
+void checked_store(T* address, T value, const char* operation, Site site) {
+    if (reinterpret_cast<std::uintptr_t>(address) % alignof(T) != 0) {
+        misaligned_access(operation, site, address, alignof(T));
+    }
+    *address = value;
+}
+
+}  // namespace emulator
+
+#define TWIN_LOAD(name)                                                      \
+    template <typename T>                                                    \
+    T name(const T* address, emulator::Site site = emulator::Site::here()) { \
+        return emulator::checked_load(address, #name, site);                 \
+    }
+
+#define TWIN_STORE(name)                                      \
+    template <typename T>                                     \
+    void name(                                                \
+        T* address,                                           \
+        std::type_identity_t<T> value,                        \
+        emulator::Site site = emulator::Site::here()          \
+    ) {                                                       \
+        emulator::checked_store(address, value, #name, site); \
+    }
+
+TWIN_LOAD(__ldg)
+TWIN_LOAD(__ldca)
+TWIN_LOAD(__ldcg)
+TWIN_LOAD(__ldcs)
+TWIN_LOAD(__ldlu)
+TWIN_LOAD(__ldcv)
+TWIN_STORE(__stwb)
+TWIN_STORE(__stcg)
+TWIN_STORE(__stcs)
+TWIN_STORE(__stwt)
+
+#undef TWIN_LOAD
+#undef TWIN_STORE

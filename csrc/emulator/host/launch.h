@@ -1,0 +1,68 @@
+// cudaLaunchKernelEx: the one way to launch a kernel (`<<<>>>` is not C++).
+#pragma once
+
+#include "api.h"
+
+enum cudaLaunchAttributeID : int {
+    cudaLaunchAttributeIgnore = 0,
+    cudaLaunchAttributeCooperative = 2,
+    cudaLaunchAttributeClusterDimension = 4,
+    cudaLaunchAttributeProgrammaticStreamSerialization = 6,
+};
+
+union cudaLaunchAttributeValue {
+    int cooperative;
+    dim3 clusterDim;
+    int programmaticStreamSerializationAllowed;
+
+    constexpr cudaLaunchAttributeValue() : cooperative(0) {}
+};
+
+struct cudaLaunchAttribute {
+    cudaLaunchAttributeID id;
+    cudaLaunchAttributeValue val;
+};
+
+struct cudaLaunchConfig_t {
+    dim3 gridDim;
+    dim3 blockDim;
+    std::size_t dynamicSmemBytes;
+    cudaStream_t stream;
+    cudaLaunchAttribute* attrs;
+    unsigned int numAttrs;
+};
+
+namespace emulator {
+
+/// Refuses attributes that change what a kernel means (clusters, grid-wide barriers).
+cudaError_t check_attributes(const void* kernel, const cudaLaunchConfig_t& config);
+
+}  // namespace emulator
+
+/// The arguments are converted to the kernel's parameter types once; every emulated
+/// thread then gets its own copy, as on the GPU.
+template <typename... Parameters, typename... Arguments>
+cudaError_t cudaLaunchKernelEx(
+    const cudaLaunchConfig_t* config,
+    void (*kernel)(Parameters...),
+    Arguments&&... arguments
+) {
+    auto address = reinterpret_cast<const void*>(kernel);
+    cudaError_t error = emulator::check_attributes(address, *config);
+    if (error != cudaSuccess) return error;
+    auto launch = [&](Parameters... converted) {
+        auto call = [&] { kernel(converted...); };
+        auto run_thread = [](void* call_address) {
+            (*static_cast<decltype(call)*>(call_address))();
+        };
+        return emulator::launch(
+            {address,
+             config->gridDim,
+             config->blockDim,
+             config->dynamicSmemBytes,
+             run_thread,
+             &call}
+        );
+    };
+    return launch(static_cast<Arguments&&>(arguments)...);
+}

@@ -1,0 +1,160 @@
+// What the device language in device/*.h needs from the scheduler in runtime.cpp.
+//
+// A kernel never sees this file directly. It is kept small and free of heavy standard
+// headers, because every kernel's translation unit reads it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/vector_types.h"
+
+enum cudaError : int;
+
+namespace emulator {
+
+class Block;
+struct Thread;
+
+// ---- Call sites ---------------------------------------------------------------------
+
+/// Where a kernel called a device function. A default argument `Site::here()` is
+/// evaluated at the caller, so that reports name the kernel's own file and line.
+struct Site {
+    const char* file;
+    int line;
+
+    static constexpr Site here(
+        const char* file = __builtin_FILE(), int line = __builtin_LINE()
+    ) {
+        return {file, line};
+    }
+};
+
+// ---- The emulated thread that is running --------------------------------------------
+
+/// What differs between the emulated threads that share one thread of the operating
+/// system. It lies near the top of the stack the emulated thread runs on, and is found
+/// by rounding the stack pointer.
+struct alignas(64) ThreadRecord {
+    uint3 thread_index;
+    uint3 block_index;
+    Thread* thread;
+    Block* block;
+};
+
+constexpr std::size_t STACK_BYTES = 64 * 1024;
+
+/// The record of the stack that contains `address`. Stacks are aligned to their size,
+/// so records at equal offsets would all compete for the same cache sets; the offset
+/// is therefore staggered by the number of the stack.
+inline ThreadRecord* record_of_stack(std::uintptr_t address) {
+    constexpr std::uintptr_t STAGGERED_STACKS = 64;
+    constexpr std::uintptr_t STAGGER_BYTES = 3 * sizeof(ThreadRecord);
+    std::uintptr_t stack_number = address / STACK_BYTES;
+    std::uintptr_t stagger = stack_number % STAGGERED_STACKS * STAGGER_BYTES;
+    std::uintptr_t stack_end = (stack_number + 1) * STACK_BYTES;
+    return reinterpret_cast<ThreadRecord*>(stack_end - stagger - sizeof(ThreadRecord));
+}
+
+inline const ThreadRecord& this_thread() {
+    return *record_of_stack(
+        reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0))
+    );
+}
+
+/// The block's dynamic shared memory, aligned to 1024 bytes.
+unsigned char* dynamic_shared();
+
+/// The position of the running thread in its warp.
+unsigned lane();
+
+// ---- Meeting other threads ----------------------------------------------------------
+
+struct BarrierVotes {
+    int threads;  // that arrived
+    int votes;    // how many of them voted true
+};
+
+/// Waits until every thread of the block has arrived.
+BarrierVotes barrier(const char* operation, Site site, bool vote);
+
+/// Computes a warp operation: payloads[lane] is what each lane of the mask passed to
+/// warp_meet. The last lane to arrive calls it once, on behalf of all.
+using WarpFunction = void (*)(void* const* payloads, unsigned mask);
+
+/// Waits until every lane of the mask has called the same operation at the same place,
+/// applies the function to their payloads, and lets them go.
+void warp_meet(
+    unsigned mask,
+    const char* operation,
+    Site site,
+    void* payload,
+    WarpFunction function
+);
+
+enum class ShuffleKind { index, up, down, exclusive_or };
+
+/// The value of another lane, as the PTX instruction shfl.sync picks it.
+std::uint64_t shuffle(
+    ShuffleKind kind,
+    unsigned mask,
+    std::uint64_t value,
+    unsigned operand,
+    int width,
+    const char* operation,
+    Site site
+);
+
+/// The lanes that are converged with the running one: those that wait at the same call.
+unsigned active_mask(Site site);
+
+// ---- Waiting for memory -------------------------------------------------------------
+
+/// Called by whatever a kernel may wait with in a loop: lets other threads run.
+void poll(const char* operation, Site site);
+
+struct AtomicAccess {
+    const void* address;
+    std::uint64_t operand;  // what the kernel passed, as bits
+    std::uint64_t before;   // what was in memory, and
+    std::uint64_t after;    // what is there now
+
+    bool operator==(const AtomicAccess&) const = default;
+};
+
+/// Called after every atomic: the same one with the same outcome, repeated, is polling.
+void after_atomic(const char* operation, Site site, const AtomicAccess& access);
+
+// ---- Faults -------------------------------------------------------------------------
+
+[[noreturn]] void trap(Site site);
+[[noreturn]] void misaligned_access(
+    const char* operation, Site site, const void* address, std::size_t alignment
+);
+
+/// Ends the launch if a kernel calls it, the process (like C's assert) otherwise.
+[[noreturn]] void assertion_failed(
+    const char* expression, const char* file, int line, const char* function
+);
+
+// ---- Launching ----------------------------------------------------------------------
+
+struct LaunchRequest {
+    const void* kernel;
+    dim3 grid_size;
+    dim3 block_size;
+    std::size_t shared_bytes;
+    void (*run_thread)(void* arguments);  // calls the kernel once
+    void* arguments;
+};
+
+cudaError launch(const LaunchRequest& request);
+
+/// Notes an error as the calling thread's last one and returns it.
+cudaError report(cudaError error, const char* message);
+
+/// Nanoseconds of a clock that only goes forward.
+std::int64_t clock_nanoseconds();
+
+}  // namespace emulator
