@@ -17,6 +17,7 @@ from conftest import assert_accepted, needs_gpu, random_inputs
 
 import bindings
 from bindings.op import Op
+from compare import acceptance
 
 pytestmark = needs_gpu
 
@@ -95,6 +96,26 @@ def test_compile_with_graphs(op: Op, backend: str, generator: torch.Generator) -
             x.mul_(factor)
         expected = function(*inputs, backend=backend) + 1
         assert torch.equal(compiled(*inputs), expected)
+
+
+def test_the_emulator_agrees_with_the_gpu(
+    op: Op, dtype: torch.dtype, generator: torch.Generator
+) -> None:
+    function = getattr(bindings, op.name)
+    for shape in op.edge_shapes:
+        inputs = random_inputs(op, shape, dtype, "cpu", generator)
+        for params in op.variants:
+            emulated = function(*inputs, **params)
+            out = function(*(x.cuda() for x in inputs), **params).cpu()
+            if op.is_rounded_once:
+                assert torch.equal(out, emulated)
+                continue
+            # Fast exponentials and reciprocals, the order of a sum, and a last rounding
+            # that these may tip over to the neighbour.
+            eps = torch.finfo(torch.float32).eps
+            allowed = acceptance.FLOAT32_UNITS * eps + torch.finfo(dtype).eps
+            error = acceptance.errors_of(out, emulated.double(), dtype)
+            assert max(error.max, error.rms) <= allowed, (shape, params)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs a second GPU")
