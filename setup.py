@@ -8,6 +8,7 @@ After an edit `python setup.py build_ext --inplace` rebuilds what changed.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -33,12 +34,10 @@ sources = load_by_path("sources")
 toolchain = load_by_path("toolchain")
 
 try:
-    import pybind11
     import torch
-except ImportError as error:
+except ModuleNotFoundError as error:
     raise SystemExit(
-        f"building needs {error.name}, which this environment lacks: "
-        f"{sys.executable} -m pip install torch pybind11 ninja setuptools"
+        f"a build without isolation needs torch: {sys.executable} -m pip install torch"
     ) from error
 
 # One folder for each Python, kept between installs so that only edits are compiled.
@@ -55,15 +54,20 @@ def sources_of(module: str) -> list[str]:
     return [os.path.relpath(path, ROOT) for path in files]
 
 
+def pybind11_folder() -> str:
+    """Returns where pybind11's headers are: in its package, else in torch's copy."""
+    if importlib.util.find_spec("pybind11") is None:
+        return str(Path(torch.__file__).parent / "include")
+    folder: str = importlib.import_module("pybind11").get_include()
+    return folder
+
+
 def cpu_extension() -> Extension:
     """Describes the module that runs the kernels in the emulator."""
     return Extension(
         "bindings._cpu",
         sources=sources_of("_cpu"),
-        include_dirs=[
-            *map(str, sources.include_folders("_cpu")),
-            pybind11.get_include(),
-        ],
+        include_dirs=[*map(str, sources.include_folders("_cpu")), pybind11_folder()],
         language="c++",
         extra_compile_args=list(sources.CXX_FLAGS),
         extra_link_args=["-pthread"],
@@ -88,7 +92,7 @@ def cuda_extension(cuda_home: Path) -> Extension:
         include_dirs=[
             *map(str, sources.include_folders("_cuda")),
             str(cuda_home / "include"),
-            pybind11.get_include(),
+            pybind11_folder(),
         ],
         language="c++",
         # A list for each compiler is an addition of torch's.
@@ -103,7 +107,10 @@ def cuda_extension(cuda_home: Path) -> Extension:
 
 
 os.chdir(ROOT)
-toolchain.put_ninja_on_path()
+try:
+    toolchain.put_ninja_on_path()
+except RuntimeError as error:
+    print(f"{error} (without it every file is compiled, one after the other)")
 toolchain.limit_parallel_jobs()
 extensions = [cpu_extension()]
 if obstacle := toolchain.cuda_obstacle(torch.__version__, torch.version.cuda):
@@ -119,6 +126,11 @@ from torch.utils.cpp_extension import BuildExtension  # noqa: E402
 
 class BuildNative(BuildExtension):
     """Compiles each module in a folder of its own, which later builds find again."""
+
+    def finalize_options(self) -> None:
+        """Leaves it to ninja what is out of date: setuptools knows no header."""
+        super().finalize_options()
+        self.force = True
 
     def build_extension(self, ext: Extension) -> None:
         """Builds one module."""

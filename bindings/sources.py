@@ -7,6 +7,7 @@ nothing but the standard library.
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Literal
 
@@ -82,6 +83,7 @@ def write_sources(module: ModuleName, folder: Path) -> list[Path]:
     .cpp, because compilers and ninja rules take a file's language from its name.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    _touch_edited(module, folder / "contents.json")
     includes = "".join(f'#include "{path.name}"\n' for path in binding_sources())
     fingerprint = f'extern const char SOURCE_HASH[] = "{source_hash(module)}";\n'
     sources = [
@@ -95,6 +97,23 @@ def write_sources(module: ModuleName, folder: Path) -> list[Path]:
         wrapper = folder / f"{path.name}.cpp"
         sources.append(_write_if_changed(wrapper, f'#include "{path.name}"\n'))
     return sources
+
+
+def _touch_edited(module: ModuleName, record: Path) -> None:
+    """Gives the time of now to each file that is not what the last build saw.
+
+    ninja goes by times alone, so it misses a file that was put back with its old time.
+    """
+    contents = {
+        str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in _all_files(module)
+    }
+    if record.exists():
+        last_contents = json.loads(record.read_text())
+        for name, content in contents.items():
+            if last_contents.get(name) != content:
+                (ROOT / name).touch()
+    record.write_text(json.dumps(contents))
 
 
 def _write_if_changed(path: Path, text: str) -> Path:

@@ -5,15 +5,13 @@ Compiled, not run: it holds on every machine, for the GPUs that are not there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from bindings.op import Op
+from bindings.op import Argument, Op
 from bindings.registry import OPS
-from compare.codegen.architectures import Architecture, parse_architecture
-from compare.codegen.model import KernelCode, inspect_cuda, inspect_triton
+from compare.codegen.architectures import parse_architecture
+from compare.codegen.model import inspect_cuda, inspect_triton
 
 ARCHITECTURE = parse_architecture("sm_90")
 SIDES = {"cuda": inspect_cuda, "triton": inspect_triton}
@@ -29,12 +27,10 @@ CASES = [
     for shape in SHAPES.get(op.name, (op.large_shape,))
 ]
 
-Inspect = Callable[[Op, tuple[object, ...], Architecture], KernelCode]
-
 
 def _arguments(
     op: Op, shape: tuple[int, ...], dtype: torch.dtype, params: dict[str, object]
-) -> tuple[object, ...]:
+) -> tuple[Argument, ...]:
     n_inputs = len(op.inputs((1,), torch.Generator()))
     inputs = [torch.empty(shape, dtype=dtype, device="meta") for _ in range(n_inputs)]
     return op.arguments(op.allocate(*inputs, **params), *inputs, **params)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from conftest import skip_if_refused
+from torch import Tensor
 
 import bindings
 from bindings import backends
 
-BAD_CALLS = {
+BAD_CALLS: dict[str, tuple[Callable[[str], Tensor], type[Exception], str]] = {
     "add x is no tensor": (
         lambda backend: bindings.add([1.0], torch.ones(1), backend=backend),
         TypeError,

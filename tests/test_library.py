@@ -6,8 +6,8 @@ import pytest
 import torch
 from conftest import random_inputs, skip_if_refused
 
-import bindings
 from bindings.op import Op
+from bindings.registry import FUNCTIONS
 
 # Where a fake tensor's strides could differ from a real one's.
 LAYOUTS = {
@@ -16,10 +16,6 @@ LAYOUTS = {
     "sliced": lambda x: x[:, ::2, 1:],
     "expanded": lambda x: x[:1].expand(4, -1, -1),
 }
-
-
-def _public(op: Op) -> object:
-    return getattr(bindings, op.name)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -40,7 +36,7 @@ def test_compile_fullgraph(
     inputs = random_inputs(op, (5, 33), torch.float32, device, generator)
 
     def doubled(*args: torch.Tensor) -> torch.Tensor:
-        return 2 * _public(op)(*args, backend=backend)
+        return 2 * FUNCTIONS[op.name](*args, backend=backend)
 
     compiled = torch.compile(doubled, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(*inputs), doubled(*inputs))
@@ -50,7 +46,7 @@ def test_backward_raises_instead_of_returning_no_gradient(
     op: Op, backend: str, device: str, generator: torch.Generator
 ) -> None:
     inputs = random_inputs(op, (3, 4), torch.float32, device, generator)
-    out = _public(op)(*(x.requires_grad_() for x in inputs), backend=backend)
+    out = FUNCTIONS[op.name](*(x.requires_grad_() for x in inputs), backend=backend)
     with pytest.raises(
         NotImplementedError, match=f"twin::{op.name}_{backend} has no backward"
     ):
@@ -62,9 +58,9 @@ def test_without_autograd(
     op: Op, backend: str, device: str, mode: type, generator: torch.Generator
 ) -> None:
     inputs = random_inputs(op, (3, 4), torch.float32, device, generator)
-    expected = _public(op)(*inputs, backend=backend)
+    expected = FUNCTIONS[op.name](*inputs, backend=backend)
     with mode():
-        assert torch.equal(_public(op)(*inputs, backend=backend), expected)
+        assert torch.equal(FUNCTIONS[op.name](*inputs, backend=backend), expected)
 
 
 def test_autocast_changes_nothing(
@@ -72,7 +68,7 @@ def test_autocast_changes_nothing(
 ) -> None:
     inputs = random_inputs(op, (3, 4), torch.float32, device, generator)
     with torch.autocast(device, dtype=torch.bfloat16):
-        out = _public(op)(*inputs, backend=backend)
+        out = FUNCTIONS[op.name](*inputs, backend=backend)
     assert out.dtype == torch.float32
 
 
@@ -82,7 +78,7 @@ def test_inputs_are_read_only_and_the_output_is_new(
     skip_if_refused(backend, device, dtype)
     inputs = random_inputs(op, (7, 65), dtype, device, generator)
     before = [x.clone() for x in inputs]
-    out = _public(op)(*inputs, backend=backend)
+    out = FUNCTIONS[op.name](*inputs, backend=backend)
     assert type(out) is torch.Tensor
     for x, copy in zip(inputs, before, strict=True):
         assert torch.equal(x, copy)
@@ -94,9 +90,9 @@ def test_the_same_call_gives_the_same_bits(
 ) -> None:
     # The emulator's blocks run on several threads; a GPU's in any order.
     inputs = random_inputs(op, (37, 1025), dtype, device, generator)
-    first = _public(op)(*inputs)
+    first = FUNCTIONS[op.name](*inputs)
     for _ in range(50):
-        assert torch.equal(_public(op)(*inputs), first)
+        assert torch.equal(FUNCTIONS[op.name](*inputs), first)
 
 
 def test_negated_views_are_resolved(
@@ -111,7 +107,8 @@ def test_negated_views_are_resolved(
     assert inputs[0].is_neg()
     plain = tuple(x.resolve_neg() for x in inputs)
     assert torch.equal(
-        _public(op)(*inputs, backend=backend), _public(op)(*plain, backend=backend)
+        FUNCTIONS[op.name](*inputs, backend=backend),
+        FUNCTIONS[op.name](*plain, backend=backend),
     )
 
 
@@ -119,7 +116,7 @@ def test_meta_tensors_give_shape_and_dtype(
     op: Op, backend: str, generator: torch.Generator
 ) -> None:
     inputs = random_inputs(op, (3, 8), torch.float32, "meta", generator)
-    out = _public(op)(*inputs, backend=backend)
+    out = FUNCTIONS[op.name](*inputs, backend=backend)
     assert out.is_meta
     assert out.shape == (3, 8)
     assert out.dtype == torch.float32
