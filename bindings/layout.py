@@ -81,6 +81,9 @@ class Elementwise(NamedTuple):
 
 def elementwise(out: Tensor, *inputs: Tensor) -> Elementwise:
     """Rows and columns of inputs that broadcast to the shape of a dense output."""
+    n_elements = out.numel()
+    if all(x.shape == out.shape and x.stride() == out.stride() for x in inputs):
+        return Elementwise(inputs, n_elements, n_elements, (0, 1) * len(inputs))
     expanded = tuple(x.expand(out.shape) for x in inputs)
     dims = collapse((out, *expanded))
     if len(dims) > 2:
@@ -94,7 +97,7 @@ def elementwise(out: Tensor, *inputs: Tensor) -> Elementwise:
     pairs = zip(row.strides[1:], col.strides[1:], strict=True)
     return Elementwise(
         inputs,
-        out.numel(),
+        n_elements,
         col.size,
         tuple(stride for pair in pairs for stride in pair),
     )
