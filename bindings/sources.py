@@ -44,6 +44,11 @@ def kernel_sources() -> list[Path]:
     return sorted(CSRC.glob("*.cu"))
 
 
+def emulator_sources() -> list[Path]:
+    """Returns the files of the emulator's runtime."""
+    return sorted(EMULATOR.glob("runtime/*.cpp"))
+
+
 def binding_sources() -> list[Path]:
     """Returns the files that bind the ops to Python."""
     return sorted(NATIVE.glob("*.cpp"))
@@ -78,9 +83,10 @@ def _all_files(module: ModuleName) -> list[Path]:
 def write_sources(module: ModuleName, folder: Path) -> list[Path]:
     """Writes the small generated files of a module and returns all it is compiled from.
 
-    The bindings are compiled as one file, because reading pybind11's headers takes far
-    longer than compiling an op's few lines. For the emulator every .cu is wrapped in a
-    .cpp, because compilers and ninja rules take a file's language from its name.
+    The bindings are compiled as one file, and so is the emulator, because reading
+    pybind11's and the standard library's headers takes far longer than compiling what
+    stands below them. For the emulator every .cu is wrapped in a .cpp, because compilers
+    and ninja rules take a file's language from its name.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _touch_edited(module, folder / "contents.json")
@@ -92,7 +98,8 @@ def write_sources(module: ModuleName, folder: Path) -> list[Path]:
     ]
     if module == "_cuda":
         return sources + kernel_sources()
-    sources.append(EMULATOR / "runtime.cpp")
+    runtime = "".join(f'#include "runtime/{p.name}"\n' for p in emulator_sources())
+    sources.append(_write_if_changed(folder / "emulator.cpp", runtime))
     for path in kernel_sources():
         wrapper = folder / f"{path.name}.cpp"
         sources.append(_write_if_changed(wrapper, f'#include "{path.name}"\n'))

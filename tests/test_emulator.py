@@ -66,24 +66,28 @@ def compile_object(source: Path, target: Path) -> None:
     run(COMPILER, *flags, "-I", EMULATOR, "-x", "c++", "-c", source, "-o", target)
 
 
-@pytest.fixture(scope="session")
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The emulator's runtime as an object file."""
-    if shutil.which(COMPILER) is None:
-        pytest.skip(f"no {COMPILER}")
-    target = tmp_path_factory.mktemp("emulator") / "runtime.o"
-    compile_object(EMULATOR / "runtime.cpp", target)
-    return target
-
-
-@pytest.fixture(scope="session")
-def library(runtime: Path) -> Library:
-    sources = sorted(SOURCES.glob("*.cu"))
-    objects = [runtime.with_name(f"{source.stem}.o") for source in sources]
+def compile_objects(sources: list[Path], folder: Path) -> list[Path]:
+    objects = [folder / f"{source.stem}.o" for source in sources]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(compile_object, sources, objects))
-    path = runtime.with_name("kernels.so")
-    run(COMPILER, "-shared", "-pthread", runtime, *objects, "-o", path)
+    return objects
+
+
+@pytest.fixture(scope="session")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The emulator's runtime as object files."""
+    if shutil.which(COMPILER) is None:
+        pytest.skip(f"no {COMPILER}")
+    sources = sorted(EMULATOR.glob("runtime/*.cpp"))
+    return compile_objects(sources, tmp_path_factory.mktemp("runtime"))
+
+
+@pytest.fixture(scope="session")
+def library(runtime: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Library:
+    folder = tmp_path_factory.mktemp("kernels")
+    objects = compile_objects(sorted(SOURCES.glob("*.cu")), folder)
+    path = folder / "kernels.so"
+    run(COMPILER, "-shared", "-pthread", *runtime, *objects, "-o", path)
     return Library(path)
 
 
@@ -613,12 +617,12 @@ def test_launches_after_a_fork(library: Library) -> None:
     library("launch_in_child", arrived, out)
 
 
-def test_example_of_the_readme(runtime: Path, tmp_path: Path) -> None:
+def test_example_of_the_readme(runtime: list[Path], tmp_path: Path) -> None:
     readme = (EMULATOR / "README.md").read_text(encoding="utf-8")
     source = tmp_path / "example.cu"
     source.write_text(readme.split("```cpp")[1].split("```")[0], encoding="utf-8")
     compile_object(source, tmp_path / "example.o")
     program = tmp_path / "example"
     example = tmp_path / "example.o"
-    run(COMPILER, "-rdynamic", "-pthread", example, runtime, "-o", program)
+    run(COMPILER, "-rdynamic", "-pthread", example, *runtime, "-o", program)
     assert run(program) == "no error, 255\n"

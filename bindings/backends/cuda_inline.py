@@ -76,7 +76,8 @@ def _recipe(
         symbol_flags = toolchain.kernel_symbol_flags(toolchain.nvcc_version(cuda_home))
         nvcc_flags = (*sources.NVCC_FLAGS, *gencode, *symbol_flags)
     else:
-        bindings = ["runtime.cpp", *kernel, *bindings]
+        runtime = [f"runtime/{path.name}" for path in sources.emulator_sources()]
+        bindings = [*runtime, *kernel, *bindings]
         kernel = []
     return build_cache.Recipe(
         name=op + module,
@@ -106,7 +107,7 @@ def _files(op: str, module: ModuleName) -> tuple[Path, ...]:
     ]
     folders = [sources.CSRC / "common", sources.NATIVE]
     if module == "_cpu":
-        own.append(sources.EMULATOR / "runtime.cpp")
+        own += sources.emulator_sources()
         folders.append(sources.EMULATOR)
     headers = [
         path

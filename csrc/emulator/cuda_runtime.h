@@ -1,5 +1,5 @@
 // Stands in for CUDA's header of this name when a .cu file is compiled for the CPU:
-// put this directory first on the include path and link runtime.cpp. See README.md.
+// put this directory first on the include path and link runtime/*.cpp. See README.md.
 #pragma once
 
 #include "device/atomics.h"

@@ -1,4 +1,4 @@
-// What the device language in device/*.h needs from the scheduler in runtime.cpp.
+// What the device language in device/*.h needs from the scheduler in runtime/.
 //
 // A kernel never sees this file directly. It is kept small and free of heavy standard
 // headers, because every kernel's translation unit reads it.
@@ -114,6 +114,9 @@ unsigned active_mask(Site site);
 /// Called by whatever a kernel may wait with in a loop: lets other threads run.
 void poll(const char* operation, Site site);
 
+/// Nanoseconds of a clock that only goes forward.
+std::int64_t clock_nanoseconds();
+
 struct AtomicAccess {
     const void* address;
     std::uint64_t operand;  // what the kernel passed, as bits
@@ -150,11 +153,5 @@ struct LaunchRequest {
 };
 
 cudaError launch(const LaunchRequest& request);
-
-/// Notes an error as the calling thread's last one and returns it.
-cudaError report(cudaError error, const char* message);
-
-/// Nanoseconds of a clock that only goes forward.
-std::int64_t clock_nanoseconds();
 
 }  // namespace emulator

@@ -1,0 +1,190 @@
+// The life of a block and of its threads, and the choice of the next thread.
+//
+// Relies on the fibres to run the threads, and on the other parts of Block to say which
+// of them can go on.
+
+#include "block.h"
+
+#include <algorithm>
+#include <bit>
+#include <new>
+#include <utility>
+
+#include "../device/language.h"
+#include "launch.h"
+
+constinit thread_local dim3 blockDim{0, 0, 0};
+constinit thread_local dim3 gridDim{0, 0, 0};
+
+namespace emulator {
+
+// ---- The block ----------------------------------------------------------------------
+
+Block::Block() : fibres_(*this, &Block::fibre_main) {
+    for (unsigned number = 0; number < MAX_THREADS; ++number) {
+        threads_[number].number = static_cast<std::uint16_t>(number);
+    }
+    constexpr std::size_t ALIGNMENT = 1024;
+    static_assert(SHARED_BYTES_PER_MULTIPROCESSOR % ALIGNMENT == 0);
+    shared_memory_.reset(
+        static_cast<unsigned char*>(
+            std::aligned_alloc(ALIGNMENT, SHARED_BYTES_PER_MULTIPROCESSOR)
+        )
+    );
+    if (shared_memory_ == nullptr) throw std::bad_alloc();
+}
+
+void Block::enter(Launch& launch) {
+    launch_ = &launch;
+    order_ = launch.options.order;
+    dim3 size = launch.request.block_size;
+    blockDim = size;
+    gridDim = launch.request.grid_size;
+    thread_count_ = size.x * size.y * size.z;
+    warp_count_ = (thread_count_ + WARP_SIZE - 1) / WARP_SIZE;
+    for (unsigned number = 0; number < thread_count_; ++number) {
+        thread_indices_[number] = {
+            number % size.x, number / size.x % size.y, number / (size.x * size.y)
+        };
+    }
+    for (unsigned number = 0; number < warp_count_; ++number) {
+        unsigned lanes = std::min(WARP_SIZE, thread_count_ - number * WARP_SIZE);
+        warps_[number].existing = ~0u >> (WARP_SIZE - lanes);
+    }
+}
+
+bool Block::run(std::uint64_t block_number, uint3 block_index) {
+    reset(block_number, block_index);
+    switch_to_next();
+    note_progress();  // for the worker, which is busy again if the block failed idle
+    if (error_ == cudaSuccess) return true;
+    // The fibres are somewhere inside the kernel: the next block begins with new ones.
+    fibres_.abandon();
+    return false;
+}
+
+void Block::reset(std::uint64_t block_number, uint3 block_index) {
+    block_index_ = block_index;
+    random_ = Random(launch_->options.seed + block_number);
+    for (unsigned number = 0; number < thread_count_; ++number) {
+        Thread& thread = threads_[number];
+        thread.state = State::not_started;
+        thread.interrupted_at = NEVER;
+        atomic_histories_[number].repetitions = 0;
+        start_order_[number] =
+            order_ == Order::reverse ? thread_count_ - 1 - number : number;
+    }
+    if (order_ == Order::random) {
+        for (unsigned i = thread_count_ - 1; i > 0; --i) {
+            std::swap(start_order_[i], start_order_[random_.below(i + 1)]);
+        }
+    }
+    for (unsigned number = 0; number < warp_count_; ++number) {
+        warps_[number].alive = warps_[number].existing;
+        warps_[number].waiting = 0;
+    }
+    ready_.clear();
+    started_ = 0;
+    alive_ = thread_count_;
+    in_barrier_ = 0;
+    votes_ = 0;
+    steps_ = 0;
+    step_limit_ = launch_->options.step_limit;
+    polls_without_progress_ = 0;
+    idle_rounds_ = 0;
+    idle_ = false;
+    events_at_last_tick_ = NEVER;
+    silent_ticks_ = 0;
+    error_ = cudaSuccess;
+}
+
+// ---- Its threads --------------------------------------------------------------------
+
+void Block::fibre_main() {
+    ThreadRecord& record =
+        *record_of_stack(reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)));
+    Block& block = *record.block;
+    Fibre& fibre = block.fibres_.running();
+    for (;;) {
+        const LaunchRequest& request = block.launch_->request;
+        record.block_index = block.block_index_;
+        bool keep_stack = true;
+        // A thread that never waits leaves its stack to the next one: a kernel without
+        // barriers runs as a plain loop over its threads.
+        while (keep_stack && block.has_fresh_thread()) {
+            Thread& thread = block.start_thread();
+            thread.fibre = &fibre;
+            record.thread = &thread;
+            record.thread_index = block.thread_indices_[thread.number];
+            block.in_kernel_.store(true, std::memory_order_relaxed);
+            request.run_thread(request.arguments);
+            block.in_kernel_.store(false, std::memory_order_relaxed);
+            block.finish_thread(thread);
+            keep_stack = block.order_ != Order::random;
+        }
+        block.fibres_.put_back(fibre);
+        block.switch_to_next();
+    }
+}
+
+Thread& Block::start_thread() {
+    Thread& thread = threads_[start_order_[started_++]];
+    thread.state = State::running;
+    current_thread_ = &thread;
+    return thread;
+}
+
+void Block::finish_thread(Thread& thread) {
+    Warp& warp = warps_[thread.warp()];
+    thread.state = State::returned;
+    --alive_;
+    warp.alive &= ~thread.lane_bit();
+    for (unsigned lanes = warp.waiting; lanes != 0; lanes &= lanes - 1) {
+        unsigned lane = static_cast<unsigned>(std::countr_zero(lanes));
+        const Thread& waiting = threads_[thread.warp() * WARP_SIZE + lane];
+        if ((waiting.mask & thread.lane_bit()) != 0) fail_for_returned_lanes(waiting);
+    }
+    note_progress();
+    if (in_barrier_ > 0 && in_barrier_ == alive_) release_barrier();
+}
+
+// ---- Which of them is next ----------------------------------------------------------
+
+/// Goes on with any thread that can run; returns when the calling fibre is chosen.
+void Block::switch_to_next() {
+    bool random = order_ == Order::random;
+    for (;;) {
+        bool fresh = has_fresh_thread();
+        if (fresh && random && !ready_.empty()) fresh = random_.below(2) == 0;
+        if (fresh) {
+            fibres_.switch_to(fibres_.take());
+            return;
+        }
+        if (!ready_.empty()) {
+            resume(take_ready_thread());
+            return;
+        }
+        if (alive_ == 0) {
+            fibres_.switch_to(fibres_.main());
+            return;
+        }
+        if (!release_active_masks()) fail_for_deadlock();
+    }
+}
+
+Thread& Block::take_ready_thread() {
+    return *(order_ == Order::random ? ready_.pop_random(random_) : ready_.pop());
+}
+
+void Block::resume(Thread& thread) {
+    current_thread_ = &thread;
+    fibres_.switch_to(*thread.fibre);
+}
+
+// ---- What kernels ask of it ---------------------------------------------------------
+
+unsigned char* dynamic_shared() { return this_block().shared_memory(); }
+
+unsigned lane() { return this_thread().thread->lane(); }
+
+}  // namespace emulator

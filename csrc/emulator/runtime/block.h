@@ -1,0 +1,276 @@
+// A block: its threads, what each of them waits for, and which one runs next.
+//
+// Every thread of a block is a fibre, and all fibres of a block run on one thread of the
+// operating system, so a block needs no locks. Its parts are in several files:
+//
+//   block.cpp      life of a block and of its threads, choice of the next thread
+//   meeting.cpp    barriers and the meeting of a warp's lanes
+//   polling.cpp    threads that wait by looking again and again
+//   interrupt.cpp  threads that do so without calling the emulator
+//   faults.cpp     what is reported when something is wrong
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "../host/api.h"
+#include "../runtime.h"
+#include "fibre.h"
+#include "h100.h"
+#include "options.h"
+
+namespace [[gnu::visibility("hidden")]] emulator {
+
+class Launch;
+
+enum class State : std::uint8_t {
+    not_started,
+    running,  // or ready to
+    polling,
+    interrupted,  // by a tick
+    in_barrier,
+    in_warp_operation,
+    in_active_mask,
+    returned,
+};
+
+// One cache line: the scheduler visits all threads of a block again and again. Thread and
+// Block are hidden each, because runtime.h declares them outside of this namespace's
+// attribute.
+struct [[gnu::visibility("hidden")]] alignas(64) Thread {
+    Fibre* fibre;
+
+    // Where it waits, or polled last.
+    Site site;
+    const char* operation;
+    void* payload;
+    unsigned mask;
+
+    State state;
+    std::uint16_t number;          // in its block
+    std::uint64_t interrupted_at;  // the block's event count when it last was
+
+    unsigned warp() const { return number / WARP_SIZE; }
+    unsigned lane() const { return number % WARP_SIZE; }
+    unsigned lane_bit() const { return 1u << lane(); }
+};
+static_assert(sizeof(Thread) == 64);
+
+/// A thread's last atomic, as far as it may be part of a polling loop.
+struct AtomicHistory {
+    AtomicAccess last;
+    unsigned repetitions;
+};
+
+struct Warp {
+    unsigned existing;  // lanes that the block has
+    unsigned alive;     // lanes that have not returned
+    unsigned waiting;   // lanes in a warp operation
+    bool mixed;         // not all of those wait in the same one
+    const Thread* any_waiting;
+};
+
+/// Threads that can go on, in the order they will.
+class ReadyQueue {
+  public:
+    bool empty() const { return count_ == 0; }
+
+    void clear() { first_ = count_ = 0; }
+
+    void push(Thread* thread) {
+        threads_[(first_ + count_) % MAX_THREADS] = thread;
+        ++count_;
+    }
+
+    Thread* pop() {
+        Thread* thread = threads_[first_];
+        first_ = (first_ + 1) % MAX_THREADS;
+        --count_;
+        return thread;
+    }
+
+    Thread* pop_random(Random& random) {
+        std::size_t chosen = (first_ + random.below(count_)) % MAX_THREADS;
+        std::swap(threads_[first_], threads_[chosen]);
+        return pop();
+    }
+
+  private:
+    std::array<Thread*, MAX_THREADS> threads_;
+    std::size_t first_ = 0;
+    std::size_t count_ = 0;
+};
+
+constexpr std::uint64_t NEVER = ~std::uint64_t{0};
+
+class [[gnu::visibility("hidden")]] Block {
+  public:
+    Block();
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+
+    /// Prepares for the blocks of one launch.
+    void enter(Launch& launch);
+    /// Runs one block. False if it failed; its fibres are then abandoned.
+    bool run(std::uint64_t block_number, uint3 block_index);
+
+    cudaError error() const { return error_; }
+    const std::string& message() const { return message_; }
+
+    // Called by the running thread of the block.
+    BarrierVotes barrier(const char* operation, Site site, bool vote);
+    void warp_meet(
+        unsigned mask,
+        const char* operation,
+        Site site,
+        void* payload,
+        WarpFunction function
+    );
+    unsigned active_mask(Site site);
+    void poll(const char* operation, Site site);
+    void after_atomic(const char* operation, Site site, const AtomicAccess& access);
+    [[noreturn]] void fail_at(cudaError error, const std::string& what, Site site);
+    unsigned char* shared_memory() { return shared_memory_.get(); }
+
+    /// Called by the timer's signal, in the middle of whatever runs.
+    void tick(std::uintptr_t program_counter);
+
+  private:
+    // Life, and choice of the next thread.
+    void reset(std::uint64_t block_number, uint3 block_index);
+    [[noreturn]] static void fibre_main();
+    bool has_fresh_thread() const { return started_ < thread_count_; }
+    Thread& start_thread();
+    void finish_thread(Thread& thread);
+    void switch_to_next();
+    Thread& take_ready_thread();
+    void resume(Thread& thread);
+
+    // Meeting.
+    Thread& begin_operation(State state, const char* operation, Site site);
+    void release_barrier();
+    unsigned lanes_in_operation_of(const Thread& thread);
+    void complete_warp_operation(
+        const Thread& last, unsigned mask, WarpFunction function
+    );
+    bool release_active_masks();
+    template <typename Predicate>
+    void wake(unsigned first, unsigned count, Predicate predicate);
+
+    // Polling.
+    /// Changes whenever a thread calls the emulator or returns.
+    std::uint64_t events() const { return steps_ + (thread_count_ - alive_); }
+    void note_progress();
+    void yield(Thread& thread);
+    void wait_for_other_blocks();
+    void end_idleness();
+
+    // Faults.
+    [[noreturn]] void fail(cudaError error, const std::string& what);
+    [[noreturn]] void end(cudaError error, const std::string& message);
+    [[noreturn]] void end_after_failure();
+    [[noreturn]] void fail_for_deadlock();
+    [[noreturn]] void fail_for_step_limit();
+    [[noreturn]] void fail_for_time_limit(
+        const Thread& thread, const char* file, std::uintptr_t offset
+    );
+    [[noreturn]] void fail_for_unnamed_caller(const Thread& thread);
+    [[noreturn]] void fail_for_returned_lanes(const Thread& thread);
+    std::string place() const;
+    std::string census() const;
+    static std::string activity_of(const Thread& thread);
+
+    // While the kernel's own code runs, and only then, a tick may switch fibres.
+    friend class RuntimeScope;
+    std::atomic<bool> in_kernel_{false};
+
+    // The launch.
+    Launch* launch_ = nullptr;
+    Order order_ = Order::forward;
+    std::uint64_t step_limit_ = 0;
+    Random random_;
+    uint3 block_index_{};
+    unsigned thread_count_ = 0;
+    unsigned warp_count_ = 0;
+
+    // The threads.
+    std::array<Thread, MAX_THREADS> threads_;
+    std::array<uint3, MAX_THREADS> thread_indices_;
+    std::array<AtomicHistory, MAX_THREADS> atomic_histories_;
+    std::array<Warp, MAX_WARPS> warps_;
+    std::array<unsigned, MAX_THREADS> start_order_;
+    ReadyQueue ready_;
+    unsigned started_ = 0;
+    unsigned alive_ = 0;
+    Thread* current_thread_ = nullptr;
+
+    // The barrier.
+    unsigned in_barrier_ = 0;
+    int votes_ = 0;
+    BarrierVotes barrier_result_{};
+
+    // How far the block has come.
+    std::uint64_t steps_ = 0;  // calls of the emulator
+    std::uint64_t polls_without_progress_ = 0;
+    unsigned idle_rounds_ = 0;
+    bool idle_ = false;  // every thread that can run only polls
+    const Thread* thread_at_last_tick_ = nullptr;
+    std::uint64_t events_at_last_tick_ = NEVER;
+    std::uint64_t silent_ticks_ = 0;  // in a row, without an event
+
+    // How it ended.
+    cudaError error_ = cudaSuccess;
+    std::string message_;
+
+    FibrePool fibres_;
+
+    struct Free {
+        void operator()(void* pointer) const { std::free(pointer); }
+    };
+    std::unique_ptr<unsigned char, Free> shared_memory_;
+};
+
+/// Marks the runtime's own code, in which a tick must not switch fibres.
+class RuntimeScope {
+  public:
+    explicit RuntimeScope(Block& block) : block_(block) {
+        block_.in_kernel_.store(false, std::memory_order_relaxed);
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+    }
+    ~RuntimeScope() {
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        block_.in_kernel_.store(true, std::memory_order_relaxed);
+    }
+    RuntimeScope(const RuntimeScope&) = delete;
+    RuntimeScope& operator=(const RuntimeScope&) = delete;
+
+  private:
+    Block& block_;
+};
+
+/// The running thread calls the emulator. All that a thread can wait with begins here,
+/// so that a block which waits for what never comes ends.
+inline Thread& Block::begin_operation(State state, const char* operation, Site site) {
+    Thread& thread = *current_thread_;
+    thread.state = state;
+    thread.operation = operation;
+    thread.site = site;
+    if (++steps_ > step_limit_) fail_for_step_limit();
+    return thread;
+}
+
+inline void Block::note_progress() {
+    polls_without_progress_ = 0;
+    idle_rounds_ = 0;
+    if (idle_) end_idleness();
+}
+
+inline Block& this_block() { return *this_thread().block; }
+
+}  // namespace emulator

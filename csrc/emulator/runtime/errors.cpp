@@ -1,0 +1,92 @@
+// CUDA's error functions. cudaGetErrorString gives the detailed message of the calling
+// thread's last failure: CUDA has no other place for it.
+
+#include "errors.h"
+
+#include <utility>
+
+#include "text.h"
+
+namespace emulator {
+namespace {
+
+struct LastError {
+    cudaError code = cudaSuccess;  // what cudaGetLastError returns and clears
+    cudaError described = cudaSuccess;
+    std::string message;  // of `described`
+};
+
+thread_local LastError last_error;
+
+struct ErrorText {
+    cudaError code;
+    const char* name;
+    const char* description;
+};
+
+constexpr ErrorText ERROR_TEXTS[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInvalidConfiguration,
+     "cudaErrorInvalidConfiguration",
+     "invalid configuration argument"},
+    {cudaErrorInvalidDeviceFunction,
+     "cudaErrorInvalidDeviceFunction",
+     "invalid device function"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorInvalidResourceHandle,
+     "cudaErrorInvalidResourceHandle",
+     "invalid resource handle"},
+    {cudaErrorLaunchOutOfResources,
+     "cudaErrorLaunchOutOfResources",
+     "too many resources requested for launch"},
+    {cudaErrorLaunchTimeout,
+     "cudaErrorLaunchTimeout",
+     "the launch timed out and was terminated"},
+    {cudaErrorAssert, "cudaErrorAssert", "device-side assert triggered"},
+    {cudaErrorMisalignedAddress, "cudaErrorMisalignedAddress", "misaligned address"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
+};
+
+constexpr ErrorText UNKNOWN_CODE = {
+    {}, "unrecognized error code", "unrecognized error code"
+};
+
+const ErrorText& general_text(cudaError error) {
+    for (const ErrorText& entry : ERROR_TEXTS) {
+        if (entry.code == error) return entry;
+    }
+    return UNKNOWN_CODE;
+}
+
+}  // namespace
+
+cudaError report(cudaError error, std::string message) {
+    last_error = {error, error, std::move(message)};
+    return error;
+}
+
+cudaError report(const void* kernel, cudaError error, const std::string& message) {
+    return report(error, kernel_name(kernel) + ": " + message);
+}
+
+}  // namespace emulator
+
+const char* cudaGetErrorString(cudaError_t error) {
+    const emulator::LastError& last = emulator::last_error;
+    if (error != cudaSuccess && error == last.described) return last.message.c_str();
+    return emulator::general_text(error).description;
+}
+
+const char* cudaGetErrorName(cudaError_t error) {
+    return emulator::general_text(error).name;
+}
+
+cudaError_t cudaGetLastError() {
+    return std::exchange(emulator::last_error.code, cudaSuccess);
+}
+
+cudaError_t cudaPeekAtLastError() { return emulator::last_error.code; }

@@ -1,0 +1,16 @@
+// The calling thread's last error, which CUDA's error functions return.
+#pragma once
+
+#include <string>
+
+#include "../host/api.h"
+
+namespace [[gnu::visibility("hidden")]] emulator {
+
+/// Notes an error as the calling thread's last one and returns it.
+cudaError report(cudaError error, std::string message);
+
+/// The same of a kernel, whose name begins the message.
+cudaError report(const void* kernel, cudaError error, const std::string& message);
+
+}  // namespace emulator

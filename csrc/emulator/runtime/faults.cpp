@@ -1,0 +1,222 @@
+// What is reported when something is wrong, and how a block then ends.
+//
+// A failed block ends at once: the worker goes on, the fibres never do. Destructors of
+// what lies on their stacks do not run.
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "block.h"
+#include "launch.h"
+#include "text.h"
+
+namespace emulator {
+
+// ---- Ends ---------------------------------------------------------------------------
+
+/// For what concerns the block: tells what every thread does.
+void Block::fail(cudaError error, const std::string& what) {
+    end(error, what + "\n  in " + place() + census());
+}
+
+/// For what a single thread did.
+void Block::fail_at(cudaError error, const std::string& what, Site site) {
+    RuntimeScope scope(*this);
+    const Thread& thread = *current_thread_;
+    std::string where = text(
+        "\n  in thread %u = %s of ",
+        unsigned{thread.number},
+        index_text(thread_indices_[thread.number]).c_str()
+    );
+    end(error, what + " at " + site_text(site) + where + place());
+}
+
+/// What the block waits for may never come: another one has failed.
+void Block::end_after_failure() { end(cudaErrorLaunchFailure, ""); }
+
+void Block::end(cudaError error, const std::string& message) {
+    error_ = error;
+    message_ = message;
+    fibres_.switch_to(fibres_.main());
+    __builtin_unreachable();
+}
+
+// ---- Particular faults --------------------------------------------------------------
+
+// Not where they are found: the functions there are hot, and would need more stack for
+// the words.
+
+void Block::fail_for_deadlock() {
+    fail(cudaErrorLaunchFailure, "deadlock: no thread can go on");
+}
+
+void Block::fail_for_step_limit() {
+    Thread& thread = *current_thread_;
+    if (thread.state == State::running) thread.state = State::polling;
+    fail(
+        cudaErrorLaunchTimeout,
+        text(
+            "step limit: the threads of the block called the emulator more than "
+            "%" PRIu64
+            " times (barriers, warp operations, atomics, polls); if that is right for "
+            "this kernel, set TWIN_EMULATOR_STEP_LIMIT higher",
+            launch_->options.step_limit
+        )
+    );
+}
+
+void Block::fail_for_time_limit(
+    const Thread& thread, const char* file, std::uintptr_t offset
+) {
+    fail(
+        cudaErrorLaunchTimeout,
+        text(
+            "time limit: for %u s no thread of the block called the emulator or "
+            "returned; thread %u, at 0x%zx of %s, loops for ever or polls memory that "
+            "nobody writes; if it is right, set TWIN_EMULATOR_TIME_LIMIT higher",
+            launch_->options.time_limit_seconds,
+            unsigned{thread.number},
+            static_cast<std::size_t>(offset),
+            file
+        )
+    );
+}
+
+void Block::fail_for_unnamed_caller(const Thread& thread) {
+    fail(
+        cudaErrorLaunchFailure,
+        text(
+            "wrong mask: lane %u (thread %u) calls %s at %s with mask 0x%08x, which "
+            "does not name it",
+            thread.lane(),
+            unsigned{thread.number},
+            thread.operation,
+            site_text(thread.site).c_str(),
+            thread.mask
+        )
+    );
+}
+
+void Block::fail_for_returned_lanes(const Thread& thread) {
+    fail(
+        cudaErrorLaunchFailure,
+        text(
+            "wrong mask: %s at %s with mask 0x%08x names lanes that have returned",
+            thread.operation,
+            site_text(thread.site).c_str(),
+            thread.mask
+        )
+    );
+}
+
+// ---- Where, and what every thread does ----------------------------------------------
+
+std::string Block::place() const {
+    return text(
+        "block %s of grid %s, block size %s",
+        index_text(block_index_).c_str(),
+        index_text(launch_->request.grid_size).c_str(),
+        index_text(launch_->request.block_size).c_str()
+    );
+}
+
+/// What every thread of the block does: one line for each place where some of them are.
+std::string Block::census() const {
+    struct Group {
+        std::string activity;
+        std::string ranges;
+        unsigned range_count = 0;
+    };
+    constexpr unsigned MAX_RANGES = 8;
+    std::vector<Group> groups;
+    for (unsigned begin = 0; begin < thread_count_;) {
+        std::string activity = activity_of(threads_[begin]);
+        unsigned end = begin + 1;
+        while (end < thread_count_ && activity_of(threads_[end]) == activity) ++end;
+
+        auto group =
+            std::find_if(groups.begin(), groups.end(), [&](const Group& other) {
+                return other.activity == activity;
+            });
+        if (group == groups.end()) group = groups.insert(group, {activity, "", 0});
+        if (group->range_count < MAX_RANGES) {
+            if (group->range_count > 0) group->ranges += ", ";
+            group->ranges += std::to_string(begin);
+            if (end - begin > 1) group->ranges += "-" + std::to_string(end - 1);
+        } else if (group->range_count == MAX_RANGES) {
+            group->ranges += ", ...";
+        }
+        ++group->range_count;
+        begin = end;
+    }
+    std::string result;
+    for (const Group& group : groups) {
+        bool is_one = group.ranges.find_first_not_of("0123456789") == std::string::npos;
+        result += is_one ? "\n  thread " : "\n  threads ";
+        result += group.ranges + ": " + group.activity;
+    }
+    return result;
+}
+
+std::string Block::activity_of(const Thread& thread) {
+    switch (thread.state) {
+        case State::not_started:
+            return "not started yet";
+        case State::running:
+        case State::interrupted:
+            return "running";
+        case State::returned:
+            return "returned";
+        case State::polling:
+        case State::in_barrier:
+        case State::in_warp_operation:
+        case State::in_active_mask:
+            break;
+    }
+    const char* verb = thread.state == State::polling ? "polling with" : "waiting in";
+    return text("%s %s at %s", verb, thread.operation, site_text(thread.site).c_str());
+}
+
+// ---- What kernels call --------------------------------------------------------------
+
+void trap(Site site) { this_block().fail_at(cudaErrorLaunchFailure, "__trap()", site); }
+
+void misaligned_access(
+    const char* operation, Site site, const void* address, std::size_t alignment
+) {
+    this_block().fail_at(
+        cudaErrorMisalignedAddress,
+        text(
+            "%s of address %p, which is no multiple of %zu,",
+            operation,
+            address,
+            alignment
+        ),
+        site
+    );
+}
+
+void assertion_failed(
+    const char* expression, const char* file, int line, const char* function
+) {
+    if (!inside_launch()) {
+        std::fprintf(
+            stderr,
+            "%s:%d: %s: Assertion `%s' failed.\n",
+            file,
+            line,
+            function,
+            expression
+        );
+        std::abort();
+    }
+    this_block().fail_at(
+        cudaErrorAssert, text("assertion `%s' failed", expression), {file, line}
+    );
+}
+
+}  // namespace emulator

@@ -1,0 +1,28 @@
+// The emulated device, an H100: what it allows and what it reports of itself.
+#pragma once
+
+#include <cstddef>
+
+#include "../device/vector_types.h"
+
+namespace emulator {
+
+constexpr unsigned WARP_SIZE = 32;
+constexpr unsigned MAX_THREADS = 1024;  // of a block
+constexpr unsigned MAX_WARPS = MAX_THREADS / WARP_SIZE;
+constexpr dim3 MAX_BLOCK_SIZE{1024, 1024, 64};
+constexpr dim3 MAX_GRID_SIZE{0x7fffffff, 65535, 65535};
+
+constexpr std::size_t SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024;
+constexpr std::size_t MAX_SHARED_BYTES = 227 * 1024;
+constexpr std::size_t SHARED_BYTES_PER_MULTIPROCESSOR = 228 * 1024;
+
+constexpr unsigned MULTIPROCESSORS = 132;
+constexpr unsigned THREADS_PER_MULTIPROCESSOR = 2048;
+
+// Blocks that can wait for each other: two on every multiprocessor, as many as there
+// can be of the largest. Smaller ones could be more, but each takes a thread of the
+// system.
+constexpr unsigned MAX_RESIDENT_BLOCKS = 2 * MULTIPROCESSORS;
+
+}  // namespace emulator

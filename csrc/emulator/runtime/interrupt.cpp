@@ -1,0 +1,118 @@
+// Threads that spin on a volatile variable, or compute for long, without calling the
+// emulator.
+//
+// A timer's signal interrupts such a fibre and the others get their turn, from within
+// the signal's handler. That is sound only if nothing else is interrupted: not the
+// runtime (in_kernel_), and no library function that may hold a lock (the program
+// counter must lie in the library or program that contains the kernel).
+
+#include "interrupt.h"
+
+#include <dlfcn.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "block.h"
+#include "launch.h"
+
+namespace emulator {
+
+constexpr long TICK_NANOSECONDS = 10'000'000;
+constexpr unsigned TICKS_PER_SECOND = 1'000'000'000 / TICK_NANOSECONDS;
+constexpr int TICK_SIGNAL = SIGURG;
+
+// ---- The timer ----------------------------------------------------------------------
+
+struct sigaction Ticker::previous_action{};
+
+Ticker::Ticker(Block& block) : block_(block) {
+    static const bool installed = install_handler();
+    (void)installed;
+    sigevent event{};
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = TICK_SIGNAL;
+    event.sigev_value.sival_ptr = this;
+    event._sigev_un._tid = static_cast<pid_t>(syscall(SYS_gettid));
+    if (timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer_) != 0) {
+        throw std::system_error(errno, std::generic_category(), "timer_create");
+    }
+    itimerspec interval{{0, TICK_NANOSECONDS}, {0, TICK_NANOSECONDS}};
+    timer_settime(timer_, 0, &interval, nullptr);
+}
+
+// SA_NODEFER: the handler may leave by switching to another fibre.
+bool Ticker::install_handler() {
+    struct sigaction action{};
+    action.sa_sigaction = handle;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;
+    sigaction(TICK_SIGNAL, &action, &previous_action);
+    return true;
+}
+
+void Ticker::handle(int signal, siginfo_t* info, void* context) {
+    auto* ticker = static_cast<Ticker*>(info->si_value.sival_ptr);
+    if (info->si_code == SI_TIMER && ticker->module_ == &previous_action) {
+        int saved_errno = errno;
+        ticker->block_.tick(program_counter(static_cast<ucontext_t*>(context)));
+        errno = saved_errno;
+    } else if (previous_action.sa_flags & SA_SIGINFO) {
+        previous_action.sa_sigaction(signal, info, context);
+    } else if (
+        previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN
+    ) {
+        previous_action.sa_handler(signal);
+    }
+}
+
+// ---- What a tick does ---------------------------------------------------------------
+
+void Block::tick(std::uintptr_t program_counter) {
+    if (!in_kernel_.load(std::memory_order_relaxed)) return;
+    Thread& thread = *current_thread_;
+    std::uint64_t now = events();
+    bool ran_silently = thread_at_last_tick_ == &thread && events_at_last_tick_ == now;
+    thread_at_last_tick_ = &thread;
+    if (events_at_last_tick_ != now) silent_ticks_ = 0;
+    events_at_last_tick_ = now;
+    if (!ran_silently) return;
+    if (idle_) note_progress();  // it found what it polled for, and now works
+
+    Dl_info interrupted{};
+    Dl_info kernel{};
+    if (dladdr(reinterpret_cast<void*>(program_counter), &interrupted) == 0) return;
+    if (dladdr(launch_->request.kernel, &kernel) == 0) return;
+    if (interrupted.dli_fbase != kernel.dli_fbase) return;
+
+    RuntimeScope scope(*this);
+    if (launch_->has_failed()) end_after_failure();
+    // Every thread gets a short turn first, in which it may free those that spin. After
+    // that the turns are long and counted: it may be nothing but a long computation.
+    bool had_its_turn = thread.interrupted_at == now;
+    if (had_its_turn) {
+        ++silent_ticks_;
+        unsigned limit = launch_->options.time_limit_seconds;
+        if (silent_ticks_ > std::uint64_t{limit} * TICKS_PER_SECOND) {
+            auto base = reinterpret_cast<std::uintptr_t>(interrupted.dli_fbase);
+            fail_for_time_limit(thread, interrupted.dli_fname, program_counter - base);
+        }
+        if (silent_ticks_ % TICKS_PER_SECOND != 0) return;
+        launch_->make_another_block_resident();
+    }
+    thread.interrupted_at = now;
+    // Another thread in any case, also where the order is random.
+    thread.state = State::interrupted;
+    if (has_fresh_thread()) {
+        ready_.push(&thread);
+        fibres_.switch_to(fibres_.take());
+    } else if (!ready_.empty()) {
+        Thread& other = take_ready_thread();
+        ready_.push(&thread);
+        resume(other);
+    }
+    thread.state = State::running;
+}
+
+}  // namespace emulator

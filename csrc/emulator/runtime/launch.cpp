@@ -1,0 +1,211 @@
+// Launches: which worker runs which block when, and what comes of it.
+
+#include "launch.h"
+
+#include <algorithm>
+#include <cfenv>
+#include <exception>
+#include <numeric>
+#include <system_error>
+#include <utility>
+
+#include "block.h"
+#include "errors.h"
+#include "interrupt.h"
+
+namespace emulator {
+namespace {
+
+/// Blocks keep their memory between launches, for the thread that launches. A fork then
+/// finds no lock held and no worker missing: workers live no longer than a launch.
+thread_local std::vector<std::unique_ptr<Block>> free_blocks;
+
+thread_local bool runs_kernel = false;
+
+class InsideLaunch {
+  public:
+    InsideLaunch() { runs_kernel = true; }
+    ~InsideLaunch() { runs_kernel = false; }
+    InsideLaunch(const InsideLaunch&) = delete;
+    InsideLaunch& operator=(const InsideLaunch&) = delete;
+};
+
+/// The floating-point environment of a kernel: round to nearest, denormals kept,
+/// whatever the program that launches it has set.
+class DefaultFloatingPoint {
+  public:
+    DefaultFloatingPoint() {
+        std::fegetenv(&saved_);
+        std::fesetenv(FE_DFL_ENV);
+    }
+    ~DefaultFloatingPoint() { std::fesetenv(&saved_); }
+    DefaultFloatingPoint(const DefaultFloatingPoint&) = delete;
+    DefaultFloatingPoint& operator=(const DefaultFloatingPoint&) = delete;
+
+  private:
+    std::fenv_t saved_;
+};
+
+}  // namespace
+
+bool inside_launch() { return runs_kernel; }
+
+cudaError launch(const LaunchRequest& request) {
+    if (request.kernel == nullptr) {
+        return report(cudaErrorInvalidDeviceFunction, "impossible launch: no kernel");
+    }
+    if (inside_launch()) {
+        return report(request.kernel, cudaErrorNotSupported, "launched from a kernel");
+    }
+    if (cudaError error = check_size(request)) return error;
+    Options options = read_options();
+    if (!options.error.empty()) {
+        return report(request.kernel, cudaErrorInvalidValue, options.error);
+    }
+    return Launch(request, options).run();
+}
+
+Launch::Launch(const LaunchRequest& request, const Options& options)
+    : request(request),
+      options(options),
+      block_count_(
+          std::uint64_t{request.grid_size.x} * request.grid_size.y * request.grid_size.z
+      ),
+      random_step_(choose_random_step()),
+      free_blocks_(free_blocks) {}
+
+// ---- Workers ------------------------------------------------------------------------
+
+cudaError Launch::run() {
+    // One worker for every 1024 threads: for less, to start it takes longer than the
+    // work itself.
+    std::uint64_t threads = block_count_ * request.block_size.x * request.block_size.y *
+                            request.block_size.z;
+    std::uint64_t workers =
+        std::min({std::uint64_t{options.workers}, block_count_, 1 + threads / 1024});
+    {
+        std::lock_guard lock(mutex_);
+        for (std::uint64_t i = 1; i < workers; ++i) start_worker();
+    }
+    work();
+    // A worker may start another one until it ends.
+    for (;;) {
+        std::vector<std::thread> running;
+        {
+            std::lock_guard lock(mutex_);
+            running.swap(workers_);
+        }
+        if (running.empty()) break;
+        for (std::thread& worker : running) worker.join();
+    }
+    // What a launch that waited for itself needed beyond the usual is not kept.
+    if (free_blocks_.size() > options.workers) free_blocks_.resize(options.workers);
+    return failed_ ? report(request.kernel, error_, message_) : cudaSuccess;
+}
+
+bool Launch::make_another_block_resident() {
+    if (failed_ || next_block_ >= block_count_) return false;
+    std::lock_guard lock(mutex_);
+    if (workers_.size() + 1 >= MAX_RESIDENT_BLOCKS) return false;
+    return start_worker();
+}
+
+/// Call with the mutex held. False if the system has no thread left: the blocks then
+/// take longer.
+bool Launch::start_worker() {
+    count_busy_worker();
+    try {
+        workers_.emplace_back(&Launch::work, this);
+        return true;
+    } catch (const std::system_error&) {
+        discount_busy_worker();
+        return false;
+    }
+}
+
+/// What a worker does, from when it is counted as busy.
+void Launch::work() {
+    try {
+        run_blocks();
+    } catch (const std::exception& exception) {
+        fail(cudaErrorUnknown, std::string("the emulator failed: ") + exception.what());
+    }
+    discount_busy_worker();
+}
+
+void Launch::run_blocks() {
+    std::uint64_t number = 0;
+    if (!take_block(number)) return;
+    std::unique_ptr<Block> block = borrow_block();
+    block->enter(*this);
+    {
+        InsideLaunch inside;
+        DefaultFloatingPoint floating_point;
+        Ticker ticker(*block);
+        do {
+            if (!block->run(number, index_of(number))) {
+                fail(block->error(), block->message());
+            }
+        } while (take_block(number));
+    }
+    std::lock_guard lock(mutex_);
+    free_blocks_.push_back(std::move(block));
+}
+
+std::unique_ptr<Block> Launch::borrow_block() {
+    {
+        std::lock_guard lock(mutex_);
+        if (!free_blocks_.empty()) {
+            std::unique_ptr<Block> block = std::move(free_blocks_.back());
+            free_blocks_.pop_back();
+            return block;
+        }
+    }
+    return std::make_unique<Block>();
+}
+
+/// The first failure is the launch's.
+void Launch::fail(cudaError error, const std::string& message) {
+    std::lock_guard lock(mutex_);
+    if (!failed_) {
+        error_ = error;
+        message_ = message;
+    }
+    failed_ = true;
+}
+
+// ---- The order of the blocks --------------------------------------------------------
+
+bool Launch::take_block(std::uint64_t& number) {
+    if (failed_) return false;
+    number = next_block_++;
+    return number < block_count_;
+}
+
+/// The place in the grid of the block that is started as number `number`.
+uint3 Launch::index_of(std::uint64_t number) const {
+    if (options.order == Order::reverse) number = block_count_ - 1 - number;
+    if (options.order == Order::random) {
+        auto product = static_cast<unsigned __int128>(number) * random_step_;
+        number = static_cast<std::uint64_t>((product + options.seed) % block_count_);
+    }
+    dim3 grid = request.grid_size;
+    return {
+        static_cast<unsigned>(number % grid.x),
+        static_cast<unsigned>(number / grid.x % grid.y),
+        static_cast<unsigned>(number / grid.x / grid.y)
+    };
+}
+
+/// A step that visits every block once in an order that looks random: any number
+/// without a common divisor with the number of blocks.
+std::uint64_t Launch::choose_random_step() const {
+    Random random(options.seed);
+    std::uint64_t step = 0;
+    do {
+        step = 1 + random.below(std::min<std::uint64_t>(block_count_, 1u << 31));
+    } while (std::gcd(step, block_count_) != 1);
+    return step;
+}
+
+}  // namespace emulator

@@ -1,0 +1,215 @@
+// Threads that wait for each other: barriers, and the meeting of a warp's lanes.
+//
+// Whoever arrives last does what there is to do for all, and makes them ready to go on.
+// What a warp operation computes is the business of its caller: shuffle.cpp, and
+// device/warp.h for those that are templates.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "block.h"
+
+namespace emulator {
+namespace {
+
+bool same_site(Site a, Site b) {
+    return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
+}
+
+bool same_operation(const Thread& a, const Thread& b) {
+    return a.mask == b.mask && a.operation == b.operation && same_site(a.site, b.site);
+}
+
+}  // namespace
+
+/// Makes those of `count` threads from `first` ready for which the predicate holds.
+template <typename Predicate>
+void Block::wake(unsigned first, unsigned count, Predicate predicate) {
+    bool reverse = order_ == Order::reverse;
+    for (unsigned i = 0; i < count; ++i) {
+        Thread& thread = threads_[first + (reverse ? count - 1 - i : i)];
+        if (!predicate(thread)) continue;
+        thread.state = State::running;
+        ready_.push(&thread);
+    }
+}
+
+// ---- Barriers -----------------------------------------------------------------------
+
+BarrierVotes Block::barrier(const char* operation, Site site, bool vote) {
+    RuntimeScope scope(*this);
+    begin_operation(State::in_barrier, operation, site);
+    votes_ += vote;
+    ++in_barrier_;
+    // The last to arrive releases all, itself included, so that the order in which
+    // they go on is that of the options.
+    if (in_barrier_ == alive_) release_barrier();
+    switch_to_next();
+    return barrier_result_;
+}
+
+void Block::release_barrier() {
+    const Thread* first = nullptr;
+    for (unsigned number = 0; number < thread_count_; ++number) {
+        const Thread& thread = threads_[number];
+        if (thread.state != State::in_barrier) continue;
+        if (first == nullptr) first = &thread;
+        if (!same_site(thread.site, first->site)) {
+            fail(
+                cudaErrorLaunchFailure,
+                "divergent barrier: threads wait in different ones"
+            );
+        }
+    }
+    // The hardware counts a thread that has returned as arrived. Code that relies on
+    // this is easily wrong (the threads that returned never did their part of the
+    // work), so it is reported.
+    if (alive_ < thread_count_) {
+        fail(
+            cudaErrorLaunchFailure,
+            "divergent barrier: some threads returned without reaching it"
+        );
+    }
+    barrier_result_ = {static_cast<int>(in_barrier_), votes_};
+    in_barrier_ = 0;
+    votes_ = 0;
+    note_progress();
+    wake(0, thread_count_, [](const Thread& thread) {
+        return thread.state == State::in_barrier;
+    });
+}
+
+BarrierVotes barrier(const char* operation, Site site, bool vote) {
+    return this_block().barrier(operation, site, vote);
+}
+
+// ---- Warp operations ----------------------------------------------------------------
+
+void Block::warp_meet(
+    unsigned mask,
+    const char* operation,
+    Site site,
+    void* payload,
+    WarpFunction function
+) {
+    RuntimeScope scope(*this);
+    Thread& thread = begin_operation(State::in_warp_operation, operation, site);
+    thread.mask = mask;
+    thread.payload = payload;
+    Warp& warp = warps_[thread.warp()];
+    unsigned own_bit = thread.lane_bit();
+    if ((mask & own_bit) == 0) fail_for_unnamed_caller(thread);
+    // Lanes that the block does not have may be named (the last warp of a block whose
+    // size is no multiple of 32); lanes that have returned may not.
+    mask &= warp.existing;
+    if ((mask & warp.alive) != mask) fail_for_returned_lanes(thread);
+    if (warp.waiting == 0) {
+        warp.any_waiting = &thread;
+        warp.mixed = false;
+    } else if (!same_operation(*warp.any_waiting, thread)) {
+        warp.mixed = true;
+    }
+    warp.waiting |= own_bit;
+    unsigned arrived = warp.mixed ? lanes_in_operation_of(thread) : warp.waiting;
+    if ((arrived & mask) == mask) complete_warp_operation(thread, mask, function);
+    switch_to_next();
+}
+
+/// The lanes that wait in the same operation as a thread, with the same mask. Lanes
+/// that wait for each other in different ones will never meet.
+unsigned Block::lanes_in_operation_of(const Thread& thread) {
+    unsigned result = 0;
+    const Warp& warp = warps_[thread.warp()];
+    for (unsigned lanes = warp.waiting; lanes != 0; lanes &= lanes - 1) {
+        auto lane = static_cast<unsigned>(std::countr_zero(lanes));
+        const Thread& other = threads_[thread.warp() * WARP_SIZE + lane];
+        if (same_operation(thread, other)) {
+            result |= 1u << lane;
+        } else if (
+            (thread.mask & other.lane_bit()) != 0 &&
+            (other.mask & thread.lane_bit()) != 0
+        ) {
+            fail(
+                cudaErrorLaunchFailure,
+                "divergent warp operation: lanes that wait for each other are in "
+                "different operations or have different masks"
+            );
+        }
+    }
+    return result;
+}
+
+/// The last lane has arrived. Not inline: the lanes that wait keep a smaller stack
+/// frame, and what they cost is the cache lines they touch.
+__attribute__((noinline)) void Block::complete_warp_operation(
+    const Thread& last, unsigned mask, WarpFunction function
+) {
+    std::array<void*, WARP_SIZE> payloads;
+    unsigned first = last.warp() * WARP_SIZE;
+    for (unsigned lanes = mask; lanes != 0; lanes &= lanes - 1) {
+        auto lane = static_cast<unsigned>(std::countr_zero(lanes));
+        payloads[lane] = threads_[first + lane].payload;
+    }
+    function(payloads.data(), mask);
+    Warp& warp = warps_[last.warp()];
+    warp.waiting &= ~mask;
+    warp.mixed = true;  // unless nobody is left: the next to arrive will see
+    note_progress();
+    wake(first, WARP_SIZE, [mask](const Thread& other) {
+        return (mask & other.lane_bit()) != 0;
+    });
+}
+
+void warp_meet(
+    unsigned mask,
+    const char* operation,
+    Site site,
+    void* payload,
+    WarpFunction function
+) {
+    this_block().warp_meet(mask, operation, site, payload, function);
+}
+
+// ---- Active mask --------------------------------------------------------------------
+
+// A lane cannot know who is converged with it before the others have run as far as they
+// can. So it waits until nothing else in the block moves; then the lanes of a warp that
+// wait at the same call are converged, as they would be on the hardware.
+unsigned Block::active_mask(Site site) {
+    RuntimeScope scope(*this);
+    Thread& thread = begin_operation(State::in_active_mask, "__activemask", site);
+    switch_to_next();
+    return thread.mask;
+}
+
+/// Lets the threads go on that wait in __activemask. False if there are none.
+bool Block::release_active_masks() {
+    bool released = false;
+    for (unsigned number = 0; number < thread_count_; ++number) {
+        Thread& leader = threads_[number];
+        if (leader.state != State::in_active_mask) continue;
+        unsigned first = leader.warp() * WARP_SIZE;
+        unsigned lanes_in_warp = std::min(WARP_SIZE, thread_count_ - first);
+        auto converged = [&leader](const Thread& other) {
+            return other.state == State::in_active_mask &&
+                   same_site(other.site, leader.site);
+        };
+        unsigned mask = 0;
+        for (unsigned lane = 0; lane < lanes_in_warp; ++lane) {
+            if (converged(threads_[first + lane])) mask |= 1u << lane;
+        }
+        wake(first, lanes_in_warp, [mask](Thread& other) {
+            bool chosen = (mask & other.lane_bit()) != 0;
+            if (chosen) other.mask = mask;
+            return chosen;
+        });
+        released = true;
+    }
+    return released;
+}
+
+unsigned active_mask(Site site) { return this_block().active_mask(site); }
+
+}  // namespace emulator

@@ -1,0 +1,69 @@
+// Shuffles, the warp operations that all types share: by their bits, as the PTX manual
+// defines shfl.sync. Relies on warp_meet alone.
+
+#include <bit>
+#include <cstdint>
+
+#include "block.h"
+#include "text.h"
+
+namespace emulator {
+
+std::uint64_t shuffle(
+    ShuffleKind kind,
+    unsigned mask,
+    std::uint64_t value,
+    unsigned operand,
+    int width,
+    const char* operation,
+    Site site
+) {
+    if (width < 1 || width > 32 || !std::has_single_bit(unsigned(width))) {
+        this_block().fail_at(
+            cudaErrorLaunchFailure,
+            text("width %d of %s: not a power of two up to 32", width, operation),
+            site
+        );
+    }
+    // A lane outside the reader's own segment is not read.
+    unsigned own_lane = this_thread().thread->lane();
+    unsigned segment = own_lane & ~(unsigned(width) - 1);
+    unsigned last = segment + unsigned(width) - 1;
+    operand &= WARP_SIZE - 1;
+    unsigned source = own_lane;
+    switch (kind) {
+        case ShuffleKind::index:
+            source = segment | (operand & (unsigned(width) - 1));
+            break;
+        case ShuffleKind::up:
+            if (own_lane >= segment + operand) source = own_lane - operand;
+            break;
+        case ShuffleKind::down:
+            if (own_lane + operand <= last) source = own_lane + operand;
+            break;
+        case ShuffleKind::exclusive_or:
+            if ((own_lane ^ operand) <= last) source = own_lane ^ operand;
+            break;
+    }
+
+    struct Payload {
+        std::uint64_t value;
+        std::uint64_t result;
+        unsigned source;
+    };
+    // The value of a lane outside the mask is undefined. All ones is a NaN as a float
+    // of any width, so that a kernel which uses it is noticed.
+    constexpr std::uint64_t UNDEFINED = ~std::uint64_t{0};
+    Payload payload{value, UNDEFINED, source};
+    auto exchange = [](void* const* payloads, unsigned lanes) {
+        for (unsigned rest = lanes; rest != 0; rest &= rest - 1) {
+            auto* reader = static_cast<Payload*>(payloads[std::countr_zero(rest)]);
+            if ((lanes >> reader->source & 1) == 0) continue;
+            reader->result = static_cast<Payload*>(payloads[reader->source])->value;
+        }
+    };
+    this_block().warp_meet(mask, operation, site, &payload, exchange);
+    return payload.result;
+}
+
+}  // namespace emulator
