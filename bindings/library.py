@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from bindings import backends, check
 from bindings.op import Op
@@ -38,6 +39,8 @@ def register(op: Op) -> Op:
 def call(op: Op, backend: str, *args: object) -> Tensor:
     """Runs the op through torch.library, so that every part of PyTorch sees it."""
     check.one_of(op.name, "backend", backend, backends.NAMES)
+    if not torch.compiler.is_compiling():
+        _refuse_forward_mode(f"{op.name}_{backend}", args)
     result: Tensor = _overloads[f"{op.name}_{backend}"](*args)
     return result
 
@@ -50,6 +53,16 @@ def _implementation(op: Op, backend: str) -> Any:
         return out
 
     return run
+
+
+def _refuse_forward_mode(name: str, args: tuple[object, ...]) -> None:
+    # Where it has no formula, forward-mode differentiation takes a tangent of 0 for
+    # granted.
+    for x in args:
+        if isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None:
+            raise NotImplementedError(
+                f"{NAMESPACE}::{name} has no forward-mode formula"
+            )
 
 
 def _no_backward(name: str) -> Any:

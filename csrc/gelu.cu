@@ -14,8 +14,8 @@
 #include "common/vec.cuh"
 
 namespace {
-// Small blocks with little in each thread: 16 elements of bfloat16 in a thread cost add
-// a tenth of its bandwidth on an H200, and 256 threads in a block up to 2 %.
+// Small blocks with little in each thread: on an H200, 16 elements of bfloat16 in a
+// thread cost a tenth of the bandwidth, and 256 threads in a block up to 2 %.
 constexpr int NUM_THREADS = 128;
 constexpr int ELEMENTS_PER_THREAD = 8;
 constexpr int BLOCK_SIZE = NUM_THREADS * ELEMENTS_PER_THREAD;

@@ -161,7 +161,7 @@ def test_more_elements_than_an_int_counts(backend: str, step: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", [(MANY // 4096 + 1, 4096), (2, MANY // 2), (MANY // 3, 3)]
+    "shape", [(MANY // 4096 + 1, 4096), (2, MANY // 2), (MANY // 3, 3), (1, 2**31 - 1)]
 )
 @pytest.mark.parametrize("implementation", ["cuda", "triton"])
 def test_softmax_of_more_elements_than_an_int_counts(

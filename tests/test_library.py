@@ -53,6 +53,16 @@ def test_backward_raises_instead_of_returning_no_gradient(
         out.sum().backward()
 
 
+def test_forward_mode_raises_instead_of_a_tangent_of_zero(
+    op: Op, backend: str, device: str, generator: torch.Generator
+) -> None:
+    inputs = random_inputs(op, (3, 4), torch.float32, device, generator)
+    with pytest.raises(NotImplementedError, match="has no forward-mode formula"):
+        torch.func.jvp(
+            lambda *args: FUNCTIONS[op.name](*args, backend=backend), inputs, inputs
+        )
+
+
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
 def test_without_autograd(
     op: Op, backend: str, device: str, mode: type, generator: torch.Generator

@@ -16,7 +16,8 @@ from torch import Tensor
 from triton_kernels.common.math import gelu_erf, gelu_erf_fast, gelu_tanh
 from triton_kernels.common.vec import load, load_strided, store
 
-# 128 threads, each with two 16-byte accesses to a tensor.
+# 128 threads, each with two 16-byte accesses to a tensor. That is 16 elements of
+# bfloat16 in a thread, where CUDA's kernel takes 8: measured, Triton's loses nothing.
 BLOCK_BYTES = 4096
 NUM_WARPS = 4
 

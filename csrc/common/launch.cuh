@@ -21,7 +21,6 @@
 #endif
 
 constexpr int WARP_SIZE = 32;
-constexpr int64_t MAX_GRID_X = 2147483647;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
