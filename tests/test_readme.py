@@ -9,6 +9,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 RECORD = ROOT / "records/2026-11-20-nvidia-h200.json"
+COMPARISON = ROOT / "records/2026-11-20-nvidia-h200-compare-softmax.json"
 
 
 def _row(op: str, case: dict[str, Any]) -> str:
@@ -32,6 +33,18 @@ def test_times_are_those_of_the_record() -> None:
     for word in (environment["gpus"][0], environment["torch"], environment["triton"]):
         assert word in README
     assert environment["date"][:10] in README
+
+
+def test_comparison_is_that_of_the_record() -> None:
+    record = json.loads(COMPARISON.read_text())
+    lines = README.splitlines()
+    timing = record["cases"][0]["timing"].values()
+    medians = [f"{each['median_us']:,.2f}" for each in timing]
+    rates = [f"{each['gb_per_s']:,.2f}" for each in timing]
+    assert ["median", "us", *medians] in [line.split() for line in lines]
+    assert ["GB/s", *rates] in [line.split() for line in lines]
+    for finding in record["cases"][0]["findings"][:5]:
+        assert finding["text"].split(":")[0] in README
 
 
 def test_files_that_it_links_to_exist() -> None:
