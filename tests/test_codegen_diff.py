@@ -1,36 +1,9 @@
-"""Folding repetitions, and putting two listings side by side."""
+"""Putting two listings side by side."""
 
 from __future__ import annotations
 
-from compare.codegen.diff import BACKGROUND, LOOP, align
-from compare.codegen.fold import Node, Repeat, Step, fold
+from compare.codegen.diff import BACKGROUND, LOOP, DiffRow, align
 from compare.codegen.listing import Listing, parse_ptx
-
-
-def steps(text: str) -> list[Step]:
-    return [Step(letter, (index,)) for index, letter in enumerate(text)]
-
-
-def written(nodes: list[Node] | tuple[Node, ...]) -> str:
-    return "".join(
-        each.key if isinstance(each, Step) else f"{each.count}({written(each.pattern)})"
-        for each in nodes
-    )
-
-
-def test_fold_writes_repetitions_once() -> None:
-    assert written(fold(steps("abc"))) == "abc"
-    assert written(fold(steps("aaab"))) == "3(a)b"
-    assert written(fold(steps("xababab"))) == "x3(ab)"
-    assert written(fold(steps("aabaabaab"))) == "3(2(a)b)"
-    assert written(fold([])) == ""
-
-
-def test_fold_keeps_every_place() -> None:
-    (repeat,) = fold(steps("aabaab"))
-    assert isinstance(repeat, Repeat)
-    assert sorted(repeat.indices) == [0, 1, 2, 3, 4, 5]
-    assert repeat.pattern[1].indices == (2, 5)
 
 
 def ptx_of(*statements: str) -> Listing:
@@ -58,21 +31,29 @@ RIGHT = ptx_of(
 )
 
 
+def shown(rows: tuple[DiffRow, ...]) -> list[tuple[str, str, str]]:
+    return [
+        (each.left, each.marker, each.right)
+        for each in rows
+        if each.category != BACKGROUND
+    ]
+
+
 def test_rows_of_two_listings() -> None:
     rows = [(each.left, each.marker, each.right) for each in align(LEFT, RIGHT)]
     assert rows == [
-        ("move x1", " ", "move x1, integer / address x1"),
+        ("move x1", " ", "move x1, integer x1"),
         (
             "ld.global.nc.f32 %r1, [%rd0]",
             "|",
             "ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd0]",
         ),
-        ("2x \u250c shfl.sync.bfly.b32", "<", ""),
-        ("   \u2514 max.f32", "<", ""),
+        ("shfl.sync.bfly.b32 x2", "<", ""),
+        ("max.f32 x2", "<", ""),
         ("", ">", "bar.sync 0"),
         ("ex2.approx.f32 %r4, %r1", " ", "ex2.approx.f32 %r5, %r1"),
         ("st.global.f32 [%rd1], %r4", " ", "st.global.b32 [%rd1], %r5"),
-        ("branch / control x1", " ", "branch / control x1"),
+        ("branch x1", " ", "branch x1"),
     ]
 
 
@@ -83,12 +64,80 @@ def test_rows_stand_for_every_instruction_once() -> None:
         assert sorted(indices) == list(range(len(listing.instructions)))
 
 
-def test_a_pattern_counts_as_the_same_however_it_is_arranged() -> None:
+def test_what_is_computed_is_the_same_in_any_order() -> None:
     turns = ptx_of(*["sub.f32 %f1, %f1, %f2", "mul.f32 %f1, %f1, %f3"] * 4)
-    runs = ptx_of(*["sub.f32 %f1, %f1, %f2"] * 4, *["mul.f32 %f1, %f1, %f3"] * 4)
-    events = [row for row in align(turns, runs) if row.category != BACKGROUND]
-    assert [row.kind for row in events] == ["same", "same"]
-    assert [row.right for row in events] == ["sub.f32 x4", "mul.f32 x4"]
+    runs = ptx_of(*["mul.f32 %f1, %f1, %f3"] * 4, *["sub.f32 %f1, %f1, %f2"] * 4)
+    assert shown(align(turns, runs)) == [
+        ("sub.f32 x4", " ", "sub.f32 x4"),
+        ("mul.f32 x4", " ", "mul.f32 x4"),
+    ]
+
+
+def test_a_barrier_keeps_its_place_and_the_arithmetic_around_it_its_partners() -> None:
+    late = ptx_of(
+        "bar.sync 0",
+        *["sub.f32 %f1, %f1, %f2", "ex2.approx.f32 %f1, %f1", "add.f32 %f3, %f3, %f1"]
+        * 4,
+    )
+    early = ptx_of(
+        *["sub.f32 %f1, %f1, %f2"] * 4,
+        *["ex2.approx.f32 %f1, %f1"] * 4,
+        "bar.sync 0",
+        *["add.f32 %f3, %f3, %f1"] * 3,
+    )
+    assert shown(align(late, early)) == [
+        ("bar.sync 0", "<", ""),
+        ("sub.f32 x4", " ", "sub.f32 x4"),
+        ("ex2.approx.f32 x4", " ", "ex2.approx.f32 x4"),
+        ("", ">", "bar.sync 0"),
+        ("add.f32 x4", "|", "add.f32 x3"),
+    ]
+
+
+def test_exchanges_are_the_same_wherever_their_turns_begin() -> None:
+    shuffle, add = "shfl.sync.bfly.b32 %r2, %r1, 16, 31, -1", "add.f32 %f1, %f1, %f2"
+    rows = align(ptx_of(*[shuffle, add] * 5), ptx_of(add, *[shuffle, add] * 5))
+    assert shown(rows) == [
+        ("", ">", "add.f32 %r0, %r0, %r1"),
+        ("shfl.sync.bfly.b32 x5", " ", "shfl.sync.bfly.b32 x5"),
+        ("add.f32 x5", " ", "add.f32 x5"),
+    ]
+
+
+def test_two_reductions_stay_apart() -> None:
+    shuffle = "shfl.sync.bfly.b32 %r2, %r1, 16, 31, -1"
+    reductions = ptx_of(
+        *[shuffle, "max.f32 %f1, %f1, %f2"] * 5,
+        *["ex2.approx.f32 %f1, %f1"] * 4,
+        *[shuffle, "add.f32 %f1, %f1, %f2"] * 5,
+    )
+    assert [left for left, _, _ in shown(align(reductions, reductions))] == [
+        "shfl.sync.bfly.b32 x5",
+        "max.f32 x5",
+        "ex2.approx.f32 x4",
+        "shfl.sync.bfly.b32 x5",
+        "add.f32 x5",
+    ]
+
+
+def test_what_is_stored_is_computed_before() -> None:
+    multiply, store = "mul.f32 %f1, %f1, %f2", "st.global.f32 [%rd1], %f1"
+    turns, runs = ptx_of(*[multiply, store] * 4), ptx_of(*[multiply] * 4, *[store] * 4)
+    assert shown(align(turns, runs)) == [
+        ("mul.f32 x4", " ", "mul.f32 x4"),
+        ("st.global.f32 x4", " ", "st.global.f32 x4"),
+    ]
+
+
+def test_accesses_of_one_width_stand_side_by_side() -> None:
+    mixed = ptx_of(
+        "ld.global.nc.f32 %f1, [%rd1]", *["ld.global.v4.f32 {%f1}, [%rd1]"] * 2
+    )
+    wide = ptx_of("ld.global.v4.b32 {%r1}, [%rd1]")
+    assert shown(align(mixed, wide)) == [
+        ("ld.global.nc.f32 %r0, [%rd0]", "<", ""),
+        ("ld.global.v4.f32 x2", "|", "ld.global.v4.b32 x1"),
+    ]
 
 
 def test_loops_are_rows_of_their_own() -> None:

@@ -304,6 +304,23 @@ def test_normal_names_of_ptx() -> None:
     assert lines[6].text == "@%p0 bra L0"
 
 
+def test_normal_operands_have_no_padding() -> None:
+    lines = normalize(
+        ptx_of(
+            "ld.global.v2.b32 { %r1, %r3 }, [ %rd1 + 0 ];",
+            "st.global.b32 [ %rd1 + 16 ], { %r1 };",
+            "ld.shared.b32 %r1, [%r3+-16];",
+            "mov.b32 %r1, [%rd1+08];",
+        )
+    )
+    assert [each.text for each in lines[:4]] == [
+        "ld.global.v2.b32 {%r0, %r1}, [%rd0]",
+        "st.global.b32 [%rd0+16], {%r0}",
+        "ld.shared.b32 %r0, [%r1+-16]",
+        "mov.b32 %r0, [%rd0+08]",
+    ]
+
+
 def test_normal_names_of_sass() -> None:
     lines = normalize(parse_sass(SASS))
     assert [each.text for each in lines] == [

@@ -36,7 +36,8 @@ def launch_softmax(architecture: Architecture, n_cols: int = 512) -> TritonLaunc
 def test_a_launch_is_recorded_as_it_would_be_made() -> None:
     launch = launch_softmax(HOPPER)
     assert launch.kernel == "softmax_kernel"
-    assert launch.title == "softmax_kernel[BLOCK_M=4, BLOCK_N=512, num_warps=4]"
+    constants = "BLOCK_M=4, BLOCK_N=512, DIVISIBILITY=16, num_warps=4"
+    assert launch.title == f"softmax_kernel[{constants}]"
     assert (launch.grid, launch.block) == ((25, 1, 1), (128, 1, 1))
     assert ".entry softmax_kernel(" in launch.ptx
     assert launch.cubin.startswith(b"\x7fELF")
@@ -84,7 +85,12 @@ def test_the_driver_is_put_back() -> None:
 def refused(*arguments: Any) -> None:
     # Two thousand threads, where a block has a thousand at most.
     KERNEL[(1,)](
-        *arguments, BLOCK_M=1, BLOCK_N=4096, num_warps=64, enable_fp_fusion=True
+        *arguments,
+        BLOCK_M=1,
+        BLOCK_N=4096,
+        DIVISIBILITY=16,
+        num_warps=64,
+        enable_fp_fusion=True,
     )
 
 
@@ -113,7 +119,12 @@ def test_the_interpreter_is_no_compiler() -> None:
 def crowded(*arguments: Any) -> None:
     # 256 elements for every thread: more than there are registers.
     KERNEL[(1,)](
-        *arguments, BLOCK_M=1, BLOCK_N=32768, num_warps=4, enable_fp_fusion=True
+        *arguments,
+        BLOCK_M=1,
+        BLOCK_N=32768,
+        DIVISIBILITY=16,
+        num_warps=4,
+        enable_fp_fusion=True,
     )
 
 

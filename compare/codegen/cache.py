@@ -1,13 +1,15 @@
-"""What compilers and disassemblers wrote, kept on disk by the hash of their inputs."""
+"""What compilers and disassemblers wrote, kept on disk by the hash of their inputs.
 
+Where the disk cannot be used, nothing is kept, and the tools run again next time.
+"""
+
+import contextlib
 import hashlib
 import os
 import tempfile
 from pathlib import Path
 
 import platformdirs
-
-from compare.codegen.errors import CodegenUnavailable
 
 
 def key_of(*parts: str | bytes) -> str:
@@ -24,26 +26,22 @@ def read(key: str, names: tuple[str, ...]) -> dict[str, bytes] | None:
     """The files stored under `key`, or None unless every one of them is there."""
     try:
         return {name: (_folder() / f"{key}.{name}").read_bytes() for name in names}
-    except FileNotFoundError:
+    except OSError:
         return None
 
 
 def write(key: str, files: dict[str, bytes]) -> None:
     """Stores the files, each complete or not at all, whoever else writes them too."""
     folder = _folder()
-    for name, data in files.items():
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-            file.write(data)
-        os.replace(file.name, folder / f"{key}.{name}")
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # In a folder of their own, which goes even when the disk is full.
+        with tempfile.TemporaryDirectory(dir=folder) as temporary:
+            for name, data in files.items():
+                path = Path(temporary, name)
+                path.write_bytes(data)
+                os.replace(path, folder / f"{key}.{name}")
 
 
 def _folder() -> Path:
-    folder = Path(platformdirs.user_cache_dir("twin-kernels")) / "codegen"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise CodegenUnavailable(
-            f"the cache folder cannot be made ({error})",
-            "set XDG_CACHE_HOME to a folder that can be written",
-        ) from error
-    return folder
+    return Path(platformdirs.user_cache_dir("twin-kernels")) / "codegen"

@@ -1,5 +1,6 @@
 """One kernel instance of a .cu file, compiled for a GPU that need not be there."""
 
+import re
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from compare.codegen.architectures import Architecture
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
 
 _REMEDY = "install a CUDA toolkit, or nvcc by pip: pip install -e '.[nvcc]'"
+_OTHER_REMEDY = "mend it, or set CUDA_HOME to another CUDA toolkit"
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,15 @@ def _compile(
                     "install CUDA 13.0 or newer, or choose another --arch",
                 ) from error
             raise
-        return {
-            "ptx": (folder / "kernel.ptx").read_bytes(),
-            "cubin": (folder / "kernel.cubin").read_bytes(),
-            "log": (done.stdout + done.stderr).encode(),
-        }
+        try:
+            ptx = (folder / "kernel.ptx").read_bytes()
+            cubin = (folder / "kernel.cubin").read_bytes()
+        except FileNotFoundError as error:
+            raise CodegenUnavailable(
+                f"{nvcc} ends without an error and writes nothing", _OTHER_REMEDY
+            ) from error
+        log = (done.stdout + done.stderr).encode()
+        return {"ptx": ptx, "cubin": cubin, "log": log}
 
 
 def _find_nvcc() -> Path:
@@ -110,10 +116,14 @@ def _find_nvcc() -> Path:
 @cached
 def _nvcc_version(nvcc: Path) -> str:
     try:
-        text = subprocess.check_output([nvcc, "--version"], text=True)
+        text = subprocess.check_output([str(nvcc), "--version"], text=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise CodegenUnavailable(f"nvcc cannot be run ({error})", _REMEDY) from error
-    return text.rpartition(", V")[2].split()[0]
+        raise CodegenUnavailable(
+            f"{nvcc} cannot be run ({error})", _OTHER_REMEDY
+        ) from error
+    if match := re.search(r", V(\S+)", text):
+        return match[1]
+    raise CodegenUnavailable(f"{nvcc} --version names no version", _OTHER_REMEDY)
 
 
 def _all_sources() -> bytes:

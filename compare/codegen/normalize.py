@@ -24,6 +24,9 @@ _NAMES = {
 }
 # nvcc names PTX registers after what they hold, LLVM after their size alone.
 _REGISTER_CLASSES = {"f": "r", "fd": "rd"}
+# What one compiler writes into addresses and vectors, and the other does not.
+_PADDING = re.compile(r"(?<=[\[{])\s+|\s+(?=[\]}])|(?<=\w)\s+(?=\+)|(?<=\+)\s+")
+_NO_OFFSET = re.compile(r"\+0(?=\])")
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,11 @@ def normalize(listing: Listing) -> tuple[NormalLine, ...]:
     )
 
 
+def _without_padding(operand: str) -> str:
+    """`[ %rd9 + 0 ]` as `[%rd9]`, and `{ %r5, %r6 }` as `{%r5, %r6}`."""
+    return _NO_OFFSET.sub("", _PADDING.sub("", operand))
+
+
 class _Names:
     """The new names that one listing was given so far."""
 
@@ -74,7 +82,7 @@ class _Names:
 
     def text_of(self, instruction: Instruction) -> str:
         guard = instruction.predicate
-        operands = ", ".join(instruction.operands)
+        operands = ", ".join(map(_without_padding, instruction.operands))
         text = f"@{self._normal(guard)} " if guard else ""
         return f"{text}{instruction.opcode} {self._normal(operands)}".rstrip()
 

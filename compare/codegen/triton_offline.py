@@ -93,7 +93,8 @@ def record_launches(
     """Calls `launcher(*arguments)`, whose tensors are meta tensors.
 
     Raises:
-        CodegenUnavailable: Triton's interpreter has taken its compiler's place here.
+        CodegenUnavailable: Triton's interpreter has taken its compiler's place here, or
+            Triton cannot write to its cache.
         CompilationFailed: Triton refused the kernel, or the device is too small for it.
     """
     if knobs.runtime.interpret:
@@ -142,6 +143,12 @@ def _failures_of(name: str, architecture: Architecture) -> Iterator[io.StringIO]
         raise CompilationFailed(
             f"Triton cannot compile {name} for {architecture.target}",
             f"{error}\n{printed.getvalue()}".strip(),
+        ) from error
+    except OSError as error:
+        raise CodegenUnavailable(
+            f"Triton cannot compile {name} here ({error})",
+            f"set TRITON_CACHE_DIR, now {knobs.cache.dir}, to a folder that can be "
+            "written",
         ) from error
 
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeGuard
 
 from rich.console import Console
@@ -39,7 +39,13 @@ _DIFF_STYLES = {"same": "", "changed": "yellow", "left": "cyan", "right": "magen
 def make_console() -> Console:
     """The console that reports go to: stdout, whose width a file or a pipe has not."""
     is_sized = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(highlight=False, width=None if is_sized else _WIDTH)
+    return _Console(highlight=False, width=None if is_sized else _WIDTH)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leaves the exit code to the command line; rich's own answer is 1."""
+        raise BrokenPipeError
 
 
 def show(report: Report, console: Console) -> None:
@@ -97,33 +103,36 @@ def show_diff(report: Report, console: Console) -> None:
         rows = diff.align(codes[0].ptx, codes[1].ptx)
         table = _side_by_side(codes, console, marked=True)
         for row in rows:
-            is_background = row.category == "background" and row.kind == "same"
+            # Address arithmetic never matches, and it says little.
+            is_background = row.category == diff.BACKGROUND
             style = "dim" if is_background else _DIFF_STYLES[row.kind]
+            marker = "" if is_background else row.marker
             table.add_row(
-                plain(row.left, style), plain(row.marker), plain(row.right, style)
+                plain(row.left, style), plain(marker), plain(row.right, style)
             )
         console.print(plain("PTX, aligned by what the instructions do", "bold"))
         console.print(table)
         console.print(
             plain(
-                "|  both have it, not alike    <  only CUDA has it    "
-                ">  only Triton has it",
+                "|  on both sides, not alike or not as many    <  >  only here    "
+                "x8  eight of them",
                 "dim",
             )
         )
 
 
 def show_listings(report: Report, language: Language, console: Console) -> None:
-    """The whole code of both sides, with names made comparable."""
+    """The whole code of each side that has some, with names made comparable."""
     for case in report.cases:
-        if (codes := _both_codes(case, console)) is None:
+        if not (codes := _codes(case)):
+            console.print(plain(f"there is no {language.upper()} to show", "yellow"))
             continue
         table = _side_by_side(codes, console, marked=False)
         sides = [
             list(_lines(each.ptx if language == "ptx" else each.sass)) for each in codes
         ]
-        for left, right in itertools.zip_longest(*sides, fillvalue=""):
-            table.add_row(plain(left), plain(right))
+        for lines in itertools.zip_longest(*sides, fillvalue=""):
+            table.add_row(*map(plain, lines))
         console.print(plain(language.upper(), "bold"))
         console.print(table)
 
@@ -190,7 +199,8 @@ def _notes(case: CaseReport) -> Iterator[str]:
     for name in case.backends:
         parity = case.parity[name]
         if isinstance(parity, Parity) and not parity.passed:
-            yield f"{_NAMES[name]} is wrong: {parity.problem}"
+            verb = "is wrong" if parity.is_finished else "did not finish"
+            yield f"{_NAMES[name]} {verb}: {parity.problem}"
     for what, results in (
         ("parity", case.parity),
         ("time", case.timing),
@@ -253,11 +263,9 @@ def _show_findings(case: CaseReport, console: Console) -> None:
     console.print(plain(hint, "dim"))
 
 
-def _side_by_side(
-    codes: tuple[KernelCode, KernelCode], console: Console, marked: bool
-) -> Table:
+def _side_by_side(codes: Sequence[KernelCode], console: Console, marked: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    width = max(1, (console.width - 4) // 2)
+    width = max(1, (console.width - 4) // len(codes))
     for code in codes:
         header = plain(f"{_NAMES[code.side]}: {code.title}")
         table.add_column(header, width=width, overflow="fold")
@@ -313,6 +321,8 @@ def _verdict(case: CaseReport, backend: str) -> Text:
         return plain("skipped", "yellow")
     if backend == "torch":
         return plain("")
+    if not parity.is_finished:
+        return plain("NOT FINISHED", "bold red")
     return plain("passed", "green") if parity.passed else plain("FAILED", "bold red")
 
 
