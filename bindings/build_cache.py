@@ -4,7 +4,8 @@ load_inline alone keeps a module under its name, whatever it was built from: two
 of one name overwrite each other, and a build that was killed blocks all later ones.
 Here a module's name holds a fingerprint of everything it is built from. It is built in
 a folder of its own and put into the cache in one step, when it is complete; so whatever
-lies in the cache is what its name says.
+lies in the cache is what its name says. It ends in a digest of itself: one that lost
+data, when the machine went down say, would end the process that loads it.
 """
 
 from __future__ import annotations
@@ -66,6 +67,10 @@ class Recipe:
         include_folders: Where the texts' #include lines look, in this order.
         files: All that they may include from there.
         cuda_home: The CUDA toolkit, if there is a cuda_source.
+        object_source: Text for the C++ compiler again, or nothing: it becomes an object
+            of its own, with flags of its own, and a part of the module.
+        object_flags: For that text alone.
+        link_flags: For the linker.
     """
 
     name: str
@@ -76,6 +81,9 @@ class Recipe:
     include_folders: tuple[Path, ...]
     files: tuple[Path, ...]
     cuda_home: Path | None
+    object_source: str = ""
+    object_flags: tuple[str, ...] = ()
+    link_flags: tuple[str, ...] = ()
 
 
 def load(recipe: Recipe) -> ModuleType:
@@ -90,12 +98,12 @@ def load(recipe: Recipe) -> ModuleType:
         fingerprint = _fingerprint(recipe)
         name = f"{recipe.name}_{fingerprint[:20]}"
         path = folder / f"{name}.so"
-        if not path.exists():
+        if not _is_intact(path):
             with _lock(folder / f"{name}.lock", recipe.name):
-                if not path.exists():
+                if not _is_intact(path):
                     _build(recipe, fingerprint, path)
         # Else the sources were edited while they were compiled: once more.
-        if path.exists():
+        if _is_intact(path):
             return _import(name, path)
 
 
@@ -106,6 +114,8 @@ def cache_folder() -> Path:
         BuildError: It cannot be made, or is not safe to load code from.
     """
     folder = platformdirs.user_cache_path("twin-kernels") / "inline"
+    if "$" in str(folder):
+        raise BuildError(_unusable(folder, "ninja takes a $ for a variable"))
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
@@ -182,12 +192,33 @@ def _build(recipe: Recipe, fingerprint: str, path: Path) -> None:
     """Builds a module into path, unless its sources are edited meanwhile."""
     for leftover in path.parent.glob(f"{path.stem}.*.tmp"):
         shutil.rmtree(leftover, ignore_errors=True)  # of a build that was killed
-    with tempfile.TemporaryDirectory(
-        prefix=f"{path.stem}.", suffix=".tmp", dir=path.parent
-    ) as temporary:
-        _compile(recipe, fingerprint, path.stem, Path(temporary))
-        if _fingerprint(recipe) == fingerprint:
-            os.replace(Path(temporary, path.name), path)
+    try:
+        with tempfile.TemporaryDirectory(
+            prefix=f"{path.stem}.", suffix=".tmp", dir=path.parent
+        ) as temporary:
+            _compile(recipe, fingerprint, path.stem, Path(temporary))
+            if _fingerprint(recipe) == fingerprint:
+                module = Path(temporary, path.name)
+                _seal(module)
+                os.replace(module, path)
+    except OSError as error:
+        raise BuildError(_unusable(path.parent, str(error))) from error
+
+
+def _seal(path: Path) -> None:
+    """Adds a digest to the end of a library, where no loader looks."""
+    digest = hashlib.sha256(path.read_bytes()).digest()
+    with path.open("ab") as file:
+        file.write(digest)
+
+
+def _is_intact(path: Path) -> bool:
+    """Whether a library is there, and as it was when it was sealed."""
+    if not path.exists():
+        return False
+    content = path.read_bytes()
+    n_bytes = hashlib.sha256().digest_size
+    return hashlib.sha256(content[:-n_bytes]).digest() == content[-n_bytes:]
 
 
 def _compile(recipe: Recipe, fingerprint: str, name: str, folder: Path) -> None:
@@ -211,6 +242,7 @@ def _compile(recipe: Recipe, fingerprint: str, name: str, folder: Path) -> None:
         "extra_ldflags": _link_flags(recipe, folder),
         "extra_include_paths": [str(folder) for folder in recipe.include_folders],
         "build_directory": str(folder),
+        "object_command": _object_command(recipe, folder),
     }
     variables = {"CUDA_HOME": str(recipe.cuda_home)} if recipe.cuda_home else {}
     process = subprocess.Popen(
@@ -234,10 +266,27 @@ def _compile(recipe: Recipe, fingerprint: str, name: str, folder: Path) -> None:
         raise BuildError(f"{recipe.name} cannot be built:\n{_without_commands(output)}")
 
 
+def _object_command(recipe: Recipe, folder: Path) -> list[str]:
+    """What compiles the object_source; nothing if there is none."""
+    if not recipe.object_source:
+        return []
+    source = folder / "object.cpp"
+    source.write_text(recipe.object_source)
+    includes = [f"-I{path}" for path in recipe.include_folders]
+    flags = [*recipe.object_flags, "-fPIC", *includes]
+    return [*_cxx(), *flags, "-c", str(source), "-o", str(_object_file(folder))]
+
+
+def _object_file(folder: Path) -> Path:
+    return folder / "object.o"
+
+
 def _link_flags(recipe: Recipe, folder: Path) -> list[str]:
     # torch puts its own libraries on the linker's command line, but nothing here needs
     # them; except that they export parts of libstdc++, if they come first.
-    flags = ["-Wl,--as-needed", "-pthread", "-lstdc++"]
+    flags = ["-Wl,--as-needed", "-pthread", "-lstdc++", *recipe.link_flags]
+    if recipe.object_source:
+        flags.append(shlex.quote(str(_object_file(folder))))
     if recipe.cuda_home:
         # torch asks the linker for "cudart". A toolkit that pip has installed has no
         # file of that name; this one leads to the static library, as in the prebuilt

@@ -7,5 +7,9 @@ class BuildError(RuntimeError):
     """A native module could not be built; the message shows what the compiler said."""
 
 
+class SettingError(ValueError):
+    """An environment variable of ours has a value that makes no sense."""
+
+
 class UnsupportedError(RuntimeError):
     """A backend cannot serve this call; the message says why and what would do."""

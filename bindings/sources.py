@@ -11,8 +11,9 @@ import json
 from pathlib import Path
 from typing import Literal
 
-# `_cpu` runs the kernels in the emulator, `_cuda` on a GPU.
-ModuleName = Literal["_cpu", "_cuda"]
+# `_cpu` runs the kernels in the emulator, `_checked` does so under its checker, `_cuda`
+# on a GPU.
+ModuleName = Literal["_cpu", "_checked", "_cuda"]
 
 ROOT = Path(__file__).resolve().parents[1]
 CSRC = ROOT / "csrc"
@@ -30,6 +31,28 @@ CXX_FLAGS = (
     "-Wno-restrict",  # g++ 12 warns of its own std::string (GCC bug 105651)
     "-Wno-unknown-pragmas",  # of the emulated kernels: #pragma unroll
     "-fno-gnu-unique",
+)
+# For kernels under the checker, which calls out of them for every access, index and
+# vector. The libraries of g++'s sanitizers are not linked: the checker replaces them.
+CHECKED_FLAGS = (
+    "-std=c++20",
+    "-O1",  # every access stays near its line, and an inlined function inlined
+    "-g",
+    "-gdwarf-4",  # addr2line of older systems misreads version 5
+    "-fsanitize=thread",
+    "-fsanitize=bounds,alignment",
+    "--param=tsan-distinguish-volatile=1",
+    "-fno-builtin-memcpy",  # calls, which the linker leads to the checker
+    "-fno-builtin-memmove",
+    "-fno-builtin-memset",
+    "-Wall",
+    "-Wextra",
+    "-Wno-unknown-pragmas",
+    "-Wno-tsan",  # of fences, which the checker knows
+    "-fno-gnu-unique",
+)
+CHECKED_LINK_FLAGS = tuple(
+    f"-Wl,--wrap={name}" for name in ("memcpy", "memmove", "memset")
 )
 NVCC_FLAGS = (
     "-std=c++20",
@@ -49,6 +72,11 @@ def emulator_sources() -> list[Path]:
     return sorted(EMULATOR.glob("runtime/*.cpp"))
 
 
+def checker_sources() -> list[Path]:
+    """Returns the files of the emulator's checker."""
+    return sorted(EMULATOR.glob("checker/*.cpp"))
+
+
 def binding_sources() -> list[Path]:
     """Returns the files that bind the ops to Python."""
     return sorted(NATIVE.glob("*.cpp"))
@@ -57,7 +85,7 @@ def binding_sources() -> list[Path]:
 def include_folders(module: ModuleName) -> list[Path]:
     """Returns where a module's sources look for headers, in this order."""
     # The emulator stands in for CUDA's own headers, so it comes first.
-    return [EMULATOR, CSRC, NATIVE] if module == "_cpu" else [CSRC, NATIVE]
+    return [CSRC, NATIVE] if module == "_cuda" else [EMULATOR, CSRC, NATIVE]
 
 
 def source_hash(module: ModuleName) -> str:
@@ -77,6 +105,7 @@ def _all_files(module: ModuleName) -> list[Path]:
         for path in files
         if path.suffix in suffixes
         and not (module == "_cuda" and path.is_relative_to(EMULATOR))
+        and not path.is_relative_to(EMULATOR / "checker")
     )
 
 
@@ -85,8 +114,8 @@ def write_sources(module: ModuleName, folder: Path) -> list[Path]:
 
     The bindings are compiled as one file, and so is the emulator, because reading
     pybind11's and the standard library's headers takes far longer than compiling what
-    stands below them. For the emulator every .cu is wrapped in a .cpp, because compilers
-    and ninja rules take a file's language from its name.
+    stands below them. For the emulator every .cu is wrapped in a .cpp, because
+    compilers and ninja rules take a file's language from its name.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _touch_edited(module, folder / "contents.json")
@@ -115,11 +144,13 @@ def _touch_edited(module: ModuleName, record: Path) -> None:
         str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in _all_files(module)
     }
-    if record.exists():
+    try:
         last_contents = json.loads(record.read_text())
-        for name, content in contents.items():
-            if last_contents.get(name) != content:
-                (ROOT / name).touch()
+    except (FileNotFoundError, ValueError):
+        last_contents = contents  # the first build, or the last was killed in between
+    for name, content in contents.items():
+        if last_contents.get(name) != content:
+            (ROOT / name).touch()
     record.write_text(json.dumps(contents))
 
 

@@ -33,13 +33,15 @@ def find_cuda_home() -> Path | None:
     Tried in this order: CUDA_HOME, CUDA_PATH, a toolkit installed by pip,
     /usr/local/cuda, and the nvcc on PATH.
     """
-    for home in _candidate_homes():
-        # An nvcc without CUDA's headers beside it compiles nothing.
-        if (home / "bin/nvcc").is_file() and (
-            home / "include/cuda_runtime.h"
-        ).is_file():
-            return home.resolve()
-    return None
+    return next(
+        (home.resolve() for home in _candidate_homes() if is_toolkit(home)), None
+    )
+
+
+def is_toolkit(home: Path) -> bool:
+    """Returns whether a folder holds a CUDA toolkit."""
+    # An nvcc without CUDA's headers beside it compiles nothing.
+    return (home / "bin/nvcc").is_file() and (home / "include/cuda_runtime.h").is_file()
 
 
 def _candidate_homes() -> Iterator[Path]:
@@ -54,22 +56,26 @@ def _candidate_homes() -> Iterator[Path]:
     if nvcc := shutil.which("nvcc"):
         # The file found may be a wrapper script that lies anywhere; nvcc itself says
         # where it is.
-        dry_run = subprocess.run(
-            [nvcc, "--dryrun", "-c", "x.cu"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        try:
+            dry_run = subprocess.run(
+                [nvcc, "--dryrun", "-c", "x.cu"],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        except OSError:
+            return  # of another system, or no program at all
         if match := re.search(r"^#\$ _HERE_=(.+)$", dry_run.stderr, re.MULTILINE):
             yield Path(match[1]).parent
 
 
 def nvcc_version(cuda_home: Path) -> tuple[int, int]:
     """Returns the version of a toolkit's nvcc, such as (13, 0)."""
-    text = subprocess.check_output([cuda_home / "bin/nvcc", "--version"], text=True)
+    nvcc = f"{cuda_home}/bin/nvcc"
+    text = subprocess.check_output([nvcc, "--version"], text=True)
     match = re.search(r"release (\d+)\.(\d+)", text)
     if match is None:
-        raise RuntimeError(f"{cuda_home}/bin/nvcc --version names no release:\n{text}")
+        raise RuntimeError(f"{nvcc} --version names no release:\n{text}")
     return int(match[1]), int(match[2])
 
 
@@ -93,7 +99,10 @@ def cuda_obstacle(torch_version: str, torch_cuda: str | None) -> str | None:
     cuda_home = find_cuda_home()
     if cuda_home is None:
         return "no nvcc is found; the extra brings one: pip install -e '.[nvcc]'"
-    major, minor = nvcc_version(cuda_home)
+    try:
+        major, minor = nvcc_version(cuda_home)
+    except (OSError, subprocess.CalledProcessError, RuntimeError) as error:
+        return f"{cuda_home}/bin/nvcc cannot be run ({error})"
     if major != int(torch_cuda.partition(".")[0]):
         return (
             f"{cuda_home} is CUDA {major}.{minor}, torch {torch_version} is built for"

@@ -5,104 +5,39 @@ The kernels are in tests/emulator, built by g++ alone and driven through ctypes.
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import os
 import re
-import shutil
-import subprocess
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import emulated
 import numpy as np
 import pytest
-
-ROOT = Path(__file__).parent.parent
-SOURCES = ROOT / "tests" / "emulator"
-EMULATOR = ROOT / "csrc" / "emulator"
-COMPILER = os.environ.get("CXX", "g++")
-ORDERS = ["forward", "reverse", "random:1", "random:2", "random:3"]
-
-
-class Library:
-    """The test kernels, callable by name."""
-
-    def __init__(self, path: Path) -> None:
-        """Loads the library that was built at the path."""
-        self.functions = ctypes.CDLL(str(path))
-        self.functions.last_message.restype = ctypes.c_char_p
-
-    def __call__(self, name: str, *arguments: Any) -> None:
-        """Calls a launcher; raises RuntimeError with the message of a failed launch."""
-        error = self.error(name, *arguments)
-        if error != 0:
-            raise RuntimeError(self.functions.last_message(error).decode())
-
-    def error(self, name: str, *arguments: Any) -> int:
-        """Calls a launcher; the error code it returned."""
-        converted = [
-            ctypes.c_void_p(argument.ctypes.data)
-            if isinstance(argument, np.ndarray)
-            else ctypes.c_int64(argument)
-            for argument in arguments
-        ]
-        return int(getattr(self.functions, name)(*converted))
-
-
-def run(*command: str | Path) -> str:
-    """Runs a command that must succeed; its standard output."""
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return done.stdout
-
-
-def compile_object(source: Path, target: Path) -> None:
-    flags = ["-std=c++20", "-O1", "-fPIC", "-Wall", "-Wextra", "-Werror"]
-    flags.append("-Wno-unknown-pragmas")
-    if "clang" not in COMPILER:
-        flags.append("-fno-gnu-unique")
-    run(COMPILER, *flags, "-I", EMULATOR, "-x", "c++", "-c", source, "-o", target)
-
-
-def compile_objects(sources: list[Path], folder: Path) -> list[Path]:
-    objects = [folder / f"{source.stem}.o" for source in sources]
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(compile_object, sources, objects))
-    return objects
+from emulated import (
+    COMPILER,
+    EMULATOR,
+    ORDERS,
+    RUNNER,
+    SOURCES,
+    Library,
+    array,
+    compile_object,
+    run,
+    zeros,
+)
 
 
 @pytest.fixture(scope="session")
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The emulator's runtime as object files."""
-    if shutil.which(COMPILER) is None:
-        pytest.skip(f"no {COMPILER}")
-    sources = sorted(EMULATOR.glob("runtime/*.cpp"))
-    return compile_objects(sources, tmp_path_factory.mktemp("runtime"))
-
-
-@pytest.fixture(scope="session")
-def library(runtime: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Library:
-    folder = tmp_path_factory.mktemp("kernels")
-    objects = compile_objects(sorted(SOURCES.glob("*.cu")), folder)
-    path = folder / "kernels.so"
-    run(COMPILER, "-shared", "-pthread", *runtime, *objects, "-o", path)
-    return Library(path)
+def library() -> Library:
+    return emulated.library()
 
 
 @pytest.fixture(params=ORDERS)
 def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("TWIN_EMULATOR_ORDER", request.param)
     return str(request.param)
-
-
-def array(values: Any, dtype: Any = np.int32) -> np.ndarray:
-    return np.array(values, dtype)
-
-
-def zeros(*shape: int, dtype: Any = np.int32) -> np.ndarray:
-    return np.zeros(shape, dtype)
 
 
 # ---- What kernels compute ------------------------------------------------------------
@@ -141,6 +76,18 @@ def test_barrier_votes(library: Library, votes: list[int]) -> None:
     library("barrier_votes", out, array(votes, np.int32), 70)
     expected = [np.count_nonzero(votes), all(votes), any(votes)]
     np.testing.assert_array_equal(out, [expected] * 70)
+
+
+@pytest.mark.usefixtures("order")
+def test_threads_that_returned_count_as_arrived(library: Library) -> None:
+    leaves = np.random.default_rng(3).integers(0, 3, 100, np.int32)
+    leaves[32:64] = 1
+    out = zeros(100, 2)
+    library("early_exit", out, leaves, 100)
+    stays = leaves == 0
+    odd = np.count_nonzero(np.arange(100)[stays] % 2)
+    np.testing.assert_array_equal(out[stays], [[odd, 1]] * np.count_nonzero(stays))
+    assert not out[~stays].any()
 
 
 def shuffled(x: np.ndarray, operand: np.ndarray, width: int) -> np.ndarray:
@@ -227,9 +174,10 @@ def test_histogram(library: Library) -> None:
 
 
 def test_atomic_sums_of_all_types(library: Library) -> None:
-    out = zeros(8, dtype=np.float64)
+    out = zeros(12, dtype=np.float64)
     library("sums", out)
-    expected = [512, 256, -3072, 1024 * 2.0**33, 256, 128, 128, -128]
+    expected = [512, 256, -3072, 1024 * 2.0**33, 256, 128, 128, -128, 64, 256]
+    expected += [1024 + 2048e5, 1024 + 4096e5]
     np.testing.assert_array_equal(out, expected)
 
 
@@ -394,10 +342,6 @@ def test_last_block_sees_the_others(library: Library) -> None:
 # ---- Faults --------------------------------------------------------------------------
 
 FAULTS = {
-    "divergent_barrier": (
-        "divergent barrier: some threads returned",
-        ["threads 0-63: waiting in __syncthreads at {0}", "threads 64-127: returned"],
-    ),
     "two_barriers": (
         "divergent barrier: threads wait in different ones",
         ["threads 0, 2, 4.*: waiting in __syncthreads at {0}", "threads 1, 3.* at {1}"],
@@ -431,14 +375,32 @@ FAULTS = {
     "trap_awaited": (r"__trap\(\) at {0}", [r"thread 0 .* of block \(3, 0, 0\)"]),
     "failed_assertion": ('assertion `n > 3 && "too small"\' failed at {0}', []),
     "misaligned": ("__ldcs of address 0x.* no multiple of 16, at {0}", []),
+    "misaligned_copy": ("cp.async of address 0x.* no multiple of 16, at {0}", []),
+    "copy_size": ("__pipeline_memcpy_async of 12 bytes, 12 of them read, at {0}", []),
+    "zero_filled": ("cp.async of 8 bytes, 12 of them read, at {0}", []),
+    "misaligned_row": ("ldmatrix of address 0x.* no multiple of 16, at {0}", []),
+    "partial_matrix_warp": ("mma.* in a warp of less than 32 lanes at {0}", []),
+    "divergent_mma": (
+        "divergent warp operation",
+        ["threads 0-15: .* mma.sync.m16n8k16.f16 at {0}", "thread 16: .* at {1}"],
+    ),
+    "incomplete_tile": (
+        "deadlock",
+        [
+            "threads 0-4, 6-12, .*: waiting in thread_block_tile::shfl at {0}",
+            "threads 5, 13, 21, 29: waiting in thread_block::sync at {1}",
+        ],
+    ),
 }
 WITHOUT_ARGUMENTS = {
-    "divergent_barrier",
     "two_barriers",
     "different_masks",
     "trap",
     "failed_assertion",
     "misaligned",
+    "misaligned_copy",
+    "copy_size",
+    "zero_filled",
 }
 KERNELS = {"deadlock": "deadlock_kernel<float, 3>"}
 
@@ -515,9 +477,9 @@ def test_impossible_launch(
     message: str,
 ) -> None:
     arguments = (array(grid, np.uint32), array(block, np.uint32), shared)
-    assert library.error("launch_nothing", *arguments) == code
-    assert library.functions.last_error() == code
-    assert library.functions.last_error() == 0
+    assert library.result("launch_nothing", *arguments)[0] == code
+    assert library.result("last_error")[0] == code
+    assert library.result("last_error")[0] == 0
     with pytest.raises(RuntimeError, match=f"^nothing_kernel: impossible.*{message}"):
         library("launch_nothing", *arguments)
 
@@ -595,6 +557,7 @@ def test_orders(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
         ("TWIN_EMULATOR_WORKERS", "0"),
         ("TWIN_EMULATOR_STEP_LIMIT", "1e6"),
         ("TWIN_EMULATOR_TIME_LIMIT", "-1"),
+        ("TWIN_EMULATOR_ASYNC", "lazy"),
     ],
 )
 def test_wrong_option(
@@ -617,12 +580,13 @@ def test_launches_after_a_fork(library: Library) -> None:
     library("launch_in_child", arrived, out)
 
 
-def test_example_of_the_readme(runtime: list[Path], tmp_path: Path) -> None:
+def test_example_of_the_readme(tmp_path: Path) -> None:
     readme = (EMULATOR / "README.md").read_text(encoding="utf-8")
     source = tmp_path / "example.cu"
     source.write_text(readme.split("```cpp")[1].split("```")[0], encoding="utf-8")
     compile_object(source, tmp_path / "example.o")
     program = tmp_path / "example"
     example = tmp_path / "example.o"
-    run(COMPILER, "-rdynamic", "-pthread", example, *runtime, "-o", program)
-    assert run(program) == "no error, 255\n"
+    objects = [example, *emulated.runtime()]
+    run(COMPILER, "-rdynamic", "-pthread", *objects, "-o", program)
+    assert run(*RUNNER, program) == "no error, 255\n"

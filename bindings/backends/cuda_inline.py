@@ -1,8 +1,9 @@
 """The prebuilt extension's sources, built by torch's load_inline at the first call.
 
 One module for each op and target: `_cpu` runs the kernel in the emulator, `_cuda` on a
-GPU, built for the architecture of the current one. Nothing is copied: what load_inline
-gets are #include lines.
+GPU, built for the architecture of the current one; `_checked`, which only `load` gives,
+runs it in the emulator under the checker. Nothing is copied: what load_inline gets are
+#include lines.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ def _recipe(
     bindings = ["module.cpp", f"{op}.cpp"]
     cuda_home = None
     nvcc_flags: tuple[str, ...] = ()
+    checked: dict[str, Any] = {}
     if module == "_cuda":
         obstacle = toolchain.cuda_obstacle(torch.__version__, torch.version.cuda)
         if obstacle:
@@ -76,6 +78,15 @@ def _recipe(
         symbol_flags = toolchain.kernel_symbol_flags(toolchain.nvcc_version(cuda_home))
         nvcc_flags = (*sources.NVCC_FLAGS, *gencode, *symbol_flags)
     else:
+        if module == "_checked":
+            # The kernel alone calls the checker, which must not check itself.
+            checked = {
+                "object_source": _include_lines(kernel),
+                "object_flags": sources.CHECKED_FLAGS,
+                "link_flags": sources.CHECKED_LINK_FLAGS,
+            }
+            checker = sources.checker_sources()
+            kernel = [f"checker/{path.name}" for path in checker]
         runtime = [f"runtime/{path.name}" for path in sources.emulator_sources()]
         bindings = [*runtime, *kernel, *bindings]
         kernel = []
@@ -91,6 +102,7 @@ def _recipe(
         ),
         files=_files(op, module),
         cuda_home=cuda_home,
+        **checked,
     )
 
 
@@ -106,9 +118,11 @@ def _files(op: str, module: ModuleName) -> tuple[Path, ...]:
         sources.NATIVE / "module.cpp",
     ]
     folders = [sources.CSRC / "common", sources.NATIVE]
-    if module == "_cpu":
+    if module != "_cuda":
         own += sources.emulator_sources()
         folders.append(sources.EMULATOR)
+    if module == "_checked":
+        own += sources.checker_sources()
     headers = [
         path
         for folder in folders

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from bindings import child_process
-from bindings.errors import UnsupportedError
+from bindings.errors import SettingError, UnsupportedError
 from bindings.op import Argument
 from bindings.sources import ROOT
 
@@ -55,6 +55,7 @@ def run(
 
     Raises:
         UnsupportedError: The interpreter cannot run this, or not in this environment.
+        SettingError: TWIN_INTERPRETER_TIMEOUT is no number of seconds.
         TimeoutError: It took longer than TWIN_INTERPRETER_TIMEOUT.
         RuntimeError: The kernel raised, wrote out of bounds, or ended the worker.
     """
@@ -123,7 +124,7 @@ def _timeout_s() -> float:
     except ValueError:
         timeout_s = math.nan
     if not 0 < timeout_s < math.inf:
-        raise ValueError(
+        raise SettingError(
             f"TWIN_INTERPRETER_TIMEOUT is {text!r}, expected a number of seconds"
         )
     return timeout_s

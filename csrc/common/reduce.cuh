@@ -24,6 +24,12 @@ __device__ __forceinline__ float warp_reduce(float value, Op op) {
     return value;
 }
 
+// One result of each warp, in the same memory for all reductions of a kernel.
+__device__ __forceinline__ float* warp_results() {
+    __shared__ float results[WARP_SIZE];
+    return results;
+}
+
 // Over groups of NUM_THREADS threads: within a warp, or else over the whole block.
 template <int NUM_THREADS, typename Op>
 __device__ __forceinline__ float block_reduce(float value, Op op) {
@@ -31,15 +37,14 @@ __device__ __forceinline__ float block_reduce(float value, Op op) {
         return warp_reduce<NUM_THREADS>(value, op);
     } else {
         constexpr int NUM_WARPS = NUM_THREADS / WARP_SIZE;
-        __shared__ float partials[NUM_WARPS];
         const int lane = threadIdx.x % WARP_SIZE;
         value = warp_reduce<WARP_SIZE>(value, op);
-        if (lane == 0) partials[threadIdx.x / WARP_SIZE] = value;
+        if (lane == 0) warp_results()[threadIdx.x / WARP_SIZE] = value;
         __syncthreads();
-        // Every warp reduces the partials for itself, which saves a second round trip
-        // through shared memory and its barrier.
-        value = warp_reduce<NUM_WARPS>(partials[lane % NUM_WARPS], op);
-        __syncthreads();  // the next reduction writes to partials again
+        // Every warp reduces the results of all for itself, which saves a second round
+        // trip through shared memory and its barrier.
+        value = warp_reduce<NUM_WARPS>(warp_results()[lane % NUM_WARPS], op);
+        __syncthreads();  // the next reduction writes there again
         return value;
     }
 }

@@ -2,14 +2,13 @@
 #undef NDEBUG
 #include <cassert>
 
+#include <cooperative_groups.h>
+#include <cuda_pipeline.h>
+
+#include "common/ptx.cuh"
 #include "launch.h"
 
 // ---- Barriers -----------------------------------------------------------------------
-
-__global__ void divergent_barrier_kernel() {
-    if (threadIdx.x < 64) __syncthreads();  // divergent_barrier
-}
-EXPORT int divergent_barrier() { return launch(divergent_barrier_kernel, 2, 128, 0); }
 
 __global__ void two_barriers_kernel() {
     if (threadIdx.x % 2 == 0) {
@@ -137,6 +136,85 @@ EXPORT int misaligned() {
     alignas(16) float x[8] = {};
     float4 out;
     return launch(misaligned_kernel, 1, 1, 0, &out, x);
+}
+
+// ---- Asynchronous copies ------------------------------------------------------------
+
+__global__ void misaligned_copy_kernel(const int* x) {
+    __shared__ __align__(16) int slots[8];
+    ptx::cp_async<16>(slots, x + threadIdx.x);  // misaligned_copy
+}
+EXPORT int misaligned_copy() {
+    alignas(16) const int x[8] = {};
+    return launch(misaligned_copy_kernel, 1, 2, 0, x);
+}
+
+__global__ void copy_size_kernel(const int* x) {
+    __shared__ __align__(16) int slots[8];
+    __pipeline_memcpy_async(slots, x, 12);  // copy_size
+}
+EXPORT int copy_size() {
+    alignas(16) const int x[8] = {};
+    return launch(copy_size_kernel, 1, 1, 0, x);
+}
+
+__global__ void zero_filled_kernel(const int* x) {
+    __shared__ __align__(16) int slots[8];
+    ptx::cp_async<8>(slots, x, 12);  // zero_filled
+}
+EXPORT int zero_filled() {
+    alignas(16) const int x[8] = {};
+    return launch(zero_filled_kernel, 1, 1, 0, x);
+}
+
+// ---- Matrix instructions ------------------------------------------------------------
+
+__global__ void misaligned_row_kernel(uint32_t* out) {
+    __shared__ __align__(16) uint16_t matrix[8][12];
+    uint32_t fragment[1];
+    ptx::ldmatrix(fragment, matrix[threadIdx.x % 8]);  // misaligned_row
+    out[0] = fragment[0];
+}
+EXPORT int misaligned_row(uint32_t* out) {
+    return launch(misaligned_row_kernel, 1, 32, 0, out);
+}
+
+__global__ void partial_matrix_warp_kernel(float* out) {
+    float d[4] = {};
+    const uint32_t a[4] = {}, b[2] = {};
+    ptx::mma_m16n8k16<__half>(d, a, b, d);  // partial_matrix_warp
+    out[0] = d[0];
+}
+EXPORT int partial_matrix_warp(float* out) {
+    return launch(partial_matrix_warp_kernel, 1, dim3(4, 10), 0, out);
+}
+
+__global__ void divergent_mma_kernel(float* out) {
+    float d[4] = {};
+    const uint32_t a[4] = {}, b[2] = {};
+    if (threadIdx.x < 16) {
+        ptx::mma_m16n8k16<__half>(d, a, b, d);  // divergent_mma
+    } else {
+        ptx::mma_m16n8k16<__nv_bfloat16>(d, a, b, d);  // divergent_mma
+    }
+    out[0] = d[0];
+}
+EXPORT int divergent_mma(float* out) {
+    return launch(divergent_mma_kernel, 1, 32, 0, out);
+}
+
+// ---- Cooperative groups -------------------------------------------------------------
+
+__global__ void incomplete_tile_kernel(int* out) {
+    const auto block = cooperative_groups::this_thread_block();
+    const auto tile = cooperative_groups::tiled_partition<8>(block);
+    if (tile.thread_rank() != 5) {
+        out[0] = tile.shfl(*out, 5);  // incomplete_tile
+    }
+    block.sync();  // incomplete_tile
+}
+EXPORT int incomplete_tile(int* out) {
+    return launch(incomplete_tile_kernel, 1, 32, 0, out);
 }
 
 // ---- Launches -----------------------------------------------------------------------

@@ -69,6 +69,20 @@ EXPORT int barrier_votes(int* out, const int* x, int64_t threads) {
     return launch(barrier_votes_kernel, 1, threads, 0, out, x);
 }
 
+// A thread that has returned counts as arrived, be it a whole warp or part of one.
+__global__ void early_exit_kernel(int* out, const int* leaves) {
+    const unsigned i = threadIdx.x;
+    if (leaves[i] == 1) return;
+    __syncthreads();
+    if (leaves[i] == 2) return;
+    out[2 * i] = __syncthreads_count(i % 2);
+    out[2 * i + 1] = __syncthreads_and(1);
+}
+
+EXPORT int early_exit(int* out, const int* leaves, int64_t threads) {
+    return launch(early_exit_kernel, 2, threads, 0, out, leaves);
+}
+
 __global__ void shared_bytes_kernel(unsigned char* out, unsigned bytes) {
     unsigned char* memory = emulator::dynamic_shared();
     if (reinterpret_cast<std::uintptr_t>(memory) % 1024 != 0) return;
@@ -187,6 +201,9 @@ struct Sums {
     __half h;
     __nv_bfloat16 b;
     __half2 h2;
+    __nv_bfloat162 b2;
+    float2 f2;
+    float4 f4;
 };
 
 __global__ void sums_kernel(Sums* sums) {
@@ -197,8 +214,17 @@ __global__ void sums_kernel(Sums* sums) {
     if (blockIdx.x == 0) {
         atomicAdd(&sums->h, __half(2.0f));
         atomicAdd(&sums->b, __nv_bfloat16(1.0f));
-        atomicAdd(&sums->h2, __half2(1.0f, -1.0f));
+        atomicAdd(&sums->b2, __nv_bfloat162(0.5f, 2.0f));
+        // Through shared memory.
+        __shared__ __half2 in_shared;
+        if (threadIdx.x == 0) in_shared = __half2(0.0f, 0.0f);
+        __syncthreads();
+        atomicAdd(&in_shared, __half2(1.0f, -1.0f));
+        __syncthreads();
+        if (threadIdx.x == 0) atomicAdd(&sums->h2, in_shared);
     }
+    atomicAdd(&sums->f2, make_float2(1.0f, 2.0f));
+    atomicAdd(&sums->f4, make_float4(1.0f, 2.0f, 3.0f, 4.0f));
 }
 
 EXPORT int sums(double* out) {
@@ -212,6 +238,10 @@ EXPORT int sums(double* out) {
     out[5] = float{sums.b};
     out[6] = float{sums.h2.x};
     out[7] = float{sums.h2.y};
+    out[8] = float{sums.b2.x};
+    out[9] = float{sums.b2.y};
+    out[10] = sums.f2.x + 1e5 * sums.f2.y;
+    out[11] = sums.f4.x + 1e5 * sums.f4.w;
     return error;
 }
 
@@ -355,10 +385,6 @@ EXPORT int launch_in_child(unsigned* arrived, unsigned* out) {
     int status = 0;
     waitpid(child, &status, 0);
     return status;
-}
-
-EXPORT const char* last_message(int error) {
-    return cudaGetErrorString(static_cast<cudaError_t>(error));
 }
 
 EXPORT int last_error() { return cudaGetLastError(); }

@@ -1,10 +1,12 @@
-// Atomics on shared and global memory, relaxed as in CUDA.
+// Atomics on shared and global memory, relaxed as in CUDA. Always inlined, so that the
+// checker (../checker) finds the line of the kernel.
 #pragma once
 
 #include <type_traits>
 
 #include "../runtime.h"
 #include "bits.h"
+#include "language.h"
 
 namespace emulator {
 
@@ -35,9 +37,8 @@ concept AtomicCompared = AtomicInteger<T> || std::is_same_v<T, unsigned short>;
 /// Replaces *address by update(*address) and returns what was there. `operand` is what
 /// the kernel passed.
 template <typename T, typename Update>
-T atomic_update(
-    T* address, T operand, const char* operation, Site site, Update update
-) {
+__forceinline__ T
+atomic_update(T* address, T operand, const char* operation, Site site, Update update) {
     using Bits = BitsOf<T>;
     auto* memory = reinterpret_cast<Bits*>(address);
     Bits before = __atomic_load_n(memory, __ATOMIC_RELAXED);
@@ -64,7 +65,7 @@ T wrapping_add(T a, T b) {
 }  // namespace emulator
 
 template <emulator::AtomicSummed T>
-T atomicAdd(
+__forceinline__ T atomicAdd(
     T* address,
     std::type_identity_t<T> value,
     emulator::Site site = emulator::Site::here()
@@ -74,8 +75,25 @@ T atomicAdd(
     });
 }
 
+/// As in CUDA every element is added for itself, and others may come in between.
+__forceinline__ float2
+atomicAdd(float2* address, float2 value, emulator::Site site = emulator::Site::here()) {
+    return {
+        atomicAdd(&address->x, value.x, site), atomicAdd(&address->y, value.y, site)
+    };
+}
+__forceinline__ float4
+atomicAdd(float4* address, float4 value, emulator::Site site = emulator::Site::here()) {
+    return {
+        atomicAdd(&address->x, value.x, site),
+        atomicAdd(&address->y, value.y, site),
+        atomicAdd(&address->z, value.z, site),
+        atomicAdd(&address->w, value.w, site)
+    };
+}
+
 template <emulator::OneOf<int, unsigned> T>
-T atomicSub(
+__forceinline__ T atomicSub(
     T* address,
     std::type_identity_t<T> value,
     emulator::Site site = emulator::Site::here()
@@ -87,7 +105,7 @@ T atomicSub(
 }
 
 template <emulator::AtomicExchanged T>
-T atomicExch(
+__forceinline__ T atomicExch(
     T* address,
     std::type_identity_t<T> value,
     emulator::Site site = emulator::Site::here()
@@ -98,7 +116,7 @@ T atomicExch(
 }
 
 template <emulator::AtomicCompared T>
-T atomicCAS(
+__forceinline__ T atomicCAS(
     T* address,
     std::type_identity_t<T> compare,
     std::type_identity_t<T> value,
@@ -110,7 +128,7 @@ T atomicCAS(
 }
 
 template <emulator::AtomicOrdered T>
-T atomicMax(
+__forceinline__ T atomicMax(
     T* address,
     std::type_identity_t<T> value,
     emulator::Site site = emulator::Site::here()
@@ -121,7 +139,7 @@ T atomicMax(
 }
 
 template <emulator::AtomicOrdered T>
-T atomicMin(
+__forceinline__ T atomicMin(
     T* address,
     std::type_identity_t<T> value,
     emulator::Site site = emulator::Site::here()
@@ -132,7 +150,7 @@ T atomicMin(
 }
 
 template <emulator::AtomicInteger T>
-T atomicAnd(
+__forceinline__ T atomicAnd(
     T* address,
     std::type_identity_t<T> value,
     emulator::Site site = emulator::Site::here()
@@ -143,7 +161,7 @@ T atomicAnd(
 }
 
 template <emulator::AtomicInteger T>
-T atomicOr(
+__forceinline__ T atomicOr(
     T* address,
     std::type_identity_t<T> value,
     emulator::Site site = emulator::Site::here()
@@ -154,7 +172,7 @@ T atomicOr(
 }
 
 template <emulator::AtomicInteger T>
-T atomicXor(
+__forceinline__ T atomicXor(
     T* address,
     std::type_identity_t<T> value,
     emulator::Site site = emulator::Site::here()
@@ -165,7 +183,7 @@ T atomicXor(
 }
 
 /// Counts up to the limit, then starts again from 0.
-inline unsigned atomicInc(
+__forceinline__ unsigned atomicInc(
     unsigned* address, unsigned limit, emulator::Site site = emulator::Site::here()
 ) {
     return emulator::atomic_update(
@@ -176,7 +194,7 @@ inline unsigned atomicInc(
 }
 
 /// Counts down to 0, then starts again from the limit.
-inline unsigned atomicDec(
+__forceinline__ unsigned atomicDec(
     unsigned* address, unsigned limit, emulator::Site site = emulator::Site::here()
 ) {
     return emulator::atomic_update(

@@ -5,11 +5,12 @@
 #include <type_traits>
 
 #include "../runtime.h"
+#include "language.h"
 
 namespace emulator {
 
 template <typename T>
-T checked_load(const T* address, const char* operation, Site site) {
+__forceinline__ T checked_load(const T* address, const char* operation, Site site) {
     if (reinterpret_cast<std::uintptr_t>(address) % alignof(T) != 0) {
         misaligned_access(operation, site, address, alignof(T));
     }
@@ -17,7 +18,9 @@ T checked_load(const T* address, const char* operation, Site site) {
 }
 
 template <typename T>
-void checked_store(T* address, T value, const char* operation, Site site) {
+__forceinline__ void checked_store(
+    T* address, T value, const char* operation, Site site
+) {
     if (reinterpret_cast<std::uintptr_t>(address) % alignof(T) != 0) {
         misaligned_access(operation, site, address, alignof(T));
     }
@@ -26,15 +29,18 @@ void checked_store(T* address, T value, const char* operation, Site site) {
 
 }  // namespace emulator
 
-#define TWIN_LOAD(name)                                                      \
-    template <typename T>                                                    \
-    T name(const T* address, emulator::Site site = emulator::Site::here()) { \
-        return emulator::checked_load(address, #name, site);                 \
+// Always inline, so that the checker sees the kernel's line and not the one here.
+#define TWIN_LOAD(name)                                                \
+    template <typename T>                                              \
+    __forceinline__ T name(                                            \
+        const T* address, emulator::Site site = emulator::Site::here() \
+    ) {                                                                \
+        return emulator::checked_load(address, #name, site);           \
     }
 
 #define TWIN_STORE(name)                                      \
     template <typename T>                                     \
-    void name(                                                \
+    __forceinline__ void name(                                \
         T* address,                                           \
         std::type_identity_t<T> value,                        \
         emulator::Site site = emulator::Site::here()          \

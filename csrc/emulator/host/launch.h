@@ -32,6 +32,9 @@ struct cudaLaunchConfig_t {
     unsigned int numAttrs;
 };
 
+// Code that the checker (checker/) is not to see.
+#define TWIN_UNCHECKED __attribute__((no_sanitize("thread")))
+
 namespace emulator {
 
 /// Refuses attributes that change what a kernel means (clusters, grid-wide barriers).
@@ -51,8 +54,10 @@ cudaError_t cudaLaunchKernelEx(
     cudaError_t error = emulator::check_attributes(address, *config);
     if (error != cudaSuccess) return error;
     auto launch = [&](Parameters... converted) {
-        auto call = [&] { kernel(converted...); };
-        auto run_thread = [](void* call_address) {
+        // What these two read lies on the stack of the program, where a kernel has no
+        // business.
+        auto call = [&]() TWIN_UNCHECKED { kernel(converted...); };
+        auto run_thread = [](void* call_address) TWIN_UNCHECKED {
             (*static_cast<decltype(call)*>(call_address))();
         };
         return emulator::launch(

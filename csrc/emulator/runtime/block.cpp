@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "../device/language.h"
+#include "../observer.h"
 #include "launch.h"
 
 constinit thread_local dim3 blockDim{0, 0, 0};
@@ -55,12 +56,25 @@ void Block::enter(Launch& launch) {
 
 bool Block::run(std::uint64_t block_number, uint3 block_index) {
     reset(block_number, block_index);
+    if (observer != nullptr) tell_observer();
     switch_to_next();
     note_progress();  // for the worker, which is busy again if the block failed idle
+    if (observer != nullptr) observer->block_ends();
     if (error_ == cudaSuccess) return true;
     // The fibres are somewhere inside the kernel: the next block begins with new ones.
     fibres_.abandon();
     return false;
+}
+
+void Block::tell_observer() {
+    observer->block_begins(
+        {.kernel = launch_->request.kernel,
+         .number = launch_->number_of(block_index_),
+         .size = launch_->request.block_size,
+         .shared_memory = shared_memory_.get(),
+         .shared_bytes = launch_->request.shared_bytes,
+         .in_kernel = &in_kernel_}
+    );
 }
 
 void Block::reset(std::uint64_t block_number, uint3 block_index) {
@@ -83,6 +97,7 @@ void Block::reset(std::uint64_t block_number, uint3 block_index) {
         warps_[number].alive = warps_[number].existing;
         warps_[number].waiting = 0;
     }
+    async_copies_.begin(launch_->options.late_copies);
     ready_.clear();
     started_ = 0;
     alive_ = thread_count_;
@@ -146,6 +161,7 @@ void Block::finish_thread(Thread& thread) {
     }
     note_progress();
     if (in_barrier_ > 0 && in_barrier_ == alive_) release_barrier();
+    if (alive_ == 0 && observer != nullptr) observer->barrier_completes();
 }
 
 // ---- Which of them is next ----------------------------------------------------------

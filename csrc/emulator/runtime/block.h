@@ -21,6 +21,7 @@
 
 #include "../host/api.h"
 #include "../runtime.h"
+#include "async_copies.h"
 #include "fibre.h"
 #include "h100.h"
 #include "options.h"
@@ -136,7 +137,11 @@ class [[gnu::visibility("hidden")]] Block {
     void poll(const char* operation, Site site);
     void after_atomic(const char* operation, Site site, const AtomicAccess& access);
     [[noreturn]] void fail_at(cudaError error, const std::string& what, Site site);
+    [[noreturn]] void fail_in_thread(
+        cudaError error, const std::string& what, unsigned thread
+    );
     unsigned char* shared_memory() { return shared_memory_.get(); }
+    AsyncCopies& async_copies() { return async_copies_; }
 
     /// Called by the timer's signal, in the middle of whatever runs.
     void tick(std::uintptr_t program_counter);
@@ -144,6 +149,7 @@ class [[gnu::visibility("hidden")]] Block {
   private:
     // Life, and choice of the next thread.
     void reset(std::uint64_t block_number, uint3 block_index);
+    void tell_observer();
     [[noreturn]] static void fibre_main();
     bool has_fresh_thread() const { return started_ < thread_count_; }
     Thread& start_thread();
@@ -214,6 +220,8 @@ class [[gnu::visibility("hidden")]] Block {
     unsigned in_barrier_ = 0;
     int votes_ = 0;
     BarrierVotes barrier_result_{};
+
+    AsyncCopies async_copies_;
 
     // How far the block has come.
     std::uint64_t steps_ = 0;  // calls of the emulator

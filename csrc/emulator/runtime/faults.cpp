@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "../observer.h"
 #include "block.h"
 #include "launch.h"
 #include "text.h"
@@ -24,15 +25,20 @@ void Block::fail(cudaError error, const std::string& what) {
 }
 
 /// For what a single thread did.
-void Block::fail_at(cudaError error, const std::string& what, Site site) {
+void Block::fail_in_thread(cudaError error, const std::string& what, unsigned thread) {
     RuntimeScope scope(*this);
-    const Thread& thread = *current_thread_;
     std::string where = text(
-        "\n  in thread %u = %s of ",
-        unsigned{thread.number},
-        index_text(thread_indices_[thread.number]).c_str()
+        "\n  in thread %u = %s of ", thread, index_text(thread_indices_[thread]).c_str()
     );
-    end(error, what + " at " + site_text(site) + where + place());
+    end(error, what + where + place());
+}
+
+void Block::fail_at(cudaError error, const std::string& what, Site site) {
+    fail_in_thread(error, what + " at " + site_text(site), current_thread_->number);
+}
+
+void fail_in_thread(cudaError error, const std::string& what, unsigned thread) {
+    this_block().fail_in_thread(error, what, thread);
 }
 
 /// What the block waits for may never come: another one has failed.

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "../host/api.h"
+#include "../observer.h"
 #include "errors.h"
 #include "h100.h"
 
@@ -84,10 +85,14 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
         return emulator::report(cudaErrorMemoryAllocation, "cudaMalloc: out of memory");
     }
     if (bytes != 0) std::memset(*pointer, 0xFF, rounded);
+    if (emulator::observer != nullptr) {
+        emulator::observer->memory_allocated(*pointer, bytes);
+    }
     return cudaSuccess;
 }
 
 cudaError_t cudaFree(void* pointer) {
+    if (emulator::observer != nullptr) emulator::observer->memory_freed(pointer);
     std::free(pointer);
     return cudaSuccess;
 }

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "../observer.h"
 #include "block.h"
 #include "errors.h"
 #include "interrupt.h"
@@ -83,6 +84,10 @@ cudaError Launch::run() {
                             request.block_size.z;
     std::uint64_t workers =
         std::min({std::uint64_t{options.workers}, block_count_, 1 + threads / 1024});
+    if (observer != nullptr) {
+        workers = 1;  // what it finds first is then the same in every run
+        observer->launch_begins();
+    }
     {
         std::lock_guard lock(mutex_);
         for (std::uint64_t i = 1; i < workers; ++i) start_worker();
@@ -195,6 +200,12 @@ uint3 Launch::index_of(std::uint64_t number) const {
         static_cast<unsigned>(number / grid.x % grid.y),
         static_cast<unsigned>(number / grid.x / grid.y)
     };
+}
+
+std::uint64_t Launch::number_of(uint3 index) const {
+    dim3 grid = request.grid_size;
+    return index.x +
+           std::uint64_t{grid.x} * (index.y + std::uint64_t{grid.y} * index.z);
 }
 
 /// A step that visits every block once in an order that looks random: any number

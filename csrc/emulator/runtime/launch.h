@@ -45,6 +45,9 @@ class Launch {
     /// it at the same time: a block may wait for any block that is resident.
     bool make_another_block_resident();
 
+    /// The place of a block in the grid, as one number.
+    std::uint64_t number_of(uint3 index) const;
+
     const LaunchRequest request;
     const Options options;
 

@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstring>
 
+#include "../observer.h"
 #include "block.h"
 
 namespace emulator {
@@ -43,8 +44,9 @@ BarrierVotes Block::barrier(const char* operation, Site site, bool vote) {
     begin_operation(State::in_barrier, operation, site);
     votes_ += vote;
     ++in_barrier_;
-    // The last to arrive releases all, itself included, so that the order in which
-    // they go on is that of the options.
+    // A thread that has returned counts as arrived, as it does since Volta. The last to
+    // arrive releases all, itself included, so that the order in which they go on is
+    // that of the options.
     if (in_barrier_ == alive_) release_barrier();
     switch_to_next();
     return barrier_result_;
@@ -63,15 +65,7 @@ void Block::release_barrier() {
             );
         }
     }
-    // The hardware counts a thread that has returned as arrived. Code that relies on
-    // this is easily wrong (the threads that returned never did their part of the
-    // work), so it is reported.
-    if (alive_ < thread_count_) {
-        fail(
-            cudaErrorLaunchFailure,
-            "divergent barrier: some threads returned without reaching it"
-        );
-    }
+    if (observer != nullptr) observer->barrier_completes();
     barrier_result_ = {static_cast<int>(in_barrier_), votes_};
     in_barrier_ = 0;
     votes_ = 0;
@@ -153,6 +147,11 @@ __attribute__((noinline)) void Block::complete_warp_operation(
         payloads[lane] = threads_[first + lane].payload;
     }
     function(payloads.data(), mask);
+    // A meeting without payloads is for nothing but the order of memory accesses, which
+    // no other warp operation establishes.
+    if (observer != nullptr && last.payload == nullptr) {
+        observer->warp_barrier_completes(last.warp(), mask);
+    }
     Warp& warp = warps_[last.warp()];
     warp.waiting &= ~mask;
     warp.mixed = true;  // unless nobody is left: the next to arrive will see

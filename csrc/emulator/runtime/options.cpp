@@ -56,6 +56,16 @@ void read_order(Options& options) {
     }
 }
 
+void read_async(Options& options) {
+    const char* setting = std::getenv("TWIN_EMULATOR_ASYNC");
+    if (setting == nullptr) return;
+    std::string_view time = setting;
+    options.late_copies = time == "late";
+    if (time == "late" || time == "eager") return;
+    options.error =
+        text("TWIN_EMULATOR_ASYNC must be eager or late, not '%s'", setting);
+}
+
 }  // namespace
 
 Options read_options() {
@@ -65,6 +75,7 @@ Options read_options() {
     read_number("TWIN_EMULATOR_STEP_LIMIT", options.step_limit, options.error);
     read_number("TWIN_EMULATOR_TIME_LIMIT", options.time_limit_seconds, options.error);
     read_order(options);
+    read_async(options);
     return options;
 }
 

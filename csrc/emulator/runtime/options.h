@@ -15,6 +15,7 @@ struct Options {
     unsigned workers = 1;
     std::uint64_t step_limit = 50'000'000;
     unsigned time_limit_seconds = 10;
+    bool late_copies = true;  // asynchronous ones: as late as allowed, or at once
 
     std::string error;  // what is wrong with them; empty if nothing
 };

@@ -1,0 +1,36 @@
+"""What `compare sanitize` shows on a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from bindings.sources import ROOT
+from compare.report.text import plain
+from compare.sanitize import Report
+
+
+def show(report: Report, console: Console) -> None:
+    """What was found, each fault once, and what was covered."""
+    where = "the GPU" if report.device != "emulator" else "the CPU"
+    console.print(
+        plain(f"{report.op}  CUDA kernels on {where}: {report.device}", "bold")
+    )
+    console.print()
+    for finding in report.findings:
+        text = finding.message.replace(f"{ROOT}/", "")
+        console.print(plain(text, "red"), soft_wrap=True)
+        times = "once" if finding.count == 1 else f"{finding.count} times"
+        console.print(plain(f"  found {times}, first with {finding.first}"))
+        console.print()
+    n_found = len(report.findings)
+    if n_found:
+        console.print(plain(f"FOUND {n_found}", "bold red"))
+    else:
+        console.print(plain("found nothing", "green"))
+    for name, value in (
+        ("kernels", f"{len(report.kernels)} instances"),
+        ("cases", str(len(report.cases))),
+        ("each with", ", ".join(report.passes)),
+        ("launches", f"{report.launches} in {report.seconds:.1f} s"),
+    ):
+        console.print(plain(f"{name:<10} {value}"), soft_wrap=True)

@@ -1,0 +1,185 @@
+#include "checker.h"
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "../emulator_checker.h"
+#include "../host/api.h"
+#include "block_state.h"
+#include "location.h"
+#include "memory.h"
+
+namespace emulator {
+namespace [[gnu::visibility("hidden")]] checking {
+
+namespace {
+
+thread_local std::unique_ptr<BlockState> own_state;
+thread_local BlockState* running_block = nullptr;
+
+/// Between these two, calls of the checker by the checker have no effect, and no timer
+/// switches threads.
+class KernelPause {
+  public:
+    explicit KernelPause(BlockState* block)
+        : block_(block != nullptr && block->pause_kernel() ? block : nullptr) {}
+    ~KernelPause() {
+        if (block_ != nullptr) block_->resume_kernel();
+    }
+    KernelPause(const KernelPause&) = delete;
+    KernelPause& operator=(const KernelPause&) = delete;
+
+    BlockState* block() { return block_; }
+
+  private:
+    BlockState* block_;
+};
+
+// ---- What the runtime tells ---------------------------------------------------------
+
+std::mutex last_kernel_mutex;
+const void* last_kernel = nullptr;
+
+class Checker final : public Observer {
+  public:
+    Checker() { observer = this; }
+
+    void memory_allocated(const void* address, std::size_t bytes) override {
+        memory.add(
+            {.name = "memory from cudaMalloc",
+             .begin = reinterpret_cast<std::uintptr_t>(address),
+             .bytes = bytes,
+             .is_tensor = false,
+             .is_output = true,
+             .shadow = nullptr,
+             .written = {}}
+        );
+    }
+    void memory_freed(const void* address) override {
+        memory.remove(reinterpret_cast<std::uintptr_t>(address));
+    }
+    void launch_begins() override {
+        ++launch_number;
+        blocks_communicate = false;
+    }
+    void block_begins(const BlockFacts& block) override {
+        if (own_state == nullptr) own_state = std::make_unique<BlockState>();
+        running_block = own_state.get();
+        running_block->begin(block);
+        std::lock_guard lock(last_kernel_mutex);
+        last_kernel = block.kernel;
+    }
+    void block_ends() override {
+        running_block->end();
+        running_block = nullptr;
+    }
+    void barrier_completes() override { running_block->complete_barrier(); }
+    void warp_barrier_completes(unsigned warp, unsigned lanes) override {
+        running_block->complete_warp_barrier(warp, lanes);
+    }
+    void accesses(
+        const void* address, std::size_t bytes, Access kind, Site site
+    ) override {
+        KernelPause pause(running_block);
+        running_block->access(
+            reinterpret_cast<std::uintptr_t>(address),
+            bytes,
+            kind,
+            location_of(site),
+            false
+        );
+    }
+};
+
+Checker checker;
+
+void check(
+    const void* pointer,
+    std::size_t bytes,
+    Access kind,
+    const void* code_address,
+    bool is_volatile
+) {
+    auto address = reinterpret_cast<std::uintptr_t>(pointer);
+    auto frame = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+    if (address / STACK_BYTES == frame / STACK_BYTES) return;  // the thread's own stack
+    KernelPause pause(running_block);
+    if (BlockState* block = pause.block()) {
+        block->access(address, bytes, kind, location_of(code_address), is_volatile);
+    }
+}
+
+}  // namespace
+
+void check_access(
+    const void* address, std::size_t bytes, Access kind, const void* code_address
+) {
+    check(address, bytes, kind, code_address, false);
+}
+
+void check_volatile_access(
+    const void* address, std::size_t bytes, Access kind, const void* code_address
+) {
+    check(address, bytes, kind, code_address, true);
+}
+
+void note_memory_fence() {
+    if (running_block != nullptr) blocks_communicate = true;
+}
+
+void report_bad_index(
+    const std::string& index, const char* array_type, const void* code_address
+) {
+    KernelPause pause(running_block);
+    if (pause.block() == nullptr) return;
+    fail_in_thread(
+        cudaErrorIllegalAddress,
+        "out of bounds: index " + index + " of an array of type " + array_type +
+            " at " + source_line(location_of(code_address)),
+        pause.block()->running_thread()
+    );
+}
+
+void report_misalignment(
+    const void* address,
+    std::size_t alignment,
+    const char* type,
+    const char* action,
+    const void* code_address
+) {
+    KernelPause pause(running_block);
+    BlockState* block = pause.block();
+    if (block == nullptr) return;
+    fail_in_thread(
+        cudaErrorMisalignedAddress,
+        std::string("misaligned access: ") + action + " " + type + " at " +
+            block->name_of(reinterpret_cast<std::uintptr_t>(address)) +
+            ", whose address is no multiple of " + std::to_string(alignment) + ", at " +
+            source_line(location_of(code_address)),
+        block->running_thread()
+    );
+}
+
+/// What emulator_unwritten_outputs returns: a sentence, or nothing.
+std::string describe_unwritten_outputs() {
+    std::string what;
+    {
+        std::lock_guard lock(memory.mutex);
+        what = memory.unwritten();
+    }
+    if (what.empty()) return what;
+    std::lock_guard lock(last_kernel_mutex);
+    if (last_kernel == nullptr) return what;
+    Location kernel = location_of(static_cast<const char*>(last_kernel) + 1);
+    return what + " by the kernel at " + source_line(kernel);
+}
+
+}  // namespace checking
+}  // namespace emulator
+
+const char* emulator_unwritten_outputs(void) {
+    thread_local std::string message;
+    message = emulator::checking::describe_unwritten_outputs();
+    return message.empty() ? nullptr : message.c_str();
+}

@@ -1,0 +1,137 @@
+// Shadow memory: who accessed each byte last, and when.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+#include "location.h"
+
+namespace emulator {
+namespace [[gnu::visibility("hidden")]] checking {
+
+/// An access by one thread.
+struct Event {
+    Location location;
+    std::uint32_t block;  // its number in the grid, modulo 2^32
+    std::uint32_t epoch;  // counts the block's barriers, from 1; 0: there was no access
+    std::uint32_t clock;  // counts the thread's warp barriers
+    std::uint16_t thread;
+    bool is_atomic;
+
+    bool by_same_thread(const Event& other) const {
+        return thread == other.thread && block == other.block;
+    }
+    unsigned warp() const { return thread / 32; }
+};
+
+/// What is known of one granule of memory, or of one byte of it.
+struct Cell {
+    std::uint32_t generation;  // of the block or launch it speaks of
+    std::uint8_t written;      // a bit for each byte
+    bool is_split;             // it is the cells of the bytes that count
+    bool is_in_flight;         // an asynchronous copy may write to it at any moment
+    Event write;
+    // The last reads by two threads, of different warps if there were any: a later write
+    // is unordered with one of them if it is unordered with any read of another warp.
+    Event read;
+    Event other_read;
+
+    void note_read(const Event& event) {
+        bool is_newest = read.epoch == event.epoch && read.block == event.block;
+        if (is_newest && !read.by_same_thread(event)) {
+            bool other_is_newest =
+                other_read.epoch == event.epoch && other_read.block == event.block;
+            if (read.warp() != event.warp() || !other_is_newest ||
+                other_read.warp() == event.warp()) {
+                other_read = read;
+            }
+        } else if (!is_newest && read.block != event.block) {
+            other_read = read;
+        }
+        read = event;
+    }
+};
+
+/// One cell for every four bytes, and four more for those that are accessed in parts.
+/// All is zero at first, and takes memory only where it is used.
+class Shadow {
+  public:
+    static constexpr std::size_t GRANULE = 4;
+
+    explicit Shadow(std::size_t bytes)
+        : granules_((bytes + GRANULE - 1) / GRANULE),
+          mapped_bytes_(granules_ * (1 + GRANULE) * sizeof(Cell)) {
+        if (granules_ == 0) return;
+        void* mapping = mmap(
+            nullptr,
+            mapped_bytes_,
+            PROT_READ | PROT_WRITE,
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+            -1,
+            0
+        );
+        if (mapping == MAP_FAILED) throw std::bad_alloc();
+        cells_ = static_cast<Cell*>(mapping);
+    }
+    ~Shadow() {
+        if (cells_ != nullptr) munmap(cells_, mapped_bytes_);
+    }
+    Shadow(const Shadow&) = delete;
+    Shadow& operator=(const Shadow&) = delete;
+
+    std::size_t bytes() const { return granules_ * GRANULE; }
+
+    /// Calls visit(cell, mask, offset) for every cell of a range until one returns true;
+    /// the mask has a bit for each byte of the cell that is meant. Returns whether one
+    /// did.
+    template <typename Visit>
+    bool visit(
+        std::size_t begin, std::size_t bytes, std::uint32_t generation, Visit visit
+    ) {
+        constexpr unsigned WHOLE = (1u << GRANULE) - 1;
+        for (std::size_t offset = begin, end = begin + bytes; offset < end;) {
+            std::size_t granule = offset / GRANULE;
+            std::size_t first = offset % GRANULE;
+            std::size_t count = std::min(GRANULE - first, end - offset);
+            Cell& cell = cells_[granule];
+            if (cell.generation != generation) cell = fresh(generation);
+            if (count == GRANULE && !cell.is_split) {
+                if (visit(cell, WHOLE, offset)) return true;
+            } else {
+                Cell* parts = cells_ + granules_ + granule * GRANULE;
+                if (!cell.is_split) split(cell, parts);
+                for (std::size_t byte = first; byte < first + count; ++byte) {
+                    if (visit(parts[byte], 1u, granule * GRANULE + byte)) return true;
+                }
+            }
+            offset += count;
+        }
+        return false;
+    }
+
+  private:
+    static Cell fresh(std::uint32_t generation) {
+        Cell cell{};
+        cell.generation = generation;
+        return cell;
+    }
+
+    static void split(Cell& cell, Cell* parts) {
+        for (std::size_t byte = 0; byte < GRANULE; ++byte) {
+            parts[byte] = cell;
+            parts[byte].written = cell.written >> byte & 1;
+        }
+        cell.is_split = true;
+    }
+
+    std::size_t granules_;
+    std::size_t mapped_bytes_;
+    Cell* cells_ = nullptr;  // of the granules, then of their bytes
+};
+
+}  // namespace checking
+}  // namespace emulator

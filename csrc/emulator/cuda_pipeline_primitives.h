@@ -1,0 +1,26 @@
+// Stands in for CUDA's header of this name: asynchronous copies, as functions.
+#pragma once
+
+#include "cuda_runtime.h"
+#include "device/async_copy.h"
+
+/// The last `zero_filled` of the bytes are not read, and become 0.
+inline void __pipeline_memcpy_async(
+    void* target,
+    const void* source,
+    std::size_t bytes,
+    std::size_t zero_filled = 0,
+    emulator::Site site = emulator::Site::here()
+) {
+    emulator::start_async_copy(
+        target, source, bytes, bytes - zero_filled, "__pipeline_memcpy_async", site
+    );
+}
+
+inline void __pipeline_commit() { emulator::commit_async_copies(); }
+
+/// CUDA's function knows at most 8 groups, and waits for the others whatever is asked.
+inline void __pipeline_wait_prior(std::size_t unfinished) {
+    constexpr std::size_t MOST = 8;
+    emulator::wait_for_async_groups(unfinished < MOST ? unfinished : MOST);
+}

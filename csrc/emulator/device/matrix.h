@@ -1,0 +1,50 @@
+// Matrix instructions, ldmatrix and mma.sync: all 32 lanes of a warp call them at once.
+//
+// A fragment is one lane's part of a matrix. Which elements that is, the PTX ISA lays
+// down in "Matrix multiply-accumulate operation using mma instruction".
+#pragma once
+
+#include "../runtime.h"
+
+namespace emulator {
+
+/// ldmatrix: `count` (1, 2 or 4) matrices of 8 rows of 16 bytes. Lanes 8 i to 8 i + 7
+/// say where the rows of matrix i begin; what the other lanes pass is not used. Lane l
+/// gets the columns 2 (l % 4) and the next one of row l / 4, or, transposed, the rows
+/// 2 (l % 4) and the next one of column l / 4.
+void load_matrices(
+    std::uint32_t* fragment,
+    unsigned count,
+    bool transposed,
+    const void* row,
+    const char* operation,
+    Site site
+);
+
+/// Of a and b. What a lane accumulates in is four floats, or two pairs of halves as
+/// 32 bits each.
+enum class MatrixFormat { half, bfloat16, tf32 };
+
+template <typename Accumulator>
+struct MatrixFragments {
+    Accumulator* d;
+    const std::uint32_t* a;
+    const std::uint32_t* b;
+    const Accumulator* c;
+};
+
+/// mma.sync: d (16 x 8) = a (16 x depth) * b (depth x 8) + c (16 x 8), where the depth
+/// is 8 for tf32 and 16 otherwise. README.md says how it rounds.
+template <typename Accumulator>
+void multiply_matrices(
+    MatrixFormat format, MatrixFragments<Accumulator> fragments, Site site
+);
+
+extern template void multiply_matrices(
+    MatrixFormat format, MatrixFragments<float> fragments, Site site
+);
+extern template void multiply_matrices(
+    MatrixFormat format, MatrixFragments<std::uint32_t> fragments, Site site
+);
+
+}  // namespace emulator

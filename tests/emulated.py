@@ -1,0 +1,179 @@
+"""The test kernels of tests/emulator, compiled and callable by name.
+
+By default the local compiler makes a library of them that is loaded here. With CXX set
+to a cross compiler and CXX_RUNNER to an emulator of its processor they run in a process
+of their own: tests/emulator/aarch64.sh does that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import shlex
+import shutil
+import struct
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = ROOT / "tests" / "emulator"
+EMULATOR = ROOT / "csrc" / "emulator"
+COMPILER = os.environ.get("CXX", "g++")
+RUNNER = shlex.split(os.environ.get("CXX_RUNNER", ""))
+ORDERS = ["forward", "reverse", "random:1", "random:2", "random:3"]
+
+
+class Library:
+    """The test kernels in a library that this process has loaded."""
+
+    def __init__(self, path: Path) -> None:
+        """Loads the library that was built at the path."""
+        self._functions = ctypes.CDLL(str(path))
+        self._functions.last_message.restype = ctypes.c_char_p
+
+    def __call__(self, name: str, *arguments: Any) -> None:
+        """Calls a launcher; raises RuntimeError with the message of a failed launch."""
+        error, message = self.result(name, *arguments)
+        if error != 0:
+            raise RuntimeError(message)
+
+    def result(self, name: str, *arguments: Any) -> tuple[int, str]:
+        """Calls a launcher; the error code that it returned, and its message."""
+        converted = [
+            ctypes.c_void_p(argument.ctypes.data)
+            if isinstance(argument, np.ndarray)
+            else ctypes.c_int64(argument)
+            for argument in arguments
+        ]
+        error = int(getattr(self._functions, name)(*converted))
+        return error, self._functions.last_message(error).decode()
+
+
+class RemoteLibrary(Library):
+    """The test kernels in a program that another process runs: remote.cpp."""
+
+    def __init__(self, program: Path) -> None:
+        """Starts the program."""
+        self._process = subprocess.Popen(
+            [*RUNNER, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self._options: set[str] = set()
+        self._lock = threading.Lock()
+
+    def result(self, name: str, *arguments: Any) -> tuple[int, str]:
+        """Calls a launcher; the error code that it returned, and its message."""
+        with self._lock:
+            self._send(name, arguments)
+            error = struct.unpack("<i", self._read(4))[0]
+            message = self._read(struct.unpack("<I", self._read(4))[0]).decode()
+            for argument in arguments:
+                if isinstance(argument, np.ndarray):
+                    answer = np.frombuffer(self._read(argument.nbytes), argument.dtype)
+                    if argument.flags.writeable:
+                        argument[...] = answer.reshape(argument.shape)
+        return error, message
+
+    def _send(self, name: str, arguments: Sequence[Any]) -> None:
+        options = {
+            option: value
+            for option, value in os.environ.items()
+            if option.startswith("TWIN_EMULATOR_")
+        }
+        parts = [struct.pack("<I", len(self._options))]
+        parts += [_counted(option) for option in self._options]
+        parts.append(struct.pack("<I", len(options)))
+        for option, value in options.items():
+            parts += [_counted(option), _counted(value)]
+        self._options = set(options)
+        parts += [_counted(name), struct.pack("<I", len(arguments))]
+        for argument in arguments:
+            if isinstance(argument, np.ndarray):
+                parts += [struct.pack("<I", 1), _counted(argument.tobytes())]
+            else:
+                parts.append(struct.pack("<Iq", 0, argument))
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"".join(parts))
+        self._process.stdin.flush()
+
+    def _read(self, size: int) -> bytes:
+        assert self._process.stdout is not None
+        data = self._process.stdout.read(size)
+        assert len(data) == size, "the program with the test kernels has ended"
+        return data
+
+
+def _counted(value: str | bytes) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return struct.pack("<I", len(data)) + data
+
+
+def run(*command: str | Path, env: Mapping[str, str] | None = None) -> str:
+    """Runs a command that must succeed; its standard output."""
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, env=env
+    )
+    return done.stdout
+
+
+def compile_object(source: Path, target: Path) -> None:
+    """Compiles a kernel, or a part of the emulator, for the processor of CXX."""
+    flags = ["-std=c++20", "-O1", "-fPIC", "-Wall", "-Wextra", "-Werror"]
+    flags.append("-Wno-unknown-pragmas")
+    if "clang" not in COMPILER:
+        flags.append("-fno-gnu-unique")
+    flags += ["-I", str(EMULATOR), "-I", str(ROOT / "csrc")]
+    run(COMPILER, *flags, "-x", "c++", "-c", source, "-o", target)
+
+
+@functools.cache
+def _build_folder() -> tempfile.TemporaryDirectory[str]:
+    if shutil.which(COMPILER) is None:
+        pytest.skip(f"no {COMPILER}")
+    return tempfile.TemporaryDirectory(prefix="twin-emulator-")
+
+
+def _compile_all(sources: Sequence[Path]) -> list[Path]:
+    folder = Path(_build_folder().name)
+    objects = [folder / f"{source.name}.o" for source in sources]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(compile_object, sources, objects))
+    return objects
+
+
+@functools.cache
+def runtime() -> list[Path]:
+    """The emulator's runtime as object files."""
+    return _compile_all(sorted(EMULATOR.glob("runtime/*.cpp")))
+
+
+@functools.cache
+def library() -> Library:
+    """All test kernels, compiled once for all tests."""
+    objects = [*_compile_all(sorted(SOURCES.glob("*.cu"))), *runtime()]
+    if RUNNER:
+        objects += _compile_all([SOURCES / "remote.cpp"])
+        program = Path(_build_folder().name) / "kernels"
+        run(COMPILER, "-rdynamic", "-pthread", *objects, "-ldl", "-o", program)
+        return RemoteLibrary(program)
+    path = Path(_build_folder().name) / "kernels.so"
+    run(COMPILER, "-shared", "-pthread", *objects, "-o", path)
+    return Library(path)
+
+
+def array(values: Any, dtype: Any = np.int32) -> np.ndarray:
+    """An argument of a launcher."""
+    return np.array(values, dtype)
+
+
+def zeros(*shape: int, dtype: Any = np.int32) -> np.ndarray:
+    """A result of a launcher."""
+    return np.zeros(shape, dtype)
