@@ -71,6 +71,9 @@ class Errors:
     rms: float
 
 
+UNKNOWN = Errors(math.nan, math.nan)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Whether a result is accepted, and by how much.
@@ -102,14 +105,27 @@ def expect(op: Op, arguments: tuple[Any, ...]) -> Expected:
     return Expected(exact, own, op.is_rounded_once)
 
 
+def changed_reference(op: Op, arguments: tuple[Any, ...], expected: Expected) -> str:
+    """What PyTorch computes differently than before; empty if nothing.
+
+    An implementation, or a library that it imports, might have replaced a function of
+    PyTorch's or changed a setting, and the next results would be judged by that.
+    """
+    now = op.reference(*(_copy(each) for each in arguments))
+    before = Expected(expected.torch.double(), expected.torch)
+    problem = judge(now, before).problem
+    return problem and f"PyTorch computes something else than before: {problem}"
+
+
 def judge(result: Tensor, expected: Expected) -> Verdict:
     """Compares a result with what it should be."""
     dtype = expected.torch.dtype
-    error = errors_of(result, expected.exact, dtype)
     allowed = _allowed(expected)
+    if problem := wrong_kind(result, expected):
+        return Verdict(UNKNOWN, allowed, problem)
+    error = errors_of(result, expected.exact, dtype)
     problem = (
-        _wrong_kind(result, expected)
-        or _misplaced_specials(result, expected.exact.to(dtype))
+        _misplaced_specials(result, expected.exact.to(dtype))
         or (_bit_differences(result, expected) if expected.must_equal_torch else "")
         or _too_far_off(error, allowed)
     )
@@ -120,12 +136,10 @@ def errors_of(result: Tensor, exact: Tensor, dtype: torch.dtype) -> Errors:
     """How far off a result is where both it and the exact one are finite.
 
     Args:
-        result: Any dtype and device.
+        result: Any dtype; shape and device of the exact one.
         exact: The result in float64.
         dtype: Of the op: what it cannot represent is not held against the result.
     """
-    if result.shape != exact.shape:
-        return Errors(math.nan, math.nan)
     if exact.numel() == 0:
         return Errors(0.0, 0.0)
     is_finite = exact.to(dtype).isfinite() & result.isfinite()
@@ -140,6 +154,11 @@ def errors_of(result: Tensor, exact: Tensor, dtype: torch.dtype) -> Errors:
         max=(error.amax(dim=1) / largest).max().item(),
         rms=squares.mean().sqrt().item(),
     )
+
+
+def bits(x: Tensor) -> Tensor:
+    """The same memory, seen as whole numbers."""
+    return x.view({2: torch.int16, 4: torch.int32}[x.element_size()])
 
 
 def _copy(argument: Any, dtype: torch.dtype | None = None) -> Any:
@@ -164,12 +183,18 @@ def _allowed(expected: Expected) -> Errors:
     return Errors(max(FACTOR * own.max, floor), max(FACTOR * own.rms, floor))
 
 
-def _wrong_kind(result: Tensor, expected: Expected) -> str:
+def wrong_kind(result: object, expected: Expected) -> str:
+    """What a result is, if not what it should be; empty if it is."""
     like = expected.torch
+    # A subclass can put off its work until somebody looks, or look like what it is not.
+    if type(result) is not Tensor:
+        return f"the result is of class {type(result).__name__}, not Tensor"
     if result.shape != like.shape:
         return f"the shape is {tuple(result.shape)}, not {tuple(like.shape)}"
     if result.dtype != like.dtype:
         return f"the dtype is {result.dtype}, not {like.dtype}"
+    if result.device != like.device:
+        return f"the device is {result.device}, not {like.device}"
     return ""
 
 
@@ -189,8 +214,7 @@ def _misplaced_specials(result: Tensor, exact: Tensor) -> str:
 
 def _bit_differences(result: Tensor, expected: Expected) -> str:
     # Where both are NaN, whose bits mean nothing, the check above was enough.
-    bits = torch.int32 if result.element_size() == 4 else torch.int16
-    differs = (result.view(bits) != expected.torch.view(bits)) & ~result.isnan()
+    differs = (bits(result) != bits(expected.torch)) & ~result.isnan()
     count = int(differs.sum())
     if not count:
         return ""

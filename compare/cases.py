@@ -69,7 +69,7 @@ def lay_out(x: Tensor, layout: str, device: str | torch.device) -> Tensor:
             return x.to(device).contiguous()
         return x.to(device).transpose(-1, -2).contiguous().transpose(-1, -2)
     if layout == "expanded":
-        return x[:1].to(device).expand(shape) if x.dim() else x.to(device)
+        return x[:1].to(device, copy=True).expand(shape) if x.dim() else x.to(device)
     if layout == "offset":
         view = _nan((1 + math.prod(shape),), x.dtype, device)[1:].view(shape)
     elif layout == "sliced":

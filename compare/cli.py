@@ -9,15 +9,24 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import errno
+import io
 import json
 import os
 import sys
+import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from compare.codegen.architectures import ARCHITECTURES, parse_architecture
-from compare.errors import CompareError, UnavailableError, UsageError
+from compare.errors import (
+    BuildFailedError,
+    CompareError,
+    UnavailableError,
+    UsageError,
+)
 from compare.parameters import OpSummary, parse_parameter, read_ops
 
 if TYPE_CHECKING:
@@ -29,6 +38,10 @@ DEFAULT_BACKENDS = ("cuda", "triton")
 
 EXIT_OK = 0
 EXIT_PARITY_FAILED = 1
+EXIT_FOUND = 1
+EXIT_UNAVAILABLE = UnavailableError.exit_code
+EXIT_BUILD_FAILED = BuildFailedError.exit_code
+EXIT_INTERNAL_ERROR = 70
 EXIT_INTERRUPTED = 130
 
 _DESCRIPTION = """\
@@ -36,13 +49,15 @@ Puts the CUDA C++ and the Triton implementation of an op under a microscope: are
 right, how fast are they, and what code did the two compilers make of them?
 """
 _EPILOG = """\
-Exit codes: 0 all is well (what was skipped is said), 1 parity failed, 2 the command
-line makes no sense, 3 the environment cannot do it, 4 a build failed, 130 interrupted.
+Exit codes: 0 all is well (what was skipped is said), 1 parity failed or sanitize found
+something, 2 the command line makes no sense, 3 the environment cannot do it, 4 a build
+failed, 70 an error of compare itself (with a traceback), 130 interrupted.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code."""
+    _mend_streams()
     try:
         exit_code = _run(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
@@ -51,13 +66,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"compare: {error}\n")
         return error.exit_code
     except BrokenPipeError:
-        # Whoever read the output has seen enough, as `head` does. Without this, Python
-        # would complain when it flushes at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read the output has seen enough, as `head` does.
+        _discard_stdout()
         return EXIT_OK
+    except SyntaxError as error:
+        sys.stderr.write(f"compare: {error.filename}:{error.lineno}: {error.msg}\n")
+        return EXIT_BUILD_FAILED
     except KeyboardInterrupt:
         sys.stderr.write("compare: interrupted\n")
         return EXIT_INTERRUPTED
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _discard_stdout()
+            sys.stderr.write(f"compare: a disk is full: {error}\n")
+            return EXIT_UNAVAILABLE
+        traceback.print_exc()
+        return EXIT_INTERNAL_ERROR
+
+
+def _mend_streams() -> None:
+    """Makes writing possible where a stream is closed, or knows few characters."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (until the end)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (until the end)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _discard_stdout() -> None:
+    # Without this, Python would complain when it flushes at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -67,6 +106,8 @@ def _run(arguments: Sequence[str]) -> int:
         return _list(ops)
     if options.command == "doctor":
         return _doctor(options)
+    if options.command == "sanitize":
+        return _sanitize(options)
     return _compare(options, ops)
 
 
@@ -78,7 +119,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parse(arguments: Sequence[str], ops: dict[str, OpSummary]) -> argparse.Namespace:
     parser = _parser(ops)
-    commands = [*ops, "all", "list", "doctor"]
+    commands = [*ops, "all", "list", "doctor", "sanitize"]
     if not arguments:
         raise UsageError(f"say what to compare: one of {', '.join(commands)}")
     if not arguments[0].startswith("-") and arguments[0] not in commands:
@@ -114,8 +155,29 @@ def _check_output(options: argparse.Namespace) -> None:
         )
     # Asked now rather than when the work is done.
     file = getattr(options, "json", None)
-    if isinstance(file, str) and file != "-" and not Path(file).parent.is_dir():
-        raise UsageError(f"--json: there is no folder {Path(file).parent}")
+    if isinstance(file, str) and file != "-":
+        _check_file(file)
+
+
+def _check_file(file: str) -> None:
+    path = Path(file)
+    if not file:
+        raise UsageError("--json: an empty name; give it a file, or - for stdout")
+    if path.is_dir():
+        raise UsageError(f"--json: {file} is a folder")
+    if not path.parent.is_dir():
+        raise UsageError(f"--json: there is no folder {path.parent}")
+    try:
+        if path.is_file():
+            path.open("ab").close()
+        elif not path.exists():  # else a pipe, whose reader would see it close
+            tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def _unwritable(file: str, error: OSError) -> UnavailableError:
+    return UnavailableError(f"--json: {file} cannot be written ({error.strerror})")
 
 
 def _parser(ops: dict[str, OpSummary]) -> argparse.ArgumentParser:
@@ -141,6 +203,17 @@ def _parser(ops: dict[str, OpSummary]) -> argparse.ArgumentParser:
     add("list", "List the ops.")
     doctor = add("doctor", "Say what works here, what cannot, and what mends it.")
     doctor.add_argument("--json", action="store_true", help="as JSON on stdout")
+    sanitize = add(
+        "sanitize",
+        "Look for races, bad accesses and deadlocks in an op's CUDA kernels.",
+    )
+    sanitize.add_argument("op", choices=ops)
+    sanitize.add_argument(
+        "--gpu",
+        action="store_true",
+        help="by compute-sanitizer on a GPU; by default by the emulator's own checker",
+    )
+    _add_json_option(sanitize)
     return parser
 
 
@@ -173,9 +246,9 @@ def _add_shared_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     parser.add_argument(
         "--backend",
+        action="extend",
         nargs="+",
         choices=BACKENDS,
-        default=DEFAULT_BACKENDS,
         help="which implementations, by default cuda and triton",
     )
     parser.add_argument(
@@ -185,6 +258,10 @@ def _add_shared_options(parser: argparse.ArgumentParser) -> None:
         help="the architecture to generate code for, by default that of the GPU, or "
         f"sm_90: one of {', '.join(each.name for each in ARCHITECTURES.values())}",
     )
+    _add_json_option(parser)
+
+
+def _add_json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", metavar="FILE", help="write the report there as JSON; - is stdout"
     )
@@ -230,6 +307,20 @@ def _doctor(options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
+def _sanitize(options: argparse.Namespace) -> int:
+    with contextlib.redirect_stdout(sys.stderr), _progress() as progress:
+        progress("importing torch")
+        with _saying_what_mends_it():
+            from compare import sanitize, sanitize_gpu
+        run = sanitize_gpu.sanitize if options.gpu else sanitize.sanitize
+        report = run(options.op, progress)
+    from compare.report import sanitizer, terminal
+
+    if not _write_json(options, sanitize.to_json(report)):
+        sanitizer.show(report, terminal.make_console())
+    return EXIT_FOUND if report.findings else EXIT_OK
+
+
 def _compare(options: argparse.Namespace, ops: dict[str, OpSummary]) -> int:
     # Whatever a library or a compiler prints is not part of the report.
     with contextlib.redirect_stdout(sys.stderr), _progress() as progress:
@@ -255,7 +346,7 @@ def _reports(
             shape=getattr(options, "shape", None),
             dtype=options.dtype,
             params=_params(ops[name], getattr(options, "param", [])),
-            backends=tuple(dict.fromkeys(options.backend)),
+            backends=tuple(dict.fromkeys(options.backend or DEFAULT_BACKENDS)),
             architecture=options.arch,
         )
         reports.append(run.compare(request, progress))
@@ -278,11 +369,30 @@ def _progress() -> Iterator[Callable[[str], None]]:
 def _saying_what_mends_it() -> Iterator[None]:
     try:
         yield
-    except (ImportError, OSError) as error:
+    except SyntaxError:
+        raise
+    except Exception as error:  # packages raise all kinds
         raise UnavailableError(
-            f"a package cannot be imported ({error}): "
+            f"a package cannot be imported ({type(error).__name__}: {error}): "
             "python -m compare doctor says what mends it"
         ) from error
+
+
+def _write_json(options: argparse.Namespace, document: dict[str, Any]) -> bool:
+    """Writes it to where --json says; whether that is stdout."""
+    if not options.json:
+        return False
+    text = json.dumps(document, indent=2, allow_nan=False) + "\n"
+    if options.json == "-":
+        sys.stdout.write(text)
+        return True
+    try:
+        Path(options.json).write_text(text, encoding="utf-8")
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _unwritable(options.json, error) from error
+    return False
 
 
 def _write(options: argparse.Namespace, reports: list[Report]) -> None:
@@ -291,11 +401,8 @@ def _write(options: argparse.Namespace, reports: list[Report]) -> None:
     is_one = options.command != "all"
     if options.json:
         document = model.to_json(reports[0]) if is_one else model.all_to_json(reports)
-        text = json.dumps(document, indent=2, allow_nan=False) + "\n"
-        if options.json == "-":
-            sys.stdout.write(text)
+        if _write_json(options, document):
             return
-        Path(options.json).write_text(text, encoding="utf-8")
     console = terminal.make_console()
     if not is_one:
         terminal.show_all(reports, console)

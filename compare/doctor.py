@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -149,10 +150,20 @@ def _driver() -> str:
 
 def _nvcc() -> str:
     toolchain = importlib.import_module("bindings.toolchain")
+    ignored = "".join(
+        f"\n{name}={os.environ[name]} is ignored: it has no bin/nvcc with "
+        "include/cuda_runtime.h"
+        for name in ("CUDA_HOME", "CUDA_PATH")
+        if os.environ.get(name) and not toolchain.is_toolkit(Path(os.environ[name]))
+    )
     cuda_home = toolchain.find_cuda_home()
     if cuda_home is None:
-        return "none"
-    return "{}.{}, {}/bin/nvcc".format(*toolchain.nvcc_version(cuda_home), cuda_home)
+        return "none" + ignored
+    try:
+        release = "{}.{}".format(*toolchain.nvcc_version(cuda_home))
+    except (OSError, subprocess.CalledProcessError, RuntimeError) as error:
+        release = f"cannot be run ({error})"
+    return f"{release}, {cuda_home}/bin/nvcc{ignored}"
 
 
 def _compiler() -> str:
@@ -194,8 +205,18 @@ def _caches() -> str:
 def _access(folder: Path) -> str:
     nearest = next(each for each in (folder, *folder.parents) if each.exists())
     done = "written" if nearest == folder else "made"
-    is_possible = nearest.is_dir() and os.access(nearest, os.W_OK)
+    is_possible = nearest.is_dir() and not _write_error(nearest)
     return f"{'can' if is_possible else 'CANNOT'} be {done}"
+
+
+def _write_error(folder: Path) -> str:
+    # Tried, because permissions tell nothing of a file system that takes no files.
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 def _variables() -> str:
@@ -243,6 +264,14 @@ def _build() -> None:
     importlib.import_module("pybind11")
     _compiler()
     _ninja()
+    build_cache = importlib.import_module("bindings.build_cache")
+    remedy = "set XDG_CACHE_HOME to a folder that can be written"
+    try:
+        folder = build_cache.cache_folder()
+    except RuntimeError as error:
+        raise _MissingError(str(error), remedy) from error
+    if reason := _write_error(folder):
+        raise _MissingError(f"its cache cannot be written ({reason})", remedy)
 
 
 _FACTS: tuple[tuple[str, Callable[[], str]], ...] = (

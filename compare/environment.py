@@ -42,11 +42,14 @@ def collect() -> dict[str, Any]:
 
 
 def nvcc_version() -> str | None:
-    """The release of the nvcc that would be used, such as "13.0"."""
+    """The release of the nvcc that would be used, such as "13.0", if it can be run."""
     cuda_home = toolchain.find_cuda_home()
     if cuda_home is None:
         return None
-    return "{}.{}".format(*toolchain.nvcc_version(cuda_home))
+    try:
+        return "{}.{}".format(*toolchain.nvcc_version(cuda_home))
+    except (OSError, subprocess.CalledProcessError, RuntimeError):
+        return None  # the doctor says what is wrong with it
 
 
 def driver_version() -> str | None:

@@ -107,7 +107,7 @@ def _prepare(
         dtype=getattr(torch, request.dtype),
         params=request.params,
     )
-    _check_memory(case)
+    _check_memory(case, device)
     progress("computing the float64 reference")
     try:
         return prepare(op, case, device)
@@ -115,14 +115,18 @@ def _prepare(
         raise UsageError(str(error)) from error
 
 
-def _check_memory(case: Case) -> None:
+def _check_memory(case: Case, device: torch.device) -> None:
     # Asked beforehand: the system ends a process that takes more than there is.
     needed = math.prod(case.shape) * _BYTES_PER_ELEMENT
-    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if device.type == "cuda":
+        owner, (available, _) = "the GPU", torch.cuda.mem_get_info(device)
+    else:
+        owner = "this machine"
+        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > available:
         raise UnavailableError(
             f"--shape {'x'.join(map(str, case.shape))} takes about"
-            f" {needed / 1e9:,.0f} GB of memory, and this machine has"
+            f" {needed / 1e9:,.0f} GB of memory, and {owner} has"
             f" {available / 1e9:,.0f}: choose a smaller one"
         )
 

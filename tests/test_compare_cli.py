@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
 import pytest
+import torch
 
 from bindings import backends
 from bindings.backends import prebuilt
@@ -17,15 +21,18 @@ from bindings.errors import BuildError, UnsupportedError
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from compare import run
+from compare.cases import Case
 from compare.cli import main
 from compare.codegen import model
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
+from compare.errors import UnavailableError
 from compare.parameters import Parameter, parse_parameter, read_ops
 
+COMMANDS = ", ".join([*OPS, "all", "list", "doctor"])
 BAD_COMMAND_LINES = {
-    "": "say what to compare: one of add, gelu, softmax, all, list, doctor",
+    "": f"say what to compare: one of {COMMANDS}",
     "sofmax": "there is no op or command 'sofmax'; did you mean softmax?",
-    "xyzzy": "there is no op or command 'xyzzy'; it has add, gelu, softmax, all, list",
+    "xyzzy": f"there is no op or command 'xyzzy'; it has {COMMANDS}",
     "[bold]x": "there is no op or command '[bold]x'",
     "softmax --dtype int32": "--dtype: invalid choice: 'int32' (choose from",
     "softmax --shape 4x": "--shape: '4x' is no shape: join sizes by x, such as",
@@ -41,6 +48,8 @@ BAD_COMMAND_LINES = {
     "softmax --backend torch": "--backend: invalid choice: 'torch' (choose from",
     "softmax --diff --json -": "--diff and --json - would both write to stdout",
     "softmax --json missing/x": "--json: there is no folder missing",
+    "softmax --json /": "--json: / is a folder",
+    "softmax --json=": "--json: an empty name; give it a file, or - for stdout",
     "softmax --unknown": "unrecognized arguments: --unknown",
     "softmax gelu": "unrecognized arguments: gelu",
     "all --shape 3": "unrecognized arguments: --shape 3",
@@ -155,7 +164,15 @@ def test_missing_module(
 
 def test_too_little_memory(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["softmax", "--shape", "999999999x999999999"]) == 3
-    assert "of memory, and this machine has" in capsys.readouterr().err
+    assert "GB of memory, and " in capsys.readouterr().err
+
+
+def test_memory_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 10**11))
+    gpu = torch.device("cuda")
+    run._check_memory(Case((5_000_000,)), gpu)
+    with pytest.raises(UnavailableError, match=r"2 GB of memory, and the GPU has 1:"):
+        run._check_memory(Case((10_000_000,)), gpu)
 
 
 @pytest.mark.parametrize(
@@ -184,6 +201,13 @@ def test_torch_that_cannot_be_imported(
     assert "python -m compare doctor says what mends it" in capsys.readouterr().err
 
 
+def test_torch_that_breaks_while_it_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise RuntimeError('no such driver')")
+    done = _shell("compare softmax", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 3
+    assert "(RuntimeError: no such driver): python -m compare doctor" in done.stderr
+
+
 def test_interruption(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,9 +219,10 @@ def test_interruption(
     assert capsys.readouterr().err.endswith("compare: interrupted\n")
 
 
-def test_reader_who_leaves_early() -> None:
+@pytest.mark.parametrize("line", ["list", "softmax --shape 5x67 --backend cuda"])
+def test_reader_who_leaves_early(line: str) -> None:
     pipe = subprocess.Popen(
-        [sys.executable, "-m", "compare", "list"],
+        [sys.executable, "-m", "compare", *line.split()],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -205,4 +230,173 @@ def test_reader_who_leaves_early() -> None:
     assert pipe.stdout is not None
     pipe.stdout.close()
     _, complaint = pipe.communicate()
-    assert complaint == b""
+    assert (pipe.returncode, complaint) == (0, b"")
+
+
+def _shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a shell command, in which `compare` is this one."""
+    return subprocess.run(
+        [
+            "bash",
+            "-c",
+            f'compare() {{ "{sys.executable}" -m compare "$@"; }}; {command}',
+        ],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_closed_stdout() -> None:
+    done = _shell("compare list >&-")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_full_disks() -> None:
+    done = _shell("compare list >/dev/full")
+    assert done.returncode == 3
+    assert done.stderr.startswith("compare: a disk is full: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_json_on_a_full_disk(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "softmax --shape 5x67 --backend cuda --json /dev/full"
+    assert main(line.split()) == 3
+    assert capsys.readouterr().err.startswith(
+        "compare: --json: /dev/full cannot be written (No space left on device)"
+    )
+
+
+def test_json_file_is_tried_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*arguments: object, **options: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    assert main(["softmax", "--json", str(tmp_path / "new")]) == 3
+    assert "new cannot be written (Permission denied)" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_characters_that_stdout_does_not_know() -> None:
+    line = "compare softmax --shape 5x67 --backend cuda"
+    done = _shell(line, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert " ? torch " in done.stdout
+
+
+def test_an_error_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "compare", lambda *arguments: 1 / 0)
+    assert main(["softmax"]) == 70
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_syntax_error_in_a_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "kernel.py"
+    file.write_text("import torch\ndef f(:\n")
+
+    def compare(*arguments: Any) -> NoReturn:
+        compile(file.read_text(), str(file), "exec")
+        raise AssertionError
+
+    monkeypatch.setattr(run, "compare", compare)
+    assert main(["softmax"]) == 4
+    assert capsys.readouterr().err == f"compare: {file}:2: invalid syntax\n"
+
+
+@pytest.mark.parametrize(
+    ("side", "name", "value"),
+    [
+        ("cuda", "TWIN_EMULATOR_ORDER", "sideways"),
+        ("cuda", "TWIN_EMULATOR_WORKERS", "0"),
+        ("triton", "TWIN_INTERPRETER_TIMEOUT", "abc"),
+    ],
+)
+def test_settings_that_make_no_sense(
+    side: str,
+    name: str,
+    value: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv(name, value)
+    assert main(["softmax", "--shape", "5x67", "--backend", side]) == 3
+    complaint = capsys.readouterr().err
+    assert name in complaint
+    assert repr(value) in complaint
+
+
+@pytest.mark.parametrize(
+    ("side", "shown_as", "name"),
+    [
+        ("cuda", "CUDA", "TWIN_EMULATOR_STEP_LIMIT"),
+        ("triton", "Triton", "TWIN_INTERPRETER_TIMEOUT"),
+    ],
+)
+def test_limits_are_told_apart_from_wrong_kernels(
+    side: str,
+    shown_as: str,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv(name, {"TWIN_EMULATOR_STEP_LIMIT": "1"}.get(name, "0.0001"))
+    assert main(["softmax", "--shape", "5x67", "--backend", side]) == 1
+    shown = capsys.readouterr().out
+    assert f"{shown_as} did not finish: softmax: " in shown
+    assert "NOT FINISHED" in shown
+    assert "is wrong" not in shown
+
+
+def test_backends_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def compare(request: run.Request, progress: object) -> NoReturn:
+        asked.append(request.backends)
+        raise UnavailableError("enough")
+
+    monkeypatch.setattr(run, "compare", compare)
+    for line in ("", "--backend triton --backend cuda", "--backend cuda cuda_inline"):
+        assert main(["softmax", *line.split()]) == 3
+    assert asked == [("cuda", "triton"), ("triton", "cuda"), ("cuda", "cuda_inline")]
+
+
+@pytest.mark.parametrize(
+    ("program", "mode"),
+    [("exit 1", 0o755), ("exit 1", 0o644), ("exit 0", 0o755), ("echo nothing", 0o755)],
+)
+def test_broken_nvcc(
+    program: str, mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("bin/nvcc", "include/cuda_runtime.h"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(f"#!/bin/sh\n{program}\n")
+    (tmp_path / "bin/nvcc").chmod(mode)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    file = tmp_path / "report.json"
+    line = ["softmax", "--shape", "5x67", "--backend", "cuda", "--json", str(file)]
+    assert main(line) == 0
+    report = json.loads(file.read_text())
+    assert report["environment"]["nvcc"] is None
+    assert "nvcc" in report["cases"][0]["codegen"]["cuda"]["skipped"]
+
+
+def test_triton_without_a_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "file/cache"))
+    line = "softmax --shape 7x91 --backend triton --arch sm_86 --json -"
+    assert main(line.split()) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert "set TRITON_CACHE_DIR" in report["cases"][0]["codegen"]["triton"]["skipped"]

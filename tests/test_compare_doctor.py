@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -55,6 +57,7 @@ def test_doctor_without_home_path_and_cache(tmp_path: Path) -> None:
     shown = _doctor(XDG_CACHE_HOME=str(file / "cache"), TRITON_CACHE_DIR=str(file))
     assert "works   CUDA kernels on the CPU, in the emulator" in shown
     assert f"{file}/cache/twin-kernels, CANNOT be made" in shown
+    assert "so      set TRITON_CACHE_DIR, now " in shown
     assert "CANNOT  PTX and SASS of the Triton side" in shown
 
 
@@ -96,6 +99,33 @@ def test_whatever_a_probe_raises_is_its_result(
     assert "because ValueError\n" in shown
     assert "because RuntimeError: [bold][31m\n" in shown
     assert main(["doctor", "--json"]) == 0
+
+
+def test_doctor_with_a_cache_that_takes_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(dir: Path) -> NoReturn:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    assert f"{tmp_path}/twin-kernels, CANNOT be made" in doctor._caches()
+    found = doctor._try("load_inline", doctor._build, "reinstall")
+    assert not found.works
+    assert "Read-only file system" in found.reason
+    assert "XDG_CACHE_HOME" in found.remedy
+
+
+def test_doctor_tells_of_an_ignored_toolkit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = doctor._nvcc()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    assert (
+        doctor._nvcc().splitlines()[-1].startswith(f"CUDA_HOME={tmp_path} is ignored")
+    )
+    assert before.partition(",")[0] in doctor._nvcc() or "CUDA_HOME" in before
 
 
 def test_doctor_lists_settings(monkeypatch: pytest.MonkeyPatch) -> None:

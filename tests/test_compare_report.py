@@ -241,6 +241,15 @@ def test_renderers_without_code() -> None:
     shown = _render(100, _report(codegen=skipped, findings=()))
     assert "no nvcc" in shown
     assert "there is no code of both sides to show" in shown
+    assert "there is no PTX to show" in shown
+
+
+def test_listings_of_one_side() -> None:
+    report = _report(codegen={"cuda": _code("cuda", "f32"), "triton": Skipped("no")})
+    file = io.StringIO()
+    terminal.show_listings(report, "ptx", Console(file=file, width=100))
+    assert "ld.global.f32" in file.getvalue()
+    assert "Triton" not in file.getvalue()
 
 
 def test_the_report_fits_on_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
