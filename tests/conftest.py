@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import Phase, settings
 from torch import Tensor
 
 import bindings
@@ -18,6 +19,12 @@ from bindings.registry import OPS
 from compare import acceptance
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
+# pytest --hypothesis-profile=thorough tries other inputs in every run, and many more.
+_own = settings(deadline=None, phases=set(Phase) - {Phase.explain})
+settings.register_profile("quick", _own, derandomize=True, max_examples=20)
+settings.register_profile("thorough", _own, max_examples=1000)
+settings.load_profile("quick")
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -80,6 +87,16 @@ def assert_accepted(
     call = inspect.signature(op.allocate).bind(*inputs, **(params or {}))
     call.apply_defaults()
     expected = acceptance.expect(op, call.args)
+    before = [x.clone() for x in inputs]
     out = getattr(bindings, op.name)(*call.args, backend=backend)
+    assert all(map(_same_bits, inputs, before)), "an input was written to"
+    places = {x.untyped_storage().data_ptr() for x in inputs if x.numel()}
+    if isinstance(out, Tensor) and not out.is_meta:
+        place = out.untyped_storage().data_ptr()
+        assert place not in places, "the result lies in the memory of an input"
     verdict = acceptance.judge(out, expected)
     assert verdict.passed, verdict.problem
+
+
+def _same_bits(x: Tensor, y: Tensor) -> bool:
+    return torch.equal(acceptance.bits(x), acceptance.bits(y))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import stat
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 
@@ -173,5 +175,33 @@ def test_a_cache_that_cannot_be_made(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(CodegenUnavailable, match="set XDG_CACHE_HOME"):
-        cache.read("key", ("ptx",))
+    cache.write("key", {"ptx": b"1"})
+    assert cache.read("key", ("ptx",)) is None
+
+
+def test_a_cache_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_bytes(path: Path, data: bytes) -> NoReturn:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    cache.write("key", {"ptx": b"1"})
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert cache.read("key", ("ptx",)) is None
+
+
+@pytest.mark.parametrize("says", ["", "release 13.0, V13.0.48"])
+def test_an_nvcc_that_does_nothing(
+    says: str, sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    nvcc = tmp_path / "bin/nvcc"
+    nvcc.write_text(f"#!/bin/sh\necho {says!r}\n")
+    nvcc.chmod(0o755)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(cuda, "find_cuda_home", lambda: tmp_path)
+    with pytest.raises(CodegenUnavailable, match=r"nvcc .*another CUDA toolkit"):
+        cuda.compile_kernel(*COPY)

@@ -1,12 +1,18 @@
 """The load_inline route: what it builds, and what must not get in its way."""
 
+import ctypes
 import json
 import os
+import re
+import resource
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,8 +67,8 @@ print(build_cache.load(build_cache.Recipe(**fields)).answer())
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a space in its name: the sources, a compiler, and the cache."""
-    folder = tmp_path / "with space"
+    """A folder with an awkward name: the sources, a compiler, and the cache."""
+    folder = tmp_path / "with space, 'quotes' and ü"
     folder.mkdir()
     compiler = folder / "g++"
     compiler.write_text(COMPILER)
@@ -148,9 +154,11 @@ def test_killed_build_is_in_nobodys_way(folder: Path) -> None:
 
 def test_changed_header_is_compiled_and_an_old_one_is_still_there(folder: Path) -> None:
     environment = dict(os.environ)
-    assert build_cache.load(recipe(folder, 1)).answer() == 1
-    assert build_cache.load(recipe(folder, 2)).answer() == 2
-    assert build_cache.load(recipe(folder, 1)).answer() == 1
+    # Whatever clock was wrong when it was written, or is now.
+    for answer, modified in ((1, 4e9), (2, 0), (1, 4e9)):
+        changed = recipe(folder, answer)
+        os.utime(folder / "answer.h", (modified, modified))
+        assert build_cache.load(changed).answer() == answer
     assert n_compilations(folder) == 2
     assert dict(os.environ) == environment
 
@@ -275,11 +283,114 @@ def test_cache_folder_of_somebody_else_is_refused(folder: Path) -> None:
         build_cache.cache_folder()
 
 
+def test_cache_folder_that_ninja_would_misread_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "$HOME"))
+    with pytest.raises(BuildError, match=r"\$HOME.* cannot be used: ninja takes a \$"):
+        build_cache.load(recipe(folder, 1))
+
+
+@contextmanager
+def without_privileges() -> Iterator[None]:
+    """Opens files as anybody, where root could write anywhere."""
+    if os.geteuid() != 0:
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    libc.setfsuid(65534)
+    try:
+        yield
+    finally:
+        libc.setfsuid(0)
+
+
+def test_read_only_cache_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not where pytest puts temporary files: root keeps those to itself.
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        monkeypatch.setenv("XDG_CACHE_HOME", name)
+        built = recipe(folder, 1)
+        assert build_cache.load(built).answer() == 1
+        (other := folder / "other").mkdir()
+        new = recipe(other, 2)
+        cache = build_cache.cache_folder()
+        for path in (cache.parent, cache):
+            path.chmod(0o555)
+        with without_privileges():
+            assert build_cache.load(built).answer() == 1
+            with pytest.raises(
+                BuildError, match=r"cannot be used: .*Permission denied"
+            ):
+                build_cache.load(new)
+        # As where a build had begun before.
+        lock = f"tiny_{build_cache._fingerprint(new)[:20]}.lock"
+        (cache / lock).touch()
+        (cache / lock).chmod(0o666)
+        with (
+            without_privileges(),
+            pytest.raises(BuildError, match=r"cannot be used: .*denied.*\.tmp"),
+        ):
+            build_cache.load(new)
+
+
+# When it writes what ninja reads, and in the middle of compiling.
+@pytest.mark.parametrize("n_bytes", [600, 3000])
+def test_full_disk_is_named_and_nothing_is_left_there(
+    folder: Path, n_bytes: int
+) -> None:
+    cache = build_cache.cache_folder()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
+    try:
+        with pytest.raises(BuildError) as error:
+            build_cache.load(recipe(folder, 1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert str(error.value).startswith("tiny cannot be built:\n")
+    assert re.search("ile (too large|size limit exceeded)", str(error.value))
+    assert "Traceback" not in str(error.value)
+    assert [path.suffix for path in cache.iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left")])
+def test_interrupted_end_of_a_build_leaves_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def compile_nothing(recipe: Recipe, hash_: str, name: str, folder: Path) -> None:
+        (folder / f"{name}.so").touch()
+
+    def replace_nothing(source: Path, target: Path) -> None:
+        raise error
+
+    monkeypatch.setattr(build_cache, "_compile", compile_nothing)
+    monkeypatch.setattr(os, "replace", replace_nothing)
+    expected = BuildError if isinstance(error, OSError) else KeyboardInterrupt
+    with pytest.raises(expected):
+        build_cache.load(recipe(folder, 1))
+    cache = build_cache.cache_folder()
+    assert [path.suffix for path in cache.iterdir()] == [".lock"]
+
+
+def test_module_that_lost_data_is_built_again(folder: Path) -> None:
+    tiny = recipe(folder, 1)
+    assert build_cache.load(tiny).answer() == 1
+    (path,) = modules(folder)
+    content = path.read_bytes()
+    path.unlink()  # this process has it open
+    path.write_bytes(content[: len(content) // 2])
+    # To load that would be the end of this process.
+    assert build_cache.load(tiny).answer() == 1
+    assert n_compilations(folder) == 2
+
+
 def test_module_that_does_not_load_is_named(folder: Path) -> None:
     tiny = recipe(folder, 1)
-    name = f"tiny_{build_cache._fingerprint(tiny)[:20]}.so"
-    (build_cache.cache_folder() / name).write_text("not a library")
-    with pytest.raises(BuildError, match=rf"{name} was built but cannot be loaded"):
+    path = build_cache.cache_folder() / f"tiny_{build_cache._fingerprint(tiny)[:20]}.so"
+    path.write_text("not a library")
+    build_cache._seal(path)
+    with pytest.raises(BuildError, match=rf"{path.name} was built but cannot be load"):
         build_cache.load(tiny)
 
 

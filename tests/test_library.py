@@ -95,14 +95,42 @@ def test_inputs_are_read_only_and_the_output_is_new(
         assert out.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
 
 
+@pytest.mark.parametrize("implementation", ["cuda", "triton"])
 def test_the_same_call_gives_the_same_bits(
-    op: Op, device: str, dtype: torch.dtype, generator: torch.Generator
+    op: Op,
+    implementation: str,
+    device: str,
+    dtype: torch.dtype,
+    generator: torch.Generator,
 ) -> None:
+    if implementation == "triton" and device == "cpu":
+        pytest.skip("the interpreter does one thing after the other")
     # The emulator's blocks run on several threads; a GPU's in any order.
     inputs = random_inputs(op, (37, 1025), dtype, device, generator)
-    first = FUNCTIONS[op.name](*inputs)
+    first = FUNCTIONS[op.name](*inputs, backend=implementation)
     for _ in range(50):
-        assert torch.equal(FUNCTIONS[op.name](*inputs), first)
+        again = FUNCTIONS[op.name](*inputs, backend=implementation)
+        assert torch.equal(again, first)
+
+
+# Several blocks of each kernel; of softmax, rows in a warp, in a block's registers, in
+# its shared memory, and read twice.
+@pytest.mark.parametrize("shape", [(37, 9), (5, 1025), (3, 40000), (2, 70000)])
+@pytest.mark.parametrize("order", ["reverse", "random:1", "random:2"])
+def test_the_order_of_threads_changes_no_bit(
+    op: Op,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    order: str,
+    generator: torch.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inputs = random_inputs(op, shape, dtype, "cpu", generator)
+    for params in op.variants:
+        monkeypatch.setenv("TWIN_EMULATOR_ORDER", "forward")
+        forward = FUNCTIONS[op.name](*inputs, **params)
+        monkeypatch.setenv("TWIN_EMULATOR_ORDER", order)
+        assert torch.equal(FUNCTIONS[op.name](*inputs, **params), forward)
 
 
 def test_negated_views_are_resolved(

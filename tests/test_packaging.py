@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import shutil
 import subprocess
@@ -46,6 +47,14 @@ def test_generated_files_are_not_touched_without_need(tree: Path) -> None:
     before = [path.stat().st_mtime_ns for path in paths]
     sources.write_sources("_cpu", tree / "build")
     assert [path.stat().st_mtime_ns for path in paths] == before
+
+
+@pytest.mark.parametrize("record", ["", '{"csrc/add'])
+def test_record_of_a_build_that_was_killed(record: str, tree: Path) -> None:
+    sources.write_sources("_cpu", tree / "build")
+    (tree / "build/contents.json").write_text(record)
+    assert sources.write_sources("_cpu", tree / "build")
+    assert json.loads((tree / "build/contents.json").read_text())
 
 
 def test_file_put_back_with_its_old_time_is_compiled_again(tree: Path) -> None:

@@ -1,0 +1,1 @@
+"""Bad Triton kernels, for ../interpreted.py."""

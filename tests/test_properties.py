@@ -1,0 +1,367 @@
+"""What holds for all inputs, tried on those that hypothesis makes up."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from conftest import DEVICES
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import bindings
+from bindings.backends import interpreter
+from bindings.op import DTYPES, Op
+from bindings.registry import OPS
+from compare import acceptance
+from compare.cases import LAYOUTS, Case, lay_out
+from compare.parity import Parity, Prepared, check_prepared
+
+INF, NAN = math.inf, math.nan
+
+implementations = pytest.mark.parametrize("implementation", ["cuda", "triton"])
+
+# ---- Inputs --------------------------------------------------------------------------
+
+MOST_ELEMENTS = 8192
+
+# Around the ends of vectors, warps, blocks and tiles.
+EDGES = sorted({1, 2, 3, 5, 7, *(2**k + d for k in range(3, 13) for d in (-1, 0, 1))})
+
+
+def sizes(most: int, least: int = 0) -> st.SearchStrategy[int]:
+    """Sizes of a dimension, edges above all."""
+    edges = [size for size in EDGES if least <= size <= most]
+    anything = st.integers(least, most)
+    return st.one_of(st.sampled_from(edges), anything) if edges else anything
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> tuple[int, ...]:
+    """Up to 4 dimensions; large ones first or last."""
+    shape: list[int] = []
+    for _ in range(draw(st.integers(0, 4))):
+        shape.append(draw(sizes(MOST_ELEMENTS // math.prod(shape or [1]) or 1)))
+        if shape[-1] == 0:
+            break
+    return tuple(draw(st.sampled_from([shape, shape[::-1]])))
+
+
+class Strides(NamedTuple):
+    """A layout that comes about by permuting, slicing and expanding."""
+
+    order: tuple[int, ...]  # of the dimensions in memory
+    steps: tuple[int, ...]
+    margins: tuple[int, ...]  # before the first entry of each dimension
+    expanded: tuple[bool, ...]
+
+    def lay_out(self, x: Tensor, device: str) -> Tensor:
+        """The values of x, of expanded dimensions the first ones, in this layout."""
+        shape = [
+            min(size, 1) if expanded else size
+            for size, expanded in zip(x.shape, self.expanded, strict=True)
+        ]
+        ends = [
+            margin + size * step
+            for margin, size, step in zip(self.margins, shape, self.steps, strict=True)
+        ]
+        memory = torch.full([ends[d] for d in self.order], NAN, dtype=x.dtype)
+        view = memory.to(device).permute([self.order.index(d) for d in range(x.dim())])
+        view = view[tuple(map(slice, self.margins, ends, self.steps))]
+        return view.copy_(x[tuple(map(slice, shape))]).expand(x.shape)
+
+
+@st.composite
+def layouts(draw: st.DrawFn, n_dims: int) -> str | Strides:
+    """One of those that have a name, or any other."""
+    if draw(st.booleans()):
+        return draw(st.sampled_from(LAYOUTS))
+
+    def one_each(strategy: st.SearchStrategy[Any]) -> tuple[Any, ...]:
+        return tuple(draw(strategy) for _ in range(n_dims))
+
+    return Strides(
+        tuple(draw(st.permutations(range(n_dims)))),
+        one_each(st.sampled_from([1, 1, 2, 3])),
+        one_each(st.sampled_from([0, 0, 1, 4])),
+        one_each(st.sampled_from([False, False, False, True])),
+    )
+
+
+class Values(NamedTuple):
+    """What is in a tensor."""
+
+    seed: int
+    exponent: int  # they spread about as far as 10 to this power
+    center: float  # on both sides of this
+    specials: tuple[tuple[int, float], ...]  # and these are planted somewhere
+
+    def put_into(self, x: Tensor) -> Tensor:
+        """The random numbers in x, with all that."""
+        x = x * 10.0**self.exponent + self.center
+        for place, value in self.specials:
+            if x.numel():
+                x.view(-1)[place % x.numel()] = value
+        return x
+
+
+specials = st.tuples(
+    st.integers(0, MOST_ELEMENTS),
+    st.sampled_from([NAN, INF, -INF, 0.0, -0.0, 1e-45, 65504.0, 3.4e38, -3.4e38]),
+)
+values = st.builds(
+    Values,
+    seed=st.integers(0, 2**32),
+    exponent=st.one_of(st.sampled_from([0, 1]), st.integers(-30, 30)),
+    center=st.sampled_from([0.0, 0.0, 0.0, -5.0, 1.0, 100.0]),
+    specials=st.lists(specials, max_size=3).map(tuple),
+)
+
+
+class Inputs(NamedTuple):
+    """The arguments of an op."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    values: Values
+    layouts: tuple[str | Strides, ...]
+    params: dict[str, Any]
+
+    def arguments(self, op: Op, device: str) -> tuple[Any, ...]:
+        """What the op is called with."""
+        generator = torch.Generator().manual_seed(self.values.seed)
+        tensors = []
+        for x, layout in zip(
+            op.inputs(self.shape, generator), self.layouts, strict=False
+        ):
+            x = self.values.put_into(x).to(self.dtype)
+            if op.name == "gelu":
+                # PyTorch's own answer for inf is inf or NaN, depending on the length.
+                x = x.clamp(max=torch.finfo(x.dtype).max)
+            tensors.append(
+                lay_out(x, layout, device)
+                if isinstance(layout, str)
+                else layout.lay_out(x, device)
+            )
+        call = inspect.signature(op.allocate).bind(*tensors, **self.params)
+        call.apply_defaults()
+        return call.args
+
+
+@st.composite
+def inputs(draw: st.DrawFn, op: Op) -> Inputs:
+    """All that an op can be called with, on two inputs at most."""
+    shape = draw(shapes())
+    params = dict(draw(st.sampled_from(op.variants)))
+    if "dim" in inspect.signature(op.allocate).parameters:
+        n_dims = max(len(shape), 1)
+        params["dim"] = draw(st.integers(-n_dims, n_dims - 1))
+    return Inputs(
+        shape,
+        draw(st.sampled_from(DTYPES)),
+        draw(values),
+        (draw(layouts(len(shape))), draw(layouts(len(shape)))),
+        params,
+    )
+
+
+def call(op: str, implementation: str, *arguments: Any) -> Tensor:
+    result: Tensor = getattr(bindings, op)(*arguments, backend=implementation)
+    return result
+
+
+def is_refused(implementation: str, device: str, dtype: torch.dtype) -> bool:
+    """Whether Triton's interpreter would be asked for what it cannot do."""
+    is_interpreted = implementation == "triton" and device == "cpu"
+    return is_interpreted and interpreter.unsupported_reason(dtype) is not None
+
+
+def are_same(x: Tensor, y: Tensor) -> bool:
+    """Whether two results are the same bit for bit, or NaN in the same places."""
+    same = (acceptance.bits(x) == acceptance.bits(y)) | (x.isnan() & y.isnan())
+    return bool(same.all())
+
+
+# ---- Every op ------------------------------------------------------------------------
+
+
+@given(data=st.data())
+def test_both_languages_are_accepted(op: Op, device: str, data: st.DataObject) -> None:
+    made = data.draw(inputs(op))
+    arguments = made.arguments(op, device)
+    case = Case(made.shape, made.dtype, params=made.params)
+    expected = acceptance.expect(op, arguments)
+    prepared = Prepared(op, case, arguments, expected)
+    allowed = 0.0
+    results = []
+    for implementation in ("cuda", "triton"):
+        if is_refused(implementation, device, made.dtype):
+            continue
+        parity = check_prepared(prepared, implementation)
+        assert isinstance(parity, Parity)
+        assert parity.problem == ""
+        allowed += parity.allowed.max
+        results.append(call(op.name, implementation, *arguments))
+    for result in results[1:]:
+        apart = acceptance.errors_of(result, results[0].double(), made.dtype)
+        assert apart.max <= allowed * (1 + allowed)
+
+
+# ---- Addition ------------------------------------------------------------------------
+
+
+@implementations
+@given(made=inputs(OPS["add"]))
+def test_addition_commutes(implementation: str, device: str, made: Inputs) -> None:
+    if is_refused(implementation, device, made.dtype):
+        return
+    x, y = made.arguments(OPS["add"], device)
+    there, back = call("add", implementation, x, y), call("add", implementation, y, x)
+    assert are_same(there, back)
+
+
+# ---- The Gaussian error linear unit --------------------------------------------------
+
+approximations = pytest.mark.parametrize("approximate", ["none", "tanh"])
+
+# The lowest point: where it is, and how far below zero.
+VALLEY = -0.752
+DEPTH = 0.171
+
+
+@st.composite
+def numbers(draw: st.DrawFn, device: str = DEVICES[-1]) -> Tensor:
+    """A few hundred in a row, dense or spread out, of any dtype."""
+    center = draw(st.floats(-12, 12))
+    width = 10.0 ** draw(st.integers(-3, 2))
+    x = torch.linspace(center - width, center + width, draw(st.integers(1, 600)))
+    return x.to(device, draw(st.sampled_from(DTYPES)))
+
+
+def gelu(implementation: str, x: Tensor, approximate: str) -> Tensor:
+    return call("gelu", implementation, x, approximate).double()
+
+
+def rounding(x: Tensor) -> Tensor:
+    """What a few roundings of numbers of this size can make of a difference."""
+    limits = torch.finfo(x.dtype)
+    return 4 * limits.eps * (x.double().abs() + limits.tiny)
+
+
+@implementations
+@approximations
+@given(x=numbers())
+def test_gelu_keeps_its_bounds(
+    implementation: str, approximate: str, x: Tensor
+) -> None:
+    if is_refused(implementation, x.device.type, x.dtype):
+        return
+    out = gelu(implementation, x, approximate)
+    relu = x.double().clamp(min=0)
+    slack = rounding(x)
+    assert (out <= relu + slack).all()
+    assert (out >= relu - DEPTH - slack).all()
+
+
+@implementations
+@approximations
+@given(x=numbers())
+def test_gelu_falls_and_then_rises(
+    implementation: str, approximate: str, x: Tensor
+) -> None:
+    if is_refused(implementation, x.device.type, x.dtype):
+        return
+    out = gelu(implementation, x, approximate)
+    slack = rounding(x)
+    step = out.diff()
+    assert (step >= -slack[1:])[x[:-1] >= VALLEY].all()
+    assert (step <= slack[1:])[x[1:] <= VALLEY].all()
+
+
+@implementations
+@approximations
+@given(x=numbers())
+def test_gelu_of_both_signs_differ_by_x(
+    implementation: str, approximate: str, x: Tensor
+) -> None:
+    if is_refused(implementation, x.device.type, x.dtype):
+        return
+    positive, negative = (gelu(implementation, each, approximate) for each in (x, -x))
+    slack = rounding(x)
+    assert ((positive - negative - x.double()).abs() <= slack).all()
+
+
+# ---- Softmax -------------------------------------------------------------------------
+
+
+@st.composite
+def rows(draw: st.DrawFn, device: str = DEVICES[-1]) -> Tensor:
+    """Some rows of numbers that are exact in every dtype."""
+    shape = (draw(st.integers(1, 5)), draw(sizes(MOST_ELEMENTS // 5, least=1)))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    most = draw(st.sampled_from([1, 8, 127]))
+    x = torch.randint(-most, most + 1, shape, generator=generator) / 8
+    return x.to(device, draw(st.sampled_from(DTYPES)))
+
+
+def softmax(implementation: str, x: Tensor) -> Tensor:
+    return call("softmax", implementation, x)
+
+
+@implementations
+@given(x=rows())
+def test_softmax_sums_to_one(implementation: str, x: Tensor) -> None:
+    if is_refused(implementation, x.device.type, x.dtype):
+        return
+    out = softmax(implementation, x).double()
+    assert (out >= 0).all()
+    limits = torch.finfo(x.dtype)
+    # Of what is below the smallest normal number, only the first digits are left.
+    slack = 8 * limits.eps + x.shape[-1] * limits.tiny * limits.eps
+    assert (out.sum(-1) - 1).abs().max() <= slack
+
+
+@implementations
+@given(x=rows(), shift=st.integers(-16, 16))
+def test_softmax_does_not_see_a_shift(
+    implementation: str, x: Tensor, shift: int
+) -> None:
+    x = x.float()  # which holds the sums exactly
+    assert are_same(softmax(implementation, x + shift), softmax(implementation, x))
+
+
+@implementations
+@given(x=rows(), seed=st.integers(0, 2**32))
+def test_softmax_of_permuted_columns_is_permuted(
+    implementation: str, x: Tensor, seed: int
+) -> None:
+    if is_refused(implementation, x.device.type, x.dtype):
+        return
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(x.shape[-1], generator=generator).to(x.device)
+    limits = torch.finfo(x.dtype)
+    torch.testing.assert_close(
+        softmax(implementation, x[:, order]),
+        softmax(implementation, x)[:, order],
+        rtol=8 * limits.eps,
+        atol=2 * limits.tiny * limits.eps,
+    )
+
+
+@implementations
+@given(x=rows(), row=st.integers(0, 4), other=st.sampled_from([0.0, 1e30, INF, NAN]))
+def test_softmax_of_a_row_does_not_see_the_others(
+    implementation: str, x: Tensor, row: int, other: float
+) -> None:
+    if is_refused(implementation, x.device.type, x.dtype):
+        return
+    row %= len(x)
+    others = torch.full_like(x, other, dtype=torch.float32).to(x.dtype)
+    others[row] = x[row]
+    assert are_same(
+        softmax(implementation, others)[row], softmax(implementation, x)[row]
+    )
