@@ -487,7 +487,7 @@ def random_matrices(
     def matrices(*shape: int) -> np.ndarray:
         scale = np.exp2(random.integers(-spread, spread + 1, (count, *shape)))
         values = random.standard_normal((count, *shape)) * scale
-        return values.astype(np.float32)
+        return np.asarray(values, dtype=np.float32)
 
     return matrices(16, depth), matrices(depth, 8), matrices(16, 8)
 
