@@ -105,7 +105,7 @@ def sanitize(name: str, progress: Callable[[str], None]) -> Report:
         kernels=sorted({kernel for _, kernel in chosen}),
         cases=[case for case, _ in chosen],
     )
-    checker = _Checker(module, op)
+    checker = Checker(module, op)
     found: dict[str, Finding] = {}
     begin = time.perf_counter()
     for number, (case, order) in enumerate(itertools.product(report.cases, ORDERS)):
@@ -188,10 +188,11 @@ def _most_different(cases: list[Case]) -> list[Case]:
 # ---- Runs ----------------------------------------------------------------------------
 
 
-class _Checker:
+class Checker:
     """The checker that a module of an op holds."""
 
     def __init__(self, module: ModuleType, op: Op) -> None:
+        """Takes a `_checked` module of the op."""
         self._module = module
         self._op = op
         self._names = _parameter_names(op)

@@ -75,6 +75,8 @@ class Shadow {
             0
         );
         if (mapping == MAP_FAILED) throw std::bad_alloc();
+        // Advice alone: without it most of the time goes into faults of small pages.
+        madvise(mapping, mapped_bytes_, MADV_HUGEPAGE);
         cells_ = static_cast<Cell*>(mapping);
     }
     ~Shadow() {
