@@ -219,7 +219,7 @@ auto plan_softmax(int64_t n_rows, int64_t n_cols, int64_t max_shared_bytes) {
     if (n_cols <= 32768) return in_registers.template operator()<32, 1024>();
 
     const int64_t row_bytes = n_cols * sizeof(T);
-    const int64_t static_shared_bytes = 1024;  // generous: the reductions' partials
+    const int64_t static_shared_bytes = 1024;  // generous: the reductions' results
     const bool in_shared = row_bytes + static_shared_bytes <= max_shared_bytes;
     return Plan{
         in_shared ? softmax_long_kernel<T, VEC_SIZE, true>

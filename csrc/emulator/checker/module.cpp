@@ -57,7 +57,7 @@ std::string demangled(const char* symbol) {
     return result;
 }
 
-/// "partials" of "float block_reduce<128, Max>(float, Max)::partials".
+/// "results" of "warp_results()::results".
 std::string last_component(const std::string& name) {
     std::size_t colons = name.rfind("::");
     return colons == std::string::npos ? name : name.substr(colons + 2);
