@@ -28,6 +28,11 @@ settings.load_profile("quick")
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
+_INTERPRETER_REFUSES = interpreter.unsupported_reason(torch.float32)
+needs_interpreter = pytest.mark.skipif(
+    _INTERPRETER_REFUSES is not None, reason=_INTERPRETER_REFUSES or ""
+)
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Runs a test for every op, backend, device and dtype that it asks for by name."""
@@ -40,6 +45,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("device", DEVICES)
     if "dtype" in names:
         metafunc.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype)[6:])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips what the interpreter would run where it refuses the environment."""
+    for item in items:
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        if params.get("backend") == "triton" and params.get("device") == "cpu":
+            item.add_marker(needs_interpreter)
 
 
 def skip_if_refused(

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import pytest
 import torch
+from conftest import needs_interpreter
 
 from bindings import backends
 from bindings.backends import prebuilt
@@ -316,7 +317,9 @@ def test_syntax_error_in_a_kernel(
     [
         ("cuda", "TWIN_EMULATOR_ORDER", "sideways"),
         ("cuda", "TWIN_EMULATOR_WORKERS", "0"),
-        ("triton", "TWIN_INTERPRETER_TIMEOUT", "abc"),
+        pytest.param(
+            "triton", "TWIN_INTERPRETER_TIMEOUT", "abc", marks=needs_interpreter
+        ),
     ],
 )
 def test_settings_that_make_no_sense(
@@ -338,7 +341,9 @@ def test_settings_that_make_no_sense(
     ("side", "shown_as", "name"),
     [
         ("cuda", "CUDA", "TWIN_EMULATOR_STEP_LIMIT"),
-        ("triton", "Triton", "TWIN_INTERPRETER_TIMEOUT"),
+        pytest.param(
+            "triton", "Triton", "TWIN_INTERPRETER_TIMEOUT", marks=needs_interpreter
+        ),
     ],
 )
 def test_limits_are_told_apart_from_wrong_kernels(

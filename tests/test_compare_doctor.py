@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from conftest import needs_interpreter
 
 from bindings.sources import ROOT
 from compare import doctor
@@ -24,7 +25,8 @@ def _doctor(*arguments: str, **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "compare", "doctor", *arguments],
         cwd=ROOT,
-        env=environment,
+        # Where the packages are is the one thing that a call cannot do without.
+        env={"PYTHONPATH": os.environ.get("PYTHONPATH", ""), **environment},
         capture_output=True,
         text=True,
         check=True,
@@ -33,6 +35,7 @@ def _doctor(*arguments: str, **environment: str) -> str:
     return done.stdout
 
 
+@needs_interpreter
 def test_doctor_tells_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     shown = capsys.readouterr().out

@@ -47,6 +47,10 @@ def test_other_magnitudes(
     skip_if_refused(backend, device, dtype)
     inputs = random_inputs(op, (5, 257), torch.float32, device, generator)
     inputs = tuple((magnitude * x).to(dtype) for x in inputs)
+    if (op.name, backend, device) == ("gelu", "torch", "cpu") and bool(
+        torch.nn.functional.gelu(inputs[0]).isnan().any()
+    ):
+        pytest.skip("oneDNN's float16 GELU is NaN at -60000 on CPUs with AVX512-FP16")
     for params in op.variants:
         assert_accepted(op, backend, inputs, params)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import needs_interpreter
 
 import bindings
 from bindings.backends import interpreter
@@ -20,6 +21,7 @@ from bindings.errors import UnsupportedError
 from bindings.sources import ROOT
 
 pytest.importorskip("triton")
+pytestmark = needs_interpreter
 
 PACKAGE = "faulty_kernels"
 
