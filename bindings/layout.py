@@ -25,6 +25,9 @@ ELEMENTWISE_EDGES: tuple[tuple[int, ...], ...] = (
     (65, 129),
 )
 
+# From 4 KiB to 1 GiB of float32.
+ELEMENTWISE_SWEEP: tuple[tuple[int, ...], ...] = tuple((4**n,) for n in range(5, 15))
+
 
 class Dimension(NamedTuple):
     """A dimension and the step that each tensor takes along it, in elements."""

@@ -16,6 +16,24 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
+class Traffic:
+    """Bytes that cross between the chip and its memory.
+
+    Attributes:
+        read_bytes: Read.
+        written_bytes: Written.
+    """
+
+    read_bytes: int
+    written_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Both."""
+        return self.read_bytes + self.written_bytes
+
+
+@dataclass(frozen=True)
 class Op:
     """One op, described once.
 
@@ -29,9 +47,11 @@ class Op:
             launchers take. Makes the one contiguous copy, if the layout asks for it.
         reference: The same by PyTorch, in the dtype of its input.
         inputs: Makes the tensors of a case in float32, by shape and generator.
-        bytes_moved: The fewest bytes that a shape and an element size make necessary.
+        traffic: The fewest bytes that a shape and an element size make necessary.
         small_shape: What a CPU gets through in about a second.
         large_shape: What no cache of a GPU holds.
+        benchmark_shapes: Those that its speed is judged by.
+        sweep_shapes: From one that is all launch to one that is all memory.
         edge_shapes: Where its kernels change: around the ends of their tiles.
         variants: Keyword arguments under which the op computes something else.
         is_rounded_once: Whether only one result is right, bit for bit: PyTorch's.
@@ -43,9 +63,11 @@ class Op:
     arguments: Callable[..., tuple[Argument, ...]]
     reference: Callable[..., Tensor]
     inputs: Callable[[tuple[int, ...], torch.Generator], tuple[Tensor, ...]]
-    bytes_moved: Callable[[tuple[int, ...], int], int]
+    traffic: Callable[[tuple[int, ...], int], Traffic]
     small_shape: tuple[int, ...]
     large_shape: tuple[int, ...]
+    benchmark_shapes: tuple[tuple[int, ...], ...]
+    sweep_shapes: tuple[tuple[int, ...], ...]
     edge_shapes: tuple[tuple[int, ...], ...]
     variants: tuple[dict[str, Any], ...] = ({},)
     is_rounded_once: bool = False

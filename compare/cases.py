@@ -46,11 +46,10 @@ def make_arguments(
     op: Op, case: Case, device: str | torch.device = "cpu", seed: int = 0
 ) -> tuple[Any, ...]:
     """The arguments of the op in this case: its random inputs, then its parameters."""
-    generator = torch.Generator().manual_seed(seed)
-    inputs = [
-        lay_out(x.to(case.dtype), case.layout, device)
-        for x in op.inputs(case.shape, generator)
-    ]
+    generator = torch.Generator(device).manual_seed(seed)
+    with torch.device(device):  # a GPU makes millions of random numbers much faster
+        values = op.inputs(case.shape, generator)
+    inputs = [lay_out(x.to(case.dtype), case.layout, device) for x in values]
     call = inspect.signature(op.allocate).bind(*inputs, **case.params)
     call.apply_defaults()
     return call.args

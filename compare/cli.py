@@ -8,32 +8,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import errno
 import io
 import json
 import os
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from compare.codegen.architectures import ARCHITECTURES, parse_architecture
-from compare.errors import (
-    BuildFailedError,
-    CompareError,
-    UnavailableError,
-    UsageError,
-)
-from compare.parameters import OpSummary, parse_parameter, read_ops
+from compare import options as command_line
+from compare.errors import BuildFailedError, CompareError, UnavailableError
+from compare.options import params_of
+from compare.parameters import OpSummary, read_ops
 
 if TYPE_CHECKING:
     from compare.report.model import Report
 
-DTYPES = ("float32", "float16", "bfloat16")
-BACKENDS = ("cuda", "cuda_inline", "triton")
 DEFAULT_BACKENDS = ("cuda", "triton")
 
 EXIT_OK = 0
@@ -43,16 +35,6 @@ EXIT_UNAVAILABLE = UnavailableError.exit_code
 EXIT_BUILD_FAILED = BuildFailedError.exit_code
 EXIT_INTERNAL_ERROR = 70
 EXIT_INTERRUPTED = 130
-
-_DESCRIPTION = """\
-Puts the CUDA C++ and the Triton implementation of an op under a microscope: are they
-right, how fast are they, and what code did the two compilers make of them?
-"""
-_EPILOG = """\
-Exit codes: 0 all is well (what was skipped is said), 1 parity failed or sanitize found
-something, 2 the command line makes no sense, 3 the environment cannot do it, 4 a build
-failed, 70 an error of compare itself (with a traceback), 130 interrupted.
-"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -101,193 +83,12 @@ def _discard_stdout() -> None:
 
 def _run(arguments: Sequence[str]) -> int:
     ops = read_ops()
-    options = _parse(arguments, ops)
+    options = command_line.parse(arguments, ops)
     if options.command == "list":
         return _list(ops)
-    if options.command == "doctor":
-        return _doctor(options)
-    if options.command == "sanitize":
-        return _sanitize(options)
+    if run := _COMMANDS.get(options.command):
+        return run(options)
     return _compare(options, ops)
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Says what is wrong, in one sentence."""
-        raise UsageError(message.removeprefix("argument "))
-
-
-def _parse(arguments: Sequence[str], ops: dict[str, OpSummary]) -> argparse.Namespace:
-    parser = _parser(ops)
-    commands = [*ops, "all", "list", "doctor", "sanitize"]
-    if not arguments:
-        raise UsageError(f"say what to compare: one of {', '.join(commands)}")
-    if not arguments[0].startswith("-") and arguments[0] not in commands:
-        close = difflib.get_close_matches(arguments[0], commands, n=1)
-        guess = (
-            f"did you mean {close[0]}?" if close else f"it has {', '.join(commands)}"
-        )
-        raise UsageError(f"there is no op or command {arguments[0]!r}; {guess}")
-    options = parser.parse_args(arguments)
-    if options.command in ops:
-        _params(ops[options.command], options.param)  # raises for what makes no sense
-    _check_output(options)
-    return options
-
-
-def _params(op: OpSummary, texts: list[str]) -> dict[str, Any]:
-    """All parameters of the op: as given, or their defaults."""
-    params = {each.name: each.default for each in op.parameters.values()}
-    try:
-        return params | dict(parse_parameter(op, text) for text in texts)
-    except ValueError as error:
-        raise UsageError(f"--param: {error}") from error
-
-
-def _check_output(options: argparse.Namespace) -> None:
-    listings = [
-        name for name in ("diff", "ptx", "sass") if getattr(options, name, None)
-    ]
-    if listings and options.json == "-":
-        raise UsageError(
-            f"--{listings[0]} and --json - would both write to stdout: "
-            "give --json a file"
-        )
-    # Asked now rather than when the work is done.
-    file = getattr(options, "json", None)
-    if isinstance(file, str) and file != "-":
-        _check_file(file)
-
-
-def _check_file(file: str) -> None:
-    path = Path(file)
-    if not file:
-        raise UsageError("--json: an empty name; give it a file, or - for stdout")
-    if path.is_dir():
-        raise UsageError(f"--json: {file} is a folder")
-    if not path.parent.is_dir():
-        raise UsageError(f"--json: there is no folder {path.parent}")
-    try:
-        if path.is_file():
-            path.open("ab").close()
-        elif not path.exists():  # else a pipe, whose reader would see it close
-            tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise _unwritable(file, error) from error
-
-
-def _unwritable(file: str, error: OSError) -> UnavailableError:
-    return UnavailableError(f"--json: {file} cannot be written ({error.strerror})")
-
-
-def _parser(ops: dict[str, OpSummary]) -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="python -m compare",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    commands = parser.add_subparsers(
-        dest="command", metavar="op | command", required=True, parser_class=_Parser
-    )
-
-    def add(name: str, summary: str) -> argparse.ArgumentParser:
-        return commands.add_parser(
-            name, help=summary, description=summary, allow_abbrev=False
-        )
-
-    for op in ops.values():
-        _add_op_options(add(op.name, op.summary), op)
-    _add_shared_options(add("all", "Compare every op."))
-    add("list", "List the ops.")
-    doctor = add("doctor", "Say what works here, what cannot, and what mends it.")
-    doctor.add_argument("--json", action="store_true", help="as JSON on stdout")
-    sanitize = add(
-        "sanitize",
-        "Look for races, bad accesses and deadlocks in an op's CUDA kernels.",
-    )
-    sanitize.add_argument("op", choices=ops)
-    sanitize.add_argument(
-        "--gpu",
-        action="store_true",
-        help="by compute-sanitizer on a GPU; by default by the emulator's own checker",
-    )
-    _add_json_option(sanitize)
-    return parser
-
-
-def _add_op_options(parser: argparse.ArgumentParser, op: OpSummary) -> None:
-    parser.add_argument(
-        "--shape",
-        type=_shape,
-        help="sizes joined by x, such as 1823x781; by default what suits the device",
-    )
-    known = ", ".join(
-        f"{each.name}={each.default} ({each.type})" for each in op.parameters.values()
-    )
-    parser.add_argument(
-        "--param",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help=f"a parameter of the op: {known or 'it has none'}",
-    )
-    _add_shared_options(parser)
-    for name, what in (
-        ("diff", "the PTX of both sides, aligned by what the instructions do"),
-        ("ptx", "the PTX of both sides, with names made comparable"),
-        ("sass", "the machine code of both sides, with names made comparable"),
-    ):
-        parser.add_argument(f"--{name}", action="store_true", help=f"also show {what}")
-
-
-def _add_shared_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dtype", choices=DTYPES, default="float32")
-    parser.add_argument(
-        "--backend",
-        action="extend",
-        nargs="+",
-        choices=BACKENDS,
-        help="which implementations, by default cuda and triton",
-    )
-    parser.add_argument(
-        "--arch",
-        type=_argument(parse_architecture),
-        metavar="SM",
-        help="the architecture to generate code for, by default that of the GPU, or "
-        f"sm_90: one of {', '.join(each.name for each in ARCHITECTURES.values())}",
-    )
-    _add_json_option(parser)
-
-
-def _add_json_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--json", metavar="FILE", help="write the report there as JSON; - is stdout"
-    )
-
-
-def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """A parser whose ValueErrors argparse shows as they are."""
-
-    def checked(text: str) -> Any:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return checked
-
-
-@_argument
-def _shape(text: str) -> tuple[int, ...]:
-    sizes = text.lower().split("x")
-    if not all(size.isascii() and size.isdigit() for size in sizes):
-        raise ValueError(f"{text!r} is no shape: join sizes by x, such as 1823x781")
-    shape = tuple(map(int, sizes))
-    if 0 in shape:
-        raise ValueError(f"a tensor of shape {text} is empty, with nothing to compare")
-    return shape
 
 
 def _list(ops: dict[str, OpSummary]) -> int:
@@ -321,6 +122,104 @@ def _sanitize(options: argparse.Namespace) -> int:
     return EXIT_FOUND if report.findings else EXIT_OK
 
 
+def _bench(options: argparse.Namespace) -> int:
+    with contextlib.redirect_stdout(sys.stderr), _progress() as progress:
+        progress("importing torch")
+        with _saying_what_mends_it():
+            from compare import bench
+        request = bench.Request(
+            op=options.op,
+            shapes=tuple(options.shape) if options.shape else None,
+            dtypes=tuple(dict.fromkeys(options.dtype)),
+            params=_given_params(options),
+            backends=_backends(options),
+            peers=tuple(dict.fromkeys(options.peers)),
+            sweep=options.sweep,
+        )
+        result = bench.bench(request, progress)
+    from compare.report import bench as report
+    from compare.report import terminal
+    from compare.timing import model
+
+    if not _write_json(options, model.to_json(result)):
+        report.show(result, terminal.make_console())
+    return EXIT_PARITY_FAILED if bench.failures(result, request.backends) else EXIT_OK
+
+
+def _plot(options: argparse.Namespace) -> int:
+    with contextlib.redirect_stdout(sys.stderr), _progress() as progress:
+        progress("importing torch")
+        with _saying_what_mends_it():
+            from compare import plot, records
+        progress("drawing")
+        files = [
+            file
+            for each in records.choose(options.ops, options.source)
+            for file in plot.draw(each, options.output)
+        ]
+    sys.stdout.writelines(f"{file}\n" for file in files)
+    return EXIT_OK
+
+
+def _profile(options: argparse.Namespace) -> int:
+    with contextlib.redirect_stdout(sys.stderr), _progress() as progress:
+        progress("importing torch")
+        with _saying_what_mends_it():
+            from compare import profile
+        request = profile.ProfileRequest(
+            op=options.op,
+            shape=options.shape,
+            dtype=options.dtype,
+            params=params_of(read_ops()[options.op], options.param),
+            backends=_backends(options),
+            peers=tuple(dict.fromkeys(options.peers)),
+            nvtx_only=options.nvtx_only,
+        )
+        result = profile.profile(request, options.output, progress)
+    from compare.report import profile as report
+    from compare.report import terminal
+
+    report.show(result, terminal.make_console())
+    return EXIT_OK
+
+
+def _routes(options: argparse.Namespace) -> int:
+    with contextlib.redirect_stdout(sys.stderr), _progress() as progress:
+        progress("importing torch")
+        with _saying_what_mends_it():
+            from compare import routes
+        result = routes.compare_routes(options.op, progress)
+    from compare.report import routes as report
+    from compare.report import terminal
+
+    if not _write_json(options, routes.to_json(result)):
+        report.show(result, terminal.make_console())
+    return EXIT_OK
+
+
+def _record(options: argparse.Namespace) -> int:
+    with contextlib.redirect_stdout(sys.stderr), _progress() as progress:
+        progress("importing torch")
+        with _saying_what_mends_it():
+            from compare import record
+        files = (
+            record.redraw(progress)
+            if options.redraw
+            else record.record(options.ops or list(read_ops()), progress)
+        )
+    sys.stdout.writelines(f"{file}\n" for file in files)
+    return EXIT_OK
+
+
+def _given_params(options: argparse.Namespace) -> dict[str, Any] | None:
+    """The op's parameters, if any was given."""
+    return params_of(read_ops()[options.op], options.param) if options.param else None
+
+
+def _backends(options: argparse.Namespace) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(options.backend or DEFAULT_BACKENDS))
+
+
 def _compare(options: argparse.Namespace, ops: dict[str, OpSummary]) -> int:
     # Whatever a library or a compiler prints is not part of the report.
     with contextlib.redirect_stdout(sys.stderr), _progress() as progress:
@@ -345,8 +244,8 @@ def _reports(
             op=name,
             shape=getattr(options, "shape", None),
             dtype=options.dtype,
-            params=_params(ops[name], getattr(options, "param", [])),
-            backends=tuple(dict.fromkeys(options.backend or DEFAULT_BACKENDS)),
+            params=params_of(ops[name], getattr(options, "param", [])),
+            backends=_backends(options),
             architecture=options.arch,
         )
         reports.append(run.compare(request, progress))
@@ -391,7 +290,7 @@ def _write_json(options: argparse.Namespace, document: dict[str, Any]) -> bool:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise _unwritable(options.json, error) from error
+        raise command_line.unwritable(options.json, error) from error
     return False
 
 
@@ -414,3 +313,15 @@ def _write(options: argparse.Namespace, reports: list[Report]) -> None:
         terminal.show_listings(reports[0], "ptx", console)
     if options.sass:
         terminal.show_listings(reports[0], "sass", console)
+
+
+# What is neither an op nor the list of them.
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "doctor": _doctor,
+    "sanitize": _sanitize,
+    "bench": _bench,
+    "plot": _plot,
+    "profile": _profile,
+    "routes": _routes,
+    "record": _record,
+}

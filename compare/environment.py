@@ -16,6 +16,9 @@ import torch
 from bindings import toolchain
 from bindings.sources import ROOT
 
+# What is compared with, where it is installed.
+_PEERS = ("liger-kernel", "quack-kernels", "flash-attn-4")
+
 _DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 
 
@@ -34,6 +37,9 @@ def collect() -> dict[str, Any]:
             for index in range(torch.cuda.device_count())
         ],
         "driver": driver_version(),
+        "packages": {
+            name: version for name in _PEERS if (version := _package_version(name))
+        },
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(
             timespec="seconds"
         ),

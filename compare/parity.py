@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bindings import backends
 from bindings.errors import BuildError, SettingError, UnsupportedError
-from bindings.op import Op
+from bindings.op import Op, Traffic
 from compare import acceptance
 from compare.acceptance import UNKNOWN, Errors, Expected, Verdict
 from compare.cases import Case, make_arguments
@@ -90,6 +90,11 @@ class Prepared:
     def tensors(self) -> list[Tensor]:
         """The arguments that are tensors."""
         return [each for each in self.arguments if isinstance(each, Tensor)]
+
+    @property
+    def traffic(self) -> Traffic:
+        """The fewest bytes that the op has to move."""
+        return self.op.traffic(self.case.shape, self.case.dtype.itemsize)
 
 
 def prepare(

@@ -17,7 +17,7 @@ from bindings.errors import BuildError, UnsupportedError
 from bindings.op import Op
 from bindings.registry import OPS
 from bindings.sources import ModuleName
-from compare import environment, timing
+from compare import environment, records
 from compare.cases import Case
 from compare.codegen import findings, model
 from compare.codegen.architectures import Architecture, parse_architecture
@@ -25,13 +25,14 @@ from compare.codegen.errors import CodegenUnavailable, CompilationFailed
 from compare.codegen.model import KernelCode
 from compare.errors import BuildFailedError, UnavailableError, UsageError
 from compare.parity import Parity, Prepared, Skipped, check_prepared, prepare
-from compare.report.model import CaseReport, Report
-from compare.timing import Timing
+from compare.report.model import NOT_ASKED_FOR, CaseReport, Report
+from compare.timing import gpu_state, implementations
+from compare.timing.measure import measure
+from compare.timing.model import CaseTimes
 
 _Result = TypeVar("_Result")
 
 DEFAULT_ARCHITECTURE = "sm_90"
-NOT_ASKED_FOR = Skipped("not asked for by --backend")
 
 # Generous: tensors, copies, and the float64 ones that the errors of three results are
 # taken from at the same time.
@@ -87,7 +88,8 @@ def compare(request: Request, progress: Callable[[str], None]) -> Report:
         raise BuildFailedError(f"{error}\n{error.log}") from error
     except BuildError as error:
         raise BuildFailedError(str(error)) from error
-    return Report(op.name, environment.collect(), (case,))
+    recorded = None if device.type == "cuda" else records.find(op.name)
+    return Report(op.name, environment.collect(), (case,), recorded)
 
 
 def _require_module(name: ModuleName) -> None:
@@ -107,7 +109,7 @@ def _prepare(
         dtype=getattr(torch, request.dtype),
         params=request.params,
     )
-    _check_memory(case, device)
+    check_memory(case, device)
     progress("computing the float64 reference")
     try:
         return prepare(op, case, device)
@@ -115,8 +117,12 @@ def _prepare(
         raise UsageError(str(error)) from error
 
 
-def _check_memory(case: Case, device: torch.device) -> None:
-    # Asked beforehand: the system ends a process that takes more than there is.
+def check_memory(case: Case, device: torch.device) -> None:
+    """Asks beforehand: the system ends a process that takes more than there is.
+
+    Raises:
+        UnavailableError: The device has too little.
+    """
     needed = math.prod(case.shape) * _BYTES_PER_ELEMENT
     if device.type == "cuda":
         owner, (available, _) = "the GPU", torch.cuda.mem_get_info(device)
@@ -141,7 +147,7 @@ def _on_gpu(
         progress(f"running {backend}")
         parity[backend] = check_prepared(prepared, backend)
     progress("measuring times")
-    times = _times(request, prepared, device, parity)
+    times = _times(request, prepared, parity)
     architecture, unknown = request.architecture, Skipped("")
     if architecture is None:
         try:
@@ -175,7 +181,7 @@ def _on_cpu(
         request,
         prepared,
         {name: parity[name].result() for name in (*request.backends, "torch")},
-        _times(request, prepared, prepared.tensors[0].device, {}),
+        Skipped("times need a GPU"),
         {name: future.result() for name, future in codegen.items()},
     )
 
@@ -213,24 +219,15 @@ def _await(
 
 
 def _times(
-    request: Request,
-    prepared: Prepared,
-    device: torch.device,
-    parity: dict[str, Parity | Skipped],
-) -> dict[str, Timing | Skipped]:
-    if reason := timing.obstacle(device):
-        times: dict[str, Timing | Skipped] = dict.fromkeys(
-            (*request.backends, "torch"), Skipped(reason)
-        )
-    else:
-        fit = [
-            backend
-            for backend, each in parity.items()
-            if isinstance(each, Parity) and each.passed
-        ]
-        wrong = dict.fromkeys(parity, Skipped("it did not pass parity"))
-        times = {**wrong, **(timing.measure(prepared, fit) if fit else {})}
-    return times
+    request: Request, prepared: Prepared, parity: dict[str, Parity | Skipped]
+) -> CaseTimes | Skipped:
+    if obstacle := gpu_state.obstacle():
+        return Skipped(obstacle)
+    found = implementations.find(prepared.op, request.backends, ["torch"])
+    for name, each in parity.items():
+        if isinstance(each, Skipped) or not each.passed:
+            found[name] = Skipped("it did not pass parity")
+    return measure(prepared, found)
 
 
 def _inspect(
@@ -252,12 +249,11 @@ def _case_report(
     request: Request,
     prepared: Prepared,
     parity: dict[str, Parity | Skipped],
-    times: dict[str, Timing | Skipped],
+    times: CaseTimes | Skipped,
     codegen: dict[str, KernelCode | Skipped],
 ) -> CaseReport:
     for side in ("cuda", "triton"):  # keys of the schema, whatever was asked for
         parity.setdefault(side, NOT_ASKED_FOR)
-        times.setdefault(side, NOT_ASKED_FOR)
     cuda, triton = codegen["cuda"], codegen["triton"]
     found: tuple[findings.Finding, ...] = ()
     if isinstance(cuda, KernelCode) and isinstance(triton, KernelCode):

@@ -171,9 +171,9 @@ def test_too_little_memory(capsys: pytest.CaptureFixture[str]) -> None:
 def test_memory_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 10**11))
     gpu = torch.device("cuda")
-    run._check_memory(Case((5_000_000,)), gpu)
+    run.check_memory(Case((5_000_000,)), gpu)
     with pytest.raises(UnavailableError, match=r"2 GB of memory, and the GPU has 1:"):
-        run._check_memory(Case((10_000_000,)), gpu)
+        run.check_memory(Case((10_000_000,)), gpu)
 
 
 @pytest.mark.parametrize(
@@ -405,3 +405,36 @@ def test_triton_without_a_cache(
     assert main(line.split()) == 0
     report = json.loads(capsys.readouterr().out)
     assert "set TRITON_CACHE_DIR" in report["cases"][0]["codegen"]["triton"]["skipped"]
+
+
+@pytest.mark.parametrize("command", ["bench softmax", "profile softmax", "record"])
+def test_times_need_a_gpu(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main(command.split()) == 3
+    sentence = f"times need a GPU, and torch {torch.__version__} finds none here"
+    assert capsys.readouterr() == ("", f"compare: {sentence}\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("bench", "the following arguments are required: op"),
+        ("bench softmaxx", "op: invalid choice: 'softmaxx'"),
+        ("bench softmax --shape 64 4x", "--shape: '4x' is no shape"),
+        ("bench softmax --dtype int32", "--dtype: invalid choice: 'int32'"),
+        ("bench softmax --peers nobody", "--peers: invalid choice: 'nobody'"),
+        ("bench softmax --param dim=a", "--param: dim of softmax is of type int"),
+        ("bench softmax --json no/such/file", "--json: there is no folder no/such"),
+        ("record softmaxx", "there is no op 'softmaxx'; it has add, gelu, softmax"),
+        ("plot softmaxx", "there is no op 'softmaxx'; it has add, gelu, softmax"),
+        ("routes", "the following arguments are required: op"),
+        ("profile softmax --shape 0x3", "--shape: a tensor of shape 0x3 is empty"),
+    ],
+)
+def test_command_lines_of_the_timing_lab_that_make_no_sense(
+    line: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line.split()) == 2
+    assert capsys.readouterr().err.startswith(f"compare: {complaint}")

@@ -12,6 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from bindings.op import Traffic
 from compare.acceptance import Errors
 from compare.cases import Case
 from compare.cli import main
@@ -22,7 +23,14 @@ from compare.codegen.model import KernelCode, Side
 from compare.parity import Parity, Skipped
 from compare.report import terminal
 from compare.report.model import CaseReport, Report, all_to_json, to_json
-from compare.timing import Timing
+from compare.timing.model import (
+    CaseTimes,
+    Ceiling,
+    Comparison,
+    HostTime,
+    KernelTime,
+    Timing,
+)
 
 PTX = """
 .visible .entry {name}(
@@ -71,6 +79,11 @@ def _code(side: Side, load: str) -> KernelCode:
     )
 
 
+def _timing(us: float) -> Timing:
+    kernel = KernelTime(us, 0.9 * us, 1.1 * us, 0.95 * us, 1.05 * us, 640, "graph")
+    return Timing(kernel, HostTime(4.5, None), 41250.25 / us, 10.0 / us)
+
+
 def _report(**changes: Any) -> Report:
     cuda, triton = _code("cuda", "f32"), _code("triton", "v4.b32")
     parity = Parity("gpu", Errors(1e-7, 1e-8), Errors(1e-6, 1e-6))
@@ -84,11 +97,18 @@ def _report(**changes: Any) -> Report:
             ),
             "torch": parity,
         },
-        timing={
-            "cuda": Timing(12.5, 12.0, 13.25, 4.5, 3300.25, 640),
-            "triton": Skipped(HOSTILE),
-            "torch": Timing(25.0, 24.0, 26.0, 3.0, 1650.0, 640),
-        },
+        times=CaseTimes(
+            case=Case((1823, 781), torch.float32, params={"dim": -1}),
+            traffic=Traffic(1000, 1000),
+            ceiling=Ceiling("1:1", 10.0, 4125.0, HOSTILE),
+            timings={
+                "cuda": _timing(12.5),
+                "triton": Skipped(HOSTILE),
+                "torch": _timing(25.0),
+            },
+            comparisons=(Comparison("cuda", "torch", 0.5, 0.49, 0.51, "faster"),),
+            gpu_state=None,
+        ),
         codegen={"cuda": cuda, "triton": triton},
         findings=findings.find(cuda, triton),
     )
@@ -107,7 +127,9 @@ def _report(**changes: Any) -> Report:
 # of these may be "skipped" instead.
 NUMBER = (int, float)
 PARITY = {"passed": bool, "max_error": NUMBER, "allowed": NUMBER, "ran_on": str}
-TIMING = dict.fromkeys(("median_us", "p20_us", "p80_us", "host_us", "gb_per_s"), NUMBER)
+TIMING = dict.fromkeys(
+    ("median_us", "p20_us", "p80_us", "host_us", "gb_per_s", "fraction"), NUMBER
+)
 CODEGEN = {
     "arch": str,
     "registers": int,
@@ -261,7 +283,7 @@ def test_the_report_fits_on_a_screen(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_figures_of_a_gpu_are_shown() -> None:
     shown = _render(100, _report())
-    for figure in ("12.50", "12.00 to 13.25", "3,300.25", "16 / 4", "64"):
+    for figure in ("12.50", "11.25 to 13.75", "3,300.02", "16 / 4", "64"):
         assert figure in shown
 
 

@@ -1,25 +1,44 @@
-"""Times: that the harness measures what it says, on a GPU, and its logic anywhere."""
+"""The timing lab: its logic anywhere, and on a GPU that it cannot be fooled."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from benches import make_bench
 from conftest import needs_gpu
+from torch import Tensor
 
 from bindings.backends import prebuilt
+from bindings.op import Op, Traffic
 from bindings.registry import OPS
-from compare import timing
+from bindings.sources import ROOT
+from compare import peers
 from compare.cases import LAYOUTS, Case
 from compare.parity import Prepared, Skipped, prepare
-from compare.timing import Timing
+from compare.timing import ceiling, gpu_state, implementations, turns
+from compare.timing import measure as lab
+from compare.timing.implementations import Implementation
+from compare.timing.model import CaseTimes, Ceiling, Timing, from_json, to_json
+from compare.timing.statistics import SAME_WITHIN, compare, summarize, verdict
+from compare.timing.turns import Contestant, Turn
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-class _Clock:
-    """Stands for an event."""
+class _Event:
+    """Stands for an event of a GPU that does at once what it is told."""
 
     def record(self) -> None:
         self.ms = 1e3 * time.perf_counter()
@@ -27,68 +46,297 @@ class _Clock:
     def synchronize(self) -> None:
         pass
 
-    def elapsed_time(self, end: _Clock) -> float:
+    def query(self) -> bool:
+        return False  # the host is always ahead
+
+    def elapsed_time(self, end: _Event) -> float:
         return end.ms - self.ms
 
 
+def _refuse(*arguments: Any) -> None:
+    raise RuntimeError("there is no graph here")
+
+
 @pytest.fixture
-def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Puts the CPU in the place of the GPU: calls are replayed one after the other."""
+def _laboratory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little to do; without a GPU, the CPU in its place."""
+    monkeypatch.setattr(turns.take_turns, "__defaults__", (1.0,))
+    monkeypatch.setattr(turns, "_MEASURE_MS", 1.0)
+    if DEVICE == "cuda":
+        return
+    module = prebuilt.load("_cpu")
+    monkeypatch.setattr(prebuilt, "load", lambda name: module)
+    monkeypatch.setattr(turns, "COLD_BYTES", 64 * 1024)
+    monkeypatch.setattr(turns, "event", _Event)
+    monkeypatch.setattr(turns, "FLUSH_DEVICE", "cpu")
+    monkeypatch.setattr(Turn, "_capture", _refuse)
+    monkeypatch.setattr(ceiling, "contestants", _slow_contestants)
+    monkeypatch.setattr(ceiling, "peak", lambda *mix: Ceiling("1:1", 1.0, 1e6, ""))
+    for name, stand_in in (
+        ("synchronize", lambda: None),
+        ("current_stream", lambda: SimpleNamespace(cuda_stream=0)),
+        ("device", lambda device: torch.inference_mode(False)),
+    ):
+        monkeypatch.setattr(torch.cuda, name, stand_in)
 
-    def capture(launch: Callable[[int], None], n_sets: int, n_calls: int) -> object:
-        def replay() -> None:
-            for call in range(n_calls):
-                launch(call % n_sets)
 
-        return SimpleNamespace(replay=replay)
-
-    cpu_module = prebuilt.load("_cpu")
-    stream = SimpleNamespace(cuda_stream=0)
-    monkeypatch.setattr(prebuilt, "load", lambda name: cpu_module)
-    monkeypatch.setattr(timing, "_capture", capture)
-    monkeypatch.setattr(timing, "_event", _Clock)
-    monkeypatch.setattr(timing, "_WARM_UP_MS", 1.0)
-    monkeypatch.setattr(timing, "_MEASURE_MS", 1.0)
-    monkeypatch.setattr(timing, "_COLD_BYTES", 64 * 1024)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+def _slow_contestants(traffic: Traffic) -> list[Contestant]:
+    return [Contestant("a nap", lambda index: time.sleep(1e-5), 2)]
 
 
 def _prepared(
-    shape: tuple[int, ...] = (16, 781), layout: str = "contiguous"
+    shape: tuple[int, ...] = (64, 781),
+    layout: str = "contiguous",
+    dtype: torch.dtype = torch.float32,
 ) -> Prepared:
-    return prepare(OPS["softmax"], Case(shape, layout=layout))
+    return prepare(OPS["softmax"], Case(shape, dtype, layout), DEVICE)
 
 
-@pytest.mark.usefixtures("_no_gpu")
-def test_figures_of_a_timing() -> None:
+def _measure(prepared: Prepared, call: Callable[[Tensor, int], Tensor]) -> CaseTimes:
+    return lab.measure(prepared, {"quack": Implementation("quack", call)})
+
+
+@pytest.mark.usefixtures("_laboratory")
+def test_figures_of_a_case() -> None:
     prepared = _prepared()
-    times = timing._measure(prepared, ["cuda", "torch"])
-    assert list(times) == ["cuda", "torch"]
-    for each in times.values():
-        assert isinstance(each, Timing)
-        assert 0 < each.p20_us <= each.median_us <= each.p80_us
-        assert each.host_us > 0
-        n_bytes = 2 * 16 * 781 * 4
-        assert each.gb_per_s == pytest.approx(n_bytes / each.median_us / 1e3)
-        assert each.calls >= timing._MIN_REPLAYS
+    op = prepared.op
+    times = lab.measure(prepared, implementations.find(op, ["cuda"], ["torch"]))
+    assert list(times.timings) == ["cuda", "torch"]
+    for name, each in times.timings.items():
+        assert isinstance(each, Timing), each
+        kernel = each.kernel
+        assert 0 < kernel.p20_us <= kernel.median_us <= kernel.p80_us
+        assert 0 < kernel.low_us <= kernel.median_us <= kernel.high_us
+        assert kernel.method == ("graph" if DEVICE == "cuda" else "events")
+        assert kernel.calls >= turns._MIN_REPLAYS
+        assert each.host.call_us > 0
+        assert (each.host.launcher_us is None) == (name == "torch")
+        n_bytes = 2 * 64 * 781 * 4
+        assert each.gb_per_s == pytest.approx(n_bytes / kernel.median_us / 1e3)
+        share = times.ceiling.median_us / kernel.median_us
+        assert each.fraction == pytest.approx(share)
+    assert [(each.first, each.second) for each in times.comparisons] == [
+        ("cuda", "torch")
+    ]
+    seen, reverse = (
+        times.comparison(*pair) for pair in (("cuda", "torch"), ("torch", "cuda"))
+    )
+    assert seen is not None
+    assert reverse is not None
+    assert reverse.ratio == pytest.approx(1 / seen.ratio)
+    assert reverse.low <= reverse.ratio <= reverse.high
+    assert {seen.outcome, reverse.outcome} in (
+        {"faster", "slower"},
+        {"same"},
+        {"unclear"},
+    )
 
 
-@pytest.mark.usefixtures("_no_gpu")
-def test_no_time_for_an_output_that_was_not_written(
+def _without_last_row(x: Tensor, dim: int) -> Tensor:
+    out = torch.empty_like(x)
+    out[:-1] = torch.softmax(x[:-1], dim)
+    return out
+
+
+def _in_place(x: Tensor, dim: int) -> Tensor:
+    return x.copy_(torch.softmax(x, dim))
+
+
+def _in_half(x: Tensor, dim: int) -> Tensor:
+    return torch.softmax(x.half(), dim).to(x.dtype)
+
+
+def _cached() -> Callable[[Tensor, int], Tensor]:
+    kept: dict[int, Tensor] = {}
+
+    def softmax(x: Tensor, dim: int) -> Tensor:
+        if x.data_ptr() not in kept:
+            kept[x.data_ptr()] = torch.softmax(x, dim)
+        return kept[x.data_ptr()]
+
+    return softmax
+
+
+def _copied_from_a_cache() -> Callable[[Tensor, int], Tensor]:
+    cached = _cached()
+    return lambda x, dim: cached(x, dim).clone()
+
+
+def _in_another_thread(x: Tensor, dim: int) -> Tensor:
+    out = torch.empty_like(x)
+    work = threading.Timer(0.05, lambda: out.copy_(torch.softmax(x, dim)))
+    work.start()
+    return out
+
+
+class _Lazy(Tensor):
+    """Puts off what it has to do."""
+
+
+def _lazy(x: Tensor, dim: int) -> Tensor:
+    return torch.softmax(x, dim).as_subclass(_Lazy)
+
+
+def _raises(x: Tensor, dim: int) -> Tensor:
+    raise ValueError("no rows of this length")
+
+
+# A graph that is captured of nothing is seen at once.
+NOTHING = "launches nothing on the stream" if DEVICE == "cuda" else "nonsense"
+CHEATS = {
+    "a row is left out": (lambda: _without_last_row, "781 of 49984 elements"),
+    "the input is written to": (lambda: _in_place, "it writes to its inputs"),
+    "lower precision": (lambda: _in_half, "error is"),
+    "the result is kept": (_cached, NOTHING),
+    "what was kept is copied": (_copied_from_a_cache, "error is"),
+    "nothing is done": (lambda: lambda x, dim: torch.empty_like(x), NOTHING),
+    "the result is a constant": (
+        lambda: lambda x, dim: torch.full_like(x, 1 / 781),
+        "error is",
+    ),
+    "the work is put off": (lambda: _lazy, "of class _Lazy, not Tensor"),
+    "it raises": (lambda: _raises, "raises ValueError: no rows of this length"),
+}
+
+
+@pytest.mark.usefixtures("_laboratory")
+@pytest.mark.parametrize("name", CHEATS)
+def test_cheat_gets_no_figure(name: str) -> None:
+    make, reason = CHEATS[name]
+    result = _measure(_prepared(), make()).timings["quack"]
+    assert isinstance(result, Skipped), result
+    assert reason in result.reason
+
+
+@pytest.mark.usefixtures("_laboratory")
+def test_honest_work_beside_a_cheat_gets_its_figure() -> None:
+    prepared = _prepared()
+    times = lab.measure(
+        prepared,
+        {
+            "torch": Implementation("torch", prepared.op.reference),
+            "liger": Implementation("liger", _in_place),
+            "quack": Implementation("quack", _without_last_row),
+            "unfused": Skipped("not installed"),
+        },
+    )
+    assert isinstance(times.timings["torch"], Timing)
+    assert all(isinstance(times.timings[name], Skipped) for name in ("liger", "quack"))
+    assert times.timings["unfused"] == Skipped("not installed")
+    assert times.comparisons == ()
+
+
+@needs_gpu
+@pytest.mark.usefixtures("_laboratory")
+def test_work_on_another_stream_gets_no_figure() -> None:
+    stream = torch.cuda.Stream()
+
+    def softmax(x: Tensor, dim: int) -> Tensor:
+        with torch.cuda.stream(stream):
+            return torch.softmax(x, dim)
+
+    result = _measure(_prepared((4096, 4096)), softmax).timings["quack"]
+    assert isinstance(result, Skipped), result
+
+
+@needs_gpu
+@pytest.mark.usefixtures("_laboratory")
+def test_uncaptured_work_on_another_stream_gets_no_figure() -> None:
+    stream = torch.cuda.Stream()
+
+    def softmax(x: Tensor, dim: int) -> Tensor:
+        if torch.cuda.is_current_stream_capturing():
+            raise RuntimeError("not in a graph")
+        with torch.cuda.stream(stream):
+            for _ in range(20):
+                out = torch.softmax(x, dim)
+        return out
+
+    result = _measure(_prepared((16384, 4096)), softmax).timings["quack"]
+    assert isinstance(result, Skipped), result
+    assert "it works on another stream" in result.reason
+
+
+@needs_gpu
+@pytest.mark.usefixtures("_laboratory")
+def test_work_of_another_thread_gets_no_figure() -> None:
+    result = _measure(_prepared(), _in_another_thread).timings["quack"]
+    assert isinstance(result, Skipped), result
+
+
+@needs_gpu
+@pytest.mark.usefixtures("_laboratory")
+def test_call_that_waits_for_the_gpu_gets_no_figure() -> None:
+    def softmax(x: Tensor, dim: int) -> Tensor:
+        torch.cuda.synchronize()
+        return torch.softmax(x, dim)
+
+    result = _measure(_prepared(), softmax).timings["quack"]
+    assert isinstance(result, Skipped), result
+    assert "waits for the GPU" in result.reason
+
+
+@needs_gpu
+@pytest.mark.usefixtures("_laboratory")
+def test_what_cannot_be_captured_is_timed_between_events() -> None:
+    def softmax(x: Tensor, dim: int) -> Tensor:
+        if torch.cuda.is_current_stream_capturing():
+            raise RuntimeError("not in a graph")
+        return torch.softmax(x, dim)
+
+    prepared = _prepared((8192, 4096))
+    times = lab.measure(
+        prepared,
+        {
+            "torch": Implementation("torch", prepared.op.reference),
+            "quack": Implementation("quack", softmax),
+        },
+    )
+    captured, called = times.timings["torch"], times.timings["quack"]
+    assert isinstance(captured, Timing)
+    assert isinstance(called, Timing)
+    assert (captured.kernel.method, called.kernel.method) == ("graph", "events")
+    assert called.kernel.median_us == pytest.approx(captured.kernel.median_us, rel=0.1)
+
+
+@needs_gpu
+def test_time_without_synchronisation_is_above_the_ceiling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    empty = SimpleNamespace(replay=lambda: None)
-    monkeypatch.setattr(timing, "_capture", lambda *arguments: empty)
-    times = timing._measure(_prepared(), ["cuda"])
-    assert isinstance(times["cuda"], Skipped)
-    assert "what was timed computed nonsense: 12496 of" in times["cuda"].reason
+    prepared = _prepared((16384, 4096))
+    # The ceiling is measured as it should be; what comes then is stopped too early.
+    ceiling.peak(1, 1)
+    monkeypatch.setattr(turns, "event", _Event)
+    monkeypatch.setattr(turns, "_MEASURE_MS", 20.0)
+    monkeypatch.setattr(ceiling, "contestants", lambda traffic: [])
+    monkeypatch.setattr(ceiling, "best_of", lambda traffic, times: ceiling.peak(1, 1))
+    times = lab.measure(prepared, implementations.find(prepared.op, ["cuda"], []))
+    result = times.timings["cuda"]
+    assert isinstance(result, Skipped), result
+
+
+def test_above_the_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = _prepared()
+    n_bytes = prepared.traffic.total_bytes
+    ceilings = {
+        "small": Ceiling("1:1", n_bytes / 1000e3, 1000.0, ""),
+        "peak": Ceiling("1:1", 1e6, 4000.0, ""),
+    }
+    monkeypatch.setattr(ceiling, "peak", lambda *mix: ceilings["peak"])
+
+    def problem(gb_per_s: float) -> str:
+        kernel = summarize([n_bytes / gb_per_s / 1e3] * 30, 30, "graph")
+        return lab.above_ceiling(prepared, kernel, ceilings["small"])
+
+    assert problem(990.0) == problem(1010.0) == problem(3000.0) == ""
+    assert problem(4000.0 * (1 + 0.9 * SAME_WITHIN)) == ""
+    assert "4,100 GB/s is above the ceiling of 4,000" in problem(4100.0)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_sets_are_alike_and_lie_apart(layout: str) -> None:
     prepared = _prepared((64, 1024), layout)
-    sets = timing._make_sets(prepared)
+    sets = lab.make_sets(prepared)[:8]
     assert len({x.untyped_storage().data_ptr() for x, _ in sets}) == len(sets)
     for x, _ in sets:
         assert torch.equal(x, prepared.tensors[0])
@@ -97,25 +345,181 @@ def test_sets_are_alike_and_lie_apart(layout: str) -> None:
 
 
 def test_sets_outgrow_the_caches() -> None:
-    sets = timing._make_sets(_prepared((512, 1024)))
-    n_bytes = sum(2 * x.nbytes for x, _ in sets)
-    assert n_bytes >= timing._COLD_BYTES
-    assert len(timing._make_sets(_prepared((2, 3)))) == timing._MAX_SETS
+    for n_bytes in (1, 4096, 3 * 2**20, 2**27, 2**29 - 1, 2**40):
+        n_sets = turns.n_sets_of(n_bytes)
+        assert n_sets == turns.MAX_SETS or n_sets * n_bytes >= 512 * 2**20
+        assert n_sets >= 2
+
+
+def test_verdicts() -> None:
+    assert verdict(0.90, 0.98) == "faster"
+    assert verdict(1.02, 1.40) == "slower"
+    assert verdict(0.99, 1.01) == "same"
+    assert verdict(0.90, 1.00) == verdict(0.90, 1.30) == verdict(1.0, 1.1) == "unclear"
+
+
+def test_statistics_find_the_truth() -> None:
+    """Of normal noise, 95 % of the intervals hold the median that was put in."""
+    generator = np.random.default_rng(1)
+    hits = 0
+    for _ in range(200):
+        times = generator.normal(100.0, 3.0, size=60)
+        kernel = summarize(times.tolist(), 60, "graph")
+        assert kernel.low_us <= kernel.median_us <= kernel.high_us
+        hits += kernel.low_us <= 100.0 <= kernel.high_us
+    assert 180 <= hits <= 199
+    drift = generator.normal(1.0, 0.2, size=100)  # of the clocks, which all share
+    noise = generator.normal(1.0, 0.002, size=(3, 100))
+    own, same, slow = drift * noise * np.array([[100.0], [100.5], [110.0]])
+    outcomes = {
+        (each.first, each.second): each
+        for each in compare({"slow": slow, "own": own, "same": same})
+    }
+    assert outcomes["own", "same"].outcome == "same"
+    assert outcomes["slow", "own"].outcome == "slower"
+    assert outcomes["slow", "own"].reversed().outcome == "faster"
+    slower = outcomes["slow", "own"]
+    assert slower.low <= slower.ratio <= slower.high
+    assert slower.ratio == pytest.approx(1.1, rel=0.02)
+    few = compare({"own": [1.0, 1.3, 0.8], "other": [1.2, 0.9, 1.1]})
+    assert {each.outcome for each in few} == {"unclear"}
+    assert compare({}) == ()
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "mix"),
+    [
+        (8, 4, (2, 1)),
+        (4096, 4096, (1, 1)),
+        (3 << 20, 2 << 20, (3, 2)),
+        (1 << 30, 8, (1, 0)),
+        (0, 512, (0, 1)),
+        (1000, 999, (1, 1)),
+    ],
+)
+def test_mix(read: int, written: int, mix: tuple[int, int]) -> None:
+    assert ceiling.mix_of(Traffic(read, written)) == mix
+
+
+def test_traffic_is_what_the_tensors_hold(op: Op) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        prepared = prepare(op, Case((40, 64), dtype))
+        read = sum(x.nbytes for x in prepared.tensors)
+        assert prepared.traffic == Traffic(read, prepared.expected.torch.nbytes)
+
+
+def test_json_and_back() -> None:
+    bench = make_bench()
+    assert from_json(to_json(bench)) == bench
+    with pytest.raises(ValueError, match="expected schema_version 1, got 7"):
+        from_json({**to_json(bench), "schema_version": 7})
+
+
+def test_readings_of_a_gpu() -> None:
+    state = gpu_state.parse(
+        "1980, 3201, 500.5, 41, 0x0000000000000000\n"
+        "1755, 3201, 690.0, 52, 0x0000000000000004\n"
+        "[N/A], 3201, 690.0, 52, 0x0000000000000000\n"
+        "1830, 3201, 650.0, 50, 0x0000000000000001\n"
+        "18"
+    )
+    assert state is not None
+    assert (state.sm_mhz, state.memory_mhz, state.power_w) == (1830, 3201, 650.0)
+    assert (state.temperature_c, state.samples) == (50, 3)
+    assert state.throttled_by == ("power cap",)
+    assert gpu_state.parse("") is None
+    assert gpu_state.parse("No devices were found\n") is None
 
 
 def test_obstacles(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = torch.device("cuda")
-    assert timing.obstacle(torch.device("cpu")) == "times need a GPU"
-    assert timing.obstacle(gpu) is None
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "times need a GPU, and torch" in str(gpu_state.obstacle())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(gpu_state, "_this_gpu", list)
+    monkeypatch.setattr(gpu_state, "_nvidia_smi", lambda: "nvidia-smi")
+    loads = [0]
+    monkeypatch.setattr(gpu_state, "_utilization", lambda program: loads[-1])
+    monkeypatch.setattr(gpu_state, "_PATIENCE_S", 0.0)
+    assert gpu_state.obstacle() is None
+    loads.append(97)
+    assert "busy with other work (97 %" in str(gpu_state.obstacle())
+    monkeypatch.setattr(gpu_state, "_sanitizer", lambda: "libsanitizer-collection.so")
+    assert "runs under libsanitizer-collection.so" in str(gpu_state.obstacle())
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    assert str(timing.obstacle(gpu)).startswith("CUDA_LAUNCH_BLOCKING is set")
+    assert "CUDA_LAUNCH_BLOCKING is set" in str(gpu_state.obstacle())
+
+
+@pytest.mark.parametrize("name", ["libasan.so.8", "libsanitizer-collection.so"])
+def test_sanitizers_are_seen_in_the_loaded_libraries(name: str, tmp_path: Path) -> None:
+    library = tmp_path / name
+    subprocess.run(
+        ["c++", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(library)],
+        input="int nothing;",
+        text=True,
+        check=True,
+    )
+    program = (
+        f"import ctypes; ctypes.CDLL({str(library)!r})\n"
+        "from compare.timing import gpu_state\n"
+        "print(gpu_state._sanitizer())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == name
+    assert gpu_state._sanitizer() is None
+
+
+def test_peers_that_are_missing_say_how_to_get_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def load() -> Callable[..., Tensor]:
+        raise ModuleNotFoundError("No module named 'liger_kernel'", name="liger_kernel")
+
+    def broken() -> Callable[..., Tensor]:
+        raise OSError("libcuda.so.1: cannot open")
+
+    monkeypatch.setattr(
+        peers,
+        "of",
+        lambda op: (
+            peers.Peer("liger", load, package="liger-kernel"),
+            peers.Peer("quack", broken, package="quack-kernels"),
+        ),
+    )
+    op = OPS["softmax"]
+    found = implementations.find(op, [], ["torch", "liger", "quack", "unfused"])
+    assert list(found) == ["torch", "liger", "quack"]
+    assert found["liger"] == Skipped("needs liger_kernel: pip install liger-kernel")
+    assert found["quack"] == Skipped(
+        "quack-kernels cannot be imported: OSError('libcuda.so.1: cannot open')"
+    )
+
+
+def test_unfused_peers_compute_the_op(op: Op, dtype: torch.dtype) -> None:
+    unfused = [each for each in peers.of(op.name) if each.name == "unfused"]
+    for peer in unfused:
+        for params in op.variants:
+            prepared = prepare(op, Case((17, 129), dtype, params=params))
+            result = peer.load()(*prepared.arguments)
+            eps = torch.finfo(dtype).eps
+            torch.testing.assert_close(
+                result, prepared.expected.torch, rtol=16 * eps, atol=16 * eps
+            )
 
 
 @needs_gpu
 def test_times_agree_with_a_stopwatch() -> None:
     # Large enough that nothing but memory counts, however it is measured.
-    prepared = prepare(OPS["add"], Case((1 << 27,)), "cuda")
-    times = timing.measure(prepared, ["cuda", "triton", "torch"])
+    op = OPS["add"]
+    prepared = prepare(op, Case((1 << 27,)), "cuda")
+    found = implementations.find(op, ["cuda", "triton"], ["torch"])
+    times = lab.measure(prepared, found).timings
     x, y = prepared.tensors
     torch.cuda.synchronize()
     began = time.perf_counter()
@@ -125,8 +529,80 @@ def test_times_agree_with_a_stopwatch() -> None:
     stopwatch_us = 1e6 * (time.perf_counter() - began) / 100
     own = times["torch"]
     assert isinstance(own, Timing)
-    assert own.median_us == pytest.approx(stopwatch_us, rel=0.05)
+    assert own.kernel.median_us == pytest.approx(stopwatch_us, rel=0.05)
+    assert 0.9 < own.fraction < 1.0 + SAME_WITHIN
     for each in times.values():
         assert isinstance(each, Timing)
-        assert each.median_us == pytest.approx(own.median_us, rel=0.5)
-        assert each.p80_us < 1.1 * each.p20_us
+        assert each.kernel.median_us == pytest.approx(own.kernel.median_us, rel=0.5)
+        assert each.kernel.p80_us < 1.1 * each.kernel.p20_us
+
+
+@needs_gpu
+def test_an_implementation_is_the_same_as_itself() -> None:
+    outcomes = []
+    for trial in range(20):
+        op = OPS["softmax" if trial % 2 else "gelu"]
+        prepared = prepare(op, Case((8192, 4096)), "cuda")
+        name = ("cuda", "triton")[trial // 2 % 2]
+        found = implementations.find(op, [name], [])
+        times = lab.measure(prepared, {"first": found[name], "second": found[name]})
+        comparison = times.comparison("first", "second")
+        assert comparison is not None
+        outcomes.append(comparison.outcome)
+    assert outcomes.count("same") >= 19, outcomes
+
+
+_MEDIANS = """
+import json, torch
+from bindings.registry import OPS
+from compare.cases import Case
+from compare.parity import prepare
+from compare.timing import implementations
+from compare.timing.measure import measure
+medians = {}
+for name, shape, dtype in (
+    ("add", (67108864,), torch.bfloat16),
+    ("gelu", (67108864,), torch.float32),
+    ("softmax", (16384, 4096), torch.bfloat16),
+    ("softmax", (8192, 32768), torch.float32),
+):
+    op = OPS[name]
+    found = implementations.find(op, ["cuda", "triton"], ["torch"])
+    times = measure(prepare(op, Case(shape, dtype), "cuda"), found)
+    for each, timing in times.timings.items():
+        medians[f"{name} {shape} {dtype} {each}"] = timing.kernel.median_us
+print(json.dumps(medians))
+"""
+
+
+@needs_gpu
+def test_two_runs_agree() -> None:
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", _MEDIANS],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for _ in range(2)
+    ]
+    first, second = (json.loads(run.stdout) for run in runs)
+    assert len(first) == 12
+    for name, median_us in first.items():
+        assert median_us > 50
+        assert second[name] == pytest.approx(median_us, rel=0.015), name
+
+
+@needs_gpu
+def test_nothing_can_be_measured_where_launches_block(op: Op) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "compare", "bench", op.name],
+        cwd=ROOT,
+        env={**os.environ, "CUDA_LAUNCH_BLOCKING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert done.stderr.startswith("compare: CUDA_LAUNCH_BLOCKING is set")

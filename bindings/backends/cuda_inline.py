@@ -43,7 +43,7 @@ def load(op: Op, module: ModuleName) -> ModuleType:
     Raises:
         BuildError: It cannot be built here; the message says why.
     """
-    gencode = _gencode() if module == "_cuda" else ()
+    gencode = gencode_flags() if module == "_cuda" else ()
     key = (op.name, module, gencode)
     with _lock:
         if key not in _modules:
@@ -51,8 +51,8 @@ def load(op: Op, module: ModuleName) -> ModuleType:
     return _modules[key]
 
 
-def _gencode() -> tuple[str, ...]:
-    """Flags for the current device; without a device, those of the prebuilt module."""
+def gencode_flags() -> tuple[str, ...]:
+    """nvcc's flags for the current device; without one, those of the prebuilt module."""
     if not torch.cuda.is_available():
         return tuple(toolchain.gencode_flags())
     major, minor = torch.cuda.get_device_capability()

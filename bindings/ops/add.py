@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bindings import check, layout
 from bindings.library import call, register
-from bindings.op import Argument, Op
+from bindings.op import Argument, Op, Traffic
 
 
 def add(x: Tensor, y: Tensor, *, backend: str = "cuda") -> Tensor:
@@ -75,8 +75,9 @@ def _inputs(
     )
 
 
-def _bytes_moved(shape: tuple[int, ...], element_size: int) -> int:
-    return 3 * math.prod(shape) * element_size
+def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
+    n_bytes = math.prod(shape) * element_size
+    return Traffic(2 * n_bytes, n_bytes)
 
 
 OP = register(
@@ -87,9 +88,11 @@ OP = register(
         arguments=_arguments,
         reference=_reference,
         inputs=_inputs,
-        bytes_moved=_bytes_moved,
+        traffic=_traffic,
         small_shape=(1000003,),
         large_shape=(67108864,),
+        benchmark_shapes=((16777216,), (67108864,)),
+        sweep_shapes=layout.ELEMENTWISE_SWEEP,
         edge_shapes=layout.ELEMENTWISE_EDGES,
         is_rounded_once=True,
     )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bindings import check, layout
 from bindings.library import call, register
-from bindings.op import Argument, Op
+from bindings.op import Argument, Op, Traffic
 
 APPROXIMATIONS = ("none", "tanh")
 
@@ -74,8 +74,9 @@ def _inputs(shape: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor]
     return (3.0 * torch.randn(shape, generator=generator),)
 
 
-def _bytes_moved(shape: tuple[int, ...], element_size: int) -> int:
-    return 2 * math.prod(shape) * element_size
+def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
+    n_bytes = math.prod(shape) * element_size
+    return Traffic(n_bytes, n_bytes)
 
 
 OP = register(
@@ -86,9 +87,11 @@ OP = register(
         arguments=_arguments,
         reference=_reference,
         inputs=_inputs,
-        bytes_moved=_bytes_moved,
+        traffic=_traffic,
         small_shape=(1000003,),
         large_shape=(67108864,),
+        benchmark_shapes=((67108864,),),
+        sweep_shapes=layout.ELEMENTWISE_SWEEP,
         edge_shapes=layout.ELEMENTWISE_EDGES,
         variants=tuple({"approximate": choice} for choice in APPROXIMATIONS),
     )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bindings import check, layout
 from bindings.library import call, register
-from bindings.op import Argument, Op
+from bindings.op import Argument, Op, Traffic
 
 
 def softmax(x: Tensor, dim: int = -1, *, backend: str = "cuda") -> Tensor:
@@ -81,8 +81,9 @@ def _inputs(shape: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor]
     return (torch.randn(shape, generator=generator),)
 
 
-def _bytes_moved(shape: tuple[int, ...], element_size: int) -> int:
-    return 2 * math.prod(shape) * element_size
+def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
+    n_bytes = math.prod(shape) * element_size
+    return Traffic(n_bytes, n_bytes)
 
 
 OP = register(
@@ -93,9 +94,11 @@ OP = register(
         arguments=_arguments,
         reference=_reference,
         inputs=_inputs,
-        bytes_moved=_bytes_moved,
+        traffic=_traffic,
         small_shape=(1823, 781),
         large_shape=(16384, 4096),
+        benchmark_shapes=((32768, 1024), (16384, 4096), (8192, 32768), (4096, 131072)),
+        sweep_shapes=tuple((4**n, 4096) for n in range(9)),
         edge_shapes=(
             (),
             (0, 5),

@@ -12,9 +12,19 @@ from compare.codegen.findings import Finding
 from compare.codegen.mix import Mix
 from compare.codegen.model import KernelCode
 from compare.parity import Parity, Skipped
-from compare.timing import Timing
+from compare.report import recorded
+from compare.timing.model import (
+    Bench,
+    CaseTimes,
+    Timing,
+    case_to_json,
+    limits_to_json,
+    timing_to_json,
+)
 
 SCHEMA_VERSION = 1
+
+NOT_ASKED_FOR = Skipped("not asked for by --backend")
 
 
 @dataclass(frozen=True)
@@ -25,7 +35,7 @@ class CaseReport:
         case: What it was tried on.
         backends: What was compared.
         parity: By backend, PyTorch's own errors under "torch".
-        timing: By backend.
+        times: Of the backends and of PyTorch.
         codegen: "cuda" and "triton".
         findings: How the two differ; none unless there is code of both.
     """
@@ -33,18 +43,32 @@ class CaseReport:
     case: Case
     backends: tuple[str, ...]
     parity: Mapping[str, Parity | Skipped]
-    timing: Mapping[str, Timing | Skipped]
+    times: CaseTimes | Skipped
     codegen: Mapping[str, KernelCode | Skipped]
     findings: tuple[Finding, ...]
+
+    def timing(self, backend: str) -> Timing | Skipped:
+        """The times of a backend."""
+        if isinstance(self.times, Skipped):
+            return self.times
+        return self.times.timings.get(backend, NOT_ASKED_FOR)
 
 
 @dataclass(frozen=True)
 class Report:
-    """An op in its cases."""
+    """An op in its cases.
+
+    Attributes:
+        op: Its name.
+        environment: Versions and devices, from compare.environment.
+        cases: The cases.
+        recorded: Times from a GPU, for where there is none.
+    """
 
     op: str
     environment: dict[str, Any]
     cases: tuple[CaseReport, ...]
+    recorded: Bench | None = None
 
     @property
     def passed(self) -> bool:
@@ -76,21 +100,26 @@ def all_to_json(reports: list[Report]) -> dict[str, Any]:
 
 
 def _op(report: Report) -> dict[str, Any]:
-    return {"op": report.op, "cases": [_case(each) for each in report.cases]}
+    return {
+        "op": report.op,
+        "cases": [_case(each) | _recorded(report, each) for each in report.cases],
+    }
+
+
+def _recorded(report: Report, each: CaseReport) -> dict[str, Any]:
+    if report.recorded is None:
+        return {}
+    case = each.case
+    dtype_name = str(case.dtype).removeprefix("torch.")
+    return {"recorded": recorded.to_json(report.recorded, dtype_name, case.params)}
 
 
 def _case(report: CaseReport) -> dict[str, Any]:
-    case = report.case
     return {
-        "case": {
-            "shape": list(case.shape),
-            "dtype": str(case.dtype).removeprefix("torch."),
-            "layout": case.layout,
-            "params": dict(case.params),
-            "direction": case.direction,
-        },
+        "case": case_to_json(report.case),
         "parity": {name: _parity(each) for name, each in report.parity.items()},
-        "timing": {name: _timing(each) for name, each in report.timing.items()},
+        "timing": {name: timing_to_json(report.timing(name)) for name in report.parity},
+        **limits_to_json(report.times),
         "codegen": {name: _codegen(each) for name, each in report.codegen.items()},
         "findings": [_finding(each) for each in report.findings],
     }
@@ -107,19 +136,6 @@ def _parity(parity: Parity | Skipped) -> dict[str, Any]:
         "rms_allowed": _number(parity.allowed.rms),
         "ran_on": parity.ran_on,
         "problem": parity.problem,
-    }
-
-
-def _timing(timing: Timing | Skipped) -> dict[str, Any]:
-    if isinstance(timing, Skipped):
-        return {"skipped": timing.reason}
-    return {
-        "median_us": timing.median_us,
-        "p20_us": timing.p20_us,
-        "p80_us": timing.p80_us,
-        "host_us": timing.host_us,
-        "gb_per_s": timing.gb_per_s,
-        "calls": timing.calls,
     }
 
 

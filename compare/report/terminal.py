@@ -6,33 +6,30 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeGuard
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from compare.cases import Case
 from compare.codegen import diff
 from compare.codegen.classify import CATEGORIES, Language
 from compare.codegen.listing import Listing
 from compare.codegen.model import KernelCode
 from compare.codegen.normalize import normalize
 from compare.parity import Parity, Skipped
+from compare.report import recorded
 from compare.report.model import CaseReport, Report
+from compare.report.names import NAMES
 from compare.report.text import plain
-from compare.timing import Timing
+from compare.timing.model import Timing
 
 _WIDTH = 100
 _MAX_FINDINGS = 5
 _NONE = "-"
-_NAMES = {
-    "cuda": "CUDA",
-    "cuda_inline": "CUDA inline",
-    "triton": "Triton",
-    "torch": "PyTorch",
-}
 _DIFF_STYLES = {"same": "", "changed": "yellow", "left": "cyan", "right": "magenta"}
 
 
@@ -54,6 +51,10 @@ def show(report: Report, console: Console) -> None:
         _show_header(report, case, console)
         console.print()
         _show_figures(case, console)
+        if report.recorded:
+            console.print()
+            dtype_name = str(case.case.dtype).removeprefix("torch.")
+            recorded.show(report.recorded, dtype_name, case.case.params, console)
         if _codes(case):
             console.print()
             console.print(_mix_table(case))
@@ -64,7 +65,7 @@ def show(report: Report, console: Console) -> None:
 
 def show_all(reports: list[Report], console: Console) -> None:
     """One row for each op, case and backend."""
-    _show_environment(reports[0], console)
+    console.print(plain(environment_line(reports[0].environment), "dim"))
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("op")
     table.add_column("case")
@@ -73,13 +74,15 @@ def show_all(reports: list[Report], console: Console) -> None:
         table.add_column(name, justify="right")
     for report, case in ((each, case) for each in reports for case in each.cases):
         for backend in case.backends:
-            code, times = _code_of(case, backend), case.timing[backend]
+            code, times = _code_of(case, backend), case.timing(backend)
             table.add_row(
                 plain(report.op),
-                plain(_case_name(case)),
-                plain(_NAMES[backend]),
+                plain(case_name(case.case)),
+                plain(NAMES[backend]),
                 _verdict(case, backend),
-                plain(f"{times.median_us:.2f} us" if _is_timed(times) else _NONE),
+                plain(
+                    f"{times.kernel.median_us:.2f} us" if _is_timed(times) else _NONE
+                ),
                 plain(f"{times.gb_per_s:.0f}" if _is_timed(times) else _NONE),
                 plain(code.registers if code else _NONE),
                 plain(code.ptx_mix.total if code else _NONE),
@@ -140,19 +143,19 @@ def show_listings(report: Report, language: Language, console: Console) -> None:
 def _show_header(report: Report, case: CaseReport, console: Console) -> None:
     target = "".join(f"  code for {each.arch}" for each in _codes(case)[:1])
     name = plain(f"{report.op}  ", "bold")
-    console.print(Text.assemble(name, plain(_case_name(case)), plain(target)))
-    _show_environment(report, console)
+    console.print(Text.assemble(name, plain(case_name(case.case)), plain(target)))
+    console.print(plain(environment_line(report.environment), "dim"))
 
 
-def _show_environment(report: Report, console: Console) -> None:
-    environment = report.environment
+def environment_line(environment: Mapping[str, Any]) -> str:
+    """Versions and devices that figures depend on."""
     parts = [
         f"{name} {environment[name]}"
         for name in ("python", "torch", "triton", "nvcc", "driver")
         if environment[name]
     ]
     parts += environment["gpus"] or ["no GPU: all ran on the CPU"]
-    console.print(plain(" · ".join(parts), "dim"))
+    return " · ".join(parts)
 
 
 def _show_figures(case: CaseReport, console: Console) -> None:
@@ -160,7 +163,7 @@ def _show_figures(case: CaseReport, console: Console) -> None:
     table.add_column("")
     names = (*case.backends, "torch")
     for name in names:
-        table.add_column(_NAMES[name], justify="right")
+        table.add_column(NAMES[name], justify="right")
 
     def row(name: str, cells: Iterable[Text]) -> None:
         table.add_row(plain(name), *cells)
@@ -169,12 +172,13 @@ def _show_figures(case: CaseReport, console: Console) -> None:
     row("parity with float64", (_verdict(case, name) for name in names))
     row("max error, relative to row", (plain(_error(case, name)) for name in names))
     row("  at most", (plain(_allowed(case, name)) for name in names))
-    times = [case.timing[name] for name in names]
+    times = [case.timing(name) for name in names]
     if any(map(_is_timed, times)):
-        row("median us", (plain(_figure(each, "median_us")) for each in times))
+        row("median us", (plain(_figure(each, _median_us)) for each in times))
         row("  20 % to 80 %", (plain(_spread(each)) for each in times))
-        row("  host us", (plain(_figure(each, "host_us")) for each in times))
-        row("GB/s", (plain(_figure(each, "gb_per_s")) for each in times))
+        row("  host us", (plain(_figure(each, _host_us)) for each in times))
+        row("GB/s", (plain(_figure(each, _gb_per_s)) for each in times))
+        row("  of the ceiling", (plain(_share(each)) for each in times))
     codes = [_code_of(case, name) for name in case.backends]
     if any(codes):
         for name, cell in (
@@ -200,16 +204,16 @@ def _notes(case: CaseReport) -> Iterator[str]:
         parity = case.parity[name]
         if isinstance(parity, Parity) and not parity.passed:
             verb = "is wrong" if parity.is_finished else "did not finish"
-            yield f"{_NAMES[name]} {verb}: {parity.problem}"
+            yield f"{NAMES[name]} {verb}: {parity.problem}"
     for what, results in (
         ("parity", case.parity),
-        ("time", case.timing),
+        ("time", {name: case.timing(name) for name in names}),
         ("code", case.codegen),
     ):
         skipped: dict[str, list[str]] = {}
         for name in names:
             if isinstance(each := results.get(name), Skipped):
-                skipped.setdefault(each.reason, []).append(_NAMES[name])
+                skipped.setdefault(each.reason, []).append(NAMES[name])
         for reason, who in skipped.items():
             # What holds for all, such as that times need a GPU, speaks for itself.
             is_general = len(who) == len(names)
@@ -230,7 +234,7 @@ def _mix_table(case: CaseReport) -> Table:
     table.add_column("instructions")
     for language in ("PTX", "SASS"):
         for code in codes:
-            table.add_column(f"{_NAMES[code.side]} {language}", justify="right")
+            table.add_column(f"{NAMES[code.side]} {language}", justify="right")
     mixes = [*(each.ptx_mix for each in codes), *(each.sass_mix for each in codes)]
     for category in CATEGORIES:
         sized = [mix.widths.get(category, {}) for mix in mixes]
@@ -267,7 +271,7 @@ def _side_by_side(codes: Sequence[KernelCode], console: Console, marked: bool) -
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     width = max(1, (console.width - 4) // len(codes))
     for code in codes:
-        header = plain(f"{_NAMES[code.side]}: {code.title}")
+        header = plain(f"{NAMES[code.side]}: {code.title}")
         table.add_column(header, width=width, overflow="fold")
         if marked and code is codes[0]:
             table.add_column("", width=1)
@@ -300,8 +304,8 @@ def _code_of(case: CaseReport, backend: str) -> KernelCode | None:
     return code if isinstance(code, KernelCode) else None
 
 
-def _case_name(report: CaseReport) -> str:
-    case = report.case
+def case_name(case: Case) -> str:
+    """Shape, dtype, layout and parameters."""
     parts = [
         "x".join(map(str, case.shape)),
         str(case.dtype).removeprefix("torch."),
@@ -346,11 +350,27 @@ def _is_timed(timing: Timing | Skipped) -> TypeGuard[Timing]:
     return isinstance(timing, Timing)
 
 
-def _figure(timing: Timing | Skipped, name: str) -> str:
-    return f"{getattr(timing, name):,.2f}" if _is_timed(timing) else _NONE
+def _median_us(timing: Timing) -> float:
+    return timing.kernel.median_us
+
+
+def _host_us(timing: Timing) -> float:
+    return timing.host.call_us
+
+
+def _gb_per_s(timing: Timing) -> float:
+    return timing.gb_per_s
+
+
+def _figure(timing: Timing | Skipped, of: Callable[[Timing], float]) -> str:
+    return f"{of(timing):,.2f}" if _is_timed(timing) else _NONE
 
 
 def _spread(timing: Timing | Skipped) -> str:
-    return (
-        f"{timing.p20_us:,.2f} to {timing.p80_us:,.2f}" if _is_timed(timing) else _NONE
-    )
+    if not _is_timed(timing):
+        return _NONE
+    return f"{timing.kernel.p20_us:,.2f} to {timing.kernel.p80_us:,.2f}"
+
+
+def _share(timing: Timing | Skipped) -> str:
+    return f"{100 * timing.fraction:.1f} %" if _is_timed(timing) else _NONE

@@ -1,0 +1,150 @@
+"""`compare bench`: an op's times beside those of its peers, over cases and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bindings.errors import BuildError
+from bindings.op import Op
+from bindings.registry import OPS
+from compare import environment, peers
+from compare.cases import Case
+from compare.errors import BuildFailedError, UnavailableError, UsageError
+from compare.parity import Parity, Prepared, Skipped, check_prepared, prepare
+from compare.run import check_memory
+from compare.timing import ceiling, gpu_state, implementations, start
+from compare.timing.implementations import Implementation
+from compare.timing.measure import measure
+from compare.timing.model import Bench, CaseTimes, Timing
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to measure; None is the default.
+
+    Attributes:
+        op: The name of the op.
+        shapes: Of its inputs; by default those that it is judged by.
+        dtypes: Such as "float32".
+        params: Its other arguments; by default every variant of the op.
+        backends: Which of ours.
+        peers: Which of the others.
+        sweep: Whether to go through all sizes too.
+    """
+
+    op: str
+    shapes: tuple[tuple[int, ...], ...] | None
+    dtypes: tuple[str, ...]
+    params: Mapping[str, Any] | None
+    backends: tuple[str, ...]
+    peers: tuple[str, ...]
+    sweep: bool
+
+
+def bench(request: Request, progress: Callable[[str], None]) -> Bench:
+    """Measures an op and its peers.
+
+    Args:
+        request: What to measure.
+        progress: Is told, from time to time, what is going on.
+
+    Raises:
+        CompareError: It cannot be done.
+    """
+    if obstacle := gpu_state.obstacle():
+        raise UnavailableError(obstacle)
+    op = OPS[request.op]
+    dtypes = [getattr(torch, name) for name in request.dtypes]
+    variants = op.variants if request.params is None else (request.params,)
+    try:
+        cases = [
+            _measure(request, op, Case(shape, dtype, params=params), progress)
+            for params in variants
+            for dtype in dtypes
+            for shape in request.shapes or op.benchmark_shapes
+        ]
+        sweep = [
+            _measure(request, op, Case(shape, dtype, params=variants[0]), progress)
+            for dtype in dtypes
+            for shape in (op.sweep_shapes if request.sweep else ())
+        ]
+        names = _timed(cases)
+        starts = start.measure(op.name, op.large_shape, names, progress)
+        progress("measuring the rate of matmul")
+        tflops = {
+            name: ceiling.matmul_tflops(dtype)
+            for name, dtype in zip(request.dtypes, dtypes, strict=True)
+        }
+    except torch.OutOfMemoryError as error:
+        raise UnavailableError(
+            f"the GPU has not enough memory for this --shape: {error}"
+        ) from error
+    except BuildError as error:
+        raise BuildFailedError(str(error)) from error
+    return Bench(
+        op=op.name,
+        environment=environment.collect(),
+        cases=tuple(cases),
+        sweep=tuple(sweep),
+        start=starts,
+        matmul_tflops=tflops,
+        notes={
+            each.name: each.note
+            for each in peers.of(op.name)
+            if each.note and each.name in names
+        },
+    )
+
+
+def failures(bench: Bench, ours: tuple[str, ...]) -> list[str]:
+    """What went wrong with implementations of ours, a sentence for each case."""
+    return [
+        f"{name}, {'x'.join(map(str, times.case.shape))}: {each.reason}"
+        for times in (*bench.cases, *bench.sweep)
+        for name, each in times.timings.items()
+        if name in ours and isinstance(each, Skipped)
+    ]
+
+
+def _measure(
+    request: Request, op: Op, case: Case, progress: Callable[[str], None]
+) -> CaseTimes:
+    torch.cuda.empty_cache()  # of the graphs of the case before
+    check_memory(case, torch.device("cuda"))
+    shape = "x".join(map(str, case.shape))
+    progress(f"{op.name} {shape} {case.dtype}: parity")
+    try:
+        prepared = prepare(op, case, "cuda")
+    except (TypeError, ValueError, IndexError) as error:
+        raise UsageError(str(error)) from error
+    found = implementations.find(op, request.backends, request.peers)
+    checked = {name: _checked(prepared, each) for name, each in found.items()}
+    progress(f"{op.name} {shape} {case.dtype}: times")
+    return measure(prepared, checked)
+
+
+def _checked(
+    prepared: Prepared, implementation: Implementation | Skipped
+) -> Implementation | Skipped:
+    """Ours have to pass parity, which looks closer than the timing lab does."""
+    if isinstance(implementation, Skipped) or implementation.bare_launcher is None:
+        return implementation
+    parity = check_prepared(prepared, implementation.name)
+    if isinstance(parity, Parity) and not parity.passed:
+        return Skipped(f"it did not pass parity: {parity.problem}")
+    return parity if isinstance(parity, Skipped) else implementation
+
+
+def _timed(cases: list[CaseTimes]) -> list[str]:
+    """The names of the implementations that have a figure."""
+    names = [
+        name
+        for times in cases
+        for name, each in times.timings.items()
+        if isinstance(each, Timing)
+    ]
+    return list(dict.fromkeys(names))

@@ -1,0 +1,328 @@
+"""The language of the command line: commands, options, and what is wrong with one.
+
+Nothing here imports torch, which takes seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from compare.codegen.architectures import ARCHITECTURES, parse_architecture
+from compare.errors import UnavailableError, UsageError
+from compare.parameters import OpSummary, parse_parameter
+
+DTYPES = ("float32", "float16", "bfloat16")
+BACKENDS = ("cuda", "cuda_inline", "triton")
+PEERS = ("torch", "torch.compile", "unfused", "liger", "quack")
+COMMANDS = (
+    "all",
+    "list",
+    "doctor",
+    "sanitize",
+    "bench",
+    "plot",
+    "profile",
+    "routes",
+    "record",
+)
+
+_DESCRIPTION = """\
+Puts the CUDA C++ and the Triton implementation of an op under a microscope: are they
+right, how fast are they, and what code did the two compilers make of them?
+"""
+_EPILOG = """\
+Exit codes: 0 all is well (what was skipped is said), 1 parity failed or sanitize found
+something, 2 the command line makes no sense, 3 the environment cannot do it, 4 a build
+failed, 70 an error of compare itself (with a traceback), 130 interrupted.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Says what is wrong, in one sentence."""
+        raise UsageError(message.removeprefix("argument "))
+
+
+def parse(arguments: Sequence[str], ops: dict[str, OpSummary]) -> argparse.Namespace:
+    """The options of a command line.
+
+    Raises:
+        UsageError: It makes no sense.
+        UnavailableError: What it asks for cannot be written.
+    """
+    parser = _parser(ops)
+    commands = [*ops, *COMMANDS]
+    if not arguments:
+        raise UsageError(f"say what to compare: one of {', '.join(commands)}")
+    if not arguments[0].startswith("-") and arguments[0] not in commands:
+        close = difflib.get_close_matches(arguments[0], commands, n=1)
+        guess = (
+            f"did you mean {close[0]}?" if close else f"it has {', '.join(commands)}"
+        )
+        raise UsageError(f"there is no op or command {arguments[0]!r}; {guess}")
+    options = parser.parse_args(arguments)
+    for name in getattr(options, "ops", []):
+        if name not in ops:
+            raise UsageError(f"there is no op {name!r}; it has {', '.join(ops)}")
+    op = getattr(options, "op", options.command)
+    if op in ops and hasattr(options, "param"):
+        params_of(ops[op], options.param)  # raises for what makes no sense
+    _check_output(options)
+    return options
+
+
+def params_of(op: OpSummary, texts: list[str]) -> dict[str, Any]:
+    """All parameters of the op: as given, or their defaults.
+
+    Raises:
+        UsageError: It has no such parameter, or it is of another type.
+    """
+    params = {each.name: each.default for each in op.parameters.values()}
+    try:
+        return params | dict(parse_parameter(op, text) for text in texts)
+    except ValueError as error:
+        raise UsageError(f"--param: {error}") from error
+
+
+def _check_output(options: argparse.Namespace) -> None:
+    listings = [
+        name for name in ("diff", "ptx", "sass") if getattr(options, name, None)
+    ]
+    if listings and options.json == "-":
+        raise UsageError(
+            f"--{listings[0]} and --json - would both write to stdout: "
+            "give --json a file"
+        )
+    # Asked now rather than when the work is done.
+    file = getattr(options, "json", None)
+    if isinstance(file, str) and file != "-":
+        _check_file(file)
+
+
+def _check_file(file: str) -> None:
+    path = Path(file)
+    if not file:
+        raise UsageError("--json: an empty name; give it a file, or - for stdout")
+    if path.is_dir():
+        raise UsageError(f"--json: {file} is a folder")
+    if not path.parent.is_dir():
+        raise UsageError(f"--json: there is no folder {path.parent}")
+    try:
+        if path.is_file():
+            path.open("ab").close()
+        elif not path.exists():  # else a pipe, whose reader would see it close
+            tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise unwritable(file, error) from error
+
+
+def unwritable(file: str, error: OSError) -> UnavailableError:
+    """What to say of a file that cannot be written."""
+    return UnavailableError(f"--json: {file} cannot be written ({error.strerror})")
+
+
+def _parser(ops: dict[str, OpSummary]) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m compare",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(
+        dest="command", metavar="op | command", required=True, parser_class=_Parser
+    )
+
+    def add(name: str, summary: str) -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name, help=summary, description=summary, allow_abbrev=False
+        )
+
+    for op in ops.values():
+        _add_op_options(add(op.name, op.summary), op)
+    _add_shared_options(add("all", "Compare every op."))
+    add("list", "List the ops.")
+    doctor = add("doctor", "Say what works here, what cannot, and what mends it.")
+    doctor.add_argument("--json", action="store_true", help="as JSON on stdout")
+    sanitize = add(
+        "sanitize",
+        "Look for races, bad accesses and deadlocks in an op's CUDA kernels.",
+    )
+    sanitize.add_argument("op", choices=ops)
+    sanitize.add_argument(
+        "--gpu",
+        action="store_true",
+        help="by compute-sanitizer on a GPU; by default by the emulator's own checker",
+    )
+    _add_json_option(sanitize)
+    _add_bench_options(add("bench", "Time an op and its peers on a GPU."), ops)
+    plot = add("plot", "Draw bandwidth over size, from the records.")
+    plot.add_argument("ops", nargs="*", metavar="op", help="by default all recorded")
+    plot.add_argument(
+        "--from",
+        dest="source",
+        metavar="FILE",
+        help="draw this file, of bench --sweep --json FILE, instead of the records",
+    )
+    _add_folder_option(plot, "plots")
+    profile = add("profile", "Look into an op and its peers with torch.profiler.")
+    profile.add_argument("op", choices=ops)
+    profile.add_argument("--shape", type=_shape, help="by default the large one")
+    profile.add_argument("--dtype", choices=DTYPES, default="float32")
+    _add_param_option(profile)
+    _add_peers_options(profile)
+    profile.add_argument(
+        "--nvtx-only",
+        action="store_true",
+        help="only run them in NVTX ranges, under Nsight Systems or Nsight Compute",
+    )
+    _add_folder_option(profile, "profile")
+    routes = add(
+        "routes", "Compare the ways to build an op's .cu: prebuilt, load_inline, NVRTC."
+    )
+    routes.add_argument("op", choices=ops)
+    _add_json_option(routes)
+    record = add("record", "Measure on a GPU, and write it into records and README.")
+    record.add_argument("ops", nargs="*", metavar="op", help="by default all")
+    record.add_argument(
+        "--redraw",
+        action="store_true",
+        help="measure nothing: write plots and README from what is recorded",
+    )
+    return parser
+
+
+def _add_bench_options(
+    parser: argparse.ArgumentParser, ops: dict[str, OpSummary]
+) -> None:
+    parser.add_argument("op", choices=ops)
+    parser.add_argument(
+        "--shape",
+        type=_shape,
+        nargs="+",
+        help="such as 16384x4096; by default those that the op is judged by",
+    )
+    parser.add_argument(
+        "--dtype", choices=DTYPES, nargs="+", default=["float32", "bfloat16"]
+    )
+    parser.add_argument(
+        "--sweep",
+        action="store_true",
+        help="also from sizes that are all launch to sizes that are all memory",
+    )
+    _add_param_option(parser)
+    _add_peers_options(parser)
+    _add_json_option(parser)
+
+
+def _add_param_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--param",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter of the op",
+    )
+
+
+def _add_peers_options(parser: argparse.ArgumentParser) -> None:
+    _add_backend_option(parser)
+    parser.add_argument(
+        "--peers",
+        nargs="*",
+        choices=PEERS,
+        default=list(PEERS),
+        help="what else to measure; by default all that can be imported",
+    )
+
+
+def _add_folder_option(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path(default),
+        metavar="FOLDER",
+        help=f"where the files go, by default {default}",
+    )
+
+
+def _add_op_options(parser: argparse.ArgumentParser, op: OpSummary) -> None:
+    parser.add_argument(
+        "--shape",
+        type=_shape,
+        help="sizes joined by x, such as 1823x781; by default what suits the device",
+    )
+    known = ", ".join(
+        f"{each.name}={each.default} ({each.type})" for each in op.parameters.values()
+    )
+    parser.add_argument(
+        "--param",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"a parameter of the op: {known or 'it has none'}",
+    )
+    _add_shared_options(parser)
+    for name, what in (
+        ("diff", "the PTX of both sides, aligned by what the instructions do"),
+        ("ptx", "the PTX of both sides, with names made comparable"),
+        ("sass", "the machine code of both sides, with names made comparable"),
+    ):
+        parser.add_argument(f"--{name}", action="store_true", help=f"also show {what}")
+
+
+def _add_shared_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    _add_backend_option(parser)
+    parser.add_argument(
+        "--arch",
+        type=_argument(parse_architecture),
+        metavar="SM",
+        help="the architecture to generate code for, by default that of the GPU, or "
+        f"sm_90: one of {', '.join(each.name for each in ARCHITECTURES.values())}",
+    )
+    _add_json_option(parser)
+
+
+def _add_backend_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--backend",
+        action="extend",
+        nargs="+",
+        choices=BACKENDS,
+        help="which implementations, by default cuda and triton",
+    )
+
+
+def _add_json_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--json", metavar="FILE", help="write the report there as JSON; - is stdout"
+    )
+
+
+def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A parser whose ValueErrors argparse shows as they are."""
+
+    def checked(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return checked
+
+
+@_argument
+def _shape(text: str) -> tuple[int, ...]:
+    sizes = text.lower().split("x")
+    if not all(size.isascii() and size.isdigit() for size in sizes):
+        raise ValueError(f"{text!r} is no shape: join sizes by x, such as 1823x781")
+    shape = tuple(map(int, sizes))
+    if 0 in shape:
+        raise ValueError(f"a tensor of shape {text} is empty, with nothing to compare")
+    return shape

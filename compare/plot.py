@@ -1,0 +1,277 @@
+"""Plots of a sweep: bandwidth over size, a line for each implementation."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compare import records
+from compare.errors import UnavailableError, UsageError
+from compare.printable import printable
+from compare.report.names import NAMES
+from compare.timing.model import Bench, CaseTimes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("svg", "png")
+
+# Okabe and Ito's colours, which nobody confuses (their yellow, too light on white, is
+# grey here). Markers and dashes tell the lines apart without any colour.
+STYLES = {
+    "cuda": ("#0072B2", "o", "solid"),
+    "cuda_inline": ("#000000", "x", "solid"),
+    "triton": ("#D55E00", "s", "solid"),
+    "torch": ("#009E73", "^", "dashdot"),
+    "torch.compile": ("#E69F00", "v", "dashdot"),
+    "unfused": ("#999999", "P", "dotted"),
+    "liger": ("#CC79A7", "D", (0, (5, 1))),
+    "quack": ("#56B4E9", "X", (0, (5, 1))),
+}
+_CEILING_COLOUR = "#333333"
+
+_SETTINGS: dict[Any, Any] = {
+    "font.size": 10,
+    "legend.fontsize": 9,
+    "axes.titlesize": 11,
+    "lines.markersize": 5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "compare",  # or every run would invent other ids
+    "text.parse_math": False,  # no name of a GPU is a formula
+}
+_INCHES = (6.4, 4.2)
+_DOTS_PER_INCH = 150
+_MAX_TICKS = 7
+
+
+@dataclass(frozen=True)
+class Line:
+    """Bandwidth of an implementation, GB/s by size; None where it was not timed.
+
+    Attributes:
+        implementation: Its name.
+        medians: Of its calls.
+        lows: A fifth of the calls was slower.
+        highs: A fifth was faster.
+    """
+
+    implementation: str
+    medians: tuple[float | None, ...]
+    lows: tuple[float | None, ...]
+    highs: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """All that is drawn in a figure.
+
+    Attributes:
+        name: Of its files, without a suffix.
+        what: The op, its unusual parameters and the dtype.
+        where: The GPU and the day.
+        sizes: Bytes that have to be moved, ascending.
+        lines: Of each implementation that was timed.
+        ceiling: What the memory can do, GB/s by size.
+        mix: Bytes read to bytes written, such as "2:1".
+    """
+
+    name: str
+    what: str
+    where: str
+    sizes: tuple[int, ...]
+    lines: tuple[Line, ...]
+    ceiling: tuple[float, ...]
+    mix: str
+
+    @property
+    def digest(self) -> str:
+        """Of all of it; each file that was drawn from it holds this text."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def plots(bench: Bench) -> list[Plot]:
+    """A plot for each dtype and each choice of parameters in the sweep.
+
+    Raises:
+        UsageError: There is no sweep.
+    """
+    if not bench.sweep:
+        raise UsageError(
+            f"there is no sweep of {bench.op} on {records.gpu(bench)} to draw: "
+            f"python -m compare bench {bench.op} --sweep --json FILE measures one"
+        )
+    groups: dict[tuple[str, ...], list[CaseTimes]] = {}
+    for each in bench.sweep:
+        dtype = str(each.case.dtype).removeprefix("torch.")
+        key = (*records.unusual_params(bench.op, each.case.params), dtype)
+        groups.setdefault(key, []).append(each)
+    return [_plot(bench, *key, cases=cases) for key, cases in groups.items()]
+
+
+def draw(bench: Bench, folder: Path) -> list[Path]:
+    """Draws every plot, as SVG and as PNG, and returns the files.
+
+    Raises:
+        UsageError: There is no sweep.
+        UnavailableError: There is no matplotlib, or a file cannot be written.
+    """
+    files = []
+    for plot in plots(bench):
+        for suffix, content in _draw(plot).items():
+            file = folder / f"{plot.name}.{suffix}"
+            records.replace(file, content)
+            files.append(file)
+    return files
+
+
+def _plot(bench: Bench, *words: str, cases: list[CaseTimes]) -> Plot:
+    *params, dtype = words
+    cases = sorted(cases, key=lambda each: each.traffic.total_bytes)
+    name = "-".join((bench.op, dtype, *(each.replace("=", "-") for each in params)))
+    lines = (_line(implementation, cases) for implementation in NAMES)
+    return Plot(
+        name=re.sub(r"[^\w.+-]", "_", name),
+        what=" ".join((bench.op, *words)),
+        where=f"{records.gpu(bench)}, {records.date(bench)}",
+        sizes=tuple(each.traffic.total_bytes for each in cases),
+        lines=tuple(line for line in lines if any(line.medians)),
+        ceiling=tuple(each.ceiling.gb_per_s for each in cases),
+        mix=cases[0].ceiling.mix,
+    )
+
+
+def _line(implementation: str, cases: list[CaseTimes]) -> Line:
+    medians: list[float | None] = []
+    lows: list[float | None] = []
+    highs: list[float | None] = []
+    for each in cases:
+        timing = records.timing(each, implementation)
+        if timing is None:
+            for values in (medians, lows, highs):
+                values.append(None)
+            continue
+        kilobytes = each.traffic.total_bytes / 1e3  # by microseconds they are GB/s
+        medians.append(timing.gb_per_s)
+        lows.append(kilobytes / timing.kernel.p80_us)
+        highs.append(kilobytes / timing.kernel.p20_us)
+    return Line(implementation, tuple(medians), tuple(lows), tuple(highs))
+
+
+def _draw(plot: Plot) -> dict[str, bytes]:
+    """The content of the files of a plot, by suffix."""
+    with _matplotlib():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=_INCHES, layout="constrained")
+        _fill(figure, plot)
+        return {suffix: _content(figure, plot, suffix) for suffix in FORMATS}
+
+
+@contextlib.contextmanager
+def _matplotlib() -> Iterator[None]:
+    """Settings that are the same for every user, and gone afterwards."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UnavailableError(
+            f"plots need matplotlib, which cannot be imported ({error}): "
+            "pip install -e '.[plots]'"
+        ) from error
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_SETTINGS)
+        yield
+
+
+def _fill(figure: Figure, plot: Plot) -> None:
+    axes = figure.add_subplot()
+    axes.set_title(printable(f"{plot.what}\n{plot.where}"), loc="left")
+    axes.set_xlabel("fewest bytes that the op has to move")
+    axes.set_ylabel("GB/s: median, and p20 to p80")
+    axes.grid(color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.plot(
+        plot.sizes,
+        plot.ceiling,
+        color=_CEILING_COLOUR,
+        linestyle="dashed",
+        label=printable(f"ceiling, reads to writes {plot.mix}"),
+    )
+    for index, line in enumerate(plot.lines):
+        colour, marker, dashes = STYLES[line.implementation]
+        axes.fill_between(
+            plot.sizes,
+            _gaps(line.lows),
+            _gaps(line.highs),
+            color=colour,
+            alpha=0.2,
+            linewidth=0,
+        )
+        axes.plot(
+            plot.sizes,
+            _gaps(line.medians),
+            color=colour,
+            marker=marker,
+            linestyle=dashes,
+            zorder=3 - index / len(plot.lines),  # the first, ours, on top
+            label=NAMES[line.implementation],
+        )
+    _scale(axes, plot)
+    axes.legend()
+
+
+def _scale(axes: Axes, plot: Plot) -> None:
+    from matplotlib.ticker import NullFormatter
+
+    axes.set_ylim(0, 1.05 * max(axes.get_ylim()))
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.set_xscale("log", base=2)
+    first = math.floor(math.log2(plot.sizes[0]))
+    last = math.ceil(math.log2(plot.sizes[-1]))
+    step = math.ceil((last - first + 1) / _MAX_TICKS)
+    powers = [2**n for n in range(first, last + 1)]
+    named = powers[-first % step :: step]
+    axes.set_xticks(named, [_size(each) for each in named])
+    axes.set_xticks(powers, minor=True)
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _gaps(values: Sequence[float | None]) -> list[float]:
+    """The values as matplotlib takes them: it draws nothing where there is NaN."""
+    return [math.nan if each is None else each for each in values]
+
+
+def _size(n_bytes: int) -> str:
+    """A power of two as it is said: 4 KiB."""
+    for exponent, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if n_bytes >= 1 << exponent:
+            return f"{n_bytes >> exponent} {unit}"
+    return f"{n_bytes} B"
+
+
+def _content(figure: Figure, plot: Plot, suffix: str) -> bytes:
+    own = {"Title": printable(plot.what), "Description": plot.digest}
+    # Neither a date nor a version: what is drawn again is the same, byte for byte.
+    absent = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
+    buffer = io.BytesIO()
+    figure.savefig(
+        buffer,
+        format=suffix,
+        dpi=_DOTS_PER_INCH,
+        metadata=own | absent[suffix],
+    )
+    content = buffer.getvalue()
+    if suffix == "svg":  # a file of text like others, without spaces at a line's end
+        content = re.sub(rb"[ \t]+$", b"", content, flags=re.MULTILINE)
+    return content

@@ -1,0 +1,12 @@
+"""What implementations are called in a report."""
+
+NAMES = {
+    "cuda": "CUDA",
+    "cuda_inline": "CUDA inline",
+    "triton": "Triton",
+    "torch": "PyTorch",
+    "torch.compile": "torch.compile",
+    "unfused": "PyTorch unfused",
+    "liger": "Liger",
+    "quack": "quack",
+}

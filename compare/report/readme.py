@@ -1,0 +1,336 @@
+"""The README's figures: tables, plots and an example, made from the records."""
+
+from __future__ import annotations
+
+import statistics
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from bindings.sources import ROOT
+from compare import plot, records
+from compare.errors import UsageError
+from compare.options import BACKENDS
+from compare.parity import Skipped
+from compare.printable import printable
+from compare.report.names import NAMES
+from compare.report.recorded import with_article
+from compare.timing.model import Bench, CaseTimes, StartTime, Timing
+
+EXAMPLE = "softmax"
+
+_NONE = "-"
+_ABOUT_COMPARISON = """\
+Without a GPU the kernels run on the CPU, and the times are those on record."""
+_ABOUT_TIMES = """\
+Medians in microseconds, of inputs that no cache holds, the implementations taking
+turns. The ratio is the time of the faster of ours to that of the fastest peer, with
+what its 95 % interval says: "same" is within 1.5 %. The ceiling is the fastest that the
+same GPU, in the same run, read and wrote as many bytes in the same proportion."""
+_ABOUT_PLOTS = "Bandwidth over size; the dashed line is the ceiling."
+_ABOUT_STARTS = """\
+What a call costs the host, the median over these cases: the public call, which
+allocates its output, and the bare launcher. Then, in a process of its own: the first
+call with filled caches, how much longer it takes with empty ones, and nvcc over the
+op's source."""
+
+
+def render(benches: Sequence[Bench], folder: Path = records.FOLDER) -> dict[str, str]:
+    """The generated sections of the README, by name.
+
+    Args:
+        benches: What is recorded.
+        folder: Where it is recorded, and the example's output too.
+
+    Raises:
+        UsageError: Nothing is recorded, or not the example.
+    """
+    if not benches:
+        raise UsageError(
+            "nothing is recorded yet: python -m compare record measures on a GPU"
+        )
+    by_gpu: dict[str, list[Bench]] = {}
+    for bench in benches:
+        by_gpu.setdefault(records.gpu(bench), []).append(bench)
+    return {
+        "comparison": _comparisons(by_gpu, folder),
+        "times": "\n\n".join((_ABOUT_TIMES, *map(_times, by_gpu.values()))),
+        "plots": "\n\n".join(
+            filter(None, (_ABOUT_PLOTS, *map(_plots, by_gpu.values())))
+        ),
+    }
+
+
+def rewrite(text: str, benches: Sequence[Bench], folder: Path = records.FOLDER) -> str:
+    """A README with its sections generated anew.
+
+    Raises:
+        UsageError: Nothing is recorded, or not the example.
+        ValueError: The README has no such section, or has it twice.
+    """
+    lines = text.splitlines()
+    for name, section in render(benches, folder).items():
+        first = _find(lines, f"<!-- generated: {name} -->")
+        last = _find(lines, f"<!-- end of {name} -->")
+        if last < first:
+            raise ValueError(f"README: the end of {name} comes before its beginning")
+        lines[first + 1 : last] = ["", *section.splitlines(), ""]
+    return "\n".join(lines) + "\n"
+
+
+def redraw(
+    folder: Path = records.FOLDER, readme: Path = ROOT / "README.md"
+) -> list[Path]:
+    """Draws all plots, beside their records, and rewrites the README.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        UsageError: Nothing is recorded, or not the example, or a file is no record.
+        UnavailableError: There is no matplotlib, or a file cannot be written.
+    """
+    benches = records.read_all(folder)
+    text = rewrite(readme.read_text(encoding="utf-8"), benches, folder)
+    files = []
+    for bench in benches:
+        if bench.sweep:
+            files += plot.draw(bench, records.folder_of(records.gpu(bench), folder))
+    records.replace(readme, text.encode())
+    return [*files, readme]
+
+
+def _find(lines: list[str], marker: str) -> int:
+    if (count := lines.count(marker)) != 1:
+        raise ValueError(f"README: expected one line {marker!r}, found {count}")
+    return lines.index(marker)
+
+
+def _comparisons(by_gpu: Iterable[str], folder: Path) -> str:
+    file_name = f"compare-{EXAMPLE}.txt"
+    blocks = []
+    for gpu in by_gpu:
+        file = records.folder_of(gpu, folder) / file_name
+        if file.is_file():
+            # rich fills every line with spaces, which nobody sees.
+            output = map(str.rstrip, printable(file.read_text("utf-8")).splitlines())
+            link = f"{_folder(gpu)}/{file_name}"
+            blocks.append(
+                f"On {with_article(printable(gpu))} ([the run]({link})):\n\n"
+                f"```\n$ python -m compare {EXAMPLE}\n" + "\n".join(output) + "\n```"
+            )
+    if not blocks:
+        raise UsageError(
+            f"no {file_name} is recorded in {folder}: python -m compare record "
+            f"{EXAMPLE} writes it on a GPU"
+        )
+    return "\n\n".join((*blocks, _ABOUT_COMPARISON))
+
+
+def _folder(gpu: str) -> str:
+    """Where the records of a GPU are, seen from the README."""
+    return f"records/{records.folder_of(gpu).name}"
+
+
+def _times(benches: list[Bench]) -> str:
+    """All that is said of the times on one GPU."""
+    paragraphs = [
+        _origins(benches),
+        _times_table(benches),
+        _notes(benches),
+        _ABOUT_STARTS,
+        _starts_table(benches),
+    ]
+    return "\n\n".join(filter(None, paragraphs))
+
+
+def _paragraph(text: str) -> str:
+    return textwrap.fill(text, 88, break_long_words=False, break_on_hyphens=False)
+
+
+def _origins(benches: list[Bench]) -> str:
+    """What the figures depend on, and where they come from."""
+    gpu = records.gpu(benches[0])
+    links: dict[str, list[str]] = {}
+    for bench in benches:
+        link = f"[{bench.op}]({_folder(gpu)}/{bench.op}.json)"
+        links.setdefault(_environment(bench), []).append(link)
+    return "\n\n".join(
+        _paragraph(f"**{printable(gpu)}**, {environment}; recorded: {', '.join(each)}.")
+        for environment, each in links.items()
+    )
+
+
+def _environment(bench: Bench) -> str:
+    environment = bench.environment
+    names = ("driver", "torch", "triton", "nvcc")
+    versions = {
+        **{name: environment.get(name) for name in names},
+        **environment.get("packages", {}),
+        "commit": environment.get("commit"),
+    }
+    parts = [f"{name} {version}" for name, version in versions.items() if version]
+    return printable(", ".join((*parts, records.date(bench))))
+
+
+def _times_table(benches: list[Bench]) -> str:
+    rows = [(bench, each) for bench in benches for each in bench.cases]
+    names = [
+        name
+        for name in NAMES
+        if name in ("cuda", "triton")
+        or any(records.timing(each, name) for _, each in rows)
+    ]
+    head = (
+        *("op", "shape", "dtype"),
+        *(NAMES[name] for name in names),
+        *("ours : fastest peer", "CUDA / Triton, % of the ceiling"),
+    )
+    return _table(
+        head,
+        3,
+        (
+            (
+                _op_name(bench, each),
+                _shape(each),
+                _dtype(each),
+                *(_figure(records.timing(each, name), _median_us) for name in names),
+                _verdict(each),
+                " / ".join(
+                    _figure(records.timing(each, name), _percent)
+                    for name in ("cuda", "triton")
+                ),
+            )
+            for bench, each in rows
+        ),
+    )
+
+
+def _starts_table(benches: list[Bench]) -> str:
+    head = (
+        *("op", "implementation", "call, µs", "launcher, µs"),
+        *("first call, ms", "compile, s", "build, s"),
+    )
+    rows = []
+    for bench in benches:
+        for name in NAMES:
+            hosts = [
+                timing.host
+                for each in bench.cases
+                if (timing := records.timing(each, name))
+            ]
+            start = bench.start.get(name)
+            if not hosts:
+                continue
+            first = [_NONE] * 3
+            if isinstance(start, StartTime):
+                first = [
+                    f"{start.first_call_ms:,.0f}",
+                    *map(_seconds, (start.compile_s, start.build_s)),
+                ]
+            call = _typical([each.call_us for each in hosts])
+            launcher = _typical([each.launcher_us for each in hosts])
+            rows.append((bench.op, NAMES[name], call, launcher, *first))
+    return _table(head, 2, rows)
+
+
+def _notes(benches: list[Bench]) -> str:
+    """What a peer overwrites or skips, and why a figure is not there."""
+    notes: dict[tuple[str, str], list[str]] = {}
+    for bench in benches:
+        for name, note in bench.notes.items():
+            notes.setdefault((name, note), []).append(bench.op)
+        skipped: dict[tuple[str, str], list[str]] = {}
+        for each in bench.cases:
+            for name, timing in each.timings.items():
+                if isinstance(timing, Skipped):
+                    key = name, f"not timed: {timing.reason}"
+                    skipped.setdefault(key, []).append(_case_name(bench, each))
+        for key, cases in skipped.items():
+            is_general = len(cases) == len(bench.cases)
+            notes.setdefault(key, []).extend([bench.op] if is_general else cases)
+    order = list(NAMES)
+    return "\n".join(
+        f"- {NAMES[name]} ({', '.join(where)}): {' '.join(printable(note).split())}"
+        for (name, note), where in sorted(
+            notes.items(), key=lambda each: order.index(each[0][0])
+        )
+    )
+
+
+def _plots(benches: list[Bench]) -> str:
+    """A row for each op and its parameters, its dtypes side by side."""
+    rows: dict[str, list[str]] = {}
+    for bench in benches:
+        if not bench.sweep:
+            continue
+        for each in plot.plots(bench):
+            file = f"{_folder(records.gpu(bench))}/{each.name}.svg"
+            text = printable(f"bandwidth of {each.what} over size, {each.where}")
+            rows.setdefault(each.what.rpartition(" ")[0], []).append(
+                f"![{text}]({file})"
+            )
+    width = max(map(len, rows.values()), default=0)
+    return _table([""] * width, width, rows.values()) if rows else ""
+
+
+def _table(head: Sequence[str], n_words: int, rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first columns are words, and the others figures."""
+    rule = ["---"] * n_words + ["--:"] * (len(head) - n_words)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+
+
+def _op_name(bench: Bench, times: CaseTimes) -> str:
+    return " ".join((bench.op, *records.unusual_params(bench.op, times.case.params)))
+
+
+def _shape(times: CaseTimes) -> str:
+    return "x".join(map(str, times.case.shape))
+
+
+def _dtype(times: CaseTimes) -> str:
+    return str(times.case.dtype).removeprefix("torch.")
+
+
+def _case_name(bench: Bench, times: CaseTimes) -> str:
+    return f"{_op_name(bench, times)} {_shape(times)} {_dtype(times)}"
+
+
+def _figure(timing: Timing | None, of: Callable[[Timing], float]) -> str:
+    return f"{of(timing):,.1f}" if timing else _NONE
+
+
+def _median_us(timing: Timing) -> float:
+    return timing.kernel.median_us
+
+
+def _percent(timing: Timing) -> float:
+    return 100 * timing.fraction
+
+
+def _typical(values: Sequence[float | None]) -> str:
+    known = [each for each in values if each is not None]
+    return f"{statistics.median(known):,.1f}" if known else _NONE
+
+
+def _seconds(value: float | None) -> str:
+    return _NONE if value is None else f"{value:,.1f}"
+
+
+def _verdict(times: CaseTimes) -> str:
+    """How the faster of ours does beside the fastest peer."""
+    medians = {
+        name: timing.kernel.median_us
+        for name in NAMES
+        if (timing := records.timing(times, name))
+    }
+    ours = [name for name in medians if name in BACKENDS]
+    peers = [name for name in medians if name not in BACKENDS]
+    if not (ours and peers):
+        return _NONE
+    best, rival = (min(each, key=medians.__getitem__) for each in (ours, peers))
+    if not (comparison := times.comparison(best, rival)):
+        return _NONE
+    return (
+        f"{NAMES[best]} : {NAMES[rival]} {comparison.ratio:.2f}, {comparison.outcome}"
+    )

@@ -1,0 +1,100 @@
+"""Times that are on record, for where none can be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bindings.sources import ROOT
+from compare import records
+from compare.report.names import NAMES
+from compare.report.text import plain
+from compare.timing.model import Bench, CaseTimes, Timing, case_to_json, timing_to_json
+
+_NONE = "-"
+
+
+def show(
+    bench: Bench, dtype_name: str, params: Mapping[str, Any], console: Console
+) -> None:
+    """The times of every recorded shape, or that there are none."""
+    where = f"recorded on {with_article(records.gpu(bench))}, {records.date(bench)}"
+    cases = _fitting(bench, dtype_name, params)
+    if not cases:
+        words = (bench.op, *records.unusual_params(bench.op, params), dtype_name)
+        console.print(plain(f"No times of {' '.join(words)} are {where}."))
+        return
+    versions = ", ".join(
+        f"{name} {version}"
+        for name in ("torch", "triton", "driver")
+        if (version := bench.environment.get(name))
+    )
+    console.print(plain(f"Times {where} ({versions}), not measured here", "bold"))
+    names = [
+        name for name in NAMES if any(records.timing(each, name) for each in cases)
+    ]
+    # All eight implementations fit into 100 columns; a narrower terminal folds figures,
+    # which is ugly, but loses none.
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("median us", overflow="fold")
+    for name in names:
+        header = NAMES[name].replace(" ", "\n").replace(".", ".\n")
+        table.add_column(header, justify="right", overflow="fold")
+    table.add_column("CUDA / Triton\n% of ceiling", justify="right", overflow="fold")
+    for each in cases:
+        timings = {name: records.timing(each, name) for name in NAMES}
+        table.add_row(
+            plain("x".join(map(str, each.case.shape))),
+            *(plain(_median(timings[name])) for name in names),
+            plain(f"{_share(timings['cuda'])} / {_share(timings['triton'])}"),
+        )
+    console.print(table)
+
+
+def to_json(bench: Bench, dtype_name: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The same in plain values; no cases where no times are recorded."""
+    return {
+        "gpu": records.gpu(bench),
+        "date": bench.environment["date"],
+        "commit": bench.environment.get("commit"),
+        "file": str(records.file_of(bench).relative_to(ROOT)),
+        "cases": [
+            {
+                "case": case_to_json(each.case),
+                "ceiling": asdict(each.ceiling),
+                "timing": {
+                    name: timing_to_json(found) for name, found in each.timings.items()
+                },
+            }
+            for each in _fitting(bench, dtype_name, params)
+        ],
+    }
+
+
+def with_article(gpu: str) -> str:
+    """An NVIDIA H200, but a Tesla T4."""
+    return f"{'an' if gpu.startswith('NVIDIA') else 'a'} {gpu}"
+
+
+def _fitting(
+    bench: Bench, dtype_name: str, params: Mapping[str, Any]
+) -> list[CaseTimes]:
+    unusual = records.unusual_params(bench.op, params)
+    return [
+        each
+        for each in bench.cases
+        if str(each.case.dtype) == f"torch.{dtype_name}"
+        and records.unusual_params(bench.op, each.case.params) == unusual
+    ]
+
+
+def _median(timing: Timing | None) -> str:
+    return f"{timing.kernel.median_us:,.1f}" if timing else _NONE
+
+
+def _share(timing: Timing | None) -> str:
+    return f"{100 * timing.fraction:.1f}" if timing else _NONE

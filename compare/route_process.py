@@ -1,0 +1,146 @@
+"""Loads an op's launcher by one route, in a process where nothing is loaded yet.
+
+`compare.routes` starts it, writes the request to its standard input, and reads the
+answer from a file, because compilers may print.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from bindings import nvrtc
+from bindings.backends import cuda_inline, native
+from bindings.errors import BuildError, UnsupportedError
+from bindings.op import Argument, Op
+from bindings.registry import OPS
+from compare import acceptance
+from compare.cases import Case, make_arguments
+from compare.codegen.cuda import title_of
+
+# Fewer than the launches that wait for a GPU before the host has to (1024).
+_CALLS = 100
+_BATCHES = 30
+
+# Takes a launcher's arguments, and returns what launches the kernel on them.
+_Bind = Callable[[Sequence[Argument]], Callable[[], None]]
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """Where the binary is, and the kernel's name in it; no bind without a GPU."""
+
+    binary: Path
+    symbol: str
+    bind: _Bind | None
+
+
+def main() -> None:
+    """Answers the request on standard input."""
+    request = json.load(sys.stdin)
+    answer = _answer(request)
+    Path(request["answer"]).write_text(json.dumps(answer), "utf-8")
+
+
+def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    op = OPS[request["op"]]
+    importlib.import_module("torch.utils.cpp_extension")  # NVRTC's route imports it
+    if torch.cuda.is_available():
+        torch.zeros(1, device="cuda")  # makes the context
+    began = time.perf_counter()
+    try:
+        loaded = _ROUTES[request["route"]](op, request)
+    except (BuildError, UnsupportedError) as error:
+        return {"problem": str(error)}
+    load_s = time.perf_counter() - began
+    answer = {
+        "load_s": load_s,
+        "binary": str(loaded.binary),
+        "symbol": loaded.symbol,
+    }
+    if request["times_calls"]:
+        assert loaded.bind
+        answer |= _time_calls(op, loaded.bind)
+    return answer
+
+
+def _load_prebuilt(op: Op, request: Mapping[str, Any]) -> _Loaded:
+    path = Path(request["folder"], "_cuda.so")
+    spec = importlib.util.spec_from_file_location("_cuda", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return _Loaded(path, request["plan"]["kernel"], _bind(op, module))
+
+
+def _load_inline(op: Op, request: Mapping[str, Any]) -> _Loaded:
+    module = cuda_inline.load(op, "_cuda")
+    assert module.__file__
+    return _Loaded(Path(module.__file__), request["plan"]["kernel"], _bind(op, module))
+
+
+def _load_nvrtc(op: Op, request: Mapping[str, Any]) -> _Loaded:
+    plan = request["plan"]
+    kernel = title_of(plan["signature"])
+    compiled = nvrtc.compile_kernel(op.name, kernel, request["arch"])
+    path = Path(request["folder"], "nvrtc.cubin")
+    path.write_bytes(compiled.cubin)
+    bind = nvrtc.load(compiled, plan) if torch.cuda.is_available() else None
+    return _Loaded(path, compiled.symbol, bind)
+
+
+_ROUTES = {
+    "prebuilt": _load_prebuilt,
+    "load_inline": _load_inline,
+    "nvrtc": _load_nvrtc,
+}
+
+
+def _bind(op: Op, module: ModuleType) -> _Bind:
+    def bind(arguments: Sequence[Argument]) -> Callable[[], None]:
+        def launch() -> None:
+            stream = torch.cuda.current_stream().cuda_stream
+            native.launch(module, op, tuple(arguments), stream)
+
+        return launch
+
+    return bind
+
+
+def _time_calls(op: Op, bind: _Bind) -> dict[str, Any]:
+    """Microseconds of a call on the host, if what it computes is right."""
+    arguments = make_arguments(op, Case(op.large_shape), "cuda")
+    expected = acceptance.expect(op, arguments)
+    out = op.allocate(*arguments).fill_(math.nan)
+    try:
+        launch = bind(op.arguments(out, *arguments))
+    except UnsupportedError as error:
+        return {"not_called": str(error)}
+    call_us = []
+    for _ in range(_BATCHES):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(_CALLS):
+            launch()
+        call_us.append(1e6 * (time.perf_counter() - began) / _CALLS)
+    torch.cuda.synchronize()
+    if problem := acceptance.judge(out, expected).problem:
+        return {"not_called": f"what it computes is wrong: {problem}"}
+    return {"call_us": statistics.median(call_us)}
+
+
+if __name__ == "__main__":
+    main()

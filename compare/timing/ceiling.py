@@ -1,0 +1,135 @@
+"""What there is to reach: memory at an op's own mix of reads and writes, and matmul.
+
+A copy, which reads as much as it writes, is no measure for an op that only reads: an
+H200 reads 4.6 TB/s and copies 4.3. So the ceiling has the op's mix, and its size.
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from bindings.op import Traffic
+from compare.timing import turns
+from compare.timing.model import Ceiling
+from compare.timing.turns import Contestant, Times, TimingError, Turn
+
+# Elements of 4 bytes to a block, and warps: two, four and eight 16-byte accesses per
+# thread and array. Which is fastest depends on size and mix.
+_CONFIGURATIONS = ((1024, 4), (2048, 4), (4096, 4), (8192, 8))
+
+# Where size no longer matters.
+_PEAK_BYTES = 2 * 1024**3
+
+_MATMUL_SIZE = 8192
+# It draws so much power that the clocks take longer to settle.
+_MATMUL_WARM_UP_MS = 1500.0
+
+
+def mix_of(traffic: Traffic) -> tuple[int, int]:
+    """How many arrays a kernel reads and writes that moves bytes in this proportion."""
+    if traffic.written_bytes * 64 < traffic.read_bytes:
+        return 1, 0
+    if traffic.read_bytes * 64 < traffic.written_bytes:
+        return 0, 1
+    ratio = Fraction(traffic.read_bytes, traffic.written_bytes).limit_denominator(4)
+    return ratio.numerator, ratio.denominator
+
+
+def contestants(traffic: Traffic) -> list[Contestant]:
+    """Kernels that move as many bytes as the op and do nothing with them."""
+    reads, writes = mix_of(traffic)
+    # Whole 64 bytes, so that every array begins where 16-byte accesses can.
+    n = 16 * max(1, round(traffic.total_bytes / (reads + writes) / 64))
+    n_sets = turns.n_sets_of(traffic.total_bytes)
+    read = [_numbers(reads, n) for _ in range(n_sets)]
+    written = [_numbers(max(writes, 1), n) for _ in range(n_sets)]
+    found = [
+        Contestant(
+            f"{block_size} elements to a block of {warps} warps",
+            functools.partial(_stream, read, written, reads, writes, block_size, warps),
+            n_sets,
+        )
+        for block_size, warps in _CONFIGURATIONS
+    ]
+    if (reads, writes) == (1, 1):
+
+        def copy(index: int) -> None:
+            written[index].copy_(read[index])
+
+        found.append(Contestant("cudaMemcpy", copy, n_sets))
+    return found
+
+
+def _numbers(n_arrays: int, n: int) -> Tensor:
+    # Random, because zeros take less power; and not negative, as the kernel expects.
+    return torch.randint(2**20, (n_arrays, n), dtype=torch.int32, device="cuda")
+
+
+def _stream(
+    read: list[Tensor],
+    written: list[Tensor],
+    reads: int,
+    writes: int,
+    block_size: int,
+    warps: int,
+    index: int,
+) -> None:
+    # Triton takes a second to import, and is not there on every machine.
+    from compare.timing.stream_kernel import stream_kernel
+
+    n = written[index].shape[1]
+    stream_kernel[(-(-n // block_size),)](
+        read[index],
+        written[index],
+        n,
+        READS=reads,
+        WRITES=writes,
+        BLOCK_SIZE=block_size,
+        num_warps=warps,
+    )
+
+
+def best_of(traffic: Traffic, times: dict[str, Times | TimingError]) -> Ceiling:
+    """The fastest of the contestants."""
+    medians = {
+        name: statistics.median(each.call_us)
+        for name, each in times.items()
+        if isinstance(each, Times)
+    }
+    name = min(medians, key=medians.__getitem__)
+    return Ceiling(
+        mix="{}:{}".format(*mix_of(traffic)),
+        median_us=medians[name],
+        gb_per_s=traffic.total_bytes / medians[name] / 1e3,
+        kernel=name,
+    )
+
+
+@functools.cache
+def peak(reads: int, writes: int) -> Ceiling:
+    """The ceiling of a mix where size no longer matters, measured once in a process."""
+    unit = _PEAK_BYTES // (reads + writes)
+    traffic = Traffic(reads * unit, writes * unit)
+    own = {each.name: Turn(each) for each in contestants(traffic)}
+    return best_of(traffic, turns.take_turns(own))
+
+
+def matmul_tflops(dtype: torch.dtype) -> float:
+    """What torch.matmul, which is cuBLAS, reaches with random numbers."""
+    n = _MATMUL_SIZE
+    a, b = (torch.randn(n, n, device="cuda", dtype=dtype) for _ in range(2))
+    out = torch.empty_like(a)
+
+    def launch(index: int) -> None:
+        torch.matmul(a, b, out=out)
+
+    turn = Turn(Contestant("matmul", launch, 1))
+    own = turns.take_turns({"matmul": turn}, _MATMUL_WARM_UP_MS)["matmul"]
+    if isinstance(own, TimingError):
+        raise own
+    return 2 * n**3 / statistics.median(own.call_us) / 1e6

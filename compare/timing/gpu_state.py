@@ -1,0 +1,159 @@
+"""What a GPU says of itself, and whether this is a place and a time to measure.
+
+All of it is read through nvidia-smi, which comes with the driver; nothing is set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from compare.timing.model import GpuState
+
+# More than what is left of our own work a second after it is done.
+_BUSY_PERCENT = 5
+_POLL_S = 0.25
+_PATIENCE_S = 3.0
+_SAMPLE_MS = 100
+
+# nvml.h: nvmlClocksEventReasons. What slows a GPU down, rather than what it idles for.
+_THROTTLES = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+_QUERY = "clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
+# What compute-sanitizer and g++'s sanitizers have the loader bring in.
+_SANITIZERS = re.compile(
+    r"/lib[^/]*(?:sanitizer|asan|tsan|msan)[^/]*\.so[.\d]*", re.IGNORECASE
+)
+
+
+def obstacle() -> str | None:
+    """Why nothing can be timed here and now, or None."""
+    if not torch.cuda.is_available():
+        return f"times need a GPU, and torch {torch.__version__} finds none here"
+    if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") != "0":
+        return "CUDA_LAUNCH_BLOCKING is set, which times the host: unset it"
+    if sanitizer := _sanitizer():
+        return f"this process runs under {sanitizer}, which slows kernels down"
+    if busy := _other_work():
+        return busy
+    return None
+
+
+def _sanitizer() -> str | None:
+    maps = Path("/proc/self/maps")
+    found = _SANITIZERS.search(maps.read_text()) if maps.exists() else None
+    return found[0].lstrip("/") if found else None
+
+
+def _other_work() -> str | None:
+    """Waits until the GPU has nothing to do; what to say if that never comes."""
+    if (program := _nvidia_smi()) is None:
+        return None
+    torch.cuda.synchronize()
+    deadline = time.monotonic() + _PATIENCE_S
+    while (percent := _utilization(program)) > _BUSY_PERCENT:
+        if time.monotonic() > deadline:
+            return (
+                f"the GPU is busy with other work ({percent} % of the time, says "
+                "nvidia-smi): wait until it is done"
+            )
+        time.sleep(_POLL_S)
+    return None
+
+
+def _utilization(program: str) -> int:
+    command = [program, *_this_gpu(), "--query-gpu=utilization.gpu"]
+    done = subprocess.run(
+        [*command, "--format=csv,noheader,nounits"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    text = done.stdout.strip()
+    return int(text) if text.isdigit() else 0  # "[N/A]" where it is not told
+
+
+def _nvidia_smi() -> str | None:
+    return shutil.which("nvidia-smi")
+
+
+def _this_gpu() -> list[str]:
+    # Its number may differ from torch's, which CUDA_VISIBLE_DEVICES changes.
+    return ["-i", f"GPU-{torch.cuda.get_device_properties().uuid}"]
+
+
+class Sampler:
+    """Reads the state of the GPU in the background."""
+
+    def __init__(self) -> None:
+        """Has read nothing yet."""
+        self.state: GpuState | None = None
+
+    def finish(self, output: str) -> None:
+        """Takes what nvidia-smi has printed."""
+        self.state = parse(output)
+
+
+@contextlib.contextmanager
+def sampled() -> Iterator[Sampler]:
+    """Samples ten times a second as long as the context lasts.
+
+    Afterwards the sampler's state is set; it stays None where there is no nvidia-smi.
+    """
+    sampler = Sampler()
+    if (program := _nvidia_smi()) is None:
+        yield sampler
+        return
+    process = subprocess.Popen(
+        [
+            *(program, *_this_gpu(), f"--query-gpu={_QUERY}"),
+            *("--format=csv,noheader,nounits", f"-lms={_SAMPLE_MS}"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        yield sampler
+    finally:
+        process.terminate()
+        output, _ = process.communicate()
+        sampler.finish(output)
+
+
+def parse(output: str) -> GpuState | None:
+    """The medians of nvidia-smi's lines; None if there is none with all figures."""
+    readings, mask = [], 0
+    for line in output.splitlines():
+        *numbers, reasons = [each.strip() for each in line.split(",")]
+        try:
+            reading = tuple(map(float, numbers))
+            reason = int(reasons, 16)
+        except ValueError:
+            continue  # "[N/A]", or a line that was cut off
+        if len(reading) == 4:
+            readings.append(reading)
+            mask |= reason
+    if not readings:
+        return None
+    sm_mhz, memory_mhz, power_w, temperature_c = (
+        statistics.median(each) for each in zip(*readings, strict=True)
+    )
+    throttled_by = tuple(name for bit, name in _THROTTLES.items() if mask & bit)
+    return GpuState(
+        sm_mhz, memory_mhz, power_w, temperature_c, throttled_by, len(readings)
+    )

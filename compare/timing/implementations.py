@@ -1,0 +1,109 @@
+"""What can be timed: our own implementations, PyTorch's, and those of the peers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import bindings
+from bindings.backends import cuda_inline, native, prebuilt, triton
+from bindings.errors import UnsupportedError
+from bindings.op import Op
+from compare import peers
+from compare.parity import Skipped
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """An implementation of an op.
+
+    Attributes:
+        name: Such as "cuda" or "torch.compile".
+        call: Takes the op's arguments and returns the output, which it allocates.
+        bare_launcher: Takes the output and the op's arguments, and returns what
+            launches the kernel and does nothing else; None where there is no such
+            thing.
+        note: What a peer overwrites or skips.
+    """
+
+    name: str
+    call: Callable[..., Tensor]
+    bare_launcher: Callable[..., Callable[[], None]] | None = None
+    note: str = ""
+
+
+def find(
+    op: Op, backends: Sequence[str], peer_names: Sequence[str]
+) -> dict[str, Implementation | Skipped]:
+    """Implementations by name, in the order asked for.
+
+    Args:
+        op: What they implement.
+        backends: Of ours.
+        peer_names: Of the others; those that have no such op are left out.
+    """
+    found: dict[str, Implementation | Skipped] = {}
+    for name in backends:
+        found[name] = _of_ours(op, name)
+    theirs = {each.name: each for each in peers.of(op.name)}
+    for name in peer_names:
+        if name == "torch":
+            found[name] = Implementation(name, op.reference)
+        elif name == "torch.compile":
+            found[name] = Implementation(name, _compiled(op))
+        elif name in theirs:
+            found[name] = _of_a_peer(theirs[name])
+    return found
+
+
+def _of_ours(op: Op, backend: str) -> Implementation | Skipped:
+    call = functools.partial(getattr(bindings, op.name), backend=backend)
+    if backend == "triton":
+        return Implementation(backend, call, functools.partial(_triton, op))
+    try:
+        module = (
+            prebuilt.load("_cuda")
+            if backend == "cuda"
+            else cuda_inline.load(op, "_cuda")
+        )
+    except UnsupportedError as error:
+        return Skipped(str(error))
+    return Implementation(backend, call, functools.partial(_native, op, module))
+
+
+def _triton(op: Op, out: Tensor, *arguments: Any) -> Callable[[], None]:
+    launcher, bare = triton.launcher(op), op.arguments(out, *arguments)
+    return lambda: launcher(*bare)
+
+
+def _native(op: Op, module: Any, out: Tensor, *arguments: Any) -> Callable[[], None]:
+    bare = op.arguments(out, *arguments)
+
+    def launch() -> None:
+        stream = torch.cuda.current_stream().cuda_stream
+        native.launch(module, op, bare, stream)
+
+    return launch
+
+
+def _compiled(op: Op) -> Callable[..., Tensor]:
+    # Shapes of one case after the other must not make it compile for any shape.
+    torch.compiler.reset()
+    compiled: Callable[..., Tensor] = torch.compile(
+        op.reference, fullgraph=True, dynamic=False
+    )
+    return compiled
+
+
+def _of_a_peer(peer: peers.Peer) -> Implementation | Skipped:
+    try:
+        return Implementation(peer.name, peer.load(), note=peer.note)
+    except ModuleNotFoundError as error:
+        return Skipped(f"needs {error.name}: pip install {peer.package}")
+    except Exception as error:  # what a package of others raises when it is imported
+        return Skipped(f"{peer.package} cannot be imported: {error!r}")

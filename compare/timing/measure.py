@@ -1,0 +1,281 @@
+"""The times of one case: no cache holds its inputs, and wrong results get no figures.
+
+An implementation is compiled and captured on other inputs than it is timed on, and its
+outputs are filled with NaN in between: what it keeps from an earlier call, or leaves
+out, shows. The very buffers that were timed are judged by the acceptance rule, and what
+is faster than the memory gets no figure.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from compare import acceptance
+from compare.parity import Prepared, Skipped
+from compare.timing import ceiling, gpu_state, turns
+from compare.timing.implementations import Implementation
+from compare.timing.model import CaseTimes, Ceiling, HostTime, KernelTime, Timing
+from compare.timing.statistics import SAME_WITHIN, compare, summarize
+from compare.timing.turns import Contestant, Times, TimingError, Turn
+
+_HOST_CALLS = 20
+_HOST_BATCHES = 15
+
+
+def measure(
+    prepared: Prepared, implementations: Mapping[str, Implementation | Skipped]
+) -> CaseTimes:
+    """Times implementations in turns.
+
+    Args:
+        prepared: The case. Its tensors are on a GPU.
+        implementations: By name; the same one may be there under two names.
+
+    Raises:
+        torch.OutOfMemoryError: The GPU cannot hold the inputs and outputs of all.
+    """
+    with torch.cuda.device(prepared.tensors[0].device), gpu_state.sampled() as sampler:
+        times, limit = _take_turns(prepared, implementations)
+        timings = {
+            name: each
+            if isinstance(each, Skipped)
+            else _timing(prepared, implementations[name], each, limit)
+            for name, each in times.items()
+        }
+    call_us = {
+        name: each.call_us
+        for name, each in times.items()
+        if isinstance(each, Times) and isinstance(timings[name], Timing)
+    }
+    return CaseTimes(
+        case=prepared.case,
+        traffic=prepared.traffic,
+        ceiling=limit,
+        timings=timings,
+        comparisons=compare(call_us),
+        gpu_state=sampler.state,
+    )
+
+
+def _take_turns(
+    prepared: Prepared, implementations: Mapping[str, Implementation | Skipped]
+) -> tuple[dict[str, Times | Skipped], Ceiling]:
+    """The times of those whose results are right, and the ceiling's."""
+    sets = make_sets(prepared)
+    streams = {each.name: Turn(each) for each in ceiling.contestants(prepared.traffic)}
+    _negate(sets)
+    entries: dict[str, _Entry] = {}
+    results: dict[str, Times | Skipped] = {}
+    for name, each in implementations.items():
+        entry = each if isinstance(each, Skipped) else _enter(each, prepared, sets)
+        results[name] = entry if isinstance(entry, Skipped) else Skipped("")
+        if isinstance(entry, _Entry):
+            entries[name] = entry
+    _negate(sets)
+    for entry in entries.values():
+        entry.forget_outputs()
+    # Beside names of implementations, which have no brackets.
+    runners = {f"({name})": turn for name, turn in streams.items()}
+    times = turns.take_turns(
+        runners | {name: each.turn for name, each in entries.items()}
+    )
+    problems = {name: each.wrong_output(prepared) for name, each in entries.items()}
+    _negate(sets)
+    for name, entry in entries.items():
+        problem = problems[name] or entry.stale_output()
+        clocked = times[name]
+        if isinstance(clocked, TimingError):
+            results[name] = Skipped(str(clocked))
+        else:
+            results[name] = Skipped(problem) if problem else clocked
+    limits = {name: times[f"({name})"] for name in streams}
+    return results, ceiling.best_of(prepared.traffic, limits)
+
+
+def make_sets(prepared: Prepared) -> list[tuple[Any, ...]]:
+    """The same arguments in as many places as it takes to outgrow the caches."""
+    n_bytes = sum(x.untyped_storage().nbytes() for x in prepared.tensors)
+    n_bytes += prepared.expected.torch.nbytes
+    return [
+        tuple(_copy(each) if isinstance(each, Tensor) else each for each in arguments)
+        for arguments in [prepared.arguments] * turns.n_sets_of(n_bytes)
+    ]
+
+
+def _copy(x: Tensor) -> Tensor:
+    """A copy of x, and of the memory around it, with the same offset and strides."""
+    storage = x.untyped_storage().clone()
+    copy = torch.tensor([], dtype=x.dtype, device=x.device)
+    return copy.set_(storage, x.storage_offset(), x.shape, x.stride())
+
+
+def _negate(sets: list[tuple[Any, ...]]) -> None:
+    """Changes every input; twice, and it is what it was."""
+    for arguments in sets:
+        for x in arguments:
+            if isinstance(x, Tensor) and x.is_floating_point():
+                memory = torch.tensor([], dtype=x.dtype, device=x.device)
+                memory.set_(x.untyped_storage()).neg_()
+
+
+def _enter(
+    implementation: Implementation, prepared: Prepared, sets: list[tuple[Any, ...]]
+) -> _Entry | Skipped:
+    """An implementation that is ready for its turns, or why it has none."""
+    before = [_copy(x) for x in sets[0] if isinstance(x, Tensor)]
+    try:
+        entry = _Entry(implementation, prepared, sets)
+    except TimingError as error:
+        return Skipped(str(error))
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever a library of others raises
+        return Skipped(f"raises {type(error).__name__}: {error}")
+    after = [x for x in sets[0] if isinstance(x, Tensor)]
+    if not all(map(_same_bits, before, after)):
+        for arguments in sets:
+            tensors = [x for x in arguments if isinstance(x, Tensor)]
+            for x, original in zip(tensors, before, strict=True):
+                x.untyped_storage().copy_(original.untyped_storage())
+        return Skipped("it writes to its inputs, which the others are timed on")
+    return entry
+
+
+def _same_bits(x: Tensor, y: Tensor) -> bool:
+    return torch.equal(acceptance.bits(x), acceptance.bits(y))
+
+
+class _Entry:
+    """An implementation with its sets, captured."""
+
+    def __init__(
+        self,
+        implementation: Implementation,
+        prepared: Prepared,
+        sets: list[tuple[Any, ...]],
+    ) -> None:
+        """Compiles it, and runs it on every set."""
+        self._outputs: list[Tensor] = []
+        if implementation.bare_launcher is None:
+            self._outputs = [torch.empty(0)] * len(sets)
+            launch = self._allocating(implementation.call, sets)
+        else:
+            allocate = prepared.op.allocate
+            self._outputs = [allocate(*arguments) for arguments in sets]
+            launchers = [
+                implementation.bare_launcher(out, *arguments)
+                for out, arguments in zip(self._outputs, sets, strict=True)
+            ]
+
+            def launch(index: int) -> None:
+                launchers[index]()
+
+        self.turn = Turn(Contestant(implementation.name, launch, len(sets)))
+
+    def _allocating(
+        self, call: Callable[..., Tensor], sets: list[tuple[Any, ...]]
+    ) -> Callable[[int], None]:
+        def launch(index: int) -> None:
+            # Dropped only when the set's turn comes again: or all of them would land in
+            # the same memory, which the cache would hold.
+            self._outputs[index] = call(*sets[index])
+
+        return launch
+
+    def forget_outputs(self) -> None:
+        """Leaves nothing of what the capture has computed."""
+        for out in self._outputs:
+            if isinstance(out, Tensor) and out.is_floating_point():
+                out.detach().fill_(math.nan)
+
+    def wrong_output(self, prepared: Prepared) -> str:
+        """What is wrong with the outputs that were timed; empty if nothing is."""
+        first, *others = self._outputs
+        # Equal inputs give equal outputs: judging one is as good as judging all.
+        different = [out for out in others if not _is_alike(out, first)]
+        for out in (first, *different):
+            result = out.detach() if isinstance(out, Tensor) else out
+            verdict = acceptance.judge(result, prepared.expected)
+            if not verdict.passed:
+                return f"what was timed computed nonsense: {verdict.problem}"
+        return ""
+
+    def stale_output(self) -> str:
+        """What is wrong if other inputs change nothing; empty if they do."""
+        before = self._outputs[0].clone()
+        self.turn.replay()
+        torch.cuda.synchronize()
+        if _same_bits(before, self._outputs[0]):
+            return "it computes nothing: the results were there, whatever the inputs"
+        return ""
+
+
+def _is_alike(x: Tensor, y: Tensor) -> bool:
+    is_same_kind = x.dtype == y.dtype and x.shape == y.shape and x.device == y.device
+    return is_same_kind and _same_bits(x, y)
+
+
+def _timing(
+    prepared: Prepared,
+    implementation: Implementation | Skipped,
+    times: Times,
+    limit: Ceiling,
+) -> Timing | Skipped:
+    assert isinstance(implementation, Implementation)
+    kernel = summarize(times.call_us, times.calls, times.method)
+    if problem := above_ceiling(prepared, kernel, limit):
+        return Skipped(problem)
+    return Timing(
+        kernel=kernel,
+        host=_host_time(prepared, implementation),
+        gb_per_s=prepared.traffic.total_bytes / kernel.median_us / 1e3,
+        fraction=limit.median_us / kernel.median_us,
+    )
+
+
+def above_ceiling(prepared: Prepared, kernel: KernelTime, limit: Ceiling) -> str:
+    """What to say of a time that the memory does not allow; empty if it does."""
+    rate = prepared.traffic.total_bytes / kernel.high_us / 1e3
+    if rate <= (1 + SAME_WITHIN) * limit.gb_per_s:
+        return ""
+    # Of few bytes, a kernel may be done faster than those that only move them, but not
+    # faster than many bytes can be moved.
+    highest = max(limit, ceiling.peak(*ceiling.mix_of(prepared.traffic)), key=_rate)
+    if rate <= (1 + SAME_WITHIN) * highest.gb_per_s:
+        return ""
+    return (
+        f"{rate:,.0f} GB/s is above the ceiling of {highest.gb_per_s:,.0f} that was "
+        f"measured for a mix of {highest.mix}: some of the work is not in that time"
+    )
+
+
+def _rate(limit: Ceiling) -> float:
+    return limit.gb_per_s
+
+
+def _host_time(prepared: Prepared, implementation: Implementation) -> HostTime:
+    arguments = prepared.arguments
+    call_us = _host_us(lambda: implementation.call(*arguments))
+    if implementation.bare_launcher is None:
+        return HostTime(call_us, None)
+    out = prepared.op.allocate(*arguments)
+    return HostTime(call_us, _host_us(implementation.bare_launcher(out, *arguments)))
+
+
+def _host_us(call: Callable[[], object]) -> float:
+    batches = []
+    for _ in range(_HOST_BATCHES):
+        torch.cuda.synchronize()  # or the host would wait for room in the queue
+        began = time.perf_counter()
+        for _ in range(_HOST_CALLS):
+            call()
+        batches.append(1e6 * (time.perf_counter() - began) / _HOST_CALLS)
+    torch.cuda.synchronize()
+    return statistics.median(batches)

@@ -1,0 +1,134 @@
+"""What it takes until the first result is there: first call, compilation, build.
+
+Each in a process of its own, where nothing is loaded yet: it runs this file, once with
+empty caches on disk and once more with those that the first has filled. What has to be
+imported for the first call counts; the CUDA context and PyTorch's first kernel do not.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bindings import sources, toolchain
+from bindings.backends import cuda_inline
+from bindings.errors import UnsupportedError
+from bindings.registry import OPS
+from compare.cases import Case, make_arguments
+from compare.parity import Skipped
+from compare.timing import implementations
+from compare.timing.model import StartTime
+
+# What compiles at run time keeps its results below these.
+_CACHE_VARIABLES = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+_COMPILED_AT_RUN_TIME = ("cuda_inline", "triton", "torch.compile", "liger", "quack")
+_TIMEOUT_S = 600
+
+
+def measure(
+    op: str,
+    shape: tuple[int, ...],
+    names: Sequence[str],
+    progress: Callable[[str], None],
+) -> dict[str, StartTime | Skipped]:
+    """First calls of an op in float32, its parameters as they are by default.
+
+    Args:
+        op: Its name.
+        shape: Of its inputs.
+        names: Of implementations.
+        progress: Is told what is going on.
+    """
+    results: dict[str, StartTime | Skipped] = {}
+    for name in names:
+        progress(f"first calls of {name}, in processes of their own")
+        with tempfile.TemporaryDirectory() as folder:
+            run = functools.partial(_first_call_in_a_process, folder, op, shape, name)
+            cold, warm = run(), run()
+        if isinstance(cold, Skipped):
+            results[name] = cold
+            continue
+        if isinstance(warm, Skipped):
+            results[name] = warm
+            continue
+        compiles = name in _COMPILED_AT_RUN_TIME
+        results[name] = StartTime(
+            first_call_ms=1e3 * warm,
+            compile_s=max(0.0, cold - warm) if compiles else None,
+            build_s=build_s(op) if name == "cuda" else None,
+        )
+    return results
+
+
+def build_s(op: str) -> float:
+    """Seconds that nvcc takes for an op's source, all kernels of it, for this GPU.
+
+    Raises:
+        subprocess.CalledProcessError: It does not compile.
+    """
+    cuda_home = toolchain.find_cuda_home()
+    assert cuda_home  # or there would be no prebuilt module to be timed
+    symbol_flags = toolchain.kernel_symbol_flags(toolchain.nvcc_version(cuda_home))
+    flags = [*sources.NVCC_FLAGS, *cuda_inline.gencode_flags(), *symbol_flags]
+    includes = [f"-I{folder}" for folder in sources.include_folders("_cuda")]
+    source = str(sources.CSRC / f"{op}.cu")
+    with tempfile.TemporaryDirectory() as folder:
+        target = str(Path(folder, "object.o"))
+        command = [str(cuda_home / "bin" / "nvcc"), *flags, *includes]
+        began = time.perf_counter()
+        subprocess.run([*command, "-c", source, "-o", target], check=True)
+        return time.perf_counter() - began
+
+
+def _first_call_in_a_process(
+    folder: str, op: str, shape: tuple[int, ...], name: str
+) -> float | Skipped:
+    done = subprocess.run(
+        [sys.executable, "-m", __spec__.name, op, "x".join(map(str, shape)), name],
+        env={**os.environ, **dict.fromkeys(_CACHE_VARIABLES, folder)},
+        cwd=sources.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        return Skipped(lines[-1])
+    answer = json.loads(done.stdout.splitlines()[-1])
+    return Skipped(answer["skipped"]) if "skipped" in answer else float(answer["s"])
+
+
+def _first_call(op: str, shape: tuple[int, ...], name: str) -> dict[str, Any]:
+    arguments = make_arguments(OPS[op], Case(shape), "cuda")
+    arguments[0].clone()
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    found = implementations.find(OPS[op], [], [name])
+    if not found:
+        found = implementations.find(OPS[op], [name], [])
+    implementation = found[name]
+    if isinstance(implementation, Skipped):
+        return {"skipped": implementation.reason}
+    try:
+        implementation.call(*arguments)
+    except UnsupportedError as error:
+        return {"skipped": str(error)}
+    torch.cuda.synchronize()
+    return {"s": time.perf_counter() - began}
+
+
+if __name__ == "__main__":
+    _op, _shape, _name = sys.argv[1:]
+    _answer = _first_call(_op, tuple(map(int, _shape.split("x"))), _name)
+    sys.stdout.write(json.dumps(_answer) + "\n")
