@@ -15,9 +15,7 @@ import torch
 
 from bindings import toolchain
 from bindings.sources import ROOT
-
-# What is compared with, where it is installed.
-_PEERS = ("liger-kernel", "quack-kernels", "flash-attn-4")
+from compare import peers
 
 _DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 
@@ -38,7 +36,9 @@ def collect() -> dict[str, Any]:
         ],
         "driver": driver_version(),
         "packages": {
-            name: version for name in _PEERS if (version := _package_version(name))
+            name: version
+            for name in peers.packages()
+            if (version := _package_version(name))
         },
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(
             timespec="seconds"
@@ -74,13 +74,20 @@ def _package_version(name: str) -> str | None:
 
 
 def _commit() -> str | None:
-    git = shutil.which("git")
-    if git is None or not (ROOT / ".git").exists():
+    """Of the checkout, such as "518d24be8e9d", with a "+" if files differ from it."""
+    if not (ROOT / ".git").exists() or (head := _git("rev-parse", "HEAD")) is None:
         return None
-    head = subprocess.run(
-        [git, "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"],
+    return head[:12] + ("+" if _git("status", "--porcelain") else "")
+
+
+def _git(*arguments: str) -> str | None:
+    git = shutil.which("git")
+    if git is None:
+        return None
+    done = subprocess.run(
+        [git, "-C", str(ROOT), *arguments],
         capture_output=True,
         text=True,
         check=False,
     )
-    return head.stdout.strip() if head.returncode == 0 else None
+    return done.stdout.strip() if done.returncode == 0 else None

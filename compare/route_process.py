@@ -111,9 +111,11 @@ _ROUTES = {
 
 def _bind(op: Op, module: ModuleType) -> _Bind:
     def bind(arguments: Sequence[Argument]) -> Callable[[], None]:
+        bare = tuple(arguments)
+
         def launch() -> None:
             stream = torch.cuda.current_stream().cuda_stream
-            native.launch(module, op, tuple(arguments), stream)
+            native.launch(module, op, bare, stream)
 
         return launch
 

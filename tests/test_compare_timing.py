@@ -183,7 +183,7 @@ def _raises(x: Tensor, dim: int) -> Tensor:
 
 # A graph that is captured of nothing is seen at once.
 NOTHING = "launches nothing on the stream" if DEVICE == "cuda" else "nonsense"
-CHEATS = {
+CHEATS: dict[str, tuple[Callable[[], Callable[..., Tensor]], str]] = {
     "a row is left out": (lambda: _without_last_row, "781 of 49984 elements"),
     "the input is written to": (lambda: _in_place, "it writes to its inputs"),
     "lower precision": (lambda: _in_half, "error is"),

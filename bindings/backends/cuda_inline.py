@@ -52,7 +52,7 @@ def load(op: Op, module: ModuleName) -> ModuleType:
 
 
 def gencode_flags() -> tuple[str, ...]:
-    """nvcc's flags for the current device; without one, those of the prebuilt module."""
+    """The current device's; without a device, those of the prebuilt module."""
     if not torch.cuda.is_available():
         return tuple(toolchain.gencode_flags())
     major, minor = torch.cuda.get_device_capability()

@@ -62,7 +62,7 @@ def run(
 
 def disassemble(cubin: bytes, kernel: str, architecture: Architecture) -> Disassembly:
     """Reads a cubin with the disassembler and cuobjdump of Triton's wheel."""
-    nvdisasm, cuobjdump = _triton_tool("nvdisasm"), _triton_tool("cuobjdump")
+    nvdisasm, cuobjdump = triton_tool("nvdisasm"), triton_tool("cuobjdump")
     key = cache.key_of(
         cubin,
         f"{nvdisasm.version} {' '.join(_DISASSEMBLE)}",
@@ -112,7 +112,12 @@ def parse_assembler_report(log: str, kernel: str) -> AssemblerReport:
     return AssemblerReport(int(found[1]), int(found[2]))
 
 
-def _triton_tool(name: str) -> knobs.NvidiaTool:
+def triton_tool(name: str) -> knobs.NvidiaTool:
+    """A program that Triton's wheel carries, such as cuobjdump.
+
+    Raises:
+        CodegenUnavailable: It cannot be run.
+    """
     try:
         tool: knobs.NvidiaTool = getattr(knobs.nvidia, name)
     except RuntimeError as error:

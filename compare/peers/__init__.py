@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -39,3 +40,9 @@ def of(op: str) -> tuple[Peer, ...]:
         return ()
     peers: tuple[Peer, ...] = importlib.import_module(name).PEERS
     return peers
+
+
+def packages() -> list[str]:
+    """The packages of all peers, as pip knows them."""
+    ops = (module.name for module in pkgutil.iter_modules(__path__))
+    return sorted({peer.package for op in ops for peer in of(op) if peer.package})

@@ -118,12 +118,12 @@ class Turn:
         gc.collect()
         gc.disable()  # a kernel or tensor freed during the capture would end it
         try:
-            with (
-                warnings.catch_warnings(record=True) as caught,
-                torch.cuda.graph(graph),
-            ):
-                for call in range(self.n_calls):
-                    self._launch(call % self._n_sets)
+            with warnings.catch_warnings(record=True) as caught:
+                # An exception out of the end of a capture would leave it open.
+                warnings.simplefilter("always")
+                with torch.cuda.graph(graph):
+                    for call in range(self.n_calls):
+                        self._launch(call % self._n_sets)
         finally:
             gc.enable()
         if any("CUDA Graph is empty" in str(each.message) for each in caught):

@@ -1,0 +1,211 @@
+"""One kernel of a .cu file, compiled by NVRTC through what torch has of it.
+
+That is private to torch: torch.cuda._utils, the same from torch 2.11 to 2.13 at least.
+Nothing else in the project uses it, and a test pins what is used here.
+
+NVRTC compiles for the GPU alone, in memory. It knows neither the host's C++ library nor
+the host's half of the CUDA runtime, and the .cu files include both for their launchers.
+So libcu++ of the CUDA toolkit, and a few declarations, stand in for them: the launchers
+have to be read, though nothing of them is kept.
+"""
+
+from __future__ import annotations
+
+import inspect
+import struct
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.cuda import _utils
+
+from bindings import toolchain
+from bindings.errors import BuildError, UnsupportedError
+from bindings.op import Argument
+from bindings.sources import CSRC
+
+_USED = {
+    "_nvrtc_compile": (
+        "kernel_source",
+        "kernel_name",
+        "compute_capability",
+        "cuda_include_dirs",
+        "nvcc_options",
+    ),
+    "_cuda_load_module": ("ptx",),
+}
+_OPTIONS = (
+    "--std=c++20",
+    "--generate-line-info",
+    "--disable-warnings",  # of launchers that are read and not kept
+    "--device-as-default-execution-space",  # launchers are not marked as host code
+    "-DTWIN_SINGLE_KERNEL",
+)
+_ALL_OF_CUDA_STD = "using namespace cuda::std;"
+# Found where <...> is looked for. Extend it when a .cu includes more.
+_HEADERS = {
+    **{
+        name: f"#include <cuda/std/{name}>\nnamespace std {{ {_ALL_OF_CUDA_STD} }}"
+        for name in ("cstdint", "type_traits", "utility")
+    },
+    "cstdlib": "namespace std { void free(void*); }",
+    "cxxabi.h": (
+        "namespace abi { char* __cxa_demangle(const char*, char*, size_t*, int*); }"
+    ),
+    "dlfcn.h": (
+        "struct Dl_info { const char* dli_sname; };\nint dladdr(const void*, Dl_info*);"
+    ),
+    "string": "namespace std { struct string { string(const char* = nullptr); }; }",
+}
+# What the host's <cmath> and CUDA's runtime would define.
+_PRELUDE = """\
+#include <cuda_runtime.h>
+#define INFINITY __builtin_bit_cast(float, 0x7f800000)
+#define cudaGetDevice(...) cudaErrorNotSupported
+#define cudaDeviceGetAttribute(...) cudaErrorNotSupported
+"""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel that NVRTC has compiled.
+
+    Attributes:
+        symbol: Its name in the cubin.
+        cubin: Machine code for one architecture.
+    """
+
+    symbol: str
+    cubin: bytes
+
+
+def obstacle() -> str | None:
+    """Why torch's NVRTC cannot be used here, or None."""
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is a CPU build, which comes without NVRTC"
+    for function, parameters in _USED.items():
+        known = getattr(_utils, function, None)
+        if known is None or not set(parameters) <= {
+            *inspect.signature(known).parameters
+        }:
+            return (
+                f"torch {torch.__version__} has no torch.cuda._utils.{function} as "
+                "torch 2.11 to 2.13 have it"
+            )
+    if toolchain.find_cuda_home() is None:
+        return (
+            "NVRTC needs the headers of a CUDA toolkit, and none is found; the extra "
+            "brings one: pip install -e '.[nvcc]'"
+        )
+    return None
+
+
+def compile_kernel(op: str, kernel: str, arch: str) -> Compiled:
+    """Compiles one kernel of csrc/<op>.cu; no GPU is needed for that.
+
+    torch asks for CUDA_HOME, from the environment as it was when it was imported.
+
+    Args:
+        op: The stem of the file.
+        kernel: Its name with template arguments: "softmax_kernel<float, 4, 8, 128>".
+        arch: The architecture to compile for: "sm_90a".
+
+    Raises:
+        UnsupportedError: torch has no NVRTC that works here; the message says why.
+        BuildError: NVRTC refuses the source.
+    """
+    if problem := obstacle():
+        raise UnsupportedError(problem)
+    cuda_home = toolchain.find_cuda_home()
+    assert cuda_home
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in _HEADERS.items():
+            Path(folder, name).write_text(f"#pragma once\n{text}\n")
+        include = cuda_home / "include"
+        try:
+            cubin, symbol = _utils._nvrtc_compile(
+                kernel_source=_source(op),
+                kernel_name=kernel,
+                compute_capability=arch.removeprefix("sm_"),
+                # From CUDA 13 on libcu++ has a folder of its own.
+                cuda_include_dirs=[str(CSRC), folder, f"{include}/cccl", str(include)],
+                nvcc_options=list(_OPTIONS),
+            )
+        except OSError as error:  # no libnvrtc, or no CUDA_HOME
+            raise UnsupportedError(f"torch cannot use NVRTC: {error}") from error
+        except RuntimeError as error:
+            log = str(error).removeprefix("Kernel compilation failed:\n").strip()
+            raise BuildError(f"NVRTC cannot compile csrc/{op}.cu:\n{log}") from error
+    return Compiled(symbol, cubin)
+
+
+def load(
+    compiled: Compiled, plan: Mapping[str, Any]
+) -> Callable[[Sequence[Argument]], Callable[[], None]]:
+    """Loads a kernel onto the current device.
+
+    Args:
+        compiled: The kernel.
+        plan: How it is launched, from bindings.backends.native.plan.
+
+    Returns:
+        What takes a launcher's arguments, and returns what launches the kernel on them,
+        on the current stream.
+    """
+    kernel = getattr(_utils._cuda_load_module(compiled.cubin), compiled.symbol)
+    kernel.set_shared_memory_config(plan["shared_bytes"])
+
+    def bind(arguments: Sequence[Argument]) -> Callable[[], None]:
+        values = kernel_arguments(plan["signature"], arguments)
+        return lambda: kernel(plan["grid"], plan["block"], values, plan["shared_bytes"])
+
+    return bind
+
+
+def kernel_arguments(
+    signature: str, arguments: Sequence[Argument]
+) -> list[Tensor | float]:
+    """What to hand to torch so that a kernel gets these arguments.
+
+    The kernel's parameters are the first of the launcher's; what is left chooses among
+    kernels. torch passes an int as 32 bits, but ours are of 64 bits. A double is the
+    one thing of 64 bits that it passes as it is, so each goes as the double whose bits
+    it has.
+
+    Args:
+        signature: The kernel's: "void f<float, 4>(float*, float const*, long)".
+        arguments: The launcher's.
+
+    Raises:
+        UnsupportedError: The kernel takes something that torch cannot pass on.
+    """
+    parameters = signature.rpartition("(")[2].removesuffix(")").split(", ")
+    values: list[Tensor | float] = []
+    for parameter, argument in zip(parameters, arguments, strict=False):
+        if parameter.endswith("*") and isinstance(argument, Tensor):
+            values.append(argument)
+        elif parameter == "long" and not isinstance(argument, Tensor):
+            values += struct.unpack("d", struct.pack("q", argument))
+        else:
+            break
+    if len(values) < len(parameters):
+        raise UnsupportedError(
+            f"torch cannot pass what the kernel takes as ({', '.join(parameters)})"
+        )
+    return values
+
+
+def _source(op: str) -> str:
+    from torch.utils import cpp_extension  # takes a second, and is not always needed
+
+    # torch takes the operators of half away, which kernels use.
+    allowed = [
+        f"#undef {flag.removeprefix('-D')}"
+        for flag in cpp_extension.COMMON_NVCC_FLAGS
+        if flag.startswith("-D__CUDA_NO_")
+    ]
+    return "\n".join([*allowed, _PRELUDE, f'#include "{op}.cu"\n'])

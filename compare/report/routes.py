@@ -1,0 +1,85 @@
+"""What `compare routes` found, on a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+
+from compare.parity import Skipped
+from compare.report.terminal import case_name, environment_line
+from compare.report.text import plain
+from compare.routes import DeviceCode, Route, RoutesReport
+
+_NONE = "-"
+_NAMES = {"prebuilt": "prebuilt", "load_inline": "load_inline", "nvrtc": "NVRTC"}
+
+
+def show(report: RoutesReport, console: Console) -> None:
+    """The routes side by side, then what each does and what is missing."""
+    console.print(plain(f"{report.op}  ", "bold") + plain(case_name(report.case)))
+    console.print(plain(environment_line(report.environment), "dim"))
+    console.print(plain(f"{report.kernel} for {report.arch}"))
+    console.print()
+    routes = {
+        name: each for name, each in report.routes.items() if isinstance(each, Route)
+    }
+    console.print(_table(routes))
+    console.print()
+    for name, route in routes.items():
+        console.print(plain(f"{_NAMES[name]}: {route.how}", "dim"))
+    for text in _notes(report):
+        console.print(Padding(plain(text, "yellow"), (0, 0, 0, 2)))
+
+
+def _table(routes: dict[str, Route]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for name in routes:
+        table.add_column(_NAMES[name], justify="right")
+    first = next(
+        (name for name, each in routes.items() if isinstance(each.code, DeviceCode)),
+        None,
+    )
+    for title, cells in (
+        ("seconds until it can be called", [""] * len(routes)),
+        ("  nothing built before", [f"{each.cold_s:.3g}" for each in routes.values()]),
+        ("  in a second process", [f"{each.warm_s:.3g}" for each in routes.values()]),
+        ("call on the host, us", [_call(each) for each in routes.values()]),
+        ("binary, kB", [f"{each.binary_bytes / 1e3:,.0f}" for each in routes.values()]),
+        (
+            "machine code",
+            [_code(each, is_first=name == first) for name, each in routes.items()],
+        ),
+    ):
+        table.add_row(plain(title), *map(plain, cells))
+    return table
+
+
+def _call(route: Route) -> str:
+    return _NONE if isinstance(route.call_us, Skipped) else f"{route.call_us:.2f}"
+
+
+def _code(route: Route, is_first: bool) -> str:
+    code = route.code
+    if isinstance(code, Skipped):
+        return _NONE
+    if is_first:
+        return f"{code.instructions} instructions"
+    if code.differing == 0:
+        return "the same"
+    return f"differs in {code.differing} of {code.instructions}"
+
+
+def _notes(report: RoutesReport) -> list[str]:
+    """What is missing, and why; what holds for several routes once."""
+    missing: dict[str, list[str]] = {}
+    for name, route in report.routes.items():
+        if isinstance(route, Skipped):
+            missing.setdefault(f"skipped: {route.reason}", []).append(_NAMES[name])
+            continue
+        for what, value in (("call", route.call_us), ("machine code", route.code)):
+            if isinstance(value, Skipped):
+                note = f"no {what}: {value.reason}"
+                missing.setdefault(note, []).append(_NAMES[name])
+    return [f"{', '.join(names)}: {note}" for note, names in missing.items()]

@@ -1,0 +1,187 @@
+"""What a GPU did, and what asked for it, from the trace that torch.profiler exports.
+
+That is the Chrome trace of Kineto, whose format is public. A kernel bears the number
+(its correlation) of the call of the CUDA runtime or driver that launched it; and that
+call lies, in time, within the operations of the host that led to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Layer = Literal["implementation", "annotation", "op", "launch", "kernel"]
+Dimensions = tuple[int, int, int]
+
+_HOST_LAYERS: dict[str, Layer] = {"user_annotation": "annotation", "cpu_op": "op"}
+_LAUNCHES = ("cuda_runtime", "cuda_driver")
+_GPU_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
+_GPU_SPAN = "gpu_user_annotation"
+
+_SCOPE = re.compile(r"\b[A-Za-z_]\w*::")
+_PARENTHESES = re.compile(r"\([^()]*\)")
+# What is left of `f()::{lambda()#1}::operator()() const` without its parentheses.
+_LAMBDA = re.compile(r"::(?:\{lambda[^{}]*\}|operator\b)(?: const)?")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One level of a stack: something with a name, and what kind of thing it is."""
+
+    layer: Layer
+    name: str
+
+
+@dataclass(frozen=True)
+class Work:
+    """Something that the GPU did: a kernel, or a copy or fill of memory.
+
+    Attributes:
+        name: As the trace has it, demangled.
+        us: How long it took.
+        grid: Blocks in x, y and z; None for what is no kernel.
+        block: Threads of a block in x, y and z, likewise.
+        registers: Of one thread, likewise.
+        shared_bytes: Shared memory of a block, likewise.
+        stack: What the host was in when it asked for it: the implementation first, then
+            operations, and last the call that launched it.
+    """
+
+    name: str
+    us: float
+    grid: Dimensions | None
+    block: Dimensions | None
+    registers: int | None
+    shared_bytes: int | None
+    stack: tuple[Frame, ...]
+
+
+@dataclass(frozen=True)
+class Span:
+    """What happened within one annotation.
+
+    Attributes:
+        host_us: How long the host was in it.
+        work: What the GPU did for it, in the order of its start.
+    """
+
+    host_us: float
+    work: tuple[Work, ...]
+
+
+def read(trace: Mapping[str, Any], names: Sequence[str]) -> dict[str, Span]:
+    """The spans of the annotations that have these names.
+
+    Args:
+        trace: The exported file, read as JSON.
+        names: Of the annotations, which follow each other.
+
+    Raises:
+        ValueError: One of them is not in the trace.
+    """
+    events = sorted(
+        (each for each in trace["traceEvents"] if each.get("ph") == "X"),
+        key=lambda each: (each["ts"], -each["dur"]),
+    )
+    launches: dict[int, Mapping[str, Any]] = {}
+    for each in _of(events, _LAUNCHES):
+        # A call of the runtime begins before that of the driver which it leads to.
+        launches.setdefault(each["args"].get("correlation"), each)
+    annotations = {name: _annotation(events, name) for name in names}
+    work: dict[str, list[Work]] = {name: [] for name in names}
+    for each in _of(events, _GPU_WORK):
+        launch = launches.get(each["args"]["correlation"])
+        name = _owner(each, launch, annotations, events)
+        if name is not None:
+            stack = _stack(annotations[name], launch, events)
+            work[name].append(_work(each, stack))
+    return {
+        name: Span(float(annotation["dur"]), tuple(work[name]))
+        for name, annotation in annotations.items()
+    }
+
+
+def short_name(kernel: str) -> str:
+    """A kernel's name without return type, parameters and namespaces."""
+    name = kernel.removeprefix("void ").replace("(anonymous namespace)::", "")
+    while (shorter := _PARENTHESES.sub("", name)) != name:
+        name = shorter
+    name = _SCOPE.sub("", _LAMBDA.sub("", name))
+    return " ".join(name.replace(" >", ">").split())
+
+
+def _of(
+    events: Iterable[Mapping[str, Any]], categories: Sequence[str]
+) -> Iterable[Mapping[str, Any]]:
+    return (each for each in events if each.get("cat") in categories)
+
+
+def _annotation(events: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
+    for each in _of(events, ("user_annotation",)):
+        if each["name"] == name:
+            return each  # the outermost: it begins first
+    raise ValueError(f"the trace has no annotation {name!r}")
+
+
+def _owner(
+    work: Mapping[str, Any],
+    launch: Mapping[str, Any] | None,
+    annotations: Mapping[str, Mapping[str, Any]],
+    events: Sequence[Mapping[str, Any]],
+) -> str | None:
+    """Whose work it is; None if it was asked for outside of all annotations."""
+    if launch is not None:
+        for name, annotation in annotations.items():
+            if _contains(annotation, launch):
+                return name
+        return None
+    # Not every call that launches is traced; Kineto's own spans on the GPU tell then.
+    for span in _of(events, (_GPU_SPAN,)):
+        if span["name"] in annotations and _contains(span, work):
+            return str(span["name"])
+    return None
+
+
+def _contains(outer: Mapping[str, Any], inner: Mapping[str, Any]) -> bool:
+    return bool(outer["ts"] <= inner["ts"] < outer["ts"] + outer["dur"])
+
+
+def _stack(
+    annotation: Mapping[str, Any],
+    launch: Mapping[str, Any] | None,
+    events: Sequence[Mapping[str, Any]],
+) -> tuple[Frame, ...]:
+    stack = [Frame("implementation", str(annotation["name"]))]
+    if launch is None:
+        return tuple(stack)
+    stack += [
+        Frame(_HOST_LAYERS[each["cat"]], str(each["name"]))
+        for each in _of(events, tuple(_HOST_LAYERS))
+        if each is not annotation
+        and each["tid"] == annotation["tid"]
+        and _contains(annotation, each)
+        and _contains(each, launch)
+    ]
+    return (*stack, Frame("launch", str(launch["name"])))
+
+
+def _work(event: Mapping[str, Any], stack: tuple[Frame, ...]) -> Work:
+    facts = event["args"]
+    return Work(
+        name=str(event["name"]),
+        us=float(event["dur"]),
+        grid=_dimensions(facts.get("grid")),
+        block=_dimensions(facts.get("block")),
+        registers=facts.get("registers per thread"),
+        shared_bytes=facts.get("shared memory"),
+        stack=stack,
+    )
+
+
+def _dimensions(values: Sequence[int] | None) -> Dimensions | None:
+    if values is None:
+        return None
+    x, y, z = values
+    return x, y, z

@@ -1,0 +1,575 @@
+"""The profile: whose kernel it is, what it takes, and the picture of it."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import re
+import shlex
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import needs_gpu
+from rich.console import Console
+from torch import Tensor
+
+from compare import flame_graph, options, profile, trace
+from compare.cases import Case
+from compare.cli import main
+from compare.errors import UnavailableError, UsageError
+from compare.parameters import read_ops
+from compare.parity import Skipped
+from compare.profile import CALLS, ImplementationProfile, KernelUse, ProfileRequest
+from compare.report import profile as report
+from compare.timing import gpu_state
+from compare.timing.implementations import Implementation
+from compare.trace import Frame, Span
+
+HOST, GPU, STREAM = 4711, 0, 7
+AMAX = (
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, "
+    "at::native::func_wrapper_t<float, at::native::MaxNanFunctor<float> >, unsigned "
+    "int, float, 4, 4> >(at::native::ReduceOp<float, at::native::func_wrapper_t<float, "
+    "at::native::MaxNanFunctor<float> >, unsigned int, float, 4, 4>)"
+)
+EXP = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::exp_kernel_cuda("
+    "at::TensorIteratorBase&)::{lambda()#2}::operator()() const::{lambda()#2}::"
+    "operator()() const::{lambda(float)#1}, std::array<char*, 2ul> >(int, ...)"
+)
+OURS = "void softmax_kernel<float, 4, 8, 128>(float*, float const*, long, long, long)"
+
+# What rich would take for markup, XML for an element, and a terminal for a command.
+HOSTILE = "[bold]x[/] <script>&amp;\x1b[31m\x00"
+
+
+class Recorder:
+    """Writes events as Kineto does, of a host that is ahead of its GPU."""
+
+    def __init__(self) -> None:
+        """Begins with events that are no work."""
+        self.events: list[dict[str, Any]] = [
+            {"ph": "M", "name": "process_name", "pid": HOST, "tid": 0, "ts": 0.0},
+            {"ph": "i", "s": "g", "name": "Record Window End", "ts": 9e6, "tid": ""},
+        ]
+        self.now = 1000.0
+        self._gpu_free = 0.0
+        self._numbers = itertools.count(1)
+
+    @property
+    def trace(self) -> dict[str, Any]:
+        """The file."""
+        # Kineto writes the GPU's events before or after those that caused them.
+        return {"schemaVersion": 1, "traceEvents": self.events[::-1]}
+
+    def begin(self, category: str, name: str) -> dict[str, Any]:
+        """Begins an event of the host."""
+        self.now += 1.0
+        event = self._event(category, name, HOST, HOST, self.now, 0.0)
+        event["args"] = {"External id": next(self._numbers)}
+        return event
+
+    def end(self, event: dict[str, Any]) -> None:
+        """Ends it."""
+        self.now += 1.0
+        event["dur"] = self.now - event["ts"]
+
+    def launch(
+        self,
+        kernel: str,
+        us: float,
+        call: str | None = "cudaLaunchKernel",
+        latency: float = 5.0,
+    ) -> None:
+        """Launches what begins so much later, by a call that may be traced."""
+        correlation = next(self._numbers)
+        if call is not None:
+            category = "cuda_runtime" if call.startswith("cuda") else "cuda_driver"
+            event = self.begin(category, call)
+            event["args"] = {"cbid": 211, "correlation": correlation}
+            self.end(event)
+        begin = max(self._gpu_free, self.now + latency)
+        self._gpu_free = begin + us
+        event = self._event("kernel", kernel, GPU, STREAM, begin, us)
+        event["args"] = {
+            "queued": 0,
+            "device": 0,
+            "context": 1,
+            "stream": STREAM,
+            "correlation": correlation,
+            "registers per thread": 52,
+            "shared memory": 16,
+            "blocks per SM": 124.1,
+            "warps per SM": 496.5,
+            "grid": [16384, 1, 1],
+            "block": [128, 1, 1],
+            "est. achieved occupancy %": 100,
+        }
+        if kernel.startswith("Memset"):
+            event["cat"] = "gpu_memset"
+            event["args"] = {"device": 0, "correlation": correlation, "bytes": 4}
+
+    def gpu_annotation(self, name: str, begin: float, us: float) -> None:
+        """The span on the GPU that Kineto makes of an annotation."""
+        self._event("gpu_user_annotation", name, GPU, STREAM, begin, us)
+
+    def _event(
+        self, category: str, name: str, pid: int, tid: int, ts: float, us: float
+    ) -> dict[str, Any]:
+        event = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid}
+        event |= {"ts": ts, "dur": us}
+        self.events.append(event)
+        return event
+
+
+def _calls_of_two() -> Recorder:
+    """The CUDA side, then unfused PyTorch, CALLS calls each."""
+    recorder = Recorder()
+    recorder.launch("void at::native::fill(int)", us=3.0)  # outside of both
+    span = recorder.begin("user_annotation", "cuda")
+    for _ in range(CALLS):
+        op = recorder.begin("cpu_op", "twin::softmax_cuda")
+        # So late that the host is in the other span meanwhile.
+        recorder.launch(OURS, us=130.0, call="cudaLaunchKernelExC", latency=500.0)
+        recorder.end(op)
+    recorder.end(span)
+    span = recorder.begin("user_annotation", "unfused")
+    for _ in range(CALLS):
+        op = recorder.begin("cpu_op", "aten::amax")
+        inner = recorder.begin("cpu_op", "aten::fill_")
+        recorder.launch("Memset (Device)", us=1.0, call="cudaMemsetAsync")
+        recorder.end(inner)
+        recorder.launch(AMAX, us=70.0)
+        recorder.end(op)
+        for _ in range(2):
+            op = recorder.begin("cpu_op", "aten::exp")
+            recorder.launch(EXP, us=120.0)
+            recorder.end(op)
+    recorder.end(span)
+    return recorder
+
+
+def _spans() -> dict[str, Span]:
+    return trace.read(_calls_of_two().trace, ["cuda", "unfused"])
+
+
+def test_kernels_belong_to_those_who_launched_them() -> None:
+    spans = _spans()
+    assert [work.name for work in spans["cuda"].work] == CALLS * [OURS]
+    names = [work.name for work in spans["unfused"].work]
+    assert names == CALLS * ["Memset (Device)", AMAX, EXP, EXP]
+
+
+def test_facts_of_a_launch() -> None:
+    spans = _spans()
+    kernel = spans["cuda"].work[0]
+    assert kernel.us == 130.0
+    assert (kernel.grid, kernel.block) == ((16384, 1, 1), (128, 1, 1))
+    assert (kernel.registers, kernel.shared_bytes) == (52, 16)
+    memset = spans["unfused"].work[0]
+    assert (memset.us, memset.grid, memset.registers) == (1.0, None, None)
+
+
+def test_stacks_go_from_the_implementation_to_the_launch() -> None:
+    spans = _spans()
+    assert [
+        [(frame.layer, frame.name) for frame in spans[name].work[index].stack]
+        for name, index in (("cuda", 0), ("unfused", 0), ("unfused", 1))
+    ] == [
+        [
+            ("implementation", "cuda"),
+            ("op", "twin::softmax_cuda"),
+            ("launch", "cudaLaunchKernelExC"),
+        ],
+        [
+            ("implementation", "unfused"),
+            ("op", "aten::amax"),
+            ("op", "aten::fill_"),
+            ("launch", "cudaMemsetAsync"),
+        ],
+        [
+            ("implementation", "unfused"),
+            ("op", "aten::amax"),
+            ("launch", "cudaLaunchKernel"),
+        ],
+    ]
+
+
+def test_the_driver_launches_too_and_other_threads_do_not_count() -> None:
+    recorder = Recorder()
+    span = recorder.begin("user_annotation", "triton")
+    region = recorder.begin("user_annotation", "Torch-Compiled Region: 0/0")
+    other = recorder.begin("cpu_op", "autograd::engine")
+    other["tid"] = HOST + 1
+    recorder.launch("softmax_kernel", us=10.0, call="cuLaunchKernelEx")
+    for event in (other, region, span):
+        recorder.end(event)
+    (work,) = trace.read(recorder.trace, ["triton"])["triton"].work
+    assert [(frame.layer, frame.name) for frame in work.stack] == [
+        ("implementation", "triton"),
+        ("annotation", "Torch-Compiled Region: 0/0"),
+        ("launch", "cuLaunchKernelEx"),
+    ]
+
+
+def test_a_launch_that_was_not_traced_is_told_by_the_span_on_the_gpu() -> None:
+    recorder = Recorder()
+    for name in ("quack", "liger"):
+        recorder.end(recorder.begin("user_annotation", name))
+    for name, begin in (("quack", 2000.0), ("liger", 3000.0)):
+        recorder.now = begin
+        recorder.launch(f"{name}_kernel", us=50.0, call=None)
+        recorder.gpu_annotation(name, begin, 100.0)
+    recorder.now = 9000.0
+    recorder.launch("of nobody", us=50.0, call=None)
+    spans = trace.read(recorder.trace, ["quack", "liger"])
+    found = {name: [each.name for each in span.work] for name, span in spans.items()}
+    assert found == {"quack": ["quack_kernel"], "liger": ["liger_kernel"]}
+    assert spans["quack"].work[0].stack == (Frame("implementation", "quack"),)
+
+
+def test_an_annotation_that_is_missing_is_named() -> None:
+    with pytest.raises(ValueError, match="no annotation 'triton'"):
+        trace.read(_calls_of_two().trace, ["cuda", "triton"])
+
+
+def test_what_torch_exports_here_is_read(tmp_path: Path) -> None:
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    x = torch.randn(100, 100)
+    with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
+        for name in ("first", "second"):
+            with torch.profiler.record_function(name):
+                torch.softmax(x, -1)
+    file = tmp_path / "trace.json"
+    profiler.export_chrome_trace(str(file))
+    document = json.loads(file.read_text())
+    spans = trace.read(document, ["first", "second"])
+    for span in spans.values():
+        assert 0 < span.host_us < 1e6
+        assert span.work == ()
+    # A launch put where an operation is lies within it.
+    host = next(
+        each for each in document["traceEvents"] if each["name"] == "aten::_softmax"
+    )
+    launch = {**host, "cat": "cuda_runtime", "name": "cudaLaunchKernel"}
+    kernel = {**host, "cat": "kernel", "name": "k", "tid": STREAM}
+    for event in (launch, kernel):
+        event["args"] = {"correlation": 1}
+    document["traceEvents"] += [kernel, launch]
+    (work,) = trace.read(document, ["first"])["first"].work
+    assert [frame.name for frame in work.stack] == [
+        "first",
+        "aten::softmax",
+        "aten::_softmax",
+        "cudaLaunchKernel",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        (OURS, "softmax_kernel<float, 4, 8, 128>"),
+        (
+            AMAX,
+            "reduce_kernel<512, 1, ReduceOp<float, func_wrapper_t<float, "
+            "MaxNanFunctor<float>>, unsigned int, float, 4, 4>>",
+        ),
+        (
+            EXP,
+            "vectorized_elementwise_kernel<4, exp_kernel_cuda, array<char*, 2ul>>",
+        ),
+        (
+            "void (anonymous namespace)::softmax_warp_forward<float, (int)4, (bool)0>"
+            "(float*, float const*, int)",
+            "softmax_warp_forward<float, 4, 0>",
+        ),
+        ("triton_per_fused__softmax_0", "triton_per_fused__softmax_0"),
+        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD"),
+    ],
+)
+def test_short_names(name: str, short: str) -> None:
+    assert trace.short_name(name) == short
+
+
+def test_figures_are_of_one_call() -> None:
+    spans = _spans()
+    fused = profile.summarize(spans["cuda"])
+    assert fused.gpu_us == 130.0
+    assert fused.host_us == pytest.approx(spans["cuda"].host_us / CALLS)
+    (kernel,) = fused.kernels
+    assert (kernel.name, kernel.launches, kernel.us) == (OURS, 1.0, 130.0)
+    unfused = profile.summarize(spans["unfused"])
+    assert unfused.gpu_us == 1.0 + 70.0 + 2 * 120.0
+    assert [(each.launches, each.us) for each in unfused.kernels] == [
+        (1.0, 1.0),
+        (1.0, 70.0),
+        (2.0, 240.0),
+    ]
+
+
+def test_launches_of_another_grid_stand_apart() -> None:
+    span = _spans()["cuda"]
+    other = replace(span.work[0], grid=(1, 1, 1))
+    kernels = profile.summarize(replace(span, work=(*span.work, other))).kernels
+    assert [each.grid for each in kernels] == [(16384, 1, 1), (1, 1, 1)]
+    assert kernels[1].launches == 1 / CALLS
+
+
+# ---- The flame graph -----------------------------------------------------------------
+
+
+def _boxes(image: str) -> list[dict[str, Any]]:
+    """Each box with its place, title and label."""
+    space = {"svg": "http://www.w3.org/2000/svg"}
+    boxes = []
+    for group in ElementTree.fromstring(image).findall("svg:g", space):
+        rectangle, title = group.find("svg:rect", space), group.find("svg:title", space)
+        label = group.find("svg:text", space)
+        assert rectangle is not None
+        assert title is not None
+        place = {key: float(rectangle.attrib[key]) for key in ("x", "y", "width")}
+        text = "" if label is None else label.text
+        boxes.append({**place, "title": title.text, "label": text})
+    return boxes
+
+
+def _assert_boxes_nest(boxes: Sequence[dict[str, Any]]) -> None:
+    """In a row no box lies on another, and all that stand below one fill it."""
+    rows = {
+        y: sorted(each, key=lambda box: box["x"])
+        for y, each in itertools.groupby(
+            sorted(boxes, key=lambda box: box["y"]), lambda box: box["y"]
+        )
+    }
+    for y, row in rows.items():
+        for left, right in itertools.pairwise(row):
+            assert left["x"] + left["width"] <= right["x"] + 0.01
+        for parent in row:
+            end = parent["x"] + parent["width"]
+            children = [
+                box["width"]
+                for box in rows.get(y + 22, [])
+                if parent["x"] - 0.01 <= box["x"] and box["x"] + 0.01 < end
+            ]
+            if children:
+                assert sum(children) == pytest.approx(parent["width"], abs=0.01)
+
+
+def test_flame_graph_of_a_profile() -> None:
+    image = flame_graph.draw("softmax", profile.stacks(_spans()))
+    boxes = _boxes(image)
+    _assert_boxes_nest(boxes)
+    titles = [box["title"] for box in boxes]
+    assert titles[0] == "all: all\n441.00 us, 100.0%"
+    assert "implementation: CUDA\n130.00 us, 29.5%" in titles
+    assert "implementation: PyTorch unfused\n311.00 us, 70.5%" in titles
+    # Equal stacks of all calls are one box, with its full name only where one points.
+    (exp,) = (box for box in boxes if box["title"].startswith(f"kernel: {EXP}"))
+    assert exp["title"].endswith("\n240.00 us, 54.4%")
+    assert exp["label"].startswith("vectorized_elementwise_kernel<4, exp_kernel_cuda")
+    assert exp["width"] == pytest.approx(1180 * 240 / 441, abs=0.01)
+
+
+def test_flame_graph_of_odd_names_and_widths() -> None:
+    frames = [Frame("implementation", HOSTILE), Frame("kernel", "k" * 500)]
+    tiny = [Frame("implementation", "b"), Frame("kernel", "tiny")]
+    image = flame_graph.draw(HOSTILE, [(frames, 1000.0), (tiny, 0.001)])
+    boxes = _boxes(image)
+    _assert_boxes_nest(boxes)
+    assert len(boxes) == 5
+    assert "\x1b" not in image
+    (hostile,) = (box for box in boxes if box["title"].startswith("implementation: ["))
+    assert hostile["label"] == "[bold]x[/] <script>&amp;[31m 1,000.0 us"
+    (long,) = (box for box in boxes if box["title"].startswith("kernel: kkk"))
+    assert re.fullmatch("k+…", long["label"])
+    assert 7 * len(long["label"]) < long["width"]
+    (narrow,) = (box for box in boxes if box["title"].startswith("kernel: tiny"))
+    assert narrow["label"] == ""
+
+
+def test_flame_graph_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="no time"):
+        flame_graph.draw("softmax", [])
+
+
+# ---- The command ---------------------------------------------------------------------
+
+REQUEST = ProfileRequest(
+    op="gelu",
+    shape=(64, 128),
+    dtype="bfloat16",
+    params={"approximate": "tanh"},
+    backends=("cuda", "triton"),
+    peers=("torch", "unfused"),
+    nvtx_only=True,
+)
+
+
+def test_the_command_lines_for_nsight_ask_for_the_same() -> None:
+    systems, compute = profile.nsight_commands(REQUEST, ["triton", "torch"])
+    assert systems.startswith("nsys profile --trace=cuda,nvtx --output=gelu python -m ")
+    assert compute.startswith("ncu --nvtx --nvtx-include triton/ ")
+    ops = read_ops()
+    for line in (systems, compute):
+        _, _, arguments = line.partition("python -m compare ")
+        parsed = options.parse(shlex.split(arguments), ops)
+        assert parsed.command == "profile"
+        params = options.params_of(ops["gelu"], parsed.param)
+        asked = ProfileRequest(
+            op=parsed.op,
+            shape=parsed.shape,
+            dtype=parsed.dtype,
+            params=params,
+            backends=tuple(parsed.backend),
+            peers=tuple(parsed.peers),
+            nvtx_only=parsed.nvtx_only,
+        )
+        assert asked == REQUEST
+
+
+def test_no_command_line_for_a_kernel_of_nobody() -> None:
+    (line,) = profile.nsight_commands(replace(REQUEST, shape=None, peers=()), [])
+    assert "--shape" not in line
+
+
+def test_an_implementation_that_raises_is_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def call(x: Tensor) -> Tensor:
+        raise NotImplementedError("no such dtype")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    raising = Implementation("quack", call)
+    assert profile._warm_up(raising, (torch.ones(1),)) == Skipped(
+        "raises NotImplementedError: no such dtype"
+    )
+    assert (
+        profile._warm_up(Implementation("torch", torch.exp), (torch.ones(1),)) is None
+    )
+    missing = Skipped("needs quack: pip install quack-kernels")
+    assert profile._warm_up(missing, ()) is missing
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", "softmax", "--output", str(tmp_path / "folder")]) == 3
+    assert re.fullmatch(r"compare: .* need a GPU.*\n", capsys.readouterr().err)
+    assert not (tmp_path / "folder").exists()
+
+
+def test_a_folder_that_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_state, "obstacle", lambda: None)
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        UnavailableError, match=r"--output: the folder .* cannot be made"
+    ):
+        profile.profile(
+            replace(REQUEST, nvtx_only=False), tmp_path / "file" / "folder", print
+        )
+
+
+def _report(**profiles: ImplementationProfile | Skipped | None) -> str:
+    versions = ("python", "torch", "triton", "nvcc", "driver")
+    made = profile.ProfileReport(
+        op="softmax",
+        case=Case((16384, 4096)),
+        environment={**dict.fromkeys(versions, HOSTILE), "gpus": ["NVIDIA H200"]},
+        profiles=profiles,
+        files=(Path("profile/softmax.trace.json"), Path("profile/softmax.flame.svg")),
+        commands=("nsys profile", "ncu --nvtx"),
+    )
+    output = io.StringIO()
+    report.show(made, Console(file=output, width=120, highlight=False))
+    return output.getvalue()
+
+
+def test_report_shows_the_many_kernels_beside_the_one() -> None:
+    spans = _spans()
+    text = _report(
+        cuda=profile.summarize(spans["cuda"]),
+        unfused=profile.summarize(spans["unfused"]),
+        quack=Skipped(HOSTILE),
+    )
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    fused = lines.index("CUDA 1 130.00 4.1")
+    assert lines[fused + 1] == (
+        "softmax_kernel<float, 4, 8, 128> 1 130.00 16384 x 128 52 16"
+    )
+    assert lines[fused + 2].startswith("PyTorch unfused 4 311.00 ")
+    assert lines[fused + 3] == "Memset 1 1.00 - - -"
+    assert "no profile of quack: [bold]x[/] <script>" in text
+    assert "profile/softmax.trace.json: open it at https://ui.perfetto.dev" in text
+    assert "\x1b" not in text
+
+
+def test_report_of_the_ranges_alone() -> None:
+    text = _report(cuda=None, torch=None)
+    assert "ran in the NVTX ranges cuda, torch" in text
+    assert "GPU us" not in text
+
+
+def test_a_use_without_facts_is_shown() -> None:
+    memset = KernelUse(HOSTILE, 0.5, 1.0, None, None, None, None)
+    text = _report(cuda=ImplementationProfile((memset,), 1.0, 2.0))
+    assert "0.5" in text
+    assert "\x1b" not in text
+
+
+@needs_gpu
+def test_profile_on_a_gpu(tmp_path: Path) -> None:
+    torch.use_deterministic_algorithms(False)  # which fills every new tensor
+    request = ProfileRequest(
+        op="softmax",
+        shape=(512, 1024),
+        dtype="float32",
+        params={"dim": -1},
+        backends=("cuda", "triton"),
+        peers=("torch", "unfused"),
+        nvtx_only=False,
+    )
+    made = profile.profile(request, tmp_path / "new" / "folder", lambda what: None)
+    kernels = {
+        name: each.kernels
+        for name, each in made.profiles.items()
+        if isinstance(each, ImplementationProfile)
+    }
+    assert list(kernels) == ["cuda", "triton", "torch", "unfused"]
+    for name in ("cuda", "triton"):
+        (kernel,) = kernels[name]
+        assert "softmax_kernel" in kernel.name
+        assert kernel.launches == 1
+        assert kernel.us > 0
+        assert kernel.registers
+        assert kernel.grid
+    assert len(kernels["unfused"]) >= 4
+    trace_file, table_file, flame_file = made.files
+    assert json.loads(trace_file.read_text())["traceEvents"]
+    assert "softmax_kernel" in table_file.read_text()
+    _assert_boxes_nest(_boxes(flame_file.read_text()))
+    report.show(made, Console(file=io.StringIO()))
+
+
+@needs_gpu
+def test_ranges_alone_on_a_gpu(tmp_path: Path) -> None:
+    request = replace(REQUEST, backends=("triton",), peers=("torch",))
+    made = profile.profile(request, tmp_path / "folder", lambda what: None)
+    assert made.profiles == {"triton": None, "torch": None}
+    assert made.files == ()
+    assert not (tmp_path / "folder").exists()
+
+
+@needs_gpu
+def test_a_shape_that_makes_no_sense_on_a_gpu(tmp_path: Path) -> None:
+    request = replace(REQUEST, op="softmax", params={"dim": 5})
+    with pytest.raises(UsageError):
+        profile.profile(request, tmp_path, lambda what: None)
