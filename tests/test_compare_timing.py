@@ -181,7 +181,7 @@ def _raises(x: Tensor, dim: int) -> Tensor:
     raise ValueError("no rows of this length")
 
 
-# A graph that is captured of nothing is seen at once.
+# A graph that holds nothing is seen at once.
 NOTHING = "launches nothing on the stream" if DEVICE == "cuda" else "nonsense"
 CHEATS: dict[str, tuple[Callable[[], Callable[..., Tensor]], str]] = {
     "a row is left out": (lambda: _without_last_row, "781 of 49984 elements"),
@@ -189,7 +189,7 @@ CHEATS: dict[str, tuple[Callable[[], Callable[..., Tensor]], str]] = {
     "lower precision": (lambda: _in_half, "error is"),
     "the result is kept": (_cached, NOTHING),
     "what was kept is copied": (_copied_from_a_cache, "error is"),
-    "nothing is done": (lambda: lambda x, dim: torch.empty_like(x), NOTHING),
+    "nothing is done": (lambda: lambda x, dim: torch.empty_like(x), "nonsense"),
     "the result is a constant": (
         lambda: lambda x, dim: torch.full_like(x, 1 / 781),
         "error is",

@@ -21,7 +21,6 @@ H200 = "NVIDIA H200"
 T4 = "Tesla T4"
 
 
-@pytest.mark.xfail(reason="nothing is recorded in this format yet")
 def test_sections_are_those_of_the_records() -> None:
     benches = records.read_all()
     assert benches
