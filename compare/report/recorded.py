@@ -30,7 +30,7 @@ def show(
         return
     versions = ", ".join(
         f"{name} {version}"
-        for name in ("torch", "triton", "driver")
+        for name in ("torch", "triton")
         if (version := bench.environment.get(name))
     )
     console.print(plain(f"Times {where} ({versions}), not measured here", "bold"))
