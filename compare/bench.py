@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +16,12 @@ from compare import environment, peers
 from compare.cases import Case
 from compare.errors import BuildFailedError, UnavailableError, UsageError
 from compare.parity import Parity, Prepared, Skipped, check_prepared, prepare
-from compare.run import check_memory
+from compare.run import check_memory, memory_shortage, require_module
 from compare.timing import ceiling, gpu_state, implementations, start
 from compare.timing.implementations import Implementation
 from compare.timing.measure import measure
 from compare.timing.model import Bench, CaseTimes, Timing
+from compare.timing.turns import TimingError
 
 
 @dataclass(frozen=True)
@@ -57,41 +59,60 @@ def bench(request: Request, progress: Callable[[str], None]) -> Bench:
     """
     if obstacle := gpu_state.obstacle():
         raise UnavailableError(obstacle)
+    if "cuda" in request.backends:
+        require_module("_cuda")
     op = OPS[request.op]
+    surroundings = environment.collect()
     dtypes = [getattr(torch, name) for name in request.dtypes]
     variants = op.variants if request.params is None else (request.params,)
+    omitted: list[str] = []
+    planned = [
+        Case(shape, dtype, params=params)
+        for params in variants
+        for dtype in dtypes
+        for shape in request.shapes or op.benchmark_shapes
+    ]
+    swept = [
+        Case(shape, dtype, params=variants[0])
+        for dtype in dtypes
+        for shape in (op.sweep_shapes if request.sweep else ())
+    ]
+    if request.shapes is None:
+        planned = _fitting(planned, omitted)
+    swept = _fitting(swept, omitted)
+    for case in planned:
+        check_memory(case, torch.device("cuda"))
     try:
-        cases = [
-            _measure(request, op, Case(shape, dtype, params=params), progress)
-            for params in variants
-            for dtype in dtypes
-            for shape in request.shapes or op.benchmark_shapes
-        ]
-        sweep = [
-            _measure(request, op, Case(shape, dtype, params=variants[0]), progress)
-            for dtype in dtypes
-            for shape in (op.sweep_shapes if request.sweep else ())
-        ]
+        cases = [_measure(request, op, case, progress) for case in planned]
+        sweep = [_measure(request, op, case, progress) for case in swept]
         names = _timed(cases)
+        _free_memory()
         starts = start.measure(op.name, op.large_shape, names, progress)
         progress("measuring the rate of matmul")
-        tflops = {
-            name: ceiling.matmul_tflops(dtype)
+        matmul = {
+            name: ceiling.matmul_rate(dtype)
             for name, dtype in zip(request.dtypes, dtypes, strict=True)
         }
     except torch.OutOfMemoryError as error:
         raise UnavailableError(
             f"the GPU has not enough memory for this --shape: {error}"
         ) from error
+    except torch.AcceleratorError as error:
+        raise UnavailableError(
+            f"the GPU cannot be used any more, for a kernel has failed there: {error}"
+        ) from error
+    except TimingError as error:
+        raise UnavailableError(str(error)) from error
     except BuildError as error:
         raise BuildFailedError(str(error)) from error
     return Bench(
         op=op.name,
-        environment=environment.collect(),
+        environment=surroundings,
         cases=tuple(cases),
         sweep=tuple(sweep),
         start=starts,
-        matmul_tflops=tflops,
+        matmul=matmul,
+        omitted=tuple(omitted),
         notes={
             each.name: each.note
             for each in peers.of(op.name)
@@ -113,8 +134,7 @@ def failures(bench: Bench, ours: tuple[str, ...]) -> list[str]:
 def _measure(
     request: Request, op: Op, case: Case, progress: Callable[[str], None]
 ) -> CaseTimes:
-    torch.cuda.empty_cache()  # of the graphs of the case before
-    check_memory(case, torch.device("cuda"))
+    _free_memory()
     shape = "x".join(map(str, case.shape))
     progress(f"{op.name} {shape} {case.dtype}: parity")
     try:
@@ -125,6 +145,23 @@ def _measure(
     checked = {name: _checked(prepared, each) for name, each in found.items()}
     progress(f"{op.name} {shape} {case.dtype}: times")
     return measure(prepared, checked)
+
+
+def _fitting(cases: list[Case], omitted: list[str]) -> list[Case]:
+    """Those that the GPU's memory is enough for; what is said of the others."""
+    fitting = []
+    for case in cases:
+        if shortage := memory_shortage(case, torch.device("cuda")):
+            omitted.append(f"{str(case.dtype).removeprefix('torch.')} {shortage}")
+        else:
+            fitting.append(case)
+    return fitting
+
+
+def _free_memory() -> None:
+    """Lets go of the graphs and buffers of the case before."""
+    gc.collect()  # graphs hold the tensors that they were captured with, and those them
+    torch.cuda.empty_cache()
 
 
 def _checked(

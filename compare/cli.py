@@ -20,13 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from compare import options as command_line
 from compare.errors import BuildFailedError, CompareError, UnavailableError
-from compare.options import params_of
+from compare.options import DEFAULT_BACKENDS, params_of
 from compare.parameters import OpSummary, read_ops
 
 if TYPE_CHECKING:
     from compare.report.model import Report
-
-DEFAULT_BACKENDS = ("cuda", "triton")
 
 EXIT_OK = 0
 EXIT_PARITY_FAILED = 1

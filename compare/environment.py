@@ -77,7 +77,9 @@ def _commit() -> str | None:
     """Of the checkout, such as "518d24be8e9d", with a "+" if files differ from it."""
     if not (ROOT / ".git").exists() or (head := _git("rev-parse", "HEAD")) is None:
         return None
-    return head[:12] + ("+" if _git("status", "--porcelain") else "")
+    # What a record writes is no change to what was measured.
+    changes = _git("status", "--porcelain", "--", ".", ":!records", ":!README.md")
+    return head[:12] + ("+" if changes else "")
 
 
 def _git(*arguments: str) -> str | None:

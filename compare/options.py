@@ -18,6 +18,7 @@ from compare.parameters import OpSummary, parse_parameter
 
 DTYPES = ("float32", "float16", "bfloat16")
 BACKENDS = ("cuda", "cuda_inline", "triton")
+DEFAULT_BACKENDS = ("cuda", "triton")
 PEERS = ("torch", "torch.compile", "unfused", "liger", "quack")
 COMMANDS = (
     "all",

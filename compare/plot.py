@@ -60,8 +60,8 @@ class Line:
 
     Attributes:
         implementation: Its name.
-        medians: Of its calls.
-        lows: A fifth of the calls was slower.
+        medians: Of its replays.
+        lows: A fifth of the replays was slower.
         highs: A fifth was faster.
     """
 
@@ -133,6 +133,16 @@ def draw(bench: Bench, folder: Path) -> list[Path]:
             records.replace(file, content)
             files.append(file)
     return files
+
+
+def require_matplotlib() -> None:
+    """Makes sure of it before something is done that ends in a plot.
+
+    Raises:
+        UnavailableError: It cannot be imported.
+    """
+    with _matplotlib():
+        pass
 
 
 def _plot(bench: Bench, *words: str, cases: list[CaseTimes]) -> Plot:

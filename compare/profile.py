@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import shlex
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -243,9 +244,10 @@ def _make(folder: Path) -> None:
     # Now rather than when the work is done.
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UnavailableError(
-            f"--output: the folder {folder} cannot be made ({error.strerror})"
+            f"--output: {folder} cannot be written to ({error.strerror})"
         ) from error
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bindings.sources import ROOT
-from compare import bench, records
+from compare import bench, plot, records
 from compare.errors import UnavailableError
-from compare.options import PEERS
+from compare.options import DEFAULT_BACKENDS, PEERS
 from compare.report import readme
+from compare.report.readme import EXAMPLE
 
-_OURS = ("cuda", "triton")
 _DTYPES = ("float32", "bfloat16")
-# What the README shows as an example.
-_EXAMPLE = "softmax"
 
 
 def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
@@ -30,26 +29,31 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
         The files that were written: records, plots, README.
 
     Raises:
-        CompareError: It cannot be done, or a result was wrong.
+        CompareError: It cannot be done, or a result was wrong; nothing is written then.
     """
-    files = []
+    plot.require_matplotlib()
+    if not os.access(records.FOLDER, os.W_OK):
+        raise UnavailableError(f"{records.FOLDER} is no folder that can be written")
+    results = []
     for name in ops:
         request = bench.Request(
             op=name,
             shapes=None,
             dtypes=_DTYPES,
             params=None,
-            backends=_OURS,
+            backends=DEFAULT_BACKENDS,
             peers=PEERS,
             sweep=True,
         )
         result = bench.bench(request, progress)
-        if failures := bench.failures(result, _OURS):
+        if failures := bench.failures(result, DEFAULT_BACKENDS):
             raise UnavailableError(f"nothing is recorded of {name}: {failures[0]}")
-        files.append(records.write(result))
-        if name == _EXAMPLE:
-            progress(f"running python -m compare {name}")
-            files.append(_record_example(files[-1].parent))
+        results.append(result)
+    example = _run_example(progress) if EXAMPLE in ops else ""
+    files = [records.write(each) for each in results]
+    if example:
+        files.append(files[0].parent / f"compare-{EXAMPLE}.txt")
+        records.replace(files[-1], example.encode())
     return [*files, *redraw(progress)]
 
 
@@ -63,15 +67,15 @@ def redraw(progress: Callable[[str], None]) -> list[Path]:
     return readme.redraw()
 
 
-def _record_example(folder: Path) -> Path:
+def _run_example(progress: Callable[[str], None]) -> str:
+    progress(f"running python -m compare {EXAMPLE}")
     done = subprocess.run(
-        [sys.executable, "-m", "compare", _EXAMPLE],
+        [sys.executable, "-m", "compare", EXAMPLE],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    file = folder / f"compare-{_EXAMPLE}.txt"
-    lines = [line.rstrip() for line in done.stdout.splitlines()]
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return file
+    if done.returncode != 0:
+        raise UnavailableError(f"python -m compare {EXAMPLE} failed: {done.stderr}")
+    return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())

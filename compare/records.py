@@ -46,16 +46,16 @@ def read(file: Path) -> Bench:
         raise UsageError(f"{file} cannot be read ({error.strerror})") from error
     try:
         bench = from_json(json.loads(content))
+        if missing := {"date", "gpus"} - bench.environment.keys():
+            raise ValueError(f"its environment lacks {min(missing)!r}")
+        if not bench.environment["gpus"]:
+            raise ValueError("it names no GPU")
+        if unknown := _implementations(bench) - NAMES.keys():
+            raise ValueError(f"it times {min(unknown)!r}, which is unknown here")
     except KeyError as error:
         raise _not_a_record(file, f"it lacks {error}") from error
     except (AttributeError, TypeError, ValueError) as error:
         raise _not_a_record(file, str(error)) from error
-    if missing := {"date", "gpus"} - bench.environment.keys():
-        raise _not_a_record(file, f"its environment lacks {min(missing)!r}")
-    if not bench.environment["gpus"]:
-        raise _not_a_record(file, "it names no GPU")
-    if unknown := _implementations(bench) - NAMES.keys():
-        raise _not_a_record(file, f"it times {min(unknown)!r}, which is unknown here")
     return bench
 
 

@@ -1,7 +1,8 @@
 """`compare routes`: one .cu, built as setup.py does it, by load_inline and by NVRTC.
 
-Each route is tried in processes of its own: one that finds nothing built, and one that
-finds what the first has left. A route's code is compared instruction by instruction.
+Each route is tried in processes of its own. What is built at run time is tried in two:
+one that finds nothing built, and one that finds what the first has left. A route's code
+is compared instruction by instruction.
 """
 
 from __future__ import annotations
@@ -272,7 +273,9 @@ class _Lab:
             check=False,
         )
         if done.returncode != 0:
-            raise RuntimeError(f"{route} ended with {done.returncode}:\n{done.stdout}")
+            raise UnavailableError(
+                f"the process of {route} ended with {done.returncode}:\n{done.stdout}"
+            )
         result: dict[str, Any] = json.loads(answer.read_text("utf-8"))
         return result
 
@@ -402,18 +405,20 @@ def _run_at_once(commands: list[list[str]], folder: Path) -> None:
     Raises:
         BuildFailedError: One of them failed.
     """
-    processes = [
-        subprocess.Popen(
-            command,
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for command in commands
-    ]
+    processes: list[subprocess.Popen[str]] = []
     try:
+        for command in commands:
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            processes.append(process)
         outputs = [process.communicate()[0] for process in processes]
+    except OSError as error:
+        raise UnavailableError(f"a compiler cannot be run: {error}") from error
     finally:
         for process in processes:
             process.kill()  # only where this was interrupted are they still there

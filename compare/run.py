@@ -28,7 +28,8 @@ from compare.parity import Parity, Prepared, Skipped, check_prepared, prepare
 from compare.report.model import NOT_ASKED_FOR, CaseReport, Report
 from compare.timing import gpu_state, implementations
 from compare.timing.measure import measure
-from compare.timing.model import CaseTimes
+from compare.timing.model import Bench, CaseTimes
+from compare.timing.turns import TimingError
 
 _Result = TypeVar("_Result")
 
@@ -73,7 +74,7 @@ def compare(request: Request, progress: Callable[[str], None]) -> Report:
     op = OPS[request.op]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if "cuda" in request.backends:
-        _require_module("_cuda" if device.type == "cuda" else "_cpu")
+        require_module("_cuda" if device.type == "cuda" else "_cpu")
     try:
         prepared = _prepare(request, op, device, progress)
         if device.type == "cuda":
@@ -88,12 +89,27 @@ def compare(request: Request, progress: Callable[[str], None]) -> Report:
         raise BuildFailedError(f"{error}\n{error.log}") from error
     except BuildError as error:
         raise BuildFailedError(str(error)) from error
-    recorded = None if device.type == "cuda" else records.find(op.name)
+    except TimingError as error:
+        raise UnavailableError(str(error)) from error
+    recorded = None if device.type == "cuda" else _recorded(op.name)
     return Report(op.name, environment.collect(), (case,), recorded)
 
 
-def _require_module(name: ModuleName) -> None:
-    # Elsewhere a backend that cannot serve is skipped; without this one, everything is.
+def _recorded(op: str) -> Bench | Skipped | None:
+    try:
+        return records.find(op)
+    except UsageError as error:  # one that cannot be read takes nothing from the rest
+        return Skipped(str(error))
+
+
+def require_module(name: ModuleName) -> None:
+    """Makes sure of a native module.
+
+    Elsewhere a backend that cannot serve is skipped; without this one, everything is.
+
+    Raises:
+        UnavailableError: It is not there.
+    """
     try:
         prebuilt.load(name)
     except UnsupportedError as error:
@@ -123,18 +139,24 @@ def check_memory(case: Case, device: torch.device) -> None:
     Raises:
         UnavailableError: The device has too little.
     """
+    if shortage := memory_shortage(case, device):
+        raise UnavailableError(f"--shape {shortage}: choose a smaller one")
+
+
+def memory_shortage(case: Case, device: torch.device) -> str:
+    """What a case takes that the device has not; empty if it has."""
     needed = math.prod(case.shape) * _BYTES_PER_ELEMENT
     if device.type == "cuda":
         owner, (available, _) = "the GPU", torch.cuda.mem_get_info(device)
     else:
         owner = "this machine"
         available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > available:
-        raise UnavailableError(
-            f"--shape {'x'.join(map(str, case.shape))} takes about"
-            f" {needed / 1e9:,.0f} GB of memory, and {owner} has"
-            f" {available / 1e9:,.0f}: choose a smaller one"
-        )
+    if needed <= available:
+        return ""
+    return (
+        f"{'x'.join(map(str, case.shape))} takes about {needed / 1e9:,.0f} GB of"
+        f" memory, and {owner} has {available / 1e9:,.0f}"
+    )
 
 
 def _on_gpu(

@@ -377,7 +377,7 @@ def test_what_a_process_says_when_it_crashes_is_kept(
         return SimpleNamespace(returncode=-11, stdout="Segmentation fault")
 
     monkeypatch.setattr(subprocess, "run", crash)
-    with pytest.raises(RuntimeError, match="nvrtc ended with -11:\nSegmentation"):
+    with pytest.raises(UnavailableError, match="nvrtc ended with -11:\nSegmentation"):
         _lab(tmp_path).load_in_a_process("nvrtc")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import os
 import subprocess
 import sys
@@ -24,13 +26,24 @@ from bindings.backends import prebuilt
 from bindings.op import Op, Traffic
 from bindings.registry import OPS
 from bindings.sources import ROOT
-from compare import peers
+from compare import options, peers
 from compare.cases import LAYOUTS, Case
+from compare.cli import main
 from compare.parity import Prepared, Skipped, prepare
+from compare.plot import STYLES
+from compare.report.names import NAMES
 from compare.timing import ceiling, gpu_state, implementations, turns
 from compare.timing import measure as lab
 from compare.timing.implementations import Implementation
-from compare.timing.model import CaseTimes, Ceiling, Timing, from_json, to_json
+from compare.timing.model import (
+    CaseTimes,
+    Ceiling,
+    MatmulRate,
+    StartTime,
+    Timing,
+    from_json,
+    to_json,
+)
 from compare.timing.statistics import SAME_WITHIN, compare, summarize, verdict
 from compare.timing.turns import Contestant, Turn
 
@@ -178,12 +191,38 @@ def _lazy(x: Tensor, dim: int) -> Tensor:
 
 
 def _raises(x: Tensor, dim: int) -> Tensor:
+    x.zero_()
     raise ValueError("no rows of this length")
+
+
+def _of_the_first_input() -> Callable[[Tensor, int], Tensor]:
+    kept: list[Tensor] = []
+
+    def softmax(x: Tensor, dim: int) -> Tensor:
+        kept.append(x)
+        return torch.softmax(kept[0], dim)
+
+    return softmax
+
+
+def _into_one_place() -> Callable[[Tensor, int], Tensor]:
+    out = torch.empty(64, 781, device=DEVICE)
+    return lambda x, dim: torch.softmax(x, dim, out=out)
+
+
+def _raises_later() -> Callable[[Tensor, int], Tensor]:
+    calls = iter(range(100))
+
+    def softmax(x: Tensor, dim: int) -> Tensor:
+        next(calls)
+        return torch.softmax(x, dim)
+
+    return softmax
 
 
 # A graph that holds nothing is seen at once.
 NOTHING = "launches nothing on the stream" if DEVICE == "cuda" else "nonsense"
-CHEATS: dict[str, tuple[Callable[[], Callable[..., Tensor]], str]] = {
+CHEATS: dict[str, tuple[Callable[[], Callable[..., Any]], str]] = {
     "a row is left out": (lambda: _without_last_row, "781 of 49984 elements"),
     "the input is written to": (lambda: _in_place, "it writes to its inputs"),
     "lower precision": (lambda: _in_half, "error is"),
@@ -195,7 +234,14 @@ CHEATS: dict[str, tuple[Callable[[], Callable[..., Tensor]], str]] = {
         "error is",
     ),
     "the work is put off": (lambda: _lazy, "of class _Lazy, not Tensor"),
-    "it raises": (lambda: _raises, "raises ValueError: no rows of this length"),
+    "it raises": (lambda: _raises, "it writes to its inputs"),
+    "it raises later": (_raises_later, "raises StopIteration"),
+    "an input is kept": (_of_the_first_input, "not those of the inputs"),
+    "all outputs in one place": (_into_one_place, "lie in one place"),
+    "no tensor": (lambda: lambda x, dim: None, "of class NoneType, not Tensor"),
+    "two tensors": (lambda: lambda x, dim: (x, x), "of class tuple, not Tensor"),
+    "float64": (lambda: lambda x, dim: torch.softmax(x.double(), dim), "torch.float64"),
+    "integers": (lambda: lambda x, dim: x.to(torch.int8), "torch.int8"),
 }
 
 
@@ -224,6 +270,96 @@ def test_honest_work_beside_a_cheat_gets_its_figure() -> None:
     assert all(isinstance(times.timings[name], Skipped) for name in ("liger", "quack"))
     assert times.timings["unfused"] == Skipped("not installed")
     assert times.comparisons == ()
+
+
+@pytest.mark.usefixtures("_laboratory")
+@pytest.mark.parametrize("bad", [_in_place, _raises])
+def test_inputs_are_restored_for_those_who_come_after(
+    bad: Callable[[Tensor, int], Tensor],
+) -> None:
+    prepared = _prepared()
+    own = Implementation("torch", prepared.op.reference)
+    entered = {"torch": own, "quack": Implementation("quack", bad), "unfused": own}
+    times = lab.measure(prepared, entered).timings
+    assert isinstance(times["quack"], Skipped)
+    assert isinstance(times["torch"], Timing)
+    assert isinstance(times["unfused"], Timing)
+
+
+@pytest.mark.usefixtures("_laboratory")
+@pytest.mark.parametrize("shape", [(64, 1), (1, 1)])
+def test_result_that_is_the_same_for_all_inputs_is_no_cheat(
+    shape: tuple[int, ...],
+) -> None:
+    prepared = _prepared(shape)
+    found = implementations.find(prepared.op, ["cuda"], ["torch"])
+    for each in lab.measure(prepared, found).timings.values():
+        assert isinstance(each, Timing), each
+
+
+@pytest.mark.usefixtures("_laboratory")
+def test_host_that_is_late_once_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, pauses = torch.cuda.synchronize, [0.02, 0.02]
+
+    def synchronize() -> None:
+        real()
+        if pauses:
+            time.sleep(pauses.pop())
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    prepared = _prepared()
+    found = implementations.find(prepared.op, ["cuda"], ["torch"])
+    for each in lab.measure(prepared, found).timings.values():
+        assert isinstance(each, Timing), each
+
+
+@pytest.mark.usefixtures("_laboratory")
+def test_ceiling_that_cannot_be_measured_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(index: int) -> None:
+        raise RuntimeError("no such kernel")
+
+    calls = iter(range(5))
+    contestant = Contestant("", lambda i: fail(i) if next(calls, 9) > 3 else None, 2)
+    monkeypatch.setattr(ceiling, "contestants", lambda traffic: [contestant])
+    prepared = _prepared()
+    found = implementations.find(prepared.op, [], ["torch"])
+    with pytest.raises(turns.TimingError, match="ceiling cannot be measured: raises"):
+        lab.measure(prepared, found)
+
+
+@pytest.mark.usefixtures("_laboratory")
+def test_what_is_faster_than_the_memory_gets_no_figure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if the clock had not waited for the GPU."""
+    real = turns.take_turns
+
+    def too_early(*arguments: Any) -> dict[str, turns.Times | turns.TimingError]:
+        times = real(*arguments)
+        own = times["torch"]
+        assert isinstance(own, turns.Times)
+        call_us = tuple(1e-6 * each for each in own.call_us)
+        return times | {"torch": dataclasses.replace(own, call_us=call_us)}
+
+    prepared = _prepared()
+    monkeypatch.setattr(turns, "take_turns", too_early)
+    if DEVICE == "cuda":
+        ceiling.peak.cache_clear()
+        monkeypatch.setattr(ceiling, "peak", lambda *mix: Ceiling("1:1", 1.0, 4e3, ""))
+    found = implementations.find(prepared.op, [], ["torch"])
+    result = lab.measure(prepared, found).timings["torch"]
+    assert isinstance(result, Skipped), result
+    assert "is above the ceiling of" in result.reason
+
+
+def test_peers_are_known_everywhere() -> None:
+    for op in OPS:
+        for peer in peers.of(op):
+            assert peer.name in options.PEERS
+            assert peer.name in NAMES
+            assert peer.name in STYLES
 
 
 @needs_gpu
@@ -305,14 +441,31 @@ def test_time_without_synchronisation_is_above_the_ceiling(
 ) -> None:
     prepared = _prepared((16384, 4096))
     # The ceiling is measured as it should be; what comes then is stopped too early.
-    ceiling.peak(1, 1)
+    limit = ceiling.peak(1, 1)
     monkeypatch.setattr(turns, "event", _Event)
     monkeypatch.setattr(turns, "_MEASURE_MS", 20.0)
+    monkeypatch.setattr(turns, "_TIMES_LATE", math.inf)  # which would notice it first
+    monkeypatch.setattr(turns, "_LATE_MS", math.inf)
     monkeypatch.setattr(ceiling, "contestants", lambda traffic: [])
-    monkeypatch.setattr(ceiling, "best_of", lambda traffic, times: ceiling.peak(1, 1))
+    monkeypatch.setattr(ceiling, "best_of", lambda traffic, times: limit)
     times = lab.measure(prepared, implementations.find(prepared.op, ["cuda"], []))
     result = times.timings["cuda"]
     assert isinstance(result, Skipped), result
+    assert "is above the ceiling of" in result.reason
+
+
+@needs_gpu
+def test_bench_from_one_end_to_the_other(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "bench gelu --shape 16777216 --dtype bfloat16 --peers torch --json -"
+    assert main(line.split()) == 0
+    bench = from_json(json.loads(capsys.readouterr().out))
+    (times,) = bench.cases
+    assert list(times.timings) == ["cuda", "triton", "torch"]
+    assert all(isinstance(each, Timing) for each in times.timings.values())
+    assert all(isinstance(each, StartTime) for each in bench.start.values())
+    rate = bench.matmul["bfloat16"]
+    assert isinstance(rate, MatmulRate)
+    assert 100 < rate.tflops < 3000
 
 
 def test_above_the_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,6 +548,9 @@ def test_statistics_find_the_truth() -> None:
         (1 << 30, 8, (1, 0)),
         (0, 512, (0, 1)),
         (1000, 999, (1, 1)),
+        (253, 4, (1, 0)),
+        (33, 10, (3, 1)),
+        (1, 3, (1, 3)),
     ],
 )
 def test_mix(read: int, written: int, mix: tuple[int, int]) -> None:

@@ -301,7 +301,7 @@ def test_redrawing_writes_nothing_into_a_readme_without_a_place(folder: Path) ->
     record = records.write(make_bench(), folder)
     file = folder.parent / "README.md"
     file.write_text("# Title\n")
-    with pytest.raises(ValueError, match="README: expected one line"):
+    with pytest.raises(UsageError, match="README: expected one line"):
         readme.redraw(folder, file)
     assert file.read_text() == "# Title\n"
     assert {each.suffix for each in record.parent.iterdir()} == {".json", ".txt"}

@@ -89,6 +89,12 @@ def _unknown_implementation(document: dict[str, Any]) -> None:
     timing["abacus"] = timing.pop("cuda")
 
 
+def _with_median(value: object) -> Callable[[dict[str, Any]], None]:
+    return lambda document: document["cases"][0]["timing"]["cuda"].update(
+        median_us=value
+    )
+
+
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
@@ -100,6 +106,9 @@ def _unknown_implementation(document: dict[str, Any]) -> None:
         (_environment(gpus=None), "its environment lacks 'gpus'"),
         (_environment(date=None), "its environment lacks 'date'"),
         (_environment(gpus=[]), "it names no GPU"),
+        (lambda each: each.update(environment=[]), "no attribute 'keys'"),
+        (lambda each: each.update(notes=None), "not iterable"),
+        (_with_median("fast"), "'fast' stands where a number should be"),
         (_unknown_implementation, "it times 'abacus', which is unknown here"),
     ],
 )

@@ -20,7 +20,7 @@ class Peer:
     """Another implementation of an op.
 
     Attributes:
-        name: What it is called, such as "liger".
+        name: One of compare.options.PEERS.
         load: Imports what it needs, and returns what takes the op's own arguments and
             returns the output.
         package: What pip knows it as; empty if it is PyTorch.

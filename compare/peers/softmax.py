@@ -38,12 +38,14 @@ def _of_the_last_dim(function: Callable[[Tensor], Tensor]) -> Callable[..., Tens
     return softmax
 
 
+_OF_THE_LAST_DIM = "takes the last dimension only, so x is copied for any other"
+
 PEERS = (
     Peer(
         "unfused",
         _unfused,
         note="max, subtraction, exp, sum and division in float32, each a kernel",
     ),
-    Peer("liger", _liger, package="liger-kernel"),
-    Peer("quack", _quack, package="quack-kernels"),
+    Peer("liger", _liger, package="liger-kernel", note=_OF_THE_LAST_DIM),
+    Peer("quack", _quack, package="quack-kernels", note=_OF_THE_LAST_DIM),
 )

@@ -6,13 +6,13 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
+from compare.options import BACKENDS
 from compare.parity import Skipped
 from compare.report.names import NAMES
 from compare.report.terminal import case_name, environment_line
 from compare.report.text import plain
 from compare.timing.model import Bench, CaseTimes, Comparison, GpuState, Timing
 
-_OURS = ("cuda", "cuda_inline", "triton")
 _NONE = "-"
 
 
@@ -25,9 +25,15 @@ def show(bench: Bench, console: Console) -> None:
     if bench.start:
         console.print()
         console.print(_start_table(bench))
-    for dtype, tflops in bench.matmul_tflops.items():
-        text = f"matmul of 8192 x 8192 x 8192 {dtype}: {tflops:,.0f} TFLOP/s"
-        console.print(plain(text, "dim"))
+    for dtype, rate in bench.matmul.items():
+        name = f"torch.matmul, 8192 x 8192 x 8192 {dtype}"
+        if isinstance(rate, Skipped):
+            console.print(plain(f"no rate of {name}: {rate.reason}", "yellow"))
+            continue
+        state = f"; {_state(rate.gpu_state)}" if rate.gpu_state else ""
+        console.print(plain(f"{name}: {rate.tflops:,.0f} TFLOP/s{state}", "dim"))
+    for sentence in bench.omitted:
+        console.print(plain(f"left out: {sentence}", "yellow"))
     for name, note in bench.notes.items():
         console.print(plain(f"{NAMES[name]}: {note}", "dim"))
 
@@ -44,7 +50,7 @@ def _show_case(op: str, times: CaseTimes, console: Console) -> None:
     timed = {
         name: each for name, each in times.timings.items() if isinstance(each, Timing)
     }
-    ours = [name for name in _OURS if name in timed]
+    ours = [name for name in BACKENDS if name in timed]
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     for header in (

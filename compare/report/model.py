@@ -62,13 +62,13 @@ class Report:
         op: Its name.
         environment: Versions and devices, from compare.environment.
         cases: The cases.
-        recorded: Times from a GPU, for where there is none.
+        recorded: Times from a GPU, for where there is none; or why there are none.
     """
 
     op: str
     environment: dict[str, Any]
     cases: tuple[CaseReport, ...]
-    recorded: Bench | None = None
+    recorded: Bench | Skipped | None = None
 
     @property
     def passed(self) -> bool:
@@ -109,6 +109,8 @@ def _op(report: Report) -> dict[str, Any]:
 def _recorded(report: Report, each: CaseReport) -> dict[str, Any]:
     if report.recorded is None:
         return {}
+    if isinstance(report.recorded, Skipped):
+        return {"recorded": {"skipped": report.recorded.reason}}
     case = each.case
     dtype_name = str(case.dtype).removeprefix("torch.")
     return {"recorded": recorded.to_json(report.recorded, dtype_name, case.params)}

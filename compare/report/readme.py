@@ -91,7 +91,10 @@ def redraw(
         UnavailableError: There is no matplotlib, or a file cannot be written.
     """
     benches = records.read_all(folder)
-    text = rewrite(readme.read_text(encoding="utf-8"), benches, folder)
+    try:
+        text = rewrite(readme.read_text(encoding="utf-8"), benches, folder)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{readme} cannot be rewritten: {error}") from error
     files = []
     for bench in benches:
         if bench.sweep:

@@ -51,7 +51,9 @@ def show(report: Report, console: Console) -> None:
         _show_header(report, case, console)
         console.print()
         _show_figures(case, console)
-        if report.recorded:
+        if isinstance(report.recorded, Skipped):
+            _show_note(console, f"no recorded times: {report.recorded.reason}")
+        elif report.recorded:
             console.print()
             dtype_name = str(case.case.dtype).removeprefix("torch.")
             recorded.show(report.recorded, dtype_name, case.case.params, console)

@@ -7,20 +7,24 @@ H200 reads 4.6 TB/s and copies 4.3. So the ceiling has the op's mix, and its siz
 from __future__ import annotations
 
 import functools
+import math
 import statistics
-from fractions import Fraction
 
 import torch
 from torch import Tensor
 
 from bindings.op import Traffic
-from compare.timing import turns
-from compare.timing.model import Ceiling
+from compare.parity import Skipped
+from compare.timing import gpu_state, turns
+from compare.timing.model import Ceiling, MatmulRate
 from compare.timing.turns import Contestant, Times, TimingError, Turn
 
 # Elements of 4 bytes to a block, and warps: two, four and eight 16-byte accesses per
 # thread and array. Which is fastest depends on size and mix.
 _CONFIGURATIONS = ((1024, 4), (2048, 4), (4096, 4), (8192, 8))
+
+# Of each kind: five parts in all are as close as an op's own traffic comes.
+_MOST_ARRAYS = 4
 
 # Where size no longer matters.
 _PEAK_BYTES = 2 * 1024**3
@@ -32,12 +36,20 @@ _MATMUL_WARM_UP_MS = 1500.0
 
 def mix_of(traffic: Traffic) -> tuple[int, int]:
     """How many arrays a kernel reads and writes that moves bytes in this proportion."""
-    if traffic.written_bytes * 64 < traffic.read_bytes:
-        return 1, 0
-    if traffic.read_bytes * 64 < traffic.written_bytes:
-        return 0, 1
-    ratio = Fraction(traffic.read_bytes, traffic.written_bytes).limit_denominator(4)
-    return ratio.numerator, ratio.denominator
+    share = traffic.read_bytes / traffic.total_bytes
+
+    def distance(mix: tuple[int, int]) -> float:
+        reads, writes = mix
+        return abs(reads / (reads + writes) - share)
+
+    numbers = range(_MOST_ARRAYS + 1)
+    mixes = [
+        (reads, writes)
+        for reads in numbers
+        for writes in numbers
+        if math.gcd(reads, writes) == 1
+    ]
+    return min(mixes, key=distance)
 
 
 def contestants(traffic: Traffic) -> list[Contestant]:
@@ -102,12 +114,16 @@ def _stream(
 
 
 def best_of(traffic: Traffic, times: dict[str, Times | TimingError]) -> Ceiling:
-    """The fastest of the contestants."""
-    medians = {
-        name: statistics.median(each.call_us)
-        for name, each in times.items()
-        if isinstance(each, Times)
-    }
+    """The fastest of the contestants.
+
+    Raises:
+        TimingError: One of them has no time: it might have been the fastest.
+    """
+    medians = {}
+    for name, each in times.items():
+        if isinstance(each, TimingError):
+            raise TimingError(f"the ceiling cannot be measured: {each}")
+        medians[name] = statistics.median(each.call_us)
     name = min(medians, key=medians.__getitem__)
     return Ceiling(
         mix="{}:{}".format(*mix_of(traffic)),
@@ -126,7 +142,7 @@ def peak(reads: int, writes: int) -> Ceiling:
     return best_of(traffic, turns.take_turns(own))
 
 
-def matmul_tflops(dtype: torch.dtype) -> float:
+def matmul_rate(dtype: torch.dtype) -> MatmulRate | Skipped:
     """What torch.matmul, which is cuBLAS, reaches with random numbers."""
     n = _MATMUL_SIZE
     generator = _generator()
@@ -140,7 +156,9 @@ def matmul_tflops(dtype: torch.dtype) -> float:
         torch.matmul(a, b, out=out)
 
     turn = Turn(Contestant("matmul", launch, 1))
-    own = turns.take_turns({"matmul": turn}, _MATMUL_WARM_UP_MS)["matmul"]
+    with gpu_state.sampled() as sampler:
+        own = turns.take_turns({"matmul": turn}, _MATMUL_WARM_UP_MS)["matmul"]
     if isinstance(own, TimingError):
-        raise own
-    return 2 * n**3 / statistics.median(own.call_us) / 1e6
+        return Skipped(str(own))
+    tflops = 2 * n**3 / statistics.median(own.call_us) / 1e6
+    return MatmulRate(tflops, sampler.state)

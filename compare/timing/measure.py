@@ -21,7 +21,14 @@ from compare import acceptance
 from compare.parity import Prepared, Skipped
 from compare.timing import ceiling, gpu_state, turns
 from compare.timing.implementations import Implementation
-from compare.timing.model import CaseTimes, Ceiling, HostTime, KernelTime, Timing
+from compare.timing.model import (
+    CaseTimes,
+    Ceiling,
+    GpuState,
+    HostTime,
+    KernelTime,
+    Timing,
+)
 from compare.timing.statistics import SAME_WITHIN, compare, summarize
 from compare.timing.turns import Contestant, Times, TimingError, Turn
 
@@ -40,9 +47,10 @@ def measure(
 
     Raises:
         torch.OutOfMemoryError: The GPU cannot hold the inputs and outputs of all.
+        TimingError: The ceiling cannot be measured.
     """
-    with torch.cuda.device(prepared.tensors[0].device), gpu_state.sampled() as sampler:
-        times, limit = _take_turns(prepared, implementations)
+    with torch.cuda.device(prepared.tensors[0].device):
+        times, limit, state = _take_turns(prepared, implementations)
         timings = {
             name: each
             if isinstance(each, Skipped)
@@ -60,14 +68,14 @@ def measure(
         ceiling=limit,
         timings=timings,
         comparisons=compare(call_us),
-        gpu_state=sampler.state,
+        gpu_state=state,
     )
 
 
 def _take_turns(
     prepared: Prepared, implementations: Mapping[str, Implementation | Skipped]
-) -> tuple[dict[str, Times | Skipped], Ceiling]:
-    """The times of those whose results are right, and the ceiling's."""
+) -> tuple[dict[str, Times | Skipped], Ceiling, GpuState | None]:
+    """The times of those whose results are right, the ceiling, the state of the GPU."""
     sets = make_sets(prepared)
     streams = {each.name: Turn(each) for each in ceiling.contestants(prepared.traffic)}
     _negate(sets)
@@ -83,20 +91,24 @@ def _take_turns(
         entry.forget_outputs()
     # Beside names of implementations, which have no brackets.
     runners = {f"({name})": turn for name, turn in streams.items()}
-    times = turns.take_turns(
-        runners | {name: each.turn for name, each in entries.items()}
-    )
-    problems = {name: each.wrong_output(prepared) for name, each in entries.items()}
-    _negate(sets)
+    own = {name: each.turn for name, each in entries.items()}
+    with gpu_state.sampled() as sampler:
+        times = turns.take_turns(runners | own)
     for name, entry in entries.items():
-        problem = problems[name] or entry.stale_output()
         clocked = times[name]
         if isinstance(clocked, TimingError):
             results[name] = Skipped(str(clocked))
         else:
+            problem = entry.wrong_output(prepared)
             results[name] = Skipped(problem) if problem else clocked
+    if _sees_a_change_of_sign(prepared):
+        # What reads the first set's inputs for all of them finds others there now.
+        _negate(sets[1:])
+        for name, entry in entries.items():
+            if isinstance(results[name], Times) and (problem := entry.stale_output()):
+                results[name] = Skipped(problem)
     limits = {name: times[f"({name})"] for name in streams}
-    return results, ceiling.best_of(prepared.traffic, limits)
+    return results, ceiling.best_of(prepared.traffic, limits), sampler.state
 
 
 def make_sets(prepared: Prepared) -> list[tuple[Any, ...]]:
@@ -125,19 +137,30 @@ def _negate(sets: list[tuple[Any, ...]]) -> None:
                 memory.set_(x.untyped_storage()).neg_()
 
 
+def _sees_a_change_of_sign(prepared: Prepared) -> bool:
+    """Whether other inputs give other outputs: softmax of a single column is 1."""
+    arguments = [
+        -each if isinstance(each, Tensor) and each.is_floating_point() else each
+        for each in prepared.arguments
+    ]
+    result = prepared.op.reference(*arguments)
+    return not _same_bits(result, prepared.expected.torch)
+
+
 def _enter(
     implementation: Implementation, prepared: Prepared, sets: list[tuple[Any, ...]]
 ) -> _Entry | Skipped:
     """An implementation that is ready for its turns, or why it has none."""
     before = [_copy(x) for x in sets[0] if isinstance(x, Tensor)]
+    entry: _Entry | Skipped
     try:
         entry = _Entry(implementation, prepared, sets)
     except TimingError as error:
-        return Skipped(str(error))
+        entry = Skipped(str(error))
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever a library of others raises
-        return Skipped(f"raises {type(error).__name__}: {error}")
+        entry = Skipped(f"raises {type(error).__name__}: {error}")
     after = [x for x in sets[0] if isinstance(x, Tensor)]
     if not all(map(_same_bits, before, after)):
         for arguments in sets:
@@ -197,29 +220,37 @@ class _Entry:
 
     def wrong_output(self, prepared: Prepared) -> str:
         """What is wrong with the outputs that were timed; empty if nothing is."""
-        first, *others = self._outputs
+        results = [
+            each.detach() if isinstance(each, Tensor) else each
+            for each in self._outputs
+        ]
+        kinds = (acceptance.wrong_kind(each, prepared.expected) for each in results)
+        if problem := next(filter(None, kinds), ""):
+            return f"what was timed computed nonsense: {problem}"
+        if len({each.data_ptr() for each in results}) < len(results):
+            return "its outputs lie in one place, which the cache holds"
+        first, *others = results
         # Equal inputs give equal outputs: judging one is as good as judging all.
-        different = [out for out in others if not _is_alike(out, first)]
-        for out in (first, *different):
-            result = out.detach() if isinstance(out, Tensor) else out
-            verdict = acceptance.judge(result, prepared.expected)
+        different = [each for each in others if not _same_bits(each, first)]
+        for each in (first, *different):
+            verdict = acceptance.judge(each, prepared.expected)
             if not verdict.passed:
                 return f"what was timed computed nonsense: {verdict.problem}"
         return ""
 
     def stale_output(self) -> str:
-        """What is wrong if other inputs change nothing; empty if they do."""
-        before = self._outputs[0].clone()
-        self.turn.replay()
+        """What is wrong, now that all inputs but the first have changed."""
+        first, last = self._outputs[0].clone(), self._outputs[-1].clone()
+        try:
+            self.turn.replay()
+        except Exception as error:  # whatever a library of others raises
+            return f"raises {type(error).__name__}: {error}"
         torch.cuda.synchronize()
-        if _same_bits(before, self._outputs[0]):
-            return "it computes nothing: the results were there, whatever the inputs"
+        if _same_bits(last, self._outputs[-1]) or not _same_bits(
+            first, self._outputs[0]
+        ):
+            return "its results are not those of the inputs that it was called with"
         return ""
-
-
-def _is_alike(x: Tensor, y: Tensor) -> bool:
-    is_same_kind = x.dtype == y.dtype and x.shape == y.shape and x.device == y.device
-    return is_same_kind and _same_bits(x, y)
 
 
 def _timing(
@@ -232,9 +263,13 @@ def _timing(
     kernel = summarize(times.call_us, times.calls, times.method)
     if problem := above_ceiling(prepared, kernel, limit):
         return Skipped(problem)
+    try:
+        host = _host_time(prepared, implementation)
+    except Exception as error:  # whatever a library of others raises
+        return Skipped(f"raises {type(error).__name__}: {error}")
     return Timing(
         kernel=kernel,
-        host=_host_time(prepared, implementation),
+        host=host,
         gb_per_s=prepared.traffic.total_bytes / kernel.median_us / 1e3,
         fraction=limit.median_us / kernel.median_us,
     )

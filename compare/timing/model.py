@@ -162,6 +162,19 @@ class StartTime:
 
 
 @dataclass(frozen=True)
+class MatmulRate:
+    """What torch.matmul reaches, 8192 x 8192 x 8192.
+
+    Attributes:
+        tflops: 10^12 multiplications and additions in a second.
+        gpu_state: Meanwhile; None where nvidia-smi cannot say.
+    """
+
+    tflops: float
+    gpu_state: GpuState | None
+
+
+@dataclass(frozen=True)
 class CaseTimes:
     """All implementations of an op in one case.
 
@@ -201,7 +214,8 @@ class Bench:
         cases: At the shapes that it is judged by.
         sweep: From sizes that are all launch to sizes that are all memory.
         start: By implementation, what it takes until the first result is there.
-        matmul_tflops: What torch.matmul reaches, by dtype, 8192 x 8192 x 8192.
+        matmul: By dtype.
+        omitted: What was left out for want of memory, a sentence each.
         notes: What a peer overwrites or skips, by implementation.
     """
 
@@ -210,7 +224,8 @@ class Bench:
     cases: tuple[CaseTimes, ...]
     sweep: tuple[CaseTimes, ...]
     start: Mapping[str, StartTime | Skipped]
-    matmul_tflops: Mapping[str, float]
+    matmul: Mapping[str, MatmulRate | Skipped]
+    omitted: tuple[str, ...]
     notes: Mapping[str, str]
 
 
@@ -223,7 +238,8 @@ def to_json(bench: Bench) -> dict[str, Any]:
         "cases": [_case_to_json(each) for each in bench.cases],
         "sweep": [_case_to_json(each) for each in bench.sweep],
         "start": {name: _to_json(each) for name, each in bench.start.items()},
-        "matmul_tflops": dict(bench.matmul_tflops),
+        "matmul": {name: _to_json(each) for name, each in bench.matmul.items()},
+        "omitted": list(bench.omitted),
         "notes": dict(bench.notes),
     }
 
@@ -248,8 +264,12 @@ def from_json(document: Mapping[str, Any]) -> Bench:
             name: _from_json(each, lambda each: StartTime(**each))
             for name, each in document["start"].items()
         },
-        matmul_tflops=document["matmul_tflops"],
-        notes=document["notes"],
+        matmul={
+            name: _from_json(each, _matmul_from_json)
+            for name, each in document["matmul"].items()
+        },
+        omitted=tuple(document["omitted"]),
+        notes=dict(document["notes"]),
     )
 
 
@@ -310,7 +330,7 @@ def _case_to_json(times: CaseTimes) -> dict[str, Any]:
 
 
 def _case_from_json(document: Mapping[str, Any]) -> CaseTimes:
-    case, state = document["case"], document["gpu_state"]
+    case = document["case"]
     return CaseTimes(
         case=Case(
             shape=tuple(case["shape"]),
@@ -326,16 +346,40 @@ def _case_from_json(document: Mapping[str, Any]) -> CaseTimes:
             for name, each in document["timing"].items()
         },
         comparisons=tuple(Comparison(**each) for each in document["comparisons"]),
-        gpu_state=state
-        and GpuState(**{**state, "throttled_by": tuple(state["throttled_by"])}),
+        gpu_state=_state_from_json(document["gpu_state"]),
     )
 
 
+def _matmul_from_json(document: Mapping[str, Any]) -> MatmulRate:
+    return MatmulRate(
+        _number(document["tflops"]), _state_from_json(document["gpu_state"])
+    )
+
+
+def _state_from_json(document: Mapping[str, Any] | None) -> GpuState | None:
+    if document is None:
+        return None
+    return GpuState(**{**document, "throttled_by": tuple(document["throttled_by"])})
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{value!r} stands where a number should be")
+    return value
+
+
 def _timing_from_json(document: Mapping[str, Any]) -> Timing:
-    kernel = {each.name: document[each.name] for each in fields(KernelTime)}
+    *numbers, method = (document[each.name] for each in fields(KernelTime))
+    median_us, p20_us, p80_us, low_us, high_us = map(_number, numbers[:5])
+    launcher_us = document["launcher_us"]
     return Timing(
-        kernel=KernelTime(**kernel),
-        host=HostTime(document["host_us"], document["launcher_us"]),
-        gb_per_s=document["gb_per_s"],
-        fraction=document["fraction"],
+        kernel=KernelTime(
+            median_us, p20_us, p80_us, low_us, high_us, numbers[5], method
+        ),
+        host=HostTime(
+            _number(document["host_us"]),
+            None if launcher_us is None else _number(launcher_us),
+        ),
+        gb_per_s=_number(document["gb_per_s"]),
+        fraction=_number(document["fraction"]),
     )

@@ -22,7 +22,7 @@ import torch
 
 from bindings import sources, toolchain
 from bindings.backends import cuda_inline
-from bindings.errors import UnsupportedError
+from bindings.errors import BuildError, UnsupportedError
 from bindings.registry import OPS
 from compare.cases import Case, make_arguments
 from compare.parity import Skipped
@@ -30,8 +30,12 @@ from compare.timing import implementations
 from compare.timing.model import StartTime
 
 # What compiles at run time keeps its results below these.
-_CACHE_VARIABLES = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
-_COMPILED_AT_RUN_TIME = ("cuda_inline", "triton", "torch.compile", "liger", "quack")
+_CACHE_VARIABLES = (
+    "XDG_CACHE_HOME",
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "QUACK_CACHE_DIR",
+)
 _TIMEOUT_S = 600
 
 
@@ -61,23 +65,26 @@ def measure(
         if isinstance(warm, Skipped):
             results[name] = warm
             continue
-        compiles = name in _COMPILED_AT_RUN_TIME
+        is_prebuilt = name in ("cuda", "torch", "unfused")
         results[name] = StartTime(
             first_call_ms=1e3 * warm,
-            compile_s=max(0.0, cold - warm) if compiles else None,
-            build_s=build_s(op) if name == "cuda" else None,
+            compile_s=None if is_prebuilt else max(0.0, cold - warm),
+            build_s=_build_s(op) if name == "cuda" else None,
         )
     return results
 
 
-def build_s(op: str) -> float:
+def _build_s(op: str) -> float | None:
     """Seconds that nvcc takes for an op's source, all kernels of it, for this GPU.
 
+    None where there is no nvcc: the module that is there was built elsewhere.
+
     Raises:
-        subprocess.CalledProcessError: It does not compile.
+        BuildError: It does not compile.
     """
     cuda_home = toolchain.find_cuda_home()
-    assert cuda_home  # or there would be no prebuilt module to be timed
+    if cuda_home is None:
+        return None
     symbol_flags = toolchain.kernel_symbol_flags(toolchain.nvcc_version(cuda_home))
     flags = [*sources.NVCC_FLAGS, *cuda_inline.gencode_flags(), *symbol_flags]
     includes = [f"-I{folder}" for folder in sources.include_folders("_cuda")]
@@ -86,22 +93,32 @@ def build_s(op: str) -> float:
         target = str(Path(folder, "object.o"))
         command = [str(cuda_home / "bin" / "nvcc"), *flags, *includes]
         began = time.perf_counter()
-        subprocess.run([*command, "-c", source, "-o", target], check=True)
+        done = subprocess.run(
+            [*command, "-c", source, "-o", target],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise BuildError(f"nvcc refuses csrc/{op}.cu:\n{done.stderr}")
         return time.perf_counter() - began
 
 
 def _first_call_in_a_process(
     folder: str, op: str, shape: tuple[int, ...], name: str
 ) -> float | Skipped:
-    done = subprocess.run(
-        [sys.executable, "-m", __spec__.name, op, "x".join(map(str, shape)), name],
-        env={**os.environ, **dict.fromkeys(_CACHE_VARIABLES, folder)},
-        cwd=sources.ROOT,
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", __spec__.name, op, "x".join(map(str, shape)), name],
+            env={**os.environ, **dict.fromkeys(_CACHE_VARIABLES, folder)},
+            cwd=sources.ROOT,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Skipped(f"it takes longer than {_TIMEOUT_S} s")
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         return Skipped(lines[-1])

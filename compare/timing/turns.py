@@ -3,8 +3,8 @@
 What is timed is a CUDA graph of many calls, so that the host, which takes longer over a
 launch than a small kernel over its work, plays no part. What cannot be captured is
 called between events that the host has queued before the GPU comes to them. Every call
-has inputs and outputs of its own that no cache holds, and the contestants take turns,
-so that a GPU that warms up slows them all down alike.
+is to have inputs and outputs of its own that no cache holds, and the contestants take
+turns, so that a GPU that warms up slows them all down alike.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _MIN_REPLAYS = 30
 # After the last event of a stream the GPU is idle, but for what an interrupt takes.
 _LATE_MS = 0.2
 _LATE_FRACTION = 0.05
+_REHEARSALS = 10
+_TIMES_LATE = 3  # once or twice, the host may have been late to look
 
 
 class TimingError(Exception):
@@ -79,12 +81,17 @@ class Turn:
             TimingError: It cannot be called in a way that can be timed.
         """
         self.method: Method = "graph"
+        self.n_calls = contestant.n_sets
         self._launch = contestant.launch
         self._n_sets = contestant.n_sets
-        self._one_round()  # compiles, and loads the code
-        self.n_calls = self._calls_per_replay()
+        self._call_all()  # compiles, and loads the code
         try:
             self._graph = self._capture()
+            if self._n_sets < MAX_SETS:  # else a second round would find sets cached
+                self.n_calls = self._n_sets * self._rounds_per_replay()
+                self._graph = self._capture()
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError:
             torch.cuda.synchronize()
             self.method = "events"
@@ -95,23 +102,11 @@ class Turn:
         if self.method == "graph":
             self._graph.replay()
         else:
-            self._one_round()
+            self._call_all()
 
-    def _one_round(self) -> None:
-        for index in range(self._n_sets):
-            self._launch(index)
-
-    def _calls_per_replay(self) -> int:
-        """Whole rounds over the sets that take about as long as a replay should."""
-        if self._n_sets == MAX_SETS:
-            return MAX_SETS  # of sets so small, a second round would be in the cache
-        start, end = event(), event()
-        start.record()
-        self._one_round()
-        end.record()
-        end.synchronize()
-        round_ms: float = max(start.elapsed_time(end), 1e-3)
-        return self._n_sets * math.ceil(_REPLAY_MS / round_ms)
+    def _call_all(self) -> None:
+        for call in range(self.n_calls):
+            self._launch(call % self._n_sets)
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
@@ -122,13 +117,24 @@ class Turn:
                 # An exception out of the end of a capture would leave it open.
                 warnings.simplefilter("always")
                 with torch.cuda.graph(graph):
-                    for call in range(self.n_calls):
-                        self._launch(call % self._n_sets)
+                    self._call_all()
         finally:
             gc.enable()
         if any("CUDA Graph is empty" in str(each.message) for each in caught):
             raise TimingError("it launches nothing on the stream that is timed")
         return graph
+
+    def _rounds_per_replay(self) -> int:
+        """How many rounds over the sets take about as long as a replay should."""
+        spans: list[float] = []
+        for _ in range(3):
+            start, end = event(), event()
+            start.record()
+            self._graph.replay()
+            end.record()
+            end.synchronize()
+            spans.append(start.elapsed_time(end))
+        return math.ceil(_REPLAY_MS / max(min(spans), 1e-3))
 
 
 def take_turns(
@@ -141,45 +147,65 @@ def take_turns(
         warm_up_ms: How long that goes on before the first is counted.
     """
     clock = _Clock(torch.ones(COLD_BYTES // 4, device=FLUSH_DEVICE))
-    rehearsals = {name: clock.rehearse(name, turn) for name, turn in turns.items()}
-    problems = {name: each for name, each in rehearsals.items() if each}
-    able = {name: turn for name, turn in turns.items() if name not in problems}
-    spans_ms = _rounds(able, clock, warm_up_ms) if able else {}
-    return problems | {
-        name: Times(
-            call_us=tuple(1e3 * span / able[name].n_calls for span in spans),
-            calls=able[name].n_calls * len(spans),
-            method=able[name].method,
+    race = _Race(dict(turns), clock, {})
+    race.go_on(clock.rehearse)
+    rounds = _rounds(race, warm_up_ms)
+    times: dict[str, Times | TimingError] = dict(race.failures)
+    for name, turn in race.running.items():
+        spans_ms = [spans[name][0].elapsed_time(spans[name][1]) for spans in rounds]
+        times[name] = Times(
+            call_us=tuple(1e3 * span / turn.n_calls for span in spans_ms),
+            calls=turn.n_calls * len(spans_ms),
+            method=turn.method,
         )
-        for name, spans in spans_ms.items()
-    }
-
-
-def _rounds(
-    turns: dict[str, Turn], clock: _Clock, warm_up_ms: float
-) -> dict[str, list[float]]:
-    """Milliseconds of each replay."""
-    n_warm_up, round_ms = 0, 0.0
-    while n_warm_up * round_ms < warm_up_ms:
-        began = time.perf_counter()
-        for name, turn in turns.items():
-            clock.time(name, turn)
-        torch.cuda.synchronize()
-        round_ms = 1e3 * (time.perf_counter() - began)
-        n_warm_up += 1
-    n_rounds = max(_MIN_REPLAYS, math.ceil(len(turns) * _MEASURE_MS / round_ms))
-    rounds = [
-        {name: clock.time(name, turn) for name, turn in turns.items()}
-        for _ in range(n_rounds)
-    ]
-    torch.cuda.synchronize()
-    return {
-        name: [spans[name][0].elapsed_time(spans[name][1]) for spans in rounds]
-        for name in turns
-    }
+    return times
 
 
 _Span = tuple[torch.cuda.Event, torch.cuda.Event]
+
+
+def _rounds(race: _Race, warm_up_ms: float) -> list[dict[str, _Span]]:
+    n_warm_up, round_ms = 0, 0.0
+    while n_warm_up * round_ms < warm_up_ms and race.running:
+        began = time.perf_counter()
+        race.go_on(race.clock.time)
+        torch.cuda.synchronize()
+        round_ms = 1e3 * (time.perf_counter() - began)
+        n_warm_up += 1
+    n_rounds = _MIN_REPLAYS
+    if race.running:
+        measure_ms = len(race.running) * _MEASURE_MS
+        n_rounds = max(n_rounds, math.ceil(measure_ms / round_ms))
+    rounds = [race.go_on(race.clock.time) for _ in range(n_rounds)]
+    torch.cuda.synchronize()
+    return rounds
+
+
+@dataclass
+class _Race:
+    """Those who still run, and why the others do not."""
+
+    running: dict[str, Turn]
+    clock: _Clock
+    failures: dict[str, TimingError]
+
+    def go_on(self, act: Callable[[str, Turn], _Span]) -> dict[str, _Span]:
+        """Lets each one act; whoever raises is out."""
+        spans = {}
+        for name, turn in list(self.running.items()):
+            failure = None
+            try:
+                spans[name] = act(name, turn)
+            except torch.OutOfMemoryError:
+                raise
+            except TimingError as error:
+                failure = error
+            except Exception as error:  # whatever a library of others raises
+                failure = TimingError(f"raises {type(error).__name__}: {error}")
+            if failure:
+                self.failures[name] = failure
+                del self.running[name]
+        return spans
 
 
 class _Clock:
@@ -190,30 +216,34 @@ class _Clock:
         self._flush = flush
         self._head_starts: dict[str, int] = {}
 
-    def rehearse(self, name: str, turn: Turn) -> TimingError | None:
+    def rehearse(self, name: str, turn: Turn) -> _Span:
         """Finds out how long the GPU has to be busy for the host to keep ahead of it.
 
-        Returns:
-            Why that fails: a call waits for the GPU, or the GPU goes on when the stream
-            that is timed has finished.
+        Raises:
+            TimingError: That fails: a call waits for the GPU, or the GPU goes on when
+                the stream that is timed has finished.
         """
         self._head_starts[name] = 1
-        for _ in range(10):
+        n_late = 0
+        for _ in range(_REHEARSALS):
             start, end = self.time(name, turn)
             is_ahead = not start.query()
             end.synchronize()
             began = time.perf_counter()
             torch.cuda.synchronize()
             late_ms = 1e3 * (time.perf_counter() - began)
-            if late_ms > max(_LATE_MS, _LATE_FRACTION * start.elapsed_time(end)):
-                return TimingError(
+            is_late = late_ms > max(_LATE_MS, _LATE_FRACTION * start.elapsed_time(end))
+            n_late = n_late + 1 if is_late else 0
+            if n_late == _TIMES_LATE:
+                raise TimingError(
                     f"the GPU went on for {late_ms:.1f} ms when the stream that is "
                     "timed had finished: it works on another stream"
                 )
-            if is_ahead:
-                return None
-            self._head_starts[name] *= 2
-        return TimingError("a call waits for the GPU, so its kernels cannot be timed")
+            if is_ahead and not is_late:
+                return start, end
+            if not is_ahead:
+                self._head_starts[name] *= 2
+        raise TimingError("a call waits for the GPU, so its kernels cannot be timed")
 
     def time(self, name: str, turn: Turn) -> _Span:
         """Queues a replay."""
