@@ -470,9 +470,7 @@ def test_a_folder_that_cannot_be_made(
 ) -> None:
     monkeypatch.setattr(gpu_state, "obstacle", lambda: None)
     (tmp_path / "file").touch()
-    with pytest.raises(
-        UnavailableError, match=r"--output: .* cannot be written to"
-    ):
+    with pytest.raises(UnavailableError, match=r"--output: .* cannot be written to"):
         profile.profile(
             replace(REQUEST, nvtx_only=False), tmp_path / "file" / "folder", print
         )

@@ -77,6 +77,18 @@ def contestants(traffic: Traffic) -> list[Contestant]:
     return found
 
 
+def prepare(traffic: Traffic) -> dict[str, Turn]:
+    """The contestants, ready for their turns.
+
+    Raises:
+        TimingError: One of them cannot be timed.
+    """
+    try:
+        return {each.name: Turn(each) for each in contestants(traffic)}
+    except TimingError as error:
+        raise TimingError(f"the ceiling cannot be measured: {error}") from error
+
+
 def _numbers(n_arrays: int, n: int) -> Tensor:
     # Random, because zeros take less power; and not negative, as the kernel expects.
     return torch.randint(
@@ -138,8 +150,7 @@ def peak(reads: int, writes: int) -> Ceiling:
     """The ceiling of a mix where size no longer matters, measured once in a process."""
     unit = _PEAK_BYTES // (reads + writes)
     traffic = Traffic(reads * unit, writes * unit)
-    own = {each.name: Turn(each) for each in contestants(traffic)}
-    return best_of(traffic, turns.take_turns(own))
+    return best_of(traffic, turns.take_turns(prepare(traffic)))
 
 
 def matmul_rate(dtype: torch.dtype) -> MatmulRate | Skipped:

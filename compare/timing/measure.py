@@ -77,7 +77,7 @@ def _take_turns(
 ) -> tuple[dict[str, Times | Skipped], Ceiling, GpuState | None]:
     """The times of those whose results are right, the ceiling, the state of the GPU."""
     sets = make_sets(prepared)
-    streams = {each.name: Turn(each) for each in ceiling.contestants(prepared.traffic)}
+    streams = ceiling.prepare(prepared.traffic)
     _negate(sets)
     entries: dict[str, _Entry] = {}
     results: dict[str, Times | Skipped] = {}
