@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compare import options as command_line
+from compare.codegen.architectures import parse_architecture
 from compare.errors import BuildFailedError, CompareError, UnavailableError
-from compare.options import DEFAULT_BACKENDS, params_of
+from compare.options import DEFAULT_ARCHITECTURE, DEFAULT_BACKENDS, params_of
 from compare.parameters import OpSummary, read_ops
 
 if TYPE_CHECKING:
@@ -118,6 +119,38 @@ def _sanitize(options: argparse.Namespace) -> int:
     if not _write_json(options, sanitize.to_json(report)):
         sanitizer.show(report, terminal.make_console())
     return EXIT_FOUND if report.findings else EXIT_OK
+
+
+def _study(options: argparse.Namespace) -> int:
+    with contextlib.redirect_stdout(sys.stderr), _progress() as progress:
+        progress("importing torch")
+        with _saying_what_mends_it():
+            from compare import study
+        request = study.Request(
+            op=options.op,
+            shape=options.shape,
+            dtype=options.dtype,
+            params=params_of(read_ops()[options.op], options.param),
+            architecture=options.arch or parse_architecture(DEFAULT_ARCHITECTURE),
+        )
+        report = study.study(request, progress)
+    from compare.report import study as views
+    from compare.report import tables, terminal
+
+    kinds = (tables.resources, tables.mix, tables.moved, tables.traces)
+    grids = [make(report.cases[0]) for make in kinds]
+    is_written = [
+        _write_text(options, name, text)
+        for name, text in (
+            ("markdown", tables.to_markdown(grids)),
+            ("csv", tables.to_csv(grids)),
+        )
+        if getattr(options, name)
+    ]
+    chosen = [name for name in command_line.VIEWS if getattr(options, name)]
+    if chosen or not is_written:
+        views.show(report, chosen, terminal.make_console())
+    return EXIT_OK
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -280,15 +313,21 @@ def _write_json(options: argparse.Namespace, document: dict[str, Any]) -> bool:
     if not options.json:
         return False
     text = json.dumps(document, indent=2, allow_nan=False) + "\n"
-    if options.json == "-":
+    return _write_text(options, "json", text)
+
+
+def _write_text(options: argparse.Namespace, name: str, text: str) -> bool:
+    """Writes it to where the option of this name says; whether that is stdout."""
+    file = getattr(options, name)
+    if file == "-":
         sys.stdout.write(text)
         return True
     try:
-        Path(options.json).write_text(text, encoding="utf-8")
+        Path(file).write_text(text, encoding="utf-8")
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise command_line.unwritable(options.json, error) from error
+        raise command_line.unwritable(f"--{name}", file, error) from error
     return False
 
 
@@ -296,10 +335,18 @@ def _write(options: argparse.Namespace, reports: list[Report]) -> None:
     from compare.report import model, terminal
 
     is_one = options.command != "all"
+    is_stdout_taken = False
     if options.json:
         document = model.to_json(reports[0]) if is_one else model.all_to_json(reports)
-        if _write_json(options, document):
-            return
+        is_stdout_taken = _write_json(options, document)
+    if getattr(options, "html", None):
+        from compare.report import page
+        from compare.report.page.emulated import extras_of
+
+        html = page.render(reports[0], extras_of(reports[0].cases[0]))
+        is_stdout_taken |= _write_text(options, "html", html)
+    if is_stdout_taken:
+        return
     console = terminal.make_console()
     if not is_one:
         terminal.show_all(reports, console)
@@ -317,6 +364,7 @@ def _write(options: argparse.Namespace, reports: list[Report]) -> None:
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "doctor": _doctor,
     "sanitize": _sanitize,
+    "study": _study,
     "bench": _bench,
     "plot": _plot,
     "profile": _profile,

@@ -18,6 +18,7 @@ from compare.parameters import OpSummary, parse_parameter
 
 DTYPES = ("float32", "float16", "bfloat16")
 BACKENDS = ("cuda", "cuda_inline", "triton")
+DEFAULT_ARCHITECTURE = "sm_90"
 DEFAULT_BACKENDS = ("cuda", "triton")
 PEERS = ("torch", "torch.compile", "unfused", "liger", "quack")
 COMMANDS = (
@@ -25,12 +26,25 @@ COMMANDS = (
     "list",
     "doctor",
     "sanitize",
+    "study",
     "bench",
     "plot",
     "profile",
     "routes",
     "record",
 )
+
+_LISTINGS = {
+    "diff": "the PTX of both sides, aligned by what the instructions do",
+    "ptx": "the PTX of both sides, with names made comparable",
+    "sass": "the machine code of both sides, with names made comparable",
+}
+VIEWS = {
+    "trace": "what a warp does, folded into loops",
+    "mix": "instructions by what they are for, and what the launch takes",
+    "memory": "what is loaded and stored, tensor by tensor",
+    "who": "what the programmer sees to by hand, and what the compiler",
+} | _LISTINGS
 
 _DESCRIPTION = """\
 Puts the CUDA C++ and the Triton implementation of an op under a microscope: are they
@@ -91,40 +105,45 @@ def params_of(op: OpSummary, texts: list[str]) -> dict[str, Any]:
 
 
 def _check_output(options: argparse.Namespace) -> None:
-    listings = [
-        name for name in ("diff", "ptx", "sass") if getattr(options, name, None)
+    names = ("json", "html", "markdown", "csv")
+    files = {name: getattr(options, name, None) for name in names}
+    to_stdout = [
+        *(f"--{name}" for name in VIEWS if getattr(options, name, False)),
+        *(f"--{name} -" for name, file in files.items() if file == "-"),
     ]
-    if listings and options.json == "-":
+    is_document = any(file == "-" for file in files.values())
+    if is_document and len(to_stdout) > 1:
+        first, *_, last = to_stdout
+        option = last.removesuffix(" -")
         raise UsageError(
-            f"--{listings[0]} and --json - would both write to stdout: "
-            "give --json a file"
+            f"{first} and {last} would both write to stdout: give {option} a file"
         )
     # Asked now rather than when the work is done.
-    file = getattr(options, "json", None)
-    if isinstance(file, str) and file != "-":
-        _check_file(file)
+    for name, file in files.items():
+        if isinstance(file, str) and file != "-":
+            _check_file(f"--{name}", file)
 
 
-def _check_file(file: str) -> None:
+def _check_file(option: str, file: str) -> None:
     path = Path(file)
     if not file:
-        raise UsageError("--json: an empty name; give it a file, or - for stdout")
+        raise UsageError(f"{option}: an empty name; give it a file, or - for stdout")
     if path.is_dir():
-        raise UsageError(f"--json: {file} is a folder")
+        raise UsageError(f"{option}: {file} is a folder")
     if not path.parent.is_dir():
-        raise UsageError(f"--json: there is no folder {path.parent}")
+        raise UsageError(f"{option}: there is no folder {path.parent}")
     try:
         if path.is_file():
             path.open("ab").close()
         elif not path.exists():  # else a pipe, whose reader would see it close
             tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
-        raise unwritable(file, error) from error
+        raise unwritable(option, file, error) from error
 
 
-def unwritable(file: str, error: OSError) -> UnavailableError:
+def unwritable(option: str, file: str, error: OSError) -> UnavailableError:
     """What to say of a file that cannot be written."""
-    return UnavailableError(f"--json: {file} cannot be written ({error.strerror})")
+    return UnavailableError(f"{option}: {file} cannot be written ({error.strerror})")
 
 
 def _parser(ops: dict[str, OpSummary]) -> argparse.ArgumentParser:
@@ -161,6 +180,7 @@ def _parser(ops: dict[str, OpSummary]) -> argparse.ArgumentParser:
         help="by compute-sanitizer on a GPU; by default by the emulator's own checker",
     )
     _add_json_option(sanitize)
+    _add_study_options(add("study", "Study an op's two sources, and their code."), ops)
     _add_bench_options(add("bench", "Time an op and its peers on a GPU."), ops)
     plot = add("plot", "Draw bandwidth over size, from the records.")
     plot.add_argument("ops", nargs="*", metavar="op", help="by default all recorded")
@@ -196,6 +216,21 @@ def _parser(ops: dict[str, OpSummary]) -> argparse.ArgumentParser:
         help="measure nothing: write plots and README from what is recorded",
     )
     return parser
+
+
+def _add_study_options(
+    parser: argparse.ArgumentParser, ops: dict[str, OpSummary]
+) -> None:
+    parser.add_argument("op", choices=ops)
+    parser.add_argument("--shape", type=_shape, help="by default the large one")
+    parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    _add_param_option(parser)
+    _add_architecture_option(parser, DEFAULT_ARCHITECTURE)
+    _add_view_options(parser)
+    for name, what in (("markdown", "as markdown"), ("csv", "a line for each cell")):
+        parser.add_argument(
+            f"--{name}", metavar="FILE", help=f"write the tables there, {what}"
+        )
 
 
 def _add_bench_options(
@@ -269,25 +304,37 @@ def _add_op_options(parser: argparse.ArgumentParser, op: OpSummary) -> None:
         help=f"a parameter of the op: {known or 'it has none'}",
     )
     _add_shared_options(parser)
-    for name, what in (
-        ("diff", "the PTX of both sides, aligned by what the instructions do"),
-        ("ptx", "the PTX of both sides, with names made comparable"),
-        ("sass", "the machine code of both sides, with names made comparable"),
-    ):
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        help="write a page there that links sources, PTX and machine code",
+    )
+    for name, what in _LISTINGS.items():
         parser.add_argument(f"--{name}", action="store_true", help=f"also show {what}")
+
+
+def _add_view_options(parser: argparse.ArgumentParser) -> None:
+    for name, what in VIEWS.items():
+        parser.add_argument(
+            f"--{name}", action="store_true", help=f"instead of the sources: {what}"
+        )
 
 
 def _add_shared_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     _add_backend_option(parser)
+    _add_architecture_option(parser, f"that of the GPU, or {DEFAULT_ARCHITECTURE}")
+    _add_json_option(parser)
+
+
+def _add_architecture_option(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--arch",
         type=_argument(parse_architecture),
         metavar="SM",
-        help="the architecture to generate code for, by default that of the GPU, or "
-        f"sm_90: one of {', '.join(each.name for each in ARCHITECTURES.values())}",
+        help=f"the architecture to generate code for, by default {default}: one of "
+        f"{', '.join(each.name for each in ARCHITECTURES.values())}",
     )
-    _add_json_option(parser)
 
 
 def _add_backend_option(parser: argparse.ArgumentParser) -> None:

@@ -24,6 +24,7 @@ from compare.codegen.architectures import Architecture, parse_architecture
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
 from compare.codegen.model import KernelCode
 from compare.errors import BuildFailedError, UnavailableError, UsageError
+from compare.options import DEFAULT_ARCHITECTURE
 from compare.parity import Parity, Prepared, Skipped, check_prepared, prepare
 from compare.report.model import NOT_ASKED_FOR, CaseReport, Report
 from compare.timing import gpu_state, implementations
@@ -33,7 +34,6 @@ from compare.timing.turns import TimingError
 
 _Result = TypeVar("_Result")
 
-DEFAULT_ARCHITECTURE = "sm_90"
 
 # Generous: tensors, copies, and the float64 ones that the errors of three results are
 # taken from at the same time.

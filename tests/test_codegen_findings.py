@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from compare.codegen.emulation import Launch
 from compare.codegen.findings import RULES, Finding, find
 from compare.codegen.listing import Listing, parse_ptx, parse_sass
 from compare.codegen.mix import mix_of
@@ -44,6 +45,7 @@ CLEAN = KernelCode(
     sass=sass_of("LDG.E.128 R4, [R2.64]", "FADD R4, R4, R5", "STG.E.128 [R2.64], R4"),
     ptx_mix=mix_of(ptx_of(LOAD, ADD, STORE)),
     sass_mix=mix_of(sass_of()),
+    launch=Launch((10, 1, 1), (128, 1, 1), (), ()),
 )
 
 

@@ -438,3 +438,21 @@ def test_command_lines_of_the_timing_lab_that_make_no_sense(
 ) -> None:
     assert main(line.split()) == 2
     assert capsys.readouterr().err.startswith(f"compare: {complaint}")
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("study", "the following arguments are required: op"),
+        ("study softmax --arch sm_1", "--arch: "),
+        ("study softmax --csv - --mix", "--mix and --csv - would both write to stdout"),
+        ("study softmax --csv - --markdown -", "--markdown - and --csv - would both"),
+        ("study softmax --csv no/such/file", "--csv: there is no folder no/such"),
+        ("study softmax --shape 3 --param dim=1", "softmax: "),
+    ],
+)
+def test_study_of_what_makes_no_sense(
+    line: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line.split()) == 2
+    assert capsys.readouterr().err.startswith(f"compare: {complaint}")

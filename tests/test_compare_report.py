@@ -17,6 +17,7 @@ from compare.acceptance import Errors
 from compare.cases import Case
 from compare.cli import main
 from compare.codegen import findings
+from compare.codegen.emulation import Launch, TensorArgument
 from compare.codegen.listing import parse_ptx, parse_sass
 from compare.codegen.mix import mix_of
 from compare.codegen.model import KernelCode, Side
@@ -76,6 +77,9 @@ def _code(side: Side, load: str) -> KernelCode:
         sass=sass,
         ptx_mix=mix_of(ptx),
         sass_mix=mix_of(sass),
+        launch=Launch(
+            (4, 1, 1), (128, 1, 1), (1 << 44,), (TensorArgument("x", 0, 1 << 44, 16),)
+        ),
     )
 
 
@@ -135,6 +139,17 @@ CODEGEN = {
     "registers": int,
     "spill_bytes": int,
     "shared_bytes": int,
+    "occupancy": {"fraction": NUMBER, "blocks_per_sm": int, "limited_by": list},
+    "executed_per_thread": NUMBER,
+    "emulated_blocks": int,
+    "is_exact": bool,
+    "global_bytes": int,
+    "sectors": int,
+    "fewest_sectors": int,
+    "bank_conflicts": int,
+    "memory": list,
+    "trace": list,
+    "out_of_bounds": list,
     "ptx_instructions": int,
     "sass_instructions": int,
     "mix": dict,

@@ -3,15 +3,36 @@
 import re
 from dataclasses import dataclass
 
+# The same on all of them.
+WARP_SIZE = 32
+MAX_THREADS_PER_BLOCK = 1024
+MAX_REGISTERS_PER_THREAD = 255
+REGISTERS_PER_SM = 64 * 1024
+SUB_PARTITIONS = 4  # of an SM, which share out warps and registers evenly
+REGISTER_GRANULE = 256  # a warp gets a multiple of it
+SHARED_GRANULE = 128  # bytes, of which a block gets a multiple
+DRIVER_SHARED_BYTES = 1024  # the driver takes them for itself in every block
+
 
 @dataclass(frozen=True)
 class Architecture:
-    """One GPU architecture, with what a launcher asks about its device."""
+    """One GPU architecture, with what a launcher asks about its device.
+
+    Attributes:
+        number: the compute capability without the dot.
+        device: what it is known from.
+        multiprocessors: (SMs) of the first device of these.
+        max_warps_per_sm: that an SM holds at a time.
+        max_blocks_per_sm: that an SM holds at a time.
+        shared_bytes_per_sm: for all blocks that an SM holds.
+    """
 
     number: int
     device: str
     multiprocessors: int
-    max_shared_bytes: int
+    max_warps_per_sm: int
+    max_blocks_per_sm: int
+    shared_bytes_per_sm: int
 
     @property
     def name(self) -> str:
@@ -24,22 +45,28 @@ class Architecture:
         return f"{self.name}a" if self.number >= 90 else self.name
 
     @property
+    def max_shared_bytes(self) -> int:
+        """What one block can have, if the launcher opts in to more than 48 KiB."""
+        return self.shared_bytes_per_sm - DRIVER_SHARED_BYTES
+
+    @property
     def reserved_shared_bytes(self) -> int:
-        """What the driver keeps of each block's shared memory, counted by cuobjdump."""
-        return 1024 if self.number >= 90 else 0
+        """The driver's part of a block's shared memory, where cuobjdump counts it."""
+        return DRIVER_SHARED_BYTES if self.number >= 90 else 0
 
 
-# Shared memory: what one block can have, from the CUDA C++ Programming Guide, table
-# "Technical Specifications per Compute Capability". Multiprocessors: of the first one.
+# From the CUDA C++ Programming Guide, table "Technical Specifications per Compute
+# Capability", and NVIDIA's cuda_occupancy.h.
 ARCHITECTURES = {
     architecture.number: architecture
     for architecture in (
-        Architecture(80, "A100", 108, 163 * 1024),
-        Architecture(86, "RTX 3090", 82, 99 * 1024),
-        Architecture(89, "RTX 4090", 128, 99 * 1024),
-        Architecture(90, "H100, H200", 132, 227 * 1024),
-        Architecture(100, "B200", 148, 227 * 1024),
-        Architecture(120, "RTX 5090", 170, 99 * 1024),
+        # number, device, SMs; then on one SM: warps, blocks, shared bytes
+        Architecture(80, "A100", 108, 64, 32, 164 * 1024),
+        Architecture(86, "RTX 3090", 82, 48, 16, 100 * 1024),
+        Architecture(89, "RTX 4090", 128, 48, 24, 100 * 1024),
+        Architecture(90, "H100, H200", 132, 64, 32, 228 * 1024),
+        Architecture(100, "B200", 148, 64, 32, 228 * 1024),
+        Architecture(120, "RTX 5090", 170, 48, 24, 100 * 1024),
     )
 }
 

@@ -1,5 +1,7 @@
 """The generated code of one side of an op, ready to be counted, compared and shown."""
 
+import functools
+import inspect
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,10 +11,12 @@ from bindings.backends import native, prebuilt, triton
 from bindings.errors import UnsupportedError
 from bindings.op import Argument, Op
 from compare.codegen import cache, cuda, tools, triton_offline
-from compare.codegen.architectures import Architecture
+from compare.codegen.architectures import Architecture, parse_architecture
+from compare.codegen.emulation import Emulation, Launch, TensorArgument, emulate
 from compare.codegen.errors import CodegenUnavailable
 from compare.codegen.listing import Listing, parse_ptx, parse_sass
 from compare.codegen.mix import Mix, mix_of
+from compare.codegen.occupancy import Occupancy, occupancy
 
 Side = Literal["cuda", "triton"]
 
@@ -36,6 +40,7 @@ class KernelCode:
         stack_bytes: local memory of a thread, for spills and for arrays.
         static_shared_bytes: shared memory of a block that the kernel itself declares.
         dynamic_shared_bytes: what the launch adds to it.
+        launch: what the kernel is called with, its tensors at addresses made up.
     """
 
     side: Side
@@ -56,6 +61,12 @@ class KernelCode:
     sass: Listing
     ptx_mix: Mix
     sass_mix: Mix
+    launch: Launch
+
+    @functools.cached_property
+    def emulation(self) -> Emulation:
+        """What the PTX does, in all blocks or, of many, in some."""
+        return emulate(self.ptx, self.launch)
 
     @property
     def spill_bytes(self) -> int:
@@ -66,6 +77,16 @@ class KernelCode:
     def shared_bytes(self) -> int:
         """Shared memory of a block, without what the driver keeps for itself."""
         return self.static_shared_bytes + self.dynamic_shared_bytes
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """How many blocks a multiprocessor holds at a time, and why not more."""
+        return occupancy(
+            parse_architecture(self.arch),
+            self.registers,
+            self.threads_per_block,
+            self.shared_bytes,
+        )
 
     @property
     def threads_per_block(self) -> int:
@@ -132,6 +153,13 @@ def inspect_cuda(
         sass=sass,
         ptx_mix=mix_of(ptx),
         sass_mix=mix_of(sass),
+        launch=Launch(
+            grid=plan["grid"],
+            block=plan["block"],
+            parameters=_cuda_parameters(plan["signature"], arguments),
+            tensors=_tensors(op, arguments),
+            dynamic_shared_bytes=plan["shared_bytes"],
+        ),
     )
 
 
@@ -184,7 +212,77 @@ def inspect_triton(
         sass=sass,
         ptx_mix=mix_of(ptx),
         sass_mix=mix_of(sass),
+        launch=Launch(
+            grid=launch.grid,
+            block=launch.block,
+            parameters=_triton_parameters(launch, arguments),
+            tensors=_tensors(op, arguments),
+            dynamic_shared_bytes=launch.dynamic_shared_bytes,
+        ),
     )
+
+
+def _cuda_parameters(
+    signature: str, arguments: tuple[Argument, ...]
+) -> tuple[int, ...]:
+    """The kernel's parameters, which are the first of the launcher's."""
+    count = len(signature.rpartition("(")[2].split(","))
+    return tuple(map(_value, range(count), arguments))
+
+
+def _triton_parameters(
+    launch: triton_offline.TritonLaunch, arguments: tuple[Argument, ...]
+) -> tuple[int, ...]:
+    """The kernel's parameters, after which come two pointers to scratch memory."""
+    tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
+    positions = [
+        i for i, each in enumerate(arguments) if isinstance(each, torch.Tensor)
+    ]
+    addresses = iter(
+        _address(position, tensor)
+        for position, tensor in zip(positions, tensors, strict=True)
+    )
+    values = [
+        next(addresses) if isinstance(each, torch.Tensor) else int(each)
+        for each in launch.run_time_arguments
+    ]
+    return (*values, 0, 0)
+
+
+def _value(position: int, argument: Argument) -> int:
+    if isinstance(argument, torch.Tensor):
+        return _address(position, argument)
+    return int(argument)
+
+
+def _address(position: int, tensor: torch.Tensor) -> int:
+    # Far from every other, and aligned as the real one, whose storage always is.
+    offset = int(tensor.storage_offset()) * tensor.element_size()
+    return ((position + 1) << 44) + offset
+
+
+def _tensors(op: Op, arguments: tuple[Argument, ...]) -> tuple[TensorArgument, ...]:
+    """The tensors of a launch, the output first, then the inputs by their own names."""
+    names = iter(("out", *inspect.signature(op.allocate).parameters))
+    return tuple(
+        TensorArgument(
+            name=next(names),
+            position=position,
+            address=_address(position, each),
+            bytes=_extent(each),
+        )
+        for position, each in enumerate(arguments)
+        if isinstance(each, torch.Tensor)
+    )
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """Bytes from the first element of a tensor to the end of its last."""
+    if tensor.numel() == 0:
+        return 0
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((int(n) - 1) * int(step) for n, step in steps)
+    return (1 + last) * tensor.element_size()
 
 
 def _triton_report(

@@ -41,6 +41,7 @@ class TritonLaunch:
 
     compiled: Any  # triton.compiler.CompiledKernel, whose metadata is untyped
     grid: tuple[int, int, int]
+    arguments: tuple[Any, ...]  # one for each parameter of the function
 
     @property
     def kernel(self) -> str:
@@ -64,6 +65,14 @@ class TritonLaunch:
     def block(self) -> tuple[int, int, int]:
         """The threads that run one program."""
         return (self.compiled.metadata.num_warps * _WARP_SIZE, 1, 1)
+
+    @property
+    def run_time_arguments(self) -> tuple[Any, ...]:
+        """Those that the compiled kernel takes: no constants, and no 1."""
+        constants = self.compiled.src.constants
+        return tuple(
+            each for i, each in enumerate(self.arguments) if (i,) not in constants
+        )
 
     @property
     def dynamic_shared_bytes(self) -> int:
@@ -217,7 +226,10 @@ class _OfflineDriver(DriverBase):
             recorder = _driver.active
             kernels = src.fn.device_caches[recorder.get_current_device()][0].values()
             compiled = next(each for each in kernels if each.function == function)
-            recorder.launches.append(TritonLaunch(compiled, (grid_x, grid_y, grid_z)))
+            # Metadata and hooks come before them.
+            own = arguments[-len(src.fn.arg_names) :]
+            grid = (grid_x, grid_y, grid_z)
+            recorder.launches.append(TritonLaunch(compiled, grid, own))
 
         return record
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from compare.cases import Case
+from compare.codegen import memory, trace
 from compare.codegen.findings import Finding
 from compare.codegen.mix import Mix
 from compare.codegen.model import KernelCode
+from compare.codegen.occupancy import Occupancy
+from compare.codegen.places import in_sources
 from compare.parity import Parity, Skipped
 from compare.report import recorded
 from compare.timing.model import (
@@ -155,9 +158,50 @@ def _codegen(code: KernelCode | Skipped) -> dict[str, Any]:
         "spill_bytes": code.spill_bytes,
         "stack_bytes": code.stack_bytes,
         "shared_bytes": code.shared_bytes,
+        "occupancy": _occupancy(code.occupancy),
+        "executed_per_thread": code.emulation.executed_per_thread,
+        **_movements(code),
+        "trace": [asdict(row) for row in trace.rows(code.ptx, code.emulation.trace)],
         "ptx_instructions": code.ptx_mix.total,
         "sass_instructions": code.sass_mix.total,
         "mix": {"ptx": _mix(code.ptx_mix), "sass": _mix(code.sass_mix)},
+    }
+
+
+def _movements(code: KernelCode) -> dict[str, Any]:
+    emulation = code.emulation
+    totals = memory.totals(emulation)
+    return {
+        "emulated_blocks": emulation.blocks,
+        "is_exact": emulation.is_exact,
+        "global_bytes": totals.global_bytes,
+        "sectors": totals.sectors,
+        "fewest_sectors": totals.fewest_sectors,
+        "bank_conflicts": totals.bank_conflicts,
+        "memory": [
+            {**asdict(each), "places": _places(code, each)}
+            for each in memory.movements(emulation)
+        ],
+        "out_of_bounds": [
+            {
+                **asdict(each),
+                "places": list(in_sources([code.ptx.instructions[each.index]])),
+            }
+            for each in emulation.out_of_bounds
+        ],
+    }
+
+
+def _places(code: KernelCode, movement: memory.Movement) -> list[str]:
+    return list(in_sources(code.ptx.instructions[i] for i in movement.instructions))
+
+
+def _occupancy(occupancy: Occupancy) -> dict[str, Any]:
+    return {
+        "fraction": occupancy.fraction,
+        "blocks_per_sm": occupancy.blocks_per_sm,
+        "warps_per_sm": occupancy.warps_per_sm,
+        "limited_by": list(occupancy.limited_by),
     }
 
 

@@ -14,9 +14,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from bindings.registry import OPS
 from compare.cases import Case
-from compare.codegen import diff
-from compare.codegen.classify import CATEGORIES, Language
+from compare.codegen import diff, memory
+from compare.codegen.classify import Language
 from compare.codegen.listing import Listing
 from compare.codegen.model import KernelCode
 from compare.codegen.normalize import normalize
@@ -24,12 +25,12 @@ from compare.parity import Parity, Skipped
 from compare.report import recorded
 from compare.report.model import CaseReport, Report
 from compare.report.names import NAMES
+from compare.report.tables import NONE, Grid, codes_of, mix
 from compare.report.text import plain
-from compare.timing.model import Timing
+from compare.timing.model import Bench, Timing
 
 _WIDTH = 100
 _MAX_FINDINGS = 5
-_NONE = "-"
 _DIFF_STYLES = {"same": "", "changed": "yellow", "left": "cyan", "right": "magenta"}
 
 
@@ -50,16 +51,16 @@ def show(report: Report, console: Console) -> None:
     for case in report.cases:
         _show_header(report, case, console)
         console.print()
-        _show_figures(case, console)
+        _show_figures(report, case, console)
         if isinstance(report.recorded, Skipped):
             _show_note(console, f"no recorded times: {report.recorded.reason}")
         elif report.recorded:
             console.print()
             dtype_name = str(case.case.dtype).removeprefix("torch.")
             recorded.show(report.recorded, dtype_name, case.case.params, console)
-        if _codes(case):
+        if codes_of(case):
             console.print()
-            console.print(_mix_table(case))
+            show_grid(mix(case), console)
         if case.findings:
             console.print()
             _show_findings(case, console)
@@ -82,13 +83,11 @@ def show_all(reports: list[Report], console: Console) -> None:
                 plain(case_name(case.case)),
                 plain(NAMES[backend]),
                 _verdict(case, backend),
-                plain(
-                    f"{times.kernel.median_us:.2f} us" if _is_timed(times) else _NONE
-                ),
-                plain(f"{times.gb_per_s:.0f}" if _is_timed(times) else _NONE),
-                plain(code.registers if code else _NONE),
-                plain(code.ptx_mix.total if code else _NONE),
-                plain(code.sass_mix.total if code else _NONE),
+                plain(f"{times.kernel.median_us:.2f} us" if _is_timed(times) else NONE),
+                plain(f"{times.gb_per_s:.0f}" if _is_timed(times) else NONE),
+                plain(code.registers if code else NONE),
+                plain(code.ptx_mix.total if code else NONE),
+                plain(code.sass_mix.total if code else NONE),
             )
     console.print(table)
     notes: dict[str, list[str]] = {}
@@ -129,7 +128,7 @@ def show_diff(report: Report, console: Console) -> None:
 def show_listings(report: Report, language: Language, console: Console) -> None:
     """The whole code of each side that has some, with names made comparable."""
     for case in report.cases:
-        if not (codes := _codes(case)):
+        if not (codes := codes_of(case)):
             console.print(plain(f"there is no {language.upper()} to show", "yellow"))
             continue
         table = _side_by_side(codes, console, marked=False)
@@ -143,7 +142,7 @@ def show_listings(report: Report, language: Language, console: Console) -> None:
 
 
 def _show_header(report: Report, case: CaseReport, console: Console) -> None:
-    target = "".join(f"  code for {each.arch}" for each in _codes(case)[:1])
+    target = "".join(f"  code for {each.arch}" for each in codes_of(case)[:1])
     name = plain(f"{report.op}  ", "bold")
     console.print(Text.assemble(name, plain(case_name(case.case)), plain(target)))
     console.print(plain(environment_line(report.environment), "dim"))
@@ -156,11 +155,11 @@ def environment_line(environment: Mapping[str, Any]) -> str:
         for name in ("python", "torch", "triton", "nvcc", "driver")
         if environment[name]
     ]
-    parts += environment["gpus"] or ["no GPU: all ran on the CPU"]
+    parts += environment["gpus"] or ["no GPU"]
     return " · ".join(parts)
 
 
-def _show_figures(case: CaseReport, console: Console) -> None:
+def _show_figures(report: Report, case: CaseReport, console: Console) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     names = (*case.backends, "torch")
@@ -186,17 +185,49 @@ def _show_figures(case: CaseReport, console: Console) -> None:
         for name, cell in (
             ("registers / spilled bytes", "{0.registers} / {0.spill_bytes}"),
             ("shared memory, bytes", "{0.shared_bytes}"),
-            ("blocks x threads", "{0.blocks} x {0.threads_per_block}"),
             (
-                "PTX / SASS instructions",
-                "{0.ptx_mix.total} / {0.sass_mix.total}",
+                "blocks x threads, occupancy",
+                "{0.blocks} x {0.threads_per_block}, {0.occupancy.fraction:.0%}",
+            ),
+            (
+                "PTX / SASS / executed",
+                "{0.ptx_mix.total} / {0.sass_mix.total} / "
+                "{0.emulation.executed_per_thread:.0f}",
             ),
         ):
-            cells = (plain(cell.format(each) if each else _NONE) for each in codes)
+            cells = (plain(cell.format(each) if each else NONE) for each in codes)
             row(name, (*cells, plain("")))
+        row(
+            "bytes / sectors of fewest",
+            (*(map(plain, _moved(codes, report, case))), plain("")),
+        )
     console.print(table)
     for note in _notes(case):
-        _show_note(console, note)
+        is_made_up_for = isinstance(report.recorded, Bench) and note == _no_times(case)
+        if not is_made_up_for:
+            _show_note(console, note)
+
+
+def _no_times(case: CaseReport) -> str:
+    return case.times.reason if isinstance(case.times, Skipped) else ""
+
+
+def _moved(
+    codes: list[KernelCode | None], report: Report, case: CaseReport
+) -> Iterator[str]:
+    """Bytes moved to those that the op has to move, and sectors to the fewest."""
+    traffic = OPS[report.op].traffic(case.case.shape, case.case.dtype.itemsize)
+    for code in codes:
+        if code is None:
+            yield NONE
+            continue
+        totals, emulation = memory.totals(code.emulation), code.emulation
+        if not totals.fewest_sectors:  # all addresses are unknown
+            yield NONE
+            continue
+        fewest = traffic.total_bytes * emulation.blocks / emulation.total_blocks
+        bytes_share = totals.global_bytes / fewest
+        yield f"{bytes_share:.2f} / {totals.sectors / totals.fewest_sectors:.2f}"
 
 
 def _notes(case: CaseReport) -> Iterator[str]:
@@ -230,30 +261,17 @@ def _show_note(console: Console, text: str) -> None:
     console.print(Padding(plain(text, "yellow"), (0, 0, 0, 2)))
 
 
-def _mix_table(case: CaseReport) -> Table:
-    codes = _codes(case)
+def show_grid(grid: Grid, console: Console) -> None:
+    """Prints a table whose first column is text and whose others are numbers."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("instructions")
-    for language in ("PTX", "SASS"):
-        for code in codes:
-            table.add_column(f"{NAMES[code.side]} {language}", justify="right")
-    mixes = [*(each.ptx_mix for each in codes), *(each.sass_mix for each in codes)]
-    for category in CATEGORIES:
-        sized = [mix.widths.get(category, {}) for mix in mixes]
-        for width in sorted({width for each in sized for width in each}, reverse=True):
-            cells = (_count(each.get(width, 0)) for each in sized)
-            table.add_row(plain(f"{category}, {width} bytes"), *cells)
-        rest = [
-            mix.counts.get(category, 0) - sum(each.values())
-            for mix, each in zip(mixes, sized, strict=True)
-        ]
-        if any(rest):
-            table.add_row(plain(category), *map(_count, rest))
-    return table
-
-
-def _count(number: int) -> Text:
-    return plain(number) if number else plain(_NONE, "dim")
+    first, *others = grid.header
+    table.add_column(plain(first))
+    for header in others:
+        table.add_column(plain(header), justify="right", overflow="fold")
+    for name, *cells in grid.rows:
+        styled = (plain(cell, "dim" if cell == NONE else "") for cell in cells)
+        table.add_row(plain(name), *styled)
+    console.print(table)
 
 
 def _show_findings(case: CaseReport, console: Console) -> None:
@@ -296,10 +314,6 @@ def _both_codes(
     return None
 
 
-def _codes(case: CaseReport) -> list[KernelCode]:
-    return [each for each in case.codegen.values() if isinstance(each, KernelCode)]
-
-
 def _code_of(case: CaseReport, backend: str) -> KernelCode | None:
     # Both ways of building the CUDA side compile the same sources.
     code = case.codegen.get("cuda" if backend == "cuda_inline" else backend)
@@ -318,7 +332,7 @@ def case_name(case: Case) -> str:
 
 
 def _ran_on(parity: Parity | Skipped) -> str:
-    return parity.ran_on if isinstance(parity, Parity) else _NONE
+    return parity.ran_on if isinstance(parity, Parity) else NONE
 
 
 def _verdict(case: CaseReport, backend: str) -> Text:
@@ -335,7 +349,7 @@ def _verdict(case: CaseReport, backend: str) -> Text:
 def _error(case: CaseReport, backend: str) -> str:
     parity = case.parity[backend]
     if isinstance(parity, Skipped) or math.isnan(parity.error.max):
-        return _NONE
+        return NONE
     return f"{parity.error.max:.2e}"
 
 
@@ -344,7 +358,7 @@ def _allowed(case: CaseReport, backend: str) -> str:
     if backend == "torch":
         return ""
     if isinstance(parity, Skipped) or math.isnan(parity.allowed.max):
-        return _NONE
+        return NONE
     return f"{parity.allowed.max:.2e}"
 
 
@@ -365,14 +379,14 @@ def _gb_per_s(timing: Timing) -> float:
 
 
 def _figure(timing: Timing | Skipped, of: Callable[[Timing], float]) -> str:
-    return f"{of(timing):,.2f}" if _is_timed(timing) else _NONE
+    return f"{of(timing):,.2f}" if _is_timed(timing) else NONE
 
 
 def _spread(timing: Timing | Skipped) -> str:
     if not _is_timed(timing):
-        return _NONE
+        return NONE
     return f"{timing.kernel.p20_us:,.2f} to {timing.kernel.p80_us:,.2f}"
 
 
 def _share(timing: Timing | Skipped) -> str:
-    return f"{100 * timing.fraction:.1f} %" if _is_timed(timing) else _NONE
+    return f"{100 * timing.fraction:.1f} %" if _is_timed(timing) else NONE

@@ -1,0 +1,19 @@
+"""Runs the PTX of a kernel, exactly as far as integers go, on no GPU at all."""
+
+from compare.codegen.emulation.emulator import emulate
+from compare.codegen.emulation.model import (
+    Emulation,
+    Launch,
+    MemoryAccess,
+    OutOfBounds,
+    TensorArgument,
+)
+
+__all__ = [
+    "Emulation",
+    "Launch",
+    "MemoryAccess",
+    "OutOfBounds",
+    "TensorArgument",
+    "emulate",
+]

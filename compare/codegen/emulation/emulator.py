@@ -1,0 +1,91 @@
+"""Runs blocks of a launch, and sums up what they did."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from compare.codegen.emulation.group import Layout
+from compare.codegen.emulation.machine import Counters, Machine
+from compare.codegen.emulation.meter import Meter
+from compare.codegen.emulation.model import Emulation, Launch
+from compare.codegen.emulation.program import Program
+from compare.codegen.listing import Listing
+
+# Threads that run side by side. More are slower: their registers leave the caches.
+_LANES_AT_ONCE = 1 << 15
+# Threads that are run of a launch where nobody says which: so many that all their
+# instructions together take a fraction of a second, within these limits.
+_FEWEST_LANES, _MOST_LANES = 1 << 14, 1 << 17
+_LANES_AND_STEPS = 1 << 27
+
+
+def emulate(
+    listing: Listing,
+    launch: Launch,
+    blocks: Sequence[int] | None = None,
+    *,
+    counts_stores: bool = False,
+) -> Emulation:
+    """Runs blocks of a launch, without a GPU and without data.
+
+    Args:
+        listing: the kernel's PTX.
+        launch: how it is launched.
+        blocks: which to run, counted along x first. If not given: all of them, or, if
+            that takes long, the first, the last, and as many between as does not.
+        counts_stores: whether to count how often each byte of each tensor is written.
+
+    Raises:
+        ValueError: the launch has more or fewer parameters than the kernel.
+    """
+    program = Program(listing, launch)
+    if blocks is None:
+        blocks = _sample(program, launch)
+    shared_bytes = program.decoder.addresses.shared_bytes
+    meter = Meter(launch, shared_bytes, counts_stores=counts_stores)
+    counters = Counters(len(listing.instructions))
+    at_once = max(1, _LANES_AT_ONCE // Layout(launch, [0]).lanes)
+    done = 0
+    while done < len(blocks) and counters.is_complete:
+        layout = Layout(launch, blocks[done : done + at_once])
+        Machine(program, layout, meter, counters, is_traced=done == 0).run()
+        done += len(layout.blocks)
+    unknown_opcodes = {
+        opcode
+        for index, opcode in program.unknown_opcodes.items()
+        if counters.executed[index]
+    }
+    return Emulation(
+        blocks=done,
+        total_blocks=launch.blocks,
+        threads=launch.threads_per_block,
+        executed=tuple(counters.executed),
+        warp_executed=tuple(counters.warp_executed),
+        accesses=meter.accesses(),
+        out_of_bounds=tuple(meter.out_of_bounds),
+        unknown_branches=tuple(sorted(counters.unknown)),
+        unknown_opcodes=tuple(sorted(unknown_opcodes)),
+        is_complete=counters.is_complete,
+        trace=tuple(counters.trace),
+        store_counts=meter.store_counts,
+    )
+
+
+def _sample(program: Program, launch: Launch) -> tuple[int, ...]:
+    """The blocks to run: all, or as many as give a picture of the rest."""
+    lanes_of_block = Layout(launch, [0]).lanes
+    lanes = _FEWEST_LANES
+    if launch.blocks * lanes_of_block > lanes:
+        steps = _steps_of_first_block(program, launch)
+        lanes = min(max(lanes, _LANES_AND_STEPS // steps), _MOST_LANES)
+    count = max(2, lanes // lanes_of_block)
+    if launch.blocks <= count:
+        return tuple(range(launch.blocks))
+    return tuple(round(each) for each in np.linspace(0, launch.blocks - 1, count))
+
+
+def _steps_of_first_block(program: Program, launch: Launch) -> int:
+    counters = Counters(len(program.operations))
+    meter = Meter(launch, program.decoder.addresses.shared_bytes, counts_stores=False)
+    Machine(program, Layout(launch, [0]), meter, counters, is_traced=False).run()
+    return counters.steps

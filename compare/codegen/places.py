@@ -1,0 +1,47 @@
+"""Where an instruction comes from, in the project's own sources."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from pathlib import PurePath
+
+from bindings.sources import ROOT
+from compare.codegen.listing import Instruction
+
+_FOLDERS = ("csrc", "triton_kernels")
+
+
+def in_sources(instructions: Iterable[Instruction]) -> tuple[str, ...]:
+    """The innermost line of each in the project's kernels: "csrc/common/vec.cuh:41"."""
+    return _places(instructions, lambda parts: True)
+
+
+def in_op(instructions: Iterable[Instruction]) -> tuple[str, ...]:
+    """The line of the op's own file that each comes from: "csrc/softmax.cu:83"."""
+    return _places(instructions, lambda parts: len(parts) == 2)
+
+
+def _places(
+    instructions: Iterable[Instruction], is_wanted: Callable[[list[str]], bool]
+) -> tuple[str, ...]:
+    found = set()
+    for instruction in instructions:
+        for frame in instruction.frames:
+            parts = _within_project(frame.file)
+            if parts and is_wanted(parts):
+                found.add(("/".join(parts), frame.line))
+                break
+    return tuple(f"{path}:{line}" for path, line in sorted(found))
+
+
+@functools.cache
+def _within_project(file: str) -> list[str]:
+    """The parts of a path below the project; none if it is another's."""
+    # Not by its beginning: Triton's cache knows kernels by their text, and gives code
+    # that names the folder in which another copy of the project was compiled.
+    parts = PurePath(file).parts
+    for index in range(len(parts) - 1, -1, -1):
+        if parts[index] in _FOLDERS and ROOT.joinpath(*parts[index:]).is_file():
+            return list(parts[index:])
+    return []

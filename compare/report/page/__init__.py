@@ -1,0 +1,132 @@
+"""Reports as a page: one HTML file that loads nothing and links all that it shows."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from compare.codegen.classify import CATEGORIES
+from compare.printable import printable
+from compare.report.model import CaseReport, Report
+from compare.report.names import NAMES
+from compare.report.page import panels
+from compare.report.page.mix import category_rows, mix_columns, section_rows
+from compare.report.page.panels import Cell, Column, Extras, Panel
+from compare.report.page.sides import SideView, view_sides
+from compare.report.terminal import case_name, environment_line
+from compare.timing.model import Bench
+
+__all__ = ["Cell", "Column", "Extras", "Panel", "render"]
+
+_FOLDER = Path(__file__).parent
+
+
+def render(report: Report, extras: Extras | None = None) -> str:
+    """The page of an op in one case.
+
+    Args:
+        report: Of one case.
+        extras: What else is known.
+    """
+    extras = extras or Extras()
+    (case,) = report.cases
+    sides = view_sides(report.op, case, extras)
+    columns = mix_columns(sides, extras.executed)
+    sections = _sections(sides)
+    recorded = []
+    if isinstance(report.recorded, Bench):
+        recorded.append(panels.recorded_times(report.recorded, case))
+    css, js = _asset("page.css"), _asset("page.js")
+    template = _environment().get_template("template.html.j2")
+    return template.render(
+        css=css,
+        js=js,
+        css_hash=_hash(css),
+        js_hash=_hash(js),
+        op=report.op,
+        case_name=case_name(case.case),
+        environment_line=environment_line(report.environment),
+        date=str(report.environment.get("date", ""))[:10],
+        arch=next((side.code.arch for side in sides if side.code), None),
+        findings=case.findings,
+        implementations=[NAMES[name] for name in panels.implementations(case)],
+        figures=panels.figures(case),
+        notes=list(panels.notes(report, case)),
+        is_recorded=bool(recorded),
+        columns=columns,
+        groups=Counter(each.group for each in columns),
+        category_rows=list(category_rows(columns)),
+        section_rows=section_rows(columns, sections),
+        sides=sides,
+        panels=[*recorded, *extras.panels],
+        data=_data(case, sides, sections),
+    )
+
+
+def _sections(sides: Sequence[SideView]) -> dict[str, dict[str, tuple[int, int]]]:
+    """The first and the last line of each section, by section and file."""
+    sections: dict[str, dict[str, tuple[int, int]]] = {}
+    for side in sides:
+        for name, lines in side.sections.items():
+            places = sections.setdefault(name, {})
+            places[side.files[0].path] = (lines.start, lines.stop - 1)
+    return sections
+
+
+def _data(
+    case: CaseReport, sides: Sequence[SideView], sections: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the page's script has to know beyond what is in the page."""
+    return {
+        "categories": CATEGORIES,
+        "sections": sections,
+        "chains": {
+            side.key: [
+                {"places": list(map(printable, each.places)), "section": each.section}
+                for each in side.chains.all
+            ]
+            for side in sides
+        },
+        "findings": [
+            {
+                "text": printable(each.text),
+                "code": each.language,
+                "cuda": each.cuda,
+                "triton": each.triton,
+            }
+            for each in case.findings
+        ],
+    }
+
+
+def _asset(name: str) -> Markup:
+    return Markup((_FOLDER / name).read_text(encoding="utf-8"))
+
+
+def _hash(text: str) -> str:
+    """What a content security policy knows an element by."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+    )
+
+
+def _printable(value: object) -> object:
+    # Compilers' and drivers' words may hold control characters, which escaping keeps.
+    return value if isinstance(value, Markup) else printable(value)

@@ -1,0 +1,132 @@
+"""What the emulation of the PTX adds to a page: counts, and tables that point back."""
+
+from __future__ import annotations
+
+import itertools
+
+from compare.codegen import launch, trace, who_does_what
+from compare.codegen.architectures import parse_architecture
+from compare.codegen.memory import movements
+from compare.codegen.model import KernelCode
+from compare.codegen.places import in_sources
+from compare.report.model import CaseReport
+from compare.report.names import NAMES
+from compare.report.page.panels import Cell, Column, Extras, Panel, fragment
+from compare.report.tables import codes_of, step_of
+
+
+def extras_of(case: CaseReport) -> Extras:
+    """All that the emulation of a case's kernels tells."""
+    codes = codes_of(case)
+    if not codes:
+        return Extras()
+    panels = [_launches(codes), _traces(codes), _movements(codes)]
+    sides = {each.side: each for each in codes}
+    if len(sides) > 1:
+        panels.insert(0, _who(sides["cuda"], sides["triton"]))
+    return Extras(
+        executed={each.side: _executions(each) for each in codes},
+        panels=tuple(panels),
+    )
+
+
+def _executions(code: KernelCode) -> list[float]:
+    """By instruction, how often a thread executes it on average."""
+    emulation = code.emulation
+    threads = emulation.blocks * emulation.threads
+    return [count / threads for count in emulation.executed]
+
+
+def _who(cuda: KernelCode, triton: KernelCode) -> Panel:
+    def cell(answer: who_does_what.Answer) -> Cell:
+        return Cell(f"{answer.how}: {answer.what}", places=answer.places)
+
+    return Panel(
+        name="who",
+        title="Who does what",
+        columns=(Column(""), Column(NAMES["cuda"]), Column(NAMES["triton"])),
+        rows=tuple(
+            (Cell(row.topic), cell(row.cuda), cell(row.triton))
+            for row in who_does_what.table(cuda, triton)
+        ),
+    )
+
+
+def _launches(codes: list[KernelCode]) -> Panel:
+    rows = []
+    for code in codes:
+        architecture = parse_architecture(code.arch)
+        facts = launch.facts(code, code.occupancy, architecture, code.emulation)
+        text = " ".join(launch.sentences(facts, code.side))
+        rows.append((Cell(NAMES[code.side]), Cell(text)))
+    columns = (Column(""), Column(""))
+    return Panel("launch", "The launch", columns, tuple(rows))
+
+
+def _traces(codes: list[KernelCode]) -> Panel:
+    columns = [
+        [
+            Cell(step_of(row), is_code=True)
+            for row in trace.rows(each.ptx, each.emulation.trace)
+        ]
+        for each in codes
+    ]
+    note = "The first warp of the first block; what repeats is folded into loops."
+    if not all(each.emulation.is_exact for each in codes):
+        note += " Branches that depend on loaded data are taken as not taken."
+    return Panel(
+        name="trace",
+        title="What a warp does",
+        columns=tuple(Column(NAMES[each.side]) for each in codes),
+        rows=tuple(itertools.zip_longest(*columns, fillvalue=Cell(""))),
+        note=note,
+    )
+
+
+def _movements(codes: list[KernelCode]) -> Panel:
+    rows = []
+    for code in codes:
+        for each in movements(code.emulation):
+            verb = "stores to" if each.is_store else "loads of"
+            target = fragment(
+                instructions=f"{code.side}:ptx:{','.join(map(str, each.instructions))}"
+            )
+            instructions = [code.ptx.instructions[i] for i in each.instructions]
+            figures = (
+                ", ".join(map(str, each.access_bytes)),
+                f"{each.requests:,}",
+                f"{each.bytes:,}",
+                f"{each.sectors:,}",
+                f"{each.fewest_sectors:,}",
+                f"{each.bank_conflicts:,}",
+            )
+            rows.append(
+                (
+                    Cell(
+                        f"{NAMES[code.side]}: {verb} {each.argument or 'the unknown'}",
+                        target=target,
+                        places=in_sources(instructions),
+                    ),
+                    *map(Cell, figures),
+                )
+            )
+    first = codes[0].emulation
+    return Panel(
+        name="memory",
+        title="Memory",
+        columns=(
+            Column(""),
+            *(
+                Column(name, is_number=True)
+                for name in (
+                    *("bytes a thread", "requests of warps", "bytes", "sectors"),
+                    *("fewest sectors", "bank conflicts"),
+                )
+            ),
+        ),
+        rows=tuple(rows),
+        note=(
+            f"In {first.blocks:,} of {first.total_blocks:,} blocks, from emulating the "
+            "PTX. A sector is 32 bytes."
+        ),
+    )

@@ -1,0 +1,128 @@
+"""Colours for sources and listings: a few kinds of token, each a class of page.css."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pygments
+from markupsafe import Markup
+from pygments.filter import Filter
+from pygments.formatters import HtmlFormatter
+from pygments.lexer import Lexer, RegexLexer
+from pygments.lexers import CudaLexer, PythonLexer
+from pygments.token import (
+    Comment,
+    Keyword,
+    Name,
+    Number,
+    String,
+    Text,
+    _TokenType,
+)
+
+from compare.codegen.classify import Language
+from compare.printable import printable
+
+# Coarse on purpose: what is not told apart costs no bytes either. The first that
+# contains a token's own kind is what it counts as; all others are plain text.
+_KINDS = (
+    (Comment.Preproc, Comment.Preproc),
+    (Comment.PreprocFile, String),
+    (Comment, Comment),
+    (String.Doc, Comment),
+    (String, String),
+    (Keyword, Keyword),
+    (Number, Number),
+    (Name.Function, Name.Function),
+    (Name.Class, Name.Function),
+    (Name.Decorator, Name.Decorator),
+    (Name.Label, Name.Label),
+    (Name.Builtin, Name.Builtin),
+)
+
+
+class PtxLexer(RegexLexer):
+    """Normalised PTX. The one of pygments takes `@` and `::` for errors."""
+
+    name = "PTX instructions"
+    tokens = {  # noqa: RUF012 (as pygments wants it)
+        "root": [
+            (r"\s+", Text),
+            (r"[\w$]+:$", Name.Label),
+            (r"@\S+", Name.Decorator),
+            (r"[a-z][\w.:]*", Keyword, "operands"),
+            (r".", Text),
+        ],
+        "operands": [
+            (r"\n", Text, "#pop"),
+            (r"%(?:n?tid|n?ctaid|laneid|warpid|clock\w*)\b(?:\.[xyz])?", Name.Builtin),
+            (r"%\w+", Text),
+            (r"\bL\d+\b", Name.Label),
+            (r"-?\b(?:0[dfx][0-9A-Fa-f]+|\d+(?:\.\d+)?)\b", Number),
+            (r"[\w$]+", Text),
+            (r".", Text),
+        ],
+    }
+
+
+class SassLexer(RegexLexer):
+    """Normalised SASS, which pygments does not know: its "sass" is a style sheet."""
+
+    name = "SASS instructions"
+    tokens = {  # noqa: RUF012 (as pygments wants it)
+        "root": [
+            (r"\s+", Text),
+            (r"L\d+:$", Name.Label),
+            (r"@\S+", Name.Decorator),
+            (r"[A-Z][\w.]*", Keyword, "operands"),
+            (r".", Text),
+        ],
+        "operands": [
+            (r"\n", Text, "#pop"),
+            (r"\bSR_[\w.]+|\bc(?=\[)", Name.Builtin),
+            (r"\bL\d+\b", Name.Label),
+            (r"[-+]?(?:\b0x[0-9a-f]+|\b\d+(?:\.\d+)?(?:e[-+]?\d+)?)\b", Number),
+            (r"[\w$]+(?:\.\w+)*", Text),
+            (r".", Text),
+        ],
+    }
+
+
+class _Coarse(Filter):
+    def filter(
+        self, lexer: Lexer, stream: Iterable[tuple[_TokenType, str]]
+    ) -> Iterator[tuple[_TokenType, str]]:
+        for kind, text in stream:
+            yield next((coarse for fine, coarse in _KINDS if kind in fine), Text), text
+
+
+_LEXERS = {
+    ".cu": CudaLexer,
+    ".cuh": CudaLexer,
+    ".py": PythonLexer,
+    "ptx": PtxLexer,
+    "sass": SassLexer,
+}
+
+
+def highlight_source(text: str, suffix: str) -> list[Markup]:
+    """The lines of a source file, without a tab or a control character."""
+    return _highlight(printable(text.expandtabs()).removesuffix("\n"), suffix)
+
+
+def highlight_listing(lines: Sequence[str], language: Language) -> list[Markup]:
+    """The lines of a normalised listing."""
+    return _highlight("\n".join(map(_one_line, lines)), language)
+
+
+def _one_line(text: str) -> str:
+    return printable(text).replace("\n", " ")
+
+
+def _highlight(text: str, language: str) -> list[Markup]:
+    # Empty lines at both ends count, or all numbers would shift.
+    lexer = _LEXERS[language](stripnl=False, ensurenl=False)
+    lexer.add_filter(_Coarse())
+    formatter = HtmlFormatter(nowrap=True, classprefix="h-")
+    html = pygments.highlight(f"{text}\n", lexer, formatter)
+    return [Markup(line) for line in html.removesuffix("\n").split("\n")]

@@ -1,0 +1,162 @@
+"""One side of the page: the sources of an op in one language, and their code."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from markupsafe import Markup
+
+from compare.codegen.classify import Language
+from compare.codegen.listing import Listing
+from compare.codegen.model import KernelCode, Side
+from compare.parity import Skipped
+from compare.report.model import CaseReport
+from compare.report.names import NAMES
+from compare.report.page import links
+from compare.report.page.lexers import highlight_source
+from compare.report.page.links import Chains, Kernel
+from compare.report.page.listings import Row, listing_rows
+from compare.report.page.panels import Extras
+
+_LANGUAGES: dict[Side, str] = {"cuda": "CUDA C++", "triton": "Triton"}
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A line of a source file.
+
+    Attributes:
+        html: The line.
+        counts: The instructions that are from there.
+        section: That begins here; else empty.
+    """
+
+    html: Markup
+    counts: dict[Language, int]
+    section: str
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A source file.
+
+    Attributes:
+        path: In the project.
+        name: Without the folder.
+        start: The line that is shown first.
+        lines: All of it.
+    """
+
+    path: str
+    name: str
+    start: int
+    lines: list[SourceLine]
+
+
+@dataclass(frozen=True)
+class SideView:
+    """What the page shows of one side.
+
+    Attributes:
+        key: "cuda" or "triton".
+        name: What the report calls it.
+        language: That the sources are in.
+        kernel: Where the kernel stands in the op's own file; None if unknown.
+        files: The sources, the op's own file first.
+        code: None where there is none.
+        reason: Why there is none.
+        rows: The listings.
+        chains: Where the instructions come from.
+    """
+
+    key: Side
+    name: str
+    language: str
+    kernel: Kernel | None
+    files: list[SourceFile]
+    code: KernelCode | None
+    reason: str
+    rows: dict[Language, list[Row]]
+    chains: Chains
+
+    @property
+    def sections(self) -> dict[str, range]:
+        """The lines of each section of the kernel."""
+        return self.kernel.sections if self.kernel else {}
+
+
+def view_sides(op: str, case: CaseReport, extras: Extras) -> list[SideView]:
+    """Both sides; of one without code, the source that its code would come from."""
+    found = [each for each in case.codegen.values() if isinstance(each, KernelCode)]
+    # The kernels of both sides have the same name, which ends where constants begin.
+    names = [re.split(r"[<\[(]", each.title)[0] for each in found]
+    name = names[0] if names else ""
+    return [_view(side, op, name, case.codegen[side], extras) for side in _LANGUAGES]
+
+
+def _view(
+    side: Side, op: str, kernel_name: str, code: KernelCode | Skipped, extras: Extras
+) -> SideView:
+    listings: dict[Language, Listing] = {}
+    if isinstance(code, KernelCode):
+        listings = {"ptx": code.ptx, "sass": code.sass}
+    instructions = [e for listing in listings.values() for e in listing.instructions]
+    main = links.main_file(side, op)
+    texts = {
+        path: links.read_source(path)
+        for path in links.source_files(side, op, instructions)
+    }
+    kernel = links.find_kernel(side, texts[main], kernel_name)
+    chains = Chains(side, op, texts, kernel)
+    counts = {
+        language: chains.counts(listing.instructions)
+        for language, listing in listings.items()
+    }
+    rows = {
+        language: listing_rows(
+            listing,
+            chains,
+            main,
+            ptx=listings["ptx"],
+            executed=extras.executed.get(side) if language == "ptx" else None,
+        )
+        for language, listing in listings.items()
+    }
+    return SideView(
+        key=side,
+        name=NAMES[side],
+        language=_LANGUAGES[side],
+        kernel=kernel,
+        files=[
+            _source_file(path, text, kernel if path == main else None, counts)
+            for path, text in texts.items()
+        ],
+        code=code if isinstance(code, KernelCode) else None,
+        reason=code.reason if isinstance(code, Skipped) else "",
+        rows=rows,
+        chains=chains,
+    )
+
+
+def _source_file(
+    path: str, text: str, kernel: Kernel | None, counts: dict[Language, Counter[str]]
+) -> SourceFile:
+    sections = kernel.sections.items() if kernel else ()
+    section_at = {lines.start: name for name, lines in sections}
+    name = PurePosixPath(path)
+    return SourceFile(
+        path=path,
+        name=name.name,
+        start=kernel.lines.start if kernel else 1,
+        lines=[
+            SourceLine(
+                html,
+                {language: each[f"{path}:{n}"] for language, each in counts.items()},
+                section_at.get(n, ""),
+            )
+            for n, html in enumerate(highlight_source(text, name.suffix), start=1)
+        ],
+    )

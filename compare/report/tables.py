@@ -1,0 +1,175 @@
+"""Figures of a case as plain tables, for a terminal, for markdown and for CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from compare.codegen import trace
+from compare.codegen.classify import CATEGORIES
+from compare.codegen.memory import Movement, movements
+from compare.codegen.model import KernelCode
+from compare.codegen.places import in_sources
+from compare.report.model import CaseReport
+from compare.report.names import NAMES
+
+NONE = "-"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of text.
+
+    Attributes:
+        name: What it is of.
+        header: Of each column; the first is that of the rows' names.
+        rows: Each with its name first.
+    """
+
+    name: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def codes_of(case: CaseReport) -> list[KernelCode]:
+    """The code of each side that has some."""
+    return [each for each in case.codegen.values() if isinstance(each, KernelCode)]
+
+
+def resources(case: CaseReport) -> Grid:
+    """What a launch of each side takes."""
+    codes = codes_of(case)
+    rows = (
+        ("kernel", *(each.title for each in codes)),
+        ("compiler", *(each.compiler for each in codes)),
+        ("architecture", *(each.arch for each in codes)),
+        ("registers", *(str(each.registers) for each in codes)),
+        ("spilled bytes", *(str(each.spill_bytes) for each in codes)),
+        ("stack bytes", *(str(each.stack_bytes) for each in codes)),
+        ("static shared bytes", *(str(each.static_shared_bytes) for each in codes)),
+        ("dynamic shared bytes", *(str(each.dynamic_shared_bytes) for each in codes)),
+        ("blocks", *(str(each.blocks) for each in codes)),
+        ("threads per block", *(str(each.threads_per_block) for each in codes)),
+        ("blocks on an SM", *(str(each.occupancy.blocks_per_sm) for each in codes)),
+        ("occupancy", *(f"{each.occupancy.fraction:.0%}" for each in codes)),
+        ("limited by", *(", ".join(each.occupancy.limited_by) for each in codes)),
+        ("elements per thread", *(f"{each.elements_per_thread:g}" for each in codes)),
+        (
+            "instructions a thread executes",
+            *(f"{each.emulation.executed_per_thread:,.0f}" for each in codes),
+        ),
+    )
+    return Grid("resources", ("", *(NAMES[each.side] for each in codes)), rows)
+
+
+def mix(case: CaseReport) -> Grid:
+    """Instructions of each side by what they are for, accesses by their width too."""
+    codes = codes_of(case)
+    columns = [(language, code) for language in ("PTX", "SASS") for code in codes]
+    mixes = [code.ptx_mix if name == "PTX" else code.sass_mix for name, code in columns]
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for category in CATEGORIES:
+            sized = [each.widths.get(category, {}) for each in mixes]
+            widths = {width for each in sized for width in each}
+            for width in sorted(widths, reverse=True):
+                counts = [each.get(width, 0) for each in sized]
+                yield (f"{category}, {width} bytes", *map(_count, counts))
+            rest = [
+                each.counts.get(category, 0) - sum(widths_of_each.values())
+                for each, widths_of_each in zip(mixes, sized, strict=True)
+            ]
+            if any(rest):
+                yield (category, *map(_count, rest))
+
+    header = (f"{NAMES[code.side]} {language}" for language, code in columns)
+    return Grid("instructions", ("instructions", *header), tuple(rows()))
+
+
+def moved(case: CaseReport) -> Grid:
+    """What the emulated blocks of each side load and store, by tensor."""
+    rows = tuple(
+        (
+            f"{NAMES[code.side]}: {'stores to' if each.is_store else 'loads of'} "
+            f"{each.argument or 'unknown addresses'}",
+            ", ".join(map(str, each.access_bytes)),
+            f"{each.requests:,}",
+            f"{each.bytes:,}",
+            f"{each.sectors:,}",
+            f"{each.sectors / each.fewest_sectors:.2f}"
+            if each.fewest_sectors
+            else NONE,
+            f"{each.bank_conflicts:,}" if each.wavefronts else NONE,
+            ", ".join(place.rpartition("/")[2] for place in _places(code, each)),
+        )
+        for code in codes_of(case)
+        for each in movements(code.emulation)
+    )
+    header = (
+        *("memory", "bytes a thread", "requests of warps", "bytes", "sectors"),
+        *("of fewest", "bank conflicts", "source"),
+    )
+    return Grid("memory", header, rows)
+
+
+def _places(code: KernelCode, movement: Movement) -> tuple[str, ...]:
+    return in_sources(code.ptx.instructions[i] for i in movement.instructions)
+
+
+def traces(case: CaseReport) -> Grid:
+    """What the first warp of each side does, folded into loops."""
+    codes = codes_of(case)
+    columns = [
+        [step_of(row) for row in trace.rows(each.ptx, each.emulation.trace)]
+        for each in codes
+    ]
+    header = ("", *(NAMES[each.side] for each in codes))
+    lines = itertools.zip_longest(*columns, fillvalue="")
+    rows = (("" if i else "a warp", *line) for i, line in enumerate(lines))
+    return Grid("trace", header, tuple(rows))
+
+
+def step_of(row: trace.Row) -> str:
+    """A line of a folded trace."""
+    indent = "  " * row.depth
+    if row.is_loop:
+        return f"{indent}{row.count} times:"
+    times = f" x{row.count}" if row.count > 1 else ""
+    return f"{indent}{row.text}{times}"
+
+
+def _count(number: int) -> str:
+    return str(number) if number else NONE
+
+
+def to_markdown(grids: Sequence[Grid]) -> str:
+    """All of them, one below the other."""
+    blocks = []
+    for grid in grids:
+        lines = [
+            _markdown_row(grid.header),
+            _markdown_row(["---", *["--:"] * (len(grid.header) - 1)]),
+            *map(_markdown_row, grid.rows),
+        ]
+        blocks.append(f"### {grid.name}\n\n" + "\n".join(lines) + "\n")
+    return "\n".join(blocks)
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    escaped = (cell.replace("\\", "\\\\").replace("|", "\\|") for cell in cells)
+    return f"| {' | '.join(escaped)} |"
+
+
+def to_csv(grids: Sequence[Grid]) -> str:
+    """A line for each cell: table, row, column, value."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(("table", "row", "column", "value"))
+    for grid in grids:
+        for name, *cells in grid.rows:
+            for column, cell in zip(grid.header[1:], cells, strict=True):
+                writer.writerow((grid.name, name, column, cell))
+    return buffer.getvalue()

@@ -1,0 +1,88 @@
+"""`compare study`: what the compilers make of an op, without running it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bindings.op import Argument, Op
+from bindings.registry import OPS
+from compare import environment
+from compare.cases import Case
+from compare.codegen import findings, model
+from compare.codegen.architectures import Architecture
+from compare.codegen.errors import CodegenUnavailable, CompilationFailed
+from compare.codegen.model import KernelCode
+from compare.errors import BuildFailedError, UsageError
+from compare.parity import Skipped
+from compare.report.model import CaseReport, Report
+
+_NOT_RUN = Skipped("compare study runs nothing")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to study.
+
+    Attributes:
+        op: The name of the op.
+        shape: Of its inputs; by default the large one.
+        dtype: Of its inputs, such as "float32".
+        params: Its other arguments, by name.
+        architecture: What to generate code for.
+    """
+
+    op: str
+    shape: tuple[int, ...] | None
+    dtype: str
+    params: Mapping[str, Any]
+    architecture: Architecture
+
+
+def study(request: Request, progress: Callable[[str], None]) -> Report:
+    """The code of both sides, and how it differs.
+
+    Args:
+        request: What to study.
+        progress: Is told, from time to time, what is going on.
+
+    Raises:
+        CompareError: It cannot be done.
+    """
+    op = OPS[request.op]
+    dtype = getattr(torch, request.dtype)
+    case = Case(request.shape or op.large_shape, dtype, params=request.params)
+    try:
+        arguments = launcher_arguments(op, case)
+    except (TypeError, ValueError, IndexError) as error:
+        raise UsageError(str(error)) from error
+    codes: dict[str, KernelCode | Skipped] = {}
+    for side, of in (("cuda", model.inspect_cuda), ("triton", model.inspect_triton)):
+        progress(f"generating the code of {side}")
+        try:
+            codes[side] = of(op, arguments, request.architecture)
+        except CodegenUnavailable as error:
+            codes[side] = Skipped(str(error))
+        except CompilationFailed as error:
+            raise BuildFailedError(f"{error}\n{error.log}") from error
+    cuda, triton = codes["cuda"], codes["triton"]
+    found: tuple[findings.Finding, ...] = ()
+    if isinstance(cuda, KernelCode) and isinstance(triton, KernelCode):
+        found = findings.find(cuda, triton)
+    parity = dict.fromkeys(("cuda", "triton", "torch"), _NOT_RUN)
+    report = CaseReport(case, ("cuda", "triton"), parity, _NOT_RUN, codes, found)
+    return Report(op.name, environment.collect(), (report,))
+
+
+def launcher_arguments(op: Op, case: Case) -> tuple[Argument, ...]:
+    """What both bare launchers take in a case: tensors that have no memory."""
+    with torch.device("meta"):
+        inputs = op.inputs(case.shape, torch.Generator())
+    tensors = [x.to(case.dtype) for x in inputs]
+    call = inspect.signature(op.allocate).bind(*tensors, **case.params)
+    call.apply_defaults()
+    return op.arguments(op.allocate(*call.args), *call.args)

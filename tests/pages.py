@@ -1,0 +1,135 @@
+"""Reports to draw pages of: of real code, and of a kernel that is made up."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import torch
+
+from bindings.registry import OPS
+from bindings.sources import ROOT
+from compare.acceptance import Errors
+from compare.cases import Case, make_arguments
+from compare.codegen import findings
+from compare.codegen.architectures import ARCHITECTURES
+from compare.codegen.listing import parse_ptx, parse_sass
+from compare.codegen.mix import mix_of
+from compare.codegen.model import KernelCode, Side, inspect_cuda, inspect_triton
+from compare.parity import Parity, Skipped
+from compare.report.model import CaseReport, Report
+
+PARITY = Parity("emulator", Errors(1e-7, 1e-8), Errors(1e-6, 1e-6))
+
+CUDA, TRITON = "csrc/softmax.cu", "triton_kernels/softmax.py"
+
+
+def line_of(file: str, text: str) -> int:
+    """The first line of a file of the project that has this text in it."""
+    lines = (ROOT / file).read_text(encoding="utf-8").split("\n")
+    return next(n for n, line in enumerate(lines, start=1) if text in line)
+
+
+HELPER = line_of(CUDA, "return row * stride_row;")
+TILE = line_of(CUDA, "-- tile: ")
+LOAD = line_of(CUDA, "load<VEC_SIZE>(")
+MAX = line_of(CUDA, "row_max = block_reduce")
+SUM = line_of(CUDA, "row_sum += x[i][j]")
+
+# Of softmax_kernel, in another copy of the project; the last place is in none. TILE is
+# a line of another file here, where no section begins.
+PTX = f"""
+.file 1 "/elsewhere/csrc/softmax.cu"
+.file 2 "/elsewhere/csrc/common/vec.cuh"
+.file 3 "/usr/include/vendor.hpp"
+.visible .entry softmax_kernel(
+    .param .u64 softmax_kernel_param_0
+)
+{{
+    .loc 1 {HELPER} 0
+    ld.param.u64 %rd1, [softmax_kernel_param_0];
+    .loc 1 {LOAD} 0
+    .loc 2 {TILE} 0, function_name $a, inlined_at 1 {LOAD} 0
+    ld.global.v4.f32 {{%f1, %f2, %f3, %f4}}, [%rd1];
+    .loc 1 {MAX} 0
+    .loc 3 5 0, function_name $b, inlined_at 1 {MAX} 0
+    shfl.sync.bfly.b32 %f5|%p1, %f1, 16, 31, -1;
+$again:
+    .loc 1 {SUM} 0
+    add.f32 %f1, %f1, %f5;
+    @%p1 bra $again;
+    .loc 1 99999 0
+    st.global.f32 [%rd1], %f1;
+    ret;
+}}
+"""
+SASS = f"""
+        //## File "/elsewhere/csrc/softmax.cu", line {LOAD}
+        //## File ".nv_debug_ptx_txt", line 13
+        /*0000*/ LDG.E.128 R0, [R2.64] ;
+        //## File "/elsewhere/csrc/softmax.cu", line {SUM}
+        //## File ".nv_debug_ptx_txt", line 19
+        /*0010*/ FADD R0, R0, R0 ;
+        /*0020*/ STG.E [R2.64], R0 ;
+        /*0030*/ EXIT ;
+"""
+
+
+@functools.cache
+def real_code(op_name: str, side: Side) -> KernelCode:
+    """What a compiler makes of one side of an op, in its smaller default case."""
+    op = OPS[op_name]
+    arguments = make_arguments(op, Case(op.small_shape))
+    launch = op.arguments(op.allocate(*arguments), *arguments)
+    inspect = inspect_cuda if side == "cuda" else inspect_triton
+    return inspect(op, launch, ARCHITECTURES[90])
+
+
+def made_up_code(side: Side, **changes: Any) -> KernelCode:
+    """The code of a kernel that nobody has compiled; it takes no nvcc."""
+    ptx = parse_ptx(PTX)
+    sass = parse_sass(SASS, ptx)
+    made_up = {
+        "side": side,
+        "title": "softmax_kernel<float>",
+        "ptx": ptx,
+        "sass": sass,
+        "ptx_mix": mix_of(ptx),
+        "sass_mix": mix_of(sass),
+    }
+    return dataclasses.replace(real_code("softmax", "triton"), **made_up | changes)
+
+
+def report(
+    op_name: str, cuda: KernelCode, triton: KernelCode, **changes: Any
+) -> Report:
+    """A report on code that nothing was run of; the changes are to its case."""
+    case = CaseReport(
+        case=Case(OPS[op_name].small_shape, torch.float32),
+        backends=("cuda", "triton"),
+        parity=dict.fromkeys(("cuda", "triton", "torch"), PARITY),
+        times=Skipped("times need a GPU"),
+        codegen={"cuda": cuda, "triton": triton},
+        findings=findings.find(cuda, triton),
+    )
+    environment: dict[str, Any] = {
+        "python": "3.13",
+        "torch": "2.13",
+        "triton": "3.9",
+        "nvcc": "13.0",
+        "driver": None,
+        "gpus": [],
+        "date": "2026-11-20T10:00:00+00:00",
+    }
+    return Report(op_name, environment, (dataclasses.replace(case, **changes),))
+
+
+def real_report(op_name: str) -> Report:
+    """A report on an op's own kernels."""
+    return report(op_name, real_code(op_name, "cuda"), real_code(op_name, "triton"))
+
+
+def made_up_report(**changes: Any) -> Report:
+    """A report on a kernel that nobody has compiled; the changes are to its case."""
+    return report("softmax", made_up_code("cuda"), made_up_code("triton"), **changes)

@@ -1,0 +1,103 @@
+"""What the kernels of every op move, as their PTX tells without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from bindings.op import Op, Traffic
+from bindings.registry import OPS
+from compare.cases import Case
+from compare.codegen import launch, memory, who_does_what
+from compare.codegen.architectures import parse_architecture
+from compare.codegen.model import KernelCode, inspect_cuda, inspect_triton
+from compare.codegen.places import in_op, in_sources
+from compare.study import launcher_arguments
+
+SIDES = {"cuda": inspect_cuda, "triton": inspect_triton}
+
+
+def _code(
+    side: str,
+    op: Op,
+    shape: tuple[int, ...],
+    dtype: torch.dtype = torch.float32,
+    arch: str = "sm_90",
+) -> KernelCode:
+    arguments = launcher_arguments(op, Case(shape, dtype))
+    return SIDES[side](op, arguments, parse_architecture(arch))
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
+@pytest.mark.parametrize("side", SIDES)
+def test_every_op_moves_the_fewest_bytes(op: Op, side: str, arch: str) -> None:
+    shape = (33, 781) if op.name == "softmax" else (25773,)
+    code = _code(side, op, shape, arch=arch)
+    emulation = code.emulation
+    assert emulation.blocks == emulation.total_blocks
+    assert emulation.is_complete
+    assert not emulation.unknown_opcodes
+    assert not emulation.out_of_bounds
+    moved = {False: 0, True: 0}
+    for each in memory.movements(emulation):
+        if each.argument != memory.SHARED:
+            assert each.argument == ("out" if each.is_store else each.argument)
+            moved[each.is_store] += each.bytes
+    assert Traffic(moved[False], moved[True]) == op.traffic(shape, 4)
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_long_rows_are_read_twice(side: str) -> None:
+    op, shape = OPS["softmax"], (3, 131072)
+    reads = [
+        each.bytes
+        for each in memory.movements(_code(side, op, shape).emulation)
+        if each.argument == "x"
+    ]
+    assert reads == [2 * op.traffic(shape, 4).read_bytes]
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_aligned_data_touches_the_fewest_sectors(op: Op, side: str) -> None:
+    shape = (64, 4096) if op.name == "softmax" else (1 << 18,)
+    totals = memory.totals(_code(side, op, shape).emulation)
+    assert totals.sectors == totals.fewest_sectors > 0
+    assert totals.bank_conflicts == 0
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_padding_is_masked_off(side: str) -> None:
+    code = _code(side, OPS["softmax"], (1823, 781))
+    architecture = parse_architecture("sm_90")
+    facts = launch.facts(code, code.occupancy, architecture, code.emulation)
+    assert facts.masked == pytest.approx(1 - 1823 * 781 / (456 * 4096))
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_accesses_come_from_the_sources(op: Op, side: str) -> None:
+    code = _code(side, op, op.large_shape)
+    accesses = code.ptx.in_category("global load", "global store")
+    file = {"cuda": f"csrc/{op.name}.cu", "triton": f"triton_kernels/{op.name}.py"}
+    assert in_op(accesses)
+    assert all(place.startswith(f"{file[side]}:") for place in in_op(accesses))
+    assert in_sources(accesses)
+
+
+def test_who_does_what_in_softmax() -> None:
+    op, shape = OPS["softmax"], (64, 4096)
+    rows = {
+        row.topic: row
+        for row in who_does_what.table(
+            _code("cuda", op, shape), _code("triton", op, shape)
+        )
+    }
+    shared = rows["shared memory"]
+    assert (shared.cuda.how, shared.triton.how) == ("by hand", "automatic")
+    assert shared.cuda.places
+    assert all(place.startswith("csrc/softmax.cu:") for place in shared.cuda.places)
+    across = rows["scheduling across SMs"]
+    assert across.cuda.how == across.triton.how == "by hand"
+    alone = who_does_what.table(
+        _code("cuda", OPS["add"], (4096,)), _code("triton", OPS["add"], (4096,))
+    )
+    assert {row.topic: row.cuda.how for row in alone}["shared memory"] == "not needed"

@@ -1,0 +1,100 @@
+"""Folded traces: nothing is lost, and what repeats is a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compare.codegen import trace
+from compare.codegen.fold import Loop, fold
+from compare.codegen.listing import parse_ptx
+
+
+def _unfolded(nodes: Sequence[str | Loop[str]]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, Loop):
+            for _ in range(node.count):
+                yield from _unfolded(node.body)
+        else:
+            yield node
+
+
+def _has_repetition(nodes: Sequence[str | Loop[str]]) -> bool:
+    n = len(nodes)
+    return any(
+        nodes[i : i + p] == nodes[i + p : i + 2 * p]
+        for p in range(1, n // 2 + 1)
+        for i in range(n - 2 * p + 1)
+    ) or any(isinstance(each, Loop) and _has_repetition(each.body) for each in nodes)
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=60))
+def test_nothing_is_lost_and_nothing_repeats(events: list[str]) -> None:
+    folded = fold(events)
+    assert list(_unfolded(folded)) == events
+    assert not _has_repetition(folded)
+
+
+@pytest.mark.parametrize(
+    ("events", "folded"),
+    [
+        ("", ()),
+        ("a", ("a",)),
+        ("aaaa", (Loop(4, ("a",)),)),
+        ("abab", (Loop(2, ("a", "b")),)),
+        ("xababx", ("x", Loop(2, ("a", "b")), "x")),
+        ("aabaab", (Loop(2, (Loop(2, ("a",)), "b")),)),
+        ("abcabcabd", (Loop(2, ("a", "b", "c")), "a", "b", "d")),
+    ],
+)
+def test_fold(events: str, folded: tuple[str | Loop[str], ...]) -> None:
+    assert fold(events) == folded
+
+
+def test_a_matmul_is_short() -> None:
+    step = [*["copy"] * 8, "barrier", *(["load a", "load b", "mma", "mma"] * 4)]
+    events = [*["copy"] * 16, *(step * 128), *["store"] * 32]
+    folded = fold(events)
+    assert list(_unfolded(folded)) == events
+    assert len(folded) == 5  # the first copies and the last step differ
+
+
+PTX = """
+.visible .entry k(
+    .param .u64 k_param_0
+)
+{
+    ld.param.u64 %rd1, [k_param_0];
+    mov.u32 %r9, 0;
+$L:
+    ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];
+    ex2.approx.ftz.f32 %f5, %f1;
+    ex2.approx.ftz.f32 %f6, %f2;
+    shfl.sync.bfly.b32 %r1, %r2, 16, 31, -1;
+    bar.sync 0;
+    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1}, {%r1}, {%r2}, {%f1};
+    st.shared.b16 [%r3], %rs1;
+    add.s32 %r9, %r9, 1;
+    setp.lt.s32 %p1, %r9, 3;
+    @%p1 bra $L;
+    ret;
+}
+"""
+
+
+def test_rows_of_a_kernel() -> None:
+    ptx = parse_ptx(PTX)
+    body = list(range(2, 12))
+    rows = trace.rows(ptx, [0, 1, *(body * 3), 12])
+    assert [(row.depth, row.text, row.count, row.is_loop) for row in rows] == [
+        (0, "", 3, True),
+        (1, "global load 16 B", 1, False),
+        (1, "2^x", 2, False),
+        (1, "shfl sync", 1, False),
+        (1, "barrier", 1, False),
+        (1, "mma m16n8k16", 1, False),
+        (1, "shared store 2 B", 1, False),
+    ]

@@ -1,0 +1,85 @@
+"""`compare study`: two sources side by side, views of their code, tables of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from bindings.registry import OPS
+from bindings.sources import ROOT
+from compare.cli import main
+from compare.report.tables import Grid, to_csv, to_markdown
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "220")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_sources_stand_beside_each_other(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", name]) == 0
+    shown = capsys.readouterr().out
+    sections = re.findall(r"// -- (\w+):", shown)
+    assert len(sections) > 1
+    for section in sections:
+        # In the same line, or a line apart where one side wraps.
+        assert re.search(rf"// -- {section}:.*# -- {section}:", shown), section
+    for file in (f"csrc/{name}.cu", f"triton_kernels/{name}.py"):
+        assert file in shown
+
+
+def test_long_rows_have_another_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "softmax", "--shape", "2x100000"]) == 0
+    shown = capsys.readouterr().out
+    assert "csrc/softmax.cu, softmax_long_kernel" in shown
+    assert "triton_kernels/softmax.py, softmax_long_kernel" in shown
+
+
+def test_line_numbers_are_those_of_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "gelu"]) == 0
+    lines = (ROOT / "csrc/gelu.cu").read_text().splitlines()
+    shown = re.findall(r"^ +(\d+) (// -- \w+: \S+)", capsys.readouterr().out, re.M)
+    assert shown
+    for number, text in shown:
+        assert text in lines[int(number) - 1]
+
+
+def test_views(capsys: pytest.CaptureFixture[str]) -> None:
+    views = ["--mix", "--diff", "--ptx", "--sass"]
+    assert main(["study", "softmax", "--shape", "64x781", *views]) == 0
+    shown = capsys.readouterr().out
+    for text in ("spilled bytes", "global load, 4 bytes", "PTX, aligned by", "SASS"):
+        assert text in shown
+    assert "template <typename T" not in shown
+
+
+def test_tables_in_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    markdown, cells = tmp_path / "tables.md", tmp_path / "tables.csv"
+    line = f"study add --markdown {markdown} --csv {cells} --arch sm_80"
+    assert main(line.split()) == 0
+    assert capsys.readouterr().out == ""
+    assert "| architecture | sm_80 | sm_80 |" in markdown.read_text()
+    rows = list(csv.DictReader(io.StringIO(cells.read_text())))
+    registers = [row for row in rows if row["row"] == "registers"]
+    assert [row["column"] for row in registers] == ["CUDA", "Triton"]
+    assert all(0 < int(row["value"]) < 256 for row in registers)
+
+
+def test_cells_keep_their_bars_and_commas() -> None:
+    grid = Grid("g", ("", "a|b"), (("row, one", 'x|y\\ "z"'),))
+    assert r"| row, one | x\|y\\" in to_markdown([grid])
+    (row,) = csv.DictReader(io.StringIO(to_csv([grid])))
+    assert row == {
+        "table": "g",
+        "row": "row, one",
+        "column": "a|b",
+        "value": 'x|y\\ "z"',
+    }
