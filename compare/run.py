@@ -279,5 +279,10 @@ def _case_report(
     cuda, triton = codegen["cuda"], codegen["triton"]
     found: tuple[findings.Finding, ...] = ()
     if isinstance(cuda, KernelCode) and isinstance(triton, KernelCode):
-        found = findings.find(cuda, triton)
+        found = findings.find(
+            cuda,
+            triton,
+            (cuda.emulation, triton.emulation),
+            (cuda.occupancy, triton.occupancy),
+        )
     return CaseReport(prepared.case, request.backends, parity, times, codegen, found)

@@ -72,7 +72,12 @@ def study(request: Request, progress: Callable[[str], None]) -> Report:
     cuda, triton = codes["cuda"], codes["triton"]
     found: tuple[findings.Finding, ...] = ()
     if isinstance(cuda, KernelCode) and isinstance(triton, KernelCode):
-        found = findings.find(cuda, triton)
+        found = findings.find(
+            cuda,
+            triton,
+            (cuda.emulation, triton.emulation),
+            (cuda.occupancy, triton.occupancy),
+        )
     parity = dict.fromkeys(("cuda", "triton", "torch"), _NOT_RUN)
     report = CaseReport(case, ("cuda", "triton"), parity, _NOT_RUN, codes, found)
     return Report(op.name, environment.collect(), (report,))

@@ -418,9 +418,11 @@ def test_narrow_numbers_in_wide_registers() -> None:
         mov.b32 {%h1, %h2}, %r8;
         mov.b64 %d9, {%r9, %r10};
         mov.b32 {_, %h3}, %r10;
+        mov.b64 %d10, {%r8, %r14};
         """,
-        {"%r8": [0x1234_56F0]},
+        {"%r8": [0x1234_56F0], "%r14": [None, *[1] * 31]},
     )
+    assert values("%d10")[:2] == [None, 1 << 32 | 0x1234_56F0]
     assert [values(f"%r{i}")[0] for i in range(9, 14)] == [
         *(0xF0, 0xFFFF_FFF0, 0xFFFF_FFF0, 0xF0),
         0x7F,
@@ -685,6 +687,26 @@ def test_the_ways_of_a_branch_meet_again() -> None:
     assert values("%r4") == [3 * t if t < 10 else t + 1 for t in range(32)]
 
 
+def test_lanes_that_meet_are_in_order() -> None:
+    body = """
+        mov.u32 %r2, %tid.x;
+        and.b32 %r3, %r2, 3;
+        setp.eq.u32 %p1, %r3, 0;
+        @%p1 ret;
+        setp.eq.u32 %p2, %r3, 1;
+        @%p2 bra MEET;
+        add.u32 %r4, %r2, 1;
+    MEET:
+        mul.wide.u32 %d3, %r2, 4;
+        add.s64 %d4, %d1, %d3;
+        ld.global.u32 %r5, [%d4];
+    """
+    emulation = run(body, block=(64, 1, 1))
+    (access,) = emulation.accesses
+    assert (access.requests, access.sectors, access.bytes) == (2, 8, 48 * 4)
+    assert emulation.warp_executed[access.index] == 2
+
+
 LOOP = """
     mov.u32 %r2, %tid.x;
     mov.u32 %r3, 0;
@@ -766,9 +788,13 @@ def test_producers_only_arrive_at_a_barrier() -> None:
     PRODUCER:
         st.shared.u32 [%r3], %r2;
         bar.arrive 1, 64;
+        xor.b32 %r8, %r2, 0;
     DONE:
     """
     assert registers_after(body, threads=64)("%r7")[:32] == list(range(32, 64))
+    emulation = run(body, block=(64, 1, 1))
+    assert executed(emulation, listing_of(body), "xor.b32") == [32]
+    assert emulation.is_exact
 
 
 def test_a_barrier_that_some_never_reach() -> None:
@@ -813,6 +839,7 @@ UNKNOWN_BRANCH = """
     ld.global.u32 %r3, [%d1];
     mov.u32 %r4, 1;
     mov.u32 %r5, 2;
+    mov.u32 %r9, 5;
     setp.eq.u32 %p1, %r3, 7;
     @%p1 bra SKIP;
     mov.u32 %r4, 3;
@@ -821,7 +848,8 @@ UNKNOWN_BRANCH = """
     st.global.u32 [%d2+8192], %r5;
 SKIP:
     ld.shared.u32 %r7, [0];
-    add.u32 %r8, %r5, 1;
+    add.u32 %r8, %r9, %r5;
+    mov.u32 %r9, 6;
 """
 
 
@@ -837,7 +865,7 @@ def test_an_unknown_branch_is_marked_and_nothing_of_it_believed() -> None:
     values = registers_after(UNKNOWN_BRANCH)
     assert values("%r4") == [None] * 32
     assert values("%r7") == [None] * 32
-    assert values("%r8") == [3] * 32
+    assert values("%r8") == [7] * 32  # of what is written before and behind
     known = UNKNOWN_BRANCH.replace("setp.eq.u32 %p1, %r3, 7", "setp.eq.u32 %p1, 8, 7")
     assert registers_after(known)("%r4") == [3] * 32
     assert registers_after(known)("%r7") == [4] * 32
@@ -931,6 +959,26 @@ def test_waiting_at_an_mbarrier_ends() -> None:
     )
 
 
+def test_who_waits_at_an_mbarrier_goes_last() -> None:
+    body = """
+        mov.u32 %r2, %tid.x;
+        mov.u32 %r3, 77;
+        setp.ge.u32 %p1, %r2, 32;
+        @%p1 bra PRODUCER;
+    WAIT:
+        mbarrier.try_wait.parity.shared::cta.b64 %p2, [0], 0;
+        @!%p2 bra WAIT;
+        ld.shared.u32 %r4, [64];
+        bra.uni DONE;
+    PRODUCER:
+        bar.sync 1, 32;
+        st.shared.u32 [64], %r3;
+        mbarrier.arrive.shared::cta.b64 %d8, [0];
+    DONE:
+    """
+    assert registers_after(body, threads=64)("%r4")[:32] == [77] * 32
+
+
 def test_names_belong_to_their_scopes() -> None:
     body = """
         mov.u32 %r8, 1;
@@ -980,7 +1028,10 @@ def test_a_jump_through_a_table() -> None:
     assert run(body).is_exact
     unknown = body.replace("min.u32 %r3", "ld.global.u32 %r3, [%d1]; min.u32 %r3")
     assert registers_after(unknown)("%r5") == [None] * 32
-    assert len(run(unknown).unknown_branches) == 1
+    emulation, listing = run(unknown), listing_of(unknown)
+    assert len(emulation.unknown_branches) == 1
+    last = next(each.index for each in listing.instructions if "MANY" in each.labels)
+    assert emulation.executed[last] == 32
 
 
 def test_what_cannot_be_emulated_is_named() -> None:
@@ -1108,6 +1159,7 @@ def test_bank_conflicts_add_up_over_blocks() -> None:
     same = "mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 3; ld.shared.u32 %r4, [%r3];"
     access = access_of(run(same, grid=(5, 1, 1), block=(64, 1, 1)))
     assert (access.requests, access.bank_conflicts) == (10, 10)
+    assert access.wavefronts == 20
     other = """
         mov.u32 %r2, %tid.x;
         mov.u32 %r3, %ctaid.x;
@@ -1117,6 +1169,17 @@ def test_bank_conflicts_add_up_over_blocks() -> None:
     """
     access = access_of(run(other, grid=(4, 1, 1)))
     assert access.bank_conflicts == 0 + 1 + 3 + 7
+    # The same addresses, but in one block by a half warp, in the next by two.
+    shifted = """
+        mov.u32 %r2, %tid.x;
+        mov.u32 %r3, %ctaid.x;
+        shl.b32 %r3, %r3, 3;
+        sub.u32 %r2, %r2, %r3;
+        setp.lt.u32 %p1, %r2, 16;
+        shl.b32 %r4, %r2, 3;
+        @%p1 ld.shared.b64 %d3, [%r4];
+    """
+    assert access_of(run(shifted, grid=(2, 1, 1))).wavefronts == 1 + 2
 
 
 def test_shared_memory_keeps_what_is_known() -> None:
@@ -1323,6 +1386,21 @@ def test_bulk_copies() -> None:
     assert sum(each.unknown for each in emulation.accesses) == 1
 
 
+def test_bytes_that_several_lanes_read_are_needed_once() -> None:
+    emulation = run("""
+        mov.u32 %r2, %tid.x;
+        shl.b32 %r3, %r2, 4;
+        setp.eq.u32 %p1, %r2, 0;
+        selp.b32 %r4, 512, 16, %p1;
+        mul.wide.u32 %d3, %r2, 16;
+        add.s64 %d4, %d2, %d3;
+        cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes
+            [%r3], [%d4], %r4, [0];
+    """)
+    load = access_of(emulation)
+    assert (load.bytes, load.sectors, load.ideal_sectors) == (512 + 31 * 16, 16, 16)
+
+
 @pytest.mark.parametrize(
     ("padding", "number", "wavefronts", "conflicts"),
     [(16, "x4", 4, 0), (0, "x4", 32, 28), (16, "x2", 2, 0), (0, "x1", 8, 7)],
@@ -1429,6 +1507,9 @@ def test_a_large_launch_is_sampled() -> None:
     assert (few.blocks, set(few.executed)) == (2, {64})
     every = run(body, grid=(100, 3, 1))
     assert every.blocks == every.total_blocks == 300
+    many = run(body, grid=(3000, 1, 1))  # more than run side by side
+    assert many.blocks == 3000
+    assert many.trace == tuple(range(len(listing_of(body).instructions)))
 
 
 # ---- Kernels -------------------------------------------------------------------------

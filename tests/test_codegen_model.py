@@ -77,7 +77,8 @@ def test_code_of_both_sides(each_op: Op, architecture: Architecture) -> None:
                 for each in listing.instructions
             ]
             assert all(own in names for names in files)
-    findings = find(*sides)
+    cuda, triton = sides
+    findings = find(cuda, triton)
     assert len(findings) >= 4
     for finding in findings:
         for code, indices in zip(sides, (finding.cuda, finding.triton), strict=True):

@@ -80,6 +80,7 @@ class Group:
         self.layout = layout
         self.size = layout.lanes if lanes is None else len(lanes)
         self.has_first_warp = lanes is None or bool(lanes[0] < WARP)
+        # With each predicate, so that it is kept alive and its id stays its own.
         self._parts: dict[tuple[int, bool], tuple[Bits, Group | None]] = {}
 
     def select(self, chosen: Mask) -> "Group | None":
@@ -110,7 +111,7 @@ class Group:
         instructions in a row.
         """
         key = id(predicate), negated
-        if key in self._parts and self._parts[key][0] is predicate:
+        if key in self._parts:
             return self._parts[key][1]
         chosen = predicate
         if self.lanes is not None and predicate.size > 1:
@@ -118,7 +119,7 @@ class Group:
         part = self.select(~chosen if negated else chosen)
         if len(self._parts) == _KEPT_PARTS:
             self._parts.clear()
-        self._parts[key] = (predicate, part)  # kept alive, so that its id stays its own
+        self._parts[key] = (predicate, part)
         return part
 
     @cached_property

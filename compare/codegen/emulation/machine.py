@@ -10,7 +10,8 @@ What is taken for granted, beside what the other modules say:
   jump by an unknown index goes to the last of its targets; an instruction with an
   unknown predicate is executed. Each is noted. What is written until the ways of such a
   branch meet is unknown afterwards.
-* What is waited for at an mbarrier has always come.
+* What is waited for at an mbarrier has always come, when all others have gone as far as
+  they can.
 * Neither blocks nor clusters of them wait for each other.
 """
 
@@ -94,7 +95,7 @@ class Machine:
         self._doubts = Doubts(program, self.batch)
         self._barriers = Barriers(layout)
         self._ready = {0: layout.everyone()}  # by the instruction to go on with
-        self._at_warp: dict[int, Group] = {}  # who waits for other lanes of the warp
+        self._waiting: dict[int, Group] = {}  # for other lanes, by the instruction
         self._excused: set[int] = set()  # where they wait no longer
 
     def run(self) -> None:
@@ -140,7 +141,7 @@ class Machine:
             return self._exit(place, operation, group)
         if operation.kind == "barrier":
             return self._arrive(place, operation, group)
-        return self._meet_warp(place, operation, group)
+        return self._meet(place, operation, group)
 
     def _execute(self, place: int, operation: Operation, group: Group) -> None:
         """Executes an instruction in the lanes whose predicate allows it."""
@@ -238,17 +239,18 @@ class Machine:
 
     # ---- Waiting ---------------------------------------------------------------------
 
-    def _meet_warp(self, place: int, operation: Operation, group: Group) -> int | None:
-        """Executes what lanes of a warp do together, once all of them are there."""
-        assert operation.choice
-        late = None
-        if place not in self._excused:
+    def _meet(self, place: int, operation: Operation, group: Group) -> int | None:
+        """Executes what needs other lanes, once these are there."""
+        late: Group | None = group
+        if place in self._excused:
+            self._excused.discard(place)
+            late = None
+        elif operation.choice is not None:
             late = self._waiting_for_others(operation.choice, group)
         if late is None:
-            self._excused.discard(place)
             self._execute(place, operation, group)
             return place + 1
-        self._at_warp[place] = late.union(self._at_warp.get(place))
+        self._waiting[place] = late.union(self._waiting.get(place))
         there = group.without(late)
         if there is not None:
             self._execute(place, operation, there)
@@ -291,11 +293,10 @@ class Machine:
 
     def _release(self) -> bool:
         """Lets those go on who wait, when nobody else can; whether there are any."""
-        if self._at_warp:
-            # Whom they still wait for will never come.
-            self._ready, self._at_warp = self._at_warp, {}
-            self._excused.update(self._ready)
-            return True
         for place, group in self._barriers.open(self.batch.alive):
             self._enter(place + 1, group)
+        if not self._ready:
+            # Whom they still wait for will never come.
+            self._ready, self._waiting = self._waiting, {}
+            self._excused.update(self._ready)
         return bool(self._ready)

@@ -29,7 +29,7 @@ Operand = Callable[[Batch, Group], Value]
 
 _INTEGER = re.compile(r"(-?)(?:0[xX]([\da-fA-F]+)|0[bB]([01]+)|(0[0-7]*)|(\d+))U?")
 _FLOAT = re.compile(r"0[fF]([\da-fA-F]{8})|0[dD]([\da-fA-F]{16})")
-_ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:([+-])\s*([-\w]+))?\s*(?:,.*)?\]")
+_ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*([-\w]+))?\s*(?:,.*)?\]")
 
 
 class Decoder:
@@ -163,11 +163,9 @@ class Decoded:
     def address(self, position: int) -> Operand:
         """The address that an operand in brackets stands for, in its own space."""
         found = _ADDRESS.fullmatch(self.text(position))
-        offset = parse_integer(found[3] or "0") if found else None
+        offset = parse_integer(found[2] or "0") if found else None
         if found is None or offset is None:
             return _fixed(unknown(U64))
-        if found[2] == "-":
-            offset = -offset
         base = self._source(found[1], None)
 
         def address(batch: Batch, group: Group) -> Value:

@@ -23,7 +23,7 @@ from compare.codegen.emulation.values import U32, Value
 from compare.codegen.emulation.warp import WARP_LEVEL
 from compare.codegen.listing import Instruction, Listing
 
-Kind = Literal["simple", "branch", "exit", "barrier", "warp"]
+Kind = Literal["simple", "branch", "exit", "barrier", "warp", "last"]
 
 _END = -1  # of the kernel, as a place to go to
 
@@ -34,7 +34,8 @@ class Operation:
 
     Attributes:
         kind: `simple` if the next instruction follows in all lanes that are there;
-            `warp` if so, but lanes wait for each other.
+            `warp` if so, but lanes of a warp wait for each other; `last` if so, but
+            all other lanes go first.
         execute: what it does, other than to lead somewhere.
         guard: the slot of its predicate, if it has one.
         is_negated: whether the predicate must be false.
@@ -86,7 +87,7 @@ def _tcgen05(decoded: Decoded) -> Execute:
 
 def _mbarrier(decoded: Decoded) -> Execute:
     """`mbarrier`: what is waited for has always come, as it does at last."""
-    if not (decoded.has("try_wait") or decoded.has("test_wait")):
+    if not any(map(decoded.has, _WAITS)):
         return _opaque(decoded)
     slot = decoded.destination()
     over = Value(np.array([True]), known=True)
@@ -123,6 +124,7 @@ _BUILDERS: dict[str, Builder] = {
     "mbarrier": _mbarrier,
 }
 _EXITS = ("ret", "exit", "trap")
+_WAITS = ("try_wait", "test_wait")
 
 
 # ---- Programs ------------------------------------------------------------------------
@@ -227,7 +229,8 @@ class Program:
             execute = _unknown(decoded)
         if stem in WARP_LEVEL and decoded.has("sync"):
             return Operation("warp", execute, choice=decoded.source(-1, U32))
-        return Operation("simple", execute)
+        waits = stem == "mbarrier" and any(map(decoded.has, _WAITS))
+        return Operation("last" if waits else "simple", execute)
 
     def _guard(self, instruction: Instruction) -> int | None:
         if not instruction.predicate:

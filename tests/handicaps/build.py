@@ -1,0 +1,64 @@
+"""Compiles the kernels of the bank, by the ways that the ops are compiled."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from bindings.backends import native, prebuilt, triton
+from bindings.op import Argument
+from bindings.registry import OPS
+from compare.codegen import cuda, model
+from compare.codegen.architectures import ARCHITECTURES
+from compare.codegen.model import KernelCode, Side
+from handicaps.catalogue import Kernel
+
+FOLDER = Path(__file__).parent
+
+
+@functools.cache
+def compiled(kernel: Kernel, side: Side, architecture: int) -> KernelCode:
+    """The code of a kernel, made as that of the ops is."""
+    tensors = [
+        torch.empty(elements, dtype=dtype, device="meta")
+        for elements, dtype in kernel.tensors
+    ]
+    arguments: tuple[Argument, ...] = (*tensors, *kernel.numbers)
+    op = replace(OPS["add"], name=kernel.name)
+    if side == "triton":
+        with patch.object(triton, "launcher", lambda op: _launcher(kernel)):
+            return model.inspect_triton(op, arguments, ARCHITECTURES[architecture])
+    plan = {
+        "kernel": kernel.name,
+        "signature": f"{kernel.name}({', '.join('?' for _ in arguments)})",
+        "grid": kernel.grid,
+        "block": (128, 1, 1),
+        "shared_bytes": kernel.shared_bytes,
+    }
+    with (
+        patch.object(prebuilt, "load"),
+        patch.object(native, "plan", return_value=plan),
+        patch.object(cuda, "CSRC", FOLDER / "cuda"),
+    ):
+        return model.inspect_cuda(op, arguments, ARCHITECTURES[architecture])
+
+
+def _launcher(kernel: Kernel) -> Any:
+    module = importlib.import_module(f"handicaps.triton.{kernel.name}")
+    function = getattr(module, kernel.name)
+
+    def launch(*arguments: Any) -> None:
+        function[kernel.grid](
+            *arguments,
+            num_warps=kernel.num_warps,
+            maxnreg=kernel.max_registers,
+            enable_fp_fusion=True,
+        )
+
+    return launch
