@@ -338,3 +338,16 @@ def test_normal_listings_do_not_depend_on_the_kernels_name() -> None:
         for text in (NVCC_PTX, renamed)
     ]
     assert texts[0] == texts[1]
+
+
+def test_predicates_of_inline_assembly_have_no_percent_sign() -> None:
+    ptx = parse_ptx(
+        ".entry k(\n)\n{\n{\n.reg .pred p;\nsetp.lt.s32 p, %r1, %r2;\n"
+        "@!p bra $L;\n@p add.s32 %r1, %r1, 1;\n}\n$L:\nret;\n}"
+    )
+    assert [(each.predicate, each.opcode) for each in ptx.instructions] == [
+        ("", "setp.lt.s32"),
+        ("!p", "bra"),
+        ("p", "add.s32"),
+        ("", "ret"),
+    ]

@@ -80,7 +80,7 @@ _LOCATION = re.compile(
 )
 _COMMENT_FRAME = re.compile(r"([^\s@\[\]]+):(\d+):\d+")
 _PTX_LABEL = re.compile(r"([$\w]+):\s*")
-_PTX_STATEMENT = re.compile(r"(?:@(!?%\w+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
+_PTX_STATEMENT = re.compile(r"(?:@(!?[%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 
 
 def parse_ptx(text: str, kernel: str | None = None) -> Listing:

@@ -99,9 +99,8 @@ PAIRS = {
         CLEAN,
         "merging",
         "cuda",
-        "CUDA stores one by one what lies side by side: 2 times st.global.b32, where"
-        " one access of 8 bytes would do. They stay apart because each has a condition"
-        " of its own.",
+        "CUDA stores one by one what lies side by side: 2 times st.global.b32, not 8"
+        " bytes at once, since each has a condition of its own.",
         (1, 2),
     ),
     "loads of unknown alignment": (
@@ -112,9 +111,9 @@ PAIRS = {
         CLEAN,
         "merging",
         "cuda",
-        "CUDA loads one by one what lies side by side: 4 times ld.global.b32, where one"
-        " access of 16 bytes would do. They stay apart because nothing tells the"
-        " compiler that their address is a multiple of 16.",
+        "CUDA loads one by one what lies side by side: 4 times ld.global.b32, not 16"
+        " bytes at once, since nothing tells the compiler that their address is a"
+        " multiple of 16.",
         (1, 2, 3, 4),
     ),
     "read-only path": (

@@ -72,7 +72,8 @@ class MemoryAccess:
             space, is unknown.
         is_store: whether it writes.
         argument: the tensor's name; empty if there is none, or none that is known.
-        bytes_per_thread: by one execution.
+        bytes_per_thread: by one execution; of `ldmatrix` and `stmatrix` the row whose
+            address a thread gives, and 0 of a bulk copy, whose size is not fixed.
         requests: executions, counted once for each warp.
         bytes: by all active threads together.
         sectors: of 32 bytes, each counted once for each request that touches it; of
@@ -132,9 +133,10 @@ class Emulation:
         warp_executed: the same, counted once for each warp that executes it together.
         accesses: by instruction.
         out_of_bounds: of every instruction the first few threads.
-        unknown_branches: the instructions whose predicate could not be known. They are
-            taken for executed, and a branch for not taken, unless the kernel ends right
-            behind it: what is counted until its two ways meet is a guess.
+        unknown_branches: the instructions whose predicate, or whose target, could not
+            be known. They are taken for executed, and a branch for not taken, unless
+            the kernel ends right behind it: what is counted until its two ways meet is
+            a guess.
         unknown_opcodes: what could not be emulated; its results are unknown.
         is_complete: whether all threads came to their end. Otherwise they were stopped,
             in an endless loop or at a barrier that not all threads come to.

@@ -78,6 +78,7 @@ def _writes_shared_memory(decoded: Decoded) -> Execute:
 
 
 def _wmma(decoded: Decoded) -> Execute:
+    """`wmma`: its loads and stores are not counted; how lanes share them is secret."""
     return (_writes_shared_memory if decoded.has("store") else _opaque)(decoded)
 
 
@@ -103,7 +104,7 @@ _OPAQUE = (
     # Floating point.
     *("copysign", "cos", "ex2", "fma", "lg2", "rcp", "rsqrt", "sin", "sqrt", "tanh"),
     *("testp",),
-    # Tensor cores, and what comes with them.
+    # Tensor cores. What they read of shared memory is not counted.
     *("mma", "wgmma", "tensormap"),
     # Order and hints: nothing that a thread could read.
     *("applypriority", "brkpt", "createpolicy", "discard", "fence", "griddepcontrol"),

@@ -127,16 +127,17 @@ class _Neighbours:
         verb = "loads" if "load" in self.accesses[0].category else "stores"
         text = (
             f"{verb} one by one what lies side by side: {len(self.accesses)} times"
-            f" {self.accesses[0].opcode}, where one access of {self.merged_bytes} bytes"
-            " would do"
+            f" {self.accesses[0].opcode}, not {self.merged_bytes} bytes at once"
         )
-        return f"{text}. They stay apart because {self.reason}" if self.reason else text
+        return f"{text}, since {self.reason}" if self.reason else text
 
 
 def merging(cuda: Subject, triton: Subject) -> Statement | None:
     """Neighbouring accesses of one thread that stayed apart, and why."""
     sides = (cuda, triton)
-    found = [[*_apart(each, *_LOADS[:1]), *_apart(each, *_STORES)] for each in sides]
+    found = [
+        [*_apart(each, "global load"), *_apart(each, "global store")] for each in sides
+    ]
     parts = [
         f"{side.name} {max(groups, key=lambda each: each.merged_bytes).text}"
         for side, groups in zip(sides, found, strict=True)
@@ -152,7 +153,7 @@ def merging(cuda: Subject, triton: Subject) -> Statement | None:
 
 def _apart(side: Subject, category: str) -> list[_Neighbours]:
     """Groups of neighbours that together are wider than any access of the category."""
-    by_width = _by_width(side, (category,), is_store=category in _STORES)
+    by_width = _by_width(side, (category,), is_store=category == "global store")
     widest = max(by_width, default=_WIDEST)
     in_sass = side.code.sass.in_category(category)
     if any(each.access_bytes > widest for each in in_sass):
