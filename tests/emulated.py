@@ -156,7 +156,7 @@ def runtime() -> list[Path]:
 
 
 @functools.cache
-def library() -> Library:
+def load_kernels() -> Library:
     """All test kernels, compiled once for all tests."""
     objects = [*_compile_all(sorted(SOURCES.glob("*.cu"))), *runtime()]
     if RUNNER:

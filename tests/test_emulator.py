@@ -31,7 +31,7 @@ from emulated import (
 
 @pytest.fixture(scope="session")
 def library() -> Library:
-    return emulated.library()
+    return emulated.load_kernels()
 
 
 @pytest.fixture(params=ORDERS)

@@ -90,12 +90,12 @@ MACHINES = ["emulator", pytest.param("gpu", marks=needs_gpu)]
 
 @pytest.fixture(params=MACHINES)
 def machine(request: pytest.FixtureRequest) -> Library:
-    return emulated.library() if request.param == "emulator" else gpu_library()
+    return emulated.load_kernels() if request.param == "emulator" else gpu_library()
 
 
 @pytest.fixture
 def emulator() -> Library:
-    return emulated.library()
+    return emulated.load_kernels()
 
 
 @pytest.mark.parametrize("arch", [80, 90])

@@ -146,9 +146,9 @@ class Kernels:
         flags = ["-shared", "-pthread", "-Wl,-z,defs", *sources.CHECKED_LINK_FLAGS]
         files = [str(each) for each in objects]
         subprocess.run([COMPILER, *flags, *files, "-o", str(path)], check=True)
-        self.library = ctypes.CDLL(str(path))
-        self.library.emulator_unwritten_outputs.restype = ctypes.c_char_p
-        self.error_string = self.library._Z18cudaGetErrorString9cudaError  # C++
+        self.kernels = ctypes.CDLL(str(path))
+        self.kernels.emulator_unwritten_outputs.restype = ctypes.c_char_p
+        self.error_string = self.kernels._Z18cudaGetErrorString9cudaError  # C++
         self.error_string.restype = ctypes.c_char_p
         # Apart by more than a page, and aligned as on a GPU.
         memory = np.zeros(8192, np.float32)
@@ -159,7 +159,7 @@ class Kernels:
 
     def register(self, name: str, values: np.ndarray) -> None:
         """Allows kernels to access an array."""
-        self.library.emulator_register_tensor(
+        self.kernels.emulator_register_tensor(
             name.encode(),
             ctypes.c_void_p(values.ctypes.data),
             ctypes.c_size_t(values.nbytes),
@@ -171,10 +171,10 @@ class Kernels:
         for tensor in registered:
             self.register(tensor, getattr(self, tensor))
         pointers = [ctypes.c_void_p(each.ctypes.data) for each in (self.out, self.x)]
-        error = getattr(self.library, name)(*pointers)
+        error = getattr(self.kernels, name)(*pointers)
         message = self.error_string(error) if error else None
-        message = message or self.library.emulator_unwritten_outputs() or b""
-        self.library.emulator_clear_tensors()
+        message = message or self.kernels.emulator_unwritten_outputs() or b""
+        self.kernels.emulator_clear_tensors()
         return str(message.decode())
 
 
