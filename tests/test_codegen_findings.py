@@ -19,6 +19,7 @@ from compare.codegen.emulation import Emulation, MemoryAccess
 from compare.codegen.findings import RULES, Finding, find
 from compare.codegen.model import KernelCode, Side, inspect_cuda, inspect_triton
 from compare.codegen.occupancy import Occupancy
+from compare.codegen.places import in_sources
 
 needs_nvcc = pytest.mark.skipif(find_cuda_home() is None, reason="needs nvcc")
 
@@ -480,7 +481,9 @@ def test_the_first_five_of_softmax(shape: tuple[int, int], number: int) -> None:
     }
     (moved,) = (each for each in found if each.rule == "bytes moved")
     assert "Both move 8 bytes" in moved.text
-    assert any(each.startswith("csrc/common/vec.cuh:") for each in moved.cuda_places)
-    assert all(
-        each.startswith("triton_kernels/softmax.py:") for each in moved.triton_places
-    )
+    places = [
+        in_sources(side.ptx.instructions[index] for index in indices)
+        for side, indices in zip(sides, (moved.cuda, moved.triton), strict=True)
+    ]
+    assert any(each.startswith("csrc/common/vec.cuh:") for each in places[0])
+    assert all(each.startswith("triton_kernels/softmax.py:") for each in places[1])

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import math
+from types import NoneType
 from typing import Any
 
 import pytest
@@ -167,6 +168,21 @@ CASE = {
     "codegen": {"cuda": CODEGEN, "triton": CODEGEN},
     "findings": list,
 }
+FINDING = {
+    "rule": str,
+    "topic": str,
+    "text": str,
+    "side": (str, NoneType),
+    "weight": NUMBER,
+    "language": str,
+    "evidence": list,
+}
+EVIDENCE = {
+    "side": str,
+    "place": (str, NoneType),
+    "index": int,
+    "instruction": str,
+}
 ENVIRONMENT = {"python": str, "platform": str, "torch": str, "date": str, "gpus": list}
 
 
@@ -188,7 +204,11 @@ def _check_cases(cases: Any) -> None:
     for case in cases:
         _check(case, CASE, "case")
         for finding in case["findings"]:
-            _check(finding, {"topic": str, "text": str}, "finding")
+            _check(finding, FINDING, "finding")
+            for evidence in finding["evidence"]:
+                _check(evidence, EVIDENCE, "evidence")
+                assert evidence["side"] in ("cuda", "triton")
+                assert finding["side"] in ("cuda", "triton", None)
 
 
 @pytest.mark.parametrize(

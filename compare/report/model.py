@@ -9,6 +9,7 @@ from typing import Any
 
 from compare.cases import Case
 from compare.codegen import memory, trace
+from compare.codegen.classify import Language
 from compare.codegen.findings import Finding
 from compare.codegen.mix import Mix
 from compare.codegen.model import KernelCode
@@ -126,7 +127,7 @@ def _case(report: CaseReport) -> dict[str, Any]:
         "timing": {name: timing_to_json(report.timing(name)) for name in report.parity},
         **limits_to_json(report.times),
         "codegen": {name: _codegen(each) for name, each in report.codegen.items()},
-        "findings": [_finding(each) for each in report.findings],
+        "findings": [_finding(each, report.codegen) for each in report.findings],
     }
 
 
@@ -218,14 +219,42 @@ def _mix(mix: Mix) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(
+    finding: Finding, codegen: Mapping[str, KernelCode | Skipped]
+) -> dict[str, Any]:
     return {
+        "rule": finding.rule,
         "topic": finding.topic,
         "text": finding.text,
+        "side": finding.side,
+        "weight": finding.weight,
         "language": finding.language,
-        "cuda": list(finding.cuda),
-        "triton": list(finding.triton),
+        "evidence": [
+            *_evidence("cuda", finding.cuda, finding.language, codegen),
+            *_evidence("triton", finding.triton, finding.language, codegen),
+        ],
     }
+
+
+def _evidence(
+    side: str,
+    indices: tuple[int, ...],
+    language: Language,
+    codegen: Mapping[str, KernelCode | Skipped],
+) -> list[dict[str, Any]]:
+    code = codegen[side]
+    assert isinstance(code, KernelCode)  # else there are no findings
+    listing = code.ptx if language == "ptx" else code.sass
+    instructions = [listing.instructions[index] for index in indices]
+    return [
+        {
+            "side": side,
+            "place": next(iter(in_sources([each])), None),
+            "index": each.index,
+            "instruction": each.text,
+        }
+        for each in instructions
+    ]
 
 
 def _number(value: float) -> float | None:

@@ -21,7 +21,6 @@ from compare.codegen.findings import (
     traffic,
 )
 from compare.codegen.findings.evidence import Finding, Look, Subject
-from compare.codegen.places import in_sources
 
 if TYPE_CHECKING:  # importing the model imports torch and Triton
     from compare.codegen.emulation import Emulation
@@ -126,6 +125,4 @@ def _apply(rule: Rule, cuda: Subject, triton: Subject) -> Finding | None:
         rule=rule.name,
         side=said.side,
         weight=rule.about_one if said.side else rule.about_both,
-        cuda_places=in_sources(evidence[0]),
-        triton_places=in_sources(evidence[1]),
     )

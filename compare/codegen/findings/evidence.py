@@ -41,9 +41,6 @@ class Finding:
         side: the one that does more or worse than the other, or what the other does
             not; None if the sentence is about both alike.
         weight: the more telling it is, the greater; from 0 to 100.
-        cuda_places: the lines that the CUDA side's instructions come from, such as
-            "csrc/softmax.cu:83"; each once.
-        triton_places: the same of the Triton side.
     """
 
     topic: str
@@ -54,8 +51,6 @@ class Finding:
     rule: str = ""
     side: Side | None = None
     weight: float = 0.0
-    cuda_places: tuple[str, ...] = ()
-    triton_places: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

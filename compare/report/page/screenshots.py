@@ -1,7 +1,7 @@
 """Pictures of a page, for the README.
 
 python -m compare softmax --html softmax.html
-python -m compare.report.page.screenshots softmax.html --pin finding=4
+python -m compare.report.page.screenshots softmax.html --pin finding=1 --output docs
 
 It drives a Chromium that is installed, through playwright: pip install -e '.[browser]'.
 """
@@ -41,7 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 viewport={"width": options.width, "height": options.height},
                 color_scheme=scheme,
                 reduced_motion="reduce",
-                device_scale_factor=1.5,
             )
             page.goto(f"{options.page.resolve().as_uri()}#{options.pin}")
             file = options.output / f"{options.page.stem}-{scheme}.png"

@@ -1,0 +1,82 @@
+"""The emulated counts are those of a real GPU's counters, within 2 %."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import nsight_compute
+import pytest
+from conftest import needs_gpu
+from nsight_compute import QUANTITIES, Count
+
+from bindings.sources import ROOT
+from compare import records
+
+WITHIN = 0.02
+
+_ANY_KERNEL = "import torch; torch.ones(1, device='cuda')"
+
+RECORDS = sorted(records.FOLDER.glob("*/nsight-compute/counts.json"))
+
+
+def assert_equal(count: Count) -> None:
+    for name in QUANTITIES:
+        emulated, measured = count.emulated[name], count.measured[name]
+        assert emulated == pytest.approx(measured, rel=WITHIN), (name, count)
+
+
+@pytest.mark.parametrize("file", RECORDS, ids=lambda path: path.parts[-3])
+def test_recorded_counts_agree(file: Path) -> None:
+    counts = nsight_compute.read(file)
+    wanted = [
+        (each.handicap.name if each.handicap else each.op, each.side, each.case.shape)
+        for each in nsight_compute.subjects()
+    ]
+    assert [(each.kernel, each.side, each.shape) for each in counts] == wanted
+    for count in counts:
+        assert_equal(count)
+    # What nobody does agrees by itself: everything that is counted does occur.
+    for name in QUANTITIES:
+        assert any(each.measured[name] for each in counts), name
+    clean, conflicting = counts[-2:]
+    assert (
+        clean.measured["bank conflicts"] == 0 < conflicting.measured["bank conflicts"]
+    )
+
+
+def test_readme_says_what_is_recorded() -> None:
+    """It says of how many launches that they agree exactly, and links to the counts."""
+    readme = (ROOT / "README.md").read_text()
+    for file in RECORDS:
+        counts = nsight_compute.read(file)
+        assert all(each.emulated == each.measured for each in counts)
+        assert f"For {len(counts)} launches of" in readme
+        assert f"({file.relative_to(ROOT)})" in readme
+    assert RECORDS
+
+
+@needs_gpu
+def test_counts_agree_on_this_gpu() -> None:
+    try:
+        ncu = nsight_compute.find_ncu()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    tried = subprocess.run(
+        [
+            ncu,
+            "--metrics",
+            "sm__cycles_active.sum",
+            sys.executable,
+            "-c",
+            "import torch; torch.ones(1, device='cuda')",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if tried.returncode:
+        pytest.skip(f"ncu cannot read the counters here: {tried.stdout[-300:]}")
+    for count in nsight_compute.measure():
+        assert_equal(count)
