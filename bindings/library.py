@@ -29,11 +29,31 @@ def register(op: Op) -> Op:
         for device in ("CPU", "CUDA"):
             _library.impl(name, _implementation(op, backend), device)
         torch.library.register_fake(f"{NAMESPACE}::{name}", op.allocate, lib=_library)
+        _register_autograd(op, backend, name)
+        _overloads[name] = getattr(getattr(torch.ops, NAMESPACE), name).default
+    return op
+
+
+def _register_autograd(op: Op, backend: str, name: str) -> None:
+    gradient = op.gradient
+    if gradient is None:
         torch.library.register_autograd(
             f"{NAMESPACE}::{name}", _no_backward(name), lib=_library
         )
-        _overloads[name] = getattr(getattr(torch.ops, NAMESPACE), name).default
-    return op
+        return
+
+    def run(op: Op, *args: object) -> Tensor:
+        return call(op, backend, *args)
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        gradient.save(ctx, inputs, output)
+
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return gradient.compute(run, ctx, *grads)
+
+    torch.library.register_autograd(
+        f"{NAMESPACE}::{name}", backward, setup_context=setup_context, lib=_library
+    )
 
 
 def call(op: Op, backend: str, *args: object) -> Tensor:

@@ -34,12 +34,27 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Op:
-    """One op, described once.
+class Gradient:
+    """How the gradient of an op's output becomes those of its arguments.
 
     Attributes:
-        name: The stem of csrc/<name>.cu and triton_kernels/<name>.py, and the name of
-            the launcher in both.
+        save: Takes autograd's context, the op's arguments and its output, and keeps
+            what `compute` needs.
+        compute: Takes `run`, which calls another op by the same backend, the context,
+            and the gradient of the output; returns one of each argument, None for those
+            that have none.
+    """
+
+    save: Callable[[Any, tuple[Any, ...], Tensor], None]
+    compute: Callable[..., tuple[Tensor | None, ...]]
+
+
+@dataclass(frozen=True)
+class Op:
+    """One op, described once. The backward of an op is an op of its own.
+
+    Attributes:
+        name: The name of the launcher in both languages.
         schema: Parameters and result in torch.library's language.
         allocate: Takes the op's own arguments, raises for those it cannot serve, and
             returns the output tensor, not yet written.
@@ -55,6 +70,8 @@ class Op:
         edge_shapes: Where its kernels change: around the ends of their tiles.
         variants: Keyword arguments under which the op computes something else.
         is_rounded_once: Whether only one result is right, bit for bit: PyTorch's.
+        forward: The name of the op that this is the backward of; empty if it is none.
+        gradient: What autograd does; None where there is no gradient.
     """
 
     name: str
@@ -71,3 +88,15 @@ class Op:
     edge_shapes: tuple[tuple[int, ...], ...]
     variants: tuple[dict[str, Any], ...] = ({},)
     is_rounded_once: bool = False
+    forward: str = ""
+    gradient: Gradient | None = None
+
+    @property
+    def source(self) -> str:
+        """The stem of csrc/<source>.cu and triton_kernels/<source>.py."""
+        return self.forward or self.name
+
+    @property
+    def direction(self) -> str:
+        """Either "forward" or "backward"."""
+        return "backward" if self.forward else "forward"

@@ -16,9 +16,15 @@ _MODULES = {
     for module in pkgutil.iter_modules(bindings.ops.__path__)
 }
 
-OPS: dict[str, Op] = {name: module.OP for name, module in _MODULES.items()}
+# A file describes an op as OP, and its backward, if that has kernels, as BACKWARD.
+OPS: dict[str, Op] = {
+    op.name: op
+    for module in _MODULES.values()
+    for op in (module.OP, getattr(module, "BACKWARD", None))
+    if op is not None
+}
 
 # What a user calls.
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
-    name: getattr(module, name) for name, module in _MODULES.items()
+    name: getattr(_MODULES[op.source], name) for name, op in OPS.items()
 }

@@ -95,7 +95,7 @@ def _load_inline(op: Op, request: Mapping[str, Any]) -> _Loaded:
 def _load_nvrtc(op: Op, request: Mapping[str, Any]) -> _Loaded:
     plan = request["plan"]
     kernel = title_of(plan["signature"])
-    compiled = nvrtc.compile_kernel(op.name, kernel, request["arch"])
+    compiled = nvrtc.compile_kernel(op.source, kernel, request["arch"])
     path = Path(request["folder"], "nvrtc.cubin")
     path.write_bytes(compiled.cubin)
     bind = nvrtc.load(compiled, plan) if torch.cuda.is_available() else None

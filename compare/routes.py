@@ -299,8 +299,8 @@ class _Lab:
 
 
 def _try_prebuilt(lab: _Lab, progress: Callable[[str], None]) -> _Tried:
-    progress(f"building csrc/{lab.op.name}.cu as setup.py does")
-    build_s = _build(lab.op.name, lab.toolkit, lab.folder)
+    progress(f"building csrc/{lab.op.source}.cu as setup.py does")
+    build_s = _build(lab.op.source, lab.toolkit, lab.folder)
     progress("loading what was built")
     answer = lab.load_in_a_process("prebuilt")
     how = (

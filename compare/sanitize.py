@@ -233,7 +233,7 @@ class Checker:
 
 def _parameter_names(op: Op) -> list[tuple[str, bool]]:
     """The parameters of the op's C++ function, and whether it writes through each."""
-    text = (sources.NATIVE / f"{op.name}.cpp").read_text()
+    text = (sources.NATIVE / f"{op.source}.cpp").read_text()
     signature = re.search(rf"\b{op.name}\(([^)]*)\)", text)
     assert signature
     parameters = [each.split() for each in signature[1].split(",")]

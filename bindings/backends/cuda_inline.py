@@ -44,10 +44,10 @@ def load(op: Op, module: ModuleName) -> ModuleType:
         BuildError: It cannot be built here; the message says why.
     """
     gencode = gencode_flags() if module == "_cuda" else ()
-    key = (op.name, module, gencode)
+    key = (op.source, module, gencode)
     with _lock:
         if key not in _modules:
-            _modules[key] = build_cache.load(_recipe(op.name, module, gencode))
+            _modules[key] = build_cache.load(_recipe(op.source, module, gencode))
     return _modules[key]
 
 

@@ -47,9 +47,12 @@ GUARD_VALUE = 0xFF
 
 
 def run(
-    op: str, arguments: tuple[Argument, ...], package: str = "triton_kernels"
+    op: str,
+    arguments: tuple[Argument, ...],
+    package: str = "triton_kernels",
+    source: str = "",
 ) -> None:
-    """Runs the bare Triton launcher <package>.<op>.<op> on CPU tensors.
+    """Runs the bare Triton launcher <package>.<source or op>.<op> on CPU tensors.
 
     Every tensor that the kernel changed is changed in place, as if it had run here.
 
@@ -73,7 +76,7 @@ def run(
             mmap.mmap(memory_file, layout.size), dtype=torch.uint8
         )
         layout.write(memory)
-        request = Request(f"{package}.{op}", op, layout.size, layout.arguments)
+        request = Request(f"{package}.{source or op}", op, layout.size, layout.arguments)
         with _lock:
             error = _running_worker().call(request, memory_file, timeout_s)
     finally:

@@ -20,7 +20,7 @@ def run(op: Op, out: Tensor, *args: Any) -> None:
     """
     arguments = op.arguments(out, *args)
     if not out.is_cuda:
-        interpreter.run(op.name, arguments)
+        interpreter.run(op.name, arguments, source=op.source)
         return
     # Triton launches on the current device, whatever device its tensors are on.
     with torch.cuda.device(out.device):
@@ -29,4 +29,4 @@ def run(op: Op, out: Tensor, *args: Any) -> None:
 
 def launcher(op: Op) -> Any:
     """The bare launcher: on the current device and stream, unchecked."""
-    return getattr(importlib.import_module(f"triton_kernels.{op.name}"), op.name)
+    return getattr(importlib.import_module(f"triton_kernels.{op.source}"), op.name)

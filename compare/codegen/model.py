@@ -129,7 +129,7 @@ def inspect_cuda(
         ) from error
     plan = native.plan(module, op, _as_meta(arguments), architecture.number)
     build = cuda.compile_kernel(
-        op.name, plan["kernel"], plan["signature"], architecture
+        op.source, plan["kernel"], plan["signature"], architecture
     )
     code = tools.disassemble(build.cubin, plan["kernel"], architecture)
     ptx = parse_ptx(build.ptx, plan["kernel"])
