@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from bindings import backends, check
-from bindings.op import Op
+from bindings.op import Op, Outputs, as_tuple
 
 NAMESPACE = "twin"
 
@@ -42,10 +42,10 @@ def _register_autograd(op: Op, backend: str, name: str) -> None:
         )
         return
 
-    def run(op: Op, *args: object) -> Tensor:
-        return call(op, backend, *args)
+    def run(op: Op, *args: object) -> Any:
+        return call_any(op, backend, *args)
 
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Outputs) -> None:
         gradient.save(ctx, inputs, output)
 
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -57,20 +57,25 @@ def _register_autograd(op: Op, backend: str, name: str) -> None:
 
 
 def call(op: Op, backend: str, *args: object) -> Tensor:
-    """Runs the op through torch.library, so that every part of PyTorch sees it."""
-    check.one_of(op.name, "backend", backend, backends.NAMES)
-    if not torch.compiler.is_compiling():
-        _refuse_forward_mode(f"{op.name}_{backend}", args)
-    result: Tensor = _overloads[f"{op.name}_{backend}"](*args)
+    """Runs an op of one output through torch.library: all of PyTorch sees it."""
+    result: Tensor = call_any(op, backend, *args)
     return result
 
 
+def call_any(op: Op, backend: str, *args: object) -> Any:
+    """The same of any op: returns a tuple where there are several outputs."""
+    check.one_of(op.name, "backend", backend, backends.NAMES)
+    if not torch.compiler.is_compiling():
+        _refuse_forward_mode(f"{op.name}_{backend}", args)
+    return _overloads[f"{op.name}_{backend}"](*args)
+
+
 def _implementation(op: Op, backend: str) -> Any:
-    def run(*args: Any) -> Tensor:
-        out = op.allocate(*args)
-        if out.numel() > 0:
-            backends.run(backend, op, out, *args)
-        return out
+    def run(*args: Any) -> Outputs:
+        outputs = op.allocate(*args)
+        if any(out.numel() > 0 for out in as_tuple(outputs)):
+            backends.run(backend, op, outputs, *args)
+        return outputs
 
     return run
 

@@ -12,7 +12,15 @@ from torch import Tensor
 # What crosses to a launcher: tensors (as pointers on the native side) and numbers.
 Argument = Tensor | int | bool
 
+# What an op returns: its output, or all of them.
+Outputs = Tensor | tuple[Tensor, ...]
+
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def as_tuple(outputs: Outputs) -> tuple[Tensor, ...]:
+    """All outputs, also where there is one."""
+    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 @dataclass(frozen=True)
@@ -38,14 +46,14 @@ class Gradient:
     """How the gradient of an op's output becomes those of its arguments.
 
     Attributes:
-        save: Takes autograd's context, the op's arguments and its output, and keeps
-            what `compute` needs.
+        save: Takes autograd's context, the op's arguments and what it returned, and
+            keeps what `compute` needs.
         compute: Takes `run`, which calls another op by the same backend, the context,
-            and the gradient of the output; returns one of each argument, None for those
-            that have none.
+            and the gradient of each output; returns one of each argument, None for
+            those that have none.
     """
 
-    save: Callable[[Any, tuple[Any, ...], Tensor], None]
+    save: Callable[[Any, tuple[Any, ...], Outputs], None]
     compute: Callable[..., tuple[Tensor | None, ...]]
 
 
@@ -57,9 +65,10 @@ class Op:
         name: The name of the launcher in both languages.
         schema: Parameters and result in torch.library's language.
         allocate: Takes the op's own arguments, raises for those it cannot serve, and
-            returns the output tensor, not yet written.
-        arguments: Takes the output and the op's arguments, and returns what both bare
-            launchers take. Makes the one contiguous copy, if the layout asks for it.
+            returns the output, not yet written, or a tuple of them.
+        arguments: Takes all outputs and then the op's arguments, and returns what both
+            bare launchers take. Makes the one contiguous copy, if the layout asks for
+            it.
         reference: The same by PyTorch, in the dtype of its input.
         inputs: Makes the tensors of a case in float32, by shape and generator.
         traffic: The fewest bytes that a shape and an element size make necessary.
@@ -76,9 +85,9 @@ class Op:
 
     name: str
     schema: str
-    allocate: Callable[..., Tensor]
+    allocate: Callable[..., Outputs]
     arguments: Callable[..., tuple[Argument, ...]]
-    reference: Callable[..., Tensor]
+    reference: Callable[..., Outputs]
     inputs: Callable[[tuple[int, ...], torch.Generator], tuple[Tensor, ...]]
     traffic: Callable[[tuple[int, ...], int], Traffic]
     small_shape: tuple[int, ...]

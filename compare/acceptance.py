@@ -17,13 +17,14 @@ NaN and infinities have to be where float64, rounded to the dtype, has them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bindings.op import Op
+from bindings.op import Op, as_tuple
 
 # How much further off than PyTorch a result may be. Both are a few roundings away from
 # the exact value, and which of the two is luckier differs from input to input; 2 is
@@ -93,28 +94,48 @@ class Verdict:
         """Whether the result is accepted."""
         return not self.problem
 
+    @property
+    def share(self) -> float:
+        """How much of the error that is allowed there is."""
+        return self.error.max / self.allowed.max if self.allowed.max else 0.0
 
-def expect(op: Op, arguments: tuple[Any, ...]) -> Expected:
-    """What the op of these arguments should be.
+
+def expect(op: Op, arguments: tuple[Any, ...]) -> tuple[Expected, ...]:
+    """What each output of the op of these arguments should be.
 
     To be called before the implementation under test, which might write to its inputs,
     or find in freed memory the results that others left there.
     """
     exact = op.reference(*(_copy(each, torch.float64) for each in arguments))
     own = op.reference(*(_copy(each) for each in arguments))
-    return Expected(exact, own, op.is_rounded_once)
+    return tuple(
+        Expected(*each, op.is_rounded_once)
+        for each in zip(as_tuple(exact), as_tuple(own), strict=True)
+    )
 
 
-def changed_reference(op: Op, arguments: tuple[Any, ...], expected: Expected) -> str:
+def changed_reference(
+    op: Op, arguments: tuple[Any, ...], expected: tuple[Expected, ...]
+) -> str:
     """What PyTorch computes differently than before; empty if nothing.
 
     An implementation, or a library that it imports, might have replaced a function of
     PyTorch's or changed a setting, and the next results would be judged by that.
     """
-    now = op.reference(*(_copy(each) for each in arguments))
-    before = Expected(expected.torch.double(), expected.torch)
-    problem = judge(now, before).problem
+    now = as_tuple(op.reference(*(_copy(each) for each in arguments)))
+    before = [Expected(each.torch.double(), each.torch) for each in expected]
+    problem = judge_all(now, before).problem
     return problem and f"PyTorch computes something else than before: {problem}"
+
+
+def judge_all(results: Sequence[Tensor], expected: Sequence[Expected]) -> Verdict:
+    """The verdict on the output that is furthest off, for what is allowed there."""
+    verdicts = [judge(*pair) for pair in zip(results, expected, strict=True)]
+    worst = max(verdicts, key=lambda each: (not each.passed, each.share))
+    if len(verdicts) == 1 or worst.passed:
+        return worst
+    number = verdicts.index(worst) + 1
+    return replace(worst, problem=f"output {number}: {worst.problem}")
 
 
 def judge(result: Tensor, expected: Expected) -> Verdict:
@@ -164,6 +185,8 @@ def bits(x: Tensor) -> Tensor:
 def _copy(argument: Any, dtype: torch.dtype | None = None) -> Any:
     if not isinstance(argument, Tensor):
         return argument
+    if not argument.is_floating_point():
+        dtype = None  # they are indices
     return argument.detach().to(dtype, copy=True)
 
 

@@ -67,13 +67,13 @@ def bench(request: Request, progress: Callable[[str], None]) -> Bench:
     variants = op.variants if request.params is None else (request.params,)
     omitted: list[str] = []
     planned = [
-        Case(shape, dtype, params=params)
+        Case(shape, dtype, params=params, direction=op.direction)
         for params in variants
         for dtype in dtypes
         for shape in request.shapes or op.benchmark_shapes
     ]
     swept = [
-        Case(shape, dtype, params=variants[0])
+        Case(shape, dtype, params=variants[0], direction=op.direction)
         for dtype in dtypes
         for shape in (op.sweep_shapes if request.sweep else ())
     ]

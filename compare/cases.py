@@ -32,7 +32,7 @@ class Case:
         dtype: Of the tensors and the result.
         layout: How the tensors lie in memory, one of LAYOUTS.
         params: The op's other arguments, by name; those left out have their default.
-        direction: "forward".
+        direction: "forward" or "backward".
     """
 
     shape: tuple[int, ...]

@@ -91,9 +91,11 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _list(ops: dict[str, OpSummary]) -> int:
-    width = max(map(len, ops))
-    for op in ops.values():
-        sys.stdout.write(f"{op.name:<{width}}  {op.summary}\n")
+    forward = [op for op in ops.values() if not op.forward]
+    width = max(len(op.name) for op in forward)
+    for op in forward:
+        directions = "forward, backward" if op.has_gradient else "forward"
+        sys.stdout.write(f"{op.name:<{width}}  {directions:<17}  {op.summary}\n")
     return EXIT_OK
 
 
@@ -270,7 +272,7 @@ def _reports(
         from compare import run
 
     reports = []
-    for name in ops if options.command == "all" else [options.command]:
+    for name in ops if options.command == "all" else [options.op]:
         request = run.Request(
             op=name,
             shape=getattr(options, "shape", None),

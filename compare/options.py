@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from compare.codegen.architectures import ARCHITECTURES, parse_architecture
 from compare.errors import UnavailableError, UsageError
-from compare.parameters import OpSummary, parse_parameter
+from compare.parameters import OpSummary, backward_of, parse_parameter
 
 DTYPES = ("float32", "float16", "bfloat16")
 BACKENDS = ("cuda", "cuda_inline", "triton")
@@ -71,7 +71,7 @@ def parse(arguments: Sequence[str], ops: dict[str, OpSummary]) -> argparse.Names
         UnavailableError: What it asks for cannot be written.
     """
     parser = _parser(ops)
-    commands = [*ops, *COMMANDS]
+    commands = [*_forward(ops), *COMMANDS]
     if not arguments:
         raise UsageError(f"say what to compare: one of {', '.join(commands)}")
     if not arguments[0].startswith("-") and arguments[0] not in commands:
@@ -84,9 +84,14 @@ def parse(arguments: Sequence[str], ops: dict[str, OpSummary]) -> argparse.Names
     for name in getattr(options, "ops", []):
         if name not in ops:
             raise UsageError(f"there is no op {name!r}; it has {', '.join(ops)}")
-    op = getattr(options, "op", options.command)
-    if op in ops and hasattr(options, "param"):
-        params_of(ops[op], options.param)  # raises for what makes no sense
+    if options.command in ops:
+        options.op = options.command
+    if getattr(options, "backward", False):
+        if backward_of(options.op) not in ops:
+            raise UsageError(f"--backward: that of {options.op} has no kernel")
+        options.op = backward_of(options.op)
+    if hasattr(options, "op") and hasattr(options, "param"):
+        params_of(ops[options.op], options.param)  # raises for what makes no sense
     _check_output(options)
     return options
 
@@ -163,8 +168,9 @@ def _parser(ops: dict[str, OpSummary]) -> argparse.ArgumentParser:
             name, help=summary, description=summary, allow_abbrev=False
         )
 
-    for op in ops.values():
-        _add_op_options(add(op.name, op.summary), op)
+    forward = _forward(ops)
+    for name in forward:
+        _add_op_options(add(name, ops[name].summary), ops[name])
     _add_shared_options(add("all", "Compare every op."))
     add("list", "List the ops.")
     doctor = add("doctor", "Say what works here, what cannot, and what mends it.")
@@ -173,15 +179,19 @@ def _parser(ops: dict[str, OpSummary]) -> argparse.ArgumentParser:
         "sanitize",
         "Look for races, bad accesses and deadlocks in an op's CUDA kernels.",
     )
-    sanitize.add_argument("op", choices=ops)
+    _add_op_argument(sanitize, forward)
     sanitize.add_argument(
         "--gpu",
         action="store_true",
         help="by compute-sanitizer on a GPU; by default by the emulator's own checker",
     )
     _add_json_option(sanitize)
-    _add_study_options(add("study", "Study an op's two sources, and their code."), ops)
-    _add_bench_options(add("bench", "Time an op and its peers on a GPU."), ops)
+    study = add("study", "Study an op's two sources, and their code.")
+    _add_op_argument(study, forward)
+    _add_study_options(study)
+    bench = add("bench", "Time an op and its peers on a GPU.")
+    _add_op_argument(bench, forward)
+    _add_bench_options(bench)
     plot = add("plot", "Draw bandwidth over size, from the records.")
     plot.add_argument("ops", nargs="*", metavar="op", help="by default all recorded")
     plot.add_argument(
@@ -192,7 +202,7 @@ def _parser(ops: dict[str, OpSummary]) -> argparse.ArgumentParser:
     )
     _add_folder_option(plot, "plots")
     profile = add("profile", "Look into an op and its peers with torch.profiler.")
-    profile.add_argument("op", choices=ops)
+    _add_op_argument(profile, forward)
     profile.add_argument("--shape", type=_shape, help="by default the large one")
     profile.add_argument("--dtype", choices=DTYPES, default="float32")
     _add_param_option(profile)
@@ -206,7 +216,7 @@ def _parser(ops: dict[str, OpSummary]) -> argparse.ArgumentParser:
     routes = add(
         "routes", "Compare the ways to build an op's .cu: prebuilt, load_inline, NVRTC."
     )
-    routes.add_argument("op", choices=ops)
+    _add_op_argument(routes, forward)
     _add_json_option(routes)
     record = add("record", "Measure on a GPU, and write it into records and README.")
     record.add_argument("ops", nargs="*", metavar="op", help="by default all")
@@ -218,10 +228,22 @@ def _parser(ops: dict[str, OpSummary]) -> argparse.ArgumentParser:
     return parser
 
 
-def _add_study_options(
-    parser: argparse.ArgumentParser, ops: dict[str, OpSummary]
-) -> None:
-    parser.add_argument("op", choices=ops)
+def _forward(ops: dict[str, OpSummary]) -> list[str]:
+    return [op.name for op in ops.values() if not op.forward]
+
+
+def _add_op_argument(parser: argparse.ArgumentParser, choices: list[str]) -> None:
+    parser.add_argument("op", choices=choices)
+    _add_backward_option(parser)
+
+
+def _add_backward_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--backward", action="store_true", help="the op's backward in its place"
+    )
+
+
+def _add_study_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shape", type=_shape, help="by default the large one")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     _add_param_option(parser)
@@ -233,10 +255,7 @@ def _add_study_options(
         )
 
 
-def _add_bench_options(
-    parser: argparse.ArgumentParser, ops: dict[str, OpSummary]
-) -> None:
-    parser.add_argument("op", choices=ops)
+def _add_bench_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shape",
         type=_shape,
@@ -288,6 +307,7 @@ def _add_folder_option(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def _add_op_options(parser: argparse.ArgumentParser, op: OpSummary) -> None:
+    _add_backward_option(parser)
     parser.add_argument(
         "--shape",
         type=_shape,

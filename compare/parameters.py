@@ -34,32 +34,52 @@ class OpSummary:
 
     Attributes:
         name: Its name.
+        forward: The op that this is the backward of; empty if it is none.
+        has_gradient: Whether autograd can differentiate it.
         summary: The first line of its documentation.
         parameters: By name.
     """
 
     name: str
+    forward: str
+    has_gradient: bool
     summary: str
     parameters: dict[str, Parameter]
 
 
+def backward_of(op: str) -> str:
+    """The name of an op's backward."""
+    return f"{op}_backward"
+
+
 def read_ops() -> dict[str, OpSummary]:
-    """All ops, by name."""
+    """All ops by name, each before its backward."""
     bindings = importlib.util.find_spec("bindings")
     assert bindings is not None
     assert bindings.submodule_search_locations is not None
     folder = Path(bindings.submodule_search_locations[0], "ops")
     files = sorted(path for path in folder.glob("*.py") if path.stem != "__init__")
-    return {path.stem: _read_op(path) for path in files}
+    return {op.name: op for path in files for op in _read_file(path)}
 
 
-def _read_op(path: Path) -> OpSummary:
+def _read_file(path: Path) -> list[OpSummary]:
     module = ast.parse(path.read_text(encoding="utf-8"))
-    function = next(
-        node
-        for node in module.body
-        if isinstance(node, ast.FunctionDef) and node.name == path.stem
+    functions = {
+        node.name: node for node in module.body if isinstance(node, ast.FunctionDef)
+    }
+    has_gradient = any(
+        isinstance(node, ast.keyword) and node.arg == "gradient"
+        for node in ast.walk(module)
     )
+    found = [_read_op(functions[path.stem], "", has_gradient=has_gradient)]
+    if backward := functions.get(backward_of(path.stem)):
+        found.append(_read_op(backward, path.stem, has_gradient=False))
+    return found
+
+
+def _read_op(
+    function: ast.FunctionDef, forward: str, *, has_gradient: bool
+) -> OpSummary:
     arguments = function.args
     defaults = [None] * (len(arguments.args) - len(arguments.defaults))
     pairs = [
@@ -67,7 +87,9 @@ def _read_op(path: Path) -> OpSummary:
         *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
     ]
     return OpSummary(
-        name=path.stem,
+        name=function.name,
+        forward=forward,
+        has_gradient=has_gradient,
         summary=(ast.get_docstring(function) or "").partition("\n")[0],
         parameters={
             argument.arg: Parameter(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bindings import backends
 from bindings.errors import BuildError, SettingError, UnsupportedError
-from bindings.op import Op, Traffic
+from bindings.op import Op, Traffic, as_tuple
 from compare import acceptance
 from compare.acceptance import UNKNOWN, Errors, Expected, Verdict
 from compare.cases import Case, make_arguments
@@ -84,7 +84,7 @@ class Prepared:
     op: Op
     case: Case
     arguments: tuple[Any, ...]
-    expected: Expected
+    expected: tuple[Expected, ...]
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -126,9 +126,10 @@ def check_prepared(prepared: Prepared, backend: str) -> Parity | Skipped:
         UnavailableError: A setting of the emulator or the interpreter makes no sense.
     """
     op, arguments, expected = prepared.op, prepared.arguments, prepared.expected
-    like = op.allocate(*arguments)
-    ran_on = "gpu" if like.is_cuda else _ON_CPU[backend]
-    problem = acceptance.wrong_kind(like, expected) or _aliasing(like, prepared.tensors)
+    like = as_tuple(op.allocate(*arguments))
+    ran_on = "gpu" if like[0].is_cuda else _ON_CPU[backend]
+    kinds = map(acceptance.wrong_kind, like, expected)
+    problem = next(filter(None, kinds), "") or _aliasing(like, prepared.tensors)
     if problem:
         return Parity(ran_on, UNKNOWN, UNKNOWN, problem)
     try:
@@ -151,23 +152,26 @@ def check_prepared(prepared: Prepared, backend: str) -> Parity | Skipped:
     return Parity(ran_on, verdict.error, verdict.allowed, problem)
 
 
-def _aliasing(out: Tensor, inputs: list[Tensor]) -> str:
-    place = out.untyped_storage().data_ptr()
-    if out.numel() and any(x.untyped_storage().data_ptr() == place for x in inputs):
+def _aliasing(outputs: tuple[Tensor, ...], inputs: list[Tensor]) -> str:
+    places = [out.untyped_storage().data_ptr() for out in outputs if out.numel()]
+    if any(x.untyped_storage().data_ptr() in places for x in inputs):
         return "the output lies in the memory of an input"
+    if len(set(places)) < len(places):
+        return "two outputs lie in the same memory"
     return ""
 
 
 def _verdict(call: _Call) -> Verdict:
-    out = call.out.tensor
+    outputs = call.outputs
+    device, is_empty = outputs[0].device, not any(out.numel() for out in outputs)
     for reset in (call.reset_to_other_inputs, call.reset):
         reset()
-        if out.numel() > 0:
-            _wait_for(out.device)
+        if not is_empty:
+            _wait_for(device)
             call.start()
-            _wait_for(out.device)
-    verdict = call.judge(out)
-    if verdict.passed and out.is_cuda and out.numel() > 0:
+            _wait_for(device)
+    verdict = call.judge(outputs)
+    if verdict.passed and device.type == "cuda" and not is_empty:
         verdict = replace(verdict, problem=_problem_on_a_late_stream(call))
     return verdict
 
@@ -183,7 +187,7 @@ def _problem_on_a_late_stream(call: _Call) -> str:
     A kernel on another stream finds others, or writes the output too early or too late.
     A call that waits for the GPU is still there when they come.
     """
-    device = call.out.tensor.device
+    device = call.outputs[0].device
     stream = torch.cuda.Stream(device)
     for _ in range(2):  # once, the host may be late for other reasons
         call.reset_to_other_inputs()
@@ -195,9 +199,9 @@ def _problem_on_a_late_stream(call: _Call) -> str:
             called_in_time = not inputs_come.query()
             call.start()
             has_waited = called_in_time and inputs_come.query()
-            out = call.out.tensor.clone()
+            outputs = [out.clone() for out in call.outputs]
         _wait_for(device)
-        if problem := call.judge(out).problem:
+        if problem := call.judge(outputs).problem:
             return f"on a stream whose inputs come late: {problem}"
         if not has_waited:
             return ""
@@ -207,18 +211,26 @@ def _problem_on_a_late_stream(call: _Call) -> str:
 class _Call:
     """A call of a backend, on tensors whose surroundings are watched."""
 
-    def __init__(self, prepared: Prepared, backend: str, out: Tensor) -> None:
-        """Makes tensors like those of the case, and one like its output."""
+    def __init__(
+        self, prepared: Prepared, backend: str, outputs: tuple[Tensor, ...]
+    ) -> None:
+        """Makes tensors like those of the case, and like its outputs."""
         self._prepared = prepared
         self._backend = backend
         self._inputs = [_Watched(x) for x in prepared.tensors]
-        self.out = _Watched(out)
+        self._outputs = [_Watched(out) for out in outputs]
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        """What is written."""
+        return [each.tensor for each in self._outputs]
 
     def reset(self) -> None:
-        """Gives the inputs the values of the case, and none to the output."""
+        """Gives the inputs the values of the case, and none to the outputs."""
         for watched, x in zip(self._inputs, self._prepared.tensors, strict=True):
             watched.memory.copy_(_memory(x))
-        self.out.memory.view(torch.int16).fill_(_PATTERN)
+        for out in self._outputs:
+            out.memory.view(torch.int16).fill_(_PATTERN)
 
     def reset_to_other_inputs(self) -> None:
         """Other values, but the same integers, since those might be indices."""
@@ -234,17 +246,19 @@ class _Call:
             next(inputs).tensor if isinstance(each, Tensor) else each
             for each in self._prepared.arguments
         ]
-        op = self._prepared.op
-        backends.run(self._backend, op, self.out.tensor, *arguments)
+        first, *others = self.outputs
+        outputs = (first, *others) if others else first  # as the op returns them
+        backends.run(self._backend, self._prepared.op, outputs, *arguments)
 
-    def judge(self, out: Tensor) -> Verdict:
-        """Judges an output, and what was written besides."""
-        verdict = acceptance.judge(out, self._prepared.expected)
-        problem = self._side_effects() or _unwritten(out) or verdict.problem
+    def judge(self, outputs: list[Tensor]) -> Verdict:
+        """Judges the outputs, and what was written besides."""
+        verdict = acceptance.judge_all(outputs, self._prepared.expected)
+        unwritten = next(filter(None, map(_unwritten, outputs)), "")
+        problem = self._side_effects() or unwritten or verdict.problem
         return replace(verdict, problem=problem)
 
     def _side_effects(self) -> str:
-        if not self.out.has_intact_margins():
+        if not all(out.has_intact_margins() for out in self._outputs):
             return "memory around the output was written to"
         for watched, x in zip(self._inputs, self._prepared.tensors, strict=True):
             is_same = torch.equal(watched.memory, _memory(x))

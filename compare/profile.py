@@ -137,6 +137,7 @@ def profile(
         shape=request.shape or op.large_shape,
         dtype=getattr(torch, request.dtype),
         params=request.params,
+        direction=op.direction,
     )
     if not request.nvtx_only:
         _make(folder)

@@ -24,7 +24,7 @@ import torch
 from bindings import nvrtc
 from bindings.backends import cuda_inline, native
 from bindings.errors import BuildError, UnsupportedError
-from bindings.op import Argument, Op
+from bindings.op import Argument, Op, as_tuple
 from bindings.registry import OPS
 from compare import acceptance
 from compare.cases import Case, make_arguments
@@ -126,9 +126,11 @@ def _time_calls(op: Op, bind: _Bind) -> dict[str, Any]:
     """Microseconds of a call on the host, if what it computes is right."""
     arguments = make_arguments(op, Case(op.large_shape), "cuda")
     expected = acceptance.expect(op, arguments)
-    out = op.allocate(*arguments).fill_(math.nan)
+    outputs = as_tuple(op.allocate(*arguments))
+    for out in outputs:
+        out.fill_(math.nan)
     try:
-        launch = bind(op.arguments(out, *arguments))
+        launch = bind(op.arguments(*outputs, *arguments))
     except UnsupportedError as error:
         return {"not_called": str(error)}
     call_us = []
@@ -139,7 +141,7 @@ def _time_calls(op: Op, bind: _Bind) -> dict[str, Any]:
             launch()
         call_us.append(1e6 * (time.perf_counter() - began) / _CALLS)
     torch.cuda.synchronize()
-    if problem := acceptance.judge(out, expected).problem:
+    if problem := acceptance.judge_all(outputs, expected).problem:
         return {"not_called": f"what it computes is wrong: {problem}"}
     return {"call_us": statistics.median(call_us)}
 

@@ -25,7 +25,7 @@ import torch
 from bindings import child_process, nvrtc, sources, toolchain
 from bindings.backends import cuda_inline, native, prebuilt
 from bindings.errors import UnsupportedError
-from bindings.op import Op
+from bindings.op import Op, as_tuple
 from bindings.registry import OPS
 from compare import environment
 from compare.cases import Case, make_arguments
@@ -216,8 +216,8 @@ def _plan(op: Op, case: Case, architecture: int) -> dict[str, Any]:
     except UnsupportedError as error:
         raise UnavailableError(str(error)) from error
     arguments = make_arguments(op, case, "cuda" if torch.cuda.is_available() else "cpu")
-    out = op.allocate(*arguments)
-    return native.plan(module, op, op.arguments(out, *arguments), architecture)
+    outputs = as_tuple(op.allocate(*arguments))
+    return native.plan(module, op, op.arguments(*outputs, *arguments), architecture)
 
 
 # ---- The routes ----------------------------------------------------------------------

@@ -14,7 +14,7 @@ import torch
 
 from bindings.backends import prebuilt
 from bindings.errors import BuildError, UnsupportedError
-from bindings.op import Op
+from bindings.op import Op, as_tuple
 from bindings.registry import OPS
 from bindings.sources import ModuleName
 from compare import environment, records
@@ -124,6 +124,7 @@ def _prepare(
         shape=request.shape or default_shape,
         dtype=getattr(torch, request.dtype),
         params=request.params,
+        direction=op.direction,
     )
     check_memory(case, device)
     progress("computing the float64 reference")
@@ -259,7 +260,8 @@ def _inspect(
     if side not in {sources.get(each, each) for each in request.backends}:
         return NOT_ASKED_FOR
     op = prepared.op
-    arguments = op.arguments(op.allocate(*prepared.arguments), *prepared.arguments)
+    outputs = as_tuple(op.allocate(*prepared.arguments))
+    arguments = op.arguments(*outputs, *prepared.arguments)
     inspect = model.inspect_cuda if side == "cuda" else model.inspect_triton
     try:
         return inspect(op, arguments, architecture)

@@ -24,7 +24,7 @@ from torch import Tensor
 from bindings import sources
 from bindings.backends import cuda_inline, native
 from bindings.errors import BuildError
-from bindings.op import DTYPES, Argument, Op
+from bindings.op import DTYPES, Argument, Op, as_tuple
 from bindings.registry import OPS
 from compare.cases import LAYOUTS, Case, lay_out, make_arguments
 from compare.errors import BuildFailedError
@@ -159,9 +159,9 @@ def _candidates(op: Op) -> Iterator[tuple[Case, tuple[Argument, ...]]]:
         inputs = op.inputs(shape, generator)
         for dtype, layout, params in itertools.product(DTYPES, LAYOUTS, op.variants):
             tensors = [lay_out(x.to("meta", dtype), layout, "meta") for x in inputs]
-            out = op.allocate(*tensors, **params)
+            outputs = as_tuple(op.allocate(*tensors, **params))
             case = Case(shape, dtype, layout, params)
-            yield case, op.arguments(out, *tensors, **params)
+            yield case, op.arguments(*outputs, *tensors, **params)
 
 
 def _shapes(op: Op) -> set[tuple[int, ...]]:
@@ -208,8 +208,10 @@ class Checker:
     def run(self, case: Case, order: str) -> str:
         """What is wrong with one launch; empty if nothing is."""
         arguments = make_arguments(self._op, case)
-        out = self._op.allocate(*arguments).fill_(math.nan)
-        launched = self._op.arguments(out, *arguments)
+        outputs = as_tuple(self._op.allocate(*arguments))
+        for out in outputs:
+            out.fill_(math.nan)
+        launched = self._op.arguments(*outputs, *arguments)
         self._register(launched)
         try:
             with _environment("TWIN_EMULATOR_ORDER", order):

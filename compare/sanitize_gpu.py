@@ -19,6 +19,7 @@ import torch
 from bindings import child_process, sources, toolchain
 from bindings.backends import native, prebuilt
 from bindings.errors import UnsupportedError
+from bindings.op import as_tuple
 from bindings.registry import OPS
 from compare.cases import Case, make_arguments
 from compare.errors import UnavailableError
@@ -137,8 +138,10 @@ def main(name: str) -> None:
     module = prebuilt.load("_cuda")
     for case, _ in _choose(name):
         arguments = make_arguments(op, case, "cuda")
-        out = op.allocate(*arguments).fill_(math.nan)
-        native.run(module, op, out, *arguments)
+        outputs = op.allocate(*arguments)
+        for out in as_tuple(outputs):
+            out.fill_(math.nan)
+        native.run(module, op, outputs, *arguments)
         torch.cuda.synchronize()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from bindings.op import Argument, Op
+from bindings.op import Argument, Op, as_tuple
 from bindings.registry import OPS
 from compare import environment
 from compare.cases import Case
@@ -55,7 +55,12 @@ def study(request: Request, progress: Callable[[str], None]) -> Report:
     """
     op = OPS[request.op]
     dtype = getattr(torch, request.dtype)
-    case = Case(request.shape or op.large_shape, dtype, params=request.params)
+    case = Case(
+        shape=request.shape or op.large_shape,
+        dtype=dtype,
+        params=request.params,
+        direction=op.direction,
+    )
     try:
         arguments = launcher_arguments(op, case)
     except (TypeError, ValueError, IndexError) as error:
@@ -90,4 +95,4 @@ def launcher_arguments(op: Op, case: Case) -> tuple[Argument, ...]:
     tensors = [x.to(case.dtype) for x in inputs]
     call = inspect.signature(op.allocate).bind(*tensors, **case.params)
     call.apply_defaults()
-    return op.arguments(op.allocate(*call.args), *call.args)
+    return op.arguments(*as_tuple(op.allocate(*call.args)), *call.args)

@@ -14,7 +14,7 @@ from torch import Tensor
 import bindings
 from bindings import backends
 from bindings.backends import interpreter
-from bindings.op import DTYPES, Op
+from bindings.op import DTYPES, Op, as_tuple
 from bindings.registry import OPS
 from compare import acceptance
 
@@ -101,13 +101,14 @@ def assert_accepted(
     call.apply_defaults()
     expected = acceptance.expect(op, call.args)
     before = [x.clone() for x in inputs]
-    out = getattr(bindings, op.name)(*call.args, backend=backend)
+    results = as_tuple(getattr(bindings, op.name)(*call.args, backend=backend))
     assert all(map(_same_bits, inputs, before)), "an input was written to"
     places = {x.untyped_storage().data_ptr() for x in inputs if x.numel()}
-    if isinstance(out, Tensor) and not out.is_meta:
-        place = out.untyped_storage().data_ptr()
-        assert place not in places, "the result lies in the memory of an input"
-    verdict = acceptance.judge(out, expected)
+    for out in results:
+        if isinstance(out, Tensor) and not out.is_meta:
+            place = out.untyped_storage().data_ptr()
+            assert place not in places, "the result lies in the memory of an input"
+    verdict = acceptance.judge_all(results, expected)
     assert verdict.passed, verdict.problem
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from torch import Tensor
-
-from bindings.op import Op
+from bindings.op import Op, Outputs
 
 NAMES = ("cuda", "cuda_inline", "triton", "torch")
 
 
-def run(backend: str, op: Op, out: Tensor, *args: Any) -> None:
-    """Writes the op of args into out, by the backend of this name.
+def run(backend: str, op: Op, outputs: Outputs, *args: Any) -> None:
+    """Writes the op of args into its outputs, by the backend of this name.
 
     A backend is imported by its first call, so that one that this machine cannot load
     stands in nobody's way.
     """
-    importlib.import_module(f"bindings.backends.{backend}").run(op, out, *args)
+    importlib.import_module(f"bindings.backends.{backend}").run(op, outputs, *args)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
 from bindings.backends import native, prebuilt
-from bindings.op import Op
+from bindings.op import Op, Outputs, as_tuple
 
 
-def run(op: Op, out: Tensor, *args: Any) -> None:
-    """Writes the op of args into out."""
-    native.run(prebuilt.load("_cuda" if out.is_cuda else "_cpu"), op, out, *args)
+def run(op: Op, outputs: Outputs, *args: Any) -> None:
+    """Writes the op of args into its outputs."""
+    is_cuda = as_tuple(outputs)[0].is_cuda
+    module = prebuilt.load("_cuda" if is_cuda else "_cpu")
+    native.run(module, op, outputs, *args)

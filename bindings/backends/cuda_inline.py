@@ -16,25 +16,25 @@ from typing import Any
 
 import pybind11
 import torch
-from torch import Tensor
 
 from bindings import build_cache, sources, toolchain
 from bindings.backends import native
 from bindings.errors import BuildError
-from bindings.op import Op
+from bindings.op import Op, Outputs, as_tuple
 from bindings.sources import ModuleName
 
 _modules: dict[tuple[str, ModuleName, tuple[str, ...]], ModuleType] = {}
 _lock = threading.Lock()
 
 
-def run(op: Op, out: Tensor, *args: Any) -> None:
-    """Writes the op of args into out."""
-    if not out.is_cuda:
-        native.run(load(op, "_cpu"), op, out, *args)
+def run(op: Op, outputs: Outputs, *args: Any) -> None:
+    """Writes the op of args into its outputs."""
+    device = as_tuple(outputs)[0].device
+    if device.type != "cuda":
+        native.run(load(op, "_cpu"), op, outputs, *args)
         return
-    with torch.cuda.device(out.device):
-        native.run(load(op, "_cuda"), op, out, *args)
+    with torch.cuda.device(device):
+        native.run(load(op, "_cuda"), op, outputs, *args)
 
 
 def load(op: Op, module: ModuleName) -> ModuleType:

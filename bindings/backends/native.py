@@ -8,14 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bindings.op import Argument, Op
+from bindings.op import Argument, Op, Outputs, as_tuple
 
 _CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # DType in dtype.cuh
 
 
-def run(module: ModuleType, op: Op, out: Tensor, *args: Any) -> None:
-    """Launches the op on out's device and its current stream."""
-    arguments = op.arguments(out, *args)
+def run(module: ModuleType, op: Op, outputs: Outputs, *args: Any) -> None:
+    """Launches the op on its outputs' device and the current stream there."""
+    out, *others = as_tuple(outputs)
+    arguments = op.arguments(out, *others, *args)
     if out.is_cuda:
         with torch.cuda.device(out.device):
             stream = torch.cuda.current_stream(out.device).cuda_stream

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
-from bindings.op import Op
+from bindings.op import Op, Outputs, as_tuple
 
 
-def run(op: Op, out: Tensor, *args: Any) -> None:
-    """Writes PyTorch's result into out."""
-    out.copy_(op.reference(*args))
+def run(op: Op, outputs: Outputs, *args: Any) -> None:
+    """Writes PyTorch's results into the outputs."""
+    results = as_tuple(op.reference(*args))
+    for out, result in zip(as_tuple(outputs), results, strict=True):
+        out.copy_(result)

@@ -6,19 +6,19 @@ import importlib
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from bindings.backends import interpreter
-from bindings.op import Op
+from bindings.op import Op, Outputs, as_tuple
 
 
-def run(op: Op, out: Tensor, *args: Any) -> None:
-    """Writes the op of args into out.
+def run(op: Op, outputs: Outputs, *args: Any) -> None:
+    """Writes the op of args into its outputs.
 
     Raises:
         RuntimeError: bfloat16 on the CPU, which the interpreter gets wrong.
     """
-    arguments = op.arguments(out, *args)
+    out, *others = as_tuple(outputs)
+    arguments = op.arguments(out, *others, *args)
     if not out.is_cuda:
         interpreter.run(op.name, arguments, source=op.source)
         return

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 import bindings
 from bindings.backends import cuda_inline, native, prebuilt, triton
 from bindings.errors import UnsupportedError
-from bindings.op import Op
+from bindings.op import Op, Outputs
 from compare import peers
 from compare.parity import Skipped
 
@@ -24,15 +23,15 @@ class Implementation:
 
     Attributes:
         name: Such as "cuda" or "torch.compile".
-        call: Takes the op's arguments and returns the output, which it allocates.
-        bare_launcher: Takes the output and the op's arguments, and returns what
+        call: Takes the op's arguments and returns the outputs, which it allocates.
+        bare_launcher: Takes all outputs and the op's arguments, and returns what
             launches the kernel and does nothing else; None where there is no such
             thing.
         note: What a peer overwrites or skips.
     """
 
     name: str
-    call: Callable[..., Tensor]
+    call: Callable[..., Outputs]
     bare_launcher: Callable[..., Callable[[], None]] | None = None
     note: str = ""
 
@@ -76,13 +75,13 @@ def _of_ours(op: Op, backend: str) -> Implementation | Skipped:
     return Implementation(backend, call, functools.partial(_native, op, module))
 
 
-def _triton(op: Op, out: Tensor, *arguments: Any) -> Callable[[], None]:
-    launcher, bare = triton.launcher(op), op.arguments(out, *arguments)
+def _triton(op: Op, *arguments: Any) -> Callable[[], None]:
+    launcher, bare = triton.launcher(op), op.arguments(*arguments)
     return lambda: launcher(*bare)
 
 
-def _native(op: Op, module: Any, out: Tensor, *arguments: Any) -> Callable[[], None]:
-    bare = op.arguments(out, *arguments)
+def _native(op: Op, module: Any, *arguments: Any) -> Callable[[], None]:
+    bare = op.arguments(*arguments)
 
     def launch() -> None:
         stream = torch.cuda.current_stream().cuda_stream
@@ -91,11 +90,12 @@ def _native(op: Op, module: Any, out: Tensor, *arguments: Any) -> Callable[[], N
     return launch
 
 
-def _compiled(op: Op) -> Callable[..., Tensor]:
+def _compiled(op: Op) -> Callable[..., Outputs]:
     # Shapes of one case after the other must not make it compile for any shape.
     torch.compiler.reset()
-    compiled: Callable[..., Tensor] = torch.compile(
-        op.reference, fullgraph=True, dynamic=False
+    reference: Callable[..., Any] = op.reference
+    compiled: Callable[..., Outputs] = torch.compile(
+        reference, fullgraph=True, dynamic=False
     )
     return compiled
 

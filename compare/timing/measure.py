@@ -8,6 +8,7 @@ is faster than the memory gets no figure.
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
@@ -17,7 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bindings.op import Outputs, as_tuple
 from compare import acceptance
+from compare.acceptance import Expected
 from compare.parity import Prepared, Skipped
 from compare.timing import ceiling, gpu_state, turns
 from compare.timing.implementations import Implementation
@@ -114,7 +117,7 @@ def _take_turns(
 def make_sets(prepared: Prepared) -> list[tuple[Any, ...]]:
     """The same arguments in as many places as it takes to outgrow the caches."""
     n_bytes = sum(x.untyped_storage().nbytes() for x in prepared.tensors)
-    n_bytes += prepared.expected.torch.nbytes
+    n_bytes += sum(each.torch.nbytes for each in prepared.expected)
     return [
         tuple(_copy(each) if isinstance(each, Tensor) else each for each in arguments)
         for arguments in [prepared.arguments] * turns.n_sets_of(n_bytes)
@@ -143,8 +146,9 @@ def _sees_a_change_of_sign(prepared: Prepared) -> bool:
         -each if isinstance(each, Tensor) and each.is_floating_point() else each
         for each in prepared.arguments
     ]
-    result = prepared.op.reference(*arguments)
-    return not _same_bits(result, prepared.expected.torch)
+    results = as_tuple(prepared.op.reference(*arguments))
+    expected = [each.torch for each in prepared.expected]
+    return not all(map(_same_bits, results, expected))
 
 
 def _enter(
@@ -185,16 +189,16 @@ class _Entry:
         sets: list[tuple[Any, ...]],
     ) -> None:
         """Compiles it, and runs it on every set."""
-        self._outputs: list[Tensor] = []
+        self._outputs: list[tuple[Tensor, ...]] = []  # of each set
         if implementation.bare_launcher is None:
-            self._outputs = [torch.empty(0)] * len(sets)
+            self._outputs = [()] * len(sets)
             launch = self._allocating(implementation.call, sets)
         else:
             allocate = prepared.op.allocate
-            self._outputs = [allocate(*arguments) for arguments in sets]
+            self._outputs = [as_tuple(allocate(*arguments)) for arguments in sets]
             launchers = [
-                implementation.bare_launcher(out, *arguments)
-                for out, arguments in zip(self._outputs, sets, strict=True)
+                implementation.bare_launcher(*outputs, *arguments)
+                for outputs, arguments in zip(self._outputs, sets, strict=True)
             ]
 
             def launch(index: int) -> None:
@@ -203,28 +207,38 @@ class _Entry:
         self.turn = Turn(Contestant(implementation.name, launch, len(sets)))
 
     def _allocating(
-        self, call: Callable[..., Tensor], sets: list[tuple[Any, ...]]
+        self, call: Callable[..., Outputs], sets: list[tuple[Any, ...]]
     ) -> Callable[[int], None]:
         def launch(index: int) -> None:
             # Dropped only when the set's turn comes again: or all of them would land in
             # the same memory, which the cache would hold.
-            self._outputs[index] = call(*sets[index])
+            self._outputs[index] = as_tuple(call(*sets[index]))
 
         return launch
 
     def forget_outputs(self) -> None:
         """Leaves nothing of what the capture has computed."""
-        for out in self._outputs:
+        for out in itertools.chain.from_iterable(self._outputs):
             if isinstance(out, Tensor) and out.is_floating_point():
                 out.detach().fill_(math.nan)
 
     def wrong_output(self, prepared: Prepared) -> str:
         """What is wrong with the outputs that were timed; empty if nothing is."""
+        wanted = len(prepared.expected)
+        for each in self._outputs:
+            if len(each) != wanted:
+                return f"it returns {len(each)} outputs, not {wanted}"
+        for number, expected in enumerate(prepared.expected):
+            if problem := self._wrong_output(number, expected):
+                return problem
+        return ""
+
+    def _wrong_output(self, number: int, expected: Expected) -> str:
+        outputs: list[Any] = [each[number] for each in self._outputs]
         results = [
-            each.detach() if isinstance(each, Tensor) else each
-            for each in self._outputs
+            each.detach() if isinstance(each, Tensor) else each for each in outputs
         ]
-        kinds = (acceptance.wrong_kind(each, prepared.expected) for each in results)
+        kinds = (acceptance.wrong_kind(each, expected) for each in results)
         if problem := next(filter(None, kinds), ""):
             return f"what was timed computed nonsense: {problem}"
         if len({each.data_ptr() for each in results}) < len(results):
@@ -233,22 +247,22 @@ class _Entry:
         # Equal inputs give equal outputs: judging one is as good as judging all.
         different = [each for each in others if not _same_bits(each, first)]
         for each in (first, *different):
-            verdict = acceptance.judge(each, prepared.expected)
+            verdict = acceptance.judge(each, expected)
             if not verdict.passed:
                 return f"what was timed computed nonsense: {verdict.problem}"
         return ""
 
     def stale_output(self) -> str:
         """What is wrong, now that all inputs but the first have changed."""
-        first, last = self._outputs[0].clone(), self._outputs[-1].clone()
+        first = [out.clone() for out in self._outputs[0]]
+        last = [out.clone() for out in self._outputs[-1]]
         try:
             self.turn.replay()
         except Exception as error:  # whatever a library of others raises
             return f"raises {type(error).__name__}: {error}"
         torch.cuda.synchronize()
-        if _same_bits(last, self._outputs[-1]) or not _same_bits(
-            first, self._outputs[0]
-        ):
+        is_stale = all(map(_same_bits, last, self._outputs[-1]))
+        if is_stale or not all(map(_same_bits, first, self._outputs[0])):
             return "its results are not those of the inputs that it was called with"
         return ""
 
@@ -300,8 +314,9 @@ def _host_time(prepared: Prepared, implementation: Implementation) -> HostTime:
     call_us = _host_us(lambda: implementation.call(*arguments))
     if implementation.bare_launcher is None:
         return HostTime(call_us, None)
-    out = prepared.op.allocate(*arguments)
-    return HostTime(call_us, _host_us(implementation.bare_launcher(out, *arguments)))
+    outputs = as_tuple(prepared.op.allocate(*arguments))
+    launch = implementation.bare_launcher(*outputs, *arguments)
+    return HostTime(call_us, _host_us(launch))
 
 
 def _host_us(call: Callable[[], object]) -> float:

@@ -14,6 +14,7 @@ import torch
 from rich.console import Console
 
 from bindings.backends import cuda_inline, native, prebuilt
+from bindings.op import as_tuple
 from bindings.registry import OPS
 from compare.cases import Case, make_arguments
 from compare.sanitize import Checker
@@ -35,8 +36,8 @@ def _seconds(call: Callable[[], object]) -> float:
 def _measure(name: str, shape: tuple[int, ...]) -> str:
     op, case = OPS[name], Case(shape)
     inputs = make_arguments(op, case)
-    out = op.allocate(*inputs)
-    arguments = op.arguments(out, *inputs)
+    out, *others = as_tuple(op.allocate(*inputs))
+    arguments = op.arguments(out, *others, *inputs)
     module = prebuilt.load("_cpu")
     checker = Checker(cuda_inline.load(op, "_checked"), op)
     plain = _seconds(lambda: native.launch(module, op, arguments, 0))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
+from bindings.registry import OPS
 from bindings.sources import ROOT
 from compare.codegen.listing import Frame, Instruction
 from compare.codegen.model import Side
@@ -50,7 +51,7 @@ class Chain:
 
 def main_file(side: Side, op: str) -> str:
     """The op's own file, such as "csrc/softmax.cu"."""
-    return f"{_FOLDERS[side]}/{op}{_SUFFIXES[side]}"
+    return f"{_FOLDERS[side]}/{OPS[op].source}{_SUFFIXES[side]}"
 
 
 def source_files(
