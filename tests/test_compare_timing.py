@@ -343,7 +343,7 @@ def test_what_is_faster_than_the_memory_gets_no_figure(
         times = real(*arguments)
         own = times["torch"]
         assert isinstance(own, turns.Times)
-        call_us = tuple(1e-6 * each for each in own.call_us)
+        call_us = tuple(1e-9 * each for each in own.call_us)
         return times | {"torch": dataclasses.replace(own, call_us=call_us)}
 
     prepared = _prepared()
