@@ -36,6 +36,7 @@ class OpSummary:
         name: Its name.
         forward: The op that this is the backward of; empty if it is none.
         has_gradient: Whether autograd can differentiate it.
+        signature: How it is called, such as "softmax(x, dim=-1)".
         summary: The first line of its documentation.
         parameters: By name.
     """
@@ -43,6 +44,7 @@ class OpSummary:
     name: str
     forward: str
     has_gradient: bool
+    signature: str
     summary: str
     parameters: dict[str, Parameter]
 
@@ -83,13 +85,22 @@ def _read_op(
     arguments = function.args
     defaults = [None] * (len(arguments.args) - len(arguments.defaults))
     pairs = [
-        *zip(arguments.args, [*defaults, *arguments.defaults], strict=True),
-        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+        (argument, default)
+        for argument, default in (
+            *zip(arguments.args, [*defaults, *arguments.defaults], strict=True),
+            *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+        )
+        if argument.arg != "backend"
+    ]
+    written = [
+        f"{argument.arg}={ast.unparse(default)}" if default else argument.arg
+        for argument, default in pairs
     ]
     return OpSummary(
         name=function.name,
         forward=forward,
         has_gradient=has_gradient,
+        signature=f"{function.name}({', '.join(written)})",
         summary=(ast.get_docstring(function) or "").partition("\n")[0],
         parameters={
             argument.arg: Parameter(
@@ -98,7 +109,7 @@ def _read_op(
                 ast.literal_eval(default),
             )
             for argument, default in pairs
-            if argument.annotation and default and argument.arg != "backend"
+            if argument.annotation and default
         },
     )
 

@@ -11,6 +11,7 @@ from bindings.sources import ROOT
 from compare import plot, records
 from compare.errors import UsageError
 from compare.options import BACKENDS
+from compare.parameters import read_ops
 from compare.parity import Skipped
 from compare.printable import printable
 from compare.report.names import NAMES
@@ -53,6 +54,7 @@ def render(benches: Sequence[Bench], folder: Path = records.FOLDER) -> dict[str,
     for bench in benches:
         by_gpu.setdefault(records.gpu(bench), []).append(bench)
     return {
+        "ops": _ops(),
         "comparison": _comparisons(by_gpu, folder),
         "times": "\n\n".join((_ABOUT_TIMES, *map(_times, by_gpu.values()))),
         "plots": "\n\n".join(
@@ -107,6 +109,21 @@ def _find(lines: list[str], marker: str) -> int:
     if (count := lines.count(marker)) != 1:
         raise ValueError(f"README: expected one line {marker!r}, found {count}")
     return lines.index(marker)
+
+
+def _ops() -> str:
+    """All ops, with their two sources."""
+    rows = [
+        (
+            f"`{op.signature}`",
+            op.summary.removesuffix("."),
+            "forward, backward" if op.has_gradient else "forward",
+            f"[.cu](csrc/{op.name}.cu) [.py](triton_kernels/{op.name}.py)",
+        )
+        for op in read_ops().values()
+        if not op.forward
+    ]
+    return _table(("op", "computes", "directions", "sources"), 4, rows)
 
 
 def _comparisons(by_gpu: Iterable[str], folder: Path) -> str:
