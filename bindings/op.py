@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 # What crosses to a launcher: tensors (as pointers on the native side) and numbers.
-Argument = Tensor | int | bool
+Argument = Tensor | int | bool | float
 
 # What an op returns: its output, or all of them.
 Outputs = Tensor | tuple[Tensor, ...]

@@ -151,7 +151,7 @@ class Request(NamedTuple):
     module: str
     op: str
     memory_size: int
-    arguments: tuple[SharedTensor | int, ...]
+    arguments: tuple[SharedTensor | int | float, ...]
 
 
 @dataclass
@@ -226,14 +226,14 @@ class _Worker:
 class _Layout:
     """Where the arguments of a call lie in the shared memory."""
 
-    arguments: tuple[SharedTensor | int, ...]
+    arguments: tuple[SharedTensor | int | float, ...]
     size: int
     originals: list[tuple[SharedTensor, Tensor]]
 
     @classmethod
     def of(cls, arguments: tuple[Argument, ...]) -> _Layout:
         """Places all tensors, each as far from a multiple of 64 bytes as it is now."""
-        placed: list[SharedTensor | int] = []
+        placed: list[SharedTensor | int | float] = []
         originals = []
         end = 0
         for argument in arguments:

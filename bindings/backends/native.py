@@ -47,10 +47,10 @@ def plan(
     return description
 
 
-def _values(arguments: tuple[Argument, ...]) -> list[int]:
+def _values(arguments: tuple[Argument, ...]) -> list[int | float]:
     out = arguments[0]
     assert isinstance(out, Tensor)
-    values = [_CODES[out.dtype]]
+    values: list[int | float] = [_CODES[out.dtype]]
     for argument in arguments:
         # A tensor on the meta device has no memory; its offset stands for the address.
         if not isinstance(argument, Tensor):

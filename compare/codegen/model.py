@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import struct
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -243,7 +244,7 @@ def _triton_parameters(
         for position, tensor in zip(positions, tensors, strict=True)
     )
     values = [
-        next(addresses) if isinstance(each, torch.Tensor) else int(each)
+        next(addresses) if isinstance(each, torch.Tensor) else _number(each)
         for each in launch.run_time_arguments
     ]
     return (*values, 0, 0)
@@ -252,7 +253,15 @@ def _triton_parameters(
 def _value(position: int, argument: Argument) -> int:
     if isinstance(argument, torch.Tensor):
         return _address(position, argument)
-    return int(argument)
+    return _number(argument)
+
+
+def _number(value: int | float) -> int:
+    """The bits of a kernel's parameter; floating point ones are float32."""
+    if isinstance(value, float):
+        bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
+        return bits
+    return int(value)
 
 
 def _address(position: int, tensor: torch.Tensor) -> int:
