@@ -76,7 +76,9 @@ def run(
             mmap.mmap(memory_file, layout.size), dtype=torch.uint8
         )
         layout.write(memory)
-        request = Request(f"{package}.{source or op}", op, layout.size, layout.arguments)
+        request = Request(
+            f"{package}.{source or op}", op, layout.size, layout.arguments
+        )
         with _lock:
             error = _running_worker().call(request, memory_file, timeout_s)
     finally:
