@@ -31,7 +31,7 @@ def _leaf(x: Tensor, dtype: torch.dtype) -> Tensor:
 def _expected(
     op: Op, x: Tensor, grad: Tensor, params: dict[str, Any]
 ) -> tuple[Expected, Tensor]:
-    """PyTorch's gradient in float64 and in the dtype of x; and its output in float64."""
+    """PyTorch's gradient in float64 and in x's dtype; and its output in float64."""
     by_dtype = []
     for dtype in (torch.float64, x.dtype):
         leaf = _leaf(x, dtype)
@@ -212,7 +212,7 @@ def test_nothing_is_kept_for_tensors_without_gradient(
 
 
 @pytest.mark.parametrize(
-    ("dtype", "lower"),
+    ("precision", "lower"),
     [
         (torch.float32, torch.float16),
         (torch.float32, torch.bfloat16),
@@ -223,15 +223,15 @@ def test_nothing_is_kept_for_tensors_without_gradient(
 def test_gradient_of_lower_precision_is_rejected(
     forward: Op,
     params: dict[str, Any],
-    dtype: torch.dtype,
+    precision: torch.dtype,
     lower: torch.dtype,
     generator: torch.Generator,
 ) -> None:
-    x, grad = _x_and_grad(forward, (8, 781), dtype, "cpu", generator)
+    x, grad = _x_and_grad(forward, (8, 781), precision, "cpu", generator)
     expected, _ = _expected(forward, x, grad, params)
     impostor, _ = _expected(forward, x.to(lower), grad.to(lower), params)
     assert acceptance.judge(expected.torch, expected).passed
-    assert not acceptance.judge(impostor.torch.to(dtype), expected).passed
+    assert not acceptance.judge(impostor.torch.to(precision), expected).passed
 
 
 @pytest.mark.parametrize("dim", range(-3, 3))
@@ -255,9 +255,9 @@ def test_gelu_backward_of_special_values(
         pytest.skip("PyTorch's float32 is NaN where x * x is inf")
     skip_if_refused(backend, device, dtype)
     largest = torch.finfo(dtype).max
-    x = [0.0, -0.0, 12.0, 1e4, largest, -12.0, -1e4, -largest]
-    specials = [float("inf"), -float("inf"), float("nan")]
-    x = torch.tensor([*x, *specials], dtype=dtype, device=device)
+    values = [0.0, -0.0, 12.0, 1e4, largest, -12.0, -1e4, -largest]
+    values += [float("inf"), -float("inf"), float("nan")]
+    x = torch.tensor(values, dtype=dtype, device=device)
     out = FUNCTIONS["gelu_backward"](
         torch.ones_like(x), x, approximate, backend=backend
     )
