@@ -41,6 +41,15 @@ def agree(op: str, x_name: str, x: Tensor, y_name: str, y: Tensor) -> None:
         )
 
 
+def same_shape(op: str, x_name: str, x: Tensor, y_name: str, y: Tensor) -> None:
+    """Raises ValueError unless both tensors have one shape."""
+    if x.shape != y.shape:
+        raise ValueError(
+            f"{op}: {x_name} has shape {tuple(x.shape)} and {y_name} has "
+            f"{tuple(y.shape)}, expected the same"
+        )
+
+
 def dimension(op: str, name: str, dim: object, x: Tensor) -> int:
     """Returns dim counted from the front; raises unless x has it."""
     if isinstance(dim, bool) or not isinstance(dim, (int, torch.SymInt)):

@@ -107,39 +107,57 @@ def elementwise(out: Tensor, *inputs: Tensor) -> Elementwise:
 
 
 class Rows(NamedTuple):
-    """What a kernel that works on rows needs to know of its input.
+    """What a kernel that works on rows needs to know of its inputs.
 
     Attributes:
-        x: The input, perhaps copied.
+        inputs: The inputs, some of them perhaps copied.
         n_rows: Rows of the output, which lie one behind the other.
         n_cols: Columns of a row, which are neighbours.
-        rows_per_batch: After so many rows the input takes the other step.
-        stride_batch: From batch to batch, in elements.
-        stride_row: From row to row within a batch, in elements.
+        rows_per_batch: After so many rows the inputs take the other step.
+        strides: stride_batch and stride_row of each input in turn, in elements: from
+            batch to batch, and from row to row within a batch.
     """
 
-    x: Tensor
+    inputs: tuple[Tensor, ...]
     n_rows: int
     n_cols: int
     rows_per_batch: int
-    stride_batch: int
-    stride_row: int
+    strides: tuple[int, ...]
 
 
-def rows(out: Tensor, x: Tensor, dim: int) -> Rows:
-    """Rows along a dimension that is contiguous in x, innermost in a dense output."""
-    n_cols = x.shape[dim] if x.dim() else 1
-    dims = collapse((out, x), without=dim)
+def rows(out: Tensor, *inputs: Tensor, dim: int) -> Rows:
+    """Rows along a dimension that is innermost in a dense output.
+
+    An input in which it is not contiguous is copied.
+    """
+    n_cols = out.shape[dim] if out.dim() else 1
+    inputs = tuple(x if is_innermost(x, dim) else like(out, x) for x in inputs)
+    dims = collapse((out, *inputs), without=dim)
     if len(dims) > 2:
-        x = like(out, x)
-        dims = collapse((out, x), without=dim)
-    batch = dims[0] if len(dims) == 2 else Dimension(1, (0, 0))
-    row = dims[-1] if dims else Dimension(1, (n_cols, n_cols))
+        inputs = tuple(
+            x if x.stride() == out.stride() else like(out, x) for x in inputs
+        )
+        dims = collapse((out, *inputs), without=dim)
+    batch = dims[0] if len(dims) == 2 else Dimension(1, (0,) * (1 + len(inputs)))
+    row = dims[-1] if dims else Dimension(1, (n_cols,) * (1 + len(inputs)))
+    pairs = zip(batch.strides[1:], row.strides[1:], strict=True)
     return Rows(
-        x,
+        inputs,
         batch.size * row.size,
         n_cols,
         row.size,
-        batch.strides[1],
-        row.strides[1],
+        tuple(stride for pair in pairs for stride in pair),
     )
+
+
+def is_innermost(x: Tensor, dim: int) -> bool:
+    """Whether the entries along a dimension are neighbours in memory."""
+    return x.dim() == 0 or x.shape[dim] <= 1 or x.stride(dim) == 1
+
+
+def empty_rows_like(x: Tensor, dim: int) -> Tensor:
+    """A dense tensor of the shape of x, in its memory format if dim is innermost."""
+    out = torch.empty_like(x)
+    if is_innermost(x, dim) and is_innermost(out, dim):
+        return out
+    return x.new_empty(x.movedim(dim, -1).shape).movedim(-1, dim)

@@ -39,23 +39,17 @@ __global__ void __launch_bounds__(NUM_THREADS) add_kernel(
     const int64_t block_start = int64_t{blockIdx.x} * BLOCK_SIZE;
 
     // -- load: neighbouring threads read neighbouring vectors
-    Vec<T, VEC_SIZE> x[VECS_PER_THREAD]{}, y[VECS_PER_THREAD]{};
+    Vec<T, VEC_SIZE> x[VECS_PER_THREAD], y[VECS_PER_THREAD];
     #pragma unroll
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
         const int64_t element =
             block_start + (i * NUM_THREADS + threadIdx.x) * VEC_SIZE;
-        const int64_t n_valid = n_elements - element;
-        if constexpr (STRIDED) {
-            if (n_valid <= 0) continue;
-            const int64_t row = element / n_cols, col = element % n_cols;
-            x[i] =
-                load_strided<VEC_SIZE>(x_ptr + row * x_stride_row, col, x_stride_col);
-            y[i] =
-                load_strided<VEC_SIZE>(y_ptr + row * y_stride_row, col, y_stride_col);
-        } else {
-            x[i] = load<VEC_SIZE>(x_ptr + element, n_valid, T{});
-            y[i] = load<VEC_SIZE>(y_ptr + element, n_valid, T{});
-        }
+        x[i] = load_elements<VEC_SIZE, STRIDED>(
+            x_ptr, element, n_elements, n_cols, x_stride_row, x_stride_col
+        );
+        y[i] = load_elements<VEC_SIZE, STRIDED>(
+            y_ptr, element, n_elements, n_cols, y_stride_row, y_stride_col
+        );
     }
 
     // -- compute: in float32, rounded once

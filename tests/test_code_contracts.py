@@ -19,7 +19,8 @@ SIDES = {"cuda": inspect_cuda, "triton": inspect_triton}
 
 # Every kernel of softmax: rows in a warp, a block, shared memory, and read twice.
 SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
-    "softmax": ((4096, 1000), (4096, 4096), (512, 40960), (64, 131072))
+    "softmax": ((4096, 1000), (4096, 4096), (512, 40960), (64, 131072)),
+    "softmax_backward": ((4096, 1000), (4096, 4096), (512, 16384), (64, 131072)),
 }
 CASES = [
     pytest.param(op, shape, params, id=f"{op.name}-{shape}-{params}")

@@ -58,6 +58,53 @@ BAD_CALLS: dict[str, tuple[Callable[[str], Tensor], type[Exception], str]] = {
         ValueError,
         r"gelu: approximate is 'erf', expected one of 'none', 'tanh'",
     ),
+    "gelu_backward x is no tensor": (
+        lambda backend: bindings.gelu_backward(torch.ones(1), 1.0, backend=backend),
+        TypeError,
+        r"gelu_backward: x must be a torch.Tensor, got float",
+    ),
+    "gelu_backward shapes": (
+        lambda backend: bindings.gelu_backward(
+            torch.ones(3), torch.ones(2, 3), backend=backend
+        ),
+        ValueError,
+        r"gelu_backward: grad has shape \(3,\) and x has \(2, 3\), expected the same",
+    ),
+    "gelu_backward mixed dtypes": (
+        lambda backend: bindings.gelu_backward(
+            torch.ones(1).half(), torch.ones(1), backend=backend
+        ),
+        TypeError,
+        r"gelu_backward: grad has dtype torch.float16 and x has torch.float32",
+    ),
+    "gelu_backward approximate": (
+        lambda backend: bindings.gelu_backward(
+            torch.ones(1), torch.ones(1), "erf", backend=backend
+        ),
+        ValueError,
+        r"gelu_backward: approximate is 'erf', expected one of 'none', 'tanh'",
+    ),
+    "softmax_backward dtype": (
+        lambda backend: bindings.softmax_backward(
+            torch.ones(1).int(), torch.ones(1), backend=backend
+        ),
+        TypeError,
+        r"softmax_backward: grad has dtype torch.int32, expected one of",
+    ),
+    "softmax_backward shapes": (
+        lambda backend: bindings.softmax_backward(
+            torch.ones(3, 1), torch.ones(3), backend=backend
+        ),
+        ValueError,
+        r"softmax_backward: grad has shape \(3, 1\) and y has \(3,\), expected",
+    ),
+    "softmax_backward dim": (
+        lambda backend: bindings.softmax_backward(
+            torch.ones(3), torch.ones(3), 1, backend=backend
+        ),
+        IndexError,
+        r"softmax_backward: dim is 1, expected a value from -1 to 0",
+    ),
     "softmax bool": (
         lambda backend: bindings.softmax(torch.ones(1).bool(), backend=backend),
         TypeError,

@@ -223,7 +223,7 @@ SMALLEST = """
 import torch, bindings
 from bindings.registry import OPS
 for op in OPS.values():
-    for shape in ((3, 5), (2, 1100)) if op.name == "softmax" else ((7,), (4099,)):
+    for shape in ((3, 5), (2, 1100)) if op.source == "softmax" else ((7,), (4099,)):
         for dtype in (torch.float32, torch.bfloat16):
             inputs = op.inputs(shape, torch.Generator().manual_seed(0))
             inputs = tuple(x.to(dtype).cuda() for x in inputs)

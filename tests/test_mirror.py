@@ -94,16 +94,21 @@ def test_kernels_have_the_same_parameters_and_sections(cuda: Path) -> None:
 
 @pytest.mark.parametrize("cuda", CUDA, ids=lambda path: path.stem)
 def test_launchers_have_the_same_parameters(cuda: Path) -> None:
-    op = cuda.stem
-    native = re.search(rf"cudaError_t {op}\((.*?)\)", cuda.read_text(), re.DOTALL)
-    assert native
-    names = [p.split()[-1].lstrip("*&") for p in native[1].split(",")]
-    launcher = next(
-        node
+    native = {
+        name: [p.split()[-1].lstrip("*&") for p in parameters.split(",")]
+        for name, parameters in re.findall(
+            r"^cudaError_t (\w+)\((.*?)\) \{",
+            cuda.read_text(),
+            re.DOTALL | re.MULTILINE,
+        )
+    }
+    launchers = {
+        node.name: ["launch", "dtype", *(a.arg for a in node.args.args)]
         for node in ast.parse(_triton(cuda).read_text()).body
-        if isinstance(node, ast.FunctionDef) and node.name == op
-    )
-    assert names == ["launch", "dtype", *(a.arg for a in launcher.args.args)]
+        if isinstance(node, ast.FunctionDef) and node.name in native
+    }
+    assert launchers == native
+    assert cuda.stem in native
 
 
 @pytest.mark.parametrize("folder", ["math"])

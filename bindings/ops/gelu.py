@@ -1,15 +1,16 @@
-"""The Gaussian error linear unit."""
+"""The Gaussian error linear unit and its backward."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from bindings import check, layout
 from bindings.library import call, register
-from bindings.op import Argument, Op, Traffic
+from bindings.op import Argument, Gradient, Op, Traffic
 
 APPROXIMATIONS = ("none", "tanh")
 
@@ -22,7 +23,8 @@ def gelu(x: Tensor, approximate: str = "none", *, backend: str = "cuda") -> Tens
     two groups of dimensions that cannot be merged is copied first.
 
     gelu(inf) = inf, gelu(-inf) = NaN (-inf * 0), gelu(NaN) = NaN, and large finite x
-    give x or -0, as PyTorch's CUDA kernels do.
+    give x or -0, as PyTorch's CUDA kernels do. Autograd differentiates it once, by
+    gelu_backward of the same backend.
 
     Args:
         x: Any shape; float32, float16 or bfloat16.
@@ -42,6 +44,40 @@ def gelu(x: Tensor, approximate: str = "none", *, backend: str = "cuda") -> Tens
     check.is_tensor("gelu", "x", x)
     check.one_of("gelu", "approximate", approximate, APPROXIMATIONS)
     return call(OP, backend, x, approximate)
+
+
+def gelu_backward(
+    grad: Tensor, x: Tensor, approximate: str = "none", *, backend: str = "cuda"
+) -> Tensor:
+    """The gradient of gelu's input from that of its output.
+
+    grad * (Phi(x) + x * phi(x)) with Phi and phi the distribution function and density
+    of the standard normal, or grad times the derivative of the approximation; computed
+    in float32 and rounded once. The result has the memory format of x. Tensors of more
+    than two groups of dimensions that cannot be merged are copied first.
+
+    The derivative is NaN at inf, -inf (inf * 0) and NaN, and 1 or 0 at large finite x,
+    as PyTorch's in float64.
+
+    Args:
+        grad: The gradient of gelu's output: the shape, dtype and device of x.
+        x: What gelu was called with. Any shape; float32, float16 or bfloat16.
+        approximate: What gelu was called with, "none" or "tanh".
+        backend: "cuda", "cuda_inline", "triton" or "torch".
+
+    Returns:
+        A tensor of the shape and dtype of x.
+
+    Raises:
+        TypeError: An argument is no tensor, its dtype is not supported, or they differ.
+        ValueError: Shapes or devices differ, or approximate or the backend is unknown.
+
+    Source: Hendrycks & Gimpel 2016, arXiv:1606.08415.
+    """
+    check.is_tensor("gelu_backward", "grad", grad)
+    check.is_tensor("gelu_backward", "x", x)
+    check.one_of("gelu_backward", "approximate", approximate, APPROXIMATIONS)
+    return call(BACKWARD, backend, grad, x, approximate)
 
 
 def _allocate(x: Tensor, approximate: str = "none") -> Tensor:
@@ -79,6 +115,75 @@ def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
     return Traffic(n_bytes, n_bytes)
 
 
+def _allocate_backward(grad: Tensor, x: Tensor, approximate: str = "none") -> Tensor:
+    check.is_supported("gelu_backward", "grad", grad)
+    check.is_supported("gelu_backward", "x", x)
+    check.agree("gelu_backward", "grad", grad, "x", x)
+    check.same_shape("gelu_backward", "grad", grad, "x", x)
+    check.one_of("gelu_backward", "approximate", approximate, APPROXIMATIONS)
+    return torch.empty_like(x)
+
+
+def _arguments_backward(
+    out: Tensor, grad: Tensor, x: Tensor, approximate: str = "none"
+) -> tuple[Argument, ...]:
+    walk = layout.elementwise(out, grad, x)
+    approximate_tanh = approximate == "tanh"
+    return (
+        out,
+        *walk.inputs,
+        walk.n_elements,
+        walk.n_cols,
+        *walk.strides,
+        approximate_tanh,
+    )
+
+
+def _reference_backward(grad: Tensor, x: Tensor, approximate: str = "none") -> Tensor:
+    out: Tensor = torch.ops.aten.gelu_backward(grad, x, approximate=approximate)
+    return out
+
+
+def _inputs_backward(
+    shape: tuple[int, ...], generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    return (torch.randn(shape, generator=generator), *_inputs(shape, generator))
+
+
+def _traffic_backward(shape: tuple[int, ...], element_size: int) -> Traffic:
+    n_bytes = math.prod(shape) * element_size
+    return Traffic(2 * n_bytes, n_bytes)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, ctx.approximate = inputs
+    ctx.save_for_backward(x)
+
+
+def _compute(run: Any, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    (x,) = ctx.saved_tensors
+    return run(BACKWARD, grad, x, ctx.approximate), None
+
+
+BACKWARD = register(
+    Op(
+        name="gelu_backward",
+        forward="gelu",
+        schema='(Tensor grad, Tensor x, str approximate="none") -> Tensor',
+        allocate=_allocate_backward,
+        arguments=_arguments_backward,
+        reference=_reference_backward,
+        inputs=_inputs_backward,
+        traffic=_traffic_backward,
+        small_shape=(1000003,),
+        large_shape=(67108864,),
+        benchmark_shapes=((67108864,),),
+        sweep_shapes=layout.ELEMENTWISE_SWEEP,
+        edge_shapes=layout.ELEMENTWISE_EDGES,
+        variants=tuple({"approximate": choice} for choice in APPROXIMATIONS),
+    )
+)
+
 OP = register(
     Op(
         name="gelu",
@@ -94,5 +199,6 @@ OP = register(
         sweep_shapes=layout.ELEMENTWISE_SWEEP,
         edge_shapes=layout.ELEMENTWISE_EDGES,
         variants=tuple({"approximate": choice} for choice in APPROXIMATIONS),
+        gradient=Gradient(save=_save, compute=_compute),
     )
 )

@@ -1,15 +1,16 @@
-"""Softmax along one dimension."""
+"""Softmax along one dimension, and its backward."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from bindings import check, layout
 from bindings.library import call, register
-from bindings.op import Argument, Op, Traffic
+from bindings.op import Argument, Gradient, Op, Traffic
 
 
 def softmax(x: Tensor, dim: int = -1, *, backend: str = "cuda") -> Tensor:
@@ -17,7 +18,7 @@ def softmax(x: Tensor, dim: int = -1, *, backend: str = "cuda") -> Tensor:
 
     exp(x - max(x)) / sum(exp(x - max(x))), computed in float32 and rounded once. A row
     that holds NaN or +inf, or nothing but -inf, is NaN; -inf beside a finite value
-    is 0.
+    is 0. Autograd differentiates it once, by softmax_backward of the same backend.
 
     A contiguous `dim` is read in place, whatever the strides of the others (three
     groups of them that cannot be merged are copied first), and the result has the
@@ -44,32 +45,57 @@ def softmax(x: Tensor, dim: int = -1, *, backend: str = "cuda") -> Tensor:
     return call(OP, backend, x, dim)
 
 
-def _is_innermost(x: Tensor, dim: int) -> bool:
-    return x.dim() == 0 or x.shape[dim] <= 1 or x.stride(dim) == 1
+def softmax_backward(
+    grad: Tensor, y: Tensor, dim: int = -1, *, backend: str = "cuda"
+) -> Tensor:
+    """The gradient of softmax's input from that of its output.
+
+    y * (grad - sum(grad * y)) with the sum along a dimension, computed in float32 and
+    rounded once.
+
+    A `dim` that is contiguous in both tensors is read in place, whatever the strides of
+    the others (three groups of them that cannot be merged are copied first); a tensor
+    in which it is not is copied. The result has the memory format of y if `dim` is
+    contiguous there, else `dim` is innermost.
+
+    Args:
+        grad: The gradient of softmax's output: the shape, dtype and device of y.
+        y: What softmax returned. Any shape, also 0-d; float32, float16 or bfloat16.
+        dim: The dimension along which y sums to one; negative values count from the
+            last.
+        backend: "cuda", "cuda_inline", "triton" or "torch".
+
+    Returns:
+        A tensor of the shape and dtype of y.
+
+    Raises:
+        TypeError: An argument is no tensor, its dtype is not supported, they differ, or
+            dim is no int.
+        IndexError: y has no such dim.
+        ValueError: Shapes or devices differ, or the backend is unknown.
+
+    Source: the chain rule, with d y[i] / d x[j] = y[i] * ((i == j) - y[j]).
+    """
+    check.is_tensor("softmax_backward", "grad", grad)
+    check.is_tensor("softmax_backward", "y", y)
+    check.dimension("softmax_backward", "dim", dim, y)
+    return call(BACKWARD, backend, grad, y, dim)
 
 
 def _allocate(x: Tensor, dim: int = -1) -> Tensor:
     check.is_supported("softmax", "x", x)
-    dim = check.dimension("softmax", "dim", dim, x)
-    out = torch.empty_like(x)
-    if _is_innermost(x, dim) and _is_innermost(out, dim):
-        return out
-    return x.new_empty(x.movedim(dim, -1).shape).movedim(-1, dim)
+    return layout.empty_rows_like(x, check.dimension("softmax", "dim", dim, x))
 
 
 def _arguments(out: Tensor, x: Tensor, dim: int = -1) -> tuple[Argument, ...]:
-    dim = check.dimension("softmax", "dim", dim, x)
-    if not _is_innermost(x, dim):
-        x = layout.like(out, x)
-    walk = layout.rows(out, x, dim)
+    walk = layout.rows(out, x, dim=check.dimension("softmax", "dim", dim, x))
     return (
         out,
-        walk.x,
+        *walk.inputs,
         walk.n_rows,
         walk.n_cols,
         walk.rows_per_batch,
-        walk.stride_batch,
-        walk.stride_row,
+        *walk.strides,
     )
 
 
@@ -86,6 +112,96 @@ def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
     return Traffic(n_bytes, n_bytes)
 
 
+def _allocate_backward(grad: Tensor, y: Tensor, dim: int = -1) -> Tensor:
+    check.is_supported("softmax_backward", "grad", grad)
+    check.is_supported("softmax_backward", "y", y)
+    check.agree("softmax_backward", "grad", grad, "y", y)
+    check.same_shape("softmax_backward", "grad", grad, "y", y)
+    dim = check.dimension("softmax_backward", "dim", dim, y)
+    return layout.empty_rows_like(y, dim)
+
+
+def _arguments_backward(
+    out: Tensor, grad: Tensor, y: Tensor, dim: int = -1
+) -> tuple[Argument, ...]:
+    dim = check.dimension("softmax_backward", "dim", dim, y)
+    walk = layout.rows(out, grad, y, dim=dim)
+    return (
+        out,
+        *walk.inputs,
+        walk.n_rows,
+        walk.n_cols,
+        walk.rows_per_batch,
+        *walk.strides,
+    )
+
+
+def _reference_backward(grad: Tensor, y: Tensor, dim: int = -1) -> Tensor:
+    # What torch.softmax's own backward calls; tests/test_gradients.py pins it to the
+    # formula, since its name promises nothing.
+    out: Tensor = torch.ops.aten._softmax_backward_data(grad, y, dim, y.dtype)
+    return out
+
+
+def _inputs_backward(
+    shape: tuple[int, ...], generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    grad, x = (torch.randn(shape, generator=generator) for _ in range(2))
+    return grad, torch.softmax(x, -1)
+
+
+def _traffic_backward(shape: tuple[int, ...], element_size: int) -> Traffic:
+    n_bytes = math.prod(shape) * element_size
+    return Traffic(2 * n_bytes, n_bytes)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, ctx.dim = inputs
+    ctx.save_for_backward(output)
+
+
+def _compute(run: Any, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    (y,) = ctx.saved_tensors
+    return run(BACKWARD, grad, y, ctx.dim), None
+
+
+# The ends of the tiles in both languages, and a row count that fills none.
+_EDGES: tuple[tuple[int, ...], ...] = (
+    (),
+    (0, 5),
+    (5, 0),
+    (1, 1),
+    (4, 1),
+    (2, 3, 31),
+    *((3, n) for n in (33, 63, 64, 65, 255, 256, 257, 511, 512, 513)),
+    *((3, n) for n in (1023, 1024, 1025, 2047, 2048, 2049)),
+    *((2, n) for n in (4095, 4096, 4097, 8191, 8193, 16383, 16384, 16385)),
+    *((2, n) for n in (32767, 32768, 32769, 40000)),
+    (1, 131072),
+    (1, 1048577),
+    (37, 8),
+    (1031, 12),
+)
+_SWEEP = tuple((4**n, 4096) for n in range(9))
+
+BACKWARD = register(
+    Op(
+        name="softmax_backward",
+        forward="softmax",
+        schema="(Tensor grad, Tensor y, int dim=-1) -> Tensor",
+        allocate=_allocate_backward,
+        arguments=_arguments_backward,
+        reference=_reference_backward,
+        inputs=_inputs_backward,
+        traffic=_traffic_backward,
+        small_shape=(1823, 781),
+        large_shape=(16384, 4096),
+        benchmark_shapes=((16384, 4096), (4096, 131072)),
+        sweep_shapes=_SWEEP,
+        edge_shapes=_EDGES,
+    )
+)
+
 OP = register(
     Op(
         name="softmax",
@@ -98,23 +214,8 @@ OP = register(
         small_shape=(1823, 781),
         large_shape=(16384, 4096),
         benchmark_shapes=((32768, 1024), (16384, 4096), (8192, 32768), (4096, 131072)),
-        sweep_shapes=tuple((4**n, 4096) for n in range(9)),
-        edge_shapes=(
-            (),
-            (0, 5),
-            (5, 0),
-            (1, 1),
-            (4, 1),
-            (2, 3, 31),
-            # The ends of the tiles in both languages, and a row count that fills none.
-            *((3, n) for n in (33, 63, 64, 65, 255, 256, 257, 511, 512, 513)),
-            *((3, n) for n in (1023, 1024, 1025, 2047, 2048, 2049)),
-            *((2, n) for n in (4095, 4096, 4097, 8191, 8193, 16383, 16385)),
-            *((2, n) for n in (32767, 32768, 32769, 40000)),
-            (1, 131072),
-            (1, 1048577),
-            (37, 8),
-            (1031, 12),
-        ),
+        sweep_shapes=_SWEEP,
+        edge_shapes=_EDGES,
+        gradient=Gradient(save=_save, compute=_compute),
     )
 )

@@ -67,6 +67,26 @@ __device__ __forceinline__ Vec<T, SIZE> load_strided(
     return *reinterpret_cast<const Vec<T, SIZE>*>(row_ptr + col);
 }
 
+// SIZE values of a matrix with n_cols columns, counted row by row from `element` on, and
+// zeros past the end. Without STRIDED they are neighbours in memory.
+template <int SIZE, bool STRIDED, typename T>
+__device__ __forceinline__ Vec<T, SIZE> load_elements(
+    const T* ptr,
+    int64_t element,
+    int64_t n_elements,
+    int64_t n_cols,
+    int64_t stride_row,
+    int64_t stride_col
+) {
+    if constexpr (STRIDED) {
+        if (element >= n_elements) return splat<SIZE>(T{});
+        const int64_t row = element / n_cols, col = element % n_cols;
+        return load_strided<SIZE>(ptr + row * stride_row, col, stride_col);
+    } else {
+        return load<SIZE>(ptr + element, n_elements - element, T{});
+    }
+}
+
 __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
 __device__ __forceinline__ float to_float(__nv_bfloat16 x) {
