@@ -51,6 +51,7 @@ class Request:
         params: Its other arguments, by name.
         backends: What to compare.
         architecture: What to generate code for.
+        same_ptxas: Whether nvcc's assembler makes the machine code of both sides.
     """
 
     op: str
@@ -59,6 +60,7 @@ class Request:
     params: dict[str, Any]
     backends: tuple[str, ...]
     architecture: Architecture | None
+    same_ptxas: bool = False
 
 
 def compare(request: Request, progress: Callable[[str], None]) -> Report:
@@ -260,9 +262,10 @@ def _inspect(
         return NOT_ASKED_FOR
     op = prepared.op
     arguments = op.arguments(op.allocate(*prepared.arguments), *prepared.arguments)
-    inspect = model.inspect_cuda if side == "cuda" else model.inspect_triton
     try:
-        return inspect(op, arguments, architecture)
+        if side == "cuda":
+            return model.inspect_cuda(op, arguments, architecture)
+        return model.inspect_triton(op, arguments, architecture, request.same_ptxas)
     except CodegenUnavailable as error:
         return Skipped(str(error))
 
