@@ -134,6 +134,7 @@ def _study(options: argparse.Namespace) -> int:
             dtype=options.dtype,
             params=params_of(read_ops()[options.op], options.param),
             architecture=options.arch or parse_architecture(DEFAULT_ARCHITECTURE),
+            same_ptxas=options.same_ptxas,
         )
         report = study.study(request, progress)
     from compare.report import study as views
@@ -280,6 +281,7 @@ def _reports(
             params=params_of(ops[name], getattr(options, "param", [])),
             backends=_backends(options),
             architecture=options.arch,
+            same_ptxas=options.same_ptxas,
         )
         reports.append(run.compare(request, progress))
     return reports

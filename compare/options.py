@@ -247,7 +247,7 @@ def _add_study_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shape", type=_shape, help="by default the large one")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     _add_param_option(parser)
-    _add_architecture_option(parser, DEFAULT_ARCHITECTURE)
+    _add_code_options(parser, DEFAULT_ARCHITECTURE)
     _add_view_options(parser)
     for name, what in (("markdown", "as markdown"), ("csv", "a line for each cell")):
         parser.add_argument(
@@ -343,17 +343,22 @@ def _add_view_options(parser: argparse.ArgumentParser) -> None:
 def _add_shared_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     _add_backend_option(parser)
-    _add_architecture_option(parser, f"that of the GPU, or {DEFAULT_ARCHITECTURE}")
+    _add_code_options(parser, f"that of the GPU, or {DEFAULT_ARCHITECTURE}")
     _add_json_option(parser)
 
 
-def _add_architecture_option(parser: argparse.ArgumentParser, default: str) -> None:
+def _add_code_options(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--arch",
         type=_argument(parse_architecture),
         metavar="SM",
         help=f"the architecture to generate code for, by default {default}: one of "
         f"{', '.join(each.name for each in ARCHITECTURES.values())}",
+    )
+    parser.add_argument(
+        "--same-ptxas",
+        action="store_true",
+        help="assemble Triton's PTX by nvcc's ptxas as well, instead of Triton's own",
     )
 
 

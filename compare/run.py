@@ -51,6 +51,7 @@ class Request:
         params: Its other arguments, by name.
         backends: What to compare.
         architecture: What to generate code for.
+        same_ptxas: Whether nvcc's assembler makes the machine code of both sides.
     """
 
     op: str
@@ -59,6 +60,7 @@ class Request:
     params: dict[str, Any]
     backends: tuple[str, ...]
     architecture: Architecture | None
+    same_ptxas: bool = False
 
 
 def compare(request: Request, progress: Callable[[str], None]) -> Report:
@@ -262,9 +264,10 @@ def _inspect(
     op = prepared.op
     outputs = as_tuple(op.allocate(*prepared.arguments))
     arguments = op.arguments(*outputs, *prepared.arguments)
-    inspect = model.inspect_cuda if side == "cuda" else model.inspect_triton
     try:
-        return inspect(op, arguments, architecture)
+        if side == "cuda":
+            return model.inspect_cuda(op, arguments, architecture)
+        return model.inspect_triton(op, arguments, architecture, request.same_ptxas)
     except CodegenUnavailable as error:
         return Skipped(str(error))
 

@@ -34,6 +34,7 @@ class Request:
         dtype: Of its inputs, such as "float32".
         params: Its other arguments, by name.
         architecture: What to generate code for.
+        same_ptxas: Whether nvcc's assembler makes the machine code of both sides.
     """
 
     op: str
@@ -41,6 +42,7 @@ class Request:
     dtype: str
     params: Mapping[str, Any]
     architecture: Architecture
+    same_ptxas: bool = False
 
 
 def study(request: Request, progress: Callable[[str], None]) -> Report:
@@ -66,10 +68,16 @@ def study(request: Request, progress: Callable[[str], None]) -> Report:
     except (TypeError, ValueError, IndexError) as error:
         raise UsageError(str(error)) from error
     codes: dict[str, KernelCode | Skipped] = {}
-    for side, of in (("cuda", model.inspect_cuda), ("triton", model.inspect_triton)):
+    for side in ("cuda", "triton"):
         progress(f"generating the code of {side}")
         try:
-            codes[side] = of(op, arguments, request.architecture)
+            codes[side] = (
+                model.inspect_cuda(op, arguments, request.architecture)
+                if side == "cuda"
+                else model.inspect_triton(
+                    op, arguments, request.architecture, request.same_ptxas
+                )
+            )
         except CodegenUnavailable as error:
             codes[side] = Skipped(str(error))
         except CompilationFailed as error:

@@ -193,6 +193,40 @@ def test_a_cache_on_a_full_disk(
     assert cache.read("key", ("ptx",)) is None
 
 
+@needs_nvcc
+@pytest.mark.parametrize("number", ARCHITECTURES)
+def test_the_assembler_is_of_nvccs_release(number: int) -> None:
+    ptxas = cuda.find_ptxas(ARCHITECTURES[number])
+    assert tools.version_of(ptxas) == tools.version_of(ptxas.with_name("nvcc"))
+
+
+@pytest.mark.parametrize(
+    ("program", "complaint"),
+    [
+        (None, r"there is no .*/ptxas; mend it"),
+        ("exit 1", r"ptxas cannot be run .*; mend it"),
+        ("echo nothing", r"ptxas --version names no version; mend it"),
+        (
+            '[ "$1" = --version ] && echo release 11.0, V11.0.1',
+            r"does not know sm_90a .*/ptxas\); install CUDA 13",
+        ),
+    ],
+)
+def test_an_assembler_that_is_of_no_use(
+    program: str | None,
+    complaint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "bin").mkdir()
+    if program:
+        (tmp_path / "bin/ptxas").write_text(f"#!/bin/sh\n{program}\n")
+        (tmp_path / "bin/ptxas").chmod(0o755)
+    monkeypatch.setattr(cuda, "find_cuda_home", lambda: tmp_path)
+    with pytest.raises(CodegenUnavailable, match=complaint):
+        cuda.find_ptxas(HOPPER)
+
+
 @pytest.mark.parametrize("says", ["", "release 13.0, V13.0.48"])
 def test_an_nvcc_that_does_nothing(
     says: str, sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from triton import knobs
+from triton.backends.nvidia.compiler import get_features, get_ptxas_version
 from triton.runtime.driver import driver
 
-from compare.codegen import tools
+from bindings.sources import ROOT
+from bindings.toolchain import find_cuda_home
+from compare.codegen import tools, triton_offline
 from compare.codegen.architectures import ARCHITECTURES, Architecture
+from compare.codegen.cuda import find_ptxas
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
 from compare.codegen.listing import parse_ptx
-from compare.codegen.triton_offline import (
-    TritonLaunch,
-    assembler_log,
-    compiler_name,
-    record_launches,
-)
+from compare.codegen.triton_offline import TritonLaunch, assembler_log, record_launches
 from triton_kernels.add import add
 from triton_kernels.softmax import softmax, softmax_kernel
 
 KERNEL: Any = softmax_kernel  # mypy takes the decorated function for a plain one
 AMPERE, HOPPER = ARCHITECTURES[80], ARCHITECTURES[90]
 
+needs_nvcc = pytest.mark.skipif(find_cuda_home() is None, reason="needs nvcc")
 
-def launch_softmax(architecture: Architecture, n_cols: int = 512) -> TritonLaunch:
+
+def launch_softmax(
+    architecture: Architecture, n_cols: int = 512, same_ptxas: bool = False
+) -> TritonLaunch:
     x = torch.empty(100, n_cols, device="meta")
     arguments = (torch.empty_like(x), x, 100, n_cols, 100, 0, n_cols)
-    (launch,) = record_launches(softmax, arguments, architecture)
+    ptxas = find_ptxas(architecture) if same_ptxas else None
+    (launch,) = record_launches(softmax, arguments, architecture, ptxas)
     return launch
 
 
@@ -128,13 +137,21 @@ def crowded(*arguments: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("architecture", [AMPERE, HOPPER], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    ("architecture", "same_ptxas"),
+    [
+        (AMPERE, False),
+        (HOPPER, False),
+        pytest.param(AMPERE, True, marks=needs_nvcc),
+    ],
+)
 def test_spills_are_told_in_bytes(
-    architecture: Architecture, capsys: pytest.CaptureFixture[str]
+    architecture: Architecture, same_ptxas: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     x = torch.empty(1, 32768, device="meta")
     arguments = (x, x, 1, 32768, 1, 0, 32768)
-    (launch,) = record_launches(crowded, arguments, architecture)
+    ptxas = find_ptxas(architecture) if same_ptxas else None
+    (launch,) = record_launches(crowded, arguments, architecture, ptxas)
     log = assembler_log(launch, architecture)
     report = tools.parse_assembler_report(log, launch.kernel)
     assert report.spill_store_bytes > 0
@@ -147,5 +164,126 @@ def test_spills_are_told_in_bytes(
 
 
 def test_the_compilers_name_tells_both_versions() -> None:
-    assert compiler_name(HOPPER).startswith("triton 3.")
-    assert ", ptxas 1" in compiler_name(HOPPER)
+    compiler = launch_softmax(HOPPER).compiler
+    assert compiler.startswith("triton 3.")
+    assert ", ptxas 1" in compiler
+
+
+# ---- The assembler -------------------------------------------------------------------
+
+
+def check_assembler(launch: TritonLaunch, same_ptxas: bool) -> None:
+    """That the code is of the assembler that was asked for, and named after it."""
+    # On Ampere, which both know, so that Triton's own is the older one.
+    nvccs = tools.version_of(find_ptxas(AMPERE))
+    assert launch.compiler.endswith(f", ptxas {nvccs}") == same_ptxas
+    assert (f"V{nvccs}\0".encode() in launch.cubin) == same_ptxas
+
+
+def forget_kernels() -> None:
+    """Has Triton look on disk for what it has compiled in this process."""
+    # Deleted kernels would be unloaded from a GPU, so they stay, on no device's name.
+    for device in [*KERNEL.device_caches]:
+        KERNEL.device_caches[object()] = KERNEL.device_caches.pop(device)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("order", [(False, True, False), (True, False, True)])
+def test_one_assembler_is_not_taken_for_the_other(
+    order: tuple[bool, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    for is_forgotten in (False, True):
+        for same_ptxas in order:
+            if is_forgotten:
+                forget_kernels()
+            check_assembler(launch_softmax(AMPERE, 256, same_ptxas), same_ptxas)
+
+
+OTHER_PROCESS = """
+from test_codegen_triton import AMPERE, check_assembler, launch_softmax
+for same_ptxas in {order}:
+    check_assembler(launch_softmax(AMPERE, 256, same_ptxas), same_ptxas)
+"""
+
+
+@needs_nvcc
+@pytest.mark.parametrize("first", [False, True])
+def test_processes_that_share_a_cache(
+    first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'tests'}")
+    # This one leaves the code of one assembler, the other that of both.
+    for same_ptxas in (first, not first):
+        forget_kernels()
+        check_assembler(launch_softmax(AMPERE, 256, same_ptxas), same_ptxas)
+        if same_ptxas == first:
+            program = OTHER_PROCESS.format(order=(not first, first))
+            subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@needs_nvcc
+def test_threads_with_different_assemblers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+
+    def launch(same_ptxas: bool) -> None:
+        for n_cols in (128, 256):
+            check_assembler(launch_softmax(AMPERE, n_cols, same_ptxas), same_ptxas)
+
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(launch, [False, True, False, True]))
+
+
+class AnyOptions:
+    """Those of a kernel, as far as the PTX's version depends on them."""
+
+    ptx_version = None
+
+
+@needs_nvcc
+def test_nothing_is_remembered_of_another_assembler() -> None:
+    seen: list[int] = []
+
+    def launcher(*arguments: Any) -> None:
+        seen.extend(
+            each.cache_info().currsize for each in (get_features, get_ptxas_version)
+        )
+        get_features(AnyOptions, 80)
+        get_ptxas_version(80)
+
+    record_launches(launcher, (), AMPERE)
+    record_launches(launcher, (), AMPERE, find_ptxas(AMPERE))
+    record_launches(launcher, (), AMPERE)
+    assert seen[2:] == [0, 0, 0, 0]
+
+
+@needs_nvcc
+def test_the_assembler_gets_into_no_other_program() -> None:
+    before = dict(os.environ)
+    seen = []
+
+    def launcher(*arguments: Any) -> None:
+        seen.append(dict(os.environ))
+
+    record_launches(launcher, (), AMPERE, find_ptxas(AMPERE))
+    assert [*seen, dict(os.environ)] == [before, before]
+
+
+def test_an_assembler_that_triton_would_pass_over(tmp_path: Path) -> None:
+    before = driver._active
+    with pytest.raises(CodegenUnavailable, match=r"Triton cannot run .*nothing"):
+        record_launches(softmax, (), AMPERE, tmp_path / "nothing")
+    assert driver._active is before
+    assert launch_softmax(AMPERE).assembler != tmp_path / "nothing"
+
+
+def test_triton_without_its_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get_ptxas(number: int) -> Any:
+        raise RuntimeError("Cannot find ptxas")
+
+    monkeypatch.setattr(triton_offline, "get_ptxas", get_ptxas)
+    with pytest.raises(CodegenUnavailable, match=r"Cannot find ptxas\); reinstall"):
+        launch_softmax(AMPERE)

@@ -21,10 +21,13 @@ from bindings.backends import prebuilt
 from bindings.errors import BuildError, UnsupportedError
 from bindings.registry import OPS
 from bindings.sources import ROOT
+from bindings.toolchain import find_cuda_home
 from compare import run
 from compare.cases import Case
 from compare.cli import main
-from compare.codegen import model
+from compare.codegen import model, tools
+from compare.codegen.architectures import ARCHITECTURES
+from compare.codegen.cuda import find_ptxas
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
 from compare.errors import UnavailableError
 from compare.parameters import Parameter, parse_parameter, read_ops
@@ -393,6 +396,38 @@ def test_broken_nvcc(
     report = json.loads(file.read_text())
     assert report["environment"]["nvcc"] is None
     assert "nvcc" in report["cases"][0]["codegen"]["cuda"]["skipped"]
+
+
+@pytest.mark.skipif(find_cuda_home() is None, reason="needs nvcc")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "softmax --shape 5x67 --backend triton --json -",
+        "softmax --shape 5x67 --backend triton --html -",
+        "study softmax --shape 5x67 --csv -",
+    ],
+)
+def test_one_assembler_for_both_sides(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nvccs = f", ptxas {tools.version_of(find_ptxas(ARCHITECTURES[80]))}"
+    for options in ([], ["--same-ptxas"]):
+        assert main([*line.split(), "--arch", "sm_80", *options]) == 0
+        assert (nvccs in capsys.readouterr().out) == bool(options)
+
+
+def test_an_nvcc_without_an_assembler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("bin/nvcc", "include/cuda_runtime.h"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    line = "softmax --shape 5x67 --backend triton --same-ptxas --json -"
+    assert main(line.split()) == 0
+    report = json.loads(capsys.readouterr().out)
+    skipped = report["cases"][0]["codegen"]["triton"]["skipped"]
+    assert skipped.startswith(f"nvcc has no assembler, there is no {tmp_path}/bin/ptxa")
 
 
 def test_triton_without_a_cache(

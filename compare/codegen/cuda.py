@@ -1,10 +1,7 @@
 """One kernel instance of a .cu file, compiled for a GPU that need not be there."""
 
-import re
-import subprocess
 import tempfile
 from dataclasses import dataclass
-from functools import cache as cached
 from pathlib import Path
 
 from bindings.sources import CSRC, EMULATOR, NVCC_FLAGS
@@ -14,7 +11,7 @@ from compare.codegen.architectures import Architecture
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
 
 _REMEDY = "install a CUDA toolkit, or nvcc by pip: pip install -e '.[nvcc]'"
-_OTHER_REMEDY = "mend it, or set CUDA_HOME to another CUDA toolkit"
+_NEWER_REMEDY = "install CUDA 13.0 or newer, or choose another --arch"
 
 
 @dataclass(frozen=True)
@@ -54,17 +51,42 @@ def compile_kernel(
         "-Xptxas=-v",
         "-cubin",
     )
-    key = cache.key_of(_nvcc_version(nvcc), *options, source, _all_sources())
+    key = cache.key_of(tools.version_of(nvcc), *options, source, _all_sources())
     stored = cache.read(key, ("ptx", "cubin", "log"))
     if stored is None:
         stored = _compile(nvcc, options, source, signature, architecture)
         cache.write(key, stored)
     return CudaBuild(
-        compiler=f"nvcc {_nvcc_version(nvcc)}",
+        compiler=f"nvcc {tools.version_of(nvcc)}",
         ptx=stored["ptx"].decode(),
         cubin=stored["cubin"],
         report=tools.parse_assembler_report(stored["log"].decode(), kernel),
     )
+
+
+def find_ptxas(architecture: Architecture) -> Path:
+    """The assembler that nvcc runs.
+
+    Raises:
+        CodegenUnavailable: there is no nvcc, or no assembler beside it that can be run
+            and knows the architecture.
+    """
+    ptxas = _find_nvcc().with_name("ptxas")
+    if not ptxas.is_file():
+        raise CodegenUnavailable(
+            f"nvcc has no assembler, there is no {ptxas}", tools.REMEDY_OF_TOOLKIT
+        )
+    tools.version_of(ptxas)  # raises if it cannot be run
+    try:
+        # Asked beforehand: where PTX is too old for an architecture, LLVM, which Triton
+        # has in its own process, ends that.
+        tools.run([str(ptxas), f"--gpu-name={architecture.target}", "--version"], "")
+    except CompilationFailed as error:
+        raise CodegenUnavailable(
+            f"nvcc's assembler does not know {architecture.target} ({ptxas})",
+            _NEWER_REMEDY,
+        ) from error
+    return ptxas
 
 
 def title_of(signature: str) -> str:
@@ -92,7 +114,7 @@ def _compile(
             if "gpu-architecture" in error.log or "gpu architecture" in error.log:
                 raise CodegenUnavailable(
                     f"this nvcc does not know {architecture.target} ({nvcc})",
-                    "install CUDA 13.0 or newer, or choose another --arch",
+                    _NEWER_REMEDY,
                 ) from error
             raise
         try:
@@ -100,7 +122,8 @@ def _compile(
             cubin = (folder / "kernel.cubin").read_bytes()
         except FileNotFoundError as error:
             raise CodegenUnavailable(
-                f"{nvcc} ends without an error and writes nothing", _OTHER_REMEDY
+                f"{nvcc} ends without an error and writes nothing",
+                tools.REMEDY_OF_TOOLKIT,
             ) from error
         log = (done.stdout + done.stderr).encode()
         return {"ptx": ptx, "cubin": cubin, "log": log}
@@ -111,19 +134,6 @@ def _find_nvcc() -> Path:
     if home is None:
         raise CodegenUnavailable("there is no nvcc here", _REMEDY)
     return home / "bin/nvcc"
-
-
-@cached
-def _nvcc_version(nvcc: Path) -> str:
-    try:
-        text = subprocess.check_output([str(nvcc), "--version"], text=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise CodegenUnavailable(
-            f"{nvcc} cannot be run ({error})", _OTHER_REMEDY
-        ) from error
-    if match := re.search(r", V(\S+)", text):
-        return match[1]
-    raise CodegenUnavailable(f"{nvcc} --version names no version", _OTHER_REMEDY)
 
 
 def _all_sources() -> bytes:

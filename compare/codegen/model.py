@@ -165,7 +165,10 @@ def inspect_cuda(
 
 
 def inspect_triton(
-    op: Op, arguments: tuple[Argument, ...], architecture: Architecture
+    op: Op,
+    arguments: tuple[Argument, ...],
+    architecture: Architecture,
+    same_ptxas: bool = False,
 ) -> KernelCode:
     """Compiles what the Triton launcher would launch for `arguments`.
 
@@ -173,6 +176,8 @@ def inspect_triton(
         op: the op.
         arguments: what `op.arguments` returned, on any device; nothing is read.
         architecture: the one to compile for.
+        same_ptxas: whether the assembler is nvcc's, not the one that Triton brings
+            along.
 
     Raises:
         CodegenUnavailable: something is missing here; the message says what.
@@ -180,7 +185,10 @@ def inspect_triton(
     """
     elements = _elements(op, arguments)
     launches = triton_offline.record_launches(
-        triton.launcher(op), _as_meta(arguments), architecture
+        triton.launcher(op),
+        _as_meta(arguments),
+        architecture,
+        cuda.find_ptxas(architecture) if same_ptxas else None,
     )
     if len(launches) != 1:
         raise CodegenUnavailable(
@@ -199,7 +207,7 @@ def inspect_triton(
         arch=architecture.target,
         kernel=launch.kernel,
         title=launch.title,
-        compiler=triton_offline.compiler_name(architecture),
+        compiler=launch.compiler,
         grid=launch.grid,
         block=launch.block,
         elements=elements,

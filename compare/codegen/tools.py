@@ -1,5 +1,6 @@
 """NVIDIA's command line tools: where they are, and how they are run and read."""
 
+import functools
 import re
 import subprocess
 import tempfile
@@ -11,6 +12,8 @@ from triton import knobs
 from compare.codegen import cache
 from compare.codegen.architectures import Architecture
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
+
+REMEDY_OF_TOOLKIT = "mend it, or set CUDA_HOME to another CUDA toolkit"
 
 _TIMEOUT_SECONDS = 300
 _DISASSEMBLE = ("-c", "-g", "-gi", "-gp")  # with source lines, inlining and PTX lines
@@ -58,6 +61,24 @@ def run(
     except subprocess.CalledProcessError as error:
         log = (error.stdout + error.stderr).strip()
         raise CompilationFailed(failure, log) from error
+
+
+@functools.cache
+def version_of(tool: Path) -> str:
+    """The version that a compiler or an assembler names, such as 13.0.88.
+
+    Raises:
+        CodegenUnavailable: It cannot be run, or it names none.
+    """
+    try:
+        text = subprocess.check_output([str(tool), "--version"], text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise CodegenUnavailable(
+            f"{tool} cannot be run ({error})", REMEDY_OF_TOOLKIT
+        ) from error
+    if match := re.search(r", V(\S+)", text):
+        return match[1]
+    raise CodegenUnavailable(f"{tool} --version names no version", REMEDY_OF_TOOLKIT)
 
 
 def disassemble(cubin: bytes, kernel: str, architecture: Architecture) -> Disassembly:

@@ -12,6 +12,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,15 +20,22 @@ import triton
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
-from triton.backends.nvidia.compiler import get_ptxas
+from triton.backends.nvidia.compiler import (
+    get_features,
+    get_ptxas,
+    get_ptxas_version,
+)
 from triton.errors import TritonError
 from triton.runtime.driver import driver
 
+from compare.codegen import tools
 from compare.codegen.architectures import ARCHITECTURES, Architecture
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
 
 _WARP_SIZE = 32
 _MAX_THREADS_PER_BLOCK = 1024
+
+_Device = tuple[int, Path]  # architecture, assembler
 
 # Triton has one driver for the whole process. It is Any, because what is asked of it
 # below is more than Triton declares.
@@ -42,6 +50,13 @@ class TritonLaunch:
     compiled: Any  # triton.compiler.CompiledKernel, whose metadata is untyped
     grid: tuple[int, int, int]
     arguments: tuple[Any, ...]  # one for each parameter of the function
+    assembler: Path  # the ptxas that made the cubin
+
+    @property
+    def compiler(self) -> str:
+        """Triton's version, and that of the assembler."""
+        version = tools.version_of(self.assembler)
+        return f"triton {triton.__version__}, ptxas {version}"
 
     @property
     def kernel(self) -> str:
@@ -90,20 +105,24 @@ class TritonLaunch:
         return bytes(self.compiled.asm["cubin"])
 
 
-def compiler_name(architecture: Architecture) -> str:
-    """Triton's version, and that of the assembler which it brings along."""
-    version = get_ptxas(architecture.number).version
-    return f"triton {triton.__version__}, ptxas {version}"
-
-
 def record_launches(
-    launcher: Callable[..., Any], arguments: tuple[Any, ...], architecture: Architecture
+    launcher: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    architecture: Architecture,
+    assembler: Path | None = None,
 ) -> tuple[TritonLaunch, ...]:
     """Calls `launcher(*arguments)`, whose tensors are meta tensors.
 
+    Args:
+        launcher: launches Triton kernels.
+        arguments: what it takes.
+        architecture: the one to compile for.
+        assembler: a ptxas that can be run and knows the architecture, to be taken in
+            place of the one that Triton brings along.
+
     Raises:
-        CodegenUnavailable: Triton's interpreter has taken its compiler's place here, or
-            Triton cannot write to its cache.
+        CodegenUnavailable: Triton's interpreter has taken its compiler's place here,
+            its assembler cannot be run, or Triton cannot write to its cache.
         CompilationFailed: Triton refused the kernel, or the device is too small for it.
     """
     if knobs.runtime.interpret:
@@ -112,7 +131,7 @@ def record_launches(
             "unset TRITON_INTERPRET",
         )
     with (
-        _offline_driver(architecture) as recorder,
+        _offline_driver(architecture, assembler) as recorder,
         _failures_of(launcher.__name__, architecture),
     ):
         launcher(*arguments)
@@ -122,9 +141,9 @@ def record_launches(
 def assembler_log(launch: TritonLaunch, architecture: Architecture) -> str:
     """Compiles the kernel of a launch once more, to get what `ptxas -v` says of it."""
     with (
+        _offline_driver(architecture, launch.assembler),
         knobs.compilation.scope(),
         knobs.nvidia.scope(),
-        _offline_driver(architecture),
         _failures_of(launch.kernel, architecture) as printed,
     ):
         knobs.compilation.always_compile = True
@@ -162,8 +181,42 @@ def _failures_of(name: str, architecture: Architecture) -> Iterator[io.StringIO]
 
 
 @contextlib.contextmanager
-def _offline_driver(architecture: Architecture) -> Iterator["_OfflineDriver"]:
-    with _one_at_a_time:
+def _assembled_by(ptxas: Path, architecture: Architecture) -> Iterator[None]:
+    """Has Triton run this assembler in place of its own."""
+    try:
+        with knobs.nvidia.scope():
+            # Knobs that are set by their names set environment variables as well, which
+            # the tools of other threads would inherit.
+            path = str(ptxas)
+            vars(knobs.nvidia).update(ptxas=path, ptxas_blackwell=path)
+            _forget_assembler()
+            if _assembler_of(architecture) != ptxas:  # it falls back to its own
+                raise CodegenUnavailable(
+                    f"Triton cannot run {ptxas}", tools.REMEDY_OF_TOOLKIT
+                )
+            yield
+    finally:
+        _forget_assembler()
+
+
+def _forget_assembler() -> None:
+    # Triton asks once in a process for the assembler's version, which is part of the
+    # names in its disk cache, and for the PTX that goes with it. There, one assembler's
+    # code would get the other's name, for every later run to find.
+    get_ptxas_version.cache_clear()
+    get_features.cache_clear()
+
+
+@contextlib.contextmanager
+def _offline_driver(
+    architecture: Architecture, assembler: Path | None
+) -> Iterator["_OfflineDriver"]:
+    with (
+        _one_at_a_time,
+        _assembled_by(assembler, architecture)
+        if assembler
+        else contextlib.nullcontext(),
+    ):
         previous = _driver._active  # the property would look for a GPU
         recorder = _OfflineDriver(architecture)
         _driver.set_active(recorder)
@@ -176,12 +229,13 @@ def _offline_driver(architecture: Architecture) -> Iterator["_OfflineDriver"]:
 class _OfflineDriver(DriverBase):
     """Stands for a device of an architecture, and records the launches on it.
 
-    The device's index is the number of the architecture: Triton keeps compiled kernels
-    by device, and no real device has an index that high.
+    Triton keeps compiled kernels by device. So the device's index names all that the
+    code depends on; that of a real device is a number.
     """
 
     def __init__(self, architecture: Architecture) -> None:
         self.architecture = architecture
+        self.device = (architecture.number, _assembler_of(architecture))
         self.utils = _DeviceUtilities()
         self.launches: list[TritonLaunch] = []
 
@@ -201,13 +255,13 @@ class _OfflineDriver(DriverBase):
     def get_benchmarker(self) -> Callable[..., Any]:
         raise RuntimeError("autotuning needs a GPU")
 
-    def get_current_device(self) -> int:
-        return self.architecture.number
+    def get_current_device(self) -> _Device:
+        return self.device
 
-    def set_current_device(self, device: int) -> None:
+    def set_current_device(self, device: _Device) -> None:
         pass
 
-    def get_current_stream(self, device: int | None = None) -> int:
+    def get_current_stream(self, device: _Device | None = None) -> int:
         return 0
 
     @staticmethod
@@ -224,14 +278,25 @@ class _OfflineDriver(DriverBase):
         ) -> None:
             # The driver that is active now: Triton keeps this function with the kernel.
             recorder = _driver.active
-            kernels = src.fn.device_caches[recorder.get_current_device()][0].values()
+            kernels = src.fn.device_caches[recorder.device][0].values()
             compiled = next(each for each in kernels if each.function == function)
             # Metadata and hooks come before them.
             own = arguments[-len(src.fn.arg_names) :]
             grid = (grid_x, grid_y, grid_z)
-            recorder.launches.append(TritonLaunch(compiled, grid, own))
+            _, assembler = recorder.device
+            recorder.launches.append(TritonLaunch(compiled, grid, own, assembler))
 
         return record
+
+
+def _assembler_of(architecture: Architecture) -> Path:
+    """The assembler that Triton runs."""
+    try:
+        return Path(get_ptxas(architecture.number).path)
+    except RuntimeError as error:
+        raise CodegenUnavailable(
+            f"Triton's copy of ptxas cannot be run ({error})", "reinstall triton"
+        ) from error
 
 
 class _DeviceUtilities:
@@ -239,8 +304,9 @@ class _DeviceUtilities:
 
     _handles = itertools.count(start=1)
 
-    def get_device_properties(self, device: int) -> dict[str, int]:
-        architecture = ARCHITECTURES[device]
+    def get_device_properties(self, device: _Device) -> dict[str, int]:
+        number, _ = device
+        architecture = ARCHITECTURES[number]
         return {
             "max_shared_mem": architecture.max_shared_bytes,
             "max_num_regs": 64 * 1024,
@@ -249,7 +315,7 @@ class _DeviceUtilities:
         }
 
     def load_binary(
-        self, name: str, cubin: bytes, shared_bytes: int, device: int
+        self, name: str, cubin: bytes, shared_bytes: int, device: _Device
     ) -> tuple[int, int, int, int, int]:
         handle = next(self._handles)
         # Registers and spills are read from the cubin elsewhere.
