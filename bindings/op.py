@@ -53,7 +53,7 @@ class Gradient:
             those that have none.
     """
 
-    save: Callable[[Any, tuple[Any, ...], Outputs], None]
+    save: Callable[[Any, tuple[Any, ...], Any], None]
     compute: Callable[..., tuple[Tensor | None, ...]]
 
 
