@@ -132,6 +132,7 @@ def _study(options: argparse.Namespace) -> int:
             dtype=options.dtype,
             params=params_of(read_ops()[options.op], options.param),
             architecture=options.arch or parse_architecture(DEFAULT_ARCHITECTURE),
+            kernel=options.kernel - 1,
         )
         report = study.study(request, progress)
     from compare.report import study as views
@@ -278,6 +279,7 @@ def _reports(
             params=params_of(ops[name], getattr(options, "param", [])),
             backends=_backends(options),
             architecture=options.arch,
+            kernel=getattr(options, "kernel", 1) - 1,
         )
         reports.append(run.compare(request, progress))
     return reports

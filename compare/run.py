@@ -51,6 +51,7 @@ class Request:
         params: Its other arguments, by name.
         backends: What to compare.
         architecture: What to generate code for.
+        kernel: Of which launch to show the code, counted from 0.
     """
 
     op: str
@@ -59,6 +60,7 @@ class Request:
     params: dict[str, Any]
     backends: tuple[str, ...]
     architecture: Architecture | None
+    kernel: int = 0
 
 
 def compare(request: Request, progress: Callable[[str], None]) -> Report:
@@ -262,7 +264,7 @@ def _inspect(
     arguments = op.arguments(op.allocate(*prepared.arguments), *prepared.arguments)
     inspect = model.inspect_cuda if side == "cuda" else model.inspect_triton
     try:
-        return inspect(op, arguments, architecture)
+        return inspect(op, arguments, architecture, number=request.kernel)
     except CodegenUnavailable as error:
         return Skipped(str(error))
 

@@ -34,6 +34,7 @@ class Request:
         dtype: Of its inputs, such as "float32".
         params: Its other arguments, by name.
         architecture: What to generate code for.
+        kernel: Of which launch to show the code, counted from 0.
     """
 
     op: str
@@ -41,6 +42,7 @@ class Request:
     dtype: str
     params: Mapping[str, Any]
     architecture: Architecture
+    kernel: int = 0
 
 
 def study(request: Request, progress: Callable[[str], None]) -> Report:
@@ -64,7 +66,7 @@ def study(request: Request, progress: Callable[[str], None]) -> Report:
     for side, of in (("cuda", model.inspect_cuda), ("triton", model.inspect_triton)):
         progress(f"generating the code of {side}")
         try:
-            codes[side] = of(op, arguments, request.architecture)
+            codes[side] = of(op, arguments, request.architecture, number=request.kernel)
         except CodegenUnavailable as error:
             codes[side] = Skipped(str(error))
         except CompilationFailed as error:

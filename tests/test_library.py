@@ -45,6 +45,8 @@ def test_compile_fullgraph(
 def test_backward_raises_instead_of_returning_no_gradient(
     op: Op, backend: str, device: str, generator: torch.Generator
 ) -> None:
+    if op.gradient is not None:
+        pytest.skip("it has a gradient")
     inputs = random_inputs(op, (3, 4), torch.float32, device, generator)
     out = FUNCTIONS[op.name](*(x.requires_grad_() for x in inputs), backend=backend)
     with pytest.raises(
@@ -156,5 +158,5 @@ def test_meta_tensors_give_shape_and_dtype(
     inputs = random_inputs(op, (3, 8), torch.float32, "meta", generator)
     out = FUNCTIONS[op.name](*inputs, backend=backend)
     assert out.is_meta
-    assert out.shape == (3, 8)
+    assert out.shape == op.reference(*inputs).shape
     assert out.dtype == torch.float32
