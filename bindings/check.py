@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -61,6 +63,32 @@ def dimension(op: str, name: str, dim: object, x: Tensor) -> int:
             f"for a tensor of {x.dim()} dimensions"
         )
     return int(dim) % n_dims
+
+
+def dimensions(op: str, name: str, dims: object, x: Tensor) -> tuple[int, ...]:
+    """Returns dims, or all where there are none; raises unless x has each, named once.
+
+    One int stands for a sequence of one.
+    """
+    if isinstance(dims, (int, torch.SymInt)):
+        return (dimension(op, name, dims, x),)
+    if isinstance(dims, str) or not isinstance(dims, Sequence):
+        raise TypeError(
+            f"{op}: {name} must be an int or a sequence of ints, "
+            f"got {type(dims).__name__}"
+        )
+    found = tuple(dimension(op, name, each, x) for each in dims)
+    if len(set(found)) < len(found):
+        raise ValueError(
+            f"{op}: {name} is {tuple(dims)}, expected each dimension only once"
+        )
+    return found or tuple(range(x.dim()))
+
+
+def is_bool(op: str, name: str, value: object) -> None:
+    """Raises TypeError unless the value is True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{op}: {name} must be a bool, got {type(value).__name__}")
 
 
 def one_of(op: str, name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -8,7 +8,8 @@ and write.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -161,3 +162,76 @@ def empty_rows_like(x: Tensor, dim: int) -> Tensor:
     if is_innermost(x, dim) and is_innermost(out, dim):
         return out
     return x.new_empty(x.movedim(dim, -1).shape).movedim(-1, dim)
+
+
+class Reduction(NamedTuple):
+    """What a kernel that reduces one dimension needs to know of its input.
+
+    The input is seen as (outer, reduced, inner), the output as (outer, inner).
+
+    Attributes:
+        x: The input, perhaps copied.
+        n_outer: Entries of each dimension.
+        n_reduced: The same.
+        n_inner: The same.
+        stride_outer: From entry to entry of x, in elements.
+        stride_reduced: The same.
+        stride_inner: The same.
+    """
+
+    x: Tensor
+    n_outer: int
+    n_reduced: int
+    n_inner: int
+    stride_outer: int
+    stride_reduced: int
+    stride_inner: int
+
+
+def reduction(out: Tensor, x: Tensor, dims: tuple[int, ...]) -> Reduction:
+    """Some dimensions of x as one that is reduced, the others as two that are kept.
+
+    Args:
+        out: Dense, with the kept dimensions of x in their order.
+        x: Any strides.
+        dims: Those to reduce, counted from the front.
+    """
+    n_reduced = math.prod(x.shape[d] for d in dims)
+    if n_reduced == 0:
+        return Reduction(x, 1, 0, out.numel(), 0, 0, 0)
+    kept, reduced = _kept_and_reduced(out, x, dims)
+    if len(kept) > 2 or len(reduced) > 1:
+        x = _with_neighbouring(x, dims)
+        kept, reduced = _kept_and_reduced(out, x, dims)
+    one = Dimension(1, (0, 0))
+    outer = kept[0] if len(kept) == 2 else one
+    inner = kept[-1] if kept else one
+    return Reduction(
+        x,
+        outer.size,
+        n_reduced,
+        inner.size,
+        outer.strides[1],
+        reduced[0].strides[0] if reduced else 0,
+        inner.strides[1],
+    )
+
+
+def _kept_and_reduced(
+    out: Tensor, x: Tensor, dims: tuple[int, ...]
+) -> tuple[list[Dimension], list[Dimension]]:
+    first_kept: Any = tuple(0 if d in dims else slice(None) for d in range(x.dim()))
+    first_reduced: Any = tuple(slice(None) if d in dims else 0 for d in range(x.dim()))
+    return collapse((out, x[first_kept])), collapse((x[first_reduced],))
+
+
+def _with_neighbouring(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """A copy of x in which some dimensions are neighbours in memory."""
+    order = sorted(range(x.dim()), key=x.stride, reverse=True)
+    last = min(x.stride(d) for d in dims if x.shape[d] > 1)
+    outer = [d for d in order if d not in dims and x.stride(d) >= last]
+    inner = [d for d in order if d not in dims and x.stride(d) < last]
+    order = [*outer, *(d for d in order if d in dims), *inner]
+    return (
+        x.permute(order).contiguous().permute([order.index(d) for d in range(x.dim())])
+    )

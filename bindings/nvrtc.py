@@ -59,6 +59,11 @@ _HEADERS = {
     "dlfcn.h": (
         "struct Dl_info { const char* dli_sname; };\nint dladdr(const void*, Dl_info*);"
     ),
+    "vector": (
+        "namespace std { template <typename T> struct vector {\n"
+        "template <typename... Values> vector(Values...);\nvoid push_back(const T&);\n"
+        "}; }"
+    ),
     "string": "namespace std { struct string { string(const char* = nullptr); }; }",
 }
 # What the host's <cmath> and CUDA's runtime would define.
@@ -150,7 +155,8 @@ def load(
 
     Args:
         compiled: The kernel.
-        plan: How it is launched, from bindings.backends.native.plan.
+        plan: How it is launched, from bindings.backends.native.plan; but in place of
+            the address of a tensor, its position among the launcher's arguments.
 
     Returns:
         What takes a launcher's arguments, and returns what launches the kernel on them,
@@ -160,7 +166,13 @@ def load(
     kernel.set_shared_memory_config(plan["shared_bytes"])
 
     def bind(arguments: Sequence[Argument]) -> Callable[[], None]:
-        values = kernel_arguments(plan["signature"], arguments)
+        own = [
+            arguments[each] if parameter.endswith("*") else each
+            for parameter, each in zip(
+                _parameters(plan["signature"]), plan["arguments"], strict=True
+            )
+        ]
+        values = kernel_arguments(plan["signature"], own)
         return lambda: kernel(plan["grid"], plan["block"], values, plan["shared_bytes"])
 
     return bind
@@ -171,19 +183,17 @@ def kernel_arguments(
 ) -> list[Tensor | float]:
     """What to hand to torch so that a kernel gets these arguments.
 
-    The kernel's parameters are the first of the launcher's; what is left chooses among
-    kernels. torch passes an int as 32 bits, but ours are of 64 bits. A double is the
-    one thing of 64 bits that it passes as it is, so each goes as the double whose bits
-    it has.
+    torch passes an int as 32 bits, but ours are of 64 bits. A double is the one thing
+    of 64 bits that it passes as it is, so each goes as the double whose bits it has.
 
     Args:
         signature: The kernel's: "void f<float, 4>(float*, float const*, long)".
-        arguments: The launcher's.
+        arguments: The kernel's.
 
     Raises:
         UnsupportedError: The kernel takes something that torch cannot pass on.
     """
-    parameters = signature.rpartition("(")[2].removesuffix(")").split(", ")
+    parameters = _parameters(signature)
     values: list[Tensor | float] = []
     for parameter, argument in zip(parameters, arguments, strict=False):
         if parameter.endswith("*") and isinstance(argument, Tensor):
@@ -197,6 +207,10 @@ def kernel_arguments(
             f"torch cannot pass what the kernel takes as ({', '.join(parameters)})"
         )
     return values
+
+
+def _parameters(signature: str) -> list[str]:
+    return signature.rpartition("(")[2].removesuffix(")").split(", ")
 
 
 def _source(op: str) -> str:

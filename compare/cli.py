@@ -135,6 +135,7 @@ def _study(options: argparse.Namespace) -> int:
             params=params_of(read_ops()[options.op], options.param),
             architecture=options.arch or parse_architecture(DEFAULT_ARCHITECTURE),
             same_ptxas=options.same_ptxas,
+            kernel=options.kernel - 1,
         )
         report = study.study(request, progress)
     from compare.report import study as views
@@ -282,6 +283,7 @@ def _reports(
             backends=_backends(options),
             architecture=options.arch,
             same_ptxas=options.same_ptxas,
+            kernel=getattr(options, "kernel", 1) - 1,
         )
         reports.append(run.compare(request, progress))
     return reports

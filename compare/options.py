@@ -248,6 +248,7 @@ def _add_study_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     _add_param_option(parser)
     _add_code_options(parser, DEFAULT_ARCHITECTURE)
+    _add_kernel_option(parser)
     _add_view_options(parser)
     for name, what in (("markdown", "as markdown"), ("csv", "a line for each cell")):
         parser.add_argument(
@@ -324,6 +325,7 @@ def _add_op_options(parser: argparse.ArgumentParser, op: OpSummary) -> None:
         help=f"a parameter of the op: {known or 'it has none'}",
     )
     _add_shared_options(parser)
+    _add_kernel_option(parser)
     parser.add_argument(
         "--html",
         metavar="FILE",
@@ -331,6 +333,17 @@ def _add_op_options(parser: argparse.ArgumentParser, op: OpSummary) -> None:
     )
     for name, what in _LISTINGS.items():
         parser.add_argument(f"--{name}", action="store_true", help=f"also show {what}")
+
+
+def _add_kernel_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--kernel",
+        type=_argument(_number),
+        default=1,
+        metavar="N",
+        help="which kernel to show, where an op launches several; by default 1, "
+        "the first",
+    )
 
 
 def _add_view_options(parser: argparse.ArgumentParser) -> None:
@@ -388,6 +401,12 @@ def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(str(error)) from error
 
     return checked
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ValueError(f"{text!r} is no number of a kernel: they count from 1")
+    return int(text)
 
 
 @_argument

@@ -140,6 +140,7 @@ def parse_parameter(op: OpSummary, text: str) -> tuple[str, Any]:
 
 _CONVERSIONS: dict[str, Any] = {
     "int": int,
+    "int | Sequence[int]": lambda text: tuple(map(int, filter(None, text.split(",")))),
     "float": float,
     "str": str,
     "bool": {"true": True, "false": False}.__getitem__,

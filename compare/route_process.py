@@ -83,23 +83,39 @@ def _load_prebuilt(op: Op, request: Mapping[str, Any]) -> _Loaded:
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return _Loaded(path, request["plan"]["kernel"], _bind(op, module))
+    return _Loaded(path, request["plans"][0]["kernel"], _bind(op, module))
 
 
 def _load_inline(op: Op, request: Mapping[str, Any]) -> _Loaded:
     module = cuda_inline.load(op, "_cuda")
     assert module.__file__
-    return _Loaded(Path(module.__file__), request["plan"]["kernel"], _bind(op, module))
+    return _Loaded(
+        Path(module.__file__), request["plans"][0]["kernel"], _bind(op, module)
+    )
 
 
 def _load_nvrtc(op: Op, request: Mapping[str, Any]) -> _Loaded:
-    plan = request["plan"]
-    kernel = title_of(plan["signature"])
-    compiled = nvrtc.compile_kernel(op.source, kernel, request["arch"])
+    plans = request["plans"]
+    compiled = [
+        nvrtc.compile_kernel(op.source, title_of(plan["signature"]), request["arch"])
+        for plan in plans
+    ]
     path = Path(request["folder"], "nvrtc.cubin")
-    path.write_bytes(compiled.cubin)
-    bind = nvrtc.load(compiled, plan) if torch.cuda.is_available() else None
-    return _Loaded(path, compiled.symbol, bind)
+    path.write_bytes(compiled[0].cubin)
+    bind = None
+    if torch.cuda.is_available():
+        loaded = list(map(nvrtc.load, compiled, plans))
+
+        def bind(arguments: Sequence[Argument]) -> Callable[[], None]:
+            launches = [each(arguments) for each in loaded]
+
+            def launch() -> None:
+                for each in launches:
+                    each()
+
+            return launch
+
+    return _Loaded(path, compiled[0].symbol, bind)
 
 
 _ROUTES = {

@@ -14,13 +14,14 @@ import subprocess
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pybind11
 import torch
+from torch import Tensor
 
 from bindings import child_process, nvrtc, sources, toolchain
 from bindings.backends import cuda_inline, native, prebuilt
@@ -115,9 +116,9 @@ def compare_routes(op_name: str, progress: Callable[[str], None]) -> RoutesRepor
     case = Case(op.large_shape)
     number, arch = _architecture()
     toolkit = _find_toolkit(op_name)
-    plan = _plan(op, case, number)
+    plans = _plans(op, case, number)
     with tempfile.TemporaryDirectory(prefix="twin-routes-") as folder:
-        lab = _Lab(op, plan, arch, toolkit, Path(folder), gpu_state.obstacle())
+        lab = _Lab(op, plans, arch, toolkit, Path(folder), gpu_state.obstacle())
         tried = {
             "prebuilt": _try_prebuilt(lab, progress),
             "load_inline": _try_load_inline(lab, progress),
@@ -132,7 +133,7 @@ def compare_routes(op_name: str, progress: Callable[[str], None]) -> RoutesRepor
     return RoutesReport(
         op=op.name,
         case=case,
-        kernel=title_of(plan["signature"]),
+        kernel=title_of(plans[0]["signature"]),
         arch=arch,
         environment=environment.collect(),
         routes=routes,
@@ -210,14 +211,23 @@ def _find_toolkit(op: str) -> _Toolkit:
     )
 
 
-def _plan(op: Op, case: Case, architecture: int) -> dict[str, Any]:
+def _plans(op: Op, case: Case, architecture: int) -> list[dict[str, Any]]:
+    """What is launched, with positions in place of addresses, for another process."""
     try:
         module = prebuilt.load("_cpu")
     except UnsupportedError as error:
         raise UnavailableError(str(error)) from error
-    arguments = make_arguments(op, case, "cuda" if torch.cuda.is_available() else "cpu")
-    outputs = as_tuple(op.allocate(*arguments))
-    return native.plan(module, op, op.arguments(*outputs, *arguments), architecture)
+    given = make_arguments(op, case, "cuda" if torch.cuda.is_available() else "cpu")
+    arguments = op.arguments(*as_tuple(op.allocate(*given)), *given)
+    positions = {
+        native.address(position, each): position
+        for position, each in enumerate(arguments)
+        if isinstance(each, Tensor) and each.numel() > 0
+    }
+    plans = native.plan(module, op, arguments, architecture)
+    for plan in plans:
+        plan["arguments"] = [positions.get(each, each) for each in plan["arguments"]]
+    return plans
 
 
 # ---- The routes ----------------------------------------------------------------------
@@ -240,7 +250,7 @@ class _Lab:
     """What every route is tried with; no_calls says why no call can be timed."""
 
     op: Op
-    plan: Mapping[str, Any]
+    plans: Sequence[Mapping[str, Any]]
     arch: str
     toolkit: _Toolkit
     folder: Path
@@ -252,7 +262,7 @@ class _Lab:
         request = {
             "route": route,
             "op": self.op.name,
-            "plan": self.plan,
+            "plans": self.plans,
             "arch": self.arch,
             "folder": str(self.folder),
             "answer": str(answer),

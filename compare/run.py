@@ -52,6 +52,7 @@ class Request:
         backends: What to compare.
         architecture: What to generate code for.
         same_ptxas: Whether nvcc's assembler makes the machine code of both sides.
+        kernel: Of which launch to show the code, counted from 0.
     """
 
     op: str
@@ -61,6 +62,7 @@ class Request:
     backends: tuple[str, ...]
     architecture: Architecture | None
     same_ptxas: bool = False
+    kernel: int = 0
 
 
 def compare(request: Request, progress: Callable[[str], None]) -> Report:
@@ -266,8 +268,16 @@ def _inspect(
     arguments = op.arguments(*outputs, *prepared.arguments)
     try:
         if side == "cuda":
-            return model.inspect_cuda(op, arguments, architecture)
-        return model.inspect_triton(op, arguments, architecture, request.same_ptxas)
+            return model.inspect_cuda(
+                op, arguments, architecture, number=request.kernel
+            )
+        return model.inspect_triton(
+            op,
+            arguments,
+            architecture,
+            number=request.kernel,
+            same_ptxas=request.same_ptxas,
+        )
     except CodegenUnavailable as error:
         return Skipped(str(error))
 

@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bindings import sources
 from bindings.backends import cuda_inline, native
 from bindings.errors import BuildError
 from bindings.op import DTYPES, Argument, Op, as_tuple
@@ -103,7 +102,7 @@ def sanitize(name: str, progress: Callable[[str], None]) -> Report:
         name,
         "emulator",
         kernels=sorted({kernel for _, kernel in chosen}),
-        cases=[case for case, _ in chosen],
+        cases=distinct_cases(chosen),
     )
     checker = Checker(module, op)
     found: dict[str, Finding] = {}
@@ -143,13 +142,19 @@ def choose_cases(op: Op, module: ModuleType, arch: int) -> list[tuple[Case, str]
     """
     by_kernel: dict[str, list[Case]] = {}
     for case, arguments in _candidates(op):
-        plan = native.plan(module, op, arguments, arch)
-        by_kernel.setdefault(plan["signature"], []).append(case)
+        for plan in native.plan(module, op, arguments, arch):
+            by_kernel.setdefault(plan["signature"], []).append(case)
     return [
         (case, kernel)
         for kernel, cases in by_kernel.items()
         for case in _most_different(cases)
     ]
+
+
+def distinct_cases(chosen: list[tuple[Case, str]]) -> list[Case]:
+    """Each case once: some launch several kernels."""
+    cases = [case for case, _ in chosen]
+    return [case for i, case in enumerate(cases) if case not in cases[:i]]
 
 
 def _candidates(op: Op) -> Iterator[tuple[Case, tuple[Argument, ...]]]:
@@ -195,7 +200,7 @@ class Checker:
         """Takes a `_checked` module of the op."""
         self._module = module
         self._op = op
-        self._names = _parameter_names(op)
+        self._names = native.parameters(op)
         self._library = ctypes.CDLL(str(module.__file__))
         self._library.emulator_register_tensor.argtypes = [
             ctypes.c_char_p,
@@ -225,24 +230,12 @@ class Checker:
 
     def _register(self, arguments: tuple[Argument, ...]) -> None:
         for (name, is_output), argument in zip(self._names, arguments, strict=True):
-            if not isinstance(argument, Tensor):
+            if not isinstance(argument, Tensor) or argument.numel() == 0:
                 continue
             for address, n_bytes in _pieces(argument):
                 self._library.emulator_register_tensor(
                     name.encode(), address, n_bytes, is_output
                 )
-
-
-def _parameter_names(op: Op) -> list[tuple[str, bool]]:
-    """The parameters of the op's C++ function, and whether it writes through each."""
-    text = (sources.NATIVE / f"{op.source}.cpp").read_text()
-    signature = re.search(rf"\b{op.name}\(([^)]*)\)", text)
-    assert signature
-    parameters = [each.split() for each in signature[1].split(",")]
-    return [
-        (words[-1], "const" not in words and words[-2].endswith("*"))
-        for words in parameters[2:]  # those before are launcher and dtype
-    ]
 
 
 def _pieces(x: Tensor) -> Iterator[tuple[int, int]]:

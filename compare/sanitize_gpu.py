@@ -23,7 +23,7 @@ from bindings.op import as_tuple
 from bindings.registry import OPS
 from compare.cases import Case, make_arguments
 from compare.errors import UnavailableError
-from compare.sanitize import Finding, Report, choose_cases, identity
+from compare.sanitize import Finding, Report, choose_cases, distinct_cases, identity
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 
@@ -55,12 +55,12 @@ def sanitize(name: str, progress: Callable[[str], None]) -> Report:
         name,
         torch.cuda.get_device_name(),
         kernels=sorted({kernel for _, kernel in chosen}),
-        cases=[case for case, _ in chosen],
+        cases=distinct_cases(chosen),
         passes=TOOLS,
     )
     begin = time.perf_counter()
     for tool in TOOLS:
-        progress(f"running {len(chosen)} cases under {tool}")
+        progress(f"running {len(report.cases)} cases under {tool}")
         report.findings += _run(program, tool, name)
     report.seconds = time.perf_counter() - begin
     return report
@@ -136,7 +136,7 @@ def main(name: str) -> None:
     """Runs all cases of an op once, under whatever tool watches."""
     op = OPS[name]
     module = prebuilt.load("_cuda")
-    for case, _ in _choose(name):
+    for case in distinct_cases(_choose(name)):
         arguments = make_arguments(op, case, "cuda")
         outputs = op.allocate(*arguments)
         for out in as_tuple(outputs):

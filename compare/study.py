@@ -35,6 +35,7 @@ class Request:
         params: Its other arguments, by name.
         architecture: What to generate code for.
         same_ptxas: Whether nvcc's assembler makes the machine code of both sides.
+        kernel: Of which launch to show the code, counted from 0.
     """
 
     op: str
@@ -43,6 +44,7 @@ class Request:
     params: Mapping[str, Any]
     architecture: Architecture
     same_ptxas: bool = False
+    kernel: int = 0
 
 
 def study(request: Request, progress: Callable[[str], None]) -> Report:
@@ -72,10 +74,16 @@ def study(request: Request, progress: Callable[[str], None]) -> Report:
         progress(f"generating the code of {side}")
         try:
             codes[side] = (
-                model.inspect_cuda(op, arguments, request.architecture)
+                model.inspect_cuda(
+                    op, arguments, request.architecture, number=request.kernel
+                )
                 if side == "cuda"
                 else model.inspect_triton(
-                    op, arguments, request.architecture, request.same_ptxas
+                    op,
+                    arguments,
+                    request.architecture,
+                    number=request.kernel,
+                    same_ptxas=request.same_ptxas,
                 )
             )
         except CodegenUnavailable as error:

@@ -93,6 +93,7 @@ def made_up_code(side: Side, **changes: Any) -> KernelCode:
     made_up = {
         "side": side,
         "title": "softmax_kernel<float>",
+        "kernels": ("softmax_kernel<float>",),
         "ptx": ptx,
         "sass": sass,
         "ptx_mix": mix_of(ptx),

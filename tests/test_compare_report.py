@@ -64,6 +64,8 @@ def _code(side: Side, load: str) -> KernelCode:
         arch="sm_90a",
         kernel=f"{side}_kernel",
         title=f"{side}_kernel<{HOSTILE}>",
+        kernels=(f"{side}_kernel<{HOSTILE}>",),
+        number=0,
         compiler="nvcc",
         grid=(4, 1, 1),
         block=(128, 1, 1),

@@ -180,13 +180,6 @@ def test_arguments_reach_a_kernel_as_64_bits() -> None:
     assert _passed_on(values) == numbers
 
 
-def test_what_only_chooses_the_kernel_is_left_out() -> None:
-    out = torch.empty(3)
-    values = nvrtc.kernel_arguments("f(__half*, long)", [out, 7, True, 8])
-    assert values[0] is out
-    assert _passed_on(values) == [7]
-
-
 @pytest.mark.parametrize(
     "signature",
     [
@@ -219,9 +212,9 @@ def test_a_kernel_is_launched_as_planned(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(_utils, "_cuda_load_module", load)
     plan = {"signature": "f(float*, long)", "shared_bytes": 65536}
-    plan |= {"grid": (3, 1, 1), "block": (128, 1, 1)}
+    plan |= {"grid": (3, 1, 1), "block": (128, 1, 1), "arguments": [1, 7]}
     out = torch.empty(3)
-    launch = nvrtc.load(nvrtc.Compiled("_Z1fPfx", b"cubin"), plan)([out, 7, True])
+    launch = nvrtc.load(nvrtc.Compiled("_Z1fPfx", b"cubin"), plan)([8, out, 9])
     assert calls == [65536]
     launch()
     grid, block, values, shared_bytes = calls[1]
@@ -310,10 +303,12 @@ def test_nvrtc_compiles_every_op(op: Op) -> None:
     arguments = make_arguments(op, case)
     out = op.allocate(*arguments)
     module = prebuilt.load("_cpu")
-    plan = native.plan(module, op, op.arguments(out, *arguments), 90)
-    compiled = nvrtc.compile_kernel(op.name, title_of(plan["signature"]), "sm_90a")
-    assert compiled.cubin.startswith(b"\x7fELF")
-    assert compiled.symbol.encode() in compiled.cubin
+    for plan in native.plan(module, op, op.arguments(out, *arguments), 90):
+        compiled = nvrtc.compile_kernel(
+            op.source, title_of(plan["signature"]), "sm_90a"
+        )
+        assert compiled.cubin.startswith(b"\x7fELF")
+        assert compiled.symbol.encode() in compiled.cubin
 
 
 # ---- The command ---------------------------------------------------------------------
@@ -384,7 +379,7 @@ def test_what_a_process_says_when_it_crashes_is_kept(
 def _lab(folder: Path, no_calls: str | None = None) -> routes._Lab:
     toolkit = routes._Toolkit(Path("/toolkit"), "13.0", Path("/toolkit/lib"), (), ())
     op: Any = SimpleNamespace(name="add")
-    return routes._Lab(op, {}, "sm_90a", toolkit, folder, no_calls)
+    return routes._Lab(op, [], "sm_90a", toolkit, folder, no_calls)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import random_inputs, skip_if_refused
 
-from bindings.op import Op
+from bindings.op import Op, as_tuple
 from bindings.registry import FUNCTIONS
 
 # Where a fake tensor's strides could differ from a real one's.
@@ -48,7 +48,7 @@ def test_backward_raises_instead_of_returning_no_gradient(
     op: Op, backend: str, device: str, generator: torch.Generator
 ) -> None:
     if op.gradient is not None:
-        return
+        pytest.skip("it has a gradient")
     inputs = random_inputs(op, (3, 4), torch.float32, device, generator)
     out = FUNCTIONS[op.name](*(x.requires_grad_() for x in inputs), backend=backend)
     with pytest.raises(
@@ -160,5 +160,5 @@ def test_meta_tensors_give_shape_and_dtype(
     inputs = random_inputs(op, (3, 8), torch.float32, "meta", generator)
     out = FUNCTIONS[op.name](*inputs, backend=backend)
     assert out.is_meta
-    assert out.shape == (3, 8)
+    assert out.shape == as_tuple(op.reference(*inputs))[0].shape
     assert out.dtype == torch.float32

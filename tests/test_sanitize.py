@@ -23,7 +23,7 @@ import pytest
 import torch
 
 from bindings import sources
-from bindings.backends import cuda_inline
+from bindings.backends import cuda_inline, native
 from bindings.errors import BuildError
 from bindings.registry import OPS
 from compare import sanitize, sanitize_gpu
@@ -437,7 +437,7 @@ def test_pieces_of_a_tensor(
 
 
 def test_parameter_names() -> None:
-    names = sanitize._parameter_names(OPS["softmax"])
+    names = native.parameters(OPS["softmax"])
     assert names[:3] == [("out", True), ("x", False), ("n_rows", False)]
 
 

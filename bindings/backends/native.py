@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bindings import sources
 from bindings.op import Argument, Op, Outputs, as_tuple
 
 _CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # DType in dtype.cuh
@@ -34,29 +36,51 @@ def launch(
 
 def plan(
     module: ModuleType, op: Op, arguments: tuple[Argument, ...], arch: int
-) -> dict[str, Any]:
+) -> list[dict[str, Any]]:
     """What `launch` would do on an architecture, such as 90, without doing it.
 
     Returns:
-        kernel (the symbol), signature (the same demangled), grid and block (x, y, z),
-        and shared_bytes (dynamic shared memory).
+        For each launch, in order: kernel (the symbol), signature (the same demangled),
+        grid and block (x, y, z), shared_bytes (dynamic shared memory), and arguments
+        (the kernel's, its tensors as addresses).
     """
-    description: dict[str, Any] = getattr(module, f"{op.name}_plan")(
+    descriptions: list[dict[str, Any]] = getattr(module, f"{op.name}_plan")(
         *_values(arguments), arch
     )
-    return description
+    return descriptions
+
+
+def parameters(op: Op) -> list[tuple[str, bool]]:
+    """Parameters of the bare launcher by name, and whether it writes through each."""
+    text = (sources.NATIVE / f"{op.source}.cpp").read_text()
+    signature = re.search(rf"\b{op.name}\(([^)]*)\)", text)
+    assert signature
+    words = [each.split() for each in signature[1].split(",")]
+    return [
+        (each[-1], "const" not in each and each[-2].endswith("*"))
+        for each in words[2:]  # those before are launcher and dtype
+    ]
+
+
+def address(position: int, tensor: Tensor) -> int:
+    """Where a tensor of a launcher's arguments lies, or would if it had memory.
+
+    Tensors on the meta device have none: theirs are addresses far from each other, and
+    aligned as real ones, whose storage always is.
+    """
+    if not tensor.is_meta:
+        return tensor.data_ptr()
+    offset = int(tensor.storage_offset()) * tensor.element_size()
+    return ((position + 1) << 44) + offset
 
 
 def _values(arguments: tuple[Argument, ...]) -> list[int | float]:
     out = arguments[0]
     assert isinstance(out, Tensor)
-    values: list[int | float] = [_CODES[out.dtype]]
-    for argument in arguments:
-        # A tensor on the meta device has no memory; its offset stands for the address.
-        if not isinstance(argument, Tensor):
-            values.append(argument)
-        elif argument.is_meta:
-            values.append(int(argument.storage_offset()) * argument.element_size())
-        else:
-            values.append(argument.data_ptr())
-    return values
+    return [
+        _CODES[out.dtype],
+        *(
+            address(position, each) if isinstance(each, Tensor) else each
+            for position, each in enumerate(arguments)
+        ),
+    ]

@@ -1,5 +1,5 @@
 // From an op's host function to the two functions that Python calls: `softmax(..., stream)`
-// launches, `softmax_plan(..., arch)` tells what would be launched.
+// launches, `softmax_plan(..., arch)` tells what would be launched, kernel by kernel.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -43,6 +43,9 @@ inline pybind11::dict as_dict(const PlanDescription& plan) {
     result["grid"] = pybind11::make_tuple(plan.grid.x, plan.grid.y, plan.grid.z);
     result["block"] = pybind11::make_tuple(plan.block.x, plan.block.y, plan.block.z);
     result["shared_bytes"] = plan.shared_bytes;
+    pybind11::list arguments;
+    for (const int64_t argument : plan.arguments) arguments.append(argument);
+    result["arguments"] = arguments;
     return result;
 }
 
@@ -71,13 +74,17 @@ class Binding {
               module.def(
                   (name + "_plan").c_str(),
                   [=](int dtype, FromPython<Params>... arguments, int arch) {
-                      PlanDescription plan{};
-                      const Launcher describe(arch, &plan);
+                      std::vector<PlanDescription> plans;
+                      const Launcher describe(arch, &plans);
                       check(
                           name,
                           op(describe, DType{dtype}, convert<Params>(arguments)...)
                       );
-                      return as_dict(plan);
+                      pybind11::list result;
+                      for (const PlanDescription& plan : plans) {
+                          result.append(as_dict(plan));
+                      }
+                      return result;
                   }
               );
           }) {

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from bindings import check, layout
 from bindings.library import call, register
-from bindings.op import Argument, Op, Traffic
+from bindings.op import Argument, Gradient, Op, Traffic
+from bindings.ops.sum import OP as SUM
 
 
 def add(x: Tensor, y: Tensor, *, backend: str = "cuda") -> Tensor:
@@ -80,6 +82,31 @@ def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
     return Traffic(2 * n_bytes, n_bytes)
 
 
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.shapes = tuple(operand.shape for operand in inputs)
+
+
+def _gradient(run: Any, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return tuple(
+        _sum_to(run, grad, shape) if is_needed else None
+        for shape, is_needed in zip(ctx.shapes, ctx.needs_input_grad, strict=True)
+    )
+
+
+def _sum_to(run: Any, grad: Tensor, shape: torch.Size) -> Tensor:
+    """The gradient of an operand: an element that was broadcast counts often."""
+    n_new = grad.dim() - len(shape)
+    broadcast = [
+        d
+        for d in range(grad.dim())
+        if d < n_new or (shape[d - n_new] == 1 and grad.shape[d] != 1)
+    ]
+    if not broadcast:
+        return grad
+    total: Tensor = run(SUM, grad, broadcast, False)
+    return total.view(shape)
+
+
 OP = register(
     Op(
         name="add",
@@ -95,5 +122,6 @@ OP = register(
         sweep_shapes=layout.ELEMENTWISE_SWEEP,
         edge_shapes=layout.ELEMENTWISE_EDGES,
         is_rounded_once=True,
+        gradient=Gradient(_save, _gradient),
     )
 )

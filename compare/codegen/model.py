@@ -1,7 +1,6 @@
 """The generated code of one side of an op, ready to be counted, compared and shown."""
 
 import functools
-import inspect
 import struct
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -31,10 +30,13 @@ class KernelCode:
         arch: what it was compiled for, such as `sm_90a`.
         kernel: its name in the PTX.
         title: its name for a reader, with the constants that it was compiled for.
+        kernels: the titles of all kernels that the launcher launches, in order.
+        number: which of them this is, counted from 0.
         compiler: what compiled it, with versions.
         grid: blocks in x, y and z.
         block: threads of a block in x, y and z.
-        elements: of the output that one launch computes.
+        elements: of the output that one launch computes, which the kernel's first
+            parameter points at.
         registers: of one thread.
         spill_store_bytes: what a thread puts from registers into local memory.
         spill_load_bytes: what it gets back.
@@ -48,6 +50,8 @@ class KernelCode:
     arch: str
     kernel: str
     title: str
+    kernels: tuple[str, ...]
+    number: int
     compiler: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -108,7 +112,11 @@ class KernelCode:
 
 
 def inspect_cuda(
-    op: Op, arguments: tuple[Argument, ...], architecture: Architecture
+    op: Op,
+    arguments: tuple[Argument, ...],
+    architecture: Architecture,
+    *,
+    number: int = 0,
 ) -> KernelCode:
     """Compiles the kernel instance that the CUDA launcher would take for `arguments`.
 
@@ -116,19 +124,25 @@ def inspect_cuda(
         op: the op.
         arguments: what `op.arguments` returned, on any device; nothing is read.
         architecture: the one to plan and compile for.
+        number: which of its launches, the main one being the first.
 
     Raises:
         CodegenUnavailable: something is missing here; the message says what.
         CompilationFailed: nvcc refused the kernel.
     """
-    elements = _elements(op, arguments)
+    _require_elements(op, arguments)
+    arguments = _as_meta(arguments)
     try:
         module = prebuilt.load("_cpu")
     except UnsupportedError as error:
         raise CodegenUnavailable(
             "the plan of a launch comes from the native module", str(error)
         ) from error
-    plan = native.plan(module, op, _as_meta(arguments), architecture.number)
+    plans = native.plan(module, op, arguments, architecture.number)
+    titles = tuple(cuda.title_of(each["signature"]) for each in plans)
+    _require_launch("CUDA", op, titles, number)
+    plan = plans[number]
+    parameters = tuple(plan["arguments"])
     build = cuda.compile_kernel(
         op.source, plan["kernel"], plan["signature"], architecture
     )
@@ -139,11 +153,13 @@ def inspect_cuda(
         side="cuda",
         arch=architecture.target,
         kernel=plan["kernel"],
-        title=cuda.title_of(plan["signature"]),
+        title=titles[number],
+        kernels=titles,
+        number=number,
         compiler=build.compiler,
         grid=plan["grid"],
         block=plan["block"],
-        elements=elements,
+        elements=_elements(arguments, parameters),
         registers=code.registers,
         spill_store_bytes=build.report.spill_store_bytes,
         spill_load_bytes=build.report.spill_load_bytes,
@@ -157,8 +173,8 @@ def inspect_cuda(
         launch=Launch(
             grid=plan["grid"],
             block=plan["block"],
-            parameters=_cuda_parameters(plan["signature"], arguments),
-            tensors=_tensors(op, arguments),
+            parameters=parameters,
+            tensors=_tensors(op, arguments, parameters),
             dynamic_shared_bytes=plan["shared_bytes"],
         ),
     )
@@ -168,6 +184,8 @@ def inspect_triton(
     op: Op,
     arguments: tuple[Argument, ...],
     architecture: Architecture,
+    *,
+    number: int = 0,
     same_ptxas: bool = False,
 ) -> KernelCode:
     """Compiles what the Triton launcher would launch for `arguments`.
@@ -176,6 +194,7 @@ def inspect_triton(
         op: the op.
         arguments: what `op.arguments` returned, on any device; nothing is read.
         architecture: the one to compile for.
+        number: which of its launches, the main one being the first.
         same_ptxas: whether the assembler is nvcc's, not the one that Triton brings
             along.
 
@@ -183,19 +202,18 @@ def inspect_triton(
         CodegenUnavailable: something is missing here; the message says what.
         CompilationFailed: Triton refused the kernel.
     """
-    elements = _elements(op, arguments)
+    _require_elements(op, arguments)
+    arguments = _as_meta(arguments)
     launches = triton_offline.record_launches(
         triton.launcher(op),
-        _as_meta(arguments),
+        arguments,
         architecture,
         cuda.find_ptxas(architecture) if same_ptxas else None,
     )
-    if len(launches) != 1:
-        raise CodegenUnavailable(
-            f"the Triton side of {op.name} launches {len(launches)} kernels",
-            "only ops of a single kernel can be shown so far",
-        )
-    launch = launches[0]
+    titles = tuple(each.title for each in launches)
+    _require_launch("Triton", op, titles, number)
+    launch = launches[number]
+    parameters = _triton_parameters(launch, arguments)
     code = tools.disassemble(launch.cubin, launch.kernel, architecture)
     ptx = parse_ptx(launch.ptx, launch.kernel)
     sass = parse_sass(code.sass, ptx)
@@ -206,11 +224,13 @@ def inspect_triton(
         side="triton",
         arch=architecture.target,
         kernel=launch.kernel,
-        title=launch.title,
+        title=titles[number],
+        kernels=titles,
+        number=number,
         compiler=launch.compiler,
         grid=launch.grid,
         block=launch.block,
-        elements=elements,
+        elements=_elements(arguments, parameters),
         registers=code.registers,
         spill_store_bytes=report.spill_store_bytes,
         spill_load_bytes=report.spill_load_bytes,
@@ -224,72 +244,52 @@ def inspect_triton(
         launch=Launch(
             grid=launch.grid,
             block=launch.block,
-            parameters=_triton_parameters(launch, arguments),
-            tensors=_tensors(op, arguments),
+            parameters=parameters,
+            tensors=_tensors(op, arguments, parameters),
             dynamic_shared_bytes=launch.dynamic_shared_bytes,
         ),
     )
-
-
-def _cuda_parameters(
-    signature: str, arguments: tuple[Argument, ...]
-) -> tuple[int, ...]:
-    """The kernel's parameters, which are the first of the launcher's."""
-    count = len(signature.rpartition("(")[2].split(","))
-    return tuple(map(_value, range(count), arguments))
 
 
 def _triton_parameters(
     launch: triton_offline.TritonLaunch, arguments: tuple[Argument, ...]
 ) -> tuple[int, ...]:
     """The kernel's parameters, after which come two pointers to scratch memory."""
-    tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
-    positions = [
-        i for i, each in enumerate(arguments) if isinstance(each, torch.Tensor)
-    ]
-    addresses = iter(
-        _address(position, tensor)
-        for position, tensor in zip(positions, tensors, strict=True)
-    )
-    values = [
-        next(addresses) if isinstance(each, torch.Tensor) else _number(each)
+    addresses = {
+        id(each): native.address(position, each)
+        for position, each in enumerate(arguments)
+        if isinstance(each, torch.Tensor)
+    }
+    values = (
+        addresses[id(each)] if isinstance(each, torch.Tensor) else _bits(each)
         for each in launch.run_time_arguments
-    ]
+    )
     return (*values, 0, 0)
 
 
-def _value(position: int, argument: Argument) -> int:
-    if isinstance(argument, torch.Tensor):
-        return _address(position, argument)
-    return _number(argument)
-
-
-def _number(value: int | float) -> int:
-    """The bits of a kernel's parameter; floating point ones are float32."""
+def _bits(value: int | float) -> int:
+    """Of a kernel's parameter; floating point ones are float32."""
     if isinstance(value, float):
         bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
         return bits
     return int(value)
 
 
-def _address(position: int, tensor: torch.Tensor) -> int:
-    # Far from every other, and aligned as the real one, whose storage always is.
-    offset = int(tensor.storage_offset()) * tensor.element_size()
-    return ((position + 1) << 44) + offset
-
-
-def _tensors(op: Op, arguments: tuple[Argument, ...]) -> tuple[TensorArgument, ...]:
-    """The tensors of a launch, the output first, then the inputs by their own names."""
-    names = iter(("out", *inspect.signature(op.allocate).parameters))
+def _tensors(
+    op: Op, arguments: tuple[Argument, ...], parameters: tuple[int, ...]
+) -> tuple[TensorArgument, ...]:
+    """Those of the launcher's tensors that a kernel gets, by their own names."""
+    names = (name for name, _ in native.parameters(op))
     return tuple(
         TensorArgument(
-            name=next(names),
+            name=name,
             position=position,
-            address=_address(position, each),
+            address=native.address(position, each),
             bytes=_extent(each),
         )
-        for position, each in enumerate(arguments)
+        for position, (name, each) in enumerate(zip(names, arguments, strict=True))
         if isinstance(each, torch.Tensor)
+        and native.address(position, each) in parameters
     )
 
 
@@ -315,7 +315,16 @@ def _triton_report(
     return tools.parse_assembler_report(stored["log"].decode(), launch.kernel)
 
 
-def _elements(op: Op, arguments: tuple[Argument, ...]) -> int:
+def _elements(arguments: tuple[Argument, ...], parameters: tuple[int, ...]) -> int:
+    return next(
+        each.numel()
+        for position, each in enumerate(arguments)
+        if isinstance(each, torch.Tensor)
+        and native.address(position, each) == parameters[0]
+    )
+
+
+def _require_elements(op: Op, arguments: tuple[Argument, ...]) -> None:
     out = arguments[0]
     assert isinstance(out, torch.Tensor)
     if out.numel() == 0:
@@ -323,7 +332,15 @@ def _elements(op: Op, arguments: tuple[Argument, ...]) -> int:
             f"{op.name} launches nothing for an output without elements",
             "choose a --shape that has some",
         )
-    return out.numel()
+
+
+def _require_launch(side: str, op: Op, titles: tuple[str, ...], number: int) -> None:
+    if number >= len(titles):
+        kernels = "one kernel" if len(titles) == 1 else f"{len(titles)} kernels"
+        raise CodegenUnavailable(
+            f"the {side} side of {op.name} launches {kernels} here",
+            f"there is no --kernel {number + 1}: choose a smaller number",
+        )
 
 
 def _as_meta(arguments: tuple[Argument, ...]) -> tuple[Any, ...]:

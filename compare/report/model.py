@@ -152,6 +152,7 @@ def _codegen(code: KernelCode | Skipped) -> dict[str, Any]:
         "arch": code.arch,
         "kernel": code.kernel,
         "title": code.title,
+        "kernels": list(code.kernels),
         "compiler": code.compiler,
         "grid": list(code.grid),
         "block": list(code.block),

@@ -17,7 +17,14 @@ from compare.parity import Skipped
 from compare.report.model import CaseReport, Report
 from compare.report.names import NAMES
 from compare.report.page.links import Kernel, find_kernel, main_file, read_source
-from compare.report.tables import codes_of, mix, moved, resources, traces
+from compare.report.tables import (
+    codes_of,
+    mix,
+    moved,
+    resources,
+    traces,
+    which_kernel,
+)
 from compare.report.terminal import (
     environment_line,
     show_diff,
@@ -41,6 +48,8 @@ def show(report: Report, views: Sequence[str], console: Console) -> None:
     """
     (case,) = report.cases
     console.print(plain(environment_line(report.environment), "dim"))
+    if which := which_kernel(case):
+        console.print(plain(which))
     for name, each in case.codegen.items():
         if isinstance(each, Skipped):
             note = f"no code of {NAMES[name]}: {each.reason}"

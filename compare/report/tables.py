@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -37,6 +38,16 @@ class Grid:
 def codes_of(case: CaseReport) -> list[KernelCode]:
     """The code of each side that has some."""
     return [each for each in case.codegen.values() if isinstance(each, KernelCode)]
+
+
+def which_kernel(case: CaseReport) -> str:
+    """Which of the kernels of an op this is; nothing where there is only one."""
+    for code in codes_of(case):
+        if len(code.kernels) > 1:
+            # Both sides have the same name, which ends where constants begin.
+            name = re.split(r"[<\[]", code.title, maxsplit=1)[0]
+            return f"kernel {code.number + 1} of {len(code.kernels)}: {name}"
+    return ""
 
 
 def resources(case: CaseReport) -> Grid:

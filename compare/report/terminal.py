@@ -25,7 +25,7 @@ from compare.parity import Parity, Skipped
 from compare.report import recorded
 from compare.report.model import CaseReport, Report
 from compare.report.names import NAMES
-from compare.report.tables import NONE, Grid, codes_of, mix
+from compare.report.tables import NONE, Grid, codes_of, mix, which_kernel
 from compare.report.text import plain
 from compare.timing.model import Bench, Timing
 
@@ -144,7 +144,10 @@ def show_listings(report: Report, language: Language, console: Console) -> None:
 def _show_header(report: Report, case: CaseReport, console: Console) -> None:
     target = "".join(f"  code for {each.arch}" for each in codes_of(case)[:1])
     name = plain(f"{report.op}  ", "bold")
-    console.print(Text.assemble(name, plain(case_name(case.case)), plain(target)))
+    kernel = f"  {which}" if (which := which_kernel(case)) else ""
+    console.print(
+        Text.assemble(name, plain(case_name(case.case)), plain(target), plain(kernel))
+    )
     console.print(plain(environment_line(report.environment), "dim"))
 
 

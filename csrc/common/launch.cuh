@@ -11,6 +11,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 // Dynamic shared memory as `unsigned char name[]`. A macro, because CUDA wants a
 // declaration of its own inside the kernel and the emulator wants a pointer.
@@ -54,10 +55,11 @@ struct PlanDescription {
     dim3 grid;
     dim3 block;
     int64_t shared_bytes;
+    std::vector<int64_t> arguments;  // the kernel's, pointers as addresses
 };
 
-// Carries plans out: onto a stream, or, where only the plan itself is asked for (of a
-// GPU that need not be present), into a description.
+// Carries plans out: onto a stream, or, where only the plans themselves are asked for
+// (of a GPU that need not be present), into descriptions, in the order of the launches.
 class Launcher {
   public:
     // Launches on the current device.
@@ -66,8 +68,8 @@ class Launcher {
     }
 
     // Describes what would be launched on a device of this architecture.
-    Launcher(int arch, PlanDescription* description)
-        : device_(device_of_arch(arch)), description_(description) {}
+    Launcher(int arch, std::vector<PlanDescription>* descriptions)
+        : device_(device_of_arch(arch)), descriptions_(descriptions) {}
 
     const Device& device() const { return device_; }
 
@@ -76,8 +78,8 @@ class Launcher {
         const Plan<Params...>& plan, std::type_identity_t<Params>... arguments
     ) const {
         if (error_ != cudaSuccess) return error_;
-        if (description_) {
-            describe(reinterpret_cast<const void*>(plan.kernel), plan);
+        if (descriptions_) {
+            describe(plan, {as_int64(arguments)...});
             return cudaSuccess;
         }
         cudaError_t error = cudaSuccess;
@@ -120,27 +122,42 @@ class Launcher {
         return cudaSuccess;
     }
 
+    template <typename T>
+    static int64_t as_int64(T value) {
+        if constexpr (std::is_pointer_v<T>) {
+            return reinterpret_cast<intptr_t>(value);
+        } else {
+            static_assert(
+                std::is_integral_v<T>, "no kernel takes anything else so far"
+            );
+            return value;
+        }
+    }
+
     template <typename... Params>
-    void describe(const void* kernel, const Plan<Params...>& plan) const {
+    void describe(
+        const Plan<Params...>& plan, const std::vector<int64_t>& arguments
+    ) const {
         // The host function that stands for a kernel bears the kernel's own symbol.
         Dl_info info{};
-        dladdr(kernel, &info);
+        dladdr(reinterpret_cast<const void*>(plan.kernel), &info);
         const std::string symbol = info.dli_sname ? info.dli_sname : "";
         int status = 0;
         char* demangled =
             abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status);
-        *description_ = {
-            symbol,
-            status == 0 ? demangled : symbol,
-            plan.grid,
-            plan.block,
-            plan.shared_bytes
-        };
+        descriptions_->push_back(
+            {symbol,
+             status == 0 ? demangled : symbol,
+             plan.grid,
+             plan.block,
+             plan.shared_bytes,
+             arguments}
+        );
         std::free(demangled);
     }
 
     Device device_{};
     cudaError_t error_ = cudaSuccess;
     cudaStream_t stream_ = nullptr;
-    PlanDescription* description_ = nullptr;
+    std::vector<PlanDescription>* descriptions_ = nullptr;
 };

@@ -31,8 +31,13 @@ def compiled(kernel: Kernel, side: Side, architecture: int) -> KernelCode:
     ]
     arguments: tuple[Argument, ...] = (*tensors, *kernel.numbers)
     op = replace(OPS["add"], name=kernel.name)
+    names = ["out", "x", "y"][: len(tensors)] + ["number"] * len(kernel.numbers)
+    parameters = [(name, name == "out") for name in names]
     if side == "triton":
-        with patch.object(triton, "launcher", lambda op: _launcher(kernel)):
+        with (
+            patch.object(triton, "launcher", lambda op: _launcher(kernel)),
+            patch.object(native, "parameters", return_value=parameters),
+        ):
             return model.inspect_triton(op, arguments, ARCHITECTURES[architecture])
     plan = {
         "kernel": kernel.name,
@@ -40,10 +45,15 @@ def compiled(kernel: Kernel, side: Side, architecture: int) -> KernelCode:
         "grid": kernel.grid,
         "block": (128, 1, 1),
         "shared_bytes": kernel.shared_bytes,
+        "arguments": [
+            native.address(i, each) if isinstance(each, torch.Tensor) else each
+            for i, each in enumerate(arguments)
+        ],
     }
     with (
         patch.object(prebuilt, "load"),
-        patch.object(native, "plan", return_value=plan),
+        patch.object(native, "plan", return_value=[plan]),
+        patch.object(native, "parameters", return_value=parameters),
         patch.object(cuda, "CSRC", FOLDER / "cuda"),
     ):
         return model.inspect_cuda(op, arguments, ARCHITECTURES[architecture])

@@ -33,6 +33,8 @@ def kernel_of(ptx: Listing) -> KernelCode:
         arch="sm_90a",
         kernel="k",
         title="k<float>",
+        kernels=("k<float>",),
+        number=0,
         compiler="nvcc 13.0",
         grid=(10, 1, 1),
         block=(128, 1, 1),

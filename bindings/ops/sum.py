@@ -1,0 +1,191 @@
+"""The sum over some dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bindings import check, layout
+from bindings.library import call, register
+from bindings.op import Argument, Gradient, Op, Traffic
+
+# Elements of x that a block adds up before it reads the next ones, and the columns of
+# them, in bytes, where it adds up columns.
+BLOCK_SIZE = 4096
+ROW_BYTES = 512
+
+# Blocks that share the work, where there are too few outputs to fill a GPU: eight for
+# each of an H200's 132 multiprocessors, and as many on any other GPU, so that the
+# result is the same on all of them.
+TARGET_BLOCKS = 1056
+
+
+def sum(
+    x: Tensor,
+    dim: int | Sequence[int] = (),
+    keepdim: bool = False,
+    *,
+    backend: str = "cuda",
+) -> Tensor:
+    """The sum over some dimensions, or over all of them.
+
+    Accumulated in float32 and rounded once, in the same order in every run: no bit of
+    the result depends on how threads are scheduled. The sum of no elements is 0. The
+    dimensions of the result lie in memory in the order that they have in x. An x whose
+    reduced dimensions cannot be merged into one, and the others into two, is copied
+    first.
+
+    Args:
+        x: Any shape, also 0-d; float32, float16 or bfloat16.
+        dim: The dimensions to sum over, each once; negative values count from the last.
+            No dimension at all means all of them, as in PyTorch.
+        keepdim: Whether they stay, with size one.
+        backend: "cuda", "cuda_inline", "triton" or "torch".
+
+    Returns:
+        A tensor of the dtype of x.
+
+    Raises:
+        TypeError: x is no tensor, its dtype is not supported, dim is no int and no
+            sequence of ints, or keepdim is no bool.
+        IndexError: x has no such dim.
+        ValueError: dim names a dimension twice, or the backend is unknown.
+
+    Source: Harris 2007, "Optimizing parallel reduction in CUDA".
+    """
+    check.is_tensor("sum", "x", x)
+    dims = check.dimensions("sum", "dim", dim, x)
+    check.is_bool("sum", "keepdim", keepdim)
+    return call(OP, backend, x, dims, keepdim)
+
+
+def _allocate(
+    x: Tensor, dim: int | Sequence[int] = (), keepdim: bool = False
+) -> Tensor:
+    check.is_supported("sum", "x", x)
+    dims = check.dimensions("sum", "dim", dim, x)
+    kept = [d for d in range(x.dim()) if d not in dims]
+    order = sorted(kept, key=x.stride, reverse=True)
+    out = x.new_empty([x.shape[d] for d in order])
+    out = out.permute([order.index(d) for d in kept])
+    return _unsqueezed(out, dims) if keepdim and x.dim() else out
+
+
+def _unsqueezed(x: Tensor, dims: Sequence[int]) -> Tensor:
+    for d in sorted(dims):
+        x = x.unsqueeze(d)
+    return x
+
+
+def _arguments(
+    out: Tensor, x: Tensor, dim: int | Sequence[int] = (), keepdim: bool = False
+) -> tuple[Argument, ...]:
+    dims = check.dimensions("sum", "dim", dim, x) if x.dim() else ()
+    walk = layout.reduction(out.squeeze(dims) if keepdim else out, x, dims)
+    by_rows = walk.n_inner == 1 or walk.stride_reduced < walk.stride_inner
+    n_splits, split_size = _splits(walk, by_rows, x.element_size())
+    n_partial_sums = n_splits * out.numel() if n_splits > 1 else 0
+    return (
+        out,
+        walk.x,
+        x.new_empty(n_partial_sums, dtype=torch.float32),
+        walk.n_outer,
+        walk.n_reduced,
+        walk.n_inner,
+        walk.stride_outer,
+        walk.stride_reduced,
+        walk.stride_inner,
+        by_rows,
+        n_splits,
+        split_size,
+    )
+
+
+def _splits(
+    walk: layout.Reduction, by_rows: bool, element_size: int
+) -> tuple[int, int]:
+    """Into how many parts the reduced dimension is split, and how long they are."""
+    cols = 1 if by_rows else min(walk.n_inner, ROW_BYTES // element_size)
+    n_blocks = walk.n_outer * -(-walk.n_inner // cols)
+    # Whole tiles, and two at least: another launch has to be worth it.
+    step = BLOCK_SIZE // 2 ** math.ceil(math.log2(cols))
+    n_splits = min(TARGET_BLOCKS // n_blocks, walk.n_reduced // (2 * step))
+    if n_splits <= 1:
+        return 1, max(walk.n_reduced, 1)
+    split_size = -(-walk.n_reduced // (n_splits * step)) * step
+    return -(-walk.n_reduced // split_size), split_size
+
+
+def _reference(
+    x: Tensor, dim: int | Sequence[int] = (), keepdim: bool = False
+) -> Tensor:
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    return torch.sum(x, dims, keepdim)
+
+
+def _inputs(shape: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor]:
+    return (torch.randn(shape, generator=generator),)
+
+
+def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
+    # Next to what is read, the result is nothing.
+    return Traffic(math.prod(shape) * element_size, 0)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, dim, keepdim = inputs
+    ctx.shape = x.shape
+    ctx.removed = () if keepdim else check.dimensions("sum", "dim", dim, x)
+
+
+def _gradient(run: Any, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    # Every element of x counts once: a view will do.
+    if ctx.shape:
+        grad = _unsqueezed(grad, ctx.removed)
+    return grad.expand(ctx.shape), None, None
+
+
+OP = register(
+    Op(
+        name="sum",
+        schema="(Tensor x, int[1] dim=[], bool keepdim=False) -> Tensor",
+        allocate=_allocate,
+        arguments=_arguments,
+        reference=_reference,
+        inputs=_inputs,
+        traffic=_traffic,
+        small_shape=(1823, 781),
+        large_shape=(16384, 8192),
+        benchmark_shapes=((16384, 8192), (1048576, 128), (64, 2097152)),
+        sweep_shapes=tuple((4**n, 4096) for n in range(9)),
+        edge_shapes=(
+            (),
+            (0,),
+            (1,),
+            (0, 5),
+            (5, 0),
+            (1, 1),
+            (4, 1),
+            (2, 3, 31),
+            # The ends of vectors, warps and tiles, along the rows and across them.
+            *((3, n) for n in (7, 8, 9, 127, 128, 129, 511, 512, 513, 2047, 2049)),
+            *((n, 3) for n in (33, 255, 256, 257, 2047)),
+            *((n, 40) for n in (15, 17, 31, 33, 64, 129)),
+            (3, 4, 520),
+            (8, 1024),
+            # Split, and added up by a second launch.
+            (1, 8192),
+            (2, 24583),
+            (300, 512),
+            (1000, 130),
+            (40000, 2),
+            (1, 1048577),
+        ),
+        variants=({"dim": 0}, {"dim": -1}),
+        gradient=Gradient(_save, _gradient),
+    )
+)
