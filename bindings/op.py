@@ -34,6 +34,28 @@ class Traffic:
 
 
 @dataclass(frozen=True)
+class CodeContract:
+    """What both compilers have to make of an op's kernels, on every architecture.
+
+    On contiguous tensors of these shapes, in every variant and dtype, it always holds
+    that no thread spills registers or has other local memory, that no instruction
+    computes in float64, that every access is within its tensor, that a warp's accesses
+    to global memory touch the fewest sectors of 32 bytes that hold as much, and that
+    those to shared memory are free of bank conflicts.
+
+    Attributes:
+        shapes: Those that pick each of the op's kernels. Their rows begin at multiples
+            of 32 bytes, or the fewest sectors cannot be kept to. By default the large
+            shape alone.
+        access_bytes: What the widest load of global memory and the widest store move
+            for one thread.
+    """
+
+    shapes: tuple[tuple[int, ...], ...] = ()
+    access_bytes: int = 16
+
+
+@dataclass(frozen=True)
 class Op:
     """One op, described once.
 
@@ -55,6 +77,7 @@ class Op:
         edge_shapes: Where its kernels change: around the ends of their tiles.
         variants: Keyword arguments under which the op computes something else.
         is_rounded_once: Whether only one result is right, bit for bit: PyTorch's.
+        code_contract: What its generated code has to be like.
     """
 
     name: str
@@ -71,3 +94,4 @@ class Op:
     edge_shapes: tuple[tuple[int, ...], ...]
     variants: tuple[dict[str, Any], ...] = ({},)
     is_rounded_once: bool = False
+    code_contract: CodeContract = CodeContract()

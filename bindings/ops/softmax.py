@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bindings import check, layout
 from bindings.library import call, register
-from bindings.op import Argument, Op, Traffic
+from bindings.op import Argument, CodeContract, Op, Traffic
 
 
 def softmax(x: Tensor, dim: int = -1, *, backend: str = "cuda") -> Tensor:
@@ -115,6 +115,10 @@ OP = register(
             (1, 1048577),
             (37, 8),
             (1031, 12),
+        ),
+        code_contract=CodeContract(
+            # A row in a warp, in a block, in shared memory, and read twice.
+            shapes=((4096, 1008), (16384, 4096), (512, 40960), (64, 131072))
         ),
     )
 )
