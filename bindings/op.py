@@ -42,6 +42,28 @@ class Traffic:
 
 
 @dataclass(frozen=True)
+class CodeContract:
+    """What both compilers have to make of an op's kernels, on every architecture.
+
+    On contiguous tensors of these shapes, in every variant and dtype, it always holds
+    that no thread spills registers or has other local memory, that no instruction
+    computes in float64, that every access is within its tensor, that a warp's accesses
+    to global memory touch the fewest sectors of 32 bytes that hold as much, and that
+    those to shared memory are free of bank conflicts.
+
+    Attributes:
+        shapes: Those that pick each of the op's kernels. Their rows begin at multiples
+            of 32 bytes, or the fewest sectors cannot be kept to. By default the large
+            shape alone.
+        access_bytes: What the widest load of global memory and the widest store move
+            for one thread.
+    """
+
+    shapes: tuple[tuple[int, ...], ...] = ()
+    access_bytes: int = 16
+
+
+@dataclass(frozen=True)
 class Gradient:
     """How the gradient of an op's output becomes those of its arguments.
 
@@ -81,6 +103,7 @@ class Op:
         is_rounded_once: Whether only one result is right, bit for bit: PyTorch's.
         forward: The name of the op that this is the backward of; empty if it is none.
         gradient: What autograd does; None where there is no gradient.
+        code_contract: What its generated code has to be like.
     """
 
     name: str
@@ -97,6 +120,7 @@ class Op:
     edge_shapes: tuple[tuple[int, ...], ...]
     variants: tuple[dict[str, Any], ...] = ({},)
     is_rounded_once: bool = False
+    code_contract: CodeContract = CodeContract()
     forward: str = ""
     gradient: Gradient | None = None
 

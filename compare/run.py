@@ -19,7 +19,7 @@ from bindings.registry import OPS
 from bindings.sources import ModuleName
 from compare import environment, records
 from compare.cases import Case
-from compare.codegen import findings, model
+from compare.codegen import contracts, findings, model
 from compare.codegen.architectures import Architecture, parse_architecture
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
 from compare.codegen.model import KernelCode
@@ -289,6 +289,7 @@ def _case_report(
     times: CaseTimes | Skipped,
     codegen: dict[str, KernelCode | Skipped],
 ) -> CaseReport:
+    op, case = prepared.op, prepared.case
     for side in ("cuda", "triton"):  # keys of the schema, whatever was asked for
         parity.setdefault(side, NOT_ASKED_FOR)
     cuda, triton = codegen["cuda"], codegen["triton"]
@@ -300,4 +301,12 @@ def _case_report(
             (cuda.emulation, triton.emulation),
             (cuda.occupancy, triton.occupancy),
         )
-    return CaseReport(prepared.case, request.backends, parity, times, codegen, found)
+    broken = [
+        each
+        for code in (cuda, triton)
+        if isinstance(code, KernelCode) and contracts.applies(op, case)
+        for each in contracts.violations(op, code)
+    ]
+    return CaseReport(
+        case, request.backends, parity, times, codegen, found, tuple(broken)
+    )

@@ -1,59 +1,252 @@
-"""What the compilers must make of every op: no float64, no spills, wide accesses.
+"""What the compilers must make of every op: its contract, and what breaks one.
 
 Compiled, not run: it holds on every machine, for the GPUs that are not there.
 """
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import chain
+
 import pytest
 import torch
+from handicaps.build import compiled
+from handicaps.by_hand import LOAD, STORE, with_ptx
+from handicaps.catalogue import HANDICAPS, ROWS, SIGMOID, TRANSPOSE, Kernel
 
-from bindings import toolchain
-from bindings.op import Argument, Op
+from bindings.op import DTYPES, Argument, CodeContract, Op
 from bindings.registry import OPS
-from compare.codegen.architectures import parse_architecture
-from compare.codegen.model import inspect_cuda, inspect_triton
+from bindings.sources import ROOT
+from bindings.toolchain import find_cuda_home
+from compare.cases import Case
+from compare.codegen.architectures import ARCHITECTURES, Architecture
+from compare.codegen.contracts import applies, cases, violations
+from compare.codegen.model import KernelCode, Side, inspect_cuda, inspect_triton
+from compare.study import launcher_arguments
 
-ARCHITECTURE = parse_architecture("sm_90")
-SIDES = {"cuda": inspect_cuda, "triton": inspect_triton}
-
-# Every kernel of softmax: rows in a warp, a block, shared memory, and read twice.
-SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
-    "softmax": ((4096, 1000), (4096, 4096), (512, 40960), (64, 131072)),
-    "softmax_backward": ((4096, 1000), (4096, 4096), (512, 16384), (64, 131072)),
+SIDES: dict[str, Callable[..., KernelCode]] = {
+    "cuda": inspect_cuda,
+    "triton": inspect_triton,
 }
-CASES = [
-    pytest.param(op, shape, params, id=f"{op.name}-{shape}-{params}")
-    for op in OPS.values()
-    for params in op.variants
-    for shape in SHAPES.get(op.name, (op.large_shape,))
-]
+
+HAS_NVCC = find_cuda_home() is not None
+needs_nvcc = pytest.mark.skipif(not HAS_NVCC, reason="needs nvcc")
 
 
-def _arguments(
-    op: Op, shape: tuple[int, ...], dtype: torch.dtype, params: dict[str, object]
-) -> tuple[Argument, ...]:
-    n_inputs = len(op.inputs((1,), torch.Generator()))
-    inputs = [torch.empty(shape, dtype=dtype, device="meta") for _ in range(n_inputs)]
-    return op.arguments(op.allocate(*inputs, **params), *inputs, **params)
+# ---- The ops -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize(("description", "shape", "params"), CASES)
-def test_contract(
-    description: Op,
-    shape: tuple[int, ...],
-    params: dict[str, object],
-    side: str,
-    dtype: torch.dtype,
-) -> None:
-    if side == "cuda" and toolchain.find_cuda_home() is None:
+def every_kernel(
+    side: str, op: Op, arguments: tuple[Argument, ...], architecture: Architecture
+) -> list[KernelCode]:
+    """The code of all that a launcher launches."""
+    first = SIDES[side](op, arguments, architecture)
+    others = range(1, len(first.kernels))
+    return [
+        first,
+        *(SIDES[side](op, arguments, architecture, number=each) for each in others),
+    ]
+
+
+def dtypes_on(architecture: Architecture) -> tuple[torch.dtype, ...]:
+    """All on one architecture; on the others one, for compilers take their time."""
+    return DTYPES if architecture.number == 90 else (torch.float32,)
+
+
+def test_contract(op: Op) -> None:
+    jobs = [
+        (side, launcher_arguments(op, case), architecture)
+        for architecture in ARCHITECTURES.values()
+        for dtype in dtypes_on(architecture)
+        for case in cases(op, dtype)
+        for side in SIDES
+        if HAS_NVCC or side == "triton"
+    ]
+
+    def look(job: tuple[str, tuple[Argument, ...], Architecture]) -> tuple[str, ...]:
+        side, arguments, architecture = job
+        kernels = every_kernel(side, op, arguments, architecture)
+        return tuple(chain.from_iterable(violations(op, each) for each in kernels))
+
+    # One more than there are processors: Triton compiles one kernel at a time.
+    with ThreadPoolExecutor((os.cpu_count() or 1) + 1) as threads:
+        found = list(chain.from_iterable(threads.map(look, jobs)))
+    assert found == []
+    if not HAS_NVCC:
+        pytest.skip("needs nvcc for the other side")
+
+
+KERNELS = {
+    "cuda": ("csrc/{}.cu", r"(?s)__global__.*?(\w+_kernel)\("),
+    "triton": ("triton_kernels/{}.py", r"(?m)^def (\w+_kernel)\("),
+}
+
+
+@pytest.mark.parametrize("side", ["triton", pytest.param("cuda", marks=needs_nvcc)])
+@pytest.mark.parametrize("source", sorted({op.source for op in OPS.values()}))
+def test_the_shapes_pick_every_kernel(source: str, side: str) -> None:
+    file, pattern = KERNELS[side]
+    kernels = set(re.findall(pattern, (ROOT / file.format(source)).read_text()))
+    assert kernels
+    picked = {
+        re.split(r"[<\[]", title)[0]
+        for op in OPS.values()
+        if op.source == source
+        for case in cases(op, torch.float32)
+        for title in SIDES[side](
+            op, launcher_arguments(op, case), ARCHITECTURES[90]
+        ).kernels
+    }
+    assert picked == kernels
+
+
+@pytest.mark.parametrize(
+    ("name", "case", "expected"),
+    [
+        ("softmax", Case((16384, 4096)), True),
+        ("softmax", Case((16384, 4096), torch.float16, params={"dim": -1}), True),
+        ("softmax", Case((16384, 4096), params={"dim": 0}), False),
+        ("softmax", Case((16384, 4096), layout="sliced"), False),
+        ("softmax", Case((1823, 781)), False),
+        ("gelu", Case(OPS["gelu"].large_shape), True),
+        ("gelu", Case(OPS["gelu"].large_shape, params={"approximate": "tanh"}), True),
+        ("gelu", Case(OPS["gelu"].small_shape), False),
+    ],
+)
+def test_what_a_contract_speaks_of(name: str, case: Case, expected: bool) -> None:
+    assert applies(OPS[name], case) == expected
+
+
+# ---- What breaks a contract ----------------------------------------------------------
+
+ANY_OP = replace(OPS["add"], code_contract=CodeContract())
+
+
+def broken(code: KernelCode) -> list[str]:
+    """What a contract says that breaks it: each begins with the kernel it is about."""
+    name = {"cuda": "CUDA", "triton": "Triton"}[code.side]
+    start = f"{name}, {code.arch}, {code.title}: "
+    found = violations(ANY_OP, code)
+    assert all(each.startswith(start) for each in found)
+    return [each.removeprefix(start) for each in found]
+
+
+NARROW_LOADS = "bytes of the widest global load: expected 16, found 4"
+NARROW_STORES = "bytes of the widest global store: expected 16, found 4"
+# By the kernel with the handicap: how sentences begin that are said of it. One version
+# of a compiler or another breaks more.
+HANDICAPPED = {
+    "cuda-too_few_registers": ["bytes that a thread spills: expected 0, found "],
+    "triton-too_few_registers": ["bytes that a thread spills: expected 0, found "],
+    "cuda-double_literal": ["float64: expected no instructions, found add.f64, "],
+    "triton-float64_constant": ["float64: expected no instructions, found add.f64, "],
+    "cuda-scalar_loads": [NARROW_LOADS, NARROW_STORES],
+    "triton-start_not_divisible": [NARROW_LOADS, NARROW_STORES],
+    "cuda-guard_for_each_store": [
+        NARROW_STORES,
+        "32-byte sectors that stores to out touch: expected 512, found 2,048",
+    ],
+    "triton-mask_not_divisible": [
+        NARROW_LOADS,
+        NARROW_STORES,
+        "32-byte sectors that stores to out touch: expected 512, found 2,048",
+        "32-byte sectors that loads of x touch: expected 512, found 2,048",
+    ],
+    "cuda-chunk_for_each_thread": [
+        "32-byte sectors that stores to out touch: expected 512, found 1,024",
+        "32-byte sectors that loads of x touch: expected 512, found 1,024",
+    ],
+    "triton-strides_at_run_time": [
+        NARROW_LOADS,
+        "32-byte sectors that loads of x touch: expected 512, found 1,024",
+    ],
+    "cuda-bank_conflict": [
+        NARROW_LOADS,
+        NARROW_STORES,
+        "bank conflicts in loads of shared memory: expected 0, found 3,968",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", HANDICAPPED)
+def test_a_handicap_breaks_the_contract(name: str) -> None:
+    (handicap,) = (each for each in HANDICAPS if each.name == name)
+    if handicap.side == "cuda" and not HAS_NVCC:
         pytest.skip("needs nvcc")
-    arguments = _arguments(description, shape, dtype, params)
-    code = SIDES[side](description, arguments, ARCHITECTURE)
-    assert ".f64" not in code.ptx.text
-    assert code.spill_bytes == 0
-    # Aligned data of a size that fills vectors moves 16 bytes at a time; the narrow
-    # accesses beside them are for the end of a tensor that does not.
-    for category in ("global load", "global store"):
-        assert max(code.sass_mix.widths[category]) == 16
+    found = broken(compiled(handicap.kernel, handicap.side, 90))
+    for start in HANDICAPPED[name]:
+        assert any(sentence.startswith(start) for sentence in found), found
+
+
+@pytest.mark.parametrize("side", ["triton", pytest.param("cuda", marks=needs_nvcc)])
+@pytest.mark.parametrize("kernel", [SIGMOID, ROWS], ids=lambda each: each.name)
+def test_a_clean_kernel_keeps_it(kernel: Kernel, side: Side) -> None:
+    assert broken(compiled(kernel, side, 90)) == []
+
+
+def test_local_memory_without_spills() -> None:
+    code = replace(compiled(SIGMOID, "triton", 90), stack_bytes=64)
+    assert broken(code) == ["bytes of a thread in local memory: expected 0, found 64"]
+
+
+@pytest.mark.parametrize("side", ["triton", pytest.param("cuda", marks=needs_nvcc)])
+def test_accesses_out_of_bounds(side: Side) -> None:
+    (out, dtype), _ = SIGMOID.tensors
+    shorter = replace(SIGMOID, tensors=((out - 4, dtype), (out - 8, dtype)))
+    assert broken(compiled(shorter, side, 90)) == [
+        "loads out of bounds: expected none, found thread (126, 0, 0) of block"
+        " (3, 0, 0) at byte 16,352 of x",
+        "stores out of bounds: expected none, found thread (127, 0, 0) of block"
+        " (3, 0, 0) at byte 16,368 of out",
+    ]
+
+
+MATRICES = "wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r1}, [%rd1], %r2"
+
+
+@pytest.mark.parametrize(
+    ("statements", "reason"),
+    [
+        (("$L:", LOAD, "bra $L"), "threads that do not come to their end"),
+        (
+            (LOAD, "frobnicate.b32 %r1, %r2", STORE),
+            "what the emulator does not know: frobnicate.b32",
+        ),
+        (
+            (LOAD, "ld.global.b32 %r5, [%rd9]", STORE),
+            "some that depend on data, or are made by no single thread",
+        ),
+        ((MATRICES,), "some that depend on data, or are made by no single thread"),
+    ],
+)
+def test_accesses_that_cannot_be_counted(
+    statements: tuple[str, ...], reason: str
+) -> None:
+    what = f"accesses that cannot be counted: expected none, found {reason}"
+    assert broken(with_ptx(*statements))[-1] == what
+
+
+def test_an_op_of_narrow_accesses() -> None:
+    code = compiled(TRANSPOSE, "triton", 90)
+    assert broken(code) == []
+    narrow = replace(ANY_OP, code_contract=CodeContract(access_bytes=4))
+    assert [each.partition(": ")[2] for each in violations(narrow, code)] == [
+        "bytes of the widest global load: expected 4, found 16",
+        "bytes of the widest global store: expected 4, found 16",
+    ]
+
+
+@needs_nvcc
+def test_a_sentence_names_the_lines_of_the_sources() -> None:
+    op = OPS["gelu"]
+    arguments = launcher_arguments(op, cases(op, torch.float32)[0])
+    code = inspect_cuda(op, arguments, ARCHITECTURES[90])
+    narrow = replace(op, code_contract=CodeContract(access_bytes=4))
+    (load, store) = violations(narrow, code)
+    at_line = r": expected 4, found 16, at csrc/common/vec\.cuh:\d+$"
+    assert re.search(at_line, load)
+    assert re.search(at_line, store)

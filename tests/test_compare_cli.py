@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -19,6 +20,7 @@ from conftest import needs_interpreter
 from bindings import backends
 from bindings.backends import prebuilt
 from bindings.errors import BuildError, UnsupportedError
+from bindings.op import CodeContract
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
@@ -141,6 +143,25 @@ def test_json_file_comes_beside_the_screen(
     assert main(["gelu", "--shape", "99", "--json", str(file)]) == 0
     assert json.loads(file.read_text())["op"] == "gelu"
     assert "parity with float64" in capsys.readouterr().out
+
+
+def test_a_broken_contract_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "report.json"
+    contract = CodeContract(shapes=((64, 1024),), access_bytes=8)
+    op = dataclasses.replace(OPS["softmax"], code_contract=contract)
+    monkeypatch.setitem(OPS, "softmax", op)
+    line = "softmax --backend triton --arch sm_80 --json"
+    broken = "Triton, sm_80, softmax_kernel["
+    # What a contract says of one shape, it does not say of another.
+    for shape, expected in (("64x1024", 2), ("64x512", 0)):
+        assert main([*line.split(), str(file), "--shape", shape]) == 0
+        (case,) = json.loads(file.read_text())["cases"]
+        assert len(case["violations"]) == expected
+        assert all(each.startswith(broken) for each in case["violations"])
+        shown = " ".join(capsys.readouterr().out.split())
+        assert shown.count(f"contract on code is broken: {broken}") == expected
 
 
 def test_failed_parity(

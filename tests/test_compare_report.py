@@ -169,6 +169,7 @@ CASE = {
     "timing": {"cuda": TIMING, "triton": TIMING, "torch": TIMING},
     "codegen": {"cuda": CODEGEN, "triton": CODEGEN},
     "findings": list,
+    "violations": list,
 }
 FINDING = {
     "rule": str,
@@ -261,6 +262,15 @@ def test_json_of_a_gpu_and_of_a_failure() -> None:
     load = case["codegen"]["triton"]["mix"]["ptx"]["global load"]
     assert load == {"count": 1, "by_access_bytes": {"16": 1}}
     assert case["codegen"]["cuda"]["spill_bytes"] == 4
+
+
+def test_violations_of_the_contract_on_code() -> None:
+    violation = "CUDA, sm_90a, k<float>: bytes that a thread spills: expected 0, found"
+    report = _report(violations=(f"{violation} 8",))
+    (case,) = to_json(report)["cases"]
+    assert case["violations"] == [f"{violation} 8"]
+    shown = " ".join(_render(200, report, is_terminal=False).split())
+    assert shown.count(f"the op's contract on code is broken: {violation} 8") == 2
 
 
 def test_a_report_passes_unless_something_failed() -> None:

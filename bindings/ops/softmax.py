@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bindings import check, layout
 from bindings.library import call, register
-from bindings.op import Argument, Gradient, Op, Traffic
+from bindings.op import Argument, CodeContract, Gradient, Op, Traffic
 
 
 def softmax(x: Tensor, dim: int = -1, *, backend: str = "cuda") -> Tensor:
@@ -199,6 +199,10 @@ BACKWARD = register(
         benchmark_shapes=((16384, 4096), (4096, 131072)),
         sweep_shapes=_SWEEP,
         edge_shapes=_EDGES,
+        code_contract=CodeContract(
+            # Rows in a warp, in a block, and read twice.
+            shapes=((4096, 1008), (16384, 4096), (64, 131072))
+        ),
     )
 )
 
@@ -216,6 +220,10 @@ OP = register(
         benchmark_shapes=((32768, 1024), (16384, 4096), (8192, 32768), (4096, 131072)),
         sweep_shapes=_SWEEP,
         edge_shapes=_EDGES,
+        code_contract=CodeContract(
+            # A row in a warp, in a block, in shared memory, and read twice.
+            shapes=((4096, 1008), (16384, 4096), (512, 40960), (64, 131072))
+        ),
         gradient=Gradient(save=_save, compute=_compute),
     )
 )

@@ -42,6 +42,8 @@ class CaseReport:
         times: Of the backends and of PyTorch.
         codegen: "cuda" and "triton".
         findings: How the two differ; none unless there is code of both.
+        violations: What in the code breaks the op's contract, if that speaks of the
+            case.
     """
 
     case: Case
@@ -50,6 +52,7 @@ class CaseReport:
     times: CaseTimes | Skipped
     codegen: Mapping[str, KernelCode | Skipped]
     findings: tuple[Finding, ...]
+    violations: tuple[str, ...] = ()
 
     def timing(self, backend: str) -> Timing | Skipped:
         """The times of a backend."""
@@ -128,6 +131,7 @@ def _case(report: CaseReport) -> dict[str, Any]:
         **limits_to_json(report.times),
         "codegen": {name: _codegen(each) for name, each in report.codegen.items()},
         "findings": [_finding(each, report.codegen) for each in report.findings],
+        "violations": list(report.violations),
     }
 
 

@@ -234,13 +234,15 @@ def _moved(
 
 
 def _notes(case: CaseReport) -> Iterator[str]:
-    """What failed and what was skipped, and why."""
+    """What failed, what the code should not be like, what was skipped, and why."""
     names = [*case.backends, "torch"]
     for name in case.backends:
         parity = case.parity[name]
         if isinstance(parity, Parity) and not parity.passed:
             verb = "is wrong" if parity.is_finished else "did not finish"
             yield f"{NAMES[name]} {verb}: {parity.problem}"
+    for violation in case.violations:
+        yield f"the op's contract on code is broken: {violation}"
     for what, results in (
         ("parity", case.parity),
         ("time", {name: case.timing(name) for name in names}),

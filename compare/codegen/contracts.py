@@ -1,0 +1,148 @@
+"""Whether generated code keeps what the description of its op promises of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from bindings.op import Op
+from compare.cases import Case
+from compare.codegen import memory
+from compare.codegen.findings.evidence import Subject
+from compare.codegen.findings.words import listed, opcodes
+from compare.codegen.listing import Instruction
+from compare.codegen.places import in_sources
+
+if TYPE_CHECKING:  # importing the model imports Triton
+    from compare.codegen.model import KernelCode
+
+# What moves global memory for a thread, by the contract's word for it.
+_GLOBAL = {
+    "load": ("global load", "async copy"),
+    "store": ("global store",),
+}
+
+
+def cases(op: Op, dtype: torch.dtype) -> tuple[Case, ...]:
+    """What the contract of an op speaks of: its shapes, in all variants of the op."""
+    return tuple(
+        Case(shape, dtype, params=params)
+        for params in op.variants
+        for shape in op.code_contract.shapes or (op.large_shape,)
+    )
+
+
+def applies(op: Op, case: Case) -> bool:
+    """Whether the contract of an op speaks of a case."""
+    return any(
+        replace(each, params=_params(op, each))
+        == replace(case, params=_params(op, case))
+        for each in cases(op, case.dtype)
+    )
+
+
+def _params(op: Op, case: Case) -> dict[str, object]:
+    """The op's parameters, with the defaults of those that the case leaves out."""
+    parameters = inspect.signature(op.allocate).parameters.values()
+    defaults = {each.name: each.default for each in parameters}
+    return {**defaults, **case.params}
+
+
+def violations(op: Op, code: KernelCode) -> tuple[str, ...]:
+    """What in the code of one side breaks the contract of its op.
+
+    Args:
+        op: the op, with its contract.
+        code: of a case that the contract speaks of.
+
+    Returns:
+        A sentence for each: the side, the architecture, the kernel, what is expected,
+        what is found, and where it comes from in the project's sources.
+    """
+    side = Subject(code.side, code, code.emulation)
+    broken = (
+        *_local_memory(code),
+        *_float64(code),
+        *_widths(code, op.code_contract.access_bytes),
+        *_out_of_bounds(code),
+        *_waste(side),
+    )
+    return tuple(f"{side.name}, {code.arch}, {code.title}: {each}" for each in broken)
+
+
+def _sentence(
+    what: str, expected: object, found: object, proof: Sequence[Instruction] = ()
+) -> str:
+    places = in_sources(proof)
+    at = f", at {listed(places)}" if places else ""
+    return f"{what}: expected {expected}, found {found}{at}"
+
+
+def _local_memory(code: KernelCode) -> Iterator[str]:
+    proof = code.sass.in_category("local memory")
+    if code.spill_bytes:
+        yield _sentence("bytes that a thread spills", 0, code.spill_bytes, proof)
+    elif code.stack_bytes:
+        what = "bytes of a thread in local memory"
+        yield _sentence(what, 0, code.stack_bytes, proof)
+
+
+def _float64(code: KernelCode) -> Iterator[str]:
+    # Moves and conversions as well, and what the assembler makes of other instructions.
+    in_ptx = [each for each in code.ptx.instructions if ".f64" in each.opcode]
+    if proof := in_ptx or code.sass.in_category("float64"):
+        yield _sentence("float64", "no instructions", opcodes(proof), proof)
+
+
+def _widths(code: KernelCode, expected: int) -> Iterator[str]:
+    """Narrow accesses beside the widest are for ends that fill no vector."""
+    for kind, categories in _GLOBAL.items():
+        accesses = code.sass.in_category(*categories)
+        widest = max((each.access_bytes for each in accesses), default=0)
+        if widest != expected:
+            what = f"bytes of the widest global {kind}"
+            proof = [each for each in accesses if each.access_bytes == widest]
+            yield _sentence(what, expected, widest, proof)
+
+
+def _out_of_bounds(code: KernelCode) -> Iterator[str]:
+    first = {each.index: each for each in reversed(code.emulation.out_of_bounds)}
+    for index, each in sorted(first.items()):
+        yield _sentence(
+            f"{'stores' if each.is_store else 'loads'} out of bounds",
+            "none",
+            f"thread {each.thread} of block {each.block} at byte {each.offset:,} of"
+            f" {each.argument}",
+            [code.ptx.instructions[index]],
+        )
+
+
+def _waste(side: Subject) -> Iterator[str]:
+    """What warps touch and wait for beyond what they need."""
+    if side.accesses("global") is None or side.accesses("shared") is None:
+        yield _sentence("accesses that cannot be counted", "none", _doubt(side))
+        return
+    for each in memory.movements(side.code.emulation):
+        kind = "stores to" if each.is_store else "loads of"
+        proof = [side.code.ptx.instructions[index] for index in each.instructions]
+        if each.sectors > each.fewest_sectors:
+            what = f"32-byte sectors that {kind} {each.argument} touch"
+            fewest, sectors = f"{each.fewest_sectors:,}", f"{each.sectors:,}"
+            yield _sentence(what, fewest, sectors, proof)
+        if each.bank_conflicts:
+            what = f"bank conflicts in {kind} {each.argument}"
+            yield _sentence(what, 0, f"{each.bank_conflicts:,}", proof)
+
+
+def _doubt(side: Subject) -> str:
+    """Why some accesses cannot be counted."""
+    emulation = side.code.emulation
+    if not emulation.is_complete:
+        return "threads that do not come to their end"
+    if emulation.unknown_opcodes:
+        return f"what the emulator does not know: {listed(emulation.unknown_opcodes)}"
+    return "some that depend on data, or are made by no single thread"
