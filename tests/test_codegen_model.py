@@ -70,7 +70,7 @@ def test_code_of_both_sides(each_op: Op, architecture: Architecture) -> None:
             assert max(mix.widths["global store"]) == 16
         # Every instruction is traced back to a line of the op's own source.
         suffix = ".cu" if code.side == "cuda" else ".py"
-        own = f"{each_op.name}{suffix}"
+        own = f"{each_op.source}{suffix}"
         for listing in (code.ptx, code.sass):
             files = [
                 {frame.file.rpartition("/")[2] for frame in each.frames}
