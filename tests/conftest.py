@@ -124,7 +124,7 @@ def cancels(grad: Tensor, y: Tensor, dim: int) -> bool:
     terms = y * torch.maximum(grad.abs(), row_sum.abs())
     if y.dim() == 0 or y.numel() == 0:
         return False
-    return bool((size.amax(dim) < 2**-4 * terms.amax(dim)).any())
+    return bool((size.amax(dim) < 0.25 * terms.amax(dim)).any())
 
 
 def _same_bits(x: Tensor, y: Tensor) -> bool:

@@ -32,7 +32,8 @@ def test_sources_stand_beside_each_other(
     for section in sections:
         # In the same line, or a line apart where one side wraps.
         assert re.search(rf"// -- {section}:.*# -- {section}:", shown), section
-    for file in (f"csrc/{name}.cu", f"triton_kernels/{name}.py"):
+    source = OPS[name].source
+    for file in (f"csrc/{source}.cu", f"triton_kernels/{source}.py"):
         assert file in shown
 
 

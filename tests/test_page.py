@@ -149,7 +149,7 @@ def test_links_of_an_op(op: Op) -> None:
         for side in ("cuda", "triton"):
             assert all(i < counts[side, finding["code"]] for i in finding[side])
     files = {found["data-file"] for found, _ in page.all("ol") if "data-file" in found}
-    assert {f"csrc/{op.name}.cu", f"triton_kernels/{op.name}.py"} <= files
+    assert {f"csrc/{op.source}.cu", f"triton_kernels/{op.source}.py"} <= files
     assert any("/common/" in file for file in files)
     # Every section has lines in both sources, and instructions on both sides.
     assert list(data["sections"])
@@ -426,7 +426,7 @@ def test_how_often(count: float, text: str) -> None:
 
 
 def test_kernels_are_found(op: Op) -> None:
-    names = re.findall(r"(\w+_kernel)\(\n", (ROOT / f"csrc/{op.name}.cu").read_text())
+    names = re.findall(r"(\w+_kernel)\(\n", (ROOT / f"csrc/{op.source}.cu").read_text())
     assert names
     for name in names:
         found = [
