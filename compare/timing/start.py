@@ -88,7 +88,7 @@ def _build_s(op: str) -> float | None:
     symbol_flags = toolchain.kernel_symbol_flags(toolchain.nvcc_version(cuda_home))
     flags = [*sources.NVCC_FLAGS, *cuda_inline.gencode_flags(), *symbol_flags]
     includes = [f"-I{folder}" for folder in sources.include_folders("_cuda")]
-    source = str(sources.CSRC / f"{op}.cu")
+    source = str(sources.CSRC / f"{OPS[op].source}.cu")
     with tempfile.TemporaryDirectory() as folder:
         target = str(Path(folder, "object.o"))
         command = [str(cuda_home / "bin" / "nvcc"), *flags, *includes]
