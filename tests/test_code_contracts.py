@@ -19,7 +19,9 @@ SIDES = {"cuda": inspect_cuda, "triton": inspect_triton}
 
 # Every kernel of softmax: rows in a warp, a block, shared memory, and read twice.
 SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
-    "softmax": ((4096, 1000), (4096, 4096), (512, 40960), (64, 131072))
+    "softmax": ((4096, 1000), (4096, 4096), (512, 40960), (64, 131072)),
+    # Along rows and across them: whole, and split, when a second kernel adds.
+    "sum": ((16384, 8192), (1048576, 128), (64, 2097152)),
 }
 CASES = [
     pytest.param(op, shape, params, id=f"{op.name}-{shape}-{params}")
@@ -49,10 +51,17 @@ def test_contract(
     if side == "cuda" and toolchain.find_cuda_home() is None:
         pytest.skip("needs nvcc")
     arguments = _arguments(description, shape, dtype, params)
-    code = SIDES[side](description, arguments, ARCHITECTURE)
-    assert ".f64" not in code.ptx.text
-    assert code.spill_bytes == 0
+    out = arguments[0]
+    assert isinstance(out, torch.Tensor)
     # Aligned data of a size that fills vectors moves 16 bytes at a time; the narrow
-    # accesses beside them are for the end of a tensor that does not.
-    for category in ("global load", "global store"):
-        assert max(code.sass_mix.widths[category]) == 16
+    # accesses beside them are for the end of a tensor that does not. What is left of a
+    # reduction is little, and may be stored as it comes.
+    wide = ["global load", "global store"] if out.shape == shape else ["global load"]
+    number, n_kernels = 0, 1
+    while number < n_kernels:
+        code = SIDES[side](description, arguments, ARCHITECTURE, number=number)
+        assert ".f64" not in code.ptx.text
+        assert code.spill_bytes == 0
+        for category in wide:
+            assert max(code.sass_mix.widths[category]) == 16
+        number, n_kernels = number + 1, len(code.kernels)
