@@ -228,7 +228,7 @@ def _kept_and_reduced(
 def _with_neighbouring(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     """A copy of x in which some dimensions are neighbours in memory."""
     order = sorted(range(x.dim()), key=x.stride, reverse=True)
-    last = min(x.stride(d) for d in dims if x.shape[d] > 1)
+    last = min((x.stride(d) for d in dims if x.shape[d] > 1), default=0)
     outer = [d for d in order if d not in dims and x.stride(d) >= last]
     inner = [d for d in order if d not in dims and x.stride(d) < last]
     order = [*outer, *(d for d in order if d in dims), *inner]

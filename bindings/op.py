@@ -57,10 +57,12 @@ class CodeContract:
             shape alone.
         access_bytes: What the widest load of global memory and the widest store move
             for one thread.
+        is_reduction: Whether so little is written that it may be stored as it comes.
     """
 
     shapes: tuple[tuple[int, ...], ...] = ()
     access_bytes: int = 16
+    is_reduction: bool = False
 
 
 @dataclass(frozen=True)

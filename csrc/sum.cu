@@ -114,6 +114,7 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) sum_columns_kernel
     constexpr int VECS_PER_THREAD = COLS_PER_THREAD<VEC_SIZE> / VEC_SIZE;
     constexpr int ROWS_PER_THREAD = ELEMENTS_PER_THREAD / COLS_PER_THREAD<VEC_SIZE>;
     const int threads_per_row = blockDim.x, rows_per_load = blockDim.y;
+    const int cols_per_block = threads_per_row * COLS_PER_THREAD<VEC_SIZE>;
     const int step = threads_per_row * VEC_SIZE;
     const int thread_row = threadIdx.y;
 
@@ -121,8 +122,7 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) sum_columns_kernel
     const unsigned n_tiles = gridDim.x / static_cast<unsigned>(n_outer);
     const int64_t outer = blockIdx.x / n_tiles;
     const int64_t first_col =
-        int64_t{blockIdx.x % n_tiles} * threads_per_row * COLS_PER_THREAD<VEC_SIZE> +
-        threadIdx.x * VEC_SIZE;
+        int64_t{blockIdx.x % n_tiles} * cols_per_block + threadIdx.x * VEC_SIZE;
     const int64_t split_start = blockIdx.y * split_size;
     const int64_t n_left = n_reduced - split_start;
     const int64_t n_rows = n_left < split_size ? n_left : split_size;

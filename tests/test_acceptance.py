@@ -152,7 +152,8 @@ def test_approximation_of_gelu_is_rejected() -> None:
 def test_one_wrong_element_among_many_is_rejected(op: Op, dtype: torch.dtype) -> None:
     expected = _expected(op, dtype)
     result = expected.torch.clone()
-    result[3, 17] += 0.02 * result[3].abs().max()
+    row = result.view(-1, SHAPE[1])[-1]
+    row[17] += 0.02 * row.abs().max()
     assert not acceptance.judge(result, expected).passed
 
 
@@ -170,15 +171,18 @@ def test_wrong_row_of_small_values_is_rejected(dtype: torch.dtype) -> None:
 def test_specials_have_to_be_in_place(op: Op, special: float) -> None:
     expected = _expected(op, torch.float32)
     result = expected.torch.clone()
-    result[1, 2] = special
+    result.view(-1)[2] = special
     verdict = acceptance.judge(result, expected)
-    assert f"1 of 6248 elements are {special}".lower() in verdict.problem.lower()
+    assert (
+        f"1 of {result.numel()} elements are {special}".lower()
+        in verdict.problem.lower()
+    )
     exact = expected.exact.clone()
-    exact[1, 2] = special
+    exact.view(-1)[2] = special
     missing = dataclasses.replace(expected, exact=exact)
     verdict = acceptance.judge(expected.torch, missing)
-    assert f"1 of 6248 elements should be {special}" in verdict.problem.replace(
-        "NaN", "nan"
+    assert f"1 of {result.numel()} elements should be {special}" in (
+        verdict.problem.replace("NaN", "nan")
     )
     verdict = acceptance.judge(result, dataclasses.replace(missing, torch=result))
     assert verdict.passed

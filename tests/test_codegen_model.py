@@ -54,20 +54,21 @@ TRIED = [
     ids=[f"{each_op.name}-{architecture.name}" for each_op, architecture in TRIED],
 )
 def test_code_of_both_sides(each_op: Op, architecture: Architecture) -> None:
+    is_reduction = each_op.name == "sum"
     sides = both(each_op, arguments_of(each_op, (64, 1024)), architecture)
     for code in sides:
         assert code.arch == architecture.target
         assert 8 <= code.registers <= 255
         assert (code.spill_bytes, code.stack_bytes) == (0, 0)
         assert code.threads_per_block % 32 == 0
-        assert code.elements == 64 * 1024
-        assert code.elements_per_thread >= 1
+        assert code.elements == (1024 if is_reduction else 64 * 1024)
+        assert code.elements_per_thread >= 1 or is_reduction
         for mix in (code.ptx_mix, code.sass_mix):
             # What the tables do not know, and what should not be there.
             unexpected = {"other", "generic memory", "local memory", "float64"}
             assert not unexpected & mix.counts.keys()
             assert max(mix.widths["global load"]) == 16
-            assert max(mix.widths["global store"]) == 16
+            assert max(mix.widths["global store"]) == 16 or is_reduction
         # Every instruction is traced back to a line of the op's own source.
         suffix = ".cu" if code.side == "cuda" else ".py"
         own = f"{each_op.source}{suffix}"
@@ -147,5 +148,29 @@ def test_a_launcher_of_several_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         once(*arguments)
 
     monkeypatch.setattr(triton, "launcher", lambda op: twice)
-    with pytest.raises(CodegenUnavailable, match="launches 2 kernels"):
-        inspect_triton(op, arguments_of(op, (16,)), HOPPER)
+    arguments = arguments_of(op, (16,))
+    codes = [inspect_triton(op, arguments, HOPPER, number=n) for n in range(2)]
+    assert [code.number for code in codes] == [0, 1]
+    for code in codes:
+        assert code.kernels == (code.title, code.title)
+    with pytest.raises(CodegenUnavailable, match=r"launches 2 .* no --kernel 3"):
+        inspect_triton(op, arguments, HOPPER, number=2)
+
+
+@needs_nvcc
+def test_both_launches_of_a_split_sum() -> None:
+    arguments = arguments_of(OPS["sum"], (300, 512), params={"dim": 0})
+    for inspect in (inspect_cuda, inspect_triton):
+        first, second = (
+            inspect(OPS["sum"], arguments, HOPPER, number=number) for number in range(2)
+        )
+        assert first.kernels == second.kernels == (first.title, second.title)
+        assert (first.elements, second.elements) == (4 * 512, 512)
+        names = [
+            [each.name for each in code.launch.tensors] for code in (first, second)
+        ]
+        assert names == [["x", "workspace"], ["out", "workspace"]]
+        for code in (first, second):
+            assert code.emulation.out_of_bounds == ()
+        with pytest.raises(CodegenUnavailable, match=r"launches 2 .* no --kernel 3"):
+            inspect(OPS["sum"], arguments, HOPPER, number=2)

@@ -142,6 +142,10 @@ class Inputs(NamedTuple):
         tensors = []
         for x, layout in zip(values, self.layouts, strict=False):
             x = x.to(self.dtype)
+            if op.name == "sum":
+                # Terms that cancel leave but the rounding errors of the others, of
+                # which one order of additions may have more than another.
+                x = x.abs()
             if op.name == "gelu":
                 # PyTorch's own answer for inf is inf or NaN, depending on the length.
                 x = x.clamp(max=torch.finfo(x.dtype).max)

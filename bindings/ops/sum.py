@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bindings import check, layout
 from bindings.library import call, register
-from bindings.op import Argument, Gradient, Op, Traffic
+from bindings.op import Argument, CodeContract, Gradient, Op, Traffic
 
 # Elements of x that a block adds up before it reads the next ones, and the columns of
 # them, in bytes, where it adds up columns.
@@ -26,12 +26,12 @@ TARGET_BLOCKS = 1056
 
 def sum(
     x: Tensor,
-    dim: int | Sequence[int] = (),
+    dim: int | Sequence[int] = 0,
     keepdim: bool = False,
     *,
     backend: str = "cuda",
 ) -> Tensor:
-    """The sum over some dimensions, or over all of them.
+    """The sum over some dimensions; by default, as of a list, over the first.
 
     Accumulated in float32 and rounded once, in the same order in every run: no bit of
     the result depends on how threads are scheduled. The sum of no elements is 0. The
@@ -42,7 +42,7 @@ def sum(
     Args:
         x: Any shape, also 0-d; float32, float16 or bfloat16.
         dim: The dimensions to sum over, each once; negative values count from the last.
-            No dimension at all means all of them, as in PyTorch.
+            None at all, (), means all of them, as in PyTorch.
         keepdim: Whether they stay, with size one.
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
@@ -63,9 +63,7 @@ def sum(
     return call(OP, backend, x, dims, keepdim)
 
 
-def _allocate(
-    x: Tensor, dim: int | Sequence[int] = (), keepdim: bool = False
-) -> Tensor:
+def _allocate(x: Tensor, dim: int | Sequence[int] = 0, keepdim: bool = False) -> Tensor:
     check.is_supported("sum", "x", x)
     dims = check.dimensions("sum", "dim", dim, x)
     kept = [d for d in range(x.dim()) if d not in dims]
@@ -82,7 +80,7 @@ def _unsqueezed(x: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 def _arguments(
-    out: Tensor, x: Tensor, dim: int | Sequence[int] = (), keepdim: bool = False
+    out: Tensor, x: Tensor, dim: int | Sequence[int] = 0, keepdim: bool = False
 ) -> tuple[Argument, ...]:
     dims = check.dimensions("sum", "dim", dim, x) if x.dim() else ()
     walk = layout.reduction(out.squeeze(dims) if keepdim else out, x, dims)
@@ -121,7 +119,7 @@ def _splits(
 
 
 def _reference(
-    x: Tensor, dim: int | Sequence[int] = (), keepdim: bool = False
+    x: Tensor, dim: int | Sequence[int] = 0, keepdim: bool = False
 ) -> Tensor:
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
     return torch.sum(x, dims, keepdim)
@@ -152,7 +150,7 @@ def _gradient(run: Any, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 OP = register(
     Op(
         name="sum",
-        schema="(Tensor x, int[1] dim=[], bool keepdim=False) -> Tensor",
+        schema="(Tensor x, int[1] dim=0, bool keepdim=False) -> Tensor",
         allocate=_allocate,
         arguments=_arguments,
         reference=_reference,
@@ -186,6 +184,12 @@ OP = register(
             (1, 1048577),
         ),
         variants=({"dim": 0}, {"dim": -1}),
+        code_contract=CodeContract(
+            # Along the rows and across them: whole, and split, when a second kernel
+            # adds.
+            shapes=((16384, 8192), (1048576, 128), (64, 2097152)),
+            is_reduction=True,
+        ),
         gradient=Gradient(_save, _gradient),
     )
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bindings.op import Op
+from bindings.op import CodeContract, Op
 from compare.cases import Case
 from compare.codegen import memory
 from compare.codegen.findings.evidence import Subject
@@ -67,7 +67,7 @@ def violations(op: Op, code: KernelCode) -> tuple[str, ...]:
     broken = (
         *_local_memory(code),
         *_float64(code),
-        *_widths(code, op.code_contract.access_bytes),
+        *_widths(code, op.code_contract),
         *_out_of_bounds(code),
         *_waste(side),
     )
@@ -98,9 +98,12 @@ def _float64(code: KernelCode) -> Iterator[str]:
         yield _sentence("float64", "no instructions", opcodes(proof), proof)
 
 
-def _widths(code: KernelCode, expected: int) -> Iterator[str]:
+def _widths(code: KernelCode, contract: CodeContract) -> Iterator[str]:
     """Narrow accesses beside the widest are for ends that fill no vector."""
+    expected = contract.access_bytes
     for kind, categories in _GLOBAL.items():
+        if kind == "store" and contract.is_reduction:
+            continue
         accesses = code.sass.in_category(*categories)
         widest = max((each.access_bytes for each in accesses), default=0)
         if widest != expected:
