@@ -87,7 +87,9 @@ def test_few_elements_and_none(
         assert torch.equal(out, torch.sum(x, dims, keepdim))
 
 
-@pytest.mark.parametrize(("shape", "dim"), [*SPLIT, ((37, 1030), 0), ((37, 1030), 1)])
+@pytest.mark.parametrize(
+    ("shape", "dim"), [*SPLIT, ((37, 1030), 0), ((37, 1030), 1), ((1048577,), 0)]
+)
 def test_whole_numbers_are_added_exactly(
     backend: str,
     device: str,
