@@ -160,22 +160,13 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) sum_columns_kernel
     }
 
     // -- reduce: the sums of a thread, then those of the threads that share its columns
-    using Sums = Vec<float, COLS_PER_THREAD<VEC_SIZE>>;
-    const auto add = [](Sums& sum, const Sums& addend) {
-        #pragma unroll
-        for (int j = 0; j < COLS_PER_THREAD<VEC_SIZE>; ++j) sum[j] += addend[j];
-    };
-    Sums sum = sums[0];
+    Vec<float, COLS_PER_THREAD<VEC_SIZE>> sum = sums[0];
     #pragma unroll
-    for (int i = 1; i < ROWS_PER_THREAD; ++i) add(sum, sums[i]);
-    __shared__ Sums shared_sums[NUM_THREADS];  // (rows_per_load, threads_per_row)
-    Sums* const own = shared_sums + thread_row * threads_per_row + threadIdx.x;
-    for (int offset = rows_per_load / 2; offset > 0; offset /= 2) {
-        *own = sum;
-        __syncthreads();
-        if (thread_row < offset) add(sum, own[offset * threads_per_row]);
-        __syncthreads();  // the next step writes there again
+    for (int i = 1; i < ROWS_PER_THREAD; ++i) {
+        #pragma unroll
+        for (int j = 0; j < COLS_PER_THREAD<VEC_SIZE>; ++j) sum[j] += sums[i][j];
     }
+    sum = column_reduce<NUM_THREADS>(sum, Sum{});
 
     // -- store: rounded once
     if (thread_row > 0) return;
@@ -232,7 +223,7 @@ auto plan_columns(int64_t n_outer, int64_t n_rows, int64_t n_cols, int64_t n_spl
 // Vectors of 16 bytes where every row begins at a multiple of them, else one element at
 // a time.
 template <typename In, typename Out>
-cudaError_t launch_kernel(
+cudaError_t launch_sums(
     const Launcher& launch,
     void* out,
     const void* x,
@@ -294,8 +285,7 @@ cudaError_t sum(
     int64_t split_size
 ) {
     return dispatch_float<cudaError_t>(dtype, [&]<typename T>() {
-        const auto first =
-            n_splits == 1 ? launch_kernel<T, T> : launch_kernel<T, float>;
+        const auto first = n_splits == 1 ? launch_sums<T, T> : launch_sums<T, float>;
         const cudaError_t error = first(
             launch,
             n_splits == 1 ? out : workspace,
@@ -313,7 +303,7 @@ cudaError_t sum(
         if (error != cudaSuccess || n_splits == 1) return error;
         // (n_outer * n_inner, n_splits) by rows, else (n_splits, n_outer * n_inner)
         const int64_t n_outputs = n_outer * n_inner;
-        return launch_kernel<float, T>(
+        return launch_sums<float, T>(
             launch,
             out,
             workspace,

@@ -112,6 +112,8 @@ def test_sources_tell_the_parameters() -> None:
     assert ops["softmax"].parameters == {"dim": Parameter("dim", "int", -1)}
     assert parse_parameter(ops["softmax"], "dim=0") == ("dim", 0)
     assert parse_parameter(ops["gelu"], "approximate=a=b") == ("approximate", "a=b")
+    assert parse_parameter(ops["sum"], "dim=0,-1") == ("dim", (0, -1))
+    assert parse_parameter(ops["sum"], "dim=") == ("dim", ())
 
 
 def test_wrong_values_of_parameters_are_usage_errors(
@@ -126,7 +128,7 @@ def test_wrong_values_of_parameters_are_usage_errors(
 def test_json_is_all_that_is_on_stdout(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def talkative(*arguments: object) -> NoReturn:
+    def talkative(*arguments: object, **options: object) -> NoReturn:
         sys.stdout.write("// PTX of a kernel that does not compile\n")
         raise CodegenUnavailable("no reason", "no remedy")
 
@@ -208,7 +210,7 @@ def test_failed_build(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def inspect(*arguments: object) -> NoReturn:
+    def inspect(*arguments: object, **options: object) -> NoReturn:
         raise error
 
     monkeypatch.setattr(model, "inspect_cuda", inspect)

@@ -7,7 +7,7 @@ import torch
 from conftest import assert_accepted, random_inputs, skip_if_refused
 
 import bindings
-from bindings.op import Op
+from bindings.op import Op, as_tuple
 from bindings.registry import OPS
 
 EDGES = [
@@ -51,6 +51,10 @@ def test_other_magnitudes(
         torch.nn.functional.gelu(inputs[0]).isnan().any()
     ):
         pytest.skip("oneDNN's float16 GELU is NaN at -60000 on CPUs with AVX512-FP16")
+    if (op.name, backend, device) == ("softmax_backward", "torch", "cuda") and bool(
+        as_tuple(op.reference(*inputs))[0].isnan().any()
+    ):
+        pytest.skip("PyTorch's float16 softmax backward overflows on a GPU")
     for params in op.variants:
         assert_accepted(op, backend, inputs, params)
 

@@ -12,9 +12,11 @@ from torch import Tensor
 
 import bindings
 from bindings import layout
-from bindings.backends import native, prebuilt
+from bindings.backends import native, prebuilt, triton
 from bindings.op import Argument
 from bindings.registry import OPS
+from compare.codegen.architectures import ARCHITECTURES
+from compare.codegen.triton_offline import record_launches
 
 SUM = OPS["sum"]
 
@@ -87,7 +89,9 @@ def test_few_elements_and_none(
         assert torch.equal(out, torch.sum(x, dims, keepdim))
 
 
-@pytest.mark.parametrize(("shape", "dim"), [*SPLIT, ((37, 1030), 0), ((37, 1030), 1)])
+@pytest.mark.parametrize(
+    ("shape", "dim"), [*SPLIT, ((37, 1030), 0), ((37, 1030), 1), ((1048577,), 0)]
+)
 def test_whole_numbers_are_added_exactly(
     backend: str,
     device: str,
@@ -134,6 +138,18 @@ def test_a_split_sum_is_accepted(
 
 
 # ---- Launches ------------------------------------------------------------------------
+
+
+# The interpreter takes what the compiler refuses: a variable of another type in each
+# branch. So what is compiled for few strides alone is compiled here.
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_triton_compiles_every_layout(layout: str, dim: int) -> None:
+    x = LAYOUTS[layout](torch.empty(6, 5, 40, device="meta"))
+    launches = record_launches(
+        triton.launcher(SUM), launcher_arguments(x, dim), ARCHITECTURES[90]
+    )
+    assert len(launches) == 1
 
 
 @pytest.mark.parametrize(("shape", "dim"), SPLIT)

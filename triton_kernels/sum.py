@@ -60,10 +60,10 @@ def sum_rows_kernel(
     n_cols = tl.minimum(n_reduced - split_start, split_size)
     # Most tensors have one outer index, and are spared the division.
     if n_outer == 1:
-        x_ptr += rows * x_stride_inner
+        row_offset = rows * x_stride_inner
     else:
-        x_ptr += rows // n_inner * x_stride_outer + rows % n_inner * x_stride_inner
-    x_ptr += split_start * x_stride_reduced
+        row_offset = rows // n_inner * x_stride_outer + rows % n_inner * x_stride_inner
+    x_ptr += row_offset + split_start * x_stride_reduced
 
     # -- accumulate: each element of a tile has a sum of its own
     sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)

@@ -176,12 +176,10 @@ OP = register(
             (3, 4, 520),
             (8, 1024),
             # Split, and added up by a second launch.
-            (1, 8192),
-            (2, 24583),
+            (33, 16391),
             (300, 512),
             (1000, 130),
             (40000, 2),
-            (1, 1048577),
         ),
         variants=({"dim": 0}, {"dim": -1}),
         code_contract=CodeContract(

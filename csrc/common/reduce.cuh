@@ -1,7 +1,8 @@
-// Reductions over the threads that share a row. Every one of them gets the result.
+// Reductions over the threads that share a row, or a column.
 #pragma once
 
 #include "common/launch.cuh"
+#include "common/vec.cuh"
 
 struct Max {
     static constexpr float IDENTITY = -INFINITY;
@@ -30,7 +31,8 @@ __device__ __forceinline__ float* warp_results() {
     return results;
 }
 
-// Over groups of NUM_THREADS threads: within a warp, or else over the whole block.
+// Over groups of NUM_THREADS threads: within a warp, or else over the whole block. All
+// of them get the result.
 template <int NUM_THREADS, typename Op>
 __device__ __forceinline__ float block_reduce(float value, Op op) {
     if constexpr (NUM_THREADS <= WARP_SIZE) {
@@ -47,4 +49,27 @@ __device__ __forceinline__ float block_reduce(float value, Op op) {
         __syncthreads();  // the next reduction writes there again
         return value;
     }
+}
+
+// Over the threads of a block that have threadIdx.x in common, each with values of its
+// own columns. With every step half of the rows of threads hand their values to the
+// other half, until the first row has the result. Each place in shared memory is written
+// once, so that one barrier a step is enough; a second call would need one before it.
+template <int NUM_THREADS, int SIZE, typename Op>
+__device__ __forceinline__ Vec<float, SIZE> column_reduce(
+    Vec<float, SIZE> values, Op op
+) {
+    __shared__ Vec<float, SIZE> handed_over[NUM_THREADS];  // (blockDim.y, blockDim.x)
+    const int row = threadIdx.y, row_size = blockDim.x;
+    const int own = row * row_size + threadIdx.x;
+    for (int n_rows = blockDim.y; n_rows > 1; n_rows /= 2) {
+        const int n_left = n_rows / 2;
+        if (row >= n_left && row < n_rows) handed_over[own] = values;
+        __syncthreads();
+        if (row >= n_left) continue;
+        const Vec<float, SIZE>& others = handed_over[own + n_left * row_size];
+        #pragma unroll
+        for (int j = 0; j < SIZE; ++j) values[j] = op(values[j], others[j]);
+    }
+    return values;
 }

@@ -1,13 +1,23 @@
-// Two reductions that share one array in shared memory, for which both barriers of
-// common/reduce.cuh are needed.
+// Reductions for which every barrier of common/reduce.cuh is needed.
 #include "../launch.h"
 #include "common/math.cuh"
 #include "common/reduce.cuh"
 
+// Two that share one array in shared memory.
 __global__ void reductions_kernel(float* out, const float* x) {
     float sum = block_reduce<128>(x[threadIdx.x], Sum{});
     out[threadIdx.x] = block_reduce<128>(sum * x[threadIdx.x], Sum{});
 }
 EXPORT int reductions(float* out, float* x) {
     return launch(reductions_kernel, 1, 128, 0, out, x);
+}
+
+__global__ void column_reduction_kernel(float* out, const float* x) {
+    const int thread = threadIdx.y * blockDim.x + threadIdx.x;
+    const Vec<float, 1> sum = column_reduce<128>(Vec<float, 1>{x[thread]}, Sum{});
+    if (threadIdx.y > 0) return;
+    for (int i = threadIdx.x; i < 128; i += blockDim.x) out[i] = sum[0];
+}
+EXPORT int column_reduction(float* out, float* x) {
+    return launch(column_reduction_kernel, 1, dim3(8, 16), 0, out, x);
 }
