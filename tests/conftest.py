@@ -39,12 +39,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     names = metafunc.fixturenames
     if "op" in names:
         metafunc.parametrize("op", OPS.values(), ids=lambda op: op.name)
-    if "backend" in names:
+    if "backend" in names and not _names_backends(metafunc):
         metafunc.parametrize("backend", backends.NAMES)
     if "device" in names:
         metafunc.parametrize("device", DEVICES)
     if "dtype" in names:
         metafunc.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype)[6:])
+
+
+def _names_backends(metafunc: pytest.Metafunc) -> bool:
+    """Whether a test says itself which backends it runs for."""
+    marks = metafunc.definition.iter_markers("parametrize")
+    return any(mark.args[0] == "backend" for mark in marks)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

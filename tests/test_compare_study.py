@@ -25,15 +25,16 @@ def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sources_stand_beside_each_other(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["study", name]) == 0
+    op = OPS[name]
+    backward = ["--backward"] if op.forward else []
+    assert main(["study", op.source, *backward]) == 0
     shown = capsys.readouterr().out
     sections = re.findall(r"// -- (\w+):", shown)
     assert len(sections) > 1
     for section in sections:
         # In the same line, or a line apart where one side wraps.
         assert re.search(rf"// -- {section}:.*# -- {section}:", shown), section
-    source = OPS[name].source
-    for file in (f"csrc/{source}.cu", f"triton_kernels/{source}.py"):
+    for file in (f"csrc/{op.source}.cu", f"triton_kernels/{op.source}.py"):
         assert file in shown
 
 

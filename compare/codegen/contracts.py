@@ -69,7 +69,7 @@ def violations(op: Op, code: KernelCode) -> tuple[str, ...]:
         *_float64(code),
         *_widths(code, op.code_contract),
         *_out_of_bounds(code),
-        *_waste(side),
+        *_waste(side, op.code_contract),
     )
     return tuple(f"{side.name}, {code.arch}, {code.title}: {each}" for each in broken)
 
@@ -124,7 +124,7 @@ def _out_of_bounds(code: KernelCode) -> Iterator[str]:
         )
 
 
-def _waste(side: Subject) -> Iterator[str]:
+def _waste(side: Subject, contract: CodeContract) -> Iterator[str]:
     """What warps touch and wait for beyond what they need."""
     if side.accesses("global") is None or side.accesses("shared") is None:
         yield _sentence("accesses that cannot be counted", "none", _doubt(side))
@@ -132,7 +132,8 @@ def _waste(side: Subject) -> Iterator[str]:
     for each in memory.movements(side.code.emulation):
         kind = "stores to" if each.is_store else "loads of"
         proof = [side.code.ptx.instructions[index] for index in each.instructions]
-        if each.sectors > each.fewest_sectors:
+        is_free = each.is_store and contract.is_reduction
+        if each.sectors > each.fewest_sectors and not is_free:
             what = f"32-byte sectors that {kind} {each.argument} touch"
             fewest, sectors = f"{each.fewest_sectors:,}", f"{each.sectors:,}"
             yield _sentence(what, fewest, sectors, proof)

@@ -59,17 +59,31 @@ template <int NUM_THREADS, int SIZE, typename Op>
 __device__ __forceinline__ Vec<float, SIZE> column_reduce(
     Vec<float, SIZE> values, Op op
 ) {
-    __shared__ Vec<float, SIZE> handed_over[NUM_THREADS];  // (blockDim.y, blockDim.x)
+    // What one access moves; were all values of a thread in one place, neighbouring
+    // threads would meet in the same banks.
+    constexpr int PART = SIZE < 4 ? SIZE : 4;
+    constexpr int NUM_PARTS = SIZE / PART;
+    static_assert(SIZE % PART == 0);
+    // (NUM_PARTS, blockDim.y, blockDim.x)
+    __shared__ Vec<float, PART> handed_over[NUM_PARTS][NUM_THREADS];
     const int row = threadIdx.y, row_size = blockDim.x;
     const int own = row * row_size + threadIdx.x;
     for (int n_rows = blockDim.y; n_rows > 1; n_rows /= 2) {
         const int n_left = n_rows / 2;
-        if (row >= n_left && row < n_rows) handed_over[own] = values;
+        if (row >= n_left && row < n_rows) {
+            #pragma unroll
+            for (int j = 0; j < SIZE; ++j) {
+                handed_over[j / PART][own][j % PART] = values[j];
+            }
+        }
         __syncthreads();
         if (row >= n_left) continue;
-        const Vec<float, SIZE>& others = handed_over[own + n_left * row_size];
         #pragma unroll
-        for (int j = 0; j < SIZE; ++j) values[j] = op(values[j], others[j]);
+        for (int j = 0; j < SIZE; ++j) {
+            const Vec<float, PART>& others =
+                handed_over[j / PART][own + n_left * row_size];
+            values[j] = op(values[j], others[j % PART]);
+        }
     }
     return values;
 }
