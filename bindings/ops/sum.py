@@ -185,7 +185,7 @@ OP = register(
         code_contract=CodeContract(
             # Along the rows and across them: whole, and split, when a second kernel
             # adds.
-            shapes=((16384, 8192), (1048576, 128), (64, 2097152)),
+            shapes=((16384, 8192), (1048576, 128)),
             is_reduction=True,
         ),
         gradient=Gradient(_save, _gradient),
