@@ -57,7 +57,7 @@ def _register_autograd(op: Op, backend: str, name: str) -> None:
 
 
 def call(op: Op, backend: str, *args: object) -> Tensor:
-    """Runs an op of one output through torch.library: all of PyTorch sees it."""
+    """Runs an op of one output in a way that every part of PyTorch sees."""
     result: Tensor = call_any(op, backend, *args)
     return result
 

@@ -88,7 +88,9 @@ def parse(arguments: Sequence[str], ops: dict[str, OpSummary]) -> argparse.Names
         options.op = options.command
     if getattr(options, "backward", False):
         if backward_of(options.op) not in ops:
-            raise UsageError(f"--backward: that of {options.op} has no kernel")
+            raise UsageError(
+                f"--backward: that of {options.op} has no kernel of its own"
+            )
         options.op = backward_of(options.op)
     if hasattr(options, "op") and hasattr(options, "param"):
         params_of(ops[options.op], options.param)  # raises for what makes no sense

@@ -115,6 +115,11 @@ def test_the_shapes_pick_every_kernel(source: str, side: str) -> None:
         ("gelu", Case(OPS["gelu"].large_shape), True),
         ("gelu", Case(OPS["gelu"].large_shape, params={"approximate": "tanh"}), True),
         ("gelu", Case(OPS["gelu"].small_shape), False),
+        (
+            "gelu_backward",
+            Case(OPS["gelu_backward"].large_shape, direction="backward"),
+            True,
+        ),
     ],
 )
 def test_what_a_contract_speaks_of(name: str, case: Case, expected: bool) -> None:

@@ -24,6 +24,7 @@ import triton.language as tl
 from torch import Tensor
 
 from triton_kernels.common.math import fast_exp
+from triton_kernels.common.vec import known_multiple
 
 
 @triton.jit
@@ -35,16 +36,6 @@ def row_offset(row, n_rows, rows_per_batch, stride_batch, stride_row):
         batch, row_in_batch = row // rows_per_batch, row % rows_per_batch
         offset = batch * stride_batch + row_in_batch * stride_row
     return offset
-
-
-@triton.jit
-def known_multiple(x, DIVISIBILITY: tl.constexpr):
-    """x, in a form that shows the compiler what divides it.
-
-    Triton finds out by itself only what 16 divides; but 4 elements of float32, or 8 of
-    16 bits, are enough for an access of 16 bytes.
-    """
-    return x // DIVISIBILITY * DIVISIBILITY
 
 
 @triton.jit

@@ -18,20 +18,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from triton_kernels.common.vec import known_multiple
+
 # 256 threads of 16 elements each, which a program reads before it adds them up.
 BLOCK_SIZE = 4096
 NUM_WARPS = 8
 NUM_SMS = 132  # of an H200
-
-
-@triton.jit
-def known_multiple(x, DIVISIBILITY: tl.constexpr):
-    """x, in a form that shows the compiler what divides it.
-
-    Triton finds out by itself only what 16 divides; but 4 elements of float32, or 8 of
-    16 bits, are enough for an access of 16 bytes.
-    """
-    return x // DIVISIBILITY * DIVISIBILITY
 
 
 @triton.jit

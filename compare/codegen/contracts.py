@@ -30,7 +30,7 @@ _GLOBAL = {
 def cases(op: Op, dtype: torch.dtype) -> tuple[Case, ...]:
     """What the contract of an op speaks of: its shapes, in all variants of the op."""
     return tuple(
-        Case(shape, dtype, params=params)
+        Case(shape, dtype, params=params, direction=op.direction)
         for params in op.variants
         for shape in op.code_contract.shapes or (op.large_shape,)
     )
