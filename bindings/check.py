@@ -18,6 +18,20 @@ def is_tensor(op: str, name: str, value: object) -> None:
         )
 
 
+def is_optional_tensor(op: str, name: str, value: object) -> None:
+    """Raises TypeError unless the value is a tensor or None."""
+    if value is not None and not isinstance(value, Tensor):
+        raise TypeError(
+            f"{op}: {name} must be a torch.Tensor or None, got {type(value).__name__}"
+        )
+
+
+def is_number(op: str, name: str, value: object) -> None:
+    """Raises TypeError unless the value is an int or a float."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{op}: {name} must be a number, got {type(value).__name__}")
+
+
 def is_supported(op: str, name: str, x: Tensor) -> None:
     """Raises TypeError for a dtype or a storage that no kernel can read."""
     if x.dtype not in DTYPES:
@@ -89,6 +103,22 @@ def is_bool(op: str, name: str, value: object) -> None:
     """Raises TypeError unless the value is True or False."""
     if not isinstance(value, bool):
         raise TypeError(f"{op}: {name} must be a bool, got {type(value).__name__}")
+
+
+def is_int(op: str, name: str, value: object) -> None:
+    """Raises TypeError unless the value is an int."""
+    if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
+        raise TypeError(f"{op}: {name} must be an int, got {type(value).__name__}")
+
+
+def within(op: str, name: str, value: object, least: float, most: float) -> None:
+    """Raises unless the value is a number between two others, or one of them."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{op}: {name} must be a number, got {type(value).__name__}")
+    if not least <= value <= most:
+        raise ValueError(
+            f"{op}: {name} is {value}, expected a number from {least} to {most}"
+        )
 
 
 def one_of(op: str, name: str, value: object, choices: tuple[str, ...]) -> None:

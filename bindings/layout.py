@@ -63,8 +63,8 @@ def collapse(
 
 
 def like(out: Tensor, x: Tensor) -> Tensor:
-    """A copy of x in the layout of out."""
-    return torch.empty_like(out).copy_(x)
+    """A copy of x in the layout of out, of which only the strides are looked at."""
+    return torch.empty_like(out, dtype=x.dtype, device=x.device).copy_(x)
 
 
 class Elementwise(NamedTuple):
@@ -75,19 +75,26 @@ class Elementwise(NamedTuple):
         n_elements: Elements of the output.
         n_cols: Columns of a row; all elements where one row is enough.
         strides: stride_row and stride_col of each input in turn.
+        out_stride_row: From row to row of the output, whose columns are neighbours.
     """
 
     inputs: tuple[Tensor, ...]
     n_elements: int
     n_cols: int
     strides: tuple[int, ...]
+    out_stride_row: int
 
 
 def elementwise(out: Tensor, *inputs: Tensor) -> Elementwise:
-    """Rows and columns of inputs that broadcast to the shape of a dense output."""
+    """Rows and columns of inputs that broadcast to the shape of an output.
+
+    The output is dense, or entries in a row along one dimension of a dense tensor.
+    """
     n_elements = out.numel()
-    if all(x.shape == out.shape and x.stride() == out.stride() for x in inputs):
-        return Elementwise(inputs, n_elements, n_elements, (0, 1) * len(inputs))
+    if _is_dense(out) and all(
+        x.shape == out.shape and x.stride() == out.stride() for x in inputs
+    ):
+        return Elementwise(inputs, n_elements, n_elements, (0, 1) * len(inputs), 0)
     expanded = tuple(x.expand(out.shape) for x in inputs)
     dims = collapse((out, *expanded))
     if len(dims) > 2:
@@ -96,6 +103,8 @@ def elementwise(out: Tensor, *inputs: Tensor) -> Elementwise:
         )
         dims = collapse((out, *inputs))
     none = (0,) * (1 + len(inputs))
+    if dims and dims[-1].strides[0] != 1:  # of each row of the dense tensor, one entry
+        dims.append(Dimension(1, none))
     row = dims[0] if len(dims) == 2 else Dimension(1, none)
     col = dims[-1] if dims else Dimension(1, (1,) * (1 + len(inputs)))
     pairs = zip(row.strides[1:], col.strides[1:], strict=True)
@@ -104,7 +113,14 @@ def elementwise(out: Tensor, *inputs: Tensor) -> Elementwise:
         n_elements,
         col.size,
         tuple(stride for pair in pairs for stride in pair),
+        row.strides[0],
     )
+
+
+def _is_dense(x: Tensor) -> bool:
+    """Whether a tensor whose entries do not overlap has no gaps between them."""
+    steps = zip(x.shape, x.stride(), strict=True)
+    return x.numel() == 1 + sum((size - 1) * stride for size, stride in steps)
 
 
 class Rows(NamedTuple):

@@ -20,18 +20,27 @@ _overloads: dict[str, Any] = {}
 def register(op: Op) -> Op:
     """Makes one torch.library op of the description for each backend, and returns it.
 
-    All of them share the fake implementation, which is the op's own `allocate`: so
-    torch.compile sees the same checks, shapes and strides as a real call.
+    All of them, and their overloads, share the fake implementation, which is the op's
+    own `allocate`: so torch.compile sees the same checks, shapes and strides as a real
+    call.
     """
     for backend in backends.NAMES:
-        name = f"{op.name}_{backend}"
-        _library.define(name + op.schema)
-        for device in ("CPU", "CUDA"):
-            _library.impl(name, _implementation(op, backend), device)
-        torch.library.register_fake(f"{NAMESPACE}::{name}", op.allocate, lib=_library)
-        _register_autograd(op, backend, name)
-        _overloads[name] = getattr(getattr(torch.ops, NAMESPACE), name).default
+        for overload, schema in {"default": op.schema, **op.overloads}.items():
+            _register_overload(op, backend, overload, schema)
     return op
+
+
+def _register_overload(op: Op, backend: str, overload: str, schema: str) -> None:
+    packet = f"{op.name}_{backend}"
+    name = packet if overload == "default" else f"{packet}.{overload}"
+    _library.define(name + schema)
+    for device in ("CPU", "CUDA"):
+        _library.impl(name, _implementation(op, backend), device)
+    torch.library.register_fake(f"{NAMESPACE}::{name}", op.allocate, lib=_library)
+    _register_autograd(op, backend, name)
+    _overloads[f"{packet}.{overload}"] = getattr(
+        getattr(getattr(torch.ops, NAMESPACE), packet), overload
+    )
 
 
 def _register_autograd(op: Op, backend: str, name: str) -> None:
@@ -42,8 +51,8 @@ def _register_autograd(op: Op, backend: str, name: str) -> None:
         )
         return
 
-    def run(op: Op, *args: object) -> Any:
-        return call_any(op, backend, *args)
+    def run(op: Op, *args: object, overload: str = "default") -> Any:
+        return call_any(op, backend, *args, overload=overload)
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Outputs) -> None:
         gradient.save(ctx, inputs, output)
@@ -56,18 +65,18 @@ def _register_autograd(op: Op, backend: str, name: str) -> None:
     )
 
 
-def call(op: Op, backend: str, *args: object) -> Tensor:
+def call(op: Op, backend: str, *args: object, overload: str = "default") -> Tensor:
     """Runs an op of one output in a way that every part of PyTorch sees."""
-    result: Tensor = call_any(op, backend, *args)
+    result: Tensor = call_any(op, backend, *args, overload=overload)
     return result
 
 
-def call_any(op: Op, backend: str, *args: object) -> Any:
+def call_any(op: Op, backend: str, *args: object, overload: str = "default") -> Any:
     """The same of any op: returns a tuple where there are several outputs."""
     check.one_of(op.name, "backend", backend, backends.NAMES)
     if not torch.compiler.is_compiling():
         _refuse_forward_mode(f"{op.name}_{backend}", args)
-    return _overloads[f"{op.name}_{backend}"](*args)
+    return _overloads[f"{op.name}_{backend}.{overload}"](*args)
 
 
 def _implementation(op: Op, backend: str) -> Any:
@@ -76,6 +85,33 @@ def _implementation(op: Op, backend: str) -> Any:
         if any(out.numel() > 0 for out in as_tuple(outputs)):
             backends.run(backend, op, outputs, *args)
         return outputs
+
+    return run
+
+
+def register_in_place(op: Op, schema: str) -> None:
+    """Makes twin::<op>_<backend>.in_place, whose result takes the place of its input.
+
+    Args:
+        op: Its kernels read every element of its first input before they write it.
+        schema: "(Tensor(a!) x, ...) -> ()".
+    """
+    for backend in backends.NAMES:
+        name = f"{op.name}_{backend}.in_place"
+        _library.define(name + schema)
+        for device in ("CPU", "CUDA"):
+            _library.impl(name, _implementation_in_place(op, backend), device)
+        torch.library.register_fake(
+            f"{NAMESPACE}::{name}", lambda *args: None, lib=_library
+        )
+        packet = getattr(getattr(torch.ops, NAMESPACE), f"{op.name}_{backend}")
+        _overloads[name] = packet.in_place
+
+
+def _implementation_in_place(op: Op, backend: str) -> Any:
+    def run(x: Tensor, *args: Any) -> None:
+        if x.numel() > 0:
+            backends.run(backend, op, x, x, *args)
 
     return run
 

@@ -50,7 +50,7 @@ _ALL_OF_CUDA_STD = "using namespace cuda::std;"
 _HEADERS = {
     **{
         name: f"#include <cuda/std/{name}>\nnamespace std {{ {_ALL_OF_CUDA_STD} }}"
-        for name in ("cstdint", "type_traits", "utility")
+        for name in ("bit", "cstdint", "type_traits", "utility")
     },
     "cstdlib": "namespace std { void free(void*); }",
     "cxxabi.h": (
@@ -156,7 +156,8 @@ def load(
     Args:
         compiled: The kernel.
         plan: How it is launched, from bindings.backends.native.plan; but in place of
-            the address of a tensor, its position among the launcher's arguments.
+            the address of a tensor, its position among the launcher's arguments, and
+            None in place of a null pointer.
 
     Returns:
         What takes a launcher's arguments, and returns what launches the kernel on them,
@@ -167,9 +168,9 @@ def load(
 
     def bind(arguments: Sequence[Argument]) -> Callable[[], None]:
         own = [
-            arguments[each] if parameter.endswith("*") else each
+            arguments[each] if parameter.endswith("*") and each is not None else each
             for parameter, each in zip(
-                _parameters(plan["signature"]), plan["arguments"], strict=True
+                parameters(plan["signature"]), plan["arguments"], strict=True
             )
         ]
         values = kernel_arguments(plan["signature"], own)
@@ -184,32 +185,38 @@ def kernel_arguments(
     """What to hand to torch so that a kernel gets these arguments.
 
     torch passes an int as 32 bits, but ours are of 64 bits. A double is the one thing
-    of 64 bits that it passes as it is, so each goes as the double whose bits it has.
+    of 64 bits that it passes as it is, so each goes as the double whose bits it has. A
+    float, of which the plan has the bits, goes as the int that has them too.
 
     Args:
         signature: The kernel's: "void f<float, 4>(float*, float const*, long)".
-        arguments: The kernel's.
+        arguments: The kernel's; None is a null pointer.
 
     Raises:
         UnsupportedError: The kernel takes something that torch cannot pass on.
     """
-    parameters = _parameters(signature)
+    kinds = parameters(signature)
     values: list[Tensor | float] = []
-    for parameter, argument in zip(parameters, arguments, strict=False):
-        if parameter.endswith("*") and isinstance(argument, Tensor):
+    for kind, argument in zip(kinds, arguments, strict=False):
+        if kind.endswith("*") and isinstance(argument, Tensor):
             values.append(argument)
-        elif parameter == "long" and not isinstance(argument, Tensor):
+        elif kind.endswith("*") and argument is None:
+            values += struct.unpack("d", struct.pack("q", 0))
+        elif kind == "long" and not isinstance(argument, Tensor):
             values += struct.unpack("d", struct.pack("q", argument))
+        elif kind == "float" and isinstance(argument, int):
+            values += struct.unpack("i", struct.pack("I", argument))
         else:
             break
-    if len(values) < len(parameters):
+    if len(values) < len(kinds):
         raise UnsupportedError(
-            f"torch cannot pass what the kernel takes as ({', '.join(parameters)})"
+            f"torch cannot pass what the kernel takes as ({', '.join(kinds)})"
         )
     return values
 
 
-def _parameters(signature: str) -> list[str]:
+def parameters(signature: str) -> list[str]:
+    """The types of a kernel's parameters, from its signature."""
     return signature.rpartition("(")[2].removesuffix(")").split(", ")
 
 

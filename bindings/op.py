@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-# What crosses to a launcher: tensors (as pointers on the native side) and numbers.
-Argument = Tensor | int | bool | float
+# What crosses to a launcher: tensors (as pointers on the native side, null for one that
+# is absent) and numbers.
+Argument = Tensor | int | bool | float | None
 
 # What an op returns: its output, or all of them.
 Outputs = Tensor | tuple[Tensor, ...]
@@ -58,11 +60,14 @@ class CodeContract:
         access_bytes: What the widest load of global memory and the widest store move
             for one thread.
         is_reduction: Whether so little is written that it may be stored as it comes.
+        narrow_kernels: Parts of the names of kernels of which that is not asked, since
+            what they read or write is little beside the rest.
     """
 
     shapes: tuple[tuple[int, ...], ...] = ()
     access_bytes: int = 16
     is_reduction: bool = False
+    narrow_kernels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,10 +80,17 @@ class Gradient:
         compute: Takes `run`, which calls another op by the same backend, the context,
             and the gradient of each output; returns one of each argument, None for
             those that have none.
+        n_inputs: How many of the inputs, from the first on, have a gradient; None where
+            all do that hold numbers. The others are refused if they require one.
     """
 
     save: Callable[[Any, tuple[Any, ...], Any], None]
     compute: Callable[..., tuple[Tensor | None, ...]]
+    n_inputs: int | None = None
+
+
+def _unchanged(*inputs: Tensor) -> tuple[Tensor, ...]:
+    return inputs
 
 
 @dataclass(frozen=True)
@@ -94,7 +106,8 @@ class Op:
             bare launchers take. Makes the one contiguous copy, if the layout asks for
             it.
         reference: The same by PyTorch, in the dtype of its input.
-        inputs: Makes the tensors of a case in float32, by shape and generator.
+        inputs: Makes the tensors of a case in float32, by shape and generator; those
+            that hold no numbers but indices, in int64.
         traffic: The fewest bytes that a shape and an element size make necessary.
         small_shape: What a CPU gets through in about a second.
         large_shape: What no cache of a GPU holds.
@@ -102,9 +115,15 @@ class Op:
         sweep_shapes: From one that is all launch to one that is all memory.
         edge_shapes: Where its kernels change: around the ends of their tiles.
         variants: Keyword arguments under which the op computes something else.
+        largest_input: Beyond this float32 arithmetic overflows inside of the op, though
+            its result might be finite; nothing is promised there.
         is_rounded_once: Whether only one result is right, bit for bit: PyTorch's.
+        complete: Takes what `inputs` made, by now in a dtype and a layout, and returns
+            the op's tensors: those, and what a forward would have saved of them.
         forward: The name of the op that this is the backward of; empty if it is none.
         gradient: What autograd does; None where there is no gradient.
+        overloads: Schemas by name for arguments of other types, which `call` is told to
+            take.
         code_contract: What its generated code has to be like.
     """
 
@@ -121,8 +140,11 @@ class Op:
     sweep_shapes: tuple[tuple[int, ...], ...]
     edge_shapes: tuple[tuple[int, ...], ...]
     variants: tuple[dict[str, Any], ...] = ({},)
+    largest_input: float = math.inf
     is_rounded_once: bool = False
+    complete: Callable[..., tuple[Tensor, ...]] = _unchanged
     code_contract: CodeContract = CodeContract()
+    overloads: dict[str, str] = field(default_factory=dict)
     forward: str = ""
     gradient: Gradient | None = None
 

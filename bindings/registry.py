@@ -24,7 +24,10 @@ OPS: dict[str, Op] = {
     if op is not None
 }
 
-# What a user calls.
+# What a user calls; some ops have a form in place, whose name ends on an underscore.
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
-    name: getattr(_MODULES[op.source], name) for name, op in OPS.items()
+    name: getattr(_MODULES[op.source], name)
+    for op in OPS.values()
+    for name in (op.name, f"{op.name}_")
+    if hasattr(_MODULES[op.source], name)
 }

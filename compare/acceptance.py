@@ -179,7 +179,7 @@ def errors_of(result: Tensor, exact: Tensor, dtype: torch.dtype) -> Errors:
 
 def bits(x: Tensor) -> Tensor:
     """The same memory, seen as whole numbers."""
-    return x.view({2: torch.int16, 4: torch.int32}[x.element_size()])
+    return x.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
 
 
 def _copy(argument: Any, dtype: torch.dtype | None = None) -> Any:

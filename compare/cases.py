@@ -49,16 +49,22 @@ def make_arguments(
     generator = torch.Generator(device).manual_seed(seed)
     with torch.device(device):  # a GPU makes millions of random numbers much faster
         values = op.inputs(case.shape, generator)
-    inputs = [lay_out(x.to(case.dtype), case.layout, device) for x in values]
-    call = inspect.signature(op.allocate).bind(*inputs, **case.params)
+    inputs = [lay_out(in_dtype(x, case.dtype), case.layout, device) for x in values]
+    call = inspect.signature(op.allocate).bind(*op.complete(*inputs), **case.params)
     call.apply_defaults()
     return call.args
+
+
+def in_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """The values of x in a dtype, unless they are indices."""
+    return x.to(dtype) if x.is_floating_point() else x
 
 
 def lay_out(x: Tensor, layout: str, device: str | torch.device) -> Tensor:
     """The values of x on a device, in a layout.
 
-    What lies in memory around them is NaN: a kernel that reads beyond its tensor shows.
+    What lies in memory around them is NaN, or an index out of bounds: a kernel that
+    reads beyond its tensor shows.
     """
     shape = tuple(x.shape)
     if layout == "contiguous":
@@ -70,7 +76,7 @@ def lay_out(x: Tensor, layout: str, device: str | torch.device) -> Tensor:
     if layout == "expanded":
         return x[:1].to(device, copy=True).expand(shape) if x.dim() else x.to(device)
     if layout == "offset":
-        view = _nan((1 + math.prod(shape),), x.dtype, device)[1:].view(shape)
+        view = _poison((1 + math.prod(shape),), x.dtype, device)[1:].view(shape)
     elif layout == "sliced":
         view = _sliced(shape, x.dtype, device)
     else:
@@ -86,13 +92,14 @@ def _sliced(
         sizes[-1] += 3
     if sizes:
         sizes[0] *= 2
-    view = _nan(tuple(sizes), dtype, device)
+    view = _poison(tuple(sizes), dtype, device)
     if sizes:
         view = view[::2]
     return view[..., 1:-2] if len(sizes) > 1 else view
 
 
-def _nan(
+def _poison(
     shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device
 ) -> Tensor:
-    return torch.full(shape, math.nan, dtype=dtype, device=device)
+    value = math.nan if dtype.is_floating_point else torch.iinfo(dtype).max
+    return torch.full(shape, value, dtype=dtype, device=device)

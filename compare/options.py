@@ -20,7 +20,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 BACKENDS = ("cuda", "cuda_inline", "triton")
 DEFAULT_ARCHITECTURE = "sm_90"
 DEFAULT_BACKENDS = ("cuda", "triton")
-PEERS = ("torch", "torch.compile", "unfused", "liger", "quack")
+PEERS = ("torch", "torch.compile", "unfused", "liger", "quack", "flash-attn")
 COMMANDS = (
     "all",
     "list",

@@ -105,13 +105,19 @@ def _read_op(
         parameters={
             argument.arg: Parameter(
                 argument.arg,
-                ast.unparse(argument.annotation),
+                ast.unparse(argument.annotation).removesuffix(" | Tensor"),
                 ast.literal_eval(default),
             )
             for argument, default in pairs
-            if argument.annotation and default
+            if argument.annotation and default and not _is_tensor(argument)
         },
     )
+
+
+def _is_tensor(argument: ast.arg) -> bool:
+    """Whether it is a tensor that may be left out, which an op's inputs never do."""
+    names = (node.id for node in ast.walk(argument) if isinstance(node, ast.Name))
+    return "Tensor" in names
 
 
 def parse_parameter(op: OpSummary, text: str) -> tuple[str, Any]:

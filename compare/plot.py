@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("svg", "png")
 
-# Okabe and Ito's colours, which nobody confuses (their yellow, too light on white, is
-# grey here). Markers and dashes tell the lines apart without any colour.
+# Okabe and Ito's colours, which nobody confuses (their yellow is too light on white;
+# a grey and an indigo are added). Markers and dashes tell the lines apart without any
+# colour.
 STYLES = {
     "cuda": ("#0072B2", "o", "solid"),
     "cuda_inline": ("#000000", "x", "solid"),
@@ -36,6 +37,7 @@ STYLES = {
     "unfused": ("#999999", "P", "dotted"),
     "liger": ("#CC79A7", "D", (0, (5, 1))),
     "quack": ("#56B4E9", "X", (0, (5, 1))),
+    "flash-attn": ("#332288", "*", (0, (5, 1))),
 }
 _CEILING_COLOUR = "#333333"
 

@@ -226,7 +226,12 @@ def _plans(op: Op, case: Case, architecture: int) -> list[dict[str, Any]]:
     }
     plans = native.plan(module, op, arguments, architecture)
     for plan in plans:
-        plan["arguments"] = [positions.get(each, each) for each in plan["arguments"]]
+        plan["arguments"] = [
+            positions.get(each) if parameter.endswith("*") else each
+            for parameter, each in zip(
+                nvrtc.parameters(plan["signature"]), plan["arguments"], strict=True
+            )
+        ]
     return plans
 
 

@@ -25,7 +25,7 @@ from bindings.backends import cuda_inline, native
 from bindings.errors import BuildError
 from bindings.op import DTYPES, Argument, Op, as_tuple
 from bindings.registry import OPS
-from compare.cases import LAYOUTS, Case, lay_out, make_arguments
+from compare.cases import LAYOUTS, Case, in_dtype, lay_out, make_arguments
 from compare.errors import BuildFailedError
 
 # Threads and blocks in these orders: correct kernels do not care.
@@ -163,7 +163,12 @@ def _candidates(op: Op) -> Iterator[tuple[Case, tuple[Argument, ...]]]:
     for shape in sorted(_shapes(op), key=math.prod):
         inputs = op.inputs(shape, generator)
         for dtype, layout, params in itertools.product(DTYPES, LAYOUTS, op.variants):
-            tensors = [lay_out(x.to("meta", dtype), layout, "meta") for x in inputs]
+            tensors = op.complete(
+                *(
+                    lay_out(in_dtype(x, dtype).to("meta"), layout, "meta")
+                    for x in inputs
+                )
+            )
             outputs = as_tuple(op.allocate(*tensors, **params))
             case = Case(shape, dtype, layout, params)
             yield case, op.arguments(*outputs, *tensors, **params)

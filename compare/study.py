@@ -12,7 +12,7 @@ import torch
 from bindings.op import Argument, Op, as_tuple
 from bindings.registry import OPS
 from compare import environment
-from compare.cases import Case
+from compare.cases import Case, in_dtype
 from compare.codegen import findings, model
 from compare.codegen.architectures import Architecture
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
@@ -108,7 +108,7 @@ def launcher_arguments(op: Op, case: Case) -> tuple[Argument, ...]:
     """What both bare launchers take in a case: tensors that have no memory."""
     with torch.device("meta"):
         inputs = op.inputs(case.shape, torch.Generator())
-    tensors = [x.to(case.dtype) for x in inputs]
+        tensors = op.complete(*(in_dtype(x, case.dtype) for x in inputs))
     call = inspect.signature(op.allocate).bind(*tensors, **case.params)
     call.apply_defaults()
     return op.arguments(*as_tuple(op.allocate(*call.args)), *call.args)

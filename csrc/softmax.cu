@@ -20,23 +20,8 @@
 #include "common/launch.cuh"
 #include "common/math.cuh"
 #include "common/reduce.cuh"
+#include "common/rows.cuh"
 #include "common/vec.cuh"
-
-// Where a row begins. Most tensors are one batch, and are spared the division.
-__device__ __forceinline__ int64_t row_offset(
-    int64_t row,
-    int64_t n_rows,
-    int64_t rows_per_batch,
-    int64_t stride_batch,
-    int64_t stride_row
-) {
-    if (rows_per_batch == n_rows) return row * stride_row;
-    return row / rows_per_batch * stride_batch + row % rows_per_batch * stride_row;
-}
-
-constexpr int threads_per_block(int threads_per_row) {
-    return threads_per_row < 128 ? 128 : threads_per_row;
-}
 
 // A row in registers: THREADS_PER_ROW threads hold VECS_PER_THREAD vectors each. The
 // bounds ask for 1024 threads on a multiprocessor, so for 64 registers at most: left

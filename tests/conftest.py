@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -11,18 +11,25 @@ import torch
 from hypothesis import Phase, settings
 from torch import Tensor
 
-import bindings
 from bindings import backends
 from bindings.backends import interpreter
+from bindings.library import call_any
 from bindings.op import DTYPES, Op, as_tuple
 from bindings.registry import OPS
 from compare import acceptance
+from compare.cases import in_dtype
+
+# The other two backends have no kernels of their own: modules whose tests are about
+# what backends share say EVERY_BACKEND = True.
+LANGUAGES = ("cuda", "triton")
+# load_inline takes half a minute for each op, and does the same for all.
+INLINE_OPS = ("add", "softmax_backward", "layer_norm")
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 # pytest --hypothesis-profile=thorough tries other inputs in every run, and many more.
 _own = settings(deadline=None, phases=set(Phase) - {Phase.explain})
-settings.register_profile("quick", _own, derandomize=True, max_examples=20)
+settings.register_profile("quick", _own, derandomize=True, max_examples=12)
 settings.register_profile("thorough", _own, max_examples=1000)
 settings.load_profile("quick")
 
@@ -39,22 +46,31 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     names = metafunc.fixturenames
     if "op" in names:
         metafunc.parametrize("op", OPS.values(), ids=lambda op: op.name)
-    if "backend" in names and not _names_backends(metafunc):
-        metafunc.parametrize("backend", backends.NAMES)
+    if "backend" in names and not _names(metafunc, "backend"):
+        every = getattr(metafunc.module, "EVERY_BACKEND", False)
+        metafunc.parametrize("backend", backends.NAMES if every else LANGUAGES)
     if "device" in names:
         metafunc.parametrize("device", DEVICES)
-    if "dtype" in names:
+    if "dtype" in names and not _names(metafunc, "dtype"):
         metafunc.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype)[6:])
 
 
-def _names_backends(metafunc: pytest.Metafunc) -> bool:
-    """Whether a test says itself which backends it runs for."""
+def _names(metafunc: pytest.Metafunc, argument: str) -> bool:
+    """Whether a test says itself what it runs for."""
     marks = metafunc.definition.iter_markers("parametrize")
-    return any(mark.args[0] == "backend" for mark in marks)
+    return any(argument in mark.args[0] for mark in marks)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what the interpreter would run where it refuses the environment."""
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Skips what the interpreter would run where it refuses the environment.
+
+    And leaves out most ops where they would be compiled by load_inline.
+    """
+    deselected = [item for item in items if _is_another_inline_op(item)]
+    config.hook.pytest_deselected(items=deselected)
+    items[:] = [item for item in items if item not in set(deselected)]
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         if params.get("backend") == "triton" and params.get("device") == "cpu":
@@ -69,6 +85,13 @@ def skip_if_refused(
         return
     if reason := interpreter.unsupported_reason(dtype):
         pytest.skip(reason)
+
+
+def _is_another_inline_op(item: pytest.Item) -> bool:
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    ops = (each for each in params.values() if isinstance(each, Op))
+    is_another = any(op.name not in INLINE_OPS for op in ops)
+    return params.get("backend") == "cuda_inline" and is_another
 
 
 @pytest.fixture
@@ -93,7 +116,30 @@ def random_inputs(
     generator: torch.Generator,
 ) -> tuple[Tensor, ...]:
     """The op's own random inputs on a device."""
-    return tuple(x.to(dtype).to(device) for x in op.inputs(shape, generator))
+    made = op.inputs(shape, generator)
+    return op.complete(*(in_dtype(x, dtype).to(device) for x in made))
+
+
+def laid_out_inputs(
+    op: Op,
+    shape: tuple[int, ...],
+    lay_out: Callable[[Tensor], Tensor],
+    dtype: torch.dtype,
+    device: str,
+    generator: torch.Generator,
+) -> tuple[Tensor, ...]:
+    """The same, those of full shape in a layout, which may change that shape.
+
+    Beside them are those of another shape, such as a weight, that go with the new one.
+    """
+    inputs = random_inputs(op, shape, dtype, device, generator)
+    full = max(inputs, key=Tensor.dim).shape
+    new_shape = tuple(lay_out(torch.empty(full, device="meta")).shape)
+    others = random_inputs(op, new_shape, dtype, device, generator)
+    return tuple(
+        lay_out(x) if x.shape == full else other
+        for x, other in zip(inputs, others, strict=True)
+    )
 
 
 def assert_accepted(
@@ -102,12 +148,12 @@ def assert_accepted(
     inputs: tuple[Tensor, ...],
     params: Mapping[str, Any] | None = None,
 ) -> None:
-    """Calls the op as a user does and judges its result by the acceptance rule."""
+    """Calls the op and judges all that it returns by the acceptance rule."""
     call = inspect.signature(op.allocate).bind(*inputs, **(params or {}))
     call.apply_defaults()
     expected = acceptance.expect(op, call.args)
     before = [x.clone() for x in inputs]
-    results = as_tuple(getattr(bindings, op.name)(*call.args, backend=backend))
+    results = as_tuple(call_any(op, backend, *call.args))
     assert all(map(_same_bits, inputs, before)), "an input was written to"
     places = {x.untyped_storage().data_ptr() for x in inputs if x.numel()}
     for out in results:

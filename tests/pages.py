@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from bindings.op import as_tuple
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from compare.acceptance import Errors
@@ -31,7 +32,7 @@ def line_of(file: str, text: str) -> int:
     return next(n for n, line in enumerate(lines, start=1) if text in line)
 
 
-HELPER = line_of(CUDA, "return row * stride_row;")
+ENTRY = line_of(CUDA, " softmax_kernel(")
 TILE = line_of(CUDA, "-- tile: ")
 LOAD = line_of(CUDA, "load<VEC_SIZE>(")
 MAX = line_of(CUDA, "row_max = block_reduce")
@@ -47,7 +48,7 @@ PTX = f"""
     .param .u64 softmax_kernel_param_0
 )
 {{
-    .loc 1 {HELPER} 0
+    .loc 1 {ENTRY} 0
     ld.param.u64 %rd1, [softmax_kernel_param_0];
     .loc 1 {LOAD} 0
     .loc 2 {TILE} 0, function_name $a, inlined_at 1 {LOAD} 0
@@ -81,7 +82,7 @@ def real_code(op_name: str, side: Side) -> KernelCode:
     """What a compiler makes of one side of an op, in its smaller default case."""
     op = OPS[op_name]
     arguments = make_arguments(op, Case(op.small_shape))
-    launch = op.arguments(op.allocate(*arguments), *arguments)
+    launch = op.arguments(*as_tuple(op.allocate(*arguments)), *arguments)
     inspect = inspect_cuda if side == "cuda" else inspect_triton
     return inspect(op, launch, ARCHITECTURES[90])
 

@@ -19,7 +19,7 @@ import torch
 import triton
 import triton.language as tl
 
-from bindings.op import Op
+from bindings.op import Op, as_tuple
 from bindings.registry import OPS
 from bindings.toolchain import find_cuda_home
 from compare.cases import Case, make_arguments
@@ -1558,7 +1558,7 @@ KERNELS = [
 def code_of(op: Op, tried: Case, architecture: Architecture, side: str) -> KernelCode:
     arguments = make_arguments(op, tried)
     return INSPECT[side](
-        op, op.arguments(op.allocate(*arguments), *arguments), architecture
+        op, op.arguments(*as_tuple(op.allocate(*arguments)), *arguments), architecture
     )
 
 

@@ -12,7 +12,7 @@ from conftest import needs_gpu
 from triton.runtime.jit import JITFunction
 
 from bindings.backends import native, prebuilt, triton
-from bindings.op import Argument, Op
+from bindings.op import Argument, Op, as_tuple
 from compare.cases import Case, make_arguments
 from compare.codegen import binary
 from compare.codegen.architectures import Architecture, parse_architecture
@@ -24,7 +24,7 @@ pytestmark = needs_gpu
 @pytest.fixture
 def arguments(op: Op, dtype: torch.dtype) -> tuple[Argument, ...]:
     inputs = make_arguments(op, Case(op.small_shape, dtype), "cuda")
-    return op.arguments(op.allocate(*inputs), *inputs)
+    return op.arguments(*as_tuple(op.allocate(*inputs)), *inputs)
 
 
 @pytest.fixture

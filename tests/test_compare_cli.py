@@ -382,7 +382,8 @@ def test_limits_are_told_apart_from_wrong_kernels(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv(name, {"TWIN_EMULATOR_STEP_LIMIT": "1"}.get(name, "0.0001"))
-    assert main(["softmax", "--shape", "5x67", "--backend", side]) == 1
+    # More than a worker does before this process looks, however busy the machine is.
+    assert main(["softmax", "--shape", "3000x1025", "--backend", side]) == 1
     shown = capsys.readouterr().out
     assert f"{shown_as} did not finish: softmax: " in shown
     assert "NOT FINISHED" in shown
@@ -486,11 +487,8 @@ def test_times_need_a_gpu(
         ("bench softmax --peers nobody", "--peers: invalid choice: 'nobody'"),
         ("bench softmax --param dim=a", "--param: dim of softmax is of type int"),
         ("bench softmax --json no/such/file", "--json: there is no folder no/such"),
-        (
-            "record softmaxx",
-            "there is no op 'softmaxx'; it has add, gelu, gelu_backward",
-        ),
-        ("plot softmaxx", "there is no op 'softmaxx'; it has add, gelu, gelu_backward"),
+        ("record softmaxx", f"there is no op 'softmaxx'; it has {', '.join(OPS)}"),
+        ("plot softmaxx", f"there is no op 'softmaxx'; it has {', '.join(OPS)}"),
         ("routes", "the following arguments are required: op"),
         ("profile softmax --shape 0x3", "--shape: a tensor of shape 0x3 is empty"),
     ],

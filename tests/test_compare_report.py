@@ -321,7 +321,10 @@ def test_listings_of_one_side() -> None:
     assert "Triton" not in file.getvalue()
 
 
-def test_the_report_fits_on_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_fits_on_a_screen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     assert main(["softmax", "--shape", "1823x781"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 52

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+import struct
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from torch.cuda import _utils
 from bindings import nvrtc, toolchain
 from bindings.backends import native, prebuilt
 from bindings.errors import BuildError, UnsupportedError
-from bindings.op import Op
+from bindings.op import Op, as_tuple
 from bindings.sources import CSRC, EMULATOR
 from compare import routes
 from compare.cases import Case, make_arguments
@@ -180,10 +181,20 @@ def test_arguments_reach_a_kernel_as_64_bits() -> None:
     assert _passed_on(values) == numbers
 
 
+def test_floats_and_null_pointers_are_passed_on() -> None:
+    # Of a float the plan has the bits, and so has the int that torch passes for it.
+    (bits,) = struct.unpack("I", struct.pack("f", -0.1))
+    values = nvrtc.kernel_arguments("f(float*, float)", [None, bits])
+    null, number = values
+    assert struct.pack("d", null) == bytes(8)
+    assert isinstance(number, int)
+    assert struct.unpack("f", struct.pack("i", number))[0] == torch.tensor(-0.1).item()
+
+
 @pytest.mark.parametrize(
     "signature",
     [
-        "f(float*, float)",
+        "f(float*, double)",
         "f(float*, int)",
         "f(long, long)",
         "f(float*, float*)",
@@ -301,9 +312,9 @@ def test_there_is_a_stand_in_for_every_header_of_the_host() -> None:
 def test_nvrtc_compiles_every_op(op: Op) -> None:
     case = Case(op.small_shape)
     arguments = make_arguments(op, case)
-    out = op.allocate(*arguments)
+    outputs = as_tuple(op.allocate(*arguments))
     module = prebuilt.load("_cpu")
-    for plan in native.plan(module, op, op.arguments(out, *arguments), 90):
+    for plan in native.plan(module, op, op.arguments(*outputs, *arguments), 90):
         compiled = nvrtc.compile_kernel(
             op.source, title_of(plan["signature"]), "sm_90a"
         )

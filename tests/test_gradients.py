@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
 import torch
-from conftest import cancels, random_inputs, skip_if_refused
+from conftest import cancels, laid_out_inputs, random_inputs, skip_if_refused
 from torch import Tensor
 
 from bindings.op import Op, as_tuple
 from bindings.registry import FUNCTIONS, OPS
 from compare import acceptance
 from compare.acceptance import Expected
+from compare.cases import in_dtype
 
 VARIANTS = [
     pytest.param(op, params, id=f"{op.name}-{params}")
@@ -27,46 +29,83 @@ both_languages = pytest.mark.parametrize("backend", ["cuda", "triton"])
 differentiable = pytest.mark.parametrize(("forward", "params"), VARIANTS)
 
 
-def _leaf(x: Tensor, dtype: torch.dtype) -> Tensor:
-    return x.detach().to(dtype).requires_grad_()
+def _leaves(
+    op: Op, inputs: tuple[Tensor, ...], dtype: torch.dtype
+) -> tuple[Tensor, ...]:
+    """Copies in a dtype, of which those want gradients that have some."""
+    copies = tuple(
+        x.detach().to(dtype, copy=True) if x.is_floating_point() else x for x in inputs
+    )
+    for x in _differentiable(op, copies):
+        x.requires_grad_()
+    return copies
+
+
+def _differentiable(op: Op, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    assert op.gradient is not None
+    numbers = tuple(x for x in inputs if x.is_floating_point())
+    return numbers[: op.gradient.n_inputs]
+
+
+def _gradients(
+    op: Op, out: Tensor, leaves: tuple[Tensor, ...], grad: Tensor, **keywords: bool
+) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(out, _differentiable(op, leaves), grad, **keywords)
 
 
 def _expected(
-    op: Op, x: Tensor, grad: Tensor, params: dict[str, Any]
-) -> tuple[Expected, Tensor]:
-    """PyTorch's gradient in float64 and in x's dtype; and its output in float64."""
+    op: Op, inputs: tuple[Tensor, ...], grad: Tensor, params: dict[str, Any]
+) -> tuple[list[Expected], Tensor]:
+    """PyTorch's gradients in float64 and in x's dtype; and its output in float64."""
     by_dtype = []
-    for dtype in (torch.float64, x.dtype):
-        leaf = _leaf(x, dtype)
-        out = as_tuple(op.reference(leaf, **params))[0]
-        (gradient,) = torch.autograd.grad(out, leaf, grad.to(dtype))
-        by_dtype.append((gradient, out.detach()))
+    for dtype in (torch.float64, inputs[0].dtype):
+        leaves = _leaves(op, inputs, dtype)
+        out = as_tuple(op.reference(*leaves, **params))[0]
+        by_dtype.append((_gradients(op, out, leaves, grad.to(dtype)), out.detach()))
     (exact, out), (own, _) = by_dtype
-    return Expected(exact, own), out
+    return [Expected(*each) for each in zip(exact, own, strict=True)], out
 
 
 def _assert_accepted(
-    op: Op, backend: str, x: Tensor, grad: Tensor, params: dict[str, Any]
-) -> None:
-    expected, out = _expected(op, x, grad, params)
-    assert not (op.name == "softmax" and cancels(grad, out, -1)), "cannot be judged"
-    leaf = x.detach().requires_grad_()
-    result = FUNCTIONS[op.name](leaf, **params, backend=backend)
-    (gradient,) = torch.autograd.grad(result, leaf, grad)
-    verdict = acceptance.judge(gradient, expected)
-    assert verdict.passed, verdict.problem
-
-
-def _x_and_grad(
     op: Op,
+    backend: str,
+    inputs: tuple[Tensor, ...],
+    grad: Tensor,
+    params: dict[str, Any],
+) -> None:
+    expected, out = _expected(op, inputs, grad, params)
+    assert not (op.name == "softmax" and cancels(grad, out, -1)), "cannot be judged"
+    leaves = tuple(x.detach() for x in inputs)
+    for x in _differentiable(op, leaves):
+        x.requires_grad_()
+    out = FUNCTIONS[op.name](*leaves, **params, backend=backend)
+    gradients = _gradients(op, out, leaves, grad)
+    for gradient, each in zip(gradients, expected, strict=True):
+        verdict = acceptance.judge(gradient, each)
+        assert verdict.passed, verdict.problem
+
+
+def _inputs_and_grad(
+    op: Op,
+    params: dict[str, Any],
     shape: tuple[int, ...],
     dtype: torch.dtype,
     device: str,
     generator: torch.Generator,
-) -> tuple[Tensor, Tensor]:
-    (x,) = random_inputs(op, shape, dtype, device, generator)
-    grad = torch.randn(shape, generator=generator).to(dtype).to(device)
-    return x, grad
+) -> tuple[tuple[Tensor, ...], Tensor]:
+    inputs = random_inputs(op, shape, dtype, device, generator)
+    return inputs, _grad(op, params, inputs, generator)
+
+
+def _grad(
+    op: Op,
+    params: dict[str, Any],
+    inputs: tuple[Tensor, ...],
+    generator: torch.Generator,
+) -> Tensor:
+    """Random numbers of the shape of the op's output."""
+    out = as_tuple(op.reference(*inputs, **params))[0]
+    return torch.randn(out.shape, generator=generator).to(out)
 
 
 # None, one, short rows, several of the kernels' tiles, and rows that are read twice.
@@ -85,19 +124,24 @@ def test_gradient_is_accepted(
     generator: torch.Generator,
 ) -> None:
     skip_if_refused(backend, device, dtype)
-    x, grad = _x_and_grad(forward, shape, dtype, device, generator)
-    _assert_accepted(forward, backend, x, grad, params)
+    inputs, grad = _inputs_and_grad(forward, params, shape, dtype, device, generator)
+    _assert_accepted(forward, backend, inputs, grad, params)
 
 
 @differentiable
 def test_gradient_of_a_scalar(
-    forward: Op, params: dict[str, Any], backend: str, device: str
+    forward: Op,
+    params: dict[str, Any],
+    backend: str,
+    device: str,
+    generator: torch.Generator,
 ) -> None:
-    x = torch.tensor(0.5, device=device, requires_grad=True)
-    FUNCTIONS[forward.name](x, **params, backend=backend).backward()
-    expected = torch.tensor(0.5, device=device, requires_grad=True)
-    as_tuple(forward.reference(expected, **params))[0].backward()
-    torch.testing.assert_close(x.grad, expected.grad)
+    if () not in forward.edge_shapes:
+        pytest.skip("it takes no tensors without dimensions")
+    inputs, grad = _inputs_and_grad(
+        forward, params, (), torch.float32, device, generator
+    )
+    _assert_accepted(forward, backend, inputs, grad, params)
 
 
 LAYOUTS = {
@@ -105,7 +149,7 @@ LAYOUTS = {
     "every second row": lambda x: x[:, ::2],
     "first columns": lambda x: x[..., :-3],
     "columns outermost": lambda x: x.movedim(-1, 0).contiguous().movedim(0, -1),
-    "expanded rows": lambda x: x[:, :1].expand(-1, 7, -1),
+    "expanded rows": lambda x: x[..., :1, :].expand(*x.shape[:-2], 7, -1),
 }
 
 
@@ -122,11 +166,16 @@ def test_gradient_of_any_layout(
     grad_layout: str,
     generator: torch.Generator,
 ) -> None:
-    x, grad = _x_and_grad(forward, (4, 6, 40), torch.float32, device, generator)
-    x, grad = LAYOUTS[layout](x), LAYOUTS.get(grad_layout, torch.clone)(grad)
-    if x.shape != grad.shape:
-        grad = grad.flatten()[: x[0, 0].numel()].expand(x.shape)
-    _assert_accepted(forward, backend, x, grad, params)
+    inputs = laid_out_inputs(
+        forward, (4, 6, 40), LAYOUTS[layout], torch.float32, device, generator
+    )
+    grad = _grad(forward, params, inputs, generator)
+    if grad.dim() > 2:
+        shape = grad.shape
+        grad = LAYOUTS.get(grad_layout, torch.clone)(grad)
+        if grad.shape != shape:
+            grad = grad.flatten()[: shape[-1]].expand(shape)
+    _assert_accepted(forward, backend, inputs, grad, params)
 
 
 @differentiable
@@ -138,12 +187,14 @@ def test_gradient_of_a_sum_is_that_of_ones(
     generator: torch.Generator,
 ) -> None:
     # The gradient of a sum is one number, expanded by strides of 0.
-    x, _ = _x_and_grad(forward, (5, 67), torch.float32, device, generator)
-    x.requires_grad_()
-    out = FUNCTIONS[forward.name](x, **params, backend=backend)
-    (ones,) = torch.autograd.grad(out, x, torch.ones_like(out), retain_graph=True)
-    (summed,) = torch.autograd.grad(out.sum(), x)
-    assert torch.equal(summed, ones)
+    inputs, _ = _inputs_and_grad(
+        forward, params, (5, 67), torch.float32, device, generator
+    )
+    leaves = _leaves(forward, inputs, torch.float32)
+    out = FUNCTIONS[forward.name](*leaves, **params, backend=backend)
+    ones = _gradients(forward, out, leaves, torch.ones_like(out), retain_graph=True)
+    summed = _gradients(forward, out.sum(), leaves, torch.ones((), device=device))
+    assert all(map(torch.equal, summed, ones))
 
 
 @both_languages
@@ -152,8 +203,11 @@ def test_gradient_of_softmax_along_every_dim(
     backend: str, device: str, dim: int, generator: torch.Generator
 ) -> None:
     softmax = OPS["softmax"]
-    x, grad = _x_and_grad(softmax, (34, 35, 36), torch.float32, device, generator)
-    _assert_accepted(softmax, backend, x, grad, {"dim": dim})
+    params = {"dim": dim}
+    inputs, grad = _inputs_and_grad(
+        softmax, params, (34, 35, 36), torch.float32, device, generator
+    )
+    _assert_accepted(softmax, backend, inputs, grad, params)
 
 
 @differentiable
@@ -165,16 +219,18 @@ def test_compiled_gradient_is_the_same(
     generator: torch.Generator,
 ) -> None:
     torch.compiler.reset()
-    x, grad = _x_and_grad(forward, (5, 33), torch.float32, device, generator)
-    x.requires_grad_()
+    inputs, grad = _inputs_and_grad(
+        forward, params, (5, 33), torch.float32, device, generator
+    )
+    leaves = _leaves(forward, inputs, torch.float32)
 
-    def doubled(x: Tensor) -> Tensor:
-        return 2 * FUNCTIONS[forward.name](x, **params, backend=backend)
+    def doubled(*args: Tensor) -> Tensor:
+        return 2 * FUNCTIONS[forward.name](*args, **params, backend=backend)
 
     compiled = torch.compile(doubled, fullgraph=True, backend="aot_eager")
-    (expected,) = torch.autograd.grad(doubled(x), x, grad)
-    (gradient,) = torch.autograd.grad(compiled(x), x, grad)
-    assert torch.equal(gradient, expected)
+    expected = _gradients(forward, doubled(*leaves), leaves, grad)
+    gradients = _gradients(forward, compiled(*leaves), leaves, grad)
+    assert all(map(torch.equal, gradients, expected))
 
 
 @differentiable
@@ -185,15 +241,18 @@ def test_a_second_derivative_raises(
     device: str,
     generator: torch.Generator,
 ) -> None:
-    x, grad = _x_and_grad(forward, (3, 4), torch.float32, device, generator)
-    x.requires_grad_()
-    out = FUNCTIONS[forward.name](x, **params, backend=backend)
-    (first,) = torch.autograd.grad(out, x, grad, create_graph=True)
-    with pytest.raises(
-        NotImplementedError,
-        match=f"twin::{forward.name}_backward_{backend} has no backward",
-    ):
-        first.sum().backward()
+    inputs, grad = _inputs_and_grad(
+        forward, params, (3, 4), torch.float32, device, generator
+    )
+    leaves = _leaves(forward, inputs, torch.float32)
+    out = FUNCTIONS[forward.name](*leaves, **params, backend=backend)
+    grad.requires_grad_()
+    for first in _gradients(forward, out, leaves, grad, create_graph=True):
+        with pytest.raises(
+            NotImplementedError,
+            match=f"twin::{forward.name}_backward_{backend} has no backward",
+        ):
+            first.sum().backward(retain_graph=True)
 
 
 @differentiable
@@ -204,16 +263,23 @@ def test_nothing_is_kept_for_tensors_without_gradient(
     device: str,
     generator: torch.Generator,
 ) -> None:
-    x, grad = _x_and_grad(forward, (3, 4), torch.float32, device, generator)
-    out = FUNCTIONS[forward.name](x, **params, backend=backend)
+    inputs, _ = _inputs_and_grad(
+        forward, params, (3, 4), torch.float32, device, generator
+    )
+    out = FUNCTIONS[forward.name](*inputs, **params, backend=backend)
     assert not out.requires_grad
-    backward = FUNCTIONS[f"{forward.name}_backward"]
-    assert not backward(grad, x, **params, backend=backend).requires_grad
-    for with_gradient in (grad, x):
+    backward = OPS[f"{forward.name}_backward"]
+    known = inspect.signature(backward.allocate).parameters
+    params = {name: each for name, each in params.items() if name in known}
+    given = random_inputs(backward, (3, 4), torch.float32, device, generator)
+    function = FUNCTIONS[backward.name]
+    results = as_tuple(function(*given, **params, backend=backend))
+    assert not any(each.requires_grad for each in results)
+    for with_gradient in _differentiable(forward, given):
         with_gradient.requires_grad_()
-        out = backward(grad, x, **params, backend=backend)
-        with pytest.raises(NotImplementedError, match="has no backward"):
-            out.sum().backward()
+        for each in as_tuple(function(*given, **params, backend=backend)):
+            with pytest.raises(NotImplementedError, match="has no backward"):
+                each.sum().backward()
         with_gradient.requires_grad_(False)
 
 
@@ -233,11 +299,15 @@ def test_gradient_of_lower_precision_is_rejected(
     lower: torch.dtype,
     generator: torch.Generator,
 ) -> None:
-    x, grad = _x_and_grad(forward, (8, 781), precision, "cpu", generator)
-    expected, _ = _expected(forward, x, grad, params)
-    impostor, _ = _expected(forward, x.to(lower), grad.to(lower), params)
-    assert acceptance.judge(expected.torch, expected).passed
-    assert not acceptance.judge(impostor.torch.to(precision), expected).passed
+    inputs, grad = _inputs_and_grad(
+        forward, params, (8, 781), precision, "cpu", generator
+    )
+    expected, _ = _expected(forward, inputs, grad, params)
+    lowered = tuple(in_dtype(x, lower) for x in inputs)
+    impostors, _ = _expected(forward, lowered, grad.to(lower), params)
+    for each, impostor in zip(expected, impostors, strict=True):
+        assert acceptance.judge(each.torch, each).passed
+        assert not acceptance.judge(impostor.torch.to(precision), each).passed
 
 
 @pytest.mark.parametrize("dim", range(-3, 3))

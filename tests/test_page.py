@@ -265,7 +265,7 @@ def test_where_instructions_come_from() -> None:
     chains = [page.data["chains"]["cuda"][int(each["data-c"])] for each in rows]
     helper, load, row_max, row_sum = (
         f"csrc/softmax.cu:{line}"
-        for line in (pages.HELPER, pages.LOAD, pages.MAX, pages.SUM)
+        for line in (pages.ENTRY, pages.LOAD, pages.MAX, pages.SUM)
     )
     vec = f"vec.cuh:{pages.TILE}"
     assert [each["places"] for each in chains] == [

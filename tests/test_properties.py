@@ -15,10 +15,10 @@ from torch import Tensor
 
 import bindings
 from bindings.backends import interpreter
-from bindings.op import DTYPES, Op
+from bindings.op import DTYPES, Op, as_tuple
 from bindings.registry import OPS
 from compare import acceptance
-from compare.cases import LAYOUTS, Case, lay_out
+from compare.cases import LAYOUTS, Case, in_dtype, lay_out
 from compare.parity import Parity, Prepared, check_prepared
 
 INF, NAN = math.inf, math.nan
@@ -41,10 +41,10 @@ def sizes(most: int, least: int = 0) -> st.SearchStrategy[int]:
 
 
 @st.composite
-def shapes(draw: st.DrawFn) -> tuple[int, ...]:
+def shapes(draw: st.DrawFn, least_dims: int = 0) -> tuple[int, ...]:
     """Up to 4 dimensions; large ones first or last."""
     shape: list[int] = []
-    for _ in range(draw(st.integers(0, 4))):
+    for _ in range(draw(st.integers(least_dims, 4))):
         shape.append(draw(sizes(MOST_ELEMENTS // math.prod(shape or [1]) or 1)))
         if shape[-1] == 0:
             break
@@ -134,14 +134,22 @@ class Inputs(NamedTuple):
     def arguments(self, op: Op, device: str) -> tuple[Any, ...]:
         """What the op is called with."""
         generator = torch.Generator().manual_seed(self.values.seed)
-        values = [self.values.put_into(x) for x in op.inputs(self.shape, generator)]
+        # Those of another shape, such as a weight, are as the op makes them.
+        made = op.inputs(self.shape, generator)
+        is_full = _are_full(made)
+        values = [
+            _up_to(self.values.put_into(x), op.largest_input, self.dtype) if full else x
+            for x, full in zip(made, is_full, strict=True)
+        ]
         if op.name == "softmax_backward":
             # Gradients whose differences are finite, and what softmax may return.
             grad, x = values
             values = [grad / 4, torch.softmax(x, self.params["dim"])]
         tensors = []
-        for x, layout in zip(values, self.layouts, strict=False):
-            x = x.to(self.dtype)
+        layouts = iter(self.layouts)
+        for x, full in zip(values, is_full, strict=True):
+            layout = next(layouts) if full else "contiguous"
+            x = in_dtype(x, self.dtype)
             if op.name == "sum":
                 # Terms that cancel leave but the rounding errors of the others, of
                 # which one order of additions may have more than another.
@@ -154,24 +162,46 @@ class Inputs(NamedTuple):
                 if isinstance(layout, str)
                 else layout.lay_out(x, device)
             )
-        call = inspect.signature(op.allocate).bind(*tensors, **self.params)
+        call = inspect.signature(op.allocate).bind(
+            *op.complete(*tensors), **self.params
+        )
         call.apply_defaults()
         return call.args
 
 
+def _are_full(made: tuple[Tensor, ...]) -> list[bool]:
+    """Which of an op's inputs hold numbers and have the shape of the case."""
+    shape = max(made, key=Tensor.dim).shape
+    return [x.shape == shape and x.is_floating_point() for x in made]
+
+
+def _up_to(x: Tensor, largest: float, dtype: torch.dtype) -> Tensor:
+    """The values of x where they are no larger than that, NaN included."""
+    if math.isinf(largest):
+        return x
+    largest = min(largest, torch.finfo(dtype).max)
+    return x.clamp(-largest, largest)
+
+
 @st.composite
 def inputs(draw: st.DrawFn, op: Op) -> Inputs:
-    """All that an op can be called with, on two inputs at most."""
-    shape = draw(shapes())
+    """All that an op can be called with."""
+    # An op that takes tensors without dimensions has their shape among its edges.
+    shape = draw(shapes(least_dims=0 if () in op.edge_shapes else 1))
     params = dict(draw(st.sampled_from(op.variants)))
     if "dim" in inspect.signature(op.allocate).parameters:
         n_dims = max(len(shape), 1)
         params["dim"] = draw(st.integers(-n_dims, n_dims - 1))
+    made = op.inputs(shape, torch.Generator())
     return Inputs(
         shape,
         draw(st.sampled_from(DTYPES)),
         draw(values),
-        (draw(layouts(len(shape))), draw(layouts(len(shape)))),
+        tuple(
+            draw(layouts(x.dim()))
+            for x, full in zip(made, _are_full(made), strict=True)
+            if full
+        ),
         params,
     )
 
@@ -193,6 +223,34 @@ def are_same(x: Tensor, y: Tensor) -> bool:
     return bool(same.all())
 
 
+def can_be_judged(op: Op, arguments: tuple[Any, ...]) -> bool:
+    """Whether the last bits of its inputs change but the last bits of its results.
+
+    Gradients of weights are sums, and those of rows differences: what is left of terms
+    that cancel are rounding errors, PyTorch's as much as ours.
+    """
+    generator = torch.Generator().manual_seed(0)
+    epsilon = torch.finfo(torch.float32).eps
+
+    def changed(x: Any) -> Any:
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            return x
+        signs = 1 - 2 * torch.randint(0, 2, x.shape, generator=generator)
+        return x.double() * (1 + epsilon * signs.to(x.device))
+
+    exact = as_tuple(op.reference(*(_double(x) for x in arguments)))
+    moved = as_tuple(op.reference(*map(changed, arguments)))
+    return all(
+        acceptance.errors_of(there, here, torch.float32).max <= 2 * epsilon
+        for here, there in zip(exact, moved, strict=True)
+    )
+
+
+def _double(x: Any) -> Any:
+    is_number = isinstance(x, Tensor) and x.is_floating_point()
+    return x.double() if is_number else x
+
+
 # ---- Every op ------------------------------------------------------------------------
 
 
@@ -202,6 +260,10 @@ def test_both_languages_are_accepted(op: Op, device: str, data: st.DataObject) -
     arguments = made.arguments(op, device)
     if op.name == "softmax_backward":
         assume(not cancels(*arguments))
+    if op.name == "layer_norm_backward":
+        assume(made.shape[-1] != 1)  # of one column only rounding errors are left
+    if op.forward:
+        assume(can_be_judged(op, arguments))
     case = Case(made.shape, made.dtype, params=made.params)
     expected = acceptance.expect(op, arguments)
     prepared = Prepared(op, case, arguments, expected)
@@ -214,10 +276,11 @@ def test_both_languages_are_accepted(op: Op, device: str, data: st.DataObject) -
         assert isinstance(parity, Parity)
         assert parity.problem == ""
         allowed += parity.allowed.max
-        results.append(call(op.name, implementation, *arguments))
-    for result in results[1:]:
-        apart = acceptance.errors_of(result, results[0].double(), made.dtype)
-        assert apart.max <= allowed * (1 + allowed)
+        results.append(as_tuple(call(op.name, implementation, *arguments)))
+    for outputs in zip(*results, strict=True):
+        for result in outputs[1:]:
+            apart = acceptance.errors_of(result, outputs[0].double(), made.dtype)
+            assert apart.max <= allowed * (1 + allowed)
 
 
 # ---- Addition ------------------------------------------------------------------------

@@ -295,11 +295,14 @@ def test_races_in_every_order(kernels: Kernels, name: str, order: str) -> None:
     assert places(message) == marked_lines(PLANTED / "planted.cu", name)
 
 
-CLEAN = re.findall(r"EXPORT int (\w+)\(", (PLANTED / "clean.cu").read_text())
+CLEAN, REDUCTIONS = (
+    re.findall(r"EXPORT int (\w+)\(", (PLANTED / f"{name}.cu").read_text())
+    for name in ("clean", "reductions")
+)
 
 
 @pytest.mark.usefixtures("order")
-@pytest.mark.parametrize("name", [*CLEAN, "reductions", "column_reduction"])
+@pytest.mark.parametrize("name", [*CLEAN, *REDUCTIONS])
 def test_clean_kernel(kernels: Kernels, name: str) -> None:
     assert kernels(name) == ""
 
@@ -337,9 +340,11 @@ def test_removed_barrier(
     copy.write_text("".join(sum(zip(parts, [*joints, ""], strict=True), ())))
     compile_checked(PLANTED / "reductions.cu", tmp_path / "reductions.o", tmp_path)
     objects = [folder / "runtime.o", tmp_path / "reductions.o"]
-    # By row, for which there are two, or by column.
+    # By row, for which there are two, of one value or several; by group; by column.
     kernel, shared = [
         *2 * [("reductions", "warp_results()[")],
+        *2 * [("vector_reductions", "vec_results[")],
+        ("group_reduction", "handed_in[i"),
         ("column_reduction", "handed_over[own"),
     ][number]
     message = Kernels(objects, tmp_path / "kernels.so")(kernel)

@@ -24,18 +24,8 @@ import triton.language as tl
 from torch import Tensor
 
 from triton_kernels.common.math import fast_exp
+from triton_kernels.common.rows import row_offset
 from triton_kernels.common.vec import known_multiple
-
-
-@triton.jit
-def row_offset(row, n_rows, rows_per_batch, stride_batch, stride_row):
-    """Where rows begin. Most tensors are one batch: they need no division."""
-    if rows_per_batch == n_rows:
-        offset = row * stride_row
-    else:
-        batch, row_in_batch = row // rows_per_batch, row % rows_per_batch
-        offset = batch * stride_batch + row_in_batch * stride_row
-    return offset
 
 
 @triton.jit

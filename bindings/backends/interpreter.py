@@ -151,7 +151,7 @@ class Request(NamedTuple):
     module: str
     op: str
     memory_size: int
-    arguments: tuple[SharedTensor | int | float, ...]
+    arguments: tuple[SharedTensor | int | float | None, ...]
 
 
 @dataclass
@@ -226,14 +226,14 @@ class _Worker:
 class _Layout:
     """Where the arguments of a call lie in the shared memory."""
 
-    arguments: tuple[SharedTensor | int | float, ...]
+    arguments: tuple[SharedTensor | int | float | None, ...]
     size: int
     originals: list[tuple[SharedTensor, Tensor]]
 
     @classmethod
     def of(cls, arguments: tuple[Argument, ...]) -> _Layout:
         """Places all tensors, each as far from a multiple of 64 bytes as it is now."""
-        placed: list[SharedTensor | int | float] = []
+        placed: list[SharedTensor | int | float | None] = []
         originals = []
         end = 0
         for argument in arguments:
@@ -258,16 +258,17 @@ class _Layout:
             memory[shared.start : shared.end].copy_(original)
 
     def read_back(self, memory: Tensor) -> None:
-        """Copies the tensors that have changed to where they came from."""
-        # All are compared before any is copied: they may overlap, and what one argument
-        # got must not be undone by the old contents of another.
-        pairs = [
-            (original, memory[shared.start : shared.end])
-            for shared, original in self.originals
-        ]
-        changed = [pair for pair in pairs if not torch.equal(*pair)]
-        for original, result in changed:
-            original.copy_(result)
+        """Copies the bytes that have changed to where they came from."""
+        # All are compared before any is copied, and no others are: tensors may overlap,
+        # as the halves of one do, and what one argument got must not be undone by the
+        # old contents of another.
+        found = []
+        for shared, original in self.originals:
+            result = memory[shared.start : shared.end]
+            if not torch.equal(original, result):
+                found.append((original, result, original != result))
+        for original, result, has_changed in found:
+            torch.where(has_changed, result, original, out=original)
 
     def check_guards(self, op: str, memory: Tensor) -> None:
         """Raises RuntimeError if a byte between the tensors was written."""

@@ -79,8 +79,11 @@ def _values(arguments: tuple[Argument, ...]) -> list[int | float]:
     assert isinstance(out, Tensor)
     return [
         _CODES[out.dtype],
-        *(
-            address(position, each) if isinstance(each, Tensor) else each
-            for position, each in enumerate(arguments)
-        ),
+        *(_value(position, each) for position, each in enumerate(arguments)),
     ]
+
+
+def _value(position: int, argument: Argument) -> int | float:
+    if argument is None:
+        return 0  # the null pointer
+    return address(position, argument) if isinstance(argument, Tensor) else argument

@@ -100,6 +100,8 @@ def _float64(code: KernelCode) -> Iterator[str]:
 
 def _widths(code: KernelCode, contract: CodeContract) -> Iterator[str]:
     """Narrow accesses beside the widest are for ends that fill no vector."""
+    if any(each in code.title for each in contract.narrow_kernels):
+        return
     expected = contract.access_bytes
     for kind, categories in _GLOBAL.items():
         if kind == "store" and contract.is_reduction:

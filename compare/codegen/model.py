@@ -286,6 +286,7 @@ def _tensors(
             position=position,
             address=native.address(position, each),
             bytes=_extent(each),
+            holds_indices=not each.is_floating_point(),
         )
         for position, (name, each) in enumerate(zip(names, arguments, strict=True))
         if isinstance(each, torch.Tensor)

@@ -12,7 +12,9 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torch import Tensor
+import torch
+
+from bindings.op import Outputs
 
 
 @dataclass(frozen=True)
@@ -20,17 +22,34 @@ class Peer:
     """Another implementation of an op.
 
     Attributes:
-        name: One of compare.options.PEERS.
+        name: One of compare.options.PEERS. "torch" and "torch.compile" are the op's
+            reference where no peer has that name.
         load: Imports what it needs, and returns what takes the op's own arguments and
-            returns the output.
+            returns what the op returns.
         package: What pip knows it as; empty if it is PyTorch.
         note: What it overwrites or skips, and how it differs; one sentence or none.
+        n_outputs: How many of the outputs it returns, from the first on; None where
+            it returns all.
+        is_random: Whether it draws other random numbers than the op is defined by, so
+            that the values of its results cannot be judged. The note has to say so.
     """
 
     name: str
-    load: Callable[[], Callable[..., Tensor]]
+    load: Callable[[], Callable[..., Outputs]]
     package: str = ""
     note: str = ""
+    n_outputs: int | None = None
+    is_random: bool = False
+
+
+def compiled(function: Callable[..., Outputs]) -> Callable[..., Outputs]:
+    """What torch.compile makes of a function, for each shape anew."""
+    # Shapes of one case after the other must not make it compile for any shape.
+    torch.compiler.reset()
+    result: Callable[..., Outputs] = torch.compile(
+        function, fullgraph=True, dynamic=False
+    )
+    return result
 
 
 def of(op: str) -> tuple[Peer, ...]:

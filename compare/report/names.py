@@ -9,4 +9,5 @@ NAMES = {
     "unfused": "PyTorch unfused",
     "liger": "Liger",
     "quack": "quack",
+    "flash-attn": "FlashAttention",
 }

@@ -28,12 +28,16 @@ class Implementation:
             launches the kernel and does nothing else; None where there is no such
             thing.
         note: What a peer overwrites or skips.
+        n_outputs: How many of the op's outputs it returns; None where it returns all.
+        is_random: Whether the values of its results cannot be judged.
     """
 
     name: str
     call: Callable[..., Outputs]
     bare_launcher: Callable[..., Callable[[], None]] | None = None
     note: str = ""
+    n_outputs: int | None = None
+    is_random: bool = False
 
 
 def find(
@@ -51,12 +55,12 @@ def find(
         found[name] = _of_ours(op, name)
     theirs = {each.name: each for each in peers.of(op.name)}
     for name in peer_names:
-        if name == "torch":
+        if name in theirs:
+            found[name] = _of_a_peer(theirs[name])
+        elif name == "torch":
             found[name] = Implementation(name, op.reference)
         elif name == "torch.compile":
-            found[name] = Implementation(name, _compiled(op))
-        elif name in theirs:
-            found[name] = _of_a_peer(theirs[name])
+            found[name] = Implementation(name, peers.compiled(op.reference))
     return found
 
 
@@ -90,19 +94,15 @@ def _native(op: Op, module: Any, *arguments: Any) -> Callable[[], None]:
     return launch
 
 
-def _compiled(op: Op) -> Callable[..., Outputs]:
-    # Shapes of one case after the other must not make it compile for any shape.
-    torch.compiler.reset()
-    reference: Callable[..., Any] = op.reference
-    compiled: Callable[..., Outputs] = torch.compile(
-        reference, fullgraph=True, dynamic=False
-    )
-    return compiled
-
-
 def _of_a_peer(peer: peers.Peer) -> Implementation | Skipped:
     try:
-        return Implementation(peer.name, peer.load(), note=peer.note)
+        return Implementation(
+            peer.name,
+            peer.load(),
+            note=peer.note,
+            n_outputs=peer.n_outputs,
+            is_random=peer.is_random,
+        )
     except ModuleNotFoundError as error:
         return Skipped(f"needs {error.name}: pip install {peer.package}")
     except Exception as error:  # what a package of others raises when it is imported

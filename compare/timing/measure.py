@@ -104,12 +104,14 @@ def _take_turns(
         else:
             problem = entry.wrong_output(prepared)
             results[name] = Skipped(problem) if problem else clocked
-    if _sees_a_change_of_sign(prepared):
+    changes = _change_with_the_sign(prepared)
+    if any(changes):
         # What reads the first set's inputs for all of them finds others there now.
         _negate(sets[1:])
         for name, entry in entries.items():
-            if isinstance(results[name], Times) and (problem := entry.stale_output()):
-                results[name] = Skipped(problem)
+            if isinstance(results[name], Times) and any(changes[: entry.n_outputs]):
+                problem = entry.stale_output()
+                results[name] = Skipped(problem) if problem else results[name]
     limits = {name: times[f"({name})"] for name in streams}
     return results, ceiling.best_of(prepared.traffic, limits), sampler.state
 
@@ -140,15 +142,15 @@ def _negate(sets: list[tuple[Any, ...]]) -> None:
                 memory.set_(x.untyped_storage()).neg_()
 
 
-def _sees_a_change_of_sign(prepared: Prepared) -> bool:
-    """Whether other inputs give other outputs: softmax of a single column is 1."""
+def _change_with_the_sign(prepared: Prepared) -> list[bool]:
+    """Which outputs are others for other inputs: softmax of a single column is 1."""
     arguments = [
         -each if isinstance(each, Tensor) and each.is_floating_point() else each
         for each in prepared.arguments
     ]
     results = as_tuple(prepared.op.reference(*arguments))
-    expected = [each.torch for each in prepared.expected]
-    return not all(map(_same_bits, results, expected))
+    pairs = zip(results, prepared.expected, strict=True)
+    return [not _same_bits(result, each.torch) for result, each in pairs]
 
 
 def _enter(
@@ -189,6 +191,8 @@ class _Entry:
         sets: list[tuple[Any, ...]],
     ) -> None:
         """Compiles it, and runs it on every set."""
+        self._is_random = implementation.is_random
+        self.n_outputs = implementation.n_outputs
         self._outputs: list[tuple[Tensor, ...]] = []  # of each set
         if implementation.bare_launcher is None:
             self._outputs = [()] * len(sets)
@@ -224,11 +228,11 @@ class _Entry:
 
     def wrong_output(self, prepared: Prepared) -> str:
         """What is wrong with the outputs that were timed; empty if nothing is."""
-        wanted = len(prepared.expected)
+        wanted = prepared.expected[: self.n_outputs]
         for each in self._outputs:
-            if len(each) != wanted:
-                return f"it returns {len(each)} outputs, not {wanted}"
-        for number, expected in enumerate(prepared.expected):
+            if len(each) != len(wanted):
+                return f"it returns {len(each)} outputs, not {len(wanted)}"
+        for number, expected in enumerate(wanted):
             if problem := self._wrong_output(number, expected):
                 return problem
         return ""
@@ -241,8 +245,12 @@ class _Entry:
         kinds = (acceptance.wrong_kind(each, expected) for each in results)
         if problem := next(filter(None, kinds), ""):
             return f"what was timed computed nonsense: {problem}"
-        if len({each.data_ptr() for each in results}) < len(results):
+        places = {each.data_ptr() for each in results if each.numel()}
+        if places and len(places) < len(results):
             return "its outputs lie in one place, which the cache holds"
+        if self._is_random:
+            unwritten = any(bool(each.isnan().any()) for each in results)
+            return "what was timed left NaN in its outputs" if unwritten else ""
         first, *others = results
         # Equal inputs give equal outputs: judging one is as good as judging all.
         different = [each for each in others if not _same_bits(each, first)]
@@ -254,6 +262,8 @@ class _Entry:
 
     def stale_output(self) -> str:
         """What is wrong, now that all inputs but the first have changed."""
+        if self._is_random:
+            return ""  # all results are others than before
         first = [out.clone() for out in self._outputs[0]]
         last = [out.clone() for out in self._outputs[-1]]
         try:
@@ -294,9 +304,11 @@ def above_ceiling(prepared: Prepared, kernel: KernelTime, limit: Ceiling) -> str
     rate = prepared.traffic.total_bytes / kernel.high_us / 1e3
     if rate <= (1 + SAME_WITHIN) * limit.gb_per_s:
         return ""
-    # Of few bytes, a kernel may be done faster than those that only move them, but not
-    # faster than many bytes can be moved.
-    highest = max(limit, ceiling.peak(*ceiling.mix_of(prepared.traffic)), key=_rate)
+    # Of few bytes, a kernel may be done faster than those that only move them, and of
+    # more than one tensor, in a better order; but never faster than many bytes can be
+    # moved, or than they can be read.
+    mix = ceiling.mix_of(prepared.traffic)
+    highest = max(limit, ceiling.peak(*mix), ceiling.peak(1, 0), key=_rate)
     if rate <= (1 + SAME_WITHIN) * highest.gb_per_s:
         return ""
     return (

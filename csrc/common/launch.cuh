@@ -6,6 +6,7 @@
 #include <cxxabi.h>
 #include <dlfcn.h>
 
+#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -55,7 +56,7 @@ struct PlanDescription {
     dim3 grid;
     dim3 block;
     int64_t shared_bytes;
-    std::vector<int64_t> arguments;  // the kernel's, pointers as addresses
+    std::vector<int64_t> arguments;  // the kernel's: addresses, integers, float bits
 };
 
 // Carries plans out: onto a stream, or, where only the plans themselves are asked for
@@ -126,6 +127,8 @@ class Launcher {
     static int64_t as_int64(T value) {
         if constexpr (std::is_pointer_v<T>) {
             return reinterpret_cast<intptr_t>(value);
+        } else if constexpr (std::is_same_v<T, float>) {
+            return std::bit_cast<uint32_t>(value);
         } else {
             static_assert(
                 std::is_integral_v<T>, "no kernel takes anything else so far"

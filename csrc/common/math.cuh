@@ -10,6 +10,9 @@ constexpr float INVERSE_SQRT_2PI = 0.39894228040143268f;
 // e^x with a relative error of 2^-22 + |x| 2^-23. Results below 2^-126 become 0.
 __device__ __forceinline__ float fast_exp(float x) { return ptx::exp2(x * LOG2_E); }
 
+// e^x with an error of two units in the last place. Results below 2^-126 keep digits.
+__device__ __forceinline__ float accurate_exp(float x) { return expf(x); }
+
 // 1 / x with an error of one unit in the last place.
 __device__ __forceinline__ float fast_reciprocal(float x) { return ptx::reciprocal(x); }
 
@@ -76,4 +79,20 @@ __device__ __forceinline__ float gelu_tanh_derivative(float x) {
     const float inverse = fast_reciprocal(1.0f + e);
     const float slope = x * (e * inverse * inverse) * (LINEAR + 3.0f * CUBIC * x2);
     return (x < 0.0f ? e * inverse : inverse) + slope;
+}
+
+// x / (1 + exp(-x)), from e = exp(-|x|): at most 1, so that 1 + e cannot overflow.
+__device__ __forceinline__ float silu(float x, float e) {
+    const float inverse = fast_reciprocal(1.0f + e);
+    return x * (x < 0.0f ? e * inverse : inverse);
+}
+
+// Its derivative, s (1 + x (1 - s)) with s = 1 / (1 + exp(-x)), from the same e. s and 1
+// - s are 1 / (1 + e) and e / (1 + e), or the other way round, so that no difference of
+// numbers that are nearly the same is taken but the one that makes the derivative 0.
+__device__ __forceinline__ float silu_derivative(float x, float e) {
+    const float inverse = fast_reciprocal(1.0f + e);
+    const float s = x < 0.0f ? e * inverse : inverse;
+    const float one_minus_s = x < 0.0f ? inverse : e * inverse;
+    return s * (1.0f + x * one_minus_s);
 }

@@ -51,6 +51,60 @@ __device__ __forceinline__ float block_reduce(float value, Op op) {
     }
 }
 
+// The same of several values at once, which takes no more barriers than one.
+template <int NUM_THREADS, int SIZE, typename Op>
+__device__ __forceinline__ Vec<float, SIZE> block_reduce(
+    Vec<float, SIZE> values, Op op
+) {
+    constexpr int WIDTH = NUM_THREADS < WARP_SIZE ? NUM_THREADS : WARP_SIZE;
+    #pragma unroll
+    for (int i = 0; i < SIZE; ++i) values[i] = warp_reduce<WIDTH>(values[i], op);
+    if constexpr (NUM_THREADS > WARP_SIZE) {
+        constexpr int NUM_WARPS = NUM_THREADS / WARP_SIZE;
+        __shared__ Vec<float, SIZE> vec_results[NUM_WARPS];
+        const int lane = threadIdx.x % WARP_SIZE;
+        if (lane == 0) vec_results[threadIdx.x / WARP_SIZE] = values;
+        __syncthreads();
+        values = vec_results[lane % NUM_WARPS];
+        #pragma unroll
+        for (int i = 0; i < SIZE; ++i) {
+            values[i] = warp_reduce<NUM_WARPS>(values[i], op);
+        }
+        __syncthreads();  // the next reduction writes there again
+    }
+    return values;
+}
+
+// Over those threads of a block that have the same place in groups of GROUP_SIZE
+// neighbours, in the order of the groups. The first group gets the results. A second
+// call would need a barrier before it.
+template <int NUM_THREADS, int GROUP_SIZE, int SIZE, int COUNT, typename Op>
+__device__ __forceinline__ void group_reduce(Vec<float, SIZE> (&values)[COUNT], Op op) {
+    if constexpr (NUM_THREADS > GROUP_SIZE) {
+        __shared__ float handed_in[COUNT * SIZE][NUM_THREADS];
+        #pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            #pragma unroll
+            for (int j = 0; j < SIZE; ++j) {
+                handed_in[i * SIZE + j][threadIdx.x] = values[i][j];
+            }
+        }
+        __syncthreads();
+        if (threadIdx.x >= GROUP_SIZE) return;
+        #pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            #pragma unroll
+            for (int j = 0; j < SIZE; ++j) {
+                #pragma unroll 1
+                for (int k = threadIdx.x + GROUP_SIZE; k < NUM_THREADS;
+                     k += GROUP_SIZE) {
+                    values[i][j] = op(values[i][j], handed_in[i * SIZE + j][k]);
+                }
+            }
+        }
+    }
+}
+
 // Over the threads of a block that have threadIdx.x in common, each with values of its
 // own columns. With every step half of the rows of threads hand their values to the
 // other half, until the first row has the result. Each place in shared memory is written

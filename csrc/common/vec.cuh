@@ -87,6 +87,24 @@ __device__ __forceinline__ Vec<T, SIZE> load_elements(
     }
 }
 
+// Writes such values, as far as they exist, to rows whose columns are neighbours.
+template <int SIZE, bool STRIDED, typename T>
+__device__ __forceinline__ void store_elements(
+    T* ptr,
+    const Vec<T, SIZE>& vec,
+    int64_t element,
+    int64_t n_elements,
+    int64_t n_cols,
+    int64_t stride_row
+) {
+    if constexpr (STRIDED) {
+        if (element >= n_elements) return;
+        store(ptr + element / n_cols * stride_row + element % n_cols, vec);
+    } else {
+        store(ptr + element, vec, n_elements - element);
+    }
+}
+
 __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
 __device__ __forceinline__ float to_float(__nv_bfloat16 x) {

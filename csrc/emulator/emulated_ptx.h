@@ -21,6 +21,12 @@ inline float exp2(float x) { return std::exp2(x); }
 
 inline float reciprocal(float x) { return 1.0f / x; }
 
+// ---- Integers -----------------------------------------------------------------------
+
+inline std::uint64_t multiply_wide(std::uint32_t x, std::uint32_t y) {
+    return std::uint64_t{x} * y;
+}
+
 // ---- Asynchronous copies ------------------------------------------------------------
 
 template <int BYTES>

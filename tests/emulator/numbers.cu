@@ -2,6 +2,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "common/ptx.cuh"
 #include "launch.h"
 
 static_assert(sizeof(float3) == 12 && alignof(float3) == 4);
@@ -100,6 +101,7 @@ __global__ void intrinsics_kernel(unsigned* wrong) {
     check(__funnelshift_r(0, 1, 1) == 0x80000000);
     check(__mulhi(-1, 2) == -1 && __umulhi(0xffffffff, 2) == 1);
     check(__umul64hi(~0ull, 2) == 1);
+    check(ptx::multiply_wide(0xffffffff, 0xffffffff) == 0xfffffffe00000001);
     check(__dp4a(0x01ff0203, 0x01010101, 10) == 15);
     check(__float2int_rn(2.5f) == 2 && __float2int_rn(3.5f) == 4);
     check(__float2int_rz(-1.9f) == -1 && __float2int_rd(-1.1f) == -2);

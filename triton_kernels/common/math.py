@@ -6,6 +6,7 @@ portable form there.
 
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
@@ -29,6 +30,12 @@ def fast_exp(x):
             pack=1,
         )
     return result
+
+
+@triton.jit
+def accurate_exp(x):
+    """e^x with an error of two units in the last place, where tl.exp is fast_exp."""
+    return tl.exp(x) if INTERPRETED else libdevice.exp(x)
 
 
 @triton.jit
@@ -131,3 +138,27 @@ def gelu_tanh_derivative(x):
     inverse = fast_reciprocal(1.0 + e)
     slope = x * (e * inverse * inverse) * (LINEAR + 3.0 * CUBIC * x2)
     return tl.where(x < 0.0, e * inverse, inverse) + slope
+
+
+@triton.jit
+def silu(x, e):
+    """The quotient x / (1 + exp(-x)), from e = exp(-|x|).
+
+    That is at most 1, so that 1 + e cannot overflow.
+    """
+    inverse = fast_reciprocal(1.0 + e)
+    return x * tl.where(x < 0.0, e * inverse, inverse)
+
+
+@triton.jit
+def silu_derivative(x, e):
+    """Its derivative, s (1 + x (1 - s)) with s = 1 / (1 + exp(-x)), from the same e.
+
+    s and 1 - s are 1 / (1 + e) and e / (1 + e), or the other way round, so that no
+    difference of numbers that are nearly the same is taken but the one that makes the
+    derivative 0.
+    """
+    inverse = fast_reciprocal(1.0 + e)
+    s = tl.where(x < 0.0, e * inverse, inverse)
+    one_minus_s = tl.where(x < 0.0, inverse, e * inverse)
+    return s * (1.0 + x * one_minus_s)

@@ -1,7 +1,11 @@
 """Reading and writing a tile of neighbouring elements: the mirror of vec.cuh."""
 
+import math
+
 import triton
 import triton.language as tl
+
+VEC_BYTES = 16  # the widest access that a thread of an H200 can make
 
 
 @triton.jit
@@ -44,3 +48,44 @@ def known_multiple(x, DIVISIBILITY: tl.constexpr):
     16 bits, are enough for an access of 16 bytes.
     """
     return x // DIVISIBILITY * DIVISIBILITY
+
+
+@triton.jit
+def row_offsets(vectors, n_cols, stride_row, stride_col, VEC_SIZE: tl.constexpr):
+    """Where VEC_SIZE elements lie from each of `vectors`, a column, on.
+
+    They are counted row by row in a matrix with n_cols columns. A row holds whole
+    vectors, so that one division finds the row of VEC_SIZE elements; that each vector
+    begins at a multiple of its size, the compiler cannot know.
+    """
+    starts = vectors // n_cols * stride_row + vectors % n_cols * stride_col
+    starts = tl.multiple_of(starts, [1, VEC_SIZE])
+    return starts + tl.arange(0, VEC_SIZE)[None, :] * stride_col
+
+
+@triton.jit
+def load_rows(
+    ptr, vectors, n_elements, n_cols, stride_row, stride_col, VEC_SIZE: tl.constexpr
+):
+    """The elements that row_offsets finds, and zeros past the end."""
+    offsets = row_offsets(vectors, n_cols, stride_row, stride_col, VEC_SIZE)
+    return tl.load(ptr + offsets, mask=vectors < n_elements, other=0.0)
+
+
+@triton.jit
+def store_rows(ptr, vectors, x, n_elements, n_cols, stride_row, VEC_SIZE: tl.constexpr):
+    """Writes x to rows whose columns are neighbours, as far as these exist."""
+    offsets = row_offsets(vectors, n_cols, stride_row, 1, VEC_SIZE)
+    tl.store(ptr + offsets, x, mask=vectors < n_elements)
+
+
+def row_vec_size(
+    element_size: int, n_cols: int, strides_row: tuple[int, ...], has_gaps: bool
+) -> int:
+    """The longest vector that all rows of matrices begin and end at multiples of.
+
+    One element where, in the rows of any of them, there are gaps between columns.
+    """
+    if has_gaps:
+        return 1
+    return math.gcd(VEC_BYTES // element_size, n_cols, *strides_row)

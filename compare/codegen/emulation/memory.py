@@ -134,6 +134,12 @@ def _load(decoded: Decoded) -> Execute | None:
     def execute(batch: Batch, group: Group) -> None:
         for part in parts(space, group, address(batch, group)):
             count(batch, access, part)
+            if _are_indices(batch, part):
+                for slot in slots:
+                    if slot is not None:
+                        zero = constant(0, batch.dtypes[slot])
+                        batch.write(slot, part.group, zero)
+                continue
             storage = _storage(batch, part.space)
             if storage is None or storage.is_blank or part.addresses is None:
                 unknown(batch, part.group)
@@ -146,6 +152,13 @@ def _load(decoded: Decoded) -> Execute | None:
                     _write_extended(batch, slot, part.group, value, kind)
 
     return execute
+
+
+def _are_indices(batch: Batch, part: Part) -> bool:
+    """Whether a part of an access is to a tensor of indices."""
+    if part.space != "global" or part.addresses is None:
+        return False
+    return batch.meter.are_indices(part.addresses)
 
 
 def _write_extended(

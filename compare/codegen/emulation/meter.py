@@ -97,6 +97,15 @@ class Meter:
             )
         )
 
+    def are_indices(self, addresses: Lanes) -> bool:
+        """Whether a tensor of indices lies at all of these addresses."""
+        ends = addresses.min(), addresses.max()
+        return any(
+            each.address <= ends[0] and ends[1] < each.address + each.bytes
+            for each in self._tensors
+            if each and each.holds_indices
+        )
+
     def count_unknown(self, access: Access, space: str, group: Group) -> None:
         """Accesses to who knows where."""
         tally = self._tally(access, space, group)

@@ -18,12 +18,16 @@ class TensorArgument:
         address: where it is taken to lie: aligned as the real one, and far from every
             other, so that an address out of bounds still tells whose bounds.
         bytes: from the address on, which may be read and written.
+        holds_indices: whether it holds integers. Each is taken for 0, since where a
+            kernel reads and what it leaves out can depend on them; of other tensors,
+            nothing that they hold is known.
     """
 
     name: str
     position: int
     address: int
     bytes: int
+    holds_indices: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,25 @@ EXPORT int reductions(float* out, float* x) {
     return launch(reductions_kernel, 1, 128, 0, out, x);
 }
 
+__global__ void vector_reductions_kernel(float* out, const float* x) {
+    Vec<float, 2> sums{x[threadIdx.x], 1.0f};
+    sums = block_reduce<128>(sums, Sum{});
+    sums = block_reduce<128>(sums, Sum{});
+    out[threadIdx.x] = sums[0] + sums[1];
+}
+EXPORT int vector_reductions(float* out, float* x) {
+    return launch(vector_reductions_kernel, 1, 128, 0, out, x);
+}
+
+__global__ void group_reduction_kernel(float* out, const float* x) {
+    Vec<float, 1> sums[1]{x[threadIdx.x]};
+    group_reduce<128, 8>(sums, Sum{});
+    out[threadIdx.x] = sums[0][0];
+}
+EXPORT int group_reduction(float* out, float* x) {
+    return launch(group_reduction_kernel, 1, 128, 0, out, x);
+}
+
 __global__ void column_reduction_kernel(float* out, const float* x) {
     const int thread = threadIdx.y * blockDim.x + threadIdx.x;
     const Vec<float, 1> sum = column_reduce<128>(Vec<float, 1>{x[thread]}, Sum{});
