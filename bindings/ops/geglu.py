@@ -1,0 +1,220 @@
+"""GEGLU, a linear unit gated by GELU, and its backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bindings import check, glu
+from bindings.library import call, register
+from bindings.op import Argument, Gradient, Op
+
+APPROXIMATIONS = ("none", "tanh")
+
+_NAMES = ("value", "gate")
+_ROOT_OF_DERIVATIVE = -0.752  # of both forms of GELU, to three digits
+
+
+def geglu(
+    value: Tensor,
+    gate: Tensor | None = None,
+    approximate: str = "none",
+    *,
+    backend: str = "cuda",
+) -> Tensor:
+    """A linear unit gated by GELU: value * gelu(gate).
+
+    Without `gate`, the first half of value's last dimension is the value and the second
+    half is gated, as in diffusers; note that swiglu has its gate first. Computed in
+    float32 and rounded once. The result has the memory format of value, or of its
+    half. Tensors of more than two groups of dimensions that cannot be merged are copied
+    first. Autograd differentiates it once, by geglu_backward of the same backend.
+
+    Where the gate is inf, -inf, NaN, or large and finite, gelu is as in `gelu`.
+
+    Args:
+        value: Any shape; float32, float16 or bfloat16. Without gate (..., 2 n), of
+            which the result has (..., n).
+        gate: The shape, dtype and device of value.
+        approximate: "none" for GELU by the error function, "tanh" for its
+            approximation, as in `gelu`.
+        backend: "cuda", "cuda_inline", "triton" or "torch".
+
+    Returns:
+        A tensor of the dtype of value, and of its shape or that of its half.
+
+    Raises:
+        TypeError: An argument is no tensor, its dtype is not supported, or they differ.
+        ValueError: Shapes or devices differ, value has no halves, or approximate or the
+            backend is unknown.
+
+    Source: Shazeer 2020, arXiv:2002.05202.
+    """
+    glu.is_pair("geglu", _NAMES, value, gate)
+    check.one_of("geglu", "approximate", approximate, APPROXIMATIONS)
+    return call(OP, backend, value, gate, approximate)
+
+
+def geglu_backward(
+    grad: Tensor,
+    value: Tensor,
+    gate: Tensor | None = None,
+    approximate: str = "none",
+    *,
+    backend: str = "cuda",
+) -> Tensor:
+    """The gradients of geglu's inputs from that of its output.
+
+    grad * gelu(gate) of the value and grad * value * gelu'(gate) of the gate; computed
+    in float32 and rounded once. Without `gate`, the result is the gradient of value, in
+    its memory format: that of the value in the first half, that of the gate in the
+    second. With `gate`, it is both gradients in the memory format of value, one behind
+    the other: `value_grad, gate_grad = geglu_backward(grad, value, gate)`. Tensors of
+    more than two groups of dimensions that cannot be merged are copied first.
+
+    Args:
+        grad: The gradient of geglu's output: its shape; the dtype and device of value.
+        value: What geglu was called with.
+        gate: What geglu was called with.
+        approximate: What geglu was called with, "none" or "tanh".
+        backend: "cuda", "cuda_inline", "triton" or "torch".
+
+    Returns:
+        A tensor of the dtype of value, and of its shape; with gate, of two of them.
+
+    Raises:
+        TypeError: An argument is no tensor, its dtype is not supported, or they differ.
+        ValueError: Shapes or devices differ, value has no halves, or approximate or the
+            backend is unknown.
+
+    Source: Shazeer 2020, arXiv:2002.05202.
+    """
+    check.is_tensor("geglu_backward", "grad", grad)
+    glu.is_pair("geglu_backward", _NAMES, value, gate)
+    check.one_of("geglu_backward", "approximate", approximate, APPROXIMATIONS)
+    return call(BACKWARD, backend, grad, value, gate, approximate)
+
+
+def _allocate(
+    value: Tensor, gate: Tensor | None = None, approximate: str = "none"
+) -> Tensor:
+    check.one_of("geglu", "approximate", approximate, APPROXIMATIONS)
+    return glu.allocate("geglu", _NAMES, value, gate)
+
+
+def _arguments(
+    out: Tensor, value: Tensor, gate: Tensor | None = None, approximate: str = "none"
+) -> tuple[Argument, ...]:
+    return (*glu.arguments(out, value, gate), approximate == "tanh")
+
+
+def _reference(
+    value: Tensor, gate: Tensor | None = None, approximate: str = "none"
+) -> Tensor:
+    value, gate = glu.pair(value, gate)
+    return value * torch.nn.functional.gelu(gate, approximate=approximate)
+
+
+def _inputs(
+    shape: tuple[int, ...], generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    # Both tails of the gate, where it is shut or open, and the bend between them.
+    value = torch.randn(shape, generator=generator)
+    gate = 2.0 * torch.randn(shape, generator=generator)
+    return value, glu.away_from(gate, _ROOT_OF_DERIVATIVE)
+
+
+def _allocate_backward(
+    grad: Tensor,
+    value: Tensor,
+    gate: Tensor | None = None,
+    approximate: str = "none",
+) -> Tensor:
+    check.one_of("geglu_backward", "approximate", approximate, APPROXIMATIONS)
+    return glu.allocate_backward("geglu_backward", _NAMES, grad, value, gate)
+
+
+def _arguments_backward(
+    out: Tensor,
+    grad: Tensor,
+    value: Tensor,
+    gate: Tensor | None = None,
+    approximate: str = "none",
+) -> tuple[Argument, ...]:
+    return (*glu.arguments_backward(out, grad, value, gate), approximate == "tanh")
+
+
+def _reference_backward(
+    grad: Tensor,
+    value: Tensor,
+    gate: Tensor | None = None,
+    approximate: str = "none",
+) -> Tensor:
+    value, x = glu.pair(value, gate)
+    return glu.joined(
+        grad * torch.nn.functional.gelu(x, approximate=approximate),
+        value * torch.ops.aten.gelu_backward(grad, x, approximate=approximate),
+        gate,
+    )
+
+
+def _inputs_backward(
+    shape: tuple[int, ...], generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    return (torch.randn(shape, generator=generator), *_inputs(shape, generator))
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    value, gate, ctx.approximate = inputs
+    ctx.save_for_backward(value, gate)
+
+
+def _compute(run: Any, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    value, gate = ctx.saved_tensors
+    grads = run(BACKWARD, grad, value, gate, ctx.approximate)
+    return (*glu.split(grads, gate), None)
+
+
+BACKWARD = register(
+    Op(
+        name="geglu_backward",
+        forward="geglu",
+        schema=(
+            "(Tensor grad, Tensor value, Tensor? gate=None, "
+            'str approximate="none") -> Tensor'
+        ),
+        allocate=_allocate_backward,
+        arguments=_arguments_backward,
+        reference=_reference_backward,
+        inputs=_inputs_backward,
+        traffic=glu.traffic_backward,
+        small_shape=(1024, 688),
+        large_shape=(8192, 11008),
+        benchmark_shapes=((8192, 11008),),
+        sweep_shapes=glu.SWEEP,
+        edge_shapes=glu.EDGES,
+        largest_input=glu.LARGEST_INPUT_BACKWARD,
+        variants=tuple({"approximate": choice} for choice in APPROXIMATIONS),
+    )
+)
+
+OP = register(
+    Op(
+        name="geglu",
+        schema='(Tensor value, Tensor? gate=None, str approximate="none") -> Tensor',
+        allocate=_allocate,
+        arguments=_arguments,
+        reference=_reference,
+        inputs=_inputs,
+        traffic=glu.traffic,
+        small_shape=(1024, 688),
+        large_shape=(8192, 11008),
+        benchmark_shapes=((8192, 11008),),
+        sweep_shapes=glu.SWEEP,
+        edge_shapes=glu.EDGES,
+        variants=tuple({"approximate": choice} for choice in APPROXIMATIONS),
+        gradient=Gradient(save=_save, compute=_compute),
+    )
+)

@@ -1,0 +1,177 @@
+"""SwiGLU, a linear unit gated by SiLU, and its backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bindings import check, glu
+from bindings.library import call, register
+from bindings.op import Argument, Gradient, Op
+
+_NAMES = ("gate", "up")
+_ROOT_OF_DERIVATIVE = -1.2784645
+
+
+def swiglu(gate: Tensor, up: Tensor | None = None, *, backend: str = "cuda") -> Tensor:
+    """A linear unit gated by SiLU: silu(gate) * up.
+
+    silu(x) = x / (1 + exp(-x)). Without `up`, the first half of gate's last dimension
+    is gated and the second half is the other factor, as where LLaMA's two projections
+    are one; note that geglu has its gate last. Computed in float32 and rounded once.
+    The result has the memory format of gate, or of its half. Tensors of more than two
+    groups of dimensions that cannot be merged are copied first. Autograd differentiates
+    it once, by swiglu_backward of the same backend.
+
+    silu(inf) = inf, silu(-inf) = NaN (-inf * 0), silu(NaN) = NaN, and large finite x
+    give x or -0, as in PyTorch.
+
+    Args:
+        gate: Any shape; float32, float16 or bfloat16. Without up (..., 2 n), of which
+            the result has (..., n).
+        up: The shape, dtype and device of gate.
+        backend: "cuda", "cuda_inline", "triton" or "torch".
+
+    Returns:
+        A tensor of the dtype of gate, and of its shape or that of its half.
+
+    Raises:
+        TypeError: An argument is no tensor, its dtype is not supported, or they differ.
+        ValueError: Shapes or devices differ, gate has no halves, or the backend is
+            unknown.
+
+    Source: Shazeer 2020, arXiv:2002.05202.
+    """
+    glu.is_pair("swiglu", _NAMES, gate, up)
+    return call(OP, backend, gate, up)
+
+
+def swiglu_backward(
+    grad: Tensor, gate: Tensor, up: Tensor | None = None, *, backend: str = "cuda"
+) -> Tensor:
+    """The gradients of swiglu's inputs from that of its output.
+
+    grad * up * silu'(gate) of the gate and grad * silu(gate) of the other factor;
+    computed in float32 and rounded once. Without `up`, the result is the gradient of
+    gate, in its memory format and with its halves. With `up`, it is both gradients in
+    the memory format of gate, one behind the other: `gate_grad, up_grad =
+    swiglu_backward(grad, gate, up)`. Tensors of more than two groups of dimensions that
+    cannot be merged are copied first.
+
+    Args:
+        grad: The gradient of swiglu's output: its shape; the dtype and device of gate.
+        gate: What swiglu was called with.
+        up: What swiglu was called with.
+        backend: "cuda", "cuda_inline", "triton" or "torch".
+
+    Returns:
+        A tensor of the dtype of gate, and of its shape; with up, of two of them.
+
+    Raises:
+        TypeError: An argument is no tensor, its dtype is not supported, or they differ.
+        ValueError: Shapes or devices differ, gate has no halves, or the backend is
+            unknown.
+
+    Source: Shazeer 2020, arXiv:2002.05202.
+    """
+    check.is_tensor("swiglu_backward", "grad", grad)
+    glu.is_pair("swiglu_backward", _NAMES, gate, up)
+    return call(BACKWARD, backend, grad, gate, up)
+
+
+def _allocate(gate: Tensor, up: Tensor | None = None) -> Tensor:
+    return glu.allocate("swiglu", _NAMES, gate, up)
+
+
+def _arguments(
+    out: Tensor, gate: Tensor, up: Tensor | None = None
+) -> tuple[Argument, ...]:
+    return glu.arguments(out, gate, up)
+
+
+def _reference(gate: Tensor, up: Tensor | None = None) -> Tensor:
+    gate, up = glu.pair(gate, up)
+    return torch.nn.functional.silu(gate) * up
+
+
+def _inputs(
+    shape: tuple[int, ...], generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    # Both tails of the gate, where it is shut or open, and the bend between them.
+    gate = 2.0 * torch.randn(shape, generator=generator)
+    up = torch.randn(shape, generator=generator)
+    return glu.away_from(gate, _ROOT_OF_DERIVATIVE), up
+
+
+def _allocate_backward(grad: Tensor, gate: Tensor, up: Tensor | None = None) -> Tensor:
+    return glu.allocate_backward("swiglu_backward", _NAMES, grad, gate, up)
+
+
+def _arguments_backward(
+    out: Tensor, grad: Tensor, gate: Tensor, up: Tensor | None = None
+) -> tuple[Argument, ...]:
+    return glu.arguments_backward(out, grad, gate, up)
+
+
+def _reference_backward(grad: Tensor, gate: Tensor, up: Tensor | None = None) -> Tensor:
+    x, factor = glu.pair(gate, up)
+    return glu.joined(
+        factor * torch.ops.aten.silu_backward(grad, x),
+        grad * torch.nn.functional.silu(x),
+        up,
+    )
+
+
+def _inputs_backward(
+    shape: tuple[int, ...], generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    return (torch.randn(shape, generator=generator), *_inputs(shape, generator))
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _compute(run: Any, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    gate, up = ctx.saved_tensors
+    return glu.split(run(BACKWARD, grad, gate, up), up)
+
+
+BACKWARD = register(
+    Op(
+        name="swiglu_backward",
+        forward="swiglu",
+        schema="(Tensor grad, Tensor gate, Tensor? up=None) -> Tensor",
+        allocate=_allocate_backward,
+        arguments=_arguments_backward,
+        reference=_reference_backward,
+        inputs=_inputs_backward,
+        traffic=glu.traffic_backward,
+        small_shape=(1024, 688),
+        large_shape=(8192, 11008),
+        benchmark_shapes=((8192, 11008),),
+        sweep_shapes=glu.SWEEP,
+        edge_shapes=glu.EDGES,
+        largest_input=glu.LARGEST_INPUT_BACKWARD,
+    )
+)
+
+OP = register(
+    Op(
+        name="swiglu",
+        schema="(Tensor gate, Tensor? up=None) -> Tensor",
+        allocate=_allocate,
+        arguments=_arguments,
+        reference=_reference,
+        inputs=_inputs,
+        traffic=glu.traffic,
+        small_shape=(1024, 688),
+        large_shape=(8192, 11008),
+        benchmark_shapes=((8192, 11008),),
+        sweep_shapes=glu.SWEEP,
+        edge_shapes=glu.EDGES,
+        gradient=Gradient(save=_save, compute=_compute),
+    )
+)
