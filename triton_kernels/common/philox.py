@@ -1,0 +1,49 @@
+"""Random numbers by counting: the mirror of philox.cuh.
+
+Philox4x32-10: a key and a counter give four words of 32 random bits, without any state,
+so whoever knows both can make the same words again. Salmon et al. 2011, "Parallel
+random numbers: as easy as 1, 2, 3".
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def philox(counter_0, counter_1, counter_2, counter_3, key):
+    """The block of four words that belongs to a counter.
+
+    The keys are meant to wrap around, which TRITON_DEBUG=1 would take for an accident.
+    """
+    key = tl.cast(key, tl.uint64)
+    key_0, key_1 = key.to(tl.uint32), (key >> 32).to(tl.uint32)
+    for _ in tl.static_range(10):
+        product_0 = counter_0.to(tl.uint64) * 0xD2511F53
+        product_1 = counter_2.to(tl.uint64) * 0xCD9E8D57
+        counter_0 = (product_1 >> 32).to(tl.uint32) ^ counter_1 ^ key_0
+        counter_1 = product_1.to(tl.uint32)
+        counter_2 = (product_0 >> 32).to(tl.uint32) ^ counter_3 ^ key_1
+        counter_3 = product_0.to(tl.uint32)
+        key_0 = tl.add(key_0, 0x9E3779B9, sanitize_overflow=False)
+        key_1 = tl.add(key_1, 0xBB67AE85, sanitize_overflow=False)
+    return counter_0, counter_1, counter_2, counter_3
+
+
+@triton.jit
+def random_words(first, SIZE: tl.constexpr, RUN_SIZE: tl.constexpr, seed):
+    """The words of SIZE neighbouring elements, of which the first is a multiple of 8.
+
+    Element i takes word i % 4 of the block of counter i / 4. A thread makes those of
+    RUN_SIZE neighbours, 4 or 8: as many as it reads at a time, or the words would have
+    to go from thread to thread through shared memory.
+    """
+    counter = first // 4 + RUN_SIZE // 4 * tl.arange(0, SIZE // RUN_SIZE)
+    low, high = counter.to(tl.uint32), (counter >> 32).to(tl.uint32)
+    zero = tl.zeros_like(low)
+    word_0, word_1, word_2, word_3 = philox(low, high, zero, zero, seed)
+    if RUN_SIZE == 8:
+        next_0, next_1, next_2, next_3 = philox(low | 1, high, zero, zero, seed)
+        word_0, word_1 = tl.join(word_0, next_0), tl.join(word_1, next_1)
+        word_2, word_3 = tl.join(word_2, next_2), tl.join(word_3, next_3)
+    words = tl.join(tl.join(word_0, word_2), tl.join(word_1, word_3))
+    return tl.reshape(words, [SIZE])
