@@ -1,0 +1,149 @@
+"""What layer_norm and rms_norm share: checks, shapes, and workspaces."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bindings import check, layout
+from bindings.op import CodeContract
+
+BENCHMARK_SHAPES = ((32768, 1024), (16384, 4096), (4096, 32768))
+SWEEP_SHAPES = tuple((4**n, 4096) for n in range(9))
+
+# The ends of the tiles in both languages, and a row count that fills none.
+EDGE_SHAPES: tuple[tuple[int, ...], ...] = (
+    (1,),
+    (0, 5),
+    (5, 0),
+    (1, 1),
+    (4, 1),
+    (2, 3, 31),
+    *((3, n) for n in (33, 63, 64, 65, 255, 256, 257, 511, 512, 513)),
+    *((3, n) for n in (1023, 1024, 1025, 2047, 2048, 2049)),
+    *((2, n) for n in (4095, 4096, 4097, 8191, 8192, 8193, 16383, 16384, 16385)),
+    *((2, n) for n in (32767, 32768, 32769, 40000)),
+    (37, 8),
+    (1031, 12),
+)
+EDGE_SHAPES_BACKWARD: tuple[tuple[int, ...], ...] = (
+    (1,),
+    (0, 5),
+    (5, 0),
+    (0, 9000),
+    (1, 1),
+    (4, 1),
+    (2, 3, 31),
+    *((3, n) for n in (33, 63, 64, 65, 255, 256, 257, 1023, 1024, 1025)),
+    *((3, n) for n in (2047, 2048, 2049, 4095, 4096, 4097, 8191, 8192, 8193)),
+    (2, 9000),
+    (37, 8),
+)
+
+# Squares of the one, and products of three of the other, have a sum in float32.
+LARGEST_INPUT = 1e16
+LARGEST_INPUT_BACKWARD = 1e8
+
+# A row in a warp, in a block, and read twice.
+CODE_CONTRACT = CodeContract(shapes=((4096, 1008), (16384, 4096), (64, 131072)))
+# Several rows in a block, one, and read twice.
+CODE_CONTRACT_BACKWARD = CodeContract(
+    shapes=((16384, 64), (16384, 4096), (64, 131072)),
+    narrow_kernels=("_rows_kernel", "sum_partials_kernel"),
+)
+
+MAX_COLS_BACKWARD = 8192  # as in csrc/common/norms.cuh
+
+# As many threads as an H200 holds at once, each with 8 elements of a row. On any GPU:
+# the order of the additions, and so every bit, depends on the shape alone.
+ELEMENTS_AT_ONCE = 132 * 1024 * 8
+
+
+def check_input(op: str, x: Tensor) -> None:
+    """Raises for an x that has no rows to normalise."""
+    check.is_supported(op, "x", x)
+    if x.dim() == 0:
+        raise ValueError(f"{op}: x has no dimensions, expected at least 1")
+
+
+def check_weight(op: str, name: str, weight: Tensor | None, x: Tensor) -> None:
+    """Raises for a weight or a bias that does not fit the rows of x."""
+    if weight is None:
+        return
+    check.is_supported(op, name, weight)
+    check.agree(op, "x", x, name, weight)
+    if weight.shape != x.shape[-1:]:
+        raise ValueError(
+            f"{op}: {name} has shape {tuple(weight.shape)}, "
+            f"expected {tuple(x.shape[-1:])} for x of shape {tuple(x.shape)}"
+        )
+
+
+def check_statistic(op: str, name: str, statistic: Tensor, x: Tensor) -> None:
+    """Raises for a mean or an rstd that is not what the forward of x returns."""
+    if statistic.dtype != torch.float32:
+        raise TypeError(
+            f"{op}: {name} has dtype {statistic.dtype}, expected torch.float32"
+        )
+    if statistic.device != x.device:
+        raise ValueError(
+            f"{op}: {name} is on {statistic.device} and x on {x.device}, "
+            "expected the same device"
+        )
+    if statistic.shape != x.shape[:-1]:
+        raise ValueError(
+            f"{op}: {name} has shape {tuple(statistic.shape)}, "
+            f"expected {tuple(x.shape[:-1])} for x of shape {tuple(x.shape)}"
+        )
+
+
+def empty_output(x: Tensor) -> Tensor:
+    """A dense tensor of the shape of x, in its memory format if rows are contiguous."""
+    if x.numel() == 0:  # without columns rows still have statistics, in some order
+        return x.new_empty(x.shape)
+    return layout.empty_rows_like(x, x.dim() - 1)
+
+
+def empty_statistic(out: Tensor) -> Tensor:
+    """A float32 for every row of a dense output, in the order of its rows in memory."""
+    n_cols = max(out.shape[-1], 1)
+    strides = [stride // n_cols for stride in out.stride()[:-1]]
+    return torch.empty_strided(
+        out.shape[:-1], strides, dtype=torch.float32, device=out.device
+    )
+
+
+def in_order_of_rows(out: Tensor, statistic: Tensor) -> Tensor:
+    """A statistic in that order, copied if it is in another."""
+    ordered = empty_statistic(out)
+    if statistic.stride() == ordered.stride():
+        return statistic
+    return ordered.copy_(statistic)
+
+
+def empty_partials(out: Tensor, n_sums: int, n_partials: int) -> Tensor:
+    """The workspace for n_sums sums over the rows of out, for each of its columns."""
+    shape = (n_sums, n_partials, out.shape[-1])
+    return out.new_empty(shape, dtype=torch.float32)
+
+
+def empty_row_means(out: Tensor, n_means: int, n_rows: int) -> Tensor:
+    """The workspace that goes from the first launch of long rows to the second."""
+    n_rows = n_rows if out.shape[-1] > MAX_COLS_BACKWARD else 0
+    return out.new_empty((n_means, n_rows), dtype=torch.float32)
+
+
+def contiguous(x: Tensor | None) -> Tensor | None:
+    """x, copied if its elements are no neighbours."""
+    return None if x is None else x.contiguous()
+
+
+def count_partials(n_rows: int, n_cols: int) -> int:
+    """How many blocks share the rows of a backward, each leaving a sum per column."""
+    rows_at_once = 16 if n_cols <= 64 else 4 if n_cols <= 256 else 1
+    tile = 1024
+    while tile < min(n_cols, 8192):
+        tile *= 2
+    tile = max(tile, n_cols)
+    most = min(-(-n_rows // rows_at_once), ELEMENTS_AT_ONCE // tile)
+    return max(most, 1)

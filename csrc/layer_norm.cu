@@ -1,0 +1,667 @@
+// Layer normalisation of every row of a matrix, and its backward.
+//
+//   layer_norm:          out[row, :] = x_hat[row, :] * weight + bias,
+//                        x_hat[row, :] = (x[row, :] - mean[row]) * rstd[row],
+//                        rstd[row] = 1 / sqrt(variance(x[row, :]) + eps)
+//   layer_norm_backward: grad_x[row, :] = rstd[row] * (g - m - x_hat[row, :] * p),
+//                        g = grad[row, :] * weight, m = mean(g),
+//                        p = mean(g * x_hat[row, :]); over all rows
+//                        grad_weight = sum of grad[row, :] * x_hat[row, :],
+//                        grad_bias = sum of grad[row, :]
+//
+// Layout   out, grad_x: (n_rows, n_cols), contiguous. x, grad: columns contiguous; row r
+//          of x begins at
+//          (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
+//          mean, rstd: float32, one for each row. weight, bias: contiguous, or null for
+//          ones and zeros.
+// Traffic  reads and writes every element once as long as a row fits into the registers
+//          of a block (32768 columns; 8192 in the backward, which holds two rows and two
+//          sums for each column); beyond that a row is read twice.
+// Limits   accumulates in float32. The variance is that of differences from a mean, of
+//          which the rounding is taken back; a mean far from zero costs it no digits.
+//          Gradients of weights are added in an order that depends on the shape alone.
+// Mirror   triton_kernels/layer_norm.py
+// Source   Ba, Kiros & Hinton 2016, arXiv:1607.06450; Chan, Golub & LeVeque 1983,
+//          "Algorithms for computing the sample variance" (the corrected two-pass one)
+
+#include "common/launch.cuh"
+#include "common/norms.cuh"
+#include "common/reduce.cuh"
+#include "common/rows.cuh"
+#include "common/vec.cuh"
+
+// The variance from the mean of differences and that of their squares. It may not come
+// out below 0, but NaN stays NaN, and infinities become it.
+__device__ __forceinline__ float variance(float mean, float mean_square) {
+    const float result = mean_square - mean * mean;
+    return result < 0.0f ? 0.0f : result;
+}
+
+// A row in registers: THREADS_PER_ROW threads hold VECS_PER_THREAD vectors each. The
+// bounds ask for 1024 threads on a multiprocessor, so for 64 registers at most.
+template <typename T, int VEC_SIZE, int VECS_PER_THREAD, int THREADS_PER_ROW>
+__global__ void __launch_bounds__(
+    threads_per_block(THREADS_PER_ROW),
+    1024 / threads_per_block(THREADS_PER_ROW)
+) layer_norm_kernel(
+    T* __restrict__ out_ptr,           // (n_rows, n_cols)
+    float* __restrict__ mean_ptr,      // (n_rows)
+    float* __restrict__ rstd_ptr,      // (n_rows)
+    const T* __restrict__ x_ptr,       // (n_rows, n_cols)
+    const T* __restrict__ weight_ptr,  // (n_cols), or null
+    const T* __restrict__ bias_ptr,    // (n_cols), or null
+    int64_t n_rows,
+    int64_t n_cols,
+    int64_t rows_per_batch,
+    int64_t x_stride_batch,
+    int64_t x_stride_row,
+    float eps
+) {
+    constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
+
+    // -- tile: a block owns one long row or several short ones; a thread owns the
+    // vector at first_col and every STEP columns from there
+    const int rows_per_block = blockDim.x / THREADS_PER_ROW;
+    const int64_t row =
+        int64_t{blockIdx.x} * rows_per_block + threadIdx.x / THREADS_PER_ROW;
+    const int first_col = threadIdx.x % THREADS_PER_ROW * VEC_SIZE;
+    const int n_left = row < n_rows ? static_cast<int>(n_cols) - first_col : 0;
+    x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row) +
+             first_col;
+    out_ptr += row * n_cols + first_col;
+
+    // -- load: columns past the end become 0, which adds nothing
+    Vec<float, VEC_SIZE> x[VECS_PER_THREAD];
+    #pragma unroll
+    for (int i = 0; i < VECS_PER_THREAD; ++i) {
+        x[i] = to_float(load<VEC_SIZE>(x_ptr + i * STEP, i * STEP < n_left, T{}));
+    }
+
+    // -- mean
+    const float n = static_cast<float>(n_cols);
+    float row_sum = 0.0f;
+    #pragma unroll
+    for (int i = 0; i < VECS_PER_THREAD; ++i) {
+        #pragma unroll
+        for (int j = 0; j < VEC_SIZE; ++j) row_sum += x[i][j];
+    }
+    const float mean = block_reduce<THREADS_PER_ROW>(row_sum, Sum{}) / n;
+
+    // -- variance: of the differences, which replace x in its registers; their own mean
+    // is what the rounding of the mean has left
+    Vec<float, 2> sums{};
+    #pragma unroll
+    for (int i = 0; i < VECS_PER_THREAD; ++i) {
+        if (i * STEP >= n_left) break;
+        #pragma unroll
+        for (int j = 0; j < VEC_SIZE; ++j) {
+            x[i][j] -= mean;
+            sums[0] += x[i][j];
+            sums[1] += x[i][j] * x[i][j];
+        }
+    }
+    sums = block_reduce<THREADS_PER_ROW>(sums, Sum{});
+    const float correction = sums[0] / n;
+    const float rstd = rsqrtf(variance(correction, sums[1] / n) + eps);
+    if (first_col == 0 && row < n_rows) {
+        mean_ptr[row] = mean + correction;
+        rstd_ptr[row] = rstd;
+    }
+
+    // -- store: weight and bias are read only now, when they need no registers for
+    // long; all rows share them, so that they come out of a cache
+    #pragma unroll
+    for (int i = 0; i < VECS_PER_THREAD; ++i) {
+        if (i * STEP >= n_left) break;
+        const int col = first_col + i * STEP;
+        const auto weight = load_weight<VEC_SIZE>(weight_ptr, col, true, 1.0f);
+        const auto bias = load_weight<VEC_SIZE>(bias_ptr, col, true, 0.0f);
+        #pragma unroll
+        for (int j = 0; j < VEC_SIZE; ++j)
+            x[i][j] = (x[i][j] - correction) * rstd * weight[j] + bias[j];
+        store(out_ptr + i * STEP, from_float<T>(x[i]));
+    }
+}
+
+// A row too long for the registers: a first pass over its tiles finds the statistics, a
+// second writes the result.
+template <typename T, int VEC_SIZE>
+__global__ void __launch_bounds__(LONG_NUM_THREADS) layer_norm_long_kernel(
+    T* __restrict__ out_ptr,           // (n_rows, n_cols)
+    float* __restrict__ mean_ptr,      // (n_rows)
+    float* __restrict__ rstd_ptr,      // (n_rows)
+    const T* __restrict__ x_ptr,       // (n_rows, n_cols)
+    const T* __restrict__ weight_ptr,  // (n_cols), or null
+    const T* __restrict__ bias_ptr,    // (n_cols), or null
+    int64_t n_rows,
+    int64_t n_cols,
+    int64_t rows_per_batch,
+    int64_t x_stride_batch,
+    int64_t x_stride_row,
+    float eps
+) {
+    constexpr int VECS_PER_THREAD = LONG_VECS_PER_THREAD;
+    constexpr int STEP = LONG_NUM_THREADS * VEC_SIZE;
+    constexpr int BLOCK_N = STEP * VECS_PER_THREAD;
+
+    // -- tile: a block owns one row and walks over it in tiles of BLOCK_N columns
+    const int64_t row = blockIdx.x;
+    x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row);
+    out_ptr += row * n_cols;
+
+    // -- mean: of the first tile, which is good enough for the variance: if it holds one
+    // in k of the columns, the variance is at least 1 / k of the squared distance to it,
+    // so that no more than a factor of 1 + k is lost below
+    const int64_t n_first = n_cols < BLOCK_N ? n_cols : BLOCK_N;
+    float first_sum = 0.0f;
+    #pragma unroll
+    for (int i = 0; i < VECS_PER_THREAD; ++i) {
+        const int64_t col = threadIdx.x * VEC_SIZE + i * STEP;
+        const auto x = to_float(load<VEC_SIZE>(x_ptr + col, col < n_first, T{}));
+        #pragma unroll
+        for (int j = 0; j < VEC_SIZE; ++j) first_sum += x[j];
+    }
+    const float mean = block_reduce<LONG_NUM_THREADS>(first_sum, Sum{}) / n_first;
+
+    // -- variance: of the differences; their own mean is what is missing of the row's
+    const float n = static_cast<float>(n_cols);
+    Vec<float, 2> sums{};
+    for (int64_t start = threadIdx.x * VEC_SIZE; start < n_cols; start += BLOCK_N) {
+        Vec<float, VEC_SIZE> x[VECS_PER_THREAD];
+        #pragma unroll
+        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            const int64_t col = start + i * STEP;
+            x[i] = to_float(load<VEC_SIZE>(x_ptr + col, col < n_cols, T{}));
+        }
+        #pragma unroll
+        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            const bool is_valid = start + i * STEP < n_cols;
+            #pragma unroll
+            for (int j = 0; j < VEC_SIZE; ++j) {
+                const float difference = is_valid ? x[i][j] - mean : 0.0f;
+                sums[0] += difference;
+                sums[1] += difference * difference;
+            }
+        }
+    }
+    sums = block_reduce<LONG_NUM_THREADS>(sums, Sum{});
+    const float correction = sums[0] / n;
+    const float rstd = rsqrtf(variance(correction, sums[1] / n) + eps);
+    if (threadIdx.x == 0) {
+        mean_ptr[row] = mean + correction;
+        rstd_ptr[row] = rstd;
+    }
+
+    // -- store: the second pass
+    for (int64_t start = threadIdx.x * VEC_SIZE; start < n_cols; start += BLOCK_N) {
+        Vec<float, VEC_SIZE> x[VECS_PER_THREAD];
+        #pragma unroll
+        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            const int64_t col = start + i * STEP;
+            x[i] = to_float(load<VEC_SIZE>(x_ptr + col, col < n_cols, T{}));
+        }
+        #pragma unroll
+        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            const int64_t col = start + i * STEP;
+            if (col >= n_cols) continue;
+            const auto weight = load_weight<VEC_SIZE>(weight_ptr, col, true, 1.0f);
+            const auto bias = load_weight<VEC_SIZE>(bias_ptr, col, true, 0.0f);
+            #pragma unroll
+            for (int j = 0; j < VEC_SIZE; ++j) {
+                x[i][j] = (x[i][j] - mean - correction) * rstd * weight[j] + bias[j];
+            }
+            store(out_ptr + col, from_float<T>(x[i]));
+        }
+    }
+}
+
+// Rows in registers: a block walks over many of them, and adds up for its columns what
+// they contribute to the gradients of weight and bias.
+template <typename T, int VEC_SIZE, int THREADS_PER_ROW>
+__global__ void __launch_bounds__(
+    threads_per_block(THREADS_PER_ROW),
+    1024 / threads_per_block(THREADS_PER_ROW)
+) layer_norm_backward_kernel(
+    T* __restrict__ grad_x_ptr,          // (n_rows, n_cols)
+    float* __restrict__ partials_ptr,    // (2, n_partials, n_cols)
+    const T* __restrict__ grad_ptr,      // (n_rows, n_cols)
+    const T* __restrict__ x_ptr,         // (n_rows, n_cols)
+    const float* __restrict__ mean_ptr,  // (n_rows)
+    const float* __restrict__ rstd_ptr,  // (n_rows)
+    const T* __restrict__ weight_ptr,    // (n_cols), or null
+    int64_t n_rows,
+    int64_t n_cols,
+    int64_t rows_per_batch,
+    int64_t grad_stride_batch,
+    int64_t grad_stride_row,
+    int64_t x_stride_batch,
+    int64_t x_stride_row
+) {
+    constexpr int NUM_THREADS = threads_per_block(THREADS_PER_ROW);
+    constexpr int VECS_PER_THREAD = BACKWARD_ELEMENTS_PER_THREAD / VEC_SIZE;
+    constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
+
+    // -- tile: a block owns every gridDim.x-th row, or group of short rows; a thread
+    // owns the same columns in each
+    const int rows_per_block = blockDim.x / THREADS_PER_ROW;
+    const int64_t first_row = int64_t{blockIdx.x} * rows_per_block;
+    const int64_t row_step = int64_t{gridDim.x} * rows_per_block;
+    const int thread_row = threadIdx.x / THREADS_PER_ROW;
+    const int first_col = threadIdx.x % THREADS_PER_ROW * VEC_SIZE;
+    const int n_left = static_cast<int>(n_cols) - first_col;
+
+    // -- load: starts with the first row; columns past the end become 0, which adds
+    // nothing. A thread reads what it has copied itself, so that no barrier is needed.
+    DYNAMIC_SHARED(shared_bytes);
+    auto* const next_grad =
+        reinterpret_cast<Vec<T, VEC_SIZE>*>(shared_bytes) + threadIdx.x;
+    auto* const next_x = next_grad + VECS_PER_THREAD * NUM_THREADS;
+    const auto start_row = [&](int64_t row) {
+        const int n_valid = row < n_rows ? n_left : 0;
+        start_loading<NUM_THREADS, STEP, VECS_PER_THREAD>(
+            next_grad,
+            grad_ptr + first_col +
+                row_offset(
+                    row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
+                ),
+            n_valid
+        );
+        start_loading<NUM_THREADS, STEP, VECS_PER_THREAD>(
+            next_x,
+            x_ptr + first_col +
+                row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row),
+            n_valid
+        );
+    };
+    start_row(first_row + thread_row);
+
+    Vec<float, VEC_SIZE> sums[2 * VECS_PER_THREAD]{};  // of the weight, of the bias
+    for (int64_t start = first_row; start < n_rows; start += row_step) {
+        const int64_t row = start + thread_row;
+
+        // -- next: its loads are under way while this row is worked on
+        ptx::cp_async_wait_all();
+        Vec<T, VEC_SIZE> grads[VECS_PER_THREAD], xs[VECS_PER_THREAD];
+        #pragma unroll
+        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            grads[i] = next_grad[i * NUM_THREADS];
+            xs[i] = next_x[i * NUM_THREADS];
+        }
+        const float mean = row < n_rows ? mean_ptr[row] : 0.0f;
+        const float rstd = row < n_rows ? rstd_ptr[row] : 0.0f;
+        start_row(row + row_step);
+
+        // -- reduce
+        Vec<float, 2> means{};  // of g and of g * x_hat
+        #pragma unroll
+        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            const auto grad = to_float(grads[i]), x = to_float(xs[i]);
+            const auto weight = load_weight<VEC_SIZE>(
+                weight_ptr, first_col + i * STEP, i * STEP < n_left, 1.0f
+            );
+            #pragma unroll
+            for (int j = 0; j < VEC_SIZE; ++j) {
+                const float x_hat = (x[j] - mean) * rstd;
+                means[0] += grad[j] * weight[j];
+                means[1] += grad[j] * weight[j] * x_hat;
+                sums[i][j] += grad[j] * x_hat;
+                sums[VECS_PER_THREAD + i][j] += grad[j];
+            }
+        }
+        means = block_reduce<THREADS_PER_ROW>(means, Sum{});
+        means[0] /= static_cast<float>(n_cols);
+        means[1] /= static_cast<float>(n_cols);
+
+        // -- store
+        #pragma unroll
+        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            if (row >= n_rows || i * STEP >= n_left) break;
+            auto grad = to_float(grads[i]);
+            const auto x = to_float(xs[i]);
+            const auto weight =
+                load_weight<VEC_SIZE>(weight_ptr, first_col + i * STEP, true, 1.0f);
+            #pragma unroll
+            for (int j = 0; j < VEC_SIZE; ++j) {
+                const float x_hat = (x[j] - mean) * rstd;
+                grad[j] = rstd * (grad[j] * weight[j] - means[0] - x_hat * means[1]);
+            }
+            store(
+                grad_x_ptr + row * n_cols + first_col + i * STEP, from_float<T>(grad)
+            );
+        }
+    }
+
+    // -- partials: for the last launch to add
+    group_reduce<NUM_THREADS, THREADS_PER_ROW>(sums, Sum{});
+    partials_ptr += blockIdx.x * n_cols + first_col;
+    const int n_written = (thread_row == 0 ? static_cast<int>(n_cols) : 0) - first_col;
+    #pragma unroll
+    for (int i = 0; i < VECS_PER_THREAD; ++i) {
+        float* const ptr = partials_ptr + i * STEP;
+        const int n = n_written - i * STEP;
+        store_sums(ptr, n, sums[i]);
+        store_sums(ptr + gridDim.x * n_cols, n, sums[VECS_PER_THREAD + i]);
+    }
+}
+
+// Rows too long for that, in two launches, which read them once each. The first finds
+// the means of g and g * x_hat in every row.
+template <typename T, int VEC_SIZE>
+__global__ void __launch_bounds__(LONG_NUM_THREADS) layer_norm_backward_rows_kernel(
+    float* __restrict__ row_means_ptr,   // (2, n_rows)
+    const T* __restrict__ grad_ptr,      // (n_rows, n_cols)
+    const T* __restrict__ x_ptr,         // (n_rows, n_cols)
+    const float* __restrict__ mean_ptr,  // (n_rows)
+    const float* __restrict__ rstd_ptr,  // (n_rows)
+    const T* __restrict__ weight_ptr,    // (n_cols), or null
+    int64_t n_rows,
+    int64_t n_cols,
+    int64_t rows_per_batch,
+    int64_t grad_stride_batch,
+    int64_t grad_stride_row,
+    int64_t x_stride_batch,
+    int64_t x_stride_row
+) {
+    constexpr int VECS_PER_THREAD = BACKWARD_ELEMENTS_PER_THREAD / VEC_SIZE;
+    constexpr int STEP = LONG_NUM_THREADS * VEC_SIZE;
+    constexpr int BLOCK_N = STEP * VECS_PER_THREAD;
+
+    // -- tile: a block owns one row and walks over it in tiles of BLOCK_N columns
+    const int64_t row = blockIdx.x;
+    grad_ptr +=
+        row_offset(row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row);
+    x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row);
+
+    // -- reduce
+    const float mean = mean_ptr[row], rstd = rstd_ptr[row];
+    Vec<float, 2> sums{};
+    for (int64_t start = threadIdx.x * VEC_SIZE; start < n_cols; start += BLOCK_N) {
+        #pragma unroll
+        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            const int64_t col = start + i * STEP;
+            const bool is_valid = col < n_cols;
+            const auto grad = to_float(load<VEC_SIZE>(grad_ptr + col, is_valid, T{}));
+            const auto x = to_float(load<VEC_SIZE>(x_ptr + col, is_valid, T{}));
+            const auto weight = load_weight<VEC_SIZE>(weight_ptr, col, is_valid, 1.0f);
+            #pragma unroll
+            for (int j = 0; j < VEC_SIZE; ++j) {
+                sums[0] += grad[j] * weight[j];
+                sums[1] += grad[j] * weight[j] * ((x[j] - mean) * rstd);
+            }
+        }
+    }
+    sums = block_reduce<LONG_NUM_THREADS>(sums, Sum{});
+
+    // -- store
+    if (threadIdx.x == 0) {
+        row_means_ptr[row] = sums[0] / static_cast<float>(n_cols);
+        row_means_ptr[n_rows + row] = sums[1] / static_cast<float>(n_cols);
+    }
+}
+
+// The second writes the gradient of x, and adds up those of weight and bias.
+template <typename T, int VEC_SIZE>
+__global__ void
+__launch_bounds__(COLUMNS_NUM_THREADS) layer_norm_backward_columns_kernel(
+    T* __restrict__ grad_x_ptr,               // (n_rows, n_cols)
+    float* __restrict__ partials_ptr,         // (2, n_partials, n_cols)
+    const float* __restrict__ row_means_ptr,  // (2, n_rows)
+    const T* __restrict__ grad_ptr,           // (n_rows, n_cols)
+    const T* __restrict__ x_ptr,              // (n_rows, n_cols)
+    const float* __restrict__ mean_ptr,       // (n_rows)
+    const float* __restrict__ rstd_ptr,       // (n_rows)
+    const T* __restrict__ weight_ptr,         // (n_cols), or null
+    int64_t n_rows,
+    int64_t n_cols,
+    int64_t rows_per_batch,
+    int64_t grad_stride_batch,
+    int64_t grad_stride_row,
+    int64_t x_stride_batch,
+    int64_t x_stride_row
+) {
+    constexpr int VECS_PER_THREAD = BACKWARD_ELEMENTS_PER_THREAD / VEC_SIZE;
+    constexpr int STEP = COLUMNS_NUM_THREADS * VEC_SIZE;
+
+    // -- tile: a block owns COLUMNS_BLOCK_N columns of every gridDim.y-th row; a thread
+    // owns the vector at first_col and every STEP columns from there
+    const int64_t first_vec =
+        int64_t{blockIdx.x} * COLUMNS_NUM_THREADS * VECS_PER_THREAD + threadIdx.x;
+    const int64_t first_col = first_vec * VEC_SIZE;
+    const int64_t n_left = n_cols - first_col;
+    grad_ptr += first_col;
+    x_ptr += first_col;
+    grad_x_ptr = skip_vecs<VEC_SIZE>(grad_x_ptr, first_vec);
+    partials_ptr = skip_vecs<VEC_SIZE>(partials_ptr + blockIdx.y * n_cols, first_vec);
+
+    // -- load: the weight
+    Vec<float, VEC_SIZE> weight[VECS_PER_THREAD];
+    #pragma unroll
+    for (int i = 0; i < VECS_PER_THREAD; ++i) {
+        weight[i] = load_weight<VEC_SIZE>(
+            weight_ptr, first_col + i * STEP, i * STEP < n_left, 1.0f
+        );
+    }
+
+    // -- store: and accumulate
+    Vec<float, VEC_SIZE> weight_sums[VECS_PER_THREAD]{}, bias_sums[VECS_PER_THREAD]{};
+    for (int64_t row = blockIdx.y; row < n_rows; row += gridDim.y) {
+        const T* const grad_row_ptr =
+            grad_ptr +
+            row_offset(row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row);
+        const T* const x_row_ptr =
+            x_ptr +
+            row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row);
+        Vec<T, VEC_SIZE> grads[VECS_PER_THREAD], xs[VECS_PER_THREAD];
+        #pragma unroll
+        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            const bool is_valid = i * STEP < n_left;
+            grads[i] = load<VEC_SIZE>(grad_row_ptr + i * STEP, is_valid, T{});
+            xs[i] = load<VEC_SIZE>(x_row_ptr + i * STEP, is_valid, T{});
+        }
+        const float mean = mean_ptr[row], rstd = rstd_ptr[row];
+        const float mean_g = row_means_ptr[row];
+        const float mean_product = row_means_ptr[n_rows + row];
+        #pragma unroll
+        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            if (i * STEP >= n_left) break;
+            auto grad = to_float(grads[i]);
+            const auto x = to_float(xs[i]);
+            #pragma unroll
+            for (int j = 0; j < VEC_SIZE; ++j) {
+                const float x_hat = (x[j] - mean) * rstd;
+                weight_sums[i][j] += grad[j] * x_hat;
+                bias_sums[i][j] += grad[j];
+                grad[j] =
+                    rstd * (grad[j] * weight[i][j] - mean_g - x_hat * mean_product);
+            }
+            store(grad_x_ptr + row * n_cols + i * STEP, from_float<T>(grad));
+        }
+    }
+
+    // -- partials: for the last launch to add
+    #pragma unroll
+    for (int i = 0; i < VECS_PER_THREAD; ++i) {
+        float* const ptr = partials_ptr + i * STEP;
+        store_sums(ptr, n_left - i * STEP, weight_sums[i]);
+        store_sums(ptr + gridDim.y * n_cols, n_left - i * STEP, bias_sums[i]);
+    }
+}
+
+namespace {
+
+template <typename T, int VEC_SIZE>
+auto plan_layer_norm(int64_t n_rows, int64_t n_cols) {
+    if (n_cols > MAX_COLS) {
+        return Plan{
+            layer_norm_long_kernel<T, VEC_SIZE>, dim3(n_rows), dim3(LONG_NUM_THREADS)
+        };
+    }
+    return dispatch_row_length(
+        n_cols, [&]<int ELEMENTS_PER_THREAD, int THREADS_PER_ROW>() {
+            constexpr int NUM_THREADS = threads_per_block(THREADS_PER_ROW);
+            constexpr int VECS_PER_THREAD = ELEMENTS_PER_THREAD / VEC_SIZE;
+            return Plan{
+                layer_norm_kernel<T, VEC_SIZE, VECS_PER_THREAD, THREADS_PER_ROW>,
+                dim3(ceil_div(n_rows, NUM_THREADS / THREADS_PER_ROW)),
+                dim3(NUM_THREADS)
+            };
+        }
+    );
+}
+
+// Two launches, or three for long rows. The inputs are what all but the last take.
+template <typename T, int VEC_SIZE, typename... Inputs>
+cudaError_t launch_layer_norm_backward(
+    const Launcher& launch,
+    T* grad_x,
+    T* grad_weight,
+    T* grad_bias,
+    float* partials,
+    float* row_means,
+    int64_t n_rows,
+    int64_t n_cols,
+    int64_t n_partials,
+    Inputs... inputs
+) {
+    cudaError_t error = cudaSuccess;
+    if (n_cols <= MAX_COLS_BACKWARD) {
+        const auto in_registers = [&]<int THREADS_PER_ROW>() {
+            constexpr int NUM_THREADS = threads_per_block(THREADS_PER_ROW);
+            return Plan{
+                layer_norm_backward_kernel<T, VEC_SIZE, THREADS_PER_ROW>,
+                dim3(n_partials),
+                dim3(NUM_THREADS),
+                2 * NUM_THREADS * BACKWARD_ELEMENTS_PER_THREAD * sizeof(T)
+            };
+        };
+        error = launch(
+            dispatch_row_length_backward(n_cols, in_registers),
+            grad_x,
+            partials,
+            inputs...
+        );
+    } else {
+        const Plan rows{
+            layer_norm_backward_rows_kernel<T, VEC_SIZE>,
+            dim3(n_rows),
+            dim3(LONG_NUM_THREADS)
+        };
+        const Plan columns{
+            layer_norm_backward_columns_kernel<T, VEC_SIZE>,
+            dim3(ceil_div(n_cols, COLUMNS_BLOCK_N), n_partials),
+            dim3(COLUMNS_NUM_THREADS)
+        };
+        if (n_rows > 0) error = launch(rows, row_means, inputs...);
+        if (error == cudaSuccess) {
+            error = launch(columns, grad_x, partials, row_means, inputs...);
+        }
+    }
+    if (error != cudaSuccess) return error;
+    return launch_sum_partials<T>(
+        launch, grad_weight, grad_bias, partials, n_partials, n_cols
+    );
+}
+
+}  // namespace
+
+// Vectors of 16 bytes where every row begins and ends at a multiple of them, else one
+// element at a time.
+cudaError_t layer_norm(
+    const Launcher& launch,
+    DType dtype,
+    void* out,
+    void* mean,
+    void* rstd,
+    const void* x,
+    const void* weight,
+    const void* bias,
+    int64_t n_rows,
+    int64_t n_cols,
+    int64_t rows_per_batch,
+    int64_t x_stride_batch,
+    int64_t x_stride_row,
+    float eps
+) {
+    return dispatch_float<cudaError_t>(dtype, [&]<typename T>() {
+        constexpr int VEC_SIZE = VEC_BYTES / sizeof(T);
+        const bool vectors =
+            has_vectors<T>(out, n_cols, 1) && has_vectors<T>(weight, n_cols, 1) &&
+            has_vectors<T>(bias, n_cols, 1) && has_vectors<T>(x, x_stride_row, 1) &&
+            has_vectors<T>(x, x_stride_batch, 1);
+        return launch(
+            vectors ? plan_layer_norm<T, VEC_SIZE>(n_rows, n_cols)
+                    : plan_layer_norm<T, 1>(n_rows, n_cols),
+            static_cast<T*>(out),
+            static_cast<float*>(mean),
+            static_cast<float*>(rstd),
+            static_cast<const T*>(x),
+            static_cast<const T*>(weight),
+            static_cast<const T*>(bias),
+            n_rows,
+            n_cols,
+            rows_per_batch,
+            x_stride_batch,
+            x_stride_row,
+            eps
+        );
+    });
+}
+
+cudaError_t layer_norm_backward(
+    const Launcher& launch,
+    DType dtype,
+    void* grad_x,
+    void* grad_weight,
+    void* grad_bias,
+    void* partials,
+    void* row_means,
+    const void* grad,
+    const void* x,
+    const void* mean,
+    const void* rstd,
+    const void* weight,
+    int64_t n_rows,
+    int64_t n_cols,
+    int64_t n_partials,
+    int64_t rows_per_batch,
+    int64_t grad_stride_batch,
+    int64_t grad_stride_row,
+    int64_t x_stride_batch,
+    int64_t x_stride_row
+) {
+    return dispatch_float<cudaError_t>(dtype, [&]<typename T>() {
+        constexpr int VEC_SIZE = VEC_BYTES / sizeof(T);
+        const bool vectors =
+            has_vectors<T>(grad_x, n_cols, 1) && has_vectors<T>(weight, n_cols, 1) &&
+            has_vectors<T>(grad, grad_stride_row, 1) &&
+            has_vectors<T>(grad, grad_stride_batch, 1) &&
+            has_vectors<T>(x, x_stride_row, 1) && has_vectors<T>(x, x_stride_batch, 1);
+        const auto launch_kernels = [&]<int SIZE>() {
+            return launch_layer_norm_backward<T, SIZE>(
+                launch,
+                static_cast<T*>(grad_x),
+                static_cast<T*>(grad_weight),
+                static_cast<T*>(grad_bias),
+                static_cast<float*>(partials),
+                static_cast<float*>(row_means),
+                n_rows,
+                n_cols,
+                n_partials,
+                static_cast<const T*>(grad),
+                static_cast<const T*>(x),
+                static_cast<const float*>(mean),
+                static_cast<const float*>(rstd),
+                static_cast<const T*>(weight),
+                n_rows,
+                n_cols,
+                rows_per_batch,
+                grad_stride_batch,
+                grad_stride_row,
+                x_stride_batch,
+                x_stride_row
+            );
+        };
+        return vectors ? launch_kernels.template operator()<VEC_SIZE>()
+                       : launch_kernels.template operator()<1>();
+    });
+}

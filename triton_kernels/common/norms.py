@@ -1,0 +1,125 @@
+"""What layer_norm.py and rms_norm.py share: the mirror of norms.cuh."""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+# ---- Rows ----------------------------------------------------------------------------
+
+# The rows of a tile and the warps that share it, by the longest row that fits: short
+# rows share a program.
+TILES = (  # (most columns, BLOCK_M, num_warps)
+    (64, 32, 4),
+    (256, 8, 4),
+    (512, 4, 4),
+    (1024, 4, 4),
+    (2048, 1, 4),
+    (4096, 1, 4),
+    (8192, 1, 8),
+    (16384, 1, 16),
+    (32768, 1, 32),
+)
+LONG_BLOCK_N = 4096
+LONG_NUM_WARPS = 8
+
+# In the backward a thread holds 8 elements of each row, those of the next row, which is
+# on its way meanwhile, and the sums. Of the longest rows it holds 16: of 32 warps a
+# thread has 64 registers, too few even for 8.
+BACKWARD_TILES = (
+    (64, 16, 4),
+    (256, 4, 4),
+    (1024, 1, 4),
+    (2048, 1, 8),
+    (4096, 1, 16),
+    (8192, 1, 16),
+)
+
+# A long row's gradient: a program owns so many columns and walks down the rows.
+COLUMNS_BLOCK_N = 1024
+COLUMNS_NUM_WARPS = 4
+
+
+@triton.jit
+def load_weight(weight_ptr, cols, mask, absent):
+    """Values of a weight in float32, or `absent` where there is none."""
+    if weight_ptr is None:
+        weight = absent
+    else:
+        weight = tl.load(weight_ptr + cols, mask=mask, other=0.0).to(tl.float32)
+    return weight
+
+
+@triton.jit
+def mean_of(total, n_cols):
+    """The mean of a row from its sum, correctly rounded.
+
+    So a row of equal numbers, whose sum is exact, has exactly these as its mean.
+    """
+    return tl.div_rn(total, tl.cast(n_cols, tl.float32))
+
+
+# ---- Gradients of weights ------------------------------------------------------------
+
+SUM_NUM_WARPS = 4
+
+
+@triton.jit
+def sum_partials_kernel(
+    grad_weight_ptr,  # (n_cols)
+    grad_bias_ptr,  # (n_cols), or None
+    partials_ptr,  # (1 or 2, n_partials, n_cols)
+    n_partials,
+    n_cols,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """The last launch of a backward: adds what programs have left, in a fixed order."""
+    # -- tile: a program owns BLOCK_N columns of one of the gradients
+    cols = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    out_ptr = grad_weight_ptr
+    if grad_bias_ptr is not None:  # noqa: SIM102 (known when it is compiled)
+        if tl.program_id(1) == 1:
+            out_ptr = grad_bias_ptr
+    partials_ptr += tl.program_id(1).to(tl.int64) * n_partials * n_cols
+
+    # -- accumulate: each element of a tile has a sum of its own
+    sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    partials = tl.arange(0, BLOCK_M).to(tl.int64)[:, None]
+    for start in range(0, n_partials, BLOCK_M):
+        mask = (start + partials < n_partials) & (cols < n_cols)
+        offsets = (start + partials) * n_cols + cols
+        sums += tl.load(partials_ptr + offsets, mask=mask, other=0.0)
+
+    # -- reduce: the sums of a column
+    sum = tl.sum(sums, axis=0, keep_dims=True)
+
+    # -- store: rounded once
+    tl.store(out_ptr + cols, sum.to(out_ptr.dtype.element_ty), mask=cols < n_cols)
+
+
+def launch_sum_partials(
+    grad_weight: Tensor,
+    grad_bias: Tensor | None,
+    partials: Tensor,
+    n_partials: int,
+    n_cols: int,
+) -> None:
+    """Launches sum_partials_kernel on the current device and stream.
+
+    A tile has as many rows as there are partial sums, but few enough that 32 columns,
+    which are read as lines of 128 bytes, fit beside each other.
+    """
+    n_outputs = 1 if grad_bias is None else 2
+    block_m = min(triton.next_power_of_2(n_partials), 32)
+    block_n = max(32, 256 // block_m)
+    sum_partials_kernel[(triton.cdiv(n_cols, block_n), n_outputs)](
+        grad_weight,
+        grad_bias,
+        partials,
+        n_partials,
+        n_cols,
+        BLOCK_M=block_m,
+        BLOCK_N=block_n,
+        num_warps=SUM_NUM_WARPS,
+        enable_fp_fusion=True,
+    )

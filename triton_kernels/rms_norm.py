@@ -1,0 +1,438 @@
+"""Root mean square normalisation of every row of a matrix, and its backward.
+
+  rms_norm:          out[row, :] = x_hat[row, :] * weight,
+                     x_hat[row, :] = x[row, :] * rstd[row],
+                     rstd[row] = 1 / sqrt(mean(x[row, :]^2) + eps)
+  rms_norm_backward: grad_x[row, :] = rstd[row] * (g - x_hat[row, :] * m),
+                     g = grad[row, :] * weight, m = mean(g * x_hat[row, :]);
+                     grad_weight = sum of grad[row, :] * x_hat[row, :] over all rows
+
+Layout   out, grad_x: (n_rows, n_cols), contiguous. x, grad: columns contiguous; row r
+         of x begins at
+         (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
+         rstd: float32, one for each row. weight: contiguous, or None for ones.
+Traffic  reads and writes every element once as long as a row fits into the registers of
+         a block (32768 columns; 8192 in the backward, which holds two rows and a sum
+         for each column); beyond that a row is read twice.
+Limits   accumulates in float32. Gradients of weights are added in an order that depends
+         on the shape alone.
+Mirror   csrc/rms_norm.cu
+Source   Zhang & Sennrich 2019, arXiv:1910.07467
+"""
+
+import math
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from triton_kernels.common.norms import (
+    BACKWARD_TILES,
+    COLUMNS_BLOCK_N,
+    COLUMNS_NUM_WARPS,
+    LONG_BLOCK_N,
+    LONG_NUM_WARPS,
+    TILES,
+    launch_sum_partials,
+    load_weight,
+    mean_of,
+)
+from triton_kernels.common.rows import row_offset
+from triton_kernels.common.vec import known_multiple
+
+
+@triton.jit
+def rms_norm_kernel(
+    out_ptr,  # (n_rows, n_cols)
+    rstd_ptr,  # (n_rows)
+    x_ptr,  # (n_rows, n_cols)
+    weight_ptr,  # (n_cols), or None
+    n_rows,
+    n_cols,
+    rows_per_batch,
+    x_stride_batch,
+    x_stride_row,
+    eps,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    DIVISIBILITY: tl.constexpr,
+):
+    """A row in registers: a program holds BLOCK_M rows of at most BLOCK_N columns."""
+    # -- tile: a program owns one long row or several short ones
+    n_cols = known_multiple(n_cols, DIVISIBILITY)
+    x_stride_batch = known_multiple(x_stride_batch, DIVISIBILITY)
+    x_stride_row = known_multiple(x_stride_row, DIVISIBILITY)
+    rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    cols = tl.arange(0, BLOCK_N)[None, :]
+    mask = (rows < n_rows) & (cols < n_cols)
+    x_ptr += row_offset(rows, n_rows, rows_per_batch, x_stride_batch, x_stride_row)
+    out_ptr += rows * n_cols
+
+    # -- load: columns past the end become 0, which adds nothing
+    x = tl.load(x_ptr + cols, mask=mask, other=0.0).to(tl.float32)
+
+    # -- rstd: kept for the backward
+    square_sum = tl.sum(x * x, axis=1, keep_dims=True)
+    rstd = tl.rsqrt(mean_of(square_sum, n_cols) + eps)
+    tl.store(rstd_ptr + rows, rstd, mask=rows < n_rows)
+
+    # -- store: the weight is read only now, when it needs no registers for long; all
+    # rows share it, so that it comes out of a cache
+    weight = load_weight(weight_ptr, cols, cols < n_cols, 1.0)
+    out = x * (rstd * weight)
+    tl.store(out_ptr + cols, out.to(out_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def rms_norm_long_kernel(
+    out_ptr,  # (n_rows, n_cols)
+    rstd_ptr,  # (n_rows)
+    x_ptr,  # (n_rows, n_cols)
+    weight_ptr,  # (n_cols), or None
+    n_rows,
+    n_cols,
+    rows_per_batch,
+    x_stride_batch,
+    x_stride_row,
+    eps,
+    BLOCK_N: tl.constexpr,
+    DIVISIBILITY: tl.constexpr,
+):
+    """A row too long for the registers.
+
+    A first pass over its tiles finds the statistics, a second writes the result.
+    """
+    # -- tile: a program owns one row and walks over it in tiles of BLOCK_N columns
+    n_cols = known_multiple(n_cols, DIVISIBILITY)
+    x_stride_batch = known_multiple(x_stride_batch, DIVISIBILITY)
+    x_stride_row = known_multiple(x_stride_row, DIVISIBILITY)
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK_N)
+    x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row)
+    out_ptr += row * n_cols
+
+    # -- rstd: kept for the backward
+    square_sums = tl.zeros([BLOCK_N], tl.float32)
+    n_cols = tl.cast(n_cols, tl.int64)  # or the last step could overflow
+    for start in range(0, n_cols, BLOCK_N):
+        mask = cols < n_cols - start
+        x = tl.load(x_ptr + start + cols, mask=mask, other=0.0).to(tl.float32)
+        square_sums += x * x
+    square_sum = tl.sum(square_sums, axis=0)
+    rstd = tl.rsqrt(mean_of(square_sum, n_cols) + eps)
+    tl.store(rstd_ptr + row, rstd)
+
+    # -- store: the second pass
+    for start in range(0, n_cols, BLOCK_N):
+        mask = cols < n_cols - start
+        x = tl.load(x_ptr + start + cols, mask=mask, other=0.0).to(tl.float32)
+        out = x * (rstd * load_weight(weight_ptr, start + cols, mask, 1.0))
+        tl.store(out_ptr + start + cols, out.to(out_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def rms_norm_backward_kernel(
+    grad_x_ptr,  # (n_rows, n_cols)
+    partials_ptr,  # (n_partials, n_cols)
+    grad_ptr,  # (n_rows, n_cols)
+    x_ptr,  # (n_rows, n_cols)
+    rstd_ptr,  # (n_rows)
+    weight_ptr,  # (n_cols), or None
+    n_rows,
+    n_cols,
+    rows_per_batch,
+    grad_stride_batch,
+    grad_stride_row,
+    x_stride_batch,
+    x_stride_row,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    DIVISIBILITY: tl.constexpr,
+):
+    """Rows in registers.
+
+    A program walks over many of them, and adds up for its columns what they contribute
+    to the gradient of the weight.
+    """
+    # -- tile: a program owns every num_programs-th row, or group of short rows
+    n_cols = known_multiple(n_cols, DIVISIBILITY)
+    grad_stride_batch = known_multiple(grad_stride_batch, DIVISIBILITY)
+    grad_stride_row = known_multiple(grad_stride_row, DIVISIBILITY)
+    x_stride_batch = known_multiple(x_stride_batch, DIVISIBILITY)
+    x_stride_row = known_multiple(x_stride_row, DIVISIBILITY)
+    first_row = tl.program_id(0).to(tl.int64) * BLOCK_M
+    row_step = tl.num_programs(0).to(tl.int64) * BLOCK_M
+    rows = first_row + tl.arange(0, BLOCK_M)[:, None]
+    cols = tl.arange(0, BLOCK_N)[None, :]
+
+    # -- load: the first row; columns past the end become 0, which adds nothing
+    mask = (rows < n_rows) & (cols < n_cols)
+    grad_offsets = row_offset(
+        rows, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
+    )
+    x_offsets = row_offset(rows, n_rows, rows_per_batch, x_stride_batch, x_stride_row)
+    grad = tl.load(grad_ptr + grad_offsets + cols, mask=mask, other=0.0)
+    x = tl.load(x_ptr + x_offsets + cols, mask=mask, other=0.0)
+    rstd = tl.load(rstd_ptr + rows, mask=rows < n_rows, other=0.0)
+
+    weight_sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for _start in range(first_row, n_rows, row_step):
+        # -- next: its loads are under way while this row is worked on
+        next_rows = rows + row_step
+        next_mask = (next_rows < n_rows) & (cols < n_cols)
+        grad_offsets = row_offset(
+            next_rows, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
+        )
+        x_offsets = row_offset(
+            next_rows, n_rows, rows_per_batch, x_stride_batch, x_stride_row
+        )
+        next_grad = tl.load(grad_ptr + grad_offsets + cols, mask=next_mask, other=0.0)
+        next_x = tl.load(x_ptr + x_offsets + cols, mask=next_mask, other=0.0)
+        next_rstd = tl.load(rstd_ptr + next_rows, mask=next_rows < n_rows, other=0.0)
+
+        # -- reduce
+        weight = load_weight(weight_ptr, cols, cols < n_cols, 1.0)
+        wide_grad = grad.to(tl.float32)
+        x_hat = x.to(tl.float32) * rstd
+        product = wide_grad * x_hat
+        weight_sums += product
+        product_sum = tl.sum(product * weight, axis=1, keep_dims=True)
+        mean_product = mean_of(product_sum, n_cols)
+
+        # -- store
+        grad_x = rstd * (wide_grad * weight - x_hat * mean_product)
+        mask = (rows < n_rows) & (cols < n_cols)
+        tl.store(
+            grad_x_ptr + rows * n_cols + cols,
+            grad_x.to(grad_x_ptr.dtype.element_ty),
+            mask=mask,
+        )
+        rows, grad, x, rstd = next_rows, next_grad, next_x, next_rstd
+
+    # -- partials: for the last launch to add
+    sums = tl.sum(weight_sums, axis=0, keep_dims=True)
+    partials_ptr += tl.program_id(0).to(tl.int64) * n_cols
+    tl.store(partials_ptr + cols, sums, mask=cols < n_cols)
+
+
+@triton.jit
+def rms_norm_backward_rows_kernel(
+    mean_product_ptr,  # (n_rows)
+    grad_ptr,  # (n_rows, n_cols)
+    x_ptr,  # (n_rows, n_cols)
+    rstd_ptr,  # (n_rows)
+    weight_ptr,  # (n_cols), or None
+    n_rows,
+    n_cols,
+    rows_per_batch,
+    grad_stride_batch,
+    grad_stride_row,
+    x_stride_batch,
+    x_stride_row,
+    BLOCK_N: tl.constexpr,
+    DIVISIBILITY: tl.constexpr,
+):
+    """Rows too long for that, in two launches, which read them once each.
+
+    The first finds the mean of g * x_hat in every row.
+    """
+    # -- tile: a program owns one row and walks over it in tiles of BLOCK_N columns
+    n_cols = known_multiple(n_cols, DIVISIBILITY)
+    grad_stride_batch = known_multiple(grad_stride_batch, DIVISIBILITY)
+    grad_stride_row = known_multiple(grad_stride_row, DIVISIBILITY)
+    x_stride_batch = known_multiple(x_stride_batch, DIVISIBILITY)
+    x_stride_row = known_multiple(x_stride_row, DIVISIBILITY)
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK_N)
+    grad_ptr += row_offset(
+        row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
+    )
+    x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row)
+
+    # -- reduce
+    product_sums = tl.zeros([BLOCK_N], tl.float32)
+    n_cols = tl.cast(n_cols, tl.int64)  # or the last step could overflow
+    for start in range(0, n_cols, BLOCK_N):
+        mask = cols < n_cols - start
+        grad = tl.load(grad_ptr + start + cols, mask=mask, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + start + cols, mask=mask, other=0.0).to(tl.float32)
+        product_sums += grad * x * load_weight(weight_ptr, start + cols, mask, 1.0)
+    product_sum = tl.sum(product_sums, axis=0)
+
+    # -- store
+    rstd = tl.load(rstd_ptr + row)
+    tl.store(mean_product_ptr + row, mean_of(product_sum * rstd, n_cols))
+
+
+@triton.jit
+def rms_norm_backward_columns_kernel(
+    grad_x_ptr,  # (n_rows, n_cols)
+    partials_ptr,  # (n_partials, n_cols)
+    mean_product_ptr,  # (n_rows)
+    grad_ptr,  # (n_rows, n_cols)
+    x_ptr,  # (n_rows, n_cols)
+    rstd_ptr,  # (n_rows)
+    weight_ptr,  # (n_cols), or None
+    n_rows,
+    n_cols,
+    rows_per_batch,
+    grad_stride_batch,
+    grad_stride_row,
+    x_stride_batch,
+    x_stride_row,
+    BLOCK_N: tl.constexpr,
+    DIVISIBILITY: tl.constexpr,
+):
+    """The second writes the gradient of x, and adds up that of the weight."""
+    # -- tile: a program owns BLOCK_N columns of every num_programs-th row
+    n_cols = known_multiple(n_cols, DIVISIBILITY)
+    grad_stride_batch = known_multiple(grad_stride_batch, DIVISIBILITY)
+    grad_stride_row = known_multiple(grad_stride_row, DIVISIBILITY)
+    x_stride_batch = known_multiple(x_stride_batch, DIVISIBILITY)
+    x_stride_row = known_multiple(x_stride_row, DIVISIBILITY)
+    cols = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    mask = cols < n_cols
+
+    # -- load: the weight
+    weight = load_weight(weight_ptr, cols, mask, 1.0)
+
+    # -- store: and accumulate
+    weight_sums = tl.zeros([BLOCK_N], tl.float32)
+    for row in range(tl.program_id(1).to(tl.int64), n_rows, tl.num_programs(1)):
+        grad_row = row_offset(
+            row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
+        )
+        x_row = row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row)
+        grad = tl.load(grad_ptr + grad_row + cols, mask=mask, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + x_row + cols, mask=mask, other=0.0).to(tl.float32)
+        rstd = tl.load(rstd_ptr + row)
+        x_hat = x * rstd
+        weight_sums += grad * x_hat
+        grad_x = rstd * (grad * weight - x_hat * tl.load(mean_product_ptr + row))
+        tl.store(
+            grad_x_ptr + row * n_cols + cols,
+            grad_x.to(grad_x_ptr.dtype.element_ty),
+            mask=mask,
+        )
+
+    # -- partials: for the last launch to add
+    partials_ptr += tl.program_id(1).to(tl.int64) * n_cols
+    tl.store(partials_ptr + cols, weight_sums, mask=mask)
+
+
+def rms_norm(
+    out: Tensor,
+    rstd: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    n_rows: int,
+    n_cols: int,
+    rows_per_batch: int,
+    x_stride_batch: int,
+    x_stride_row: int,
+    eps: float,
+) -> None:
+    """Launches the kernel for rows of this length on the current device and stream."""
+    arguments = (
+        out,
+        rstd,
+        x,
+        weight,
+        n_rows,
+        n_cols,
+        rows_per_batch,
+        x_stride_batch,
+        x_stride_row,
+        eps,
+    )
+    divisibility = math.gcd(n_cols, x_stride_batch, x_stride_row, 16)
+    for most_cols, block_m, num_warps in TILES:
+        if n_cols <= most_cols:
+            rms_norm_kernel[(triton.cdiv(n_rows, block_m),)](
+                *arguments,
+                BLOCK_M=block_m,
+                BLOCK_N=max(16, triton.next_power_of_2(n_cols)),
+                DIVISIBILITY=divisibility,
+                num_warps=num_warps,
+                enable_fp_fusion=True,
+            )
+            return
+    rms_norm_long_kernel[(n_rows,)](
+        *arguments,
+        BLOCK_N=LONG_BLOCK_N,
+        DIVISIBILITY=divisibility,
+        num_warps=LONG_NUM_WARPS,
+        enable_fp_fusion=True,
+    )
+
+
+def rms_norm_backward(
+    grad_x: Tensor,
+    grad_weight: Tensor,
+    partials: Tensor,
+    mean_product: Tensor,
+    grad: Tensor,
+    x: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    n_rows: int,
+    n_cols: int,
+    n_partials: int,
+    rows_per_batch: int,
+    grad_stride_batch: int,
+    grad_stride_row: int,
+    x_stride_batch: int,
+    x_stride_row: int,
+) -> None:
+    """Launches two kernels, for long rows three, on the current device and stream."""
+    inputs = (
+        grad,
+        x,
+        rstd,
+        weight,
+        n_rows,
+        n_cols,
+        rows_per_batch,
+        grad_stride_batch,
+        grad_stride_row,
+        x_stride_batch,
+        x_stride_row,
+    )
+    divisibility = math.gcd(
+        n_cols, grad_stride_batch, grad_stride_row, x_stride_batch, x_stride_row, 16
+    )
+    for most_cols, block_m, num_warps in BACKWARD_TILES:
+        if n_cols <= most_cols:
+            rms_norm_backward_kernel[(n_partials,)](
+                grad_x,
+                partials,
+                *inputs,
+                BLOCK_M=block_m,
+                BLOCK_N=max(16, triton.next_power_of_2(n_cols)),
+                DIVISIBILITY=divisibility,
+                num_warps=num_warps,
+                enable_fp_fusion=True,
+            )
+            break
+    else:
+        rms_norm_backward_rows_kernel[(n_rows,)](
+            mean_product,
+            *inputs,
+            BLOCK_N=LONG_BLOCK_N,
+            DIVISIBILITY=divisibility,
+            num_warps=LONG_NUM_WARPS,
+            enable_fp_fusion=True,
+        )
+        rms_norm_backward_columns_kernel[
+            (triton.cdiv(n_cols, COLUMNS_BLOCK_N), n_partials)
+        ](
+            grad_x,
+            partials,
+            mean_product,
+            *inputs,
+            BLOCK_N=COLUMNS_BLOCK_N,
+            DIVISIBILITY=divisibility,
+            num_warps=COLUMNS_NUM_WARPS,
+            enable_fp_fusion=True,
+        )
+    launch_sum_partials(grad_weight, None, partials, n_partials, n_cols)
