@@ -1,0 +1,440 @@
+// Cross entropy of every row of a matrix of logits and the class that it should name.
+//
+//   loss[row] = logsumexp(x) - (1 - s) * x[target[row]] - s * mean(x)
+//   grad_logits[row, :] = grad * (exp(x - logsumexp(x)) - (1 - s) * one_hot - s / n_cols)
+//   x = logits[row, :], s = label_smoothing, one_hot[col] = (col == target[row])
+//
+// Layout   logits: columns contiguous; row r begins at (r / rows_per_batch) * stride_batch
+//          + (r % rows_per_batch) * stride_row. All else is contiguous; grad has a stride,
+//          which is 0 where there is one for all rows.
+// Traffic  forward reads every logit once, however long the row; backward reads and
+//          writes it once. Rows that are ignored are not read. The ceilings are the
+//          bandwidths of a read and of a copy.
+// Limits   accumulates in float32. A row with NaN or +inf, or of -inf alone, is NaN, and
+//          so is one whose target is no class. The gradient is as exact as float32 holds
+//          the logsumexp: to 2^-24 of it. Rows are added up in an order that depends on
+//          their number and length alone.
+// Mirror   triton_kernels/cross_entropy.py
+// Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 3); label smoothing:
+//          Szegedy et al. 2015, arXiv:1512.00567
+
+#include "common/launch.cuh"
+#include "common/math.cuh"
+#include "common/reduce.cuh"
+#include "common/rows.cuh"
+#include "common/vec.cuh"
+
+// What the exponents of a row are relative to: its maximum. As long as nothing but -inf
+// was seen it is 0: the sum stays 0, where -inf - -inf would make it NaN.
+__device__ __forceinline__ float finite_origin(float max) {
+    return max == -INFINITY ? 0.0f : max;
+}
+
+// THREADS_PER_ROW threads walk along a row in tiles of VECS_PER_THREAD vectors each. The
+// bounds ask for 1024 threads on a multiprocessor, so for 64 registers at most: with 64
+// bytes in flight for each thread that is twice what keeps an H200's memory busy.
+template <
+    typename T,
+    int VEC_SIZE,
+    int VECS_PER_THREAD,
+    int THREADS_PER_ROW,
+    bool SMOOTHED>
+__global__ void __launch_bounds__(
+    threads_per_block(THREADS_PER_ROW),
+    1024 / threads_per_block(THREADS_PER_ROW)
+) cross_entropy_kernel(
+    float* __restrict__ logsumexp_ptr,       // (n_rows)
+    T* __restrict__ loss_ptr,                // (n_rows), or null
+    float* __restrict__ partial_ptr,         // (n_blocks, 2) if the loss is reduced, or null
+    const T* __restrict__ logits_ptr,        // (n_rows, n_cols)
+    const int64_t* __restrict__ target_ptr,  // (n_rows)
+    int64_t n_rows,
+    int64_t n_cols,
+    int64_t rows_per_batch,
+    int64_t logits_stride_batch,
+    int64_t logits_stride_row,
+    int64_t ignore_index,
+    float label_smoothing,
+    float inverse_n_cols
+) {
+    constexpr int NUM_THREADS = threads_per_block(THREADS_PER_ROW);
+    constexpr int BLOCK_M = NUM_THREADS / THREADS_PER_ROW;
+    constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
+    constexpr int BLOCK_N = VECS_PER_THREAD * STEP;
+
+    // -- tile: a block owns one long row or several short ones
+    const int64_t row = int64_t{blockIdx.x} * BLOCK_M + threadIdx.x / THREADS_PER_ROW;
+    const int thread = threadIdx.x % THREADS_PER_ROW;
+    const int64_t target = row < n_rows ? target_ptr[row] : ignore_index;
+    const bool is_counted = target != ignore_index;
+    const bool is_class = target >= 0 && target < n_cols;
+    const int64_t n_read = is_counted ? n_cols : 0;
+    logits_ptr +=
+        row_offset(row, n_rows, rows_per_batch, logits_stride_batch, logits_stride_row);
+
+    // -- target: on its way while the row is read; no class has a logit of NaN
+    float target_logit = NAN;
+    if (thread == 0 && is_counted && is_class) {
+        target_logit = to_float(logits_ptr[target]);
+    }
+
+    // -- max_sum: of the columns that this thread sees; the sum is rescaled as the
+    // maximum grows, once in a tile
+    float thread_max = -INFINITY, thread_sum = 0.0f;
+    float thread_gap = 0.0f, n_seen = 0.0f;  // sum of max - x, if SMOOTHED
+    for (int64_t start = thread * VEC_SIZE; start < n_read; start += BLOCK_N) {
+        const int n_left =
+            static_cast<int>(n_read - start < BLOCK_N ? n_read - start : BLOCK_N);
+        Vec<float, VEC_SIZE> x[VECS_PER_THREAD];
+        float new_max = thread_max;
+        #pragma unroll
+        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            x[i] = to_float(
+                load<VEC_SIZE>(
+                    logits_ptr + start + i * STEP,
+                    i * STEP < n_left,
+                    from_float<T>(-INFINITY)
+                )
+            );
+        }
+        #pragma unroll
+        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            #pragma unroll
+            for (int j = 0; j < VEC_SIZE; ++j) new_max = fmaxf(new_max, x[i][j]);
+        }
+        const float origin = finite_origin(new_max);
+        thread_sum *= fast_exp(thread_max - origin);
+        #pragma unroll
+        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            #pragma unroll
+            for (int j = 0; j < VEC_SIZE; ++j) thread_sum += fast_exp(x[i][j] - origin);
+        }
+        if constexpr (SMOOTHED) {
+            thread_gap += n_seen * (origin - finite_origin(thread_max));
+            #pragma unroll
+            for (int i = 0; i < VECS_PER_THREAD; ++i) {
+                if (i * STEP >= n_left) continue;
+                #pragma unroll
+                for (int j = 0; j < VEC_SIZE; ++j) thread_gap += origin - x[i][j];
+                n_seen += VEC_SIZE;
+            }
+        }
+        thread_max = new_max;
+    }
+
+    // -- combine: what the threads of a row have seen
+    const float row_max = block_reduce<THREADS_PER_ROW>(thread_max, Max{});
+    const float origin = finite_origin(row_max);
+    const float row_sum = block_reduce<THREADS_PER_ROW>(
+        thread_sum * fast_exp(thread_max - origin), Sum{}
+    );
+    const float log_sum = logf(row_sum);
+
+    // -- loss: of what is missing to the maximum; such terms are positive and do not
+    // cancel, however large the logits are
+    float loss = log_sum + (1.0f - label_smoothing) * (origin - target_logit);
+    if constexpr (SMOOTHED) {
+        thread_gap += n_seen * (origin - finite_origin(thread_max));
+        const float row_gap = block_reduce<THREADS_PER_ROW>(thread_gap, Sum{});
+        loss += label_smoothing * inverse_n_cols * row_gap;
+    }
+    if (!is_counted) loss = 0.0f;
+
+    // -- store: each loss, or the sum of a block's and how many rows of it count
+    if (thread == 0 && row < n_rows) {
+        logsumexp_ptr[row] = origin + log_sum;
+        if (loss_ptr) loss_ptr[row] = from_float<T>(loss);
+    }
+    if (partial_ptr) {
+        float count = is_counted ? 1.0f : 0.0f;
+        if constexpr (BLOCK_M > 1) {
+            loss = block_reduce<NUM_THREADS>(thread == 0 ? loss : 0.0f, Sum{});
+            count = block_reduce<NUM_THREADS>(thread == 0 ? count : 0.0f, Sum{});
+        }
+        if (threadIdx.x == 0) {
+            store(partial_ptr + 2 * int64_t{blockIdx.x}, Vec<float, 2>{loss, count});
+        }
+    }
+}
+
+namespace {
+constexpr int REDUCE_NUM_THREADS = 1024;
+constexpr int REDUCE_LOADS = 4;  // in flight for every thread
+}  // namespace
+
+// One block adds up what the blocks of cross_entropy_kernel have left, in an order that
+// is the same in every run.
+template <typename T>
+__global__ void __launch_bounds__(REDUCE_NUM_THREADS) cross_entropy_reduce_kernel(
+    T* __restrict__ loss_ptr,               // ()
+    float* __restrict__ n_counted_ptr,      // ()
+    const float* __restrict__ partial_ptr,  // (n_blocks, 2)
+    int64_t n_blocks,
+    bool mean
+) {
+    // -- tile: the block owns everything; a vector holds what two blocks have left
+    constexpr int VEC_SIZE = 4;
+    const int64_t n_values = 2 * n_blocks;
+    float loss = 0.0f, n_counted = 0.0f;
+
+    // -- accumulate: losses, and the rows that count
+    #pragma unroll REDUCE_LOADS
+    for (int64_t i = threadIdx.x * VEC_SIZE; i < n_values;
+         i += REDUCE_NUM_THREADS * VEC_SIZE) {
+        const auto partial = load<VEC_SIZE>(partial_ptr + i, n_values - i, 0.0f);
+        loss += partial[0] + partial[2];
+        n_counted += partial[1] + partial[3];
+    }
+
+    // -- reduce: what the threads have
+    loss = block_reduce<REDUCE_NUM_THREADS>(loss, Sum{});
+    n_counted = block_reduce<REDUCE_NUM_THREADS>(n_counted, Sum{});
+
+    // -- store: rounded once; the mean of no rows is 0 / 0
+    if (threadIdx.x == 0) {
+        *loss_ptr = from_float<T>(mean ? loss / n_counted : loss);
+        *n_counted_ptr = n_counted;
+    }
+}
+
+namespace {
+// Small blocks with little in each thread, as for all elementwise kernels.
+constexpr int BACKWARD_NUM_THREADS = 128;
+constexpr int BACKWARD_ELEMENTS_PER_THREAD = 8;
+}  // namespace
+
+// THREADS_PER_ROW threads share a tile of a row.
+template <typename T, int VEC_SIZE, int THREADS_PER_ROW>
+__global__ void __launch_bounds__(BACKWARD_NUM_THREADS) cross_entropy_backward_kernel(
+    T* __restrict__ out_ptr,                  // (n_rows, n_cols)
+    const T* __restrict__ grad_ptr,           // (n_rows)
+    const T* __restrict__ logits_ptr,         // (n_rows, n_cols)
+    const int64_t* __restrict__ target_ptr,   // (n_rows)
+    const float* __restrict__ logsumexp_ptr,  // (n_rows)
+    const float* __restrict__ n_counted_ptr,  // (), or null where the loss is no mean
+    int64_t n_rows,
+    int64_t n_cols,
+    int64_t grad_stride,
+    int64_t rows_per_batch,
+    int64_t logits_stride_batch,
+    int64_t logits_stride_row,
+    int64_t ignore_index,
+    float label_smoothing,
+    float inverse_n_cols
+) {
+    constexpr int VECS_PER_THREAD = BACKWARD_ELEMENTS_PER_THREAD / VEC_SIZE;
+    constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
+    constexpr int BLOCK_M = BACKWARD_NUM_THREADS / THREADS_PER_ROW;
+    constexpr int BLOCK_N = THREADS_PER_ROW * BACKWARD_ELEMENTS_PER_THREAD;
+
+    // -- tile: a block owns neighbouring columns of one row, or several short rows
+    const unsigned tiles_per_row = (n_cols + BLOCK_N - 1) / BLOCK_N;
+    const int64_t row =
+        int64_t{blockIdx.x / tiles_per_row} * BLOCK_M + threadIdx.x / THREADS_PER_ROW;
+    if (row >= n_rows) return;
+    const int64_t start = int64_t{blockIdx.x % tiles_per_row} * BLOCK_N;
+    const int thread = threadIdx.x % THREADS_PER_ROW;
+    const int first_col = thread * VEC_SIZE;  // of the tile
+    const int n_left =
+        static_cast<int>(n_cols - start < BLOCK_N ? n_cols - start : BLOCK_N) -
+        first_col;
+    logits_ptr +=
+        row_offset(
+            row, n_rows, rows_per_batch, logits_stride_batch, logits_stride_row
+        ) +
+        start + first_col;
+    // Counted in vectors: else nvcc 13.0 takes the first store apart.
+    Vec<T, VEC_SIZE>* const out_vec_ptr =
+        reinterpret_cast<Vec<T, VEC_SIZE>*>(out_ptr + row * n_cols + start) + thread;
+
+    // -- target: what all columns of the row share; no class has a gradient of NaN
+    const int64_t target = target_ptr[row];
+    const bool is_counted = target != ignore_index;
+    const bool is_class = target >= 0 && target < n_cols;
+    const float logsumexp = is_counted ? logsumexp_ptr[row] : 0.0f;
+    const int64_t from_start = target - start;
+    const int target_col =  // of the tile, or none
+        from_start >= 0 && from_start < BLOCK_N ? static_cast<int>(from_start) : -1;
+    float scale = is_class ? to_float(grad_ptr[row * grad_stride]) : NAN;
+    if (n_counted_ptr) scale *= fast_reciprocal(*n_counted_ptr);
+    if (!is_counted) scale = 0.0f;
+
+    // -- load: nothing of a row that is ignored
+    Vec<float, VEC_SIZE> x[VECS_PER_THREAD];
+    #pragma unroll
+    for (int i = 0; i < VECS_PER_THREAD; ++i) {
+        x[i] = to_float(
+            load<VEC_SIZE>(logits_ptr + i * STEP, is_counted && i * STEP < n_left, T{})
+        );
+    }
+
+    // -- compute: the probability of each class, less what the target gives to it
+    #pragma unroll
+    for (int i = 0; i < VECS_PER_THREAD; ++i) {
+        #pragma unroll
+        for (int j = 0; j < VEC_SIZE; ++j) {
+            const bool is_target = first_col + i * STEP + j == target_col;
+            float difference =
+                fast_exp(x[i][j] - logsumexp) - label_smoothing * inverse_n_cols;
+            difference -= is_target ? 1.0f - label_smoothing : 0.0f;
+            x[i][j] = scale * difference;
+        }
+    }
+
+    // -- store: rounded once
+    #pragma unroll
+    for (int i = 0; i < VECS_PER_THREAD; ++i) {
+        if (i * STEP < n_left) out_vec_ptr[i * THREADS_PER_ROW] = from_float<T>(x[i]);
+    }
+}
+
+namespace {
+
+// As many rows in a block as the caller has counted on, and as many threads for each as
+// its length keeps busy.
+template <typename T, int VEC_SIZE>
+auto plan_cross_entropy(
+    int64_t n_blocks, int64_t rows_per_block, int64_t n_cols, bool smoothed
+) {
+    const auto with = [&]<int ELEMENTS_PER_THREAD, int THREADS_PER_ROW>() {
+        constexpr int VECS = ELEMENTS_PER_THREAD / VEC_SIZE;
+        return Plan{
+            smoothed ? cross_entropy_kernel<T, VEC_SIZE, VECS, THREADS_PER_ROW, true>
+                     : cross_entropy_kernel<T, VEC_SIZE, VECS, THREADS_PER_ROW, false>,
+            dim3(n_blocks),
+            dim3(threads_per_block(THREADS_PER_ROW))
+        };
+    };
+    // 64 bytes of a long row in flight for each thread.
+    constexpr int LONG = 64 / sizeof(T);
+    if (rows_per_block == 16) return with.template operator()<8, 8>();
+    if (rows_per_block == 4) return with.template operator()<LONG, 32>();
+    if (n_cols <= 8192) return with.template operator()<LONG, 128>();
+    if (n_cols <= 65536) return with.template operator()<LONG, 256>();
+    return with.template operator()<LONG, 512>();
+}
+
+template <typename T, int VEC_SIZE>
+auto plan_cross_entropy_backward(int64_t n_rows, int64_t n_cols) {
+    const auto with = [&]<int THREADS_PER_ROW>() {
+        const int64_t row_blocks =
+            ceil_div(n_rows, BACKWARD_NUM_THREADS / THREADS_PER_ROW);
+        const int64_t tiles_per_row =
+            ceil_div(n_cols, THREADS_PER_ROW * BACKWARD_ELEMENTS_PER_THREAD);
+        return Plan{
+            cross_entropy_backward_kernel<T, VEC_SIZE, THREADS_PER_ROW>,
+            dim3(row_blocks * tiles_per_row),
+            dim3(BACKWARD_NUM_THREADS)
+        };
+    };
+    if (n_cols <= 64) return with.template operator()<8>();
+    if (n_cols <= 256) return with.template operator()<32>();
+    return with.template operator()<128>();
+}
+
+}  // namespace
+
+// Vectors of 16 bytes where every row begins and ends at a multiple of them, else one
+// element at a time. Where the losses are added up, a second launch does that.
+cudaError_t cross_entropy(
+    const Launcher& launch,
+    DType dtype,
+    void* loss,
+    void* logsumexp,
+    void* n_counted,
+    void* partial,
+    const void* logits,
+    const void* target,
+    int64_t n_rows,
+    int64_t n_cols,
+    int64_t rows_per_batch,
+    int64_t logits_stride_batch,
+    int64_t logits_stride_row,
+    int64_t ignore_index,
+    float label_smoothing,
+    int64_t rows_per_block,
+    bool mean
+) {
+    return dispatch_float<cudaError_t>(dtype, [&]<typename T>() {
+        constexpr int VEC_SIZE = VEC_BYTES / sizeof(T);
+        const bool vectors = has_vectors<T>(logits, logits_stride_row, 1) &&
+                             has_vectors<T>(logits, logits_stride_batch, 1) &&
+                             n_cols % VEC_SIZE == 0;
+        const int64_t n_blocks = ceil_div(n_rows, rows_per_block);
+        const bool smoothed = label_smoothing != 0.0f;
+        const auto plan =
+            vectors ? plan_cross_entropy<T, VEC_SIZE> : plan_cross_entropy<T, 1>;
+        if (n_blocks > 0) {
+            const cudaError_t error = launch(
+                plan(n_blocks, rows_per_block, n_cols, smoothed),
+                static_cast<float*>(logsumexp),
+                partial ? nullptr : static_cast<T*>(loss),
+                static_cast<float*>(partial),
+                static_cast<const T*>(logits),
+                static_cast<const int64_t*>(target),
+                n_rows,
+                n_cols,
+                rows_per_batch,
+                logits_stride_batch,
+                logits_stride_row,
+                ignore_index,
+                label_smoothing,
+                1.0f / n_cols
+            );
+            if (error != cudaSuccess || !partial) return error;
+        }
+        return launch(
+            Plan{cross_entropy_reduce_kernel<T>, dim3(1), dim3(REDUCE_NUM_THREADS)},
+            static_cast<T*>(loss),
+            static_cast<float*>(n_counted),
+            static_cast<const float*>(partial),
+            n_blocks,
+            mean
+        );
+    });
+}
+
+cudaError_t cross_entropy_backward(
+    const Launcher& launch,
+    DType dtype,
+    void* out,
+    const void* grad,
+    const void* logits,
+    const void* target,
+    const void* logsumexp,
+    const void* n_counted,
+    int64_t n_rows,
+    int64_t n_cols,
+    int64_t grad_stride,
+    int64_t rows_per_batch,
+    int64_t logits_stride_batch,
+    int64_t logits_stride_row,
+    int64_t ignore_index,
+    float label_smoothing
+) {
+    return dispatch_float<cudaError_t>(dtype, [&]<typename T>() {
+        constexpr int VEC_SIZE = VEC_BYTES / sizeof(T);
+        const bool vectors = has_vectors<T>(out, n_cols, 1) &&
+                             has_vectors<T>(logits, logits_stride_row, 1) &&
+                             has_vectors<T>(logits, logits_stride_batch, 1);
+        return launch(
+            vectors ? plan_cross_entropy_backward<T, VEC_SIZE>(n_rows, n_cols)
+                    : plan_cross_entropy_backward<T, 1>(n_rows, n_cols),
+            static_cast<T*>(out),
+            static_cast<const T*>(grad),
+            static_cast<const T*>(logits),
+            static_cast<const int64_t*>(target),
+            static_cast<const float*>(logsumexp),
+            static_cast<const float*>(n_counted),
+            n_rows,
+            n_cols,
+            grad_stride,
+            rows_per_batch,
+            logits_stride_batch,
+            logits_stride_row,
+            ignore_index,
+            label_smoothing,
+            1.0f / n_cols
+        );
+    });
+}

@@ -1,0 +1,339 @@
+"""Cross entropy of every row of a matrix of logits and the class that it should name.
+
+  loss[row] = logsumexp(x) - (1 - s) * x[target[row]] - s * mean(x)
+  grad_logits[row, :] = grad * (exp(x - logsumexp(x)) - (1 - s) * one_hot - s / n_cols)
+  x = logits[row, :], s = label_smoothing, one_hot[col] = (col == target[row])
+
+Layout   logits: columns contiguous; row r begins at (r / rows_per_batch) * stride_batch
+         + (r % rows_per_batch) * stride_row. All else is contiguous; grad has a stride,
+         which is 0 where there is one for all rows.
+Traffic  forward reads every logit once, however long the row; backward reads and
+         writes it once. Rows that are ignored are not read. The ceilings are the
+         bandwidths of a read and of a copy.
+Limits   accumulates in float32. A row with NaN or +inf, or of -inf alone, is NaN, and
+         so is one whose target is no class. The gradient is as exact as float32 holds
+         the logsumexp: to 2^-24 of it. Rows are added up in an order that depends on
+         their number and length alone.
+Mirror   csrc/cross_entropy.cu
+Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 3); label smoothing:
+         Szegedy et al. 2015, arXiv:1512.00567
+"""
+
+import math
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from triton_kernels.common.math import fast_exp, fast_reciprocal
+from triton_kernels.common.rows import row_offset
+from triton_kernels.common.vec import known_multiple
+
+
+@triton.jit
+def finite_origin(max):
+    """What the exponents of a row are relative to: its maximum.
+
+    As long as nothing but -inf was seen it is 0: the sum stays 0, where -inf - -inf
+    would make it NaN.
+    """
+    return tl.where(max == -float("inf"), 0.0, max)
+
+
+@triton.jit
+def cross_entropy_kernel(
+    logsumexp_ptr,  # (n_rows)
+    loss_ptr,  # (n_rows), or None
+    partial_ptr,  # (n_blocks, 2) if the loss is REDUCED, or None
+    logits_ptr,  # (n_rows, n_cols)
+    target_ptr,  # (n_rows)
+    n_rows,
+    n_cols,
+    rows_per_batch,
+    logits_stride_batch,
+    logits_stride_row,
+    ignore_index,
+    label_smoothing,
+    inverse_n_cols,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    DIVISIBILITY: tl.constexpr,
+    SMOOTHED: tl.constexpr,
+    REDUCED: tl.constexpr,
+):
+    """A program walks along BLOCK_M rows in tiles of BLOCK_N columns."""
+    # -- tile: a program owns one long row or several short ones
+    n_cols = known_multiple(n_cols, DIVISIBILITY)
+    logits_stride_batch = known_multiple(logits_stride_batch, DIVISIBILITY)
+    logits_stride_row = known_multiple(logits_stride_row, DIVISIBILITY)
+    rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    cols = tl.arange(0, BLOCK_N)[None, :]
+    target = tl.load(target_ptr + rows, mask=rows < n_rows, other=ignore_index)
+    is_counted = target != ignore_index
+    is_class = (target >= 0) & (target < n_cols)
+    logits_ptr += row_offset(
+        rows, n_rows, rows_per_batch, logits_stride_batch, logits_stride_row
+    )
+
+    # -- target: on its way while the row is read; no class has a logit of NaN
+    target_logit = tl.load(
+        logits_ptr + target, mask=is_counted & is_class, other=float("nan")
+    ).to(tl.float32)
+
+    # -- max_sum: of the columns so far; the sum is rescaled as the maximum grows, once
+    # in a tile
+    row_max = tl.full([BLOCK_M, 1], -float("inf"), tl.float32)
+    row_sum = tl.zeros([BLOCK_M, 1], tl.float32)
+    row_gap = tl.zeros([BLOCK_M, 1], tl.float32)  # sum of max - x, if SMOOTHED
+    n_cols = tl.cast(n_cols, tl.int64)  # or the last step could overflow
+    for start in range(0, n_cols, BLOCK_N):
+        mask = is_counted & (cols < n_cols - start)
+        x = tl.load(logits_ptr + start + cols, mask=mask, other=-float("inf"))
+        x = x.to(tl.float32)
+        new_max = tl.maximum(row_max, tl.max(x, axis=1, keep_dims=True))
+        origin = finite_origin(new_max)
+        tile_sum = tl.sum(fast_exp(x - origin), axis=1, keep_dims=True)
+        row_sum = row_sum * fast_exp(row_max - origin) + tile_sum
+        if SMOOTHED:
+            row_gap += tl.cast(start, tl.float32) * (origin - finite_origin(row_max))
+            row_gap += tl.sum(tl.where(mask, origin - x, 0.0), axis=1, keep_dims=True)
+        row_max = new_max
+
+    # -- combine: here the lanes of a row have shared each tile's maximum and sum
+    origin = finite_origin(row_max)
+    log_sum = tl.log(row_sum)
+
+    # -- loss: of what is missing to the maximum; such terms are positive and do not
+    # cancel, however large the logits are
+    loss = log_sum + (1.0 - label_smoothing) * (origin - target_logit)
+    if SMOOTHED:
+        loss += label_smoothing * inverse_n_cols * row_gap
+    loss = tl.where(is_counted, loss, 0.0)
+
+    # -- store: each loss, or the sum of a program's and how many rows of it count
+    tl.store(logsumexp_ptr + rows, origin + log_sum, mask=rows < n_rows)
+    if REDUCED:
+        partial_ptr += 2 * tl.program_id(0).to(tl.int64)
+        tl.store(partial_ptr, tl.sum(loss))
+        tl.store(partial_ptr + 1, tl.sum(is_counted.to(tl.float32)))
+    else:
+        tl.store(
+            loss_ptr + rows, loss.to(loss_ptr.dtype.element_ty), mask=rows < n_rows
+        )
+
+
+@triton.jit
+def cross_entropy_reduce_kernel(
+    loss_ptr,  # ()
+    n_counted_ptr,  # ()
+    partial_ptr,  # (n_blocks, 2)
+    n_blocks,
+    mean,
+    BLOCK_SIZE: tl.constexpr,
+):
+    """One program adds up what the programs of cross_entropy_kernel have left.
+
+    The order is the same in every run.
+    """
+    # -- tile: the program owns everything
+    n_values = 2 * tl.cast(n_blocks, tl.int64)
+    offsets = tl.arange(0, BLOCK_SIZE)
+    lanes = tl.zeros([BLOCK_SIZE], tl.float32)
+
+    # -- accumulate: losses, and the rows that count
+    for start in range(0, n_values, BLOCK_SIZE):
+        mask = offsets < n_values - start
+        lanes += tl.load(partial_ptr + start + offsets, mask=mask, other=0.0)
+
+    # -- reduce: what the lanes have
+    lane_loss, lane_n_counted = tl.split(tl.reshape(lanes, [BLOCK_SIZE // 2, 2]))
+    loss, n_counted = tl.sum(lane_loss), tl.sum(lane_n_counted)
+
+    # -- store: rounded once; the mean of no rows is 0 / 0
+    loss = tl.where(mean, loss / n_counted, loss)
+    tl.store(loss_ptr, loss.to(loss_ptr.dtype.element_ty))
+    tl.store(n_counted_ptr, n_counted)
+
+
+@triton.jit
+def cross_entropy_backward_kernel(
+    out_ptr,  # (n_rows, n_cols)
+    grad_ptr,  # (n_rows)
+    logits_ptr,  # (n_rows, n_cols)
+    target_ptr,  # (n_rows)
+    logsumexp_ptr,  # (n_rows)
+    n_counted_ptr,  # (), or None unless the loss is a MEAN
+    n_rows,
+    n_cols,
+    grad_stride,
+    rows_per_batch,
+    logits_stride_batch,
+    logits_stride_row,
+    ignore_index,
+    label_smoothing,
+    inverse_n_cols,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    DIVISIBILITY: tl.constexpr,
+    MEAN: tl.constexpr,
+):
+    # -- tile: a program owns neighbouring columns of one row, or several short rows
+    n_cols = known_multiple(n_cols, DIVISIBILITY)
+    logits_stride_batch = known_multiple(logits_stride_batch, DIVISIBILITY)
+    logits_stride_row = known_multiple(logits_stride_row, DIVISIBILITY)
+    tiles_per_row = tl.cdiv(n_cols, BLOCK_N)
+    block = tl.program_id(0) // tiles_per_row
+    tile = tl.program_id(0) % tiles_per_row
+    rows = block.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    cols = tile.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    is_row = rows < n_rows
+    logits_ptr += row_offset(
+        rows, n_rows, rows_per_batch, logits_stride_batch, logits_stride_row
+    )
+    out_ptr += rows * n_cols
+
+    # -- target: what all columns of the row share; no class has a gradient of NaN
+    target = tl.load(target_ptr + rows, mask=is_row, other=ignore_index)
+    is_counted = target != ignore_index
+    is_class = (target >= 0) & (target < n_cols)
+    logsumexp = tl.load(logsumexp_ptr + rows, mask=is_counted, other=0.0)
+    scale = tl.load(
+        grad_ptr + rows * grad_stride, mask=is_counted & is_class, other=float("nan")
+    ).to(tl.float32)
+    if MEAN:
+        scale *= fast_reciprocal(tl.load(n_counted_ptr))
+    scale = tl.where(is_counted, scale, 0.0)
+
+    # -- load: nothing of a row that is ignored
+    mask = is_row & (cols < n_cols)
+    x = tl.load(logits_ptr + cols, mask=mask & is_counted, other=0.0).to(tl.float32)
+
+    # -- compute: the probability of each class, less what the target gives to it
+    difference = fast_exp(x - logsumexp) - label_smoothing * inverse_n_cols
+    difference -= tl.where(cols == target, 1.0 - label_smoothing, 0.0)
+    out = (scale * difference).to(out_ptr.dtype.element_ty)
+
+    # -- store: rounded once
+    tl.store(out_ptr + cols, out, mask=mask)
+
+
+REDUCE_BLOCK_SIZE = 8192
+REDUCE_NUM_WARPS = 16
+BACKWARD_BLOCK_BYTES = 4096
+BACKWARD_NUM_WARPS = 4
+
+
+def choose_tile(rows_per_block: int, n_cols: int, element_size: int) -> tuple[int, int]:
+    """The columns of a tile, and the warps that share it, by the length of a row.
+
+    Short rows are one tile; each thread has 64 bytes of a long one in flight.
+    """
+    if rows_per_block > 1:
+        return max(64, triton.next_power_of_2(n_cols)), 4
+    num_warps = 4 if n_cols <= 8192 else 8 if n_cols <= 65536 else 16
+    return num_warps * 32 * 64 // element_size, num_warps
+
+
+def cross_entropy(
+    loss: Tensor,
+    logsumexp: Tensor,
+    n_counted: Tensor,
+    partial: Tensor | None,
+    logits: Tensor,
+    target: Tensor,
+    n_rows: int,
+    n_cols: int,
+    rows_per_batch: int,
+    logits_stride_batch: int,
+    logits_stride_row: int,
+    ignore_index: int,
+    label_smoothing: float,
+    rows_per_block: int,
+    mean: bool,
+) -> None:
+    """Launches the kernel for rows of this length on the current device and stream.
+
+    Where the losses are added up, a second launch does that.
+    """
+    block_n, num_warps = choose_tile(rows_per_block, n_cols, logits.element_size())
+    n_blocks = triton.cdiv(n_rows, rows_per_block)
+    if n_blocks > 0:
+        cross_entropy_kernel[(n_blocks,)](
+            logsumexp,
+            None if partial is not None else loss,
+            partial,
+            logits,
+            target,
+            n_rows,
+            n_cols,
+            rows_per_batch,
+            logits_stride_batch,
+            logits_stride_row,
+            ignore_index,
+            label_smoothing,
+            1.0 / max(n_cols, 1),
+            BLOCK_M=rows_per_block,
+            BLOCK_N=block_n,
+            DIVISIBILITY=math.gcd(n_cols, logits_stride_batch, logits_stride_row, 16),
+            SMOOTHED=label_smoothing != 0.0,
+            REDUCED=partial is not None,
+            num_warps=num_warps,
+            enable_fp_fusion=True,
+        )
+    if partial is not None:
+        cross_entropy_reduce_kernel[(1,)](
+            loss,
+            n_counted,
+            partial,
+            n_blocks,
+            mean,
+            BLOCK_SIZE=REDUCE_BLOCK_SIZE,
+            num_warps=REDUCE_NUM_WARPS,
+            enable_fp_fusion=True,
+        )
+
+
+def cross_entropy_backward(
+    out: Tensor,
+    grad: Tensor,
+    logits: Tensor,
+    target: Tensor,
+    logsumexp: Tensor,
+    n_counted: Tensor | None,
+    n_rows: int,
+    n_cols: int,
+    grad_stride: int,
+    rows_per_batch: int,
+    logits_stride_batch: int,
+    logits_stride_row: int,
+    ignore_index: int,
+    label_smoothing: float,
+) -> None:
+    """Launches cross_entropy_backward_kernel on the current device and stream."""
+    block_size = BACKWARD_BLOCK_BYTES // out.element_size()
+    block_n = min(block_size, max(64, triton.next_power_of_2(n_cols)))
+    block_m = block_size // block_n
+    n_blocks = triton.cdiv(n_rows, block_m) * triton.cdiv(n_cols, block_n)
+    cross_entropy_backward_kernel[(n_blocks,)](
+        out,
+        grad,
+        logits,
+        target,
+        logsumexp,
+        n_counted,
+        n_rows,
+        n_cols,
+        grad_stride,
+        rows_per_batch,
+        logits_stride_batch,
+        logits_stride_row,
+        ignore_index,
+        label_smoothing,
+        1.0 / max(n_cols, 1),
+        BLOCK_M=block_m,
+        BLOCK_N=block_n,
+        DIVISIBILITY=math.gcd(n_cols, logits_stride_batch, logits_stride_row, 16),
+        MEAN=n_counted is not None,
+        num_warps=BACKWARD_NUM_WARPS,
+        enable_fp_fusion=True,
+    )
