@@ -289,6 +289,61 @@ def test_inputs_are_restored_for_those_who_come_after(
     assert isinstance(times["unfused"], Timing)
 
 
+def _random(x: Tensor, dim: int) -> Tensor:
+    return torch.rand_like(x)
+
+
+@pytest.mark.usefixtures("_laboratory")
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (_random, ""),
+        (lambda x, dim: torch.empty_like(x), "left NaN"),
+        (lambda x, dim: torch.rand_like(x.double()), "torch.float64"),
+    ],
+)
+def test_random_numbers_are_not_judged_by_value(
+    call: Callable[[Tensor, int], Tensor], reason: str
+) -> None:
+    entered = {"quack": Implementation("quack", call, is_random=True)}
+    result = lab.measure(_prepared(), entered).timings["quack"]
+    assert isinstance(result, Skipped) == bool(reason), result
+    assert not isinstance(result, Skipped) or reason in result.reason
+
+
+@pytest.mark.usefixtures("_laboratory")
+@pytest.mark.parametrize("n_outputs", [None, 1])
+def test_peer_may_leave_out_outputs_if_it_says_so(n_outputs: int | None) -> None:
+    op = OPS["layer_norm"]
+    prepared = prepare(op, Case((64, 781)), DEVICE)
+
+    def out_alone(*arguments: Any) -> Tensor:
+        return as_tuple(op.reference(*arguments))[0]
+
+    peer = Implementation("quack", out_alone, n_outputs=n_outputs)
+    result = lab.measure(prepared, {"quack": peer}).timings["quack"]
+    if n_outputs is None:
+        assert isinstance(result, Skipped)
+        assert result.reason == "it returns 1 outputs, not 3"
+    else:
+        assert isinstance(result, Timing), result
+
+
+@pytest.mark.usefixtures("_laboratory")
+def test_outputs_of_no_elements_lie_nowhere() -> None:
+    op = OPS["cross_entropy"]
+    case = Case((64, 781), params={"reduction": "none"})
+    entered = {"torch": Implementation("torch", op.reference)}
+    result = lab.measure(prepare(op, case, DEVICE), entered).timings["torch"]
+    assert isinstance(result, Timing), result
+
+
+def test_peers_that_are_not_judged_say_so() -> None:
+    for op in OPS:
+        for peer in peers.of(op):
+            assert not peer.is_random or "judge" in peer.note
+
+
 @pytest.mark.usefixtures("_laboratory")
 @pytest.mark.parametrize("shape", [(64, 1), (1, 1)])
 def test_result_that_is_the_same_for_all_inputs_is_no_cheat(
