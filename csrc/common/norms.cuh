@@ -58,8 +58,8 @@ __device__ __forceinline__ void start_loading(
     Vec<T, SIZE>* shared, const T* ptr, int n_left
 ) {
     constexpr int BYTES = SIZE * sizeof(T);
-    constexpr int AT_ONCE =
-        BYTES >= 4 ? COUNT : 2;  // what is waited for takes registers
+    // What is waited for takes registers.
+    [[maybe_unused]] constexpr int AT_ONCE = BYTES >= 4 ? COUNT : 2;
     #pragma unroll AT_ONCE
     for (int i = 0; i < COUNT; ++i) {
         const bool is_valid = i * STEP < n_left;
