@@ -88,16 +88,6 @@ def test_long_rows_are_read_twice(side: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("side", SIDES)
-def test_aligned_data_touches_the_fewest_sectors(op: Op, side: str) -> None:
-    if _has_indices(op):
-        pytest.skip("what indices point to may lie anywhere")
-    shape = _shape(op, (64, 4096))
-    totals = memory.totals(_code(side, op, shape).emulation)
-    assert totals.sectors == totals.fewest_sectors > 0
-    assert totals.bank_conflicts == 0
-
-
-@pytest.mark.parametrize("side", SIDES)
 def test_padding_is_masked_off(side: str) -> None:
     code = _code(side, OPS["softmax"], (1823, 781))
     architecture = parse_architecture("sm_90")

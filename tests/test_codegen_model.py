@@ -47,7 +47,11 @@ TRIED = [
     *((OPS["softmax"], architecture) for architecture in ARCHITECTURES.values()),
     *(
         (OPS[name], ARCHITECTURES[number])
-        for name, number in zip(OPS, cycle((80, 100)), strict=False)
+        for name, number in zip(
+            (op.name for op in OPS.values() if not op.forward),
+            cycle((80, 100)),
+            strict=False,
+        )
         if name != "softmax"
     ),
 ]

@@ -27,8 +27,9 @@ EDGES = [
         op.variants, itertools.chain([1], itertools.repeat(2)), strict=False
     )
     for i, shape in enumerate(op.edge_shapes[::step])
-    # Vectors of both types of 16 bits have the same ends.
-    for dtype in (torch.float32, (torch.float16, torch.bfloat16)[i % 2])
+    # Vectors of both types of 16 bits have the same ends: each has a third of them.
+    for dtype in (torch.float32, torch.float16, torch.bfloat16)
+    if dtype == torch.float32 or i % 3 == (dtype == torch.bfloat16)
 ]
 
 

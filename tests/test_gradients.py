@@ -113,6 +113,8 @@ def _grad(
 @pytest.mark.parametrize(
     "shape", [(0, 5), (5, 0), (1, 33), (4, 6, 40), (37, 129), (3, 1025), (2, 20000)]
 )
+# Of bfloat16 the backwards themselves are tested, at more shapes.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @differentiable
 def test_gradient_is_accepted(
     forward: Op,

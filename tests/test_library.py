@@ -154,7 +154,7 @@ def test_the_same_call_gives_the_same_bits(
 # Several blocks of each kernel; of softmax, rows in a warp, in a block's registers, in
 # its shared memory, and read twice.
 @pytest.mark.parametrize("shape", [(37, 9), (5, 1025), (3, 40000), (2, 70000)])
-@pytest.mark.parametrize("order", ["reverse", "random:1", "random:2"])
+@pytest.mark.parametrize("order", ["reverse", "random:1"])
 def test_the_order_of_threads_changes_no_bit(
     op: Op,
     dtype: torch.dtype,

@@ -27,7 +27,7 @@ implementations = pytest.mark.parametrize("implementation", ["cuda", "triton"])
 
 # ---- Inputs --------------------------------------------------------------------------
 
-MOST_ELEMENTS = 8192
+MOST_ELEMENTS = 4096
 
 # Around the ends of vectors, warps, blocks and tiles.
 EDGES = sorted({1, 2, 3, 5, 7, *(2**k + d for k in range(3, 13) for d in (-1, 0, 1))})

@@ -10,8 +10,6 @@ from conftest import skip_if_refused
 
 import bindings
 
-EVERY_BACKEND = True
-
 INF, NAN = math.inf, math.nan
 TINY = 1e-45  # the smallest denormal of float32
 
