@@ -111,10 +111,9 @@ def is_int(op: str, name: str, value: object) -> None:
         raise TypeError(f"{op}: {name} must be an int, got {type(value).__name__}")
 
 
-def within(op: str, name: str, value: object, least: float, most: float) -> None:
+def within(op: str, name: str, value: float, least: float, most: float) -> None:
     """Raises unless the value is a number between two others, or one of them."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{op}: {name} must be a number, got {type(value).__name__}")
+    is_number(op, name, value)
     if not least <= value <= most:
         raise ValueError(
             f"{op}: {name} is {value}, expected a number from {least} to {most}"

@@ -28,8 +28,6 @@ PARAMS: tuple[dict[str, Any], ...] = (
     {"reduction": "mean", "label_smoothing": 0.1, "ignore_index": 0},
 )
 every_variant = pytest.mark.parametrize("params", PARAMS, ids=str)
-# Where there are many cases; the other backends have no kernels of their own.
-both_languages = pytest.mark.parametrize("backend", ["cuda", "triton"])
 
 
 def logits_and_target(
@@ -58,7 +56,6 @@ def expected_gradient(
 # ---- Gradients -----------------------------------------------------------------------
 
 
-@both_languages
 @every_variant
 @pytest.mark.parametrize("shape", [(1, 7), (17, 33), (5, 513), (2, 9001)])
 def test_gradient_is_accepted(
@@ -110,7 +107,6 @@ def test_compiled_gradient_is_the_same(
     assert torch.equal(*gradients)
 
 
-@both_languages
 def test_gradient_may_have_any_strides(
     backend: str, device: str, generator: torch.Generator
 ) -> None:
@@ -144,7 +140,6 @@ def test_nothing_else_that_the_op_returns_has_a_gradient(
 # ---- Rows that do not count ----------------------------------------------------------
 
 
-@both_languages
 @every_variant
 @pytest.mark.parametrize("n_cols", [12, 300, 2000])
 def test_ignored_rows_are_not_read(
@@ -182,7 +177,6 @@ def test_no_row_counts(reduction: str, backend: str, device: str) -> None:
     assert torch.equal(gradient, torch.zeros_like(gradient))
 
 
-@both_languages
 def test_rows_that_count_are_counted(
     backend: str, device: str, generator: torch.Generator
 ) -> None:
@@ -249,7 +243,6 @@ SPECIAL_ROWS = {
 }
 
 
-@both_languages
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("name", SPECIAL_ROWS)
 def test_special_values(name: str, smoothing: float, backend: str, device: str) -> None:
@@ -264,7 +257,6 @@ def test_special_values(name: str, smoothing: float, backend: str, device: str) 
         assert_accepted(FORWARD, backend, (logits, target), params)
 
 
-@both_languages
 @pytest.mark.parametrize("magnitude", [1e-3, 50.0, 1e4])
 def test_losses_far_smaller_than_the_logits(
     magnitude: float, backend: str, device: str, generator: torch.Generator
@@ -280,7 +272,6 @@ def test_losses_far_smaller_than_the_logits(
         torch.testing.assert_close(loss.double(), exact, rtol=2e-6, atol=0)
 
 
-@both_languages
 def test_smoothing_over_all_classes_alone(
     backend: str, device: str, generator: torch.Generator
 ) -> None:
@@ -293,7 +284,6 @@ def test_smoothing_over_all_classes_alone(
 
 
 # ---- Layouts -------------------------------------------------------------------------
-@both_languages
 def test_rows_of_batches_are_read_in_place(
     backend: str, device: str, dtype: torch.dtype, generator: torch.Generator
 ) -> None:
@@ -328,7 +318,6 @@ def test_one_row_without_a_dimension_of_rows(backend: str, device: str) -> None:
         torch.testing.assert_close(loss, expected)
 
 
-@both_languages
 def test_gradient_has_the_memory_format_of_logits(
     backend: str, device: str, generator: torch.Generator
 ) -> None:

@@ -23,8 +23,6 @@ VARIANTS = [
     for params in op.variants
 ]
 
-# Where there are many cases; the other backends have fewer.
-both_languages = pytest.mark.parametrize("backend", ["cuda", "triton"])
 
 differentiable = pytest.mark.parametrize(("forward", "params"), VARIANTS)
 
@@ -109,7 +107,6 @@ def _grad(
 
 
 # None, one, short rows, several of the kernels' tiles, and rows that are read twice.
-@both_languages
 @pytest.mark.parametrize(
     "shape", [(0, 5), (5, 0), (1, 33), (4, 6, 40), (37, 129), (3, 1025), (2, 20000)]
 )
@@ -155,7 +152,6 @@ LAYOUTS = {
 }
 
 
-@both_languages
 @pytest.mark.parametrize("grad_layout", [*LAYOUTS, "contiguous"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @differentiable
@@ -199,7 +195,6 @@ def test_gradient_of_a_sum_is_that_of_ones(
     assert all(map(torch.equal, summed, ones))
 
 
-@both_languages
 @pytest.mark.parametrize("dim", range(-3, 3))
 def test_gradient_of_softmax_along_every_dim(
     backend: str, device: str, dim: int, generator: torch.Generator

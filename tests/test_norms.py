@@ -20,8 +20,6 @@ from compare.acceptance import Expected
 LAYER, RMS = OPS["layer_norm"], OPS["rms_norm"]
 NORMS = (LAYER, RMS)
 
-# The other two backends have no kernels of their own.
-both_languages = pytest.mark.parametrize("backend", ["cuda", "triton"])
 
 norms = pytest.mark.parametrize("description", NORMS, ids=lambda op: op.name)
 
@@ -39,7 +37,6 @@ def _input(
 # ---- Forward -------------------------------------------------------------------------
 
 
-@both_languages
 @pytest.mark.parametrize("n_cols", LENGTHS)
 @norms
 def test_without_weight(
@@ -55,7 +52,6 @@ def test_without_weight(
     assert_accepted(description, backend, (x,))
 
 
-@both_languages
 @pytest.mark.parametrize("absent", ["weight", "bias"])
 def test_with_either_weight_or_bias(
     backend: str, device: str, absent: str, generator: torch.Generator
@@ -65,7 +61,6 @@ def test_with_either_weight_or_bias(
     assert_accepted(LAYER, backend, (x,), present)
 
 
-@both_languages
 @pytest.mark.parametrize("n_cols", LENGTHS)
 def test_a_mean_far_from_zero_costs_no_digits(
     backend: str,
@@ -87,7 +82,6 @@ def test_a_mean_far_from_zero_costs_no_digits(
     assert_accepted(LAYER, backend, (x,))
 
 
-@both_languages
 @pytest.mark.parametrize("value", [0.0, 0.1, -1e4])
 @pytest.mark.parametrize("n_cols", LENGTHS)
 def test_layer_norm_of_equal_numbers_is_zero(
@@ -101,7 +95,6 @@ def test_layer_norm_of_equal_numbers_is_zero(
     assert (out == 7.0).all()
 
 
-@both_languages
 @norms
 def test_of_zeros_is_zero(description: Op, backend: str, device: str) -> None:
     out = FUNCTIONS[description.name](
@@ -110,7 +103,6 @@ def test_of_zeros_is_zero(description: Op, backend: str, device: str) -> None:
     assert (out == 0).all()
 
 
-@both_languages
 @pytest.mark.parametrize("eps", [0.0, 1])
 @norms
 def test_eps(
@@ -124,7 +116,6 @@ def test_eps(
     assert_accepted(description, backend, inputs, {"eps": eps})
 
 
-@both_languages
 def test_a_single_column(backend: str, device: str, generator: torch.Generator) -> None:
     x = torch.randn(5, 1, generator=generator).to(device)
     weight = torch.tensor([2.0], device=device)
@@ -134,7 +125,6 @@ def test_a_single_column(backend: str, device: str, generator: torch.Generator) 
     torch.testing.assert_close(out, 2.0 * x.sign())
 
 
-@both_languages
 @pytest.mark.parametrize("n_cols", LENGTHS)
 @pytest.mark.parametrize("special", [float("inf"), -float("inf"), float("nan")])
 @norms
@@ -184,7 +174,6 @@ def _accept_gradients(
         assert verdict.passed, verdict.problem
 
 
-@both_languages
 @pytest.mark.parametrize("shape", [(7, 31), (2, 9001)])
 @pytest.mark.parametrize("present", [(), (1,), (2,), (1, 2)])
 @norms
@@ -204,7 +193,6 @@ def test_gradients_of_what_is_there(
 
 
 # Short ones, long ones, and those of two launches.
-@both_languages
 @pytest.mark.parametrize("shape", [(300, 40), (20, 300), (3, 8192), (3, 16385)])
 @norms
 def test_more_rows_than_blocks(
@@ -224,7 +212,6 @@ def test_more_rows_than_blocks(
     assert_accepted(backward, backend, inputs)
 
 
-@both_languages
 @pytest.mark.parametrize("n_cols", [7, 9000])
 @norms
 def test_without_rows_gradients_of_weights_are_zero(
@@ -239,7 +226,6 @@ def test_without_rows_gradients_of_weights_are_zero(
         assert torch.equal(x.grad, torch.zeros_like(x))
 
 
-@both_languages
 @norms
 def test_statistics_follow_the_rows_of_any_layout(
     description: Op, backend: str, device: str, generator: torch.Generator
@@ -257,7 +243,6 @@ def test_statistics_follow_the_rows_of_any_layout(
         assert_accepted(OPS[name], backend, (made[0], each, *turned))
 
 
-@both_languages
 @norms
 def test_weights_of_any_layout(
     description: Op, backend: str, device: str, generator: torch.Generator
@@ -292,7 +277,6 @@ def test_statistics_have_no_gradient(description: Op, device: str) -> None:
     assert not any(each.requires_grad for each in statistics)
 
 
-@both_languages
 @norms
 def test_only_one_gradient_is_wanted(
     description: Op, backend: str, device: str, generator: torch.Generator
@@ -307,7 +291,6 @@ def test_only_one_gradient_is_wanted(
         torch.testing.assert_close(alone.grad, leaves[i].grad, rtol=0, atol=0)
 
 
-@both_languages
 @norms
 def test_compiles_without_weight(
     description: Op, backend: str, device: str, generator: torch.Generator

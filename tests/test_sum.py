@@ -20,8 +20,6 @@ from compare.codegen.triton_offline import record_launches
 
 SUM = OPS["sum"]
 
-# Where there are many cases; the other backends have fewer.
-both_languages = pytest.mark.parametrize("backend", ["cuda", "triton"])
 
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "contiguous": lambda x: x,
@@ -58,7 +56,6 @@ def every_dim(n_dims: int) -> list[tuple[int, ...]]:
 # ---- Values --------------------------------------------------------------------------
 
 
-@both_languages
 @pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("shape", [(6, 5, 40), (3, 4, 5, 8)])
 def test_all_dims_of_all_layouts(
@@ -254,7 +251,6 @@ def test_bad_tensors(backend: str) -> None:
 # ---- Gradients -----------------------------------------------------------------------
 
 
-@both_languages
 @pytest.mark.parametrize("dim", [0, (1, -1), ()])
 @pytest.mark.parametrize("keepdim", [False, True])
 def test_gradient(
@@ -275,7 +271,6 @@ def test_gradient(
     assert torch.equal(grad.double(), expected)
 
 
-@both_languages
 @pytest.mark.parametrize(
     ("x_shape", "y_shape"),
     [
