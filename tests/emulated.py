@@ -23,6 +23,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from conftest import needs_gpu
+
+from bindings import toolchain
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "tests" / "emulator"
@@ -129,7 +133,8 @@ def compile_object(source: Path, target: Path) -> None:
     flags = ["-std=c++20", "-O1", "-fPIC", "-Wall", "-Wextra", "-Werror"]
     flags.append("-Wno-unknown-pragmas")
     if "clang" not in COMPILER:
-        flags.append("-fno-gnu-unique")
+        # g++ 12 notes of structures that older versions than 4.6 passed otherwise.
+        flags += ["-fno-gnu-unique", "-Wno-psabi"]
     flags += ["-I", str(EMULATOR), "-I", str(ROOT / "csrc")]
     run(COMPILER, *flags, "-x", "c++", "-c", source, "-o", target)
 
@@ -177,3 +182,66 @@ def array(values: Any, dtype: Any = np.int32) -> np.ndarray:
 def zeros(*shape: int, dtype: Any = np.int32) -> np.ndarray:
     """A result of a launcher."""
     return np.zeros(shape, dtype)
+
+
+# ---- The same kernels on a GPU -------------------------------------------------------
+
+FOR_BOTH = [
+    SOURCES / f"{stem}.cu"
+    for stem in ("copies", "groups", "hopper", "kernels", "matrices")
+]
+
+
+class GpuLibrary(Library):
+    """The test kernels as nvcc compiles them; arrays go to the GPU and back."""
+
+    def result(self, name: str, *arguments: Any) -> tuple[int, str]:
+        """Calls a launcher; the error code that it returned, and its message."""
+        tensors = [
+            torch.from_numpy(argument.view(np.uint8).reshape(-1).copy()).cuda()
+            if isinstance(argument, np.ndarray)
+            else None
+            for argument in arguments
+        ]
+        torch.cuda.synchronize()
+        converted = [
+            argument if tensor is None else tensor.data_ptr()
+            for argument, tensor in zip(arguments, tensors, strict=True)
+        ]
+        error, message = super().result(name, *converted)
+        if error == 0:
+            error, message = super().result("synchronize")
+        for argument, tensor in zip(arguments, tensors, strict=True):
+            if tensor is not None:
+                argument.view(np.uint8).reshape(-1)[:] = tensor.cpu().numpy()
+        return error, message
+
+
+def nvcc(*arguments: str | Path) -> None:
+    """Compiles some of the test kernels as a user of CUDA would."""
+    cuda_home = toolchain.find_cuda_home()
+    if cuda_home is None:
+        pytest.skip("needs nvcc")
+    flags = ["-std=c++20", "-O3", "-Werror=all-warnings", f"-I{ROOT / 'csrc'}"]
+    subprocess.run([cuda_home / "bin/nvcc", *flags, *arguments], check=True)
+
+
+@functools.cache
+def gpu_library() -> Library:
+    """The library of those kernels that run on a GPU too, compiled for this one."""
+    cuda_home = toolchain.find_cuda_home()
+    folder = cuda_home and toolchain.cuda_runtime_folder(cuda_home)
+    if folder is None:
+        pytest.skip("needs nvcc and the CUDA runtime library")
+    major, minor = torch.cuda.get_device_capability()
+    with tempfile.TemporaryDirectory() as target:
+        path = Path(target) / "kernels.so"
+        # Hopper's own instructions are those of sm_90a.
+        arch = f"sm_{major}{minor}" + "a" * (major == 9)
+        options = [f"-arch={arch}", "-shared", "-Xcompiler=-fPIC"]
+        libraries = ["-lcudart_static", "-lrt", "-ldl", "-lpthread"]
+        nvcc(*options, *FOR_BOTH, "-cudart=none", "-L", folder, *libraries, "-o", path)
+        return GpuLibrary(path)
+
+
+MACHINES = ["emulator", pytest.param("gpu", marks=needs_gpu)]

@@ -499,8 +499,8 @@ def test_unsupported_launches_are_refused(library: Library) -> None:
     error = zeros(1)
     library("nested", error)
     assert error[0] == 801
-    with pytest.raises(RuntimeError, match=r"nothing_kernel: .* not model .*clusters"):
-        library("cluster")
+    with pytest.raises(RuntimeError, match=r"nothing_kernel: .* not model coop"):
+        library("cooperative")
 
 
 def test_messages_belong_to_the_thread(library: Library) -> None:

@@ -11,8 +11,6 @@ import functools
 import itertools
 import math
 import re
-import subprocess
-import tempfile
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -23,69 +21,19 @@ import numpy as np
 import pytest
 import torch
 from conftest import needs_gpu
-from emulated import ORDERS, ROOT, SOURCES, Library, array, zeros
+from emulated import (
+    FOR_BOTH,
+    MACHINES,
+    ORDERS,
+    ROOT,
+    Library,
+    array,
+    gpu_library,
+    nvcc,
+    zeros,
+)
 
-from bindings import toolchain
-
-FOR_BOTH = [
-    SOURCES / f"{stem}.cu" for stem in ("copies", "groups", "kernels", "matrices")
-]
-
-
-# ---- The same kernels on a GPU -------------------------------------------------------
-
-
-class GpuLibrary(Library):
-    """The test kernels as nvcc compiles them; arrays go to the GPU and back."""
-
-    def result(self, name: str, *arguments: Any) -> tuple[int, str]:
-        """Calls a launcher; the error code that it returned, and its message."""
-        tensors = [
-            torch.from_numpy(argument.view(np.uint8).reshape(-1).copy()).cuda()
-            if isinstance(argument, np.ndarray)
-            else None
-            for argument in arguments
-        ]
-        torch.cuda.synchronize()
-        converted = [
-            argument if tensor is None else tensor.data_ptr()
-            for argument, tensor in zip(arguments, tensors, strict=True)
-        ]
-        error, message = super().result(name, *converted)
-        if error == 0:
-            error, message = super().result("synchronize")
-        for argument, tensor in zip(arguments, tensors, strict=True):
-            if tensor is not None:
-                argument.view(np.uint8).reshape(-1)[:] = tensor.cpu().numpy()
-        return error, message
-
-
-def nvcc(*arguments: str | Path) -> None:
-    """Compiles some of the test kernels as a user of CUDA would."""
-    cuda_home = toolchain.find_cuda_home()
-    if cuda_home is None:
-        pytest.skip("needs nvcc")
-    flags = ["-std=c++20", "-O3", "-Werror=all-warnings", f"-I{ROOT / 'csrc'}"]
-    subprocess.run([cuda_home / "bin/nvcc", *flags, *arguments], check=True)
-
-
-@functools.cache
-def gpu_library() -> Library:
-    """The library of those kernels that run on a GPU too, compiled for this one."""
-    cuda_home = toolchain.find_cuda_home()
-    folder = cuda_home and toolchain.cuda_runtime_folder(cuda_home)
-    if folder is None:
-        pytest.skip("needs nvcc and the CUDA runtime library")
-    major, minor = torch.cuda.get_device_capability()
-    with tempfile.TemporaryDirectory() as target:
-        path = Path(target) / "kernels.so"
-        options = [f"-arch=sm_{major}{minor}", "-shared", "-Xcompiler=-fPIC"]
-        libraries = ["-lcudart_static", "-lrt", "-ldl", "-lpthread"]
-        nvcc(*options, *FOR_BOTH, "-cudart=none", "-L", folder, *libraries, "-o", path)
-        return GpuLibrary(path)
-
-
-MACHINES = ["emulator", pytest.param("gpu", marks=needs_gpu)]
+# ---- The machines -------------------------------------------------------------------
 
 
 @pytest.fixture(params=MACHINES)
@@ -98,9 +46,9 @@ def emulator() -> Library:
     return emulated.load_kernels()
 
 
-@pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("arch", ["80", "90a"])
 @pytest.mark.parametrize("source", FOR_BOTH, ids=lambda path: path.stem)
-def test_nvcc_compiles_the_same_file(source: Path, arch: int, tmp_path: Path) -> None:
+def test_nvcc_compiles_the_same_file(source: Path, arch: str, tmp_path: Path) -> None:
     cubin = tmp_path / "kernels.cubin"
     nvcc(f"-arch=sm_{arch}", "-cubin", source, "-o", cubin)
     assert cubin.stat().st_size > 0
@@ -111,7 +59,7 @@ def test_both_sides_of_ptx_have_the_same_functions() -> None:
     for name in ("csrc/common/ptx.cuh", "csrc/emulator/emulated_ptx.h"):
         text = (ROOT / name).read_text(encoding="utf-8")
         text = text.replace("__device__ __forceinline__", "inline")
-        pattern = r"^(?:inline )?(?:void|float|[\w:]+) (\w+)\((.*?)\) \{"
+        pattern = r"^(?:inline )?[\w:]+\*?\s(\w+)\((.*?)\) \{"
         declared[name] = [
             (
                 function,

@@ -19,7 +19,7 @@
 #ifdef TWIN_EMULATOR
 #define DYNAMIC_SHARED(name) unsigned char* const name = emulator::dynamic_shared()
 #else
-#define DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
 #endif
 
 constexpr int WARP_SIZE = 32;
@@ -30,15 +30,16 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 struct Device {
     int arch;                  // 90 for sm_90
     int64_t max_shared_bytes;  // dynamic shared memory that one block may ask for
+    int n_sms;                 // multiprocessors
 };
 
 // The device of an architecture that need not be present. Shared memory per block as in
 // the CUDA C++ Programming Guide, table "Technical Specifications per Compute
-// Capability".
+// Capability"; as many multiprocessors as an H200 has.
 inline Device device_of_arch(int arch) {
     const bool is_datacenter = arch == 80 || arch == 87 || (arch >= 90 && arch < 120);
     const int64_t kilobytes = !is_datacenter ? 99 : arch < 90 ? 163 : 227;
-    return {arch, kilobytes * 1024};
+    return {arch, kilobytes * 1024, 132};
 }
 
 template <typename... Params>
@@ -47,6 +48,7 @@ struct Plan {
     dim3 grid;
     dim3 block;
     int64_t shared_bytes = 0;  // dynamic shared memory
+    dim3 cluster{1, 1, 1};     // blocks that share their shared memory
 };
 
 // A plan that Python can read.
@@ -56,7 +58,9 @@ struct PlanDescription {
     dim3 grid;
     dim3 block;
     int64_t shared_bytes;
-    std::vector<int64_t> arguments;  // the kernel's: addresses, integers, float bits
+    // The kernel's: each an address, an integer or the bits of a float; of a structure
+    // several numbers, the first one being its address.
+    std::vector<std::vector<int64_t>> arguments;
 };
 
 // Carries plans out: onto a stream, or, where only the plans themselves are asked for
@@ -74,13 +78,16 @@ class Launcher {
 
     const Device& device() const { return device_; }
 
+    // Whether plans are only asked for: their tensors may have no memory.
+    bool describes() const { return descriptions_ != nullptr; }
+
     template <typename... Params>
     cudaError_t operator()(
         const Plan<Params...>& plan, std::type_identity_t<Params>... arguments
     ) const {
         if (error_ != cudaSuccess) return error_;
         if (descriptions_) {
-            describe(plan, {as_int64(arguments)...});
+            describe(plan, {numbers_of(arguments)...});
             return cudaSuccess;
         }
         cudaError_t error = cudaSuccess;
@@ -97,6 +104,13 @@ class Launcher {
             config.blockDim = plan.block;
             config.dynamicSmemBytes = plan.shared_bytes;
             config.stream = stream_;
+            cudaLaunchAttribute cluster{};
+            cluster.id = cudaLaunchAttributeClusterDimension;
+            cluster.val.clusterDim.x = plan.cluster.x;
+            cluster.val.clusterDim.y = plan.cluster.y;
+            cluster.val.clusterDim.z = plan.cluster.z;
+            config.attrs = &cluster;
+            config.numAttrs = plan.cluster.x * plan.cluster.y * plan.cluster.z > 1;
             error = cudaLaunchKernelEx(&config, plan.kernel, arguments...);
         }
         // A refused launch is reported here, once: left behind, it would surface in
@@ -109,37 +123,38 @@ class Launcher {
     static constexpr int64_t SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024;
 
     cudaError_t query_current_device() {
-        int index = 0, major = 0, minor = 0, shared_bytes = 0;
+        int index = 0, major = 0, minor = 0, shared_bytes = 0, n_sms = 0;
         if (const cudaError_t error = cudaGetDevice(&index)) return error;
         for (const auto& [value, attribute] :
              {std::pair{&major, cudaDevAttrComputeCapabilityMajor},
               std::pair{&minor, cudaDevAttrComputeCapabilityMinor},
-              std::pair{&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin}}) {
+              std::pair{&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin},
+              std::pair{&n_sms, cudaDevAttrMultiProcessorCount}}) {
             if (const cudaError_t error =
                     cudaDeviceGetAttribute(value, attribute, index))
                 return error;
         }
-        device_ = {10 * major + minor, shared_bytes};
+        device_ = {10 * major + minor, shared_bytes, n_sms};
         return cudaSuccess;
     }
 
+    // Structures have a function describe_argument of their own, next to them.
     template <typename T>
-    static int64_t as_int64(T value) {
+    static std::vector<int64_t> numbers_of(const T& value) {
         if constexpr (std::is_pointer_v<T>) {
-            return reinterpret_cast<intptr_t>(value);
+            return {reinterpret_cast<intptr_t>(value)};
         } else if constexpr (std::is_same_v<T, float>) {
-            return std::bit_cast<uint32_t>(value);
+            return {std::bit_cast<uint32_t>(value)};
+        } else if constexpr (std::is_integral_v<T>) {
+            return {static_cast<int64_t>(value)};
         } else {
-            static_assert(
-                std::is_integral_v<T>, "no kernel takes anything else so far"
-            );
-            return value;
+            return describe_argument(value);
         }
     }
 
     template <typename... Params>
     void describe(
-        const Plan<Params...>& plan, const std::vector<int64_t>& arguments
+        const Plan<Params...>& plan, const std::vector<std::vector<int64_t>>& arguments
     ) const {
         // The host function that stands for a kernel bears the kernel's own symbol.
         Dl_info info{};

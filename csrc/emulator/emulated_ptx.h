@@ -3,13 +3,18 @@
 // that reports name, is why they are not one with those.
 #pragma once
 
+#include <bit>
 #include <cmath>
 
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
 #include "cuda_runtime.h"
 #include "device/async_copy.h"
+#include "device/cluster.h"
 #include "device/matrix.h"
+#include "device/mbarrier.h"
+#include "device/tensor_copy.h"
+#include "device/warpgroup.h"
 
 namespace ptx {
 
@@ -20,6 +25,8 @@ using emulator::Site;
 inline float exp2(float x) { return std::exp2(x); }
 
 inline float reciprocal(float x) { return 1.0f / x; }
+
+inline float tanh(float x) { return std::tanh(x); }
 
 // ---- Integers -----------------------------------------------------------------------
 
@@ -101,6 +108,12 @@ void mma_m16n8k16(
     );
 }
 
+inline std::uint32_t round_to_tf32(float x) {
+    constexpr std::uint32_t DROPPED = 0x1fff;
+    if (std::isnan(x)) return 0x7fffffff;
+    return (std::bit_cast<std::uint32_t>(x) + (DROPPED + 1) / 2) & ~DROPPED;
+}
+
 inline void mma_m16n8k8_tf32(
     float (&d)[4],
     const std::uint32_t (&a)[4],
@@ -111,6 +124,169 @@ inline void mma_m16n8k8_tf32(
     emulator::multiply_matrices<float>(
         emulator::MatrixFormat::tf32, {d, a, b, c}, site
     );
+}
+
+// ---- Hopper: barriers in shared memory ----------------------------------------------
+
+inline void mbarrier_init(
+    std::uint64_t* barrier, int n_arrivals, Site site = Site::here()
+) {
+    emulator::initialise_mbarrier(barrier, n_arrivals, site);
+}
+
+inline void fence_mbarrier_init() { emulator::publish_mbarriers(); }
+
+inline void mbarrier_arrive(std::uint64_t* barrier, Site site = Site::here()) {
+    emulator::arrive_at_mbarrier(barrier, 0, "mbarrier_arrive", site);
+}
+
+inline void mbarrier_arrive_expect_bytes(
+    std::uint64_t* barrier, int bytes, Site site = Site::here()
+) {
+    emulator::arrive_at_mbarrier(barrier, bytes, "mbarrier_arrive_expect_bytes", site);
+}
+
+inline void mbarrier_arrive_remote(
+    std::uint64_t* barrier, int block, Site site = Site::here()
+) {
+    emulator::arrive_at_remote_mbarrier(barrier, block, site);
+}
+
+inline void mbarrier_wait(
+    std::uint64_t* barrier, int parity, Site site = Site::here()
+) {
+    emulator::wait_for_mbarrier(barrier, parity, site);
+}
+
+// ---- Hopper: parts of a block, and clusters of blocks -------------------------------
+
+inline void named_barrier_sync(int barrier, int n_threads, Site site = Site::here()) {
+    emulator::meet_at_named_barrier(barrier, n_threads, site);
+}
+
+template <int REGISTERS>
+void setmaxnreg_dec() {
+    static_assert(REGISTERS >= 24 && REGISTERS <= 256 && REGISTERS % 8 == 0);
+}
+
+template <int REGISTERS>
+void setmaxnreg_inc() {
+    static_assert(REGISTERS >= 24 && REGISTERS <= 256 && REGISTERS % 8 == 0);
+}
+
+inline int cluster_block_rank() { return emulator::cluster_rank(); }
+
+inline void cluster_sync(Site site = Site::here()) { emulator::meet_cluster(site); }
+
+template <typename T>
+T* map_shared(T* shared, int block, Site site = Site::here()) {
+    return static_cast<T*>(emulator::map_shared(shared, block, site));
+}
+
+// ---- Hopper: the tensor memory accelerator ------------------------------------------
+
+inline void prefetch_tensor_map(const CUtensorMap* map, Site site = Site::here()) {
+    emulator::check_tensor_map(map, "prefetch_tensor_map", site);
+}
+
+inline void tma_load(
+    void* shared,
+    const CUtensorMap* map,
+    int x,
+    int y,
+    int z,
+    std::uint64_t* barrier,
+    Site site = Site::here()
+) {
+    emulator::start_box_load(
+        shared, map, {x, y, z}, barrier, nullptr, "tma_load", site
+    );
+}
+
+inline void tma_load_multicast(
+    void* shared,
+    const CUtensorMap* map,
+    int x,
+    int y,
+    int z,
+    std::uint64_t* barrier,
+    std::uint16_t blocks,
+    Site site = Site::here()
+) {
+    emulator::start_box_load(
+        shared, map, {x, y, z}, barrier, &blocks, "tma_load_multicast", site
+    );
+}
+
+inline void fence_async_proxy() { emulator::publish_shared_writes(); }
+
+inline void tma_store(
+    const CUtensorMap* map,
+    int x,
+    int y,
+    int z,
+    const void* shared,
+    Site site = Site::here()
+) {
+    emulator::start_box_store(map, {x, y, z}, shared, site);
+}
+
+inline void tma_store_commit_group() { emulator::commit_box_stores(); }
+
+template <int UNREAD>
+void tma_store_wait_group_read(Site site = Site::here()) {
+    static_assert(UNREAD >= 0);
+    emulator::wait_for_box_stores(UNREAD, site);
+}
+
+// ---- Hopper: matrices, multiplied by a warpgroup from shared memory ------------------
+
+enum class Major { K = 0, MN = 1 };
+
+inline std::uint64_t wgmma_descriptor(
+    const void* shared, int leading_bytes, int stride_bytes, Site site = Site::here()
+) {
+    return emulator::matrix_descriptor(shared, leading_bytes, stride_bytes, site);
+}
+
+inline void wgmma_fence(Site site = Site::here()) {
+    emulator::fence_multiplications(site);
+}
+
+inline void wgmma_commit_group(Site site = Site::here()) {
+    emulator::commit_multiplications(site);
+}
+
+template <int UNFINISHED>
+void wgmma_wait_group(Site site = Site::here()) {
+    static_assert(UNFINISHED >= 0);
+    emulator::wait_for_multiplications(UNFINISHED, site);
+}
+
+template <typename T, Major A_MAJOR, Major B_MAJOR, int N>
+void wgmma_m64k16(
+    float (&d)[N / 2],
+    std::uint64_t a,
+    std::uint64_t b,
+    bool accumulates,
+    Site site = Site::here()
+) {
+    static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);
+    static_assert(N == 64 || N == 128 || N == 256);
+    constexpr auto format = std::is_same_v<T, __half>
+                                ? emulator::MatrixFormat::half
+                                : emulator::MatrixFormat::bfloat16;
+    emulator::start_multiplication(
+        {format, N, A_MAJOR == Major::MN, B_MAJOR == Major::MN, accumulates, a, b},
+        d,
+        site
+    );
+}
+
+inline void stmatrix(
+    void* row, const std::uint32_t (&fragment)[4], Site site = Site::here()
+) {
+    emulator::store_matrices(row, fragment, site);
 }
 
 }  // namespace ptx

@@ -148,6 +148,7 @@ struct LaunchRequest {
     dim3 grid_size;
     dim3 block_size;
     std::size_t shared_bytes;
+    dim3 cluster_size;
     void (*run_thread)(void* arguments);  // calls the kernel once
     void* arguments;
 };

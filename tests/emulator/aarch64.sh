@@ -10,4 +10,5 @@ export CXX_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu"
 date --utc +%Y-%m-%d
 $CXX --version | head -n 1
 qemu-aarch64 --version | head -n 1
-exec python -m pytest tests/test_emulator.py tests/test_emulator_kernels.py "$@"
+exec python -m pytest tests/test_emulator.py tests/test_emulator_kernels.py \
+    tests/test_emulator_hopper.py "$@"

@@ -233,10 +233,10 @@ EXPORT int launch_nothing(const unsigned* grid, const unsigned* block, int64_t s
 __global__ void nested_kernel(int* error) { *error = launch(nothing_kernel, 1, 1, 0); }
 EXPORT int nested(int* error) { return launch(nested_kernel, 1, 1, 0, error); }
 
-EXPORT int cluster() {
+EXPORT int cooperative() {
     cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {2, 1, 1};
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
     cudaLaunchConfig_t config{};
     config.gridDim = 2;
     config.blockDim = 32;

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -47,8 +48,18 @@ struct Array {
 
 // Arrays are passed as pointers and everything else as int64_t, so one type of function
 // will do for up to MAX_ARGUMENTS of them.
-constexpr std::size_t MAX_ARGUMENTS = 6;
-using Function = int (*)(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t);
+constexpr std::size_t MAX_ARGUMENTS = 12;
+
+// A function that takes fewer does not look at the rest.
+template <std::size_t... INDICES>
+int call(
+    void* function,
+    const int64_t (&arguments)[MAX_ARGUMENTS],
+    std::index_sequence<INDICES...>
+) {
+    using Function = int (*)(decltype(arguments[INDICES] + 0)...);
+    return reinterpret_cast<Function>(function)(arguments[INDICES]...);
+}
 
 void serve_one_request() {
     for (std::uint32_t n = read_number(); n > 0; --n) unsetenv(read_string().c_str());
@@ -74,17 +85,11 @@ void serve_one_request() {
         arrays.push_back({std::unique_ptr<char, Free>(data), bytes});
     }
 
-    const auto function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name.c_str()));
+    void* const function = dlsym(RTLD_DEFAULT, name.c_str());
     const auto message =
         reinterpret_cast<const char* (*)(int)>(dlsym(RTLD_DEFAULT, "last_message"));
-    const int32_t error = function(
-        arguments[0],
-        arguments[1],
-        arguments[2],
-        arguments[3],
-        arguments[4],
-        arguments[5]
-    );
+    const int32_t error =
+        call(function, arguments, std::make_index_sequence<MAX_ARGUMENTS>());
     std::fwrite(&error, sizeof(error), 1, stdout);
     write_string(message(error));
     for (const Array& array : arrays) {

@@ -3,6 +3,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "../emulator_checker.h"
 #include "../host/api.h"
@@ -15,7 +16,9 @@ namespace [[gnu::visibility("hidden")]] checking {
 
 namespace {
 
-thread_local std::unique_ptr<BlockState> own_state;
+/// Of the blocks that this thread of the operating system runs: those of one cluster.
+thread_local std::vector<std::unique_ptr<BlockState>> own_states;
+thread_local std::vector<BlockState*> cluster;
 thread_local BlockState* running_block = nullptr;
 
 /// Between these two, calls of the checker by the checker have no effect, and no timer
@@ -64,15 +67,25 @@ class Checker final : public Observer {
         blocks_communicate = false;
     }
     void block_begins(const BlockFacts& block) override {
-        if (own_state == nullptr) own_state = std::make_unique<BlockState>();
-        running_block = own_state.get();
-        running_block->begin(block);
+        while (own_states.size() < block.cluster_size) {
+            own_states.push_back(std::make_unique<BlockState>());
+        }
+        if (block.rank == 0) cluster.clear();
+        running_block = own_states[block.rank].get();
+        cluster.push_back(running_block);
+        running_block->begin(block, cluster);
         std::lock_guard lock(last_kernel_mutex);
         last_kernel = block.kernel;
     }
-    void block_ends() override {
-        running_block->end();
+    void block_ends(unsigned rank) override {
+        own_states[rank]->end();
         running_block = nullptr;
+    }
+    void block_goes_on(unsigned rank) override {
+        running_block = own_states[rank].get();
+    }
+    void cluster_barrier_completes() override {
+        running_block->complete_cluster_barrier();
     }
     void barrier_completes() override { running_block->complete_barrier(); }
     void warp_barrier_completes(unsigned warp, unsigned lanes) override {
@@ -89,6 +102,49 @@ class Checker final : public Observer {
             location_of(site),
             false
         );
+    }
+    void threads_meet(const unsigned* threads, std::size_t count) override {
+        running_block->threads_meet(threads, count);
+    }
+    void mbarrier_begins(MbarrierId mbarrier) override {
+        running_block->mbarrier_begins(mbarrier);
+    }
+    void mbarrier_is_arrived_at(MbarrierId mbarrier, unsigned thread) override {
+        running_block->mbarrier_is_arrived_at(mbarrier, thread);
+    }
+    void mbarrier_phase_ends(MbarrierId mbarrier) override {
+        running_block->mbarrier_phase_ends(mbarrier);
+    }
+    void mbarrier_is_awaited(MbarrierId mbarrier, unsigned thread) override {
+        running_block->mbarrier_is_awaited(mbarrier, thread);
+    }
+    void writes_are_published(unsigned thread) override {
+        running_block->writes_are_published(thread);
+    }
+    std::uint32_t agent_begins(
+        unsigned agent, const unsigned* threads, std::size_t count
+    ) override {
+        return running_block->agent_begins(agent, threads, count);
+    }
+    void agent_accesses(
+        const void* address, std::size_t bytes, Access kind, Site site
+    ) override {
+        auto begin = reinterpret_cast<std::uintptr_t>(address);
+        running_block->agent_accesses(begin, bytes, kind, location_of(site));
+    }
+    void agent_has_written(const void* address, std::size_t bytes) override {
+        auto begin = reinterpret_cast<std::uintptr_t>(address);
+        running_block->agent_has_written(begin, bytes);
+    }
+    void mbarrier_hears_of(
+        MbarrierId mbarrier, unsigned rank, unsigned agent, std::uint32_t time
+    ) override {
+        running_block->mbarrier_hears_of(mbarrier, rank, agent, time);
+    }
+    void agent_is_awaited(
+        unsigned agent, std::uint32_t time, unsigned thread
+    ) override {
+        running_block->agent_is_awaited(agent, time, thread);
     }
 };
 

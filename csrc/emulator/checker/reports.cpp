@@ -24,8 +24,10 @@ std::string address_text(std::uintptr_t address) {
 
 }  // namespace
 
-void BlockState::fail(cudaError error, const Event& event, const std::string& what) {
-    fail_in_thread(error, what, event.thread);
+void BlockState::fail(
+    cudaError error, const Event& event, const std::string& what
+) const {
+    fail_in_thread(error, what, event.is_by_agent() ? piece_.thread : event.thread);
 }
 
 std::string BlockState::verb(const Attempt& access) {
@@ -36,44 +38,79 @@ std::string BlockState::verb(const Attempt& access) {
             return "writes " + bytes_text(access.bytes);
         case Access::atomic:
             return "updates " + bytes_text(access.bytes);
+        case Access::asynchronous_read:
+            return "starts to read " + bytes_text(access.bytes);
         case Access::asynchronous_write:
             return "copies " + bytes_text(access.bytes);
     }
     return "";
 }
 
+/// Who an event is by, beside another one.
+std::string BlockState::actor(const Event& event, const Event& other) const {
+    if (event.is_by_agent()) {
+        unsigned agent = event.thread - MAX_THREADS;
+        if (agent < store_agent(0)) return "a tensor load";
+        return agent < multiply_agent(0) ? "a tensor store" : "a multiplication";
+    }
+    std::string thread = "thread " + std::to_string(event.thread);
+    if (event.block == other.block) return thread;
+    return thread + " of block " + std::to_string(event.block);
+}
+
+std::string BlockState::missing_order(const Event& earlier, const Event& now) const {
+    if (earlier.block != now.block && of_cluster(earlier.block) == nullptr) {
+        return "nothing orders the blocks of a launch";
+    }
+    if (earlier.is_by_agent()) {
+        unsigned agent = earlier.thread - MAX_THREADS;
+        std::string wait = "mbarrier_wait()";
+        if (agent >= store_agent(0)) wait = "tma_store_wait_group_read()";
+        if (agent >= multiply_agent(0)) wait = "wgmma_wait_group()";
+        return "no " + wait + " between them, or nobody who tells of it";
+    }
+    if (earlier.block != now.block) return "no barrier of the cluster between them";
+    if (follows_each_thread_) return "no barrier between them";
+    if (earlier.warp() == now.warp()) {
+        return "no __syncthreads() or __syncwarp() between them";
+    }
+    return "no __syncthreads() between them";
+}
+
 void BlockState::fail_for_order(
     const Finding& finding, const Attempt& access, const std::string& place
-) {
+) const {
     const Event& now = access.event;
     const Event& earlier = finding.earlier;
-    auto name = [&](const Event& event) {
-        std::string thread = "thread " + std::to_string(event.thread);
-        if (earlier.block == now.block) return thread;
-        return thread + " of block " + std::to_string(event.block);
-    };
+    Event beginner = now;  // who begins what an agent does
+    if (now.is_by_agent()) {
+        beginner.thread = static_cast<std::uint16_t>(piece_.thread);
+    }
+    std::string name = actor(earlier, now);
     std::string first = source_line(earlier.location);
-    std::string second =
-        name(now) + " " + verb(access) + " there at " + source_line(now.location);
+    std::string second = actor(beginner, earlier) + " " + verb(access) + " there at " +
+                         source_line(now.location);
     if (finding.is_in_flight) {
         fail(
             cudaErrorLaunchFailure,
             now,
-            "asynchronous copy not awaited: " + name(earlier) + " starts to copy to " +
-                place + " at " + first + ", and without having waited for it " + second
+            "asynchronous copy not awaited: " + name + " starts to copy to " + place +
+                " at " + first + ", and without having waited for it " + second
         );
     }
-    std::string reason = "no __syncthreads() between them";
-    if (earlier.block != now.block) {
-        reason = "nothing orders the blocks of a launch";
-    } else if (earlier.warp() == now.warp()) {
-        reason = "no __syncthreads() or __syncwarp() between them";
+    if (finding.is_unpublished) {
+        fail(
+            cudaErrorLaunchFailure,
+            now,
+            "missing fence: " + name + " writes " + place + " at " + first + ", " +
+                second + ": no fence_async_proxy() between them"
+        );
     }
     fail(
         cudaErrorLaunchFailure,
         now,
-        "race: " + name(earlier) + (finding.earlier_wrote ? " writes " : " reads ") +
-            place + " at " + first + ", " + second + ": " + reason
+        "race: " + name + (finding.earlier_wrote ? " writes " : " reads ") + place +
+            " at " + first + ", " + second + ": " + missing_order(earlier, now)
     );
 }
 
@@ -83,6 +120,18 @@ void BlockState::fail_for_bounds(const Attempt& access) const {
         access.event,
         "out of bounds: " + describe_stray_access(access) + " at " +
             source_line(access.event.location)
+    );
+}
+
+void BlockState::fail_for_static_variable(
+    const Attempt& access, const std::string& name
+) const {
+    fail(
+        cudaErrorNotSupported,
+        access.event,
+        "static shared memory in a cluster: " + verb(access) + " of '" + name +
+            "' at " + source_line(access.event.location) +
+            ", of which the emulator has one for all blocks of the cluster"
     );
 }
 

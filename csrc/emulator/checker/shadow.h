@@ -8,19 +8,22 @@
 #include <cstdint>
 #include <new>
 
+#include "knowledge.h"
 #include "location.h"
 
 namespace emulator {
 namespace [[gnu::visibility("hidden")]] checking {
 
-/// An access by one thread.
+/// An access by one thread, or by an agent.
 struct Event {
     Location location;
     std::uint32_t block;  // its number in the grid, modulo 2^32
     std::uint32_t epoch;  // counts the block's barriers, from 1; 0: there was no access
-    std::uint32_t clock;  // counts the thread's warp barriers
+    std::uint32_t clock;  // counts what lets others know of the thread's accesses
     std::uint16_t thread;
     bool is_atomic;
+
+    bool is_by_agent() const { return thread >= MAX_THREADS; }
 
     bool by_same_thread(const Event& other) const {
         return thread == other.thread && block == other.block;
@@ -49,6 +52,8 @@ struct Cell {
                 other_read.warp() == event.warp()) {
                 other_read = read;
             }
+        } else if (read.is_by_agent() && !read.by_same_thread(event)) {
+            other_read = read;  // no barrier ends it
         } else if (!is_newest && read.block != event.block) {
             other_read = read;
         }

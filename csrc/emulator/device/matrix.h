@@ -1,4 +1,4 @@
-// Matrix instructions, ldmatrix and mma.sync: all 32 lanes of a warp call them at once.
+// Matrix instructions, ldmatrix, stmatrix and mma.sync: all 32 lanes of a warp call them at once.
 //
 // A fragment is one lane's part of a matrix. Which elements that is, the PTX ISA lays
 // down in "Matrix multiply-accumulate operation using mma instruction".
@@ -19,6 +19,14 @@ void load_matrices(
     const void* row,
     const char* operation,
     Site site
+);
+
+/// stmatrix: four matrices, the opposite of ldmatrix.
+void store_matrices(void* row, const std::uint32_t (&fragment)[4], Site site);
+
+/// A warp operation that is undefined unless all 32 lanes of the warp take part.
+void meet_whole_warp(
+    const char* operation, Site site, void* payload, WarpFunction function
 );
 
 /// Of a and b. What a lane accumulates in is four floats, or two pairs of halves as

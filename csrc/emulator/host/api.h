@@ -22,6 +22,7 @@ enum cudaError : int {
     cudaErrorMisalignedAddress = 716,
     cudaErrorLaunchFailure = 719,
     cudaErrorNotSupported = 801,
+    cudaErrorInvalidClusterSize = 912,
     cudaErrorUnknown = 999,
 };
 using cudaError_t = cudaError;
@@ -112,3 +113,22 @@ cudaError_t cudaFuncSetAttribute(
         reinterpret_cast<const void*>(kernel), attribute, value
     );
 }
+
+// ---- Functions of the driver --------------------------------------------------------
+
+enum cudaDriverEntryPointQueryResult : int {
+    cudaDriverEntryPointSuccess = 0,
+    cudaDriverEntryPointSymbolNotFound = 1,
+    cudaDriverEntryPointVersionNotSufficent = 2,
+};
+
+constexpr unsigned long long cudaEnableDefault = 0;
+
+/// Knows those of cuda.h.
+cudaError_t cudaGetDriverEntryPointByVersion(
+    const char* symbol,
+    void** function,
+    unsigned version,
+    unsigned long long flags,
+    cudaDriverEntryPointQueryResult* status = nullptr
+);

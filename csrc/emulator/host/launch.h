@@ -37,8 +37,12 @@ struct cudaLaunchConfig_t {
 
 namespace emulator {
 
-/// Refuses attributes that change what a kernel means (clusters, grid-wide barriers).
+/// Refuses attributes that change what a kernel means and are not modelled (grid-wide
+/// barriers).
 cudaError_t check_attributes(const void* kernel, const cudaLaunchConfig_t& config);
+
+/// The attribute of this name; one block if it is not there.
+dim3 cluster_size(const cudaLaunchConfig_t& config);
 
 }  // namespace emulator
 
@@ -65,6 +69,7 @@ cudaError_t cudaLaunchKernelEx(
              config->gridDim,
              config->blockDim,
              config->dynamicSmemBytes,
+             emulator::cluster_size(*config),
              run_thread,
              &call}
         );

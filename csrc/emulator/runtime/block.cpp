@@ -12,6 +12,7 @@
 
 #include "../device/language.h"
 #include "../observer.h"
+#include "cluster.h"
 #include "launch.h"
 
 constinit thread_local dim3 blockDim{0, 0, 0};
@@ -35,8 +36,10 @@ Block::Block() : fibres_(*this, &Block::fibre_main) {
     if (shared_memory_ == nullptr) throw std::bad_alloc();
 }
 
-void Block::enter(Launch& launch) {
+void Block::enter(Launch& launch, Cluster& cluster, unsigned rank) {
     launch_ = &launch;
+    cluster_ = &cluster;
+    rank_ = rank;
     order_ = launch.options.order;
     dim3 size = launch.request.block_size;
     blockDim = size;
@@ -54,22 +57,28 @@ void Block::enter(Launch& launch) {
     }
 }
 
-bool Block::run(std::uint64_t block_number, uint3 block_index) {
+void Block::begin(std::uint64_t block_number, uint3 block_index) {
     reset(block_number, block_index);
     if (observer != nullptr) tell_observer();
+}
+
+bool Block::go_on() {
+    is_polling_ = false;
     switch_to_next();
+    return error_ == cudaSuccess;
+}
+
+void Block::end_run() {
     note_progress();  // for the worker, which is busy again if the block failed idle
-    if (observer != nullptr) observer->block_ends();
-    if (error_ == cudaSuccess) return true;
-    // The fibres are somewhere inside the kernel: the next block begins with new ones.
-    fibres_.abandon();
-    return false;
+    if (observer != nullptr) observer->block_ends(rank_);
 }
 
 void Block::tell_observer() {
     observer->block_begins(
         {.kernel = launch_->request.kernel,
          .number = launch_->number_of(block_index_),
+         .rank = rank_,
+         .cluster_size = static_cast<unsigned>(cluster_->size()),
          .size = launch_->request.block_size,
          .shared_memory = shared_memory_.get(),
          .shared_bytes = launch_->request.shared_bytes,
@@ -98,6 +107,10 @@ void Block::reset(std::uint64_t block_number, uint3 block_index) {
         warps_[number].waiting = 0;
     }
     async_copies_.begin(launch_->options.late_copies);
+    mbarriers_.begin();
+    for (NamedBarrier& barrier : named_barriers_) barrier = {};
+    tensor_copies_.begin();
+    warpgroups_.clear();
     ready_.clear();
     started_ = 0;
     alive_ = thread_count_;
@@ -150,6 +163,8 @@ Thread& Block::start_thread() {
 }
 
 void Block::finish_thread(Thread& thread) {
+    if (!tensor_copies_.stores.empty()) check_box_stores_of(thread);
+    if (!warpgroups_.empty()) check_multiplications_of(thread);
     Warp& warp = warps_[thread.warp()];
     thread.state = State::returned;
     --alive_;
@@ -161,6 +176,7 @@ void Block::finish_thread(Thread& thread) {
     }
     note_progress();
     if (in_barrier_ > 0 && in_barrier_ == alive_) release_barrier();
+    if (!cluster_->is_alone()) cluster_->end_barrier_if_complete();
     if (alive_ == 0 && observer != nullptr) observer->barrier_completes();
 }
 
@@ -181,12 +197,20 @@ void Block::switch_to_next() {
             return;
         }
         if (alive_ == 0) {
+            if (tensor_copies_.load_into(*this)) fail_for_load_in_flight();
             fibres_.switch_to(fibres_.main());
             return;
         }
-        if (!release_active_masks()) fail_for_deadlock();
+        if (!cluster_->is_alone()) {
+            let_cluster_run();
+            return;
+        }
+        if (!finish_something() && !release_active_masks()) fail_for_deadlock();
     }
 }
+
+/// Returns when the cluster lets the block go on and the calling fibre is chosen.
+void Block::let_cluster_run() { fibres_.switch_to(fibres_.main()); }
 
 Thread& Block::take_ready_thread() {
     return *(order_ == Order::random ? ready_.pop_random(random_) : ready_.pop());

@@ -4,10 +4,14 @@
 // operating system, so a block needs no locks. Its parts are in several files:
 //
 //   block.cpp      life of a block and of its threads, choice of the next thread
-//   meeting.cpp    barriers and the meeting of a warp's lanes
-//   polling.cpp    threads that wait by looking again and again
-//   interrupt.cpp  threads that do so without calling the emulator
-//   faults.cpp     what is reported when something is wrong
+//   meeting.cpp        barriers and the meeting of a warp's lanes
+//   mbarrier.cpp       barriers in shared memory, and those of a part of the block
+//   tensor_copies.cpp  copies by the tensor memory accelerator
+//   warpgroup.cpp      matrix multiplications by a warpgroup
+//   asynchrony.cpp     when these two happen
+//   polling.cpp        threads that wait by looking again and again
+//   interrupt.cpp      threads that do so without calling the emulator
+//   faults.cpp         what is reported when something is wrong
 #pragma once
 
 #include <array>
@@ -18,16 +22,22 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "../host/api.h"
+#include "../observer.h"
 #include "../runtime.h"
 #include "async_copies.h"
 #include "fibre.h"
 #include "h100.h"
+#include "mbarrier.h"
 #include "options.h"
+#include "tensor_copies.h"
+#include "warpgroup.h"
 
 namespace [[gnu::visibility("hidden")]] emulator {
 
+class Cluster;
 class Launch;
 
 enum class State : std::uint8_t {
@@ -38,6 +48,11 @@ enum class State : std::uint8_t {
     in_barrier,
     in_warp_operation,
     in_active_mask,
+    in_mbarrier,
+    in_named_barrier,
+    in_box_store,
+    in_multiplication,
+    in_cluster_barrier,
     returned,
 };
 
@@ -116,10 +131,29 @@ class [[gnu::visibility("hidden")]] Block {
     Block(const Block&) = delete;
     Block& operator=(const Block&) = delete;
 
-    /// Prepares for the blocks of one launch.
-    void enter(Launch& launch);
-    /// Runs one block. False if it failed; its fibres are then abandoned.
-    bool run(std::uint64_t block_number, uint3 block_index);
+    /// Prepares for the blocks of one launch that have this rank in their cluster.
+    void enter(Launch& launch, Cluster& cluster, unsigned rank);
+
+    // One block after another:
+    void begin(std::uint64_t block_number, uint3 block_index);
+    /// Runs until all threads have returned or, in a cluster, until none of them can go
+    /// on. False if the block has failed; its fibres are then to be abandoned.
+    bool go_on();
+    /// Whether it stopped because its threads only poll.
+    bool is_polling() const { return is_polling_; }
+    bool can_go_on() const { return has_fresh_thread() || !ready_.empty(); }
+    bool has_ended() const { return alive_ == 0; }
+    void end_run();
+    void abandon() { fibres_.abandon(); }
+    /// Where it is and what every thread does.
+    std::string account() const { return place() + census(); }
+
+    // Of the cluster:
+    unsigned rank() const { return rank_; }
+    unsigned alive() const { return alive_; }
+    void leave_cluster_barrier();
+    bool finish_something();
+    bool release_active_masks();
 
     cudaError error() const { return error_; }
     const std::string& message() const { return message_; }
@@ -142,6 +176,42 @@ class [[gnu::visibility("hidden")]] Block {
     );
     unsigned char* shared_memory() { return shared_memory_.get(); }
     AsyncCopies& async_copies() { return async_copies_; }
+    /// "byte 4 of dynamic shared memory"
+    std::string place_of(const void* shared) const;
+
+    void initialise_mbarrier(std::uint64_t* word, int arrivals, Site site);
+    void publish_mbarriers();
+    void arrive_at_mbarrier(
+        std::uint64_t* word, int bytes, const char* operation, Site site
+    );
+    void wait_for_mbarrier(std::uint64_t* word, int parity, Site site);
+    void meet_at_named_barrier(int number, int threads, Site site);
+
+    void meet_cluster(Site site);
+    void* map_shared(const void* shared, int rank, const char* operation, Site site);
+    void arrive_at_remote_mbarrier(std::uint64_t* word, int rank, Site site);
+
+    void start_box_load(
+        void* shared,
+        const CUtensorMap* map,
+        BoxPosition position,
+        std::uint64_t* word,
+        const std::uint16_t* blocks,
+        const char* operation,
+        Site site
+    );
+    void start_box_store(
+        const CUtensorMap* map, BoxPosition position, const void* shared, Site site
+    );
+    void commit_box_stores();
+    void wait_for_box_stores(std::size_t unread, Site site);
+    void publish_shared_writes();
+
+    // These two by the last lane of a warp, for all of them.
+    void start_multiplication(void* const* payloads);
+    void begin_wait(void* const* payloads);
+    void wait_for_multiplications(std::uint64_t end, Site site);
+    WarpMultiplications& multiplications_of_warp();
 
     /// Called by the timer's signal, in the middle of whatever runs.
     void tick(std::uintptr_t program_counter);
@@ -155,6 +225,7 @@ class [[gnu::visibility("hidden")]] Block {
     Thread& start_thread();
     void finish_thread(Thread& thread);
     void switch_to_next();
+    void let_cluster_run();
     Thread& take_ready_thread();
     void resume(Thread& thread);
 
@@ -165,9 +236,53 @@ class [[gnu::visibility("hidden")]] Block {
     void complete_warp_operation(
         const Thread& last, unsigned mask, WarpFunction function
     );
-    bool release_active_masks();
     template <typename Predicate>
     void wake(unsigned first, unsigned count, Predicate predicate);
+    void wake(std::vector<Thread*>& threads);
+
+    // Barriers in shared memory.
+    Mbarrier& mbarrier_of(
+        Block& block, std::uint64_t* word, const char* operation, Site site
+    );
+    void expect_bytes(Mbarrier& barrier, int bytes, const char* operation, Site site);
+    void count_arrival(
+        Block& block, Mbarrier& barrier, const char* operation, Site site
+    );
+    void complete_bytes(Block& block, Mbarrier& barrier, int bytes);
+    void end_phase_if_complete(Block& block, Mbarrier& barrier);
+
+    Block& peer(int rank, const char* operation, Site site);
+
+    // Copies of boxes.
+    BoxCopy checked_copy(
+        const CUtensorMap* map,
+        BoxPosition position,
+        const void* shared,
+        const char* operation,
+        Site site
+    );
+    void tell_of_copy(const BoxCopy& copy, unsigned char* place, Access shared_access);
+    void tell_of_global_accesses(const BoxCopy& copy, Access access);
+    void finish_box_load(std::size_t position);
+    void finish_box_stores(std::size_t position);
+    void check_box_stores_of(const Thread& thread);
+
+    // Matrix multiplications.
+    Warpgroup& warpgroup_of(const Thread& thread, const char* operation, Site site);
+    std::string fault_of_matrix(
+        std::uint64_t descriptor, bool is_transposed, std::size_t size
+    ) const;
+    void tell_of_multiplication(const StartedMultiplication& started, unsigned warp);
+    void finish_multiplications(Warpgroup& group, std::uint64_t end);
+    bool finish_multiplications_waited_for(Warpgroup& group);
+    void return_accumulators(WarpAccumulators& accumulators);
+    void give_back_accumulators(
+        WarpMultiplications& warp, std::uint64_t end, Site site
+    );
+    void check_multiplications_of(const Thread& thread);
+
+    // What happens late.
+    bool finish_some_multiplications();
 
     // Polling.
     /// Changes whenever a thread calls the emulator or returns.
@@ -188,9 +303,14 @@ class [[gnu::visibility("hidden")]] Block {
     );
     [[noreturn]] void fail_for_unnamed_caller(const Thread& thread);
     [[noreturn]] void fail_for_returned_lanes(const Thread& thread);
+    [[noreturn]] void fail_for_overrun_mbarrier(const Mbarrier& barrier);
+    [[noreturn]] void fail_for_unpublished_mbarrier(
+        const Mbarrier& barrier, const char* operation, Site site
+    );
+    [[noreturn]] void fail_for_load_in_flight();
     std::string place() const;
     std::string census() const;
-    static std::string activity_of(const Thread& thread);
+    std::string activity_of(const Thread& thread) const;
 
     // While the kernel's own code runs, and only then, a tick may switch fibres.
     friend class RuntimeScope;
@@ -198,6 +318,8 @@ class [[gnu::visibility("hidden")]] Block {
 
     // The launch.
     Launch* launch_ = nullptr;
+    Cluster* cluster_ = nullptr;
+    unsigned rank_ = 0;
     Order order_ = Order::forward;
     std::uint64_t step_limit_ = 0;
     Random random_;
@@ -221,13 +343,20 @@ class [[gnu::visibility("hidden")]] Block {
     int votes_ = 0;
     BarrierVotes barrier_result_{};
 
+    // What happens while threads go on.
     AsyncCopies async_copies_;
+    Mbarriers mbarriers_;
+    NamedBarriers named_barriers_;
+    TensorCopies tensor_copies_;
+    std::vector<std::unique_ptr<Warpgroup>> warpgroups_;
+    std::unique_ptr<Operands> operands_;  // of the multiplication that is computed
 
     // How far the block has come.
     std::uint64_t steps_ = 0;  // calls of the emulator
     std::uint64_t polls_without_progress_ = 0;
     unsigned idle_rounds_ = 0;
-    bool idle_ = false;  // every thread that can run only polls
+    bool idle_ = false;        // every thread that can run only polls
+    bool is_polling_ = false;  // the same in a cluster
     const Thread* thread_at_last_tick_ = nullptr;
     std::uint64_t events_at_last_tick_ = NEVER;
     std::uint64_t silent_ticks_ = 0;  // in a row, without an event
@@ -243,6 +372,9 @@ class [[gnu::visibility("hidden")]] Block {
     };
     std::unique_ptr<unsigned char, Free> shared_memory_;
 };
+
+/// Thrown where no thread runs that could be left where it is: by a block of a cluster.
+struct BlockFailure {};
 
 /// Marks the runtime's own code, in which a tick must not switch fibres.
 class RuntimeScope {
@@ -277,6 +409,18 @@ inline void Block::note_progress() {
     polls_without_progress_ = 0;
     idle_rounds_ = 0;
     if (idle_) end_idleness();
+}
+
+/// Makes those of `count` threads from `first` ready for which the predicate holds.
+template <typename Predicate>
+void Block::wake(unsigned first, unsigned count, Predicate predicate) {
+    bool reverse = order_ == Order::reverse;
+    for (unsigned i = 0; i < count; ++i) {
+        Thread& thread = threads_[first + (reverse ? count - 1 - i : i)];
+        if (!predicate(thread)) continue;
+        thread.state = State::running;
+        ready_.push(&thread);
+    }
 }
 
 inline Block& this_block() { return *this_thread().block; }

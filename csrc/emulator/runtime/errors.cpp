@@ -51,6 +51,9 @@ constexpr ErrorText ERROR_TEXTS[] = {
     {cudaErrorMisalignedAddress, "cudaErrorMisalignedAddress", "misaligned address"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorInvalidClusterSize,
+     "cudaErrorInvalidClusterSize",
+     "cluster misconfiguration"},
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
 };
 
@@ -74,6 +77,11 @@ cudaError report(cudaError error, std::string message) {
 
 cudaError report(const void* kernel, cudaError error, const std::string& message) {
     return report(error, kernel_name(kernel) + ": " + message);
+}
+
+void describe_error(cudaError error, std::string message) {
+    last_error.described = error;
+    last_error.message = std::move(message);
 }
 
 }  // namespace emulator

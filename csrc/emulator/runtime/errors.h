@@ -13,4 +13,8 @@ cudaError report(cudaError error, std::string message);
 /// The same of a kernel, whose name begins the message.
 cudaError report(const void* kernel, cudaError error, const std::string& message);
 
+/// Lets cudaGetErrorString of this error say more, without noting one: for the driver's
+/// functions, which have error codes of their own.
+void describe_error(cudaError error, std::string message);
+
 }  // namespace emulator

@@ -12,6 +12,7 @@
 
 #include "../observer.h"
 #include "block.h"
+#include "cluster.h"
 #include "launch.h"
 #include "text.h"
 
@@ -47,6 +48,7 @@ void Block::end_after_failure() { end(cudaErrorLaunchFailure, ""); }
 void Block::end(cudaError error, const std::string& message) {
     error_ = error;
     message_ = message;
+    if (&fibres_.running() == &fibres_.main()) throw BlockFailure();
     fibres_.switch_to(fibres_.main());
     __builtin_unreachable();
 }
@@ -119,6 +121,46 @@ void Block::fail_for_returned_lanes(const Thread& thread) {
     );
 }
 
+void Block::check_box_stores_of(const Thread& thread) {
+    auto own = tensor_copies_.stores.find(thread.number);
+    if (own == tensor_copies_.stores.end() || own->second.copies.empty()) return;
+    fail_in_thread(
+        cudaErrorLaunchFailure,
+        text(
+            "store not awaited: the thread returns without having waited "
+            "(tma_store_wait_group_read) until what it stores at %s has been read from "
+            "shared memory",
+            site_text(own->second.copies.front().site).c_str()
+        ),
+        thread.number
+    );
+}
+
+void Block::fail_for_unpublished_mbarrier(
+    const Mbarrier& barrier, const char* operation, Site site
+) {
+    fail_at(
+        cudaErrorLaunchFailure,
+        text(
+            "unpublished mbarrier: %s with the one at %s, after whose initialisation "
+            "there was no fence_mbarrier_init(),",
+            operation,
+            place_of(barrier.word).c_str()
+        ),
+        site
+    );
+}
+
+void Block::fail_for_load_in_flight() {
+    fail(
+        cudaErrorLaunchFailure,
+        text(
+            "load not awaited: the block ends while what it loads at %s may still come",
+            site_text(tensor_copies_.load_into(*this)->copy.site).c_str()
+        )
+    );
+}
+
 // ---- Where, and what every thread does ----------------------------------------------
 
 std::string Block::place() const {
@@ -168,7 +210,8 @@ std::string Block::census() const {
     return result;
 }
 
-std::string Block::activity_of(const Thread& thread) {
+std::string Block::activity_of(const Thread& thread) const {
+    std::string detail;
     switch (thread.state) {
         case State::not_started:
             return "not started yet";
@@ -181,10 +224,51 @@ std::string Block::activity_of(const Thread& thread) {
         case State::in_barrier:
         case State::in_warp_operation:
         case State::in_active_mask:
+        case State::in_box_store:
+        case State::in_cluster_barrier:
+            break;
+        case State::in_mbarrier: {
+            const Mbarrier& barrier = *static_cast<const Mbarrier*>(thread.payload);
+            detail = text(
+                ", for the end of the phase of parity %u of the mbarrier at %s: ",
+                barrier.parity,
+                place_of(barrier.word).c_str()
+            );
+            detail += barrier.missing();
+            break;
+        }
+        case State::in_named_barrier: {
+            const NamedBarrier& barrier = named_barriers_[thread.mask];
+            detail = text(
+                ", at barrier %u with %zu of %u threads",
+                thread.mask,
+                barrier.waiting.size(),
+                barrier.threads
+            );
+            break;
+        }
+        case State::in_multiplication:
+            detail =
+                ", for multiplications that not all warps of the warpgroup have "
+                "started";
             break;
     }
     const char* verb = thread.state == State::polling ? "polling with" : "waiting in";
-    return text("%s %s at %s", verb, thread.operation, site_text(thread.site).c_str());
+    return text("%s %s at %s", verb, thread.operation, site_text(thread.site).c_str()) +
+           detail;
+}
+
+std::string Block::place_of(const void* shared) const {
+    for (unsigned rank = 0; rank < cluster_->size(); ++rank) {
+        const Block& block = cluster_->block(rank);
+        auto offset = reinterpret_cast<std::uintptr_t>(shared) -
+                      reinterpret_cast<std::uintptr_t>(block.shared_memory_.get());
+        if (offset >= SHARED_BYTES_PER_MULTIPROCESSOR) continue;
+        std::string place = text("byte %zu of dynamic shared memory", offset);
+        return &block == this ? place
+                              : place + text(" of block %u of the cluster", rank);
+    }
+    return text("address %p", shared);
 }
 
 // ---- What kernels call --------------------------------------------------------------

@@ -13,6 +13,8 @@ constexpr unsigned MAX_WARPS = MAX_THREADS / WARP_SIZE;
 constexpr dim3 MAX_BLOCK_SIZE{1024, 1024, 64};
 constexpr dim3 MAX_GRID_SIZE{0x7fffffff, 65535, 65535};
 
+constexpr unsigned MAX_CLUSTER_SIZE = 8;  // of blocks, without asking for more
+
 constexpr std::size_t SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024;
 constexpr std::size_t MAX_SHARED_BYTES = 227 * 1024;
 constexpr std::size_t SHARED_BYTES_PER_MULTIPROCESSOR = 228 * 1024;

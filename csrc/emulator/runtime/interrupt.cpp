@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "block.h"
+#include "cluster.h"
 #include "launch.h"
 
 namespace emulator {
@@ -111,6 +112,10 @@ void Block::tick(std::uintptr_t program_counter) {
         Thread& other = take_ready_thread();
         ready_.push(&thread);
         resume(other);
+    } else if (!cluster_->is_alone()) {
+        ready_.push(&thread);
+        is_polling_ = true;
+        let_cluster_run();
     }
     thread.state = State::running;
 }

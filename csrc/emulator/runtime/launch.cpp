@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cfenv>
+#include <deque>
 #include <exception>
 #include <numeric>
 #include <system_error>
@@ -11,6 +12,7 @@
 
 #include "../observer.h"
 #include "block.h"
+#include "cluster.h"
 #include "errors.h"
 #include "interrupt.h"
 
@@ -47,6 +49,8 @@ class DefaultFloatingPoint {
     std::fenv_t saved_;
 };
 
+std::uint64_t volume(dim3 size) { return std::uint64_t{size.x} * size.y * size.z; }
+
 }  // namespace
 
 bool inside_launch() { return runs_kernel; }
@@ -69,9 +73,7 @@ cudaError launch(const LaunchRequest& request) {
 Launch::Launch(const LaunchRequest& request, const Options& options)
     : request(request),
       options(options),
-      block_count_(
-          std::uint64_t{request.grid_size.x} * request.grid_size.y * request.grid_size.z
-      ),
+      cluster_count_(volume(request.grid_size) / volume(request.cluster_size)),
       random_step_(choose_random_step()),
       free_blocks_(free_blocks) {}
 
@@ -80,10 +82,9 @@ Launch::Launch(const LaunchRequest& request, const Options& options)
 cudaError Launch::run() {
     // One worker for every 1024 threads: for less, to start it takes longer than the
     // work itself.
-    std::uint64_t threads = block_count_ * request.block_size.x * request.block_size.y *
-                            request.block_size.z;
+    std::uint64_t threads = volume(request.grid_size) * volume(request.block_size);
     std::uint64_t workers =
-        std::min({std::uint64_t{options.workers}, block_count_, 1 + threads / 1024});
+        std::min({std::uint64_t{options.workers}, cluster_count_, 1 + threads / 1024});
     if (observer != nullptr) {
         workers = 1;  // what it finds first is then the same in every run
         observer->launch_begins();
@@ -104,12 +105,13 @@ cudaError Launch::run() {
         for (std::thread& worker : running) worker.join();
     }
     // What a launch that waited for itself needed beyond the usual is not kept.
-    if (free_blocks_.size() > options.workers) free_blocks_.resize(options.workers);
+    std::size_t kept = options.workers * volume(request.cluster_size);
+    if (free_blocks_.size() > kept) free_blocks_.resize(kept);
     return failed_ ? report(request.kernel, error_, message_) : cudaSuccess;
 }
 
 bool Launch::make_another_block_resident() {
-    if (failed_ || next_block_ >= block_count_) return false;
+    if (failed_ || next_cluster_ >= cluster_count_) return false;
     std::lock_guard lock(mutex_);
     if (workers_.size() + 1 >= MAX_RESIDENT_BLOCKS) return false;
     return start_worker();
@@ -140,21 +142,25 @@ void Launch::work() {
 
 void Launch::run_blocks() {
     std::uint64_t number = 0;
-    if (!take_block(number)) return;
-    std::unique_ptr<Block> block = borrow_block();
-    block->enter(*this);
+    if (!take_cluster(number)) return;
+    std::vector<std::unique_ptr<Block>> blocks(volume(request.cluster_size));
+    for (std::unique_ptr<Block>& block : blocks) block = borrow_block();
     {
+        Cluster cluster(*this, blocks);
         InsideLaunch inside;
         DefaultFloatingPoint floating_point;
-        Ticker ticker(*block);
+        std::deque<Ticker> tickers;
+        for (const std::unique_ptr<Block>& block : blocks) tickers.emplace_back(*block);
         do {
-            if (!block->run(number, index_of(number))) {
-                fail(block->error(), block->message());
+            if (!cluster.run(number, first_index_of(number))) {
+                fail(cluster.error(), cluster.message());
             }
-        } while (take_block(number));
+        } while (take_cluster(number));
     }
     std::lock_guard lock(mutex_);
-    free_blocks_.push_back(std::move(block));
+    for (std::unique_ptr<Block>& block : blocks) {
+        free_blocks_.push_back(std::move(block));
+    }
 }
 
 std::unique_ptr<Block> Launch::borrow_block() {
@@ -179,26 +185,29 @@ void Launch::fail(cudaError error, const std::string& message) {
     failed_ = true;
 }
 
-// ---- The order of the blocks --------------------------------------------------------
+// ---- The order of the blocks, by clusters ---------------------------------------------
 
-bool Launch::take_block(std::uint64_t& number) {
+bool Launch::take_cluster(std::uint64_t& number) {
     if (failed_) return false;
-    number = next_block_++;
-    return number < block_count_;
+    number = next_cluster_++;
+    return number < cluster_count_;
 }
 
-/// The place in the grid of the block that is started as number `number`.
-uint3 Launch::index_of(std::uint64_t number) const {
-    if (options.order == Order::reverse) number = block_count_ - 1 - number;
+/// The place in the grid of the first block of the cluster that is started as number
+/// `number`.
+uint3 Launch::first_index_of(std::uint64_t number) const {
+    if (options.order == Order::reverse) number = cluster_count_ - 1 - number;
     if (options.order == Order::random) {
         auto product = static_cast<unsigned __int128>(number) * random_step_;
-        number = static_cast<std::uint64_t>((product + options.seed) % block_count_);
+        number = static_cast<std::uint64_t>((product + options.seed) % cluster_count_);
     }
-    dim3 grid = request.grid_size;
+    dim3 size = request.cluster_size;
+    std::uint64_t columns = request.grid_size.x / size.x;
+    std::uint64_t rows = request.grid_size.y / size.y;
     return {
-        static_cast<unsigned>(number % grid.x),
-        static_cast<unsigned>(number / grid.x % grid.y),
-        static_cast<unsigned>(number / grid.x / grid.y)
+        static_cast<unsigned>(number % columns) * size.x,
+        static_cast<unsigned>(number / columns % rows) * size.y,
+        static_cast<unsigned>(number / columns / rows) * size.z
     };
 }
 
@@ -208,14 +217,14 @@ std::uint64_t Launch::number_of(uint3 index) const {
            std::uint64_t{grid.x} * (index.y + std::uint64_t{grid.y} * index.z);
 }
 
-/// A step that visits every block once in an order that looks random: any number
-/// without a common divisor with the number of blocks.
+/// A step that visits every cluster once in an order that looks random: any number
+/// without a common divisor with the number of clusters.
 std::uint64_t Launch::choose_random_step() const {
     Random random(options.seed);
     std::uint64_t step = 0;
     do {
-        step = 1 + random.below(std::min<std::uint64_t>(block_count_, 1u << 31));
-    } while (std::gcd(step, block_count_) != 1);
+        step = 1 + random.below(std::min<std::uint64_t>(cluster_count_, 1u << 31));
+    } while (std::gcd(step, cluster_count_) != 1);
     return step;
 }
 

@@ -56,14 +56,14 @@ class Launch {
     void work();
     void run_blocks();
     std::unique_ptr<Block> borrow_block();
-    bool take_block(std::uint64_t& number);
-    uint3 index_of(std::uint64_t number) const;
+    bool take_cluster(std::uint64_t& number);
+    uint3 first_index_of(std::uint64_t number) const;
     std::uint64_t choose_random_step() const;
     void fail(cudaError error, const std::string& message);
 
-    const std::uint64_t block_count_;
+    const std::uint64_t cluster_count_;
     const std::uint64_t random_step_;
-    std::atomic<std::uint64_t> next_block_{0};
+    std::atomic<std::uint64_t> next_cluster_{0};
     std::atomic<int> busy_workers_{1};  // the calling thread is one
     std::atomic<std::uint64_t> idle_polls_{0};
     std::atomic<bool> failed_{false};

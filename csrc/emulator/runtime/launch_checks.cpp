@@ -69,6 +69,26 @@ cudaError check_size(const LaunchRequest& request) {
             )
         );
     }
+    dim3 cluster = request.cluster_size;
+    constexpr dim3 LARGEST_CLUSTER{
+        MAX_CLUSTER_SIZE, MAX_CLUSTER_SIZE, MAX_CLUSTER_SIZE
+    };
+    if (exceeds(cluster, LARGEST_CLUSTER) ||
+        cluster.x * cluster.y * cluster.z > MAX_CLUSTER_SIZE ||
+        grid.x % cluster.x != 0 || grid.y % cluster.y != 0 || grid.z % cluster.z != 0) {
+        return report(
+            request.kernel,
+            cudaErrorInvalidClusterSize,
+            text(
+                "impossible launch: clusters of %s blocks in a grid of %s; there may "
+                "be "
+                "%u blocks in one, and each size must divide the grid's",
+                index_text(cluster).c_str(),
+                index_text(grid).c_str(),
+                MAX_CLUSTER_SIZE
+            )
+        );
+    }
     std::size_t limit = shared_memory_limits.get(request.kernel);
     if (request.shared_bytes > limit) {
         return report(
@@ -90,14 +110,12 @@ cudaError check_attributes(const void* kernel, const cudaLaunchConfig_t& config)
     for (unsigned i = 0; i < config.numAttrs; ++i) {
         const cudaLaunchAttribute& attribute = config.attrs[i];
         const char* unsupported = nullptr;
-        if (attribute.id == cudaLaunchAttributeClusterDimension) {
-            dim3 size = attribute.val.clusterDim;
-            if (size.x * size.y * size.z > 1) unsupported = "thread block clusters";
-        } else if (attribute.id == cudaLaunchAttributeCooperative) {
+        if (attribute.id == cudaLaunchAttributeCooperative) {
             if (attribute.val.cooperative) unsupported = "cooperative launches";
         } else if (
             // Overlap with the previous kernel is permission, not obligation.
             attribute.id != cudaLaunchAttributeIgnore &&
+            attribute.id != cudaLaunchAttributeClusterDimension &&
             attribute.id != cudaLaunchAttributeProgrammaticStreamSerialization
         ) {
             unsupported = "this launch attribute";
@@ -110,6 +128,17 @@ cudaError check_attributes(const void* kernel, const cudaLaunchConfig_t& config)
         );
     }
     return cudaSuccess;
+}
+
+dim3 cluster_size(const cudaLaunchConfig_t& config) {
+    dim3 result;
+    for (unsigned i = 0; i < config.numAttrs; ++i) {
+        const cudaLaunchAttribute& attribute = config.attrs[i];
+        if (attribute.id == cudaLaunchAttributeClusterDimension) {
+            result = attribute.val.clusterDim;
+        }
+    }
+    return result;
 }
 
 }  // namespace emulator

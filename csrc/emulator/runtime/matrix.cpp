@@ -1,23 +1,20 @@
-// What ldmatrix and mma.sync compute: the last lane of a warp to arrive does so for all.
+// What ldmatrix, stmatrix and mma.sync do: the last lane of a warp to arrive does it for
+// all. tensor_core.h says how products are added.
 
 #include "../device/matrix.h"
 #include "../observer.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <type_traits>
 
 #include "../cuda_bf16.h"
 #include "../cuda_fp16.h"
 #include "block.h"
+#include "tensor_core.h"
 #include "text.h"
 
 namespace emulator {
 
-namespace {
-
-/// A warp operation that is undefined unless all 32 lanes of the warp take part.
 void meet_whole_warp(
     const char* operation, Site site, void* payload, WarpFunction function
 ) {
@@ -32,8 +29,6 @@ void meet_whole_warp(
     }
     warp_meet(0xffffffff, operation, site, payload, function);
 }
-
-}  // namespace
 
 // ---- ldmatrix -----------------------------------------------------------------------
 
@@ -100,36 +95,49 @@ void load_matrices(
     meet_whole_warp(operation, site, &load, load_for_all);
 }
 
+// ---- stmatrix -----------------------------------------------------------------------
+
+namespace {
+
+struct Store {
+    unsigned char* row;
+    const std::uint32_t* fragment;
+};
+
+constexpr unsigned STORED_MATRICES = 4;
+
+void store_for_all(void* const* payloads, unsigned) {
+    auto store_of = [payloads](unsigned lane) -> const Store& {
+        return *static_cast<const Store*>(payloads[lane]);
+    };
+    for (unsigned matrix = 0; matrix < STORED_MATRICES; ++matrix) {
+        for (unsigned lane = 0; lane < warpSize; ++lane) {
+            unsigned char* row = store_of(matrix * ROWS + lane / 4).row;
+            std::uint32_t pair = store_of(lane).fragment[matrix];
+            std::memcpy(row + lane % 4 * sizeof(pair), &pair, sizeof(pair));
+        }
+    }
+}
+
+}  // namespace
+
+void store_matrices(void* row, const std::uint32_t (&fragment)[4], Site site) {
+    constexpr const char* OPERATION = "stmatrix";
+    constexpr std::size_t ROW_BYTES = ROW_ELEMENTS * sizeof(std::uint16_t);
+    if (reinterpret_cast<std::uintptr_t>(row) % ROW_BYTES != 0) {
+        misaligned_access(OPERATION, site, row, ROW_BYTES);
+    }
+    note_access(row, ROW_BYTES, Access::write, site);
+    Store store{static_cast<unsigned char*>(row), fragment};
+    meet_whole_warp(OPERATION, site, &store, store_for_all);
+}
+
 // ---- mma.sync -----------------------------------------------------------------------
 
-// The tensor cores of an H100 add the products and the accumulator of one element of d
-// at once, as integers: every term is brought to the exponent of the largest one, and
-// what then lies more than 25 bits below that is cut off. The sum is exact, and is cut
-// off once more where it becomes a float, or rounded to nearest where it becomes a
-// half. The exponent of a product is the sum of its factors' exponents, whether their
-// significands multiply to 2 and more or not. After
-//   Khattak & Mikaitis 2025, Accurate models of NVIDIA tensor cores, arXiv:2512.07004
-//   Xie et al. 2025, MMA-Sim, arXiv:2511.10909
 namespace {
 
 constexpr int M = 16;
-constexpr int N = 8;
-constexpr int KEPT_BITS = 25;  // below the exponent of the largest term
-
-constexpr int EXPONENT_OF_ZERO = -10000;  // less than that of any product
-
-/// A number as the tensor cores see it. Those below the normal ones have the exponent
-/// of the smallest normal one.
-struct Term {
-    double value;
-    int exponent;
-};
-
-Term term_of(float value, int lowest_exponent) {
-    if (value == 0) return {value, EXPONENT_OF_ZERO};
-    auto biased = static_cast<int>(as<std::uint32_t>(value) >> 23 & 0xff);
-    return {value, std::max(biased - 127, lowest_exponent)};
-}
+constexpr int N = COLUMNS;
 
 /// Element `position` of the pairs or single numbers of a fragment's word.
 template <MatrixFormat FORMAT>
@@ -145,70 +153,12 @@ Term input_term(std::uint32_t word, int position) {
     }
 }
 
-/// All columns of a row at once, in the compilers' own vector types.
-using Doubles = double __attribute__((vector_size(N * sizeof(double))));
-using Integers = int __attribute__((vector_size(N * sizeof(int))));
-using WideIntegers = std::int64_t __attribute__((vector_size(N * sizeof(double))));
-
 template <int K>
 struct Problem {
     Term a[M][K];
-    Doubles b_values[K];
-    Integers b_exponents[K];
-    Doubles c_values[M];
-    Integers c_exponents[M];
+    TermColumns b[K];
+    TermColumns c[M];
 };
-
-/// The exact sums of the terms that were cut off, for each column of a row of d.
-template <int K>
-void add_row(const Problem<K>& problem, int row, Doubles& sums) {
-    Integers largest = problem.c_exponents[row];
-    for (int k = 0; k < K; ++k) {
-        Integers exponents = problem.b_exponents[k] + problem.a[row][k].exponent;
-        largest = exponents > largest ? exponents : largest;
-    }
-    // Where all terms are zero any scale will do.
-    constexpr int LOWEST_OF_PRODUCTS = -300;
-    largest = largest > LOWEST_OF_PRODUCTS ? largest : LOWEST_OF_PRODUCTS;
-    constexpr int DOUBLE_BIAS = 1023;
-    constexpr int DOUBLE_SIGNIFICAND_BITS = 52;
-    auto wide = __builtin_convertvector(largest, WideIntegers);
-    auto scale = reinterpret_cast<Doubles>(
-        (DOUBLE_BIAS + KEPT_BITS - wide) << DOUBLE_SIGNIFICAND_BITS
-    );
-    auto unit = reinterpret_cast<Doubles>(
-        (DOUBLE_BIAS - KEPT_BITS + wide) << DOUBLE_SIGNIFICAND_BITS
-    );
-    // No significand of a product reaches 4, so the terms stay below 2^27, and their
-    // conversion to an int is what cuts off. The sum of 17 of them needs more bits.
-    Doubles terms = problem.c_values[row] * scale;
-    Doubles result =
-        __builtin_convertvector(__builtin_convertvector(terms, Integers), Doubles);
-    for (int k = 0; k < K; ++k) {
-        terms = problem.a[row][k].value * problem.b_values[k] * scale;
-        result +=
-            __builtin_convertvector(__builtin_convertvector(terms, Integers), Doubles);
-    }
-    sums = result * unit;
-}
-
-/// With an infinity or a NaN among the terms no bit is cut off that mattered.
-template <int K>
-void add_row_with_non_finite(const Problem<K>& problem, int row, Doubles& sums) {
-    sums = problem.c_values[row];
-    for (int k = 0; k < K; ++k) {
-        sums += problem.a[row][k].value * problem.b_values[k];
-    }
-}
-
-float cut_off_to_float(double value) {
-    if (std::isnan(value)) return as<float>(0x7fffffffu);  // the NaN that the GPU makes
-    float rounded = static_cast<float>(value);
-    // A sum beyond the largest float is infinite, one that only rounds to it is not.
-    double magnitude = std::abs(value);
-    bool away_from_zero = std::abs(rounded) > magnitude && magnitude < 0x1p128;
-    return away_from_zero ? as<float>(as<std::uint32_t>(rounded) - 1) : rounded;
-}
 
 /// The accumulator in its place: lane, and which of the lane's four elements.
 struct Place {
@@ -253,8 +203,8 @@ void read_lane(
         for (int i = 0; i < PER_REGISTER; ++i) {
             int k = first_k + half * (K / 2) + i;
             Term b = input_term<FORMAT>(fragments.b[half], i);
-            problem.b_values[k][group] = b.value;
-            problem.b_exponents[k][group] = b.exponent;
+            problem.b[k].values[group] = b.value;
+            problem.b[k].exponents[group] = b.exponent;
             for (int upper = 0; upper < 2; ++upper) {
                 problem.a[group + 8 * upper][k] =
                     input_term<FORMAT>(fragments.a[2 * half + upper], i);
@@ -265,8 +215,8 @@ void read_lane(
     for (int i = 0; i < 4; ++i) {
         Place place = place_of_accumulator(lane, i);
         Term c = term_of(accumulator_to_float(fragments.c, i), LOWEST);
-        problem.c_values[place.row][place.column] = c.value;
-        problem.c_exponents[place.row][place.column] = c.exponent;
+        problem.c[place.row].values[place.column] = c.value;
+        problem.c[place.row].exponents[place.column] = c.exponent;
     }
 }
 
@@ -277,8 +227,8 @@ bool is_finite(const Problem<K>& problem) {
         for (const Term& term : row) sum += term.value * 0;
     }
     Doubles sums{};
-    for (const Doubles& row : problem.b_values) sums += row * 0;
-    for (const Doubles& row : problem.c_values) sums += row * 0;
+    for (const TermColumns& row : problem.b) sums += row.values * 0;
+    for (const TermColumns& row : problem.c) sums += row.values * 0;
     for (int n = 0; n < N; ++n) sum += sums[n];
     return sum == 0;
 }
@@ -296,11 +246,8 @@ void multiply_for_all(void* const* payloads, unsigned) {
     Doubles sums[M];
     bool finite = is_finite(problem);
     for (int row = 0; row < M; ++row) {
-        if (finite) {
-            add_row(problem, row, sums[row]);
-        } else {
-            add_row_with_non_finite(problem, row, sums[row]);
-        }
+        auto* add = finite ? add_products<K> : add_non_finite_products<K>;
+        add(problem.a[row], problem.b, problem.c[row], sums[row]);
     }
     for (int lane = 0; lane < warpSize; ++lane) {
         for (int i = 0; i < 4; ++i) {

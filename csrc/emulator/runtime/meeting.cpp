@@ -25,16 +25,14 @@ bool same_operation(const Thread& a, const Thread& b) {
 
 }  // namespace
 
-/// Makes those of `count` threads from `first` ready for which the predicate holds.
-template <typename Predicate>
-void Block::wake(unsigned first, unsigned count, Predicate predicate) {
-    bool reverse = order_ == Order::reverse;
-    for (unsigned i = 0; i < count; ++i) {
-        Thread& thread = threads_[first + (reverse ? count - 1 - i : i)];
-        if (!predicate(thread)) continue;
-        thread.state = State::running;
-        ready_.push(&thread);
+/// Makes all of these ready, and forgets them.
+void Block::wake(std::vector<Thread*>& threads) {
+    if (order_ == Order::reverse) std::reverse(threads.begin(), threads.end());
+    for (Thread* thread : threads) {
+        thread->state = State::running;
+        ready_.push(thread);
     }
+    threads.clear();
 }
 
 // ---- Barriers -----------------------------------------------------------------------

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "block.h"
+#include "cluster.h"
 #include "launch.h"
 #include "text.h"
 
@@ -42,8 +43,17 @@ void Block::after_atomic(const char* operation, Site site, const AtomicAccess& a
 void Block::yield(Thread& thread) {
     thread.state = State::polling;
     ready_.push(&thread);
-    if (++polls_without_progress_ > alive_) wait_for_other_blocks();
-    switch_to_next();
+    if (++polls_without_progress_ <= alive_) {
+        switch_to_next();
+    } else if (cluster_->is_alone()) {
+        wait_for_other_blocks();
+        switch_to_next();
+    } else {
+        polls_without_progress_ = 0;
+        is_polling_ = true;
+        if (launch_->has_failed()) end_after_failure();
+        let_cluster_run();
+    }
     thread.state = State::running;
 }
 
@@ -53,6 +63,7 @@ void Block::wait_for_other_blocks() {
     std::uint64_t polls = std::exchange(polls_without_progress_, 0);
     if (launch_->has_failed()) end_after_failure();
     release_active_masks();
+    if (finish_something()) return;
     if (!idle_) {
         idle_ = true;
         launch_->discount_busy_worker();

@@ -1,0 +1,7 @@
+// Stands in for the driver API's header of this name: what a launcher needs to describe a
+// tensor to the tensor memory accelerator.
+#pragma once
+
+#include <cstdint>
+
+#include "host/driver.h"

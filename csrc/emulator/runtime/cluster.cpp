@@ -1,0 +1,220 @@
+// The blocks of a cluster take turns: each runs until none of its threads can go on.
+
+#include "cluster.h"
+
+#include <algorithm>
+
+#include "../device/cluster.h"
+#include "../device/mbarrier.h"
+#include "../observer.h"
+#include "block.h"
+#include "launch.h"
+#include "text.h"
+
+namespace emulator {
+
+Cluster::Cluster(Launch& launch, const std::vector<std::unique_ptr<Block>>& blocks)
+    : launch_(launch), blocks_(blocks) {
+    for (std::size_t rank = 0; rank < blocks.size(); ++rank) {
+        blocks[rank]->enter(launch, *this, static_cast<unsigned>(rank));
+        order_.push_back(blocks[rank].get());
+    }
+}
+
+bool Cluster::run(std::uint64_t number, uint3 first) {
+    arrived_ = 0;
+    dim3 size = launch_.request.cluster_size;
+    random_ = Random(launch_.options.seed + number);
+    for (unsigned rank = 0; rank < blocks_.size(); ++rank) {
+        uint3 index = {
+            first.x + rank % size.x,
+            first.y + rank / size.x % size.y,
+            first.z + rank / (size.x * size.y)
+        };
+        blocks_[rank]->begin(number * blocks_.size() + rank, index);
+    }
+    bool has_succeeded = is_alone() ? go_on(*blocks_[0]) : run_together();
+    for (const auto& block : blocks_) {
+        if (!has_succeeded) block->abandon();
+        block->end_run();
+    }
+    return has_succeeded;
+}
+
+bool Cluster::run_together() {
+    switch (launch_.options.order) {
+        case Order::forward:
+        case Order::random:
+            break;
+        case Order::reverse:
+            std::reverse(order_.begin(), order_.end());
+            break;
+    }
+    bool has_succeeded = true;
+    for (bool is_running = true; is_running && has_succeeded;) {
+        if (launch_.options.order == Order::random) {
+            for (std::size_t i = order_.size() - 1; i > 0; --i) {
+                std::swap(order_[i], order_[random_.below(i + 1)]);
+            }
+        }
+        bool has_moved = false, only_polls = false;
+        is_running = false;
+        for (Block* block : order_) {
+            if (block->has_ended()) continue;
+            if (block->can_go_on()) {
+                has_succeeded = go_on(*block);
+                if (!has_succeeded) break;
+                has_moved |= !block->is_polling();
+                only_polls |= block->is_polling();
+            }
+            is_running |= !block->has_ended();
+        }
+        if (!is_running || !has_succeeded || has_moved) continue;
+        has_succeeded = finish_something_or_fail(only_polls);
+    }
+    if (launch_.options.order == Order::reverse) {
+        std::reverse(order_.begin(), order_.end());
+    }
+    return has_succeeded;
+}
+
+bool Cluster::go_on(Block& block) {
+    if (observer != nullptr) observer->block_goes_on(block.rank());
+    if (block.go_on()) return true;
+    error_ = block.error();
+    message_ = block.message();
+    return false;
+}
+
+/// No thread of any block can go on by itself, other than by polling.
+bool Cluster::finish_something_or_fail(bool only_polls) {
+    for (Block* block : order_) {
+        if (observer != nullptr) observer->block_goes_on(block->rank());
+        try {
+            if (block->finish_something() || block->release_active_masks()) return true;
+        } catch (const BlockFailure&) {
+            error_ = block->error();
+            message_ = block->message();
+            return false;
+        }
+    }
+    if (!only_polls) fail_for_deadlock();
+    return only_polls;
+}
+
+void Cluster::fail_for_deadlock() {
+    error_ = cudaErrorLaunchFailure;
+    message_ = "deadlock: no thread of the cluster can go on";
+    for (const auto& block : blocks_) message_ += "\n  in " + block->account();
+}
+
+// ---- The barrier --------------------------------------------------------------------
+
+void Cluster::count_arrival() {
+    ++arrived_;
+    end_barrier_if_complete();
+}
+
+void Cluster::end_barrier_if_complete() {
+    unsigned alive = 0;
+    for (const auto& block : blocks_) alive += block->alive();
+    if (arrived_ == 0 || arrived_ < alive) return;
+    arrived_ = 0;
+    if (observer != nullptr) observer->cluster_barrier_completes();
+    for (Block* block : order_) block->leave_cluster_barrier();
+}
+
+// ---- What the threads of a block do -------------------------------------------------
+
+void Block::meet_cluster(Site site) {
+    RuntimeScope scope(*this);
+    begin_operation(State::in_cluster_barrier, "cluster_sync", site);
+    cluster_->count_arrival();
+    switch_to_next();
+}
+
+void Block::leave_cluster_barrier() {
+    note_progress();
+    wake(0, thread_count_, [](const Thread& thread) {
+        return thread.state == State::in_cluster_barrier;
+    });
+}
+
+/// The block of the cluster whose shared memory a thread names.
+Block& Block::peer(int rank, const char* operation, Site site) {
+    if (rank < 0 || static_cast<std::size_t>(rank) >= cluster_->size()) {
+        fail_at(
+            cudaErrorLaunchFailure,
+            text(
+                "%s for block %d of a cluster of %zu", operation, rank, cluster_->size()
+            ),
+            site
+        );
+    }
+    Block& result = cluster_->block(static_cast<std::size_t>(rank));
+    if (result.has_ended()) {
+        fail_at(
+            cudaErrorLaunchFailure,
+            text(
+                "%s for block %d of the cluster, all threads of which have returned,",
+                operation,
+                rank
+            ),
+            site
+        );
+    }
+    return result;
+}
+
+/// The same place in another block's shared memory.
+void* Block::map_shared(
+    const void* shared, int rank, const char* operation, Site site
+) {
+    auto offset = static_cast<std::size_t>(
+        static_cast<const unsigned char*>(shared) - shared_memory()
+    );
+    if (offset >= launch_->request.shared_bytes) {
+        fail_at(
+            cudaErrorLaunchFailure,
+            text(
+                "%s of %s: the emulator's clusters have dynamic shared memory alone,",
+                operation,
+                place_of(shared).c_str()
+            ),
+            site
+        );
+    }
+    return peer(rank, operation, site).shared_memory() + offset;
+}
+
+void Block::arrive_at_remote_mbarrier(std::uint64_t* word, int rank, Site site) {
+    constexpr const char* OPERATION = "mbarrier_arrive_remote";
+    RuntimeScope scope(*this);
+    Thread& thread = begin_operation(State::running, OPERATION, site);
+    auto* remote = static_cast<std::uint64_t*>(map_shared(word, rank, OPERATION, site));
+    Block& other = peer(rank, OPERATION, site);
+    note_access(remote, sizeof(*remote), Access::read, site);
+    Mbarrier& barrier = mbarrier_of(other, remote, OPERATION, site);
+    if (observer != nullptr) {
+        observer->mbarrier_is_arrived_at(barrier.id, thread.number);
+    }
+    count_arrival(other, barrier, OPERATION, site);
+}
+
+// ---- What kernels call --------------------------------------------------------------
+
+int cluster_rank() { return static_cast<int>(this_block().rank()); }
+
+void meet_cluster(Site site) { this_block().meet_cluster(site); }
+
+void* map_shared(const void* shared, int block, Site site) {
+    Block& own = this_block();
+    RuntimeScope scope(own);
+    return own.map_shared(shared, block, "map_shared", site);
+}
+
+void arrive_at_remote_mbarrier(std::uint64_t* barrier, int block, Site site) {
+    this_block().arrive_at_remote_mbarrier(barrier, block, site);
+}
+
+}  // namespace emulator

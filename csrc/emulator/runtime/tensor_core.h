@@ -1,0 +1,111 @@
+// How the tensor cores of an H100 multiply and add.
+//
+// They add the products and the accumulator of one element of d at once, as integers:
+// every term is brought to the exponent of the largest one, and what then lies more than
+// 25 bits below that is cut off. The sum is exact, and is cut off once more where it
+// becomes a float, or rounded to nearest where it becomes a half. The exponent of a product
+// is the sum of its factors' exponents, whether their significands multiply to 2 and more
+// or not. After
+//   Khattak & Mikaitis 2025, Accurate models of NVIDIA tensor cores, arXiv:2512.07004
+//   Xie et al. 2025, MMA-Sim, arXiv:2511.10909
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "../device/bits.h"
+
+namespace [[gnu::visibility("hidden")]] emulator {
+
+constexpr int KEPT_BITS = 25;                // below the exponent of the largest term
+constexpr int EXPONENT_OF_ZERO = -10000;     // less than that of any product
+constexpr int EXPONENT_BIAS = 127;           // of a float
+constexpr int LOWEST_FLOAT_EXPONENT = -126;  // of a normal one
+
+/// A number as the tensor cores see it. Those below the normal ones have the exponent
+/// of the smallest normal one.
+struct Term {
+    double value;
+    int exponent;
+};
+
+inline Term term_of(float value, int lowest_exponent) {
+    if (value == 0) return {value, EXPONENT_OF_ZERO};
+    auto biased = static_cast<int>(as<std::uint32_t>(value) >> 23 & 0xff);
+    return {value, std::max(biased - EXPONENT_BIAS, lowest_exponent)};
+}
+
+/// 8 columns of a row at once, in the compilers' own vector types.
+constexpr int COLUMNS = 8;
+using Doubles = double __attribute__((vector_size(COLUMNS * sizeof(double))));
+using Integers = int __attribute__((vector_size(COLUMNS * sizeof(int))));
+using WideIntegers =
+    std::int64_t __attribute__((vector_size(COLUMNS * sizeof(double))));
+
+/// Terms, one in each column.
+struct TermColumns {
+    Doubles values;
+    Integers exponents;
+};
+
+/// The exact sums of the terms that were cut off: row * columns + accumulators.
+template <int K>
+void add_products(
+    const Term (&row)[K],
+    const TermColumns (&columns)[K],
+    const TermColumns& accumulators,
+    Doubles& sums
+) {
+    Integers largest = accumulators.exponents;
+    for (int k = 0; k < K; ++k) {
+        Integers exponents = columns[k].exponents + row[k].exponent;
+        largest = exponents > largest ? exponents : largest;
+    }
+    // Where all terms are zero any scale will do.
+    constexpr int LOWEST_OF_PRODUCTS = -300;
+    largest = largest > LOWEST_OF_PRODUCTS ? largest : LOWEST_OF_PRODUCTS;
+    constexpr int DOUBLE_BIAS = 1023;
+    constexpr int DOUBLE_SIGNIFICAND_BITS = 52;
+    auto wide = __builtin_convertvector(largest, WideIntegers);
+    auto scale = reinterpret_cast<Doubles>(
+        (DOUBLE_BIAS + KEPT_BITS - wide) << DOUBLE_SIGNIFICAND_BITS
+    );
+    auto unit = reinterpret_cast<Doubles>(
+        (DOUBLE_BIAS - KEPT_BITS + wide) << DOUBLE_SIGNIFICAND_BITS
+    );
+    // No significand of a product reaches 4, so the terms stay below 2^27, and their
+    // conversion to an int is what cuts off. The sum of 17 of them needs more bits.
+    Doubles terms = accumulators.values * scale;
+    Doubles result =
+        __builtin_convertvector(__builtin_convertvector(terms, Integers), Doubles);
+    for (int k = 0; k < K; ++k) {
+        terms = row[k].value * columns[k].values * scale;
+        result +=
+            __builtin_convertvector(__builtin_convertvector(terms, Integers), Doubles);
+    }
+    sums = result * unit;
+}
+
+/// With an infinity or a NaN among the terms no bit is cut off that mattered.
+template <int K>
+void add_non_finite_products(
+    const Term (&row)[K],
+    const TermColumns (&columns)[K],
+    const TermColumns& accumulators,
+    Doubles& sums
+) {
+    sums = accumulators.values;
+    for (int k = 0; k < K; ++k) sums += row[k].value * columns[k].values;
+}
+
+inline float cut_off_to_float(double value) {
+    if (std::isnan(value)) return as<float>(0x7fffffffu);  // the NaN that the GPU makes
+    float rounded = static_cast<float>(value);
+    // A sum beyond the largest float is infinite, one that only rounds to it is not.
+    double magnitude = std::abs(value);
+    bool away_from_zero = std::abs(rounded) > magnitude && magnitude < 0x1p128;
+    return away_from_zero ? as<float>(as<std::uint32_t>(rounded) - 1) : rounded;
+}
+
+}  // namespace emulator

@@ -1,0 +1,652 @@
+// wgmma: what the warps of a warpgroup start, when it is computed, and when they get their
+// accumulators back.
+//
+// A multiplication reads shared memory and adds at any time between its start, which is
+// when the last of the four warps has started it, and the wait for it. Here that is one or
+// the other: at once, or when no thread of the block can go on without it (asynchrony.cpp).
+
+#include "warpgroup.h"
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
+#include "../cuda_bf16.h"
+#include "../cuda_fp16.h"
+#include "../observer.h"
+#include "block.h"
+#include "launch.h"
+#include "tensor_map.h"
+#include "text.h"
+
+namespace emulator {
+
+namespace {
+
+// ---- Matrices in shared memory ------------------------------------------------------
+
+constexpr std::size_t BOX_ROW_BYTES = 128;
+constexpr std::size_t ROWS_OF_SWIZZLE = 8;
+constexpr std::size_t SWIZZLE_BYTES = ROWS_OF_SWIZZLE * BOX_ROW_BYTES;
+constexpr std::size_t MATRIX_ELEMENT_BYTES = 2;
+constexpr std::size_t MATRIX_CHUNK_BYTES = 16;
+constexpr std::size_t CHUNK_ELEMENTS = MATRIX_CHUNK_BYTES / MATRIX_ELEMENT_BYTES;
+constexpr std::size_t BOX_ROW_ELEMENTS = BOX_ROW_BYTES / MATRIX_ELEMENT_BYTES;
+
+/// A matrix descriptor's fields, in bytes.
+struct MatrixLayout {
+    std::size_t start;
+    std::size_t leading;
+    std::size_t stride;
+
+    explicit MatrixLayout(std::uint64_t descriptor)
+        : start(field(descriptor, 0)),
+          leading(field(descriptor, 16)),
+          stride(field(descriptor, 32)) {}
+
+    static std::size_t field(std::uint64_t descriptor, unsigned bit) {
+        constexpr std::uint64_t MASK = 0x3fff;
+        return (descriptor >> bit & MASK) * 16;
+    }
+
+    /// Where the last row ends that a matrix needs.
+    std::size_t end(bool is_transposed, std::size_t size) const {
+        std::size_t line = start / BOX_ROW_BYTES * BOX_ROW_BYTES;
+        std::size_t last = is_transposed
+                               ? (size - 1) / BOX_ROW_ELEMENTS * leading + stride
+                               : (size / ROWS_OF_SWIZZLE - 1) * stride;
+        return line + last + SWIZZLE_BYTES;
+    }
+};
+
+/// Calls visit(offset, outer, k) for every 8 neighbours of a matrix of size x 16: where
+/// they lie in shared memory, and the place of the first of them.
+template <typename Visit>
+void for_each_neighbours(
+    std::uint64_t descriptor, bool is_transposed, std::size_t size, Visit visit
+) {
+    MatrixLayout layout(descriptor);
+    auto visit_swizzled = [&](std::size_t offset, std::size_t outer, std::size_t k) {
+        visit(swizzled(offset, BITS_OF_SWIZZLE_128), outer, k);
+    };
+    if (!is_transposed) {
+        for (std::size_t outer = 0; outer < size; ++outer) {
+            std::size_t row = layout.start + outer / ROWS_OF_SWIZZLE * layout.stride +
+                              outer % ROWS_OF_SWIZZLE * BOX_ROW_BYTES;
+            for (std::size_t k = 0; k < Operands::K; k += CHUNK_ELEMENTS) {
+                visit_swizzled(row + k * MATRIX_ELEMENT_BYTES, outer, k);
+            }
+        }
+        return;
+    }
+    for (std::size_t k = 0; k < Operands::K; ++k) {
+        std::size_t row = layout.start + k / ROWS_OF_SWIZZLE * layout.stride +
+                          k % ROWS_OF_SWIZZLE * BOX_ROW_BYTES;
+        for (std::size_t outer = 0; outer < size; outer += CHUNK_ELEMENTS) {
+            std::size_t box = outer / BOX_ROW_ELEMENTS * layout.leading;
+            std::size_t column = outer % BOX_ROW_ELEMENTS * MATRIX_ELEMENT_BYTES;
+            visit_swizzled(row + box + column, outer, k);
+        }
+    }
+}
+
+template <MatrixFormat FORMAT>
+Term term_of_bits(std::uint16_t bits) {
+    if constexpr (FORMAT == MatrixFormat::half) {
+        return term_of(HalfFormat::to_float(bits), -14);
+    } else {
+        return term_of(BFloat16Format::to_float(bits), LOWEST_FLOAT_EXPONENT);
+    }
+}
+
+/// Calls store(outer, k, term) for every element of a matrix of size x 16. Returns whether
+/// all are finite.
+template <MatrixFormat FORMAT, typename Store>
+bool read_matrix(
+    const unsigned char* shared,
+    std::uint64_t descriptor,
+    bool is_transposed,
+    std::size_t size,
+    Store store
+) {
+    double sum = 0;  // of zeros, and NaN if any number is not finite
+    for_each_neighbours(
+        descriptor,
+        is_transposed,
+        size,
+        [&](std::size_t offset, std::size_t outer, std::size_t k) {
+            std::uint16_t chunk[CHUNK_ELEMENTS];
+            std::memcpy(chunk, shared + offset, sizeof(chunk));
+            for (std::size_t i = 0; i < CHUNK_ELEMENTS; ++i) {
+                Term term = term_of_bits<FORMAT>(chunk[i]);
+                sum += term.value * 0;
+                is_transposed ? store(outer + i, k, term) : store(outer, k + i, term);
+            }
+        }
+    );
+    return sum == 0;
+}
+
+template <MatrixFormat FORMAT>
+void read_operands(
+    Operands& operands, const unsigned char* shared, const Multiplication& what
+) {
+    bool a_is_finite = read_matrix<FORMAT>(
+        shared,
+        what.a,
+        what.a_is_transposed,
+        Operands::M,
+        [&](std::size_t m, std::size_t k, Term term) { operands.a[m][k] = term; }
+    );
+    bool b_is_finite = read_matrix<FORMAT>(
+        shared,
+        what.b,
+        what.b_is_transposed,
+        static_cast<std::size_t>(what.n),
+        [&](std::size_t n, std::size_t k, Term term) {
+            TermColumns& columns = operands.b[n / COLUMNS][k];
+            columns.values[n % COLUMNS] = term.value;
+            columns.exponents[n % COLUMNS] = term.exponent;
+        }
+    );
+    operands.are_finite = a_is_finite && b_is_finite;
+}
+
+// ---- Sums ---------------------------------------------------------------------------
+
+using Floats = float __attribute__((vector_size(COLUMNS * sizeof(float))));
+
+TermColumns terms_of(const float* values) {
+    Floats floats;
+    std::memcpy(&floats, values, sizeof(floats));
+    Integers exponents =
+        (reinterpret_cast<Integers>(floats) >> 23 & 0xff) - EXPONENT_BIAS;
+    exponents = exponents > LOWEST_FLOAT_EXPONENT
+                    ? exponents
+                    : exponents * 0 + LOWEST_FLOAT_EXPONENT;
+    exponents = floats == 0 ? exponents * 0 + EXPONENT_OF_ZERO : exponents;
+    return {__builtin_convertvector(floats, Doubles), exponents};
+}
+
+void store_sums(const Doubles& sums, float* values) {
+    // The usual case, all at once: the bits that a float has not are cut off.
+    constexpr std::int64_t LOST_BITS = (1 << 29) - 1;
+    Doubles magnitudes = sums < 0 ? -sums : sums;
+    auto is_unusual =
+        !((magnitudes < 0x1p128) & ((magnitudes >= 0x1p-126) | (sums == 0)));
+    bool any_is_unusual = false;
+    for (int i = 0; i < COLUMNS; ++i) any_is_unusual |= is_unusual[i] != 0;
+    if (any_is_unusual) {
+        for (int i = 0; i < COLUMNS; ++i) values[i] = cut_off_to_float(sums[i]);
+        return;
+    }
+    auto kept =
+        reinterpret_cast<Doubles>(reinterpret_cast<WideIntegers>(sums) & ~LOST_BITS);
+    Floats floats = __builtin_convertvector(kept, Floats);
+    std::memcpy(values, &floats, sizeof(floats));
+}
+
+bool are_finite(const TermColumns& terms) {
+    Doubles zeros = terms.values * 0;
+    double sum = 0;
+    for (int i = 0; i < COLUMNS; ++i) sum += zeros[i];
+    return sum == 0;
+}
+
+void multiply(const Operands& operands, const StartedMultiplication& multiplication) {
+    constexpr TermColumns NOTHING = {Doubles{}, Integers{} + EXPONENT_OF_ZERO};
+    constexpr int ROWS_OF_WARP = Operands::M / WARPS_OF_GROUP;
+    auto n = static_cast<std::size_t>(multiplication.what.n);
+    for (int m = 0; m < Operands::M; ++m) {
+        auto& accumulators = *multiplication.accumulators[m / ROWS_OF_WARP];
+        float* row = accumulators.sums.data() + m % ROWS_OF_WARP * n;
+        for (std::size_t first = 0; first < n; first += COLUMNS) {
+            TermColumns c =
+                multiplication.what.accumulates ? terms_of(row + first) : NOTHING;
+            bool finite = operands.are_finite && are_finite(c);
+            Doubles sums;
+            const auto& columns = operands.b[first / COLUMNS];
+            if (finite) {
+                add_products(operands.a[m], columns, c, sums);
+            } else {
+                add_non_finite_products(operands.a[m], columns, c, sums);
+            }
+            store_sums(sums, row + first);
+        }
+    }
+}
+
+// ---- Registers ----------------------------------------------------------------------
+
+/// What registers hold that nobody may touch: a NaN like no other.
+constexpr std::uint32_t IN_FLIGHT_BITS = 0x7fe5a5a5;
+
+/// Calls visit(register, sum) for every number of a warp's accumulators.
+template <typename Visit>
+void for_each_register(WarpAccumulators& accumulators, Visit visit) {
+    for (unsigned lane = 0; lane < WARP_SIZE; ++lane) {
+        float* registers = accumulators.registers[lane];
+        for (int i = 0; i < accumulators.n / 2; ++i) {
+            auto row = lane / 4 + (i & 2) / 2 * 8;
+            auto column = static_cast<unsigned>(i / 4 * 8 + (i & 1)) + lane % 4 * 2;
+            auto n = static_cast<unsigned>(accumulators.n);
+            visit(registers[i], accumulators.sums[row * n + column]);
+        }
+    }
+}
+
+bool holds_bits(const float& number, std::uint32_t bits) {
+    return as<std::uint32_t>(number) == bits;
+}
+
+}  // namespace
+
+std::uint64_t Warpgroup::complete() const {
+    std::uint64_t result = warps[0].started;
+    for (const WarpMultiplications& warp : warps) {
+        result = std::min(result, warp.started);
+    }
+    return result;
+}
+
+// ---- Starts -------------------------------------------------------------------------
+
+namespace {
+
+/// What one lane passes.
+struct MultiplicationStart {
+    Multiplication what;
+    float* registers;
+    Site site;
+};
+
+}  // namespace
+
+/// Of the running thread's warp.
+WarpMultiplications& Block::multiplications_of_warp() {
+    const Thread& thread = *current_thread_;
+    Warpgroup& group = warpgroup_of(thread, thread.operation, thread.site);
+    return group.warps[thread.warp() % WARPS_OF_GROUP];
+}
+
+Warpgroup& Block::warpgroup_of(const Thread& thread, const char* operation, Site site) {
+    unsigned number = thread.warp() / WARPS_OF_GROUP;
+    if ((number + 1) * WARPS_OF_GROUP > warp_count_) {
+        fail_at(
+            cudaErrorLaunchFailure,
+            text("%s in a warpgroup of less than 4 warps", operation),
+            site
+        );
+    }
+    if (number >= warpgroups_.size()) warpgroups_.resize(number + 1);
+    if (warpgroups_[number] == nullptr) {
+        warpgroups_[number] = std::make_unique<Warpgroup>();
+    }
+    return *warpgroups_[number];
+}
+
+void Block::start_multiplication(void* const* payloads) {
+    constexpr const char* OPERATION = "wgmma_m64k16";
+    auto start_of = [payloads](unsigned lane) -> const MultiplicationStart& {
+        return *static_cast<const MultiplicationStart*>(payloads[lane]);
+    };
+    const Thread& thread = *current_thread_;
+    const Multiplication& what = start_of(0).what;
+    Site site = start_of(0).site;
+    auto refuse = [&](const std::string& why) {
+        fail_at(cudaErrorLaunchFailure, text("%s %s", OPERATION, why.c_str()), site);
+    };
+    Warpgroup& group = warpgroup_of(thread, OPERATION, site);
+    unsigned warp_number = thread.warp() % WARPS_OF_GROUP;
+    WarpMultiplications& warp = group.warps[warp_number];
+    for (unsigned lane = 1; lane < WARP_SIZE; ++lane) {
+        if (!(start_of(lane).what == what)) {
+            refuse("whose lanes pass different descriptors,");
+        }
+    }
+    if (!warp.has_fenced) refuse("without a wgmma_fence() before it");
+    std::uint64_t number = warp.started++;
+    std::uint64_t position = number - group.finished;
+    if (position == group.multiplications.size()) {
+        for (const auto& [descriptor, transposed, size] :
+             {std::tuple{what.a, what.a_is_transposed, Operands::M},
+              std::tuple{what.b, what.b_is_transposed, what.n}}) {
+            std::string fault =
+                fault_of_matrix(descriptor, transposed, static_cast<std::size_t>(size));
+            if (!fault.empty()) refuse(fault);
+        }
+        group.multiplications.push_back({what, site});
+    }
+    StartedMultiplication& started = group.multiplications[position];
+    if (!(started.what == what)) {
+        refuse(text(
+            "which is not what the other warps of the warpgroup multiply at %s,",
+            site_text(started.site).c_str()
+        ));
+    }
+    started.warps |= 1u << warp_number;
+    warp.last_site = site;
+
+    // The accumulators: those in flight already, or what the registers hold.
+    WarpAccumulators* own = nullptr;
+    for (const auto& each : warp.accumulators) {
+        if (each->registers[0] == start_of(0).registers) own = each.get();
+    }
+    if (own == nullptr) {
+        warp.accumulators.push_back(std::make_unique<WarpAccumulators>());
+        own = warp.accumulators.back().get();
+        own->is_in_flight = false;
+        own->n = 0;
+    }
+    if (own->is_in_flight && own->n != what.n) {
+        refuse("in accumulators in which one of another shape is in flight,");
+    }
+    if (!own->is_in_flight) {
+        bool is_known = own->n == what.n;
+        own->n = what.n;
+        own->sums.resize(static_cast<std::size_t>(16 * what.n));
+        for (unsigned lane = 0; lane < WARP_SIZE; ++lane) {
+            own->registers[lane] = start_of(lane).registers;
+        }
+        bool is_changed = false;
+        for_each_register(*own, [&](float& number, float& sum) {
+            is_changed |= is_known && !holds_bits(sum, as<std::uint32_t>(number));
+            sum = number;
+            if (launch_->options.late_copies) number = as<float>(IN_FLIGHT_BITS);
+        });
+        if (is_changed && !warp.is_fenced) {
+            refuse("in accumulators that were changed, without a wgmma_fence() since,");
+        }
+        own->is_in_flight = true;
+    }
+    own->end = number + 1;
+    started.accumulators[warp_number] = own;
+
+    if (group.complete() <= number) return;
+    if (observer != nullptr) tell_of_multiplication(started, thread.warp());
+    if (!launch_->options.late_copies) finish_multiplications(group, number + 1);
+    if (group.waiting.empty()) return;
+    note_progress();
+}
+
+/// What is wrong with a matrix in shared memory; empty if nothing.
+std::string Block::fault_of_matrix(
+    std::uint64_t descriptor, bool is_transposed, std::size_t size
+) const {
+    constexpr std::uint64_t SWIZZLE_FIELD = std::uint64_t{3} << 62;
+    constexpr std::uint64_t SWIZZLE_128 = std::uint64_t{1} << 62;
+    constexpr std::uint64_t UNUSED = ~(SWIZZLE_FIELD | 0x3fff3fff3fff);
+    MatrixLayout layout(descriptor);
+    if ((descriptor & SWIZZLE_FIELD) != SWIZZLE_128 || (descriptor & UNUSED) != 0) {
+        return text(
+            "of 0x%016llx, no descriptor of a matrix in boxes with 128 bytes' swizzle,",
+            static_cast<unsigned long long>(descriptor)
+        );
+    }
+    if (layout.start / BOX_ROW_BYTES % ROWS_OF_SWIZZLE != 0) {
+        return text(
+            "of a matrix that begins at byte %zu of dynamic shared memory, not in the "
+            "first of 8 rows of a box,",
+            layout.start
+        );
+    }
+    std::size_t end = layout.end(is_transposed, size);
+    std::size_t limit = launch_->request.shared_bytes;
+    if (end <= limit) return "";
+    return text(
+        "of a matrix that ends %zu bytes past the end of dynamic shared memory (%zu "
+        "bytes)",
+        end - limit,
+        limit
+    );
+}
+
+/// Tells the observer what a multiplication will read, as of now.
+void Block::tell_of_multiplication(
+    const StartedMultiplication& started, unsigned warp
+) {
+    unsigned first = warp / WARPS_OF_GROUP * WARPS_OF_GROUP;
+    std::array<unsigned, WARPS_OF_GROUP> threads;
+    for (unsigned i = 0; i < WARPS_OF_GROUP; ++i) threads[i] = (first + i) * WARP_SIZE;
+    unsigned number = warp / WARPS_OF_GROUP;
+    warpgroups_[number]->times.push_back(
+        observer->agent_begins(multiply_agent(number), threads.data(), threads.size())
+    );
+    const Multiplication& what = started.what;
+    auto tell = [&](std::uint64_t descriptor, bool is_transposed, int size) {
+        for_each_neighbours(
+            descriptor,
+            is_transposed,
+            static_cast<std::size_t>(size),
+            [&](std::size_t offset, std::size_t, std::size_t) {
+                observer->agent_accesses(
+                    shared_memory() + offset,
+                    MATRIX_CHUNK_BYTES,
+                    Access::asynchronous_read,
+                    started.site
+                );
+            }
+        );
+    };
+    tell(what.a, what.a_is_transposed, Operands::M);
+    tell(what.b, what.b_is_transposed, what.n);
+}
+
+// ---- Ends ---------------------------------------------------------------------------
+
+/// Computes a warpgroup's multiplications up to a number.
+void Block::finish_multiplications(Warpgroup& group, std::uint64_t end) {
+    if (operands_ == nullptr) operands_ = std::make_unique<Operands>();
+    while (group.finished < end) {
+        StartedMultiplication& next = group.multiplications.front();
+        if (next.what.format == MatrixFormat::half) {
+            read_operands<MatrixFormat::half>(*operands_, shared_memory(), next.what);
+        } else {
+            read_operands<MatrixFormat::bfloat16>(
+                *operands_, shared_memory(), next.what
+            );
+        }
+        multiply(*operands_, next);
+        ++group.finished;
+        if (!launch_->options.late_copies) {
+            for (WarpAccumulators* each : next.accumulators) {
+                if (each->end == group.finished) return_accumulators(*each);
+            }
+        }
+        group.multiplications.pop_front();
+    }
+}
+
+void Block::return_accumulators(WarpAccumulators& accumulators) {
+    for_each_register(accumulators, [](float& number, float& sum) { number = sum; });
+    accumulators.is_in_flight = false;
+}
+
+/// Computes what the first of a warpgroup's waiting threads waits for, and lets those go
+/// on that wait for no more. False if some warp has not started it yet.
+bool Block::finish_multiplications_waited_for(Warpgroup& group) {
+    std::uint64_t complete = group.complete();
+    std::uint64_t end = 0;
+    for (const Warpgroup::Waiting& each : group.waiting) {
+        if (each.end <= complete) end = std::max(end, each.end);
+    }
+    if (end == 0) return false;
+    finish_multiplications(group, end);
+    std::vector<Thread*> ready;
+    std::erase_if(group.waiting, [&](const Warpgroup::Waiting& each) {
+        if (each.end > group.finished) return false;
+        ready.push_back(each.thread);
+        return true;
+    });
+    note_progress();
+    wake(ready);
+    return true;
+}
+
+namespace {
+
+/// What one lane passes, and gets.
+struct MultiplicationWait {
+    std::size_t unfinished;
+    std::uint64_t end;  // of the multiplications that it has to wait for
+};
+
+constexpr const char* WAIT_OPERATION = "wgmma_wait_group";
+
+}  // namespace
+
+void Block::begin_wait(void* const* payloads) {
+    auto wait_of = [payloads](unsigned lane) -> MultiplicationWait& {
+        return *static_cast<MultiplicationWait*>(payloads[lane]);
+    };
+    const Thread& thread = *current_thread_;
+    Warpgroup& group = warpgroup_of(thread, WAIT_OPERATION, thread.site);
+    WarpMultiplications& warp = group.warps[thread.warp() % WARPS_OF_GROUP];
+    std::uint64_t end = warp.awaited;
+    for (; warp.group_ends.size() > wait_of(0).unfinished;
+         warp.group_ends.pop_front()) {
+        end = warp.group_ends.front();
+    }
+    for (unsigned lane = 0; lane < WARP_SIZE; ++lane) wait_of(lane).end = end;
+}
+
+/// Waits for the multiplications up to a number, in each lane of a warp.
+void Block::wait_for_multiplications(std::uint64_t end, Site site) {
+    RuntimeScope scope(*this);
+    Thread& thread = begin_operation(State::running, WAIT_OPERATION, site);
+    Warpgroup& group = warpgroup_of(thread, WAIT_OPERATION, site);
+    if (end > group.finished) {
+        thread.state = State::in_multiplication;
+        group.waiting.push_back({&thread, end});
+        switch_to_next();
+    }
+    WarpMultiplications& warp = group.warps[thread.warp() % WARPS_OF_GROUP];
+    if (end > warp.awaited) give_back_accumulators(warp, end, site);
+    if (observer != nullptr && end > 0) {
+        observer->agent_is_awaited(
+            multiply_agent(thread.warp() / WARPS_OF_GROUP),
+            group.times[end - 1],
+            thread.number
+        );
+    }
+}
+
+/// The registers of a warp's accumulators hold the sums again, unless more is to be added.
+void Block::give_back_accumulators(
+    WarpMultiplications& warp, std::uint64_t end, Site site
+) {
+    warp.awaited = end;
+    warp.is_fenced = false;
+    for (const auto& each : warp.accumulators) {
+        if (!each->is_in_flight || each->end > end) continue;
+        auto frame = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+        auto registers =
+            reinterpret_cast<std::uintptr_t>(each->registers[current_thread_->lane()]);
+        if (registers / STACK_BYTES == frame / STACK_BYTES && registers < frame) {
+            fail_at(
+                cudaErrorLaunchFailure,
+                "accumulators of a function that has returned: " +
+                    std::string(WAIT_OPERATION),
+                site
+            );
+        }
+        bool is_changed = false;
+        for_each_register(*each, [&is_changed](float& number, float&) {
+            is_changed |= !holds_bits(number, IN_FLIGHT_BITS);
+        });
+        if (is_changed) {
+            fail_at(
+                cudaErrorLaunchFailure,
+                "accumulators written to while a multiplication was in flight, "
+                "noticed by " +
+                    std::string(WAIT_OPERATION),
+                site
+            );
+        }
+        return_accumulators(*each);
+    }
+}
+
+/// A thread may not return before it has waited.
+void Block::check_multiplications_of(const Thread& thread) {
+    unsigned number = thread.warp() / WARPS_OF_GROUP;
+    if (number >= warpgroups_.size() || warpgroups_[number] == nullptr) return;
+    const WarpMultiplications& warp =
+        warpgroups_[number]->warps[thread.warp() % WARPS_OF_GROUP];
+    if (warp.awaited == warp.started) return;
+    fail_in_thread(
+        cudaErrorLaunchFailure,
+        text(
+            "multiplication not awaited: the thread returns without having waited "
+            "(wgmma_wait_group) for what it started at %s",
+            site_text(warp.last_site).c_str()
+        ),
+        thread.number
+    );
+}
+
+// ---- What kernels call --------------------------------------------------------------
+
+std::uint64_t matrix_descriptor(
+    const void* shared, int leading_bytes, int stride_bytes, Site site
+) {
+    constexpr std::uint64_t SWIZZLE_128 = std::uint64_t{1} << 62;
+    constexpr std::uint64_t ADDRESS_MASK = 0x3ffff;
+    Block& block = this_block();
+    auto offset = static_cast<std::uint64_t>(
+        static_cast<const unsigned char*>(shared) - block.shared_memory()
+    );
+    auto field = [](std::uint64_t bytes) { return (bytes & ADDRESS_MASK) >> 4; };
+    if (offset >= SHARED_BYTES_PER_MULTIPROCESSOR || offset % 16 != 0 ||
+        leading_bytes % 16 != 0 || stride_bytes % 16 != 0) {
+        block.fail_at(
+            cudaErrorLaunchFailure,
+            text(
+                "wgmma_descriptor of %s with %d and %d bytes: the address must be of "
+                "dynamic shared memory, and all three multiples of 16,",
+                block.place_of(shared).c_str(),
+                leading_bytes,
+                stride_bytes
+            ),
+            site
+        );
+    }
+    return SWIZZLE_128 | field(offset) |
+           field(static_cast<std::uint64_t>(leading_bytes)) << 16 |
+           field(static_cast<std::uint64_t>(stride_bytes)) << 32;
+}
+
+void start_multiplication(const Multiplication& what, float* d, Site site) {
+    MultiplicationStart start{what, d, site};
+    auto start_for_all = [](void* const* payloads, unsigned) {
+        this_block().start_multiplication(payloads);
+    };
+    meet_whole_warp("wgmma_m64k16", site, &start, start_for_all);
+}
+
+void fence_multiplications(Site site) {
+    auto fence_for_all = [](void* const*, unsigned) {
+        WarpMultiplications& warp = this_block().multiplications_of_warp();
+        warp.has_fenced = warp.is_fenced = true;
+    };
+    meet_whole_warp("wgmma_fence", site, &site, fence_for_all);
+}
+
+void commit_multiplications(Site site) {
+    auto commit_for_all = [](void* const*, unsigned) {
+        WarpMultiplications& warp = this_block().multiplications_of_warp();
+        warp.group_ends.push_back(warp.started);
+    };
+    meet_whole_warp("wgmma_commit_group", site, &site, commit_for_all);
+}
+
+void wait_for_multiplications(std::size_t unfinished, Site site) {
+    MultiplicationWait wait{unfinished, 0};
+    auto begin_for_all = [](void* const* payloads, unsigned) {
+        this_block().begin_wait(payloads);
+    };
+    meet_whole_warp(WAIT_OPERATION, site, &wait, begin_for_all);
+    this_block().wait_for_multiplications(wait.end, site);
+}
+
+}  // namespace emulator

@@ -1,0 +1,77 @@
+// The matrix multiplications of a block's warpgroups: those that have been started, and
+// what they accumulate in.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "../device/warpgroup.h"
+#include "../runtime.h"
+#include "h100.h"
+#include "tensor_core.h"
+
+namespace [[gnu::visibility("hidden")]] emulator {
+
+constexpr unsigned WARPS_OF_GROUP = 4;
+constexpr unsigned MAX_WARPGROUPS = MAX_WARPS / WARPS_OF_GROUP;
+
+/// One warp's part of an accumulator, 16 rows of n columns. While multiplications that add
+/// to it are in flight the sums are here, and the threads' registers hold nothing.
+struct WarpAccumulators {
+    std::array<float*, WARP_SIZE> registers;  // of each lane
+    int n;
+    std::vector<float> sums;  // row after row
+    std::uint64_t end;  // number of the last multiplication that adds to it, plus 1
+    bool is_in_flight;
+};
+
+/// One of a warpgroup's multiplications. Each of its warps starts it for itself.
+struct StartedMultiplication {
+    Multiplication what;
+    Site site;
+    unsigned warps = 0;  // a bit for each that has started it
+    std::array<WarpAccumulators*, WARPS_OF_GROUP> accumulators{};
+};
+
+struct WarpMultiplications {
+    std::uint64_t started = 0;  // how many
+    std::uint64_t awaited = 0;
+    std::deque<std::uint64_t> group_ends;  // the multiplications up to the end of each
+    bool has_fenced = false;               // ever, and
+    bool is_fenced = false;                // since it got accumulators back
+    Site last_site{};
+    std::vector<std::unique_ptr<WarpAccumulators>> accumulators;
+};
+
+/// The numbers of all multiplications count from the block's beginning.
+struct Warpgroup {
+    struct Waiting {
+        Thread* thread;
+        std::uint64_t end;  // of the multiplications it waits for
+    };
+
+    std::deque<StartedMultiplication> multiplications;  // not finished
+    std::uint64_t finished = 0;
+    std::array<WarpMultiplications, WARPS_OF_GROUP> warps;
+    std::vector<Waiting> waiting;
+    std::vector<std::uint32_t> times;  // of every multiplication, for the observer
+
+    /// How many multiplications all four warps have started.
+    std::uint64_t complete() const;
+};
+
+/// a and b as the tensor cores see them.
+struct Operands {
+    static constexpr int M = 64;
+    static constexpr int K = 16;
+    static constexpr int MAX_N = 256;
+
+    Term a[M][K];
+    TermColumns b[MAX_N / COLUMNS][K];
+    bool are_finite;
+};
+
+}  // namespace emulator

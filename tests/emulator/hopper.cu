@@ -1,0 +1,615 @@
+// What Hopper has: mbarriers, the tensor memory accelerator, wgmma, clusters. nvcc compiles
+// this file too, and the kernels that need sm_90a run there alone.
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include "common/launch.cuh"
+#include "common/ptx.cuh"
+#include "launch.h"
+
+#if defined(TWIN_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define HAS_HOPPER 1
+#endif
+
+// ---- Tensor maps --------------------------------------------------------------------
+
+// Of a tensor of 2-byte elements, whose strides count elements; x is the last dimension.
+static bool make_map(
+    CUtensorMap* map,
+    void* address,
+    const int64_t (&sizes)[3],
+    const int64_t (&strides)[2],
+    const int (&box)[2],
+    bool is_bfloat16 = true,
+    CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B
+) {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult status;
+    cudaGetDriverEntryPointByVersion(
+        "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &status
+    );
+    if (status != cudaDriverEntryPointSuccess) return false;
+    const cuuint64_t dims[3] = {
+        cuuint64_t(sizes[0]), cuuint64_t(sizes[1]), cuuint64_t(sizes[2])
+    };
+    const cuuint64_t bytes[2] = {
+        cuuint64_t(2 * strides[0]), cuuint64_t(2 * strides[1])
+    };
+    const cuuint32_t box_sizes[3] = {cuuint32_t(box[0]), cuuint32_t(box[1]), 1};
+    const cuuint32_t element_strides[3] = {1, 1, 1};
+    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function)(
+               map,
+               is_bfloat16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                           : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+               3,
+               address,
+               dims,
+               bytes,
+               box_sizes,
+               element_strides,
+               CU_TENSOR_MAP_INTERLEAVE_NONE,
+               swizzle,
+               CU_TENSOR_MAP_L2_PROMOTION_NONE,
+               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
+           ) == CUDA_SUCCESS;
+}
+
+// ---- A matrix product: one producer warp, one or more warpgroups of consumers -------
+
+// out (M x N, float32) = a (M x K) * b (K x N), either of which may lie transposed. Each
+// consumer warpgroup has 64 rows of the tile.
+constexpr int TILE_K = 64;
+constexpr int STAGES = 3;
+
+template <typename T, ptx::Major A_MAJOR, ptx::Major B_MAJOR, int TILE_N, int GROUPS>
+__global__ void __launch_bounds__(128 * (GROUPS + 1), 1) hopper_matmul_kernel(
+    const __grid_constant__ CUtensorMap a_map,
+    const __grid_constant__ CUtensorMap b_map,
+    float* out,
+    int64_t M,
+    int64_t N,
+    int64_t K
+) {
+#ifdef HAS_HOPPER
+    constexpr int TILE_M = 64 * GROUPS;
+    constexpr int A_BYTES = TILE_M * TILE_K * 2, B_BYTES = TILE_N * TILE_K * 2;
+    constexpr int BOX_BYTES = 64 * TILE_K * 2;
+    DYNAMIC_SHARED(shared);
+    unsigned char* const a_stages = shared;
+    unsigned char* const b_stages = shared + STAGES * A_BYTES;
+    auto* const full = reinterpret_cast<uint64_t*>(b_stages + STAGES * B_BYTES);
+    uint64_t* const empty = full + STAGES;
+    const int row = blockIdx.y * TILE_M, column = blockIdx.x * TILE_N;
+    const int n_steps = (K - 1) / TILE_K + 1;
+
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; ++i) {
+            ptx::mbarrier_init(&full[i], 1);
+            ptx::mbarrier_init(&empty[i], GROUPS);
+        }
+        ptx::fence_mbarrier_init();
+    }
+    __syncthreads();
+
+    const int group = threadIdx.x / 128;
+    if (group == GROUPS) {
+        ptx::setmaxnreg_dec<GROUPS == 1 ? 24 : 40>();
+        if (threadIdx.x % 128 != 0) return;
+        ptx::prefetch_tensor_map(&a_map);
+        for (int step = 0; step < n_steps; ++step) {
+            const int stage = step % STAGES, parity = step / STAGES % 2;
+            ptx::mbarrier_wait(&empty[stage], parity ^ 1);
+            ptx::mbarrier_arrive_expect_bytes(&full[stage], A_BYTES + B_BYTES);
+            const int k = step * TILE_K;
+            for (int i = 0; i < TILE_M / 64; ++i) {
+                unsigned char* to = a_stages + stage * A_BYTES + i * BOX_BYTES;
+                if (A_MAJOR == ptx::Major::K) {
+                    ptx::tma_load(to, &a_map, k, row + 64 * i, 0, &full[stage]);
+                } else {
+                    ptx::tma_load(to, &a_map, row + 64 * i, k, 0, &full[stage]);
+                }
+            }
+            for (int i = 0; i < TILE_N / 64; ++i) {
+                unsigned char* to = b_stages + stage * B_BYTES + i * BOX_BYTES;
+                if (B_MAJOR == ptx::Major::K) {
+                    ptx::tma_load(to, &b_map, k, column + 64 * i, 0, &full[stage]);
+                } else {
+                    ptx::tma_load(to, &b_map, column + 64 * i, k, 0, &full[stage]);
+                }
+            }
+        }
+        return;
+    }
+
+    ptx::setmaxnreg_inc<GROUPS == 1 ? 152 : 232>();
+    float d[TILE_N / 2];
+    for (int i = 0; i < TILE_N / 2; ++i) d[i] = 0;
+    for (int step = 0; step < n_steps; ++step) {
+        const int stage = step % STAGES, parity = step / STAGES % 2;
+        ptx::mbarrier_wait(&full[stage], parity);
+        ptx::wgmma_fence();
+        for (int k = 0; k < TILE_K; k += 16) {
+            // Along k: 32 bytes of a row, or 16 rows of 128 bytes.
+            const unsigned char* a = a_stages + stage * A_BYTES + group * BOX_BYTES +
+                                     (A_MAJOR == ptx::Major::K ? 2 * k : 128 * k);
+            const unsigned char* b = b_stages + stage * B_BYTES +
+                                     (B_MAJOR == ptx::Major::K ? 2 * k : 128 * k);
+            ptx::wgmma_m64k16<T, A_MAJOR, B_MAJOR, TILE_N>(
+                d,
+                ptx::wgmma_descriptor(a, BOX_BYTES, 1024),
+                ptx::wgmma_descriptor(b, BOX_BYTES, 1024),
+                step > 0 || k > 0
+            );
+        }
+        ptx::wgmma_commit_group();
+        // The one before is finished, so its stage can be filled again.
+        ptx::wgmma_wait_group<1>();
+        if (step > 0 && threadIdx.x % 128 == 0) {
+            ptx::mbarrier_arrive(&empty[(step - 1) % STAGES]);
+        }
+    }
+    ptx::wgmma_wait_group<0>();
+
+    const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
+    for (int i = 0; i < TILE_N / 2; ++i) {
+        const int64_t m = row + 64 * group + 16 * warp + lane / 4 + (i & 2) * 4;
+        const int64_t n = column + i / 4 * 8 + lane % 4 * 2 + (i & 1);
+        if (m < M && n < N) out[m * N + n] = d[i];
+    }
+#endif
+}
+
+template <typename T, ptx::Major A_MAJOR, ptx::Major B_MAJOR, int TILE_N, int GROUPS>
+int hopper_matmul(float* out, T* a, T* b, int64_t M, int64_t N, int64_t K) {
+    constexpr bool IS_BFLOAT16 = std::is_same_v<T, __nv_bfloat16>;
+    constexpr bool A_IS_K = A_MAJOR == ptx::Major::K, B_IS_K = B_MAJOR == ptx::Major::K;
+    CUtensorMap a_map{}, b_map{};
+    const int box[2] = {64, 64};
+    const int64_t a_sizes[3] = {A_IS_K ? K : M, A_IS_K ? M : K, 1};
+    const int64_t b_sizes[3] = {B_IS_K ? K : N, B_IS_K ? N : K, 1};
+    const int64_t a_strides[2] = {a_sizes[0], M * K},
+                  b_strides[2] = {b_sizes[0], N * K};
+    if (!make_map(&a_map, a, a_sizes, a_strides, box, IS_BFLOAT16)) return 1;
+    if (!make_map(&b_map, b, b_sizes, b_strides, box, IS_BFLOAT16)) return 1;
+    const auto kernel = hopper_matmul_kernel<T, A_MAJOR, B_MAJOR, TILE_N, GROUPS>;
+    const int shared_bytes =
+        STAGES * (64 * GROUPS + TILE_N) * TILE_K * 2 + 2 * STAGES * 8;
+    cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes
+    );
+    const dim3 grid(ceil_div(N, TILE_N), ceil_div(M, 64 * GROUPS));
+    return launch(
+        kernel, grid, 128 * (GROUPS + 1), shared_bytes, a_map, b_map, out, M, N, K
+    );
+}
+
+constexpr auto BY_K = ptx::Major::K, BY_MN = ptx::Major::MN;
+
+// All four layouts with the smallest tile, and the others.
+template <typename T>
+int hopper_matmul(
+    float* out,
+    T* a,
+    T* b,
+    int64_t M,
+    int64_t N,
+    int64_t K,
+    int64_t a_is_transposed,
+    int64_t b_is_transposed,
+    int64_t tile_n
+) {
+    const auto run = [=](auto* function) { return function(out, a, b, M, N, K); };
+    if (tile_n == 256) return run(hopper_matmul<T, BY_K, BY_MN, 256, 2>);
+    if (tile_n == 128) {
+        return a_is_transposed ? run(hopper_matmul<T, BY_MN, BY_MN, 128, 2>)
+                               : run(hopper_matmul<T, BY_K, BY_K, 128, 2>);
+    }
+    if (a_is_transposed) {
+        return b_is_transposed ? run(hopper_matmul<T, BY_MN, BY_K, 64, 1>)
+                               : run(hopper_matmul<T, BY_MN, BY_MN, 64, 1>);
+    }
+    return b_is_transposed ? run(hopper_matmul<T, BY_K, BY_K, 64, 1>)
+                           : run(hopper_matmul<T, BY_K, BY_MN, 64, 1>);
+}
+
+#define HOPPER_MATMUL(name, type)                                        \
+    EXPORT int name(                                                     \
+        float* out,                                                      \
+        type* a,                                                         \
+        type* b,                                                         \
+        int64_t M,                                                       \
+        int64_t N,                                                       \
+        int64_t K,                                                       \
+        int64_t a_is_transposed,                                         \
+        int64_t b_is_transposed,                                         \
+        int64_t tile_n                                                   \
+    ) {                                                                  \
+        return hopper_matmul(                                            \
+            out, a, b, M, N, K, a_is_transposed, b_is_transposed, tile_n \
+        );                                                               \
+    }
+
+HOPPER_MATMUL(hopper_matmul_bf16, __nv_bfloat16)
+HOPPER_MATMUL(hopper_matmul_half, __half)
+
+// ---- Copies of boxes, there and back ----------------------------------------------------
+
+// Boxes of x (16-bit numbers, 64 x 8 of them each) beginning at x0, y0, z0, x0 + 64, ...
+// go to shared memory, are increased by one, and go to the same places of out.
+__global__ void box_copies_kernel(
+    const __grid_constant__ CUtensorMap out_map,
+    const __grid_constant__ CUtensorMap x_map,
+    int64_t x0,
+    int64_t y0,
+    int64_t z0,
+    int64_t n_boxes
+) {
+#ifdef HAS_HOPPER
+    constexpr int BOX_BYTES = 64 * 8 * 2;
+    DYNAMIC_SHARED(shared);  // a box that is loaded, and two that are stored in turns
+    auto* const barrier = reinterpret_cast<uint64_t*>(shared + 3 * BOX_BYTES);
+    if (threadIdx.x == 0) {
+        ptx::mbarrier_init(barrier, 1);
+        ptx::fence_mbarrier_init();
+    }
+    __syncthreads();
+    for (int i = 0; i < n_boxes; ++i) {
+        const int x = int(x0) + 64 * i, y = int(y0), z = int(z0);
+        if (threadIdx.x == 0) {
+            ptx::mbarrier_arrive_expect_bytes(barrier, BOX_BYTES);
+            ptx::tma_load(shared, &x_map, x, y, z, barrier);
+            ptx::tma_store_wait_group_read<1>();
+        }
+        ptx::mbarrier_wait(barrier, i % 2);
+        ptx::named_barrier_sync(1, 64);
+        unsigned char* to = shared + (1 + i % 2) * BOX_BYTES;
+        for (int j = threadIdx.x; j < BOX_BYTES / 2; j += blockDim.x) {
+            const auto* from = reinterpret_cast<const uint16_t*>(shared);
+            reinterpret_cast<uint16_t*>(to)[j] = from[j] + 1;
+        }
+        ptx::fence_async_proxy();
+        ptx::named_barrier_sync(2, 64);
+        if (threadIdx.x == 0) {
+            ptx::tma_store(&out_map, x, y, z, to);
+            ptx::tma_store_commit_group();
+        }
+    }
+    if (threadIdx.x == 0) ptx::tma_store_wait_group_read<0>();
+#endif
+}
+
+// x and out: (depth, height, width) with rows of stride_y elements.
+EXPORT int box_copies(
+    uint16_t* out,
+    uint16_t* x,
+    int64_t width,
+    int64_t height,
+    int64_t depth,
+    int64_t stride_y,
+    int64_t x0,
+    int64_t y0,
+    int64_t z0,
+    int64_t n_boxes,
+    int64_t swizzle
+) {
+    CUtensorMap out_map{}, x_map{};
+    const int64_t sizes[3] = {width, height, depth};
+    const int64_t strides[2] = {stride_y, stride_y * height};
+    const int box[2] = {64, 8};
+    const auto kind = static_cast<CUtensorMapSwizzle>(swizzle);
+    if (!make_map(&out_map, out, sizes, strides, box, true, kind)) return 1;
+    if (!make_map(&x_map, x, sizes, strides, box, true, kind)) return 1;
+    const int bytes = 3 * 64 * 8 * 2 + 8;
+    return launch(box_copies_kernel, 1, 64, bytes, out_map, x_map, x0, y0, z0, n_boxes);
+}
+
+// What the box of a map looks like in shared memory.
+__global__ void loaded_box_kernel(
+    uint16_t* out, const __grid_constant__ CUtensorMap x_map, int64_t n_elements
+) {
+#ifdef HAS_HOPPER
+    DYNAMIC_SHARED(shared);
+    auto* const barrier = reinterpret_cast<uint64_t*>(shared + 2 * n_elements);
+    if (threadIdx.x == 0) {
+        ptx::mbarrier_init(barrier, 1);
+        ptx::fence_mbarrier_init();
+        ptx::mbarrier_arrive_expect_bytes(barrier, 2 * n_elements);
+        ptx::tma_load(shared, &x_map, 0, 0, 0, barrier);
+    }
+    __syncthreads();
+    ptx::mbarrier_wait(barrier, 0);
+    for (int i = threadIdx.x; i < n_elements; i += blockDim.x) {
+        out[i] = reinterpret_cast<const uint16_t*>(shared)[i];
+    }
+#endif
+}
+
+EXPORT int loaded_box(
+    uint16_t* out, uint16_t* x, int64_t width, int64_t height, int64_t swizzle
+) {
+    CUtensorMap x_map{};
+    const int64_t sizes[3] = {width, height, 1}, strides[2] = {width, width * height};
+    const int box[2] = {int(width), int(height)};
+    const auto kind = static_cast<CUtensorMapSwizzle>(swizzle);
+    if (!make_map(&x_map, x, sizes, strides, box, true, kind)) return 1;
+    const int64_t n_elements = width * height;
+    return launch(loaded_box_kernel, 1, 32, 2 * n_elements + 8, out, x_map, n_elements);
+}
+
+// What a map is refused for, one thing at a time: 0 is none of them.
+EXPORT int map_with_fault(uint16_t* x, int64_t fault) {
+    CUtensorMap map{};
+    const int64_t sizes[3] = {fault == 1 ? 0 : 64, 64, 1};
+    const int64_t strides[2] = {fault == 2 ? 68 : 64, fault == 3 ? 1 : 64 * 64};
+    const int box[2] = {fault == 4 ? 72 : fault == 5 ? 4 : 64, fault == 6 ? 257 : 8};
+    return make_map(&map, x + (fault == 7), sizes, strides, box)
+               ? cudaSuccess
+               : cudaErrorInvalidValue;
+}
+
+// ---- stmatrix: lane l passes the place of a row, in elements ------------------------
+
+__global__ void store_matrices_kernel(
+    uint16_t* out, const uint32_t* fragments, const int* places
+) {
+#if defined(TWIN_EMULATOR) || __CUDA_ARCH__ >= 900
+    __shared__ __align__(16) uint16_t shared[256];
+    uint32_t fragment[4];
+    for (int i = 0; i < 4; ++i) fragment[i] = fragments[4 * threadIdx.x + i];
+    ptx::stmatrix(shared + places[threadIdx.x], fragment);
+    __syncwarp();
+    for (int i = threadIdx.x; i < 256; i += 32) out[i] = shared[i];
+#endif
+}
+
+EXPORT int store_matrices(uint16_t* out, uint32_t* fragments, int* places) {
+    return launch(store_matrices_kernel, 1, 32, 0, out, fragments, places);
+}
+
+// ---- Clusters -----------------------------------------------------------------------
+
+template <typename... Parameters, typename... Arguments>
+int launch_clusters(
+    void (*kernel)(Parameters...),
+    dim3 cluster,
+    dim3 grid,
+    dim3 block,
+    std::size_t shared_bytes,
+    Arguments... arguments
+) {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = cluster.x;
+    attribute.val.clusterDim.y = cluster.y;
+    attribute.val.clusterDim.z = cluster.z;
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+// Each thread adds up what its neighbours in all blocks of the cluster have.
+__global__ void cluster_sums_kernel(int* out, const int* x, int64_t n_blocks) {
+#ifdef HAS_HOPPER
+    DYNAMIC_SHARED(shared);
+    int* const own = reinterpret_cast<int*>(shared);
+    const int64_t block =
+        blockIdx.x + int64_t{gridDim.x} * (blockIdx.y + gridDim.y * blockIdx.z);
+    own[threadIdx.x] = x[block * blockDim.x + threadIdx.x];
+    ptx::cluster_sync();
+    int sum = 0;
+    for (int i = 0; i < n_blocks; ++i) sum += ptx::map_shared(own, i)[threadIdx.x];
+    ptx::cluster_sync();  // nobody leaves whose memory is read
+    out[2 * (block * blockDim.x + threadIdx.x)] = sum;
+    out[2 * (block * blockDim.x + threadIdx.x) + 1] = ptx::cluster_block_rank();
+#endif
+}
+
+EXPORT int cluster_sums(
+    int* out,
+    int* x,
+    int64_t cluster_x,
+    int64_t cluster_y,
+    int64_t cluster_z,
+    int64_t grid_x,
+    int64_t grid_y,
+    int64_t grid_z
+) {
+    const dim3 cluster(cluster_x, cluster_y, cluster_z), grid(grid_x, grid_y, grid_z);
+    const int64_t n_blocks = cluster_x * cluster_y * cluster_z;
+    return launch_clusters(
+        cluster_sums_kernel, cluster, grid, 64, 64 * 4, out, x, n_blocks
+    );
+}
+
+// Two blocks with one row of tiles each share the tiles of b: each loads one half of them
+// for both. A stage is empty when the consumers of both blocks have done with it.
+template <typename T>
+__global__ void __launch_bounds__(256) cluster_matmul_kernel(
+    const __grid_constant__ CUtensorMap a_map,
+    const __grid_constant__ CUtensorMap b_map,
+    float* out,
+    int64_t M,
+    int64_t N,
+    int64_t K
+) {
+#ifdef HAS_HOPPER
+    constexpr int TILE = 64, TILE_N = 128, BOX_BYTES = TILE * TILE_K * 2;
+    DYNAMIC_SHARED(shared);
+    unsigned char* const a_stages = shared;
+    unsigned char* const b_stages = shared + STAGES * BOX_BYTES;
+    auto* const full = reinterpret_cast<uint64_t*>(b_stages + STAGES * 2 * BOX_BYTES);
+    uint64_t* const empty = full + STAGES;
+    const int row = blockIdx.x * TILE, column = blockIdx.y * TILE_N;
+    const int rank = ptx::cluster_block_rank();
+    const int n_steps = (K - 1) / TILE_K + 1;
+
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; ++i) {
+            ptx::mbarrier_init(&full[i], 1);
+            ptx::mbarrier_init(&empty[i], 2);
+        }
+        ptx::fence_mbarrier_init();
+    }
+    ptx::cluster_sync();
+
+    if (threadIdx.x >= 128) {
+        for (int step = 0; step < n_steps && threadIdx.x == 128; ++step) {
+            const int stage = step % STAGES, parity = step / STAGES % 2;
+            const int k = step * TILE_K;
+            unsigned char* const b = b_stages + (2 * stage + rank) * BOX_BYTES;
+            ptx::mbarrier_wait(&empty[stage], parity ^ 1);
+            ptx::mbarrier_arrive_expect_bytes(&full[stage], 3 * BOX_BYTES);
+            ptx::tma_load(
+                a_stages + stage * BOX_BYTES, &a_map, k, row, 0, &full[stage]
+            );
+            ptx::tma_load_multicast(
+                b, &b_map, k, column + TILE * rank, 0, &full[stage], 3
+            );
+        }
+    } else {
+        float d[TILE_N / 2];
+        for (int step = 0; step < n_steps; ++step) {
+            const int stage = step % STAGES, parity = step / STAGES % 2;
+            ptx::mbarrier_wait(&full[stage], parity);
+            ptx::wgmma_fence();
+            for (int k = 0; k < TILE_K; k += 16) {
+                const unsigned char* a = a_stages + stage * BOX_BYTES + 2 * k;
+                const unsigned char* b = b_stages + 2 * stage * BOX_BYTES + 2 * k;
+                ptx::wgmma_m64k16<T, BY_K, BY_K, TILE_N>(
+                    d,
+                    ptx::wgmma_descriptor(a, BOX_BYTES, 1024),
+                    ptx::wgmma_descriptor(b, BOX_BYTES, 1024),
+                    step > 0 || k > 0
+                );
+            }
+            ptx::wgmma_commit_group();
+            ptx::wgmma_wait_group<0>();
+            if (threadIdx.x < 2) {
+                ptx::mbarrier_arrive_remote(&empty[stage], threadIdx.x);
+            }
+        }
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        for (int i = 0; i < TILE_N / 2; ++i) {
+            const int64_t m = row + 16 * warp + lane / 4 + (i & 2) * 4;
+            const int64_t n = column + i / 4 * 8 + lane % 4 * 2 + (i & 1);
+            if (m < M && n < N) out[m * N + n] = d[i];
+        }
+    }
+    ptx::cluster_sync();  // nobody leaves to whom something may still be sent
+#endif
+}
+
+EXPORT int cluster_matmul(
+    float* out, __nv_bfloat16* a, __nv_bfloat16* b, int64_t M, int64_t N, int64_t K
+) {
+    CUtensorMap a_map{}, b_map{};
+    const int box[2] = {64, 64};
+    const int64_t a_sizes[3] = {K, M, 1}, b_sizes[3] = {K, N, 1};
+    const int64_t a_strides[2] = {K, M * K}, b_strides[2] = {K, N * K};
+    if (!make_map(&a_map, a, a_sizes, a_strides, box)) return 1;
+    if (!make_map(&b_map, b, b_sizes, b_strides, box)) return 1;
+    const auto kernel = cluster_matmul_kernel<__nv_bfloat16>;
+    const int shared_bytes = STAGES * 3 * 64 * TILE_K * 2 + 2 * STAGES * 8;
+    cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes
+    );
+    const dim3 grid(2 * ceil_div(M, 128), ceil_div(N, 128));
+    return launch_clusters(
+        kernel, dim3(2), grid, 256, shared_bytes, a_map, b_map, out, M, N, K
+    );
+}
+
+// ---- Waits that are too weak, which the emulator is to show -------------------------
+
+enum class Weakness : int64_t { none, sums, stage, buffer };
+
+// out += box 0 of x times its transpose, then box 1; each of 64 x 64 numbers of 16 bits.
+// `sums` are read before the multiplication has been waited for, the `stage` is filled
+// again before, or the `buffer` written to again before its store has been read.
+__global__ void weak_waits_kernel(
+    const __grid_constant__ CUtensorMap out_map,
+    const __grid_constant__ CUtensorMap x_map,
+    float* sums,
+    Weakness weakness
+) {
+#ifdef HAS_HOPPER
+    constexpr int BOX_BYTES = 64 * 64 * 2;
+    DYNAMIC_SHARED(shared);
+    unsigned char* const stage = shared;
+    unsigned char* const buffer = shared + BOX_BYTES;
+    auto* const full = reinterpret_cast<uint64_t*>(shared + 2 * BOX_BYTES);
+    uint64_t* const empty = full + 1;
+    if (threadIdx.x == 0) {
+        ptx::mbarrier_init(full, 1);
+        ptx::mbarrier_init(empty, 1);
+        ptx::fence_mbarrier_init();
+    }
+    __syncthreads();
+    if (threadIdx.x >= 128) {
+        for (int step = 0; step < 2 && threadIdx.x == 128; ++step) {
+            ptx::mbarrier_wait(empty, step ^ 1);
+            ptx::mbarrier_arrive_expect_bytes(full, BOX_BYTES);
+            ptx::tma_load(stage, &x_map, 0, 0, step, full);
+        }
+        return;
+    }
+    float d[32] = {};
+    for (int step = 0; step < 2; ++step) {
+        ptx::mbarrier_wait(full, step);
+
+        // The box goes to out, too.
+        if (threadIdx.x == 0 && weakness != Weakness::buffer) {
+            ptx::tma_store_wait_group_read<0>();
+        }
+        ptx::named_barrier_sync(1, 128);
+        for (int i = threadIdx.x; i < BOX_BYTES / 16; i += 128) {
+            reinterpret_cast<uint4*>(buffer)[i] =
+                reinterpret_cast<const uint4*>(stage)[i];
+        }
+        ptx::fence_async_proxy();
+        ptx::named_barrier_sync(1, 128);
+        if (threadIdx.x == 0) {
+            ptx::tma_store(&out_map, 0, 0, step, buffer);
+            ptx::tma_store_commit_group();
+        }
+
+        ptx::wgmma_fence();
+        for (int k = 0; k < 64; k += 16) {
+            const uint64_t matrix = ptx::wgmma_descriptor(stage + 2 * k, 0, 1024);
+            ptx::wgmma_m64k16<__nv_bfloat16, BY_K, BY_K, 64>(d, matrix, matrix, true);
+        }
+        ptx::wgmma_commit_group();
+        if (weakness == Weakness::stage && threadIdx.x == 0) {
+            ptx::mbarrier_arrive(empty);
+        }
+        if (weakness == Weakness::sums && step == 1) break;
+        ptx::wgmma_wait_group<0>();
+        if (weakness != Weakness::stage && threadIdx.x == 0) {
+            ptx::mbarrier_arrive(empty);
+        }
+    }
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int i = 0; i < 32; ++i) {
+        const int row = 16 * warp + lane / 4 + (i & 2) * 4;
+        sums[64 * row + i / 4 * 8 + lane % 4 * 2 + (i & 1)] = d[i];
+    }
+    ptx::wgmma_wait_group<0>();
+    if (threadIdx.x == 0) ptx::tma_store_wait_group_read<0>();
+#endif
+}
+
+EXPORT int weak_waits(float* sums, uint16_t* out, uint16_t* x, int64_t weakness) {
+    CUtensorMap out_map{}, x_map{};
+    const int64_t sizes[3] = {64, 64, 2}, strides[2] = {64, 64 * 64};
+    const int box[2] = {64, 64};
+    if (!make_map(&out_map, out, sizes, strides, box)) return 1;
+    if (!make_map(&x_map, x, sizes, strides, box)) return 1;
+    const auto kind = static_cast<Weakness>(weakness);
+    return launch(
+        weak_waits_kernel, 1, 160, 2 * 64 * 64 * 2 + 16, out_map, x_map, sums, kind
+    );
+}

@@ -1,0 +1,302 @@
+"""What the emulator models of Hopper, against independent definitions.
+
+Barriers in shared memory, the tensor memory accelerator, wgmma and clusters. Where
+there is a GPU with sm_90 every such test runs on it as well, as the judge of the test.
+"""
+
+from __future__ import annotations
+
+import math
+
+import emulated
+import numpy as np
+import pytest
+import torch
+from emulated import MACHINES, ORDERS, Library, gpu_library, zeros
+
+
+@pytest.fixture(params=MACHINES)
+def machine(request: pytest.FixtureRequest) -> Library:
+    if request.param == "emulator":
+        return emulated.load_kernels()
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the kernels are for sm_90a")
+    return gpu_library()
+
+
+@pytest.fixture
+def emulator() -> Library:
+    return emulated.load_kernels()
+
+
+@pytest.fixture(
+    params=[(order, when) for order in ORDERS for when in ("eager", "late")],
+    ids="-".join,
+)
+def schedule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    order, when = request.param
+    monkeypatch.setenv("TWIN_EMULATOR_ORDER", order)
+    monkeypatch.setenv("TWIN_EMULATOR_ASYNC", when)
+
+
+def integers(*shape: int) -> np.ndarray:
+    """Small integers, of which every sum here is exact."""
+    return np.random.default_rng(shape).integers(-3, 4, shape).astype(np.float32)
+
+
+def narrow(kind: str, x: np.ndarray) -> np.ndarray:
+    """The bits of numbers that have no more than those of a half or bfloat16."""
+    if kind == "half":
+        return x.astype(np.float16).view(np.uint16)
+    return (np.ascontiguousarray(x).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def product(
+    library: Library,
+    kind: str,
+    a: np.ndarray,
+    b: np.ndarray,
+    layouts: tuple[int, int],
+    tile: int,
+) -> np.ndarray:
+    out = np.full((a.shape[0], b.shape[1]), np.nan, np.float32)
+    stored = [
+        narrow(kind, np.ascontiguousarray(x.T if transposed else x))
+        for x, transposed in zip((a, b), layouts, strict=True)
+    ]
+    sizes = (a.shape[0], b.shape[1], a.shape[1])
+    library(f"hopper_matmul_{kind}", out, *stored, *sizes, *layouts, tile)
+    return out
+
+
+# ---- wgmma, fed by a ring of stages --------------------------------------------------
+
+# Whether a and b lie transposed, and how many columns a tile has.
+LAYOUTS = [
+    ((0, 0), 64),
+    ((0, 1), 64),
+    ((1, 0), 64),
+    ((1, 1), 64),
+    ((0, 1), 128),
+    ((1, 0), 128),
+    ((0, 0), 256),
+]
+
+
+@pytest.mark.usefixtures("schedule")
+@pytest.mark.parametrize(("layouts", "tile"), LAYOUTS)
+def test_matrix_product(machine: Library, layouts: tuple[int, int], tile: int) -> None:
+    a, b = integers(136, 264), integers(264, 72 if tile < 256 else 264)
+    np.testing.assert_array_equal(product(machine, "bf16", a, b, layouts, tile), a @ b)
+
+
+@pytest.mark.parametrize(("layouts", "tile"), LAYOUTS)
+def test_matrix_product_of_halves(
+    machine: Library, layouts: tuple[int, int], tile: int
+) -> None:
+    a, b = integers(72, 72), integers(72, 136)
+    np.testing.assert_array_equal(product(machine, "half", a, b, layouts, tile), a @ b)
+
+
+@pytest.mark.parametrize("kind", ["half", "bf16"])
+def test_products_of_random_numbers(machine: Library, kind: str) -> None:
+    random = np.random.default_rng(0)
+    a, b = random.standard_normal((2, 128, 128), np.float32)
+    bits = [narrow(kind, x) for x in (a, b)]
+    if kind == "half":
+        a, b = (x.view(np.float16).astype(np.float64) for x in bits)
+    else:
+        a, b = ((x.astype(np.uint32) << 16).view(np.float32) for x in bits)
+    out = product(machine, kind, a.astype(np.float32), b.astype(np.float32), (0, 0), 64)
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    assert (abs(out - a @ b) <= 2.0**-20 * (abs(a) @ abs(b))).all()
+
+
+def test_infinity_and_nan(machine: Library) -> None:
+    a, b = np.ones((64, 64), np.float32), np.ones((64, 64), np.float32)
+    a[0, 1], a[1, 2], a[2, 3], a[3, :2] = np.inf, -np.inf, np.nan, np.inf
+    b[0, 0] = -1
+    with np.errstate(invalid="ignore"):
+        expected = a @ b
+    np.testing.assert_array_equal(product(machine, "half", a, b, (0, 0), 64), expected)
+
+
+# ---- The tensor memory accelerator ---------------------------------------------------
+
+
+def swizzled(x: np.ndarray, kind: int) -> np.ndarray:
+    """Rows of 16-bit numbers as they lie in shared memory; kind is CUDA's number."""
+    chunks = x.reshape(-1, 8)
+    place = np.arange(len(chunks))
+    mask = (1 << kind) - 1
+    result = np.empty_like(chunks)
+    result[place ^ (place >> 3 & mask)] = chunks
+    return result.reshape(-1)
+
+
+@pytest.mark.parametrize(
+    ("swizzle", "width"),
+    [(0, 8), (0, 64), (0, 256), (1, 16), (2, 32), (3, 64)],
+)
+def test_how_a_box_lies_in_shared_memory(
+    machine: Library, swizzle: int, width: int
+) -> None:
+    x = np.arange(width * 40, dtype=np.uint16)
+    out = zeros(x.size, dtype=np.uint16)
+    machine("loaded_box", out, x, width, 40, swizzle)
+    np.testing.assert_array_equal(out, swizzled(x, swizzle))
+
+
+@pytest.mark.usefixtures("schedule")
+@pytest.mark.parametrize(
+    ("x0", "y0", "z0"),
+    [(0, 0, 0), (-10, -3, 1), (100, 9, 2), (0, 0, -1), (0, 13, 0), (400, 0, 0)],
+)
+@pytest.mark.parametrize("swizzle", [0, 3])
+def test_boxes_there_and_back(
+    machine: Library, x0: int, y0: int, z0: int, swizzle: int
+) -> None:
+    """What lies outside of the tensor is 0, and stays as it is."""
+    shape, pitch, boxes = (3, 13, 200), 208, 4
+    x = np.random.default_rng(1).integers(0, 60000, (3, 13, pitch)).astype(np.uint16)
+    out = zeros(*x.shape, dtype=np.uint16)
+    width = (shape[2], shape[1], shape[0])
+    machine("box_copies", out, x, *width, pitch, x0, y0, z0, boxes, swizzle)
+    expected = np.zeros_like(x)
+    if 0 <= z0 < shape[0]:
+        rows = slice(max(y0, 0), min(y0 + 8, shape[1]))
+        columns = slice(max(x0, 0), min(x0 + 64 * boxes, shape[2]))
+        expected[z0, rows, columns] = x[z0, rows, columns] + 1
+    np.testing.assert_array_equal(out, expected)
+
+
+MAP_FAULTS = [
+    "size 0 of the tensor is not from 1 to 2",
+    "stride 0 is no multiple of 16 bytes",
+    "stride 1 is no multiple of 16 bytes",
+    "a row of the box has 144 bytes, with this swizzle at most 128",
+    "a row of the box, 8 bytes, is no multiple of 16",
+    "size 1 of the box, 257, is not 1 to 256",
+    "the tensor's address 0x.* is no multiple of 16",
+]
+
+
+@pytest.mark.parametrize("fault", range(len(MAP_FAULTS) + 1))
+def test_tensor_maps_that_are_refused(machine: Library, fault: int) -> None:
+    x = torch.zeros(64 * 64 + 64, dtype=torch.int16).numpy().view(np.uint16)
+    x = x[-x.ctypes.data % 128 // 2 :][: 64 * 64 + 8]
+    if fault == 0:
+        machine("map_with_fault", x, fault)
+        return
+    # The driver has no words for it.
+    on_gpu = isinstance(machine, emulated.GpuLibrary)
+    words = "invalid argument" if on_gpu else MAP_FAULTS[fault - 1]
+    with pytest.raises(RuntimeError, match=words):
+        machine("map_with_fault", x, fault)
+
+
+# ---- stmatrix ------------------------------------------------------------------------
+
+
+def test_stmatrix(machine: Library) -> None:
+    random = np.random.default_rng(0)
+    fragments = random.permutation(256).astype(np.uint16).reshape(32, 4, 2)
+    places = (8 * random.permutation(32)).astype(np.int32)
+    out = zeros(256, dtype=np.uint16)
+    machine("store_matrices", out, fragments, places)
+    for matrix in range(4):
+        for row in range(8):
+            place = places[8 * matrix + row]
+            expected = fragments[4 * row : 4 * row + 4, matrix].reshape(-1)
+            np.testing.assert_array_equal(out[place : place + 8], expected)
+
+
+# ---- Clusters ------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("schedule")
+@pytest.mark.parametrize(
+    ("cluster", "grid"),
+    [
+        ((1, 1, 1), (2, 1, 1)),
+        ((2, 1, 1), (6, 1, 1)),
+        ((1, 3, 1), (2, 6, 1)),
+        ((2, 2, 2), (4, 2, 4)),
+    ],
+)
+def test_blocks_of_a_cluster_read_each_others_memory(
+    machine: Library, cluster: tuple[int, ...], grid: tuple[int, ...]
+) -> None:
+    blocks = math.prod(grid)
+    x = np.random.default_rng(blocks).integers(0, 100, (blocks, 64), np.int32)
+    out = zeros(blocks, 64, 2)
+    machine("cluster_sums", out, x, *cluster, *grid)
+    # Along z, y and x: which cluster, and which of its blocks.
+    split = [
+        n
+        for size, part in zip(grid[::-1], cluster[::-1], strict=True)
+        for n in (size // part, part)
+    ]
+    parts = x.reshape(*split, 64)
+    sums = np.broadcast_to(parts.sum(axis=(1, 3, 5), keepdims=True), parts.shape)
+    np.testing.assert_array_equal(out[..., 0], sums.reshape(blocks, 64))
+    ranks = np.arange(math.prod(cluster)).reshape(1, cluster[2], 1, cluster[1], 1, -1)
+    expected = np.broadcast_to(ranks[..., None], parts.shape).reshape(blocks, 64)
+    np.testing.assert_array_equal(out[..., 1], expected)
+
+
+@pytest.mark.usefixtures("schedule")
+def test_matrix_product_of_a_cluster(machine: Library) -> None:
+    a, b = integers(200, 296), integers(296, 150)
+    out = np.full((200, 150), np.nan, np.float32)
+    stored = [narrow("bf16", np.ascontiguousarray(x)) for x in (a, b.T)]
+    machine("cluster_matmul", out, *stored, 200, 150, 296)
+    np.testing.assert_array_equal(out, a @ b)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "grid"), [((2, 1, 1), (3, 1, 1)), ((16, 1, 1), (16, 1, 1))]
+)
+def test_impossible_clusters(
+    emulator: Library, cluster: tuple[int, ...], grid: tuple[int, ...]
+) -> None:
+    out, x = zeros(16, 64, 2), zeros(16, 64)
+    with pytest.raises(RuntimeError, match="impossible launch: clusters of"):
+        emulator("cluster_sums", out, x, *cluster, *grid)
+
+
+# ---- Waits that are too weak ---------------------------------------------------------
+
+
+def weak_waits(library: Library, weakness: int) -> tuple[bool, bool]:
+    """Whether the sums, and what is stored, are right."""
+    x = integers(2, 64, 64)
+    sums, out = np.zeros((64, 64), np.float32), zeros(2, 64, 64, dtype=np.uint16)
+    bits = narrow("bf16", x)
+    library("weak_waits", sums, out, bits, weakness)
+    expected = x[0] @ x[0].T + x[1] @ x[1].T
+    return np.array_equal(sums, expected), np.array_equal(out, bits)
+
+
+@pytest.mark.usefixtures("schedule")
+def test_waits_that_are_strong_enough(machine: Library) -> None:
+    assert weak_waits(machine, 0) == (True, True)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    ("weakness", "right"), [(1, (False, True)), (3, (True, False))]
+)
+def test_a_wait_that_is_too_weak_shows(
+    emulator: Library,
+    weakness: int,
+    right: tuple[bool, bool],
+    order: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TWIN_EMULATOR_ORDER", order)
+    assert weak_waits(emulator, weakness) == right
+
+
+def test_a_stage_that_is_filled_too_early_shows(emulator: Library) -> None:
+    assert weak_waits(emulator, 2) == (False, True)
