@@ -120,7 +120,7 @@ def within(op: str, name: str, value: float, least: float, most: float) -> None:
         )
 
 
-def one_of(op: str, name: str, value: object, choices: tuple[str, ...]) -> None:
+def one_of(op: str, name: str, value: object, choices: tuple[str | None, ...]) -> None:
     """Raises ValueError unless the value is one of the choices."""
     if value not in choices:
         expected = ", ".join(repr(choice) for choice in choices)

@@ -56,6 +56,7 @@ _HEADERS = {
     "cxxabi.h": (
         "namespace abi { char* __cxa_demangle(const char*, char*, size_t*, int*); }"
     ),
+    "stdlib.h": "",  # of <cuda.h>, which has no use for it there
     "dlfcn.h": (
         "struct Dl_info { const char* dli_sname; };\nint dladdr(const void*, Dl_info*);"
     ),
@@ -72,6 +73,7 @@ _PRELUDE = """\
 #define INFINITY __builtin_bit_cast(float, 0x7f800000)
 #define cudaGetDevice(...) cudaErrorNotSupported
 #define cudaDeviceGetAttribute(...) cudaErrorNotSupported
+#define cudaGetDriverEntryPointByVersion(...) cudaErrorNotSupported
 """
 
 

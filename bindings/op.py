@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,12 +63,19 @@ class CodeContract:
         is_reduction: Whether so little is written that it may be stored as it comes.
         narrow_kernels: Parts of the names of kernels of which that is not asked, since
             what they read or write is little beside the rest.
+        conflicting_kernels: Parts of the names of kernels that may have bank conflicts,
+            since their compiler alone decides how they use shared memory.
+        instructions: By a part of a kernel's name regular expressions for instructions
+            of the GPU, such as "HGMMA" for its tensor cores, each of which it has to
+            have. What the tensor memory accelerator loads, or stores, has no width.
     """
 
     shapes: tuple[tuple[int, ...], ...] = ()
     access_bytes: int = 16
     is_reduction: bool = False
     narrow_kernels: tuple[str, ...] = ()
+    conflicting_kernels: tuple[str, ...] = ()
+    instructions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,8 @@ class Op:
             bare launchers take. Makes the one contiguous copy, if the layout asks for
             it.
         reference: The same by PyTorch, in the dtype of its input.
+        yardstick: What `reference` is judged by in its place, where on a GPU PyTorch
+            may take a better precision than the one asked for; None where it cannot.
         inputs: Makes the tensors of a case in float32, by shape and generator; those
             that hold no numbers but indices, in int64.
         traffic: The fewest bytes that a shape and an element size make necessary.
@@ -115,6 +125,15 @@ class Op:
         sweep_shapes: From one that is all launch to one that is all memory.
         edge_shapes: Where its kernels change: around the ends of their tiles.
         variants: Keyword arguments under which the op computes something else.
+        shape_names: What the numbers of a shape are, such as "M", where they are not
+            the sizes of an input's dimensions.
+        optional_inputs: The names of the last of `inputs` which the op does without. A
+            variant that has one says so by True.
+        flops: Multiplications and additions of a shape; None of an op that is bound by
+            memory whatever its shape.
+        rungs: Of its ladder, from the first to the op itself: kernels in
+            csrc/<op>_ladder and triton_kernels/<op>_ladder. A launcher's last argument
+            is the number of one, counted from 1, or 0 for its own choice.
         largest_input: Beyond this float32 arithmetic overflows inside of the op, though
             its result might be finite; nothing is promised there.
         is_rounded_once: Whether only one result is right, bit for bit: PyTorch's.
@@ -140,11 +159,16 @@ class Op:
     sweep_shapes: tuple[tuple[int, ...], ...]
     edge_shapes: tuple[tuple[int, ...], ...]
     variants: tuple[dict[str, Any], ...] = ({},)
+    shape_names: tuple[str, ...] = ()
+    optional_inputs: tuple[str, ...] = ()
+    flops: Callable[[tuple[int, ...]], int] | None = None
+    rungs: tuple[str, ...] = ()
     largest_input: float = math.inf
     is_rounded_once: bool = False
     complete: Callable[..., tuple[Tensor, ...]] = _unchanged
     code_contract: CodeContract = CodeContract()
     overloads: dict[str, str] = field(default_factory=dict)
+    yardstick: Callable[..., Outputs] | None = None
     forward: str = ""
     gradient: Gradient | None = None
 
@@ -152,6 +176,25 @@ class Op:
     def source(self) -> str:
         """The stem of csrc/<source>.cu and triton_kernels/<source>.py."""
         return self.forward or self.name
+
+    def bind(
+        self, tensors: tuple[Tensor, ...], params: Mapping[str, Any]
+    ) -> tuple[Any, ...]:
+        """All arguments of the op, in their order.
+
+        Args:
+            tensors: What `inputs` and `complete` have made, the optional ones too.
+            params: The others by name; those left out have their default.
+        """
+        n_required = len(tensors) - len(self.optional_inputs)
+        optional = dict(zip(self.optional_inputs, tensors[n_required:], strict=True))
+        named = {
+            name: (optional[name] if value else None) if name in optional else value
+            for name, value in params.items()
+        }
+        call = inspect.signature(self.allocate).bind(*tensors[:n_required], **named)
+        call.apply_defaults()
+        return call.args
 
     @property
     def direction(self) -> str:

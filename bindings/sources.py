@@ -30,6 +30,7 @@ CXX_FLAGS = (
     "-Wextra",
     "-Wno-restrict",  # g++ 12 warns of its own std::string (GCC bug 105651)
     "-Wno-unknown-pragmas",  # of the emulated kernels: #pragma unroll
+    "-Wno-psabi",  # how g++ before 4.6 passed structures as tensor maps are
     "-fno-gnu-unique",
 )
 # For kernels under the checker, which calls out of them for every access, index and
@@ -50,6 +51,7 @@ CHECKED_FLAGS = (
     "-Wextra",
     "-Wno-unknown-pragmas",
     "-Wno-tsan",  # of fences, which the checker knows
+    "-Wno-psabi",
     "-fno-gnu-unique",
 )
 CHECKED_LINK_FLAGS = tuple(

@@ -78,10 +78,10 @@ def bench(request: Request, progress: Callable[[str], None]) -> Bench:
         for shape in (op.sweep_shapes if request.sweep else ())
     ]
     if request.shapes is None:
-        planned = _fitting(planned, omitted)
-    swept = _fitting(swept, omitted)
+        planned = _fitting(op, planned, omitted)
+    swept = _fitting(op, swept, omitted)
     for case in planned:
-        check_memory(case, torch.device("cuda"))
+        check_memory(op, case, torch.device("cuda"))
     try:
         cases = [_measure(request, op, case, progress) for case in planned]
         sweep = [_measure(request, op, case, progress) for case in swept]
@@ -147,11 +147,11 @@ def _measure(
     return measure(prepared, checked)
 
 
-def _fitting(cases: list[Case], omitted: list[str]) -> list[Case]:
+def _fitting(op: Op, cases: list[Case], omitted: list[str]) -> list[Case]:
     """Those that the GPU's memory is enough for; what is said of the others."""
     fitting = []
     for case in cases:
-        if shortage := memory_shortage(case, torch.device("cuda")):
+        if shortage := memory_shortage(op, case, torch.device("cuda")):
             omitted.append(f"{str(case.dtype).removeprefix('torch.')} {shortage}")
         else:
             fitting.append(case)

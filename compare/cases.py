@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -50,9 +49,7 @@ def make_arguments(
     with torch.device(device):  # a GPU makes millions of random numbers much faster
         values = op.inputs(case.shape, generator)
     inputs = [lay_out(in_dtype(x, case.dtype), case.layout, device) for x in values]
-    call = inspect.signature(op.allocate).bind(*op.complete(*inputs), **case.params)
-    call.apply_defaults()
-    return call.args
+    return op.bind(op.complete(*inputs), case.params)
 
 
 def in_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -87,7 +87,29 @@ def _run(arguments: Sequence[str]) -> int:
         return _list(ops)
     if run := _COMMANDS.get(options.command):
         return run(options)
+    if getattr(options, "ladder", False):
+        return _ladder(options)
     return _compare(options, ops)
+
+
+def _ladder(options: argparse.Namespace) -> int:
+    with contextlib.redirect_stdout(sys.stderr), _progress() as progress:
+        progress("importing torch")
+        with _saying_what_mends_it():
+            from compare import ladder
+        result = ladder.climb(
+            options.op,
+            options.shape,
+            options.dtype,
+            options.arch or parse_architecture(DEFAULT_ARCHITECTURE),
+            progress,
+        )
+    from compare.report import ladder as report
+    from compare.report import terminal
+
+    if not _write_json(options, ladder.ladder_to_json(result)):
+        report.show(result, terminal.make_console())
+    return EXIT_OK
 
 
 def _list(ops: dict[str, OpSummary]) -> int:

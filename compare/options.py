@@ -20,7 +20,9 @@ DTYPES = ("float32", "float16", "bfloat16")
 BACKENDS = ("cuda", "cuda_inline", "triton")
 DEFAULT_ARCHITECTURE = "sm_90"
 DEFAULT_BACKENDS = ("cuda", "triton")
-PEERS = ("torch", "torch.compile", "unfused", "liger", "quack", "flash-attn")
+PEERS = (
+    *("torch", "torch.compile", "unfused", "cublaslt", "liger", "quack", "flash-attn"),
+)
 COMMANDS = (
     "all",
     "list",
@@ -94,6 +96,10 @@ def parse(arguments: Sequence[str], ops: dict[str, OpSummary]) -> argparse.Names
         options.op = backward_of(options.op)
     if hasattr(options, "op") and hasattr(options, "param"):
         params_of(ops[options.op], options.param)  # raises for what makes no sense
+    if getattr(options, "dtype", "") is None:
+        # A ladder's last rungs are for tensor cores, which float32 has no use for.
+        is_ladder = getattr(options, "ladder", False)
+        options.dtype = "bfloat16" if is_ladder else "float32"
     _check_output(options)
     return options
 
@@ -335,6 +341,12 @@ def _add_op_options(parser: argparse.ArgumentParser, op: OpSummary) -> None:
     )
     for name, what in _LISTINGS.items():
         parser.add_argument(f"--{name}", action="store_true", help=f"also show {what}")
+    if op.has_rungs:
+        parser.add_argument(
+            "--ladder",
+            action="store_true",
+            help="instead: the kernels that lead to this one, and what each step gains",
+        )
 
 
 def _add_kernel_option(parser: argparse.ArgumentParser) -> None:
@@ -356,7 +368,7 @@ def _add_view_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_shared_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    parser.add_argument("--dtype", choices=DTYPES, help="by default float32")
     _add_backend_option(parser)
     _add_code_options(parser, f"that of the GPU, or {DEFAULT_ARCHITECTURE}")
     _add_json_option(parser)

@@ -36,6 +36,7 @@ class OpSummary:
         name: Its name.
         forward: The op that this is the backward of; empty if it is none.
         has_gradient: Whether autograd can differentiate it.
+        has_rungs: Whether it has a ladder of kernels.
         signature: How it is called, such as "softmax(x, dim=-1)".
         summary: The first line of its documentation.
         parameters: By name.
@@ -44,6 +45,7 @@ class OpSummary:
     name: str
     forward: str
     has_gradient: bool
+    has_rungs: bool
     signature: str
     summary: str
     parameters: dict[str, Parameter]
@@ -69,18 +71,34 @@ def _read_file(path: Path) -> list[OpSummary]:
     functions = {
         node.name: node for node in module.body if isinstance(node, ast.FunctionDef)
     }
-    has_gradient = any(
-        isinstance(node, ast.keyword) and node.arg == "gradient"
+    keywords = {
+        node.arg: node.value
         for node in ast.walk(module)
-    )
-    found = [_read_op(functions[path.stem], "", has_gradient=has_gradient)]
+        if isinstance(node, ast.keyword)
+        and node.arg in ("gradient", "optional_inputs", "rungs")
+    }
+    optional = ast.literal_eval(keywords.get("optional_inputs", ast.Tuple([])))
+    found = [
+        _read_op(
+            functions[path.stem],
+            "",
+            optional,
+            has_gradient="gradient" in keywords,
+            has_rungs="rungs" in keywords,
+        )
+    ]
     if backward := functions.get(backward_of(path.stem)):
-        found.append(_read_op(backward, path.stem, has_gradient=False))
+        found.append(_read_op(backward, path.stem, ()))
     return found
 
 
 def _read_op(
-    function: ast.FunctionDef, forward: str, *, has_gradient: bool
+    function: ast.FunctionDef,
+    forward: str,
+    optional_inputs: tuple[str, ...],
+    *,
+    has_gradient: bool = False,
+    has_rungs: bool = False,
 ) -> OpSummary:
     arguments = function.args
     defaults = [None] * (len(arguments.args) - len(arguments.defaults))
@@ -100,6 +118,7 @@ def _read_op(
         name=function.name,
         forward=forward,
         has_gradient=has_gradient,
+        has_rungs=has_rungs,
         signature=f"{function.name}({', '.join(written)})",
         summary=(ast.get_docstring(function) or "").partition("\n")[0],
         parameters={
@@ -109,13 +128,15 @@ def _read_op(
                 ast.literal_eval(default),
             )
             for argument, default in pairs
-            if argument.annotation and default and not _is_tensor(argument)
+            if argument.annotation
+            and default
+            and (argument.arg in optional_inputs or not _is_tensor(argument))
         },
     )
 
 
 def _is_tensor(argument: ast.arg) -> bool:
-    """Whether it is a tensor that may be left out, which an op's inputs never do."""
+    """Whether it is a tensor that may be left out, which few ops' inputs ever do."""
     names = (node.id for node in ast.walk(argument) if isinstance(node, ast.Name))
     return "Tensor" in names
 
@@ -149,5 +170,8 @@ _CONVERSIONS: dict[str, Any] = {
     "int | Sequence[int]": lambda text: tuple(map(int, filter(None, text.split(",")))),
     "float": float,
     "str": str,
+    "str | None": lambda text: None if text == "none" else text,
     "bool": {"true": True, "false": False}.__getitem__,
+    # Whether the op has this input; None is what it is called with otherwise.
+    "Tensor | None": {"true": True, "false": None}.__getitem__,
 }

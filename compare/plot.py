@@ -35,6 +35,7 @@ STYLES = {
     "torch": ("#009E73", "^", "dashdot"),
     "torch.compile": ("#E69F00", "v", "dashdot"),
     "unfused": ("#999999", "P", "dotted"),
+    "cublaslt": ("#117733", "<", "dashdot"),
     "liger": ("#CC79A7", "D", (0, (5, 1))),
     "quack": ("#56B4E9", "X", (0, (5, 1))),
     "flash-attn": ("#332288", "*", (0, (5, 1))),

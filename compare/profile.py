@@ -253,7 +253,7 @@ def _make(folder: Path) -> None:
 
 
 def _make_arguments(op: Op, case: Case) -> tuple[Any, ...]:
-    check_memory(case, torch.device("cuda"))
+    check_memory(op, case, torch.device("cuda"))
     try:
         arguments = make_arguments(op, case, "cuda")
         op.allocate(*arguments)  # raises for what the op cannot serve

@@ -8,8 +8,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
+from bindings.registry import OPS
 from bindings.sources import ROOT
-from compare import bench, plot, records
+from compare import bench, ladder, plot, records
+from compare.cases import Case
 from compare.errors import UnavailableError
 from compare.options import DEFAULT_BACKENDS, PEERS
 from compare.report import readme
@@ -50,7 +54,13 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
             raise UnavailableError(f"nothing is recorded of {name}: {failures[0]}")
         results.append(result)
     example = _run_example(progress) if EXAMPLE in ops else ""
+    climbed = [
+        ladder.measure_rungs(op, Case(op.benchmark_shapes[0], torch.bfloat16), progress)
+        for op in map(OPS.__getitem__, ops)
+        if op.rungs
+    ]
     files = [records.write(each) for each in results]
+    files += map(ladder.write, climbed)
     if example:
         files.append(files[0].parent / f"compare-{EXAMPLE}.txt")
         records.replace(files[-1], example.encode())

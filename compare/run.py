@@ -130,7 +130,7 @@ def _prepare(
         params=request.params,
         direction=op.direction,
     )
-    check_memory(case, device)
+    check_memory(op, case, device)
     progress("computing the float64 reference")
     try:
         return prepare(op, case, device)
@@ -138,19 +138,22 @@ def _prepare(
         raise UsageError(str(error)) from error
 
 
-def check_memory(case: Case, device: torch.device) -> None:
+def check_memory(op: Op, case: Case, device: torch.device) -> None:
     """Asks beforehand: the system ends a process that takes more than there is.
 
     Raises:
         UnavailableError: The device has too little.
     """
-    if shortage := memory_shortage(case, device):
+    if shortage := memory_shortage(op, case, device):
         raise UnavailableError(f"--shape {shortage}: choose a smaller one")
 
 
-def memory_shortage(case: Case, device: torch.device) -> str:
+def memory_shortage(op: Op, case: Case, device: torch.device) -> str:
     """What a case takes that the device has not; empty if it has."""
-    needed = math.prod(case.shape) * _BYTES_PER_ELEMENT
+    n_elements = math.prod(case.shape)
+    if op.shape_names:  # no tensor has this shape
+        n_elements = op.traffic(case.shape, 1).total_bytes
+    needed = n_elements * _BYTES_PER_ELEMENT
     if device.type == "cuda":
         owner, (available, _) = "the GPU", torch.cuda.mem_get_info(device)
     else:

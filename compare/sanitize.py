@@ -26,12 +26,14 @@ from bindings.errors import BuildError
 from bindings.op import DTYPES, Argument, Op, as_tuple
 from bindings.registry import OPS
 from compare.cases import LAYOUTS, Case, in_dtype, lay_out, make_arguments
+from compare.codegen.architectures import ARCHITECTURES
 from compare.errors import BuildFailedError
 
 # Threads and blocks in these orders: correct kernels do not care.
 ORDERS = ("forward", "reverse", "random:1", "random:2", "random:3")
 
 _ARCHITECTURE = 90  # what the emulator stands for
+_N_SMS = ARCHITECTURES[_ARCHITECTURE].multiprocessors  # in every plan
 _VECTOR_SIZE = 8  # elements of the smallest dtype in 16 bytes
 # Several blocks of the elementwise kernels, and still quick.
 _SMALL = 10_000
@@ -140,14 +142,15 @@ def choose_cases(op: Op, module: ModuleType, arch: int) -> list[tuple[Case, str]
         module: Any native module of it.
         arch: The architecture it will run on.
     """
-    by_kernel: dict[str, list[Case]] = {}
+    by_kernel: dict[str, list[tuple[Case, int]]] = {}
     for case, arguments in _candidates(op):
         for plan in native.plan(module, op, arguments, arch):
-            by_kernel.setdefault(plan["signature"], []).append(case)
+            launched = case, math.prod(plan["grid"])
+            by_kernel.setdefault(plan["signature"], []).append(launched)
     return [
         (case, kernel)
-        for kernel, cases in by_kernel.items()
-        for case in _most_different(cases)
+        for kernel, launched in by_kernel.items()
+        for case in _most_different(launched)
     ]
 
 
@@ -169,9 +172,10 @@ def _candidates(op: Op) -> Iterator[tuple[Case, tuple[Argument, ...]]]:
                     for x in inputs
                 )
             )
-            outputs = as_tuple(op.allocate(*tensors, **params))
+            arguments = op.bind(tensors, params)
+            outputs = as_tuple(op.allocate(*arguments))
             case = Case(shape, dtype, layout, params)
-            yield case, op.arguments(*outputs, *tensors, **params)
+            yield case, op.arguments(*outputs, *arguments)
 
 
 def _shapes(op: Op) -> set[tuple[int, ...]]:
@@ -185,11 +189,20 @@ def _shapes(op: Op) -> set[tuple[int, ...]]:
     return shapes | rounded
 
 
-def _most_different(cases: list[Case]) -> list[Case]:
-    """A few of the cases: the smallest, one with a tail, the largest, other layouts."""
+def _most_different(launched: list[tuple[Case, int]]) -> list[Case]:
+    """A few of the cases: the smallest, one with a tail, the largest, other layouts.
+
+    And one that fills the multiprocessors, beyond which a persistent kernel has no more
+    blocks: one that goes on to another tile finds there what it has left itself.
+
+    Args:
+        launched: Cases of a kernel, and how many blocks it has there.
+    """
+    cases = [case for case, _ in launched]
     small = [case for case in cases if math.prod(case.shape) <= _SMALL]
     odd = [case for case in small if math.prod(case.shape) > 1 and case.shape[-1] % 2]
-    chosen = [cases[0], *odd[:1], *small[-1:]]
+    persistent = [case for case, n_blocks in launched if n_blocks == _N_SMS]
+    chosen = [cases[0], *odd[:1], *small[-1:], *persistent[:1]]
     for layout in LAYOUTS:
         chosen += [case for case in small if case.layout == layout][:1]
     return [case for i, case in enumerate(chosen) if case not in chosen[:i]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -109,6 +108,5 @@ def launcher_arguments(op: Op, case: Case) -> tuple[Argument, ...]:
     with torch.device("meta"):
         inputs = op.inputs(case.shape, torch.Generator())
         tensors = op.complete(*(in_dtype(x, case.dtype) for x in inputs))
-    call = inspect.signature(op.allocate).bind(*tensors, **case.params)
-    call.apply_defaults()
-    return op.arguments(*as_tuple(op.allocate(*call.args)), *call.args)
+    arguments = op.bind(tensors, case.params)
+    return op.arguments(*as_tuple(op.allocate(*arguments)), *arguments)

@@ -15,7 +15,7 @@ from itertools import chain
 import pytest
 import torch
 from handicaps.build import compiled
-from handicaps.by_hand import LOAD, STORE, with_ptx
+from handicaps.by_hand import LOAD, STORE, sass_of, with_ptx
 from handicaps.catalogue import HANDICAPS, ROWS, SIGMOID, TRANSPOSE, Kernel
 
 from bindings.op import Argument, CodeContract, Op
@@ -101,16 +101,19 @@ def test_the_shapes_pick_every_kernel(source: str, side: str) -> None:
         re.split(r"[<\[]", title)[0]
         for op in OPS.values()
         if op.source == source
-        for case in cases(op, torch.float32)
+        # A rung of a ladder may serve one of these alone.
+        for dtype in ((torch.float32, torch.bfloat16) if op.rungs else (torch.float32,))
+        for case in cases(op, dtype)
         for title in SIDES[side](
             op, launcher_arguments(op, case), ARCHITECTURES[90]
         ).kernels
     }
-    # What several ops share stands in no file of its own op.
-    common = (ROOT / file.format("common")).with_suffix("").glob("*")
+    # What several ops share stands in no file of its own op, nor do an op's rungs.
+    folders = (file.format(each) for each in ("common", f"{source}_ladder"))
     shared = {
         kernel
-        for path in common
+        for folder in folders
+        for path in (ROOT / folder).with_suffix("").glob("*")
         if path.is_file()
         for kernel in re.findall(pattern, path.read_text())
     }
@@ -256,6 +259,54 @@ def test_an_op_of_narrow_accesses() -> None:
         "bytes of the widest global load: expected 4, found 16",
         "bytes of the widest global store: expected 4, found 16",
     ]
+
+
+BOXES = (
+    "UTMALDG.3D [UR8], [UR4]",
+    "HGMMA.64x64x16.F32 R24, gdesc[UR4], R24",
+    "LDG.E R2, [R4.64]",
+    "STG.E [R4.64], R2",
+)
+
+
+@pytest.mark.parametrize(
+    ("sass", "found"),
+    [
+        # Beside boxes loads may be narrow; stores are made by threads.
+        (BOXES, [NARROW_STORES]),
+        ((*BOXES, "UTMASTG.3D [UR8], [UR4]"), []),
+        (
+            (BOXES[0].replace("LD", "ST"), *BOXES[2:]),
+            [
+                NARROW_LOADS,
+                "instructions: expected HGMMA, found none",
+                "instructions: expected UTMALDG, found none",
+            ],
+        ),
+    ],
+)
+def test_what_a_kernel_has_to_be_made_of(
+    sass: tuple[str, ...], found: list[str]
+) -> None:
+    code = replace(compiled(SIGMOID, "triton", 90), sass=sass_of(*sass))
+    name = code.title.partition("[")[0]
+    contract = CodeContract(instructions={name: ("HGMMA", "UTMALDG"), "other": ("X",)})
+    sentences = violations(replace(ANY_OP, code_contract=contract), code)
+    assert [
+        each.partition(f"{code.title}: ")[2].partition(", at ")[0] for each in sentences
+    ] == found
+
+
+def test_conflicts_that_a_contract_allows() -> None:
+    (handicap,) = (each for each in HANDICAPS if each.name == "cuda-bank_conflict")
+    if not HAS_NVCC:
+        pytest.skip("needs nvcc")
+    code = compiled(handicap.kernel, handicap.side, 90)
+    name = code.title.partition("<")[0]
+    for names, are_told in (((), True), ((name,), False), (("other",), True)):
+        contract = CodeContract(conflicting_kernels=names)
+        found = violations(replace(ANY_OP, code_contract=contract), code)
+        assert any("bank conflicts" in each for each in found) == are_told
 
 
 @needs_nvcc

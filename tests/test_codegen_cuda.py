@@ -151,6 +151,8 @@ def test_a_disassembler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> No
 def test_titles() -> None:
     assert cuda.title_of(COPY[2]) == "copy<float>"
     assert cuda.title_of("plain(float*)") == "plain"
+    title = "product<float, (Activation)0, std::pair<int, int> >"
+    assert cuda.title_of(f"void {title}(float*, void (*)(int))") == title
 
 
 def test_the_cache_is_private_and_holds_whole_entries(

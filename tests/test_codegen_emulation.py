@@ -29,6 +29,7 @@ from compare.codegen.emulation import (
     Launch,
     MemoryAccess,
     TensorArgument,
+    TensorMap,
     emulate,
     machine,
 )
@@ -84,6 +85,7 @@ def run(
     grid: Triple = (1, 1, 1),
     block: Triple = (32, 1, 1),
     shared_bytes: int = 4096,
+    tensor_maps: tuple[TensorMap, ...] = (),
     **options: Any,
 ) -> Emulation:
     launch = Launch(
@@ -92,6 +94,7 @@ def run(
         parameters=(OUT.address, X.address, number),
         tensors=(OUT, X),
         dynamic_shared_bytes=shared_bytes,
+        tensor_maps=tensor_maps,
     )
     return emulate(listing_of(body, module), launch, **options)
 
@@ -1386,6 +1389,140 @@ def test_bulk_copies() -> None:
     assert sum(each.unknown for each in emulation.accesses) == 1
 
 
+# Rows of 40 numbers of 16 bits, which begin at every 96 bytes, three times as many.
+MAPS = tuple(
+    TensorMap(each.position, each.address, 2, (40, 10, 3), (96, 1056), (32, 8, 1))
+    for each in (OUT, X)
+)
+MAP_ADDRESSES = """
+        mov.b64 %d3, k_param_0;
+        cvta.param.u64 %d4, %d3;
+        mov.b64 %d5, k_param_1;
+        cvta.param.u64 %d6, %d5;
+        mov.u32 %r2, %tid.x;
+        setp.eq.u32 %p1, %r2, 0;
+        mov.b32 %r3, -1;
+        mov.b32 %r4, 16;
+"""
+LOAD_BOX = "cp.async.bulk.tensor.3d.shared::cta.global.mbarrier::complete_tx::bytes"
+STORE_BOX = "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group"
+
+
+@pytest.mark.parametrize(
+    ("corner", "n_bytes", "sectors", "fewest"),
+    [
+        ("0, 0, 0", 8 * 64, 16, 16),
+        ("%r4, 4, 2", 6 * 48, 12, 9),  # cut off on two sides
+        ("%r3, %r3, 1", 7 * 62, 14, 14),  # on the other two
+        ("40, 0, 0", 0, 0, 0),
+        ("0, 0, %r3", 0, 0, 0),
+    ],
+)
+def test_copies_of_boxes(corner: str, n_bytes: int, sectors: int, fewest: int) -> None:
+    body = f"""
+        {MAP_ADDRESSES}
+        @%p1 {LOAD_BOX} [0], [%d6, {{{corner}}}], [2048];
+        @%p1 {STORE_BOX} [%d4, {{{corner}}}], [0];
+    """
+    emulation = run(body, tensor_maps=MAPS, counts_stores=True)
+    assert emulation.is_exact
+    assert emulation.out_of_bounds == ()
+    for access, name in zip(emulation.accesses, ["x", "out"], strict=True):
+        assert (access.argument, access.is_store) == (name, name == "out")
+        assert (access.requests, access.unknown) == (1, 0)
+        assert (access.bytes, access.sectors) == (n_bytes, sectors)
+        assert access.ideal_sectors == fewest
+    assert emulation.store_counts["out"].sum() == n_bytes
+
+
+def test_boxes_that_are_not_known() -> None:
+    emulation = run(
+        f"""
+        {MAP_ADDRESSES}
+        ld.global.u32 %r5, [%d2];
+        @%p1 {LOAD_BOX} [0], [%d6, {{%r5, 0, 0}}], [2048];
+        @%p1 {LOAD_BOX} [0], [%d4, {{0, 0, 0}}], [2048];
+        @%p1 {LOAD_BOX.replace(".mb", ".im2col.mb")} [0], [%d6, {{0, 0, 0}}], [2048];
+        @%p1 {LOAD_BOX.replace("3d", "2d")} [0], [%d6, {{0, 0}}], [2048];
+    """,
+        tensor_maps=MAPS[1:],
+    )
+    assert [each.unknown for each in emulation.accesses] == [0, 1, 1, 1, 1]
+    assert {each.bytes for each in emulation.accesses[1:]} == {0}
+
+
+def test_a_tensor_map_of_more_than_there_is() -> None:
+    wrong = replace(MAPS[1], sizes=(40, 10, 4))
+    emulation = run(
+        f"{MAP_ADDRESSES} @%p1 {LOAD_BOX} [0], [%d6, {{%r4, 7, 3}}], [2048];",
+        tensor_maps=(wrong,),
+    )
+    (outside,) = emulation.out_of_bounds
+    assert (outside.argument, outside.thread) == ("x", (0, 0, 0))
+    assert outside.offset == 3 * 1056 + 9 * 96 + 16 * 2
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "cp.async.bulk.shared::cta.global [0], [%d2]",
+        "ldmatrix.sync.aligned.shared.b16 {%r3}, [%r2]",
+        "mapa.shared::cluster.u32 %r3, %r2, 1",
+        "frobnicate.sync.aligned.m8n8 {%r3, %r4}, [%r2], %d9, 5",
+    ],
+)
+def test_what_is_not_known_is_named(statement: str) -> None:
+    emulation = run(f"mov.u32 %r2, 5; {statement}; st.global.u32 [%d1], %r3;")
+    assert emulation.unknown_opcodes == (statement.partition(" ")[0],)
+    assert emulation.is_complete
+    assert not emulation.is_exact
+    assert access_of(emulation, argument="out").requests == 1
+
+
+def test_traces_of_warps_with_other_registers() -> None:
+    body = """
+        mov.u32 %r2, %tid.x;
+        setp.ge.u32 %p1, %r2, 256;
+        @%p1 bra PRODUCER;
+        setmaxnreg.inc.sync.aligned.u32 232;
+        bra.uni DONE;
+    PRODUCER:
+        setmaxnreg.dec.sync.aligned.u32 40;
+    DONE:
+    """
+    emulation = run(body, block=(384, 1, 1), grid=(2, 1, 1))
+    place = {
+        each.opcode.split(".")[1]: each.index
+        for each in listing_of(body).instructions
+        if each.opcode.startswith("setmaxnreg")
+    }
+    assert sorted(emulation.traces) == [0, 8]
+    assert emulation.trace == emulation.traces[0]
+    assert place["inc"] in emulation.traces[0]
+    assert place["dec"] not in emulation.traces[0]
+    assert place["dec"] in emulation.traces[8]
+    assert place["inc"] not in emulation.traces[8]
+
+
+def test_a_barrier_of_each_half() -> None:
+    emulation = run(
+        """
+        mov.u32 %r2, %tid.x;
+        setp.ge.u32 %p1, %r2, 96;
+        @%p1 bra DONE;
+        shr.u32 %r3, %r2, 6;
+        add.s32 %r4, %r3, 1;
+        barrier.sync %r4, 64;
+        st.global.u32 [%d1], %r2;
+    DONE:
+    """,
+        block=(160, 1, 1),
+    )
+    assert not emulation.is_complete  # the second half is one of 32
+    assert access_of(emulation, argument="out").requests == 2
+    assert emulation.unknown_branches == ()
+
+
 def test_bytes_that_several_lanes_read_are_needed_once() -> None:
     emulation = run("""
         mov.u32 %r2, %tid.x;
@@ -1589,6 +1726,43 @@ def test_a_kernel_moves_what_its_op_must_move(
     out = emulation.store_counts["out"]
     assert len(out) == math.prod(tried.shape) * tried.dtype.itemsize
     assert (out == 1).all()
+
+
+# A product has its own way with each byte: as often as there are tiles.
+MATMULS = [
+    pytest.param(shape, number, side, marks=needs_nvcc if side == "cuda" else ())
+    for shape, number in (
+        ((64, 72, 128), 90),
+        ((3, 65, 264, 72), 90),
+        ((65, 72, 40), 80),
+    )
+    for side in INSPECT
+]
+
+
+@pytest.mark.parametrize(("shape", "number", "side"), MATMULS)
+def test_a_product_is_stored_once(
+    shape: tuple[int, ...], number: int, side: str
+) -> None:
+    tried = Case(shape, torch.bfloat16)
+    code = code_of(OPS["matmul"], tried, ARCHITECTURES[number], side)
+    assert bool(code.ptx.in_category("tensor copy")) == (number == 90)
+    blocks = range(code.launch.blocks)
+    emulation = emulate(code.ptx, code.launch, blocks, counts_stores=True)
+    assert emulation.is_exact
+    assert emulation.out_of_bounds == ()
+    assert sum(each.unknown for each in emulation.accesses) == 0
+    assert (emulation.store_counts["out"] == 1).all()
+    traffic = OPS["matmul"].traffic(shape, 2)
+    loaded = sum(
+        each.bytes
+        for each in emulation.accesses
+        if each.space == "global" and not each.is_store
+    )
+    assert loaded >= traffic.read_bytes
+    if shape == (64, 72, 128) and side == "triton":
+        # One row of tiles, and two columns of them.
+        assert loaded == 2 * (2 * 64 * 128 + 128 * 72)
 
 
 @needs_nvcc

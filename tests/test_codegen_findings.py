@@ -40,7 +40,7 @@ def emulation_of(
         unknown_branches=(),
         unknown_opcodes=(),
         is_complete=True,
-        trace=(),
+        traces={0: ()},
     )
 
 

@@ -98,3 +98,42 @@ def test_rows_of_a_kernel() -> None:
         (1, "mma m16n8k16", 1, False),
         (1, "shared store 2 B", 1, False),
     ]
+
+
+@pytest.mark.parametrize(
+    ("statement", "event"),
+    [
+        (
+            "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes"
+            " [%r1], [%rd1, {%r2, %r3}], [%r4]",
+            "tensor copy in",
+        ),
+        (
+            "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group"
+            " [%rd1, {%r2, %r3}], [%r1]",
+            "tensor copy out",
+        ),
+        ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r4], 8", "mbarrier arrive"),
+        ("wgmma.wait_group.sync.aligned 0", "wgmma wait_group"),
+        ("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%f1}", "wgmma m64n64k16"),
+        ("cp.async.bulk.wait_group.read 0", "copies wait_group"),
+        ("cp.async.commit_group", "copies commit_group"),
+        ("prefetch.tensormap [%rd1]", None),
+    ],
+)
+def test_events_of_hopper(statement: str, event: str | None) -> None:
+    (instruction,) = parse_ptx(f".entry k(\n)\n{{\n{statement};\n}}").instructions
+    assert trace.event_of(instruction) == event
+
+
+def test_rows_of_several_warps() -> None:
+    ptx = parse_ptx(PTX)
+    load, barrier = 2, 6
+    assert trace.rows_of(ptx, {0: [load, barrier]}) == trace.rows(ptx, [load, barrier])
+    found = trace.rows_of(ptx, {0: [load, load], 8: [barrier]})
+    assert [(row.depth, row.text, row.count) for row in found] == [
+        (0, "warp 0:", 1),
+        (1, "global load 16 B", 2),
+        (0, "warp 8:", 1),
+        (1, "barrier", 1),
+    ]

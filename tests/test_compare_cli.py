@@ -198,9 +198,9 @@ def test_too_little_memory(capsys: pytest.CaptureFixture[str]) -> None:
 def test_memory_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 10**11))
     gpu = torch.device("cuda")
-    run.check_memory(Case((5_000_000,)), gpu)
+    run.check_memory(OPS["add"], Case((5_000_000,)), gpu)
     with pytest.raises(UnavailableError, match=r"2 GB of memory, and the GPU has 1:"):
-        run.check_memory(Case((10_000_000,)), gpu)
+        run.check_memory(OPS["add"], Case((10_000_000,)), gpu)
 
 
 @pytest.mark.parametrize(

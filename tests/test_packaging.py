@@ -74,6 +74,7 @@ def test_file_put_back_with_its_old_time_is_compiled_again(tree: Path) -> None:
     [
         ("csrc/add.cu", ["_cpu", "_cuda"]),
         ("csrc/common/launch.cuh", ["_cpu", "_cuda"]),
+        ("csrc/matmul_ladder/tiled.cuh", ["_cpu", "_cuda"]),
         ("csrc/emulator/runtime/block.cpp", ["_cpu"]),
         ("bindings/native/module.cpp", ["_cpu", "_cuda"]),
     ],

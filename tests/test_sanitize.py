@@ -7,6 +7,7 @@ its name. All are built once, with one runtime and checker, and driven through c
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import os
 import re
@@ -23,8 +24,9 @@ import pytest
 import torch
 
 from bindings import sources
-from bindings.backends import cuda_inline, native
+from bindings.backends import cuda_inline, native, prebuilt
 from bindings.errors import BuildError
+from bindings.ops.matmul import sizes_of
 from bindings.registry import OPS
 from compare import sanitize, sanitize_gpu
 from compare.cases import Case
@@ -111,6 +113,95 @@ FAULTS = {
     "endless_polling": "endless polling: all blocks that run only poll",
 }
 
+# The same of hopper.cu.
+HOPPER_FAULTS = {
+    "missing_wgmma_wait": (
+        "multiplication not awaited: the thread returns without having waited"
+    ),
+    "uncommitted_wgmma": (
+        "multiplication not awaited: the thread returns without having waited"
+    ),
+    "missing_wgmma_fence": "wgmma_m64k16 without a wgmma_fence() before it",
+    "changed_without_fence": "accumulators that were changed, without a wgmma_fence()",
+    "changed_in_flight": (
+        "accumulators written to while a multiplication was in flight, noticed by "
+        "wgmma_wait_group"
+    ),
+    "three_warps": "deadlock: no thread can go on",
+    "different_matrices": (
+        "wgmma_m64k16 which is not what the other warps of the warpgroup multiply"
+    ),
+    "matrix_past_the_end": (
+        "wgmma_m64k16 of a matrix that ends 976 bytes past the end of dynamic shared "
+        "memory (24624 bytes)"
+    ),
+    "unpublished_matrix": (
+        "missing fence: .* starts to read .*: no fence_async_proxy() between them"
+    ),
+    "clobbered_stage": (
+        "race: a multiplication reads byte 0 of dynamic shared memory at .*, thread "
+        "128 copies 8192 bytes there at .*: no wgmma_wait_group() between them"
+    ),
+    "phase_off_by_one": "asynchronous copy not awaited: a tensor load starts to copy",
+    "late_phase": "deadlock: no thread can go on",
+    "too_many_bytes": "deadlock: no thread can go on",
+    "too_few_bytes": "deadlock: no thread can go on",
+    "too_many_arrivals": "too many arrivals: mbarrier_arrive at the mbarrier at byte",
+    "missing_arrival": "deadlock: no thread can go on",
+    "uninitialised_mbarrier": "uninitialised mbarrier: mbarrier_wait of byte 24576",
+    "overwritten_mbarrier": "overwritten mbarrier: mbarrier_wait of byte 24576",
+    "unpublished_mbarrier": (
+        "unpublished mbarrier: tma_load with the one at byte 24576 .* there was no "
+        "fence_mbarrier_init()"
+    ),
+    "overrun_mbarrier": "overrun mbarrier: at byte 24576 of dynamic shared memory",
+    "abandoned_load": "load not awaited: the block ends while what it loads at",
+    "two_loads_in_one_place": "asynchronous copy not awaited: a tensor load starts",
+    "box_past_the_end": "tma_load of a box of 8192 bytes at byte 17408 of dynamic",
+    "misaligned_box": "tma_load of address 0x.* no multiple of 128",
+    "unregistered_tensor": (
+        "out of bounds: reads 128 bytes, up to 128 bytes past the end of tensor 'x'"
+    ),
+    "missing_fence": (
+        "missing fence: thread 0 writes .* starts to read 8192 bytes there at .*: no "
+        "fence_async_proxy() between them"
+    ),
+    "store_before_barrier": (
+        "race: .* writes .*, thread 127 starts to read 8192 bytes .*: no barrier"
+    ),
+    "reused_buffer": (
+        "race: a tensor store reads .*: no tma_store_wait_group_read() between them"
+    ),
+    "abandoned_store": (
+        "store not awaited: the thread returns without having waited "
+        "(tma_store_wait_group_read)"
+    ),
+    "store_to_an_input": "write to an input: writes 128 bytes at byte 0 of tensor 'x'",
+    "named_barrier_of_one_warp": "race: .*: no barrier between them",
+    "named_barrier_too_large": "deadlock: no thread can go on",
+    "named_barrier_of_two_sizes": "divergent barrier: named barrier 1 is for ",
+    "missing_remote_arrival": "deadlock: no thread of the cluster can go on",
+    "missing_cluster_sync": "race: .*: no barrier of the cluster between them",
+    "block_has_returned": (
+        "mbarrier_arrive_remote for block 1 of the cluster, all threads of which have"
+    ),
+    "rank_past_the_end": "mbarrier_arrive_remote for block 2 of a cluster of 2",
+    "static_in_cluster": "static shared memory in a cluster: writes 4 bytes of",
+    "clobbered_by_load": "asynchronous copy not awaited: a tensor load starts to copy",
+}
+
+# What a thread waits for in vain, and what its deadlock says of it.
+MISSING = {
+    "three_warps": "multiplications that not all warps of the warpgroup have started",
+    "late_phase": "the phase of parity 1 of the mbarrier at byte 24576 of dynamic "
+    "shared memory: 1 of 1 arrivals are missing",
+    "too_many_bytes": "parity 0 .*: 16 bytes are missing",
+    "too_few_bytes": "parity 0 .*: 16 bytes more came than it expects",
+    "missing_arrival": "parity 0 .*: 1 of 2 arrivals are missing",
+    "named_barrier_too_large": "at barrier 1 with 64 of 96 threads",
+    "missing_remote_arrival": "2 of 2 arrivals are missing",
+}
+
 # clang++ copies a structure in parts, of which none is misaligned.
 UNSEEN_BY_CLANG = {"misaligned_load", "misaligned_store"}
 
@@ -188,7 +279,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def kernels(folder: Path) -> Kernels:
     """All planted kernels and the clean ones, with runtime and checker."""
-    files = [PLANTED / f"{name}.cu" for name in ("planted", "clean", "reductions")]
+    files = [
+        PLANTED / f"{name}.cu"
+        for name in ("planted", "hopper", "clean", "reductions", "matmuls")
+    ]
     objects = [folder / f"{file.stem}.o" for file in files]
     runtime = folder / "runtime.o"
     with ThreadPoolExecutor(2) as pool:
@@ -242,9 +336,34 @@ def test_planted_fault(
     assert places(message) == marked_lines(PLANTED / "planted.cu", name), message
 
 
+@pytest.mark.parametrize("name", HOPPER_FAULTS)
+def test_planted_fault_of_hopper(kernels: Kernels, name: str, order: str) -> None:
+    message = kernels(name)
+    first_line = message.partition("\n")[0]
+    assert first_line.startswith(f"{name}_kernel: ")
+    assert "block (" in message
+    if order != "forward":  # which of the threads, and of two faults, may differ
+        return
+    assert re.search(pattern(HOPPER_FAULTS[name]), first_line), message
+    assert re.search(pattern(MISSING.get(name, "")), message), message
+    assert places(message) == marked_lines(PLANTED / "hopper.cu", name), message
+
+
+@pytest.mark.usefixtures("order")
+@pytest.mark.parametrize("when", ["eager", "late"])
+def test_clean_ring(
+    kernels: Kernels, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWIN_EMULATOR_ASYNC", when)
+    assert kernels("ring") == ""
+
+
 def test_every_planted_kernel_is_tested() -> None:
     text = (PLANTED / "planted.cu").read_text()
     assert set(re.findall(r"EXPORT int (\w+)\(", text)) == set(FAULTS)
+    text = (PLANTED / "hopper.cu").read_text()
+    launched = re.findall(r"^(?:HOPPER_LAUNCH\(|EXPORT int )(\w+)", text, re.M)
+    assert set(launched) == {*HOPPER_FAULTS, "ring"}
 
 
 RACES = [name for name, said in FAULTS.items() if said.startswith("race")]
@@ -295,14 +414,14 @@ def test_races_in_every_order(kernels: Kernels, name: str, order: str) -> None:
     assert places(message) == marked_lines(PLANTED / "planted.cu", name)
 
 
-CLEAN, REDUCTIONS = (
+CLEAN, REDUCTIONS, MATMULS = (
     re.findall(r"EXPORT int (\w+)\(", (PLANTED / f"{name}.cu").read_text())
-    for name in ("clean", "reductions")
+    for name in ("clean", "reductions", "matmuls")
 )
 
 
 @pytest.mark.usefixtures("order")
-@pytest.mark.parametrize("name", [*CLEAN, *REDUCTIONS])
+@pytest.mark.parametrize("name", [*CLEAN, *REDUCTIONS, *MATMULS])
 def test_clean_kernel(kernels: Kernels, name: str) -> None:
     assert kernels(name) == ""
 
@@ -319,41 +438,98 @@ def test_order_of_blocks(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(set(map(tuple, begun.values()))) == len(ORDERS)
 
 
-BARRIERS = [
-    (path.relative_to(sources.CSRC), number)
-    for path in sorted(sources.CSRC.rglob("*.cu*"))
-    if not path.is_relative_to(sources.EMULATOR)
-    for number in range(path.read_text().count("__syncthreads();"))
-]
-
-
-@pytest.mark.parametrize(("file", "number"), BARRIERS)
-def test_removed_barrier(
-    kernels: Kernels, folder: Path, tmp_path: Path, file: Path, number: int
-) -> None:
-    assert file == Path("common/reduce.cuh"), "which test kernel uses this barrier?"
-    shutil.copytree(sources.CSRC / "common", tmp_path / "common")
-    copy = tmp_path / file
-    parts = copy.read_text().split("__syncthreads();")
-    joints = ["__syncthreads();"] * (len(parts) - 1)
-    joints[number] = ""
-    copy.write_text("".join(sum(zip(parts, [*joints, ""], strict=True), ())))
-    compile_checked(PLANTED / "reductions.cu", tmp_path / "reductions.o", tmp_path)
-    objects = [folder / "runtime.o", tmp_path / "reductions.o"]
+# For every barrier, in their order: which kernel needs it, and the code on both sides
+# that a race is reported of without it.
+BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
     # By row, for which there are two, of one value or several; by group; by column.
-    kernel, shared = [
-        *2 * [("reductions", "warp_results()[")],
-        *2 * [("vector_reductions", "vec_results[")],
-        ("group_reduction", "handed_in[i"),
-        ("column_reduction", "handed_over[own"),
-    ][number]
-    message = Kernels(objects, tmp_path / "kernels.so")(kernel)
-    assert "race" in message
-    lines = copy.read_text().splitlines()
-    uses = [n for n, line in enumerate(lines, start=1) if shared in line]
-    found = {int(place.rpartition(":")[2]) for place in places(message)}
-    # A reference is read a few lines below the one that makes it.
-    assert all(any(0 <= n - use <= 3 for n in found) for use in uses)
+    "common/reduce.cuh": [
+        *2 * [("reductions", ["warp_results()["])],
+        *2 * [("vector_reductions", ["vec_results["])],
+        ("group_reduction", ["handed_in[i"]),
+        ("column_reduction", ["[own][j % PART]", "[own + n_left"]),
+    ],
+    "matmul_ladder/tiled.cuh": [
+        ("tiled_matmul", ["a_copy.store_to(a_tiles[0])", "(a_row + "]),
+        ("tiled_matmul", ["a_copy.store_to(a_tiles[stage])", "(a_row + "]),
+    ],
+    "matmul_ladder/tensor_cores.cuh": [
+        ("tensor_cores_matmul", ["ptx::cp_async<", "ptx::ldmatrix(fragment"]),
+        ("tensor_cores_matmul", ["ptx::ldmatrix(fragment", "(chunk) + col"]),
+        ("tensor_cores_matmul", ["(chunk) + col", "+ col, *from"]),
+    ],
+    "matmul.cu": [
+        ("hopper_matmul", ["mbarrier_init(&shared.full", "mbarrier_wait(&shared.full"])
+    ],
+}
+
+
+def test_every_barrier_is_tested() -> None:
+    counts = {
+        str(path.relative_to(sources.CSRC)): path.read_text().count("__syncthreads();")
+        for path in sources.CSRC.rglob("*.cu*")
+        if not path.is_relative_to(sources.EMULATOR)
+    }
+    tested = {file: len(barriers) for file, barriers in BARRIERS.items()}
+    assert {file: n for file, n in counts.items() if n > 0} == tested
+
+
+def run_changed(
+    folder: Path, tmp_path: Path, file: str, kernel: str, change: Callable[[str], str]
+) -> str:
+    """What the checker says of a kernel, once a file of csrc is changed."""
+    copy = tmp_path / "csrc"
+    shutil.copytree(sources.CSRC, copy, ignore=shutil.ignore_patterns("emulator"))
+    (copy / file).write_text(change((copy / file).read_text()))
+    library = "matmuls" if kernel in MATMULS else "reductions"
+    compile_checked(PLANTED / f"{library}.cu", tmp_path / "kernels.o", copy)
+    objects = [folder / "runtime.o", tmp_path / "kernels.o"]
+    return Kernels(objects, tmp_path / "kernels.so")(kernel)
+
+
+def assert_race(message: str, file: Path, uses: Sequence[str]) -> None:
+    """A race is reported, and every place where a file has one of the uses."""
+    assert ": race: " in message
+    lines = file.read_text().splitlines()
+    found = {
+        int(place.rpartition(":")[2])
+        for place in places(message)
+        if place.startswith(f"{file}:")
+    }
+    for use in uses:
+        starts = [n for n, line in enumerate(lines, start=1) if use in line]
+        assert starts
+        # A reference is read, and a call begins, a few lines from where its name is.
+        assert all(any(abs(n - start) <= 3 for n in found) for start in starts), message
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize(
+    ("file", "number"),
+    [(file, n) for file in BARRIERS for n in range(len(BARRIERS[file]))],
+)
+def test_removed_barrier(folder: Path, tmp_path: Path, file: str, number: int) -> None:
+    kernel, uses = BARRIERS[file][number]
+
+    def remove(text: str) -> str:
+        parts = text.split("__syncthreads();")
+        before, after = parts[: number + 1], parts[number + 1 :]
+        return "".join("__syncthreads();".join(each) for each in (before, after))
+
+    message = run_changed(folder, tmp_path, file, kernel, remove)
+    assert_race(message, tmp_path / "csrc" / file, uses)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_place_of_a_box_by_its_tile_alone(folder: Path, tmp_path: Path) -> None:
+    """Two tiles of one box each would be stored by way of the same place."""
+
+    def change(text: str) -> str:
+        assert text.count("[n_stored++ % 2]") == 1
+        return text.replace("[n_stored++ % 2]", "[n_stored++, box % 2]")
+
+    message = run_changed(folder, tmp_path, "matmul.cu", "hopper_matmul", change)
+    file = tmp_path / "csrc" / "matmul.cu"
+    assert_race(message, file, ["ptx::tma_store(", "ptx::stmatrix("])
 
 
 # ---- compare sanitize ----------------------------------------------------------------
@@ -371,6 +547,18 @@ def test_clean_op(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert covered["launches"] == len(covered["cases"]) * len(ORDERS)
     for kernel in ("float, 4, false", "float, 1, true", "__half, 8, true"):
         assert any(f"add_kernel<{kernel}>" in each for each in covered["kernels"])
+
+
+def test_blocks_of_several_tiles() -> None:
+    chosen = sanitize.choose_cases(OPS["matmul"], prebuilt.load("_cpu"), 90)
+    found = set()
+    for case, kernel in chosen:
+        n_batches, n_rows, n_cols, _ = sizes_of(case.shape)
+        n_tiles = n_batches * -(-n_rows // 64) * -(-n_cols // 64)
+        if "matmul_kernel<" in kernel and ", 64, 64, " in kernel and n_tiles > 132:
+            found.add((case.dtype, case.layout))
+    both = "contiguous", "transposed"
+    assert found >= set(itertools.product((torch.float16, torch.bfloat16), both))
 
 
 def report_of(findings: list[Finding]) -> Report:

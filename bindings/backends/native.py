@@ -42,7 +42,8 @@ def plan(
     Returns:
         For each launch, in order: kernel (the symbol), signature (the same demangled),
         grid and block (x, y, z), shared_bytes (dynamic shared memory), and arguments
-        (the kernel's, its tensors as addresses).
+        (the kernel's, its tensors as addresses, and of each structure what the sources
+        tell of it, beginning with an address).
     """
     descriptions: list[dict[str, Any]] = getattr(module, f"{op.name}_plan")(
         *_values(arguments), arch

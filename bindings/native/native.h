@@ -44,7 +44,15 @@ inline pybind11::dict as_dict(const PlanDescription& plan) {
     result["block"] = pybind11::make_tuple(plan.block.x, plan.block.y, plan.block.z);
     result["shared_bytes"] = plan.shared_bytes;
     pybind11::list arguments;
-    for (const int64_t argument : plan.arguments) arguments.append(argument);
+    for (const std::vector<int64_t>& numbers : plan.arguments) {
+        if (numbers.size() == 1) {
+            arguments.append(numbers[0]);
+        } else {
+            pybind11::tuple structure(numbers.size());
+            for (size_t i = 0; i < numbers.size(); ++i) structure[i] = numbers[i];
+            arguments.append(structure);
+        }
+    }
     result["arguments"] = arguments;
     return result;
 }

@@ -20,6 +20,7 @@ MEMORY_CATEGORIES = frozenset(
         "shared store",
         "local memory",
         "async copy",
+        "tensor copy",
     }
 )
 
@@ -35,14 +36,19 @@ _PTX_TABLE = (
     ("parameter / constant", rf"(?:ld|st)\.{_MODIFIERS}(?:param|const)"),
     ("generic memory", r"(?:ld|st)\."),
     ("atomic", r"(?:atom|red)\."),
+    ("mbarrier", r"mbarrier\.|cp\.async\.mbarrier"),
     (
         "fence / wait",
-        r"cp\.async\.(?:bulk\.)?(?:commit|wait)|cp\.async\.mbarrier|mbarrier|fence|membar"
-        r"|bar\.warp|barrier\.cluster|wgmma\.(?:fence|commit|wait)"
-        r"|tcgen05\.(?:fence|commit|wait)|griddepcontrol",
+        r"cp\.async\.(?:bulk\.)?(?:commit|wait)|fence|membar|bar\.warp"
+        r"|barrier\.cluster|wgmma\.(?:fence|commit|wait)"
+        r"|tcgen05\.(?:fence|commit|wait)|griddepcontrol|setmaxnreg",
     ),
+    (
+        "cache hint",
+        r"prefetchu?\.|cp\.async\.bulk\.prefetch|createpolicy|applypriority|discard",
+    ),
+    ("tensor copy", r"cp\.(?:reduce\.)?async\.bulk\.tensor"),
     ("async copy", r"cp\."),
-    ("cache hint", r"prefetchu?\.|createpolicy|applypriority|discard"),
     ("shuffle / vote", r"shfl|vote|match|redux|activemask|elect"),
     ("barrier", r"bar\.|barrier\."),
     ("tensor core", r"mma\.|wmma\.mma|wgmma\.mma|tcgen05\."),
@@ -78,11 +84,13 @@ _SASS_TABLE = (
     ("parameter / constant", r"(?:LDC|ULDC|LDCU)\b"),
     ("generic memory", r"(?:LD|ST)\b"),
     ("atomic", r"(?:ATOM|ATOMG|ATOMS|RED|REDG|REDAS|UBLKRED|UTMAREDG)\b"),
-    ("async copy", r"(?:LDGSTS|UBLKCP|UTMALDG|UTMASTG)\b"),
+    ("tensor copy", r"(?:UTMALDG|UTMASTG)\b"),
+    ("async copy", r"(?:LDGSTS|UBLKCP)\b"),
+    ("mbarrier", r"(?:SYNCS|ARRIVES)\b"),
     (
         "fence / wait",
         r"(?:LDGDEPBAR|DEPBAR|MEMBAR|ERRBAR|CGAERRBAR|FENCE|WARPSYNC|WARPGROUP|UCGABAR_\w+"
-        r"|NANOSLEEP|ACQBULK|PREEXIT|SYNCS|ARRIVES|UTMACMDFLUSH)\b",
+        r"|NANOSLEEP|ACQBULK|PREEXIT|UTMACMDFLUSH|USETMAXREG)\b",
     ),
     ("cache hint", r"(?:CCTLL?|UTMACCTL|UTMAPF|UBLKPF)\b"),
     ("shuffle / vote", r"(?:SHFL|VOTEU?|MATCH|REDUX|CREDUX|ELECT)\b"),
@@ -123,12 +131,14 @@ CATEGORIES = (
     "generic memory",
     "atomic",
     "async copy",
+    "tensor copy",
     "shared load",
     "shared store",
     "local memory",
     "cache hint",
     "shuffle / vote",
     "barrier",
+    "mbarrier",
     "fence / wait",
     "tensor core",
     "special function",
@@ -171,11 +181,21 @@ def category_of(language: Language, text: str) -> str:
     return OTHER
 
 
+def is_copy_to_global(opcode: str) -> bool:
+    """Whether an asynchronous copy is one from shared to global memory."""
+    return opcode.startswith("UTMASTG") or ".global.shared" in opcode
+
+
 def access_bytes_of(
     language: Language, opcode: str, operands: tuple[str, ...], category: str
 ) -> int:
-    """Bytes that one thread moves by one memory instruction; 0 for any other."""
-    if category not in MEMORY_CATEGORIES:
+    """Bytes that one thread moves by one memory instruction; 0 for any other.
+
+    Also 0 where one thread moves for all what the instruction does not tell.
+    """
+    if category not in MEMORY_CATEGORIES or category == "tensor copy":
+        return 0
+    if opcode.startswith("UBLKCP"):
         return 0
     if opcode.startswith(("ldmatrix", "stmatrix", "LDSM", "STSM")):
         # A warp moves matrices of 8 x 8 two-byte elements, 4 bytes for every thread.

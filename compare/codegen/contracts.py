@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import torch
 from bindings.op import CodeContract, Op
 from compare.cases import Case
 from compare.codegen import memory
+from compare.codegen.classify import is_copy_to_global
 from compare.codegen.findings.evidence import Subject
 from compare.codegen.findings.words import listed, opcodes
 from compare.codegen.listing import Instruction
@@ -68,6 +70,7 @@ def violations(op: Op, code: KernelCode) -> tuple[str, ...]:
         *_local_memory(code),
         *_float64(code),
         *_widths(code, op.code_contract),
+        *_missing(code, op.code_contract),
         *_out_of_bounds(code),
         *_waste(side, op.code_contract),
     )
@@ -106,12 +109,26 @@ def _widths(code: KernelCode, contract: CodeContract) -> Iterator[str]:
     for kind, categories in _GLOBAL.items():
         if kind == "store" and contract.is_reduction:
             continue
+        if any(
+            is_copy_to_global(each.opcode) == (kind == "store")
+            for each in code.sass.in_category("tensor copy")
+        ):
+            continue
         accesses = code.sass.in_category(*categories)
         widest = max((each.access_bytes for each in accesses), default=0)
         if widest != expected:
             what = f"bytes of the widest global {kind}"
             proof = [each for each in accesses if each.access_bytes == widest]
             yield _sentence(what, expected, widest, proof)
+
+
+def _missing(code: KernelCode, contract: CodeContract) -> Iterator[str]:
+    """What the kernel has to be made of, and is not."""
+    opcodes_of_code = {each.opcode for each in code.sass.instructions}
+    for name, patterns in contract.instructions.items():
+        for pattern in patterns if name in code.title else ():
+            if not any(re.match(pattern, each) for each in opcodes_of_code):
+                yield _sentence("instructions", pattern, "none")
 
 
 def _out_of_bounds(code: KernelCode) -> Iterator[str]:
@@ -131,6 +148,8 @@ def _waste(side: Subject, contract: CodeContract) -> Iterator[str]:
     if side.accesses("global") is None or side.accesses("shared") is None:
         yield _sentence("accesses that cannot be counted", "none", _doubt(side))
         return
+    title = side.code.title
+    may_conflict = any(each in title for each in contract.conflicting_kernels)
     for each in memory.movements(side.code.emulation):
         kind = "stores to" if each.is_store else "loads of"
         proof = [side.code.ptx.instructions[index] for index in each.instructions]
@@ -139,7 +158,7 @@ def _waste(side: Subject, contract: CodeContract) -> Iterator[str]:
             what = f"32-byte sectors that {kind} {each.argument} touch"
             fewest, sectors = f"{each.fewest_sectors:,}", f"{each.sectors:,}"
             yield _sentence(what, fewest, sectors, proof)
-        if each.bank_conflicts:
+        if each.bank_conflicts and not may_conflict:
             what = f"bank conflicts in {kind} {each.argument}"
             yield _sentence(what, 0, f"{each.bank_conflicts:,}", proof)
 

@@ -42,7 +42,7 @@ def compile_kernel(
     nvcc = _find_nvcc()
     source = f'#include "{op_name}.cu"\n'
     if "<" in signature:  # a plain function is compiled without being asked for
-        source += f"template __global__ {signature};\n"
+        source += f"template __global__ {_as_declared(signature)};\n"
     options = (
         *NVCC_FLAGS,
         "-DTWIN_SINGLE_KERNEL",
@@ -91,7 +91,17 @@ def find_ptxas(architecture: Architecture) -> Path:
 
 def title_of(signature: str) -> str:
     """The kernel's name and template arguments, without return type and parameters."""
-    return signature.removeprefix("void ").partition("(")[0]
+    depth = 0
+    for place, character in enumerate(signature):
+        depth += {"<": 1, ">": -1}.get(character, 0)
+        if character == "(" and depth == 0:
+            return signature[:place].removeprefix("void ")
+    return signature
+
+
+def _as_declared(signature: str) -> str:
+    """With what a symbol does not tell: how kernels here take tensor maps."""
+    return signature.replace("TensorMap", "const __grid_constant__ TensorMap")
 
 
 def _compile(

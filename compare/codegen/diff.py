@@ -38,11 +38,13 @@ _WEIGHTS = {
     "generic memory": 12.0,
     "atomic": 12.0,
     "async copy": 12.0,
+    "tensor copy": 12.0,
     "shared load": 8.0,
     "shared store": 8.0,
     "local memory": 8.0,
     "shuffle / vote": 8.0,
     "barrier": 4.0,
+    "mbarrier": 4.0,
     "fence / wait": 4.0,
     "cache hint": 4.0,
     "tensor core": 8.0,
@@ -65,6 +67,7 @@ _MOVES_DATA = frozenset(
         "generic memory",
         "atomic",
         "async copy",
+        "tensor copy",
         "shared load",
         "shared store",
         "local memory",
@@ -73,7 +76,7 @@ _MOVES_DATA = frozenset(
 )
 # These keep their place in a bag, but do not end it: a compiler may compute before a
 # barrier what the other one computes after it.
-_SYNCHRONISES = frozenset({"barrier", "fence / wait"})
+_SYNCHRONISES = frozenset({"barrier", "mbarrier", "fence / wait"})
 _CONSUMERS = frozenset({"st", "ST", "STG", "STS", "STL", "red", "RED", "REDG"})
 _WIDTH = re.compile(r"v\d|[busf]\d+|[US]?(?:8|16|32|64|128|256)")
 
@@ -443,7 +446,7 @@ def _operation(instruction: Instruction) -> str:
     stem = _stem(instruction)
     if instruction.category in _MOVES_DATA - {"shuffle / vote"}:
         return instruction.category
-    if instruction.category == "fence / wait":
+    if instruction.category in ("mbarrier", "fence / wait"):
         return _form(instruction)
     if instruction.category == "barrier":
         return instruction.category

@@ -196,7 +196,8 @@ class _PtxLocations:
             if "@[" in comment
             else self._frames_of_chain(place)
         )
-        if frames[0].line != 0:  # line 0: made by the compiler, for no line of its own
+        # Line 0: made by the compiler, for no line of its own.
+        if frames and frames[0].line != 0:
             self.frames = frames
         return True
 

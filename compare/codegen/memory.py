@@ -16,7 +16,8 @@ class Movement:
     Attributes:
         argument: The tensor's name, or SHARED; empty where the address is unknown.
         is_store: Whether it is written.
-        access_bytes: What one thread moves by one instruction, the widest first.
+        access_bytes: What one thread moves by one instruction, the widest first; 0
+            where it moves for all what the instruction does not tell.
         requests: Executions, counted once for each warp.
         bytes: By all active threads together.
         sectors: Of 32 bytes, that these requests touch.
@@ -36,6 +37,11 @@ class Movement:
     wavefronts: int
     bank_conflicts: int
     instructions: tuple[int, ...]
+
+    @property
+    def widths(self) -> str:
+        """The same for a reader."""
+        return ", ".join(str(each or "bulk") for each in self.access_bytes)
 
 
 def movements(emulation: Emulation) -> tuple[Movement, ...]:

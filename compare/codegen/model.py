@@ -6,13 +6,20 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from bindings.backends import native, prebuilt, triton
 from bindings.errors import UnsupportedError
 from bindings.op import Argument, Op
 from compare.codegen import cache, cuda, tools, triton_offline
 from compare.codegen.architectures import Architecture, parse_architecture
-from compare.codegen.emulation import Emulation, Launch, TensorArgument, emulate
+from compare.codegen.emulation import (
+    Emulation,
+    Launch,
+    TensorArgument,
+    TensorMap,
+    emulate,
+)
 from compare.codegen.errors import CodegenUnavailable
 from compare.codegen.listing import Listing, parse_ptx, parse_sass
 from compare.codegen.mix import Mix, mix_of
@@ -142,7 +149,7 @@ def inspect_cuda(
     titles = tuple(cuda.title_of(each["signature"]) for each in plans)
     _require_launch("CUDA", op, titles, number)
     plan = plans[number]
-    parameters = tuple(plan["arguments"])
+    parameters, tensor_maps = _cuda_parameters(plan["arguments"])
     build = cuda.compile_kernel(
         op.source, plan["kernel"], plan["signature"], architecture
     )
@@ -176,6 +183,7 @@ def inspect_cuda(
             parameters=parameters,
             tensors=_tensors(op, arguments, parameters),
             dynamic_shared_bytes=plan["shared_bytes"],
+            tensor_maps=tensor_maps,
         ),
     )
 
@@ -213,7 +221,7 @@ def inspect_triton(
     titles = tuple(each.title for each in launches)
     _require_launch("Triton", op, titles, number)
     launch = launches[number]
-    parameters = _triton_parameters(launch, arguments)
+    parameters, tensor_maps = _triton_parameters(launch, arguments)
     code = tools.disassemble(launch.cubin, launch.kernel, architecture)
     ptx = parse_ptx(launch.ptx, launch.kernel)
     sass = parse_sass(code.sass, ptx)
@@ -247,24 +255,85 @@ def inspect_triton(
             parameters=parameters,
             tensors=_tensors(op, arguments, parameters),
             dynamic_shared_bytes=launch.dynamic_shared_bytes,
+            tensor_maps=tensor_maps,
         ),
     )
 
 
+_Parameters = tuple[tuple[int, ...], tuple[TensorMap, ...]]
+
+
+def _cuda_parameters(arguments: list[int | tuple[int, ...]]) -> _Parameters:
+    """The kernel's parameters, and the tensor maps among them: describe_argument's."""
+    parameters, maps = [], []
+    for position, argument in enumerate(arguments):
+        if isinstance(argument, int):
+            parameters.append(argument)
+            continue
+        address, element_bytes, *rest = argument
+        sizes, strides, box = rest[:3], rest[3:5], rest[5:]
+        parameters.append(address)
+        maps.append(
+            TensorMap(
+                position,
+                address,
+                element_bytes,
+                tuple(sizes),
+                tuple(strides),
+                tuple(box),
+            )
+        )
+    return tuple(parameters), tuple(maps)
+
+
 def _triton_parameters(
     launch: triton_offline.TritonLaunch, arguments: tuple[Argument, ...]
-) -> tuple[int, ...]:
+) -> _Parameters:
     """The kernel's parameters, after which come two pointers to scratch memory."""
     addresses = {
         id(each): native.address(position, each)
         for position, each in enumerate(arguments)
         if isinstance(each, torch.Tensor)
     }
-    values = (
-        addresses[id(each)] if isinstance(each, torch.Tensor) else _bits(each)
-        for each in launch.run_time_arguments
+    parameters: list[int] = []
+    maps: list[TensorMap] = []
+    boxes = iter(launch.boxes)
+    for argument in launch.run_time_arguments:
+        if isinstance(argument, torch.Tensor):
+            parameters.append(addresses[id(argument)])
+        elif isinstance(argument, TensorDescriptor):
+            # A tensor map, and then what it tells once more.
+            address = addresses[id(argument.base)]
+            box = next(boxes, None)
+            if box is not None:
+                maps.append(_described(len(parameters), address, argument, box))
+            parameters += [address, *argument.shape, *argument.strides]
+        else:
+            assert isinstance(argument, (int, float))
+            parameters.append(_bits(argument))
+    return (*parameters, 0, 0), tuple(maps)
+
+
+def _described(
+    position: int, address: int, tensor: TensorDescriptor, box: tuple[int, ...]
+) -> TensorMap:
+    """What Triton's launcher makes of a descriptor, whose last dimension is the first.
+
+    Args:
+        position: of the parameter.
+        address: of the tensor.
+        tensor: its descriptor.
+        box: of one copy; the descriptor's own block may take several.
+    """
+    width = tensor.base.element_size()
+    return TensorMap(
+        position=position,
+        address=address,
+        element_bytes=width,
+        sizes=tuple(reversed(tensor.shape)),
+        strides=tuple(each * width for each in reversed(tensor.strides[:-1])),
+        box=tuple(reversed(box)),
     )
-    return (*values, 0, 0)
 
 
 def _bits(value: int | float) -> int:

@@ -18,8 +18,14 @@ def in_sources(instructions: Iterable[Instruction]) -> tuple[str, ...]:
 
 
 def in_op(instructions: Iterable[Instruction]) -> tuple[str, ...]:
-    """The line of the op's own file that each comes from: "csrc/softmax.cu:83"."""
-    return _places(instructions, lambda parts: len(parts) == 2)
+    """The line of the op's own file that each comes from: "csrc/softmax.cu:83".
+
+    The files of a ladder are the op's own as well.
+    """
+    return _places(
+        instructions,
+        lambda parts: len(parts) == 2 or parts[1].endswith("_ladder"),
+    )
 
 
 def _places(

@@ -8,9 +8,10 @@ it addresses and plain arithmetic, is counted elsewhere.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from compare.codegen.classify import is_copy_to_global
 from compare.codegen.fold import Loop, fold
 from compare.codegen.listing import Instruction, Listing
 
@@ -21,11 +22,13 @@ _SHOWN = frozenset(
         "generic memory",
         "atomic",
         "async copy",
+        "tensor copy",
         "shared load",
         "shared store",
         "local memory",
         "shuffle / vote",
         "barrier",
+        "mbarrier",
         "fence / wait",
         "tensor core",
         "special function",
@@ -63,19 +66,40 @@ class Row:
     is_loop: bool
 
 
-def rows(ptx: Listing, trace: Sequence[int]) -> tuple[Row, ...]:
+def rows_of(ptx: Listing, traces: Mapping[int, Sequence[int]]) -> tuple[Row, ...]:
+    """The folded traces of warps, each of several under its name.
+
+    Args:
+        ptx: The kernel.
+        traces: Indices of the instructions that a warp executes, by its number.
+    """
+    if len(traces) == 1:
+        (only,) = traces.values()
+        return rows(ptx, only)
+    return tuple(
+        row
+        for warp, each in traces.items()
+        for row in (
+            Row(0, f"warp {warp}:", 1, is_loop=False),
+            *rows(ptx, each, depth=1),
+        )
+    )
+
+
+def rows(ptx: Listing, trace: Sequence[int], depth: int = 0) -> tuple[Row, ...]:
     """The folded trace of a warp.
 
     Args:
         ptx: The kernel.
         trace: Indices of the instructions that the warp executes, in order.
+        depth: In how many loops it is to stand.
     """
     events = [
         name
         for index in trace
         if (name := event_of(ptx.instructions[index])) is not None
     ]
-    return tuple(_rows(fold(events), depth=0))
+    return tuple(_rows(fold(events), depth))
 
 
 def _rows(nodes: Sequence[str | Loop[str]], depth: int) -> Iterator[Row]:
@@ -97,11 +121,16 @@ def event_of(instruction: Instruction) -> str | None:
     stem = instruction.opcode.partition(".")[0]
     if category == "special function":
         return _SPECIAL_FUNCTIONS.get(stem, stem)
-    if category in ("shuffle / vote", "fence / wait"):
+    if stem == "cp" and category == "fence / wait":
+        groups = (each for each in instruction.opcode.split(".") if "_" in each)
+        return " ".join(["copies", *groups])
+    if category in ("shuffle / vote", "mbarrier", "fence / wait"):
         return " ".join(instruction.opcode.split(".")[:2])
     if category == "tensor core":
         shape = _SHAPE.search(instruction.opcode)
         return f"{stem} {shape[1]}" if shape else stem
+    if category == "tensor copy":
+        return f"{category} {'out' if is_copy_to_global(instruction.opcode) else 'in'}"
     if instruction.access_bytes:
         return f"{category} {instruction.access_bytes} B"
     return category

@@ -90,6 +90,12 @@ class TritonLaunch:
         )
 
     @property
+    def boxes(self) -> tuple[tuple[int, ...] | None, ...]:
+        """What one copy by each tensor map moves; None where there is no map."""
+        described = getattr(self.compiled.metadata, "tensordesc_meta", None) or ()
+        return tuple(each and tuple(each["block_size"]) for each in described)
+
+    @property
     def dynamic_shared_bytes(self) -> int:
         """What one program asks for at launch; Triton has no static shared memory."""
         return int(self.compiled.metadata.shared)

@@ -51,12 +51,17 @@ def table(cuda: KernelCode, triton: KernelCode) -> tuple[Row, ...]:
 
 def _coalescing(code: KernelCode) -> Answer:
     accesses = code.ptx.in_category("global load", "global store", "async copy")
-    widths = ", ".join(
+    boxes = code.ptx.in_category("tensor copy")
+    parts = [
         f"{count} of {width} bytes"
         for width, count in sorted(
             Counter(each.access_bytes for each in accesses).items(), reverse=True
         )
-    )
+    ]
+    if boxes:
+        parts.append(f"{len(boxes)} of boxes of a tensor, each by one thread for all")
+    widths = ", ".join(parts)
+    accesses += boxes
     if code.side == "cuda":
         what = f"every thread takes the addresses that its index gives: {widths}"
         return Answer("by hand", what, in_op(accesses))

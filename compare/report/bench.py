@@ -6,11 +6,13 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
+from bindings.registry import OPS
 from compare.options import BACKENDS
 from compare.parity import Skipped
 from compare.report.names import NAMES
 from compare.report.terminal import case_name, environment_line
 from compare.report.text import plain
+from compare.timing import rates
 from compare.timing.model import Bench, CaseTimes, Comparison, GpuState, Timing
 
 _NONE = "-"
@@ -21,7 +23,7 @@ def show(bench: Bench, console: Console) -> None:
     console.print(plain(environment_line(bench.environment), "dim"))
     for times in (*bench.cases, *bench.sweep):
         console.print()
-        _show_case(bench.op, times, console)
+        _show_case(bench, times, console)
     if bench.start:
         console.print()
         console.print(_start_table(bench))
@@ -38,10 +40,10 @@ def show(bench: Bench, console: Console) -> None:
         console.print(plain(f"{NAMES[name]}: {note}", "dim"))
 
 
-def _show_case(op: str, times: CaseTimes, console: Console) -> None:
+def _show_case(bench: Bench, times: CaseTimes, console: Console) -> None:
     ceiling = times.ceiling
     console.print(
-        plain(f"{op}  ", "bold")
+        plain(f"{bench.op}  ", "bold")
         + plain(
             f"{case_name(times.case)}  {_size(times.traffic.total_bytes)}  "
             f"ceiling of {ceiling.mix}: {ceiling.gb_per_s:,.0f} GB/s"
@@ -53,8 +55,11 @@ def _show_case(op: str, times: CaseTimes, console: Console) -> None:
     ours = [name for name in BACKENDS if name in timed]
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
+    has_flops = OPS[bench.op].flops is not None
     for header in (
-        *("median us", "20 % to 80 %", "GB/s", "of ceiling", "host us", "launcher us"),
+        *("median us", "20 % to 80 %"),
+        *(("TFLOP/s", "of matmul") if has_flops else ()),
+        *("GB/s", "of ceiling", "host us", "launcher us"),
         *(f"{NAMES[name]} is" for name in ours),
     ):
         table.add_column(header, justify="right")
@@ -63,6 +68,7 @@ def _show_case(op: str, times: CaseTimes, console: Console) -> None:
         cells = (
             f"{kernel.median_us:,.2f}",
             f"{kernel.p20_us:,.2f} to {kernel.p80_us:,.2f}",
+            *(_rates(bench, times, each) if has_flops else ()),
             f"{each.gb_per_s:,.0f}",
             f"{100 * each.fraction:.1f} %",
             f"{each.host.call_us:.1f}",
@@ -78,6 +84,15 @@ def _show_case(op: str, times: CaseTimes, console: Console) -> None:
             console.print(Padding(note, (0, 0, 0, 2)))
     if times.gpu_state:
         console.print(plain(_state(times.gpu_state), "dim"))
+
+
+def _rates(bench: Bench, times: CaseTimes, timing: Timing) -> tuple[str, str]:
+    rate = rates.tflops(bench.op, times, timing)
+    share = rates.share_of_matmul(bench, times, timing)
+    return (
+        _NONE if rate is None else f"{rate:,.1f}",
+        _NONE if share is None else f"{100 * share:.1f} %",
+    )
 
 
 def _verdict(comparison: Comparison | None) -> str:

@@ -167,7 +167,9 @@ def _codegen(code: KernelCode | Skipped) -> dict[str, Any]:
         "occupancy": _occupancy(code.occupancy),
         "executed_per_thread": code.emulation.executed_per_thread,
         **_movements(code),
-        "trace": [asdict(row) for row in trace.rows(code.ptx, code.emulation.trace)],
+        "trace": [
+            asdict(row) for row in trace.rows_of(code.ptx, code.emulation.traces)
+        ],
         "ptx_instructions": code.ptx_mix.total,
         "sass_instructions": code.sass_mix.total,
         "mix": {"ptx": _mix(code.ptx_mix), "sass": _mix(code.sass_mix)},

@@ -7,6 +7,7 @@ NAMES = {
     "torch": "PyTorch",
     "torch.compile": "torch.compile",
     "unfused": "PyTorch unfused",
+    "cublaslt": "cuBLASLt epilogue",
     "liger": "Liger",
     "quack": "quack",
     "flash-attn": "FlashAttention",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from bindings.sources import ROOT
@@ -16,6 +17,7 @@ from compare.parity import Skipped
 from compare.printable import printable
 from compare.report.names import NAMES
 from compare.report.recorded import with_article
+from compare.timing import rates
 from compare.timing.model import Bench, CaseTimes, StartTime, Timing
 
 EXAMPLE = "softmax"
@@ -217,7 +219,7 @@ def _times_table(benches: list[Bench]) -> str:
                 *(_figure(records.timing(each, name), _median_us) for name in names),
                 _verdict(each),
                 " / ".join(
-                    _figure(records.timing(each, name), _percent)
+                    _figure(records.timing(each, name), partial(_percent, bench, each))
                     for name in ("cuda", "triton")
                 ),
             )
@@ -324,8 +326,8 @@ def _median_us(timing: Timing) -> float:
     return timing.kernel.median_us
 
 
-def _percent(timing: Timing) -> float:
-    return 100 * timing.fraction
+def _percent(bench: Bench, times: CaseTimes, timing: Timing) -> float:
+    return 100 * rates.share_of_ceiling(bench, times, timing)
 
 
 def _typical(values: Sequence[float | None]) -> str:

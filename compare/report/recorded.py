@@ -13,6 +13,7 @@ from bindings.sources import ROOT
 from compare import records
 from compare.report.names import NAMES
 from compare.report.text import plain
+from compare.timing import rates
 from compare.timing.model import Bench, CaseTimes, Timing, case_to_json, timing_to_json
 
 _NONE = "-"
@@ -50,7 +51,10 @@ def show(
         table.add_row(
             plain("x".join(map(str, each.case.shape))),
             *(plain(_median(timings[name])) for name in names),
-            plain(f"{_share(timings['cuda'])} / {_share(timings['triton'])}"),
+            plain(
+                f"{_share(bench, each, timings['cuda'])} / "
+                f"{_share(bench, each, timings['triton'])}"
+            ),
         )
     console.print(table)
 
@@ -96,5 +100,7 @@ def _median(timing: Timing | None) -> str:
     return f"{timing.kernel.median_us:,.1f}" if timing else _NONE
 
 
-def _share(timing: Timing | None) -> str:
-    return f"{100 * timing.fraction:.1f}" if timing else _NONE
+def _share(bench: Bench, times: CaseTimes, timing: Timing | None) -> str:
+    if timing is None:
+        return _NONE
+    return f"{100 * rates.share_of_ceiling(bench, times, timing):.1f}"

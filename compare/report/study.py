@@ -124,12 +124,13 @@ def show_sources(op: str, kernels: dict[Side, str], console: Console) -> None:
         kernels: By side, the name of its kernel; those that have code.
         console: Where to.
     """
-    texts = {side: read_source(main_file(side, op)) for side in kernels}
+    files = {side: main_file(side, op, name) for side, name in kernels.items()}
+    texts = {side: read_source(file) for side, file in files.items()}
     found = {side: find_kernel(side, texts[side], kernels[side]) for side in kernels}
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     width = (console.width - 2) // max(1, len(kernels))
     for side in kernels:
-        header = plain(f"{NAMES[side]}: {main_file(side, op)}, {kernels[side]}")
+        header = plain(f"{NAMES[side]}: {files[side]}, {kernels[side]}")
         table.add_column(header, width=width, overflow="fold")
     for section in _sections(found):
         panes = [

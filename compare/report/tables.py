@@ -106,7 +106,7 @@ def moved(case: CaseReport) -> Grid:
         (
             f"{NAMES[code.side]}: {'stores to' if each.is_store else 'loads of'} "
             f"{each.argument or 'unknown addresses'}",
-            ", ".join(map(str, each.access_bytes)),
+            each.widths,
             f"{each.requests:,}",
             f"{each.bytes:,}",
             f"{each.sectors:,}",
@@ -134,7 +134,7 @@ def traces(case: CaseReport) -> Grid:
     """What the first warp of each side does, folded into loops."""
     codes = codes_of(case)
     columns = [
-        [step_of(row) for row in trace.rows(each.ptx, each.emulation.trace)]
+        [step_of(row) for row in trace.rows_of(each.ptx, each.emulation.traces)]
         for each in codes
     ]
     header = ("", *(NAMES[each.side] for each in codes))

@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeGuard
 
 from rich.console import Console
@@ -27,7 +28,8 @@ from compare.report.model import CaseReport, Report
 from compare.report.names import NAMES
 from compare.report.tables import NONE, Grid, codes_of, mix, which_kernel
 from compare.report.text import plain
-from compare.timing.model import Bench, Timing
+from compare.timing import rates
+from compare.timing.model import Bench, CaseTimes, Timing
 
 _WIDTH = 100
 _MAX_FINDINGS = 5
@@ -181,6 +183,9 @@ def _show_figures(report: Report, case: CaseReport, console: Console) -> None:
         row("median us", (plain(_figure(each, _median_us)) for each in times))
         row("  20 % to 80 %", (plain(_spread(each)) for each in times))
         row("  host us", (plain(_figure(each, _host_us)) for each in times))
+        if OPS[report.op].flops and not isinstance(case.times, Skipped):
+            tflops = partial(_tflops, report.op, case.times)
+            row("TFLOP/s", (plain(_figure(each, tflops)) for each in times))
         row("GB/s", (plain(_figure(each, _gb_per_s)) for each in times))
         row("  of the ceiling", (plain(_share(each)) for each in times))
     codes = [_code_of(case, name) for name in case.backends]
@@ -381,6 +386,10 @@ def _host_us(timing: Timing) -> float:
 
 def _gb_per_s(timing: Timing) -> float:
     return timing.gb_per_s
+
+
+def _tflops(op: str, times: CaseTimes, timing: Timing) -> float:
+    return rates.tflops(op, times, timing) or 0.0
 
 
 def _figure(timing: Timing | Skipped, of: Callable[[Timing], float]) -> str:

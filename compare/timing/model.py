@@ -284,6 +284,17 @@ def case_to_json(case: Case) -> dict[str, Any]:
     }
 
 
+def case_from_json(document: Mapping[str, Any]) -> Case:
+    """What case_to_json has made plain."""
+    return Case(
+        shape=tuple(document["shape"]),
+        dtype=getattr(torch, document["dtype"]),
+        layout=document["layout"],
+        params=document["params"],
+        direction=document["direction"],
+    )
+
+
 def timing_to_json(timing: Timing | Skipped) -> dict[str, Any]:
     """A timing in plain values."""
     if isinstance(timing, Skipped):
@@ -295,6 +306,12 @@ def timing_to_json(timing: Timing | Skipped) -> dict[str, Any]:
         "gb_per_s": timing.gb_per_s,
         "fraction": timing.fraction,
     }
+
+
+def timing_from_json(document: Mapping[str, Any]) -> Timing | Skipped:
+    """What timing_to_json has made plain."""
+    timing: Timing | Skipped = _from_json(document, _timing_from_json)
+    return timing
 
 
 def limits_to_json(times: CaseTimes | Skipped) -> dict[str, Any]:
@@ -330,20 +347,12 @@ def _case_to_json(times: CaseTimes) -> dict[str, Any]:
 
 
 def _case_from_json(document: Mapping[str, Any]) -> CaseTimes:
-    case = document["case"]
     return CaseTimes(
-        case=Case(
-            shape=tuple(case["shape"]),
-            dtype=getattr(torch, case["dtype"]),
-            layout=case["layout"],
-            params=case["params"],
-            direction=case["direction"],
-        ),
+        case=case_from_json(document["case"]),
         traffic=Traffic(**document["traffic"]),
         ceiling=Ceiling(**document["ceiling"]),
         timings={
-            name: _from_json(each, _timing_from_json)
-            for name, each in document["timing"].items()
+            name: timing_from_json(each) for name, each in document["timing"].items()
         },
         comparisons=tuple(Comparison(**each) for each in document["comparisons"]),
         gpu_state=_state_from_json(document["gpu_state"]),

@@ -41,6 +41,18 @@ __device__ __forceinline__ Vec<T, SIZE> load(const T* ptr, bool is_valid, T fill
     return is_valid ? *reinterpret_cast<const Vec<T, SIZE>*>(ptr) : splat<SIZE>(fill);
 }
 
+// The same where it is known only at run time whether ptr is aligned.
+template <int SIZE, typename T>
+__device__ __forceinline__ Vec<T, SIZE> load(
+    const T* ptr, int64_t n_valid, T fill, bool is_aligned
+) {
+    if (is_aligned) return load<SIZE>(ptr, n_valid, fill);
+    Vec<T, SIZE> vec;
+    #pragma unroll
+    for (int i = 0; i < SIZE; ++i) vec[i] = i < n_valid ? ptr[i] : fill;
+    return vec;
+}
+
 template <int SIZE, typename T>
 __device__ __forceinline__ void store(T* ptr, const Vec<T, SIZE>& vec) {
     *reinterpret_cast<Vec<T, SIZE>*>(ptr) = vec;
@@ -53,6 +65,23 @@ __device__ __forceinline__ void store(
     if (n_valid >= SIZE) return store(ptr, vec);
     #pragma unroll
     for (int i = 0; i < SIZE - 1; ++i) {
+        if (i < n_valid) ptr[i] = vec[i];
+    }
+}
+
+// The same where it is known only at run time whether ptr is aligned.
+template <int SIZE, typename T>
+__device__ __forceinline__ void store(
+    T* ptr, const Vec<T, SIZE>& vec, int64_t n_valid, bool is_aligned
+) {
+    // The whole vector by name: or the compiler finds the same stores in both cases, and
+    // makes one of them, of single values.
+    if (is_aligned && n_valid >= SIZE) {
+        using Words = std::conditional_t<sizeof(vec) == VEC_BYTES, uint4, uint2>;
+        return __stwb(reinterpret_cast<Words*>(ptr), __builtin_bit_cast(Words, vec));
+    }
+    #pragma unroll
+    for (int i = 0; i < SIZE; ++i) {
         if (i < n_valid) ptr[i] = vec[i];
     }
 }

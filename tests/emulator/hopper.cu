@@ -232,7 +232,7 @@ int hopper_matmul(
 HOPPER_MATMUL(hopper_matmul_bf16, __nv_bfloat16)
 HOPPER_MATMUL(hopper_matmul_half, __half)
 
-// ---- Copies of boxes, there and back ----------------------------------------------------
+// ---- Copies of boxes, there and back -------------------------------------------------
 
 // Boxes of x (16-bit numbers, 64 x 8 of them each) beginning at x0, y0, z0, x0 + 64, ...
 // go to shared memory, are increased by one, and go to the same places of out.

@@ -197,6 +197,53 @@ PAIRS = {
         " tcgen05.mma.",
         (0,),
     ),
+    "tensor cores as before Hopper": (
+        with_ptx("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1}, {%r1}"),
+        with_ptx("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%f1}, %rd1"),
+        "tensor cores",
+        None,
+        "Both multiply matrices on tensor cores: CUDA by mma m16n8k16, Triton by wgmma"
+        " m64n128k16; wgmma is Hopper's own: four warps at once, by operands in shared"
+        " memory.",
+        (0,),
+    ),
+    "copies of boxes and of vectors": (
+        with_ptx(
+            "cp.async.bulk.tensor.3d.shared::cta.global.mbarrier::complete_tx::bytes"
+            " [%r1], [%rd1, {%r2, %r3, %r4}], [%r5]",
+            "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group"
+            " [%rd2, {%r2, %r3, %r4}], [%r1]",
+        ),
+        with_ptx("cp.async.cg.shared.global [%r1], [%rd1], 16"),
+        "asynchronous copies",
+        None,
+        "Both copy from global to shared memory asynchronously"
+        " (CUDA: cp.async.bulk.tensor.3d; Triton: cp.async.cg).",
+        (0,),
+    ),
+    "warps with work of their own": (
+        with_ptx(
+            "setmaxnreg.dec.sync.aligned.u32 40", "setmaxnreg.inc.sync.aligned.u32 232"
+        ),
+        CLEAN,
+        "specialisation",
+        "cuda",
+        "CUDA gives warps of a block different things to do, and to their threads 40"
+        " and 232 registers (setmaxnreg); Triton all the same.",
+        (0, 1),
+    ),
+    "warps with work of their own on both sides": (
+        with_ptx(
+            "setmaxnreg.dec.sync.aligned.u32 40", "setmaxnreg.inc.sync.aligned.u32 232"
+        ),
+        with_ptx("setmaxnreg.dec.sync.aligned.u32 24"),
+        "specialisation",
+        None,
+        "Warps of a block do different things, and share out its registers for that"
+        " (setmaxnreg): a thread has 40 and 232 registers in CUDA, 24 registers in"
+        " Triton.",
+        (0, 1),
+    ),
     "loop": (
         with_ptx(*ROUND),
         CLEAN,
@@ -400,6 +447,15 @@ SILENT = {
     "copies by TMA have no width": (
         "vector width",
         with_ptx("cp.async.bulk.tensor.2d.shared::cta.global [%r1], [%rd1]"),
+        with_ptx(LOAD),
+    ),
+    "the same work for all warps": ("specialisation", CLEAN, CLEAN),
+    "copies by TMA beside narrow loads": (
+        "vector width",
+        with_ptx(
+            "cp.async.bulk.tensor.2d.shared::cta.global [%r1], [%rd1]",
+            "ld.global.b32 %r1, [%rd1]",
+        ),
         with_ptx(LOAD),
     ),
     "neighbours with a gap": (

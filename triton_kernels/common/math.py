@@ -13,6 +13,7 @@ INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 LOG2_E = tl.constexpr(1.44269504088896341)
 SQRT_HALF = tl.constexpr(0.70710678118654752)
 INVERSE_SQRT_2PI = tl.constexpr(0.39894228040143268)
+LEAKY_RELU_SLOPE = tl.constexpr(0.01)
 
 
 @triton.jit
@@ -53,6 +54,51 @@ def fast_reciprocal(x):
             pack=1,
         )
     return result
+
+
+@triton.jit
+def fast_tanh(x):
+    """With an error of 2^-11, relative; beyond 9 or so the result is 1."""
+    if INTERPRETED:
+        result = 1.0 - 2.0 / (1.0 + tl.exp(2.0 * x))
+    else:
+        result = tl.inline_asm_elementwise(
+            "tanh.approx.f32 $0, $1;",
+            "=f, f",
+            [x],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
+        )
+    return result
+
+
+@triton.jit
+def relu(x):
+    """max(x, 0), and NaN of NaN, which tl.maximum would make 0."""
+    return tl.where(x < 0.0, 0.0, x)
+
+
+@triton.jit
+def relu_backward(grad, x):
+    """The gradient of x from that of the result.
+
+    At 0 it is 0, as PyTorch has it; that the gradient of the result may be inf is why
+    it is not multiplied by a derivative of 0.
+    """
+    return tl.where(x <= 0.0, 0.0, grad)
+
+
+@triton.jit
+def leaky_relu(x):
+    """The larger of x and LEAKY_RELU_SLOPE x."""
+    return tl.where(x < 0.0, LEAKY_RELU_SLOPE * x, x)
+
+
+@triton.jit
+def leaky_relu_backward(grad, x):
+    """The gradient of x from that of the result."""
+    return tl.where(x > 0.0, grad, LEAKY_RELU_SLOPE * grad)
 
 
 @triton.jit
@@ -109,6 +155,27 @@ def gelu_erf_fast_derivative(x):
 
 
 @triton.jit
+def gelu_erf_bfloat16(x):
+    """gelu_erf in a third of the instructions, for bfloat16 alone.
+
+    0.5 x (1 + tanh(u)) with the u = x (a + b x^2) that comes closest to it, within
+    2^-12. The instruction for tanh is off by 2^-12 |x| more; bfloat16 resolves 2^-9 of
+    the result.
+    """
+    tanh_u = fast_tanh(x * (0.80015707 + 0.0347009 * x * x))
+    return 0.5 * x * tanh_u + 0.5 * x
+
+
+@triton.jit
+def gelu_tanh_bfloat16(x):
+    """gelu_tanh in the same way."""
+    LINEAR: tl.constexpr = 0.79788456080286536
+    CUBIC: tl.constexpr = 0.79788456080286536 * 0.044715
+    tanh_u = fast_tanh(x * (LINEAR + CUBIC * x * x))
+    return 0.5 * x * tanh_u + 0.5 * x
+
+
+@triton.jit
 def gelu_tanh(x):
     """0.5 x (1 + tanh(u)) with u = sqrt(2 / pi) (x + 0.044715 x^3).
 
@@ -148,6 +215,23 @@ def silu(x, e):
     """
     inverse = fast_reciprocal(1.0 + e)
     return x * tl.where(x < 0.0, e * inverse, inverse)
+
+
+@triton.jit
+def silu_accurate(x):
+    """The same of x alone."""
+    return silu(x, accurate_exp(-tl.abs(x)))
+
+
+@triton.jit
+def silu_fast(x):
+    """The same in half the instructions.
+
+    The exponential of a large argument is inf and leaves x / inf. Its error grows to
+    2^-17 of a result that is that of x = -80, which float16 and bfloat16 do not
+    resolve.
+    """
+    return x * fast_reciprocal(1.0 + fast_exp(-x))
 
 
 @triton.jit

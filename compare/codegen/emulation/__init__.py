@@ -7,6 +7,7 @@ from compare.codegen.emulation.model import (
     MemoryAccess,
     OutOfBounds,
     TensorArgument,
+    TensorMap,
 )
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "MemoryAccess",
     "OutOfBounds",
     "TensorArgument",
+    "TensorMap",
     "emulate",
 ]

@@ -3,6 +3,7 @@
 import numpy as np
 
 from compare.codegen.emulation.batch import Batch
+from compare.codegen.emulation.boxes import copy_of_box
 from compare.codegen.emulation.building import Builder, Execute, do_nothing
 from compare.codegen.emulation.group import Group
 from compare.codegen.emulation.memory import Part, count, forget_memory, parts
@@ -80,31 +81,28 @@ def _bytes_read(decoded: Decoded, size: int) -> Operand:
 def _bulk_copy(decoded: Decoded) -> Execute | None:
     """`cp.async.bulk`: of so many bytes, or of a box of a tensor.
 
-    Only the side of global memory is counted, and of a box not even that can be known:
-    its size is in a descriptor.
+    Only the side of global memory is counted.
     """
     spaces = [each.partition("::")[0] for each in decoded.modifiers]
     if "global" not in spaces or "shared" not in spaces:
         return None
     is_store = spaces.index("global") < spaces.index("shared")
+    if decoded.has("tensor"):
+        return copy_of_box(decoded, is_store=is_store)
     access = Access(decoded.instruction.index, is_store, 0)
-    is_box = decoded.has("tensor")
     global_address = decoded.address(0 if is_store else 1)
     shared_address = decoded.address(1 if is_store else 0)
     size = decoded.source(2, U32)
 
     def execute(batch: Batch, group: Group) -> None:
-        if is_box:
-            count(batch, access, Part("global", group, None, slice(None)))
-        else:
-            (addresses, known), (sizes, sizes_known) = (
-                global_address(batch, group),
-                size(batch, group),
-            )
-            sizes = np.broadcast_to(sizes.astype(np.int64), group.size)
-            address = Value(addresses, both(known, sizes_known))
-            for part in parts("global", group, address):
-                count(batch, access, part, sizes[part.chosen])
+        (addresses, known), (sizes, sizes_known) = (
+            global_address(batch, group),
+            size(batch, group),
+        )
+        sizes = np.broadcast_to(sizes.astype(np.int64), group.size)
+        address = Value(addresses, both(known, sizes_known))
+        for part in parts("global", group, address):
+            count(batch, access, part, sizes[part.chosen])
         if not is_store:
             for part in parts("shared", group, shared_address(batch, group)):
                 forget_memory(batch, Part("shared", part.group, None, part.chosen), 0)

@@ -11,6 +11,9 @@ from compare.codegen.emulation.model import Emulation, Launch
 from compare.codegen.emulation.program import Program
 from compare.codegen.listing import Listing
 
+# By it warps that do different things share out the registers of their block.
+_ROLE = "setmaxnreg"
+
 # Threads that run side by side. More are slower: their registers leave the caches.
 _LANES_AT_ONCE = 1 << 15
 # Threads that are run of a launch where nobody says which: so many that all their
@@ -66,9 +69,25 @@ def emulate(
         unknown_branches=tuple(sorted(counters.unknown)),
         unknown_opcodes=tuple(sorted(unknown_opcodes)),
         is_complete=counters.is_complete,
-        trace=tuple(counters.trace),
+        traces=_traces(listing, counters.trace),
         store_counts=meter.store_counts,
     )
+
+
+def _traces(
+    listing: Listing, executed: Sequence[tuple[int, int]]
+) -> dict[int, tuple[int, ...]]:
+    """What the first warp executes, and the first of all that have other registers."""
+    warps = {0}
+    seen: set[int] = set()
+    for place, members in executed:
+        if place not in seen and listing.instructions[place].opcode.startswith(_ROLE):
+            seen.add(place)
+            warps.add((members & -members).bit_length() - 1)
+    return {
+        warp: tuple(place for place, members in executed if members >> warp & 1)
+        for warp in sorted(warps)
+    }
 
 
 def _sample(program: Program, launch: Launch) -> tuple[int, ...]:

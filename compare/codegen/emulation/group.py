@@ -71,7 +71,6 @@ class Group:
         lanes: their numbers, ascending; None stands for all.
         layout: of the batch.
         size: how many there are.
-        has_first_warp: whether one of them is of the batch's first warp.
     """
 
     def __init__(self, lanes: Lanes | None, layout: Layout) -> None:
@@ -79,7 +78,6 @@ class Group:
         self.lanes = lanes
         self.layout = layout
         self.size = layout.lanes if lanes is None else len(lanes)
-        self.has_first_warp = lanes is None or bool(lanes[0] < WARP)
         # With each predicate, so that it is kept alive and its id stays its own.
         self._parts: dict[tuple[int, bool], tuple[Bits, Group | None]] = {}
 
@@ -152,6 +150,14 @@ class Group:
     def warps(self) -> int:
         """How many warps have a lane in the group."""
         return len(self.warp_numbers)
+
+    @cached_property
+    def warps_of_first_block(self) -> int:
+        """A bit for each warp of the batch's first block that has a lane here."""
+        numbers = self.warp_numbers[
+            self.warp_numbers < self.layout.lanes_per_block // WARP
+        ]
+        return sum(1 << int(each) for each in numbers)
 
     @cached_property
     def row(self) -> Lanes:

@@ -25,7 +25,7 @@ from compare.codegen.emulation.meter import Meter
 from compare.codegen.emulation.operands import Operand
 from compare.codegen.emulation.program import Operation, Program
 from compare.codegen.emulation.specials import special_register
-from compare.codegen.emulation.values import Value, take
+from compare.codegen.emulation.values import Value, settled, take
 
 # Instructions, each executed in any number of lanes, after which a kernel is stopped.
 MOST_STEPS = 500_000
@@ -38,7 +38,8 @@ class Counters:
         executed: by instruction, in how many lanes.
         warp_executed: by instruction, in how many warps.
         unknown: the instructions whose predicate, or whose target, was unknown.
-        trace: the instructions that the first warp of the first batch executes.
+        trace: the instructions that the first block of the first batch executes, each
+            with a bit for each warp that does.
         steps: instructions executed, each in any number of lanes.
         is_complete: whether all lanes came to their end.
     """
@@ -48,7 +49,7 @@ class Counters:
         self.executed = [0] * instructions
         self.warp_executed = [0] * instructions
         self.unknown: set[int] = set()
-        self.trace: list[int] = []
+        self.trace: list[tuple[int, int]] = []
         self.steps = 0
         self.is_complete = True
 
@@ -76,7 +77,7 @@ class Machine:
             layout: which threads there are.
             meter: what counts accesses to memory.
             counters: what counts instructions.
-            is_traced: whether to write down what the first warp executes.
+            is_traced: whether to write down what the first block executes.
         """
         decoder = program.decoder
         self._program = program
@@ -179,8 +180,8 @@ class Machine:
         counters = self._counters
         counters.executed[place] += group.size
         counters.warp_executed[place] += group.warps
-        if self._is_traced and group.has_first_warp:
-            counters.trace.append(place)
+        if self._is_traced and (warps := group.warps_of_first_block):
+            counters.trace.append((place, warps))
 
     # ---- Branches --------------------------------------------------------------------
 
@@ -274,7 +275,7 @@ class Machine:
         if comers is None:
             return place + 1
         numbers, known = operation.choice(self.batch, comers)
-        if unsure is not None or known is not True:
+        if unsure is not None or settled(known) is not True:
             self._counters.unknown.add(place)
             numbers = np.where(known, numbers, 0)
         threads = None

@@ -19,7 +19,7 @@ from compare.codegen.emulation.traffic import (
     local_sectors,
     wavefronts,
 )
-from compare.codegen.emulation.values import Lanes, Mask
+from compare.codegen.emulation.values import Bits, Lanes, Mask
 
 # Tensors lie below, variables of the PTX and the other spaces above.
 END_OF_TENSORS = 1 << 59
@@ -135,12 +135,7 @@ class Meter:
             starts, lengths = addresses[chosen], sizes[chosen]
             name = tensor.name if tensor else ""
             tally = self._tally(access, "global", part, name)
-            n_bytes, n_sectors = bytes_and_sectors(
-                part.by_warp(starts), part.by_warp(starts + lengths)
-            )
-            tally.bytes += int(lengths.sum())
-            tally.sectors += int(n_sectors.sum())
-            tally.ideal_sectors += int((-(-n_bytes // SECTOR_BYTES)).sum())
+            self._add_ranges(tally, part.by_warp(starts), part.by_warp(lengths))
             if tensor:
                 offsets = starts - tensor.address
                 outside = (offsets < 0) | (offsets + lengths > tensor.bytes)
@@ -150,6 +145,42 @@ class Meter:
                 if doubtful is not None:
                     outside &= ~doubtful[chosen]
                 self._tell(access, name, part, offsets, outside)
+
+    def count_boxes(
+        self,
+        access: Access,
+        group: Group,
+        tensor_address: int,
+        starts: Lanes,
+        lengths: Lanes,
+        doubtful: Mask | None,
+    ) -> None:
+        """Boxes of a tensor, of which each lane moves one.
+
+        Args:
+            access: the instruction.
+            group: the lanes.
+            tensor_address: where the tensor begins.
+            starts: for each lane the addresses of its box's rows.
+            lengths: their bytes.
+            doubtful: which of the lanes may not be there at all; None if all are.
+        """
+        tensor = self._tensors[
+            int(np.searchsorted(self._borders, tensor_address, side="right"))
+        ]
+        name = tensor.name if tensor else ""
+        self._add_ranges(self._tally(access, "global", group, name), starts, lengths)
+        if tensor is None:
+            return
+        offsets = starts - tensor.address
+        outside = (offsets < 0) | (offsets + lengths > tensor.bytes)
+        outside &= lengths > 0
+        if access.is_store and self.store_counts:
+            self._count_stores(name, offsets[~outside], lengths[~outside])
+        if doubtful is not None:
+            outside &= ~doubtful[:, np.newaxis]
+        first = np.take_along_axis(offsets, outside.argmax(axis=1)[:, np.newaxis], 1)
+        self._tell(access, name, group, first[:, 0], np.any(outside, axis=1))
 
     def count_shared(
         self, access: Access, group: Group, offsets: Lanes, doubtful: Mask | None
@@ -190,6 +221,14 @@ class Meter:
         tally = self._tallies.setdefault(key, _Tally(access.bytes_per_thread))
         tally.requests += group.warps
         return tally
+
+    @staticmethod
+    def _add_ranges(tally: _Tally, starts: Bits, lengths: Bits) -> None:
+        """Adds one row of ranges of bytes for each request."""
+        n_bytes, n_sectors = bytes_and_sectors(starts, starts + lengths)
+        tally.bytes += int(lengths.sum())
+        tally.sectors += int(n_sectors.sum())
+        tally.ideal_sectors += int((-(-n_bytes // SECTOR_BYTES)).sum())
 
     def _by_tensor(
         self, group: Group, addresses: Lanes

@@ -31,6 +31,29 @@ class TensorArgument:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """What a kernel's parameter tells the tensor memory accelerator of a tensor.
+
+    Sizes are those of all dimensions, the contiguous one first.
+
+    Attributes:
+        position: among the kernel's parameters.
+        address: where the tensor begins.
+        element_bytes: of a number in it.
+        sizes: of the tensor, in elements.
+        strides: in bytes, of all dimensions but the first.
+        box: what one copy moves, in elements.
+    """
+
+    position: int
+    address: int
+    element_bytes: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Launch:
     """How a kernel is launched, as far as its own code can tell.
 
@@ -38,9 +61,11 @@ class Launch:
         grid: blocks in x, y and z.
         block: threads of a block in x, y and z.
         parameters: one for each of the PTX entry, in order: addresses, integers, and
-            the bits of anything else, the first byte the lowest.
+            the bits of anything else, the first byte the lowest; of a tensor map its
+            tensor's address.
         tensors: what the addresses among them point to.
         dynamic_shared_bytes: shared memory of a block on top of what the PTX declares.
+        tensor_maps: those among the parameters.
     """
 
     grid: Triple
@@ -48,6 +73,7 @@ class Launch:
     parameters: tuple[int, ...]
     tensors: tuple[TensorArgument, ...]
     dynamic_shared_bytes: int = 0
+    tensor_maps: tuple[TensorMap, ...] = ()
 
     @property
     def blocks(self) -> int:
@@ -144,7 +170,8 @@ class Emulation:
         unknown_opcodes: what could not be emulated; its results are unknown.
         is_complete: whether all threads came to their end. Otherwise they were stopped,
             in an endless loop or at a barrier that not all threads come to.
-        trace: the instructions that the first warp of the first block executes.
+        traces: the instructions that warps of the first block execute, by their number:
+            the first one, and of those that do something else on purpose their first.
         store_counts: how often each byte was written, by tensor, where that was asked
             for.
     """
@@ -159,8 +186,13 @@ class Emulation:
     unknown_branches: tuple[int, ...]
     unknown_opcodes: tuple[str, ...]
     is_complete: bool
-    trace: tuple[int, ...]
+    traces: Mapping[int, tuple[int, ...]]
     store_counts: Mapping[str, Bits] = field(default_factory=dict)
+
+    @property
+    def trace(self) -> tuple[int, ...]:
+        """The instructions that the first warp of the first block executes."""
+        return self.traces[0]
 
     @property
     def is_exact(self) -> bool:

@@ -29,6 +29,7 @@ Operand = Callable[[Batch, Group], Value]
 
 _INTEGER = re.compile(r"(-?)(?:0[xX]([\da-fA-F]+)|0[bB]([01]+)|(0[0-7]*)|(\d+))U?")
 _FLOAT = re.compile(r"0[fF]([\da-fA-F]{8})|0[dD]([\da-fA-F]{16})")
+_COORDINATES = re.compile(r"\{[^{}]*\}")
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*([-\w]+))?\s*(?:,.*)?\]")
 
 
@@ -39,6 +40,7 @@ class Decoder:
         declarations: of the kernel.
         parameters: the values of the kernel's parameters, by name.
         addresses: of the kernel's variables.
+        tensor_maps: by their position among the parameters.
         dtypes: of the registers, by slot.
         specials: the slots of the special registers that are read, by name.
     """
@@ -60,6 +62,7 @@ class Decoder:
         self.addresses = Addresses(
             listing, self.declarations, launch.dynamic_shared_bytes
         )
+        self.tensor_maps = {each.position: each for each in launch.tensor_maps}
         self.dtypes: list[Dtype] = []
         self.specials: dict[str, int] = {}
         self._slots: dict[Register, int] = {}
@@ -174,6 +177,11 @@ class Decoded:
             return Value(wide + offset if offset else wide, known)
 
         return address
+
+    def coordinates(self, position: int) -> list[Operand]:
+        """The numbers in braces within an operand in brackets: `[%rd1, {%r1, 0}]`."""
+        found = _COORDINATES.search(self.text(position))
+        return [self._source(each, U32) for each in _parts(found[0])] if found else []
 
     def _source(self, text: str, dtype: Dtype | None) -> Operand:
         """An operand; without a dtype a register has its own, and a number 64 bits."""

@@ -223,8 +223,7 @@ class Program:
             return Operation("branch", targets=self._targets(decoded), choice=choice)
         if stem in ("bar", "barrier"):
             return _barrier(decoded)
-        builder = _BUILDERS.get(stem)
-        execute = builder(decoded) if builder else None
+        execute = _built(decoded, stem)
         if execute is None:
             self.unknown_opcodes[decoded.instruction.index] = decoded.instruction.opcode
             execute = _unknown(decoded)
@@ -264,6 +263,15 @@ def _barrier(decoded: Decoded) -> Operation:
         threads=decoded.source(first + 1, U32) if has_threads else None,
         waits=not decoded.has("arrive"),
     )
+
+
+def _built(decoded: Decoded, stem: str) -> Execute | None:
+    """What executes an instruction; None for what cannot be emulated."""
+    builder = _BUILDERS.get(stem)
+    try:
+        return builder(decoded) if builder else None
+    except (LookupError, StopIteration):  # a form with other operands or modifiers
+        return None
 
 
 def _unknown(decoded: Decoded) -> Execute:

@@ -21,10 +21,17 @@ WINDOWS: dict[str, int] = {
 _GLOBAL_VARIABLES = 5 * WINDOW_BYTES
 
 _DYNAMIC_SHARED_ALIGN = 16
+_PARAMETER_BYTES = 4096  # more than one can have
+
+
+def parameter_at(address: int) -> int | None:
+    """The position of the parameter that begins at a generic address."""
+    position, rest = divmod(address - WINDOWS["param"], _PARAMETER_BYTES)
+    return position if position >= 0 and rest == 0 else None
 
 
 class Addresses:
-    """Gives every variable of the kernel an address in its space.
+    """Gives every variable and parameter of the kernel an address in its space.
 
     Attributes:
         shared_bytes: of a block, what the launch adds included.
@@ -35,7 +42,10 @@ class Addresses:
         self, listing: Listing, declarations: Declarations, dynamic_shared_bytes: int
     ) -> None:
         """Lays out the variables that the kernel names."""
-        self._addresses: dict[str, int] = {}
+        self._addresses = {
+            name: position * _PARAMETER_BYTES
+            for position, name in enumerate(declarations.parameters)
+        }
         ends = {"global": _GLOBAL_VARIABLES, "shared": 0, "local": 0, "const": 0}
         text = {operand for each in listing.instructions for operand in each.operands}
         named = [

@@ -61,6 +61,7 @@ RULES = (
     Rule("merging", "memory", 87, 60, accesses.merging),
     Rule("bank conflicts", "shared", 86, 50, traffic.bank_conflicts),
     Rule("asynchronous copies", "memory", 85, 58, paths.asynchronous_copies),
+    Rule("specialisation", "launch", 84.5, 46, control.specialisation),
     Rule("padding", "control", 84, 45, control.padding),
     Rule("reduction", "reduction", 83, 70, reductions.reduction),
     Rule("exp", "math", 82, 68, functions.exponential),

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from compare.codegen.classify import is_copy_to_global
 from compare.codegen.findings.evidence import Statement, Subject, having, less
 from compare.codegen.findings.words import listed
 from compare.codegen.listing import Instruction
@@ -18,7 +19,7 @@ _WIDEST = 16  # bytes of an access that every architecture has
 _NOTEWORTHY_PART = 0.05
 
 # Over these no compiler moves an access.
-_ORDERED = ("barrier", "fence / wait", "atomic", "shuffle / vote")
+_ORDERED = ("barrier", "mbarrier", "fence / wait", "atomic", "shuffle / vote")
 
 _ByWidth = dict[int, list[Instruction]]
 _Terms = tuple[tuple[int, int], ...]  # of an address: instructions and factors
@@ -76,7 +77,10 @@ def _by_width(side: Subject, categories: Sequence[str], *, is_store: bool) -> _B
     found: _ByWidth = defaultdict(list)
     for each in side.ptx(*categories):
         found[each.access_bytes].append(each)
-    if 0 in found:
+    by_boxes = any(
+        is_copy_to_global(each.opcode) == is_store for each in side.ptx("tensor copy")
+    )
+    if 0 in found or by_boxes:
         return {}
     accesses = side.accesses("global")
     if accesses is None:

@@ -133,7 +133,14 @@ def tensor_cores(cuda: Subject, triton: Subject) -> Statement | None:
             if names[0] == names[1]
             else f": CUDA by {names[0]}, Triton by {names[1]}"
         )
-        return Statement(f"Both multiply matrices on tensor cores{by}", found)
+        text = f"Both multiply matrices on tensor cores{by}"
+        warpgroups = [[each for each in side if _is_hopper(each)] for side in found]
+        if having(*warpgroups):
+            text += (
+                "; wgmma is Hopper's own: four warps at once, by operands in shared"
+                " memory"
+            )
+        return Statement(text, found)
     place = 0 if found[0] else 1
     user, other = sides[place], sides[1 - place]
     plain = [each for each in other.ptx("fp math") if each.opcode.startswith("fma.")]
@@ -144,6 +151,10 @@ def tensor_cores(cuda: Subject, triton: Subject) -> Statement | None:
         f" {other.name} does not, it multiplies and adds by {opcodes(plain)}"
     )
     return Statement(text, [found[0] or plain, found[1] or plain], other.side)
+
+
+def _is_hopper(instruction: Instruction) -> bool:
+    return instruction.opcode.startswith("wgmma")
 
 
 def _matrix_instructions(found: Iterable[Instruction]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from compare.codegen.control_flow import find_loops
 from compare.codegen.findings.evidence import Statement, Subject, greater
-from compare.codegen.findings.words import amount, counted, percent
+from compare.codegen.findings.words import amount, counted, listed, percent
 from compare.codegen.listing import Instruction
 
 _NOTEWORTHY_RATIO = 1.5  # of rounds
@@ -28,7 +28,8 @@ def loops(cuda: Subject, triton: Subject) -> Statement | None:
         )
         return Statement(text, heads, sides[place].side)
     left, right = rounds
-    if not left or not right:
+    # Where warps do different things, an average tells of none of them.
+    if not left or not right or any(map(_register_shares, sides)):
         return None
     whose = greater(
         left / cuda.code.elements_per_thread,
@@ -43,6 +44,39 @@ def loops(cuda: Subject, triton: Subject) -> Statement | None:
         f" ({counted(len(heads[1]), 'loop')})"
     )
     return Statement(text, heads, whose)
+
+
+def specialisation(cuda: Subject, triton: Subject) -> Statement | None:
+    """Warps of a block that do different things, for which they share out registers."""
+    sides = (cuda, triton)
+    shares = [_register_shares(each) for each in sides]
+    if not any(shares):
+        return None
+    described = [
+        f"{listed(sorted({each.operands[0] for each in share}, key=int))} registers"
+        if share
+        else ""
+        for share in shares
+    ]
+    if all(shares):
+        text = (
+            "Warps of a block do different things, and share out its registers for"
+            f" that (setmaxnreg): a thread has {described[0]} in CUDA, {described[1]}"
+            " in Triton"
+        )
+        return Statement(text, shares)
+    place = 0 if shares[0] else 1
+    text = (
+        f"{sides[place].name} gives warps of a block different things to do, and to"
+        f" their threads {described[place]} (setmaxnreg); {sides[1 - place].name} all"
+        " the same"
+    )
+    return Statement(text, shares, sides[place].side)
+
+
+def _register_shares(side: Subject) -> list[Instruction]:
+    waits = side.ptx("fence / wait")
+    return [each for each in waits if each.opcode.startswith("setmaxnreg")]
 
 
 def _loop_heads(side: Subject) -> list[Instruction]:

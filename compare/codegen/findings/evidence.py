@@ -22,9 +22,7 @@ if TYPE_CHECKING:  # importing the model imports torch and Triton
     from compare.codegen.occupancy import Occupancy
 
 # What reaches global memory in a way that no access of a thread shows.
-_UNCOUNTED = re.compile(
-    r"wmma\.(?:load|store)\.(?!.*\bshared)|cp\.(?:async|reduce)\S*\.bulk|red\.async"
-)
+_UNCOUNTED = re.compile(r"wmma\.(?:load|store)\.(?!.*\bshared)|cp\.reduce|red\.async")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from compare.codegen.classify import is_copy_to_global
 from compare.codegen.findings.evidence import Statement, Subject, having, less
 from compare.codegen.findings.words import listed, opcodes
 from compare.codegen.listing import Instruction
@@ -57,7 +58,7 @@ def _hints(access: Instruction) -> tuple[str, ...]:
 def asynchronous_copies(cuda: Subject, triton: Subject) -> Statement | None:
     """Copies from global to shared memory that nobody waits for at once."""
     sides = (cuda, triton)
-    copies = [each.ptx("async copy") for each in sides]
+    copies = [_copies(each) for each in sides]
     if not any(copies):
         return None
     if all(copies):
@@ -81,7 +82,7 @@ def asynchronous_copies(cuda: Subject, triton: Subject) -> Statement | None:
 
 def _both_asynchronous(cuda: Subject, triton: Subject) -> Statement:
     sides = (cuda, triton)
-    by = [_names(each.ptx("async copy")) for each in sides]
+    by = [_names(_copies(each)) for each in sides]
     names = by[0] if by[0] == by[1] else f"CUDA: {by[0]}; Triton: {by[1]}"
     text = f"Both copy from global to shared memory asynchronously ({names})"
     evidence = [_copies_and_waits(each) for each in sides]
@@ -100,6 +101,15 @@ def _while_computing(count: int) -> str:
     )
 
 
+def _copies(side: Subject) -> list[Instruction]:
+    """Asynchronous copies from global to shared memory."""
+    return [
+        each
+        for each in side.ptx("async copy", "tensor copy")
+        if not is_copy_to_global(each.opcode)
+    ]
+
+
 def _names(copies: Iterable[Instruction]) -> str:
     """`cp.async.cg`: without where from and where to, which is long and the same."""
     return listed(sorted({re.split(r"\.shared", each.opcode)[0] for each in copies}))
@@ -107,7 +117,11 @@ def _names(copies: Iterable[Instruction]) -> str:
 
 def _copies_and_waits(side: Subject) -> list[Instruction]:
     waits = side.ptx("fence / wait")
-    return [*side.ptx("async copy"), *(each for each in waits if "cp." in each.opcode)]
+    return [
+        *_copies(side),
+        *side.ptx("mbarrier"),
+        *(each for each in waits if "cp." in each.opcode),
+    ]
 
 
 def _bytes_under_way(side: Subject) -> int | None:
@@ -122,8 +136,9 @@ def _bytes_under_way(side: Subject) -> int | None:
         if each.opcode == "cp.async.wait_group"
     ]
     commits = [each for each in waits if each.opcode == "cp.async.commit_group"]
-    copied = [each.access_bytes for each in side.ptx("async copy")]
-    if not groups or not commits or 0 in copied:
+    copied = [each.access_bytes for each in _copies(side)]
+    # Where all is waited for, more may be on its way before the values are used.
+    if max(groups, default=0) == 0 or not commits or 0 in copied:
         return None
     return max(groups) * sum(copied) // len(commits)
 

@@ -83,7 +83,9 @@ def _reduction(side: Subject) -> _Reduction | None:
     if exchanges and not barriers and not shared:
         return _Reduction("within the warp", everything)
     # Shared memory may also hold tiles, of which a reduction knows nothing.
-    if not side.ptx("tensor core", "async copy") and _stores_partial_results(side):
+    if not side.ptx(
+        "tensor core", "async copy", "tensor copy"
+    ) and _stores_partial_results(side):
         start = "within the warp, then " if exchanges else ""
         return _Reduction(f"{start}through shared memory", everything)
     return _Reduction("by shuffles", steps) if exchanges else None

@@ -67,11 +67,13 @@ def _traces(codes: list[KernelCode]) -> Panel:
     columns = [
         [
             Cell(step_of(row), is_code=True)
-            for row in trace.rows(each.ptx, each.emulation.trace)
+            for row in trace.rows_of(each.ptx, each.emulation.traces)
         ]
         for each in codes
     ]
     note = "The first warp of the first block; what repeats is folded into loops."
+    if any(len(each.emulation.traces) > 1 for each in codes):
+        note += " Where warps have different work, the first of each kind."
     if not all(each.emulation.is_exact for each in codes):
         note += " Branches that depend on loaded data are taken as not taken."
     return Panel(
@@ -93,7 +95,7 @@ def _movements(codes: list[KernelCode]) -> Panel:
             )
             instructions = [code.ptx.instructions[i] for i in each.instructions]
             figures = (
-                ", ".join(map(str, each.access_bytes)),
+                each.widths,
                 f"{each.requests:,}",
                 f"{each.bytes:,}",
                 f"{each.sectors:,}",

@@ -17,6 +17,7 @@ from compare.codegen.model import Side
 
 _FOLDERS: dict[Side, str] = {"cuda": "csrc", "triton": "triton_kernels"}
 _SUFFIXES: dict[Side, str] = {"cuda": ".cu", "triton": ".py"}
+_RUNG_SUFFIXES: dict[Side, str] = {"cuda": ".cuh", "triton": ".py"}
 _SECTION = re.compile(r"(?://|#) -- (\w+):")
 
 
@@ -49,17 +50,24 @@ class Chain:
     section: str
 
 
-def main_file(side: Side, op: str) -> str:
-    """The op's own file, such as "csrc/softmax.cu"."""
-    return f"{_FOLDERS[side]}/{OPS[op].source}{_SUFFIXES[side]}"
+def main_file(side: Side, op: str, kernel: str) -> str:
+    """The op's file that a kernel is in: "csrc/softmax.cu", or one of its ladder.
+
+    The op's own where it is in none.
+    """
+    own = f"{_FOLDERS[side]}/{OPS[op].source}"
+    rungs = (f"{own}_ladder/{rung}{_RUNG_SUFFIXES[side]}" for rung in OPS[op].rungs)
+    files = [f"{own}{_SUFFIXES[side]}", *(e for e in rungs if (ROOT / e).exists())]
+    with_it = (e for e in files if find_kernel(side, read_source(e), kernel))
+    return next(with_it, files[0])
 
 
 def source_files(
-    side: Side, op: str, instructions: Iterable[Instruction]
+    side: Side, main: str, instructions: Iterable[Instruction]
 ) -> tuple[str, ...]:
-    """The op's own file, then the others of the project that instructions are from."""
+    """The kernel's file, then the others of the project that instructions are from."""
     frames = {frame.file for each in instructions for frame in each.frames}
-    main, found = main_file(side, op), {_project_file(side, file) for file in frames}
+    found = {_project_file(side, file) for file in frames}
     return (main, *sorted(file for file in found if file and file != main))
 
 
@@ -110,18 +118,18 @@ class Chains:
     """The chains of one side's instructions, each kept once."""
 
     def __init__(
-        self, side: Side, op: str, texts: Mapping[str, str], kernel: Kernel | None
+        self, side: Side, main: str, texts: Mapping[str, str], kernel: Kernel | None
     ) -> None:
         """Starts without any.
 
         Args:
             side: Whose instructions.
-            op: The name of the op.
+            main: The kernel's file.
             texts: Of the files that the page shows.
             kernel: The one whose code it is.
         """
         self._side = side
-        self._main = main_file(side, op)
+        self._main = main
         self._lengths = {file: text.count("\n") for file, text in texts.items()}
         self._sections = kernel.sections if kernel else {}
         self._numbers: dict[tuple[Frame, ...], int] = {}

@@ -18,10 +18,17 @@ from compare.report.page.links import Chain, Chains
 
 # As many colours as one can tell apart: a class of page.css for each.
 _FAMILIES = {
-    "load": ("global load", "generic memory", "atomic", "async copy", "cache hint"),
+    "load": (
+        "global load",
+        "generic memory",
+        "atomic",
+        "async copy",
+        "tensor copy",
+        "cache hint",
+    ),
     "store": ("global store",),
     "shared": ("shared load", "shared store", "local memory"),
-    "sync": ("shuffle / vote", "barrier", "fence / wait"),
+    "sync": ("shuffle / vote", "barrier", "mbarrier", "fence / wait"),
     "special": ("tensor core", "special function", "division", "float64"),
     "math": ("fp math", "conversion"),
     "control": ("compare / select", "branch / control"),

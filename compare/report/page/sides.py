@@ -104,13 +104,13 @@ def _view(
     if isinstance(code, KernelCode):
         listings = {"ptx": code.ptx, "sass": code.sass}
     instructions = [e for listing in listings.values() for e in listing.instructions]
-    main = links.main_file(side, op)
+    main = links.main_file(side, op, kernel_name)
     texts = {
         path: links.read_source(path)
-        for path in links.source_files(side, op, instructions)
+        for path in links.source_files(side, main, instructions)
     }
     kernel = links.find_kernel(side, texts[main], kernel_name)
-    chains = Chains(side, op, texts, kernel)
+    chains = Chains(side, main, texts, kernel)
     counts = {
         language: chains.counts(listing.instructions)
         for language, listing in listings.items()

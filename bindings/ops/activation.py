@@ -1,0 +1,222 @@
+"""An activation of every element, by name, and its backward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bindings import check, layout
+from bindings.library import call, register
+from bindings.op import Argument, Gradient, Op, Traffic
+
+# Launchers take an activation by its place here, in which both languages have them too.
+LAUNCHED = ("none", "relu", "leaky_relu", "gelu", "gelu_tanh", "silu")
+ACTIVATIONS = LAUNCHED[1:]
+
+
+def activation(x: Tensor, activation: str = "relu", *, backend: str = "cuda") -> Tensor:
+    """An activation of every element.
+
+    Computed in float32 and rounded once. The result has the memory format of x. An x of
+    more than two groups of dimensions that cannot be merged is copied first. What is
+    NaN remains NaN. Autograd differentiates it once, by activation_backward of the same
+    backend.
+
+    Args:
+        x: Any shape; float32, float16 or bfloat16.
+        activation: "relu" for max(x, 0), "leaky_relu" for the larger of x and 0.01 x,
+            "gelu" and "gelu_tanh" for gelu of both approximations, "silu" for
+            x / (1 + exp(-x)).
+        backend: "cuda", "cuda_inline", "triton" or "torch".
+
+    Returns:
+        A tensor of the shape and dtype of x.
+
+    Raises:
+        TypeError: x is no tensor, or its dtype is not supported.
+        ValueError: The activation or the backend is unknown.
+
+    Source: Maas et al. 2013, leaky ReLU; Hendrycks & Gimpel 2016, arXiv:1606.08415,
+    GELU and SiLU.
+    """
+    check.is_tensor("activation", "x", x)
+    check.one_of("activation", "activation", activation, ACTIVATIONS)
+    return call(OP, backend, x, activation)
+
+
+def activation_backward(
+    grad: Tensor, x: Tensor, activation: str = "relu", *, backend: str = "cuda"
+) -> Tensor:
+    """The gradient of activation's input from that of its output.
+
+    Computed in float32 and rounded once. At 0 relu has the derivative 0 and leaky_relu
+    0.01, as PyTorch's have. The result has the memory format of x. Tensors of more than
+    two groups of dimensions that cannot be merged are copied first.
+
+    Args:
+        grad: The gradient of the output: the shape, dtype and device of x.
+        x: What activation was called with. Any shape; float32, float16 or bfloat16.
+        activation: What activation was called with.
+        backend: "cuda", "cuda_inline", "triton" or "torch".
+
+    Returns:
+        A tensor of the shape and dtype of x.
+
+    Raises:
+        TypeError: An argument is no tensor, its dtype is not supported, or they differ.
+        ValueError: Shapes or devices differ, or the activation or the backend is
+            unknown.
+
+    Source: as activation's.
+    """
+    check.is_tensor("activation_backward", "grad", grad)
+    check.is_tensor("activation_backward", "x", x)
+    check.one_of("activation_backward", "activation", activation, ACTIVATIONS)
+    return call(BACKWARD, backend, grad, x, activation)
+
+
+def _allocate(x: Tensor, activation: str = "relu") -> Tensor:
+    check.is_supported("activation", "x", x)
+    check.one_of("activation", "activation", activation, ACTIVATIONS)
+    return torch.empty_like(x)
+
+
+def _arguments(
+    out: Tensor, x: Tensor, activation: str = "relu"
+) -> tuple[Argument, ...]:
+    walk = layout.elementwise(out, x)
+    return (
+        out,
+        *walk.inputs,
+        walk.n_elements,
+        walk.n_cols,
+        *walk.strides,
+        LAUNCHED.index(activation),
+    )
+
+
+_functional = torch.nn.functional
+
+REFERENCES: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": _functional.relu,
+    "leaky_relu": _functional.leaky_relu,
+    "gelu": _functional.gelu,
+    "gelu_tanh": lambda x: _functional.gelu(x, approximate="tanh"),
+    "silu": _functional.silu,
+}
+
+
+def _reference(x: Tensor, activation: str = "relu") -> Tensor:
+    return REFERENCES[activation](x)
+
+
+def _inputs(shape: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor]:
+    # Both tails, where the functions are 0 or x, and the bend between them.
+    return (3.0 * torch.randn(shape, generator=generator),)
+
+
+def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
+    n_bytes = math.prod(shape) * element_size
+    return Traffic(n_bytes, n_bytes)
+
+
+def _allocate_backward(grad: Tensor, x: Tensor, activation: str = "relu") -> Tensor:
+    check.is_supported("activation_backward", "grad", grad)
+    check.is_supported("activation_backward", "x", x)
+    check.agree("activation_backward", "grad", grad, "x", x)
+    check.same_shape("activation_backward", "grad", grad, "x", x)
+    check.one_of("activation_backward", "activation", activation, ACTIVATIONS)
+    return torch.empty_like(x)
+
+
+def _arguments_backward(
+    out: Tensor, grad: Tensor, x: Tensor, activation: str = "relu"
+) -> tuple[Argument, ...]:
+    walk = layout.elementwise(out, grad, x)
+    return (
+        out,
+        *walk.inputs,
+        walk.n_elements,
+        walk.n_cols,
+        *walk.strides,
+        LAUNCHED.index(activation),
+    )
+
+
+_aten = torch.ops.aten
+
+_BACKWARD_REFERENCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "relu": lambda grad, x: _aten.threshold_backward(grad, x, 0),
+    "leaky_relu": lambda grad, x: _aten.leaky_relu_backward(grad, x, 0.01, False),
+    "gelu": _aten.gelu_backward,
+    "gelu_tanh": lambda grad, x: _aten.gelu_backward(grad, x, approximate="tanh"),
+    "silu": _aten.silu_backward,
+}
+
+
+def _reference_backward(grad: Tensor, x: Tensor, activation: str = "relu") -> Tensor:
+    return _BACKWARD_REFERENCES[activation](grad, x)
+
+
+def _inputs_backward(
+    shape: tuple[int, ...], generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    return (torch.randn(shape, generator=generator), *_inputs(shape, generator))
+
+
+def _traffic_backward(shape: tuple[int, ...], element_size: int) -> Traffic:
+    n_bytes = math.prod(shape) * element_size
+    return Traffic(2 * n_bytes, n_bytes)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, ctx.activation = inputs
+    ctx.save_for_backward(x)
+
+
+def _compute(run: Any, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    (x,) = ctx.saved_tensors
+    return run(BACKWARD, grad, x, ctx.activation), None
+
+
+BACKWARD = register(
+    Op(
+        name="activation_backward",
+        forward="activation",
+        schema='(Tensor grad, Tensor x, str activation="relu") -> Tensor',
+        allocate=_allocate_backward,
+        arguments=_arguments_backward,
+        reference=_reference_backward,
+        inputs=_inputs_backward,
+        traffic=_traffic_backward,
+        small_shape=(1000003,),
+        large_shape=(67108864,),
+        benchmark_shapes=((67108864,),),
+        sweep_shapes=layout.ELEMENTWISE_SWEEP,
+        edge_shapes=layout.ELEMENTWISE_EDGES,
+        variants=tuple({"activation": choice} for choice in ACTIVATIONS),
+    )
+)
+
+OP = register(
+    Op(
+        name="activation",
+        schema='(Tensor x, str activation="relu") -> Tensor',
+        allocate=_allocate,
+        arguments=_arguments,
+        reference=_reference,
+        inputs=_inputs,
+        traffic=_traffic,
+        small_shape=(1000003,),
+        large_shape=(67108864,),
+        benchmark_shapes=((67108864,),),
+        sweep_shapes=layout.ELEMENTWISE_SWEEP,
+        edge_shapes=layout.ELEMENTWISE_EDGES,
+        variants=tuple({"activation": choice} for choice in ACTIVATIONS),
+        gradient=Gradient(save=_save, compute=_compute),
+    )
+)

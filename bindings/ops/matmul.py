@@ -1,0 +1,379 @@
+"""A product of matrices, with a bias and an activation fused to it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bindings import check
+from bindings.library import call, register
+from bindings.op import Argument, CodeContract, Gradient, Op, Traffic
+from bindings.ops import activation as activation_op
+from bindings.ops import sum as sum_op
+
+ACTIVATIONS = (None, *activation_op.ACTIVATIONS)
+PRECISIONS = ("ieee", "tf32")
+
+# Nobody takes a step in a dimension of size 1: its stride is one that is aligned.
+_ALIGNED = 16
+
+
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    precision: str = "ieee",
+    *,
+    backend: str = "cuda",
+) -> Tensor:
+    """activation(a @ b + bias), for matrices or batches of them.
+
+    Accumulated in float32 and rounded once, after bias and activation. The result is
+    contiguous. Each operand may be row- or column-major, with any stride from row to
+    row (or column to column) and from batch to batch, and is read in place; one that is
+    neither is copied first. Without any products (K = 0) the result is
+    activation(bias).
+
+    Autograd differentiates by a, b and bias. The derivative of an activation needs what
+    that started from: where a gradient is wanted, the product is written and rounded
+    first, and the op `activation` follows.
+
+    Args:
+        a: (M, K) or (batch, M, K); float32, float16 or bfloat16.
+        b: (K, N) or (batch, K, N), of a's dtype. A matrix is shared by the batch of the
+            other operand.
+        bias: (N,) of a's dtype, or None.
+        activation: None, "relu", "leaky_relu", "gelu", "gelu_tanh" or "silu".
+        precision: Of float32: "ieee", or "tf32" for tensor cores, which take operands
+            rounded to 10 bits of fraction.
+        backend: "cuda", "cuda_inline", "triton" or "torch".
+
+    Returns:
+        (M, N) or (batch, M, N), of a's dtype.
+
+    Raises:
+        TypeError: An argument is of the wrong type, its dtype is not supported, or
+            dtypes differ.
+        ValueError: Shapes do not fit, devices differ, or the activation, the precision
+            or the backend is unknown.
+
+    Source: the CUDA C++ Programming Guide, "Shared Memory", and what followed.
+    """
+    check.is_tensor("matmul", "a", a)
+    check.is_tensor("matmul", "b", b)
+    check.is_optional_tensor("matmul", "bias", bias)
+    check.one_of("matmul", "activation", activation, ACTIVATIONS)
+    check.one_of("matmul", "precision", precision, PRECISIONS)
+    tensors = (a, b) if bias is None else (a, b, bias)
+    needs_gradient = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    if activation is None or not needs_gradient:
+        return call(OP, backend, a, b, bias, activation, precision)
+    x = call(OP, backend, a, b, bias, None, precision)
+    return call(activation_op.OP, backend, x, activation)
+
+
+def _allocate(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    precision: str = "ieee",
+) -> Tensor:
+    for name, x in (("a", a), ("b", b)):
+        check.is_supported("matmul", name, x)
+        if x.dim() not in (2, 3):
+            raise ValueError(
+                f"matmul: {name} has shape {tuple(x.shape)}, expected 2 or 3 dimensions"
+            )
+    check.agree("matmul", "a", a, "b", b)
+    if a.shape[-1] != b.shape[-2]:
+        raise ValueError(
+            f"matmul: a has shape {tuple(a.shape)} and b has {tuple(b.shape)}, "
+            "expected as many columns in a as rows in b"
+        )
+    if a.dim() == b.dim() == 3 and a.shape[0] != b.shape[0]:
+        raise ValueError(
+            f"matmul: a has shape {tuple(a.shape)} and b has {tuple(b.shape)}, "
+            "expected the same batch"
+        )
+    if bias is not None:
+        check.agree("matmul", "a", a, "bias", bias)
+        if tuple(bias.shape) != (b.shape[-1],):
+            raise ValueError(
+                f"matmul: bias has shape {tuple(bias.shape)}, expected "
+                f"({b.shape[-1]},), the columns of b"
+            )
+    check.one_of("matmul", "activation", activation, ACTIVATIONS)
+    check.one_of("matmul", "precision", precision, PRECISIONS)
+    batch = [x.shape[0] for x in (a, b) if x.dim() == 3][:1]
+    return a.new_empty([*batch, a.shape[-2], b.shape[-1]])
+
+
+def _arguments(
+    out: Tensor,
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    precision: str = "ieee",
+) -> tuple[Argument, ...]:
+    if a.dim() == 3 and b.dim() == 2 and (rows := _as_rows(a)) is not None:
+        a, out = rows, out.flatten(0, 1)
+    n_batches = out.shape[0] if out.dim() == 3 else 1
+    a, *a_strides = _operand(a)
+    b, *b_strides = _operand(b)
+    return (
+        out,
+        a,
+        b,
+        None if bias is None else bias.contiguous(),
+        n_batches,
+        *out.shape[-2:],
+        a.shape[-1],
+        *a_strides,
+        *b_strides,
+        activation_op.LAUNCHED.index(activation or "none"),
+        precision == "tf32",
+        0,  # the rung that the table of regimes chooses
+    )
+
+
+def _as_rows(x: Tensor) -> Tensor | None:
+    """A batch of matrices as one above the other; None if that takes a copy."""
+    n_batches, n_rows, n_cols = x.shape
+    if n_batches == 1 or n_rows == 1 or x.stride(0) == n_rows * x.stride(1):
+        stride = x.stride(0) if n_rows == 1 else x.stride(1)
+        return x.as_strided((n_batches * n_rows, n_cols), (stride, x.stride(2)))
+    return None
+
+
+def _operand(x: Tensor) -> tuple[Tensor, int, int, int]:
+    """One or several matrices, perhaps copied, and three strides: batch, row, column.
+
+    Of the last two one is 1.
+    """
+    strides = _matrix_strides(x)
+    if strides is None:
+        x = x.contiguous()
+        strides = x.stride(-2), 1
+    is_batch = x.dim() == 3 and x.shape[0] > 1
+    return x, x.stride(0) if is_batch else 0, *strides
+
+
+def _matrix_strides(x: Tensor) -> tuple[int, int] | None:
+    """Strides of row and column by which x can be read in place, or None."""
+    (n_rows, n_cols), (row, col) = x.shape[-2:], x.stride()[-2:]
+    if n_cols == 1 and (n_rows == 1 or row == 1):
+        return 1, _aligned(n_rows)
+    if n_rows == 1 and col == 1:
+        return _aligned(n_cols), 1
+    if (col == 1 or n_cols == 1) and row >= n_cols:
+        return row, 1
+    if (row == 1 or n_rows == 1) and col >= n_rows:
+        return 1, col
+    return None
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNED) * _ALIGNED
+
+
+@contextlib.contextmanager
+def float32_precision(precision: str) -> Iterator[None]:
+    """PyTorch's own switch between IEEE and tf32, which is one for the process."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def product(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+) -> Tensor:
+    """The same by PyTorch, in the precision that its switch is at."""
+    if bias is None:
+        x = torch.matmul(a, b)
+    elif a.dim() == b.dim() == 2:
+        x = torch.addmm(bias, a, b)
+    else:
+        x = torch.matmul(a, b) + bias
+    return activation_op.REFERENCES[activation](x) if activation else x
+
+
+def _reference(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    precision: str = "ieee",
+) -> Tensor:
+    if a.dtype == torch.float32 and a.is_cuda:
+        with float32_precision(precision):
+            return product(a, b, bias, activation)
+    return _yardstick(a, b, bias, activation, precision)
+
+
+def _yardstick(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    precision: str = "ieee",
+) -> Tensor:
+    """Small products on a GPU PyTorch computes as float32, whatever its switch says."""
+    if a.dtype == torch.float32 and precision == "tf32":
+        a, b = _rounded_to_tf32(a), _rounded_to_tf32(b)
+    with float32_precision("ieee"):
+        return product(a, b, bias, activation)
+
+
+def _rounded_to_tf32(x: Tensor) -> Tensor:
+    """The nearest numbers of 10 bits of fraction; of two the one further from 0."""
+    rounded = (x.view(torch.int32) + 0x1000) & ~0x1FFF
+    return torch.where(x.isfinite(), rounded.view(torch.float32), x)
+
+
+def sizes_of(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """Batch, M, N and K; what is missing in front is 1."""
+    n_batches, n_rows, n_cols, depth = (1,) * (4 - len(shape)) + shape
+    return n_batches, n_rows, n_cols, depth
+
+
+def _inputs(
+    shape: tuple[int, ...], generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    batch, (n_rows, n_cols, depth) = shape[:-3], sizes_of(shape)[1:]
+    return (
+        torch.randn(*batch, n_rows, depth, generator=generator),
+        torch.randn(*batch, depth, n_cols, generator=generator),
+        torch.randn(n_cols, generator=generator),
+    )
+
+
+def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
+    n_batches, n_rows, n_cols, depth = sizes_of(shape)
+    read = n_batches * (n_rows + n_cols) * depth
+    return Traffic(read * element_size, n_batches * n_rows * n_cols * element_size)
+
+
+def _flops(shape: tuple[int, ...]) -> int:
+    return 2 * math.prod(shape)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    a, b, bias, ctx.activation, ctx.precision = inputs
+    ctx.has_bias = bias is not None
+    ctx.save_for_backward(a, b)
+
+
+def _compute(run: Any, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    if ctx.activation is not None:
+        raise NotImplementedError(
+            "twin::matmul has no backward through a fused activation; the function "
+            "bindings.matmul takes care of that"
+        )
+    a, b = ctx.saved_tensors
+    needs_a, needs_b, needs_bias = ctx.needs_input_grad[:3]
+
+    def multiply(x: Tensor, y: Tensor) -> Tensor:
+        product: Tensor = run(OP, x, y, None, None, ctx.precision)
+        return product
+
+    # The gradient of a matrix that is shared by a batch is the sum of theirs: one
+    # product, with the batch as a part of what is summed over.
+    grad_a = grad_b = grad_bias = None
+    if needs_a and a.dim() < b.dim():
+        grad_a = multiply(
+            grad.transpose(0, 1).flatten(1), b.transpose(0, 1).flatten(1).mT
+        )
+    elif needs_a:
+        grad_a = multiply(grad, b.mT)
+    if needs_b and b.dim() < a.dim():
+        grad_b = multiply(a.flatten(0, 1).mT, grad.flatten(0, 1))
+    elif needs_b:
+        grad_b = multiply(a.mT, grad)
+    if needs_bias and ctx.has_bias:
+        grad_bias = run(sum_op.OP, grad, tuple(range(grad.dim() - 1)), False)
+    return grad_a, grad_b, grad_bias, None, None
+
+
+OP = register(
+    Op(
+        name="matmul",
+        schema=(
+            "(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, "
+            'str precision="ieee") -> Tensor'
+        ),
+        allocate=_allocate,
+        arguments=_arguments,
+        reference=_reference,
+        yardstick=_yardstick,
+        inputs=_inputs,
+        traffic=_traffic,
+        flops=_flops,
+        shape_names=("M", "N", "K"),
+        rungs=("naive", "tiled", "tensor_cores", "hopper"),
+        optional_inputs=("bias",),
+        small_shape=(128, 128, 128),
+        large_shape=(4096, 4096, 4096),
+        benchmark_shapes=(
+            (4096, 4096, 4096),
+            (8192, 8192, 8192),
+            (8192, 28672, 4096),
+            (16384, 4096, 1024),
+            (2048, 2048, 2048),
+            (64, 8192, 8192),
+        ),
+        sweep_shapes=tuple((2**n,) * 3 for n in range(7, 14)),
+        # Around the ends of tiles and vectors, with whole vectors too, none at all, and
+        # batches; one has more tiles than an H200 multiprocessors.
+        edge_shapes=(
+            (0, 5, 3),
+            (5, 0, 3),
+            (4, 5, 0),
+            (1, 1, 1),
+            (17, 15, 65),
+            (16, 24, 40),
+            (64, 63, 129),
+            (127, 129, 16),
+            (129, 128, 1),
+            (1, 130, 63),
+            (65, 1, 127),
+            (2, 33, 17, 40),
+            (3, 1, 129, 16),
+            (133, 8, 8, 72),
+            (2, 16, 8, 72),
+        ),
+        variants=(
+            {},
+            {"bias": True, "activation": "gelu"},
+            {"bias": True, "activation": "relu"},
+            {"precision": "tf32"},
+        ),
+        # The tiles that are largest on both sides, and little to do for each.
+        code_contract=CodeContract(
+            shapes=((128, 128, 256, 64),),
+            # Of tf32 Triton turns tiles of b around on their way to the tensor cores.
+            conflicting_kernels=("matmul_tensor_cores_kernel[",),
+            instructions={
+                "matmul_kernel": (r"HGMMA|UTC\w*MMA", "UTMALDG", "UTMASTG"),
+                "matmul_tensor_cores_kernel": ("HG?MMA",),
+                "matmul_tiled_kernel": ("FFMA",),
+            },
+        ),
+        # Where products of two of them still leave room for sums.
+        largest_input=1e15,
+        gradient=Gradient(save=_save, compute=_compute),
+    )
+)

@@ -1,0 +1,29 @@
+"""Operations in a second, of ops that have more of them than memory keeps waiting."""
+
+from __future__ import annotations
+
+from bindings.registry import OPS
+from compare.timing.model import Bench, CaseTimes, MatmulRate, Timing
+
+
+def tflops(op: str, times: CaseTimes, timing: Timing) -> float | None:
+    """10^12 multiplications and additions in a second; None where they do not count."""
+    flops = OPS[op].flops
+    if flops is None:
+        return None
+    return flops(times.case.shape) / timing.kernel.median_us / 1e6
+
+
+def share_of_matmul(bench: Bench, times: CaseTimes, timing: Timing) -> float | None:
+    """Of the rate of torch.matmul in this dtype, which is measured as IEEE has it."""
+    rate = bench.matmul.get(str(times.case.dtype).removeprefix("torch."))
+    own = tflops(bench.op, times, timing)
+    is_ieee = times.case.params.get("precision", "ieee") == "ieee"
+    if own is None or not isinstance(rate, MatmulRate) or not is_ieee:
+        return None
+    return own / rate.tflops
+
+
+def share_of_ceiling(bench: Bench, times: CaseTimes, timing: Timing) -> float:
+    """Of the ceiling that is nearer: of the memory, or of matmul."""
+    return max(timing.fraction, share_of_matmul(bench, times, timing) or 0.0)

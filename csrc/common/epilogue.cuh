@@ -1,0 +1,85 @@
+// What a matmul does to a sum before it stores it, as pure functions of that: the matmul
+// takes an activation for a template argument and does not know what it computes.
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#include "common/math.cuh"
+
+enum class Activation : int { none, relu, leaky_relu, gelu, gelu_tanh, silu };
+
+// The activation of x, with an error below what T, the type of the result, resolves.
+template <Activation ACTIVATION, typename T>
+__device__ __forceinline__ float activate(float x) {
+    constexpr bool IS_FLOAT32 = sizeof(T) == 4;
+    constexpr bool IS_BFLOAT16 = std::is_same_v<T, __nv_bfloat16>;
+    switch (ACTIVATION) {
+        case Activation::none:
+            return x;
+        case Activation::relu:
+            return relu(x);
+        case Activation::leaky_relu:
+            return leaky_relu(x);
+        case Activation::gelu:
+            return IS_FLOAT32    ? gelu_erf(x)
+                   : IS_BFLOAT16 ? gelu_erf_bfloat16(x)
+                                 : gelu_erf_fast(x);
+        case Activation::gelu_tanh:
+            return IS_BFLOAT16 ? gelu_tanh_bfloat16(x) : gelu_tanh(x);
+        case Activation::silu:
+            return IS_FLOAT32 ? silu_accurate(x) : silu_fast(x);
+    }
+    return x;
+}
+
+// Of a sum and the bias of its column, 0 where there is none.
+template <Activation ACTIVATION, typename T>
+__device__ __forceinline__ float epilogue(float accumulator, float bias) {
+    return activate<ACTIVATION, T>(accumulator + bias);
+}
+
+// Calls `body.template operator()<ACTIVATION>()` and returns its Result.
+template <typename Result, typename Body>
+Result dispatch_activation(Activation activation, Body&& body) {
+#ifdef TWIN_SINGLE_KERNEL
+    (void)activation, (void)body;
+    return {};
+#else
+    switch (activation) {
+        case Activation::none:
+            break;
+        case Activation::relu:
+            return body.template operator()<Activation::relu>();
+        case Activation::leaky_relu:
+            return body.template operator()<Activation::leaky_relu>();
+        case Activation::gelu:
+            return body.template operator()<Activation::gelu>();
+        case Activation::gelu_tanh:
+            return body.template operator()<Activation::gelu_tanh>();
+        case Activation::silu:
+            return body.template operator()<Activation::silu>();
+    }
+    return body.template operator()<Activation::none>();
+#endif
+}
+
+// The same in a kernel, for one that is not compiled once for each activation: all of its
+// threads take the same way.
+template <typename Body>
+__device__ __forceinline__ void with_activation(Activation activation, Body&& body) {
+    switch (activation) {
+        case Activation::none:
+            return body.template operator()<Activation::none>();
+        case Activation::relu:
+            return body.template operator()<Activation::relu>();
+        case Activation::leaky_relu:
+            return body.template operator()<Activation::leaky_relu>();
+        case Activation::gelu:
+            return body.template operator()<Activation::gelu>();
+        case Activation::gelu_tanh:
+            return body.template operator()<Activation::gelu_tanh>();
+        case Activation::silu:
+            return body.template operator()<Activation::silu>();
+    }
+}

@@ -1,0 +1,255 @@
+// The second rung: a block copies tiles of a and b into shared memory, and a thread
+// computes 8 x 8 elements of the result from registers.
+//
+// An element that has come from global memory serves 128 multiplications, one that has
+// come from shared memory 8. While the threads compute, the next tiles are on their way
+// to registers; shared memory holds two, so that one barrier for each is enough. This is
+// the kernel for float32 as IEEE 754 has it, which no tensor core computes.
+#pragma once
+
+#include "common/dtype.cuh"
+#include "common/epilogue.cuh"
+#include "common/launch.cuh"
+#include "common/vec.cuh"
+
+namespace tiled {
+constexpr int BLOCK_M = 128;
+constexpr int BLOCK_N = 128;
+constexpr int BLOCK_K = 16;
+constexpr int NUM_THREADS = 256;
+constexpr int VEC_SIZE = 4;
+constexpr int VECS_PER_THREAD = BLOCK_M * BLOCK_K / (VEC_SIZE * NUM_THREADS);
+static_assert(BLOCK_M == BLOCK_N);  // a and b are copied by the same functions
+
+// The threads of a warp are 4 x 8, and the warps of a block 4 x 2. A thread's elements
+// are 2 x 2 vectors of 4 x 4, so far apart that the 8 vectors of neighbours lie in a row.
+constexpr int ROW_STEP = 16;
+constexpr int COL_STEP = 32;
+
+// A tile of one operand: BLOCK_K rows of its 128 rows (of a) or columns (of b), which are
+// its outer dimension. The exchange of columns keeps vectors together, and spreads what a
+// warp writes at once, single values from rows 4 apart, over all banks.
+using Tile = float[BLOCK_K][BLOCK_M];
+
+__device__ __forceinline__ int swizzled(int k, int outer) {
+    return outer ^ (k / 4 % 2 * 16);
+}
+
+// What a thread copies of an operand: two vectors along the dimension that is contiguous,
+// the second one STEP rows below the first, where rows are what is not contiguous.
+template <typename T>
+struct Copy {
+    static_assert(VECS_PER_THREAD == 2);
+    static constexpr int OUTER_STEP = BLOCK_M / 2, K_STEP = BLOCK_K / 2;
+
+    bool k_is_contiguous, is_aligned;
+    int k, outer;    // of the first vector in the tile
+    int n_outer;     // entries that are left, from the first vector on
+    const T* ptr;    // of the first vector of the next tile
+    int64_t stride;  // from row to row
+    Vec<T, VEC_SIZE> vecs[VECS_PER_THREAD];
+
+    __device__ Copy(
+        const T* tile_ptr, int64_t stride_outer, int64_t stride_k, int64_t n_outer
+    )
+        : k_is_contiguous(stride_k == 1),
+          stride(k_is_contiguous ? stride_outer : stride_k) {
+        is_aligned = reinterpret_cast<uintptr_t>(tile_ptr) % sizeof(vecs[0]) == 0 &&
+                     stride % VEC_SIZE == 0;
+        const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
+        if (k_is_contiguous) {  // a warp has 32 bytes of each of 16 rows
+            k = (warp % 2 * 2 + lane % 2) * VEC_SIZE;
+            outer = warp / 2 * 16 + lane / 2;
+        } else {
+            k = warp;
+            outer = lane * VEC_SIZE;
+        }
+        this->n_outer =
+            (n_outer < BLOCK_M ? static_cast<int>(n_outer) : BLOCK_M) - outer;
+        ptr = tile_ptr + outer * stride_outer + k * stride_k;
+    }
+
+    // Loads the next tile, with zeros past the ends. Of k n_k is left.
+    __device__ void load_next(int64_t n_k) {
+        const int left_k = (n_k < BLOCK_K ? static_cast<int>(n_k) : BLOCK_K) - k;
+        const int n_rows = k_is_contiguous ? n_outer : left_k;
+        const int n_cols = k_is_contiguous ? left_k : n_outer;
+        const int step = k_is_contiguous ? OUTER_STEP : K_STEP;
+        #pragma unroll
+        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            const int n_valid = i * step < n_rows ? n_cols : 0;
+            vecs[i] = load<VEC_SIZE>(ptr + i * step * stride, n_valid, T{}, is_aligned);
+        }
+        ptr += k_is_contiguous ? BLOCK_K : BLOCK_K * stride;
+    }
+
+    __device__ void store_to(Tile& tile) const {
+        #pragma unroll
+        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            const Vec<float, VEC_SIZE> vec = to_float(vecs[i]);
+            if (k_is_contiguous) {
+                #pragma unroll
+                for (int j = 0; j < VEC_SIZE; ++j) {
+                    tile[k + j][swizzled(k, outer) + i * OUTER_STEP] = vec[j];
+                }
+            } else {
+                store(&tile[k + i * K_STEP][swizzled(k, outer)], vec);
+            }
+        }
+    }
+};
+}  // namespace tiled
+
+template <typename T, Activation ACTIVATION>
+__global__ void
+__launch_bounds__(tiled::NUM_THREADS, sizeof(T) == 4 ? 2 : 1) matmul_tiled_kernel(
+    T* __restrict__ out_ptr,         // (n_batches, M, N)
+    const T* __restrict__ a_ptr,     // (n_batches, M, K)
+    const T* __restrict__ b_ptr,     // (n_batches, K, N)
+    const T* __restrict__ bias_ptr,  // (N), or null
+    int64_t M,
+    int64_t N,
+    int64_t K,
+    int64_t a_stride_batch,
+    int64_t a_stride_row,
+    int64_t a_stride_col,
+    int64_t b_stride_batch,
+    int64_t b_stride_row,
+    int64_t b_stride_col
+) {
+    using namespace tiled;
+    __shared__ __align__(16) Tile a_tiles[2], b_tiles[2];
+
+    // -- tile: a block owns BLOCK_M x BLOCK_N elements, a thread 8 x 8 of them
+    const int64_t n_tiles_m = (M + BLOCK_M - 1) / BLOCK_M;
+    const int64_t n_tiles_n = (N + BLOCK_N - 1) / BLOCK_N;
+    const int batch = blockIdx.x / (n_tiles_m * n_tiles_n);
+    const int tile = blockIdx.x % (n_tiles_m * n_tiles_n);
+    const int64_t tile_row = tile / n_tiles_n * BLOCK_M;
+    const int64_t tile_col = tile % n_tiles_n * BLOCK_N;
+    const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
+    const int row = warp / 2 * 32 + lane / 8 * VEC_SIZE;
+    const int col = warp % 2 * 64 + lane % 8 * VEC_SIZE;
+    a_ptr += batch * a_stride_batch + tile_row * a_stride_row;
+    b_ptr += batch * b_stride_batch + tile_col * b_stride_col;
+
+    // -- compute: and load the next tiles meanwhile
+    Copy<T> a_copy(a_ptr, a_stride_row, a_stride_col, M - tile_row);
+    Copy<T> b_copy(b_ptr, b_stride_col, b_stride_row, N - tile_col);
+    a_copy.load_next(K);
+    b_copy.load_next(K);
+    a_copy.store_to(a_tiles[0]);
+    b_copy.store_to(b_tiles[0]);
+    __syncthreads();
+
+    float accumulators[8][8] = {};
+    int stage = 0;
+    for (int64_t n_k = K; n_k > 0; n_k -= BLOCK_K) {
+        if (n_k > BLOCK_K) {
+            a_copy.load_next(n_k - BLOCK_K);
+            b_copy.load_next(n_k - BLOCK_K);
+        }
+        #pragma unroll
+        for (int k = 0; k < BLOCK_K; ++k) {
+            Vec<float, VEC_SIZE> a[2], b[2];
+            #pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const float* a_row = a_tiles[stage][k];
+                const float* b_row = b_tiles[stage][k];
+                a[i] =
+                    load<VEC_SIZE>(a_row + swizzled(k, row + i * ROW_STEP), true, 0.0f);
+                b[i] =
+                    load<VEC_SIZE>(b_row + swizzled(k, col + i * COL_STEP), true, 0.0f);
+            }
+            #pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                #pragma unroll
+                for (int j = 0; j < 8; ++j) {
+                    accumulators[i][j] += a[i / 4][i % 4] * b[j / 4][j % 4];
+                }
+            }
+        }
+        stage ^= 1;
+        if (n_k > BLOCK_K) {
+            a_copy.store_to(a_tiles[stage]);
+            b_copy.store_to(b_tiles[stage]);
+        }
+        __syncthreads();
+    }
+
+    // -- store: after the epilogue, rounded once
+    Vec<float, VEC_SIZE> bias[2] = {};
+    #pragma unroll
+    for (int j = 0; bias_ptr && j < 2; ++j) {
+        const int64_t out_col = tile_col + col + j * COL_STEP;
+        const bool is_aligned =
+            reinterpret_cast<uintptr_t>(bias_ptr) % sizeof(Vec<T, VEC_SIZE>) == 0;
+        bias[j] =
+            to_float(load<VEC_SIZE>(bias_ptr + out_col, N - out_col, T{}, is_aligned));
+    }
+    const bool is_aligned =
+        N % VEC_SIZE == 0 &&
+        reinterpret_cast<uintptr_t>(out_ptr) % sizeof(Vec<T, VEC_SIZE>) == 0;
+    #pragma unroll
+    for (int j = 0; j < 2; ++j) {
+        #pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            const int64_t out_row = tile_row + row + i / 4 * ROW_STEP + i % 4;
+            const int64_t out_col = tile_col + col + j * COL_STEP;
+            Vec<float, VEC_SIZE> out;
+            #pragma unroll
+            for (int c = 0; c < VEC_SIZE; ++c) {
+                const float accumulator = accumulators[i][j * VEC_SIZE + c];
+                out[c] = epilogue<ACTIVATION, T>(accumulator, bias[j][c]);
+            }
+            store(
+                out_ptr + (batch * M + out_row) * N + out_col,
+                from_float<T>(out),
+                out_row < M ? N - out_col : 0,
+                is_aligned
+            );
+        }
+    }
+}
+
+template <typename T>
+cudaError_t matmul_tiled(
+    const Launcher& launch,
+    T* out,
+    const T* a,
+    const T* b,
+    const T* bias,
+    int64_t n_batches,
+    int64_t M,
+    int64_t N,
+    int64_t K,
+    int64_t a_stride_batch,
+    int64_t a_stride_row,
+    int64_t a_stride_col,
+    int64_t b_stride_batch,
+    int64_t b_stride_row,
+    int64_t b_stride_col,
+    Activation activation
+) {
+    using namespace tiled;
+    const dim3 grid(n_batches * ceil_div(M, BLOCK_M) * ceil_div(N, BLOCK_N));
+    const auto start = [&]<Activation ACTIVATION>() {
+        return launch(
+            Plan{matmul_tiled_kernel<T, ACTIVATION>, grid, dim3(NUM_THREADS)},
+            out,
+            a,
+            b,
+            bias,
+            M,
+            N,
+            K,
+            a_stride_batch,
+            a_stride_row,
+            a_stride_col,
+            b_stride_batch,
+            b_stride_row,
+            b_stride_col
+        );
+    };
+    return dispatch_activation<cudaError_t>(activation, start);
+}

@@ -1,0 +1,59 @@
+// Products of matrices for which every barrier of the matmul's kernels is needed, by one
+// instance of each kernel. x has few numbers, so that rows and columns of the operands
+// overlap or are all the same.
+#define TWIN_SINGLE_KERNEL  // the tables would instantiate all
+#include "../launch.h"
+#include "matmul.cu"
+
+constexpr Activation NONE = Activation::none;
+
+// Four steps along K.
+EXPORT int tiled_matmul(float* out, float* x) {
+    constexpr int M = 8, N = 16, K = 64, STRIDE = 4;
+    const auto kernel = matmul_tiled_kernel<float, NONE>;
+    const Plan plan{kernel, 1, tiled::NUM_THREADS};
+    const Launcher launcher(nullptr);
+    return launcher(plan, out, x, x, nullptr, M, N, K, 0, STRIDE, 1, 0, 1, STRIDE);
+}
+
+// Four steps along K: the last one reads the stage that the result then goes through.
+EXPORT int tensor_cores_matmul(__half* out, __half* x) {
+    using namespace tensor_cores;
+    constexpr int M = 16, N = 16, K = 256, STRIDE = 0;
+    const auto kernel = matmul_tensor_cores_kernel<__half, true, true, NONE>;
+    const Plan plan{kernel, 1, NUM_THREADS, SHARED_BYTES};
+    const Launcher launcher(nullptr);
+    return launcher(plan, out, x, x, nullptr, M, N, K, 0, STRIDE, 1, 0, 1, STRIDE);
+}
+
+// One block has four tiles, of two steps each.
+EXPORT int hopper_matmul(__half* out, __half* x) {
+    using namespace hopper;
+    constexpr int M = 1, N = 256, K = 128, STRIDE = 0, NUM_STAGES = 2;
+    constexpr auto ALONG_K = ptx::Major::K;
+    TensorMap out_map = make_tensor_map<__half>(out, 1, M, N, M * N, N, BOX_SIZE);
+    TensorMap a_map = make_tensor_map<__half>(x, 1, M, K, M * K, K, BOX_SIZE);
+    TensorMap b_map = make_tensor_map<__half>(x, 1, N, K, N * K, STRIDE, BOX_SIZE);
+    for (TensorMap* map : {&out_map, &a_map, &b_map}) {
+        if (encode_tensor_map<__half>(map) != cudaSuccess) return cudaErrorInvalidValue;
+    }
+    const auto kernel = matmul_kernel<__half, 64, 64, NUM_STAGES, ALONG_K, ALONG_K>;
+    const Plan plan{
+        kernel, 1, NUM_THREADS<64>, sizeof(MatmulShared<64, 64, NUM_STAGES>)
+    };
+    const Launcher launcher(nullptr);
+    return launcher(
+        plan,
+        out_map,
+        a_map,
+        b_map,
+        nullptr,
+        1,
+        M,
+        N,
+        K,
+        true,
+        true,
+        static_cast<int>(NONE)
+    );
+}

@@ -1,0 +1,541 @@
+"""Matmul: every rung bit for bit, layouts, batches, gradients, errors."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from benches import make_bench, make_case
+from conftest import assert_accepted, needs_gpu, skip_if_refused
+from torch import Tensor
+
+import bindings
+from bindings import backends
+from bindings.op import DTYPES, Argument
+from bindings.ops.matmul import ACTIVATIONS, OP, product
+from compare import acceptance, peers
+from compare.cases import Case, make_arguments
+from compare.parameters import parse_parameter, read_ops
+from compare.report.bench import show
+from compare.report.terminal import make_console
+from compare.timing import rates
+from compare.timing.model import MatmulRate, Timing
+
+INF, NAN = math.inf, math.nan
+
+SIZES = (1, 15, 16, 17, 63, 64, 65, 127, 129, 1000)
+# The last of them is no rung of its own: what the table of regimes chooses.
+TESTED_RUNGS = ("naive", "tiled", "tensor_cores", "chosen")
+# What the emulator and the interpreter get through in no time.
+MOST_PRODUCTS = {"cuda": 300_000, "triton": 40_000}
+
+
+def run(
+    backend: str,
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    precision: str = "ieee",
+    rung: str = "chosen",
+) -> Tensor:
+    """The op by one of its rungs."""
+
+    def arguments(*given: Any) -> tuple[Argument, ...]:
+        return (*OP.arguments(*given)[:-1], ("chosen", *OP.rungs).index(rung))
+
+    given = (a, b, bias, activation, precision)
+    out = OP.allocate(*given)
+    assert isinstance(out, Tensor)
+    backends.run(backend, replace(OP, arguments=arguments), out, *given)
+    return out
+
+
+def integers(
+    shape: tuple[int, ...], dtype: torch.dtype, device: str, seed: int
+) -> Tensor:
+    """Small whole numbers, whose products and their sums are exact in every dtype."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-2, 3, shape, generator=generator).to(device, dtype)
+
+
+def column_major(x: Tensor) -> Tensor:
+    """The same values in the other order."""
+    return x.mT.contiguous().mT
+
+
+ORDERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "row": torch.clone,
+    "column": column_major,
+}
+
+
+def sample(n: int, most: int) -> list[tuple[int, int, int]]:
+    """Some of all shapes that are not too large."""
+    shapes = [
+        (n_rows, n_cols, depth)
+        for n_rows, n_cols, depth in itertools.product(SIZES, repeat=3)
+        if n_rows * n_cols * depth <= most
+    ]
+    return random.Random(7).sample(shapes, n)
+
+
+def precision_of(rung: str, dtype: torch.dtype) -> str:
+    """The precision in which a rung computes float32; small integers are exact."""
+    return "tf32" if rung == "tensor_cores" else "ieee"
+
+
+def assert_exact(
+    backend: str, device: str, shape: tuple[int, int, int], rung: str
+) -> None:
+    """Compares all dtypes and layouts of a shape bit for bit."""
+    n_rows, n_cols, depth = shape
+    for dtype in DTYPES:
+        if device == "cpu" and backend == "triton" and dtype == torch.bfloat16:
+            continue  # the interpreter refuses it
+        a = integers((n_rows, depth), dtype, device, 0)
+        b = integers((depth, n_cols), dtype, device, 1)
+        bias = integers((n_cols,), dtype, device, 2)
+        exact = (a.double() @ b.double() + bias.double()).to(dtype)
+        for order_a, order_b in itertools.product(ORDERS, repeat=2):
+            out = run(
+                backend,
+                ORDERS[order_a](a),
+                ORDERS[order_b](b),
+                bias,
+                precision=precision_of(rung, dtype),
+                rung=rung,
+            )
+            where = f"{shape} {dtype} {order_a} x {order_b}"
+            assert torch.equal(out, exact), where
+
+
+# ---- Bit for bit ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rung", TESTED_RUNGS)
+@pytest.mark.parametrize(
+    ("backend", "shape"),
+    [
+        (backend, shape)
+        for backend, most in MOST_PRODUCTS.items()
+        for shape in sample(9, most)
+    ],
+)
+def test_integers_are_exact(
+    backend: str, shape: tuple[int, int, int], rung: str
+) -> None:
+    skip_if_refused(backend, "cpu")
+    assert_exact(backend, "cpu", shape, rung)
+
+
+@pytest.mark.parametrize("rung", TESTED_RUNGS[:-1])
+def test_integers_are_exact_in_several_tiles(rung: str) -> None:
+    assert_exact("cuda", "cpu", (257, 136, 200), rung)
+
+
+@needs_gpu
+@pytest.mark.parametrize("rung", TESTED_RUNGS)
+def test_integers_are_exact_on_a_gpu(rung: str, backend: str) -> None:
+    for shape in sample(60, 10**9):  # a minute for the slowest, whose compiler is slow
+        assert_exact(backend, "cuda", shape, rung)
+
+
+@pytest.mark.parametrize("rung", TESTED_RUNGS)
+def test_tf32_is_rounded_and_not_cut_off(rung: str, backend: str, device: str) -> None:
+    skip_if_refused(backend, device)
+    if rung in ("naive", "tiled"):
+        pytest.skip("it computes in float32")
+    if backend == "triton" and device == "cpu":
+        pytest.skip("the interpreter computes in float32")
+    # 1 + 3 / 4 of a unit of tf32 becomes 1 + 1, where cutting off would leave 1.
+    a = torch.full((16, 32), 1 + 0.75 * 2**-10, device=device)
+    b = torch.eye(32, device=device)
+    out = run(backend, a, b, precision="tf32", rung=rung)
+    assert out.eq(1 + 2**-10).all()
+
+
+# ---- Values --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("rung", TESTED_RUNGS)
+def test_epilogue(
+    activation: str | None, rung: str, backend: str, device: str, dtype: torch.dtype
+) -> None:
+    skip_if_refused(backend, device, dtype)
+    generator = torch.Generator().manual_seed(3)
+    a, b, bias = (
+        torch.randn(*shape, generator=generator).to(device, dtype)
+        for shape in ((33, 40), (40, 24), (24,))
+    )
+    precision = precision_of(rung, dtype)
+    arguments = (a, b, bias, activation, precision)
+    (expected,) = acceptance.expect(OP, arguments)
+    out = run(backend, *arguments, rung=rung)
+    assert acceptance.judge(out, expected).problem == ""
+    (expected,) = acceptance.expect(OP, (a, b, None, activation, precision))
+    out = run(backend, a, b, None, activation, precision, rung)
+    assert acceptance.judge(out, expected).problem == ""
+
+
+@pytest.mark.parametrize("rung", TESTED_RUNGS)
+def test_without_any_products_the_bias_is_left(
+    rung: str, backend: str, device: str
+) -> None:
+    skip_if_refused(backend, device)
+    a, b = torch.empty(3, 0, device=device), torch.empty(0, 5, device=device)
+    bias = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0], device=device)
+    precision = precision_of(rung, torch.float32)
+    out = run(backend, a, b, bias, "relu", precision, rung)
+    assert torch.equal(out, bias.clamp(min=0).expand(3, 5))
+    assert torch.equal(run(backend, a, b, None, None, precision, rung), 0 * out)
+
+
+@pytest.mark.parametrize("rung", TESTED_RUNGS)
+def test_zero_times_infinity_is_nan_there_alone(
+    rung: str, backend: str, device: str, dtype: torch.dtype
+) -> None:
+    skip_if_refused(backend, device, dtype)
+    a = torch.ones(20, 37, device=device, dtype=dtype)
+    b = torch.ones(37, 21, device=device, dtype=dtype)
+    a[3, 36] = INF
+    b[36, 5] = 0.0
+    b[0, 7] = NAN
+    out = run(backend, a, b, precision=precision_of(rung, dtype), rung=rung)
+    expected = torch.full((20, 21), 37.0, device=device)
+    expected[:, 5] = 36.0
+    expected[3] = INF
+    expected[3, 5] = NAN
+    expected[:, 7] = NAN
+    assert torch.equal(out.isnan(), expected.isnan())
+    assert torch.equal(out.nan_to_num(nan=0.0), expected.to(dtype).nan_to_num(nan=0.0))
+
+
+def test_sums_are_kept_in_float32(backend: str, device: str) -> None:
+    skip_if_refused(backend, device)
+    # In float16, 2048 + 1 is 2048.
+    a = torch.ones(1, 4096, device=device, dtype=torch.float16)
+    assert bindings.matmul(a, a.mT, backend=backend).item() == 4096
+
+
+# ---- Layouts -------------------------------------------------------------------------
+
+
+def with_margins(x: Tensor, before: int, after: int) -> Tensor:
+    """The same values with NaN around each row."""
+    shape = (*x.shape[:-1], before + x.shape[-1] + after)
+    view = x.new_full(shape, NAN)[..., before : before + x.shape[-1]]
+    return view.copy_(x)
+
+
+# By name: how an operand lies, and whether it is read in place.
+LAYOUTS: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {
+    "row-major": (torch.clone, True),
+    "column-major": (column_major, True),
+    "rows that are aligned": (lambda x: with_margins(x, 16, 16), True),
+    "rows at odd places": (lambda x: with_margins(x, 1, 2), True),
+    "columns that are aligned": (lambda x: with_margins(x.mT, 8, 24).mT, True),
+    "columns at odd places": (lambda x: with_margins(x.mT, 3, 2).mT, True),
+    "every second column": (
+        lambda x: torch.stack((x, x * NAN), -1).flatten(-2)[..., ::2],
+        False,
+    ),
+    "expanded rows": (lambda x: x[..., :1, :].expand(x.shape), False),
+    "expanded columns": (lambda x: x[..., :1].expand(x.shape), False),
+    "batch innermost": (lambda x: x.movedim(0, -1).contiguous().movedim(-1, 0), False),
+    "batch in the middle": (lambda x: x.transpose(0, 1).contiguous().mT.mT, True),
+    "expanded batch": (lambda x: x[:1].expand(x.shape), True),
+}
+THREE_DIMENSIONS = ("batch innermost", "batch in the middle", "expanded batch")
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts(
+    name: str, dims: int, backend: str, device: str, generator: torch.Generator
+) -> None:
+    skip_if_refused(backend, device)
+    lay_out, in_place = LAYOUTS[name]
+    if dims == 2 and name in THREE_DIMENSIONS:
+        pytest.skip("it has no batch")
+    for dtype in (torch.float32, torch.float16):
+        a = torch.randn(3, 18, 40, generator=generator).to(device, dtype)
+        b = torch.randn(3, 40, 24, generator=generator).to(device, dtype)
+        if name == "batch in the middle":
+            a, b = (x.transpose(0, 1).contiguous().transpose(0, 1) for x in (a, b))
+        elif dims == 2:
+            a, b = lay_out(a[0]), lay_out(b[0])
+        else:
+            a, b = lay_out(a), lay_out(b)
+        out = OP.allocate(a, b)
+        for argument, x in zip(OP.arguments(out, a, b)[1:3], (a, b), strict=True):
+            assert isinstance(argument, Tensor)
+            assert (argument.data_ptr() == x.data_ptr()) == in_place
+        assert_accepted(OP, backend, (a, b, b.new_zeros(24)))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1)])
+def test_nobody_asks_for_the_stride_of_a_single_row_or_column(
+    size: tuple[int, int], backend: str, device: str
+) -> None:
+    skip_if_refused(backend, device)
+    memory = torch.arange(4000.0, device=device) % 7
+    for strides in itertools.product((1, 3, 50), repeat=2):
+        x = memory.as_strided(size, strides)
+        for a, b in ((x, x.mT.clone()), (x.mT.clone(), x)):
+            assert torch.equal(bindings.matmul(a, b, backend=backend), a @ b)
+
+
+def test_operands_of_one_batch_and_of_many(
+    backend: str, device: str, generator: torch.Generator
+) -> None:
+    skip_if_refused(backend, device)
+    a, b = (
+        torch.randn(3, *size, generator=generator).to(device)
+        for size in ((17, 33), (33, 20))
+    )
+    bias = torch.randn(20, generator=generator).to(device)
+    for pair in ((a, b), (a, b[0]), (a[0], b), (a[:1], b[:1]), (a[:, :1], b[0])):
+        assert_accepted(OP, backend, (*pair, bias), {"bias": True})
+        out = bindings.matmul(*pair, bias, backend=backend)
+        torch.testing.assert_close(out, product(*pair, bias))
+
+
+def test_a_batch_of_rows_is_one_matrix() -> None:
+    """Where the other operand is shared, so that tiles are full."""
+    a, b = torch.empty(8, 16, 32), torch.empty(32, 24)
+    n_batches, n_rows = OP.arguments(torch.empty(8, 16, 24), a, b)[4:6]
+    assert (n_batches, n_rows) == (1, 128)
+    n_batches, n_rows = OP.arguments(torch.empty(8, 15, 24), a[:, 1:], b)[4:6]
+    assert (n_batches, n_rows) == (8, 15)
+
+
+# ---- Gradients -----------------------------------------------------------------------
+
+GRADIENT_SHAPES = [
+    ((19, 33), (33, 24)),
+    ((3, 19, 33), (3, 33, 24)),
+    ((3, 19, 33), (33, 24)),
+    ((19, 33), (3, 33, 24)),
+]
+
+
+def gradients(
+    function: Callable[..., Any], inputs: tuple[Tensor, ...], grad: Tensor
+) -> tuple[Tensor, ...]:
+    leaves = tuple(x.detach().requires_grad_() for x in inputs)
+    return torch.autograd.grad(function(*leaves), leaves, grad)
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
+@pytest.mark.parametrize("shapes", GRADIENT_SHAPES)
+def test_gradients(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+    activation: str | None,
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+) -> None:
+    skip_if_refused(backend, device, dtype)
+    inputs = tuple(
+        torch.randn(shape, generator=generator).to(device, dtype)
+        for shape in (*shapes, (24,))
+    )
+
+    def of_torch(*inputs: Tensor) -> Tensor:
+        a, b, bias = inputs
+        return product(a, b, bias, activation)
+
+    def of_ours(*inputs: Tensor) -> Tensor:
+        return bindings.matmul(*inputs, activation, backend=backend)
+
+    grad = torch.randn(of_torch(*inputs).shape, generator=generator).to(device, dtype)
+    exact = gradients(of_torch, tuple(x.double() for x in inputs), grad.double())
+    own = gradients(of_torch, inputs, grad)
+    found = gradients(of_ours, inputs, grad)
+    for each in zip(found, exact, own, strict=True):
+        verdict = acceptance.judge(each[0], acceptance.Expected(*each[1:]))
+        assert verdict.problem == ""
+
+
+def test_gradient_of_a_sum(backend: str, device: str) -> None:
+    skip_if_refused(backend, device)
+    a = torch.ones(5, 7, device=device, requires_grad=True)
+    b = torch.ones(7, 6, device=device, requires_grad=True)
+    bias = torch.ones(6, device=device, requires_grad=True)
+    bindings.matmul(a, b, bias, backend=backend).sum().backward()
+    for x, expected in ((a, 6.0), (b, 5.0), (bias, 5.0)):
+        assert x.grad is not None
+        assert x.grad.eq(expected).all()
+
+
+def test_only_the_gradients_asked_for_are_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a = torch.randn(5, 7, requires_grad=True)
+    out = bindings.matmul(a, torch.randn(7, 6), torch.randn(6))
+    calls: list[str] = []
+
+    def counting(backend: str, op: Any, *args: Any) -> None:
+        calls.append(op.name)
+        original(backend, op, *args)
+
+    original = backends.run
+    monkeypatch.setattr(backends, "run", counting)
+    out.sum().backward()
+    assert calls == ["matmul"]
+
+
+def test_the_bare_op_refuses_a_gradient_through_its_activation(backend: str) -> None:
+    skip_if_refused(backend, "cpu")
+    a, b = torch.randn(3, 4, requires_grad=True), torch.randn(4, 5)
+    out = getattr(torch.ops.twin, f"matmul_{backend}")(a, b, None, "relu")
+    with pytest.raises(NotImplementedError, match="no backward through a fused"):
+        out.sum().backward()
+
+
+@pytest.mark.parametrize("activation", [None, "gelu"])
+def test_compiled(activation: str | None, backend: str) -> None:
+    skip_if_refused(backend, "cpu")
+    torch.compiler.reset()
+    inputs = (torch.randn(9, 16), torch.randn(16, 8), torch.randn(8))
+
+    def doubled(*inputs: Tensor) -> Any:
+        return 2 * bindings.matmul(*inputs, activation, backend=backend)
+
+    compiled = torch.compile(doubled, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(*inputs), doubled(*inputs))
+    grad = torch.randn(9, 8)
+    pairs = zip(
+        gradients(compiled, inputs, grad),
+        gradients(doubled, inputs, grad),
+        strict=True,
+    )
+    assert all(torch.equal(*pair) for pair in pairs)
+
+
+# ---- Reports -------------------------------------------------------------------------
+
+
+def test_rates_are_those_of_the_nearer_ceiling(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    measured = make_bench("matmul")
+    case = make_case((4096, 4096, 4096))
+    timing = case.timings["cuda"]
+    assert isinstance(timing, Timing)
+    tflops = 2 * 4096**3 / timing.kernel.median_us / 1e6
+    assert rates.tflops("matmul", case, timing) == pytest.approx(tflops)
+    assert rates.tflops("softmax", case, timing) is None
+    rate = measured.matmul["float32"]
+    assert isinstance(rate, MatmulRate)
+    assert rates.share_of_matmul(measured, case, timing) == tflops / rate.tflops
+    nearer = max(timing.fraction, tflops / rate.tflops)
+    assert rates.share_of_ceiling(measured, case, timing) == nearer
+    of_tf32 = make_case((4096, 4096, 4096), params={"precision": "tf32"})
+    assert rates.share_of_matmul(measured, of_tf32, timing) is None
+    show(replace(measured, cases=(case,), sweep=()), make_console())
+    text = capsys.readouterr().out
+    assert f"{tflops:,.1f}" in text
+    assert f"{100 * tflops / rate.tflops:.1f} %" in text
+
+
+def test_the_private_function_of_a_peer_is_what_it_was() -> None:
+    (peer,) = (each for each in peers.of("matmul") if each.name == "cublaslt")
+    matmul = peer.load()
+    a, b, bias = torch.randn(5, 7), torch.randn(7, 6), torch.randn(6)
+    expected = product(a, b, bias, "relu")
+    torch.testing.assert_close(matmul(a, b, bias, "relu", "ieee"), expected)
+    with pytest.raises(ValueError, match="of matrices alone"):
+        matmul(a, b, bias, "gelu", "ieee")
+
+
+def test_an_optional_input_is_there_where_a_variant_has_it() -> None:
+    for given, expected in ((True, (128,)), (None, None)):
+        case = Case((64, 128, 32), params={"bias": given})
+        bias = make_arguments(OP, case)[2]
+        assert (bias if bias is None else bias.shape) == expected
+    assert make_arguments(OP, Case((64, 128, 32)))[2:] == (None, None, "ieee")
+    summary = read_ops()["matmul"]
+    assert parse_parameter(summary, "bias=true") == ("bias", True)
+    assert parse_parameter(summary, "bias=false") == ("bias", None)
+    assert parse_parameter(summary, "activation=relu") == ("activation", "relu")
+    assert parse_parameter(summary, "activation=none") == ("activation", None)
+
+
+# ---- Errors --------------------------------------------------------------------------
+
+ONES = torch.ones(3, 4)
+BAD_CALLS: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
+    "no tensor": ((ONES, 1.0), TypeError, r"matmul: b must be a torch.Tensor, got fl"),
+    "dtype": (
+        (ONES.int(), ONES.T.int()),
+        TypeError,
+        r"matmul: a has dtype torch.int32, expected one of",
+    ),
+    "mixed dtypes": (
+        (ONES, ONES.T.half()),
+        TypeError,
+        r"matmul: a has dtype torch.float32 and b has torch.float16, expected the same",
+    ),
+    "a vector": (
+        (ONES, ONES[0]),
+        ValueError,
+        r"matmul: b has shape \(4,\), expected 2 or 3 dimensions",
+    ),
+    "depth": (
+        (ONES, ONES),
+        ValueError,
+        r"matmul: a has shape \(3, 4\) and b has \(3, 4\), expected as many columns in",
+    ),
+    "batches": (
+        (ONES.expand(2, 3, 4), ONES.T.expand(5, 4, 3)),
+        ValueError,
+        r"matmul: a has shape \(2, 3, 4\) and b has \(5, 4, 3\), expected the same ba",
+    ),
+    "length of the bias": (
+        (ONES, ONES.T, ONES[0]),
+        ValueError,
+        r"matmul: bias has shape \(4,\), expected \(3,\), the columns of b",
+    ),
+    "dtype of the bias": (
+        (ONES, ONES.T, ONES[:, 0].half()),
+        TypeError,
+        r"matmul: a has dtype torch.float32 and bias has torch.float16",
+    ),
+    "a bias that is no tensor": (
+        (ONES, ONES.T, 0.0),
+        TypeError,
+        r"matmul: bias must be a torch.Tensor or None, got float",
+    ),
+    "activation": (
+        (ONES, ONES.T, None, "tanh"),
+        ValueError,
+        r"matmul: activation is 'tanh', expected one of None, 'relu', 'leaky_relu'",
+    ),
+    "precision": (
+        (ONES, ONES.T, None, None, "fp8"),
+        ValueError,
+        r"matmul: precision is 'fp8', expected one of 'ieee', 'tf32'",
+    ),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_CALLS)
+def test_bad_arguments(bad: str, backend: str) -> None:
+    arguments, error, message = BAD_CALLS[bad]
+    with pytest.raises(error, match=message):
+        bindings.matmul(*arguments, backend=backend)
+
+
+def test_a_rung_that_cannot_serve_says_so() -> None:
+    with pytest.raises(RuntimeError, match="matmul: operation not supported"):
+        run("cuda", ONES, ONES.T, rung="tensor_cores")  # float32 as IEEE has it

@@ -1,0 +1,54 @@
+"""What a matmul does to a sum before it stores it, as pure functions of that.
+
+The mirror of epilogue.cuh. The matmul takes an activation by its name, a constant at
+compile time, and does not know what it computes.
+"""
+
+import triton
+import triton.language as tl
+
+from triton_kernels.common.math import (
+    gelu_erf,
+    gelu_erf_bfloat16,
+    gelu_erf_fast,
+    gelu_tanh,
+    gelu_tanh_bfloat16,
+    leaky_relu,
+    relu,
+    silu_accurate,
+    silu_fast,
+)
+
+# In the order of epilogue.cuh: launchers take an activation by its place here.
+ACTIVATIONS = ("none", "relu", "leaky_relu", "gelu", "gelu_tanh", "silu")
+
+
+@triton.jit
+def activate(x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
+    """The activation of x, with an error below what the type of the result resolves."""
+    IS_FLOAT32: tl.constexpr = dtype == tl.float32
+    IS_BFLOAT16: tl.constexpr = dtype == tl.bfloat16
+    if ACTIVATION == "relu":
+        x = relu(x)
+    elif ACTIVATION == "leaky_relu":
+        x = leaky_relu(x)
+    elif ACTIVATION == "gelu":
+        if IS_FLOAT32:
+            x = gelu_erf(x)
+        elif IS_BFLOAT16:
+            x = gelu_erf_bfloat16(x)
+        else:
+            x = gelu_erf_fast(x)
+    elif ACTIVATION == "gelu_tanh":
+        x = gelu_tanh_bfloat16(x) if IS_BFLOAT16 else gelu_tanh(x)
+    elif ACTIVATION == "silu":
+        x = silu_accurate(x) if IS_FLOAT32 else silu_fast(x)
+    else:
+        tl.static_assert(ACTIVATION == "none")
+    return x
+
+
+@triton.jit
+def epilogue(accumulator, bias, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
+    """Of sums and the bias of their columns, 0 where there is none."""
+    return activate(accumulator + bias, ACTIVATION, dtype)

@@ -1,0 +1,361 @@
+"""A product of matrices, with what follows it fused: a bias and an activation.
+
+  matmul: out[i, j] = f(sum over k of a[i, k] b[k, j] + bias[j])
+
+Layout   out: contiguous. a, b: of the strides of a row and of a column one is 1 and
+         the other anything; any stride from batch to batch, 0 for a shared operand.
+Traffic  an element of a or b that has come to a block serves a tile's columns or rows;
+         large products are bound by the tensor cores, those of few rows by reading b.
+Limits   accumulates in float32, so float16 and bfloat16 are rounded once. Of float32
+         tensor cores take no more than tf32: where that will not do, FMA computes.
+Mirror   csrc/matmul.cu differs in matmul_kernel, because Triton 3.6 gives
+         all warps of a Hopper program the same work, and plans their waiting itself
+Source   the rungs below it in csrc/matmul_ladder, one step at a time; NVIDIA, CUTLASS:
+         persistent, warp-specialised kernels for Hopper
+"""
+
+import functools
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from triton_kernels.common.epilogue import ACTIVATIONS
+from triton_kernels.common.math import INTERPRETED
+from triton_kernels.common.tiles import finish, tile_at
+from triton_kernels.matmul_ladder.naive import matmul_naive
+from triton_kernels.matmul_ladder.tensor_cores import matmul_tensor_cores
+from triton_kernels.matmul_ladder.tiled import matmul_tiled
+
+Shape = tuple[int, int, int]
+
+NUM_SMS = 132  # of an H200
+TMA_ALIGNMENT = 16  # bytes, of an address and of every stride but that of neighbours
+
+
+NAIVE, TILED, TENSOR_CORES, HOPPER = 1, 2, 3, 4
+LADDER = {NAIVE: matmul_naive, TILED: matmul_tiled, TENSOR_CORES: matmul_tensor_cores}
+
+
+class Tile(NamedTuple):
+    """What a program works on at a time, and how.
+
+    The stages of a and b share the 227 KB of shared memory that a multiprocessor of an
+    H200 has with one part of the result: n_parts groups of columns are stored one after
+    another. Fewer values at a time also keep the activations within the registers.
+    """
+
+    block_m: int
+    block_n: int
+    block_k: int
+    num_stages: int
+    num_warps: int
+    num_programs: int
+    n_parts: int = 1
+
+
+# The small tile lets every multiprocessor read, far ahead, where there are few rows or
+# few tiles. Of the large one two programs share a multiprocessor: while one stores, the
+# tensor cores work for the other.
+# More warps, with half the registers each, get through a long epilogue faster.
+SMALL_TILE = Tile(64, 64, 128, 4, num_warps=4, num_programs=NUM_SMS)
+LARGE_TILE = Tile(128, 128, 64, 3, num_warps=4, num_programs=2 * NUM_SMS, n_parts=2)
+LARGE_TILE_LONG_EPILOGUE = LARGE_TILE._replace(num_warps=8)
+LONG_EPILOGUES = ("gelu", "gelu_tanh", "silu")
+GROUP_M = 8
+
+
+@triton.jit
+def store_parts(
+    out_map,
+    accumulator,
+    bias_ptr,
+    batch,
+    row,
+    col,
+    N,
+    N_PARTS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+):
+    """Stores a tile as N_PARTS groups of columns, through as little shared memory."""
+    BLOCK_M: tl.constexpr = accumulator.shape[0]
+    BLOCK_N: tl.constexpr = accumulator.shape[1]
+    if N_PARTS == 1:
+        cols = col + tl.arange(0, BLOCK_N)
+        part = finish(accumulator, bias_ptr, cols, N, ACTIVATION, out_map.dtype)
+        out_map.store([batch, row, col], part.reshape([1, BLOCK_M, BLOCK_N]))
+    else:
+        HALF: tl.constexpr = BLOCK_N // 2
+        halves = accumulator.reshape([BLOCK_M, 2, HALF]).permute([0, 2, 1])
+        left, right = halves.split()
+        store_parts(
+            out_map, left, bias_ptr, batch, row, col, N, N_PARTS // 2, ACTIVATION
+        )
+        col += HALF
+        store_parts(
+            out_map, right, bias_ptr, batch, row, col, N, N_PARTS // 2, ACTIVATION
+        )
+
+
+@triton.jit
+def matmul_kernel(
+    out_map,  # (n_batches, M, N)
+    a_map,  # (n_batches or 1, M, K), or transposed
+    b_map,  # (n_batches or 1, K, N), or transposed
+    bias_ptr,  # (N), or None
+    n_batches,
+    M,
+    N,
+    K,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    N_PARTS: tl.constexpr,
+    A_HAS_BATCHES: tl.constexpr,
+    A_ROW_MAJOR: tl.constexpr,
+    B_HAS_BATCHES: tl.constexpr,
+    B_ROW_MAJOR: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+):
+    """The last rung: the copy engine (TMA) brings tiles, a program multiplies many.
+
+    The steps through tiles and through k are made one loop (flatten), so that the next
+    tile's a and b are on their way while this one is stored. There is a step for each
+    tile, or the compiler would provide for tiles without one.
+    """
+    # -- tile: a program takes every num_programs-th one
+    n_tile_rows, n_tile_cols = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    n_tiles = n_batches * n_tile_rows * n_tile_cols
+    n_steps = tl.cdiv(K, BLOCK_K)
+    tl.assume(n_steps > 0)
+    for index in tl.range(tl.program_id(0), n_tiles, tl.num_programs(0), flatten=True):
+        batch, tile_row, tile_col = tile_at(index, n_tile_rows, n_tile_cols, GROUP_M)
+        row, col = tile_row * BLOCK_M, tile_col * BLOCK_N
+        a_batch = batch if A_HAS_BATCHES else 0
+        b_batch = batch if B_HAS_BATCHES else 0
+
+        # -- compute: in float32; a tile of a transpose is transposed where it lies
+        accumulator = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+        for step in range(n_steps):
+            k = step * BLOCK_K
+            if A_ROW_MAJOR:
+                a_tile = a_map.load([a_batch, row, k]).reshape([BLOCK_M, BLOCK_K])
+            else:
+                a_tile = a_map.load([a_batch, k, row]).reshape([BLOCK_K, BLOCK_M]).T
+            if B_ROW_MAJOR:
+                b_tile = b_map.load([b_batch, k, col]).reshape([BLOCK_K, BLOCK_N])
+            else:
+                b_tile = b_map.load([b_batch, col, k]).reshape([BLOCK_N, BLOCK_K]).T
+            accumulator = tl.dot(a_tile, b_tile, accumulator)
+
+        # -- store: after the epilogue, rounded once
+        store_parts(
+            out_map, accumulator, bias_ptr, batch, row, col, N, N_PARTS, ACTIVATION
+        )
+
+
+class Address(NamedTuple):
+    """All that a descriptor asks of a tensor; the memory may go while it stays."""
+
+    address: int
+    dtype: torch.dtype
+
+    def data_ptr(self) -> int:
+        """As a tensor has it."""
+        return self.address
+
+
+@functools.lru_cache(maxsize=1024)
+def cached_descriptor(
+    base: Address, shape: Shape, strides: Shape, block: Shape
+) -> TensorDescriptor:
+    """To find one takes a third of the time of making it."""
+    return TensorDescriptor(base, shape, strides, block)
+
+
+def describe(
+    x: Tensor, shape: Shape, strides: Shape, block_rows: int, block_cols: int
+) -> TensorDescriptor:
+    """How TMA finds the tiles of a matrix, or of its transpose if that is row-major."""
+    n_batches, n_rows, n_cols = shape
+    stride_batch, stride_row, stride_col = strides
+    block = (1, block_rows, block_cols)
+    if stride_col != 1:
+        n_rows, n_cols, stride_row = n_cols, n_rows, stride_col
+        block = (1, block_cols, block_rows)
+    if n_batches == 1:
+        stride_batch = n_rows * stride_row  # of no use, but it has to be a multiple too
+    shape, strides = (n_batches, n_rows, n_cols), (stride_batch, stride_row, 1)
+    if INTERPRETED or x.is_meta:  # read by another program than the one that launches
+        return TensorDescriptor(x, shape, strides, block)
+    return cached_descriptor(Address(x.data_ptr(), x.dtype), shape, strides, block)
+
+
+def tile_for(n_batches: int, M: int, N: int, activation: str) -> Tile:
+    """A large one, as long as three in four multiprocessors have one."""
+    n_large = n_batches * triton.cdiv(M, 128) * triton.cdiv(N, 128)
+    if M <= 64 or n_large < 99:
+        return SMALL_TILE
+    return LARGE_TILE_LONG_EPILOGUE if activation in LONG_EPILOGUES else LARGE_TILE
+
+
+@functools.cache
+def is_hopper(device: object) -> bool:
+    """Whether matmul_kernel is made for the current device, the one of this number.
+
+    Newer GPUs have TMA too; from architecture 12 on they lack the shared memory.
+    """
+    target = triton.runtime.driver.active.get_current_target()
+    return bool(90 <= target.arch < 120)
+
+
+def can_use_tma(
+    out: Tensor, a: Tensor, b: Tensor, M: int, N: int, K: int, strides: list[int]
+) -> bool:
+    """Whether matmul_kernel can be launched, on the current device.
+
+    Args:
+        out: The product.
+        a: The left factor.
+        b: The right factor.
+        M: Rows of a.
+        N: Columns of b.
+        K: Columns of a.
+        strides: All that a step to another element can take, but 1.
+    """
+    size = out.element_size()
+    if out.dtype == torch.float32 or not all(0 < each < 2**31 for each in (M, N, K)):
+        return False
+    if any(each <= 0 or each * size % TMA_ALIGNMENT != 0 for each in strides):
+        return False
+    if any(each.data_ptr() % TMA_ALIGNMENT != 0 for each in (out, a, b)):
+        return False
+    if INTERPRETED:
+        return True
+    return is_hopper(triton.runtime.driver.active.get_current_device())
+
+
+def matmul(
+    out: Tensor,
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None,
+    n_batches: int,
+    M: int,
+    N: int,
+    K: int,
+    a_stride_batch: int,
+    a_stride_row: int,
+    a_stride_col: int,
+    b_stride_batch: int,
+    b_stride_row: int,
+    b_stride_col: int,
+    activation: int,
+    tf32: bool,
+    rung: int,
+) -> None:
+    """Launches a kernel on the current device and stream.
+
+    Args:
+        out: The product.
+        a: The left factor.
+        b: The right factor.
+        bias: Is added to every row of the product.
+        n_batches: Products that are independent of each other.
+        M: Rows of a.
+        N: Columns of b.
+        K: Columns of a.
+        a_stride_batch: 0 where all batches have the same a.
+        a_stride_row: 1, or a_stride_col is.
+        a_stride_col: 1, or a_stride_row is.
+        b_stride_batch: 0 where all batches have the same b.
+        b_stride_row: 1, or b_stride_col is.
+        b_stride_col: 1, or b_stride_row is.
+        activation: A place in ACTIVATIONS.
+        tf32: Whether float32 may be rounded to tf32 before it is multiplied.
+        rung: The kernel, one of NAIVE to HOPPER; 0 for the fastest that can do it.
+    """
+    a_row_major, b_row_major = a_stride_col == 1, b_stride_col == 1
+    a_has_batches = n_batches > 1 and a_stride_batch != 0
+    b_has_batches = n_batches > 1 and b_stride_batch != 0
+    strides = [N]
+    strides.append(a_stride_row if a_row_major else a_stride_col)
+    strides.append(b_stride_row if b_row_major else b_stride_col)
+    strides += [a_stride_batch] * a_has_batches + [b_stride_batch] * b_has_batches
+    is_float32 = out.dtype == torch.float32
+    if rung == 0 and is_float32:
+        rung = TENSOR_CORES if tf32 else TILED
+    elif rung in (0, HOPPER):
+        can = can_use_tma(out, a, b, M, N, K, strides)
+        if rung == HOPPER and not can:
+            raise ValueError("matmul_kernel cannot take these tensors on this device")
+        rung = HOPPER if can else TENSOR_CORES
+    elif rung == TENSOR_CORES and is_float32 and not tf32:
+        raise ValueError("the tensor cores have no float32, only tf32")
+    if rung != HOPPER:
+        LADDER[rung](
+            out,
+            a,
+            b,
+            bias,
+            n_batches,
+            M,
+            N,
+            K,
+            a_stride_batch,
+            a_stride_row,
+            a_stride_col,
+            b_stride_batch,
+            b_stride_row,
+            b_stride_col,
+            activation,
+        )
+        return
+
+    tile = tile_for(n_batches, M, N, ACTIVATIONS[activation])
+    n_tiles = n_batches * triton.cdiv(M, tile.block_m) * triton.cdiv(N, tile.block_n)
+    matmul_kernel[(min(n_tiles, tile.num_programs),)](
+        describe(
+            out,
+            (n_batches, M, N),
+            (M * N, N, 1),
+            tile.block_m,
+            tile.block_n // tile.n_parts,
+        ),
+        describe(
+            a,
+            (n_batches if a_has_batches else 1, M, K),
+            (a_stride_batch, a_stride_row, a_stride_col),
+            tile.block_m,
+            tile.block_k,
+        ),
+        describe(
+            b,
+            (n_batches if b_has_batches else 1, K, N),
+            (b_stride_batch, b_stride_row, b_stride_col),
+            tile.block_k,
+            tile.block_n,
+        ),
+        bias,
+        n_batches,
+        M,
+        N,
+        K,
+        BLOCK_M=tile.block_m,
+        BLOCK_N=tile.block_n,
+        BLOCK_K=tile.block_k,
+        GROUP_M=GROUP_M,
+        N_PARTS=tile.n_parts,
+        A_HAS_BATCHES=a_has_batches,
+        A_ROW_MAJOR=a_row_major,
+        B_HAS_BATCHES=b_has_batches,
+        B_ROW_MAJOR=b_row_major,
+        ACTIVATION=ACTIVATIONS[activation],
+        num_warps=tile.num_warps,
+        num_stages=tile.num_stages,
+        enable_fp_fusion=True,
+    )
