@@ -188,6 +188,8 @@ OP = register(
             # adds.
             shapes=((16384, 8192), (1048576, 128)),
             is_reduction=True,
+            # Triton 3.6 hands sums of columns from warp to warp one by one.
+            conflicting_kernels=("sum_columns_kernel[",),
         ),
         gradient=Gradient(_save, _gradient),
     )
