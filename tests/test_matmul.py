@@ -172,7 +172,7 @@ def test_integers_are_exact_on_a_gpu(rung: str, backend: str) -> None:
 
 @needs_gpu
 def test_integers_are_exact_in_the_largest_tiles(backend: str) -> None:
-    shape = (1408, 2304, 4104)  # Triton takes them where K is long too
+    shape = (1408, 2304, 2056)  # Triton takes them where K is long too
     assert_exact(backend, "cuda", shape, "chosen", (torch.float16, torch.bfloat16))
 
 
