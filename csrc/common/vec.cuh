@@ -22,31 +22,36 @@ __device__ __forceinline__ Vec<T, SIZE> splat(T value) {
     return vec;
 }
 
+// A vector as words: one that a thread may or may not read is chosen as such, or the
+// compiler would put every 16 bits of it together by themselves, as soon as it is read.
+template <typename T, int SIZE>
+using VecWords =
+    std::conditional_t<sizeof(Vec<T, SIZE>) == VEC_BYTES, uint4, Vec<T, SIZE>>;
+
 // The n_valid first of the SIZE values at ptr, and `fill` for the others. Only a full
 // vector is read in one access, which needs ptr to be aligned to it.
 template <int SIZE, typename T>
 __device__ __forceinline__ Vec<T, SIZE> load(const T* ptr, int64_t n_valid, T fill) {
-    if (n_valid >= SIZE) return *reinterpret_cast<const Vec<T, SIZE>*>(ptr);
-    Vec<T, SIZE> vec = splat<SIZE>(fill);
-    #pragma unroll
-    for (int i = 0; i < SIZE - 1; ++i) {
-        if (i < n_valid) vec[i] = ptr[i];
+    VecWords<T, SIZE> words;
+    if (n_valid >= SIZE) {
+        words = *reinterpret_cast<const VecWords<T, SIZE>*>(ptr);
+    } else {
+        Vec<T, SIZE> vec = splat<SIZE>(fill);
+        #pragma unroll
+        for (int i = 0; i < SIZE - 1; ++i) {
+            if (i < n_valid) vec[i] = ptr[i];
+        }
+        words = __builtin_bit_cast(VecWords<T, SIZE>, vec);
     }
-    return vec;
+    return __builtin_bit_cast(Vec<T, SIZE>, words);
 }
 
 // The same where the end of the data is never inside of a vector: all values or none.
 template <int SIZE, typename T>
 __device__ __forceinline__ Vec<T, SIZE> load(const T* ptr, bool is_valid, T fill) {
-    if constexpr (SIZE * sizeof(T) == VEC_BYTES) {
-        // Chosen as words: the compiler would put every 16 bits together by themselves.
-        uint4 words = __builtin_bit_cast(uint4, splat<SIZE>(fill));
-        if (is_valid) words = *reinterpret_cast<const uint4*>(ptr);
-        return __builtin_bit_cast(Vec<T, SIZE>, words);
-    } else {
-        return is_valid ? *reinterpret_cast<const Vec<T, SIZE>*>(ptr)
-                        : splat<SIZE>(fill);
-    }
+    auto words = __builtin_bit_cast(VecWords<T, SIZE>, splat<SIZE>(fill));
+    if (is_valid) words = *reinterpret_cast<const VecWords<T, SIZE>*>(ptr);
+    return __builtin_bit_cast(Vec<T, SIZE>, words);
 }
 
 // The same where it is known only at run time whether ptr is aligned.
