@@ -33,9 +33,9 @@ __global__ void __launch_bounds__(NUM_THREADS) rotary_kernel(
     const TableT* __restrict__ cos_ptr,      // (n_positions, n_pairs)
     const TableT* __restrict__ sin_ptr,      // (n_positions, n_pairs)
     const int64_t* __restrict__ offset_ptr,  // (batch), or null
-    int n_rows,
-    int seq_len,
-    int n_heads,
+    unsigned n_rows,
+    unsigned seq_len,
+    unsigned n_heads,
     int head_dim,
     int n_pairs,
     int64_t n_positions,
@@ -47,16 +47,18 @@ __global__ void __launch_bounds__(NUM_THREADS) rotary_kernel(
     int64_t x_stride_head,
     int64_t cos_stride_position
 ) {
-    // A vector of x holds as many pairs as elements where their other halves are in
-    // another vector, and half as many where they are in the same.
-    constexpr int PAIRS = INTERLEAVED && VEC_SIZE > 1 ? VEC_SIZE / 2 : VEC_SIZE;
+    // Interleaved, a vector of x holds half as many pairs as elements; else it holds one
+    // half of each, and another vector the other. Either way a thread takes two vectors.
+    constexpr bool TOGETHER = INTERLEAVED && VEC_SIZE > 1;
+    constexpr int PAIRS = TOGETHER ? VEC_SIZE / 2 : VEC_SIZE;
+    constexpr int VECS = TOGETHER ? 1 : 2, TURNS = 2 / VECS;
 
     // -- tile: a block owns blockDim.y rows, which are neighbouring heads; the threads
     // of a row own neighbouring vectors of it
-    const int row = blockIdx.x * blockDim.y + threadIdx.y;
+    const unsigned row = blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= n_rows) return;
-    const int token = row / n_heads, head = row - token * n_heads;
-    const int batch = token / seq_len, step = token - batch * seq_len;
+    const unsigned token = row / n_heads, head = row - token * n_heads;
+    const unsigned batch = token / seq_len, step = token - batch * seq_len;
     out_ptr +=
         batch * out_stride_batch + step * out_stride_seq + head * out_stride_head;
     x_ptr += batch * x_stride_batch + step * x_stride_seq + head * x_stride_head;
@@ -68,41 +70,55 @@ __global__ void __launch_bounds__(NUM_THREADS) rotary_kernel(
     sin_ptr += position * cos_stride_position;
 
     // -- rotate: the pairs, in float32, rounded once
+    const int step_pairs = blockDim.x * PAIRS;
     #pragma unroll 1  // a row of usual length takes one step
-    for (int pair = threadIdx.x * PAIRS; pair < n_pairs; pair += blockDim.x * PAIRS) {
-        const int first_col = INTERLEAVED ? 2 * pair : pair;
-        const int second_col = INTERLEAVED ? 2 * pair + 1 : n_pairs + pair;
-        Vec<float, PAIRS> first, second;
-        if constexpr (INTERLEAVED && VEC_SIZE > 1) {
-            const auto both = to_float(load<VEC_SIZE>(x_ptr + first_col, true, T{}));
-            #pragma unroll
-            for (int j = 0; j < PAIRS; ++j) {
-                first[j] = both[2 * j], second[j] = both[2 * j + 1];
-            }
-        } else {
-            first = to_float(load<VEC_SIZE>(x_ptr + first_col, true, T{}));
-            second = to_float(load<VEC_SIZE>(x_ptr + second_col, true, T{}));
-        }
-        const auto nan = from_float<TableT>(NAN);
-        const auto cos = to_float(load<PAIRS>(cos_ptr + pair, has_angle, nan));
-        const auto sin = to_float(load<PAIRS>(sin_ptr + pair, has_angle, nan));
+    for (int start = threadIdx.x * PAIRS; start < n_pairs; start += TURNS * step_pairs) {
+        const int64_t first_col = INTERLEAVED ? 2 * start : start;
+        const int64_t turn_cols = INTERLEAVED ? 2 * step_pairs : step_pairs;
+        const int64_t vec_cols = INTERLEAVED ? 1 : n_pairs;
+        Vec<T, VEC_SIZE> x[TURNS][VECS];
+        Vec<TableT, PAIRS> cos[TURNS], sin[TURNS];
         #pragma unroll
-        for (int j = 0; j < PAIRS; ++j) {
-            const float sine = CONJUGATE ? -sin[j] : sin[j];
-            const float turned = first[j] * cos[j] - second[j] * sine;
-            second[j] = second[j] * cos[j] + first[j] * sine;
-            first[j] = turned;
+        for (int i = 0; i < TURNS; ++i) {
+            const bool is_pair = start + i * step_pairs < n_pairs;
+            const auto nan = from_float<TableT>(NAN);
+            #pragma unroll
+            for (int k = 0; k < VECS; ++k) {
+                x[i][k] = load<VEC_SIZE>(
+                    x_ptr + first_col + i * turn_cols + k * vec_cols, is_pair, T{}
+                );
+            }
+            cos[i] = load<PAIRS>(
+                cos_ptr + start + i * step_pairs, has_angle && is_pair, nan
+            );
+            sin[i] = load<PAIRS>(
+                sin_ptr + start + i * step_pairs, has_angle && is_pair, nan
+            );
         }
-        if constexpr (INTERLEAVED && VEC_SIZE > 1) {
-            Vec<float, VEC_SIZE> both;
+        #pragma unroll
+        for (int i = 0; i < TURNS; ++i) {
+            Vec<float, VEC_SIZE> y[VECS];
+            #pragma unroll
+            for (int k = 0; k < VECS; ++k) y[k] = to_float(x[i][k]);
             #pragma unroll
             for (int j = 0; j < PAIRS; ++j) {
-                both[2 * j] = first[j], both[2 * j + 1] = second[j];
+                float& first = TOGETHER ? y[0][2 * j] : y[0][j];
+                float& second = TOGETHER ? y[0][2 * j + 1] : y[VECS - 1][j];
+                const float cosine = to_float(cos[i][j]);
+                const float sine =
+                    CONJUGATE ? -to_float(sin[i][j]) : to_float(sin[i][j]);
+                const float turned = first * cosine - second * sine;
+                second = second * cosine + first * sine;
+                first = turned;
             }
-            store(out_ptr + first_col, from_float<T>(both));
-        } else {
-            store(out_ptr + first_col, from_float<T>(first));
-            store(out_ptr + second_col, from_float<T>(second));
+            if (start + i * step_pairs >= n_pairs) continue;
+            #pragma unroll
+            for (int k = 0; k < VECS; ++k) {
+                store(
+                    out_ptr + first_col + i * turn_cols + k * vec_cols,
+                    from_float<T>(y[k])
+                );
+            }
         }
     }
 
@@ -162,7 +178,7 @@ cudaError_t launch_rotary(
         const auto kernel =
             vectors ? rotary_kernel<T, TableT, WIDEST, INTERLEAVED, CONJUGATE>
                     : rotary_kernel<T, TableT, 1, INTERLEAVED, CONJUGATE>;
-        const int64_t pair_vecs = ceil_div(n_pairs, vectors ? PAIRS : 1);
+        const int64_t pair_vecs = ceil_div(n_pairs, vectors ? WIDEST : 1);
         const int64_t copied_vecs =
             ceil_div(head_dim - 2 * n_pairs, vectors ? WIDEST : 1);
         const int64_t n_vecs = pair_vecs > copied_vecs ? pair_vecs : copied_vecs;
@@ -179,9 +195,9 @@ cudaError_t launch_rotary(
             static_cast<const TableT*>(cos),
             static_cast<const TableT*>(sin),
             static_cast<const int64_t*>(offset),
-            static_cast<int>(n_rows),
-            static_cast<int>(seq_len),
-            static_cast<int>(n_heads),
+            static_cast<unsigned>(n_rows),
+            static_cast<unsigned>(seq_len),
+            static_cast<unsigned>(n_heads),
             static_cast<int>(head_dim),
             static_cast<int>(n_pairs),
             n_positions,

@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from triton_kernels.common.vec import known_multiple
+from triton_kernels.common.vec import VEC_BYTES, known_multiple
 
 BLOCK_BYTES = 4096
 MIN_BLOCK_N = 16
@@ -51,6 +51,7 @@ def rotary_kernel(
     cos_stride_position,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    PAIRS_PER_VEC: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
     HAS_OFFSET: tl.constexpr,
     INTERLEAVED: tl.constexpr,
@@ -100,6 +101,10 @@ def rotary_kernel(
             first = tl.load(x_ptr + pairs, mask=mask, other=0.0).to(tl.float32)
             second = tl.load(x_ptr + n_pairs + pairs, mask=mask, other=0.0)
             second = second.to(tl.float32)
+        if INTERLEAVED:
+            # In runs as long as a vector of x has pairs: longer ones would have to go
+            # from thread to thread through shared memory.
+            pairs = tl.max_contiguous(pairs, [1, PAIRS_PER_VEC])
         nan = float("nan")
         cos = tl.load(cos_ptr + pairs, mask=has_angle & is_pair, other=nan)
         sin = tl.load(sin_ptr + pairs, mask=has_angle & is_pair, other=nan)
@@ -151,6 +156,19 @@ def _launch_rotary(
     block_pairs = BLOCK_BYTES // (2 * out.element_size())
     block_n = min(triton.next_power_of_2(widest), block_pairs)
     block_m = block_pairs // block_n
+    divisibility = math.gcd(
+        16,
+        head_dim,
+        n_pairs,
+        out_stride_batch,
+        out_stride_seq,
+        out_stride_head,
+        x_stride_batch,
+        x_stride_seq,
+        x_stride_head,
+        cos_stride_position,
+    )
+    vec_size = math.gcd(divisibility, VEC_BYTES // out.element_size())
     rotary_kernel[(triton.cdiv(n_rows, block_m),)](
         out,
         x,
@@ -172,18 +190,8 @@ def _launch_rotary(
         cos_stride_position,
         BLOCK_M=block_m,
         BLOCK_N=block_n,
-        DIVISIBILITY=math.gcd(
-            16,
-            head_dim,
-            n_pairs,
-            out_stride_batch,
-            out_stride_seq,
-            out_stride_head,
-            x_stride_batch,
-            x_stride_seq,
-            x_stride_head,
-            cos_stride_position,
-        ),
+        PAIRS_PER_VEC=max(vec_size // 2, 1),
+        DIVISIBILITY=divisibility,
         HAS_OFFSET=isinstance(offset, Tensor),
         INTERLEAVED=interleaved,
         CONJUGATE=conjugate,
