@@ -198,9 +198,10 @@ __global__ void __launch_bounds__(REDUCE_NUM_THREADS) cross_entropy_reduce_kerne
 }
 
 namespace {
-// Small blocks with little in each thread, as for all elementwise kernels.
+// Small blocks, as for all elementwise kernels; but what a row's threads have to find out
+// before they read is spread over more bytes of each.
 constexpr int BACKWARD_NUM_THREADS = 128;
-constexpr int BACKWARD_ELEMENTS_PER_THREAD = 8;
+constexpr int BACKWARD_BYTES_PER_THREAD = 64;
 }  // namespace
 
 // THREADS_PER_ROW threads share a tile of a row.
@@ -222,10 +223,10 @@ __global__ void __launch_bounds__(BACKWARD_NUM_THREADS) cross_entropy_backward_k
     float label_smoothing,
     float inverse_n_cols
 ) {
-    constexpr int VECS_PER_THREAD = BACKWARD_ELEMENTS_PER_THREAD / VEC_SIZE;
+    constexpr int VECS_PER_THREAD = BACKWARD_BYTES_PER_THREAD / (VEC_SIZE * sizeof(T));
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
     constexpr int BLOCK_M = BACKWARD_NUM_THREADS / THREADS_PER_ROW;
-    constexpr int BLOCK_N = THREADS_PER_ROW * BACKWARD_ELEMENTS_PER_THREAD;
+    constexpr int BLOCK_N = VECS_PER_THREAD * STEP;
 
     // -- tile: a block owns neighbouring columns of one row, or several short rows
     const unsigned tiles_per_row = (n_cols + BLOCK_N - 1) / BLOCK_N;
@@ -260,31 +261,39 @@ __global__ void __launch_bounds__(BACKWARD_NUM_THREADS) cross_entropy_backward_k
     if (!is_counted) scale = 0.0f;
 
     // -- load: nothing of a row that is ignored
-    Vec<float, VEC_SIZE> x[VECS_PER_THREAD];
+    Vec<T, VEC_SIZE> x[VECS_PER_THREAD];
     #pragma unroll
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
-        x[i] = to_float(
-            load<VEC_SIZE>(logits_ptr + i * STEP, is_counted && i * STEP < n_left, T{})
-        );
+        x[i] =
+            load<VEC_SIZE>(logits_ptr + i * STEP, is_counted && i * STEP < n_left, T{});
     }
 
     // -- compute: the probability of each class, less what the target gives to it
     #pragma unroll
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
+        Vec<float, VEC_SIZE> difference = to_float(x[i]);
         #pragma unroll
         for (int j = 0; j < VEC_SIZE; ++j) {
-            const bool is_target = first_col + i * STEP + j == target_col;
-            float difference =
-                fast_exp(x[i][j] - logsumexp) - label_smoothing * inverse_n_cols;
-            difference -= is_target ? 1.0f - label_smoothing : 0.0f;
-            x[i][j] = scale * difference;
+            const float probability = fast_exp(difference[j] - logsumexp);
+            difference[j] = probability - label_smoothing * inverse_n_cols;
         }
+        // One vector of a row has the target.
+        const int target_place = target_col - first_col - i * STEP;
+        if (0 <= target_place && target_place < VEC_SIZE) {
+            #pragma unroll
+            for (int j = 0; j < VEC_SIZE; ++j) {
+                difference[j] -= j == target_place ? 1.0f - label_smoothing : 0.0f;
+            }
+        }
+        #pragma unroll
+        for (int j = 0; j < VEC_SIZE; ++j) difference[j] *= scale;
+        x[i] = from_float<T>(difference);
     }
 
     // -- store: rounded once
     #pragma unroll
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
-        if (i * STEP < n_left) out_vec_ptr[i * THREADS_PER_ROW] = from_float<T>(x[i]);
+        if (i * STEP < n_left) out_vec_ptr[i * THREADS_PER_ROW] = x[i];
     }
 }
 
@@ -316,19 +325,20 @@ auto plan_cross_entropy(
 
 template <typename T, int VEC_SIZE>
 auto plan_cross_entropy_backward(int64_t n_rows, int64_t n_cols) {
+    constexpr int COLS_PER_THREAD = BACKWARD_BYTES_PER_THREAD / sizeof(T);
     const auto with = [&]<int THREADS_PER_ROW>() {
         const int64_t row_blocks =
             ceil_div(n_rows, BACKWARD_NUM_THREADS / THREADS_PER_ROW);
         const int64_t tiles_per_row =
-            ceil_div(n_cols, THREADS_PER_ROW * BACKWARD_ELEMENTS_PER_THREAD);
+            ceil_div(n_cols, THREADS_PER_ROW * COLS_PER_THREAD);
         return Plan{
             cross_entropy_backward_kernel<T, VEC_SIZE, THREADS_PER_ROW>,
             dim3(row_blocks * tiles_per_row),
             dim3(BACKWARD_NUM_THREADS)
         };
     };
-    if (n_cols <= 64) return with.template operator()<8>();
-    if (n_cols <= 256) return with.template operator()<32>();
+    if (n_cols <= 8 * COLS_PER_THREAD) return with.template operator()<8>();
+    if (n_cols <= 32 * COLS_PER_THREAD) return with.template operator()<32>();
     return with.template operator()<128>();
 }
 

@@ -236,17 +236,21 @@ def cross_entropy_backward_kernel(
     block = tl.program_id(0) // tiles_per_row
     tile = tl.program_id(0) % tiles_per_row
     rows = block.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    cols = tile.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    start = tile.to(tl.int64) * BLOCK_N
+    cols = tl.arange(0, BLOCK_N)[None, :]  # of the tile
     is_row = rows < n_rows
-    logits_ptr += row_offset(
+    mask = is_row & (cols < n_cols - start)
+    logits_ptr += start + row_offset(
         rows, n_rows, rows_per_batch, logits_stride_batch, logits_stride_row
     )
-    out_ptr += rows * n_cols
+    out_ptr += start + rows * n_cols
 
     # -- target: what all columns of the row share; no class has a gradient of NaN
     target = tl.load(target_ptr + rows, mask=is_row, other=ignore_index)
     is_counted = target != ignore_index
     is_class = (target >= 0) & (target < n_cols)
+    is_in_tile = (target >= start) & (target < start + BLOCK_N)
+    target_col = tl.where(is_in_tile, target - start, -1).to(tl.int32)
     logsumexp = tl.load(logsumexp_ptr + rows, mask=is_counted, other=0.0)
     scale = tl.load(
         grad_ptr + rows * grad_stride, mask=is_counted & is_class, other=float("nan")
@@ -256,12 +260,11 @@ def cross_entropy_backward_kernel(
     scale = tl.where(is_counted, scale, 0.0)
 
     # -- load: nothing of a row that is ignored
-    mask = is_row & (cols < n_cols)
     x = tl.load(logits_ptr + cols, mask=mask & is_counted, other=0.0).to(tl.float32)
 
     # -- compute: the probability of each class, less what the target gives to it
     difference = fast_exp(x - logsumexp) - label_smoothing * inverse_n_cols
-    difference -= tl.where(cols == target, 1.0 - label_smoothing, 0.0)
+    difference -= tl.where(cols == target_col, 1.0 - label_smoothing, 0.0)
     out = (scale * difference).to(out_ptr.dtype.element_ty)
 
     # -- store: rounded once
