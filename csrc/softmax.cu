@@ -8,13 +8,15 @@
 // Layout   out: (n_rows, n_cols), contiguous. x, grad, y: columns contiguous; row r of x
 //          begins at
 //          (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
-// Traffic  reads and writes every element once as long as a row fits into the registers
-//          (32768 columns; 16384 in the backward, which holds two rows) or, of softmax,
-//          the shared memory (57856 columns of float32 on an H200) of a block; beyond
-//          that a row is read twice.
+// Traffic  reads and writes every element once as long as a row fits into the registers of
+//          a block (16384 columns; 8192 in the backward, which holds two rows) or, slice by
+//          slice, into the shared memory of one, on Hopper of eight (450000 columns of
+//          float32 on an H200, half as many in the backward). Of a longer row the rest is
+//          read twice.
 // Limits   accumulates in float32. A row with NaN or +inf, or of -inf alone, is NaN.
-// Mirror   triton_kernels/softmax.py differs in softmax_long_kernel, because Triton has
-//          no shared memory to keep a row in: it always reads a long row twice.
+// Mirror   triton_kernels/softmax.py differs in softmax_long_kernel and
+//          softmax_backward_long_kernel, because Triton has neither shared memory to keep a
+//          row in nor clusters to share one: it reads a long row twice.
 // Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 2; 3 for long rows)
 
 #include "common/cluster.cuh"

@@ -12,8 +12,9 @@ Traffic  reads and writes every element once as long as a row fits into the regi
          a block (32768 columns; 16384 in the backward, which holds two rows); beyond
          that a row is read twice.
 Limits   accumulates in float32. A row with NaN or +inf, or of -inf alone, is NaN.
-Mirror   csrc/softmax.cu differs in softmax_long_kernel, because Triton has no shared
-         memory to keep a row in: it always reads a long row twice.
+Mirror   csrc/softmax.cu differs in softmax_long_kernel and softmax_backward_long_kernel,
+         because Triton has neither shared memory to keep a row in nor clusters to share
+         one: it reads a long row twice.
 Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 2; 3 for long rows)
 """
 
