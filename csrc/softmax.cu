@@ -9,10 +9,10 @@
 //          begins at
 //          (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
 // Traffic  reads and writes every element once as long as a row fits into the registers of
-//          a block (16384 columns; 8192 in the backward, which holds two rows) or, slice by
-//          slice, into the shared memory of one, on Hopper of eight (450000 columns of
-//          float32 on an H200, half as many in the backward). Of a longer row the rest is
-//          read twice.
+//          a block (16384 columns, 32768 of float32; 8192 in the backward, which holds two
+//          rows) or, slice by slice, into the shared memory of one, on Hopper of eight
+//          (450000 columns of float32 on an H200, half as many in the backward). Of a
+//          longer row the rest is read twice.
 // Limits   accumulates in float32. A row with NaN or +inf, or of -inf alone, is NaN.
 // Mirror   triton_kernels/softmax.py differs in softmax_long_kernel and
 //          softmax_backward_long_kernel, because Triton has neither shared memory to keep a
@@ -218,8 +218,8 @@ __device__ __forceinline__ void store_columns(
 // blocks of a cluster. What does not fit there is read twice. A thread finds in shared
 // memory what it has copied there itself, so that no barrier is needed for it.
 template <typename T, int VEC_SIZE, bool IN_CLUSTER>
-__global__ void __launch_bounds__(LONG_NUM_THREADS, LONG_BLOCKS_PER_SM)
-softmax_long_kernel(
+__global__ void
+__launch_bounds__(LONG_NUM_THREADS, LONG_BLOCKS_PER_SM) softmax_long_kernel(
     T* __restrict__ out_ptr,      // (n_rows, n_cols)
     const T* __restrict__ x_ptr,  // (n_rows, n_cols)
     int64_t n_rows,
@@ -399,8 +399,8 @@ __device__ __forceinline__ void store_gradients(
 
 // Rows of grad and y too long for the registers, kept as softmax_long_kernel keeps x.
 template <typename T, int VEC_SIZE, bool IN_CLUSTER>
-__global__ void __launch_bounds__(LONG_NUM_THREADS, LONG_BLOCKS_PER_SM)
-softmax_backward_long_kernel(
+__global__ void
+__launch_bounds__(LONG_NUM_THREADS, LONG_BLOCKS_PER_SM) softmax_backward_long_kernel(
     T* __restrict__ out_ptr,         // (n_rows, n_cols)
     const T* __restrict__ grad_ptr,  // (n_rows, n_cols)
     const T* __restrict__ y_ptr,     // (n_rows, n_cols)
@@ -487,12 +487,17 @@ Slices slices_of(const Device& device, int64_t n_cols, int64_t col_bytes) {
     const int64_t room = (device.max_shared_bytes - RESULTS_BYTES) / col_bytes;
     const int64_t n_steps = std::min(ceil_div(size, STEP), room / STEP);
     const int64_t n_kept = n_steps * STEP;
-    return {n_blocks, size, static_cast<int>(n_kept), RESULTS_BYTES + n_kept * col_bytes};
+    return {
+        n_blocks, size, static_cast<int>(n_kept), RESULTS_BYTES + n_kept * col_bytes
+    };
 }
 
 // The number of elements that a thread holds, and of threads that share a row, by the
 // longest row that fits: short rows take few threads, so that a block holds several.
-constexpr int64_t MAX_COLS = 16384;
+// An element of two bytes takes as many registers as one of four, but half the shared
+// memory, where long rows of those are faster.
+template <typename T>
+constexpr int64_t MAX_COLS = sizeof(T) == 4 ? 32768 : 16384;
 
 template <typename T, int VEC_SIZE>
 auto plan_softmax(int64_t n_rows, int64_t n_cols) {
@@ -512,7 +517,10 @@ auto plan_softmax(int64_t n_rows, int64_t n_cols) {
     if (n_cols <= 2048) return in_registers.template operator()<16, 128>();
     if (n_cols <= 4096) return in_registers.template operator()<32, 128>();
     if (n_cols <= 8192) return in_registers.template operator()<32, 256>();
-    return in_registers.template operator()<32, 512>();
+    if (MAX_COLS<T> == 16384 || n_cols <= 16384) {
+        return in_registers.template operator()<32, 512>();
+    }
+    return in_registers.template operator()<32, 1024>();
 }
 
 template <typename T, int VEC_SIZE>
@@ -596,7 +604,8 @@ cudaError_t softmax(
             );
         };
         const auto start_with = [&]<int SIZE>() {
-            if (n_cols <= MAX_COLS) return start(plan_softmax<T, SIZE>(n_rows, n_cols));
+            if (n_cols <= MAX_COLS<T>)
+                return start(plan_softmax<T, SIZE>(n_rows, n_cols));
             const Slices slices = slices_of<SIZE>(launch.device(), n_cols, sizeof(T));
             return start(
                 plan_softmax_long<T, SIZE>(n_rows, slices), slices.size, slices.n_kept

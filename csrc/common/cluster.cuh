@@ -35,7 +35,9 @@ class WarpResults {
         }
     }
 
-    __device__ int size() const { return IN_CLUSTER ? gridDim.y * NUM_WARPS : NUM_WARPS; }
+    __device__ int size() const {
+        return IN_CLUSTER ? gridDim.y * NUM_WARPS : NUM_WARPS;
+    }
     __device__ const Vec<float, SIZE>& operator[](int i) const { return values_[i]; }
 
   private:
