@@ -16,7 +16,8 @@
 // Limits   accumulates in float32. A row with NaN or +inf, or of -inf alone, is NaN.
 // Mirror   triton_kernels/softmax.py differs in softmax_long_kernel and
 //          softmax_backward_long_kernel, because Triton has neither shared memory to keep a
-//          row in nor clusters to share one: it reads a long row twice.
+//          row in nor clusters to share one: it reads a long row twice, the second time
+//          from its end, which the cache may still have.
 // Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 2; 3 for long rows)
 
 #include "common/cluster.cuh"
@@ -111,7 +112,12 @@ constexpr int LONG_STEP = LONG_NUM_THREADS * VEC_SIZE;
 // Three blocks with as much on a multiprocessor keep an H200's memory busy, and a block of
 // a cluster has no more of a row, unless there are no more blocks.
 constexpr int64_t SLICE_BYTES = 64 * 1024;
+// Before Hopper there is less of it.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr int LONG_BLOCKS_PER_SM = 2;
+#else
 constexpr int LONG_BLOCKS_PER_SM = 3;
+#endif
 
 // What the sum of exponentials is relative to. As long as nothing but -inf was seen, that
 // is 0: the sum stays 0, where -inf - -inf would make it NaN.
