@@ -270,16 +270,18 @@ __launch_bounds__(LONG_NUM_THREADS, LONG_BLOCKS_PER_SM) softmax_long_kernel(
         thread_sum * fast_exp(thread_max - origin_of(warp_max)), Sum{}
     );
     results.share({warp_max, warp_sum});
-    const int lane = threadIdx.x % WARP_SIZE;
-    float row_max = -INFINITY, row_sum = 0.0f;
-    for (int i = lane; i < results.size(); i += WARP_SIZE) {
-        row_max = fmaxf(row_max, results[i][0]);
+    float lane_max = -INFINITY, lane_sum = 0.0f;
+    for (int i = threadIdx.x % WARP_SIZE; i < results.size(); i += WARP_SIZE) {
+        const auto [max, sum] = results[i].values;
+        const float new_max = fmaxf(lane_max, max);
+        const float origin = origin_of(new_max);
+        lane_sum =
+            lane_sum * fast_exp(lane_max - origin) + sum * fast_exp(max - origin);
+        lane_max = new_max;
     }
-    row_max = warp_reduce<WARP_SIZE>(row_max, Max{});
-    for (int i = lane; i < results.size(); i += WARP_SIZE) {
-        row_sum += results[i][1] * fast_exp(results[i][0] - row_max);
-    }
-    row_sum = warp_reduce<WARP_SIZE>(row_sum, Sum{});
+    const float row_max = warp_reduce<WARP_SIZE>(lane_max, Max{});
+    const float row_sum =
+        warp_reduce<WARP_SIZE>(lane_sum * fast_exp(lane_max - row_max), Sum{});
 
     // -- store: first what has to be read again, as long as a cache may have it
     const float inverse_sum = 1.0f / row_sum;

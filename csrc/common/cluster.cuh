@@ -30,7 +30,7 @@ class WarpResults {
             ptx::cluster_wait();
             // Every lane tells another block, so that nobody has to ask. Nobody reads the
             // memory of a block either that may have come to its end.
-            if (lane < gridDim.y) *ptx::map_shared(own, lane) = found;
+            if (lane < static_cast<int>(gridDim.y)) *ptx::map_shared(own, lane) = found;
             ptx::cluster_sync();
         }
     }
