@@ -62,7 +62,8 @@ def _kernels(path: Path) -> dict[str, tuple[list[str], list[str]]]:
 
 def _declared_differences(path: Path) -> set[str]:
     """The kernels in which a header says that the mirror differs."""
-    mirror = re.search(r"^Mirror\s+\S+ differs in (.+?), because", _header(path), re.M)
+    pattern = r"^Mirror\s+\S+ differs in (.+?),\s+because"
+    mirror = re.search(pattern, _header(path), re.M | re.DOTALL)
     return set(re.findall(r"\w+_kernel", mirror[1])) if mirror else set()
 
 

@@ -12,8 +12,10 @@ Traffic  reads and writes every element once as long as a row fits into the regi
          a block (32768 columns; 16384 in the backward, which holds two rows); beyond
          that a row is read twice.
 Limits   accumulates in float32. A row with NaN or +inf, or of -inf alone, is NaN.
-Mirror   csrc/softmax.cu differs in softmax_long_kernel, because Triton has no shared
-         memory to keep a row in: it always reads a long row twice.
+Mirror   csrc/softmax.cu differs in softmax_long_kernel and
+         softmax_backward_long_kernel, because Triton has neither shared memory to keep
+         a row in nor clusters to share one: it reads a long row twice, the second time
+         from its end, which the cache may still have.
 Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 2; 3 for long rows)
 """
 
@@ -76,47 +78,71 @@ def softmax_long_kernel(
     rows_per_batch,
     x_stride_batch,
     x_stride_row,
+    STEPS: tl.constexpr,
     BLOCK_N: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
 ):
-    """A row too long for the registers.
+    """Rows too long for the registers.
 
-    A first pass over its tiles finds maximum and sum, a second writes the result.
+    A first pass over the tiles of a row finds maximum and sum, a second writes the
+    result. That goes from the last tile to the first, so that it begins with what the
+    cache has seen last.
     """
-    # -- tile: a program owns one row and walks over it in tiles of BLOCK_N columns
+    # -- tile: a program owns every so many rows and walks over each in tiles of STEPS
+    # times BLOCK_N columns
     n_cols = known_multiple(n_cols, DIVISIBILITY)
     x_stride_batch = known_multiple(x_stride_batch, DIVISIBILITY)
     x_stride_row = known_multiple(x_stride_row, DIVISIBILITY)
-    row = tl.program_id(0).to(tl.int64)
-    cols = tl.arange(0, BLOCK_N)
-    x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row)
-    out_ptr += row * n_cols
-
-    # -- max_sum: of what each lane sees; the sum is rescaled as the maximum grows
-    lane_max = tl.full([BLOCK_N], -float("inf"), tl.float32)
-    lane_sum = tl.zeros([BLOCK_N], tl.float32)
+    cols = tl.arange(0, STEPS)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_cols = tl.cast(n_cols, tl.int64)  # or the last step could overflow
-    for start in range(0, n_cols, BLOCK_N):
-        mask = cols < n_cols - start
-        x = tl.load(x_ptr + start + cols, mask=mask, other=-float("inf")).to(tl.float32)
-        new_max = tl.maximum(lane_max, x)
-        # As long as nothing but -inf was seen, the sum is taken relative to 0: it stays
-        # 0, where -inf - -inf would make it NaN.
-        origin = tl.where(new_max == -float("inf"), 0.0, new_max)
-        lane_sum = lane_sum * fast_exp(lane_max - origin) + fast_exp(x - origin)
-        lane_max = new_max
+    n_tiles = tl.cdiv(n_cols, STEPS * BLOCK_N)
+    for row in range(tl.program_id(0).to(tl.int64), n_rows, tl.num_programs(0)):
+        row_x_ptr = x_ptr + row_offset(
+            row, n_rows, rows_per_batch, x_stride_batch, x_stride_row
+        )
+        row_out_ptr = out_ptr + row * n_cols
 
-    # -- combine: the lanes' maxima and sums
-    row_max = tl.max(lane_max, axis=0)
-    row_sum = tl.sum(lane_sum * fast_exp(lane_max - row_max), axis=0)
+        # -- max_sum: of what each lane sees; the sum is rescaled as the maximum grows
+        lane_max = tl.full([BLOCK_N], -float("inf"), tl.float32)
+        lane_sum = tl.zeros([BLOCK_N], tl.float32)
+        for tile in range(n_tiles):
+            start = tile * (STEPS * BLOCK_N)
+            x = tl.load(
+                row_x_ptr + start + cols,
+                mask=cols < n_cols - start,
+                other=-float("inf"),
+                eviction_policy="evict_last",
+            ).to(tl.float32)
+            new_max = tl.maximum(lane_max, tl.max(x, axis=0))
+            # As long as nothing but -inf was seen, the sum is taken relative to 0: it
+            # stays 0, where -inf - -inf would make it NaN.
+            origin = tl.where(new_max == -float("inf"), 0.0, new_max)
+            tile_sum = tl.sum(fast_exp(x - origin[None, :]), axis=0)
+            lane_sum = lane_sum * fast_exp(lane_max - origin) + tile_sum
+            lane_max = new_max
 
-    # -- store: the second pass
-    inverse_sum = 1.0 / row_sum
-    for start in range(0, n_cols, BLOCK_N):
-        mask = cols < n_cols - start
-        x = tl.load(x_ptr + start + cols, mask=mask, other=0.0).to(tl.float32)
-        out = fast_exp(x - row_max) * inverse_sum
-        tl.store(out_ptr + start + cols, out.to(out_ptr.dtype.element_ty), mask=mask)
+        # -- combine: the lanes' maxima and sums
+        row_max = tl.max(lane_max, axis=0)
+        row_sum = tl.sum(lane_sum * fast_exp(lane_max - row_max), axis=0)
+
+        # -- store: the second pass, after which nobody needs x any more
+        inverse_sum = 1.0 / row_sum
+        for tile in range(n_tiles):
+            start = (n_tiles - 1 - tile) * (STEPS * BLOCK_N)
+            mask = cols < n_cols - start
+            x = tl.load(
+                row_x_ptr + start + cols,
+                mask=mask,
+                other=0.0,
+                eviction_policy="evict_first",
+            ).to(tl.float32)
+            out = fast_exp(x - row_max) * inverse_sum
+            tl.store(
+                row_out_ptr + start + cols,
+                out.to(out_ptr.dtype.element_ty),
+                mask=mask,
+                eviction_policy="evict_first",
+            )
 
 
 @triton.jit
@@ -164,6 +190,15 @@ def softmax_backward_kernel(
 
 
 @triton.jit
+def _load_tiles(grad_ptr, y_ptr, cols, n_left, EVICTION: tl.constexpr):
+    """The columns of grad and y that are among the n_left, and 0 for the others."""
+    mask = cols < n_left
+    grad = tl.load(grad_ptr + cols, mask=mask, other=0.0, eviction_policy=EVICTION)
+    y = tl.load(y_ptr + cols, mask=mask, other=0.0, eviction_policy=EVICTION)
+    return grad.to(tl.float32), y.to(tl.float32)
+
+
+@triton.jit
 def softmax_backward_long_kernel(
     out_ptr,  # (n_rows, n_cols)
     grad_ptr,  # (n_rows, n_cols)
@@ -175,47 +210,67 @@ def softmax_backward_long_kernel(
     grad_stride_row,
     y_stride_batch,
     y_stride_row,
+    STEPS: tl.constexpr,
     BLOCK_N: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
 ):
     """Rows too long for the registers.
 
-    A first pass over their tiles finds the sum, a second reads them again and writes
-    the result.
+    A first pass over their tiles finds the sum, a second reads them again, from the
+    last to the first as in softmax_long_kernel, and writes the result.
     """
-    # -- tile: a program owns one row and walks over it in tiles of BLOCK_N columns
+    # -- tile: a program owns every so many rows and walks over each in tiles of STEPS
+    # times BLOCK_N columns
     n_cols = known_multiple(n_cols, DIVISIBILITY)
     grad_stride_batch = known_multiple(grad_stride_batch, DIVISIBILITY)
     grad_stride_row = known_multiple(grad_stride_row, DIVISIBILITY)
     y_stride_batch = known_multiple(y_stride_batch, DIVISIBILITY)
     y_stride_row = known_multiple(y_stride_row, DIVISIBILITY)
-    row = tl.program_id(0).to(tl.int64)
-    cols = tl.arange(0, BLOCK_N)
-    grad_ptr += row_offset(
-        row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
-    )
-    y_ptr += row_offset(row, n_rows, rows_per_batch, y_stride_batch, y_stride_row)
-    out_ptr += row * n_cols
-
-    # -- sum: of the products in the columns that each lane sees
-    lane_sum = tl.zeros([BLOCK_N], tl.float32)
+    cols = tl.arange(0, STEPS)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n_cols = tl.cast(n_cols, tl.int64)  # or the last step could overflow
-    for start in range(0, n_cols, BLOCK_N):
-        mask = cols < n_cols - start
-        grad = tl.load(grad_ptr + start + cols, mask=mask, other=0.0).to(tl.float32)
-        y = tl.load(y_ptr + start + cols, mask=mask, other=0.0).to(tl.float32)
-        lane_sum += grad * y
+    n_tiles = tl.cdiv(n_cols, STEPS * BLOCK_N)
+    for row in range(tl.program_id(0).to(tl.int64), n_rows, tl.num_programs(0)):
+        row_grad_ptr = grad_ptr + row_offset(
+            row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
+        )
+        row_y_ptr = y_ptr + row_offset(
+            row, n_rows, rows_per_batch, y_stride_batch, y_stride_row
+        )
+        row_out_ptr = out_ptr + row * n_cols
 
-    # -- combine: the lanes' sums
-    row_sum = tl.sum(lane_sum, axis=0)
+        # -- sum: of the products in the columns that each lane sees
+        lane_sum = tl.zeros([BLOCK_N], tl.float32)
+        for tile in range(n_tiles):
+            start = tile * (STEPS * BLOCK_N)
+            grad, y = _load_tiles(
+                row_grad_ptr + start,
+                row_y_ptr + start,
+                cols,
+                n_cols - start,
+                "evict_last",
+            )
+            lane_sum += tl.sum(grad * y, axis=0)
 
-    # -- store: the second pass
-    for start in range(0, n_cols, BLOCK_N):
-        mask = cols < n_cols - start
-        grad = tl.load(grad_ptr + start + cols, mask=mask, other=0.0).to(tl.float32)
-        y = tl.load(y_ptr + start + cols, mask=mask, other=0.0).to(tl.float32)
-        out = y * (grad - row_sum)
-        tl.store(out_ptr + start + cols, out.to(out_ptr.dtype.element_ty), mask=mask)
+        # -- combine: the lanes' sums
+        row_sum = tl.sum(lane_sum, axis=0)
+
+        # -- store: the second pass, after which nobody needs grad and y any more
+        for tile in range(n_tiles):
+            start = (n_tiles - 1 - tile) * (STEPS * BLOCK_N)
+            grad, y = _load_tiles(
+                row_grad_ptr + start,
+                row_y_ptr + start,
+                cols,
+                n_cols - start,
+                "evict_first",
+            )
+            out = y * (grad - row_sum)
+            tl.store(
+                row_out_ptr + start + cols,
+                out.to(out_ptr.dtype.element_ty),
+                mask=cols < n_cols - start,
+                eviction_policy="evict_first",
+            )
 
 
 # The rows of a tile and the warps that share it, by the longest row that fits: short
@@ -242,8 +297,17 @@ BACKWARD_TILES = (  # (most columns, BLOCK_M, num_warps)
     (8192, 1, 16),
     (16384, 1, 32),
 )
-LONG_BLOCK_N = 4096
-LONG_NUM_WARPS = 8
+# Long rows: a program, with as many threads as it can have, for every multiprocessor of
+# an H200, so that the cache keeps much of these few rows for the second pass.
+LONG_PROGRAMS = 132
+LONG_NUM_WARPS = 32
+LONG_STEPS = 4
+BACKWARD_LONG_STEPS = 2
+
+
+def long_block_n(element_size: int, divisibility: int) -> int:
+    """The columns of 1024 threads: of each what it can load at a time, or two."""
+    return 1024 * max(2, min(divisibility, 16 // element_size))
 
 
 def softmax(
@@ -269,9 +333,10 @@ def softmax(
                 enable_fp_fusion=True,
             )
             return
-    softmax_long_kernel[(n_rows,)](
+    softmax_long_kernel[(min(n_rows, LONG_PROGRAMS),)](
         *arguments,
-        BLOCK_N=LONG_BLOCK_N,
+        STEPS=LONG_STEPS,
+        BLOCK_N=long_block_n(out.element_size(), divisibility),
         DIVISIBILITY=divisibility,
         num_warps=LONG_NUM_WARPS,
         enable_fp_fusion=True,
@@ -305,9 +370,10 @@ def softmax_backward(
                 enable_fp_fusion=True,
             )
             return
-    softmax_backward_long_kernel[(n_rows,)](
+    softmax_backward_long_kernel[(min(n_rows, LONG_PROGRAMS),)](
         *arguments,
-        BLOCK_N=LONG_BLOCK_N,
+        STEPS=BACKWARD_LONG_STEPS,
+        BLOCK_N=long_block_n(out.element_size(), divisibility),
         DIVISIBILITY=divisibility,
         num_warps=LONG_NUM_WARPS,
         enable_fp_fusion=True,

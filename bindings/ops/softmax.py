@@ -200,7 +200,7 @@ BACKWARD = register(
         sweep_shapes=_SWEEP,
         edge_shapes=_EDGES,
         code_contract=CodeContract(
-            # Rows in a warp, in a block, and read twice.
+            # Rows in a warp, in a block, and in those of a cluster or read twice.
             shapes=((4096, 1008), (16384, 4096), (64, 131072))
         ),
     )
@@ -221,7 +221,7 @@ OP = register(
         sweep_shapes=_SWEEP,
         edge_shapes=_EDGES,
         code_contract=CodeContract(
-            # A row in a warp, in a block, in shared memory, and read twice.
+            # A row in a warp, in a block, and in those of a cluster or read twice.
             shapes=((4096, 1008), (16384, 4096), (512, 40960), (64, 131072))
         ),
         gradient=Gradient(save=_save, compute=_compute),

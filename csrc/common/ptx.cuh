@@ -362,6 +362,16 @@ __device__ __forceinline__ void cluster_sync() {
     );
 }
 
+// The same in two halves, and of no accesses: those who have waited know only that all
+// have arrived, and so that all blocks have started, whose shared memory they may use.
+__device__ __forceinline__ void cluster_arrive() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_wait() {
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
+
 // The same place in the shared memory of another block of the cluster.
 template <typename T>
 __device__ __forceinline__ T* map_shared(T* shared, int block) {

@@ -178,6 +178,12 @@ inline int cluster_block_rank() { return emulator::cluster_rank(); }
 
 inline void cluster_sync(Site site = Site::here()) { emulator::meet_cluster(site); }
 
+inline void cluster_arrive(Site site = Site::here()) {
+    emulator::arrive_at_cluster(site);
+}
+
+inline void cluster_wait(Site site = Site::here()) { emulator::wait_for_cluster(site); }
+
 template <typename T>
 T* map_shared(T* shared, int block, Site site = Site::here()) {
     return static_cast<T*>(emulator::map_shared(shared, block, site));

@@ -12,7 +12,8 @@ What is taken for granted, beside what the other modules say:
   branch meet is unknown afterwards.
 * What is waited for at an mbarrier has always come, when all others have gone as far as
   they can.
-* Neither blocks nor clusters of them wait for each other.
+* Neither blocks nor clusters of them wait for each other. What a block accesses in the
+  shared memory of another one of its cluster, it accesses in its own.
 """
 
 import numpy as np

@@ -136,9 +136,20 @@ def _is_in_space(decoded: Decoded) -> Execute | None:
     return compute(decoded.destination(), [decoded.source(1, U64)], is_in_space)
 
 
+def _map_address(decoded: Decoded) -> Execute | None:
+    """`mapa`: the same place in another block, for which the own one stands."""
+    dtype = decoded.type.dtype
+    if dtype is None:
+        return None
+    return compute(
+        decoded.destination(), [decoded.source(1, dtype)], lambda address: address
+    )
+
+
 MOVES: dict[str, Builder] = {
     "mov": _move,
     "cvt": _convert,
     "cvta": _convert_address,
     "isspacep": _is_in_space,
+    "mapa": _map_address,
 }

@@ -92,6 +92,7 @@ void Block::reset(std::uint64_t block_number, uint3 block_index) {
     for (unsigned number = 0; number < thread_count_; ++number) {
         Thread& thread = threads_[number];
         thread.state = State::not_started;
+        thread.has_arrived = false;
         thread.interrupted_at = NEVER;
         atomic_histories_[number].repetitions = 0;
         start_order_[number] =

@@ -69,6 +69,7 @@ struct [[gnu::visibility("hidden")]] alignas(64) Thread {
     unsigned mask;
 
     State state;
+    bool has_arrived;              // at the barrier of the cluster, and has not waited
     std::uint16_t number;          // in its block
     std::uint64_t interrupted_at;  // the block's event count when it last was
 
@@ -187,7 +188,9 @@ class [[gnu::visibility("hidden")]] Block {
     void wait_for_mbarrier(std::uint64_t* word, int parity, Site site);
     void meet_at_named_barrier(int number, int threads, Site site);
 
-    void meet_cluster(Site site);
+    void meet_cluster(const char* operation, Site site);
+    void arrive_at_cluster(Site site);
+    void wait_for_cluster(Site site);
     void* map_shared(const void* shared, int rank, const char* operation, Site site);
     void arrive_at_remote_mbarrier(std::uint64_t* word, int rank, Site site);
 
@@ -303,6 +306,7 @@ class [[gnu::visibility("hidden")]] Block {
     );
     [[noreturn]] void fail_for_unnamed_caller(const Thread& thread);
     [[noreturn]] void fail_for_returned_lanes(const Thread& thread);
+    [[noreturn]] void fail_for_unawaited_cluster(const char* operation, Site site);
     [[noreturn]] void fail_for_overrun_mbarrier(const Mbarrier& barrier);
     [[noreturn]] void fail_for_unpublished_mbarrier(
         const Mbarrier& barrier, const char* operation, Site site

@@ -126,11 +126,46 @@ void Cluster::end_barrier_if_complete() {
 
 // ---- What the threads of a block do -------------------------------------------------
 
-void Block::meet_cluster(Site site) {
+void Block::meet_cluster(const char* operation, Site site) {
     RuntimeScope scope(*this);
-    begin_operation(State::in_cluster_barrier, "cluster_sync", site);
+    Thread& thread = begin_operation(State::in_cluster_barrier, operation, site);
+    if (thread.has_arrived) fail_for_unawaited_cluster(operation, site);
     cluster_->count_arrival();
     switch_to_next();
+}
+
+/// The arrival counts only when the thread waits.
+void Block::arrive_at_cluster(Site site) {
+    constexpr const char* OPERATION = "cluster_arrive";
+    RuntimeScope scope(*this);
+    Thread& thread = begin_operation(State::running, OPERATION, site);
+    if (thread.has_arrived) fail_for_unawaited_cluster(OPERATION, site);
+    thread.has_arrived = true;
+}
+
+void Block::wait_for_cluster(Site site) {
+    constexpr const char* OPERATION = "cluster_wait";
+    {
+        RuntimeScope scope(*this);
+        Thread& thread = begin_operation(State::running, OPERATION, site);
+        if (!thread.has_arrived) {
+            fail_at(
+                cudaErrorLaunchFailure,
+                text("%s by a thread that has not arrived", OPERATION),
+                site
+            );
+        }
+        thread.has_arrived = false;
+    }
+    meet_cluster(OPERATION, site);
+}
+
+void Block::fail_for_unawaited_cluster(const char* operation, Site site) {
+    fail_at(
+        cudaErrorLaunchFailure,
+        text("%s after a cluster_arrive without a cluster_wait", operation),
+        site
+    );
 }
 
 void Block::leave_cluster_barrier() {
@@ -205,7 +240,11 @@ void Block::arrive_at_remote_mbarrier(std::uint64_t* word, int rank, Site site) 
 
 int cluster_rank() { return static_cast<int>(this_block().rank()); }
 
-void meet_cluster(Site site) { this_block().meet_cluster(site); }
+void meet_cluster(Site site) { this_block().meet_cluster("cluster_sync", site); }
+
+void arrive_at_cluster(Site site) { this_block().arrive_at_cluster(site); }
+
+void wait_for_cluster(Site site) { this_block().wait_for_cluster(site); }
 
 void* map_shared(const void* shared, int block, Site site) {
     Block& own = this_block();

@@ -1,0 +1,52 @@
+// What the warps that share a row tell each other, be they of one block or of a cluster of
+// blocks along y.
+#pragma once
+
+#include "common/launch.cuh"
+#include "common/ptx.cuh"
+#include "common/vec.cuh"
+
+// As many blocks as a cluster can have on every GPU that has clusters.
+constexpr int MAX_CLUSTER_SIZE = 8;
+
+// SIZE values of every warp, in the dynamic shared memory of every block. To be used once
+// in a kernel.
+template <int SIZE, int NUM_WARPS, bool IN_CLUSTER>
+class WarpResults {
+  public:
+    // Comes first: a block can be told something only when it has started.
+    __device__ void begin() const {
+        if constexpr (IN_CLUSTER && HAS_CLUSTERS) ptx::cluster_arrive();
+    }
+
+    // Tells all warps what this one has found. Afterwards each can read what all have.
+    __device__ void share(const Vec<float, SIZE>& found) {
+        const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
+        if constexpr (!IN_CLUSTER) {
+            if (lane == 0) values_[warp] = found;
+            __syncthreads();
+        } else if constexpr (HAS_CLUSTERS) {
+            Vec<float, SIZE>* const own = &values_[blockIdx.y * NUM_WARPS + warp];
+            ptx::cluster_wait();
+            // Every lane tells another block, so that nobody has to ask. Nobody reads the
+            // memory of a block either that may have come to its end.
+            if (lane < static_cast<int>(gridDim.y)) *ptx::map_shared(own, lane) = found;
+            ptx::cluster_sync();
+        }
+    }
+
+    __device__ int size() const {
+        return IN_CLUSTER ? gridDim.y * NUM_WARPS : NUM_WARPS;
+    }
+    __device__ const Vec<float, SIZE>& operator[](int i) const { return values_[i]; }
+
+  private:
+    // Before Hopper there are none, and a kernel that needs them is not launched.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+    static constexpr bool HAS_CLUSTERS = false;
+#else
+    static constexpr bool HAS_CLUSTERS = true;
+#endif
+
+    Vec<float, SIZE> values_[NUM_WARPS * (IN_CLUSTER ? MAX_CLUSTER_SIZE : 1)];
+};
