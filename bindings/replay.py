@@ -137,7 +137,8 @@ def _record(
         return outputs
     with torch_internals.Allocations() as allocations:
         arguments = op.arguments(*results, *args)
-    memory = (*results, *(x for x in allocations.untouched if x.numel() > 0))
+    workspaces = (x for x in allocations.untouched if any(x is y for y in arguments))
+    memory = (*results, *(x for x in workspaces if x.numel() > 0))
     stream = torch_internals.current_stream(device)
     launch = backends.record(backend, op, arguments, (*memory, *tensors), stream)
     if launch is None:

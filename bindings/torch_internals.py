@@ -110,10 +110,12 @@ class Allocations(TorchDispatchMode):
     ) -> Any:
         """Sees every operation."""
         result = func(*args, **(kwargs or {}))
-        if func in self._ALLOCATING:
+        is_untouched = func in self._ALLOCATING
+        for x in args:
+            if any(x is each for each in self.untouched):
+                # torch.empty gives out what it has allocated by another name.
+                is_untouched |= func is torch.ops.aten.detach.default
+                self.untouched = [each for each in self.untouched if each is not x]
+        if is_untouched:
             self.untouched.append(result)
-        else:
-            self.untouched = [
-                x for x in self.untouched if not any(x is each for each in args)
-            ]
         return result
