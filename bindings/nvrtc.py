@@ -56,7 +56,9 @@ _HEADERS = {
     "cxxabi.h": (
         "namespace abi { char* __cxa_demangle(const char*, char*, size_t*, int*); }"
     ),
-    "stdlib.h": "",  # of <cuda.h>, which has no use for it there
+    # <cuda.h> includes both, and uses uint32_t alone; the rest is in <cstdint>.
+    "stdint.h": "#include <cuda/std/cstdint>",
+    "stdlib.h": "",
     "dlfcn.h": (
         "struct Dl_info { const char* dli_sname; };\nint dladdr(const void*, Dl_info*);"
     ),
@@ -71,6 +73,7 @@ _HEADERS = {
 _PRELUDE = """\
 #include <cuda_runtime.h>
 #define INFINITY __builtin_bit_cast(float, 0x7f800000)
+#define NAN __builtin_bit_cast(float, 0x7fffffff)
 #define cudaGetDevice(...) cudaErrorNotSupported
 #define cudaDeviceGetAttribute(...) cudaErrorNotSupported
 #define cudaGetDriverEntryPointByVersion(...) cudaErrorNotSupported

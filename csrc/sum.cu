@@ -17,11 +17,9 @@
 
 namespace {
 constexpr int NUM_THREADS = 256;
-// Read by a thread before it adds them up: 64 bytes of float32. Four such blocks on a
-// multiprocessor, for which the bounds below ask, wait for 64 KB, twice what an H200
-// needs to be busy.
-constexpr int ELEMENTS_PER_THREAD = 16;
-constexpr int BLOCK_SIZE = NUM_THREADS * ELEMENTS_PER_THREAD;
+// A thread has four vectors at least on their way before it adds them: 64 bytes, whatever
+// their type. In the blocks that the bounds below ask for on a multiprocessor these are
+// 64 KB, twice what keeps an H200's memory busy.
 constexpr int BLOCKS_PER_SM = 4;
 constexpr int NUM_SMS = 132;  // of an H200
 }  // namespace
@@ -30,9 +28,37 @@ constexpr int NUM_SMS = 132;  // of an H200
 template <int VEC_SIZE>
 constexpr int COLS_PER_THREAD = VEC_SIZE == 1 ? 4 : VEC_SIZE;
 
+// In pairs, and pairs of those: the shortest chains of additions.
+template <int SIZE>
+__device__ __forceinline__ float sum_in_pairs(const Vec<float, SIZE>& values) {
+    if constexpr (SIZE == 1) {
+        return values[0];
+    } else {
+        Vec<float, SIZE / 2> sums;
+        #pragma unroll
+        for (int i = 0; i < SIZE / 2; ++i) sums[i] = values[i] + values[i + SIZE / 2];
+        return sum_in_pairs(sums);
+    }
+}
+
+__device__ __forceinline__ int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// How many elements lie before the first vector.
+template <int VEC_SIZE, typename T>
+__device__ __forceinline__ int elements_before_vector(const T* ptr) {
+    return -(reinterpret_cast<uintptr_t>(ptr) / sizeof(T)) % VEC_SIZE;
+}
+
 // The reduced dimension is contiguous, or at least steps less than the others:
-// THREADS_PER_ROW neighbouring threads share a row and walk along it.
-template <typename In, typename Out, int VEC_SIZE, int THREADS_PER_ROW>
+// THREADS_PER_ROW neighbouring threads share a row, or ROWS_PER_THREAD short ones, and
+// walk along them.
+template <
+    typename In,
+    typename Out,
+    int VEC_SIZE,
+    int THREADS_PER_ROW,
+    int ROWS_PER_THREAD,
+    int LOADS_PER_ROW>
 __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) sum_rows_kernel(
     Out* __restrict__ out_ptr,     // (n_outer * n_inner, n_splits)
     const In* __restrict__ x_ptr,  // (n_outer, n_reduced, n_inner)
@@ -44,56 +70,86 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) sum_rows_kernel(
     int64_t x_stride_inner,
     int64_t split_size
 ) {
-    constexpr int VECS_PER_THREAD = ELEMENTS_PER_THREAD / VEC_SIZE;
+    static_assert(THREADS_PER_ROW >= VEC_SIZE);
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
+    constexpr int BLOCK_N = LOADS_PER_ROW * STEP;
+    constexpr int ROWS_PER_LOAD = NUM_THREADS / THREADS_PER_ROW;
+    constexpr int BLOCK_M = ROWS_PER_THREAD * ROWS_PER_LOAD;
     const int64_t stride_col = VEC_SIZE == 1 ? x_stride_reduced : 1;
 
     // -- tile: a block owns one split of one long row or of several short ones
-    const int64_t row = int64_t{blockIdx.x} * (NUM_THREADS / THREADS_PER_ROW) +
-                        threadIdx.x / THREADS_PER_ROW;
-    const int64_t split_start = blockIdx.y * split_size;
-    const int64_t n_left = n_reduced - split_start;
-    const int64_t n_cols = row >= n_outer * n_inner ? 0
-                           : n_left < split_size    ? n_left
-                                                    : split_size;
-    // Most tensors have one outer index, and are spared the division.
-    x_ptr += n_outer == 1
-                 ? row * x_stride_inner
-                 : row / n_inner * x_stride_outer + row % n_inner * x_stride_inner;
-    x_ptr += split_start * x_stride_reduced;
-
-    // -- accumulate: each element of a tile has a sum of its own
-    Vec<float, VEC_SIZE> sums[VECS_PER_THREAD]{};
+    const int64_t block_row = int64_t{blockIdx.x} * BLOCK_M;
+    const int n_rows = static_cast<int>(min64(n_outer * n_inner - block_row, BLOCK_M));
+    const int thread_row = threadIdx.x / THREADS_PER_ROW;
     const int thread = threadIdx.x % THREADS_PER_ROW;
-    const int64_t n_whole = n_cols / VEC_SIZE * VEC_SIZE;
-    for (int64_t start = thread * VEC_SIZE; start < n_whole;
-         start += VECS_PER_THREAD * STEP) {
-        Vec<In, VEC_SIZE> x[VECS_PER_THREAD];
-        #pragma unroll
-        for (int i = 0; i < VECS_PER_THREAD; ++i) {
-            const int64_t col = start + i * STEP;
-            x[i] = load<VEC_SIZE>(x_ptr + col * stride_col, col < n_whole, In{});
-        }
-        #pragma unroll
-        for (int i = 0; i < VECS_PER_THREAD; ++i) {
-            #pragma unroll
-            for (int j = 0; j < VEC_SIZE; ++j) sums[i][j] += to_float(x[i][j]);
-        }
-    }
-    if (thread < n_cols - n_whole) sums[0][0] += to_float(x_ptr[n_whole + thread]);
+    const int64_t split_start = blockIdx.y * split_size;
+    const int64_t n_cols = min64(n_reduced - split_start, split_size);
+    x_ptr += split_start * x_stride_reduced;
+    out_ptr += block_row * gridDim.y + blockIdx.y;
+    const int64_t first = reinterpret_cast<uintptr_t>(x_ptr) / sizeof(In);
+    const int64_t starts_and_ends = first | x_stride_outer | x_stride_inner | n_cols;
+    const bool in_vectors = starts_and_ends % VEC_SIZE == 0;
 
-    // -- reduce: the sums of a thread, then those of the threads that share the row
-    float sum = 0.0f;
+    // -- accumulate: first the few elements before and behind the vectors of a row, which
+    // begin at multiples of 16 bytes
+    const In* vec_ptrs[ROWS_PER_THREAD];
+    int n_heads[ROWS_PER_THREAD]{};
+    Vec<float, ROWS_PER_THREAD> sum{};
     #pragma unroll
-    for (int i = 0; i < VECS_PER_THREAD; ++i) {
-        #pragma unroll
-        for (int j = 0; j < VEC_SIZE; ++j) sum += sums[i][j];
+    for (int i = 0; i < ROWS_PER_THREAD; ++i) {
+        // There is no row behind the last one, but that one may be read again.
+        const int tile_row = i * ROWS_PER_LOAD + thread_row;
+        const int64_t row = block_row + (tile_row < n_rows ? tile_row : n_rows - 1);
+        // Most tensors have one outer index, and are spared the division.
+        const In* row_ptr = x_ptr + (n_outer == 1 ? row * x_stride_inner
+                                                  : row / n_inner * x_stride_outer +
+                                                        row % n_inner * x_stride_inner);
+        if (!in_vectors) {
+            const int n_before = elements_before_vector<VEC_SIZE>(row_ptr);
+            n_heads[i] = static_cast<int>(min64(n_before, n_cols));
+            const int n_tail = static_cast<int>((n_cols - n_heads[i]) % VEC_SIZE);
+            if (thread < n_heads[i]) sum[i] = to_float(row_ptr[thread]);
+            if (thread < n_tail) sum[i] += to_float(row_ptr[n_cols - n_tail + thread]);
+        }
+        vec_ptrs[i] = row_ptr + (n_heads[i] + thread * VEC_SIZE) * stride_col;
     }
+
+    // What is read of a row at a time is added in pairs, and then to its sum.
+    #pragma unroll 1
+    for (int64_t start = 0; start < n_cols; start += BLOCK_N) {
+        const int n_left = static_cast<int>(min64(n_cols - start, 2 * BLOCK_N));
+        Vec<In, VEC_SIZE> x[ROWS_PER_THREAD][LOADS_PER_ROW];
+        #pragma unroll
+        for (int i = 0; i < ROWS_PER_THREAD; ++i) {
+            const int last_col = n_left - n_heads[i] - VEC_SIZE;
+            #pragma unroll
+            for (int k = 0; k < LOADS_PER_ROW; ++k) {
+                const bool is_valid = thread * VEC_SIZE + k * STEP <= last_col;
+                x[i][k] =
+                    load<VEC_SIZE>(vec_ptrs[i] + k * STEP * stride_col, is_valid, In{});
+            }
+            vec_ptrs[i] += BLOCK_N * stride_col;
+        }
+        #pragma unroll
+        for (int i = 0; i < ROWS_PER_THREAD; ++i) {
+            Vec<float, LOADS_PER_ROW> sums;
+            #pragma unroll
+            for (int k = 0; k < LOADS_PER_ROW; ++k) {
+                sums[k] = sum_in_pairs(to_float(x[i][k]));
+            }
+            sum[i] += sum_in_pairs(sums);
+        }
+    }
+
+    // -- reduce: the sums of the threads that share a row
     sum = block_reduce<THREADS_PER_ROW>(sum, Sum{});
 
-    // -- store: rounded once
-    if (thread == 0 && row < n_outer * n_inner) {
-        out_ptr[row * gridDim.y + blockIdx.y] = from_float<Out>(sum);
+    // -- store: rounded once, each sum by a thread of its own
+    #pragma unroll
+    for (int i = 1; i < ROWS_PER_THREAD; ++i) sum[0] = thread == i ? sum[i] : sum[0];
+    const int64_t tile_row = thread * ROWS_PER_LOAD + thread_row;
+    if (thread < ROWS_PER_THREAD && tile_row < n_rows) {
+        out_ptr[tile_row * gridDim.y] = from_float<Out>(sum[0]);
     }
 }
 
@@ -111,8 +167,8 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) sum_columns_kernel
     int64_t x_stride_inner,
     int64_t split_size
 ) {
-    constexpr int VECS_PER_THREAD = COLS_PER_THREAD<VEC_SIZE> / VEC_SIZE;
-    constexpr int ROWS_PER_THREAD = ELEMENTS_PER_THREAD / COLS_PER_THREAD<VEC_SIZE>;
+    constexpr int ROWS_PER_THREAD = 4;
+    constexpr int VECS_PER_ROW = COLS_PER_THREAD<VEC_SIZE> / VEC_SIZE;
     const int threads_per_row = blockDim.x, rows_per_load = blockDim.y;
     const int cols_per_block = threads_per_row * COLS_PER_THREAD<VEC_SIZE>;
     const int step = threads_per_row * VEC_SIZE;
@@ -130,48 +186,47 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) sum_columns_kernel
              first_col * x_stride_inner;
     out_ptr += (blockIdx.y * n_outer + outer) * n_inner + first_col;
 
-    // -- accumulate: each element of a tile has a sum of its own
-    Vec<float, COLS_PER_THREAD<VEC_SIZE>> sums[ROWS_PER_THREAD]{};
-    for (int64_t start = thread_row; start < n_rows;
-         start += ROWS_PER_THREAD * rows_per_load) {
-        Vec<In, VEC_SIZE> x[ROWS_PER_THREAD][VECS_PER_THREAD];
+    // -- accumulate: what is read of a column at a time in pairs, then to its sum
+    Vec<float, COLS_PER_THREAD<VEC_SIZE>> sum{};
+    x_ptr += thread_row * x_stride_reduced;
+    const int64_t stride_load = rows_per_load * x_stride_reduced;
+    #pragma unroll 1
+    for (int64_t n_rows_left = n_rows - thread_row; n_rows_left > 0;
+         n_rows_left -= ROWS_PER_THREAD * rows_per_load) {
+        Vec<In, VEC_SIZE> x[ROWS_PER_THREAD][VECS_PER_ROW];
         #pragma unroll
         for (int i = 0; i < ROWS_PER_THREAD; ++i) {
-            const int64_t row = start + i * rows_per_load;
             #pragma unroll
-            for (int k = 0; k < VECS_PER_THREAD; ++k) {
+            for (int k = 0; k < VECS_PER_ROW; ++k) {
                 x[i][k] = load<VEC_SIZE>(
-                    x_ptr + row * x_stride_reduced + k * step * x_stride_inner,
-                    row < n_rows && first_col + k * step < n_inner,
+                    x_ptr + k * step * x_stride_inner,
+                    i * rows_per_load < n_rows_left && first_col + k * step < n_inner,
                     In{}
                 );
             }
+            x_ptr += stride_load;
         }
         #pragma unroll
-        for (int i = 0; i < ROWS_PER_THREAD; ++i) {
+        for (int k = 0; k < VECS_PER_ROW; ++k) {
             #pragma unroll
-            for (int k = 0; k < VECS_PER_THREAD; ++k) {
+            for (int j = 0; j < VEC_SIZE; ++j) {
+                Vec<float, ROWS_PER_THREAD> column;
                 #pragma unroll
-                for (int j = 0; j < VEC_SIZE; ++j) {
-                    sums[i][k * VEC_SIZE + j] += to_float(x[i][k][j]);
+                for (int i = 0; i < ROWS_PER_THREAD; ++i) {
+                    column[i] = to_float(x[i][k][j]);
                 }
+                sum[k * VEC_SIZE + j] += sum_in_pairs(column);
             }
         }
     }
 
-    // -- reduce: the sums of a thread, then those of the threads that share its columns
-    Vec<float, COLS_PER_THREAD<VEC_SIZE>> sum = sums[0];
-    #pragma unroll
-    for (int i = 1; i < ROWS_PER_THREAD; ++i) {
-        #pragma unroll
-        for (int j = 0; j < COLS_PER_THREAD<VEC_SIZE>; ++j) sum[j] += sums[i][j];
-    }
+    // -- reduce: the sums of the threads that share columns
     sum = column_reduce<NUM_THREADS>(sum, Sum{});
 
     // -- store: rounded once
     if (thread_row > 0) return;
     #pragma unroll
-    for (int k = 0; k < VECS_PER_THREAD; ++k) {
+    for (int k = 0; k < VECS_PER_ROW; ++k) {
         if (first_col + k * step >= n_inner) break;
         Vec<float, VEC_SIZE> out;
         #pragma unroll
@@ -182,29 +237,42 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) sum_columns_kernel
 
 namespace {
 
-// Short rows take few threads, so that a block holds several.
+// Short rows take few threads, so that a block holds several; the shortest ones leave a
+// thread time for four.
 template <typename In, typename Out, int VEC_SIZE>
 auto plan_rows(int64_t n_rows, int64_t n_cols, int64_t n_splits) {
-    const auto plan = [&]<int THREADS_PER_ROW>() {
-        return Plan{
-            sum_rows_kernel<In, Out, VEC_SIZE, THREADS_PER_ROW>,
-            dim3(ceil_div(n_rows, NUM_THREADS / THREADS_PER_ROW), n_splits),
-            dim3(NUM_THREADS)
+    const auto plan =
+        [&]<int THREADS_PER_ROW, int ROWS_PER_THREAD, int LOADS_PER_ROW>() {
+            const int rows_per_block = NUM_THREADS / THREADS_PER_ROW * ROWS_PER_THREAD;
+            return Plan{
+                sum_rows_kernel<
+                    In,
+                    Out,
+                    VEC_SIZE,
+                    THREADS_PER_ROW,
+                    ROWS_PER_THREAD,
+                    LOADS_PER_ROW>,
+                dim3(ceil_div(n_rows, rows_per_block), n_splits),
+                dim3(NUM_THREADS)
+            };
         };
-    };
-    if (n_cols <= 8 * ELEMENTS_PER_THREAD) return plan.template operator()<8>();
-    if (n_cols <= 128 * ELEMENTS_PER_THREAD) return plan.template operator()<32>();
-    return plan.template operator()<NUM_THREADS>();
+    const int64_t n_vecs = ceil_div(n_cols, VEC_SIZE);
+    if (n_vecs <= 8) return plan.template operator()<8, 4, 1>();
+    if (n_vecs <= 16) return plan.template operator()<8, 4, 2>();
+    if (n_vecs <= 32) return plan.template operator()<16, 4, 2>();
+    if (n_vecs <= 512) return plan.template operator()<32, 1, 4>();
+    return plan.template operator()<NUM_THREADS, 1, 4>();
 }
 
 // Up to 32 threads side by side, or 512 bytes of a row, as long as that leaves a block
 // for every multiprocessor of an H200; more where there are too few rows for the others.
 template <typename In, typename Out, int VEC_SIZE>
 auto plan_columns(int64_t n_outer, int64_t n_rows, int64_t n_cols, int64_t n_splits) {
+    constexpr int BLOCK_SIZE = 4 * NUM_THREADS * COLS_PER_THREAD<VEC_SIZE>;
     const auto n_blocks = [&](int threads_per_row) {
         return n_outer * ceil_div(n_cols, threads_per_row * COLS_PER_THREAD<VEC_SIZE>);
     };
-    int threads_per_row = 4;
+    int threads_per_row = 2;  // 32 bytes
     while (threads_per_row * COLS_PER_THREAD<VEC_SIZE> < n_cols &&
            threads_per_row < NUM_THREADS) {
         const bool too_few_rows =
@@ -220,8 +288,8 @@ auto plan_columns(int64_t n_outer, int64_t n_rows, int64_t n_cols, int64_t n_spl
     };
 }
 
-// Vectors of 16 bytes where every row begins at a multiple of them, else one element at
-// a time.
+// Vectors of 16 bytes along rows without gaps; of columns, where every row begins at a
+// multiple of them. Else one element at a time.
 template <typename In, typename Out>
 cudaError_t launch_sums(
     const Launcher& launch,
@@ -238,11 +306,11 @@ cudaError_t launch_sums(
     int64_t split_size
 ) {
     constexpr int VEC_SIZE = VEC_BYTES / sizeof(In);
-    const int64_t stride_row = by_rows ? x_stride_inner : x_stride_reduced;
     const int64_t stride_col = by_rows ? x_stride_reduced : x_stride_inner;
-    const bool vectors = stride_col == 1 && has_vectors<In>(x, stride_row, 1) &&
-                         has_vectors<In>(x, x_stride_outer, 1) &&
-                         (by_rows || n_inner % VEC_SIZE == 0);
+    const bool vectors =
+        stride_col == 1 &&
+        (by_rows || (has_vectors<In>(x, x_stride_reduced, 1) &&
+                     has_vectors<In>(x, x_stride_outer, 1) && n_inner % VEC_SIZE == 0));
     const int64_t n_added = n_reduced < split_size ? n_reduced : split_size;
     const int64_t n_rows = n_outer * n_inner;
     const auto plan =

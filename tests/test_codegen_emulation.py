@@ -1685,7 +1685,7 @@ KERNELS = [
     )
     for number, launches in (
         (90, WHOLE_LAUNCHES),
-        *((number, ON_OTHER_ARCHITECTURES) for number in (80, 100, 120)),
+        *((number, ON_OTHER_ARCHITECTURES) for number in (80, 120)),
     )
     for name, tried, reads in launches
     for side in INSPECT

@@ -46,11 +46,10 @@ def emulator() -> Library:
     return emulated.load_kernels()
 
 
-@pytest.mark.parametrize("arch", ["80", "90a"])
 @pytest.mark.parametrize("source", FOR_BOTH, ids=lambda path: path.stem)
-def test_nvcc_compiles_the_same_file(source: Path, arch: str, tmp_path: Path) -> None:
+def test_nvcc_compiles_the_same_file(source: Path, tmp_path: Path) -> None:
     cubin = tmp_path / "kernels.cubin"
-    nvcc(f"-arch=sm_{arch}", "-cubin", source, "-o", cubin)
+    nvcc("-arch=sm_90a", "-cubin", source, "-o", cubin)
     assert cubin.stat().st_size > 0
 
 

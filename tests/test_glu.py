@@ -260,7 +260,7 @@ def test_compiled_gradients(
 
 
 @each_op
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", ["contiguous", "permuted", "expanded columns"])
 @pytest.mark.parametrize("backend", ["cuda"])  # they share what tells of strides
 def test_opcheck_of_halves(
     glu: Op, params: dict[str, str], name: str, backend: str, device: str

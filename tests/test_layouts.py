@@ -53,9 +53,15 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-# Two sizes of elements: bfloat16 differs from float16 in nothing that a layout touches.
-@pytest.mark.parametrize("element", [torch.float32, torch.float16])
-@pytest.mark.parametrize("name", LAYOUTS)
+# Elements of 2 bytes have other vectors, so that other addresses and rows are aligned.
+@pytest.mark.parametrize(
+    ("name", "element"),
+    [
+        *((name, torch.float32) for name in LAYOUTS),
+        *((name, torch.float16) for name in ("transposed", "first columns")),
+        *((f"offset by {by}", torch.float16) for by in (1, 2, 4)),
+    ],
+)
 def test_layout(
     op: Op,
     backend: str,

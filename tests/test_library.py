@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import laid_out_inputs, random_inputs, skip_if_refused
+from conftest import LANGUAGES, laid_out_inputs, random_inputs, skip_if_refused
 
 from bindings import backends
 from bindings.op import Op, as_tuple
@@ -56,6 +56,7 @@ def test_opcheck(
     assert set(results.values()) == {"SUCCESS"}
 
 
+@pytest.mark.parametrize("backend", LANGUAGES)
 def test_compile_fullgraph(
     op: Op, backend: str, device: str, generator: torch.Generator
 ) -> None:

@@ -170,6 +170,12 @@ def test_integers_are_exact_on_a_gpu(rung: str, backend: str) -> None:
         assert_exact(backend, "cuda", shape, rung)
 
 
+@needs_gpu
+def test_integers_are_exact_in_the_largest_tiles(backend: str) -> None:
+    shape = (1408, 2304, 2056)  # Triton takes them where K is long too
+    assert_exact(backend, "cuda", shape, "chosen", (torch.float16, torch.bfloat16))
+
+
 @pytest.mark.parametrize("rung", TESTED_RUNGS)
 def test_tf32_is_rounded_and_not_cut_off(rung: str, backend: str, device: str) -> None:
     skip_if_refused(backend, device)

@@ -106,6 +106,22 @@ def test_whole_numbers_are_added_exactly(
     assert torch.equal(out, x.sum(dim).float())
 
 
+@pytest.mark.parametrize("n_cols", [1, 5, 8, 13, 70, 300])
+def test_rows_begin_and_end_anywhere(
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    n_cols: int,
+    generator: torch.Generator,
+) -> None:
+    skip_if_refused(backend, device, dtype)
+    memory = torch.randint(-2, 3, (8 + 3 * n_cols,), generator=generator).to(device)
+    for start in range(8):
+        x = memory.to(dtype)[start : start + 3 * n_cols].view(3, n_cols)
+        out = bindings.sum(x, 1, backend=backend)
+        assert torch.equal(out, x.float().sum(1).to(dtype))
+
+
 def test_it_is_rounded_once(backend: str, device: str) -> None:
     skip_if_refused(backend, device, torch.float16)
     # In float16, 2048 + 1 is 2048.

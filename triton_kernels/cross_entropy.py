@@ -20,6 +20,7 @@ Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 3); label smooth
 """
 
 import math
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
@@ -28,6 +29,9 @@ from torch import Tensor
 from triton_kernels.common.math import fast_exp, fast_reciprocal
 from triton_kernels.common.rows import row_offset
 from triton_kernels.common.vec import known_multiple
+
+# Of a long row, tiles whose loads are on their way at the same time.
+NUM_STAGES = tl.constexpr(1)
 
 
 @triton.jit
@@ -38,6 +42,30 @@ def finite_origin(max):
     would make it NaN.
     """
     return tl.where(max == -float("inf"), 0.0, max)
+
+
+@triton.jit
+def sum_of_lanes(x):
+    """The sums of the columns of each lane: [BLOCK_M, VECS, LANES, VEC_SIZE]."""
+    return tl.sum(tl.sum(x, axis=3), axis=1)
+
+
+@triton.jit
+def add_tile(x, is_seen, n_seen, lane_max, lane_sum, lane_gap, SMOOTHED: tl.constexpr):
+    """What lanes have seen, n_seen columns each, and what is_seen of one tile more.
+
+    A lane's columns are those of one thread: its maximum takes no word of others, and
+    its sum is rescaled once in a tile.
+    """
+    new_max = tl.maximum(lane_max, tl.max(tl.max(x, axis=3), axis=1))
+    origin = finite_origin(new_max)
+    x -= origin[:, None, :, None]
+    lane_sum = lane_sum * fast_exp(lane_max - origin) + sum_of_lanes(fast_exp(x))
+    if SMOOTHED:
+        if is_seen is not None:
+            x = tl.where(is_seen, x, 0.0)
+        lane_gap += n_seen * (origin - finite_origin(lane_max)) - sum_of_lanes(x)
+    return new_max, lane_sum, lane_gap
 
 
 @triton.jit
@@ -57,6 +85,8 @@ def cross_entropy_kernel(
     inverse_n_cols,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    LANES: tl.constexpr,
+    VEC_SIZE: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
     SMOOTHED: tl.constexpr,
     REDUCED: tl.constexpr,
@@ -71,42 +101,63 @@ def cross_entropy_kernel(
     target = tl.load(target_ptr + rows, mask=rows < n_rows, other=ignore_index)
     is_counted = target != ignore_index
     is_class = (target >= 0) & (target < n_cols)
-    logits_ptr += row_offset(
+    offsets = row_offset(
         rows, n_rows, rows_per_batch, logits_stride_batch, logits_stride_row
     )
+    # Triton 3.6 forgets in the branches of row_offset what divides the strides.
+    logits_ptr += known_multiple(offsets, DIVISIBILITY)
 
     # -- target: on its way while the row is read; no class has a logit of NaN
     target_logit = tl.load(
         logits_ptr + target, mask=is_counted & is_class, other=float("nan")
     ).to(tl.float32)
 
-    # -- max_sum: of the columns so far; the sum is rescaled as the maximum grows, once
-    # in a tile
-    row_max = tl.full([BLOCK_M, 1], -float("inf"), tl.float32)
-    row_sum = tl.zeros([BLOCK_M, 1], tl.float32)
-    row_gap = tl.zeros([BLOCK_M, 1], tl.float32)  # sum of max - x, if SMOOTHED
-    n_cols = tl.cast(n_cols, tl.int64)  # or the last step could overflow
-    for start in range(0, n_cols, BLOCK_N):
-        mask = is_counted & (cols < n_cols - start)
-        x = tl.load(logits_ptr + start + cols, mask=mask, other=-float("inf"))
-        x = x.to(tl.float32)
-        new_max = tl.maximum(row_max, tl.max(x, axis=1, keep_dims=True))
-        origin = finite_origin(new_max)
-        tile_sum = tl.sum(fast_exp(x - origin), axis=1, keep_dims=True)
-        row_sum = row_sum * fast_exp(row_max - origin) + tile_sum
-        if SMOOTHED:
-            row_gap += tl.cast(start, tl.float32) * (origin - finite_origin(row_max))
-            row_gap += tl.sum(tl.where(mask, origin - x, 0.0), axis=1, keep_dims=True)
-        row_max = new_max
+    # -- max_sum: of the columns that each lane sees; the sum is rescaled as the maximum
+    # grows, once in a tile
+    VECS: tl.constexpr = BLOCK_N // (LANES * VEC_SIZE)
+    TILE: tl.constexpr = [BLOCK_M, VECS, LANES, VEC_SIZE]
+    lane_max = tl.full([BLOCK_M, LANES], -float("inf"), tl.float32)
+    lane_sum = tl.zeros([BLOCK_M, LANES], tl.float32)
+    lane_gap = tl.zeros([BLOCK_M, LANES], tl.float32)  # sum of max - x, if SMOOTHED
+    # In 64 bits, or the last step could overflow. No row is read if none counts.
+    n_read = tl.max(is_counted.to(tl.int64)) * n_cols
+    n_whole = n_read // BLOCK_N * BLOCK_N
+    for start in tl.range(0, n_whole, BLOCK_N, num_stages=NUM_STAGES):
+        if BLOCK_M == 1:
+            x = tl.load(logits_ptr + start + cols)
+        else:
+            x = tl.load(logits_ptr + start + cols, mask=is_counted, other=-float("inf"))
+        x = tl.reshape(x.to(tl.float32), TILE)
+        n_seen = tl.cast(start, tl.float32) / LANES
+        lane_max, lane_sum, lane_gap = add_tile(
+            x, None, n_seen, lane_max, lane_sum, lane_gap, SMOOTHED
+        )
+    if n_whole < n_read:
+        mask = is_counted & (cols < n_cols - n_whole)
+        x = tl.load(logits_ptr + n_whole + cols, mask=mask, other=-float("inf"))
+        x = tl.reshape(x.to(tl.float32), TILE)
+        vecs = tl.arange(0, VECS)[:, None] * LANES + tl.arange(0, LANES)
+        is_seen = (vecs * VEC_SIZE < n_cols - n_whole)[None, :, :, None]
+        n_seen = tl.cast(n_whole, tl.float32) / LANES
+        lane_max, lane_sum, lane_gap = add_tile(
+            x, is_seen, n_seen, lane_max, lane_sum, lane_gap, SMOOTHED
+        )
 
-    # -- combine: here the lanes of a row have shared each tile's maximum and sum
+    # -- combine: what the lanes of a row have seen
+    row_max = tl.max(lane_max, axis=1, keep_dims=True)
     origin = finite_origin(row_max)
+    row_sum = lane_sum * fast_exp(lane_max - origin)
+    row_sum = tl.sum(row_sum, axis=1, keep_dims=True)
     log_sum = tl.log(row_sum)
 
     # -- loss: of what is missing to the maximum; such terms are positive and do not
     # cancel, however large the logits are
     loss = log_sum + (1.0 - label_smoothing) * (origin - target_logit)
     if SMOOTHED:
+        lanes = tl.arange(0, LANES)[None, :]
+        n_seen = (n_cols // VEC_SIZE + LANES - 1 - lanes) // LANES * VEC_SIZE
+        lane_gap += n_seen.to(tl.float32) * (origin - finite_origin(lane_max))
+        row_gap = tl.sum(lane_gap, axis=1, keep_dims=True)
         loss += label_smoothing * inverse_n_cols * row_gap
     loss = tl.where(is_counted, loss, 0.0)
 
@@ -217,21 +268,34 @@ def cross_entropy_backward_kernel(
     tl.store(out_ptr + cols, out, mask=mask)
 
 
+VEC_BYTES = 16
 REDUCE_BLOCK_SIZE = 8192
 REDUCE_NUM_WARPS = 16
 BACKWARD_BLOCK_BYTES = 4096
 BACKWARD_NUM_WARPS = 4
 
 
-def choose_tile(rows_per_block: int, n_cols: int, element_size: int) -> tuple[int, int]:
-    """The columns of a tile, and the warps that share it, by the length of a row.
+class Tile(NamedTuple):
+    """Rows and columns, lanes that share a row, and warps of the program."""
 
-    Short rows are one tile; each thread has 64 bytes of a long one in flight.
+    block_m: int
+    block_n: int
+    lanes: int
+    num_warps: int
+
+
+def choose_tile(
+    rows_per_block: int, n_cols: int, vec_size: int, element_size: int
+) -> Tile:
+    """By the length of a row: short rows are one tile, of which a lane has one vector.
+
+    A lane of a long row is a thread, which has 64 bytes in flight.
     """
     if rows_per_block > 1:
-        return max(64, triton.next_power_of_2(n_cols)), 4
+        block_n = max(64, triton.next_power_of_2(n_cols))
+        return Tile(rows_per_block, block_n, block_n // vec_size, 4)
     num_warps = 4 if n_cols <= 8192 else 8 if n_cols <= 65536 else 16
-    return num_warps * 32 * 64 // element_size, num_warps
+    return Tile(1, num_warps * 32 * 64 // element_size, num_warps * 32, num_warps)
 
 
 def cross_entropy(
@@ -255,7 +319,10 @@ def cross_entropy(
 
     Where the losses are added up, a second launch does that.
     """
-    block_n, num_warps = choose_tile(rows_per_block, n_cols, logits.element_size())
+    element_size = logits.element_size()
+    divisibility = math.gcd(n_cols, logits_stride_batch, logits_stride_row, 16)
+    vec_size = math.gcd(divisibility, VEC_BYTES // element_size)
+    tile = choose_tile(rows_per_block, n_cols, vec_size, element_size)
     n_blocks = triton.cdiv(n_rows, rows_per_block)
     if n_blocks > 0:
         cross_entropy_kernel[(n_blocks,)](
@@ -272,12 +339,14 @@ def cross_entropy(
             ignore_index,
             label_smoothing,
             1.0 / max(n_cols, 1),
-            BLOCK_M=rows_per_block,
-            BLOCK_N=block_n,
-            DIVISIBILITY=math.gcd(n_cols, logits_stride_batch, logits_stride_row, 16),
+            BLOCK_M=tile.block_m,
+            BLOCK_N=tile.block_n,
+            LANES=tile.lanes,
+            VEC_SIZE=vec_size,
+            DIVISIBILITY=divisibility,
             SMOOTHED=label_smoothing != 0.0,
             REDUCED=partial is not None,
-            num_warps=num_warps,
+            num_warps=tile.num_warps,
             enable_fp_fusion=True,
         )
     if partial is not None:

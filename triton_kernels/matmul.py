@@ -55,17 +55,20 @@ class Tile(NamedTuple):
     num_warps: int
     num_programs: int
     n_parts: int = 1
+    group_m: int = 8  # rows of tiles that are under way at a time
 
 
 # The small tile lets every multiprocessor read, far ahead, where there are few rows or
-# few tiles. Of the large one two programs share a multiprocessor: while one stores, the
-# tensor cores work for the other.
-# More warps, with half the registers each, get through a long epilogue faster.
+# few tiles. The large one costs the fewest bytes for a product. Of the medium one two
+# programs share a multiprocessor: while one stores, the other one's tensor cores work,
+# which counts where there are few steps between two stores.
 SMALL_TILE = Tile(64, 64, 128, 4, num_warps=4, num_programs=NUM_SMS)
-LARGE_TILE = Tile(128, 128, 64, 3, num_warps=4, num_programs=2 * NUM_SMS, n_parts=2)
-LARGE_TILE_LONG_EPILOGUE = LARGE_TILE._replace(num_warps=8)
+MEDIUM_TILE = Tile(128, 128, 64, 3, num_warps=4, num_programs=2 * NUM_SMS, n_parts=2)
+LARGE_TILE = Tile(128, 256, 64, 3, num_warps=8, num_programs=NUM_SMS, group_m=16)
+LARGE_TILE_MIN_K = 2048
+# More warps, with half the registers each, get through a long epilogue faster.
+MEDIUM_TILE_LONG_EPILOGUE = MEDIUM_TILE._replace(num_warps=8)
 LONG_EPILOGUES = ("gelu", "gelu_tanh", "silu")
-GROUP_M = 8
 
 
 @triton.jit
@@ -195,12 +198,23 @@ def describe(
     return cached_descriptor(Address(x.data_ptr(), x.dtype), shape, strides, block)
 
 
-def tile_for(n_batches: int, M: int, N: int, activation: str) -> Tile:
-    """A large one, as long as three in four multiprocessors have one."""
-    n_large = n_batches * triton.cdiv(M, 128) * triton.cdiv(N, 128)
-    if M <= 64 or n_large < 99:
+def tile_for(n_batches: int, M: int, N: int, K: int, activation: str) -> Tile:
+    """The table of tiles, as long as three in four multiprocessors have one."""
+
+    def has_enough(tile: Tile) -> bool:
+        n_tile_rows, n_tile_cols = (
+            triton.cdiv(M, tile.block_m),
+            triton.cdiv(N, tile.block_n),
+        )
+        return n_batches * n_tile_rows * n_tile_cols >= 99
+
+    if M <= 64 or not has_enough(MEDIUM_TILE):
         return SMALL_TILE
-    return LARGE_TILE_LONG_EPILOGUE if activation in LONG_EPILOGUES else LARGE_TILE
+    if K >= LARGE_TILE_MIN_K and has_enough(LARGE_TILE):
+        return LARGE_TILE
+    if activation in LONG_EPILOGUES:
+        return MEDIUM_TILE_LONG_EPILOGUE
+    return MEDIUM_TILE
 
 
 @functools.cache
@@ -316,7 +330,7 @@ def matmul(
         )
         return
 
-    tile = tile_for(n_batches, M, N, ACTIVATIONS[activation])
+    tile = tile_for(n_batches, M, N, K, ACTIVATIONS[activation])
     n_tiles = n_batches * triton.cdiv(M, tile.block_m) * triton.cdiv(N, tile.block_n)
     matmul_kernel[(min(n_tiles, tile.num_programs),)](
         describe(
@@ -348,7 +362,7 @@ def matmul(
         BLOCK_M=tile.block_m,
         BLOCK_N=tile.block_n,
         BLOCK_K=tile.block_k,
-        GROUP_M=GROUP_M,
+        GROUP_M=tile.group_m,
         N_PARTS=tile.n_parts,
         A_HAS_BATCHES=a_has_batches,
         A_ROW_MAJOR=a_row_major,

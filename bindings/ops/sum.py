@@ -171,7 +171,9 @@ OP = register(
             (4, 1),
             (2, 3, 31),
             # The ends of vectors, warps and tiles, along the rows and across them.
-            *((3, n) for n in (7, 8, 9, 127, 128, 129, 511, 512, 513, 2047, 2049)),
+            *((3, n) for n in (7, 8, 9, 33, 63, 65, 127, 128, 129, 257, 513)),
+            *((3, n) for n in (2047, 2049, 4095, 4097)),
+            (130, 65),
             *((n, 3) for n in (33, 255, 256, 257, 2047)),
             *((n, 40) for n in (15, 17, 31, 33, 64, 129)),
             (3, 4, 520),
@@ -188,6 +190,8 @@ OP = register(
             # adds.
             shapes=((16384, 8192), (1048576, 128)),
             is_reduction=True,
+            # Triton 3.6 hands sums of columns from warp to warp one by one.
+            conflicting_kernels=("sum_columns_kernel[",),
         ),
         gradient=Gradient(_save, _gradient),
     )

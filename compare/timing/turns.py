@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import gc
 import math
+import random
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -147,7 +148,7 @@ def take_turns(
         warm_up_ms: How long that goes on before the first is counted.
     """
     clock = _Clock(torch.ones(COLD_BYTES // 4, device=FLUSH_DEVICE))
-    race = _Race(dict(turns), clock, {})
+    race = _Race(dict(turns), clock)
     race.go_on(clock.rehearse)
     rounds = _rounds(race, warm_up_ms)
     times: dict[str, Times | TimingError] = dict(race.failures)
@@ -187,12 +188,15 @@ class _Race:
 
     running: dict[str, Turn]
     clock: _Clock
-    failures: dict[str, TimingError]
+    failures: dict[str, TimingError] = field(default_factory=dict)
+    random: random.Random = field(default_factory=lambda: random.Random(0))
 
     def go_on(self, act: Callable[[str, Turn], _Span]) -> dict[str, _Span]:
-        """Lets each one act; whoever raises is out."""
+        """Lets each one act, in any order; whoever raises is out."""
         spans = {}
-        for name, turn in list(self.running.items()):
+        order = list(self.running.items())
+        self.random.shuffle(order)
+        for name, turn in order:
             failure = None
             try:
                 spans[name] = act(name, turn)

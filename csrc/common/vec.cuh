@@ -38,7 +38,15 @@ __device__ __forceinline__ Vec<T, SIZE> load(const T* ptr, int64_t n_valid, T fi
 // The same where the end of the data is never inside of a vector: all values or none.
 template <int SIZE, typename T>
 __device__ __forceinline__ Vec<T, SIZE> load(const T* ptr, bool is_valid, T fill) {
-    return is_valid ? *reinterpret_cast<const Vec<T, SIZE>*>(ptr) : splat<SIZE>(fill);
+    if constexpr (SIZE * sizeof(T) == VEC_BYTES) {
+        // Chosen as words: the compiler would put every 16 bits together by themselves.
+        uint4 words = __builtin_bit_cast(uint4, splat<SIZE>(fill));
+        if (is_valid) words = *reinterpret_cast<const uint4*>(ptr);
+        return __builtin_bit_cast(Vec<T, SIZE>, words);
+    } else {
+        return is_valid ? *reinterpret_cast<const Vec<T, SIZE>*>(ptr)
+                        : splat<SIZE>(fill);
+    }
 }
 
 // The same where it is known only at run time whether ptr is aligned.
