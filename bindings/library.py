@@ -37,7 +37,7 @@ def _register_overload(op: Op, backend: str, overload: str, schema: str) -> None
     name = packet if overload == "default" else f"{packet}.{overload}"
     _library.define(name + schema)
     for device in ("CPU", "CUDA"):
-        _library.impl(name, _implementation(op, backend), device)
+        _library.impl(name, _implementation(op, backend, overload), device)
     torch.library.register_fake(f"{NAMESPACE}::{name}", op.allocate, lib=_library)
     _register_autograd(op, backend, name)
     _overloads[f"{packet}.{overload}"] = getattr(
@@ -86,9 +86,10 @@ def call_any(op: Op, backend: str, *args: object, overload: str = "default") -> 
     return _overloads[f"{op.name}_{backend}.{overload}"](*args)
 
 
-def _implementation(op: Op, backend: str) -> Any:
+def _implementation(op: Op, backend: str, overload: str) -> Any:
     def run(*args: Any) -> Outputs:
-        return replay.compute(op, backend, args)
+        outputs = replay.call(op, backend, overload, args)
+        return replay.compute(op, backend, args) if outputs is None else outputs
 
     return run
 

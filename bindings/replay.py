@@ -6,8 +6,9 @@ tensors hold has no part in it, for to look there would be to wait. So a kind th
 a second time is recorded, and from then on replayed: the way through torch.library, the
 checks and the layout of tensors takes a host several times as long as a launch.
 
-A call that something in PyTorch takes part in, such as autograd or a mode, is neither
-recorded nor replayed. It goes through torch.library, as all do under torch.compile.
+A call that something in PyTorch takes part in, such as autograd or a mode, is not: it
+goes through torch.library, as all do under torch.compile. Where that comes to compute,
+nothing takes part any more.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _recordings: dict[Hashable, list[_Recording]] = {}
 
 
 def call(op: Op, backend: str, overload: str, args: Sequence[Any]) -> Outputs | None:
-    """The outputs of a call; None if it has to go through torch.library."""
+    """The outputs of a call; None if something in PyTorch takes part in it."""
     if torch_internals.is_watched():
         return None
     tensors = [x for x in args if isinstance(x, Tensor)]

@@ -50,9 +50,13 @@ def are_plain(tensors: Sequence[Tensor], device_type: str) -> bool:
     that are yet to be negated; and neither autograd nor autocast, a tracer or a
     transform of functions is at work.
     """
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        return False
-    expected = _keys_of_plain_tensors(device_type)
+    backend = device_type.upper()
+    names = ["BackendSelect", "ADInplaceOrView", backend]
+    if not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
+        names.append(f"Autograd{backend}")  # which then passes it on as well
+    expected = DispatchKeySet(DispatchKey.Undefined)
+    for name in names:
+        expected = expected.add(getattr(DispatchKey, name))
     included = _dispatch_tls_local_include_set()
     excluded = _dispatch_tls_local_exclude_set()
     return all(
@@ -61,15 +65,6 @@ def are_plain(tensors: Sequence[Tensor], device_type: str) -> bool:
         and ((_dispatch_keys(x) | included) - excluded) | expected == expected
         for x in tensors
     )
-
-
-def _keys_of_plain_tensors(device_type: str) -> DispatchKeySet:
-    """All that the dispatcher goes through for them."""
-    backend = device_type.upper()
-    keys = DispatchKeySet(DispatchKey.BackendSelect)
-    for name in (backend, f"Autograd{backend}", "ADInplaceOrView"):
-        keys = keys.add(getattr(DispatchKey, name))
-    return keys
 
 
 def guard_of(tensors: Sequence[Tensor]) -> Callable[..., bool]:
