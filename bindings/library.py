@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from bindings import backends, check
-from bindings.op import Op, Outputs, as_tuple
+from bindings import backends, check, replay
+from bindings.op import Op, Outputs
 
 NAMESPACE = "twin"
+
+_IN_PLACE = "in_place"
 
 _library = torch.library.Library(NAMESPACE, "DEF")
 _overloads: dict[str, Any] = {}
@@ -35,7 +37,7 @@ def _register_overload(op: Op, backend: str, overload: str, schema: str) -> None
     name = packet if overload == "default" else f"{packet}.{overload}"
     _library.define(name + schema)
     for device in ("CPU", "CUDA"):
-        _library.impl(name, _implementation(op, backend), device)
+        _library.impl(name, _implementation(op, backend, overload), device)
     torch.library.register_fake(f"{NAMESPACE}::{name}", op.allocate, lib=_library)
     _register_autograd(op, backend, name)
     _overloads[f"{packet}.{overload}"] = getattr(
@@ -73,18 +75,21 @@ def call(op: Op, backend: str, *args: object, overload: str = "default") -> Tens
 
 def call_any(op: Op, backend: str, *args: object, overload: str = "default") -> Any:
     """The same of any op: returns a tuple where there are several outputs."""
+    is_compiling = torch.compiler.is_compiling()
+    if not is_compiling and overload != _IN_PLACE:
+        outputs = replay.call(op, backend, overload, args)
+        if outputs is not None:
+            return outputs
     check.one_of(op.name, "backend", backend, backends.NAMES)
-    if not torch.compiler.is_compiling():
+    if not is_compiling:
         _refuse_forward_mode(f"{op.name}_{backend}", args)
     return _overloads[f"{op.name}_{backend}.{overload}"](*args)
 
 
-def _implementation(op: Op, backend: str) -> Any:
+def _implementation(op: Op, backend: str, overload: str) -> Any:
     def run(*args: Any) -> Outputs:
-        outputs = op.allocate(*args)
-        if any(out.numel() > 0 for out in as_tuple(outputs)):
-            backends.run(backend, op, outputs, *args)
-        return outputs
+        outputs = replay.call(op, backend, overload, args)
+        return replay.compute(op, backend, args) if outputs is None else outputs
 
     return run
 
@@ -97,7 +102,7 @@ def register_in_place(op: Op, schema: str) -> None:
         schema: "(Tensor(a!) x, ...) -> ()".
     """
     for backend in backends.NAMES:
-        name = f"{op.name}_{backend}.in_place"
+        name = f"{op.name}_{backend}.{_IN_PLACE}"
         _library.define(name + schema)
         for device in ("CPU", "CUDA"):
             _library.impl(name, _implementation_in_place(op, backend), device)
@@ -105,7 +110,7 @@ def register_in_place(op: Op, schema: str) -> None:
             f"{NAMESPACE}::{name}", lambda *args: None, lib=_library
         )
         packet = getattr(getattr(torch.ops, NAMESPACE), f"{op.name}_{backend}")
-        _overloads[name] = packet.in_place
+        _overloads[name] = getattr(packet, _IN_PLACE)
 
 
 def _implementation_in_place(op: Op, backend: str) -> Any:

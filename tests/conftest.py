@@ -10,7 +10,7 @@ import torch
 from hypothesis import Phase, settings
 from torch import Tensor
 
-from bindings import backends
+from bindings import backends, replay
 from bindings.backends import interpreter
 from bindings.library import call_any
 from bindings.op import DTYPES, Op, as_tuple
@@ -105,6 +105,12 @@ def _unwritten_memory_is_nan() -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(autouse=True)
+def _no_call_is_known() -> None:
+    """Forgets calls that other tests have made known, perhaps of what they replaced."""
+    replay.forget()
 
 
 def random_inputs(

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from benches import make_bench
 from conftest import needs_gpu
 from torch import Tensor
 
+from bindings import torch_internals
 from bindings.backends import prebuilt
 from bindings.op import Op, Traffic, as_tuple
 from bindings.registry import OPS
@@ -85,9 +85,10 @@ def _laboratory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Turn, "_capture", _refuse)
     monkeypatch.setattr(ceiling, "contestants", _slow_contestants)
     monkeypatch.setattr(ceiling, "peak", lambda *mix: Ceiling("1:1", 1.0, 1e6, ""))
+    monkeypatch.setattr(torch_internals, "current_device", lambda: None)
+    monkeypatch.setattr(torch_internals, "current_stream", lambda device: 0)
     for name, stand_in in (
         ("synchronize", lambda: None),
-        ("current_stream", lambda: SimpleNamespace(cuda_stream=0)),
         ("device", lambda device: torch.inference_mode(False)),
     ):
         monkeypatch.setattr(torch.cuda, name, stand_in)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
-from bindings.backends import native, prebuilt
-from bindings.op import Op, Outputs, as_tuple
+from torch import Tensor
+
+from bindings.backends import Launch, native, prebuilt
+from bindings.op import Argument, Op, Outputs, as_tuple
 
 
 def run(op: Op, outputs: Outputs, *args: Any) -> None:
     """Writes the op of args into its outputs."""
-    is_cuda = as_tuple(outputs)[0].is_cuda
-    module = prebuilt.load("_cuda" if is_cuda else "_cpu")
-    native.run(module, op, outputs, *args)
+    native.run(_module(as_tuple(outputs)[0]), op, outputs, *args)
+
+
+def record(
+    op: Op, arguments: tuple[Argument, ...], tensors: Sequence[Tensor], stream: int
+) -> Launch | None:
+    """Launches, and returns what does so again."""
+    return native.record(_module(tensors[0]), op, arguments, tensors, stream)
+
+
+def _module(out: Tensor) -> ModuleType:
+    return prebuilt.load("_cuda" if out.is_cuda else "_cpu")

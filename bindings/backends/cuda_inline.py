@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pybind11
 import torch
+from torch import Tensor
 
 from bindings import build_cache, sources, toolchain
-from bindings.backends import native
+from bindings.backends import Launch, native
 from bindings.errors import BuildError
-from bindings.op import Op, Outputs, as_tuple
+from bindings.op import Argument, Op, Outputs, as_tuple
 from bindings.sources import ModuleName
 
 _modules: dict[tuple[str, ModuleName, tuple[str, ...]], ModuleType] = {}
@@ -35,6 +37,14 @@ def run(op: Op, outputs: Outputs, *args: Any) -> None:
         return
     with torch.cuda.device(device):
         native.run(load(op, "_cuda"), op, outputs, *args)
+
+
+def record(
+    op: Op, arguments: tuple[Argument, ...], tensors: Sequence[Tensor], stream: int
+) -> Launch | None:
+    """Launches, and returns what does so again."""
+    module = load(op, "_cuda" if tensors[0].is_cuda else "_cpu")
+    return native.record(module, op, arguments, tensors, stream)
 
 
 def load(op: Op, module: ModuleName) -> ModuleType:

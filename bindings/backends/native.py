@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 from torch import Tensor
 
 from bindings import sources
+from bindings.backends import Launch
+from bindings.backends.template import template_of
 from bindings.op import Argument, Op, Outputs, as_tuple
 
 _CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # DType in dtype.cuh
@@ -32,6 +35,29 @@ def launch(
 ) -> None:
     """The bare launcher: on the current device, unchecked."""
     getattr(module, op.name)(*_values(arguments), stream)
+
+
+def record(
+    module: ModuleType,
+    op: Op,
+    arguments: tuple[Argument, ...],
+    tensors: Sequence[Tensor],
+    stream: int,
+) -> Launch | None:
+    """Launches, and returns what does so again, as bindings.backends.record says."""
+    code = _CODES[tensors[0].dtype]
+    template = template_of(
+        [code, *(0 if each is None else each for each in arguments)], tensors
+    )
+    if template is None:
+        return None
+    launcher = getattr(module, op.name)
+
+    def launch(addresses: Sequence[int], stream: int) -> None:
+        launcher(*template.fill(addresses), stream)
+
+    launch([x.data_ptr() for x in tensors], stream)
+    return launch
 
 
 def plan(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from bindings.backends import interpreter
-from bindings.op import Op, Outputs, as_tuple
+from bindings.backends import Launch, interpreter
+from bindings.backends.template import Template, template_of
+from bindings.op import Argument, Op, Outputs, as_tuple
 
 
 def run(op: Op, outputs: Outputs, *args: Any) -> None:
@@ -30,3 +35,79 @@ def run(op: Op, outputs: Outputs, *args: Any) -> None:
 def launcher(op: Op) -> Any:
     """The bare launcher: on the current device and stream, unchecked."""
     return getattr(importlib.import_module(f"triton_kernels.{op.source}"), op.name)
+
+
+def record(
+    op: Op, arguments: tuple[Argument, ...], tensors: Sequence[Tensor], stream: int
+) -> Launch | None:
+    """Launches, and returns what does so again, as bindings.backends.record says."""
+    return record_launches(op, arguments, tensors) if tensors[0].is_cuda else None
+
+
+def record_launches(
+    op: Op, arguments: tuple[Argument, ...], tensors: Sequence[Tensor]
+) -> Launch | None:
+    """The same, wherever the tensors are.
+
+    What does so again launches the kernels that Triton has compiled. Triton is not
+    asked which these are: that depends on numbers, which stay the same, and on what
+    divides the addresses.
+    """
+    with _launches() as made:
+        launcher(op)(*arguments)
+    steps: list[tuple[Callable[..., None], Template]] = []
+    for each in made:
+        template = template_of(each.arguments, tensors)
+        if template is None:
+            return None
+        steps.append((each.compiled[each.grid], template))
+
+    def launch(addresses: Sequence[int], stream: int) -> None:
+        for kernel, template in steps:
+            kernel(*template.fill(addresses), stream=stream)
+
+    return launch
+
+
+class _Made(NamedTuple):
+    """A launch of Triton's."""
+
+    compiled: Any
+    grid: tuple[int, int, int]
+    arguments: tuple[Any, ...]  # one for each parameter of the function
+
+
+_one_at_a_time = threading.Lock()
+
+
+@contextlib.contextmanager
+def _launches() -> Iterator[list[_Made]]:
+    """What this thread launches meanwhile.
+
+    Triton tells nobody, so its own function is taken the place of. It does not promise
+    to keep that one; tests/test_replay.py pins it.
+    """
+    # Nobody needs Triton who does not call it.
+    from triton.runtime import JITFunction
+
+    function: Any = JITFunction
+    made: list[_Made] = []
+    thread = threading.get_ident()
+
+    def run_and_tell(
+        kernel: Any, *args: Any, grid: Any, warmup: bool, **keywords: Any
+    ) -> Any:
+        compiled = original(kernel, *args, grid=grid, warmup=warmup, **keywords)
+        if threading.get_ident() == thread:
+            names = kernel.arg_names[len(args) :]
+            arguments = (*args, *(keywords[name] for name in names))
+            made.append(_Made(compiled, (*grid, 1, 1)[:3], arguments))
+        return compiled
+
+    with _one_at_a_time:
+        original = function.run
+        function.run = run_and_tell
+        try:
+            yield made
+        finally:
+            function.run = original

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+from torch import Tensor
 
 import bindings
-from bindings.backends import cuda_inline, native, prebuilt, triton
+from bindings import torch_internals
+from bindings.backends import Launch, cuda_inline, native, prebuilt, triton
 from bindings.errors import UnsupportedError
-from bindings.op import Op, Outputs
+from bindings.op import Argument, Op, Outputs
 from compare import peers
 from compare.parity import Skipped
 
@@ -80,18 +81,34 @@ def _of_ours(op: Op, backend: str) -> Implementation | Skipped:
 
 
 def _triton(op: Op, *arguments: Any) -> Callable[[], None]:
-    launcher, bare = triton.launcher(op), op.arguments(*arguments)
-    return lambda: launcher(*bare)
+    bare = op.arguments(*arguments)
+    again = _again(triton.record, op, bare)
+    return again or functools.partial(triton.launcher(op), *bare)
 
 
 def _native(op: Op, module: Any, *arguments: Any) -> Callable[[], None]:
-    bare = op.arguments(*arguments)
+    again = _again(
+        functools.partial(native.record, module), op, op.arguments(*arguments)
+    )
+    assert again
+    return again
 
-    def launch() -> None:
-        stream = torch.cuda.current_stream().cuda_stream
-        native.launch(module, op, bare, stream)
 
-    return launch
+def _again(
+    record: Callable[..., Launch | None], op: Op, bare: tuple[Argument, ...]
+) -> Callable[[], None] | None:
+    """What launches as a call does whose kind is known; None if it cannot be."""
+    tensors = [x for x in bare if isinstance(x, Tensor)]
+    device = torch_internals.current_device()
+    launch = record(op, bare, tensors, torch_internals.current_stream(device))
+    if launch is None:
+        return None
+
+    def again() -> None:
+        addresses = [x.data_ptr() for x in tensors]
+        launch(addresses, torch_internals.current_stream(device))
+
+    return again
 
 
 def _of_a_peer(peer: peers.Peer) -> Implementation | Skipped:

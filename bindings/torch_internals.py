@@ -1,0 +1,116 @@
+"""Who else in PyTorch takes part in a call, and where on a GPU it goes.
+
+All use that `bindings` makes of what PyTorch does not promise to keep is in this file;
+tests/test_replay.py pins it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import (
+    DispatchKey,
+    DispatchKeySet,
+    _dispatch_keys,
+    _dispatch_tls_local_exclude_set,
+    _dispatch_tls_local_include_set,
+    _is_torch_function_mode_enabled,
+    _len_torch_dispatch_stack,
+)
+from torch._C._autograd import _profiler_enabled
+from torch._C._dynamo.guards import TensorGuards
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# A CPU build of PyTorch has neither, nor any CUDA tensor that they would be needed for.
+current_device: Any = getattr(torch._C, "_cuda_getDevice", None)
+current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+
+def is_watched() -> bool:
+    """Whether a mode, a profiler or forward-mode autograd takes part in every call.
+
+    Whatever else does so shows in how tensors are dispatched.
+    """
+    return (
+        _len_torch_dispatch_stack() > 0
+        or _is_torch_function_mode_enabled()
+        or _profiler_enabled()
+        or forward_ad._current_level >= 0
+    )
+
+
+def are_plain(tensors: Sequence[Tensor], device_type: str) -> bool:
+    """Whether PyTorch would do nothing in a call with these tensors but pass it on.
+
+    Then they are on a device of this type, and no subclasses, batches of vmap, or views
+    that are yet to be negated; and neither autograd nor autocast, a tracer or a
+    transform of functions is at work.
+    """
+    backend = device_type.upper()
+    names = ["BackendSelect", "ADInplaceOrView", backend]
+    if not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
+        names.append(f"Autograd{backend}")  # which then passes it on as well
+    expected = DispatchKeySet(DispatchKey.Undefined)
+    for name in names:
+        expected = expected.add(getattr(DispatchKey, name))
+    included = _dispatch_tls_local_include_set()
+    excluded = _dispatch_tls_local_exclude_set()
+    return all(
+        type(x) in (Tensor, torch.nn.Parameter)
+        and x.device.type == device_type
+        and ((_dispatch_keys(x) | included) - excluded) | expected == expected
+        for x in tensors
+    )
+
+
+def guard_of(tensors: Sequence[Tensor]) -> Callable[..., bool]:
+    """Returns what tells whether other tensors, each given once, are of the same kind.
+
+    They are if they agree in type, shape, strides, dtype, device and requires_grad, and
+    in all that the dispatcher looks at. torch.compile guards its code by the same.
+    """
+    guards: Any = TensorGuards(
+        *tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None
+    )
+    check: Callable[..., bool] = guards.check
+    return check
+
+
+class Allocations(TorchDispatchMode):
+    """Finds out which tensors are memory that nobody has written to.
+
+    Attributes:
+        untouched: Those that were allocated meanwhile.
+    """
+
+    _ALLOCATING = (
+        torch.ops.aten.empty.memory_format,
+        torch.ops.aten.empty_like.default,
+        torch.ops.aten.empty_strided.default,
+        torch.ops.aten.new_empty.default,
+        torch.ops.aten.new_empty_strided.default,
+    )
+
+    def __init__(self) -> None:
+        """Begins with none."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.untouched: list[Tensor] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Sees every operation."""
+        result = func(*args, **(kwargs or {}))
+        is_untouched = func in self._ALLOCATING
+        for x in args:
+            if any(x is each for each in self.untouched):
+                # torch.empty gives out what it has allocated by another name.
+                is_untouched |= func is torch.ops.aten.detach.default
+                self.untouched = [each for each in self.untouched if each is not x]
+        if is_untouched:
+            self.untouched.append(result)
+        return result
