@@ -50,6 +50,8 @@ CODE_CONTRACT = CodeContract(shapes=((4096, 1008), (16384, 4096), (64, 131072)))
 CODE_CONTRACT_BACKWARD = CodeContract(
     shapes=((16384, 64), (16384, 4096), (64, 131072)),
     narrow_kernels=("_rows_kernel", "sum_partials_kernel"),
+    # Triton 3.6 hands sums of columns from warp to warp one by one.
+    conflicting_kernels=("norm_backward_kernel[", "sum_partials_kernel["),
 )
 
 MAX_COLS_BACKWARD = 8192  # as in csrc/common/norms.cuh

@@ -72,7 +72,8 @@ __global__ void __launch_bounds__(NUM_THREADS) rotary_kernel(
     // -- rotate: the pairs, in float32, rounded once
     const int step_pairs = blockDim.x * PAIRS;
     #pragma unroll 1  // a row of usual length takes one step
-    for (int start = threadIdx.x * PAIRS; start < n_pairs; start += TURNS * step_pairs) {
+    for (int start = threadIdx.x * PAIRS; start < n_pairs;
+         start += TURNS * step_pairs) {
         const int64_t first_col = INTERLEAVED ? 2 * start : start;
         const int64_t turn_cols = INTERLEAVED ? 2 * step_pairs : step_pairs;
         const int64_t vec_cols = INTERLEAVED ? 1 : n_pairs;

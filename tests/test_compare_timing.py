@@ -293,9 +293,13 @@ def test_everyone_runs_after_everyone(monkeypatch: pytest.MonkeyPatch) -> None:
     entered = {name: Turn(Contestant(name, launch, 2)) for name in "abc"}
     times = turns.take_turns(entered)
     assert list(times) == ["a", "b", "c"]
-    rounds = [ran[i : i + 3] for i in range(0, len(ran), 3)]
-    assert all(set(each) == set(entered.values()) for each in rounds[-30:])
-    assert len({tuple(map(id, each)) for each in rounds}) == math.factorial(3)
+    # Of the end: before the first round one may rehearse more often than another.
+    n_rounds = turns._MIN_REPLAYS
+    last = ran[-3 * n_rounds :]
+    rounds = [last[i : i + 3] for i in range(0, len(last), 3)]
+    assert all(set(each) == set(entered.values()) for each in rounds)
+    assert all(any(each[0] is turn for each in rounds) for turn in entered.values())
+    assert len({tuple(map(id, each)) for each in rounds}) > 3
 
 
 @pytest.mark.usefixtures("_laboratory")

@@ -202,11 +202,9 @@ def tile_for(n_batches: int, M: int, N: int, K: int, activation: str) -> Tile:
     """The table of tiles, as long as three in four multiprocessors have one."""
 
     def has_enough(tile: Tile) -> bool:
-        n_tile_rows, n_tile_cols = (
-            triton.cdiv(M, tile.block_m),
-            triton.cdiv(N, tile.block_n),
-        )
-        return n_batches * n_tile_rows * n_tile_cols >= 99
+        n_tile_rows = triton.cdiv(M, tile.block_m)
+        n_tile_cols = triton.cdiv(N, tile.block_n)
+        return bool(n_batches * n_tile_rows * n_tile_cols >= 99)
 
     if M <= 64 or not has_enough(MEDIUM_TILE):
         return SMALL_TILE
