@@ -448,6 +448,7 @@ BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
         ("group_reduction", ["handed_in[i"]),
         ("column_reduction", ["[own][j % PART]", "[own + n_left"]),
     ],
+    "common/cluster.cuh": [("shared_results", ["values_[warp] = found"])],
     "matmul_ladder/tiled.cuh": [
         ("tiled_matmul", ["a_copy.store_to(a_tiles[0])", "(a_row + "]),
         ("tiled_matmul", ["a_copy.store_to(a_tiles[stage])", "(a_row + "]),

@@ -25,8 +25,10 @@ __device__ __forceinline__ Vec<T, SIZE> splat(T value) {
 // A vector as words: one that a thread may or may not read is chosen as such, or the
 // compiler would put every 16 bits of it together by themselves, as soon as it is read.
 template <typename T, int SIZE>
-using VecWords =
-    std::conditional_t<sizeof(Vec<T, SIZE>) == VEC_BYTES, uint4, Vec<T, SIZE>>;
+using VecWords = std::conditional_t<
+    sizeof(T) == 2 && sizeof(Vec<T, SIZE>) == VEC_BYTES,
+    uint4,
+    Vec<T, SIZE>>;
 
 // The n_valid first of the SIZE values at ptr, and `fill` for the others. Only a full
 // vector is read in one access, which needs ptr to be aligned to it.

@@ -1,5 +1,6 @@
-// Reductions for which every barrier of common/reduce.cuh is needed.
+// Reductions for which every barrier of common/reduce.cuh and cluster.cuh is needed.
 #include "../launch.h"
+#include "common/cluster.cuh"
 #include "common/math.cuh"
 #include "common/reduce.cuh"
 
@@ -39,4 +40,14 @@ __global__ void column_reduction_kernel(float* out, const float* x) {
 }
 EXPORT int column_reduction(float* out, float* x) {
     return launch(column_reduction_kernel, 1, dim3(8, 16), 0, out, x);
+}
+
+__global__ void shared_results_kernel(float* out, const float* x) {
+    __shared__ WarpResults<1, 4, false> results;
+    results.begin();
+    results.share({x[threadIdx.x]});
+    out[threadIdx.x] = results[(threadIdx.x / WARP_SIZE + 1) % results.size()][0];
+}
+EXPORT int shared_results(float* out, float* x) {
+    return launch(shared_results_kernel, 1, 128, 0, out, x);
 }
