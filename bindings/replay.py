@@ -3,11 +3,11 @@
 What an op checks, allocates and gives to its launcher follows from the kind of a call:
 its tensors' types, shapes, strides and dtypes, and its other arguments. What a GPU's
 tensors hold has no part in it, for to look there would be to wait. So a kind that comes
-a second time is recorded, and from then on replayed: the way through torch.library, the
-checks and the layout of tensors takes a host several times as long as a launch.
+a second time is recorded, and from then on replayed: PyTorch's dispatcher, the checks
+and the layout of tensors take a host several times as long as a launch.
 
 A call that something in PyTorch takes part in, such as autograd or a mode, is not: it
-goes through torch.library, as all do under torch.compile. Where that comes to compute,
+goes through the dispatcher, as all do under torch.compile. Where that comes to compute,
 nothing takes part any more.
 """
 

@@ -198,8 +198,8 @@ __global__ void __launch_bounds__(REDUCE_NUM_THREADS) cross_entropy_reduce_kerne
 }
 
 namespace {
-// Small blocks, as for all elementwise kernels; but what a row's threads have to find out
-// before they read is spread over more elements, of which 16-bit ones take less time.
+// Small blocks, as for all elementwise kernels. What a thread has to find out before it
+// reads is spread over more elements where those are of 16 bits, which leave less time.
 constexpr int BACKWARD_NUM_THREADS = 128;
 template <typename T>
 constexpr int BACKWARD_ELEMENTS_PER_THREAD = sizeof(T) == 4 ? 8 : 32;

@@ -27,7 +27,6 @@ import bindings
 from bindings import backends, library, replay, torch_internals
 from bindings.backends import triton
 from bindings.backends.template import Place, template_of
-from bindings.library import call_any
 from bindings.op import Op, as_tuple
 from bindings.registry import OPS
 from compare.codegen import triton_offline
@@ -40,7 +39,7 @@ Ways = Counter[str]
 def ways(device: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ways]:
     """How often calls went which way; none of these for one that is replayed.
 
-    "dispatched" is through torch.library, "recorded" and "computed" are not. Without a
+    "dispatched" is by PyTorch, "recorded" and "computed" are not. Without a
     GPU, calls on the CPU are replayed, by launches in the emulator.
     """
     counts: Ways = Counter()
@@ -81,13 +80,13 @@ def test_a_replay_gives_the_same_bits(
         pytest.skip("the interpreter launches nothing")
     for params in op.variants:
         inputs = random_inputs(op, (24, 32), torch.float32, device, generator)
-        made_known(call_any, op, backend, *op.bind(inputs, params))
+        made_known(library.call_any, op, backend, *op.bind(inputs, params))
         others = random_inputs(op, (24, 32), torch.float32, device, generator)
         arguments = op.bind(others, params)
         expected = replay.compute(op, backend, arguments)
         ways.clear()
-        first = call_any(op, backend, *arguments)
-        again = call_any(op, backend, *arguments)
+        first = library.call_any(op, backend, *arguments)
+        again = library.call_any(op, backend, *arguments)
         assert not ways, params
         assert type(first) is type(expected)
         outputs = (*as_tuple(first), *as_tuple(again))
@@ -131,9 +130,9 @@ def test_kinds_of_one_shape_are_told_apart(device: str, ways: Ways) -> None:
 def test_arguments_that_are_equal_but_of_another_type(device: str, ways: Ways) -> None:
     x = torch.randn(4, 6, device=device)
     op = OPS["softmax"]
-    made_known(call_any, op, "cuda", x, 1)
+    made_known(library.call_any, op, "cuda", x, 1)
     with pytest.raises(TypeError, match="softmax: dim must be an int, got bool"):
-        call_any(op, "cuda", x, True)
+        library.call_any(op, "cuda", x, True)
 
 
 def test_numbers_that_never_recur(device: str, ways: Ways) -> None:
@@ -213,8 +212,8 @@ def test_what_is_remembered_is_bounded(
 def test_nothing_is_kept_alive(op: Op, device: str, generator: Any, ways: Ways) -> None:
     inputs = random_inputs(op, (24, 32), torch.float32, device, generator)
     gone = [torch.utils.weak.WeakIdRef(x) for x in inputs]
-    made_known(call_any, op, "cuda", *inputs)
-    call_any(op, "cuda", *inputs)
+    made_known(library.call_any, op, "cuda", *inputs)
+    library.call_any(op, "cuda", *inputs)
     del inputs
     assert all(each() is None for each in gone)
 

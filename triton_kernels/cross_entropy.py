@@ -30,7 +30,8 @@ from triton_kernels.common.math import fast_exp, fast_reciprocal
 from triton_kernels.common.rows import row_offset
 from triton_kernels.common.vec import known_multiple
 
-# Of a long row, tiles whose loads are on their way at the same time.
+# Tiles of a long row that are on their way at a time: a thread has 64 bytes of one in
+# registers, and more of them would go through shared memory.
 NUM_STAGES = tl.constexpr(1)
 
 
