@@ -44,7 +44,11 @@ _METRICS = {
     "bank conflicts": "derived__memory_l1_wavefronts_shared_excessive",
 }
 _OPCODES = {"shuffles": "SHFL", "barriers": "BAR"}
-_PTX_OPCODES = {"shuffles": ("shfl.",), "barriers": ("bar.", "barrier.")}
+# Those of a cluster are another instruction of the GPU.
+_PTX_OPCODES = {
+    "shuffles": ("shfl.",),
+    "barriers": ("bar.", "barrier.sync", "barrier.cta"),
+}
 QUANTITIES = (*_METRICS, *_OPCODES)
 
 _SOFTMAX_SHAPES = ((256, 1000), (64, 4096), (8, 40960), (4, 131072))

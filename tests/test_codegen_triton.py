@@ -213,7 +213,8 @@ def test_processes_that_share_a_cache(
     first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'tests'}")
+    paths = (str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     # This one leaves the code of one assembler, the other that of both.
     for same_ptxas in (first, not first):
         forget_kernels()

@@ -148,9 +148,13 @@ def _change_with_the_sign(prepared: Prepared) -> list[bool]:
         -each if isinstance(each, Tensor) and each.is_floating_point() else each
         for each in prepared.arguments
     ]
-    results = as_tuple(prepared.op.reference(*arguments))
-    pairs = zip(results, prepared.expected, strict=True)
-    return [not _same_bits(result, each.torch) for result, each in pairs]
+    reference = prepared.op.reference
+    pairs = zip(
+        as_tuple(reference(*arguments)),
+        as_tuple(reference(*prepared.arguments)),
+        strict=True,
+    )
+    return [not _same_bits(result, before) for result, before in pairs]
 
 
 def _enter(
