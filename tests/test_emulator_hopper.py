@@ -7,6 +7,7 @@ there is a GPU with sm_90 every such test runs on it as well, as the judge of th
 from __future__ import annotations
 
 import math
+import operator
 
 import emulated
 import numpy as np
@@ -147,27 +148,65 @@ def test_how_a_box_lies_in_shared_memory(
     np.testing.assert_array_equal(out, swizzled(x, swizzle))
 
 
+SHAPE, PITCH, N_BOXES = (3, 13, 200), 208, 4
+
+
+def copy_boxes(
+    machine: Library, begin: tuple[int, ...], end: tuple[int, ...], swizzle: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns a tensor and one that has boxes of it, increased by one."""
+    x = np.random.default_rng(1).integers(0, 60000, (3, 13, PITCH)).astype(np.uint16)
+    out = zeros(*x.shape, dtype=np.uint16)
+    sizes = (*reversed(SHAPE), PITCH)
+    machine("box_copies", out, x, *sizes, *begin, *end, N_BOXES, swizzle)
+    return x, out
+
+
 @pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize(
-    ("x0", "y0", "z0"),
-    [(0, 0, 0), (-10, -3, 1), (100, 9, 2), (0, 0, -1), (0, 13, 0), (400, 0, 0)],
+    ("begin", "end"),
+    [
+        ((0, 0, 0), (0, 0, 0)),
+        ((-16, -3, 1), (8, 5, 1)),
+        ((104, 9, 2), (104, 9, 2)),
+        ((0, 0, -1), (0, 13, 0)),
+        ((0, 13, 0), (0, 0, 3)),
+        ((400, 0, 0), (400, 0, 0)),
+    ],
 )
 @pytest.mark.parametrize("swizzle", [0, 3])
 def test_boxes_there_and_back(
-    machine: Library, x0: int, y0: int, z0: int, swizzle: int
+    machine: Library, begin: tuple[int, ...], end: tuple[int, ...], swizzle: int
 ) -> None:
     """What lies outside of the tensor is 0, and stays as it is."""
-    shape, pitch, boxes = (3, 13, 200), 208, 4
-    x = np.random.default_rng(1).integers(0, 60000, (3, 13, pitch)).astype(np.uint16)
-    out = zeros(*x.shape, dtype=np.uint16)
-    width = (shape[2], shape[1], shape[0])
-    machine("box_copies", out, x, *width, pitch, x0, y0, z0, boxes, swizzle)
+    x, out = copy_boxes(machine, begin, end, swizzle)
+    margins = (1, 16, 512)
+    wide = np.pad(x[:, :, : SHAPE[2]], [(margin, margin) for margin in margins])
+    (x1, y1, z1) = end
+    x0, y0, z0 = map(operator.add, begin, reversed(margins))
+    boxes = wide[z0, y0 : y0 + 8, x0 : x0 + 64 * N_BOXES] + 1
     expected = np.zeros_like(x)
-    if 0 <= z0 < shape[0]:
-        rows = slice(max(y0, 0), min(y0 + 8, shape[1]))
-        columns = slice(max(x0, 0), min(x0 + 64 * boxes, shape[2]))
-        expected[z0, rows, columns] = x[z0, rows, columns] + 1
+    if z1 < SHAPE[0]:
+        kept = expected[z1, y1 : y1 + 8, x1 : min(x1 + 64 * N_BOXES, SHAPE[2])]
+        kept[...] = boxes[: kept.shape[0], : kept.shape[1]]
     np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "words"),
+    [
+        ((4, 0, 0), (0, 0, 0), "tma_load of a box at column 4, no multiple of 16 byte"),
+        ((0, 0, 0), (-4, 0, 0), "tma_store of a box at column -4, no multiple of 16"),
+        ((0, 0, 0), (-8, 0, 0), "tma_store of a box that begins before the tensor, at"),
+        ((0, 0, 0), (0, -3, 0), "tma_store of a box that begins before the tensor, at"),
+        ((0, 0, 0), (0, 0, -1), "tma_store of a box that begins before the tensor, at"),
+    ],
+)
+def test_places_that_a_gpu_calls_an_illegal_instruction(
+    emulator: Library, begin: tuple[int, ...], end: tuple[int, ...], words: str
+) -> None:
+    with pytest.raises(RuntimeError, match=words):
+        copy_boxes(emulator, begin, end)
 
 
 MAP_FAULTS = [

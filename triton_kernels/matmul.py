@@ -32,6 +32,7 @@ from triton_kernels.matmul_ladder.tiled import matmul_tiled
 
 Shape = tuple[int, int, int]
 
+GROUP_M = 8  # rows of tiles that are under way at a time
 NUM_SMS = 132  # of an H200
 TMA_ALIGNMENT = 16  # bytes, of an address and of every stride but that of neighbours
 
@@ -55,7 +56,6 @@ class Tile(NamedTuple):
     num_warps: int
     num_programs: int
     n_parts: int = 1
-    group_m: int = 8  # rows of tiles that are under way at a time
 
 
 # The small tile lets every multiprocessor read, far ahead, where there are few rows or
@@ -64,7 +64,7 @@ class Tile(NamedTuple):
 # which counts where there are few steps between two stores.
 SMALL_TILE = Tile(64, 64, 128, 4, num_warps=4, num_programs=NUM_SMS)
 MEDIUM_TILE = Tile(128, 128, 64, 3, num_warps=4, num_programs=2 * NUM_SMS, n_parts=2)
-LARGE_TILE = Tile(128, 256, 64, 3, num_warps=8, num_programs=NUM_SMS, group_m=16)
+LARGE_TILE = Tile(128, 256, 64, 4, num_warps=8, num_programs=NUM_SMS, n_parts=2)
 LARGE_TILE_MIN_K = 2048
 # More warps, with half the registers each, get through a long epilogue faster.
 MEDIUM_TILE_LONG_EPILOGUE = MEDIUM_TILE._replace(num_warps=8)
@@ -360,7 +360,7 @@ def matmul(
         BLOCK_M=tile.block_m,
         BLOCK_N=tile.block_n,
         BLOCK_K=tile.block_k,
-        GROUP_M=tile.group_m,
+        GROUP_M=GROUP_M,
         N_PARTS=tile.n_parts,
         A_HAS_BATCHES=a_has_batches,
         A_ROW_MAJOR=a_row_major,

@@ -234,14 +234,17 @@ HOPPER_MATMUL(hopper_matmul_half, __half)
 
 // ---- Copies of boxes, there and back -------------------------------------------------
 
-// Boxes of x (16-bit numbers, 64 x 8 of them each) beginning at x0, y0, z0, x0 + 64, ...
-// go to shared memory, are increased by one, and go to the same places of out.
+struct Place {
+    int64_t x, y, z;
+};
+
+// Boxes of x (16-bit numbers, 64 x 8 of them each), the first at `from` and each 64
+// further on, go to shared memory, are increased by one, and go to out, from `to` on.
 __global__ void box_copies_kernel(
     const __grid_constant__ CUtensorMap out_map,
     const __grid_constant__ CUtensorMap x_map,
-    int64_t x0,
-    int64_t y0,
-    int64_t z0,
+    Place from,
+    Place to,
     int64_t n_boxes
 ) {
 #ifdef HAS_HOPPER
@@ -254,23 +257,23 @@ __global__ void box_copies_kernel(
     }
     __syncthreads();
     for (int i = 0; i < n_boxes; ++i) {
-        const int x = int(x0) + 64 * i, y = int(y0), z = int(z0);
+        const int step = 64 * i;
         if (threadIdx.x == 0) {
             ptx::mbarrier_arrive_expect_bytes(barrier, BOX_BYTES);
-            ptx::tma_load(shared, &x_map, x, y, z, barrier);
+            ptx::tma_load(shared, &x_map, from.x + step, from.y, from.z, barrier);
             ptx::tma_store_wait_group_read<1>();
         }
         ptx::mbarrier_wait(barrier, i % 2);
         ptx::named_barrier_sync(1, 64);
-        unsigned char* to = shared + (1 + i % 2) * BOX_BYTES;
+        unsigned char* stored = shared + (1 + i % 2) * BOX_BYTES;
         for (int j = threadIdx.x; j < BOX_BYTES / 2; j += blockDim.x) {
-            const auto* from = reinterpret_cast<const uint16_t*>(shared);
-            reinterpret_cast<uint16_t*>(to)[j] = from[j] + 1;
+            const auto* loaded = reinterpret_cast<const uint16_t*>(shared);
+            reinterpret_cast<uint16_t*>(stored)[j] = loaded[j] + 1;
         }
         ptx::fence_async_proxy();
         ptx::named_barrier_sync(2, 64);
         if (threadIdx.x == 0) {
-            ptx::tma_store(&out_map, x, y, z, to);
+            ptx::tma_store(&out_map, to.x + step, to.y, to.z, stored);
             ptx::tma_store_commit_group();
         }
     }
@@ -286,9 +289,12 @@ EXPORT int box_copies(
     int64_t height,
     int64_t depth,
     int64_t stride_y,
-    int64_t x0,
-    int64_t y0,
-    int64_t z0,
+    int64_t from_x,
+    int64_t from_y,
+    int64_t from_z,
+    int64_t to_x,
+    int64_t to_y,
+    int64_t to_z,
     int64_t n_boxes,
     int64_t swizzle
 ) {
@@ -300,7 +306,8 @@ EXPORT int box_copies(
     if (!make_map(&out_map, out, sizes, strides, box, true, kind)) return 1;
     if (!make_map(&x_map, x, sizes, strides, box, true, kind)) return 1;
     const int bytes = 3 * 64 * 8 * 2 + 8;
-    return launch(box_copies_kernel, 1, 64, bytes, out_map, x_map, x0, y0, z0, n_boxes);
+    const Place from{from_x, from_y, from_z}, to{to_x, to_y, to_z};
+    return launch(box_copies_kernel, 1, 64, bytes, out_map, x_map, from, to, n_boxes);
 }
 
 // What the box of a map looks like in shared memory.

@@ -151,6 +151,12 @@ BoxCopy Block::checked_copy(
     if (known.rank != 3) {
         refuse(text("a tensor of %u dimensions, not 3", unsigned{known.rank}));
     }
+    // An H200 calls this, and a store that begins before the tensor, an illegal
+    // instruction; that it may not be is written nowhere.
+    if (std::int64_t{position.x} * known.element_bytes % std::int64_t{CHUNK_BYTES} !=
+        0) {
+        refuse(text("a box at column %d, no multiple of 16 bytes", position.x));
+    }
     std::size_t offset = address - reinterpret_cast<std::uintptr_t>(shared_memory());
     std::size_t limit = launch_->request.shared_bytes;
     if (offset >= limit || known.box_bytes() > limit - offset) {
@@ -269,6 +275,20 @@ void Block::start_box_store(
     RuntimeScope scope(*this);
     Thread& thread = begin_operation(State::running, OPERATION, site);
     BoxCopy copy = checked_copy(map, position, shared, OPERATION, site);
+    const auto [x, y, z] = position;
+    if (x < 0 || y < 0 || z < 0) {
+        fail_at(
+            cudaErrorLaunchFailure,
+            text(
+                "%s of a box that begins before the tensor, at %d, %d, %d,",
+                OPERATION,
+                x,
+                y,
+                z
+            ),
+            site
+        );
+    }
     if (observer != nullptr) {
         tell_of_global_accesses(copy, Access::write);
         unsigned number = thread.number;
