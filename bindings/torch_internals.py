@@ -6,6 +6,7 @@ tests/test_replay.py pins it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,13 +51,8 @@ def are_plain(tensors: Sequence[Tensor], device_type: str) -> bool:
     that are yet to be negated; and neither autograd nor autocast, a tracer or a
     transform of functions is at work.
     """
-    backend = device_type.upper()
-    names = ["BackendSelect", "ADInplaceOrView", backend]
-    if not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
-        names.append(f"Autograd{backend}")  # which then passes it on as well
-    expected = DispatchKeySet(DispatchKey.Undefined)
-    for name in names:
-        expected = expected.add(getattr(DispatchKey, name))
+    needs_gradient = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    expected = _keys_of_plain_tensors(device_type, needs_gradient)
     included = _dispatch_tls_local_include_set()
     excluded = _dispatch_tls_local_exclude_set()
     return all(
@@ -65,6 +61,19 @@ def are_plain(tensors: Sequence[Tensor], device_type: str) -> bool:
         and ((_dispatch_keys(x) | included) - excluded) | expected == expected
         for x in tensors
     )
+
+
+@functools.cache
+def _keys_of_plain_tensors(device_type: str, needs_gradient: bool) -> DispatchKeySet:
+    """What the dispatcher may go through for them."""
+    backend = device_type.upper()
+    names = ["BackendSelect", "ADInplaceOrView", backend]
+    if not needs_gradient:
+        names.append(f"Autograd{backend}")  # which passes them on then
+    keys = DispatchKeySet(DispatchKey.Undefined)
+    for name in names:
+        keys = keys.add(getattr(DispatchKey, name))
+    return keys
 
 
 def guard_of(tensors: Sequence[Tensor]) -> Callable[..., bool]:
