@@ -13,7 +13,6 @@ nothing takes part any more.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -147,19 +146,13 @@ def _record(
     recording = _Recording(
         is_alike=torch_internals.guard_of(tensors),
         device=device,
-        allocate=tuple(map(_allocation_of, memory)),
+        allocate=tuple(map(torch_internals.allocator_of, memory)),
         n_outputs=len(results) if isinstance(outputs, tuple) else None,
         launch=launch,
     )
     known.append(recording)
     del known[:-MOST_OF_A_SHAPE]
     return outputs
-
-
-def _allocation_of(x: Tensor) -> Callable[[], Tensor]:
-    return functools.partial(
-        torch.empty_strided, x.shape, x.stride(), dtype=x.dtype, device=x.device
-    )
 
 
 def _remember(key: Hashable) -> None:

@@ -497,6 +497,26 @@ def test_what_watches_all_calls() -> None:
     assert not torch_internals.is_watched()
 
 
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
+def test_allocators_of_torch(device: str, mode: Callable[[], Any]) -> None:
+    for x in (
+        torch.randn(4, 6, device=device),
+        torch.randn(4, 6, device=device).half().t(),
+        torch.empty((), dtype=torch.bfloat16, device=device),
+        torch.empty(0, 5, dtype=torch.int64, device=device),
+    ):
+        with mode():
+            made = torch_internals.allocator_of(x)()
+            expected = torch.empty_like(x)
+        assert type(made) is Tensor
+        assert made.device == x.device
+        assert made.dtype == x.dtype
+        assert (made.shape, made.stride()) == (x.shape, x.stride())
+        assert made.is_inference() == expected.is_inference()
+        assert torch._C._dispatch_keys(made) == torch._C._dispatch_keys(expected)
+        assert made.data_ptr() % replay.ALIGNMENT == 0
+
+
 def test_memory_that_nobody_has_written_to() -> None:
     torch.use_deterministic_algorithms(False)  # which fill what is allocated
     x = torch.randn(4, 6)
