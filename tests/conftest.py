@@ -28,7 +28,7 @@ DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 # pytest --hypothesis-profile=thorough tries other inputs in every run, and many more.
 _own = settings(deadline=None, phases=set(Phase) - {Phase.explain})
-settings.register_profile("quick", _own, derandomize=True, max_examples=8)
+settings.register_profile("quick", _own, derandomize=True, max_examples=6)
 settings.register_profile("thorough", _own, max_examples=1000)
 settings.load_profile("quick")
 

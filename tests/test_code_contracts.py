@@ -53,7 +53,7 @@ def every_kernel(
 
 
 def jobs_of(op: Op) -> Iterator[tuple[str, Case, Architecture]]:
-    """All on one architecture, a few on another, for compilers take their time.
+    """All on one architecture, some forwards on another, for compilers take their time.
 
     Which other one it is changes from op to op, so that all have their turn.
     """
@@ -61,6 +61,8 @@ def jobs_of(op: Op) -> Iterator[tuple[str, Case, Architecture]]:
     of_float32 = cases(op, torch.float32)
     for case in (*of_float32, cases(op, torch.bfloat16)[0]):
         yield from ((side, case, ARCHITECTURES[90]) for side in sides)
+    if op.forward:
+        return
     others = [each for each in ARCHITECTURES.values() if each.number != 90]
     other = others[list(OPS).index(op.name) % len(others)]
     yield from ((side, of_float32[0], other) for side in sides)

@@ -51,6 +51,8 @@ def _is_rows(op: Op) -> bool:
 def test_every_op_moves_the_fewest_bytes(op: Op, side: str, arch: str) -> None:
     if _has_indices(op):
         pytest.skip("what they point to is read once more")
+    if op.forward and op.name not in ("softmax_backward", "layer_norm_backward"):
+        pytest.skip("its forward is like it")
     shape = _shape(op, (33, 781))
     arguments = launcher_arguments(op, Case(shape))
     code = SIDES[side](op, arguments, parse_architecture(arch))
