@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from compare.codegen.classify import CATEGORIES, access_bytes_of, category_of
@@ -353,6 +355,19 @@ def test_normal_names_of_sass() -> None:
         "@P1 BRA L0",
         "EXIT",
     ]
+
+
+def test_normal_labels_of_a_jump_table() -> None:
+    """Where a kernel is compiled among others, its labels have other numbers."""
+    table = SASS.replace(
+        "@P0 BRA `(.L_x_0)", 'BRX R13 -0x20 (*"BRANCH_TARGETS .L_x_0,.L_x_9"*)'
+    )
+    texts = [
+        [(each.labels, each.text) for each in normalize(parse_sass(text))]
+        for text in (table, re.sub(r"(?<=L_x_)(?=\d)", "7", table))
+    ]
+    assert texts[0] == texts[1]
+    assert texts[0][2][1] == 'BRX R3 -0x20 (*"BRANCH_TARGETS L0,L1"*)'
 
 
 def test_normal_listings_do_not_depend_on_the_kernels_name() -> None:

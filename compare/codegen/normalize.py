@@ -17,7 +17,7 @@ _NAMES = {
     ),
     "sass": re.compile(
         r"\b(?P<register>UR|UP|R|P|B)\d+\b"
-        r"|`\((?P<label>\.L_\w+)\)"
+        r"|(?P<quoted>`\()?(?P<label>\.L_\w+)(?(quoted)\))"  # or in a table of targets
         r"|`\((?P<symbol>[\w$]+)\)"
         r"|(?P<hint>\.reuse\b)"
     ),
