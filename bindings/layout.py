@@ -26,6 +26,10 @@ ELEMENTWISE_EDGES: tuple[tuple[int, ...], ...] = (
     (65, 129),
 )
 
+# Widths of models and vocabularies that are no powers of 2. Of the last no row but the
+# first begins at a multiple of 16 bytes.
+UNEVEN_ROWS = ((13000, 5120), (6000, 11008), (5500, 12288), (1300, 50257))
+
 # From 4 KiB to 1 GiB of float32.
 ELEMENTWISE_SWEEP: tuple[tuple[int, ...], ...] = tuple((4**n,) for n in range(5, 15))
 

@@ -432,7 +432,7 @@ _EDGES: tuple[tuple[int, ...], ...] = (
     (1, 131080),
 )
 _SWEEP = tuple((4**n, 32768) for n in range(7))
-_BENCHMARKS = ((8192, 32768), (4096, 131072))
+_BENCHMARKS = ((8192, 32768), (4096, 131072), (4096, 50257))
 # Rows that share a block, and rows that take one each. Rows that share a warp are left
 # out: the logits of their targets are some sectors apart.
 _CONTRACT_SHAPES = ((4096, 1008), (64, 131072))

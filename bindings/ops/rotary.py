@@ -413,7 +413,12 @@ _SCHEMA = (
 _SHAPES: dict[str, Any] = {
     "small_shape": (2, 217, 12, 96),
     "large_shape": (4, 4096, 32, 128),
-    "benchmark_shapes": ((4, 4096, 32, 128),),
+    "benchmark_shapes": (
+        (4, 4096, 32, 128),
+        (5, 5001, 40, 64),
+        (3, 5001, 40, 96),
+        (2, 3001, 40, 256),
+    ),
     "sweep_shapes": tuple((1, 4**n, 32, 128) for n in range(9)),
     "edge_shapes": (
         (),

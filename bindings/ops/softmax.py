@@ -196,7 +196,7 @@ BACKWARD = register(
         traffic=_traffic_backward,
         small_shape=(1823, 781),
         large_shape=(16384, 4096),
-        benchmark_shapes=((16384, 4096), (4096, 131072)),
+        benchmark_shapes=((16384, 4096), (4096, 131072), *layout.UNEVEN_ROWS),
         sweep_shapes=_SWEEP,
         edge_shapes=_EDGES,
         code_contract=CodeContract(
@@ -217,7 +217,13 @@ OP = register(
         traffic=_traffic,
         small_shape=(1823, 781),
         large_shape=(16384, 4096),
-        benchmark_shapes=((32768, 1024), (16384, 4096), (8192, 32768), (4096, 131072)),
+        benchmark_shapes=(
+            (32768, 1024),
+            (16384, 4096),
+            (8192, 32768),
+            (4096, 131072),
+            *layout.UNEVEN_ROWS,
+        ),
         sweep_shapes=_SWEEP,
         edge_shapes=_EDGES,
         code_contract=CodeContract(

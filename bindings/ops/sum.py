@@ -159,7 +159,12 @@ OP = register(
         traffic=_traffic,
         small_shape=(1823, 781),
         large_shape=(16384, 8192),
-        benchmark_shapes=((16384, 8192), (1048576, 128), (64, 2097152)),
+        benchmark_shapes=(
+            (16384, 8192),
+            (1048576, 128),
+            (64, 2097152),
+            *layout.UNEVEN_ROWS[1::2],
+        ),
         sweep_shapes=tuple((4**n, 4096) for n in range(9)),
         edge_shapes=(
             (),
