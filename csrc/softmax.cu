@@ -16,8 +16,8 @@
 // Limits   accumulates in float32. A row with NaN or +inf, or of -inf alone, is NaN.
 // Mirror   triton_kernels/softmax.py differs in softmax_long_kernel and
 //          softmax_backward_long_kernel, because Triton has neither shared memory to keep a
-//          row in nor clusters to share one: it reads a long row twice, the second time
-//          from its end, which the cache may still have.
+//          row in nor clusters to share one: it reads a long row again, out of a cache
+//          that may still have it.
 // Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 2; 3 for long rows)
 
 #include "common/cluster.cuh"

@@ -8,14 +8,14 @@
 Layout   out: (n_rows, n_cols), contiguous. x, grad, y: columns contiguous; row r of x
          begins at
          (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
-Traffic  reads and writes every element once as long as a row fits into the registers of
-         a block (32768 columns; 16384 in the backward, which holds two rows); beyond
-         that a row is read twice.
+Traffic  reads and writes every element once as long as a row fits into the registers or
+         the L1 of a multiprocessor (32768 columns; 16384 in the backward, which holds
+         two rows); beyond that a row is read twice.
 Limits   accumulates in float32. A row with NaN or +inf, or of -inf alone, is NaN.
 Mirror   csrc/softmax.cu differs in softmax_long_kernel and
          softmax_backward_long_kernel, because Triton has neither shared memory to keep
-         a row in nor clusters to share one: it reads a long row twice, the second time
-         from its end, which the cache may still have.
+         a row in nor clusters to share one: it reads a long row again, out of a cache
+         that may still have it.
 Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 2; 3 for long rows)
 """
 
@@ -70,49 +70,65 @@ def softmax_kernel(
 
 
 @triton.jit
+def _load_tile(x_ptr, cols, n_left, EVICTION: tl.constexpr):
+    """The columns of x that are among the n_left, and -inf for the others."""
+    fill = -float("inf")
+    x = tl.load(x_ptr + cols, mask=cols < n_left, other=fill, eviction_policy=EVICTION)
+    return x.to(tl.float32)
+
+
+@triton.jit
 def softmax_long_kernel(
     out_ptr,  # (n_rows, n_cols)
     x_ptr,  # (n_rows, n_cols)
     n_rows,
-    n_cols,
+    n_cols: tl.constexpr,
     rows_per_batch,
     x_stride_batch,
     x_stride_row,
+    IS_CACHED: tl.constexpr,
     STEPS: tl.constexpr,
     BLOCK_N: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
 ):
-    """Rows too long for the registers.
+    """A row that is read again.
 
-    A first pass over the tiles of a row finds maximum and sum, a second writes the
-    result. That goes from the last tile to the first, so that it begins with what the
-    cache has seen last.
+    As long as the L1 holds it, reading it once more costs less than the registers that
+    would keep it: one pass over its tiles finds the maximum, one the sum, and a third
+    writes the result. Beyond that a single pass finds both, and the last one goes from
+    the last tile to the first, so that it begins with what the L2 has seen last.
+
+    The number of columns is known to the compiler, which only then has the loads of all
+    tiles under way at the same time: each length of a row is compiled by itself.
     """
-    # -- tile: a program owns every so many rows and walks over each in tiles of STEPS
-    # times BLOCK_N columns
-    n_cols = known_multiple(n_cols, DIVISIBILITY)
+    # -- tile: a program owns a row and walks over it in tiles of STEPS times BLOCK_N
+    # columns
     x_stride_batch = known_multiple(x_stride_batch, DIVISIBILITY)
     x_stride_row = known_multiple(x_stride_row, DIVISIBILITY)
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row)
+    out_ptr += row * n_cols
+    TILE: tl.constexpr = STEPS * BLOCK_N
+    LAST: tl.constexpr = (n_cols - 1) // TILE * TILE
     cols = tl.arange(0, STEPS)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n_cols = tl.cast(n_cols, tl.int64)  # or the last step could overflow
-    n_tiles = tl.cdiv(n_cols, STEPS * BLOCK_N)
-    for row in range(tl.program_id(0).to(tl.int64), n_rows, tl.num_programs(0)):
-        row_x_ptr = x_ptr + row_offset(
-            row, n_rows, rows_per_batch, x_stride_batch, x_stride_row
-        )
-        row_out_ptr = out_ptr + row * n_cols
+    # In 32 bits the step after the last could overflow.
+    end = n_cols if IS_CACHED else tl.cast(n_cols, tl.int64)
 
-        # -- max_sum: of what each lane sees; the sum is rescaled as the maximum grows
-        lane_max = tl.full([BLOCK_N], -float("inf"), tl.float32)
-        lane_sum = tl.zeros([BLOCK_N], tl.float32)
-        for tile in range(n_tiles):
-            start = tile * (STEPS * BLOCK_N)
-            x = tl.load(
-                row_x_ptr + start + cols,
-                mask=cols < n_cols - start,
-                other=-float("inf"),
-                eviction_policy="evict_last",
-            ).to(tl.float32)
+    # -- max_sum: of what each lane sees
+    lane_max = tl.full([BLOCK_N], -float("inf"), tl.float32)
+    lane_sum = tl.zeros([BLOCK_N], tl.float32)
+    if IS_CACHED:
+        for start in range(0, end, TILE):
+            x = _load_tile(x_ptr + start, cols, n_cols - start, "evict_last")
+            lane_max = tl.maximum(lane_max, tl.max(x, axis=0))
+        lane_max = tl.zeros([BLOCK_N], tl.float32) + tl.max(lane_max, axis=0)
+        for start in range(0, end, TILE):
+            x = _load_tile(x_ptr + start, cols, n_cols - start, "evict_last")
+            lane_sum += tl.sum(fast_exp(x - lane_max[None, :]), axis=0)
+    else:
+        # The sum is rescaled as the maximum grows.
+        for start in range(0, end, TILE):
+            x = _load_tile(x_ptr + start, cols, n_cols - start, "evict_last")
             new_max = tl.maximum(lane_max, tl.max(x, axis=0))
             # As long as nothing but -inf was seen, the sum is taken relative to 0: it
             # stays 0, where -inf - -inf would make it NaN.
@@ -121,28 +137,21 @@ def softmax_long_kernel(
             lane_sum = lane_sum * fast_exp(lane_max - origin) + tile_sum
             lane_max = new_max
 
-        # -- combine: the lanes' maxima and sums
-        row_max = tl.max(lane_max, axis=0)
-        row_sum = tl.sum(lane_sum * fast_exp(lane_max - row_max), axis=0)
+    # -- combine: the lanes' maxima and sums
+    row_max = tl.max(lane_max, axis=0)
+    row_sum = tl.sum(lane_sum * fast_exp(lane_max - row_max), axis=0)
 
-        # -- store: the second pass, after which nobody needs x any more
-        inverse_sum = 1.0 / row_sum
-        for tile in range(n_tiles):
-            start = (n_tiles - 1 - tile) * (STEPS * BLOCK_N)
-            mask = cols < n_cols - start
-            x = tl.load(
-                row_x_ptr + start + cols,
-                mask=mask,
-                other=0.0,
-                eviction_policy="evict_first",
-            ).to(tl.float32)
-            out = fast_exp(x - row_max) * inverse_sum
-            tl.store(
-                row_out_ptr + start + cols,
-                out.to(out_ptr.dtype.element_ty),
-                mask=mask,
-                eviction_policy="evict_first",
-            )
+    # -- store: the last pass, after which nobody needs x any more
+    inverse_sum = 1.0 / row_sum
+    for offset in range(0, end, TILE):
+        start = LAST - offset
+        x = _load_tile(x_ptr + start, cols, n_cols - start, "evict_first")
+        out = fast_exp(x - row_max) * inverse_sum
+        tl.store(
+            out_ptr + start + cols,
+            out.to(out_ptr.dtype.element_ty),
+            mask=cols < n_cols - start,
+        )
 
 
 @triton.jit
@@ -280,12 +289,12 @@ TILES = (  # (most columns, BLOCK_M, num_warps)
     (256, 8, 4),
     (512, 4, 4),
     (1024, 4, 4),
-    (2048, 1, 4),
-    (4096, 1, 4),
-    (8192, 1, 8),
-    (16384, 1, 16),
-    (32768, 1, 32),
 )
+# Rows that are read out of the L1: the tile of one, by the bytes of an element.
+CACHED_TILES = {  # (most columns, BLOCK_N, num_warps)
+    2: ((2048, 2048, 4), (8192, 4096, 8), (16384, 4096, 16), (32768, 8192, 32)),
+    4: ((2048, 2048, 8), (16384, 4096, 16), (32768, 32768, 32)),
+}
 # The same for two rows at once: a thread holds half as much of each.
 BACKWARD_TILES = (  # (most columns, BLOCK_M, num_warps)
     (64, 32, 4),
@@ -297,11 +306,12 @@ BACKWARD_TILES = (  # (most columns, BLOCK_M, num_warps)
     (8192, 1, 16),
     (16384, 1, 32),
 )
-# Long rows: a program, with as many threads as it can have, for every multiprocessor of
-# an H200, so that the cache keeps much of these few rows for the second pass.
-LONG_PROGRAMS = 132
+# Longer rows: a program has as many threads as it can.
 LONG_NUM_WARPS = 32
 LONG_STEPS = 4
+# In the backward there is one for every multiprocessor of an H200, so that the cache
+# keeps much of these few rows for the second pass.
+BACKWARD_LONG_PROGRAMS = 132
 BACKWARD_LONG_STEPS = 2
 
 
@@ -333,12 +343,19 @@ def softmax(
                 enable_fp_fusion=True,
             )
             return
-    softmax_long_kernel[(min(n_rows, LONG_PROGRAMS),)](
+    is_cached, steps, num_warps = False, LONG_STEPS, LONG_NUM_WARPS
+    block_n = long_block_n(out.element_size(), divisibility)
+    for most_cols, tile, warps in reversed(CACHED_TILES[out.element_size()]):
+        if n_cols <= most_cols:
+            is_cached, steps, block_n, num_warps = True, 1, tile, warps
+    softmax_long_kernel[(n_rows,)](
         *arguments,
-        STEPS=LONG_STEPS,
-        BLOCK_N=long_block_n(out.element_size(), divisibility),
+        IS_CACHED=is_cached,
+        STEPS=steps,
+        BLOCK_N=block_n,
         DIVISIBILITY=divisibility,
-        num_warps=LONG_NUM_WARPS,
+        num_warps=num_warps,
+        num_stages=1,
         enable_fp_fusion=True,
     )
 
@@ -370,7 +387,7 @@ def softmax_backward(
                 enable_fp_fusion=True,
             )
             return
-    softmax_backward_long_kernel[(min(n_rows, LONG_PROGRAMS),)](
+    softmax_backward_long_kernel[(min(n_rows, BACKWARD_LONG_PROGRAMS),)](
         *arguments,
         STEPS=BACKWARD_LONG_STEPS,
         BLOCK_N=long_block_n(out.element_size(), divisibility),
