@@ -8,10 +8,15 @@ from torch import Tensor
 from bindings import check, layout
 from bindings.op import CodeContract
 
-BENCHMARK_SHAPES = ((32768, 1024), (16384, 4096), (4096, 32768))
+BENCHMARK_SHAPES = (
+    (32768, 1024),
+    (16384, 4096),
+    (4096, 32768),
+    *layout.UNEVEN_ROWS,
+)
 SWEEP_SHAPES = tuple((4**n, 4096) for n in range(9))
 
-# The ends of the tiles in both languages, and a row count that fills none.
+# The ends of the tiles in both languages, and row counts that fill none.
 EDGE_SHAPES: tuple[tuple[int, ...], ...] = (
     (1,),
     (0, 5),
@@ -22,7 +27,7 @@ EDGE_SHAPES: tuple[tuple[int, ...], ...] = (
     *((3, n) for n in (33, 63, 64, 65, 255, 256, 257, 511, 512, 513)),
     *((3, n) for n in (1023, 1024, 1025, 2047, 2048, 2049)),
     *((2, n) for n in (4095, 4096, 4097, 8191, 8192, 8193, 16383, 16384, 16385)),
-    *((2, n) for n in (32767, 32768, 32769, 40000)),
+    *((2, n) for n in (32767, 32768, 32769, 40000, 65535, 65536, 65544)),
     (37, 8),
     (1031, 12),
 )
@@ -30,34 +35,43 @@ EDGE_SHAPES_BACKWARD: tuple[tuple[int, ...], ...] = (
     (1,),
     (0, 5),
     (5, 0),
-    (0, 9000),
+    (0, 8192),
+    (0, 40000),
     (1, 1),
     (4, 1),
     (2, 3, 31),
-    *((3, n) for n in (33, 63, 64, 65, 255, 256, 257, 1023, 1024, 1025)),
-    *((3, n) for n in (2047, 2048, 2049, 4095, 4096, 4097, 8191, 8192, 8193)),
-    (2, 9000),
+    *((3, n) for n in (33, 63, 64, 65, 127, 128, 129, 255, 256, 257)),
+    *((3, n) for n in (511, 512, 513, 1023, 1024, 1025, 2047, 2048, 2049)),
+    *((3, n) for n in (4095, 4096, 4097, 4104, 8191, 8192, 8193, 8200)),
+    *((2, n) for n in (16383, 16384, 16385, 16392, 32760, 32768, 32769, 40000)),
     (37, 8),
+    (133, 72),
 )
 
 # Squares of the one, and products of three of the other, have a sum in float32.
 LARGEST_INPUT = 1e16
 LARGEST_INPUT_BACKWARD = 1e8
 
-# A row in a warp, in a block, and read twice.
+# A row in registers, and rows read twice: one a tile, one several.
 CODE_CONTRACT = CodeContract(shapes=((4096, 1008), (16384, 4096), (64, 131072)))
-# Several rows in a block, one, and read twice.
+# Several rows in a block, one, in a cluster, and read twice.
 CODE_CONTRACT_BACKWARD = CodeContract(
-    shapes=((16384, 64), (16384, 4096), (64, 131072)),
+    shapes=((16384, 64), (16384, 4096), (512, 16384), (64, 131072)),
     narrow_kernels=("_rows_kernel", "sum_partials_kernel"),
     # Triton 3.6 hands sums of columns from warp to warp one by one.
     conflicting_kernels=("norm_backward_kernel[", "sum_partials_kernel["),
 )
 
-MAX_COLS_BACKWARD = 8192  # as in csrc/common/norms.cuh
+# A block of the backward works on so many columns of one row at a time, or of several
+# short ones, and up to 8 blocks share a longer row.
+BACKWARD_BLOCK_N = 4096  # as in csrc/common/norms.cuh
 
-# As many threads as an H200 holds at once, each with 8 elements of a row. On any GPU:
-# the order of the additions, and so every bit, depends on the shape alone.
+# As many blocks as an H200 holds at once, by the bytes of an element; where they share
+# rows, as many groups of them, by their size. So it is on any GPU: the order in which
+# gradients of weights are added depends on the shape and the dtype alone.
+BLOCKS_AT_ONCE = {4: 132, 2: 264}
+GROUPS_AT_ONCE = {2: 132, 4: 60, 8: 30}
+# Of rows longer than that it holds so many elements.
 ELEMENTS_AT_ONCE = 132 * 1024 * 8
 
 
@@ -130,8 +144,12 @@ def empty_partials(out: Tensor, n_sums: int, n_partials: int) -> Tensor:
 
 
 def empty_row_means(out: Tensor, n_means: int, n_rows: int) -> Tensor:
-    """The workspace that goes from the first launch of long rows to the second."""
-    n_rows = n_rows if out.shape[-1] > MAX_COLS_BACKWARD else 0
+    """The workspace that goes from the first launch of long rows to the second.
+
+    Which rows those are depends on the language, the GPU and the strides; none is of
+    BACKWARD_BLOCK_N columns or less.
+    """
+    n_rows = n_rows if out.shape[-1] > BACKWARD_BLOCK_N else 0
     return out.new_empty((n_means, n_rows), dtype=torch.float32)
 
 
@@ -140,12 +158,21 @@ def contiguous(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.contiguous()
 
 
-def count_partials(n_rows: int, n_cols: int) -> int:
-    """How many blocks share the rows of a backward, each leaving a sum per column."""
-    rows_at_once = 16 if n_cols <= 64 else 4 if n_cols <= 256 else 1
-    tile = 1024
-    while tile < min(n_cols, 8192):
-        tile *= 2
-    tile = max(tile, n_cols)
-    most = min(-(-n_rows // rows_at_once), ELEMENTS_AT_ONCE // tile)
+def count_partials(n_rows: int, n_cols: int, element_size: int) -> int:
+    """How many blocks, or groups, share the rows of a backward.
+
+    Each leaves a sum for every column. An element has element_size bytes.
+    """
+    if n_cols <= BACKWARD_BLOCK_N:
+        rows_at_once = BACKWARD_BLOCK_N // max(_next_power_of_2(n_cols), 64)
+        most = min(-(-n_rows // rows_at_once), BLOCKS_AT_ONCE[element_size])
+    elif n_cols <= 8 * BACKWARD_BLOCK_N:
+        n_blocks = _next_power_of_2(-(-n_cols // BACKWARD_BLOCK_N))
+        most = min(n_rows, GROUPS_AT_ONCE[n_blocks])
+    else:
+        most = min(n_rows, ELEMENTS_AT_ONCE // n_cols)
     return max(most, 1)
+
+
+def _next_power_of_2(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()

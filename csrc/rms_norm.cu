@@ -11,27 +11,31 @@
 //          of x begins at
 //          (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
 //          rstd: float32, one for each row. weight: contiguous, or null for ones.
-// Traffic  reads and writes every element once as long as a row fits into the registers
-//          of a block (32768 columns; 8192 in the backward, which holds two rows and a
-//          sum for each column); beyond that a row is read twice.
+// Traffic  reads and writes every element once. Rows of up to 1024 columns stay in
+//          registers; longer ones are read a second time, out of the L1 cache, which an
+//          H200 has 256 KB of. In the backward rows stay in the registers of a block
+//          (4096 columns) or, since Hopper, of a cluster of up to eight (32768); longer
+//          ones, and those of single elements, come from memory twice.
 // Limits   accumulates in float32. Gradients of weights are added in an order that
-//          depends on the shape alone.
+//          depends on the shape and the dtype alone.
 // Mirror   triton_kernels/rms_norm.py
 // Source   Zhang & Sennrich 2019, arXiv:1910.07467
 
+#include "common/cluster.cuh"
 #include "common/launch.cuh"
 #include "common/norms.cuh"
 #include "common/reduce.cuh"
 #include "common/rows.cuh"
 #include "common/vec.cuh"
 
-// A row in registers: THREADS_PER_ROW threads hold VECS_PER_THREAD vectors each. The
-// bounds ask for 1024 threads on a multiprocessor, so for 64 registers at most.
-template <typename T, int VEC_SIZE, int VECS_PER_THREAD, int THREADS_PER_ROW>
-__global__ void __launch_bounds__(
-    threads_per_block(THREADS_PER_ROW),
-    1024 / threads_per_block(THREADS_PER_ROW)
-) rms_norm_kernel(
+// A row in registers: THREADS_PER_ROW threads hold ELEMENTS_PER_THREAD each.
+template <
+    typename T,
+    int VEC_SIZE,
+    int ELEMENTS_PER_THREAD,
+    int THREADS_PER_ROW,
+    int BLOCKS_PER_SM = short_blocks_per_sm(VEC_SIZE, ELEMENTS_PER_THREAD)>
+__global__ void __launch_bounds__(SHORT_NUM_THREADS, BLOCKS_PER_SM) rms_norm_kernel(
     T* __restrict__ out_ptr,           // (n_rows, n_cols)
     float* __restrict__ rstd_ptr,      // (n_rows)
     const T* __restrict__ x_ptr,       // (n_rows, n_cols)
@@ -43,54 +47,68 @@ __global__ void __launch_bounds__(
     int64_t x_stride_row,
     float eps
 ) {
+    constexpr int VECS_PER_THREAD = ELEMENTS_PER_THREAD / VEC_SIZE;
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
 
-    // -- tile: a block owns one long row or several short ones; a thread owns the
-    // vector at first_col and every STEP columns from there
-    const int rows_per_block = blockDim.x / THREADS_PER_ROW;
+    // -- tile: a block owns one row or several short ones; a thread owns the vector at
+    // first_col and every STEP columns from there
+    constexpr int ROWS_PER_BLOCK = SHORT_NUM_THREADS / THREADS_PER_ROW;
     const int64_t row =
-        int64_t{blockIdx.x} * rows_per_block + threadIdx.x / THREADS_PER_ROW;
+        int64_t{blockIdx.x} * ROWS_PER_BLOCK + threadIdx.x / THREADS_PER_ROW;
     const int first_col = threadIdx.x % THREADS_PER_ROW * VEC_SIZE;
     const int n_left = row < n_rows ? static_cast<int>(n_cols) - first_col : 0;
     x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row) +
              first_col;
     out_ptr += row * n_cols + first_col;
 
-    // -- load: columns past the end become 0, which adds nothing
-    Vec<float, VEC_SIZE> x[VECS_PER_THREAD];
+    // -- load: columns past the end become 0, which adds nothing. The weight, which comes
+    // out of a cache, is there before it is needed.
+    Vec<T, VEC_SIZE> xs[VECS_PER_THREAD], weights[VECS_PER_THREAD];
     #pragma unroll
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
-        x[i] = to_float(load<VEC_SIZE>(x_ptr + i * STEP, i * STEP < n_left, T{}));
+        xs[i] = load<VEC_SIZE>(x_ptr + i * STEP, i * STEP < n_left, T{});
+    }
+    #pragma unroll
+    for (int i = 0; i < VECS_PER_THREAD; ++i) {
+        weights[i] = load_weight<VEC_SIZE>(
+            weight_ptr, first_col + i * STEP, i * STEP < n_left, 1.0f
+        );
     }
 
     // -- rstd: kept for the backward
     float square_sum = 0.0f;
     #pragma unroll
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
+        const auto x = to_float(xs[i]);
         #pragma unroll
-        for (int j = 0; j < VEC_SIZE; ++j) square_sum += x[i][j] * x[i][j];
+        for (int j = 0; j < VEC_SIZE; ++j) square_sum += x[j] * x[j];
     }
     square_sum = block_reduce<THREADS_PER_ROW>(square_sum, Sum{});
     const float rstd = rsqrtf(square_sum / static_cast<float>(n_cols) + eps);
     if (first_col == 0 && row < n_rows) rstd_ptr[row] = rstd;
 
-    // -- store: the weight is read only now, when it needs no registers for long; all
-    // rows share it, so that it comes out of a cache
+    // -- store: rounded once
     #pragma unroll
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
         if (i * STEP >= n_left) break;
-        const auto weight =
-            load_weight<VEC_SIZE>(weight_ptr, first_col + i * STEP, true, 1.0f);
+        auto x = to_float(xs[i]);
+        const auto weight = to_float(weights[i]);
         #pragma unroll
-        for (int j = 0; j < VEC_SIZE; ++j) x[i][j] *= rstd * weight[j];
-        store(out_ptr + i * STEP, from_float<T>(x[i]));
+        for (int j = 0; j < VEC_SIZE; ++j) x[j] *= rstd * weight[j];
+        store(out_ptr + i * STEP, from_float<T>(x));
     }
 }
 
-// A row too long for the registers: a first pass over its tiles finds the statistics, a
-// second writes the result.
-template <typename T, int VEC_SIZE>
-__global__ void __launch_bounds__(LONG_NUM_THREADS) rms_norm_long_kernel(
+// A longer row, of which a thread reads BYTES at a time: a first pass over it finds the
+// statistics, a second, which finds it in the L1 cache, writes the result. Were it kept in
+// registers instead, there were fewer threads, and fewer loads in flight.
+template <
+    typename T,
+    int VEC_SIZE,
+    int BYTES,
+    int NUM_THREADS,
+    int BLOCKS_PER_SM = long_blocks_per_sm(VEC_SIZE, BYTES, NUM_THREADS)>
+__global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) rms_norm_long_kernel(
     T* __restrict__ out_ptr,           // (n_rows, n_cols)
     float* __restrict__ rstd_ptr,      // (n_rows)
     const T* __restrict__ x_ptr,       // (n_rows, n_cols)
@@ -102,60 +120,74 @@ __global__ void __launch_bounds__(LONG_NUM_THREADS) rms_norm_long_kernel(
     int64_t x_stride_row,
     float eps
 ) {
-    constexpr int VECS_PER_THREAD = LONG_VECS_PER_THREAD;
-    constexpr int STEP = LONG_NUM_THREADS * VEC_SIZE;
+    constexpr int VECS_PER_THREAD = LONG_VECS<T, VEC_SIZE, BYTES>;
+    constexpr int STEP = NUM_THREADS * VEC_SIZE;
     constexpr int BLOCK_N = STEP * VECS_PER_THREAD;
 
-    // -- tile: a block owns one row and walks over it in tiles of BLOCK_N columns
+    // -- tile: a block owns one row and walks over it in tiles of BLOCK_N columns; a
+    // thread owns the vector at first_col and every STEP columns from there
     const int64_t row = blockIdx.x;
-    x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row);
-    out_ptr += row * n_cols;
+    const int first_col = threadIdx.x * VEC_SIZE;
+    const int64_t n_left = n_cols - first_col;
+    x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row) +
+             first_col;
+    out_ptr += row * n_cols + first_col;
 
     // -- rstd: kept for the backward
     float square_sum = 0.0f;
-    for (int64_t start = threadIdx.x * VEC_SIZE; start < n_cols; start += BLOCK_N) {
-        Vec<float, VEC_SIZE> x[VECS_PER_THREAD];
+    #pragma unroll 1
+    for (int64_t start = 0; start < n_cols; start += BLOCK_N) {
+        Vec<T, VEC_SIZE> xs[VECS_PER_THREAD];
+        load_first_time<STEP>(xs, x_ptr + start, clip<BLOCK_N>(n_left - start));
         #pragma unroll
         for (int i = 0; i < VECS_PER_THREAD; ++i) {
-            const int64_t col = start + i * STEP;
-            x[i] = to_float(load<VEC_SIZE>(x_ptr + col, col < n_cols, T{}));
-        }
-        #pragma unroll
-        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            const auto x = to_float(xs[i]);
             #pragma unroll
-            for (int j = 0; j < VEC_SIZE; ++j) square_sum += x[i][j] * x[i][j];
+            for (int j = 0; j < VEC_SIZE; ++j) square_sum += x[j] * x[j];
         }
     }
-    square_sum = block_reduce<LONG_NUM_THREADS>(square_sum, Sum{});
+    square_sum = block_reduce<NUM_THREADS>(square_sum, Sum{});
     const float rstd = rsqrtf(square_sum / static_cast<float>(n_cols) + eps);
     if (threadIdx.x == 0) rstd_ptr[row] = rstd;
 
-    // -- store: the second pass
-    for (int64_t start = threadIdx.x * VEC_SIZE; start < n_cols; start += BLOCK_N) {
-        Vec<float, VEC_SIZE> x[VECS_PER_THREAD], weight[VECS_PER_THREAD];
+    // -- store: the second pass, as many vectors at a time as fit into registers beside
+    // those of the weight
+    constexpr int VECS_PER_STORE = (BYTES > 64 ? 16 : 8) / VEC_SIZE;
+    constexpr int STORE_N = STEP * VECS_PER_STORE;
+    #pragma unroll 1
+    for (int tile = 0; tile * int64_t{STORE_N} < n_cols; ++tile) {
+        const int64_t start = tile * int64_t{STORE_N};
+        const int n_valid = clip<STORE_N>(n_left - start);
+        Vec<T, VEC_SIZE> xs[VECS_PER_STORE], weights[VECS_PER_STORE];
+        load_last_time<STEP>(xs, x_ptr + start, n_valid);
         #pragma unroll
-        for (int i = 0; i < VECS_PER_THREAD; ++i) {
-            const int64_t col = start + i * STEP;
-            x[i] = to_float(load<VEC_SIZE>(x_ptr + col, col < n_cols, T{}));
-            weight[i] = load_weight<VEC_SIZE>(weight_ptr, col, col < n_cols, 1.0f);
+        for (int i = 0; i < VECS_PER_STORE; ++i) {
+            weights[i] = load_weight<VEC_SIZE>(
+                weight_ptr, start + first_col + i * STEP, i * STEP < n_valid, 1.0f
+            );
         }
         #pragma unroll
-        for (int i = 0; i < VECS_PER_THREAD; ++i) {
-            const int64_t col = start + i * STEP;
+        for (int i = 0; i < VECS_PER_STORE; ++i) {
+            if (i * STEP >= n_valid) break;
+            auto x = to_float(xs[i]);
+            const auto weight = to_float(weights[i]);
             #pragma unroll
-            for (int j = 0; j < VEC_SIZE; ++j) x[i][j] *= rstd * weight[i][j];
-            if (col < n_cols) store(out_ptr + col, from_float<T>(x[i]));
+            for (int j = 0; j < VEC_SIZE; ++j) x[j] *= rstd * weight[j];
+            store(out_ptr + start + i * STEP, from_float<T>(x));
         }
     }
 }
 
-// Rows in registers: a block walks over many of them, and adds up for its columns what
-// they contribute to the gradient of the weight.
-template <typename T, int VEC_SIZE, int THREADS_PER_ROW>
-__global__ void __launch_bounds__(
-    threads_per_block(THREADS_PER_ROW),
-    1024 / threads_per_block(THREADS_PER_ROW)
-) rms_norm_backward_kernel(
+// Rows in registers: a block walks over many of them, or a cluster of blocks over long
+// ones, and adds up for its columns what they contribute to the gradient of the weight.
+template <
+    typename T,
+    int VEC_SIZE,
+    int BLOCK_N,
+    bool IN_CLUSTER,
+    int NUM_THREADS = BACKWARD_NUM_THREADS<T, IN_CLUSTER>>
+__global__ void
+__launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) rms_norm_backward_kernel(
     T* __restrict__ grad_x_ptr,          // (n_rows, n_cols)
     float* __restrict__ partials_ptr,    // (n_partials, n_cols)
     const T* __restrict__ grad_ptr,      // (n_rows, n_cols)
@@ -170,67 +202,89 @@ __global__ void __launch_bounds__(
     int64_t x_stride_batch,
     int64_t x_stride_row
 ) {
-    constexpr int NUM_THREADS = threads_per_block(THREADS_PER_ROW);
-    constexpr int VECS_PER_THREAD = BACKWARD_ELEMENTS_PER_THREAD / VEC_SIZE;
+    constexpr int VECS_PER_THREAD =
+        BACKWARD_ELEMENTS_PER_THREAD<T, IN_CLUSTER> / VEC_SIZE;
+    constexpr int THREADS_PER_ROW = BLOCK_N / (VECS_PER_THREAD * VEC_SIZE);
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
 
-    // -- tile: a block owns every gridDim.x-th row, or group of short rows; a thread
-    // owns the same columns in each
-    const int rows_per_block = blockDim.x / THREADS_PER_ROW;
-    const int64_t first_row = int64_t{blockIdx.x} * rows_per_block;
-    const int64_t row_step = int64_t{gridDim.x} * rows_per_block;
-    const int thread_row = threadIdx.x / THREADS_PER_ROW;
-    const int first_col = threadIdx.x % THREADS_PER_ROW * VEC_SIZE;
-    const int n_left = static_cast<int>(n_cols) - first_col;
-
-    // -- load: starts with the first row; columns past the end become 0, which adds
-    // nothing. A thread reads what it has copied itself, so that no barrier is needed.
+    using Shared = BackwardShared<T, 1, BLOCK_N, IN_CLUSTER>;
     DYNAMIC_SHARED(shared_bytes);
-    auto* const next_grad =
-        reinterpret_cast<Vec<T, VEC_SIZE>*>(shared_bytes) + threadIdx.x;
-    auto* const next_x = next_grad + VECS_PER_THREAD * NUM_THREADS;
-    const auto start_row = [&](int64_t row) {
+    Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
+    shared.row_sums.begin();
+
+    // -- tile: a block owns every gridDim.x-th row, or group of short rows, or a slice of
+    // every gridDim.x-th long one; a thread owns the same columns in each
+    constexpr int ROWS_PER_BLOCK = NUM_THREADS / THREADS_PER_ROW;
+    const int thread_row = threadIdx.x / THREADS_PER_ROW;
+    const int64_t first_row = int64_t{blockIdx.x} * ROWS_PER_BLOCK + thread_row;
+    const int64_t row_step = int64_t{gridDim.x} * ROWS_PER_BLOCK;
+    const int n_owned = IN_CLUSTER ? slice_size<VEC_SIZE>(n_cols, gridDim.y) : BLOCK_N;
+    const int slice = blockIdx.y * n_owned;
+    const int first_col = slice + threadIdx.x % THREADS_PER_ROW * VEC_SIZE;
+    const int n_left = min(slice + n_owned, static_cast<int>(n_cols)) - first_col;
+    grad_ptr += first_col;
+    x_ptr += first_col;
+    grad_x_ptr += first_col;
+
+    // -- load: starts with the first rows; rows and columns past the end become 0, which
+    // adds nothing. A thread reads what it has copied itself: no barrier is needed.
+    const auto vecs_at = [&](T* copies) {
+        return reinterpret_cast<Vec<T, VEC_SIZE>*>(copies) + threadIdx.x;
+    };
+    const auto start_row = [&](int64_t row, int stage) {
         const int n_valid = row < n_rows ? n_left : 0;
         start_loading<NUM_THREADS, STEP, VECS_PER_THREAD>(
-            next_grad,
-            grad_ptr + first_col +
+            vecs_at(shared.grad[stage]),
+            grad_ptr +
                 row_offset(
                     row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
                 ),
             n_valid
         );
         start_loading<NUM_THREADS, STEP, VECS_PER_THREAD>(
-            next_x,
-            x_ptr + first_col +
+            vecs_at(shared.x[stage]),
+            x_ptr +
                 row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row),
             n_valid
         );
+        ptx::cp_async_commit_group();
     };
-    start_row(first_row + thread_row);
+    for (int i = 0; i < BACKWARD_STAGES; ++i) start_row(first_row + i * row_step, i);
+    Vec<T, VEC_SIZE> weights[VECS_PER_THREAD];
+    #pragma unroll
+    for (int i = 0; i < VECS_PER_THREAD; ++i) {
+        weights[i] = load_weight<VEC_SIZE>(
+            weight_ptr, first_col + i * STEP, i * STEP < n_left, 1.0f
+        );
+    }
+    float next_rstd = first_row < n_rows ? rstd_ptr[first_row] : 0.0f;
+    shared.row_sums.wait_for_cluster();
 
     Vec<float, VEC_SIZE> weight_sums[VECS_PER_THREAD]{};
-    for (int64_t start = first_row; start < n_rows; start += row_step) {
-        const int64_t row = start + thread_row;
-
-        // -- next: its loads are under way while this row is worked on
-        ptx::cp_async_wait_all();
+    // The threads of a warp stay together, as long as one of them has a row.
+    const int row_in_warp = threadIdx.x % WARP_SIZE / THREADS_PER_ROW;
+    int stage = 0;
+    for (int64_t row = first_row; row - row_in_warp < n_rows; row += row_step) {
+        // -- next: the row after the next one takes the place of this one, as soon as
+        // this is in registers
+        ptx::cp_async_wait_group<BACKWARD_STAGES - 1>();
         Vec<T, VEC_SIZE> grads[VECS_PER_THREAD], xs[VECS_PER_THREAD];
         #pragma unroll
         for (int i = 0; i < VECS_PER_THREAD; ++i) {
-            grads[i] = next_grad[i * NUM_THREADS];
-            xs[i] = next_x[i * NUM_THREADS];
+            grads[i] = vecs_at(shared.grad[stage])[i * NUM_THREADS];
+            xs[i] = vecs_at(shared.x[stage])[i * NUM_THREADS];
         }
-        const float rstd = row < n_rows ? rstd_ptr[row] : 0.0f;
-        start_row(row + row_step);
+        start_row(row + BACKWARD_STAGES * row_step, stage);
+        const float rstd = next_rstd;
+        const bool has_next = row + row_step < n_rows;
+        next_rstd = has_next ? rstd_ptr[row + row_step] : 0.0f;
 
         // -- reduce
         float product_sum = 0.0f;
         #pragma unroll
         for (int i = 0; i < VECS_PER_THREAD; ++i) {
             const auto grad = to_float(grads[i]), x = to_float(xs[i]);
-            const auto weight = load_weight<VEC_SIZE>(
-                weight_ptr, first_col + i * STEP, i * STEP < n_left, 1.0f
-            );
+            const auto weight = to_float(weights[i]);
             #pragma unroll
             for (int j = 0; j < VEC_SIZE; ++j) {
                 const float product = grad[j] * (x[j] * rstd);
@@ -238,7 +292,7 @@ __global__ void __launch_bounds__(
                 weight_sums[i][j] += product;
             }
         }
-        product_sum = block_reduce<THREADS_PER_ROW>(product_sum, Sum{});
+        product_sum = shared.row_sums({product_sum}, stage)[0];
         const float mean_product = product_sum / static_cast<float>(n_cols);
 
         // -- store
@@ -246,24 +300,21 @@ __global__ void __launch_bounds__(
         for (int i = 0; i < VECS_PER_THREAD; ++i) {
             if (row >= n_rows || i * STEP >= n_left) break;
             auto grad = to_float(grads[i]);
-            const auto x = to_float(xs[i]);
-            const auto weight =
-                load_weight<VEC_SIZE>(weight_ptr, first_col + i * STEP, true, 1.0f);
+            const auto x = to_float(xs[i]), weight = to_float(weights[i]);
             #pragma unroll
             for (int j = 0; j < VEC_SIZE; ++j) {
                 const float x_hat = x[j] * rstd;
                 grad[j] = rstd * (grad[j] * weight[j] - x_hat * mean_product);
             }
-            store(
-                grad_x_ptr + row * n_cols + first_col + i * STEP, from_float<T>(grad)
-            );
+            store(grad_x_ptr + row * n_cols + i * STEP, from_float<T>(grad));
         }
+        stage = 1 - stage;
     }
 
     // -- partials: for the last launch to add
-    group_reduce<NUM_THREADS, THREADS_PER_ROW>(weight_sums, Sum{});
+    group_reduce<NUM_THREADS, THREADS_PER_ROW>(weight_sums, shared.handed_in, Sum{});
     partials_ptr += blockIdx.x * n_cols + first_col;
-    const int n_written = (thread_row == 0 ? static_cast<int>(n_cols) : 0) - first_col;
+    const int n_written = thread_row == 0 ? n_left : -VEC_SIZE;
     #pragma unroll
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
         store_sums(partials_ptr + i * STEP, n_written - i * STEP, weight_sums[i]);
@@ -287,7 +338,7 @@ __global__ void __launch_bounds__(LONG_NUM_THREADS) rms_norm_backward_rows_kerne
     int64_t x_stride_batch,
     int64_t x_stride_row
 ) {
-    constexpr int VECS_PER_THREAD = BACKWARD_ELEMENTS_PER_THREAD / VEC_SIZE;
+    constexpr int VECS_PER_THREAD = COLUMNS_ELEMENTS_PER_THREAD / VEC_SIZE;
     constexpr int STEP = LONG_NUM_THREADS * VEC_SIZE;
     constexpr int BLOCK_N = STEP * VECS_PER_THREAD;
 
@@ -306,7 +357,8 @@ __global__ void __launch_bounds__(LONG_NUM_THREADS) rms_norm_backward_rows_kerne
             const bool is_valid = col < n_cols;
             const auto grad = to_float(load<VEC_SIZE>(grad_ptr + col, is_valid, T{}));
             const auto x = to_float(load<VEC_SIZE>(x_ptr + col, is_valid, T{}));
-            const auto weight = load_weight<VEC_SIZE>(weight_ptr, col, is_valid, 1.0f);
+            const auto weight =
+                to_float(load_weight<VEC_SIZE>(weight_ptr, col, is_valid, 1.0f));
             #pragma unroll
             for (int j = 0; j < VEC_SIZE; ++j)
                 product_sum += grad[j] * x[j] * weight[j];
@@ -339,7 +391,7 @@ __global__ void __launch_bounds__(COLUMNS_NUM_THREADS) rms_norm_backward_columns
     int64_t x_stride_batch,
     int64_t x_stride_row
 ) {
-    constexpr int VECS_PER_THREAD = BACKWARD_ELEMENTS_PER_THREAD / VEC_SIZE;
+    constexpr int VECS_PER_THREAD = COLUMNS_ELEMENTS_PER_THREAD / VEC_SIZE;
     constexpr int STEP = COLUMNS_NUM_THREADS * VEC_SIZE;
 
     // -- tile: a block owns COLUMNS_BLOCK_N columns of every gridDim.y-th row; a thread
@@ -357,8 +409,10 @@ __global__ void __launch_bounds__(COLUMNS_NUM_THREADS) rms_norm_backward_columns
     Vec<float, VEC_SIZE> weight[VECS_PER_THREAD];
     #pragma unroll
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
-        weight[i] = load_weight<VEC_SIZE>(
-            weight_ptr, first_col + i * STEP, i * STEP < n_left, 1.0f
+        weight[i] = to_float(
+            load_weight<VEC_SIZE>(
+                weight_ptr, first_col + i * STEP, i * STEP < n_left, 1.0f
+            )
         );
     }
 
@@ -406,18 +460,20 @@ namespace {
 template <typename T, int VEC_SIZE>
 auto plan_rms_norm(int64_t n_rows, int64_t n_cols) {
     if (n_cols > MAX_COLS) {
-        return Plan{
-            rms_norm_long_kernel<T, VEC_SIZE>, dim3(n_rows), dim3(LONG_NUM_THREADS)
-        };
-    }
-    return dispatch_row_length(
-        n_cols, [&]<int ELEMENTS_PER_THREAD, int THREADS_PER_ROW>() {
-            constexpr int NUM_THREADS = threads_per_block(THREADS_PER_ROW);
-            constexpr int VECS_PER_THREAD = ELEMENTS_PER_THREAD / VEC_SIZE;
+        return dispatch_long_row<T>(n_cols, [&]<int BYTES, int NUM_THREADS>() {
             return Plan{
-                rms_norm_kernel<T, VEC_SIZE, VECS_PER_THREAD, THREADS_PER_ROW>,
-                dim3(ceil_div(n_rows, NUM_THREADS / THREADS_PER_ROW)),
+                rms_norm_long_kernel<T, VEC_SIZE, BYTES, NUM_THREADS>,
+                dim3(n_rows),
                 dim3(NUM_THREADS)
+            };
+        });
+    }
+    return dispatch_row_length<T>(
+        n_cols, [&]<int ELEMENTS_PER_THREAD, int THREADS_PER_ROW>() {
+            return Plan{
+                rms_norm_kernel<T, VEC_SIZE, ELEMENTS_PER_THREAD, THREADS_PER_ROW>,
+                dim3(ceil_div(n_rows, SHORT_NUM_THREADS / THREADS_PER_ROW)),
+                dim3(SHORT_NUM_THREADS)
             };
         }
     );
@@ -436,19 +492,26 @@ cudaError_t launch_rms_norm_backward(
     int64_t n_partials,
     Inputs... inputs
 ) {
+    // Of single elements, which are copied slowly, a cluster would wait for the slowest.
+    constexpr bool IN_CLUSTERS = VEC_SIZE > 1;
+    const int most_blocks =
+        IN_CLUSTERS && launch.device().arch >= 90 ? MAX_CLUSTER_SIZE : 1;
+    const int n_blocks = backward_cluster_size(n_cols, most_blocks);
     cudaError_t error = cudaSuccess;
-    if (n_cols <= MAX_COLS_BACKWARD) {
-        const auto in_registers = [&]<int THREADS_PER_ROW>() {
-            constexpr int NUM_THREADS = threads_per_block(THREADS_PER_ROW);
+    if (n_blocks > 0) {
+        const auto in_registers = [&]<int BLOCK_N, bool IN_CLUSTER = false>() {
             return Plan{
-                rms_norm_backward_kernel<T, VEC_SIZE, THREADS_PER_ROW>,
-                dim3(n_partials),
-                dim3(NUM_THREADS),
-                2 * NUM_THREADS * BACKWARD_ELEMENTS_PER_THREAD * sizeof(T)
+                rms_norm_backward_kernel<T, VEC_SIZE, BLOCK_N, IN_CLUSTER>,
+                dim3(n_partials, n_blocks),
+                dim3(BACKWARD_NUM_THREADS<T, IN_CLUSTER>),
+                sizeof(BackwardShared<T, 1, BLOCK_N, IN_CLUSTER>),
+                dim3(1, n_blocks)
             };
         };
         error = launch(
-            dispatch_row_length_backward(n_cols, in_registers),
+            n_blocks > 1
+                ? in_registers.template operator()<BACKWARD_BLOCK_N, IN_CLUSTERS>()
+                : dispatch_row_length_backward(n_cols, in_registers),
             grad_x,
             partials,
             inputs...

@@ -42,12 +42,16 @@ def _kernels(path: Path) -> dict[str, tuple[list[str], list[str]]]:
         for node in ast.parse(text).body:
             if isinstance(node, ast.FunctionDef) and node.name.endswith("_kernel"):
                 source = ast.get_source_segment(text, node) or ""
-                run_time = [
+                # Of a parameter in small letters Triton may make a constant as well, to
+                # know its value when it compiles: it is one of CUDA's all the same.
+                names = [
                     a.arg
                     for a in node.args.args
-                    if a.annotation is None or "constexpr" not in ast.dump(a.annotation)
+                    if a.arg.islower()
+                    or a.annotation is None
+                    or "constexpr" not in ast.dump(a.annotation)
                 ]
-                kernels[node.name] = (run_time, re.findall(r"# -- (\w+):", source))
+                kernels[node.name] = (names, re.findall(r"# -- (\w+):", source))
         return kernels
     kernels = {}
     pattern = r"__global__.*?(\w+_kernel)\(\n(.*?)\n\) \{\n(.*?)\n\}\n"

@@ -23,8 +23,8 @@ NORMS = (LAYER, RMS)
 
 norms = pytest.mark.parametrize("description", NORMS, ids=lambda op: op.name)
 
-# In a warp, in a block, and read twice.
-LENGTHS = (31, 1500, 33000)
+# In registers; read twice, in one tile and in two.
+LENGTHS = (31, 1500, 70000)
 
 
 def _input(
@@ -174,7 +174,7 @@ def _accept_gradients(
         assert verdict.passed, verdict.problem
 
 
-@pytest.mark.parametrize("shape", [(7, 31), (2, 9001)])
+@pytest.mark.parametrize("shape", [(7, 31), (2, 9000), (2, 9001)])
 @pytest.mark.parametrize("present", [(), (1,), (2,), (1, 2)])
 @norms
 def test_gradients_of_what_is_there(
@@ -192,8 +192,17 @@ def test_gradients_of_what_is_there(
     _accept_gradients(description, backend, inputs, grad)
 
 
-# Short ones, long ones, and those of two launches.
-@pytest.mark.parametrize("shape", [(300, 40), (20, 300), (3, 8192), (3, 16385)])
+# Several in a block, one, one in clusters of each size and, as its columns do not fill
+# vectors, of two launches; and one longer than all.
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *((n_rows, 40) for n_rows in (300, 403)),
+        (20, 300),
+        *((7, n_cols) for n_cols in (2056, 4096, 4104, 8192, 12288)),
+        *((5, n_cols) for n_cols in (8193, 20480, 32768, 40000)),
+    ],
+)
 @norms
 def test_more_rows_than_blocks(
     description: Op,
@@ -205,14 +214,14 @@ def test_more_rows_than_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     skip_if_refused(backend, device, dtype)
-    # On a GPU of two multiprocessors it does not take many.
-    monkeypatch.setattr(norm, "ELEMENTS_AT_ONCE", 2 * 1024 * 8)
+    # Where two are all it does not take many.
+    monkeypatch.setattr(norm, "count_partials", lambda *_: 2)
     backward = OPS[f"{description.name}_backward"]
     inputs = random_inputs(backward, shape, dtype, device, generator)
     assert_accepted(backward, backend, inputs)
 
 
-@pytest.mark.parametrize("n_cols", [7, 9000])
+@pytest.mark.parametrize("n_cols", [7, 9000, 9001, 40000])
 @norms
 def test_without_rows_gradients_of_weights_are_zero(
     description: Op, backend: str, device: str, n_cols: int, generator: torch.Generator
@@ -261,12 +270,18 @@ def test_weights_of_any_layout(
 
 @norms
 def test_partial_sums_depend_on_the_shape_alone(description: Op) -> None:
-    assert norm.count_partials(0, 40) == 1
-    assert norm.count_partials(33, 40) == 3
-    assert norm.count_partials(10**6, 40) == 1056
-    assert norm.count_partials(10**6, 4096) == 264
-    assert norm.count_partials(10**6, 32768) == 33
-    assert norm.count_partials(10**6, 10**7) == 1
+    assert norm.count_partials(0, 40, 4) == 1
+    assert norm.count_partials(0, 10000, 4) == 1
+    assert norm.count_partials(129, 40, 4) == 3
+    assert norm.count_partials(33, 1000, 2) == 9
+    assert norm.count_partials(10**6, 40, 4) == 132
+    assert norm.count_partials(10**6, 4096, 2) == 264
+    assert norm.count_partials(10**6, 4097, 2) == 132
+    assert norm.count_partials(10**6, 8193, 4) == 60
+    assert norm.count_partials(10**6, 32768, 4) == 30
+    assert norm.count_partials(7, 32768, 4) == 7
+    assert norm.count_partials(10**6, 32769, 4) == 32
+    assert norm.count_partials(10**6, 10**7, 4) == 1
 
 
 @norms

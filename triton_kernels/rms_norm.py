@@ -11,9 +11,11 @@ Layout   out, grad_x: (n_rows, n_cols), contiguous. x, grad: columns contiguous;
          of x begins at
          (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
          rstd: float32, one for each row. weight: contiguous, or None for ones.
-Traffic  reads and writes every element once as long as a row fits into the registers of
-         a block (32768 columns; 8192 in the backward, which holds two rows and a sum
-         for each column); beyond that a row is read twice.
+Traffic  reads and writes every element once: a row of up to 1024 columns stays in
+         registers, a longer one is read again out of the L1 cache, as long as those
+         that a multiprocessor works on fit into it (one row of about 50000 float32).
+         The backward holds two rows of up to 8192 columns, and a sum for each column;
+         beyond that a row is read twice.
 Limits   accumulates in float32. Gradients of weights are added in an order that depends
          on the shape alone.
 Mirror   csrc/rms_norm.cu
@@ -30,8 +32,9 @@ from triton_kernels.common.norms import (
     BACKWARD_TILES,
     COLUMNS_BLOCK_N,
     COLUMNS_NUM_WARPS,
-    LONG_BLOCK_N,
-    LONG_NUM_WARPS,
+    LONG_TILES,
+    ROWS_BLOCK_N,
+    ROWS_NUM_WARPS,
     TILES,
     launch_sum_partials,
     load_weight,
@@ -68,17 +71,17 @@ def rms_norm_kernel(
     x_ptr += row_offset(rows, n_rows, rows_per_batch, x_stride_batch, x_stride_row)
     out_ptr += rows * n_cols
 
-    # -- load: columns past the end become 0, which adds nothing
+    # -- load: columns past the end become 0, which adds nothing; the weight is on its
+    # way while the sum is waited for
     x = tl.load(x_ptr + cols, mask=mask, other=0.0).to(tl.float32)
+    weight = load_weight(weight_ptr, cols, cols < n_cols, 1.0)
 
     # -- rstd: kept for the backward
     square_sum = tl.sum(x * x, axis=1, keep_dims=True)
     rstd = tl.rsqrt(mean_of(square_sum, n_cols) + eps)
     tl.store(rstd_ptr + rows, rstd, mask=rows < n_rows)
 
-    # -- store: the weight is read only now, when it needs no registers for long; all
-    # rows share it, so that it comes out of a cache
-    weight = load_weight(weight_ptr, cols, cols < n_cols, 1.0)
+    # -- store: rounded once
     out = x * (rstd * weight)
     tl.store(out_ptr + cols, out.to(out_ptr.dtype.element_ty), mask=mask)
 
@@ -90,7 +93,7 @@ def rms_norm_long_kernel(
     x_ptr,  # (n_rows, n_cols)
     weight_ptr,  # (n_cols), or None
     n_rows,
-    n_cols,
+    n_cols: tl.constexpr,
     rows_per_batch,
     x_stride_batch,
     x_stride_row,
@@ -98,16 +101,18 @@ def rms_norm_long_kernel(
     BLOCK_N: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
 ):
-    """A row too long for the registers.
+    """A longer row: a first pass over it finds the statistics, a second writes out.
 
-    A first pass over its tiles finds the statistics, a second writes the result.
+    It is compiled for each number of columns: knowing how many tiles there are, the
+    compiler can have the loads of all of them under way together. What the second pass
+    reads, the first has asked the cache to keep.
     """
-    # -- tile: a program owns one row and walks over it in tiles of BLOCK_N columns
-    n_cols = known_multiple(n_cols, DIVISIBILITY)
+    # -- tile: a program owns one row and walks over it in tiles of BLOCK_N columns;
+    # of an odd row a thread loads single elements, and so it does of the weight
     x_stride_batch = known_multiple(x_stride_batch, DIVISIBILITY)
     x_stride_row = known_multiple(x_stride_row, DIVISIBILITY)
     row = tl.program_id(0).to(tl.int64)
-    cols = tl.arange(0, BLOCK_N)
+    cols = tl.multiple_of(tl.arange(0, BLOCK_N), DIVISIBILITY)
     x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row)
     out_ptr += row * n_cols
 
@@ -116,7 +121,9 @@ def rms_norm_long_kernel(
     n_cols = tl.cast(n_cols, tl.int64)  # or the last step could overflow
     for start in range(0, n_cols, BLOCK_N):
         mask = cols < n_cols - start
-        x = tl.load(x_ptr + start + cols, mask=mask, other=0.0).to(tl.float32)
+        x = tl.load(
+            x_ptr + start + cols, mask=mask, other=0.0, eviction_policy="evict_last"
+        ).to(tl.float32)
         square_sums += x * x
     square_sum = tl.sum(square_sums, axis=0)
     rstd = tl.rsqrt(mean_of(square_sum, n_cols) + eps)
@@ -125,7 +132,9 @@ def rms_norm_long_kernel(
     # -- store: the second pass
     for start in range(0, n_cols, BLOCK_N):
         mask = cols < n_cols - start
-        x = tl.load(x_ptr + start + cols, mask=mask, other=0.0).to(tl.float32)
+        x = tl.load(
+            x_ptr + start + cols, mask=mask, other=0.0, eviction_policy="evict_first"
+        ).to(tl.float32)
         out = x * (rstd * load_weight(weight_ptr, start + cols, mask, 1.0))
         tl.store(out_ptr + start + cols, out.to(out_ptr.dtype.element_ty), mask=mask)
 
@@ -147,12 +156,13 @@ def rms_norm_backward_kernel(
     x_stride_row,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    NUM_STAGES: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
 ):
-    """Rows in registers.
+    """Rows in registers, and the next ones on their way to shared memory.
 
-    A program walks over many of them, and adds up for its columns what they contribute
-    to the gradient of the weight.
+    A program walks over many rows, and adds up for its columns what they contribute to
+    the gradient of the weight.
     """
     # -- tile: a program owns every num_programs-th row, or group of short rows
     n_cols = known_multiple(n_cols, DIVISIBILITY)
@@ -162,52 +172,44 @@ def rms_norm_backward_kernel(
     x_stride_row = known_multiple(x_stride_row, DIVISIBILITY)
     first_row = tl.program_id(0).to(tl.int64) * BLOCK_M
     row_step = tl.num_programs(0).to(tl.int64) * BLOCK_M
-    rows = first_row + tl.arange(0, BLOCK_M)[:, None]
-    cols = tl.arange(0, BLOCK_N)[None, :]
+    cols = tl.arange(0, BLOCK_N)
 
-    # -- load: the first row; columns past the end become 0, which adds nothing
-    mask = (rows < n_rows) & (cols < n_cols)
-    grad_offsets = row_offset(
-        rows, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
-    )
-    x_offsets = row_offset(rows, n_rows, rows_per_batch, x_stride_batch, x_stride_row)
-    grad = tl.load(grad_ptr + grad_offsets + cols, mask=mask, other=0.0)
-    x = tl.load(x_ptr + x_offsets + cols, mask=mask, other=0.0)
-    rstd = tl.load(rstd_ptr + rows, mask=rows < n_rows, other=0.0)
+    # -- load: the weight, in one dimension: a tile of one row would spread over all the
+    # threads, and the compiler would lay out the others like it, at every step anew
+    weight = load_weight(weight_ptr, cols, cols < n_cols, 1.0)[None, :]
+    cols = cols[None, :]
 
     weight_sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    for _start in range(first_row, n_rows, row_step):
-        # -- next: its loads are under way while this row is worked on
-        next_rows = rows + row_step
-        next_mask = (next_rows < n_rows) & (cols < n_cols)
+    for start in tl.range(first_row, n_rows, row_step, num_stages=NUM_STAGES):
+        # -- next: what is read here, the compiler has under way to shared memory some
+        # steps ahead. Columns past the end become 0, which adds nothing
+        rows = start + tl.arange(0, BLOCK_M)[:, None]
+        mask = (rows < n_rows) & (cols < n_cols)
         grad_offsets = row_offset(
-            next_rows, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
+            rows, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
         )
         x_offsets = row_offset(
-            next_rows, n_rows, rows_per_batch, x_stride_batch, x_stride_row
+            rows, n_rows, rows_per_batch, x_stride_batch, x_stride_row
         )
-        next_grad = tl.load(grad_ptr + grad_offsets + cols, mask=next_mask, other=0.0)
-        next_x = tl.load(x_ptr + x_offsets + cols, mask=next_mask, other=0.0)
-        next_rstd = tl.load(rstd_ptr + next_rows, mask=next_rows < n_rows, other=0.0)
+        grad = tl.load(grad_ptr + grad_offsets + cols, mask=mask, other=0.0)
+        x = tl.load(x_ptr + x_offsets + cols, mask=mask, other=0.0)
+        rstd = tl.load(rstd_ptr + rows, mask=rows < n_rows, other=0.0)
 
         # -- reduce
-        weight = load_weight(weight_ptr, cols, cols < n_cols, 1.0)
-        wide_grad = grad.to(tl.float32)
+        grad = grad.to(tl.float32)
         x_hat = x.to(tl.float32) * rstd
-        product = wide_grad * x_hat
-        weight_sums += product
-        product_sum = tl.sum(product * weight, axis=1, keep_dims=True)
+        weight_sums += grad * x_hat
+        g = grad * weight
+        product_sum = tl.sum(g * x_hat, axis=1, keep_dims=True)
         mean_product = mean_of(product_sum, n_cols)
 
         # -- store
-        grad_x = rstd * (wide_grad * weight - x_hat * mean_product)
-        mask = (rows < n_rows) & (cols < n_cols)
+        grad_x = rstd * (g - x_hat * mean_product)
         tl.store(
             grad_x_ptr + rows * n_cols + cols,
             grad_x.to(grad_x_ptr.dtype.element_ty),
             mask=mask,
         )
-        rows, grad, x, rstd = next_rows, next_grad, next_x, next_rstd
 
     # -- partials: for the last launch to add
     sums = tl.sum(weight_sums, axis=0, keep_dims=True)
@@ -346,7 +348,7 @@ def rms_norm(
         eps,
     )
     divisibility = math.gcd(n_cols, x_stride_batch, x_stride_row, 16)
-    for most_cols, block_m, num_warps in TILES:
+    for most_cols, block_m, num_warps in TILES[x.element_size()]:
         if n_cols <= most_cols:
             rms_norm_kernel[(triton.cdiv(n_rows, block_m),)](
                 *arguments,
@@ -357,13 +359,16 @@ def rms_norm(
                 enable_fp_fusion=True,
             )
             return
-    rms_norm_long_kernel[(n_rows,)](
-        *arguments,
-        BLOCK_N=LONG_BLOCK_N,
-        DIVISIBILITY=divisibility,
-        num_warps=LONG_NUM_WARPS,
-        enable_fp_fusion=True,
-    )
+    for most_cols, block_n, num_warps in LONG_TILES[x.element_size()]:
+        if n_cols <= most_cols:
+            rms_norm_long_kernel[(n_rows,)](
+                *arguments,
+                BLOCK_N=block_n,
+                DIVISIBILITY=divisibility,
+                num_warps=num_warps,
+                enable_fp_fusion=True,
+            )
+            return
 
 
 def rms_norm_backward(
@@ -401,7 +406,7 @@ def rms_norm_backward(
     divisibility = math.gcd(
         n_cols, grad_stride_batch, grad_stride_row, x_stride_batch, x_stride_row, 16
     )
-    for most_cols, block_m, num_warps in BACKWARD_TILES:
+    for most_cols, block_m, num_warps, num_stages in BACKWARD_TILES[x.element_size()]:
         if n_cols <= most_cols:
             rms_norm_backward_kernel[(n_partials,)](
                 grad_x,
@@ -409,6 +414,7 @@ def rms_norm_backward(
                 *inputs,
                 BLOCK_M=block_m,
                 BLOCK_N=max(16, triton.next_power_of_2(n_cols)),
+                NUM_STAGES=num_stages,
                 DIVISIBILITY=divisibility,
                 num_warps=num_warps,
                 enable_fp_fusion=True,
@@ -418,9 +424,9 @@ def rms_norm_backward(
         rms_norm_backward_rows_kernel[(n_rows,)](
             mean_product,
             *inputs,
-            BLOCK_N=LONG_BLOCK_N,
+            BLOCK_N=ROWS_BLOCK_N,
             DIVISIBILITY=divisibility,
-            num_warps=LONG_NUM_WARPS,
+            num_warps=ROWS_NUM_WARPS,
             enable_fp_fusion=True,
         )
         rms_norm_backward_columns_kernel[

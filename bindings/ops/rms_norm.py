@@ -67,7 +67,7 @@ def rms_norm_backward(
     With x_hat = x * rstd and g = grad * weight, they are
     rstd * (g - x_hat * mean(g * x_hat)), and the sum of grad * x_hat over all rows;
     computed in float32 and rounded once. The same call gives the same bits on every
-    GPU.
+    GPU with clusters of blocks, which is since Hopper, and on every one without.
 
     Strides are treated as in rms_norm.
 
@@ -174,7 +174,7 @@ def _arguments_backward(
     weight: Tensor | None = None,
 ) -> tuple[Argument, ...]:
     walk = layout.rows(grad_x, grad, x, dim=x.dim() - 1)
-    n_partials = norm.count_partials(walk.n_rows, walk.n_cols)
+    n_partials = norm.count_partials(walk.n_rows, walk.n_cols, x.element_size())
     return (
         grad_x,
         grad_weight,

@@ -2,52 +2,187 @@
 // weights are summed over them.
 #pragma once
 
+#include "common/cluster.cuh"
 #include "common/launch.cuh"
 #include "common/ptx.cuh"
 #include "common/reduce.cuh"
 #include "common/rows.cuh"
 #include "common/vec.cuh"
 
-// ---- Rows -----------------------------------------------------------------------------
+// ---- Rows of the forward --------------------------------------------------------------
 
-constexpr int64_t MAX_COLS = 32768;          // of a row that fits into registers
-constexpr int64_t MAX_COLS_BACKWARD = 8192;  // of two, and of sums for each column
+constexpr int64_t MAX_COLS = 1024;  // of a row in registers; a longer one is read twice
 
-constexpr int LONG_NUM_THREADS = 1024;
-constexpr int LONG_VECS_PER_THREAD = 2;  // loads in flight for every thread
-
-// In the backward a thread holds 8 elements of each row: with the sums, that is what 64
-// registers take. Those of the next row are on their way to shared memory meanwhile.
-constexpr int BACKWARD_ELEMENTS_PER_THREAD = 8;
-
-// A long row's gradient: a block owns so many columns and walks down the rows.
-constexpr int COLUMNS_NUM_THREADS = 128;
-constexpr int COLUMNS_BLOCK_N = COLUMNS_NUM_THREADS * BACKWARD_ELEMENTS_PER_THREAD;
+constexpr int SHORT_NUM_THREADS = 128;
 
 // The number of elements that a thread holds, and of threads that share a row, by the
 // longest row that fits: short rows take few threads, so that a block holds several.
-template <typename Body>
+template <typename T, typename Body>
 auto dispatch_row_length(int64_t n_cols, Body&& body) {
     if (n_cols <= 64) return body.template operator()<8, 8>();
     if (n_cols <= 256) return body.template operator()<8, 32>();
     if (n_cols <= 512) return body.template operator()<16, 32>();
-    if (n_cols <= 1024) return body.template operator()<32, 32>();
-    if (n_cols <= 2048) return body.template operator()<16, 128>();
-    if (n_cols <= 4096) return body.template operator()<32, 128>();
-    if (n_cols <= 8192) return body.template operator()<32, 256>();
-    if (n_cols <= 16384) return body.template operator()<32, 512>();
-    return body.template operator()<32, 1024>();
+    if constexpr (sizeof(T) == 2)
+        return body.template operator()<32, 32>();
+    else
+        return body.template operator()<8, 128>();
 }
 
-// The same for the backward.
+// How many such blocks are to be on a multiprocessor, which limits their registers.
+constexpr int short_blocks_per_sm(int vec_size, int elements_per_thread) {
+    if (elements_per_thread <= 8) return 12;
+    if (elements_per_thread <= 16) return 8;
+    return vec_size > 1 ? 6 : 4;
+}
+
+// The number of bytes of a longer row that a thread works on at a time, and of threads:
+// small blocks, of which a multiprocessor has several, as long as the row fits. Beyond
+// 128 KB it is read in as many steps as it takes.
+template <typename T, typename Body>
+auto dispatch_long_row(int64_t n_cols, Body&& body) {
+    const int64_t n_bytes = n_cols * int64_t{sizeof(T)};
+    if (n_bytes <= 4096) return body.template operator()<32, 128>();
+    if (n_bytes <= 8192) return body.template operator()<32, 256>();
+    if (n_bytes <= 16384) return body.template operator()<32, 512>();
+    if (n_bytes <= 32768) return body.template operator()<32, 1024>();
+    if (n_bytes <= 65536) return body.template operator()<64, 1024>();
+    return body.template operator()<128, 1024>();
+}
+
+// As many vectors as those bytes are; narrow ones, each of which takes a register, no
+// more than 16.
+template <typename T, int VEC_SIZE, int BYTES>
+constexpr int LONG_VECS = VEC_SIZE == 1 && BYTES > 16 * sizeof(T)
+                              ? 16
+                              : BYTES / (VEC_SIZE * sizeof(T));
+
+// How many such blocks are to be on a multiprocessor, where some load while others store.
+// Of 128 KB a second row would drive the first one out of the L1 cache.
+constexpr int long_blocks_per_sm(int vec_size, int bytes, int num_threads) {
+    return (vec_size > 1 && bytes <= 64 ? 2048 : 1024) / num_threads;
+}
+
+// The first LIMIT of n columns at most.
+template <int LIMIT>
+__device__ __forceinline__ int clip(int64_t n) {
+    return n < LIMIT ? static_cast<int>(n) : LIMIT;
+}
+
+// Reads what a thread owns of a row in steps, or zeros past the end. It will be read once
+// more: that should find it in the L1 cache.
+template <int STEP, int COUNT, int SIZE, typename T>
+__device__ __forceinline__ void load_first_time(
+    Vec<T, SIZE> (&x)[COUNT], const T* ptr, int n_left
+) {
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        if constexpr (sizeof(Vec<T, SIZE>) == VEC_BYTES) {
+            uint4 words{};
+            if (i * STEP < n_left) {
+                words = ptx::load_evict_last(
+                    reinterpret_cast<const uint4*>(ptr + i * STEP)
+                );
+            }
+            x[i] = __builtin_bit_cast(Vec<T, SIZE>, words);
+        } else {
+            x[i] = load<SIZE>(ptr + i * STEP, i * STEP < n_left, T{});
+        }
+    }
+}
+
+// The same for the last time: the caches may forget it.
+template <int STEP, int COUNT, int SIZE, typename T>
+__device__ __forceinline__ void load_last_time(
+    Vec<T, SIZE> (&x)[COUNT], const T* ptr, int n_left
+) {
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        if constexpr (sizeof(Vec<T, SIZE>) == VEC_BYTES) {
+            uint4 words{};
+            if (i * STEP < n_left) {
+                words = __ldcs(reinterpret_cast<const uint4*>(ptr + i * STEP));
+            }
+            x[i] = __builtin_bit_cast(Vec<T, SIZE>, words);
+        } else {
+            x[i] = load<SIZE>(ptr + i * STEP, i * STEP < n_left, T{});
+        }
+    }
+}
+
+// SIZE values of a weight from column col on, or `absent` where it is null.
+template <int SIZE, typename T>
+__device__ __forceinline__ Vec<T, SIZE> load_weight(
+    const T* weight_ptr, int64_t col, bool is_valid, float absent
+) {
+    is_valid = is_valid && weight_ptr != nullptr;
+    return load<SIZE>(weight_ptr + col, is_valid, from_float<T>(absent));
+}
+
+// ---- Rows of the backward -------------------------------------------------------------
+
+// A block works on so many columns of one row at a time, or of several short ones; longer
+// rows are shared by a cluster of 2, 4 or 8 blocks, on GPUs that have clusters.
+constexpr int64_t BACKWARD_BLOCK_N = 4096;
+
+// A thread holds 8 elements of each of two rows, or 16, besides those of the weight and a
+// sum for each, in 128 registers.
+template <typename T, bool IN_CLUSTER>
+constexpr int BACKWARD_NUM_THREADS = sizeof(T) == 4 && !IN_CLUSTER ? 512 : 256;
+template <typename T, bool IN_CLUSTER>
+constexpr int BACKWARD_ELEMENTS_PER_THREAD =
+    BACKWARD_BLOCK_N / BACKWARD_NUM_THREADS<T, IN_CLUSTER>;
+
+// The rows that a block works on next are on their way to shared memory.
+constexpr int BACKWARD_STAGES = 2;
+
+// A longer row's gradient: a block owns so many columns and walks down the rows.
+constexpr int LONG_NUM_THREADS = 1024;
+constexpr int COLUMNS_NUM_THREADS = 128;
+constexpr int COLUMNS_ELEMENTS_PER_THREAD = 8;
+constexpr int COLUMNS_BLOCK_N = COLUMNS_NUM_THREADS * COLUMNS_ELEMENTS_PER_THREAD;
+
+// How many blocks share a row: 1, or those of a cluster; 0 where it takes a larger one
+// than there is.
+inline int backward_cluster_size(int64_t n_cols, int most_blocks) {
+    int n_blocks = 1;
+    while (n_blocks * BACKWARD_BLOCK_N < n_cols) n_blocks *= 2;
+    return n_blocks <= most_blocks ? n_blocks : 0;
+}
+
+// The columns that the threads of a row have places for: a power of two, and up to 4096.
 template <typename Body>
 auto dispatch_row_length_backward(int64_t n_cols, Body&& body) {
-    if (n_cols <= 64) return body.template operator()<8>();
-    if (n_cols <= 256) return body.template operator()<32>();
-    if (n_cols <= 1024) return body.template operator()<128>();
-    if (n_cols <= 2048) return body.template operator()<256>();
-    if (n_cols <= 4096) return body.template operator()<512>();
-    return body.template operator()<1024>();
+    if (n_cols <= 64) return body.template operator()<64>();
+    if (n_cols <= 128) return body.template operator()<128>();
+    if (n_cols <= 256) return body.template operator()<256>();
+    if (n_cols <= 512) return body.template operator()<512>();
+    if (n_cols <= 1024) return body.template operator()<1024>();
+    if (n_cols <= 2048) return body.template operator()<2048>();
+    return body.template operator()<4096>();
+}
+
+// The shared memory of a block: of the rows that are on their way what each thread will
+// read; what the threads of a row tell each other, and, where a block has several rows,
+// what is told once they are through.
+template <typename T, int NUM_SUMS, int BLOCK_N, bool IN_CLUSTER>
+struct BackwardShared {
+    static constexpr int NUM_THREADS = BACKWARD_NUM_THREADS<T, IN_CLUSTER>;
+    static constexpr int ELEMENTS = BACKWARD_ELEMENTS_PER_THREAD<T, IN_CLUSTER>;
+    static constexpr int THREADS_PER_ROW = BLOCK_N / ELEMENTS;
+
+    alignas(VEC_BYTES) T grad[BACKWARD_STAGES][BACKWARD_BLOCK_N];
+    alignas(VEC_BYTES) T x[BACKWARD_STAGES][BACKWARD_BLOCK_N];
+    RowSums<NUM_SUMS, NUM_THREADS, THREADS_PER_ROW, IN_CLUSTER> row_sums;
+    float handed_in[THREADS_PER_ROW < NUM_THREADS ? NUM_SUMS * ELEMENTS : 1]
+                   [NUM_THREADS];
+};
+
+// How many of a row's columns, neighbours, each of n_blocks owns: as many for each, but
+// whole vectors of a warp.
+template <int VEC_SIZE>
+__device__ __forceinline__ int slice_size(int64_t n_cols, int n_blocks) {
+    const int unit = n_blocks * WARP_SIZE * VEC_SIZE;
+    return (static_cast<int>(n_cols) + unit - 1) / unit * (WARP_SIZE * VEC_SIZE);
 }
 
 // Starts to copy what a thread owns of a row to its places in shared memory, which are
@@ -78,15 +213,6 @@ __device__ __forceinline__ void start_loading(
 template <int SIZE, typename T>
 __device__ __forceinline__ T* skip_vecs(T* ptr, int64_t number) {
     return (reinterpret_cast<Vec<T, SIZE>*>(ptr) + number)->values;
-}
-
-// SIZE values of a weight from column col on, or `absent` where it is null.
-template <int SIZE, typename T>
-__device__ __forceinline__ Vec<float, SIZE> load_weight(
-    const T* weight_ptr, int64_t col, bool is_valid, float absent
-) {
-    if (weight_ptr == nullptr) return splat<SIZE>(absent);
-    return to_float(load<SIZE>(weight_ptr + col, is_valid, T{}));
 }
 
 // ---- Gradients of weights -------------------------------------------------------------

@@ -52,6 +52,23 @@ __device__ __forceinline__ uint64_t multiply_wide(uint32_t x, uint32_t y) {
     return result;
 }
 
+// ---- Loads that tell the caches what comes next --------------------------------------
+
+// Of what will be read again soon: both caches evict it last, and hold on to it while
+// others stream through them. Told nothing they would give up first what came first,
+// which is just what is wanted next.
+__device__ __forceinline__ uint4 load_evict_last(const uint4* ptr) {
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    uint4 value;
+    asm volatile(
+        "ld.global.L1::evict_last.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+        : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+        : "l"(ptr), "l"(policy)
+    );
+    return value;
+}
+
 // ---- Asynchronous copies ------------------------------------------------------------
 
 __device__ __forceinline__ uint32_t shared_address(const void* shared) {

@@ -76,12 +76,14 @@ __device__ __forceinline__ Vec<float, SIZE> block_reduce(
 }
 
 // Over those threads of a block that have the same place in groups of GROUP_SIZE
-// neighbours, in the order of the groups. The first group gets the results. A second
-// call would need a barrier before it.
+// neighbours, in the order of the groups. The first group gets the results. In shared
+// memory there is a row for each value of a thread, unless there is but one group; a
+// second call would need a barrier before it.
 template <int NUM_THREADS, int GROUP_SIZE, int SIZE, int COUNT, typename Op>
-__device__ __forceinline__ void group_reduce(Vec<float, SIZE> (&values)[COUNT], Op op) {
+__device__ __forceinline__ void group_reduce(
+    Vec<float, SIZE> (&values)[COUNT], float (*handed_in)[NUM_THREADS], Op op
+) {
     if constexpr (NUM_THREADS > GROUP_SIZE) {
-        __shared__ float handed_in[COUNT * SIZE][NUM_THREADS];
         #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
             #pragma unroll

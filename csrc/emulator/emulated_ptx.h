@@ -34,6 +34,13 @@ inline std::uint64_t multiply_wide(std::uint32_t x, std::uint32_t y) {
     return std::uint64_t{x} * y;
 }
 
+// ---- Loads that tell the caches what comes next: there are no caches ----------------
+
+[[gnu::always_inline]]  // as in device/memory.h
+inline uint4 load_evict_last(const uint4* ptr, Site site = Site::here()) {
+    return emulator::checked_load(ptr, "load_evict_last", site);
+}
+
 // ---- Asynchronous copies ------------------------------------------------------------
 
 template <int BYTES>

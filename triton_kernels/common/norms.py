@@ -1,38 +1,67 @@
 """What layer_norm.py and rms_norm.py share: the mirror of norms.cuh."""
 
+import sys
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
 # ---- Rows ----------------------------------------------------------------------------
 
-# The rows of a tile and the warps that share it, by the longest row that fits: short
-# rows share a program.
-TILES = (  # (most columns, BLOCK_M, num_warps)
-    (64, 32, 4),
-    (256, 8, 4),
-    (512, 4, 4),
-    (1024, 4, 4),
-    (2048, 1, 4),
-    (4096, 1, 4),
-    (8192, 1, 8),
-    (16384, 1, 16),
-    (32768, 1, 32),
-)
-LONG_BLOCK_N = 4096
-LONG_NUM_WARPS = 8
+# The rows of a tile and the warps that share it, by the bytes of an element and the
+# longest row that fits: short rows share a program.
+TILES = {  # (most columns, BLOCK_M, num_warps)
+    4: ((64, 32, 4), (256, 8, 4), (512, 4, 4), (1024, 1, 4)),
+    2: ((64, 32, 4), (256, 8, 4), (512, 4, 4), (1024, 4, 4)),
+}
 
-# In the backward a thread holds 8 elements of each row, those of the next row, which is
-# on its way meanwhile, and the sums. Of the longest rows it holds 16: of 32 warps a
-# thread has 64 registers, too few even for 8.
-BACKWARD_TILES = (
-    (64, 16, 4),
-    (256, 4, 4),
-    (1024, 1, 4),
-    (2048, 1, 8),
-    (4096, 1, 16),
-    (8192, 1, 16),
-)
+# A longer row is walked over in tiles, by as many warps as keep enough loads under way,
+# but no more: they wait for each other at the sums. Of 32 warps, few programs share a
+# multiprocessor, and so their rows the L1 cache; the longest rows do not fit anyway.
+LONG_TILES = {  # (most columns, BLOCK_N, num_warps)
+    4: (
+        (2048, 2048, 8),
+        (16384, 4096, 16),
+        (32768, 32768, 32),
+        (65536, 8192, 32),
+        (sys.maxsize, 4096, 16),
+    ),
+    2: (
+        (2048, 2048, 4),
+        (8192, 4096, 8),
+        (16384, 4096, 16),
+        (65536, 8192, 32),
+        (sys.maxsize, 4096, 16),
+    ),
+}
+
+# In the backward a tile has 4096 elements, or one row of more: with those that are on
+# their way they keep the memory busy, where one program of 4-byte elements or two of
+# 2-byte elements run on a multiprocessor, and fit into the shared memory of any GPU.
+BACKWARD_TILES = {  # (most columns, BLOCK_M, num_warps, NUM_STAGES)
+    4: (
+        (64, 64, 8, 3),
+        (256, 16, 8, 3),
+        (512, 8, 8, 3),
+        (1024, 4, 8, 3),
+        (2048, 2, 8, 3),
+        (4096, 1, 16, 3),
+        (8192, 1, 16, 2),
+    ),
+    2: (
+        (64, 64, 8, 3),
+        (256, 16, 4, 3),
+        (512, 8, 4, 3),
+        (1024, 4, 4, 3),
+        (2048, 2, 8, 3),
+        (4096, 1, 8, 3),
+        (8192, 1, 16, 3),
+    ),
+}
+
+# Of rows too long for that, the tiles of the launch that walks along rows.
+ROWS_BLOCK_N = 4096
+ROWS_NUM_WARPS = 8
 
 # A long row's gradient: a program owns so many columns and walks down the rows.
 COLUMNS_BLOCK_N = 1024
@@ -41,11 +70,16 @@ COLUMNS_NUM_WARPS = 4
 
 @triton.jit
 def load_weight(weight_ptr, cols, mask, absent):
-    """Values of a weight in float32, or `absent` where there is none."""
+    """Values of a weight in float32, or `absent` where there is none.
+
+    All rows share them: they are to stay in the cache while rows pass through it.
+    """
     if weight_ptr is None:
-        weight = absent
+        weight = tl.full(cols.shape, absent, tl.float32)
     else:
-        weight = tl.load(weight_ptr + cols, mask=mask, other=0.0).to(tl.float32)
+        weight = tl.load(
+            weight_ptr + cols, mask=mask, other=0.0, eviction_policy="evict_last"
+        ).to(tl.float32)
     return weight
 
 

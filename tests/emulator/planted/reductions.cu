@@ -25,7 +25,8 @@ EXPORT int vector_reductions(float* out, float* x) {
 
 __global__ void group_reduction_kernel(float* out, const float* x) {
     Vec<float, 1> sums[1]{x[threadIdx.x]};
-    group_reduce<128, 8>(sums, Sum{});
+    __shared__ float handed_in[1][128];
+    group_reduce<128, 8>(sums, handed_in, Sum{});
     out[threadIdx.x] = sums[0][0];
 }
 EXPORT int group_reduction(float* out, float* x) {
