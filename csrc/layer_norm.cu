@@ -272,7 +272,7 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) layer_norm_backward_kernel(
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
 
     using Shared = BackwardShared<T, 2, BLOCK_N, IN_CLUSTER>;
-    DYNAMIC_SHARED(shared_bytes);
+    DYNAMIC_SHARED(shared_bytes, 16);
     Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
     shared.row_sums.begin();
 

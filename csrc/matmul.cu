@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
     constexpr int A_BOXES = BLOCK_M / BOX_SIZE, B_BOXES = BLOCK_N / BOX_SIZE;
     constexpr int STAGE_BYTES = (A_BOXES + B_BOXES) * int{sizeof(Box)};
     using Shared = MatmulShared<BLOCK_M, BLOCK_N, NUM_STAGES>;
-    DYNAMIC_SHARED(shared_bytes);
+    DYNAMIC_SHARED(shared_bytes, 1024);
     Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
 
     // -- tile: every gridDim.x-th one

@@ -27,8 +27,6 @@
 #include "common/rows.cuh"
 #include "common/vec.cuh"
 
-#include <algorithm>
-
 // A row in registers: THREADS_PER_ROW threads hold VECS_PER_THREAD vectors each. The
 // bounds ask for 1024 threads on a multiprocessor, so for 64 registers at most: left
 // alone, ptxas takes up to 80 for the rows that are read element by element.
@@ -237,7 +235,7 @@ __launch_bounds__(LONG_NUM_THREADS, LONG_BLOCKS_PER_SM) softmax_long_kernel(
     int n_kept           // columns that it keeps, 16 times as many as threads, or more
 ) {
     using Results = WarpResults<2, LONG_NUM_WARPS, IN_CLUSTER>;
-    DYNAMIC_SHARED(shared_bytes);
+    DYNAMIC_SHARED(shared_bytes, 16);
     Results& results = *reinterpret_cast<Results*>(shared_bytes);
     results.begin();
 
@@ -423,7 +421,7 @@ __launch_bounds__(LONG_NUM_THREADS, LONG_BLOCKS_PER_SM) softmax_backward_long_ke
     int n_kept           // columns that it keeps, 16 times as many as threads, or more
 ) {
     using Results = WarpResults<1, LONG_NUM_WARPS, IN_CLUSTER>;
-    DYNAMIC_SHARED(shared_bytes);
+    DYNAMIC_SHARED(shared_bytes, 16);
     Results& results = *reinterpret_cast<Results*>(shared_bytes);
     results.begin();
 
@@ -493,8 +491,8 @@ Slices slices_of(const Device& device, int64_t n_cols, int64_t col_bytes) {
     }
     const int64_t size = ceil_div(n_cols, n_blocks * WARP_COLS) * WARP_COLS;
     const int64_t room = (device.max_shared_bytes - RESULTS_BYTES) / col_bytes;
-    const int64_t n_steps = std::min(ceil_div(size, STEP), room / STEP);
-    const int64_t n_kept = n_steps * STEP;
+    const int64_t needed = ceil_div(size, STEP), fitting = room / STEP;
+    const int64_t n_kept = (needed < fitting ? needed : fitting) * STEP;
     return {
         n_blocks, size, static_cast<int>(n_kept), RESULTS_BYTES + n_kept * col_bytes
     };

@@ -480,7 +480,8 @@ def test_the_first_five_of_softmax(shape: tuple[int, int], number: int) -> None:
         "occupancy",
     }
     (moved,) = (each for each in found if each.rule == "bytes moved")
-    assert "Both move 8 bytes" in moved.text
+    reads_again = shape[1] > 1024
+    assert ("Triton moves 12 bytes" if reads_again else "Both move 8") in moved.text
     places = [
         in_sources(side.ptx.instructions[index] for index in indices)
         for side, indices in zip(sides, (moved.cuda, moved.triton), strict=True)

@@ -121,10 +121,11 @@ def softmax_long_kernel(
         for start in range(0, end, TILE):
             x = _load_tile(x_ptr + start, cols, n_cols - start, "evict_last")
             lane_max = tl.maximum(lane_max, tl.max(x, axis=0))
-        lane_max = tl.zeros([BLOCK_N], tl.float32) + tl.max(lane_max, axis=0)
+        row_max = tl.max(lane_max, axis=0)
         for start in range(0, end, TILE):
             x = _load_tile(x_ptr + start, cols, n_cols - start, "evict_last")
-            lane_sum += tl.sum(fast_exp(x - lane_max[None, :]), axis=0)
+            lane_sum += tl.sum(fast_exp(x - row_max), axis=0)
+        row_sum = tl.sum(lane_sum, axis=0)
     else:
         # The sum is rescaled as the maximum grows.
         for start in range(0, end, TILE):
@@ -137,9 +138,9 @@ def softmax_long_kernel(
             lane_sum = lane_sum * fast_exp(lane_max - origin) + tile_sum
             lane_max = new_max
 
-    # -- combine: the lanes' maxima and sums
-    row_max = tl.max(lane_max, axis=0)
-    row_sum = tl.sum(lane_sum * fast_exp(lane_max - row_max), axis=0)
+        # -- combine: the lanes' maxima and sums
+        row_max = tl.max(lane_max, axis=0)
+        row_sum = tl.sum(lane_sum * fast_exp(lane_max - row_max), axis=0)
 
     # -- store: the last pass, after which nobody needs x any more
     inverse_sum = 1.0 / row_sum

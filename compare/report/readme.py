@@ -273,7 +273,8 @@ def _notes(benches: list[Bench]) -> str:
             notes.setdefault(key, []).extend([bench.op] if is_general else cases)
     order = list(NAMES)
     return "\n".join(
-        f"- {NAMES[name]} ({', '.join(where)}): {' '.join(printable(note).split())}"
+        f"- {NAMES[name]} ({', '.join(where)}): "
+        f"{textwrap.shorten(printable(note), 200, placeholder=' …')}"
         for (name, note), where in sorted(
             notes.items(), key=lambda each: order.index(each[0][0])
         )

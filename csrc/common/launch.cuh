@@ -15,11 +15,16 @@
 #include <vector>
 
 // Dynamic shared memory as `unsigned char name[]`. A macro, because CUDA wants a
-// declaration of its own inside the kernel and the emulator wants a pointer.
+// declaration of its own inside the kernel and the emulator wants a pointer. nvcc pads the
+// static shared memory of a file's other kernels to the alignment as well, so that it is
+// no larger than it has to be.
 #ifdef TWIN_EMULATOR
-#define DYNAMIC_SHARED(name) unsigned char* const name = emulator::dynamic_shared()
+#define DYNAMIC_SHARED(name, alignment) \
+    unsigned char* const name = emulator::dynamic_shared()
 #else
-#define DYNAMIC_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
+#define DYNAMIC_SHARED(name, alignment)    \
+    extern __shared__ __align__(alignment) \
+    unsigned char name[]
 #endif
 
 constexpr int WARP_SIZE = 32;

@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(tensor_cores::NUM_THREADS) matmul_tensor_cores
     using A = Operand<T, A_K_CONTIGUOUS>;
     using B = Operand<T, B_K_CONTIGUOUS>;
     constexpr int BLOCK_K = A::BLOCK_K;
-    DYNAMIC_SHARED(shared);
+    DYNAMIC_SHARED(shared, 1024);
 
     // -- tile: a block owns BLOCK_M x BLOCK_N elements, a warp WARP_M x WARP_N of them
     const int64_t n_tiles_m = (M + BLOCK_M - 1) / BLOCK_M;

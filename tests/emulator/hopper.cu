@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) hopper_matmul_kernel(
     constexpr int TILE_M = 64 * GROUPS;
     constexpr int A_BYTES = TILE_M * TILE_K * 2, B_BYTES = TILE_N * TILE_K * 2;
     constexpr int BOX_BYTES = 64 * TILE_K * 2;
-    DYNAMIC_SHARED(shared);
+    DYNAMIC_SHARED(shared, 1024);
     unsigned char* const a_stages = shared;
     unsigned char* const b_stages = shared + STAGES * A_BYTES;
     auto* const full = reinterpret_cast<uint64_t*>(b_stages + STAGES * B_BYTES);
@@ -249,7 +249,8 @@ __global__ void box_copies_kernel(
 ) {
 #ifdef HAS_HOPPER
     constexpr int BOX_BYTES = 64 * 8 * 2;
-    DYNAMIC_SHARED(shared);  // a box that is loaded, and two that are stored in turns
+    // A box that is loaded, and two that are stored in turns.
+    DYNAMIC_SHARED(shared, 1024);
     auto* const barrier = reinterpret_cast<uint64_t*>(shared + 3 * BOX_BYTES);
     if (threadIdx.x == 0) {
         ptx::mbarrier_init(barrier, 1);
@@ -315,7 +316,7 @@ __global__ void loaded_box_kernel(
     uint16_t* out, const __grid_constant__ CUtensorMap x_map, int64_t n_elements
 ) {
 #ifdef HAS_HOPPER
-    DYNAMIC_SHARED(shared);
+    DYNAMIC_SHARED(shared, 1024);
     auto* const barrier = reinterpret_cast<uint64_t*>(shared + 2 * n_elements);
     if (threadIdx.x == 0) {
         ptx::mbarrier_init(barrier, 1);
@@ -401,7 +402,7 @@ int launch_clusters(
 // Each thread adds up what its neighbours in all blocks of the cluster have.
 __global__ void cluster_sums_kernel(int* out, const int* x, int64_t n_blocks) {
 #ifdef HAS_HOPPER
-    DYNAMIC_SHARED(shared);
+    DYNAMIC_SHARED(shared, 1024);
     int* const own = reinterpret_cast<int*>(shared);
     const int64_t block =
         blockIdx.x + int64_t{gridDim.x} * (blockIdx.y + gridDim.y * blockIdx.z);
@@ -445,7 +446,7 @@ __global__ void __launch_bounds__(256) cluster_matmul_kernel(
 ) {
 #ifdef HAS_HOPPER
     constexpr int TILE = 64, TILE_N = 128, BOX_BYTES = TILE * TILE_K * 2;
-    DYNAMIC_SHARED(shared);
+    DYNAMIC_SHARED(shared, 1024);
     unsigned char* const a_stages = shared;
     unsigned char* const b_stages = shared + STAGES * BOX_BYTES;
     auto* const full = reinterpret_cast<uint64_t*>(b_stages + STAGES * 2 * BOX_BYTES);
@@ -545,7 +546,7 @@ __global__ void weak_waits_kernel(
 ) {
 #ifdef HAS_HOPPER
     constexpr int BOX_BYTES = 64 * 64 * 2;
-    DYNAMIC_SHARED(shared);
+    DYNAMIC_SHARED(shared, 1024);
     unsigned char* const stage = shared;
     unsigned char* const buffer = shared + BOX_BYTES;
     auto* const full = reinterpret_cast<uint64_t*>(shared + 2 * BOX_BYTES);

@@ -186,7 +186,7 @@ template <int WAIT_FOR>
 __global__ void __launch_bounds__(128) mma_matmul_kernel(
     float* out, const __nv_bfloat16* a, const __nv_bfloat16* b, int m, int n, int k
 ) {
-    DYNAMIC_SHARED(shared);
+    DYNAMIC_SHARED(shared, 16);
     Stage* stages = reinterpret_cast<Stage*>(shared);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int block_row = blockIdx.y * TILE, block_col = blockIdx.x * TILE;
