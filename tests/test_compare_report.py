@@ -23,7 +23,6 @@ from compare.codegen.listing import parse_ptx, parse_sass
 from compare.codegen.mix import mix_of
 from compare.codegen.model import KernelCode, Side
 from compare.parity import Parity, Skipped
-from compare.printable import printable
 from compare.report import terminal
 from compare.report.model import CaseReport, Report, all_to_json, to_json
 from compare.timing.model import (
@@ -342,8 +341,3 @@ def test_colours_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     shown = _render(100, _report())
     assert "\x1b[36m" not in shown
-
-
-def test_colours_of_others_are_no_text() -> None:
-    text = "raises \x1b[91m\x1b[1merror\x1b[0m: no\x07 IR\nat [3m]"
-    assert printable(text) == "raises error: no IR\nat [3m]"

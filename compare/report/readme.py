@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +24,7 @@ from compare.timing.model import Bench, CaseTimes, StartTime, Timing
 EXAMPLE = "softmax"
 
 _NONE = "-"
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # in what compilers say
 _ABOUT_COMPARISON = """\
 Without a GPU the kernels run on the CPU, and the times are those on record."""
 _ABOUT_TIMES = """\
@@ -274,7 +276,7 @@ def _notes(benches: list[Bench]) -> str:
     order = list(NAMES)
     return "\n".join(
         f"- {NAMES[name]} ({', '.join(where)}): "
-        f"{textwrap.shorten(printable(note), 200, placeholder=' …')}"
+        f"{textwrap.shorten(printable(_COLOURS.sub('', note)), 200, placeholder=' …')}"
         for (name, note), where in sorted(
             notes.items(), key=lambda each: order.index(each[0][0])
         )
