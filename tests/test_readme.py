@@ -12,6 +12,7 @@ from benches import SHARES, TOO_LONG, make_bench, make_case
 from bindings.sources import ROOT
 from compare import plot, records
 from compare.errors import UsageError
+from compare.parity import Skipped
 from compare.report import readme
 
 README = ROOT / "README.md"
@@ -176,6 +177,18 @@ def test_what_a_peer_does_differently_is_said_once(folder: Path) -> None:
         "- quack (add, softmax): not timed: "
         "quack is not installed: pip install quack-kernels",
     ]
+
+
+def test_what_a_compiler_says_is_cut_short(folder: Path) -> None:
+    said = Skipped(f"\x1b[91merror:\x1b[0m no\n  IR {'and so on ' * 30}")
+    case = make_case((4096, 4096), skipped={"quack": said})
+    bench = replace(make_bench(), cases=(case, make_case((4096, 8192))))
+    section = readme.render([bench], folder)["times"]
+    (line,) = (line for line in section.splitlines() if "error" in line)
+    head = "- quack (softmax 4096x4096 float32): not timed: error: no IR and so on "
+    assert line.startswith(head)
+    assert line.endswith(" …")
+    assert len(line) < 250
 
 
 def test_table_of_starts(folder: Path) -> None:
