@@ -50,7 +50,7 @@ _ALL_OF_CUDA_STD = "using namespace cuda::std;"
 _HEADERS = {
     **{
         name: f"#include <cuda/std/{name}>\nnamespace std {{ {_ALL_OF_CUDA_STD} }}"
-        for name in ("algorithm", "bit", "cstdint", "type_traits", "utility")
+        for name in ("bit", "cstdint", "type_traits", "utility")
     },
     "cstdlib": "namespace std { void free(void*); }",
     "cxxabi.h": (
