@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) layer_norm_long_ke
     // in k of the columns, the variance is at least 1 / k of the squared distance to it,
     // so that no more than a factor of 1 + k is lost below. Most rows are one tile.
     Vec<T, VEC_SIZE> xs[VECS_PER_THREAD];
-    load_first_time<STEP>(xs, x_ptr, clip<BLOCK_N>(n_left));
+    load_row<Reading::FIRST, STEP>(xs, x_ptr, clip<BLOCK_N>(n_left));
     float first_sum = 0.0f;
     #pragma unroll
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) layer_norm_long_ke
     #pragma unroll 1
     for (int64_t start = 0; start < n_cols; start += BLOCK_N) {
         const int n_valid = clip<BLOCK_N>(n_left - start);
-        load_first_time<STEP>(xs, x_ptr + start, n_valid);
+        load_row<Reading::FIRST, STEP>(xs, x_ptr + start, n_valid);
         #pragma unroll
         for (int i = 0; i < VECS_PER_THREAD; ++i) {
             const auto x = to_float(xs[i]);
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) layer_norm_long_ke
         const int n_valid = clip<STORE_N>(n_left - start);
         Vec<T, VEC_SIZE> xs[VECS_PER_STORE];
         Vec<T, VEC_SIZE> weights[VECS_PER_STORE], biases[VECS_PER_STORE];
-        load_last_time<STEP>(xs, x_ptr + start, n_valid);
+        load_row<Reading::LAST, STEP>(xs, x_ptr + start, n_valid);
         #pragma unroll
         for (int i = 0; i < VECS_PER_STORE; ++i) {
             const int64_t col = start + first_col + i * STEP;

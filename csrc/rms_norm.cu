@@ -138,7 +138,9 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) rms_norm_long_kern
     #pragma unroll 1
     for (int64_t start = 0; start < n_cols; start += BLOCK_N) {
         Vec<T, VEC_SIZE> xs[VECS_PER_THREAD];
-        load_first_time<STEP>(xs, x_ptr + start, clip<BLOCK_N>(n_left - start));
+        load_row<Reading::FIRST, STEP>(
+            xs, x_ptr + start, clip<BLOCK_N>(n_left - start)
+        );
         #pragma unroll
         for (int i = 0; i < VECS_PER_THREAD; ++i) {
             const auto x = to_float(xs[i]);
@@ -159,7 +161,7 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) rms_norm_long_kern
         const int64_t start = tile * int64_t{STORE_N};
         const int n_valid = clip<STORE_N>(n_left - start);
         Vec<T, VEC_SIZE> xs[VECS_PER_STORE], weights[VECS_PER_STORE];
-        load_last_time<STEP>(xs, x_ptr + start, n_valid);
+        load_row<Reading::LAST, STEP>(xs, x_ptr + start, n_valid);
         #pragma unroll
         for (int i = 0; i < VECS_PER_STORE; ++i) {
             weights[i] = load_weight<VEC_SIZE>(

@@ -21,7 +21,8 @@ Traffic  reads and writes every element once: a row of up to 1024 columns stays 
          column; beyond that a row is read twice.
 Limits   accumulates in float32. The variance is that of differences from a mean, of
          which the rounding is taken back; a mean far from zero costs it no digits.
-         Gradients of weights are added in an order that depends on the shape alone.
+         Gradients of weights are added in an order that depends on the shape and the
+         dtype alone.
 Mirror   csrc/layer_norm.cu
 Source   Ba, Kiros & Hinton 2016, arXiv:1607.06450; Chan, Golub & LeVeque 1983,
          "Algorithms for computing the sample variance" (the corrected two-pass one)
@@ -78,7 +79,7 @@ def layer_norm_kernel(
     DIVISIBILITY: tl.constexpr,
 ):
     """A row in registers: a program holds BLOCK_M rows of at most BLOCK_N columns."""
-    # -- tile: a program owns one long row or several short ones
+    # -- tile: a program owns one row or several short ones
     n_cols = known_multiple(n_cols, DIVISIBILITY)
     x_stride_batch = known_multiple(x_stride_batch, DIVISIBILITY)
     x_stride_row = known_multiple(x_stride_row, DIVISIBILITY)

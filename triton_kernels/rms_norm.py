@@ -17,7 +17,7 @@ Traffic  reads and writes every element once: a row of up to 1024 columns stays 
          The backward holds two rows of up to 8192 columns, and a sum for each column;
          beyond that a row is read twice.
 Limits   accumulates in float32. Gradients of weights are added in an order that depends
-         on the shape alone.
+         on the shape and the dtype alone.
 Mirror   csrc/rms_norm.cu
 Source   Zhang & Sennrich 2019, arXiv:1910.07467
 """
@@ -61,7 +61,7 @@ def rms_norm_kernel(
     DIVISIBILITY: tl.constexpr,
 ):
     """A row in registers: a program holds BLOCK_M rows of at most BLOCK_N columns."""
-    # -- tile: a program owns one long row or several short ones
+    # -- tile: a program owns one row or several short ones
     n_cols = known_multiple(n_cols, DIVISIBILITY)
     x_stride_batch = known_multiple(x_stride_batch, DIVISIBILITY)
     x_stride_row = known_multiple(x_stride_row, DIVISIBILITY)

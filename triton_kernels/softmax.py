@@ -44,7 +44,7 @@ def softmax_kernel(
     DIVISIBILITY: tl.constexpr,
 ):
     """A row in registers: a program holds BLOCK_M rows of at most BLOCK_N columns."""
-    # -- tile: a program owns one long row or several short ones
+    # -- tile: a program owns one row or several short ones
     n_cols = known_multiple(n_cols, DIVISIBILITY)
     x_stride_batch = known_multiple(x_stride_batch, DIVISIBILITY)
     x_stride_row = known_multiple(x_stride_row, DIVISIBILITY)
@@ -296,7 +296,7 @@ CACHED_TILES = {  # (most columns, BLOCK_N, num_warps)
     2: ((2048, 2048, 4), (8192, 4096, 8), (16384, 4096, 16), (32768, 8192, 32)),
     4: ((2048, 2048, 8), (16384, 4096, 16), (32768, 32768, 32)),
 }
-# The same for two rows at once: a thread holds half as much of each.
+# Rows in registers for the backward, which holds two at once: half as much of each.
 BACKWARD_TILES = (  # (most columns, BLOCK_M, num_warps)
     (64, 32, 4),
     (256, 8, 4),

@@ -68,10 +68,11 @@ __device__ __forceinline__ int clip(int64_t n) {
     return n < LIMIT ? static_cast<int>(n) : LIMIT;
 }
 
-// Reads what a thread owns of a row in steps, or zeros past the end. It will be read once
-// more: that should find it in the L1 cache.
-template <int STEP, int COUNT, int SIZE, typename T>
-__device__ __forceinline__ void load_first_time(
+// Reads what a thread owns of a row in steps, or zeros past the end. The first time the
+// caches are asked to keep it, for the last, after which they may forget it.
+enum class Reading { FIRST, LAST };
+template <Reading READING, int STEP, int COUNT, int SIZE, typename T>
+__device__ __forceinline__ void load_row(
     Vec<T, SIZE> (&x)[COUNT], const T* ptr, int n_left
 ) {
     #pragma unroll
@@ -79,28 +80,12 @@ __device__ __forceinline__ void load_first_time(
         if constexpr (sizeof(Vec<T, SIZE>) == VEC_BYTES) {
             uint4 words{};
             if (i * STEP < n_left) {
-                words = ptx::load_evict_last(
-                    reinterpret_cast<const uint4*>(ptr + i * STEP)
-                );
-            }
-            x[i] = __builtin_bit_cast(Vec<T, SIZE>, words);
-        } else {
-            x[i] = load<SIZE>(ptr + i * STEP, i * STEP < n_left, T{});
-        }
-    }
-}
-
-// The same for the last time: the caches may forget it.
-template <int STEP, int COUNT, int SIZE, typename T>
-__device__ __forceinline__ void load_last_time(
-    Vec<T, SIZE> (&x)[COUNT], const T* ptr, int n_left
-) {
-    #pragma unroll
-    for (int i = 0; i < COUNT; ++i) {
-        if constexpr (sizeof(Vec<T, SIZE>) == VEC_BYTES) {
-            uint4 words{};
-            if (i * STEP < n_left) {
-                words = __ldcs(reinterpret_cast<const uint4*>(ptr + i * STEP));
+                const auto* const from = reinterpret_cast<const uint4*>(ptr + i * STEP);
+                if constexpr (READING == Reading::FIRST) {
+                    words = ptx::load_evict_last(from);
+                } else {
+                    words = __ldcs(from);
+                }
             }
             x[i] = __builtin_bit_cast(Vec<T, SIZE>, words);
         } else {
