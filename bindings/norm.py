@@ -43,7 +43,10 @@ EDGE_SHAPES_BACKWARD: tuple[tuple[int, ...], ...] = (
     *((3, n) for n in (33, 63, 64, 65, 127, 128, 129, 255, 256, 257)),
     *((3, n) for n in (511, 512, 513, 1023, 1024, 1025, 2047, 2048, 2049)),
     *((3, n) for n in (4095, 4096, 4097, 4104, 8191, 8192, 8193, 8200)),
-    *((2, n) for n in (16383, 16384, 16385, 16392, 32760, 32768, 32769, 40000)),
+    *(
+        (2, n)
+        for n in (12288, 12296, 16383, 16384, 16385, 16392, 32760, 32768, 32769, 40000)
+    ),
     (37, 8),
     (133, 72),
 )
@@ -56,7 +59,7 @@ LARGEST_INPUT_BACKWARD = 1e8
 CODE_CONTRACT = CodeContract(shapes=((4096, 1008), (16384, 4096), (64, 131072)))
 # Several rows in a block, one, in a cluster, and read twice.
 CODE_CONTRACT_BACKWARD = CodeContract(
-    shapes=((16384, 64), (16384, 4096), (512, 16384), (64, 131072)),
+    shapes=((16384, 64), (16384, 4096), (512, 12288), (64, 131072)),
     narrow_kernels=("_rows_kernel", "sum_partials_kernel"),
     # Triton 3.6 hands sums of columns from warp to warp one by one.
     conflicting_kernels=("norm_backward_kernel[", "sum_partials_kernel["),
@@ -66,12 +69,12 @@ CODE_CONTRACT_BACKWARD = CodeContract(
 # short ones, and up to 8 blocks share a longer row.
 BACKWARD_BLOCK_N = 4096  # as in csrc/common/norms.cuh
 
-# As many blocks as an H200 holds at once, by the bytes of an element; where they share
-# rows, as many groups of them, by their size. So it is on any GPU: the order in which
-# gradients of weights are added depends on the shape and the dtype alone.
+# As many blocks as an H200 holds at once, by the bytes of an element. Of longer rows it
+# works on so many at a time, and of the longest ones on so many elements. So it is on
+# any GPU: the order in which gradients of weights are added depends on the shape and
+# the dtype alone.
 BLOCKS_AT_ONCE = {4: 132, 2: 264}
-GROUPS_AT_ONCE = {2: 132, 4: 60, 8: 30}
-# Of rows longer than that it holds so many elements.
+LONG_ROWS_AT_ONCE = 132
 ELEMENTS_AT_ONCE = 132 * 1024 * 8
 
 
@@ -159,7 +162,7 @@ def contiguous(x: Tensor | None) -> Tensor | None:
 
 
 def count_partials(n_rows: int, n_cols: int, element_size: int) -> int:
-    """How many blocks, or groups, share the rows of a backward.
+    """How many blocks, or clusters of them, share the rows of a backward at most.
 
     Each leaves a sum for every column. An element has element_size bytes.
     """
@@ -167,8 +170,7 @@ def count_partials(n_rows: int, n_cols: int, element_size: int) -> int:
         rows_at_once = BACKWARD_BLOCK_N // max(_next_power_of_2(n_cols), 64)
         most = min(-(-n_rows // rows_at_once), BLOCKS_AT_ONCE[element_size])
     elif n_cols <= 8 * BACKWARD_BLOCK_N:
-        n_blocks = _next_power_of_2(-(-n_cols // BACKWARD_BLOCK_N))
-        most = min(n_rows, GROUPS_AT_ONCE[n_blocks])
+        most = min(n_rows, LONG_ROWS_AT_ONCE)
     else:
         most = min(n_rows, ELEMENTS_AT_ONCE // n_cols)
     return max(most, 1)

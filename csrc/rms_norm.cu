@@ -499,6 +499,7 @@ cudaError_t launch_rms_norm_backward(
     const int most_blocks =
         IN_CLUSTERS && launch.device().arch >= 90 ? MAX_CLUSTER_SIZE : 1;
     const int n_blocks = backward_cluster_size(n_cols, most_blocks);
+    n_partials = count_groups(n_partials, n_blocks);
     cudaError_t error = cudaSuccess;
     if (n_blocks > 0) {
         const auto in_registers = [&]<int BLOCK_N, bool IN_CLUSTER = false>() {

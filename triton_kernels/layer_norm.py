@@ -36,6 +36,7 @@ from torch import Tensor
 
 from triton_kernels.common.norms import (
     BACKWARD_TILES,
+    COLUMNS_AT_ONCE,
     COLUMNS_BLOCK_N,
     COLUMNS_NUM_WARPS,
     LONG_TILES,
@@ -45,6 +46,7 @@ from triton_kernels.common.norms import (
     launch_sum_partials,
     load_weight,
     mean_of,
+    tile_for,
 )
 from triton_kernels.common.rows import row_offset
 from triton_kernels.common.vec import known_multiple
@@ -203,13 +205,15 @@ def layer_norm_backward_kernel(
     x_stride_row,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    N_TILES: tl.constexpr,
     NUM_STAGES: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
 ):
     """Rows in registers, and the next ones on their way to shared memory.
 
     A program walks over many rows, and adds up for its columns what they contribute to
-    the gradients of weight and bias.
+    the gradients of weight and bias. A long row is a tuple of tiles: together they need
+    not be a power of two, as one has to be.
     """
     # -- tile: a program owns every num_programs-th row, or group of short rows
     n_cols = known_multiple(n_cols, DIVISIBILITY)
@@ -223,51 +227,74 @@ def layer_norm_backward_kernel(
 
     # -- load: the weight, in one dimension: a tile of one row would spread over all the
     # threads, and the compiler would lay out the others like it, at every step anew
-    weight = load_weight(weight_ptr, cols, cols < n_cols, 1.0)[None, :]
+    weights, weight_sums, bias_sums = (), (), ()
+    for tile in tl.static_range(N_TILES):
+        weight_cols = tile * BLOCK_N + cols
+        weight = load_weight(weight_ptr, weight_cols, weight_cols < n_cols, 1.0)
+        weights += (weight[None, :],)
+        weight_sums += (tl.zeros([BLOCK_M, BLOCK_N], tl.float32),)
+        bias_sums += (tl.zeros([BLOCK_M, BLOCK_N], tl.float32),)
     cols = cols[None, :]
 
-    weight_sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    bias_sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for start in tl.range(first_row, n_rows, row_step, num_stages=NUM_STAGES):
         # -- next: what is read here, the compiler has under way to shared memory some
         # steps ahead. Columns past the end become 0, which adds nothing
         rows = start + tl.arange(0, BLOCK_M)[:, None]
-        mask = (rows < n_rows) & (cols < n_cols)
+        is_row = rows < n_rows
         grad_offsets = row_offset(
             rows, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
         )
         x_offsets = row_offset(
             rows, n_rows, rows_per_batch, x_stride_batch, x_stride_row
         )
-        grad = tl.load(grad_ptr + grad_offsets + cols, mask=mask, other=0.0)
-        x = tl.load(x_ptr + x_offsets + cols, mask=mask, other=0.0)
-        mean = tl.load(mean_ptr + rows, mask=rows < n_rows, other=0.0)
-        rstd = tl.load(rstd_ptr + rows, mask=rows < n_rows, other=0.0)
+        grads, xs = (), ()
+        for tile in tl.static_range(N_TILES):
+            tile_cols = tile * BLOCK_N + cols
+            mask = is_row & (tile_cols < n_cols)
+            grads += (tl.load(grad_ptr + grad_offsets + tile_cols, mask, 0.0),)
+            xs += (tl.load(x_ptr + x_offsets + tile_cols, mask, 0.0),)
+        mean = tl.load(mean_ptr + rows, mask=is_row, other=0.0)
+        rstd = tl.load(rstd_ptr + rows, mask=is_row, other=0.0)
 
         # -- reduce
-        grad = grad.to(tl.float32)
-        x_hat = (x.to(tl.float32) - mean) * rstd
-        weight_sums += grad * x_hat
-        bias_sums += grad
-        g = grad * weight
-        mean_g = mean_of(tl.sum(g, axis=1, keep_dims=True), n_cols)
-        mean_product = mean_of(tl.sum(g * x_hat, axis=1, keep_dims=True), n_cols)
+        new_weight_sums, new_bias_sums, gs, x_hats = (), (), (), ()
+        g_sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+        product_sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+        for tile in tl.static_range(N_TILES):
+            grad = grads[tile].to(tl.float32)
+            x_hat = (xs[tile].to(tl.float32) - mean) * rstd
+            new_weight_sums += (weight_sums[tile] + grad * x_hat,)
+            new_bias_sums += (bias_sums[tile] + grad,)
+            g = grad * weights[tile]
+            g_sums += g
+            product_sums += g * x_hat
+            gs += (g,)
+            x_hats += (x_hat,)
+        weight_sums, bias_sums = new_weight_sums, new_bias_sums
+        mean_g = mean_of(tl.sum(g_sums, axis=1, keep_dims=True), n_cols)
+        product_sum = tl.sum(product_sums, axis=1, keep_dims=True)
+        mean_product = mean_of(product_sum, n_cols)
 
         # -- store
-        grad_x = rstd * (g - mean_g - x_hat * mean_product)
-        tl.store(
-            grad_x_ptr + rows * n_cols + cols,
-            grad_x.to(grad_x_ptr.dtype.element_ty),
-            mask=mask,
-        )
+        for tile in tl.static_range(N_TILES):
+            tile_cols = tile * BLOCK_N + cols
+            grad_x = rstd * (gs[tile] - mean_g - x_hats[tile] * mean_product)
+            tl.store(
+                grad_x_ptr + rows * n_cols + tile_cols,
+                grad_x.to(grad_x_ptr.dtype.element_ty),
+                mask=is_row & (tile_cols < n_cols),
+            )
 
     # -- partials: for the last launch to add
     partials_ptr += tl.program_id(0).to(tl.int64) * n_cols
-    sums = tl.sum(weight_sums, axis=0, keep_dims=True)
-    tl.store(partials_ptr + cols, sums, mask=cols < n_cols)
-    partials_ptr += tl.num_programs(0).to(tl.int64) * n_cols
-    sums = tl.sum(bias_sums, axis=0, keep_dims=True)
-    tl.store(partials_ptr + cols, sums, mask=cols < n_cols)
+    bias_offset = tl.num_programs(0).to(tl.int64) * n_cols
+    for tile in tl.static_range(N_TILES):
+        tile_cols = tile * BLOCK_N + cols
+        mask = tile_cols < n_cols
+        sums = tl.sum(weight_sums[tile], axis=0, keep_dims=True)
+        tl.store(partials_ptr + tile_cols, sums, mask=mask)
+        sums = tl.sum(bias_sums[tile], axis=0, keep_dims=True)
+        tl.store(partials_ptr + bias_offset + tile_cols, sums, mask=mask)
 
 
 @triton.jit
@@ -479,21 +506,22 @@ def layer_norm_backward(
     divisibility = math.gcd(
         n_cols, grad_stride_batch, grad_stride_row, x_stride_batch, x_stride_row, 16
     )
-    for most_cols, block_m, num_warps, num_stages in BACKWARD_TILES[x.element_size()]:
-        if n_cols <= most_cols:
-            layer_norm_backward_kernel[(n_partials,)](
-                grad_x,
-                partials,
-                *inputs,
-                BLOCK_M=block_m,
-                BLOCK_N=max(16, triton.next_power_of_2(n_cols)),
-                NUM_STAGES=num_stages,
-                DIVISIBILITY=divisibility,
-                num_warps=num_warps,
-                enable_fp_fusion=True,
-            )
-            break
+    if tile := tile_for(BACKWARD_TILES[x.element_size()], n_cols):
+        block_m, block_n, num_warps, num_stages = tile
+        layer_norm_backward_kernel[(n_partials,)](
+            grad_x,
+            partials,
+            *inputs,
+            BLOCK_M=block_m,
+            BLOCK_N=block_n,
+            N_TILES=triton.cdiv(n_cols, block_n),
+            NUM_STAGES=num_stages,
+            DIVISIBILITY=divisibility,
+            num_warps=num_warps,
+            enable_fp_fusion=True,
+        )
     else:
+        n_partials = min(n_partials, max(COLUMNS_AT_ONCE // n_cols, 1))
         layer_norm_backward_rows_kernel[(n_rows,)](
             row_means,
             *inputs,

@@ -14,7 +14,7 @@ Layout   out, grad_x: (n_rows, n_cols), contiguous. x, grad: columns contiguous;
 Traffic  reads and writes every element once: a row of up to 1024 columns stays in
          registers, a longer one is read again out of the L1 cache, as long as those
          that a multiprocessor works on fit into it (one row of about 50000 float32).
-         The backward holds two rows of up to 8192 columns, and a sum for each column;
+         The backward holds two rows of up to 12288 columns, and a sum for each column;
          beyond that a row is read twice.
 Limits   accumulates in float32. Gradients of weights are added in an order that depends
          on the shape and the dtype alone.
@@ -30,6 +30,7 @@ from torch import Tensor
 
 from triton_kernels.common.norms import (
     BACKWARD_TILES,
+    COLUMNS_AT_ONCE,
     COLUMNS_BLOCK_N,
     COLUMNS_NUM_WARPS,
     LONG_TILES,
@@ -39,9 +40,17 @@ from triton_kernels.common.norms import (
     launch_sum_partials,
     load_weight,
     mean_of,
+    tile_for,
 )
 from triton_kernels.common.rows import row_offset
-from triton_kernels.common.vec import known_multiple
+from triton_kernels.common.vec import VEC_BYTES, known_multiple
+
+# In the backward one sum for each column, in place of layer_norm's two, leaves
+# registers for longer rows, but not for those that are loaded element by element.
+LONGEST_BACKWARD_TILE = {  # most columns, BLOCK_M, BLOCK_N, num_warps, NUM_STAGES
+    4: (12288, 1, 4096, 16, 2),
+    2: (12288, 1, 4096, 16, 1),
+}
 
 
 @triton.jit
@@ -156,13 +165,15 @@ def rms_norm_backward_kernel(
     x_stride_row,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    N_TILES: tl.constexpr,
     NUM_STAGES: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
 ):
     """Rows in registers, and the next ones on their way to shared memory.
 
     A program walks over many rows, and adds up for its columns what they contribute to
-    the gradient of the weight.
+    the gradient of the weight. A long row is a tuple of tiles: together they need not
+    be a power of two, as one has to be.
     """
     # -- tile: a program owns every num_programs-th row, or group of short rows
     n_cols = known_multiple(n_cols, DIVISIBILITY)
@@ -176,45 +187,64 @@ def rms_norm_backward_kernel(
 
     # -- load: the weight, in one dimension: a tile of one row would spread over all the
     # threads, and the compiler would lay out the others like it, at every step anew
-    weight = load_weight(weight_ptr, cols, cols < n_cols, 1.0)[None, :]
+    weights, weight_sums = (), ()
+    for tile in tl.static_range(N_TILES):
+        weight_cols = tile * BLOCK_N + cols
+        weight = load_weight(weight_ptr, weight_cols, weight_cols < n_cols, 1.0)
+        weights += (weight[None, :],)
+        weight_sums += (tl.zeros([BLOCK_M, BLOCK_N], tl.float32),)
     cols = cols[None, :]
 
-    weight_sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for start in tl.range(first_row, n_rows, row_step, num_stages=NUM_STAGES):
         # -- next: what is read here, the compiler has under way to shared memory some
         # steps ahead. Columns past the end become 0, which adds nothing
         rows = start + tl.arange(0, BLOCK_M)[:, None]
-        mask = (rows < n_rows) & (cols < n_cols)
+        is_row = rows < n_rows
         grad_offsets = row_offset(
             rows, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
         )
         x_offsets = row_offset(
             rows, n_rows, rows_per_batch, x_stride_batch, x_stride_row
         )
-        grad = tl.load(grad_ptr + grad_offsets + cols, mask=mask, other=0.0)
-        x = tl.load(x_ptr + x_offsets + cols, mask=mask, other=0.0)
-        rstd = tl.load(rstd_ptr + rows, mask=rows < n_rows, other=0.0)
+        grads, xs = (), ()
+        for tile in tl.static_range(N_TILES):
+            tile_cols = tile * BLOCK_N + cols
+            mask = is_row & (tile_cols < n_cols)
+            grads += (tl.load(grad_ptr + grad_offsets + tile_cols, mask, 0.0),)
+            xs += (tl.load(x_ptr + x_offsets + tile_cols, mask, 0.0),)
+        rstd = tl.load(rstd_ptr + rows, mask=is_row, other=0.0)
 
         # -- reduce
-        grad = grad.to(tl.float32)
-        x_hat = x.to(tl.float32) * rstd
-        weight_sums += grad * x_hat
-        g = grad * weight
-        product_sum = tl.sum(g * x_hat, axis=1, keep_dims=True)
+        new_weight_sums, gs, x_hats = (), (), ()
+        product_sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+        for tile in tl.static_range(N_TILES):
+            grad = grads[tile].to(tl.float32)
+            x_hat = xs[tile].to(tl.float32) * rstd
+            new_weight_sums += (weight_sums[tile] + grad * x_hat,)
+            g = grad * weights[tile]
+            product_sums += g * x_hat
+            gs += (g,)
+            x_hats += (x_hat,)
+        weight_sums = new_weight_sums
+        product_sum = tl.sum(product_sums, axis=1, keep_dims=True)
         mean_product = mean_of(product_sum, n_cols)
 
         # -- store
-        grad_x = rstd * (g - x_hat * mean_product)
-        tl.store(
-            grad_x_ptr + rows * n_cols + cols,
-            grad_x.to(grad_x_ptr.dtype.element_ty),
-            mask=mask,
-        )
+        for tile in tl.static_range(N_TILES):
+            tile_cols = tile * BLOCK_N + cols
+            grad_x = rstd * (gs[tile] - x_hats[tile] * mean_product)
+            tl.store(
+                grad_x_ptr + rows * n_cols + tile_cols,
+                grad_x.to(grad_x_ptr.dtype.element_ty),
+                mask=is_row & (tile_cols < n_cols),
+            )
 
     # -- partials: for the last launch to add
-    sums = tl.sum(weight_sums, axis=0, keep_dims=True)
     partials_ptr += tl.program_id(0).to(tl.int64) * n_cols
-    tl.store(partials_ptr + cols, sums, mask=cols < n_cols)
+    for tile in tl.static_range(N_TILES):
+        tile_cols = tile * BLOCK_N + cols
+        sums = tl.sum(weight_sums[tile], axis=0, keep_dims=True)
+        tl.store(partials_ptr + tile_cols, sums, mask=tile_cols < n_cols)
 
 
 @triton.jit
@@ -406,21 +436,25 @@ def rms_norm_backward(
     divisibility = math.gcd(
         n_cols, grad_stride_batch, grad_stride_row, x_stride_batch, x_stride_row, 16
     )
-    for most_cols, block_m, num_warps, num_stages in BACKWARD_TILES[x.element_size()]:
-        if n_cols <= most_cols:
-            rms_norm_backward_kernel[(n_partials,)](
-                grad_x,
-                partials,
-                *inputs,
-                BLOCK_M=block_m,
-                BLOCK_N=max(16, triton.next_power_of_2(n_cols)),
-                NUM_STAGES=num_stages,
-                DIVISIBILITY=divisibility,
-                num_warps=num_warps,
-                enable_fp_fusion=True,
-            )
-            break
+    tiles = BACKWARD_TILES[x.element_size()]
+    if divisibility * x.element_size() >= VEC_BYTES:
+        tiles += (LONGEST_BACKWARD_TILE[x.element_size()],)
+    if tile := tile_for(tiles, n_cols):
+        block_m, block_n, num_warps, num_stages = tile
+        rms_norm_backward_kernel[(n_partials,)](
+            grad_x,
+            partials,
+            *inputs,
+            BLOCK_M=block_m,
+            BLOCK_N=block_n,
+            N_TILES=triton.cdiv(n_cols, block_n),
+            NUM_STAGES=num_stages,
+            DIVISIBILITY=divisibility,
+            num_warps=num_warps,
+            enable_fp_fusion=True,
+        )
     else:
+        n_partials = min(n_partials, max(COLUMNS_AT_ONCE // n_cols, 1))
         rms_norm_backward_rows_kernel[(n_rows,)](
             mean_product,
             *inputs,

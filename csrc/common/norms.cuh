@@ -134,6 +134,13 @@ inline int backward_cluster_size(int64_t n_cols, int most_blocks) {
     return n_blocks <= most_blocks ? n_blocks : 0;
 }
 
+// How many of those groups share the rows, of n_partials at most: as many as an H200, whose
+// multiprocessors do not divide into whole clusters, holds at once.
+inline int64_t count_groups(int64_t n_partials, int n_blocks) {
+    const int64_t at_once = n_blocks == 4 ? 60 : n_blocks == 8 ? 30 : n_partials;
+    return n_partials < at_once ? n_partials : at_once;
+}
+
 // The columns that the threads of a row have places for: a power of two, and up to 4096.
 template <typename Body>
 auto dispatch_row_length_backward(int64_t n_cols, Body&& body) {

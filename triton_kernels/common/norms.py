@@ -35,27 +35,35 @@ LONG_TILES = {  # (most columns, BLOCK_N, num_warps)
     ),
 }
 
-# In the backward a tile has 4096 elements, or one row of more: with those that are on
-# their way they keep the memory busy, where one program of 4-byte elements or two of
-# 2-byte elements run on a multiprocessor, and fit into the shared memory of any GPU.
-BACKWARD_TILES = {  # (most columns, BLOCK_M, num_warps, NUM_STAGES)
+# In the backward 4096 elements, with those that are on their way, keep the memory
+# busy, where one program of 4-byte elements or two of 2-byte elements run on a
+# multiprocessor, and fit into the shared memory of any GPU. A longer row is several
+# tiles.
+# (most columns, BLOCK_M, BLOCK_N, num_warps, NUM_STAGES)
+BACKWARD_TILES: dict[int, tuple[tuple[int, ...], ...]] = {
     4: (
-        (64, 64, 8, 3),
-        (256, 16, 8, 3),
-        (512, 8, 8, 3),
-        (1024, 4, 8, 3),
-        (2048, 2, 8, 3),
-        (4096, 1, 16, 3),
-        (8192, 1, 16, 2),
+        (16, 64, 16, 8, 3),
+        (32, 64, 32, 8, 3),
+        (64, 64, 64, 8, 3),
+        (128, 16, 128, 8, 3),
+        (256, 16, 256, 8, 3),
+        (512, 8, 512, 8, 3),
+        (1024, 4, 1024, 8, 3),
+        (2048, 2, 2048, 8, 3),
+        (4096, 1, 4096, 16, 3),
+        (8192, 1, 1024, 8, 3),
     ),
     2: (
-        (64, 64, 8, 3),
-        (256, 16, 4, 3),
-        (512, 8, 4, 3),
-        (1024, 4, 4, 3),
-        (2048, 2, 8, 3),
-        (4096, 1, 8, 3),
-        (8192, 1, 16, 3),
+        (16, 64, 16, 8, 3),
+        (32, 64, 32, 8, 3),
+        (64, 64, 64, 8, 3),
+        (128, 16, 128, 4, 3),
+        (256, 16, 256, 4, 3),
+        (512, 8, 512, 4, 3),
+        (1024, 4, 1024, 4, 3),
+        (2048, 2, 2048, 8, 3),
+        (4096, 1, 4096, 8, 3),
+        (8192, 1, 1024, 8, 3),
     ),
 }
 
@@ -66,6 +74,12 @@ ROWS_NUM_WARPS = 8
 # A long row's gradient: a program owns so many columns and walks down the rows.
 COLUMNS_BLOCK_N = 1024
 COLUMNS_NUM_WARPS = 4
+COLUMNS_AT_ONCE = 132 * 1024 * 8  # in all programs
+
+
+def tile_for(tiles: tuple[tuple[int, ...], ...], n_cols: int) -> tuple[int, ...]:
+    """The rest of a table's first line that has places for n_cols; () if none has."""
+    return next((tile[1:] for tile in tiles if n_cols <= tile[0]), ())
 
 
 @triton.jit
