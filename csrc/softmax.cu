@@ -107,6 +107,8 @@ constexpr int LONG_VECS = 16 / VEC_SIZE;  // that a thread works on at a time
 // The columns of a thread are vectors so far apart.
 template <int VEC_SIZE>
 constexpr int LONG_STEP = LONG_NUM_THREADS * VEC_SIZE;
+// What a block can keep, 227 KB, is fewer times what its threads work on at a time.
+constexpr int MAX_COPY_GROUPS = 16;
 // Three blocks with as much on a multiprocessor keep an H200's memory busy, and a block of
 // a cluster has no more of a row, unless there are no more blocks.
 constexpr int64_t SLICE_BYTES = 64 * 1024;
@@ -123,8 +125,8 @@ __device__ __forceinline__ float origin_of(float max) {
     return max == -INFINITY ? 0.0f : max;
 }
 
-// Starts to copy a thread's columns to shared memory, and fills up n_kept of them. Of two
-// bytes there is no asynchronous copy.
+// Starts to copy a thread's columns to shared memory, and fills up n_kept of them: a group
+// for what it will work on at a time. Of two bytes there is no asynchronous copy.
 template <int VEC_SIZE, typename T>
 __device__ __forceinline__ void start_copy(
     T* kept, int n_kept, const T* ptr, int n_left, T fill
@@ -141,6 +143,7 @@ __device__ __forceinline__ void start_copy(
                     store(kept + col, splat<VEC_SIZE>(fill));
                 }
             }
+            ptx::cp_async_commit_group();
         } else {
             Vec<T, VEC_SIZE> x[VECS];
             #pragma unroll
@@ -155,20 +158,22 @@ __device__ __forceinline__ void start_copy(
 }
 
 // Adds a thread's columns to their maximum and sum, which is rescaled as that grows. Those
-// that are kept ARE_FULL: there are LONG_VECS at a time.
-template <int VEC_SIZE, bool ARE_FULL, typename T, typename Index>
+// that are kept there are LONG_VECS of at a time; each is awaited, of at most
+// MAX_COPY_GROUPS, and replaced by an empty one, so that the next is as many groups old.
+template <int VEC_SIZE, bool ARE_KEPT, typename T, typename Index>
 __device__ __forceinline__ void add_columns(
     float& max, float& sum, const T* x_ptr, Index n_left
 ) {
     constexpr int STEP = LONG_STEP<VEC_SIZE>, VECS = LONG_VECS<VEC_SIZE>;
     #pragma unroll 1
     for (Index start = 0; start < n_left; start += VECS * STEP) {
+        if constexpr (ARE_KEPT) ptx::cp_async_wait_group<MAX_COPY_GROUPS - 1>();
         Vec<float, VEC_SIZE> x[VECS];
         float new_max = max;
         #pragma unroll
         for (int i = 0; i < VECS; ++i) {
             const Index col = start + i * STEP;
-            const bool is_valid = ARE_FULL || col < n_left;
+            const bool is_valid = ARE_KEPT || col < n_left;
             x[i] = to_float(
                 load<VEC_SIZE>(x_ptr + col, is_valid, from_float<T>(-INFINITY))
             );
@@ -186,6 +191,7 @@ __device__ __forceinline__ void add_columns(
             for (int j = 0; j < VEC_SIZE; ++j) sum += fast_exp(x[i][j] - origin);
         }
         max = new_max;
+        if constexpr (ARE_KEPT) ptx::cp_async_commit_group();
     }
 }
 
@@ -253,13 +259,14 @@ __launch_bounds__(LONG_NUM_THREADS, LONG_BLOCKS_PER_SM) softmax_long_kernel(
 
     // -- load: all that fits is on its way at once, and takes no registers meanwhile
     start_copy<VEC_SIZE>(kept, n_kept, x_ptr, n_kept_left, from_float<T>(-INFINITY));
+    const int n_groups = n_kept / (LONG_VECS<VEC_SIZE> * LONG_STEP<VEC_SIZE>);
+    for (int i = n_groups; i < MAX_COPY_GROUPS; ++i) ptx::cp_async_commit_group();
 
     // -- max_sum: of the columns that this thread owns
     float thread_max = -INFINITY, thread_sum = 0.0f;
     add_columns<VEC_SIZE, false>(
         thread_max, thread_sum, x_ptr + n_kept, n_left - n_kept
     );
-    ptx::cp_async_wait_all();
     add_columns<VEC_SIZE, true>(thread_max, thread_sum, kept, n_kept);
 
     // -- combine: the threads' maxima and sums in every warp, and those of all warps

@@ -9,8 +9,8 @@ Layout   out: (n_rows, n_cols), contiguous. x, grad, y: columns contiguous; row 
          begins at
          (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
 Traffic  reads and writes every element once as long as a row fits into the registers or
-         the L1 of a multiprocessor (32768 columns; 16384 in the backward, which holds
-         two rows); beyond that a row is read twice.
+         the L1 of a multiprocessor (32768 columns); beyond that a row is read twice, as
+         far as registers and caches do not hold it.
 Limits   accumulates in float32. A row with NaN or +inf, or of -inf alone, is NaN.
 Mirror   csrc/softmax.cu differs in softmax_long_kernel and
          softmax_backward_long_kernel, because Triton has neither shared memory to keep
@@ -86,7 +86,7 @@ def softmax_long_kernel(
     rows_per_batch,
     x_stride_batch,
     x_stride_row,
-    IS_CACHED: tl.constexpr,
+    KEPT: tl.constexpr,
     STEPS: tl.constexpr,
     BLOCK_N: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
@@ -95,8 +95,8 @@ def softmax_long_kernel(
 
     As long as the L1 holds it, reading it once more costs less than the registers that
     would keep it: one pass over its tiles finds the maximum, one the sum, and a third
-    writes the result. Beyond that a single pass finds both, and the last one goes from
-    the last tile to the first, so that it begins with what the L2 has seen last.
+    writes the result. Beyond that the first KEPT columns stay in registers, and of the
+    others a single pass finds both.
 
     The number of columns is known to the compiler, which only then has the loads of all
     tiles under way at the same time: each length of a row is compiled by itself.
@@ -109,15 +109,14 @@ def softmax_long_kernel(
     x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row)
     out_ptr += row * n_cols
     TILE: tl.constexpr = STEPS * BLOCK_N
-    LAST: tl.constexpr = (n_cols - 1) // TILE * TILE
     cols = tl.arange(0, STEPS)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # In 32 bits the step after the last could overflow.
-    end = n_cols if IS_CACHED else tl.cast(n_cols, tl.int64)
+    end = tl.cast(n_cols, tl.int64) if KEPT else n_cols
 
     # -- max_sum: of what each lane sees
     lane_max = tl.full([BLOCK_N], -float("inf"), tl.float32)
     lane_sum = tl.zeros([BLOCK_N], tl.float32)
-    if IS_CACHED:
+    if KEPT == 0:
         for start in range(0, end, TILE):
             x = _load_tile(x_ptr + start, cols, n_cols - start, "evict_last")
             lane_max = tl.maximum(lane_max, tl.max(x, axis=0))
@@ -127,8 +126,9 @@ def softmax_long_kernel(
             lane_sum += tl.sum(fast_exp(x - row_max), axis=0)
         row_sum = tl.sum(lane_sum, axis=0)
     else:
+        kept = tl.load(x_ptr + tl.arange(0, KEPT), eviction_policy="evict_first")
         # The sum is rescaled as the maximum grows.
-        for start in range(0, end, TILE):
+        for start in range(KEPT, end, TILE):
             x = _load_tile(x_ptr + start, cols, n_cols - start, "evict_last")
             new_max = tl.maximum(lane_max, tl.max(x, axis=0))
             # As long as nothing but -inf was seen, the sum is taken relative to 0: it
@@ -138,14 +138,16 @@ def softmax_long_kernel(
             lane_sum = lane_sum * fast_exp(lane_max - origin) + tile_sum
             lane_max = new_max
 
-        # -- combine: the lanes' maxima and sums
-        row_max = tl.max(lane_max, axis=0)
+        # -- combine: the lanes' maxima and sums, and those of the kept columns
+        kept = kept.to(tl.float32)
+        row_max = tl.maximum(tl.max(lane_max, axis=0), tl.max(kept, axis=0))
         row_sum = tl.sum(lane_sum * fast_exp(lane_max - row_max), axis=0)
+        kept = fast_exp(kept - row_max)
+        row_sum += tl.sum(kept, axis=0)
 
     # -- store: the last pass, after which nobody needs x any more
     inverse_sum = 1.0 / row_sum
-    for offset in range(0, end, TILE):
-        start = LAST - offset
+    for start in range(KEPT, end, TILE):
         x = _load_tile(x_ptr + start, cols, n_cols - start, "evict_first")
         out = fast_exp(x - row_max) * inverse_sum
         tl.store(
@@ -153,6 +155,9 @@ def softmax_long_kernel(
             out.to(out_ptr.dtype.element_ty),
             mask=cols < n_cols - start,
         )
+    if KEPT:
+        out = (kept * inverse_sum).to(out_ptr.dtype.element_ty)
+        tl.store(out_ptr + tl.arange(0, KEPT), out)
 
 
 @triton.jit
@@ -214,73 +219,74 @@ def softmax_backward_long_kernel(
     grad_ptr,  # (n_rows, n_cols)
     y_ptr,  # (n_rows, n_cols)
     n_rows,
-    n_cols,
+    n_cols: tl.constexpr,
     rows_per_batch,
     grad_stride_batch,
     grad_stride_row,
     y_stride_batch,
     y_stride_row,
+    KEPT: tl.constexpr,
     STEPS: tl.constexpr,
     BLOCK_N: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
 ):
-    """Rows too long for the registers.
+    """Rows that are read again, out of a cache as far as it holds them.
 
-    A first pass over their tiles finds the sum, a second reads them again, from the
-    last to the first as in softmax_long_kernel, and writes the result.
+    A first pass over their tiles finds the sum. A second writes the result, from the
+    last tile to the first, so that it begins with what the caches have seen last.
     """
-    # -- tile: a program owns every so many rows and walks over each in tiles of STEPS
-    # times BLOCK_N columns
-    n_cols = known_multiple(n_cols, DIVISIBILITY)
+    # -- tile: a program owns a row and walks over it in tiles of STEPS times BLOCK_N
+    # columns
     grad_stride_batch = known_multiple(grad_stride_batch, DIVISIBILITY)
     grad_stride_row = known_multiple(grad_stride_row, DIVISIBILITY)
     y_stride_batch = known_multiple(y_stride_batch, DIVISIBILITY)
     y_stride_row = known_multiple(y_stride_row, DIVISIBILITY)
+    row = tl.program_id(0).to(tl.int64)
+    grad_ptr += row_offset(
+        row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
+    )
+    y_ptr += row_offset(row, n_rows, rows_per_batch, y_stride_batch, y_stride_row)
+    out_ptr += row * n_cols
+    TILE: tl.constexpr = STEPS * BLOCK_N
+    LAST: tl.constexpr = KEPT + (n_cols - KEPT - 1) // TILE * TILE
     cols = tl.arange(0, STEPS)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    n_cols = tl.cast(n_cols, tl.int64)  # or the last step could overflow
-    n_tiles = tl.cdiv(n_cols, STEPS * BLOCK_N)
-    for row in range(tl.program_id(0).to(tl.int64), n_rows, tl.num_programs(0)):
-        row_grad_ptr = grad_ptr + row_offset(
-            row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
+    # In 32 bits the step after the last could overflow.
+    end = tl.cast(n_cols, tl.int64) if KEPT else n_cols
+
+    # -- sum: of the products in the columns that each lane sees
+    if KEPT:
+        kept_cols = tl.arange(0, KEPT)
+        kept_grad = tl.load(grad_ptr + kept_cols, eviction_policy="evict_first")
+        kept_y = tl.load(y_ptr + kept_cols, eviction_policy="evict_first")
+    lane_sum = tl.zeros([BLOCK_N], tl.float32)
+    for start in range(KEPT, end, TILE):
+        grad, y = _load_tiles(
+            grad_ptr + start, y_ptr + start, cols, n_cols - start, "evict_last"
         )
-        row_y_ptr = y_ptr + row_offset(
-            row, n_rows, rows_per_batch, y_stride_batch, y_stride_row
+        lane_sum += tl.sum(grad * y, axis=0)
+
+    # -- combine: the lanes' sums
+    row_sum = tl.sum(lane_sum, axis=0)
+    if KEPT:
+        kept_grad, kept_y = kept_grad.to(tl.float32), kept_y.to(tl.float32)
+        row_sum += tl.sum(kept_grad * kept_y, axis=0)
+
+    # -- store: the second pass, after which nobody needs grad and y any more
+    for offset in range(KEPT, end, TILE):
+        start = LAST + KEPT - offset
+        grad, y = _load_tiles(
+            grad_ptr + start, y_ptr + start, cols, n_cols - start, "evict_first"
         )
-        row_out_ptr = out_ptr + row * n_cols
-
-        # -- sum: of the products in the columns that each lane sees
-        lane_sum = tl.zeros([BLOCK_N], tl.float32)
-        for tile in range(n_tiles):
-            start = tile * (STEPS * BLOCK_N)
-            grad, y = _load_tiles(
-                row_grad_ptr + start,
-                row_y_ptr + start,
-                cols,
-                n_cols - start,
-                "evict_last",
-            )
-            lane_sum += tl.sum(grad * y, axis=0)
-
-        # -- combine: the lanes' sums
-        row_sum = tl.sum(lane_sum, axis=0)
-
-        # -- store: the second pass, after which nobody needs grad and y any more
-        for tile in range(n_tiles):
-            start = (n_tiles - 1 - tile) * (STEPS * BLOCK_N)
-            grad, y = _load_tiles(
-                row_grad_ptr + start,
-                row_y_ptr + start,
-                cols,
-                n_cols - start,
-                "evict_first",
-            )
-            out = y * (grad - row_sum)
-            tl.store(
-                row_out_ptr + start + cols,
-                out.to(out_ptr.dtype.element_ty),
-                mask=cols < n_cols - start,
-                eviction_policy="evict_first",
-            )
+        out = y * (grad - row_sum)
+        tl.store(
+            out_ptr + start + cols,
+            out.to(out_ptr.dtype.element_ty),
+            mask=cols < n_cols - start,
+            eviction_policy="evict_first",
+        )
+    if KEPT:
+        out = (kept_y * (kept_grad - row_sum)).to(out_ptr.dtype.element_ty)
+        tl.store(out_ptr + tl.arange(0, KEPT), out, eviction_policy="evict_first")
 
 
 # The rows of a tile and the warps that share it, by the longest row that fits: short
@@ -303,17 +309,19 @@ BACKWARD_TILES = (  # (most columns, BLOCK_M, num_warps)
     (512, 4, 4),
     (1024, 2, 4),
     (2048, 1, 4),
-    (4096, 1, 8),
-    (8192, 1, 16),
-    (16384, 1, 32),
 )
-# Longer rows: a program has as many threads as it can.
+# And out of the L1, where that is faster.
+BACKWARD_CACHED_TILES = (  # (most columns, BLOCK_N, num_warps)
+    (4096, 4096, 16),
+    (8192, 8192, 16),
+    (16384, 16384, 32),
+    (32768, 32768, 32),
+)
+# Longer rows: a program has as many threads as it can, and keeps as much of a row as
+# leaves registers for the rest.
 LONG_NUM_WARPS = 32
-LONG_STEPS = 4
-# In the backward there is one for every multiprocessor of an H200, so that the cache
-# keeps much of these few rows for the second pass.
-BACKWARD_LONG_PROGRAMS = 132
-BACKWARD_LONG_STEPS = 2
+LONG_TILES = {2: (32768, 4), 4: (16384, 2)}  # KEPT, STEPS by the bytes of an element
+BACKWARD_LONG_TILE = (8192, 2)
 
 
 def long_block_n(element_size: int, divisibility: int) -> int:
@@ -344,14 +352,14 @@ def softmax(
                 enable_fp_fusion=True,
             )
             return
-    is_cached, steps, num_warps = False, LONG_STEPS, LONG_NUM_WARPS
+    (kept, steps), num_warps = LONG_TILES[out.element_size()], LONG_NUM_WARPS
     block_n = long_block_n(out.element_size(), divisibility)
     for most_cols, tile, warps in reversed(CACHED_TILES[out.element_size()]):
         if n_cols <= most_cols:
-            is_cached, steps, block_n, num_warps = True, 1, tile, warps
+            kept, steps, block_n, num_warps = 0, 1, tile, warps
     softmax_long_kernel[(n_rows,)](
         *arguments,
-        IS_CACHED=is_cached,
+        KEPT=kept,
         STEPS=steps,
         BLOCK_N=block_n,
         DIVISIBILITY=divisibility,
@@ -388,11 +396,18 @@ def softmax_backward(
                 enable_fp_fusion=True,
             )
             return
-    softmax_backward_long_kernel[(min(n_rows, BACKWARD_LONG_PROGRAMS),)](
+    (kept, steps), num_warps = BACKWARD_LONG_TILE, LONG_NUM_WARPS
+    block_n = long_block_n(out.element_size(), divisibility)
+    for most_cols, tile, warps in reversed(BACKWARD_CACHED_TILES):
+        if n_cols <= most_cols:
+            kept, steps, block_n, num_warps = 0, 1, tile, warps
+    softmax_backward_long_kernel[(n_rows,)](
         *arguments,
-        STEPS=BACKWARD_LONG_STEPS,
-        BLOCK_N=long_block_n(out.element_size(), divisibility),
+        KEPT=kept,
+        STEPS=steps,
+        BLOCK_N=block_n,
         DIVISIBILITY=divisibility,
-        num_warps=LONG_NUM_WARPS,
+        num_warps=num_warps,
+        num_stages=1,
         enable_fp_fusion=True,
     )
