@@ -167,7 +167,8 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) sum_columns_kernel
     int64_t x_stride_inner,
     int64_t split_size
 ) {
-    constexpr int ROWS_PER_THREAD = 4;
+    // As many as give a thread 64 bytes at a time, also of single elements.
+    constexpr int ROWS_PER_THREAD = VEC_SIZE == 1 && sizeof(In) == 2 ? 8 : 4;
     constexpr int VECS_PER_ROW = COLS_PER_THREAD<VEC_SIZE> / VEC_SIZE;
     const int threads_per_row = blockDim.x, rows_per_load = blockDim.y;
     const int cols_per_block = threads_per_row * COLS_PER_THREAD<VEC_SIZE>;

@@ -18,17 +18,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from triton_kernels.common.vec import known_multiple
+from triton_kernels.common.vec import VEC_BYTES, known_multiple
 
-# 128 threads of 32 elements each. The tiles of the next steps are on their way to
-# shared memory while one is added up: on an H200, without that, sums of float16 and
-# bfloat16 take up to half as long again.
-BLOCK_SIZE = 4096
-NUM_WARPS = 4
+# The tiles of the next steps are on their way to shared memory while one is added up:
+# on an H200, without that, sums of float16 and bfloat16 take up to half as long again.
 NUM_STAGES = tl.constexpr(3)
-NUM_SMS = 132  # of an H200
-ROW_BYTES = 1024  # of a row that a tile of columns takes, where there are many rows
+NUM_WARPS = 4
+TILE_BYTES = 16384
+# Where elements are loaded one by one, twice as many loads would wait for their turn.
+NARROW_TILE_BYTES = 8192
+# Of a row, where there are many.
+WIDTH_BYTES, NARROW_WIDTH_BYTES = 2048, 1024
 MIN_STEPS = 16
+NUM_SMS = 132  # of an H200
 
 
 @triton.jit
@@ -45,6 +47,8 @@ def sum_rows_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
+    VEC_SIZE: tl.constexpr,
+    HAS_EDGES: tl.constexpr,
 ):
     """The reduced dimension is contiguous, or at least steps less than the others."""
     # -- tile: a program owns one split of one long row or of several short ones
@@ -57,26 +61,48 @@ def sum_rows_kernel(
     n_cols = tl.minimum(n_reduced - split_start, split_size)
     # Most tensors have one outer index, and are spared the division.
     if n_outer == 1:
-        row_offset = rows * x_stride_inner
+        row_start = rows * x_stride_inner
     else:
-        row_offset = rows // n_inner * x_stride_outer + rows % n_inner * x_stride_inner
-    x_ptr += row_offset + split_start * x_stride_reduced
+        row_start = rows // n_inner * x_stride_outer + rows % n_inner * x_stride_inner
+    row_start += split_start * x_stride_reduced
 
-    # -- accumulate: each element of a tile has a sum of its own
+    # -- accumulate: first, of rows that begin anywhere, the few elements before and
+    # behind the vectors, which begin at multiples of 16 bytes
+    if HAS_EDGES:
+        cols = tl.arange(0, VEC_SIZE)[None, :]
+        first_vec = tl.cdiv(row_start, VEC_SIZE) * VEC_SIZE
+        n_head = tl.minimum(first_vec - row_start, n_cols)
+        n_body = (n_cols - n_head) // VEC_SIZE * VEC_SIZE
+        tail_start = first_vec + n_body
+        n_tail = n_cols - n_head - n_body
+        head_mask = is_row & (cols < n_head)
+        tail_mask = is_row & (cols < n_tail)
+        head = tl.load(x_ptr + row_start + cols, mask=head_mask, other=0.0)
+        tail = tl.load(x_ptr + tail_start + cols, mask=tail_mask, other=0.0)
+        edges = head.to(tl.float32) + tail.to(tl.float32)
+        row_start = first_vec
+    else:
+        n_body = known_multiple(n_cols, DIVISIBILITY)
+    # Up to there every row has vectors, wherever it begins.
+    n_edges = 2 * VEC_SIZE if HAS_EDGES else 0
+    n_whole = tl.maximum(n_cols - n_edges, 0) // BLOCK_N * BLOCK_N
+
+    # Each element of a tile has a sum of its own.
     sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     cols = tl.arange(0, BLOCK_N)[None, :]
-    n_whole = n_cols // BLOCK_N * BLOCK_N
+    x_ptr += row_start
     for start in tl.range(0, n_whole, BLOCK_N, num_stages=NUM_STAGES):
         offsets = (start + cols) * x_stride_reduced
         sums += tl.load(x_ptr + offsets, mask=is_row, other=0.0).to(tl.float32)
-    if n_whole < n_cols:
-        n_cols = known_multiple(n_cols, DIVISIBILITY)
-        offsets = (n_whole + cols) * x_stride_reduced
-        mask = is_row & (cols < n_cols - n_whole)
+    for start in range(n_whole, n_cols, BLOCK_N):
+        offsets = (start + cols) * x_stride_reduced
+        mask = is_row & (cols < n_body - start)
         sums += tl.load(x_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
 
     # -- reduce: the sums of a row
     sum = tl.sum(sums, axis=1, keep_dims=True)
+    if HAS_EDGES:
+        sum += tl.sum(edges, axis=1, keep_dims=True)
 
     # -- store: rounded once
     out = sum.to(out_ptr.dtype.element_ty)
@@ -148,8 +174,14 @@ def launch_rows(
 ) -> None:
     """Short rows take few columns, so that a program holds several."""
     n_cols = min(n_reduced, split_size)
-    block_n = 128 if n_cols <= 128 else 512 if n_cols <= 2048 else BLOCK_SIZE
-    block_m = BLOCK_SIZE // block_n
+    if n_cols <= 128:
+        block_m, block_n = TILE_BYTES // x.element_size() // 128, 128
+    elif n_cols <= 2048:
+        block_m, block_n = 8, 512
+    else:
+        block_m, block_n = 1, 2048
+    divisibility = math.gcd(n_reduced, x_stride_outer, x_stride_inner, 16)
+    vec_size = VEC_BYTES // x.element_size()
     sum_rows_kernel[(triton.cdiv(n_outer * n_inner, block_m), n_splits)](
         out,
         x,
@@ -162,7 +194,9 @@ def launch_rows(
         split_size,
         BLOCK_M=block_m,
         BLOCK_N=block_n,
-        DIVISIBILITY=math.gcd(n_reduced, x_stride_outer, x_stride_inner, 16),
+        DIVISIBILITY=divisibility,
+        VEC_SIZE=vec_size,
+        HAS_EDGES=x_stride_reduced == 1 and divisibility % vec_size != 0,
         num_warps=NUM_WARPS,
         enable_fp_fusion=True,
     )
@@ -180,18 +214,21 @@ def launch_columns(
     n_splits: int,
     split_size: int,
 ) -> None:
-    """Reads up to 1024 bytes of a row at a time.
+    """Reads WIDTH_BYTES of a row at a time.
 
     Less where that leaves no block for each multiprocessor of an H200; more where there
     are too few rows for 16 steps, whose sums would have to be added up in the end.
     """
-    n_rows = min(n_reduced, split_size)
-    block_n = 64 // x.element_size()
-    while block_n < n_inner and block_n < BLOCK_SIZE:
-        too_few_rows = block_n * n_rows < MIN_STEPS * BLOCK_SIZE
+    element_size, n_rows = x.element_size(), min(n_reduced, split_size)
+    divisibility = math.gcd(n_inner, x_stride_outer, x_stride_reduced, 16)
+    has_vectors = x_stride_inner == 1 and divisibility * element_size >= VEC_BYTES
+    tile_size = (TILE_BYTES if has_vectors else NARROW_TILE_BYTES) // element_size
+    width = (WIDTH_BYTES if has_vectors else NARROW_WIDTH_BYTES) // element_size
+    block_n = 64 // element_size
+    while block_n < n_inner and block_n < tile_size:
+        too_few_rows = block_n * n_rows < MIN_STEPS * tile_size
         n_blocks = n_outer * triton.cdiv(n_inner, 2 * block_n) * n_splits
-        is_wide = block_n * x.element_size() >= ROW_BYTES
-        if n_blocks < NUM_SMS or (is_wide and not too_few_rows):
+        if n_blocks < NUM_SMS or (block_n >= width and not too_few_rows):
             break
         block_n *= 2
     sum_columns_kernel[(n_outer * triton.cdiv(n_inner, block_n), n_splits)](
@@ -204,9 +241,9 @@ def launch_columns(
         x_stride_reduced,
         x_stride_inner,
         split_size,
-        BLOCK_M=BLOCK_SIZE // block_n,
+        BLOCK_M=tile_size // block_n,
         BLOCK_N=block_n,
-        DIVISIBILITY=math.gcd(n_inner, x_stride_outer, x_stride_reduced, 16),
+        DIVISIBILITY=divisibility,
         num_warps=NUM_WARPS,
         enable_fp_fusion=True,
     )
