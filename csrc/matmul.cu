@@ -208,6 +208,17 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
     for (int index = blockIdx.x; index < n_tiles; index += gridDim.x) {
         const Tile tile = tile_at<BLOCK_M, BLOCK_N>(index, n_tile_rows, n_tile_cols);
 
+        // The bias of 2 of each 8 columns: long before it is needed.
+        uint32_t bias[BLOCK_N / 8];
+        if (bias_ptr != nullptr) {
+            #pragma unroll
+            for (int i = 0; i < BLOCK_N / 8; ++i) {
+                const int col = tile.col + i * 8 + lane % 4 * 2;
+                bias[i] =
+                    col < N ? *reinterpret_cast<const uint32_t*>(bias_ptr + col) : 0;
+            }
+        }
+
         // -- compute: while one stage is multiplied the next one is handed in. Of each 8
         // columns a lane gets the sums of 2, in row lane / 4 and 8 rows below
         float sums[BLOCK_N / 8][2][2];
@@ -236,16 +247,6 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
             }
             previous_stage = ring.stage;
             ring.advance();
-        }
-        // Read while the last stage is multiplied; 2 of each 8 columns.
-        uint32_t bias[BLOCK_N / 8];
-        if (bias_ptr != nullptr) {
-            #pragma unroll
-            for (int i = 0; i < BLOCK_N / 8; ++i) {
-                const int col = tile.col + i * 8 + lane % 4 * 2;
-                bias[i] =
-                    col < N ? *reinterpret_cast<const uint32_t*>(bias_ptr + col) : 0;
-            }
         }
         ptx::wgmma_wait_group<0>();
         release(previous_stage);

@@ -65,7 +65,7 @@ class Tile(NamedTuple):
 SMALL_TILE = Tile(64, 64, 128, 4, num_warps=4, num_programs=NUM_SMS)
 MEDIUM_TILE = Tile(128, 128, 64, 3, num_warps=4, num_programs=2 * NUM_SMS, n_parts=2)
 LARGE_TILE = Tile(128, 256, 64, 4, num_warps=8, num_programs=NUM_SMS, n_parts=2)
-LARGE_TILE_MIN_K = 2048
+LARGE_TILE_MIN_K = 1024
 # More warps, with half the registers each, get through a long epilogue faster.
 MEDIUM_TILE_LONG_EPILOGUE = MEDIUM_TILE._replace(num_warps=8)
 LONG_EPILOGUES = ("gelu", "gelu_tanh", "silu")

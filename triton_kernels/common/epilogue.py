@@ -50,5 +50,7 @@ def activate(x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
 
 @triton.jit
 def epilogue(accumulator, bias, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
-    """Of sums and the bias of their columns, 0 where there is none."""
-    return activate(accumulator + bias, ACTIVATION, dtype)
+    """Of sums and the bias of their columns, None where there is none."""
+    if bias is not None:
+        accumulator += bias
+    return activate(accumulator, ACTIVATION, dtype)

@@ -60,7 +60,7 @@ def finish(accumulator, bias_ptr, cols, N, ACTIVATION: tl.constexpr, dtype):
     The columns have one dimension: those of a tile's shape would bring the sums into
     their order, through shared memory, in place of the few values of a bias.
     """
-    bias = 0.0
+    bias = None
     if bias_ptr is not None:
         bias = tl.load(bias_ptr + cols, mask=cols < N, other=0.0)
         bias = bias.to(tl.float32)[None, :]
