@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import inspect
 import os
 import signal
 import subprocess
@@ -216,6 +217,20 @@ def test_this_process_still_compiles() -> None:
     bindings.add(torch.zeros(1), torch.zeros(1), backend="triton")
     assert "TRITON_INTERPRET" not in os.environ
     assert isinstance(add_kernel, JITFunction)
+
+
+def test_triton_replaces_its_language_for_a_function_by_one_of_its_own() -> None:
+    # The worker has Triton replace it once for each function, and takes the place of
+    # this function of Triton's for that.
+    from triton.runtime import interpreter as triton_interpreter
+
+    parameters = inspect.signature(triton_interpreter._patch_lang).parameters
+    assert list(parameters) == ["fn"]
+    x = torch.randn(3, 70000)
+    for _ in range(2):
+        for op in (bindings.layer_norm, bindings.rms_norm, bindings.layer_norm):
+            out, expected = op(x, backend="triton"), op(x, backend="torch")
+            assert torch.allclose(out, expected, atol=1e-5)
 
 
 def test_forked_process_has_a_worker_of_its_own(kernels: Path) -> None:

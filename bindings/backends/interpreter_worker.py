@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import mmap
 import os
@@ -9,13 +10,16 @@ import select
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from triton.runtime import interpreter
 
 from bindings.backends.interpreter import Request, SharedTensor
 
@@ -26,6 +30,7 @@ def main(connection_file: int) -> None:
     # Infinities and NaN arise without a sound on a GPU, and kernels rely on them: the
     # exp(-inf) of a masked column, the x * inf of an overflow.
     np.seterr(all="ignore")
+    _replace_language_for_good()
     connection: Connection[Any, Any] = Connection(connection_file)
     while True:
         try:
@@ -36,6 +41,22 @@ def main(connection_file: int) -> None:
         error = _error_of(request, memory_file)
         os.close(memory_file)
         connection.send(error)
+
+
+def _replace_language_for_good() -> None:
+    # Triton's interpreter replaces the functions of the language by its own for every
+    # launch, and again whenever one kernel function calls another: half of its time.
+    # Nothing in this process needs the originals. Triton does not promise to keep that
+    # function; tests/test_interpreter.py pins it.
+    module: Any = interpreter
+    replace: Callable[[Any], Any] = module._patch_lang
+
+    @functools.cache
+    def replace_once(function: Any) -> SimpleNamespace:
+        replace(function)
+        return SimpleNamespace(restore=lambda: None)
+
+    module._patch_lang = replace_once
 
 
 def _die_with(connection_file: int) -> None:
