@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
+import shared
 import torch
 from hypothesis import Phase, settings
 from torch import Tensor
@@ -91,6 +93,13 @@ def _is_another_inline_op(item: pytest.Item) -> bool:
     ops = (each for each in params.values() if isinstance(each, Op))
     is_another = any(op.name not in INLINE_OPS for op in ops)
     return params.get("backend") == "cuda_inline" and is_another
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _folder_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tells where processes of this run share what they make."""
+    own = tmp_path_factory.getbasetemp()
+    shared.folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import shared
 import torch
 from conftest import needs_gpu
 
@@ -139,39 +140,47 @@ def compile_object(source: Path, target: Path) -> None:
     run(COMPILER, *flags, "-x", "c++", "-c", source, "-o", target)
 
 
-@functools.cache
-def _build_folder() -> tempfile.TemporaryDirectory[str]:
-    if shutil.which(COMPILER) is None:
-        pytest.skip(f"no {COMPILER}")
-    return tempfile.TemporaryDirectory(prefix="twin-emulator-")
-
-
-def _compile_all(sources: Sequence[Path]) -> list[Path]:
-    folder = Path(_build_folder().name)
+def _compile_all(sources: Sequence[Path], folder: Path) -> list[Path]:
     objects = [folder / f"{source.name}.o" for source in sources]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(compile_object, sources, objects))
     return objects
 
 
+def _compile_runtime(folder: Path) -> None:
+    # In one piece: most of the time would go into the headers that all files include.
+    text = folder / "runtime.cpp"
+    files = sorted(EMULATOR.glob("runtime/*.cpp"))
+    text.write_text("".join(f'#include "{path}"\n' for path in files))
+    compile_object(text, folder / "runtime.o")
+
+
 @functools.cache
-def runtime() -> list[Path]:
-    """The emulator's runtime as object files."""
-    return _compile_all(sorted(EMULATOR.glob("runtime/*.cpp")))
+def runtime() -> Path:
+    """The emulator's runtime as an object file."""
+    if shutil.which(COMPILER) is None:
+        pytest.skip(f"no {COMPILER}")
+    return shared.once("emulator-runtime", _compile_runtime) / "runtime.o"
+
+
+def _build_kernels(folder: Path) -> None:
+    objects = [*_compile_all(sorted(SOURCES.glob("*.cu")), folder), runtime()]
+    if RUNNER:
+        objects += _compile_all([SOURCES / "remote.cpp"], folder)
+        program = folder / "kernels"
+        run(COMPILER, "-rdynamic", "-pthread", *objects, "-ldl", "-o", program)
+    else:
+        run(COMPILER, "-shared", "-pthread", *objects, "-o", folder / "kernels.so")
 
 
 @functools.cache
 def load_kernels() -> Library:
     """All test kernels, compiled once for all tests."""
-    objects = [*_compile_all(sorted(SOURCES.glob("*.cu"))), *runtime()]
-    if RUNNER:
-        objects += _compile_all([SOURCES / "remote.cpp"])
-        program = Path(_build_folder().name) / "kernels"
-        run(COMPILER, "-rdynamic", "-pthread", *objects, "-ldl", "-o", program)
-        return RemoteLibrary(program)
-    path = Path(_build_folder().name) / "kernels.so"
-    run(COMPILER, "-shared", "-pthread", *objects, "-o", path)
-    return Library(path)
+    runtime()  # or the test is skipped
+    folder = shared.once("emulated-kernels", _build_kernels)
+    return (
+        RemoteLibrary(folder / "kernels") if RUNNER else Library(folder / "kernels.so")
+    )
 
 
 def array(values: Any, dtype: Any = np.int32) -> np.ndarray:

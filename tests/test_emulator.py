@@ -587,6 +587,6 @@ def test_example_of_the_readme(tmp_path: Path) -> None:
     compile_object(source, tmp_path / "example.o")
     program = tmp_path / "example"
     example = tmp_path / "example.o"
-    objects = [example, *emulated.runtime()]
+    objects = [example, emulated.runtime()]
     run(COMPILER, "-rdynamic", "-pthread", *objects, "-o", program)
     assert run(*RUNNER, program) == "no error, 255\n"

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import shared
 import torch
 
 from bindings import sources
@@ -229,14 +230,18 @@ def compile_runtime(target: Path) -> None:
     subprocess.run([*command, "-o", str(target)], check=True)
 
 
+def link(objects: list[Path], target: Path) -> None:
+    """Makes a library of kernels, runtime and checker."""
+    flags = ["-shared", "-pthread", "-Wl,-z,defs", *sources.CHECKED_LINK_FLAGS]
+    files = [str(each) for each in objects]
+    subprocess.run([COMPILER, *flags, *files, "-o", str(target)], check=True)
+
+
 class Kernels:
     """A library of kernels, and the checker that lies in it."""
 
-    def __init__(self, objects: list[Path], path: Path) -> None:
-        """Links and loads the library."""
-        flags = ["-shared", "-pthread", "-Wl,-z,defs", *sources.CHECKED_LINK_FLAGS]
-        files = [str(each) for each in objects]
-        subprocess.run([COMPILER, *flags, *files, "-o", str(path)], check=True)
+    def __init__(self, path: Path) -> None:
+        """Loads the library."""
         self.kernels = ctypes.CDLL(str(path))
         self.kernels.emulator_unwritten_outputs.restype = ctypes.c_char_p
         self.error_string = self.kernels._Z18cudaGetErrorString9cudaError  # C++
@@ -269,15 +274,7 @@ class Kernels:
         return str(message.decode())
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which(COMPILER) is None:
-        pytest.skip(f"no {COMPILER}")
-    return tmp_path_factory.mktemp("checked")
-
-
-@pytest.fixture(scope="module")
-def kernels(folder: Path) -> Kernels:
+def build_kernels(folder: Path) -> None:
     """All planted kernels and the clean ones, with runtime and checker."""
     files = [
         PLANTED / f"{name}.cu"
@@ -291,7 +288,19 @@ def kernels(folder: Path) -> Kernels:
         tasks += [pool.submit(compile_checked, *pair) for pair in pairs]
     for task in tasks:
         task.result()
-    return Kernels([runtime, *objects], folder / "kernels.so")
+    link([runtime, *objects], folder / "kernels.so")
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    if shutil.which(COMPILER) is None:
+        pytest.skip(f"no {COMPILER}")
+    return shared.once("checked-kernels", build_kernels)
+
+
+@pytest.fixture(scope="module")
+def kernels(folder: Path) -> Kernels:
+    return Kernels(folder / "kernels.so")
 
 
 @pytest.fixture(params=ORDERS)
@@ -393,7 +402,6 @@ int main() {
 """
 
 
-@pytest.mark.usefixtures("kernels")
 def test_program(folder: Path, tmp_path: Path) -> None:
     source = tmp_path / "program.cu"
     source.write_text(PROGRAM.replace("../launch.h", str(PLANTED / "../launch.h")))
@@ -483,8 +491,8 @@ def run_changed(
     (copy / file).write_text(change((copy / file).read_text()))
     library = "matmuls" if kernel in MATMULS else "reductions"
     compile_checked(PLANTED / f"{library}.cu", tmp_path / "kernels.o", copy)
-    objects = [folder / "runtime.o", tmp_path / "kernels.o"]
-    return Kernels(objects, tmp_path / "kernels.so")(kernel)
+    link([folder / "runtime.o", tmp_path / "kernels.o"], tmp_path / "kernels.so")
+    return Kernels(tmp_path / "kernels.so")(kernel)
 
 
 def assert_race(message: str, file: Path, uses: Sequence[str]) -> None:
@@ -503,7 +511,6 @@ def assert_race(message: str, file: Path, uses: Sequence[str]) -> None:
         assert all(any(abs(n - start) <= 3 for n in found) for start in starts), message
 
 
-@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize(
     ("file", "number"),
     [(file, n) for file in BARRIERS for n in range(len(BARRIERS[file]))],
@@ -520,7 +527,6 @@ def test_removed_barrier(folder: Path, tmp_path: Path, file: str, number: int) -
     assert_race(message, tmp_path / "csrc" / file, uses)
 
 
-@pytest.mark.usefixtures("kernels")
 def test_place_of_a_box_by_its_tile_alone(folder: Path, tmp_path: Path) -> None:
     """Two tiles of one box each would be stored by way of the same place."""
 

@@ -1,0 +1,26 @@
+"""What is made once for a run of the tests, whichever of its processes needs it first.
+
+Those that need it meanwhile wait for it, and leave their core to the one that makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from filelock import FileLock
+
+# Common to the processes of this run; conftest says which it is.
+folder = Path()
+
+
+def once(name: str, make: Callable[[Path], object]) -> Path:
+    """The folder of that name, which a call of make has filled."""
+    made = folder / name
+    marker = made / "is complete"
+    with FileLock(folder / f"{name}.lock"):
+        if not marker.exists():
+            made.mkdir(exist_ok=True)
+            make(made)
+            marker.touch()
+    return made
