@@ -74,8 +74,11 @@ def test_first_words_are_the_known_ones(backend: str, device: str) -> None:
         assert not mask(4, (word + 1) / 2**32, 0, backend, device)[place]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("element", [torch.float32, torch.float16])
+# A mask is the same for every dtype, which has a test of its own.
+@pytest.mark.parametrize(
+    ("seed", "element"),
+    [*((seed, torch.float32) for seed in SEEDS), (SEEDS[-1], torch.float16)],
+)
 def test_masks_are_equal_bit_for_bit(
     seed: int, element: torch.dtype, device: str
 ) -> None:
@@ -133,7 +136,7 @@ def test_elements_beyond_what_32_bits_count() -> None:
 
 @pytest.mark.parametrize("p", [0.001, 0.1, 0.5, 0.9])
 def test_as_many_are_kept_as_p_says(backend: str, device: str, p: float) -> None:
-    n_elements = 200_000
+    n_elements = 50_000
     kept = mask(n_elements, p, 3, backend, device)
     sigma = math.sqrt(p * (1 - p) * n_elements)
     assert abs(int(kept.sum()) - (1 - p) * n_elements) < 5 * sigma

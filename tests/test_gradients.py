@@ -108,7 +108,7 @@ def _grad(
 
 # None, one, short rows, several of the kernels' tiles, and rows that are read twice.
 @pytest.mark.parametrize(
-    "shape", [(0, 5), (5, 0), (1, 33), (4, 6, 40), (37, 129), (3, 1025), (2, 20000)]
+    "shape", [(0, 5), (5, 0), (1, 33), (4, 6, 40), (37, 129), (3, 1025), (1, 20000)]
 )
 # Of bfloat16 the backwards themselves are tested, at more shapes.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

@@ -123,7 +123,7 @@ def test_each_rung_gains_something(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_state, "obstacle", lambda: "there is no GPU")
     architecture = parse_architecture("sm_90")
     found = ladder.climb(
-        "matmul", (256, 256, 128), "float16", architecture, lambda what: None
+        "matmul", (128, 128, 128), "float16", architecture, lambda what: None
     )
     assert [rung.name for rung in found.rungs] == list(OP.rungs)
     for side in ladder.SIDES:

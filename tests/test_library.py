@@ -145,8 +145,10 @@ def test_the_same_call_gives_the_same_bits(
         pytest.skip("the interpreter does one thing after the other")
     if device == "cpu" and dtype != torch.float32:
         pytest.skip("the order of blocks in the emulator has nothing to do with it")
-    # The emulator's blocks run on several threads; a GPU's in any order.
-    inputs = random_inputs(op, (37, 1025), dtype, device, generator)
+    # The emulator's blocks run on several threads; a GPU's in any order, and it has
+    # room for more.
+    shape = (37 if device == "cuda" else 9, 1025)
+    inputs = random_inputs(op, shape, dtype, device, generator)
     first = outputs(op, *inputs, backend=implementation)
     for _ in range(50):
         again = outputs(op, *inputs, backend=implementation)
@@ -156,12 +158,10 @@ def test_the_same_call_gives_the_same_bits(
 # Several blocks of each kernel; of softmax, rows in a warp, in a block's registers, in
 # its shared memory, and read twice.
 @pytest.mark.parametrize("shape", [(37, 9), (5, 1025), (3, 40000), (2, 70000)])
-@pytest.mark.parametrize("order", ["reverse", "random:1"])
 def test_the_order_of_threads_changes_no_bit(
     op: Op,
     dtype: torch.dtype,
     shape: tuple[int, ...],
-    order: str,
     generator: torch.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -172,8 +172,9 @@ def test_the_order_of_threads_changes_no_bit(
         monkeypatch.setenv("TWIN_EMULATOR_ORDER", "forward")
         arguments = op.bind(inputs, params)
         forward = outputs(op, *arguments)
-        monkeypatch.setenv("TWIN_EMULATOR_ORDER", order)
-        assert all(map(torch.equal, outputs(op, *arguments), forward))
+        for order in ("reverse", "random:1"):
+            monkeypatch.setenv("TWIN_EMULATOR_ORDER", order)
+            assert all(map(torch.equal, outputs(op, *arguments), forward)), order
 
 
 def test_negated_views_are_resolved(

@@ -194,13 +194,21 @@ def test_gradients_of_what_is_there(
 
 # Several in a block, one, one in clusters of each size and, as its columns do not fill
 # vectors, of two launches; and one longer than all.
+MORE_ROWS = (
+    *((n_rows, 40) for n_rows in (300, 403)),
+    (20, 300),
+    *((7, n_cols) for n_cols in (2056, 4096, 4104, 8192, 12288)),
+    *((5, n_cols) for n_cols in (8193, 20480, 32768, 40000)),
+)
+
+
 @pytest.mark.parametrize(
-    "shape",
+    ("dtype", "shape"),
     [
-        *((n_rows, 40) for n_rows in (300, 403)),
-        (20, 300),
-        *((7, n_cols) for n_cols in (2056, 4096, 4104, 8192, 12288)),
-        *((5, n_cols) for n_cols in (8193, 20480, 32768, 40000)),
+        (dtype, shape)
+        for i, shape in enumerate(MORE_ROWS)
+        # Both types of 16 bits take the same ways: each has every other shape.
+        for dtype in (torch.float32, (torch.float16, torch.bfloat16)[i % 2])
     ],
 )
 @norms

@@ -120,6 +120,7 @@ SHOWN = ["softmax", "matmul", "layer_norm_backward", "dropout", "sum"]
 @needs_nvcc
 @pytest.mark.parametrize("name", SHOWN)
 def test_page_of_an_op(name: str) -> None:
+    op = OPS[name]
     report = pages.real_report(name)
     html = render(report)
     assert len(html.encode()) < 2_000_000
@@ -142,13 +143,11 @@ def test_page_of_an_op(name: str) -> None:
         ]
         assert len(of_ptx) >= len(code.sass.instructions) - 5
         assert all(int(index) < len(code.ptx.instructions) for index in of_ptx)
+    assert_links(op, page)
 
 
-@needs_nvcc
-@pytest.mark.parametrize("name", SHOWN)
-def test_links_of_an_op(name: str) -> None:
-    op = OPS[name]
-    page = page_of(pages.real_report(name))
+def assert_links(op: Op, page: Page) -> None:
+    """All that is linked is there."""
     data = page.data
     counts = {
         (side, language): len(page.rows(side, language))
