@@ -114,7 +114,7 @@ def page_of(report: Any, extras: Extras | None = None) -> Page:
 
 
 # One whose kernels are in several files, one that writes several outputs, and others.
-SHOWN = ["softmax", "matmul", "layer_norm_backward", "dropout", "sum"]
+SHOWN = ["softmax", "matmul", "layer_norm_backward", "dropout"]
 
 
 @needs_nvcc

@@ -184,10 +184,10 @@ OP = register(
             (3, 4, 520),
             (8, 1024),
             # Split, and added up by a second launch.
-            (33, 16391),
+            (3, 16391),
             (300, 512),
             (1000, 130),
-            (40000, 2),
+            (13000, 2),
         ),
         variants=({"dim": 0}, {"dim": -1}),
         code_contract=CodeContract(
