@@ -27,7 +27,8 @@ EDGE_SHAPES: tuple[tuple[int, ...], ...] = (
     *((3, n) for n in (33, 63, 64, 65, 255, 256, 257, 511, 512, 513)),
     *((3, n) for n in (1023, 1024, 1025, 2047, 2048, 2049)),
     *((2, n) for n in (4095, 4096, 4097, 8191, 8192, 8193, 16383, 16384, 16385)),
-    *((2, n) for n in (32767, 32768, 32769, 40000, 65535, 65536, 65544)),
+    *((1, n) for n in (3072, 5000, 5120, 6144, 32767, 32768, 32769, 65535, 65536)),
+    *((2, n) for n in (40000, 65544)),
     (37, 8),
     (1031, 12),
 )
@@ -59,7 +60,7 @@ LARGEST_INPUT_BACKWARD = 1e8
 CODE_CONTRACT = CodeContract(shapes=((4096, 1008), (16384, 4096), (64, 131072)))
 # Several rows in a block, one, in a cluster, and read twice.
 CODE_CONTRACT_BACKWARD = CodeContract(
-    shapes=((16384, 64), (16384, 4096), (512, 12288), (64, 131072)),
+    shapes=((16384, 64), (2048, 4096), (512, 12288), (64, 131072)),
     narrow_kernels=("_rows_kernel", "sum_partials_kernel"),
     # Triton 3.6 hands sums of columns from warp to warp one by one.
     conflicting_kernels=("norm_backward_kernel[", "sum_partials_kernel["),

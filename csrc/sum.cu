@@ -167,8 +167,7 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) sum_columns_kernel
     int64_t x_stride_inner,
     int64_t split_size
 ) {
-    // As many as give a thread 64 bytes at a time, also of single elements.
-    constexpr int ROWS_PER_THREAD = VEC_SIZE == 1 && sizeof(In) == 2 ? 8 : 4;
+    constexpr int ROWS_PER_THREAD = 4;
     constexpr int VECS_PER_ROW = COLS_PER_THREAD<VEC_SIZE> / VEC_SIZE;
     const int threads_per_row = blockDim.x, rows_per_load = blockDim.y;
     const int cols_per_block = threads_per_row * COLS_PER_THREAD<VEC_SIZE>;
@@ -265,10 +264,11 @@ auto plan_rows(int64_t n_rows, int64_t n_cols, int64_t n_splits) {
     return plan.template operator()<NUM_THREADS, 1, 4>();
 }
 
-// Up to 32 threads side by side, or 512 bytes of a row, as long as that leaves a block
-// for every multiprocessor of an H200; more where there are too few rows for the others.
+// Up to 1024 bytes of a row, as long as that leaves a block for every multiprocessor of an
+// H200; more where there are too few rows for the other threads.
 template <typename In, typename Out, int VEC_SIZE>
 auto plan_columns(int64_t n_outer, int64_t n_rows, int64_t n_cols, int64_t n_splits) {
+    constexpr int WIDE = 1024 / (COLS_PER_THREAD<VEC_SIZE> * sizeof(In));
     constexpr int BLOCK_SIZE = 4 * NUM_THREADS * COLS_PER_THREAD<VEC_SIZE>;
     const auto n_blocks = [&](int threads_per_row) {
         return n_outer * ceil_div(n_cols, threads_per_row * COLS_PER_THREAD<VEC_SIZE>);
@@ -279,7 +279,7 @@ auto plan_columns(int64_t n_outer, int64_t n_rows, int64_t n_cols, int64_t n_spl
         const bool too_few_rows =
             threads_per_row * COLS_PER_THREAD<VEC_SIZE> * n_rows < BLOCK_SIZE;
         const bool many_blocks = n_blocks(2 * threads_per_row) * n_splits >= NUM_SMS;
-        if (!many_blocks || (threads_per_row >= 32 && !too_few_rows)) break;
+        if (!many_blocks || (threads_per_row >= WIDE && !too_few_rows)) break;
         threads_per_row *= 2;
     }
     return Plan{

@@ -299,7 +299,14 @@ TILES = (  # (most columns, BLOCK_M, num_warps)
 )
 # Rows that are read out of the L1: the tile of one, by the bytes of an element.
 CACHED_TILES = {  # (most columns, BLOCK_N, num_warps)
-    2: ((2048, 2048, 4), (8192, 4096, 8), (16384, 4096, 16), (32768, 8192, 32)),
+    2: (
+        (2048, 2048, 4),
+        (4096, 4096, 8),
+        (6144, 1024, 8),
+        (8192, 4096, 8),
+        (16384, 4096, 16),
+        (32768, 8192, 32),
+    ),
     4: ((2048, 2048, 8), (16384, 4096, 16), (32768, 32768, 32)),
 }
 # Rows in registers for the backward, which holds two at once: half as much of each.

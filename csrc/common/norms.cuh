@@ -36,14 +36,17 @@ constexpr int short_blocks_per_sm(int vec_size, int elements_per_thread) {
 }
 
 // The number of bytes of a longer row that a thread works on at a time, and of threads:
-// small blocks, of which a multiprocessor has several, as long as the row fits. Beyond
-// 128 KB it is read in as many steps as it takes.
+// small blocks, of which a multiprocessor has several, as long as the row fits, and few
+// threads that have nothing of it. Beyond 128 KB it is read in as many steps as it takes.
 template <typename T, typename Body>
 auto dispatch_long_row(int64_t n_cols, Body&& body) {
     const int64_t n_bytes = n_cols * int64_t{sizeof(T)};
     if (n_bytes <= 4096) return body.template operator()<32, 128>();
     if (n_bytes <= 8192) return body.template operator()<32, 256>();
+    if (n_bytes <= 12288) return body.template operator()<32, 384>();
     if (n_bytes <= 16384) return body.template operator()<32, 512>();
+    if (n_bytes <= 20480) return body.template operator()<32, 640>();
+    if (n_bytes <= 24576) return body.template operator()<32, 768>();
     if (n_bytes <= 32768) return body.template operator()<32, 1024>();
     if (n_bytes <= 65536) return body.template operator()<64, 1024>();
     return body.template operator()<128, 1024>();

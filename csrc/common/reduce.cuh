@@ -25,6 +25,11 @@ __device__ __forceinline__ float warp_reduce(float value, Op op) {
     return value;
 }
 
+template <int N>
+constexpr int NEXT_POWER_OF_2 = 2 * NEXT_POWER_OF_2<(N + 1) / 2>;
+template <>
+constexpr int NEXT_POWER_OF_2<1> = 1;
+
 // One result of each warp, in the same memory for all reductions of a kernel.
 __device__ __forceinline__ float* warp_results() {
     __shared__ float results[WARP_SIZE];
@@ -45,7 +50,11 @@ __device__ __forceinline__ float block_reduce(float value, Op op) {
         __syncthreads();
         // Every warp reduces the results of all for itself, which saves a second round
         // trip through shared memory and its barrier.
-        value = warp_reduce<NUM_WARPS>(warp_results()[lane % NUM_WARPS], op);
+        constexpr int WIDTH = NEXT_POWER_OF_2<NUM_WARPS>;
+        const bool is_warp = lane % WIDTH < NUM_WARPS;
+        value = warp_reduce<WIDTH>(
+            is_warp ? warp_results()[lane % WIDTH] : Op::IDENTITY, op
+        );
         __syncthreads();  // the next reduction writes there again
         return value;
     }
@@ -65,11 +74,11 @@ __device__ __forceinline__ Vec<float, SIZE> block_reduce(
         const int lane = threadIdx.x % WARP_SIZE;
         if (lane == 0) vec_results[threadIdx.x / WARP_SIZE] = values;
         __syncthreads();
-        values = vec_results[lane % NUM_WARPS];
+        constexpr int PADDED = NEXT_POWER_OF_2<NUM_WARPS>;
+        values = splat<SIZE>(Op::IDENTITY);
+        if (lane % PADDED < NUM_WARPS) values = vec_results[lane % PADDED];
         #pragma unroll
-        for (int i = 0; i < SIZE; ++i) {
-            values[i] = warp_reduce<NUM_WARPS>(values[i], op);
-        }
+        for (int i = 0; i < SIZE; ++i) values[i] = warp_reduce<PADDED>(values[i], op);
         __syncthreads();  // the next reduction writes there again
     }
     return values;
