@@ -1682,8 +1682,9 @@ WHOLE_LAUNCHES: list[tuple[str, Case, dict[str, float]]] = [
     # Triton reads out of the L1 again; of a single tile it keeps what it has just read.
     ("softmax", Case((5, 16384)), {"cuda": 1, "triton": 3}),
     ("softmax", Case((3, 32768)), {"cuda": 1, "triton": 2}),
-    ("softmax", Case((3, 40000)), {"cuda": 1, "triton": 2}),
-    ("softmax", Case((2, 131072)), {"cuda": 1, "triton": 2}),
+    # Beyond that its registers keep the beginning of a row.
+    ("softmax", Case((3, 40000)), {"cuda": 1, "triton": 2 - 16384 / 40000}),
+    ("softmax", Case((2, 131072)), {"cuda": 1, "triton": 2 - 16384 / 131072}),
 ]
 ON_OTHER_ARCHITECTURES: list[tuple[str, Case, dict[str, float]]] = [
     ("add", Case((100003,)), {"cuda": 1, "triton": 1}),
@@ -1694,7 +1695,7 @@ ON_OTHER_ARCHITECTURES: list[tuple[str, Case, dict[str, float]]] = [
 OTHER_LAUNCHES = {
     number: [
         *ON_OTHER_ARCHITECTURES,
-        ("softmax", Case((2, 131072)), {"cuda": reads, "triton": 2}),
+        ("softmax", Case((2, 131072)), {"cuda": reads, "triton": 2 - 16384 / 131072}),
     ]
     for number, reads in ((80, 2 - 40960 / 131072), (120, 1))
 }
@@ -1746,7 +1747,7 @@ def test_a_kernel_moves_what_its_op_must_move(
                 access.argument == "out" if access.is_store else access.argument in "xy"
             )
     traffic = each_op.traffic(tried.shape, tried.dtype.itemsize)
-    assert moved[False] == reads * traffic.read_bytes
+    assert moved[False] == round(reads * traffic.read_bytes)
     assert moved[True] == traffic.written_bytes
     out = emulation.store_counts["out"]
     assert len(out) == math.prod(tried.shape) * tried.dtype.itemsize

@@ -192,7 +192,7 @@ def test_split_sums_are_launched_twice(shape: tuple[int, ...], dim: int) -> None
 def test_large_sums_fill_a_gpu(shape: tuple[int, ...], dim: int) -> None:
     arguments = launcher_arguments(torch.empty(shape, device="meta"), dim)
     first, *rest = native.plan(prebuilt.load("_cpu"), SUM, arguments, 90)
-    assert first["grid"][0] * first["grid"][1] >= 7 * 132
+    assert first["grid"][0] * first["grid"][1] >= 3 * 132
     assert len(rest) == (arguments[-2] != 1)
 
 

@@ -48,7 +48,7 @@ def sum_rows_kernel(
     BLOCK_N: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
     VEC_SIZE: tl.constexpr,
-    HAS_EDGES: tl.constexpr,
+    EDGE_SIZE: tl.constexpr,
 ):
     """The reduced dimension is contiguous, or at least steps less than the others."""
     # -- tile: a program owns one split of one long row or of several short ones
@@ -68,8 +68,8 @@ def sum_rows_kernel(
 
     # -- accumulate: first, of rows that begin anywhere, the few elements before and
     # behind the vectors, which begin at multiples of 16 bytes
-    if HAS_EDGES:
-        cols = tl.arange(0, VEC_SIZE)[None, :]
+    if EDGE_SIZE > 0:
+        cols = tl.arange(0, EDGE_SIZE)[None, :]
         first_vec = tl.cdiv(row_start, VEC_SIZE) * VEC_SIZE
         n_head = tl.minimum(first_vec - row_start, n_cols)
         n_body = (n_cols - n_head) // VEC_SIZE * VEC_SIZE
@@ -84,7 +84,7 @@ def sum_rows_kernel(
     else:
         n_body = known_multiple(n_cols, DIVISIBILITY)
     # Up to there every row has vectors, wherever it begins.
-    n_edges = 2 * VEC_SIZE if HAS_EDGES else 0
+    n_edges = 2 * VEC_SIZE if EDGE_SIZE > 0 else 0
     n_whole = tl.maximum(n_cols - n_edges, 0) // BLOCK_N * BLOCK_N
 
     # Each element of a tile has a sum of its own.
@@ -101,7 +101,7 @@ def sum_rows_kernel(
 
     # -- reduce: the sums of a row
     sum = tl.sum(sums, axis=1, keep_dims=True)
-    if HAS_EDGES:
+    if EDGE_SIZE > 0:
         sum += tl.sum(edges, axis=1, keep_dims=True)
 
     # -- store: rounded once
@@ -182,6 +182,8 @@ def launch_rows(
         block_m, block_n = 1, 2048
     divisibility = math.gcd(n_reduced, x_stride_outer, x_stride_inner, 16)
     vec_size = VEC_BYTES // x.element_size()
+    has_edges = x_stride_reduced == 1 and divisibility % vec_size != 0
+    edge_size = max(vec_size, NUM_WARPS * 32 // block_m)  # a thread for each element
     sum_rows_kernel[(triton.cdiv(n_outer * n_inner, block_m), n_splits)](
         out,
         x,
@@ -196,7 +198,7 @@ def launch_rows(
         BLOCK_N=block_n,
         DIVISIBILITY=divisibility,
         VEC_SIZE=vec_size,
-        HAS_EDGES=x_stride_reduced == 1 and divisibility % vec_size != 0,
+        EDGE_SIZE=edge_size if has_edges else 0,
         num_warps=NUM_WARPS,
         enable_fp_fusion=True,
     )

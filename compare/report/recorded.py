@@ -17,12 +17,13 @@ from compare.timing import rates
 from compare.timing.model import Bench, CaseTimes, Timing, case_to_json, timing_to_json
 
 _NONE = "-"
+_MOST_SHOWN = 4  # or a report would not fit on a screen
 
 
 def show(
     bench: Bench, dtype_name: str, params: Mapping[str, Any], console: Console
 ) -> None:
-    """The times of every recorded shape, or that there are none."""
+    """The times of the first recorded shapes, or that there are none."""
     where = f"recorded on {with_article(records.gpu(bench))}, {records.date(bench)}"
     cases = _fitting(bench, dtype_name, params)
     if not cases:
@@ -46,7 +47,7 @@ def show(
         header = NAMES[name].replace(" ", "\n").replace(".", ".\n")
         table.add_column(header, justify="right", overflow="fold")
     table.add_column("CUDA / Triton\n% of ceiling", justify="right", overflow="fold")
-    for each in cases:
+    for each in cases[:_MOST_SHOWN]:
         timings = {name: records.timing(each, name) for name in NAMES}
         table.add_row(
             plain("x".join(map(str, each.case.shape))),
@@ -57,6 +58,8 @@ def show(
             ),
         )
     console.print(table)
+    if n_more := len(cases[_MOST_SHOWN:]):
+        console.print(plain(f"{n_more} more in README.md"))
 
 
 def to_json(bench: Bench, dtype_name: str, params: Mapping[str, Any]) -> dict[str, Any]:
