@@ -107,7 +107,8 @@ constexpr int LONG_VECS = 16 / VEC_SIZE;  // that a thread works on at a time
 // The columns of a thread are vectors so far apart.
 template <int VEC_SIZE>
 constexpr int LONG_STEP = LONG_NUM_THREADS * VEC_SIZE;
-// What a block can keep, 227 KB, is fewer times what its threads work on at a time.
+// A block keeps at most so many times what its threads work on at a time: more than the
+// 227 KB of an H200.
 constexpr int MAX_COPY_GROUPS = 16;
 // Three blocks with as much on a multiprocessor keep an H200's memory busy, and a block of
 // a cluster has no more of a row, unless there are no more blocks.
@@ -158,8 +159,8 @@ __device__ __forceinline__ void start_copy(
 }
 
 // Adds a thread's columns to their maximum and sum, which is rescaled as that grows. Those
-// that are kept there are LONG_VECS of at a time; each is awaited, of at most
-// MAX_COPY_GROUPS, and replaced by an empty one, so that the next is as many groups old.
+// that are kept come in MAX_COPY_GROUPS groups of LONG_VECS, the last ones perhaps empty:
+// each is awaited as the oldest, and followed by an empty one, which makes the next oldest.
 template <int VEC_SIZE, bool ARE_KEPT, typename T, typename Index>
 __device__ __forceinline__ void add_columns(
     float& max, float& sum, const T* x_ptr, Index n_left
@@ -498,7 +499,9 @@ Slices slices_of(const Device& device, int64_t n_cols, int64_t col_bytes) {
     }
     const int64_t size = ceil_div(n_cols, n_blocks * WARP_COLS) * WARP_COLS;
     const int64_t room = (device.max_shared_bytes - RESULTS_BYTES) / col_bytes;
-    const int64_t needed = ceil_div(size, STEP), fitting = room / STEP;
+    const int64_t needed = ceil_div(size, STEP);
+    const int64_t fitting =
+        room / STEP < MAX_COPY_GROUPS ? room / STEP : MAX_COPY_GROUPS;
     const int64_t n_kept = (needed < fitting ? needed : fitting) * STEP;
     return {
         n_blocks, size, static_cast<int>(n_kept), RESULTS_BYTES + n_kept * col_bytes

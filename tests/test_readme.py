@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,6 +52,20 @@ def test_files_that_it_links_to_exist() -> None:
     assert links
     for link in links:
         assert (ROOT / link).exists(), link
+
+
+def test_the_race_that_it_shows_is_where_it_says() -> None:
+    text = README.read_text(encoding="utf-8")
+    shown = re.findall(r"([\w/]+\.cuh?):(\d+) \(from ([\w/.]+):(\d+)\)", text)
+    assert len(shown) == 2
+    file = (ROOT / "csrc/common/reduce.cuh").read_text().splitlines()
+    del file[next(i for i, line in enumerate(file) if "__syncthreads()" in line)]
+    places = ["warp_results()[threadIdx.x", "warp_reduce<PADDED>("]
+    for (name, line, caller, caller_line), place in zip(shown, places, strict=True):
+        assert name == "csrc/common/reduce.cuh"
+        assert place in file[int(line) - 1]
+        called = (ROOT / caller).read_text().splitlines()[int(caller_line) - 1]
+        assert "block_reduce<" in called
 
 
 @pytest.mark.parametrize("section", SECTIONS)

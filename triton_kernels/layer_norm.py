@@ -46,9 +46,8 @@ from triton_kernels.common.norms import (
     launch_sum_partials,
     load_weight,
     mean_of,
-    tile_for,
 )
-from triton_kernels.common.rows import row_offset
+from triton_kernels.common.rows import row_offset, tile_for
 from triton_kernels.common.vec import known_multiple
 
 
@@ -445,27 +444,25 @@ def layer_norm(
         eps,
     )
     divisibility = math.gcd(n_cols, x_stride_batch, x_stride_row, 16)
-    for most_cols, block_m, num_warps in TILES[x.element_size()]:
-        if n_cols <= most_cols:
-            layer_norm_kernel[(triton.cdiv(n_rows, block_m),)](
-                *arguments,
-                BLOCK_M=block_m,
-                BLOCK_N=max(16, triton.next_power_of_2(n_cols)),
-                DIVISIBILITY=divisibility,
-                num_warps=num_warps,
-                enable_fp_fusion=True,
-            )
-            return
-    for most_cols, block_n, num_warps in LONG_TILES[x.element_size()]:
-        if n_cols <= most_cols:
-            layer_norm_long_kernel[(n_rows,)](
-                *arguments,
-                BLOCK_N=block_n,
-                DIVISIBILITY=divisibility,
-                num_warps=num_warps,
-                enable_fp_fusion=True,
-            )
-            return
+    if tile := tile_for(TILES[x.element_size()], n_cols):
+        block_m, num_warps = tile
+        layer_norm_kernel[(triton.cdiv(n_rows, block_m),)](
+            *arguments,
+            BLOCK_M=block_m,
+            BLOCK_N=max(16, triton.next_power_of_2(n_cols)),
+            DIVISIBILITY=divisibility,
+            num_warps=num_warps,
+            enable_fp_fusion=True,
+        )
+        return
+    block_n, num_warps = tile_for(LONG_TILES[x.element_size()], n_cols)
+    layer_norm_long_kernel[(n_rows,)](
+        *arguments,
+        BLOCK_N=block_n,
+        DIVISIBILITY=divisibility,
+        num_warps=num_warps,
+        enable_fp_fusion=True,
+    )
 
 
 def layer_norm_backward(

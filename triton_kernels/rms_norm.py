@@ -14,8 +14,8 @@ Layout   out, grad_x: (n_rows, n_cols), contiguous. x, grad: columns contiguous;
 Traffic  reads and writes every element once: a row of up to 1024 columns stays in
          registers, a longer one is read again out of the L1 cache, as long as those
          that a multiprocessor works on fit into it (one row of about 50000 float32).
-         The backward holds two rows of up to 12288 columns, and a sum for each column;
-         beyond that a row is read twice.
+         The backward holds two rows of up to 12288 columns, 8192 of single elements,
+         and a sum for each column; beyond that a row is read twice.
 Limits   accumulates in float32. Gradients of weights are added in an order that depends
          on the shape and the dtype alone.
 Mirror   csrc/rms_norm.cu
@@ -40,9 +40,8 @@ from triton_kernels.common.norms import (
     launch_sum_partials,
     load_weight,
     mean_of,
-    tile_for,
 )
-from triton_kernels.common.rows import row_offset
+from triton_kernels.common.rows import row_offset, tile_for
 from triton_kernels.common.vec import VEC_BYTES, known_multiple
 
 # In the backward one sum for each column, in place of layer_norm's two, leaves
@@ -378,27 +377,25 @@ def rms_norm(
         eps,
     )
     divisibility = math.gcd(n_cols, x_stride_batch, x_stride_row, 16)
-    for most_cols, block_m, num_warps in TILES[x.element_size()]:
-        if n_cols <= most_cols:
-            rms_norm_kernel[(triton.cdiv(n_rows, block_m),)](
-                *arguments,
-                BLOCK_M=block_m,
-                BLOCK_N=max(16, triton.next_power_of_2(n_cols)),
-                DIVISIBILITY=divisibility,
-                num_warps=num_warps,
-                enable_fp_fusion=True,
-            )
-            return
-    for most_cols, block_n, num_warps in LONG_TILES[x.element_size()]:
-        if n_cols <= most_cols:
-            rms_norm_long_kernel[(n_rows,)](
-                *arguments,
-                BLOCK_N=block_n,
-                DIVISIBILITY=divisibility,
-                num_warps=num_warps,
-                enable_fp_fusion=True,
-            )
-            return
+    if tile := tile_for(TILES[x.element_size()], n_cols):
+        block_m, num_warps = tile
+        rms_norm_kernel[(triton.cdiv(n_rows, block_m),)](
+            *arguments,
+            BLOCK_M=block_m,
+            BLOCK_N=max(16, triton.next_power_of_2(n_cols)),
+            DIVISIBILITY=divisibility,
+            num_warps=num_warps,
+            enable_fp_fusion=True,
+        )
+        return
+    block_n, num_warps = tile_for(LONG_TILES[x.element_size()], n_cols)
+    rms_norm_long_kernel[(n_rows,)](
+        *arguments,
+        BLOCK_N=block_n,
+        DIVISIBILITY=divisibility,
+        num_warps=num_warps,
+        enable_fp_fusion=True,
+    )
 
 
 def rms_norm_backward(

@@ -26,7 +26,7 @@ import triton.language as tl
 from torch import Tensor
 
 from triton_kernels.common.math import fast_exp
-from triton_kernels.common.rows import row_offset
+from triton_kernels.common.rows import row_offset, tile_for
 from triton_kernels.common.vec import known_multiple
 
 
@@ -348,22 +348,22 @@ def softmax(
     """Launches the kernel for rows of this length on the current device and stream."""
     arguments = (out, x, n_rows, n_cols, rows_per_batch, x_stride_batch, x_stride_row)
     divisibility = math.gcd(n_cols, x_stride_batch, x_stride_row, 16)
-    for most_cols, block_m, num_warps in TILES:
-        if n_cols <= most_cols:
-            softmax_kernel[(triton.cdiv(n_rows, block_m),)](
-                *arguments,
-                BLOCK_M=block_m,
-                BLOCK_N=max(16, triton.next_power_of_2(n_cols)),
-                DIVISIBILITY=divisibility,
-                num_warps=num_warps,
-                enable_fp_fusion=True,
-            )
-            return
-    (kept, steps), num_warps = LONG_TILES[out.element_size()], LONG_NUM_WARPS
-    block_n = long_block_n(out.element_size(), divisibility)
-    for most_cols, tile, warps in reversed(CACHED_TILES[out.element_size()]):
-        if n_cols <= most_cols:
-            kept, steps, block_n, num_warps = 0, 1, tile, warps
+    if tile := tile_for(TILES, n_cols):
+        block_m, num_warps = tile
+        softmax_kernel[(triton.cdiv(n_rows, block_m),)](
+            *arguments,
+            BLOCK_M=block_m,
+            BLOCK_N=max(16, triton.next_power_of_2(n_cols)),
+            DIVISIBILITY=divisibility,
+            num_warps=num_warps,
+            enable_fp_fusion=True,
+        )
+        return
+    if tile := tile_for(CACHED_TILES[out.element_size()], n_cols):
+        (block_n, num_warps), kept, steps = tile, 0, 1
+    else:
+        block_n = long_block_n(out.element_size(), divisibility)
+        num_warps, (kept, steps) = LONG_NUM_WARPS, LONG_TILES[out.element_size()]
     softmax_long_kernel[(n_rows,)](
         *arguments,
         KEPT=kept,
@@ -392,22 +392,22 @@ def softmax_backward(
     strides = (grad_stride_batch, grad_stride_row, y_stride_batch, y_stride_row)
     arguments = (out, grad, y, n_rows, n_cols, rows_per_batch, *strides)
     divisibility = math.gcd(n_cols, *strides, 16)
-    for most_cols, block_m, num_warps in BACKWARD_TILES:
-        if n_cols <= most_cols:
-            softmax_backward_kernel[(triton.cdiv(n_rows, block_m),)](
-                *arguments,
-                BLOCK_M=block_m,
-                BLOCK_N=max(16, triton.next_power_of_2(n_cols)),
-                DIVISIBILITY=divisibility,
-                num_warps=num_warps,
-                enable_fp_fusion=True,
-            )
-            return
-    (kept, steps), num_warps = BACKWARD_LONG_TILE, LONG_NUM_WARPS
-    block_n = long_block_n(out.element_size(), divisibility)
-    for most_cols, tile, warps in reversed(BACKWARD_CACHED_TILES):
-        if n_cols <= most_cols:
-            kept, steps, block_n, num_warps = 0, 1, tile, warps
+    if tile := tile_for(BACKWARD_TILES, n_cols):
+        block_m, num_warps = tile
+        softmax_backward_kernel[(triton.cdiv(n_rows, block_m),)](
+            *arguments,
+            BLOCK_M=block_m,
+            BLOCK_N=max(16, triton.next_power_of_2(n_cols)),
+            DIVISIBILITY=divisibility,
+            num_warps=num_warps,
+            enable_fp_fusion=True,
+        )
+        return
+    if tile := tile_for(BACKWARD_CACHED_TILES, n_cols):
+        (block_n, num_warps), kept, steps = tile, 0, 1
+    else:
+        block_n = long_block_n(out.element_size(), divisibility)
+        num_warps, (kept, steps) = LONG_NUM_WARPS, BACKWARD_LONG_TILE
     softmax_backward_long_kernel[(n_rows,)](
         *arguments,
         KEPT=kept,

@@ -24,10 +24,9 @@ from triton_kernels.common.vec import VEC_BYTES, known_multiple
 # on an H200, without that, sums of float16 and bfloat16 take up to half as long again.
 NUM_STAGES = tl.constexpr(3)
 NUM_WARPS = 4
-TILE_BYTES = 16384
-# Where elements are loaded one by one, twice as many loads would wait for their turn.
-NARROW_TILE_BYTES = 8192
-# Of a row, where there are many.
+# A tile, and what it takes of a row where there are many; of elements that are loaded
+# one by one, half as much is faster.
+TILE_BYTES, NARROW_TILE_BYTES = 16384, 8192
 WIDTH_BYTES, NARROW_WIDTH_BYTES = 2048, 1024
 MIN_STEPS = 16
 NUM_SMS = 132  # of an H200
@@ -216,7 +215,7 @@ def launch_columns(
     n_splits: int,
     split_size: int,
 ) -> None:
-    """Reads WIDTH_BYTES of a row at a time.
+    """Reads WIDTH_BYTES of a row at a time, or NARROW_WIDTH_BYTES.
 
     Less where that leaves no block for each multiprocessor of an H200; more where there
     are too few rows for 16 steps, whose sums would have to be added up in the end.

@@ -36,8 +36,8 @@ __device__ __forceinline__ float* warp_results() {
     return results;
 }
 
-// Over groups of NUM_THREADS threads: within a warp, or else over the whole block. All
-// of them get the result.
+// Over groups of NUM_THREADS threads: within a warp, or else over the whole block, whose
+// warps need not be a power of two. All of them get the result.
 template <int NUM_THREADS, typename Op>
 __device__ __forceinline__ float block_reduce(float value, Op op) {
     if constexpr (NUM_THREADS <= WARP_SIZE) {
@@ -50,10 +50,10 @@ __device__ __forceinline__ float block_reduce(float value, Op op) {
         __syncthreads();
         // Every warp reduces the results of all for itself, which saves a second round
         // trip through shared memory and its barrier.
-        constexpr int WIDTH = NEXT_POWER_OF_2<NUM_WARPS>;
-        const bool is_warp = lane % WIDTH < NUM_WARPS;
-        value = warp_reduce<WIDTH>(
-            is_warp ? warp_results()[lane % WIDTH] : Op::IDENTITY, op
+        constexpr int PADDED = NEXT_POWER_OF_2<NUM_WARPS>;
+        const int warp = lane % PADDED;
+        value = warp_reduce<PADDED>(
+            warp < NUM_WARPS ? warp_results()[warp] : Op::IDENTITY, op
         );
         __syncthreads();  // the next reduction writes there again
         return value;
@@ -75,8 +75,8 @@ __device__ __forceinline__ Vec<float, SIZE> block_reduce(
         if (lane == 0) vec_results[threadIdx.x / WARP_SIZE] = values;
         __syncthreads();
         constexpr int PADDED = NEXT_POWER_OF_2<NUM_WARPS>;
-        values = splat<SIZE>(Op::IDENTITY);
-        if (lane % PADDED < NUM_WARPS) values = vec_results[lane % PADDED];
+        const int warp = lane % PADDED;
+        values = warp < NUM_WARPS ? vec_results[warp] : splat<SIZE>(Op::IDENTITY);
         #pragma unroll
         for (int i = 0; i < SIZE; ++i) values[i] = warp_reduce<PADDED>(values[i], op);
         __syncthreads();  // the next reduction writes there again

@@ -77,11 +77,6 @@ COLUMNS_NUM_WARPS = 4
 COLUMNS_AT_ONCE = 132 * 1024 * 8  # in all programs
 
 
-def tile_for(tiles: tuple[tuple[int, ...], ...], n_cols: int) -> tuple[int, ...]:
-    """The rest of a table's first line that has places for n_cols; () if none has."""
-    return next((tile[1:] for tile in tiles if n_cols <= tile[0]), ())
-
-
 @triton.jit
 def load_weight(weight_ptr, cols, mask, absent):
     """Values of a weight in float32, or `absent` where there is none.
