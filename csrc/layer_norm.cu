@@ -14,7 +14,7 @@
 //          (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
 //          mean, rstd: float32, one for each row. weight, bias: contiguous, or null for
 //          ones and zeros.
-// Traffic  reads and writes every element once. Rows of up to 1024 columns stay in
+// Traffic  reads and writes every element once. Rows of up to 16384 columns stay in
 //          registers; longer ones are read a second time, out of the L1 cache, which an
 //          H200 has 256 KB of. In the backward rows stay in the registers of a block
 //          (4096 columns) or, since Hopper, of a cluster of up to eight (32768); longer
@@ -47,8 +47,9 @@ template <
     int VEC_SIZE,
     int ELEMENTS_PER_THREAD,
     int THREADS_PER_ROW,
-    int BLOCKS_PER_SM = short_blocks_per_sm(VEC_SIZE, ELEMENTS_PER_THREAD)>
-__global__ void __launch_bounds__(SHORT_NUM_THREADS, BLOCKS_PER_SM) layer_norm_kernel(
+    int NUM_THREADS = threads_per_block(THREADS_PER_ROW),
+    int BLOCKS_PER_SM = row_blocks_per_sm(VEC_SIZE, ELEMENTS_PER_THREAD, NUM_THREADS)>
+__global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) layer_norm_kernel(
     T* __restrict__ out_ptr,           // (n_rows, n_cols)
     float* __restrict__ mean_ptr,      // (n_rows)
     float* __restrict__ rstd_ptr,      // (n_rows)
@@ -67,7 +68,7 @@ __global__ void __launch_bounds__(SHORT_NUM_THREADS, BLOCKS_PER_SM) layer_norm_k
 
     // -- tile: a block owns one row or several short ones; a thread owns the vector at
     // first_col and every STEP columns from there
-    constexpr int ROWS_PER_BLOCK = SHORT_NUM_THREADS / THREADS_PER_ROW;
+    constexpr int ROWS_PER_BLOCK = NUM_THREADS / THREADS_PER_ROW;
     const int64_t row =
         int64_t{blockIdx.x} * ROWS_PER_BLOCK + threadIdx.x / THREADS_PER_ROW;
     const int first_col = threadIdx.x % THREADS_PER_ROW * VEC_SIZE;
@@ -131,8 +132,7 @@ __global__ void __launch_bounds__(SHORT_NUM_THREADS, BLOCKS_PER_SM) layer_norm_k
 }
 
 // A longer row, of which a thread reads BYTES at a time: a first pass over it finds the
-// statistics, a second, which finds it in the L1 cache, writes the result. Were it kept in
-// registers instead, there were fewer threads, and fewer loads in flight.
+// statistics, a second, which finds it in the L1 cache, writes the result.
 template <
     typename T,
     int VEC_SIZE,
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) layer_norm_long_ke
 
     // -- mean: of the first tile, which is good enough for the variance: if it holds one
     // in k of the columns, the variance is at least 1 / k of the squared distance to it,
-    // so that no more than a factor of 1 + k is lost below. Most rows are one tile.
+    // so that no more than a factor of 1 + k is lost below
     Vec<T, VEC_SIZE> xs[VECS_PER_THREAD];
     load_row<Reading::FIRST, STEP>(xs, x_ptr, clip<BLOCK_N>(n_left));
     float first_sum = 0.0f;
@@ -542,26 +542,38 @@ __launch_bounds__(COLUMNS_NUM_THREADS) layer_norm_backward_columns_kernel(
 
 namespace {
 
+// The number of elements that a thread holds, and of threads that share a row, by the
+// longest row that fits: of long rows few threads have nothing.
 template <typename T, int VEC_SIZE>
 auto plan_layer_norm(int64_t n_rows, int64_t n_cols) {
-    if (n_cols > MAX_COLS) {
-        return dispatch_long_row<T>(n_cols, [&]<int BYTES, int NUM_THREADS>() {
-            return Plan{
-                layer_norm_long_kernel<T, VEC_SIZE, BYTES, NUM_THREADS>,
-                dim3(n_rows),
-                dim3(NUM_THREADS)
-            };
-        });
+    const auto in_registers = [&]<int ELEMENTS_PER_THREAD, int THREADS_PER_ROW>() {
+        constexpr int NUM_THREADS = threads_per_block(THREADS_PER_ROW);
+        return Plan{
+            layer_norm_kernel<T, VEC_SIZE, ELEMENTS_PER_THREAD, THREADS_PER_ROW>,
+            dim3(ceil_div(n_rows, NUM_THREADS / THREADS_PER_ROW)),
+            dim3(NUM_THREADS)
+        };
+    };
+    if (n_cols <= SHORT_MAX_COLS) return dispatch_short_row<T>(n_cols, in_registers);
+    if (n_cols <= 2048) return in_registers.template operator()<16, 128>();
+    if (n_cols <= 4096) return in_registers.template operator()<32, 128>();
+    if (n_cols <= 5120) return in_registers.template operator()<32, 160>();
+    if (n_cols <= 6144) return in_registers.template operator()<32, 192>();
+    if (n_cols <= 8192) return in_registers.template operator()<32, 256>();
+    if (n_cols <= 12288) {
+        if constexpr (sizeof(T) == 2)
+            return in_registers.template operator()<48, 256>();
+        else
+            return in_registers.template operator()<32, 384>();
     }
-    return dispatch_row_length<T>(
-        n_cols, [&]<int ELEMENTS_PER_THREAD, int THREADS_PER_ROW>() {
-            return Plan{
-                layer_norm_kernel<T, VEC_SIZE, ELEMENTS_PER_THREAD, THREADS_PER_ROW>,
-                dim3(ceil_div(n_rows, SHORT_NUM_THREADS / THREADS_PER_ROW)),
-                dim3(SHORT_NUM_THREADS)
-            };
-        }
-    );
+    if (n_cols <= 16384) return in_registers.template operator()<32, 512>();
+    return dispatch_long_row<T>(n_cols, [&]<int BYTES, int NUM_THREADS>() {
+        return Plan{
+            layer_norm_long_kernel<T, VEC_SIZE, BYTES, NUM_THREADS>,
+            dim3(n_rows),
+            dim3(NUM_THREADS)
+        };
+    });
 }
 
 // Two launches, or three for long rows. The inputs are what all but the last take.

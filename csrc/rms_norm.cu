@@ -34,8 +34,9 @@ template <
     int VEC_SIZE,
     int ELEMENTS_PER_THREAD,
     int THREADS_PER_ROW,
-    int BLOCKS_PER_SM = short_blocks_per_sm(VEC_SIZE, ELEMENTS_PER_THREAD)>
-__global__ void __launch_bounds__(SHORT_NUM_THREADS, BLOCKS_PER_SM) rms_norm_kernel(
+    int NUM_THREADS = threads_per_block(THREADS_PER_ROW),
+    int BLOCKS_PER_SM = row_blocks_per_sm(VEC_SIZE, ELEMENTS_PER_THREAD, NUM_THREADS)>
+__global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) rms_norm_kernel(
     T* __restrict__ out_ptr,           // (n_rows, n_cols)
     float* __restrict__ rstd_ptr,      // (n_rows)
     const T* __restrict__ x_ptr,       // (n_rows, n_cols)
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(SHORT_NUM_THREADS, BLOCKS_PER_SM) rms_norm_ker
 
     // -- tile: a block owns one row or several short ones; a thread owns the vector at
     // first_col and every STEP columns from there
-    constexpr int ROWS_PER_BLOCK = SHORT_NUM_THREADS / THREADS_PER_ROW;
+    constexpr int ROWS_PER_BLOCK = NUM_THREADS / THREADS_PER_ROW;
     const int64_t row =
         int64_t{blockIdx.x} * ROWS_PER_BLOCK + threadIdx.x / THREADS_PER_ROW;
     const int first_col = threadIdx.x % THREADS_PER_ROW * VEC_SIZE;
@@ -461,24 +462,25 @@ namespace {
 
 template <typename T, int VEC_SIZE>
 auto plan_rms_norm(int64_t n_rows, int64_t n_cols) {
-    if (n_cols > MAX_COLS) {
-        return dispatch_long_row<T>(n_cols, [&]<int BYTES, int NUM_THREADS>() {
-            return Plan{
-                rms_norm_long_kernel<T, VEC_SIZE, BYTES, NUM_THREADS>,
-                dim3(n_rows),
-                dim3(NUM_THREADS)
-            };
-        });
+    if (n_cols <= SHORT_MAX_COLS) {
+        return dispatch_short_row<T>(
+            n_cols, [&]<int ELEMENTS_PER_THREAD, int THREADS_PER_ROW>() {
+                constexpr int NUM_THREADS = threads_per_block(THREADS_PER_ROW);
+                return Plan{
+                    rms_norm_kernel<T, VEC_SIZE, ELEMENTS_PER_THREAD, THREADS_PER_ROW>,
+                    dim3(ceil_div(n_rows, NUM_THREADS / THREADS_PER_ROW)),
+                    dim3(NUM_THREADS)
+                };
+            }
+        );
     }
-    return dispatch_row_length<T>(
-        n_cols, [&]<int ELEMENTS_PER_THREAD, int THREADS_PER_ROW>() {
-            return Plan{
-                rms_norm_kernel<T, VEC_SIZE, ELEMENTS_PER_THREAD, THREADS_PER_ROW>,
-                dim3(ceil_div(n_rows, SHORT_NUM_THREADS / THREADS_PER_ROW)),
-                dim3(SHORT_NUM_THREADS)
-            };
-        }
-    );
+    return dispatch_long_row<T>(n_cols, [&]<int BYTES, int NUM_THREADS>() {
+        return Plan{
+            rms_norm_long_kernel<T, VEC_SIZE, BYTES, NUM_THREADS>,
+            dim3(n_rows),
+            dim3(NUM_THREADS)
+        };
+    });
 }
 
 // Two launches, or three for long rows. The inputs are what all but the last take.

@@ -509,9 +509,9 @@ Slices slices_of(const Device& device, int64_t n_cols, int64_t col_bytes) {
 }
 
 // The number of elements that a thread holds, and of threads that share a row, by the
-// longest row that fits: short rows take few threads, so that a block holds several.
-// An element of two bytes takes as many registers as one of four, but half the shared
-// memory, where long rows of those are faster.
+// longest row that fits: short rows take few threads, so that a block holds several, and
+// of long ones few threads have nothing. An element of two bytes takes as many registers
+// as one of four, but half the shared memory, where long rows of those are faster.
 template <typename T>
 constexpr int64_t MAX_COLS = sizeof(T) == 4 ? 32768 : 16384;
 
@@ -532,7 +532,9 @@ auto plan_softmax(int64_t n_rows, int64_t n_cols) {
     if (n_cols <= 1024) return in_registers.template operator()<32, 32>();
     if (n_cols <= 2048) return in_registers.template operator()<16, 128>();
     if (n_cols <= 4096) return in_registers.template operator()<32, 128>();
+    if (n_cols <= 6144) return in_registers.template operator()<32, 192>();
     if (n_cols <= 8192) return in_registers.template operator()<32, 256>();
+    if (n_cols <= 12288) return in_registers.template operator()<32, 384>();
     if (MAX_COLS<T> == 16384 || n_cols <= 16384) {
         return in_registers.template operator()<32, 512>();
     }

@@ -14,7 +14,7 @@ Layout   out, grad_x: (n_rows, n_cols), contiguous. x, grad: columns contiguous;
          (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
          mean, rstd: float32, one for each row. weight, bias: contiguous, or None for
          ones and zeros.
-Traffic  reads and writes every element once: a row of up to 1024 columns stays in
+Traffic  reads and writes every element once: a row of up to 16384 columns stays in
          registers, a longer one is read again out of the L1 cache, as long as those
          that a multiprocessor works on fit into it (one row of about 50000 float32).
          The backward holds two rows of up to 8192 columns, and two sums for each
@@ -42,13 +42,36 @@ from triton_kernels.common.norms import (
     LONG_TILES,
     ROWS_BLOCK_N,
     ROWS_NUM_WARPS,
-    TILES,
     launch_sum_partials,
     load_weight,
     mean_of,
 )
 from triton_kernels.common.rows import row_offset, tile_for
 from triton_kernels.common.vec import known_multiple
+
+# The rows of a tile, the columns of one at most, and the warps that share it, by the
+# bytes of an element and the longest row that fits: short rows share a program, and a
+# long row is several tiles.
+TILES = {  # (most columns, BLOCK_M, most of BLOCK_N, num_warps)
+    4: (
+        (64, 32, 64, 4),
+        (256, 8, 256, 4),
+        (512, 4, 512, 4),
+        (4096, 1, 1024, 4),
+        (8192, 1, 2048, 8),
+        (16384, 1, 2048, 16),
+    ),
+    2: (
+        (64, 32, 64, 4),
+        (256, 8, 256, 4),
+        (512, 4, 512, 4),
+        (1024, 4, 1024, 4),
+        (2048, 1, 1024, 2),
+        (8192, 1, 1024, 4),
+        (12288, 1, 2048, 8),
+        (16384, 1, 4096, 16),
+    ),
+}
 
 
 @triton.jit
@@ -77,41 +100,65 @@ def layer_norm_kernel(
     eps,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    N_TILES: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
 ):
-    """A row in registers: a program holds BLOCK_M rows of at most BLOCK_N columns."""
+    """A row in registers: a program holds BLOCK_M rows of N_TILES tiles of columns.
+
+    Together the tiles need not be a power of two, as one has to be.
+    """
     # -- tile: a program owns one row or several short ones
     n_cols = known_multiple(n_cols, DIVISIBILITY)
     x_stride_batch = known_multiple(x_stride_batch, DIVISIBILITY)
     x_stride_row = known_multiple(x_stride_row, DIVISIBILITY)
     rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     cols = tl.arange(0, BLOCK_N)[None, :]
-    mask = (rows < n_rows) & (cols < n_cols)
+    is_row = rows < n_rows
     x_ptr += row_offset(rows, n_rows, rows_per_batch, x_stride_batch, x_stride_row)
     out_ptr += rows * n_cols
 
-    # -- load: columns past the end become 0, which adds nothing; weight and bias are on
-    # their way while the sums are waited for
-    x = tl.load(x_ptr + cols, mask=mask, other=0.0).to(tl.float32)
-    weight = load_weight(weight_ptr, cols, cols < n_cols, 1.0)
-    bias = load_weight(bias_ptr, cols, cols < n_cols, 0.0)
+    # -- load: columns past the end become 0, which adds nothing
+    xs = ()
+    for tile in tl.static_range(N_TILES):
+        tile_cols = tile * BLOCK_N + cols
+        mask = is_row & (tile_cols < n_cols)
+        xs += (tl.load(x_ptr + tile_cols, mask=mask, other=0.0).to(tl.float32),)
 
     # -- mean
-    row_sum = tl.sum(x, axis=1, keep_dims=True)
-    mean = mean_of(row_sum, n_cols)
+    sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for tile in tl.static_range(N_TILES):
+        sums += xs[tile]
+    mean = mean_of(tl.sum(sums, axis=1, keep_dims=True), n_cols)
 
     # -- variance: of the differences, which replace x in its registers; their own mean
     # is what the rounding of the mean has left
-    x = tl.where(mask, x - mean, 0.0)
-    correction = mean_of(tl.sum(x, axis=1, keep_dims=True), n_cols)
-    mean_square = mean_of(tl.sum(x * x, axis=1, keep_dims=True), n_cols)
+    differences = ()
+    sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    square_sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for tile in tl.static_range(N_TILES):
+        mask = is_row & (tile * BLOCK_N + cols < n_cols)
+        difference = tl.where(mask, xs[tile] - mean, 0.0)
+        differences += (difference,)
+        sums += difference
+        square_sums += difference * difference
+    correction = mean_of(tl.sum(sums, axis=1, keep_dims=True), n_cols)
+    mean_square = mean_of(tl.sum(square_sums, axis=1, keep_dims=True), n_cols)
     rstd = tl.rsqrt(variance(correction, mean_square) + eps)
-    tl.store(mean_ptr + rows, mean + correction, mask=rows < n_rows)
-    tl.store(rstd_ptr + rows, rstd, mask=rows < n_rows)
+    tl.store(mean_ptr + rows, mean + correction, mask=is_row)
+    tl.store(rstd_ptr + rows, rstd, mask=is_row)
 
-    # -- store: rounded once
-    out = (x - correction) * rstd * weight + bias
-    tl.store(out_ptr + cols, out.to(out_ptr.dtype.element_ty), mask=mask)
+    # -- store: weight and bias are read only now, when they need no registers for
+    # long; all rows share them, so that they come out of a cache
+    for tile in tl.static_range(N_TILES):
+        tile_cols = tile * BLOCK_N + cols
+        weight = load_weight(weight_ptr, tile_cols, tile_cols < n_cols, 1.0)
+        bias = load_weight(bias_ptr, tile_cols, tile_cols < n_cols, 0.0)
+        out = (differences[tile] - correction) * rstd * weight + bias
+        tl.store(
+            out_ptr + tile_cols,
+            out.to(out_ptr.dtype.element_ty),
+            mask=is_row & (tile_cols < n_cols),
+        )
 
 
 @triton.jit
@@ -445,11 +492,13 @@ def layer_norm(
     )
     divisibility = math.gcd(n_cols, x_stride_batch, x_stride_row, 16)
     if tile := tile_for(TILES[x.element_size()], n_cols):
-        block_m, num_warps = tile
+        block_m, most_cols, num_warps = tile
+        block_n = min(most_cols, max(16, triton.next_power_of_2(n_cols)))
         layer_norm_kernel[(triton.cdiv(n_rows, block_m),)](
             *arguments,
             BLOCK_M=block_m,
-            BLOCK_N=max(16, triton.next_power_of_2(n_cols)),
+            BLOCK_N=block_n,
+            N_TILES=triton.cdiv(n_cols, block_n),
             DIVISIBILITY=divisibility,
             num_warps=num_warps,
             enable_fp_fusion=True,

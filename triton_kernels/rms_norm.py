@@ -36,7 +36,6 @@ from triton_kernels.common.norms import (
     LONG_TILES,
     ROWS_BLOCK_N,
     ROWS_NUM_WARPS,
-    TILES,
     launch_sum_partials,
     load_weight,
     mean_of,
@@ -49,6 +48,14 @@ from triton_kernels.common.vec import VEC_BYTES, known_multiple
 LONGEST_BACKWARD_TILE = {  # most columns, BLOCK_M, BLOCK_N, num_warps, NUM_STAGES
     4: (12288, 1, 4096, 16, 2),
     2: (12288, 1, 4096, 16, 1),
+}
+
+
+# The rows of a tile and the warps that share it, by the bytes of an element and the
+# longest row that fits: short rows share a program.
+TILES = {  # (most columns, BLOCK_M, num_warps)
+    4: ((64, 32, 4), (256, 8, 4), (512, 4, 4), (1024, 1, 4)),
+    2: ((64, 32, 4), (256, 8, 4), (512, 4, 4), (1024, 4, 4)),
 }
 
 

@@ -21,7 +21,7 @@ __device__ __forceinline__ float fast_reciprocal(float x) { return ptx::reciproc
 __device__ __forceinline__ float fast_tanh(float x) { return ptx::tanh(x); }
 
 // max(x, 0), and NaN of NaN, which fmaxf would make 0.
-__device__ __forceinline__ float relu(float x) { return x < 0.0f ? 0.0f : x; }
+__device__ __forceinline__ float relu(float x) { return ptx::max_or_nan(x, 0.0f); }
 
 // The gradient of x from that of the result. At 0 it is 0, as PyTorch has it; that the
 // gradient of the result may be inf is why it is not multiplied by a derivative of 0.

@@ -11,14 +11,12 @@
 
 // ---- Rows of the forward --------------------------------------------------------------
 
-constexpr int64_t MAX_COLS = 1024;  // of a row in registers; a longer one is read twice
-
-constexpr int SHORT_NUM_THREADS = 128;
+constexpr int64_t SHORT_MAX_COLS = 1024;
 
 // The number of elements that a thread holds, and of threads that share a row, by the
 // longest row that fits: short rows take few threads, so that a block holds several.
 template <typename T, typename Body>
-auto dispatch_row_length(int64_t n_cols, Body&& body) {
+auto dispatch_short_row(int64_t n_cols, Body&& body) {
     if (n_cols <= 64) return body.template operator()<8, 8>();
     if (n_cols <= 256) return body.template operator()<8, 32>();
     if (n_cols <= 512) return body.template operator()<16, 32>();
@@ -28,26 +26,38 @@ auto dispatch_row_length(int64_t n_cols, Body&& body) {
         return body.template operator()<8, 128>();
 }
 
-// How many such blocks are to be on a multiprocessor, which limits their registers.
-constexpr int short_blocks_per_sm(int vec_size, int elements_per_thread) {
-    if (elements_per_thread <= 8) return 12;
-    if (elements_per_thread <= 16) return 8;
-    return vec_size > 1 ? 6 : 4;
+// How many blocks with rows in registers are to be on a multiprocessor, which limits their
+// registers.
+constexpr int row_blocks_per_sm(
+    int vec_size, int elements_per_thread, int num_threads
+) {
+    const int threads_per_sm = elements_per_thread <= 8    ? 1536
+                               : elements_per_thread <= 16 ? 1024
+                               : vec_size > 1              ? 768
+                                                           : 512;
+    return threads_per_sm < num_threads ? 1 : threads_per_sm / num_threads;
 }
 
 // The number of bytes of a longer row that a thread works on at a time, and of threads:
 // small blocks, of which a multiprocessor has several, as long as the row fits, and few
-// threads that have nothing of it. Beyond 128 KB it is read in as many steps as it takes.
+// threads that have nothing of it. Elements of two bytes take twice the instructions a
+// byte, and a thread needs more of them to have loads enough under way. Beyond 128 KB a
+// row is read in as many steps as it takes.
 template <typename T, typename Body>
 auto dispatch_long_row(int64_t n_cols, Body&& body) {
     const int64_t n_bytes = n_cols * int64_t{sizeof(T)};
     if (n_bytes <= 4096) return body.template operator()<32, 128>();
     if (n_bytes <= 8192) return body.template operator()<32, 256>();
-    if (n_bytes <= 12288) return body.template operator()<32, 384>();
-    if (n_bytes <= 16384) return body.template operator()<32, 512>();
-    if (n_bytes <= 20480) return body.template operator()<32, 640>();
-    if (n_bytes <= 24576) return body.template operator()<32, 768>();
-    if (n_bytes <= 32768) return body.template operator()<32, 1024>();
+    if constexpr (sizeof(T) == 2) {
+        if (n_bytes <= 16384) return body.template operator()<64, 256>();
+        if (n_bytes <= 24576) return body.template operator()<64, 384>();
+        if (n_bytes <= 32768) return body.template operator()<64, 512>();
+    } else {
+        if (n_bytes <= 16384) return body.template operator()<32, 512>();
+        if (n_bytes <= 20480) return body.template operator()<32, 640>();
+        if (n_bytes <= 24576) return body.template operator()<32, 768>();
+        if (n_bytes <= 32768) return body.template operator()<32, 1024>();
+    }
     if (n_bytes <= 65536) return body.template operator()<64, 1024>();
     return body.template operator()<128, 1024>();
 }

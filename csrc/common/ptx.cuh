@@ -42,6 +42,15 @@ __device__ __forceinline__ float tanh(float x) {
     return result;
 }
 
+// ---- Comparisons --------------------------------------------------------------------
+
+// The larger one, and NaN where one of them is, which fmaxf would leave out.
+__device__ __forceinline__ float max_or_nan(float x, float y) {
+    float result;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+    return result;
+}
+
 // ---- Integers -----------------------------------------------------------------------
 
 // All 64 bits of a product. Of the same in C++ the compiler makes an addition more, or

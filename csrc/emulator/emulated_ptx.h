@@ -28,6 +28,10 @@ inline float reciprocal(float x) { return 1.0f / x; }
 
 inline float tanh(float x) { return std::tanh(x); }
 
+// ---- Comparisons --------------------------------------------------------------------
+
+inline float max_or_nan(float x, float y) { return x > y || x != x ? x : y; }
+
 // ---- Integers -----------------------------------------------------------------------
 
 inline std::uint64_t multiply_wide(std::uint32_t x, std::uint32_t y) {

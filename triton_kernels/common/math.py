@@ -75,8 +75,8 @@ def fast_tanh(x):
 
 @triton.jit
 def relu(x):
-    """max(x, 0), and NaN of NaN, which tl.maximum would make 0."""
-    return tl.where(x < 0.0, 0.0, x)
+    """max(x, 0), and NaN of NaN, which tl.maximum alone would make 0."""
+    return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit

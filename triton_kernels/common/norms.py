@@ -8,16 +8,10 @@ from torch import Tensor
 
 # ---- Rows ----------------------------------------------------------------------------
 
-# The rows of a tile and the warps that share it, by the bytes of an element and the
-# longest row that fits: short rows share a program.
-TILES = {  # (most columns, BLOCK_M, num_warps)
-    4: ((64, 32, 4), (256, 8, 4), (512, 4, 4), (1024, 1, 4)),
-    2: ((64, 32, 4), (256, 8, 4), (512, 4, 4), (1024, 4, 4)),
-}
-
-# A longer row is walked over in tiles, by as many warps as keep enough loads under way,
-# but no more: they wait for each other at the sums. Of 32 warps, few programs share a
-# multiprocessor, and so their rows the L1 cache; the longest rows do not fit anyway.
+# A row that is not kept in registers is walked over in tiles, by as many warps as keep
+# enough loads under way, but no more: they wait for each other at the sums. Of 32
+# warps, few programs share a multiprocessor, and so their rows the L1 cache; the
+# longest rows do not fit anyway.
 LONG_TILES = {  # (most columns, BLOCK_N, num_warps)
     4: (
         (2048, 2048, 8),
