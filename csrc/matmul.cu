@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
         ptx::wgmma_wait_group<0>();
         release(previous_stage);
 
-        // -- store: box by box through shared memory, while the one before is on its way
+        // -- epilogue
         if (bias_ptr != nullptr) {
             #pragma unroll
             for (int i = 0; i < BLOCK_N / 8; ++i) {
@@ -264,39 +264,43 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
         }
         with_activation(Activation{activation}, [&]<Activation ACTIVATION>() {
             #pragma unroll
-            for (int box = 0; box < B_BOXES; ++box) {
-                unsigned char* out = shared.out[warpgroup][n_stored++ % 2].bytes;
-                if (thread == 0) ptx::tma_store_wait_group_read<1>();
-                ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
+            for (int i = 0; i < BLOCK_N / 8; ++i) {
                 #pragma unroll
-                for (int col = 0; col < BOX_SIZE; col += 16) {
-                    uint32_t
-                        matrices[4];  // of 8 columns rows 0 to 7 and 8 to 15, twice
-                    #pragma unroll
-                    for (int i = 0; i < 4; ++i) {
-                        const float (&pair)[2] =
-                            sums[(box * BOX_SIZE + col) / 8 + i / 2][i % 2];
-                        matrices[i] = pack<T>(
-                            activate<ACTIVATION, T>(pair[0]),
-                            activate<ACTIVATION, T>(pair[1])
-                        );
-                    }
-                    // Lane l says where row l % 16 of the first or second 8 columns lies.
-                    const int row = warp * 16 + lane % 16, chunk = col / 8 + lane / 16;
-                    ptx::stmatrix(
-                        out + row * ROW_BYTES + (chunk ^ row % 8) * 16, matrices
-                    );
-                }
-                ptx::fence_async_proxy();
-                ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
-                if (thread == 0) {
-                    const int row = tile.row + warpgroup * BOX_SIZE;
-                    const int col = tile.col + box * BOX_SIZE;
-                    ptx::tma_store(&out_map.map, col, row, tile.batch, out);
-                    ptx::tma_store_commit_group();
+                for (int j = 0; j < 4; ++j) {
+                    float& sum = sums[i][j / 2][j % 2];
+                    sum = activate<ACTIVATION, T>(sum);
                 }
             }
         });
+
+        // -- store: box by box through shared memory, while the one before is on its way
+        #pragma unroll
+        for (int box = 0; box < B_BOXES; ++box) {
+            unsigned char* out = shared.out[warpgroup][n_stored++ % 2].bytes;
+            if (thread == 0) ptx::tma_store_wait_group_read<1>();
+            ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
+            #pragma unroll
+            for (int col = 0; col < BOX_SIZE; col += 16) {
+                uint32_t matrices[4];  // of 8 columns rows 0 to 7 and 8 to 15, twice
+                #pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const float (&pair)[2] =
+                        sums[(box * BOX_SIZE + col) / 8 + i / 2][i % 2];
+                    matrices[i] = pack<T>(pair[0], pair[1]);
+                }
+                // Lane l says where row l % 16 of the first or second 8 columns lies.
+                const int row = warp * 16 + lane % 16, chunk = col / 8 + lane / 16;
+                ptx::stmatrix(out + row * ROW_BYTES + (chunk ^ row % 8) * 16, matrices);
+            }
+            ptx::fence_async_proxy();
+            ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
+            if (thread == 0) {
+                const int row = tile.row + warpgroup * BOX_SIZE;
+                const int col = tile.col + box * BOX_SIZE;
+                ptx::tma_store(&out_map.map, col, row, tile.batch, out);
+                ptx::tma_store_commit_group();
+            }
+        }
     }
     if (thread == 0) ptx::tma_store_wait_group_read<0>();
 #endif

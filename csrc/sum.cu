@@ -238,7 +238,8 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) sum_columns_kernel
 namespace {
 
 // Short rows take few threads, so that a block holds several; the shortest ones leave a
-// thread time for four.
+// thread time for four. A row that takes a block few steps takes fewer of twice the loads:
+// much of the last step may be idle.
 template <typename In, typename Out, int VEC_SIZE>
 auto plan_rows(int64_t n_rows, int64_t n_cols, int64_t n_splits) {
     const auto plan =
@@ -261,6 +262,8 @@ auto plan_rows(int64_t n_rows, int64_t n_cols, int64_t n_splits) {
     if (n_vecs <= 16) return plan.template operator()<8, 4, 2>();
     if (n_vecs <= 32) return plan.template operator()<16, 4, 2>();
     if (n_vecs <= 512) return plan.template operator()<32, 1, 4>();
+    if (1024 < n_vecs && n_vecs <= 4096)
+        return plan.template operator()<NUM_THREADS, 1, 8>();
     return plan.template operator()<NUM_THREADS, 1, 4>();
 }
 

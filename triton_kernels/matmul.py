@@ -25,7 +25,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from triton_kernels.common.epilogue import ACTIVATIONS
 from triton_kernels.common.math import INTERPRETED
-from triton_kernels.common.tiles import finish, tile_at
+from triton_kernels.common.tiles import finish, load_bias, tile_at
 from triton_kernels.matmul_ladder.naive import matmul_naive
 from triton_kernels.matmul_ladder.tensor_cores import matmul_tensor_cores
 from triton_kernels.matmul_ladder.tiled import matmul_tiled
@@ -72,7 +72,15 @@ LONG_EPILOGUES = ("gelu", "gelu_tanh", "silu")
 
 
 @triton.jit
-def store_parts(
+def store_part(out_map, accumulator, bias, batch, row, col, ACTIVATION: tl.constexpr):
+    """Stores a group of columns of a tile."""
+    part = finish(accumulator, bias, ACTIVATION, out_map.dtype)
+    part = part.reshape([1, accumulator.shape[0], accumulator.shape[1]])
+    out_map.store([batch, row, col], part)
+
+
+@triton.jit
+def store_tile(
     out_map,
     accumulator,
     bias_ptr,
@@ -83,24 +91,22 @@ def store_parts(
     N_PARTS: tl.constexpr,
     ACTIVATION: tl.constexpr,
 ):
-    """Stores a tile as N_PARTS groups of columns, through as little shared memory."""
-    BLOCK_M: tl.constexpr = accumulator.shape[0]
-    BLOCK_N: tl.constexpr = accumulator.shape[1]
+    """Stores a tile as one or two groups of columns, through as little shared memory.
+
+    The bias of both is there before the first one is stored.
+    """
+    tl.static_assert(N_PARTS <= 2)
+    PART: tl.constexpr = accumulator.shape[1] // N_PARTS
+    cols = col + tl.arange(0, PART)
+    bias = load_bias(bias_ptr, cols, N)
     if N_PARTS == 1:
-        cols = col + tl.arange(0, BLOCK_N)
-        part = finish(accumulator, bias_ptr, cols, N, ACTIVATION, out_map.dtype)
-        out_map.store([batch, row, col], part.reshape([1, BLOCK_M, BLOCK_N]))
+        store_part(out_map, accumulator, bias, batch, row, col, ACTIVATION)
     else:
-        HALF: tl.constexpr = BLOCK_N // 2
-        halves = accumulator.reshape([BLOCK_M, 2, HALF]).permute([0, 2, 1])
-        left, right = halves.split()
-        store_parts(
-            out_map, left, bias_ptr, batch, row, col, N, N_PARTS // 2, ACTIVATION
-        )
-        col += HALF
-        store_parts(
-            out_map, right, bias_ptr, batch, row, col, N, N_PARTS // 2, ACTIVATION
-        )
+        right_bias = load_bias(bias_ptr, cols + PART, N)
+        halves = accumulator.reshape([accumulator.shape[0], 2, PART])
+        left, right = halves.permute([0, 2, 1]).split()
+        store_part(out_map, left, bias, batch, row, col, ACTIVATION)
+        store_part(out_map, right, right_bias, batch, row, col + PART, ACTIVATION)
 
 
 @triton.jit
@@ -156,7 +162,7 @@ def matmul_kernel(
             accumulator = tl.dot(a_tile, b_tile, accumulator)
 
         # -- store: after the epilogue, rounded once
-        store_parts(
+        store_tile(
             out_map, accumulator, bias_ptr, batch, row, col, N, N_PARTS, ACTIVATION
         )
 

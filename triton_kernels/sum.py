@@ -172,17 +172,19 @@ def launch_rows(
     split_size: int,
 ) -> None:
     """Short rows take few columns, so that a program holds several."""
-    n_cols = min(n_reduced, split_size)
+    n_cols, num_warps = min(n_reduced, split_size), NUM_WARPS
     if n_cols <= 128:
         block_m, block_n = TILE_BYTES // x.element_size() // 128, 128
     elif n_cols <= 2048:
         block_m, block_n = 8, 512
+    elif 0 < n_cols % 2048 <= 1024:  # more than half of the last tile would be idle
+        block_m, block_n, num_warps = 1, 1024, NUM_WARPS // 2
     else:
         block_m, block_n = 1, 2048
     divisibility = math.gcd(n_reduced, x_stride_outer, x_stride_inner, 16)
     vec_size = VEC_BYTES // x.element_size()
     has_edges = x_stride_reduced == 1 and divisibility % vec_size != 0
-    edge_size = max(vec_size, NUM_WARPS * 32 // block_m)  # a thread for each element
+    edge_size = max(vec_size, num_warps * 32 // block_m)  # a thread for each element
     sum_rows_kernel[(triton.cdiv(n_outer * n_inner, block_m), n_splits)](
         out,
         x,
@@ -198,7 +200,7 @@ def launch_rows(
         DIVISIBILITY=divisibility,
         VEC_SIZE=vec_size,
         EDGE_SIZE=edge_size if has_edges else 0,
-        num_warps=NUM_WARPS,
+        num_warps=num_warps,
         enable_fp_fusion=True,
     )
 

@@ -54,8 +54,8 @@ def load_tile(
 
 
 @triton.jit
-def finish(accumulator, bias_ptr, cols, N, ACTIVATION: tl.constexpr, dtype):
-    """Bias and activation in float32, then the only rounding.
+def load_bias(bias_ptr, cols, N):
+    """The bias of some columns, or None where there is none.
 
     The columns have one dimension: those of a tile's shape would bring the sums into
     their order, through shared memory, in place of the few values of a bias.
@@ -63,6 +63,13 @@ def finish(accumulator, bias_ptr, cols, N, ACTIVATION: tl.constexpr, dtype):
     bias = None
     if bias_ptr is not None:
         bias = tl.load(bias_ptr + cols, mask=cols < N, other=0.0)
+    return bias
+
+
+@triton.jit
+def finish(accumulator, bias, ACTIVATION: tl.constexpr, dtype):
+    """Bias and activation in float32, then the only rounding."""
+    if bias is not None:
         bias = bias.to(tl.float32)[None, :]
     return epilogue(accumulator, bias, ACTIVATION, dtype).to(dtype)
 

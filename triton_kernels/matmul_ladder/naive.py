@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from triton_kernels.common.epilogue import ACTIVATIONS
-from triton_kernels.common.tiles import finish, tile_at
+from triton_kernels.common.tiles import finish, load_bias, tile_at
 
 BLOCK_M = 32
 BLOCK_N = 32
@@ -55,7 +55,7 @@ def matmul_naive_kernel(
 
     # -- store: after the epilogue, rounded once
     dtype: tl.constexpr = out_ptr.dtype.element_ty
-    out = finish(accumulator, bias_ptr, cols, N, ACTIVATION, dtype)
+    out = finish(accumulator, load_bias(bias_ptr, cols, N), ACTIVATION, dtype)
     out_ptr += (batch * M + rows) * N + cols[None, :]
     tl.store(out_ptr, out, mask=(rows < M) & (cols[None, :] < N))
 

@@ -19,6 +19,7 @@ from triton_kernels.common.tiles import (
     divisibility,
     finish,
     has_vectors,
+    load_bias,
     load_tile,
     tile_at,
 )
@@ -120,7 +121,7 @@ def matmul_tensor_cores_kernel(
 
     # -- store: after the epilogue, rounded once
     dtype: tl.constexpr = out_ptr.dtype.element_ty
-    out = finish(accumulator, bias_ptr, cols, N, ACTIVATION, dtype)
+    out = finish(accumulator, load_bias(bias_ptr, cols, N), ACTIVATION, dtype)
     n_cols = known_multiple(N, OUT_DIVISIBILITY)
     out_ptr += (batch * M + rows) * n_cols + cols[None, :]
     tl.store(out_ptr, out, mask=(rows < M) & (cols[None, :] < n_cols))
