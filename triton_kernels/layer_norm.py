@@ -125,21 +125,22 @@ def layer_norm_kernel(
         xs += (tl.load(x_ptr + tile_cols, mask=mask, other=0.0).to(tl.float32),)
 
     # -- mean
-    sums = xs[0]
-    for tile in tl.static_range(1, N_TILES):
+    sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for tile in tl.static_range(N_TILES):
         sums += xs[tile]
     mean = mean_of(tl.sum(sums, axis=1, keep_dims=True), n_cols)
 
     # -- variance: of the differences, which replace x in its registers; their own mean
     # is what the rounding of the mean has left
     differences = ()
+    sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    square_sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for tile in tl.static_range(N_TILES):
         mask = is_row & (tile * BLOCK_N + cols < n_cols)
-        differences += (tl.where(mask, xs[tile] - mean, 0.0),)
-    sums, square_sums = differences[0], differences[0] * differences[0]
-    for tile in tl.static_range(1, N_TILES):
-        sums += differences[tile]
-        square_sums += differences[tile] * differences[tile]
+        difference = tl.where(mask, xs[tile] - mean, 0.0)
+        differences += (difference,)
+        sums += difference
+        square_sums += difference * difference
     correction = mean_of(tl.sum(sums, axis=1, keep_dims=True), n_cols)
     mean_square = mean_of(tl.sum(square_sums, axis=1, keep_dims=True), n_cols)
     rstd = tl.rsqrt(variance(correction, mean_square) + eps)
@@ -497,7 +498,7 @@ def layer_norm(
             *arguments,
             BLOCK_M=block_m,
             BLOCK_N=block_n,
-            N_TILES=max(1, triton.cdiv(n_cols, block_n)),
+            N_TILES=triton.cdiv(n_cols, block_n),
             DIVISIBILITY=divisibility,
             num_warps=num_warps,
             enable_fp_fusion=True,
