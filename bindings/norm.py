@@ -55,7 +55,8 @@ EDGE_SHAPES_BACKWARD: tuple[tuple[int, ...], ...] = (
 LARGEST_INPUT = 1e16
 LARGEST_INPUT_BACKWARD = 1e8
 
-# A row in registers, and rows read twice: one a tile, one several.
+# A row in registers; one that layer_norm holds there too, and rms_norm reads twice; and
+# one that both read twice, in several tiles.
 CODE_CONTRACT = CodeContract(shapes=((4096, 1008), (16384, 4096), (64, 131072)))
 # Several rows in a block, one, in a cluster, and read twice.
 CODE_CONTRACT_BACKWARD = CodeContract(

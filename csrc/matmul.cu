@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
         ptx::wgmma_wait_group<0>();
         release(previous_stage);
 
-        // -- epilogue
+        // -- epilogue: of all sums at once, so that its activations share one store
         if (bias_ptr != nullptr) {
             #pragma unroll
             for (int i = 0; i < BLOCK_N / 8; ++i) {

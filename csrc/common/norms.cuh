@@ -11,7 +11,7 @@
 
 // ---- Rows of the forward --------------------------------------------------------------
 
-constexpr int64_t SHORT_MAX_COLS = 1024;
+constexpr int64_t SHORT_MAX_COLS = 1024;  // of a row that few threads hold in registers
 
 // The number of elements that a thread holds, and of threads that share a row, by the
 // longest row that fits: short rows take few threads, so that a block holds several.
