@@ -201,7 +201,8 @@ def _step(
 ) -> Step | Skipped:
     step, case = on_rung(op, rung), case_on(rung, case)
     try:
-        code = inspect(step, launcher_arguments(step, case), architecture)
+        launched = launcher_arguments(step, case)
+        code = inspect(step, launched, architecture).disassembled()
     except (CodegenUnavailable, CompilationFailed, RuntimeError, ValueError) as error:
         return Skipped(str(error).partition("\n")[0])
     assert op.flops

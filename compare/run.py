@@ -273,14 +273,14 @@ def _inspect(
         if side == "cuda":
             return model.inspect_cuda(
                 op, arguments, architecture, number=request.kernel
-            )
+            ).disassembled()
         return model.inspect_triton(
             op,
             arguments,
             architecture,
             number=request.kernel,
             same_ptxas=request.same_ptxas,
-        )
+        ).disassembled()
     except CodegenUnavailable as error:
         return Skipped(str(error))
 

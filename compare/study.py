@@ -72,7 +72,7 @@ def study(request: Request, progress: Callable[[str], None]) -> Report:
     for side in ("cuda", "triton"):
         progress(f"generating the code of {side}")
         try:
-            codes[side] = (
+            code = (
                 model.inspect_cuda(
                     op, arguments, request.architecture, number=request.kernel
                 )
@@ -85,6 +85,7 @@ def study(request: Request, progress: Callable[[str], None]) -> Report:
                     same_ptxas=request.same_ptxas,
                 )
             )
+            codes[side] = code.disassembled()
         except CodegenUnavailable as error:
             codes[side] = Skipped(str(error))
         except CompilationFailed as error:

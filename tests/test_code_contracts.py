@@ -25,7 +25,13 @@ from bindings.toolchain import find_cuda_home
 from compare.cases import Case
 from compare.codegen.architectures import ARCHITECTURES, Architecture
 from compare.codegen.contracts import applies, cases, violations
-from compare.codegen.model import KernelCode, Side, inspect_cuda, inspect_triton
+from compare.codegen.model import (
+    KernelCode,
+    Side,
+    compile_ahead,
+    inspect_cuda,
+    inspect_triton,
+)
 from compare.study import launcher_arguments
 
 SIDES: dict[str, Callable[..., KernelCode]] = {
@@ -73,6 +79,10 @@ def test_contract(op: Op) -> None:
         (side, launcher_arguments(op, case), architecture)
         for side, case, architecture in jobs_of(op)
     ]
+    of_cuda = [(each, arguments) for side, arguments, each in jobs if side == "cuda"]
+    for architecture in {each.number: each for each, _ in of_cuda}.values():
+        launches = [arguments for each, arguments in of_cuda if each == architecture]
+        compile_ahead(op, launches, architecture)
 
     def look(job: tuple[str, tuple[Argument, ...], Architecture]) -> tuple[str, ...]:
         side, arguments, architecture = job
@@ -85,6 +95,19 @@ def test_contract(op: Op) -> None:
     assert found == []
     if not HAS_NVCC:
         pytest.skip("needs nvcc for the other side")
+
+
+@pytest.mark.parametrize("side", ["triton", pytest.param("cuda", marks=needs_nvcc)])
+def test_the_assembler_keeps_what_contracts_read_in_ptx(op: Op, side: str) -> None:
+    arguments = launcher_arguments(op, cases(op, torch.float32)[0])
+    code = SIDES[side](op, arguments, ARCHITECTURES[90])
+    for category in ("global load", "async copy", "global store"):
+        of_ptx, of_sass = (
+            {each.access_bytes for each in listing.in_category(category)}
+            for listing in (code.ptx, code.sass)
+        )
+        assert max(of_ptx, default=0) == max(of_sass, default=0)
+    assert not code.sass.in_category("float64")
 
 
 KERNELS = {
@@ -263,40 +286,45 @@ def test_an_op_of_narrow_accesses() -> None:
     ]
 
 
-BOXES = (
-    "UTMALDG.3D [UR8], [UR4]",
-    "HGMMA.64x64x16.F32 R24, gdesc[UR4], R24",
-    "LDG.E R2, [R4.64]",
-    "STG.E [R4.64], R2",
+BOXES_IN = (
+    "cp.async.bulk.tensor.3d.shared::cta.global.tile [%r1], [%rd1, {%r2}], [%r3]",
+    "ld.global.b32 %r4, [%rd1]",
 )
+BOXES_OUT = ("cp.async.bulk.tensor.3d.global.shared::cta [%rd2, {%r2}], [%r1]",)
+STORES = ("st.global.b32 [%rd2], %r4",)
 
 
 @pytest.mark.parametrize(
-    ("sass", "found"),
+    ("statements", "found"),
     [
         # Beside boxes loads may be narrow; stores are made by threads.
-        (BOXES, [NARROW_STORES]),
-        ((*BOXES, "UTMASTG.3D [UR8], [UR4]"), []),
-        (
-            (BOXES[0].replace("LD", "ST"), *BOXES[2:]),
-            [
-                NARROW_LOADS,
-                "instructions: expected HGMMA, found none",
-                "instructions: expected UTMALDG, found none",
-            ],
-        ),
+        ((*BOXES_IN, *STORES), [NARROW_STORES]),
+        ((*BOXES_IN, *STORES, *BOXES_OUT), []),
+        ((BOXES_IN[1], *BOXES_OUT), [NARROW_LOADS]),
+    ],
+)
+def test_widths_beside_boxes(statements: tuple[str, ...], found: list[str]) -> None:
+    widths = [each for each in broken(with_ptx(*statements)) if "widest" in each]
+    assert [each.partition(", at ")[0] for each in widths] == found
+
+
+@pytest.mark.parametrize(
+    ("sass", "missing"),
+    [
+        (("UTMALDG.3D [UR8], [UR4]", "HGMMA.64x64x16.F32 R24, gdesc[UR4], R24"), ()),
+        (("UTMASTG.3D [UR8], [UR4]", "LDG.E R2, [R4.64]"), ("HGMMA", "UTMALDG")),
     ],
 )
 def test_what_a_kernel_has_to_be_made_of(
-    sass: tuple[str, ...], found: list[str]
+    sass: tuple[str, ...], missing: tuple[str, ...]
 ) -> None:
-    code = replace(compiled(SIGMOID, "triton", 90), sass=sass_of(*sass))
+    code = replace(compiled(SIGMOID, "triton", 90), read_sass=lambda: sass_of(*sass))
     name = code.title.partition("[")[0]
     contract = CodeContract(instructions={name: ("HGMMA", "UTMALDG"), "other": ("X",)})
     sentences = violations(replace(ANY_OP, code_contract=contract), code)
-    assert [
-        each.partition(f"{code.title}: ")[2].partition(", at ")[0] for each in sentences
-    ] == found
+    assert [each.partition(f"{code.title}: ")[2] for each in sentences] == [
+        f"instructions: expected {each}, found none" for each in missing
+    ]
 
 
 def test_conflicts_that_a_contract_allows() -> None:

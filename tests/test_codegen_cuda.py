@@ -12,7 +12,7 @@ import pytest
 
 from bindings.toolchain import find_cuda_home
 from compare.codegen import cache, cuda, tools
-from compare.codegen.architectures import ARCHITECTURES
+from compare.codegen.architectures import ARCHITECTURES, Architecture
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
 
 HOPPER = ARCHITECTURES[90]
@@ -39,7 +39,16 @@ __global__ void __launch_bounds__(1024, 2) crowded(float* out, const float* in) 
     for (int i = 0; i < VALUES; ++i) out[i * 1024 + threadIdx.x] = sqrtf(values[i]);
 }
 """
-COPY = ("toy", "_Z4copyIfEvPT_PKS0_", "void copy<float>(float*, float const*)", HOPPER)
+COPY = {"_Z4copyIfEvPT_PKS0_": "void copy<float>(float*, float const*)"}
+PLAIN = {"_Z5plainPf": "plain(float*)"}
+CROWDED = {"_Z7crowdedPfPKf": "crowded(float*, float const*)"}
+
+
+def compile_toy(
+    signatures: dict[str, str], architecture: Architecture = HOPPER
+) -> cuda.CudaBuild:
+    """The first of the kernels."""
+    return next(iter(cuda.compile_kernels("toy", signatures, architecture).values()))
 
 
 @pytest.fixture
@@ -56,9 +65,9 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @needs_nvcc
 def test_one_instance_is_compiled(sources: Path) -> None:
-    build = cuda.compile_kernel(*COPY)
+    build = compile_toy(COPY)
     assert build.ptx.count(".entry _Z4copy") == 1
-    assert f".entry {COPY[1]}(" in build.ptx
+    assert f".entry {next(iter(COPY))}(" in build.ptx
     assert ".target sm_90a" in build.ptx
     assert str(sources / "toy.cu") in build.ptx
     assert build.compiler.startswith("nvcc 1")
@@ -69,33 +78,57 @@ def test_one_instance_is_compiled(sources: Path) -> None:
 def test_what_was_compiled_is_compiled_again_only_if_a_source_changed(
     sources: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = cuda.compile_kernel(*COPY)
+    first = compile_toy(COPY)
     with monkeypatch.context() as patch:
         patch.setattr(tools, "run", None)
-        assert cuda.compile_kernel(*COPY) == first
+        assert compile_toy(COPY) == first
     (sources / "toy.cu").write_text(TOY.replace("in[threadIdx.x];", "2 * in[0];"))
-    assert cuda.compile_kernel(*COPY).ptx != first.ptx
+    assert compile_toy(COPY).ptx != first.ptx
+
+
+@needs_nvcc
+def test_kernels_that_are_compiled_together(
+    sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = compile_toy(COPY)
+    of_double = {"_Z4copyIdEvPT_PKS0_": "void copy<double>(double*, double const*)"}
+    builds = cuda.compile_kernels("toy", CROWDED | COPY | of_double, HOPPER)
+    assert list(builds) == [*CROWDED, *COPY, *of_double]
+    crowded, copy, double = builds.values()
+    assert copy == alone  # which was known
+    assert double.ptx == crowded.ptx
+    assert ".entry _Z4copyIdE" in double.ptx
+    assert ".entry _Z4copyIfE" not in double.ptx
+    assert double.report.spill_store_bytes == 0 < crowded.report.spill_store_bytes
+    for symbol, build in builds.items():
+        text = tools.disassemble(build.cubin, symbol)
+        assert text.startswith(f".text.{symbol}:")
+        assert text.count(".text.") == 1
+    monkeypatch.setattr(tools, "run", None)
+    for each in (COPY, of_double, CROWDED):  # each is known by itself
+        (symbol,) = each
+        assert compile_toy(each) == builds[symbol]
 
 
 @needs_nvcc
 def test_resources_of_a_function_that_is_no_template(sources: Path) -> None:
     for architecture in (ARCHITECTURES[80], HOPPER):
-        symbol = "_Z5plainPf"
-        build = cuda.compile_kernel("toy", symbol, "plain(float*)", architecture)
-        code = tools.disassemble(build.cubin, symbol, architecture)
+        (symbol,) = PLAIN
+        build = compile_toy(PLAIN, architecture)
+        resources = tools.resources_of(build.cubin, symbol, architecture)
         # Not what the driver reserves.
-        assert code.static_shared_bytes == 64 * 4
-        assert 0 < code.registers < 32
-        assert "BAR.SYNC" in code.sass
+        assert resources.static_shared_bytes == 64 * 4
+        assert 0 < resources.registers < 32
+        assert "BAR.SYNC" in tools.disassemble(build.cubin, symbol)
 
 
 @needs_nvcc
 def test_spills_are_told_in_bytes(sources: Path) -> None:
-    symbol = "_Z7crowdedPfPKf"
-    build = cuda.compile_kernel("toy", symbol, "crowded(float*, float const*)", HOPPER)
-    code = tools.disassemble(build.cubin, symbol, HOPPER)
-    assert code.registers == 32
-    assert code.stack_bytes > 0
+    (symbol,) = CROWDED
+    build = compile_toy(CROWDED)
+    resources = tools.resources_of(build.cubin, symbol, HOPPER)
+    assert resources.registers == 32
+    assert resources.stack_bytes > 0
     assert build.report.spill_store_bytes > 0
     assert build.report.spill_load_bytes > 0
 
@@ -105,7 +138,7 @@ def test_a_kernel_that_does_not_compile(sources: Path) -> None:
     with pytest.raises(
         CompilationFailed, match=r"cannot compile .*int.* sm_90a"
     ) as info:
-        cuda.compile_kernel("toy", "_Z4copyIiEvPi", "void copy<int>(int*)", HOPPER)
+        compile_toy({"_Z4copyIiEvPi": "void copy<int>(int*)"})
     assert "error" in info.value.log
 
 
@@ -116,7 +149,7 @@ def test_without_nvcc_the_message_names_the_extra(
     with pytest.raises(
         CodegenUnavailable, match=r"no nvcc.*pip install -e '\.\[nvcc\]'"
     ):
-        cuda.compile_kernel(*COPY)
+        compile_toy(COPY)
 
 
 def test_an_nvcc_that_is_too_old(
@@ -134,7 +167,7 @@ def test_an_nvcc_that_is_too_old(
     nvcc.chmod(0o755)
     monkeypatch.setattr(cuda, "find_cuda_home", lambda: tmp_path)
     with pytest.raises(CodegenUnavailable, match=r"does not know sm_90a.*CUDA 13"):
-        cuda.compile_kernel(*COPY)
+        compile_toy(COPY)
 
 
 def test_a_disassembler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,11 +178,11 @@ def test_a_disassembler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(tools, "knobs", SimpleNamespace(nvidia=Missing()))
     with pytest.raises(CodegenUnavailable, match="set TRITON_NVDISASM_PATH"):
-        tools.disassemble(b"", "k", HOPPER)
+        tools.disassemble(b"", "k")
 
 
 def test_titles() -> None:
-    assert cuda.title_of(COPY[2]) == "copy<float>"
+    assert cuda.title_of(next(iter(COPY.values()))) == "copy<float>"
     assert cuda.title_of("plain(float*)") == "plain"
     title = "product<float, (Activation)0, std::pair<int, int> >"
     assert cuda.title_of(f"void {title}(float*, void (*)(int))") == title
@@ -240,4 +273,4 @@ def test_an_nvcc_that_does_nothing(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(cuda, "find_cuda_home", lambda: tmp_path)
     with pytest.raises(CodegenUnavailable, match=r"nvcc .*another CUDA toolkit"):
-        cuda.compile_kernel(*COPY)
+        compile_toy(COPY)

@@ -1660,8 +1660,8 @@ def test_a_large_launch_is_sampled() -> None:
     assert (few.blocks, set(few.executed)) == (2, {64})
     every = run(body, grid=(100, 3, 1))
     assert every.blocks == every.total_blocks == 300
-    many = run(body, grid=(3000, 1, 1))  # more than run side by side
-    assert many.blocks == 3000
+    many = run(body, grid=(2000, 1, 1))  # more than run side by side
+    assert many.blocks == 2000
     assert many.trace == tuple(range(len(listing_of(body).instructions)))
 
 

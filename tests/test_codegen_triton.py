@@ -157,9 +157,9 @@ def test_spills_are_told_in_bytes(
     assert report.spill_store_bytes > 0
     assert report.spill_load_bytes > 0
     # The log is of the kernel at hand, not of one that other options made.
-    code = tools.disassemble(launch.cubin, launch.kernel, architecture)
-    assert f"Used {code.registers} registers" in log
-    assert f"{code.stack_bytes} bytes stack frame" in log
+    resources = tools.resources_of(launch.cubin, launch.kernel, architecture)
+    assert f"Used {resources.registers} registers" in log
+    assert f"{resources.stack_bytes} bytes stack frame" in log
     assert capsys.readouterr().out == ""
 
 

@@ -29,7 +29,7 @@ from bindings.sources import CSRC, EMULATOR
 from compare import routes
 from compare.cases import Case, make_arguments
 from compare.cli import main
-from compare.codegen import binary
+from compare.codegen import binary, tools
 from compare.codegen.cuda import title_of
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
 from compare.codegen.listing import Listing, parse_sass
@@ -64,7 +64,7 @@ OTHER_KERNEL = KERNEL.replace("loop", "last")
 
 def test_one_kernel_is_cut_out_of_many() -> None:
     text = f"\t.target\tsm_90a\n\n{KERNEL}\n\n{OTHER_KERNEL}"
-    section = binary.section_of(text, "_Z4loopPf")
+    section = tools.section_of(text, "_Z4loopPf")
     assert section.startswith(".text._Z4loopPf:\n")
     assert "last" not in section
     listing = parse_sass(section)
@@ -75,9 +75,9 @@ def test_one_kernel_is_cut_out_of_many() -> None:
         "FADD",
         "EXIT",
     ]
-    assert binary.section_of(text, "_Z4lastPf") in OTHER_KERNEL
-    assert binary.section_of(text, "_Z4loop") == ""
-    assert binary.section_of(text, "_Z4l..pPf") == ""
+    assert tools.section_of(text, "_Z4lastPf") in OTHER_KERNEL
+    assert tools.section_of(text, "_Z4loop") == ""
+    assert tools.section_of(text, "_Z4l..pPf") == ""
 
 
 @pytest.mark.parametrize(

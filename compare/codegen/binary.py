@@ -1,7 +1,6 @@
 """The machine code of one kernel, from a library or a cubin that somebody built."""
 
 import difflib
-import re
 import tempfile
 from pathlib import Path
 
@@ -29,21 +28,12 @@ def read_kernel(binary: Path, kernel: str, target: str) -> Listing:
         for cubin in [binary] if is_cubin else _extract(binary, target, Path(folder)):
             failure = f"nvdisasm cannot read {binary.name}"
             text = tools.run([nvdisasm, "-c", str(cubin)], failure).stdout
-            if section := section_of(text, kernel):
+            if section := tools.section_of(text, kernel):
                 return parse_sass(section)
     raise CodegenUnavailable(
         f"{binary.name} has no machine code of {kernel} for {target}",
         "TORCH_CUDA_ARCH_LIST names the architectures to build for",
     )
-
-
-def section_of(disassembly: str, kernel: str) -> str:
-    """What nvdisasm has printed of one kernel; empty if there is no such kernel."""
-    start = re.search(rf"(?m)^\.text\.{re.escape(kernel)}:$", disassembly)
-    if start is None:
-        return ""
-    end = re.compile(r"(?m)^//-{3,}").search(disassembly, start.end())
-    return disassembly[start.start() : end.start() if end else None]
 
 
 def count_differing(first: Listing, second: Listing) -> int:

@@ -86,23 +86,26 @@ def _sentence(
 
 
 def _local_memory(code: KernelCode) -> Iterator[str]:
-    proof = code.sass.in_category("local memory")
     if code.spill_bytes:
-        yield _sentence("bytes that a thread spills", 0, code.spill_bytes, proof)
+        what, found = "bytes that a thread spills", code.spill_bytes
     elif code.stack_bytes:
-        what = "bytes of a thread in local memory"
-        yield _sentence(what, 0, code.stack_bytes, proof)
+        what, found = "bytes of a thread in local memory", code.stack_bytes
+    else:
+        return
+    yield _sentence(what, 0, found, code.sass.in_category("local memory"))
 
 
 def _float64(code: KernelCode) -> Iterator[str]:
-    # Moves and conversions as well, and what the assembler makes of other instructions.
-    in_ptx = [each for each in code.ptx.instructions if ".f64" in each.opcode]
-    if proof := in_ptx or code.sass.in_category("float64"):
+    # Moves and conversions as well.
+    if proof := [each for each in code.ptx.instructions if ".f64" in each.opcode]:
         yield _sentence("float64", "no instructions", opcodes(proof), proof)
 
 
 def _widths(code: KernelCode, contract: CodeContract) -> Iterator[str]:
-    """Narrow accesses beside the widest are for ends that fill no vector."""
+    """Narrow accesses beside the widest are for ends that fill no vector.
+
+    Of the PTX, which the assembler follows here.
+    """
     if any(each in code.title for each in contract.narrow_kernels):
         return
     expected = contract.access_bytes
@@ -111,10 +114,10 @@ def _widths(code: KernelCode, contract: CodeContract) -> Iterator[str]:
             continue
         if any(
             is_copy_to_global(each.opcode) == (kind == "store")
-            for each in code.sass.in_category("tensor copy")
+            for each in code.ptx.in_category("tensor copy")
         ):
             continue
-        accesses = code.sass.in_category(*categories)
+        accesses = code.ptx.in_category(*categories)
         widest = max((each.access_bytes for each in accesses), default=0)
         if widest != expected:
             what = f"bytes of the widest global {kind}"
@@ -123,10 +126,10 @@ def _widths(code: KernelCode, contract: CodeContract) -> Iterator[str]:
 
 
 def _missing(code: KernelCode, contract: CodeContract) -> Iterator[str]:
-    """What the kernel has to be made of, and is not."""
-    opcodes_of_code = {each.opcode for each in code.sass.instructions}
+    """What the machine code has to be made of, and is not."""
     for name, patterns in contract.instructions.items():
         for pattern in patterns if name in code.title else ():
+            opcodes_of_code = {each.opcode for each in code.sass.instructions}
             if not any(re.match(pattern, each) for each in opcodes_of_code):
                 yield _sentence("instructions", pattern, "none")
 

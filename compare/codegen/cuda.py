@@ -1,6 +1,7 @@
-"""One kernel instance of a .cu file, compiled for a GPU that need not be there."""
+"""Kernel instances of a .cu file, compiled for a GPU that need not be there."""
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from compare.codegen.architectures import Architecture
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
 
 _REMEDY = "install a CUDA toolkit, or nvcc by pip: pip install -e '.[nvcc]'"
+_OUTPUTS = ("ptx", "cubin", "log")
 _NEWER_REMEDY = "install CUDA 13.0 or newer, or choose another --arch"
 
 
@@ -24,25 +26,28 @@ class CudaBuild:
     report: tools.AssemblerReport
 
 
-def compile_kernel(
-    op_name: str, kernel: str, signature: str, architecture: Architecture
-) -> CudaBuild:
-    """Compiles one kernel of csrc/<op_name>.cu, with the flags of the build that runs.
+def compile_kernels(
+    op_name: str, signatures: Mapping[str, str], architecture: Architecture
+) -> dict[str, CudaBuild]:
+    """Compiles kernels of csrc/<op_name>.cu, with the flags of the build that runs.
+
+    Those that no earlier call has compiled take one run of nvcc together: most of the
+    time of a run goes into CUDA's headers.
 
     Args:
         op_name: the stem of the file.
-        kernel: the symbol of the kernel instance.
-        signature: the same, demangled: `void f<float, 4>(float*, float const*, long)`.
+        signatures: of each symbol of a kernel instance, which is the same demangled:
+            `void f<float, 4>(float*, float const*, long)`.
         architecture: what to compile for.
+
+    Returns:
+        What nvcc made, by the symbols. Kernels of one run share PTX and cubin.
 
     Raises:
         CodegenUnavailable: there is no nvcc, or it does not know the architecture.
         CompilationFailed: nvcc refused the source.
     """
     nvcc = _find_nvcc()
-    source = f'#include "{op_name}.cu"\n'
-    if "<" in signature:  # a plain function is compiled without being asked for
-        source += f"template __global__ {_as_declared(signature)};\n"
     options = (
         *NVCC_FLAGS,
         "-DTWIN_SINGLE_KERNEL",
@@ -51,17 +56,26 @@ def compile_kernel(
         "-Xptxas=-v",
         "-cubin",
     )
-    key = cache.key_of(tools.version_of(nvcc), *options, source, _all_sources())
-    stored = cache.read(key, ("ptx", "cubin", "log"))
-    if stored is None:
-        stored = _compile(nvcc, options, source, signature, architecture)
-        cache.write(key, stored)
-    return CudaBuild(
-        compiler=f"nvcc {tools.version_of(nvcc)}",
-        ptx=stored["ptx"].decode(),
-        cubin=stored["cubin"],
-        report=tools.parse_assembler_report(stored["log"].decode(), kernel),
-    )
+    inputs = (tools.version_of(nvcc), *options, op_name, _all_sources())
+    keys = {each: cache.key_of(*inputs, text) for each, text in signatures.items()}
+    found = {each: cache.read(key, _OUTPUTS) for each, key in keys.items()}
+    stored = {each: files for each, files in found.items() if files is not None}
+    missing = [each for each in signatures if each not in stored]
+    if missing:
+        wanted = [signatures[each] for each in missing]
+        files = _compile(nvcc, options, op_name, wanted, architecture)
+        for each in missing:
+            cache.write(keys[each], files)
+            stored[each] = files
+    return {
+        symbol: CudaBuild(
+            compiler=f"nvcc {tools.version_of(nvcc)}",
+            ptx=stored[symbol]["ptx"].decode(),
+            cubin=stored[symbol]["cubin"],
+            report=tools.parse_assembler_report(stored[symbol]["log"].decode(), symbol),
+        )
+        for symbol in signatures
+    }
 
 
 def find_ptxas(architecture: Architecture) -> Path:
@@ -107,17 +121,24 @@ def _as_declared(signature: str) -> str:
 def _compile(
     nvcc: Path,
     options: tuple[str, ...],
-    source: str,
-    signature: str,
+    op_name: str,
+    signatures: list[str],
     architecture: Architecture,
 ) -> dict[str, bytes]:
+    instances = [
+        f"template __global__ {_as_declared(each)};\n"
+        for each in signatures
+        if "<" in each  # a plain function is compiled without being asked for
+    ]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        source = f'#include "{op_name}.cu"\n' + "".join(instances)
         (folder / "kernel.cu").write_text(source)
         try:
             done = tools.run(
                 [str(nvcc), *options, "--keep", "kernel.cu", "-o", "kernel.cubin"],
-                f"nvcc cannot compile {signature} for {architecture.target}",
+                f"nvcc cannot compile {', '.join(signatures)} for"
+                f" {architecture.target}",
                 folder=folder,
             )
         except CompilationFailed as error:

@@ -1,7 +1,10 @@
 """The generated code of one side of an op, ready to be counted, compared and shown."""
 
+from __future__ import annotations
+
 import functools
 import struct
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -50,6 +53,7 @@ class KernelCode:
         stack_bytes: local memory of a thread, for spills and for arrays.
         static_shared_bytes: shared memory of a block that the kernel itself declares.
         dynamic_shared_bytes: what the launch adds to it.
+        read_sass: runs the disassembler, for which few have to wait.
         launch: what the kernel is called with, its tensors at addresses made up.
     """
 
@@ -70,10 +74,38 @@ class KernelCode:
     static_shared_bytes: int
     dynamic_shared_bytes: int
     ptx: Listing
-    sass: Listing
-    ptx_mix: Mix
-    sass_mix: Mix
+    read_sass: Callable[[], Listing]
     launch: Launch
+
+    @functools.cached_property
+    def sass(self) -> Listing:
+        """What the assembler made of the PTX.
+
+        Raises:
+            CodegenUnavailable: there is no disassembler.
+            CompilationFailed: it cannot read the code.
+        """
+        return self.read_sass()
+
+    def disassembled(self) -> KernelCode:
+        """The same, for those who want to know here if its machine code can be read.
+
+        Raises:
+            CodegenUnavailable: there is no disassembler.
+            CompilationFailed: it cannot read the code.
+        """
+        assert self.sass.instructions
+        return self
+
+    @functools.cached_property
+    def ptx_mix(self) -> Mix:
+        """How many instructions of which kind there are in the PTX."""
+        return mix_of(self.ptx)
+
+    @functools.cached_property
+    def sass_mix(self) -> Mix:
+        """How many instructions of which kind there are in the machine code."""
+        return mix_of(self.sass)
 
     @functools.cached_property
     def emulation(self) -> Emulation:
@@ -139,27 +171,20 @@ def inspect_cuda(
     """
     _require_elements(op, arguments)
     arguments = _as_meta(arguments)
-    try:
-        module = prebuilt.load("_cpu")
-    except UnsupportedError as error:
-        raise CodegenUnavailable(
-            "the plan of a launch comes from the native module", str(error)
-        ) from error
-    plans = native.plan(module, op, arguments, architecture.number)
+    plans = _plans(op, arguments, architecture)
     titles = tuple(cuda.title_of(each["signature"]) for each in plans)
     _require_launch("CUDA", op, titles, number)
     plan = plans[number]
     parameters, tensor_maps = _cuda_parameters(plan["arguments"])
-    build = cuda.compile_kernel(
-        op.source, plan["kernel"], plan["signature"], architecture
-    )
-    code = tools.disassemble(build.cubin, plan["kernel"], architecture)
-    ptx = parse_ptx(build.ptx, plan["kernel"])
-    sass = parse_sass(code.sass, ptx)
+    kernel = plan["kernel"]
+    signatures = {each["kernel"]: each["signature"] for each in plans}
+    build = cuda.compile_kernels(op.source, signatures, architecture)[kernel]
+    resources = tools.resources_of(build.cubin, kernel, architecture)
+    ptx = parse_ptx(build.ptx, kernel)
     return KernelCode(
         side="cuda",
         arch=architecture.target,
-        kernel=plan["kernel"],
+        kernel=kernel,
         title=titles[number],
         kernels=titles,
         number=number,
@@ -167,16 +192,14 @@ def inspect_cuda(
         grid=plan["grid"],
         block=plan["block"],
         elements=_elements(arguments, parameters),
-        registers=code.registers,
+        registers=resources.registers,
         spill_store_bytes=build.report.spill_store_bytes,
         spill_load_bytes=build.report.spill_load_bytes,
-        stack_bytes=code.stack_bytes,
-        static_shared_bytes=code.static_shared_bytes,
+        stack_bytes=resources.stack_bytes,
+        static_shared_bytes=resources.static_shared_bytes,
         dynamic_shared_bytes=plan["shared_bytes"],
         ptx=ptx,
-        sass=sass,
-        ptx_mix=mix_of(ptx),
-        sass_mix=mix_of(sass),
+        read_sass=lambda: parse_sass(tools.disassemble(build.cubin, kernel), ptx),
         launch=Launch(
             grid=plan["grid"],
             block=plan["block"],
@@ -186,6 +209,23 @@ def inspect_cuda(
             tensor_maps=tensor_maps,
         ),
     )
+
+
+def compile_ahead(
+    op: Op, launches: Iterable[tuple[Argument, ...]], architecture: Architecture
+) -> None:
+    """Compiles the CUDA kernels of many launches in one run of nvcc, for later calls.
+
+    Raises:
+        CodegenUnavailable: something is missing here; the message says what.
+        CompilationFailed: nvcc refused a kernel.
+    """
+    signatures = {
+        each["kernel"]: each["signature"]
+        for arguments in launches
+        for each in _plans(op, _as_meta(arguments), architecture)
+    }
+    cuda.compile_kernels(op.source, signatures, architecture)
 
 
 def inspect_triton(
@@ -222,11 +262,10 @@ def inspect_triton(
     _require_launch("Triton", op, titles, number)
     launch = launches[number]
     parameters, tensor_maps = _triton_parameters(launch, arguments)
-    code = tools.disassemble(launch.cubin, launch.kernel, architecture)
+    resources = tools.resources_of(launch.cubin, launch.kernel, architecture)
     ptx = parse_ptx(launch.ptx, launch.kernel)
-    sass = parse_sass(code.sass, ptx)
     report = tools.AssemblerReport()
-    if sass.in_category("local memory"):
+    if resources.stack_bytes:
         report = _triton_report(launch, architecture)
     return KernelCode(
         side="triton",
@@ -239,16 +278,16 @@ def inspect_triton(
         grid=launch.grid,
         block=launch.block,
         elements=_elements(arguments, parameters),
-        registers=code.registers,
+        registers=resources.registers,
         spill_store_bytes=report.spill_store_bytes,
         spill_load_bytes=report.spill_load_bytes,
-        stack_bytes=code.stack_bytes,
-        static_shared_bytes=code.static_shared_bytes,
+        stack_bytes=resources.stack_bytes,
+        static_shared_bytes=resources.static_shared_bytes,
         dynamic_shared_bytes=launch.dynamic_shared_bytes,
         ptx=ptx,
-        sass=sass,
-        ptx_mix=mix_of(ptx),
-        sass_mix=mix_of(sass),
+        read_sass=lambda: parse_sass(
+            tools.disassemble(launch.cubin, launch.kernel), ptx
+        ),
         launch=Launch(
             grid=launch.grid,
             block=launch.block,
@@ -258,6 +297,19 @@ def inspect_triton(
             tensor_maps=tensor_maps,
         ),
     )
+
+
+def _plans(
+    op: Op, arguments: tuple[Argument, ...], architecture: Architecture
+) -> list[dict[str, Any]]:
+    """What the CUDA launcher would launch."""
+    try:
+        module = prebuilt.load("_cpu")
+    except UnsupportedError as error:
+        raise CodegenUnavailable(
+            "the plan of a launch comes from the native module", str(error)
+        ) from error
+    return native.plan(module, op, arguments, architecture.number)
 
 
 _Parameters = tuple[tuple[int, ...], tuple[TensorMap, ...]]

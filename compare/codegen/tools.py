@@ -17,14 +17,12 @@ REMEDY_OF_TOOLKIT = "mend it, or set CUDA_HOME to another CUDA toolkit"
 
 _TIMEOUT_SECONDS = 300
 _DISASSEMBLE = ("-c", "-g", "-gi", "-gp")  # with source lines, inlining and PTX lines
-_RESOURCES = ("--dump-resource-usage",)
 
 
 @dataclass(frozen=True)
-class Disassembly:
-    """A cubin in readable form, with what its kernel takes of a multiprocessor."""
+class Resources:
+    """What a kernel takes of a multiprocessor."""
 
-    sass: str
     registers: int
     stack_bytes: int
     static_shared_bytes: int
@@ -81,39 +79,51 @@ def version_of(tool: Path) -> str:
     raise CodegenUnavailable(f"{tool} --version names no version", REMEDY_OF_TOOLKIT)
 
 
-def disassemble(cubin: bytes, kernel: str, architecture: Architecture) -> Disassembly:
-    """Reads a cubin with the disassembler and cuobjdump of Triton's wheel."""
-    nvdisasm, cuobjdump = triton_tool("nvdisasm"), triton_tool("cuobjdump")
-    key = cache.key_of(
-        cubin,
-        f"{nvdisasm.version} {' '.join(_DISASSEMBLE)}",
-        f"{cuobjdump.version} {' '.join(_RESOURCES)}",
-    )
-    stored = cache.read(key, ("sass", "resources"))
-    if stored is None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "kernel.cubin"
-            path.write_bytes(cubin)
-            stored = {
-                name: run(
-                    [tool.path, *options, str(path)],
-                    f"{Path(tool.path).name} cannot read the code of {kernel}",
-                ).stdout.encode()
-                for name, tool, options in (
-                    ("sass", nvdisasm, _DISASSEMBLE),
-                    ("resources", cuobjdump, _RESOURCES),
-                )
-            }
-        cache.write(key, stored)
-    usage = parse_resource_usage(stored["resources"].decode(), kernel)
-    return Disassembly(
-        sass=stored["sass"].decode(),
+def resources_of(cubin: bytes, kernel: str, architecture: Architecture) -> Resources:
+    """Reads from a cubin what the driver does, with the cuobjdump of Triton's wheel."""
+    cuobjdump = triton_tool("cuobjdump").path
+    command = [cuobjdump, "--dump-resource-usage"]
+    usage = parse_resource_usage(_read(command, cubin, kernel), kernel)
+    return Resources(
         registers=usage["REG"],
         stack_bytes=usage["STACK"],
         static_shared_bytes=max(
             0, usage["SHARED"] - architecture.reserved_shared_bytes
         ),
     )
+
+
+def disassemble(cubin: bytes, kernel: str) -> str:
+    """The machine code of one kernel, by the disassembler of Triton's wheel.
+
+    However small the cubin, that takes half a second.
+    """
+    nvdisasm = triton_tool("nvdisasm")
+    key = cache.key_of(cubin, f"{nvdisasm.version} {' '.join(_DISASSEMBLE)}")
+    stored = cache.read(key, ("sass",))
+    if stored is None:
+        text = _read([nvdisasm.path, *_DISASSEMBLE], cubin, kernel)
+        stored = {"sass": text.encode()}
+        cache.write(key, stored)
+    return section_of(stored["sass"].decode(), kernel)
+
+
+def section_of(disassembly: str, kernel: str) -> str:
+    """What nvdisasm has printed of one kernel; empty if there is no such kernel."""
+    start = re.search(rf"(?m)^\.text\.{re.escape(kernel)}:$", disassembly)
+    if start is None:
+        return ""
+    end = re.compile(r"(?m)^//-{3,}").search(disassembly, start.end())
+    return disassembly[start.start() : end.start() if end else None]
+
+
+def _read(command: list[str], cubin: bytes, kernel: str) -> str:
+    """What a tool prints of a cubin."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        failure = f"{Path(command[0]).name} cannot read the code of {kernel}"
+        return run([*command, str(path)], failure).stdout
 
 
 def parse_resource_usage(text: str, kernel: str) -> dict[str, int]:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from compare.codegen.emulation import Launch, TensorArgument
 from compare.codegen.listing import Listing, parse_ptx, parse_sass
-from compare.codegen.mix import mix_of
 from compare.codegen.model import KernelCode, Side
 
 LOAD = "ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd1]"
@@ -46,9 +45,7 @@ def kernel_of(ptx: Listing) -> KernelCode:
         static_shared_bytes=0,
         dynamic_shared_bytes=0,
         ptx=ptx,
-        sass=sass_of("FADD R4, R4, R5"),
-        ptx_mix=mix_of(ptx),
-        sass_mix=mix_of(sass_of()),
+        read_sass=lambda: sass_of("FADD R4, R4, R5"),
         launch=Launch(
             grid=(10, 1, 1),
             block=(128, 1, 1),
@@ -394,7 +391,7 @@ PAIRS = {
             spill_store_bytes=8,
             spill_load_bytes=12,
             stack_bytes=8,
-            sass=sass_of("STL [R1], R2", "LDL R2, [R1]", "FADD R2, R2, R2"),
+            read_sass=lambda: sass_of("STL [R1], R2", "LDL R2, [R1]"),
         ),
         CLEAN,
         "spills",
@@ -487,7 +484,7 @@ SILENT = {
         "merging",
         replace(
             with_ptx(BASE, "ld.global.b32 %r1, [%rd1]", "ld.global.b32 %r2, [%rd1+4]"),
-            sass=sass_of("LDG.E.64 R4, [R2.64]"),
+            read_sass=lambda: sass_of("LDG.E.64 R4, [R2.64]"),
         ),
         CLEAN,
     ),

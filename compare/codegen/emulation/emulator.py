@@ -18,8 +18,8 @@ _ROLE = "setmaxnreg"
 _LANES_AT_ONCE = 1 << 15
 # Threads that are run of a launch where nobody says which: so many that all their
 # instructions together take a fraction of a second, within these limits.
-_FEWEST_LANES, _MOST_LANES = 1 << 14, 1 << 17
-_LANES_AND_STEPS = 1 << 27
+_FEWEST_LANES, _MOST_LANES = 1 << 14, 1 << 16
+_LANES_AND_STEPS = 1 << 25
 
 
 def emulate(

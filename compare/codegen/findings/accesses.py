@@ -159,9 +159,6 @@ def _apart(side: Subject, category: str) -> list[_Neighbours]:
     """Groups of neighbours that together are wider than any access of the category."""
     by_width = _by_width(side, (category,), is_store=category == "global store")
     widest = max(by_width, default=_WIDEST)
-    in_sass = side.code.sass.in_category(category)
-    if any(each.access_bytes > widest for each in in_sass):
-        return []  # the assembler has merged some
     groups: dict[tuple[str, _Terms], list[tuple[int, Instruction]]] = defaultdict(list)
     for each in _all(by_width):
         if address := side.addresses.of(each):
@@ -173,7 +170,12 @@ def _apart(side: Subject, category: str) -> list[_Neighbours]:
         for run in _runs(group)
         for accesses in _mergeable(run, terms, side)
     ]
-    return [each for each in found if each.merged_bytes > widest]
+    apart = [each for each in found if each.merged_bytes > widest]
+    if apart:
+        in_sass = side.code.sass.in_category(category)
+        if any(each.access_bytes > widest for each in in_sass):
+            return []  # the assembler has merged some
+    return apart
 
 
 def _runs(
