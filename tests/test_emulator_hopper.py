@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import math
 import operator
+import time
+from pathlib import Path
+from threading import Thread
 
 import emulated
 import numpy as np
@@ -302,6 +305,28 @@ def test_impossible_clusters(
     out, x = zeros(16, 64, 2), zeros(16, 64)
     with pytest.raises(RuntimeError, match="impossible launch: clusters of"):
         emulator("cluster_sums", out, x, *cluster, *grid)
+
+
+# Signals of several timers would pile up on the stack of one thread of the kernel.
+@pytest.mark.skipif(bool(emulated.RUNNER), reason="the timers are of another process")
+def test_blocks_of_a_cluster_share_one_timer(
+    emulator: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def count() -> int:
+        return Path("/proc/self/timers").read_text().count("notify:")
+
+    monkeypatch.setenv("TWIN_EMULATOR_WORKERS", "1")
+    others, flag = count(), zeros(1)
+    launch = Thread(target=emulator, args=("cluster_waits", flag))
+    launch.start()
+    try:
+        while launch.is_alive() and count() == others:
+            time.sleep(0.001)
+        time.sleep(0.05)  # for more
+        assert count() == others + 1
+    finally:
+        flag[0] = 1
+        launch.join()
 
 
 # ---- Waits that are too weak ---------------------------------------------------------

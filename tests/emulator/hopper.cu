@@ -433,6 +433,15 @@ EXPORT int cluster_sums(
     );
 }
 
+__global__ void cluster_waits_kernel(volatile int* flag) {
+    while (*flag == 0) {
+    }
+}
+
+EXPORT int cluster_waits(int* flag) {
+    return launch_clusters(cluster_waits_kernel, 8, 8, 32, 0, flag);
+}
+
 // Two blocks with one row of tiles each share the tiles of b: each loads one half of them
 // for both. A stage is empty when the consumers of both blocks have done with it.
 template <typename T>

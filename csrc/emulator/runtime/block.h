@@ -216,7 +216,9 @@ class [[gnu::visibility("hidden")]] Block {
     void wait_for_multiplications(std::uint64_t end, Site site);
     WarpMultiplications& multiplications_of_warp();
 
-    /// Called by the timer's signal, in the middle of whatever runs.
+    /// Whether the kernel's own code runs, in which alone a tick may switch fibres.
+    bool is_in_kernel() const { return in_kernel_.load(std::memory_order_relaxed); }
+    /// Called by the timer's signal, in the middle of that.
     void tick(std::uintptr_t program_counter);
 
   private:
@@ -316,7 +318,6 @@ class [[gnu::visibility("hidden")]] Block {
     std::string census() const;
     std::string activity_of(const Thread& thread) const;
 
-    // While the kernel's own code runs, and only then, a tick may switch fibres.
     friend class RuntimeScope;
     std::atomic<bool> in_kernel_{false};
 

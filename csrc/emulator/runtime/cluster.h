@@ -21,6 +21,9 @@ class Cluster {
     /// Runs the blocks from `first` on. False if one failed.
     bool run(std::uint64_t number, uint3 first);
 
+    /// Called by the timer's signal, in the middle of whatever runs.
+    void tick(std::uintptr_t program_counter);
+
     cudaError error() const { return error_; }
     const std::string& message() const { return message_; }
 

@@ -29,7 +29,7 @@ constexpr int TICK_SIGNAL = SIGURG;
 
 struct sigaction Ticker::previous_action{};
 
-Ticker::Ticker(Block& block) : block_(block) {
+Ticker::Ticker(Cluster& cluster) : cluster_(cluster) {
     static const bool installed = install_handler();
     (void)installed;
     sigevent event{};
@@ -57,7 +57,7 @@ void Ticker::handle(int signal, siginfo_t* info, void* context) {
     auto* ticker = static_cast<Ticker*>(info->si_value.sival_ptr);
     if (info->si_code == SI_TIMER && ticker->module_ == &previous_action) {
         int saved_errno = errno;
-        ticker->block_.tick(program_counter(static_cast<ucontext_t*>(context)));
+        ticker->cluster_.tick(program_counter(static_cast<ucontext_t*>(context)));
         errno = saved_errno;
     } else if (previous_action.sa_flags & SA_SIGINFO) {
         previous_action.sa_sigaction(signal, info, context);
@@ -70,8 +70,15 @@ void Ticker::handle(int signal, siginfo_t* info, void* context) {
 
 // ---- What a tick does ---------------------------------------------------------------
 
+// For the block that runs, if the signal has interrupted its kernel. When the block's
+// tick returns, others may have run since.
+void Cluster::tick(std::uintptr_t program_counter) {
+    for (const auto& block : blocks_) {
+        if (block->is_in_kernel()) return block->tick(program_counter);
+    }
+}
+
 void Block::tick(std::uintptr_t program_counter) {
-    if (!in_kernel_.load(std::memory_order_relaxed)) return;
     Thread& thread = *current_thread_;
     std::uint64_t now = events();
     bool ran_silently = thread_at_last_tick_ == &thread && events_at_last_tick_ == now;

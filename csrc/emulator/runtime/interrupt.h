@@ -8,10 +8,14 @@
 
 namespace [[gnu::visibility("hidden")]] emulator {
 
-/// Interrupts the calling thread every 10 ms of its processor time, for block.tick().
+class Cluster;
+
+/// Interrupts the calling thread every 10 ms of its processor time, for cluster.tick().
+/// There is one for all blocks: signals of several that are due at a time would pile up
+/// on the stack of the fibre, where each of them may take 11 KB.
 class Ticker {
   public:
-    explicit Ticker(Block& block);
+    explicit Ticker(Cluster& cluster);
     ~Ticker() { timer_delete(timer_); }
     Ticker(const Ticker&) = delete;
     Ticker& operator=(const Ticker&) = delete;
@@ -25,7 +29,7 @@ class Ticker {
     // First, and different in each library that holds an emulator: the handler of one
     // passes the ticks of another on.
     const void* module_ = &previous_action;
-    Block& block_;
+    Cluster& cluster_;
     timer_t timer_{};
 };
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cfenv>
-#include <deque>
 #include <exception>
 #include <numeric>
 #include <system_error>
@@ -149,8 +148,7 @@ void Launch::run_blocks() {
         Cluster cluster(*this, blocks);
         InsideLaunch inside;
         DefaultFloatingPoint floating_point;
-        std::deque<Ticker> tickers;
-        for (const std::unique_ptr<Block>& block : blocks) tickers.emplace_back(*block);
+        Ticker ticker(cluster);
         do {
             if (!cluster.run(number, first_index_of(number))) {
                 fail(cluster.error(), cluster.message());
