@@ -146,6 +146,8 @@ def _sanitize(options: argparse.Namespace) -> int:
 
 
 def _study(options: argparse.Namespace) -> int:
+    chosen = [name for name in command_line.VIEWS if getattr(options, name)]
+    writes_tables = bool(options.markdown or options.csv)
     with contextlib.redirect_stdout(sys.stderr), _progress() as progress:
         progress("importing torch")
         with _saying_what_mends_it():
@@ -158,23 +160,20 @@ def _study(options: argparse.Namespace) -> int:
             architecture=options.arch or parse_architecture(DEFAULT_ARCHITECTURE),
             same_ptxas=options.same_ptxas,
             kernel=options.kernel - 1,
+            shows_sass=writes_tables or "mix" in chosen or "sass" in chosen,
         )
         report = study.study(request, progress)
     from compare.report import study as views
     from compare.report import tables, terminal
 
-    kinds = (tables.resources, tables.mix, tables.moved, tables.traces)
-    grids = [make(report.cases[0]) for make in kinds]
-    is_written = [
-        _write_text(options, name, text)
-        for name, text in (
-            ("markdown", tables.to_markdown(grids)),
-            ("csv", tables.to_csv(grids)),
-        )
-        if getattr(options, name)
-    ]
-    chosen = [name for name in command_line.VIEWS if getattr(options, name)]
-    if chosen or not is_written:
+    if writes_tables:
+        kinds = (tables.resources, tables.mix, tables.moved, tables.traces)
+        grids = [make(report.cases[0]) for make in kinds]
+        if options.markdown:
+            _write_text(options, "markdown", tables.to_markdown(grids))
+        if options.csv:
+            _write_text(options, "csv", tables.to_csv(grids))
+    if chosen or not writes_tables:
         views.show(report, chosen, terminal.make_console())
     return EXIT_OK
 

@@ -12,7 +12,7 @@ from bindings.op import Argument, Op, as_tuple
 from bindings.registry import OPS
 from compare import environment
 from compare.cases import Case, in_dtype
-from compare.codegen import findings, model
+from compare.codegen import model
 from compare.codegen.architectures import Architecture
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
 from compare.codegen.model import KernelCode
@@ -35,6 +35,7 @@ class Request:
         architecture: What to generate code for.
         same_ptxas: Whether nvcc's assembler makes the machine code of both sides.
         kernel: Of which launch to show the code, counted from 0.
+        shows_sass: Whether its machine code is of interest, which takes a second more.
     """
 
     op: str
@@ -44,10 +45,11 @@ class Request:
     architecture: Architecture
     same_ptxas: bool = False
     kernel: int = 0
+    shows_sass: bool = True
 
 
 def study(request: Request, progress: Callable[[str], None]) -> Report:
-    """The code of both sides, and how it differs.
+    """The code of both sides.
 
     Args:
         request: What to study.
@@ -85,22 +87,13 @@ def study(request: Request, progress: Callable[[str], None]) -> Report:
                     same_ptxas=request.same_ptxas,
                 )
             )
-            codes[side] = code.disassembled()
+            codes[side] = code.disassembled() if request.shows_sass else code
         except CodegenUnavailable as error:
             codes[side] = Skipped(str(error))
         except CompilationFailed as error:
             raise BuildFailedError(f"{error}\n{error.log}") from error
-    cuda, triton = codes["cuda"], codes["triton"]
-    found: tuple[findings.Finding, ...] = ()
-    if isinstance(cuda, KernelCode) and isinstance(triton, KernelCode):
-        found = findings.find(
-            cuda,
-            triton,
-            (cuda.emulation, triton.emulation),
-            (cuda.occupancy, triton.occupancy),
-        )
     parity = dict.fromkeys(("cuda", "triton", "torch"), _NOT_RUN)
-    report = CaseReport(case, ("cuda", "triton"), parity, _NOT_RUN, codes, found)
+    report = CaseReport(case, ("cuda", "triton"), parity, _NOT_RUN, codes, findings=())
     return Report(op.name, environment.collect(), (report,))
 
 

@@ -61,6 +61,7 @@ def test_every_op_moves_the_fewest_bytes(op: Op, side: str, arch: str) -> None:
     assert emulation.is_complete
     assert not emulation.unknown_opcodes
     assert not emulation.out_of_bounds
+    assert (code.spill_bytes, code.stack_bytes) == (0, 0)
     # Of what is small beside them, such as a weight, every row reads all there is.
     n_bytes = 4 * math.prod(shape)
     large = {

@@ -41,7 +41,7 @@ class CaseReport:
         parity: By backend, PyTorch's own errors under "torch".
         times: Of the backends and of PyTorch.
         codegen: "cuda" and "triton".
-        findings: How the two differ; none unless there is code of both.
+        findings: How the two differ, where that is shown and there is code of both.
         violations: What in the code breaks the op's contract, if that speaks of the
             case.
     """
