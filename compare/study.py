@@ -45,7 +45,7 @@ class Request:
     architecture: Architecture
     same_ptxas: bool = False
     kernel: int = 0
-    shows_sass: bool = True
+    shows_sass: bool = False
 
 
 def study(request: Request, progress: Callable[[str], None]) -> Report:

@@ -104,6 +104,8 @@ def test_kernels_that_are_compiled_together(
         text = tools.disassemble(build.cubin, symbol)
         assert text.startswith(f".text.{symbol}:")
         assert text.count(".text.") == 1
+    with pytest.raises(CompilationFailed, match="no code of _Z4last"):
+        tools.disassemble(copy.cubin, "_Z4last")
     monkeypatch.setattr(tools, "run", None)
     for each in (COPY, of_double, CROWDED):  # each is known by itself
         (symbol,) = each

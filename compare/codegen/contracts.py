@@ -128,8 +128,10 @@ def _widths(code: KernelCode, contract: CodeContract) -> Iterator[str]:
 def _missing(code: KernelCode, contract: CodeContract) -> Iterator[str]:
     """What the machine code has to be made of, and is not."""
     for name, patterns in contract.instructions.items():
-        for pattern in patterns if name in code.title else ():
-            opcodes_of_code = {each.opcode for each in code.sass.instructions}
+        if name not in code.title:
+            continue
+        opcodes_of_code = {each.opcode for each in code.sass.instructions}
+        for pattern in patterns:
             if not any(re.match(pattern, each) for each in opcodes_of_code):
                 yield _sentence("instructions", pattern, "none")
 

@@ -94,7 +94,7 @@ class KernelCode:
             CodegenUnavailable: there is no disassembler.
             CompilationFailed: it cannot read the code.
         """
-        assert self.sass.instructions
+        _ = self.sass
         return self
 
     @functools.cached_property

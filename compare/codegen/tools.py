@@ -97,6 +97,10 @@ def disassemble(cubin: bytes, kernel: str) -> str:
     """The machine code of one kernel, by the disassembler of Triton's wheel.
 
     However small the cubin, that takes half a second.
+
+    Raises:
+        CodegenUnavailable: There is no disassembler.
+        CompilationFailed: It cannot read the cubin, or finds no such kernel there.
     """
     nvdisasm = triton_tool("nvdisasm")
     key = cache.key_of(cubin, f"{nvdisasm.version} {' '.join(_DISASSEMBLE)}")
@@ -105,7 +109,10 @@ def disassemble(cubin: bytes, kernel: str) -> str:
         text = _read([nvdisasm.path, *_DISASSEMBLE], cubin, kernel)
         stored = {"sass": text.encode()}
         cache.write(key, stored)
-    return section_of(stored["sass"].decode(), kernel)
+    section = section_of(stored["sass"].decode(), kernel)
+    if not section:
+        raise CompilationFailed(f"nvdisasm shows no code of {kernel}", "")
+    return section
 
 
 def section_of(disassembly: str, kernel: str) -> str:
