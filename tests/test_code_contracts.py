@@ -23,7 +23,7 @@ from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
 from compare.cases import Case
-from compare.codegen.architectures import ARCHITECTURES
+from compare.codegen.architectures import ARCHITECTURES, Architecture
 from compare.codegen.contracts import applies, cases, violations
 from compare.codegen.model import (
     KernelCode,
@@ -39,7 +39,6 @@ SIDES: dict[str, Callable[..., KernelCode]] = {
     "triton": inspect_triton,
 }
 
-HOPPER = ARCHITECTURES[90]
 HAS_NVCC = find_cuda_home() is not None
 needs_nvcc = pytest.mark.skipif(not HAS_NVCC, reason="needs nvcc")
 
@@ -48,29 +47,46 @@ needs_nvcc = pytest.mark.skipif(not HAS_NVCC, reason="needs nvcc")
 
 
 def every_kernel(
-    side: str, arguments: tuple[Argument, ...], op: Op
+    side: str, op: Op, arguments: tuple[Argument, ...], architecture: Architecture
 ) -> list[KernelCode]:
     """The code of all that a launcher launches."""
-    first = SIDES[side](op, arguments, HOPPER)
+    first = SIDES[side](op, arguments, architecture)
     others = range(1, len(first.kernels))
-    return [first, *(SIDES[side](op, arguments, HOPPER, number=n) for n in others)]
+    return [
+        first,
+        *(SIDES[side](op, arguments, architecture, number=each) for each in others),
+    ]
 
 
-def jobs_of(op: Op) -> Iterator[tuple[str, Case]]:
-    """Of bfloat16 the first shape alone, for compilers take their time."""
+def jobs_of(op: Op) -> Iterator[tuple[str, Case, Architecture]]:
+    """All on one architecture, some forwards on another, for compilers take their time.
+
+    Which other one it is changes from op to op, so that all have their turn.
+    """
     sides = [side for side in SIDES if HAS_NVCC or side == "triton"]
-    for case in (*cases(op, torch.float32), cases(op, torch.bfloat16)[0]):
-        yield from ((side, case) for side in sides)
+    of_float32 = cases(op, torch.float32)
+    for case in (*of_float32, cases(op, torch.bfloat16)[0]):
+        yield from ((side, case, ARCHITECTURES[90]) for side in sides)
+    if op.forward:
+        return
+    others = [each for each in ARCHITECTURES.values() if each.number != 90]
+    other = others[list(OPS).index(op.name) % len(others)]
+    yield from ((side, of_float32[0], other) for side in sides)
 
 
 def test_contract(op: Op) -> None:
-    jobs = [(side, launcher_arguments(op, case)) for side, case in jobs_of(op)]
-    of_cuda = [arguments for side, arguments in jobs if side == "cuda"]
-    if of_cuda:
-        compile_ahead(op, of_cuda, HOPPER)
+    jobs = [
+        (side, launcher_arguments(op, case), architecture)
+        for side, case, architecture in jobs_of(op)
+    ]
+    of_cuda = [(each, arguments) for side, arguments, each in jobs if side == "cuda"]
+    for architecture in dict.fromkeys(each for each, _ in of_cuda):
+        launches = [arguments for each, arguments in of_cuda if each == architecture]
+        compile_ahead(op, launches, architecture)
 
-    def look(job: tuple[str, tuple[Argument, ...]]) -> tuple[str, ...]:
-        kernels = every_kernel(*job, op)
+    def look(job: tuple[str, tuple[Argument, ...], Architecture]) -> tuple[str, ...]:
+        side, arguments, architecture = job
+        kernels = every_kernel(side, op, arguments, architecture)
         return tuple(chain.from_iterable(violations(op, each) for each in kernels))
 
     # One more than there are processors: Triton compiles one kernel at a time.
@@ -84,7 +100,7 @@ def test_contract(op: Op) -> None:
 @pytest.mark.parametrize("side", ["triton", pytest.param("cuda", marks=needs_nvcc)])
 def test_the_assembler_keeps_what_contracts_read_in_ptx(op: Op, side: str) -> None:
     arguments = launcher_arguments(op, cases(op, torch.float32)[0])
-    code = SIDES[side](op, arguments, HOPPER)
+    code = SIDES[side](op, arguments, ARCHITECTURES[90])
     for category in ("global load", "async copy", "global store"):
         of_ptx, of_sass = (
             {each.access_bytes for each in listing.in_category(category)}
@@ -113,7 +129,9 @@ def test_the_shapes_pick_every_kernel(source: str, side: str) -> None:
         # A rung of a ladder may serve one of these alone.
         for dtype in ((torch.float32, torch.bfloat16) if op.rungs else (torch.float32,))
         for case in cases(op, dtype)
-        for title in SIDES[side](op, launcher_arguments(op, case), HOPPER).kernels
+        for title in SIDES[side](
+            op, launcher_arguments(op, case), ARCHITECTURES[90]
+        ).kernels
     }
     # What several ops share stands in no file of its own op, nor do an op's rungs.
     folders = (file.format(each) for each in ("common", f"{source}_ladder"))
@@ -325,7 +343,7 @@ def test_conflicts_that_a_contract_allows() -> None:
 def test_a_sentence_names_the_lines_of_the_sources() -> None:
     op = OPS["gelu"]
     arguments = launcher_arguments(op, cases(op, torch.float32)[0])
-    code = inspect_cuda(op, arguments, HOPPER)
+    code = inspect_cuda(op, arguments, ARCHITECTURES[90])
     narrow = replace(op, code_contract=CodeContract(access_bytes=4))
     (load, store) = violations(narrow, code)
     at_line = r": expected 4, found 16, at csrc/common/vec\.cuh:\d+$"
