@@ -36,7 +36,7 @@ def compile_kernels(
 
     Args:
         op_name: the stem of the file.
-        signatures: of each symbol of a kernel instance, which is the same demangled:
+        signatures: by the symbols of the kernel instances, the same demangled:
             `void f<float, 4>(float*, float const*, long)`.
         architecture: what to compile for.
 

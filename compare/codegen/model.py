@@ -53,7 +53,8 @@ class KernelCode:
         stack_bytes: local memory of a thread, for spills and for arrays.
         static_shared_bytes: shared memory of a block that the kernel itself declares.
         dynamic_shared_bytes: what the launch adds to it.
-        read_sass: runs the disassembler, for which few have to wait.
+        read_sass: what `sass` calls when it is first asked for: the disassembler takes
+            half a second.
         launch: what the kernel is called with, its tensors at addresses made up.
     """
 

@@ -43,7 +43,7 @@ def compiled(kernel: Kernel, side: Side, architecture: int) -> KernelCode:
             return model.inspect_triton(op, arguments, ARCHITECTURES[architecture])
     plan = {
         "kernel": kernel.name,
-        "signature": _signature(kernel.name),
+        "signature": f"{kernel.name}()",
         "grid": kernel.grid,
         "block": (128, 1, 1),
         "shared_bytes": kernel.shared_bytes,
@@ -59,17 +59,13 @@ def compiled(kernel: Kernel, side: Side, architecture: int) -> KernelCode:
         patch.object(cuda, "CSRC", FOLDER / "cuda"),
     ):
         others = {
-            each.stem: _signature(each.stem)
+            each.stem: f"{each.stem}()"
             for each in (FOLDER / "cuda").glob("*.cu")
             if each.stem != EVERY
         }
         cuda.compile_kernels(EVERY, others, ARCHITECTURES[architecture])
         op = replace(op, forward=EVERY)  # which names its source
         return model.inspect_cuda(op, arguments, ARCHITECTURES[architecture])
-
-
-def _signature(name: str) -> str:
-    return f"{name}()"
 
 
 def _launcher(kernel: Kernel) -> Any:
