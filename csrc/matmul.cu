@@ -43,6 +43,7 @@ constexpr int NUM_THREADS = (NUM_CONSUMERS<BLOCK_M> + 1) * WARPGROUP_SIZE;
 
 // Of the 227 KB that a block can have. The stages form a ring: `full` tells those that
 // multiply that a stage has come, `empty` tells the one that loads that it has been used.
+// `turn` tells the second warpgroup that the first one is through with a tile.
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES>
 struct MatmulShared {
     Box a[NUM_STAGES][BLOCK_M / BOX_SIZE];
@@ -50,6 +51,7 @@ struct MatmulShared {
     Box out[NUM_CONSUMERS<BLOCK_M>][2];
     uint64_t full[NUM_STAGES];
     uint64_t empty[NUM_STAGES];
+    uint64_t turn;
 };
 
 // A stage, and the parity of the phase that its barriers are in.
@@ -157,13 +159,14 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
             ptx::mbarrier_init(&shared.full[stage], 1);
             ptx::mbarrier_init(&shared.empty[stage], NUM_CONSUMERS<BLOCK_M>);
         }
+        ptx::mbarrier_init(&shared.turn, 1);
         ptx::fence_mbarrier_init();
     }
     __syncthreads();
 
     // -- load: a stage as soon as all have used what was there
     if (warpgroup == NUM_CONSUMERS<BLOCK_M>) {
-        ptx::setmaxnreg_dec<40>();
+        ptx::setmaxnreg_dec<24>();
         if (thread != 0) return;
         for (int index = blockIdx.x; index < n_tiles; index += gridDim.x) {
             const Tile tile =
@@ -199,31 +202,72 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
         return;
     }
 
-    ptx::setmaxnreg_inc<232>();
+    ptx::setmaxnreg_inc<240>();
     const int warp = thread / WARP_SIZE, lane = thread % WARP_SIZE;
+    const bool takes_turns = NUM_CONSUMERS<BLOCK_M> == 2 && n_steps > NUM_STAGES;
+    int turn_parity = 0;
     const auto release = [&](int stage) {
         if (thread == 0) ptx::mbarrier_arrive(&shared.empty[stage]);
     };
+    // Of each 8 columns a lane has 2, in row lane / 4 and 8 rows below: sums, and what has
+    // become of those of the tile before, which is stored while this one is multiplied.
+    float sums[BLOCK_N / 8][2][2];
+    uint32_t finished[BLOCK_N / 8][2];
+    Tile finished_tile{};
+    bool has_finished = false;
+
     int n_stored = 0;  // boxes, which two places take in turn
+    const auto store_box = [&](int box) {
+        unsigned char* out = shared.out[warpgroup][n_stored++ % 2].bytes;
+        if (thread == 0) ptx::tma_store_wait_group_read<1>();
+        ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
+        #pragma unroll
+        for (int col = 0; col < BOX_SIZE; col += 16) {
+            // Of 8 columns rows 0 to 7 and 8 to 15, twice. Lane l says where row l % 16 of
+            // the first or second 8 columns lies.
+            const int i = (box * BOX_SIZE + col) / 8;
+            const uint32_t matrices[] = {
+                finished[i][0], finished[i][1], finished[i + 1][0], finished[i + 1][1]
+            };
+            const int row = warp * 16 + lane % 16, chunk = col / 8 + lane / 16;
+            ptx::stmatrix(out + row * ROW_BYTES + (chunk ^ row % 8) * 16, matrices);
+        }
+        ptx::fence_async_proxy();
+        ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
+        if (thread == 0) {
+            const int row = finished_tile.row + warpgroup * BOX_SIZE;
+            const int col = finished_tile.col + box * BOX_SIZE;
+            ptx::tma_store(&out_map.map, col, row, finished_tile.batch, out);
+            ptx::tma_store_commit_group();
+        }
+    };
+
     for (int index = blockIdx.x; index < n_tiles; index += gridDim.x) {
         const Tile tile = tile_at<BLOCK_M, BLOCK_N>(index, n_tile_rows, n_tile_cols);
 
-        // The bias of 2 of each 8 columns: long before it is needed.
-        uint32_t bias[BLOCK_N / 8];
-        if (bias_ptr != nullptr) {
-            #pragma unroll
-            for (int i = 0; i < BLOCK_N / 8; ++i) {
-                const int col = tile.col + i * 8 + lane % 4 * 2;
-                bias[i] =
-                    col < N ? *reinterpret_cast<const uint32_t*>(bias_ptr + col) : 0;
-            }
+        // The bias of 2 of each 64 columns: long before it is needed, and in as few
+        // registers as there are.
+        uint32_t bias[B_BOXES] = {};
+        #pragma unroll
+        for (int box = 0; box < B_BOXES; ++box) {
+            const int col = tile.col + box * BOX_SIZE + lane * 2;
+            if (bias_ptr == nullptr || col >= N) continue;
+            bias[box] = *reinterpret_cast<const uint32_t*>(bias_ptr + col);
         }
 
-        // -- compute: while one stage is multiplied the next one is handed in. Of each 8
-        // columns a lane gets the sums of 2, in row lane / 4 and 8 rows below
-        float sums[BLOCK_N / 8][2][2];
-        int previous_stage = 0;
-        for (int step = 0; step < n_steps; ++step) {
+        // -- compute: while one stage is multiplied the next one is handed in
+        int in_use = -1;  // the stage that is being multiplied
+        const auto multiply = [&](int step) {
+            // Before its last steps the second warpgroup waits until the first one has
+            // started its own: so one is at the epilogue while the other multiplies, and
+            // the tensor cores go on. Meanwhile all stages are the first one's.
+            if (takes_turns && warpgroup == 1 && step == n_steps - NUM_STAGES) {
+                ptx::wgmma_wait_group<0>();
+                release(in_use);
+                in_use = -1;
+                ptx::mbarrier_wait(&shared.turn, turn_parity);
+                turn_parity ^= 1;
+            }
             ptx::mbarrier_wait(&shared.full[ring.stage], ring.parity);
             const unsigned char* a = shared.a[ring.stage][warpgroup].bytes;
             const unsigned char* b = shared.b[ring.stage][0].bytes;
@@ -241,21 +285,36 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
                 );
             }
             ptx::wgmma_commit_group();
-            if (step > 0) {
+            if (in_use >= 0) {
                 ptx::wgmma_wait_group<1>();
-                release(previous_stage);
+                release(in_use);
             }
-            previous_stage = ring.stage;
+            in_use = ring.stage;
             ring.advance();
+        };
+        int step = 0;
+        while (step < min(NUM_STAGES, n_steps)) multiply(step++);
+        // Now that the other warpgroup multiplies as well, there is time to store.
+        #pragma unroll
+        for (int box = 0; box < B_BOXES; ++box) {
+            if (step < n_steps) multiply(step++);
+            if (has_finished) store_box(box);
+        }
+        while (step < n_steps) multiply(step++);
+        if (takes_turns && warpgroup == 0 && thread == 0) {
+            ptx::mbarrier_arrive(&shared.turn);
         }
         ptx::wgmma_wait_group<0>();
-        release(previous_stage);
+        release(in_use);
 
-        // -- epilogue: of all sums at once, so that its activations share one store
+        // -- epilogue: of all sums at once, so that its activations share what follows
         if (bias_ptr != nullptr) {
             #pragma unroll
             for (int i = 0; i < BLOCK_N / 8; ++i) {
-                const float2 pair = unpack<T>(bias[i]);
+                // Of these 8 columns, 4 lanes have the bias.
+                const int source = i % 8 * 4 + lane % 4;
+                const float2 pair =
+                    unpack<T>(__shfl_sync(0xffffffff, bias[i / 8], source));
                 sums[i][0][0] += pair.x;
                 sums[i][0][1] += pair.y;
                 sums[i][1][0] += pair.x;
@@ -264,44 +323,20 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
         }
         with_activation(Activation{activation}, [&]<Activation ACTIVATION>() {
             #pragma unroll
-            for (int i = 0; i < BLOCK_N / 8; ++i) {
-                #pragma unroll
-                for (int j = 0; j < 4; ++j) {
-                    float& sum = sums[i][j / 2][j % 2];
-                    sum = activate<ACTIVATION, T>(sum);
-                }
+            for (int i = 0; i < BLOCK_N / 4; ++i) {
+                const auto [left, right] = sums[i / 2][i % 2];
+                finished[i / 2][i % 2] = pack<T>(
+                    activate<ACTIVATION, T>(left), activate<ACTIVATION, T>(right)
+                );
             }
         });
-
-        // -- store: box by box through shared memory, while the one before is on its way
-        #pragma unroll
-        for (int box = 0; box < B_BOXES; ++box) {
-            unsigned char* out = shared.out[warpgroup][n_stored++ % 2].bytes;
-            if (thread == 0) ptx::tma_store_wait_group_read<1>();
-            ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
-            #pragma unroll
-            for (int col = 0; col < BOX_SIZE; col += 16) {
-                uint32_t matrices[4];  // of 8 columns rows 0 to 7 and 8 to 15, twice
-                #pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    const float (&pair)[2] =
-                        sums[(box * BOX_SIZE + col) / 8 + i / 2][i % 2];
-                    matrices[i] = pack<T>(pair[0], pair[1]);
-                }
-                // Lane l says where row l % 16 of the first or second 8 columns lies.
-                const int row = warp * 16 + lane % 16, chunk = col / 8 + lane / 16;
-                ptx::stmatrix(out + row * ROW_BYTES + (chunk ^ row % 8) * 16, matrices);
-            }
-            ptx::fence_async_proxy();
-            ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
-            if (thread == 0) {
-                const int row = tile.row + warpgroup * BOX_SIZE;
-                const int col = tile.col + box * BOX_SIZE;
-                ptx::tma_store(&out_map.map, col, row, tile.batch, out);
-                ptx::tma_store_commit_group();
-            }
-        }
+        finished_tile = tile;
+        has_finished = true;
     }
+
+    // -- store: what the last tile has left, box by box through shared memory
+    #pragma unroll
+    for (int box = 0; box < B_BOXES && has_finished; ++box) store_box(box);
     if (thread == 0) ptx::tma_store_wait_group_read<0>();
 #endif
 }

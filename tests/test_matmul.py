@@ -145,8 +145,9 @@ def test_integers_are_exact_in_several_tiles(rung: str) -> None:
     assert_exact("cuda", "cpu", (257, 136, 200), rung)
 
 
-# Rows that begin at multiples of 16 bytes, which tensor maps ask for; the last two have
-# enough tiles for the larger ones of CUDA, 128 x 128 and 128 x 256.
+# Rows that begin at multiples of 16 bytes, which tensor maps ask for; the last three
+# have enough tiles for the larger ones of CUDA, 128 x 128 and 128 x 256. Of the last
+# a block takes two, and its warpgroups take turns.
 @pytest.mark.parametrize(
     ("backend", "shape"),
     [
@@ -154,6 +155,7 @@ def test_integers_are_exact_in_several_tiles(rung: str) -> None:
         *(("triton", shape) for shape in ((16, 16, 16), (64, 64, 136))),
         ("cuda", (1280, 1280, 16)),
         ("cuda", (1408, 2304, 16)),
+        ("cuda", (1664, 3080, 328)),
     ],
 )
 def test_integers_are_exact_on_hoppers_rung(
@@ -173,8 +175,9 @@ def test_integers_are_exact_on_a_gpu(rung: str, backend: str) -> None:
 
 @needs_gpu
 def test_integers_are_exact_in_the_largest_tiles(backend: str) -> None:
-    shape = (1408, 2304, 2056)  # Triton takes them where K is long too
-    assert_exact(backend, "cuda", shape, "chosen", (torch.float16, torch.bfloat16))
+    dtypes = (torch.float16, torch.bfloat16)
+    for depth in (8, 136, 264, 392, 2056):  # Triton takes them where it is large
+        assert_exact(backend, "cuda", (1664, 3080, depth), "chosen", dtypes)
 
 
 @pytest.mark.parametrize("rung", TESTED_RUNGS)

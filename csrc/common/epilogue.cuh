@@ -70,7 +70,7 @@ template <typename Body>
 __device__ __forceinline__ void with_activation(Activation activation, Body&& body) {
     switch (activation) {
         case Activation::none:
-            return body.template operator()<Activation::none>();
+            break;
         case Activation::relu:
             return body.template operator()<Activation::relu>();
         case Activation::leaky_relu:
@@ -82,4 +82,5 @@ __device__ __forceinline__ void with_activation(Activation activation, Body&& bo
         case Activation::silu:
             return body.template operator()<Activation::silu>();
     }
+    return body.template operator()<Activation::none>();
 }

@@ -26,10 +26,11 @@ EXPORT int tensor_cores_matmul(__half* out, __half* x) {
     return launcher(plan, out, x, x, nullptr, M, N, K, 0, STRIDE, 1, 0, 1, STRIDE);
 }
 
-// One block has four tiles, of two steps each.
+// One block has four tiles, of four steps each, of which its two warpgroups that multiply
+// take the last two in turns.
 EXPORT int hopper_matmul(__half* out, __half* x) {
     using namespace hopper;
-    constexpr int M = 1, N = 256, K = 128, STRIDE = 0, NUM_STAGES = 2;
+    constexpr int M = 1, N = 256, K = 256, STRIDE = 0, NUM_STAGES = 2;
     constexpr auto ALONG_K = ptx::Major::K;
     TensorMap out_map = make_tensor_map<__half>(out, 1, M, N, M * N, N, BOX_SIZE);
     TensorMap a_map = make_tensor_map<__half>(x, 1, M, K, M * K, K, BOX_SIZE);
@@ -37,9 +38,9 @@ EXPORT int hopper_matmul(__half* out, __half* x) {
     for (TensorMap* map : {&out_map, &a_map, &b_map}) {
         if (encode_tensor_map<__half>(map) != cudaSuccess) return cudaErrorInvalidValue;
     }
-    const auto kernel = matmul_kernel<__half, 64, 64, NUM_STAGES, ALONG_K, ALONG_K>;
+    const auto kernel = matmul_kernel<__half, 128, 64, NUM_STAGES, ALONG_K, ALONG_K>;
     const Plan plan{
-        kernel, 1, NUM_THREADS<64>, sizeof(MatmulShared<64, 64, NUM_STAGES>)
+        kernel, 1, NUM_THREADS<128>, sizeof(MatmulShared<128, 64, NUM_STAGES>)
     };
     const Launcher launcher(nullptr);
     return launcher(
