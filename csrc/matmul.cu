@@ -117,8 +117,8 @@ __device__ __forceinline__ float2 unpack(uint32_t bits) {
 
 // The last rung: warpgroups of 128 threads multiply straight from shared memory, and one
 // thread more, which does nothing else, has the tensor memory accelerator bring what they
-// need: stages ahead, and into the next tile while they still store this one. A block takes
-// every gridDim.x-th tile.
+// need: stages ahead, and into the next tile while they are still at the epilogue of this
+// one. A block takes every gridDim.x-th tile.
 template <
     typename T,
     int BLOCK_M,
