@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from conftest import needs_interpreter
@@ -231,6 +232,60 @@ def test_triton_replaces_its_language_for_a_function_by_one_of_its_own() -> None
         for op in (bindings.layer_norm, bindings.rms_norm, bindings.layer_norm):
             out, expected = op(x, backend="triton"), op(x, backend="torch")
             assert torch.allclose(out, expected, atol=1e-5)
+
+
+def test_what_is_looked_up_is_what_triton_makes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import triton.language as tl
+    from triton.language.semantic import TritonSemantic
+    from triton.runtime import interpreter as triton_interpreter
+
+    from bindings.backends.interpreter_worker import make_shapes_once
+
+    shapes = [[1], [64], [1, 64], [64, 1], [8, 64], [2, 4, 64]]
+    numbers = [tl.int1, tl.int32, tl.uint8, tl.float16, tl.bfloat16, tl.float64]
+    scalars = [*numbers, tl.pointer_type(tl.float32), tl.pointer_type(tl.int64)]
+
+    def facts(made: object) -> dict[str, str]:
+        return {name: f"{type(each)} {each}" for name, each in vars(made).items()}
+
+    def found() -> list[object]:
+        blocks = [
+            tl.block_type(scalar, shape)
+            for scalar in scalars
+            for numbers in shapes
+            for shape in (numbers, tl.tuple([tl.constexpr(each) for each in numbers]))
+        ]
+        tensors = [tl.tensor("its data", each) for each in (*blocks, *scalars)]
+        numpy_types = [
+            triton_interpreter._get_np_dtype(each) for each in (*blocks, *scalars)
+        ]
+        return [list(map(facts, blocks)), list(map(facts, tensors)), numpy_types]
+
+    def broadcast() -> list[object]:
+        data = triton_interpreter.TensorHandle(np.zeros(1, np.int32), tl.int32)
+        blocks = [tl.block_type(tl.int32, each) for each in ([1], [64], [8, 1], [8, 4])]
+        alike = [tl.tensor(data, each) for each in (tl.int32, *blocks)]
+        pairs = [(each, tl.tensor(data, each.type)) for each in alike]
+        semantic = triton_interpreter.interpreter_semantic
+        assert all(semantic.broadcast_impl_value(*pair) == pair for pair in pairs)
+        unlike = [tl.tensor(data, tl.int32), tl.tensor(data, blocks[1])]
+        orders = (unlike, unlike[::-1])
+        results = [semantic.broadcast_impl_value(*pair) for pair in orders]
+        return [facts(each.type) for pair in results for each in pair]
+
+    expected = found(), broadcast()
+    for owner, name in (
+        (tl.block_type, "__init__"),
+        (tl.tensor, "__init__"),
+        (TritonSemantic, "broadcast_impl_value"),
+        (triton_interpreter, "_get_np_dtype"),
+    ):
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    make_shapes_once()
+    for _ in range(2):  # made the first time, then looked up
+        assert (found(), broadcast()) == expected
 
 
 def test_forked_process_has_a_worker_of_its_own(kernels: Path) -> None:

@@ -18,7 +18,9 @@ from typing import Any
 
 import numpy as np
 import torch
+import triton.language as tl
 from torch import Tensor
+from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
 from bindings.backends.interpreter import Request, SharedTensor
@@ -31,6 +33,7 @@ def main(connection_file: int) -> None:
     # exp(-inf) of a masked column, the x * inf of an overflow.
     np.seterr(all="ignore")
     _replace_language_for_good()
+    make_shapes_once()
     connection: Connection[Any, Any] = Connection(connection_file)
     while True:
         try:
@@ -57,6 +60,63 @@ def _replace_language_for_good() -> None:
         return SimpleNamespace(restore=lambda: None)
 
     module._patch_lang = replace_once
+
+
+def make_shapes_once() -> None:
+    """Has Triton look up what it made before of the same shape.
+
+    For every operation it makes types and tensors, and each number of their shapes
+    anew: more than half of the interpreter's time. Triton does not promise to keep
+    these functions either; tests/test_interpreter.py compares what is made of them.
+    """
+    module: Any = interpreter
+    new_type, new_tensor = tl.block_type.__init__, tl.tensor.__init__
+    numpy_type_of = module._get_np_dtype
+    broadcast = TritonSemantic.broadcast_impl_value
+    of_types: dict[tuple[int, ...], tuple[Any, ...]] = {}
+    of_tensors: dict[tuple[int, ...], tuple[Any, ...]] = {}
+    numpy_types: dict[str, Any] = {}
+
+    def init_type(self: Any, element_ty: Any, shape: Any) -> None:
+        key = tuple(x.value if isinstance(x, tl.constexpr) else x for x in shape)
+        if (known := of_types.get(key)) is None:
+            new_type(self, element_ty, shape)
+            of_types[key] = self.shape, self.numel, str(self.shape)
+            return
+        self.element_ty = element_ty
+        self.shape, self.numel, text = known
+        self.name = f"<{text}, {element_ty}>"
+
+    def init_tensor(self: Any, handle: Any, type: Any) -> None:
+        key = tuple(type.shape.values) if type.is_block() else ()
+        if (known := of_tensors.get(key)) is None:
+            new_tensor(self, handle, type)
+            of_tensors[key] = self.shape, self.numel
+            return
+        self.handle, self.type, self.dtype = handle, type, type.scalar
+        self.shape, self.numel = known
+
+    def numpy_type(triton_type: Any) -> Any:
+        scalar = triton_type.scalar
+        if isinstance(scalar, tl.pointer_type):
+            return numpy_type_of(scalar)
+        if (known := numpy_types.get(scalar.name)) is None:
+            known = numpy_types[scalar.name] = numpy_type_of(scalar)
+        return known
+
+    def broadcast_unless_alike(self: Any, lhs: Any, rhs: Any) -> Any:
+        left, right = lhs.type, rhs.type
+        are_blocks = left.is_block() and right.is_block()
+        if are_blocks and left.shape.values == right.shape.values:
+            return lhs, rhs
+        return broadcast(self, lhs, rhs)
+
+    replaced: Any = tl
+    replaced.block_type.__init__ = init_type
+    replaced.tensor.__init__ = init_tensor
+    module._get_np_dtype = numpy_type
+    semantic: Any = TritonSemantic
+    semantic.broadcast_impl_value = broadcast_unless_alike
 
 
 def _die_with(connection_file: int) -> None:
