@@ -6,6 +6,8 @@ each bank gives one word, to all lanes that ask for it. Accesses of 8 and 16 byt
 made by half and by quarter warps.
 """
 
+import functools
+
 import numpy as np
 
 from compare.codegen.emulation.group import WARP
@@ -52,6 +54,19 @@ def wavefronts(
         offsets: where each lane accesses shared memory.
         width: the bytes that each accesses.
     """
+    lanes = (np.asarray(each, np.int64).tobytes() for each in (rows, columns, offsets))
+    return _wavefronts(*lanes, width)
+
+
+# Loops access the same places again and again.
+@functools.lru_cache(maxsize=1024)
+def _wavefronts(
+    row_bytes: bytes, column_bytes: bytes, offset_bytes: bytes, width: int
+) -> tuple[int, int]:
+    rows, columns, offsets = (
+        np.frombuffer(each, np.int64)
+        for each in (row_bytes, column_bytes, offset_bytes)
+    )
     lanes_at_once = min(WARP, _BANKS * _BANK_BYTES // max(width, _BANK_BYTES))
     phases = rows * (WARP // lanes_at_once) + columns // lanes_at_once
     words = offsets[:, np.newaxis] // _BANK_BYTES + np.arange(-(-width // _BANK_BYTES))

@@ -4,6 +4,7 @@ Integers, addresses and predicates are exact. What comes from memory or from flo
 point is unknown, in some threads or in all of them.
 """
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -76,6 +77,7 @@ _OTHER_TYPES = {
 }
 
 
+@functools.cache
 def parse_type(text: str) -> PtxType | None:
     """The type of this name, without the dot; None if the name is not one of a type."""
     found = _SCALAR.fullmatch(text)
