@@ -16,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -482,17 +483,46 @@ def test_every_barrier_is_tested() -> None:
     assert {file: n for file, n in counts.items() if n > 0} == tested
 
 
-def run_changed(
-    folder: Path, tmp_path: Path, file: str, kernel: str, change: Callable[[str], str]
-) -> str:
-    """What the checker says of a kernel, once a file of csrc is changed."""
-    copy = tmp_path / "csrc"
-    shutil.copytree(sources.CSRC, copy, ignore=shutil.ignore_patterns("emulator"))
-    (copy / file).write_text(change((copy / file).read_text()))
+def without_barrier(text: str, number: int) -> str:
+    """A file without one of its barriers."""
+    parts = text.split("__syncthreads();")
+    before, after = parts[: number + 1], parts[number + 1 :]
+    return "".join("__syncthreads();".join(each) for each in (before, after))
+
+
+def with_place_by_tile_alone(text: str) -> str:
+    """Two tiles of one box each are stored by way of the same place."""
+    assert text.count("[n_stored++ % 2]") == 1
+    return text.replace("[n_stored++ % 2]", "[n_stored++, box % 2]")
+
+
+CHANGES: dict[str, list[Callable[[str], str]]] = {
+    file: [partial(without_barrier, number=n) for n in range(len(barriers))]
+    for file, barriers in BARRIERS.items()
+}
+CHANGES["matmul.cu"].append(with_place_by_tile_alone)
+
+
+def run_changed(folder: Path, file: str, number: int, kernel: str) -> tuple[str, Path]:
+    """What the checker says of a kernel once a file of csrc is changed, and that file.
+
+    Files that are of different kernels are changed at once, each by its change of that
+    number: most of the time would go into the compiler, which compiles all kernels.
+    """
     library = "matmuls" if kernel in MATMULS else "reductions"
-    compile_checked(PLANTED / f"{library}.cu", tmp_path / "kernels.o", copy)
-    link([folder / "runtime.o", tmp_path / "kernels.o"], tmp_path / "kernels.so")
-    return Kernels(tmp_path / "kernels.so")(kernel)
+
+    def build(made: Path) -> None:
+        copy = made / "csrc"
+        shutil.copytree(sources.CSRC, copy, ignore=shutil.ignore_patterns("emulator"))
+        for each, changes in CHANGES.items():
+            if number < len(changes):
+                text = (copy / each).read_text()
+                (copy / each).write_text(changes[number](text))
+        compile_checked(PLANTED / f"{library}.cu", made / "kernels.o", copy)
+        link([folder / "runtime.o", made / "kernels.o"], made / "kernels.so")
+
+    made = shared.once(f"changed-{library}-{number}", build)
+    return Kernels(made / "kernels.so")(kernel), made / "csrc" / file
 
 
 def assert_race(message: str, file: Path, uses: Sequence[str]) -> None:
@@ -515,28 +545,16 @@ def assert_race(message: str, file: Path, uses: Sequence[str]) -> None:
     ("file", "number"),
     [(file, n) for file in BARRIERS for n in range(len(BARRIERS[file]))],
 )
-def test_removed_barrier(folder: Path, tmp_path: Path, file: str, number: int) -> None:
+def test_removed_barrier(folder: Path, file: str, number: int) -> None:
     kernel, uses = BARRIERS[file][number]
-
-    def remove(text: str) -> str:
-        parts = text.split("__syncthreads();")
-        before, after = parts[: number + 1], parts[number + 1 :]
-        return "".join("__syncthreads();".join(each) for each in (before, after))
-
-    message = run_changed(folder, tmp_path, file, kernel, remove)
-    assert_race(message, tmp_path / "csrc" / file, uses)
+    message, changed = run_changed(folder, file, number, kernel)
+    assert_race(message, changed, uses)
 
 
-def test_place_of_a_box_by_its_tile_alone(folder: Path, tmp_path: Path) -> None:
-    """Two tiles of one box each would be stored by way of the same place."""
-
-    def change(text: str) -> str:
-        assert text.count("[n_stored++ % 2]") == 1
-        return text.replace("[n_stored++ % 2]", "[n_stored++, box % 2]")
-
-    message = run_changed(folder, tmp_path, "matmul.cu", "hopper_matmul", change)
-    file = tmp_path / "csrc" / "matmul.cu"
-    assert_race(message, file, ["ptx::tma_store(", "ptx::stmatrix("])
+def test_place_of_a_box_by_its_tile_alone(folder: Path) -> None:
+    number = CHANGES["matmul.cu"].index(with_place_by_tile_alone)
+    message, changed = run_changed(folder, "matmul.cu", number, "hopper_matmul")
+    assert_race(message, changed, ["ptx::tma_store(", "ptx::stmatrix("])
 
 
 # ---- compare sanitize ----------------------------------------------------------------
