@@ -79,10 +79,17 @@ def test_contract(op: Op) -> None:
         (side, launcher_arguments(op, case), architecture)
         for side, case, architecture in jobs_of(op)
     ]
-    of_cuda = [(each, arguments) for side, arguments, each in jobs if side == "cuda"]
+    # Those of the ops in the same file as well: they find them compiled when they come.
+    of_cuda = [
+        (each, (other, launcher_arguments(other, case)))
+        for other in OPS.values()
+        if other.source == op.source
+        for side, case, each in jobs_of(other)
+        if side == "cuda"
+    ]
     for architecture in dict.fromkeys(each for each, _ in of_cuda):
-        launches = [arguments for each, arguments in of_cuda if each == architecture]
-        compile_ahead(op, launches, architecture)
+        launches = [launch for each, launch in of_cuda if each == architecture]
+        compile_ahead(launches, architecture)
 
     def look(job: tuple[str, tuple[Argument, ...], Architecture]) -> tuple[str, ...]:
         side, arguments, architecture = job

@@ -213,20 +213,23 @@ def inspect_cuda(
 
 
 def compile_ahead(
-    op: Op, launches: Iterable[tuple[Argument, ...]], architecture: Architecture
+    launches: Iterable[tuple[Op, tuple[Argument, ...]]], architecture: Architecture
 ) -> None:
-    """Compiles the CUDA kernels of many launches in one run of nvcc, for later calls.
+    """Compiles the CUDA kernels of many launches, for later calls.
+
+    Those of one source, which several ops may share, take one run of nvcc.
 
     Raises:
         CodegenUnavailable: something is missing here; the message says what.
         CompilationFailed: nvcc refused a kernel.
     """
-    signatures = {
-        each["kernel"]: each["signature"]
-        for arguments in launches
-        for each in _plans(op, _as_meta(arguments), architecture)
-    }
-    cuda.compile_kernels(op.source, signatures, architecture)
+    signatures: dict[str, dict[str, str]] = {}
+    for op, arguments in launches:
+        of_source = signatures.setdefault(op.source, {})
+        for each in _plans(op, _as_meta(arguments), architecture):
+            of_source[each["kernel"]] = each["signature"]
+    for source, wanted in signatures.items():
+        cuda.compile_kernels(source, wanted, architecture)
 
 
 def inspect_triton(
