@@ -156,6 +156,7 @@ def test_processes_with_different_sources_at_once_get_their_own(folder: Path) ->
 
 
 def test_killed_build_is_in_nobodys_way(folder: Path) -> None:
+    environment = dict(os.environ)
     (folder / "block").touch()
     process = in_another_process(recipe(folder, 1))
     deadline = time.monotonic() + 60
@@ -169,19 +170,18 @@ def test_killed_build_is_in_nobodys_way(folder: Path) -> None:
     lock.write_text("999999")  # as if a process that is gone had left it
 
     assert build_cache.load(recipe(folder, 1)).answer() == 1
+    assert dict(os.environ) == environment
     assert [path.suffix for path in sorted(lock.parent.iterdir())] == [".lock", ".so"]
 
 
 @pytest.mark.usefixtures("compiled_alone")
 def test_changed_header_is_compiled_and_an_old_one_is_still_there(folder: Path) -> None:
-    environment = dict(os.environ)
     # Whatever clock was wrong when it was written, or is now.
     for answer, modified in ((1, 4e9), (2, 0), (1, 4e9)):
         changed = recipe(folder, answer)
         os.utime(folder / "answer.h", (modified, modified))
         assert build_cache.load(changed).answer() == answer
     assert n_compilations(folder) == 2
-    assert dict(os.environ) == environment
 
 
 @pytest.mark.usefixtures("compiled_alone")
