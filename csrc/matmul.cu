@@ -43,7 +43,7 @@ constexpr int NUM_THREADS = (NUM_CONSUMERS<BLOCK_M> + 1) * WARPGROUP_SIZE;
 
 // Of the 227 KB that a block can have. The stages form a ring: `full` tells those that
 // multiply that a stage has come, `empty` tells the one that loads that it has been used.
-// `turn` tells the second warpgroup that the first one is through with a tile.
+// `turn` tells the second warpgroup that the first one has started all of a tile's steps.
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES>
 struct MatmulShared {
     Box a[NUM_STAGES][BLOCK_M / BOX_SIZE];
@@ -209,8 +209,10 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
     const auto release = [&](int stage) {
         if (thread == 0) ptx::mbarrier_arrive(&shared.empty[stage]);
     };
-    // Of each 8 columns a lane has 2, in row lane / 4 and 8 rows below: sums, and what has
-    // become of those of the tile before, which is stored while this one is multiplied.
+
+    // -- finished: what has become of the sums of the tile before, which is stored box by
+    // box while this one is multiplied. Of each 8 columns a lane has 2, in row lane / 4 and
+    // 8 rows below
     float sums[BLOCK_N / 8][2][2];
     uint32_t finished[BLOCK_N / 8][2];
     Tile finished_tile{};
@@ -245,8 +247,9 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
     for (int index = blockIdx.x; index < n_tiles; index += gridDim.x) {
         const Tile tile = tile_at<BLOCK_M, BLOCK_N>(index, n_tile_rows, n_tile_cols);
 
-        // The bias of 2 of each 64 columns: long before it is needed, and in as few
-        // registers as there are.
+        // The bias, long before it is needed: each lane has that of 2 of each 64 columns,
+        // and asks others for what it needs. For itself it would take 8 times as many
+        // registers, which there are not beside the sums and what is finished.
         uint32_t bias[B_BOXES] = {};
         #pragma unroll
         for (int box = 0; box < B_BOXES; ++box) {
@@ -294,7 +297,7 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
         };
         int step = 0;
         while (step < min(NUM_STAGES, n_steps)) multiply(step++);
-        // Now that the other warpgroup multiplies as well, there is time to store.
+        // Time to store: by now the other warpgroup, if there is one, multiplies as well.
         #pragma unroll
         for (int box = 0; box < B_BOXES; ++box) {
             if (step < n_steps) multiply(step++);
@@ -311,7 +314,7 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
         if (bias_ptr != nullptr) {
             #pragma unroll
             for (int i = 0; i < BLOCK_N / 8; ++i) {
-                // Of these 8 columns, 4 lanes have the bias.
+                // Four lanes have that of these 8 columns.
                 const int source = i % 8 * 4 + lane % 4;
                 const float2 pair =
                     unpack<T>(__shfl_sync(0xffffffff, bias[i / 8], source));

@@ -97,8 +97,8 @@ def compiled_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         source = folder / "main.cpp"
         source.write_text(recipe.cpp_source)
         includes = [*recipe.include_folders, sysconfig.get_path("include")]
-        command = [os.environ.get("CXX", "c++"), "-shared", "-fPIC", str(source)]
-        command += [f"-I{each}" for each in includes]
+        command = [os.environ.get("CXX", "c++"), *recipe.cxx_flags, "-shared", "-fPIC"]
+        command += [str(source), *(f"-I{each}" for each in includes)]
         command += [f"-DTORCH_EXTENSION_NAME={name}", "-o", str(folder / f"{name}.so")]
         subprocess.run(command, check=True)
 
