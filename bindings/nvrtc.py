@@ -52,22 +52,14 @@ _HEADERS = {
         name: f"#include <cuda/std/{name}>\nnamespace std {{ {_ALL_OF_CUDA_STD} }}"
         for name in ("bit", "cstdint", "type_traits", "utility")
     },
-    "cstdlib": "namespace std { void free(void*); }",
-    "cxxabi.h": (
-        "namespace abi { char* __cxa_demangle(const char*, char*, size_t*, int*); }"
-    ),
     # <cuda.h> includes both, and uses uint32_t alone; the rest is in <cstdint>.
     "stdint.h": "#include <cuda/std/cstdint>",
     "stdlib.h": "",
-    "dlfcn.h": (
-        "struct Dl_info { const char* dli_sname; };\nint dladdr(const void*, Dl_info*);"
-    ),
     "vector": (
         "namespace std { template <typename T> struct vector {\n"
         "template <typename... Values> vector(Values...);\nvoid push_back(const T&);\n"
         "}; }"
     ),
-    "string": "namespace std { struct string { string(const char* = nullptr); }; }",
 }
 # What the host's <cmath> and CUDA's runtime would define.
 _PRELUDE = """\

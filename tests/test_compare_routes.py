@@ -276,7 +276,7 @@ def test_nvrtc_errors_are_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "#undef __CUDA_NO_HALF_OPERATORS__" in kernel_source
         assert (kernel_name, compute_capability) == ("k<1>", "90a")
         headers = next(
-            path for path in cuda_include_dirs if Path(path, "string").is_file()
+            path for path in cuda_include_dirs if Path(path, "vector").is_file()
         )
         assert Path(headers, "type_traits").read_text().startswith("#pragma once\n")
         raise error

@@ -2,9 +2,12 @@
 // launches, `softmax_plan(..., arch)` tells what would be launched, kernel by kernel.
 #pragma once
 
+#include <cxxabi.h>
+#include <dlfcn.h>
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -36,10 +39,26 @@ inline void check(const std::string& name, cudaError_t error) {
     }
 }
 
+// The name of the entry in the PTX.
+inline std::string symbol_of(const void* kernel) {
+    Dl_info info{};
+    dladdr(kernel, &info);
+    return info.dli_sname ? info.dli_sname : "";
+}
+
+inline std::string demangled(const std::string& symbol) {
+    int status = 0;
+    char* const name = abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status);
+    const std::string result = status == 0 ? name : symbol;
+    std::free(name);
+    return result;
+}
+
 inline pybind11::dict as_dict(const PlanDescription& plan) {
     pybind11::dict result;
-    result["kernel"] = plan.kernel;
-    result["signature"] = plan.signature;
+    const std::string symbol = symbol_of(plan.kernel);
+    result["kernel"] = symbol;
+    result["signature"] = demangled(symbol);
     result["grid"] = pybind11::make_tuple(plan.grid.x, plan.grid.y, plan.grid.z);
     result["block"] = pybind11::make_tuple(plan.block.x, plan.block.y, plan.block.z);
     result["shared_bytes"] = plan.shared_bytes;

@@ -3,13 +3,9 @@
 #pragma once
 
 #include <cuda_runtime.h>
-#include <cxxabi.h>
-#include <dlfcn.h>
 
 #include <bit>
 #include <cstdint>
-#include <cstdlib>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -58,8 +54,8 @@ struct Plan {
 
 // A plan that Python can read.
 struct PlanDescription {
-    std::string kernel;     // symbol, the name of the entry in the PTX
-    std::string signature;  // the same, demangled
+    // The host function that stands for the kernel, and bears the kernel's own symbol.
+    const void* kernel;
     dim3 grid;
     dim3 block;
     int64_t shared_bytes;
@@ -92,7 +88,13 @@ class Launcher {
     ) const {
         if (error_ != cudaSuccess) return error_;
         if (descriptions_) {
-            describe(plan, {numbers_of(arguments)...});
+            descriptions_->push_back(
+                {reinterpret_cast<const void*>(plan.kernel),
+                 plan.grid,
+                 plan.block,
+                 plan.shared_bytes,
+                 {numbers_of(arguments)...}}
+            );
             return cudaSuccess;
         }
         cudaError_t error = cudaSuccess;
@@ -155,28 +157,6 @@ class Launcher {
         } else {
             return describe_argument(value);
         }
-    }
-
-    template <typename... Params>
-    void describe(
-        const Plan<Params...>& plan, const std::vector<std::vector<int64_t>>& arguments
-    ) const {
-        // The host function that stands for a kernel bears the kernel's own symbol.
-        Dl_info info{};
-        dladdr(reinterpret_cast<const void*>(plan.kernel), &info);
-        const std::string symbol = info.dli_sname ? info.dli_sname : "";
-        int status = 0;
-        char* demangled =
-            abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status);
-        descriptions_->push_back(
-            {symbol,
-             status == 0 ? demangled : symbol,
-             plan.grid,
-             plan.block,
-             plan.shared_bytes,
-             arguments}
-        );
-        std::free(demangled);
     }
 
     Device device_{};
