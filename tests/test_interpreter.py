@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,13 @@ def never_ends(out):
     while True: time.sleep(0.01)
 """,
     "prints": "def prints(out): print('from the worker', flush=True)",
+    "square": """
+@triton.jit
+def square_kernel(out_ptr, x):
+    tl.store(out_ptr, x * x)
+
+def square(out, x): square_kernel[(1,)](out, x)
+""",
     "process_id": "def process_id(out): out[0] = os.getpid()",
 }
 
@@ -178,6 +186,14 @@ def test_exception_in_a_kernel_comes_back_with_its_traceback() -> None:
     assert worker_process_id() > 0
 
 
+def test_integer_that_does_not_fit_its_type_is_an_error() -> None:
+    out = torch.zeros(1, dtype=torch.int64)
+    run("square", out, 46340)
+    assert out.item() == 46340**2
+    with pytest.raises(RuntimeError, match="int32 overflow detected for operation mul"):
+        run("square", out, 46341)
+
+
 def test_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = worker_process_id()
     monkeypatch.setenv("TWIN_INTERPRETER_TIMEOUT", "0.3")
@@ -286,6 +302,63 @@ def test_what_is_looked_up_is_what_triton_makes(
     make_shapes_once()
     for _ in range(2):  # made the first time, then looked up
         assert (found(), broadcast()) == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name", "values", "overflows"),
+    [
+        ("int32", "add", (2**31 - 2, 1), False),
+        ("int32", "add", (2**31 - 1, 1), True),
+        ("int32", "sub", (-(2**31) + 1, 1), False),
+        ("int32", "sub", (-(2**31), 1), True),
+        ("int32", "mul", (65535, 32768), False),
+        ("int32", "mul", (65536, 32768), True),
+        ("int32", "mul", (-65536, 32768), False),
+        ("uint32", "sub", (1, 2), True),
+        ("uint32", "mul", (65536, 65535), False),
+        ("int8", "add", (127, 1), True),
+        ("int16", "add", (127, 1), False),
+        ("int64", "add", (2**63 - 1, 1), False),  # Triton does not look at these
+    ],
+)
+def test_overflows_are_those_of_triton(
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: str,
+    name: str,
+    values: tuple[int, int],
+    overflows: bool,
+) -> None:
+    import triton.language as tl
+    from triton.language.semantic import TritonSemantic
+    from triton.runtime import interpreter as triton_interpreter
+
+    from bindings.backends.interpreter_worker import raise_on_overflow
+
+    scalar = getattr(tl, dtype)
+    semantic = triton_interpreter.interpreter_semantic
+    builder = triton_interpreter.interpreter_builder
+    debugging = replace(builder.options, debug=True)
+    monkeypatch.setattr(builder, "options", debugging)
+    check = "binary_op_sanitize_overflow_impl"
+
+    def said() -> str:
+        tensors = []
+        for value in values:
+            data = np.array([0, value], scalar.name)
+            handle = triton_interpreter.TensorHandle(data, scalar)
+            tensors.append(tl.tensor(handle, tl.block_type(scalar, [2])))
+        try:
+            getattr(semantic, check)(*tensors, getattr(semantic, name))
+        except AssertionError as error:
+            return str(error)
+        return ""
+
+    expected = said()
+    assert bool(expected) == overflows
+    monkeypatch.setattr(TritonSemantic, check, getattr(TritonSemantic, check))
+    raise_on_overflow()
+    assert said() == expected
+    assert builder.options == debugging
 
 
 def test_forked_process_has_a_worker_of_its_own(kernels: Path) -> None:
