@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +112,7 @@ def _ladder(options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _list(ops: dict[str, OpSummary]) -> int:
+def _list(ops: Mapping[str, OpSummary]) -> int:
     forward = [op for op in ops.values() if not op.forward]
     width = max(len(op.name) for op in forward)
     for op in forward:
@@ -276,7 +276,7 @@ def _backends(options: argparse.Namespace) -> tuple[str, ...]:
     return tuple(dict.fromkeys(options.backend or DEFAULT_BACKENDS))
 
 
-def _compare(options: argparse.Namespace, ops: dict[str, OpSummary]) -> int:
+def _compare(options: argparse.Namespace, ops: Mapping[str, OpSummary]) -> int:
     # Whatever a library or a compiler prints is not part of the report.
     with contextlib.redirect_stdout(sys.stderr), _progress() as progress:
         reports = _reports(options, ops, progress)
@@ -287,7 +287,7 @@ def _compare(options: argparse.Namespace, ops: dict[str, OpSummary]) -> int:
 
 def _reports(
     options: argparse.Namespace,
-    ops: dict[str, OpSummary],
+    ops: Mapping[str, OpSummary],
     progress: Callable[[str], None],
 ) -> list[Report]:
     progress("importing torch")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -65,7 +65,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message.removeprefix("argument "))
 
 
-def parse(arguments: Sequence[str], ops: dict[str, OpSummary]) -> argparse.Namespace:
+def parse(arguments: Sequence[str], ops: Mapping[str, OpSummary]) -> argparse.Namespace:
     """The options of a command line.
 
     Raises:
@@ -159,7 +159,7 @@ def unwritable(option: str, file: str, error: OSError) -> UnavailableError:
     return UnavailableError(f"{option}: {file} cannot be written ({error.strerror})")
 
 
-def _parser(ops: dict[str, OpSummary]) -> argparse.ArgumentParser:
+def _parser(ops: Mapping[str, OpSummary]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m compare",
         description=_DESCRIPTION,
@@ -236,7 +236,7 @@ def _parser(ops: dict[str, OpSummary]) -> argparse.ArgumentParser:
     return parser
 
 
-def _forward(ops: dict[str, OpSummary]) -> list[str]:
+def _forward(ops: Mapping[str, OpSummary]) -> list[str]:
     return [op.name for op in ops.values() if not op.forward]
 
 

@@ -7,9 +7,12 @@ or to a misspelt name.
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 
@@ -56,14 +59,16 @@ def backward_of(op: str) -> str:
     return f"{op}_backward"
 
 
-def read_ops() -> dict[str, OpSummary]:
+@functools.cache
+def read_ops() -> Mapping[str, OpSummary]:
     """All ops by name, each before its backward."""
     bindings = importlib.util.find_spec("bindings")
     assert bindings is not None
     assert bindings.submodule_search_locations is not None
     folder = Path(bindings.submodule_search_locations[0], "ops")
     files = sorted(path for path in folder.glob("*.py") if path.stem != "__init__")
-    return {op.name: op for path in files for op in _read_file(path)}
+    ops = {op.name: op for path in files for op in _read_file(path)}
+    return MappingProxyType(ops)  # for all callers
 
 
 def _read_file(path: Path) -> list[OpSummary]:
