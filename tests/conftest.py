@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -83,6 +84,17 @@ def pytest_collection_modifyitems(
         params = item.callspec.params if hasattr(item, "callspec") else {}
         if params.get("backend") == "triton" and params.get("device") == "cpu":
             item.add_marker(needs_interpreter)
+
+
+def pytest_collection_finish() -> None:
+    """Spares the collector of garbage all tests and modules: they live to the end."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Lets it look at them in the end; else nanobind tells of leaks."""
+    gc.unfreeze()
 
 
 def skip_if_refused(
@@ -197,7 +209,8 @@ def assert_accepted(
             place = out.untyped_storage().data_ptr()
             assert place not in places, "the result lies in the memory of an input"
     verdict = acceptance.judge_all(results, expected)
-    assert verdict.passed, verdict.problem
+    shapes = ", ".join(str(tuple(x.shape)) for x in inputs)
+    assert verdict.passed, f"{verdict.problem} (of inputs {shapes})"
 
 
 def cancels(grad: Tensor, y: Tensor, dim: int) -> bool:

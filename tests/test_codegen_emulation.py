@@ -19,7 +19,7 @@ import torch
 import triton
 import triton.language as tl
 
-from bindings.op import Op, as_tuple
+from bindings.op import Argument, Op, as_tuple
 from bindings.registry import OPS
 from bindings.toolchain import find_cuda_home
 from compare.cases import Case, make_arguments
@@ -39,7 +39,12 @@ from compare.codegen.emulation.meter import Meter
 from compare.codegen.emulation.program import Program
 from compare.codegen.emulation.values import Value
 from compare.codegen.listing import Listing, parse_ptx
-from compare.codegen.model import KernelCode, inspect_cuda, inspect_triton
+from compare.codegen.model import (
+    KernelCode,
+    compile_ahead,
+    inspect_cuda,
+    inspect_triton,
+)
 from compare.codegen.triton_offline import record_launches
 
 Number = int | None  # None: unknown
@@ -1692,7 +1697,7 @@ ON_OTHER_ARCHITECTURES: list[tuple[str, Case, dict[str, float]]] = [
     ("softmax", Case((33, 781)), {"cuda": 1, "triton": 1}),
 ]
 # Without clusters one block keeps what it can of a long row, and reads the rest twice.
-OTHER_LAUNCHES = {
+LAUNCHES = {90: WHOLE_LAUNCHES} | {
     number: [
         *ON_OTHER_ARCHITECTURES,
         ("softmax", Case((2, 131072)), {"cuda": reads, "triton": 2 - 16384 / 131072}),
@@ -1709,26 +1714,35 @@ KERNELS = [
         id=f"{name}-{'x'.join(map(str, tried.shape))}-sm_{number}-{side}",
         marks=needs_nvcc if side == "cuda" else (),
     )
-    for number, launches in (
-        (90, WHOLE_LAUNCHES),
-        *OTHER_LAUNCHES.items(),
-    )
+    for number, launches in LAUNCHES.items()
     for name, tried, reads in launches
     for side in INSPECT
 ]
 
 
-def code_of(op: Op, tried: Case, architecture: Architecture, side: str) -> KernelCode:
+def arguments_of(op: Op, tried: Case) -> tuple[Argument, ...]:
     arguments = make_arguments(op, tried)
-    return INSPECT[side](
-        op, op.arguments(*as_tuple(op.allocate(*arguments)), *arguments), architecture
-    )
+    return op.arguments(*as_tuple(op.allocate(*arguments)), *arguments)
+
+
+def code_of(op: Op, tried: Case, architecture: Architecture, side: str) -> KernelCode:
+    return INSPECT[side](op, arguments_of(op, tried), architecture)
+
+
+@functools.cache
+def compile_all_cases_of(op_name: str, number: int) -> None:
+    op = OPS[op_name]
+    tried = (each for name, each, _ in LAUNCHES[number] if name == op_name)
+    launches = [(op, arguments_of(op, each)) for each in tried]
+    compile_ahead(launches, ARCHITECTURES[number])
 
 
 @pytest.mark.parametrize(("each_op", "tried", "architecture", "side", "reads"), KERNELS)
 def test_a_kernel_moves_what_its_op_must_move(
     each_op: Op, tried: Case, architecture: Architecture, side: str, reads: float
 ) -> None:
+    if side == "cuda":
+        compile_all_cases_of(each_op.name, architecture.number)
     code = code_of(each_op, tried, architecture, side)
     blocks = range(code.launch.blocks)
     emulation = emulate(code.ptx, code.launch, blocks, counts_stores=True)

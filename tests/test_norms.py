@@ -222,6 +222,8 @@ def test_more_rows_than_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     skip_if_refused(backend, device, dtype)
+    if backend == "triton" and device == "cpu" and shape[1] > 12288:
+        pytest.skip("shorter rows are as long to it, and the interpreter is slow")
     # Where two are all it does not take many.
     monkeypatch.setattr(norm, "count_partials", lambda *_: 2)
     backward = OPS[f"{description.name}_backward"]
