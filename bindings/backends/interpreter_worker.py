@@ -125,8 +125,8 @@ def raise_on_overflow() -> None:
     """Has Triton raise where a sum or a product of integers does not fit its type.
 
     It looks for that anyway, by the same operation in 64 bits and two comparisons, but
-    says so only where it is told to debug. All that takes a fifth of its time, and in
-    NumPy a tenth of that; so Triton itself looks again only at what does not fit.
+    says so only where it is told to debug. In its own language all that takes a fifth
+    of its time; so NumPy looks, and Triton again only at what does not fit.
     """
     module: Any = interpreter
     builder = module.interpreter_builder
