@@ -158,5 +158,7 @@ def test_an_error_leaves_the_backend_usable(backend: str) -> None:
     skip_if_refused(backend, "cpu")
     with pytest.raises(TypeError):
         bindings.gelu(torch.ones(3).int(), backend=backend)
-    out = bindings.swiglu(torch.zeros(3), torch.ones(3), backend=backend)
-    assert torch.equal(out, torch.zeros(3))
+    # The sigmoid of this gate is 1.
+    gate, up = torch.full((3,), 100.0), torch.full((3,), 2.0)
+    out = bindings.swiglu(gate, up, backend=backend)
+    assert torch.equal(out, gate * up)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import LANGUAGES, laid_out_inputs, random_inputs, skip_if_refused
+from torch import library
 
 from bindings.op import Op, as_tuple
 from bindings.registry import FUNCTIONS
@@ -56,7 +57,7 @@ def test_opcheck(
     tests = ["test_schema", "test_autograd_registration", "test_faketensor"]
     if layout == "contiguous":  # it takes most of the time, and no interest in strides
         tests.append("test_aot_dispatch_dynamic")
-    results = torch.library.opcheck(overload, inputs, test_utils=tests)
+    results = library.opcheck(overload, inputs, test_utils=tests)
     assert set(results.values()) == {"SUCCESS"}
 
 
