@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -84,17 +83,6 @@ def pytest_collection_modifyitems(
         params = item.callspec.params if hasattr(item, "callspec") else {}
         if params.get("backend") == "triton" and params.get("device") == "cpu":
             item.add_marker(needs_interpreter)
-
-
-def pytest_collection_finish() -> None:
-    """Spares the collector of garbage all tests and modules: they live to the end."""
-    gc.collect()
-    gc.freeze()
-
-
-def pytest_unconfigure() -> None:
-    """Lets it look at them in the end; else nanobind tells of leaks."""
-    gc.unfreeze()
 
 
 def skip_if_refused(
