@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import stat
 from pathlib import Path
 from types import SimpleNamespace
@@ -122,6 +123,38 @@ def test_resources_of_a_function_that_is_no_template(sources: Path) -> None:
         assert resources.static_shared_bytes == 64 * 4
         assert 0 < resources.registers < 32
         assert "BAR.SYNC" in tools.disassemble(build.cubin, symbol)
+
+
+N_TARGETS = 8  # of fewer the assembler makes branches
+CASES = "".join(f"case_{n}: st.global.u32 [%rd1 + {n}], %r1;" for n in range(N_TARGETS))
+JUMP = f"""
+.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry jump(.param .u64 out, .param .u32 which) {{
+    .reg .b32 %r<2>;
+    .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [out];
+    ld.param.u32 %r1, [which];
+targets: .branchtargets {", ".join(f"case_{n}" for n in range(N_TARGETS))};
+    brx.idx %r1, targets;
+    {CASES}
+    ret;
+}}
+"""
+
+
+def test_where_jumps_to_an_address_in_a_register_lead(tmp_path: Path) -> None:
+    source, target = tmp_path / "jump.ptx", tmp_path / "jump.cubin"
+    source.write_text(JUMP)
+    ptxas = tools.triton_tool("ptxas").path
+    tools.run([ptxas, f"-arch={HOPPER.target}", str(source), "-o", str(target)], "")
+    (jump,) = [
+        line
+        for line in tools.disassemble(target.read_bytes(), "jump").splitlines()
+        if "BRXU" in line
+    ]
+    assert len(re.findall(r"\.L_x_\d+", jump)) == N_TARGETS
 
 
 @needs_nvcc
