@@ -6,6 +6,8 @@ Here a module's name holds a fingerprint of everything it is built from. It is b
 a folder of its own and put into the cache in one step, when it is complete; so whatever
 lies in the cache is what its name says. It ends in a digest of itself: one that lost
 data, when the machine went down say, would end the process that loads it.
+
+What several modules have in common is compiled once: an object file, kept likewise.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -54,6 +57,25 @@ COMPILER_VARIABLES = (
 
 
 @dataclass(frozen=True)
+class Part:
+    """What an object file is compiled from, for modules that are linked with it.
+
+    Attributes:
+        name: The beginning of the file's name.
+        source: Text for the C++ compiler.
+        flags: For the C++ compiler.
+        include_folders: Where the text's #include lines look, in this order.
+        files: All that it may include from there.
+    """
+
+    name: str
+    source: str
+    flags: tuple[str, ...]
+    include_folders: tuple[Path, ...]
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
 class Recipe:
     """What a module is built from.
 
@@ -67,9 +89,7 @@ class Recipe:
         include_folders: Where the texts' #include lines look, in this order.
         files: All that they may include from there.
         cuda_home: The CUDA toolkit, if there is a cuda_source.
-        object_source: Text for the C++ compiler again, or nothing: it becomes an object
-            of its own, with flags of its own, and a part of the module.
-        object_flags: For that text alone.
+        parts: What it is linked with.
         link_flags: For the linker.
     """
 
@@ -81,8 +101,7 @@ class Recipe:
     include_folders: tuple[Path, ...]
     files: tuple[Path, ...]
     cuda_home: Path | None
-    object_source: str = ""
-    object_flags: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
     link_flags: tuple[str, ...] = ()
 
 
@@ -93,18 +112,38 @@ def load(recipe: Recipe) -> ModuleType:
         BuildError: A tool is missing, the cache cannot be used, the sources do not
             compile, or the module does not load.
     """
+    path = _kept(recipe, ".so", functools.partial(_compile_module, recipe))
+    return _import(path.stem, path)
+
+
+def object_file(part: Part) -> Path:
+    """Returns what a part is compiled to, which is done unless it is in the cache.
+
+    Raises:
+        BuildError: There is no compiler, the cache cannot be used, or the source does
+            not compile.
+    """
+    return _kept(part, ".o", functools.partial(_compile_part, part))
+
+
+# Takes the fingerprint, and the file to write.
+_Compile = Callable[[str, Path], None]
+
+
+def _kept(made: Recipe | Part, suffix: str, compile_: _Compile) -> Path:
+    """The file in the cache, which is made unless it is there."""
     folder = cache_folder()
     while True:
-        fingerprint = _fingerprint(recipe)
-        name = f"{recipe.name}_{fingerprint[:20]}"
-        path = folder / f"{name}.so"
+        fingerprint = _fingerprint(made)
+        name = f"{made.name}_{fingerprint[:20]}"
+        path = folder / f"{name}{suffix}"
         if not _is_intact(path):
-            with _lock(folder / f"{name}.lock", recipe.name):
+            with _lock(folder / f"{name}.lock", made.name):
                 if not _is_intact(path):
-                    _build(recipe, fingerprint, path)
+                    _build(made, fingerprint, path, compile_)
         # Else the sources were edited while they were compiled: once more.
         if _is_intact(path):
-            return _import(name, path)
+            return path
 
 
 def cache_folder() -> Path:
@@ -135,17 +174,21 @@ def _unusable(folder: Path, reason: str) -> str:
     )
 
 
-def _fingerprint(recipe: Recipe) -> str:
-    facts = {
-        "recipe": asdict(recipe),
-        "files": [_digest(path) for path in recipe.files],
-        "python": sysconfig.get_config_var("SOABI"),
-        "pybind11": pybind11.__version__,
-        "torch": [torch.__version__, torch.version.cuda],
+def _fingerprint(made: Recipe | Part) -> str:
+    facts: dict[str, object] = {
+        "made": asdict(made),
+        "files": [_digest(path) for path in made.files],
         "c++": _version_of(_cxx()),
-        "nvcc": recipe.cuda_home and _version_of((f"{recipe.cuda_home}/bin/nvcc",)),
         "environment": [os.environ.get(variable) for variable in COMPILER_VARIABLES],
     }
+    if isinstance(made, Recipe):
+        facts |= {
+            "parts": [_fingerprint(part) for part in made.parts],
+            "python": sysconfig.get_config_var("SOABI"),
+            "pybind11": pybind11.__version__,
+            "torch": [torch.__version__, torch.version.cuda],
+            "nvcc": made.cuda_home and _version_of((f"{made.cuda_home}/bin/nvcc",)),
+        }
     text = json.dumps(facts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -188,32 +231,34 @@ def _tell(text: str) -> None:
     sys.stderr.flush()
 
 
-def _build(recipe: Recipe, fingerprint: str, path: Path) -> None:
-    """Builds a module into path, unless its sources are edited meanwhile."""
+def _build(
+    made: Recipe | Part, fingerprint: str, path: Path, compile_: _Compile
+) -> None:
+    """Compiles into path, unless the sources are edited meanwhile."""
     for leftover in path.parent.glob(f"{path.stem}.*.tmp"):
         shutil.rmtree(leftover, ignore_errors=True)  # of a build that was killed
     try:
         with tempfile.TemporaryDirectory(
             prefix=f"{path.stem}.", suffix=".tmp", dir=path.parent
         ) as temporary:
-            _compile(recipe, fingerprint, path.stem, Path(temporary))
-            if _fingerprint(recipe) == fingerprint:
-                module = Path(temporary, path.name)
-                _seal(module)
-                os.replace(module, path)
+            compiled = Path(temporary, path.name)
+            compile_(fingerprint, compiled)
+            if _fingerprint(made) == fingerprint:
+                _seal(compiled)
+                os.replace(compiled, path)
     except OSError as error:
         raise BuildError(_unusable(path.parent, str(error))) from error
 
 
 def _seal(path: Path) -> None:
-    """Adds a digest to the end of a library, where no loader looks."""
+    """Adds a digest to the end of a file, where no loader and no linker looks."""
     digest = hashlib.sha256(path.read_bytes()).digest()
     with path.open("ab") as file:
         file.write(digest)
 
 
 def _is_intact(path: Path) -> bool:
-    """Whether a library is there, and as it was when it was sealed."""
+    """Whether a file is there, and as it was when it was sealed."""
     if not path.exists():
         return False
     content = path.read_bytes()
@@ -221,7 +266,13 @@ def _is_intact(path: Path) -> bool:
     return hashlib.sha256(content[:-n_bytes]).digest() == content[-n_bytes:]
 
 
-def _compile(recipe: Recipe, fingerprint: str, name: str, folder: Path) -> None:
+def _compile_part(part: Part, _fingerprint: str, path: Path) -> None:
+    includes = [f"-I{folder}" for folder in part.include_folders]
+    command = [*_cxx(), *part.flags, "-fPIC", *includes, "-x", "c++", "-c", "-"]
+    _run([*command, "-o", str(path)], part.source, part.name, path.parent.parent)
+
+
+def _compile_module(recipe: Recipe, fingerprint: str, path: Path) -> None:
     """Runs load_inline in a process of its own.
 
     It reads the environment when it is imported, changes it, and loads what it built.
@@ -232,22 +283,35 @@ def _compile(recipe: Recipe, fingerprint: str, name: str, folder: Path) -> None:
             f"Python's own headers are missing ({header}): install them "
             "(apt-get install python3-dev)"
         )
+    folder = path.parent
     source_hash = f'extern const char SOURCE_HASH[] = "{fingerprint}";'
     arguments = {
-        "name": name,
+        "name": path.stem,
         "cpp_sources": [source_hash, recipe.cpp_source],
         "cuda_sources": [recipe.cuda_source] if recipe.cuda_source else None,
         "extra_cflags": recipe.cxx_flags,
         "extra_cuda_cflags": recipe.nvcc_flags,
         "extra_ldflags": _link_flags(recipe, folder),
-        "extra_include_paths": [str(folder) for folder in recipe.include_folders],
+        "extra_include_paths": [str(each) for each in recipe.include_folders],
         "build_directory": str(folder),
-        "object_command": _object_command(recipe, folder),
     }
     variables = {"CUDA_HOME": str(recipe.cuda_home)} if recipe.cuda_home else {}
+    command = child_process.command("bindings.inline_builder")
+    environment = child_process.environment(variables)
+    _run(command, json.dumps(arguments), recipe.name, folder.parent, environment)
+
+
+def _run(
+    command: list[str],
+    text: str,
+    name: str,
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Runs what compiles a text, to be kept in a folder under that name."""
     process = subprocess.Popen(
-        child_process.command("bindings.inline_builder"),
-        env=child_process.environment(variables),
+        command,
+        env=environment,
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -256,37 +320,21 @@ def _compile(recipe: Recipe, fingerprint: str, name: str, folder: Path) -> None:
         start_new_session=True,  # so that it can be ended with all its compilers
     )
     try:
-        output = _output_of(process, json.dumps(arguments), recipe.name, folder.parent)
+        output = _output_of(process, text, name, folder)
     except BaseException:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         raise
     if process.returncode != 0:
-        raise BuildError(f"{recipe.name} cannot be built:\n{_without_commands(output)}")
-
-
-def _object_command(recipe: Recipe, folder: Path) -> list[str]:
-    """What compiles the object_source; nothing if there is none."""
-    if not recipe.object_source:
-        return []
-    source = folder / "object.cpp"
-    source.write_text(recipe.object_source)
-    includes = [f"-I{path}" for path in recipe.include_folders]
-    flags = [*recipe.object_flags, "-fPIC", *includes]
-    return [*_cxx(), *flags, "-c", str(source), "-o", str(_object_file(folder))]
-
-
-def _object_file(folder: Path) -> Path:
-    return folder / "object.o"
+        raise BuildError(f"{name} cannot be built:\n{_without_commands(output)}")
 
 
 def _link_flags(recipe: Recipe, folder: Path) -> list[str]:
     # torch puts its own libraries on the linker's command line, but nothing here needs
     # them; except that they export parts of libstdc++, if they come first.
     flags = ["-Wl,--as-needed", "-pthread", "-lstdc++", *recipe.link_flags]
-    if recipe.object_source:
-        flags.append(shlex.quote(str(_object_file(folder))))
+    flags += [shlex.quote(str(object_file(part))) for part in recipe.parts]
     if recipe.cuda_home:
         # torch asks the linker for "cudart". A toolkit that pip has installed has no
         # file of that name; this one leads to the static library, as in the prebuilt

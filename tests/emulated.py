@@ -18,6 +18,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,15 @@ import shared
 import torch
 from conftest import needs_gpu
 
-from bindings import toolchain
+from bindings import build_cache, toolchain
+from bindings.backends import cuda_inline
+from bindings.build_cache import Part
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "tests" / "emulator"
 EMULATOR = ROOT / "csrc" / "emulator"
 COMPILER = os.environ.get("CXX", "g++")
+UNKNOWN_TO_CLANG = ("-Wno-restrict", "-Wno-psabi", "-fno-gnu-unique")
 RUNNER = shlex.split(os.environ.get("CXX_RUNNER", ""))
 ORDERS = ["forward", "reverse", "random:1", "random:2", "random:3"]
 
@@ -147,24 +151,20 @@ def _compile_all(sources: Sequence[Path], folder: Path) -> list[Path]:
     return objects
 
 
-def _compile_runtime(folder: Path) -> None:
-    # In one piece: most of the time would go into the headers that all files include.
-    text = folder / "runtime.cpp"
-    files = sorted(EMULATOR.glob("runtime/*.cpp"))
-    text.write_text("".join(f'#include "{path}"\n' for path in files))
-    compile_object(text, folder / "runtime.o")
-
-
 @functools.cache
-def runtime() -> Path:
-    """The emulator's runtime as an object file."""
+def object_of(part: Part) -> Path:
+    """What a part of the emulator is compiled to, for the processor of CXX."""
     if shutil.which(COMPILER) is None:
         pytest.skip(f"no {COMPILER}")
-    return shared.once("emulator-runtime", _compile_runtime) / "runtime.o"
+    if "clang" in COMPILER:
+        flags = (each for each in part.flags if each not in UNKNOWN_TO_CLANG)
+        part = replace(part, flags=tuple(flags))
+    return build_cache.object_file(part)
 
 
 def _build_kernels(folder: Path) -> None:
-    objects = [*_compile_all(sorted(SOURCES.glob("*.cu")), folder), runtime()]
+    runtime = object_of(cuda_inline.emulator())
+    objects = [*_compile_all(sorted(SOURCES.glob("*.cu")), folder), runtime]
     if RUNNER:
         objects += _compile_all([SOURCES / "remote.cpp"], folder)
         program = folder / "kernels"
@@ -176,7 +176,7 @@ def _build_kernels(folder: Path) -> None:
 @functools.cache
 def load_kernels() -> Library:
     """All test kernels, compiled once for all tests."""
-    runtime()  # or the test is skipped
+    object_of(cuda_inline.emulator())  # or the test is skipped
     folder = shared.once("emulated-kernels", _build_kernels)
     return (
         RemoteLibrary(folder / "kernels") if RUNNER else Library(folder / "kernels.so")

@@ -24,7 +24,7 @@ import torch
 import bindings
 from bindings import build_cache, sources, toolchain
 from bindings.backends import cuda_inline
-from bindings.build_cache import Recipe
+from bindings.build_cache import Part, Recipe
 from bindings.errors import BuildError
 from bindings.registry import OPS
 
@@ -93,16 +93,16 @@ def compiled_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     For each build it imports torch, which takes five times as long as the compiler.
     """
 
-    def compile_alone(recipe: Recipe, hash_: str, name: str, folder: Path) -> None:
-        source = folder / "main.cpp"
+    def compile_alone(recipe: Recipe, hash_: str, path: Path) -> None:
+        source = path.parent / "main.cpp"
         source.write_text(recipe.cpp_source)
         includes = [*recipe.include_folders, sysconfig.get_path("include")]
         command = [os.environ.get("CXX", "c++"), *recipe.cxx_flags, "-shared", "-fPIC"]
         command += [str(source), *(f"-I{each}" for each in includes)]
-        command += [f"-DTORCH_EXTENSION_NAME={name}", "-o", str(folder / f"{name}.so")]
+        command += [f"-DTORCH_EXTENSION_NAME={path.stem}", "-o", str(path)]
         subprocess.run(command, check=True)
 
-    monkeypatch.setattr(build_cache, "_compile", compile_alone)
+    monkeypatch.setattr(build_cache, "_compile_module", compile_alone)
 
 
 def recipe(folder: Path, answer: int) -> Recipe:
@@ -147,11 +147,12 @@ def modules(folder: Path) -> list[Path]:
 def test_processes_with_different_sources_at_once_get_their_own(folder: Path) -> None:
     other = folder / "other"
     other.mkdir()
-    recipes = [recipe(folder, 1), recipe(other, 2), recipe(folder, 1)]
+    recipes = [recipe(folder, 1), recipe(other, 2)]
     processes = [in_another_process(r) for r in recipes]
-    assert [p.communicate()[0] for p in processes] == ["1\n", "2\n", "1\n"]
-    # And keep them. The two with the same sources have shared one build.
-    assert [build_cache.load(r).answer() for r in recipes] == [1, 2, 1]
+    # This one shares a build with the one of the same sources.
+    assert build_cache.load(recipes[0]).answer() == 1
+    assert [p.communicate()[0] for p in processes] == ["1\n", "2\n"]
+    assert [build_cache.load(r).answer() for r in recipes] == [1, 2]
     assert n_compilations(folder) == 2
 
 
@@ -380,13 +381,13 @@ def test_full_disk_is_named_and_nothing_is_left_there(
 def test_interrupted_end_of_a_build_leaves_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    def compile_nothing(recipe: Recipe, hash_: str, name: str, folder: Path) -> None:
-        (folder / f"{name}.so").touch()
+    def compile_nothing(recipe: Recipe, hash_: str, path: Path) -> None:
+        path.touch()
 
     def replace_nothing(source: Path, target: Path) -> None:
         raise error
 
-    monkeypatch.setattr(build_cache, "_compile", compile_nothing)
+    monkeypatch.setattr(build_cache, "_compile_module", compile_nothing)
     monkeypatch.setattr(os, "replace", replace_nothing)
     expected = BuildError if isinstance(error, OSError) else KeyboardInterrupt
     with pytest.raises(expected):
@@ -424,10 +425,58 @@ def test_sources_are_included_not_copied(module: sources.ModuleName) -> None:
         pytest.skip(obstacle)
     made = cuda_inline._recipe("add", module, ())
     lines = (made.cpp_source + made.cuda_source).splitlines()
-    paths = [line.removeprefix('#include "').removesuffix('"') for line in lines]
-    names = {Path(path).name for path in paths}
-    assert {"add.cu", "add.cpp", "module.cpp"} <= names
-    assert names <= {path.name for path in made.files}
+    assert set(lines) == {
+        f'#include "{name}"' for name in ("add.cu", "add.cpp", "module.cpp")
+    }
+
+
+def test_fingerprint_covers_all_that_is_included() -> None:
+    cpu, checked = (cuda_inline._recipe("matmul", m, ()) for m in ("_cpu", "_checked"))
+    assert [each.name for each in cpu.parts] == ["emulator"]
+    made: list[tuple[Recipe | Part, str]] = [(cpu, cpu.cpp_source)]
+    made += [(part, part.source) for part in checked.parts]
+    for each, text in made:
+        folders = (*each.include_folders, sysconfig.get_path("include"))
+        command = ["c++", "-std=c++20", "-M", *(f"-I{folder}" for folder in folders)]
+        done = subprocess.run(
+            [*command, "-x", "c++", "-"], input=text, text=True, capture_output=True
+        )
+        included = {Path(word).resolve() for word in done.stdout.split()}
+        ours = {path for path in included if path.is_relative_to(sources.CSRC)}
+        assert ours
+        assert ours <= {path.resolve() for path in each.files}
+
+
+def test_part_is_compiled_once_for_all_modules(folder: Path) -> None:
+    header = folder / "answer.h"
+    part = Part(
+        name="half",
+        source='#include "answer.h"\nint half() { return ANSWER / 2; }',
+        flags=("-std=c++20",),
+        include_folders=(folder,),
+        files=(header,),
+    )
+    module = f"int half();{MODULE.replace('ANSWER', 'half()')}"
+    tiny = replace(recipe(folder, 84), cpp_source=module, parts=(part,))
+    kept = build_cache.object_file(part)
+    assert kept.parent == build_cache.cache_folder()
+    before = kept.stat().st_mtime_ns
+    assert build_cache.load(tiny).answer() == 42
+    assert build_cache.object_file(part) == kept
+    assert kept.stat().st_mtime_ns == before
+    # And again, if what it is made from has changed; so have its modules.
+    fingerprint = build_cache._fingerprint(tiny)
+    header.write_text("#define ANSWER 86\n")
+    assert build_cache.object_file(part) != kept
+    assert build_cache._fingerprint(tiny) != fingerprint
+
+
+def test_part_that_does_not_compile(folder: Path) -> None:
+    part = Part("half", "int half() { return }", (), (), ())
+    with pytest.raises(BuildError, match="expected primary-expression") as error:
+        build_cache.object_file(part)
+    assert str(error.value).startswith("half cannot be built:\n")
+    assert list(build_cache.cache_folder().glob("*.o")) == []
 
 
 def test_op_in_the_emulator() -> None:

@@ -12,7 +12,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import emulated
 import numpy as np
 import pytest
 from emulated import (
@@ -24,14 +23,18 @@ from emulated import (
     Library,
     array,
     compile_object,
+    load_kernels,
+    object_of,
     run,
     zeros,
 )
 
+from bindings.backends import cuda_inline
+
 
 @pytest.fixture(scope="session")
 def library() -> Library:
-    return emulated.load_kernels()
+    return load_kernels()
 
 
 @pytest.fixture(params=ORDERS)
@@ -587,6 +590,6 @@ def test_example_of_the_readme(tmp_path: Path) -> None:
     compile_object(source, tmp_path / "example.o")
     program = tmp_path / "example"
     example = tmp_path / "example.o"
-    objects = [example, emulated.runtime()]
+    objects = [example, object_of(cuda_inline.emulator())]
     run(COMPILER, "-rdynamic", "-pthread", *objects, "-o", program)
     assert run(*RUNNER, program) == "no error, 255\n"

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 import shared
 import torch
+from emulated import object_of
 
 from bindings import sources
 from bindings.backends import cuda_inline, native, prebuilt
@@ -221,20 +222,15 @@ def compile_checked(source: Path, target: Path, folder: Path = sources.CSRC) -> 
     subprocess.run([*command, "-o", str(target)], check=True)
 
 
-def compile_runtime(target: Path) -> None:
-    """Compiles the emulator and its checker, which check everything but themselves."""
-    text = target.with_suffix(".cpp")
-    files = [*sources.emulator_sources(), *sources.checker_sources()]
-    text.write_text("".join(f'#include "{path}"\n' for path in files))
-    flags = ["-std=c++20", "-O1", "-fPIC", "-Wall", "-Wextra", "-Werror"]
-    command = [COMPILER, *flags, f"-I{sources.EMULATOR}", "-c", str(text)]
-    subprocess.run([*command, "-o", str(target)], check=True)
+def runtime() -> list[Path]:
+    """The emulator and its checker, which check everything but themselves."""
+    return [object_of(cuda_inline.emulator()), object_of(cuda_inline.checker())]
 
 
-def link(objects: list[Path], target: Path) -> None:
+def link(kernels: list[Path], target: Path) -> None:
     """Makes a library of kernels, runtime and checker."""
     flags = ["-shared", "-pthread", "-Wl,-z,defs", *sources.CHECKED_LINK_FLAGS]
-    files = [str(each) for each in objects]
+    files = [str(each) for each in (*runtime(), *kernels)]
     subprocess.run([COMPILER, *flags, *files, "-o", str(target)], check=True)
 
 
@@ -282,14 +278,13 @@ def build_kernels(folder: Path) -> None:
         for name in ("planted", "hopper", "clean", "reductions", "matmuls")
     ]
     objects = [folder / f"{file.stem}.o" for file in files]
-    runtime = folder / "runtime.o"
     with ThreadPoolExecutor(2) as pool:
-        tasks = [pool.submit(compile_runtime, runtime)]
+        tasks: list[Future[object]] = [pool.submit(runtime)]
         pairs = zip(files, objects, strict=True)
         tasks += [pool.submit(compile_checked, *pair) for pair in pairs]
     for task in tasks:
         task.result()
-    link([runtime, *objects], folder / "kernels.so")
+    link(objects, folder / "kernels.so")
 
 
 @pytest.fixture(scope="module")
@@ -403,11 +398,11 @@ int main() {
 """
 
 
-def test_program(folder: Path, tmp_path: Path) -> None:
+def test_program(tmp_path: Path) -> None:
     source = tmp_path / "program.cu"
     source.write_text(PROGRAM.replace("../launch.h", str(PLANTED / "../launch.h")))
     compile_checked(source, tmp_path / "program.o")
-    objects = [str(tmp_path / "program.o"), str(folder / "runtime.o")]
+    objects = [str(each) for each in (tmp_path / "program.o", *runtime())]
     flags = ["-rdynamic", "-pthread", *sources.CHECKED_LINK_FLAGS]
     program = str(tmp_path / "program")
     subprocess.run([COMPILER, *flags, *objects, "-o", program], check=True)
@@ -503,7 +498,7 @@ CHANGES: dict[str, list[Callable[[str], str]]] = {
 CHANGES["matmul.cu"].append(with_place_by_tile_alone)
 
 
-def run_changed(folder: Path, file: str, number: int, kernel: str) -> tuple[str, Path]:
+def run_changed(file: str, number: int, kernel: str) -> tuple[str, Path]:
     """What the checker says of a kernel once a file of csrc is changed, and that file.
 
     Files that are of different kernels are changed at once, each by its change of that
@@ -519,7 +514,7 @@ def run_changed(folder: Path, file: str, number: int, kernel: str) -> tuple[str,
                 text = (copy / each).read_text()
                 (copy / each).write_text(changes[number](text))
         compile_checked(PLANTED / f"{library}.cu", made / "kernels.o", copy)
-        link([folder / "runtime.o", made / "kernels.o"], made / "kernels.so")
+        link([made / "kernels.o"], made / "kernels.so")
 
     made = shared.once(f"changed-{library}-{number}", build)
     return Kernels(made / "kernels.so")(kernel), made / "csrc" / file
@@ -545,15 +540,15 @@ def assert_race(message: str, file: Path, uses: Sequence[str]) -> None:
     ("file", "number"),
     [(file, n) for file in BARRIERS for n in range(len(BARRIERS[file]))],
 )
-def test_removed_barrier(folder: Path, file: str, number: int) -> None:
+def test_removed_barrier(file: str, number: int) -> None:
     kernel, uses = BARRIERS[file][number]
-    message, changed = run_changed(folder, file, number, kernel)
+    message, changed = run_changed(file, number, kernel)
     assert_race(message, changed, uses)
 
 
-def test_place_of_a_box_by_its_tile_alone(folder: Path) -> None:
+def test_place_of_a_box_by_its_tile_alone() -> None:
     number = CHANGES["matmul.cu"].index(with_place_by_tile_alone)
-    message, changed = run_changed(folder, "matmul.cu", number, "hopper_matmul")
+    message, changed = run_changed("matmul.cu", number, "hopper_matmul")
     assert_race(message, changed, ["ptx::tma_store(", "ptx::stmatrix("])
 
 

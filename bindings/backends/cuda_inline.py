@@ -78,7 +78,8 @@ def _recipe(
     bindings = ["module.cpp", f"{op}.cpp"]
     cuda_home = None
     nvcc_flags: tuple[str, ...] = ()
-    checked: dict[str, Any] = {}
+    parts: tuple[build_cache.Part, ...] = ()
+    link_flags: tuple[str, ...] = ()
     if module == "_cuda":
         obstacle = toolchain.cuda_obstacle(torch.__version__, torch.version.cuda)
         if obstacle:
@@ -87,18 +88,14 @@ def _recipe(
         assert cuda_home
         symbol_flags = toolchain.kernel_symbol_flags(toolchain.nvcc_version(cuda_home))
         nvcc_flags = (*sources.NVCC_FLAGS, *gencode, *symbol_flags)
+    elif module == "_checked":
+        # The kernel alone calls the checker, which must not check itself.
+        parts = (emulator(), checker(), _checked_kernel(op))
+        link_flags = sources.CHECKED_LINK_FLAGS
+        kernel = []
     else:
-        if module == "_checked":
-            # The kernel alone calls the checker, which must not check itself.
-            checked = {
-                "object_source": _include_lines(kernel),
-                "object_flags": sources.CHECKED_FLAGS,
-                "link_flags": sources.CHECKED_LINK_FLAGS,
-            }
-            checker = sources.checker_sources()
-            kernel = [f"checker/{path.name}" for path in checker]
-        runtime = [f"runtime/{path.name}" for path in sources.emulator_sources()]
-        bindings = [*runtime, *kernel, *bindings]
+        parts = (emulator(),)
+        bindings = [*kernel, *bindings]
         kernel = []
     return build_cache.Recipe(
         name=op + module,
@@ -110,9 +107,41 @@ def _recipe(
             *sources.include_folders(module),
             Path(pybind11.get_include()),
         ),
-        files=_files(op, module),
+        files=(*_own_files(op), *_headers(module)),
         cuda_home=cuda_home,
-        **checked,
+        parts=parts,
+        link_flags=link_flags,
+    )
+
+
+def emulator() -> build_cache.Part:
+    """The emulator's runtime, which all ops have in common."""
+    return _emulator_part("emulator", sources.emulator_sources())
+
+
+def checker() -> build_cache.Part:
+    """The emulator's checker, likewise."""
+    return _emulator_part("checker", sources.checker_sources())
+
+
+def _emulator_part(name: str, files: list[Path]) -> build_cache.Part:
+    folder = sources.EMULATOR
+    return build_cache.Part(
+        name=name,
+        source=_include_lines([str(path.relative_to(folder)) for path in files]),
+        flags=sources.CXX_FLAGS,
+        include_folders=(folder,),
+        files=(*files, *_headers_in(folder)),
+    )
+
+
+def _checked_kernel(op: str) -> build_cache.Part:
+    return build_cache.Part(
+        name=f"{op}_checked_kernel",
+        source=_include_lines([f"{op}.cu"]),
+        flags=sources.CHECKED_FLAGS,
+        include_folders=(sources.EMULATOR, sources.CSRC),
+        files=(sources.CSRC / f"{op}.cu", *_headers("_checked")),
     )
 
 
@@ -120,26 +149,25 @@ def _include_lines(names: list[str]) -> str:
     return "".join(f'#include "{name}"\n' for name in names)
 
 
-def _files(op: str, module: ModuleName) -> tuple[Path, ...]:
-    """The op's own files and every header they might include."""
-    own = [
+def _own_files(op: str) -> tuple[Path, ...]:
+    return (
         sources.CSRC / f"{op}.cu",
         sources.NATIVE / f"{op}.cpp",
         sources.NATIVE / "module.cpp",
-    ]
-    folders = [sources.CSRC / "common", sources.NATIVE]
+    )
+
+
+def _headers(module: ModuleName) -> list[Path]:
+    """Every header that an op's files might include."""
+    headers = [*_headers_in(sources.CSRC), *_headers_in(sources.NATIVE)]
     if module != "_cuda":
-        own += sources.emulator_sources()
-        folders.append(sources.EMULATOR)
-    if module == "_checked":
-        own += sources.checker_sources()
-    headers = [
-        path
-        for folder in folders
-        for path in folder.rglob("*")
-        if path.suffix in {".h", ".cuh"}
-    ]
-    return (*own, *sorted(headers))
+        return headers
+    return [path for path in headers if not path.is_relative_to(sources.EMULATOR)]
+
+
+def _headers_in(folder: Path) -> list[Path]:
+    suffixes = {".h", ".cuh"}
+    return sorted(path for path in folder.rglob("*") if path.suffix in suffixes)
 
 
 def _new_lock() -> None:
