@@ -37,6 +37,7 @@ from compare.codegen.emulation.group import Layout
 from compare.codegen.emulation.machine import Counters, Machine
 from compare.codegen.emulation.meter import Meter
 from compare.codegen.emulation.program import Program
+from compare.codegen.emulation.traffic import bytes_and_sectors
 from compare.codegen.emulation.values import Value
 from compare.codegen.listing import Listing, parse_ptx
 from compare.codegen.model import (
@@ -1665,9 +1666,30 @@ def test_a_large_launch_is_sampled() -> None:
     assert (few.blocks, set(few.executed)) == (2, {64})
     every = run(body, grid=(100, 3, 1))
     assert every.blocks == every.total_blocks == 300
-    many = run(body, grid=(2000, 1, 1))  # more than run side by side
+    many = run(body, grid=(2000, 1, 1), blocks=range(2000))  # not all side by side
     assert many.blocks == 2000
     assert many.trace == tuple(range(len(listing_of(body).instructions)))
+
+
+# One behind the other, with gaps or without; then in any order, empty ones among them.
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_bytes_and_sectors_of_ranges(is_sorted: bool) -> None:
+    generator = np.random.default_rng(20261123)
+    for most in (1, 4, 16, 40):
+        lengths = generator.integers(is_sorted, most + 1, (20, 32))
+        steps = lengths + generator.integers(0, 2, lengths.shape) * 20
+        starts = generator.integers(0, 64, (20, 1)) + np.cumsum(steps, axis=1) - lengths
+        if not is_sorted:
+            starts = generator.integers(0, 600, lengths.shape)
+        n_bytes, n_sectors = bytes_and_sectors(starts, starts + lengths)
+        for row, (begins, sizes) in enumerate(zip(starts, lengths, strict=True)):
+            touched = {
+                place
+                for begin, size in zip(begins, sizes, strict=True)
+                for place in range(begin, begin + size)
+            }
+            assert n_bytes[row] == len(touched)
+            assert n_sectors[row] == len({place // 32 for place in touched})
 
 
 # ---- Kernels -------------------------------------------------------------------------

@@ -77,6 +77,10 @@ class Declarations:
         self._jump_tables: dict[str, tuple[str, ...]] = {}
         self._read_body(listing, lines, body)
 
+    def scope_of(self, index: int) -> int:
+        """The innermost scope around an instruction; in it a name means one thing."""
+        return self._scope_of[index]
+
     def register(self, index: int, name: str) -> Register | None:
         """The register that an instruction means by a name."""
         digits = len(name) - len(name.rstrip("0123456789"))

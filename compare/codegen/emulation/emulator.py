@@ -16,10 +16,9 @@ _ROLE = "setmaxnreg"
 
 # Threads that run side by side. More are slower: their registers leave the caches.
 _LANES_AT_ONCE = 1 << 15
-# Threads that are run of a launch where nobody says which: so many that all their
-# instructions together take a fraction of a second, within these limits.
-_FEWEST_LANES, _MOST_LANES = 1 << 14, 1 << 16
-_LANES_AND_STEPS = 1 << 25
+# Threads that are run of a launch where nobody says which. With fewer it takes as long:
+# each instruction costs more than its lanes.
+_SAMPLED_LANES = 1 << 14
 
 
 def emulate(
@@ -43,7 +42,7 @@ def emulate(
     """
     program = Program(listing, launch)
     if blocks is None:
-        blocks = _sample(program, launch)
+        blocks = _sample(launch)
     shared_bytes = program.decoder.addresses.shared_bytes
     meter = Meter(launch, shared_bytes, counts_stores=counts_stores)
     counters = Counters(len(listing.instructions))
@@ -90,21 +89,9 @@ def _traces(
     }
 
 
-def _sample(program: Program, launch: Launch) -> tuple[int, ...]:
+def _sample(launch: Launch) -> tuple[int, ...]:
     """The blocks to run: all, or as many as give a picture of the rest."""
-    lanes_of_block = Layout(launch, [0]).lanes
-    lanes = _FEWEST_LANES
-    if launch.blocks * lanes_of_block > lanes:
-        steps = _steps_of_first_block(program, launch)
-        lanes = min(max(lanes, _LANES_AND_STEPS // steps), _MOST_LANES)
-    count = max(2, lanes // lanes_of_block)
+    count = max(2, _SAMPLED_LANES // Layout(launch, [0]).lanes)
     if launch.blocks <= count:
         return tuple(range(launch.blocks))
     return tuple(round(each) for each in np.linspace(0, launch.blocks - 1, count))
-
-
-def _steps_of_first_block(program: Program, launch: Launch) -> int:
-    counters = Counters(len(program.operations))
-    meter = Meter(launch, program.decoder.addresses.shared_bytes, counts_stores=False)
-    Machine(program, Layout(launch, [0]), meter, counters, is_traced=False).run()
-    return counters.steps

@@ -66,9 +66,16 @@ class Decoder:
         self.dtypes: list[Dtype] = []
         self.specials: dict[str, int] = {}
         self._slots: dict[Register, int] = {}
+        self._known: dict[tuple[int, str], int | None] = {}  # by scope and name
 
     def register(self, index: int, name: str) -> int | None:
         """The slot of a register; None if there is none, or none so wide."""
+        key = self.declarations.scope_of(index), name
+        if key not in self._known:
+            self._known[key] = self._slot(index, name)
+        return self._known[key]
+
+    def _slot(self, index: int, name: str) -> int | None:
         register = self.declarations.register(index, name)
         if register is None or register.type.dtype is None:
             return None
