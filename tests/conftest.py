@@ -29,7 +29,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # The other two backends have no kernels of their own: modules whose tests are about
 # what backends share say EVERY_BACKEND = True.
 LANGUAGES = ("cuda", "triton")
-# load_inline takes half a minute for each file, and does the same for all: these ops of
+# load_inline takes a quarter of a minute for each file, the same for all: these ops of
 # one file have one output and several, a gradient and none.
 INLINE_OPS = ("swiglu", "swiglu_backward")
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 
+import launches
 import pytest
 import torch
 from handicaps.build import compiled
@@ -28,7 +29,6 @@ from compare.codegen.contracts import applies, cases, violations
 from compare.codegen.model import (
     KernelCode,
     Side,
-    compile_ahead,
     inspect_cuda,
     inspect_triton,
 )
@@ -58,42 +58,20 @@ def every_kernel(
     ]
 
 
-def jobs_of(op: Op) -> Iterator[tuple[str, Case, Architecture]]:
-    """All on one architecture, some forwards on another, for compilers take their time.
-
-    Which other one it is changes from op to op, so that all have their turn.
-    """
-    sides = [side for side in SIDES if HAS_NVCC or side == "triton"]
-    of_float32 = cases(op, torch.float32)
-    for case in (*of_float32, cases(op, torch.bfloat16)[0]):
-        yield from ((side, case, ARCHITECTURES[90]) for side in sides)
-    if op.forward:
-        return
-    others = [each for each in ARCHITECTURES.values() if each.number != 90]
-    other = others[list(OPS).index(op.name) % len(others)]
-    yield from ((side, of_float32[0], other) for side in sides)
-
-
 def test_contract(op: Op) -> None:
     jobs = [
-        (side, launcher_arguments(op, case), architecture)
-        for side, case, architecture in jobs_of(op)
+        (side, launch)
+        for launch in launches.of_contract(op)
+        for side in SIDES
+        if HAS_NVCC or side == "triton"
     ]
-    # Those of the ops in the same file as well: they find them compiled when they come.
-    of_cuda = [
-        (each, (other, launcher_arguments(other, case)))
-        for other in OPS.values()
-        if other.source == op.source
-        for side, case, each in jobs_of(other)
-        if side == "cuda"
-    ]
-    for architecture in dict.fromkeys(each for each, _ in of_cuda):
-        launches = [launch for each, launch in of_cuda if each == architecture]
-        compile_ahead(launches, architecture)
+    for architecture in {launch[2] for side, launch in jobs if side == "cuda"}:
+        launches.compile_with_nvcc(op.source, architecture)
 
-    def look(job: tuple[str, tuple[Argument, ...], Architecture]) -> tuple[str, ...]:
-        side, arguments, architecture = job
-        kernels = every_kernel(side, op, arguments, architecture)
+    def look(job: tuple[str, launches.Launch]) -> tuple[str, ...]:
+        side, launch = job
+        arguments = launches.arguments_of(launch)
+        kernels = every_kernel(side, op, arguments, launch[2])
         return tuple(chain.from_iterable(violations(op, each) for each in kernels))
 
     # One more than there are processors: Triton compiles one kernel at a time.
@@ -104,10 +82,9 @@ def test_contract(op: Op) -> None:
         pytest.skip("needs nvcc for the other side")
 
 
-# A backward reads and writes as its forward does, but for what has copies under way.
-# The disassembler takes half a second for each.
-ASSEMBLED = [op.name for op in OPS.values() if not op.forward]
-ASSEMBLED.append("layer_norm_backward")
+# The disassembler takes half a second for each, so there is one of a kind: one element
+# after the other, rows, copies that are under way, indices, tiles.
+ASSEMBLED = ["gelu", "softmax", "layer_norm_backward", "cross_entropy", "matmul"]
 
 
 @pytest.mark.parametrize("side", ["triton", pytest.param("cuda", marks=needs_nvcc)])

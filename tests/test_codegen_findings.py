@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import launches
 import pytest
-import torch
 from handicaps.build import EVERY, FOLDER, compiled
 from handicaps.by_hand import ADD, CLEAN, LOAD, PAIRS, ROUND, SILENT, STORE, with_ptx
 from handicaps.catalogue import CLEAN as CLEAN_KERNELS
 from handicaps.catalogue import HANDICAPS, Handicap, Kernel
 
-from bindings.registry import OPS
 from bindings.toolchain import find_cuda_home
-from compare.codegen.architectures import ARCHITECTURES
 from compare.codegen.emulation import Emulation, MemoryAccess
 from compare.codegen.findings import RULES, Finding, find
 from compare.codegen.model import KernelCode, Side, inspect_cuda, inspect_triton
@@ -457,25 +455,17 @@ def test_the_order_of_rules_is_that_of_their_weights() -> None:
     assert all(0 < each.about_both <= each.about_one <= 100 for each in RULES)
 
 
-# Every shape on one architecture, and one of them on each of the others.
-SHAPES = [
-    ((4096, 1000), 90),
-    ((1823, 781), 90),
-    ((16384, 4096), 90),
-    ((4096, 1000), 80),
-    ((1823, 781), 100),
-    ((16384, 4096), 120),
-]
-
-
 @needs_nvcc
-@pytest.mark.parametrize(("shape", "number"), SHAPES)
-def test_the_first_five_of_softmax(shape: tuple[int, int], number: int) -> None:
-    op = OPS["softmax"]
-    x = torch.empty(shape, device="meta")
-    arguments = op.arguments(op.allocate(x), x)
+@pytest.mark.parametrize(
+    "launch",
+    [*launches.SOFTMAX, *launches.SHORT_SOFTMAX],
+    ids=lambda each: f"{each[1].shape}-{each[2].name}",
+)
+def test_the_first_five_of_softmax(launch: launches.Launch) -> None:
+    op, case, architecture = launch
+    launches.compile_with_nvcc("softmax", architecture)
     sides = [
-        inspect(op, arguments, ARCHITECTURES[number])
+        inspect(op, launches.arguments_of(launch), architecture)
         for inspect in (inspect_cuda, inspect_triton)
     ]
     found = list(everything(*sides).values())
@@ -487,7 +477,7 @@ def test_the_first_five_of_softmax(shape: tuple[int, int], number: int) -> None:
         "occupancy",
     }
     (moved,) = (each for each in found if each.rule == "bytes moved")
-    reads_again = shape[1] > 1024
+    reads_again = case.shape[1] > 1024
     assert ("Triton moves 12 bytes" if reads_again else "Both move 8") in moved.text
     places = [
         in_sources(side.ptx.instructions[index] for index in indices)

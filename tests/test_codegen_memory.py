@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import launches
 import pytest
 import torch
 from torch import Tensor
@@ -32,30 +33,14 @@ def _code(
     return SIDES[side](op, arguments, parse_architecture(arch))
 
 
-def _shape(op: Op, rows: tuple[int, ...]) -> tuple[int, ...]:
-    """Of rows for an op that works on these, else flat."""
-    return (math.prod(rows),) if () in op.edge_shapes and not _is_rows(op) else rows
-
-
-def _has_indices(op: Op) -> bool:
-    with torch.device("meta"):
-        made = op.inputs((2, 3), torch.Generator())
-    return not all(map(Tensor.is_floating_point, made))
-
-
-def _is_rows(op: Op) -> bool:
-    return op.source in ("softmax", "rotary")
-
-
-@pytest.mark.parametrize(("side", "arch"), [("cuda", "sm_120"), ("triton", "sm_80")])
-def test_every_op_moves_the_fewest_bytes(op: Op, side: str, arch: str) -> None:
-    if _has_indices(op):
-        pytest.skip("what they point to is read once more")
-    if op.forward and op.name not in ("softmax_backward", "layer_norm_backward"):
-        pytest.skip("its forward is like it")
-    shape = _shape(op, (33, 781))
-    arguments = launcher_arguments(op, Case(shape))
-    code = SIDES[side](op, arguments, parse_architecture(arch))
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("odd", launches.ODD, ids=lambda odd: odd[0].name)
+def test_every_op_moves_the_fewest_bytes(odd: launches.Launch, side: str) -> None:
+    each_op, case, architecture = odd
+    arguments = launches.arguments_of(odd)
+    if side == "cuda":
+        launches.compile_with_nvcc(each_op.source, architecture)
+    code = SIDES[side](each_op, arguments, architecture)
     emulation = code.emulation
     assert emulation.blocks == emulation.total_blocks
     assert emulation.is_complete
@@ -63,10 +48,10 @@ def test_every_op_moves_the_fewest_bytes(op: Op, side: str, arch: str) -> None:
     assert not emulation.out_of_bounds
     assert (code.spill_bytes, code.stack_bytes) == (0, 0)
     # Of what is small beside them, such as a weight, every row reads all there is.
-    n_bytes = 4 * math.prod(shape)
+    n_bytes = 4 * math.prod(case.shape)
     large = {
         name
-        for (name, _), x in zip(native.parameters(op), arguments, strict=True)
+        for (name, _), x in zip(native.parameters(each_op), arguments, strict=True)
         if isinstance(x, Tensor) and x.numel() * x.element_size() == n_bytes
     }
     moved: list[tuple[object, int]] = [

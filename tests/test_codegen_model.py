@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import chain, cycle
+from itertools import chain
 from typing import Any
 
+import launches
 import pytest
 import torch
 
@@ -41,30 +42,27 @@ def both(op: Op, arguments: tuple[Any, ...], arch: Architecture) -> list[KernelC
     return [inspect_cuda(op, arguments, arch), inspect_triton(op, arguments, arch)]
 
 
-# Every architecture with softmax, which is the longest; the others with the oldest one
-# and one on which Triton takes instructions that no other has.
+# Every architecture with softmax, the others each with one.
 TRIED = [
-    *((OPS["softmax"], architecture) for architecture in ARCHITECTURES.values()),
+    *launches.SOFTMAX,
     *(
-        (OPS[name], ARCHITECTURES[number])
-        for name, number in zip(
-            ("matmul", "layer_norm", "rotary", "dropout", "cross_entropy"),
-            cycle((80, 100)),
-            strict=False,
-        )
+        launch
+        for name in ("matmul", "layer_norm", "rotary", "dropout", "cross_entropy")
+        for launch in launches.of_contract(OPS[name])
+        if launch[2] is not HOPPER
     ),
 ]
 
 
 @needs_nvcc
 @pytest.mark.parametrize(
-    ("each_op", "architecture"),
-    TRIED,
-    ids=[f"{each_op.name}-{architecture.name}" for each_op, architecture in TRIED],
+    "launch", TRIED, ids=[f"{each[0].name}-{each[2].name}" for each in TRIED]
 )
-def test_code_of_both_sides(each_op: Op, architecture: Architecture) -> None:
+def test_code_of_both_sides(launch: launches.Launch) -> None:
+    each_op, _, architecture = launch
     is_reduction = each_op.code_contract.is_reduction
-    arguments = arguments_of(each_op, (64, 1024))
+    arguments = launches.arguments_of(launch)
+    launches.compile_with_nvcc(each_op.source, architecture)
     sides = both(each_op, arguments, architecture)
     for code in sides:
         assert code.arch == architecture.target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import json
 import math
@@ -704,19 +705,10 @@ def test_sanitizers_are_seen_in_the_loaded_libraries(name: str, tmp_path: Path) 
         text=True,
         check=True,
     )
-    program = (
-        f"import ctypes; ctypes.CDLL({str(library)!r})\n"
-        "from compare.timing import gpu_state\n"
-        "print(gpu_state._sanitizer())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == name
+    assert gpu_state._sanitizer() is None
+    loaded = ctypes.CDLL(str(library))
+    assert gpu_state._sanitizer() == name
+    ctypes.CDLL(None).dlclose(ctypes.c_void_p(loaded._handle))
     assert gpu_state._sanitizer() is None
 
 

@@ -1,0 +1,93 @@
+"""What several test files compile for GPUs that are not there.
+
+Most of the time of a run of nvcc goes into CUDA's headers. So the kernels of one source
+are compiled in one run for each GPU, by whichever test comes first; and where any GPU
+but the usual one will do, tests take the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from itertools import chain
+
+import torch
+
+from bindings.op import Argument, Op
+from bindings.registry import OPS
+from compare.cases import Case
+from compare.codegen.architectures import ARCHITECTURES, Architecture
+from compare.codegen.contracts import cases
+from compare.codegen.model import compile_ahead
+from compare.study import launcher_arguments
+
+HOPPER = ARCHITECTURES[90]
+
+Launch = tuple[Op, Case, Architecture]
+
+
+def another_architecture(op: Op) -> Architecture:
+    """One that is not Hopper; it changes from op to op, so that all have their turn."""
+    others = [each for each in ARCHITECTURES.values() if each is not HOPPER]
+    names = list(dict.fromkeys(each.source for each in OPS.values()))
+    return others[names.index(op.source) % len(others)]
+
+
+def of_contract(op: Op) -> Iterator[Launch]:
+    """What a contract speaks of; of forwards some on another architecture as well."""
+    of_float32 = cases(op, torch.float32)
+    for case in (*of_float32, cases(op, torch.bfloat16)[0]):
+        yield op, case, HOPPER
+    if not op.forward:
+        yield op, of_float32[0], another_architecture(op)
+
+
+def _has_indices(op: Op) -> bool:
+    with torch.device("meta"):
+        made = op.inputs((2, 3), torch.Generator())
+    return not all(map(torch.Tensor.is_floating_point, made))
+
+
+def _odd_shape(op: Op) -> tuple[int, ...]:
+    """Of few enough blocks to run them all, and rows that end within a vector."""
+    rows = (33, 781)
+    is_flat = () in op.edge_shapes and op.source not in ("softmax", "rotary")
+    return (math.prod(rows),) if is_flat else rows
+
+
+# Most backwards read and write as their forward does; what indices point to is read
+# once more.
+ODD: list[Launch] = [
+    (op, Case(_odd_shape(op)), another_architecture(op))
+    for op in OPS.values()
+    if not op.forward or op.name in ("softmax_backward", "layer_norm_backward")
+    if not _has_indices(op)
+]
+# On each architecture: on some, Triton takes other instructions for it.
+SOFTMAX: list[Launch] = [
+    (OPS["softmax"], Case((16384, 4096)), architecture)
+    for architecture in ARCHITECTURES.values()
+]
+# In a warp, and in rows that end within a vector.
+SHORT_SOFTMAX: list[Launch] = [
+    (OPS["softmax"], Case(shape), HOPPER) for shape in ((4096, 1000), (1823, 781))
+]
+
+
+def arguments_of(launch: Launch) -> tuple[Argument, ...]:
+    """What both launchers take."""
+    op, case, _ = launch
+    return launcher_arguments(op, case)
+
+
+@functools.cache
+def compile_with_nvcc(source: str, architecture: Architecture) -> None:
+    """Compiles all that tests ask for of one file of CUDA on an architecture."""
+    launches = [*ODD, *SOFTMAX, *SHORT_SOFTMAX]
+    wanted = [
+        (launch[0], arguments_of(launch))
+        for launch in chain(launches, *map(of_contract, OPS.values()))
+        if launch[0].source == source and launch[2] == architecture
+    ]
+    compile_ahead(wanted, architecture)
