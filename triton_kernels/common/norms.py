@@ -143,12 +143,12 @@ def launch_sum_partials(
 ) -> None:
     """Launches sum_partials_kernel on the current device and stream.
 
-    A tile has as many rows as there are partial sums, but few enough that 32 columns,
-    which are read as lines of 128 bytes, fit beside each other.
+    Of a tile's 1024 elements as many are in a column as there are partial sums, but few
+    enough that 32 columns, which are read as lines of 128 bytes, fit beside each other.
     """
     n_outputs = 1 if grad_bias is None else 2
     block_m = min(triton.next_power_of_2(n_partials), 32)
-    block_n = max(32, 256 // block_m)
+    block_n = 1024 // block_m
     sum_partials_kernel[(triton.cdiv(n_cols, block_n), n_outputs)](
         grad_weight,
         grad_bias,
