@@ -1,22 +1,23 @@
 """What several test files compile for GPUs that are not there.
 
 Most of the time of a run of nvcc goes into CUDA's headers. So the kernels of one source
-are compiled in one run for each GPU, by whichever test comes first; and where any GPU
-but the usual one will do, tests take the same.
+are compiled in one run for each GPU, by whichever test comes first: a file of tests
+announces what they will ask for. Where any GPU but the usual one will do, they take the
+same.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 import torch
 
-from bindings.op import Argument, Op
+from bindings.op import Argument, Op, as_tuple
 from bindings.registry import OPS
-from compare.cases import Case
+from compare.cases import Case, make_arguments
 from compare.codegen.architectures import ARCHITECTURES, Architecture
 from compare.codegen.contracts import cases
 from compare.codegen.model import compile_ahead
@@ -43,12 +44,6 @@ def of_contract(op: Op) -> Iterator[Launch]:
         yield op, of_float32[0], another_architecture(op)
 
 
-def _has_indices(op: Op) -> bool:
-    with torch.device("meta"):
-        made = op.inputs((2, 3), torch.Generator())
-    return not all(map(torch.Tensor.is_floating_point, made))
-
-
 def _odd_shape(op: Op) -> tuple[int, ...]:
     """Of few enough blocks to run them all, and rows that end within a vector."""
     rows = (33, 781)
@@ -56,13 +51,13 @@ def _odd_shape(op: Op) -> tuple[int, ...]:
     return (math.prod(rows),) if is_flat else rows
 
 
-# Most backwards read and write as their forward does; what indices point to is read
-# once more.
+# Most backwards read and write as their forward does; what the indices of cross_entropy
+# point to is read once more.
 ODD: list[Launch] = [
     (op, Case(_odd_shape(op)), another_architecture(op))
     for op in OPS.values()
     if not op.forward or op.name in ("softmax_backward", "layer_norm_backward")
-    if not _has_indices(op)
+    if op.source != "cross_entropy"
 ]
 # On each architecture: on some, Triton takes other instructions for it.
 SOFTMAX: list[Launch] = [
@@ -75,19 +70,30 @@ SHORT_SOFTMAX: list[Launch] = [
 ]
 
 
+_announced: list[Launch] = [*ODD, *SOFTMAX, *SHORT_SOFTMAX]
+_announced += chain.from_iterable(map(of_contract, OPS.values()))
+
+
+def announce(launches: Iterable[Launch]) -> None:
+    """Has launches compiled together with the others of their source."""
+    _announced.extend(launches)
+
+
 def arguments_of(launch: Launch) -> tuple[Argument, ...]:
     """What both launchers take."""
     op, case, _ = launch
-    return launcher_arguments(op, case)
+    if case.layout == "contiguous":
+        return launcher_arguments(op, case)
+    arguments = make_arguments(op, case)
+    return op.arguments(*as_tuple(op.allocate(*arguments)), *arguments)
 
 
 @functools.cache
 def compile_with_nvcc(source: str, architecture: Architecture) -> None:
-    """Compiles all that tests ask for of one file of CUDA on an architecture."""
-    launches = [*ODD, *SOFTMAX, *SHORT_SOFTMAX]
+    """Compiles all that was announced of one file of CUDA on an architecture."""
     wanted = [
         (launch[0], arguments_of(launch))
-        for launch in chain(launches, *map(of_contract, OPS.values()))
+        for launch in _announced
         if launch[0].source == source and launch[2] == architecture
     ]
     compile_ahead(wanted, architecture)

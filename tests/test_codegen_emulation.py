@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import launches
 import numpy as np
 import pytest
 import torch
@@ -42,7 +43,6 @@ from compare.codegen.emulation.values import Value
 from compare.codegen.listing import Listing, parse_ptx
 from compare.codegen.model import (
     KernelCode,
-    compile_ahead,
     inspect_cuda,
     inspect_triton,
 )
@@ -1736,10 +1736,15 @@ KERNELS = [
         id=f"{name}-{'x'.join(map(str, tried.shape))}-sm_{number}-{side}",
         marks=needs_nvcc if side == "cuda" else (),
     )
-    for number, launches in LAUNCHES.items()
-    for name, tried, reads in launches
+    for number, of_number in LAUNCHES.items()
+    for name, tried, reads in of_number
     for side in INSPECT
 ]
+launches.announce(
+    (OPS[name], tried, ARCHITECTURES[number])
+    for number, of_number in LAUNCHES.items()
+    for name, tried, _ in of_number
+)
 
 
 def arguments_of(op: Op, tried: Case) -> tuple[Argument, ...]:
@@ -1748,23 +1753,15 @@ def arguments_of(op: Op, tried: Case) -> tuple[Argument, ...]:
 
 
 def code_of(op: Op, tried: Case, architecture: Architecture, side: str) -> KernelCode:
+    if side == "cuda":
+        launches.compile_with_nvcc(op.source, architecture)
     return INSPECT[side](op, arguments_of(op, tried), architecture)
-
-
-@functools.cache
-def compile_all_cases_of(op_name: str, number: int) -> None:
-    op = OPS[op_name]
-    tried = (each for name, each, _ in LAUNCHES[number] if name == op_name)
-    launches = [(op, arguments_of(op, each)) for each in tried]
-    compile_ahead(launches, ARCHITECTURES[number])
 
 
 @pytest.mark.parametrize(("each_op", "tried", "architecture", "side", "reads"), KERNELS)
 def test_a_kernel_moves_what_its_op_must_move(
     each_op: Op, tried: Case, architecture: Architecture, side: str, reads: float
 ) -> None:
-    if side == "cuda":
-        compile_all_cases_of(each_op.name, architecture.number)
     code = code_of(each_op, tried, architecture, side)
     blocks = range(code.launch.blocks)
     emulation = emulate(code.ptx, code.launch, blocks, counts_stores=True)
@@ -1791,15 +1788,16 @@ def test_a_kernel_moves_what_its_op_must_move(
 
 
 # A product has its own way with each byte: as often as there are tiles.
+PRODUCTS = [((64, 72, 128), 90), ((3, 65, 264, 72), 90), ((65, 72, 40), 80)]
 MATMULS = [
     pytest.param(shape, number, side, marks=needs_nvcc if side == "cuda" else ())
-    for shape, number in (
-        ((64, 72, 128), 90),
-        ((3, 65, 264, 72), 90),
-        ((65, 72, 40), 80),
-    )
+    for shape, number in PRODUCTS
     for side in INSPECT
 ]
+launches.announce(
+    (OPS["matmul"], Case(shape, torch.bfloat16), ARCHITECTURES[number])
+    for shape, number in PRODUCTS
+)
 
 
 @pytest.mark.parametrize(("shape", "number", "side"), MATMULS)

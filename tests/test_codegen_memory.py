@@ -6,41 +6,49 @@ import math
 
 import launches
 import pytest
-import torch
 from torch import Tensor
 
 from bindings.backends import native
 from bindings.op import Op
 from bindings.registry import OPS
+from bindings.toolchain import find_cuda_home
 from compare.cases import Case
 from compare.codegen import launch, memory, who_does_what
-from compare.codegen.architectures import parse_architecture
 from compare.codegen.model import KernelCode, inspect_cuda, inspect_triton
 from compare.codegen.places import in_op, in_sources
-from compare.study import launcher_arguments
 
 SIDES = {"cuda": inspect_cuda, "triton": inspect_triton}
+HOPPER = launches.HOPPER
+
+needs_nvcc = pytest.mark.skipif(find_cuda_home() is None, reason="needs nvcc")
+on_both_sides = pytest.mark.parametrize(
+    "side", ["triton", pytest.param("cuda", marks=needs_nvcc)]
+)
 
 
-def _code(
-    side: str,
-    op: Op,
-    shape: tuple[int, ...],
-    dtype: torch.dtype = torch.float32,
-    arch: str = "sm_90",
-) -> KernelCode:
-    arguments = launcher_arguments(op, Case(shape, dtype))
-    return SIDES[side](op, arguments, parse_architecture(arch))
+def _code(side: str, each: launches.Launch) -> KernelCode:
+    op, _, architecture = each
+    if side == "cuda":
+        launches.compile_with_nvcc(op.source, architecture)
+    return SIDES[side](op, launches.arguments_of(each), architecture)
 
 
-@pytest.mark.parametrize("side", SIDES)
+LONG = {
+    name: (OPS[name], Case((3, 131072)), HOPPER)
+    for name in ("softmax", "softmax_backward")
+}
+PADDED = OPS["softmax"], Case((511, 781)), HOPPER
+SHARED = OPS["softmax"], Case((64, 4096)), HOPPER
+NOT_SHARED = OPS["add"], Case((4096,)), HOPPER
+launches.announce([*LONG.values(), PADDED, SHARED, NOT_SHARED])
+
+
+@on_both_sides
 @pytest.mark.parametrize("odd", launches.ODD, ids=lambda odd: odd[0].name)
 def test_every_op_moves_the_fewest_bytes(odd: launches.Launch, side: str) -> None:
-    each_op, case, architecture = odd
+    each_op, case, _ = odd
     arguments = launches.arguments_of(odd)
-    if side == "cuda":
-        launches.compile_with_nvcc(each_op.source, architecture)
-    code = SIDES[side](each_op, arguments, architecture)
+    code = _code(side, odd)
     emulation = code.emulation
     assert emulation.blocks == emulation.total_blocks
     assert emulation.is_complete
@@ -68,50 +76,50 @@ def test_every_op_moves_the_fewest_bytes(odd: launches.Launch, side: str) -> Non
 @pytest.mark.parametrize(
     ("side", "name", "n_kept"),
     [
-        ("cuda", "softmax", 131072),
-        ("cuda", "softmax_backward", 131072),
+        pytest.param("cuda", "softmax", 131072, marks=needs_nvcc),
+        pytest.param("cuda", "softmax_backward", 131072, marks=needs_nvcc),
         ("triton", "softmax", 16384),
         ("triton", "softmax_backward", 8192),
     ],
 )
 def test_how_often_long_rows_are_read(side: str, name: str, n_kept: int) -> None:
-    op, shape = OPS[name], (3, 131072)
+    each_op, case, _ = LONG[name]
     reads = [
         each.bytes
-        for each in memory.movements(_code(side, op, shape).emulation)
+        for each in memory.movements(_code(side, LONG[name]).emulation)
         if not each.is_store and each.argument != memory.SHARED
     ]
-    assert sum(reads) == (2 - n_kept / 131072) * op.traffic(shape, 4).read_bytes
+    all_bytes = each_op.traffic(case.shape, 4).read_bytes
+    assert sum(reads) == (2 - n_kept / 131072) * all_bytes
 
 
-@pytest.mark.parametrize("side", SIDES)
+@on_both_sides
 def test_padding_is_masked_off(side: str) -> None:
-    code = _code(side, OPS["softmax"], (511, 781))
-    architecture = parse_architecture("sm_90")
-    facts = launch.facts(code, code.occupancy, architecture, code.emulation)
+    code = _code(side, PADDED)
+    facts = launch.facts(code, code.occupancy, HOPPER, code.emulation)
     assert facts.masked == pytest.approx(1 - 511 * 781 / (128 * 4096))
 
 
-@pytest.mark.parametrize("side", SIDES)
-def test_accesses_come_from_the_sources(op: Op, side: str) -> None:
-    if op.forward:
-        pytest.skip("it is in the file of its forward")
-    code = _code(side, op, op.large_shape)
+@on_both_sides
+@pytest.mark.parametrize(
+    "each_op", [op for op in OPS.values() if not op.forward], ids=lambda op: op.name
+)
+def test_accesses_come_from_the_sources(each_op: Op, side: str) -> None:
+    code = _code(side, next(launches.of_contract(each_op)))
     accesses = code.ptx.in_category("global load", "global store")
     folder = {"cuda": "csrc", "triton": "triton_kernels"}[side]
-    own = (f"{folder}/{op.source}.", f"{folder}/{op.source}_ladder/")
+    source = each_op.source
+    own = (f"{folder}/{source}.", f"{folder}/{source}_ladder/")
     assert in_op(accesses)
     assert all(place.startswith(own) for place in in_op(accesses))
     assert in_sources(accesses)
 
 
+@needs_nvcc
 def test_who_does_what_in_softmax() -> None:
-    op, shape = OPS["softmax"], (64, 4096)
     rows = {
         row.topic: row
-        for row in who_does_what.table(
-            _code("cuda", op, shape), _code("triton", op, shape)
-        )
+        for row in who_does_what.table(_code("cuda", SHARED), _code("triton", SHARED))
     }
     shared = rows["shared memory"]
     assert (shared.cuda.how, shared.triton.how) == ("by hand", "automatic")
@@ -119,7 +127,5 @@ def test_who_does_what_in_softmax() -> None:
     assert all(place.startswith("csrc/softmax.cu:") for place in shared.cuda.places)
     across = rows["scheduling across SMs"]
     assert across.cuda.how == across.triton.how == "by hand"
-    alone = who_does_what.table(
-        _code("cuda", OPS["add"], (4096,)), _code("triton", OPS["add"], (4096,))
-    )
+    alone = who_does_what.table(_code("cuda", NOT_SHARED), _code("triton", NOT_SHARED))
     assert {row.topic: row.cuda.how for row in alone}["shared memory"] == "not needed"

@@ -33,6 +33,17 @@ COMMON = {
 needs_nvcc = pytest.mark.skipif(find_cuda_home() is None, reason="needs nvcc")
 
 
+launches.announce(
+    (OPS[name], case, HOPPER)
+    for name, case in (
+        ("gelu", Case((4096,))),
+        ("gelu", Case((4096,), layout="offset")),
+        ("softmax", Case((2, 40000))),
+        ("sum", Case((300, 512), params={"dim": 0})),
+    )
+)
+
+
 def arguments_of(op: Op, shape: tuple[int, ...], **options: Any) -> tuple[Any, ...]:
     arguments = make_arguments(op, Case(shape, **options))
     return op.arguments(*as_tuple(op.allocate(*arguments)), *arguments)
@@ -125,6 +136,7 @@ def test_alignment_decides_the_width_of_triton(layout: str) -> None:
 @needs_nvcc
 @pytest.mark.parametrize("layout", ["contiguous", "offset"])
 def test_alignment_decides_the_width_of_cuda(layout: str) -> None:
+    launches.compile_with_nvcc("gelu", HOPPER)
     arguments = arguments_of(OPS["gelu"], (4096,), layout=layout)
     code = inspect_cuda(OPS["gelu"], arguments, HOPPER)
     assert (16 in code.ptx_mix.widths["global load"]) == (layout == "contiguous")
@@ -133,6 +145,7 @@ def test_alignment_decides_the_width_of_cuda(layout: str) -> None:
 @needs_nvcc
 def test_dynamic_shared_memory_is_counted() -> None:
     # 64 KB of a row, and the results of all warps of a cluster.
+    launches.compile_with_nvcc("softmax", HOPPER)
     arguments = arguments_of(OPS["softmax"], (2, 40000))
     code = inspect_cuda(OPS["softmax"], arguments, HOPPER)
     assert code.dynamic_shared_bytes == 64 * 1024 + 8 * 16 * 8
@@ -176,6 +189,7 @@ def test_a_launcher_of_several_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_nvcc
 def test_both_launches_of_a_split_sum() -> None:
+    launches.compile_with_nvcc("sum", HOPPER)
     arguments = arguments_of(OPS["sum"], (300, 512), params={"dim": 0})
     for inspect in (inspect_cuda, inspect_triton):
         first, second = (
