@@ -71,29 +71,38 @@ def study(request: Request, progress: Callable[[str], None]) -> Report:
     except (TypeError, ValueError, IndexError) as error:
         raise UsageError(str(error)) from error
     codes: dict[str, KernelCode | Skipped] = {}
+    planned: dict[str, str] = {}
     for side in ("cuda", "triton"):
         progress(f"generating the code of {side}")
         try:
-            code = (
-                model.inspect_cuda(
-                    op, arguments, request.architecture, number=request.kernel
-                )
-                if side == "cuda"
-                else model.inspect_triton(
+            if side == "cuda":
+                launch = (op, arguments, request.architecture)
+                # Its source can be read where it cannot be compiled.
+                planned[side] = model.cuda_kernel(*launch, number=request.kernel)
+                code = model.inspect_cuda(*launch, number=request.kernel)
+            else:
+                code = model.inspect_triton(
                     op,
                     arguments,
                     request.architecture,
                     number=request.kernel,
                     same_ptxas=request.same_ptxas,
                 )
-            )
             codes[side] = code.disassembled() if request.shows_sass else code
         except CodegenUnavailable as error:
             codes[side] = Skipped(str(error))
         except CompilationFailed as error:
             raise BuildFailedError(f"{error}\n{error.log}") from error
     parity = dict.fromkeys(("cuda", "triton", "torch"), _NOT_RUN)
-    report = CaseReport(case, ("cuda", "triton"), parity, _NOT_RUN, codes, findings=())
+    report = CaseReport(
+        case,
+        ("cuda", "triton"),
+        parity,
+        _NOT_RUN,
+        codes,
+        findings=(),
+        planned=planned,
+    )
     return Report(op.name, environment.collect(), (report,))
 
 

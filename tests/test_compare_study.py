@@ -11,8 +11,12 @@ import pytest
 
 from bindings.registry import OPS
 from bindings.sources import ROOT
+from bindings.toolchain import find_cuda_home
 from compare.cli import main
+from compare.codegen import cuda
 from compare.report.tables import Grid, to_csv, to_markdown
+
+needs_nvcc = pytest.mark.skipif(find_cuda_home() is None, reason="needs nvcc")
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +51,21 @@ def test_sources_stand_beside_each_other(
         assert re.search(rf"{folder}/{op.source}(_ladder/\w+)?\.{suffix}", shown)
 
 
+def test_sources_are_shown_where_there_is_no_nvcc(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda, "find_cuda_home", lambda: None)
+    assert main(["study", "softmax", "--shape", "2x100000"]) == 0
+    shown = capsys.readouterr().out
+    assert "no code of CUDA: there is no nvcc here" in shown
+    assert re.search(r"CUDA: csrc/softmax\.cu, softmax_long_kernel +Triton: ", shown)
+    assert re.search(r"// -- store:.*# -- store:", shown)
+    assert main(["study", "softmax", "--kernel", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "no code of CUDA: the CUDA side of softmax launches one kernel" in shown
+    assert "csrc/softmax.cu" not in shown
+
+
 def test_long_rows_have_another_kernel(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", "softmax", "--shape", "2x100000"]) == 0
     shown = capsys.readouterr().out
@@ -63,6 +82,7 @@ def test_line_numbers_are_those_of_the_file(capsys: pytest.CaptureFixture[str]) 
         assert text in lines[int(number) - 1]
 
 
+@needs_nvcc
 def test_views(capsys: pytest.CaptureFixture[str]) -> None:
     views = ["--mix", "--diff", "--ptx", "--sass"]
     assert main(["study", "softmax", "--shape", "64x781", *views]) == 0
@@ -72,6 +92,7 @@ def test_views(capsys: pytest.CaptureFixture[str]) -> None:
     assert "template <typename T" not in shown
 
 
+@needs_nvcc
 def test_tables_in_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     markdown, cells = tmp_path / "tables.md", tmp_path / "tables.csv"
     line = f"study add --markdown {markdown} --csv {cells} --arch sm_80"

@@ -151,6 +151,25 @@ class KernelCode:
         return self.elements / (self.blocks * self.threads_per_block)
 
 
+def cuda_kernel(
+    op: Op,
+    arguments: tuple[Argument, ...],
+    architecture: Architecture,
+    *,
+    number: int = 0,
+) -> str:
+    """The title of the kernel that `inspect_cuda` compiles; this needs no nvcc.
+
+    Raises:
+        CodegenUnavailable: something is missing here; the message says what.
+    """
+    _require_elements(op, arguments)
+    plans = _plans(op, _as_meta(arguments), architecture)
+    titles = _titles(plans)
+    _require_launch("CUDA", op, titles, number)
+    return titles[number]
+
+
 def inspect_cuda(
     op: Op,
     arguments: tuple[Argument, ...],
@@ -173,7 +192,7 @@ def inspect_cuda(
     _require_elements(op, arguments)
     arguments = _as_meta(arguments)
     plans = _plans(op, arguments, architecture)
-    titles = tuple(cuda.title_of(each["signature"]) for each in plans)
+    titles = _titles(plans)
     _require_launch("CUDA", op, titles, number)
     plan = plans[number]
     parameters, tensor_maps = _cuda_parameters(plan["arguments"])
@@ -314,6 +333,10 @@ def _plans(
             "the plan of a launch comes from the native module", str(error)
         ) from error
     return native.plan(module, op, arguments, architecture.number)
+
+
+def _titles(plans: list[dict[str, Any]]) -> tuple[str, ...]:
+    return tuple(cuda.title_of(each["signature"]) for each in plans)
 
 
 _Parameters = tuple[tuple[int, ...], tuple[TensorMap, ...]]

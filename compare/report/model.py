@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from compare.cases import Case
@@ -44,6 +44,8 @@ class CaseReport:
         findings: How the two differ, where that is shown and there is code of both.
         violations: What in the code breaks the op's contract, if that speaks of the
             case.
+        planned: The titles of kernels that are known though there is no code of them,
+            "cuda" or none.
     """
 
     case: Case
@@ -53,6 +55,7 @@ class CaseReport:
     codegen: Mapping[str, KernelCode | Skipped]
     findings: tuple[Finding, ...]
     violations: tuple[str, ...] = ()
+    planned: Mapping[str, str] = field(default_factory=dict)
 
     def timing(self, backend: str) -> Timing | Skipped:
         """The times of a backend."""

@@ -55,8 +55,7 @@ def show(report: Report, views: Sequence[str], console: Console) -> None:
             note = f"no code of {NAMES[name]}: {each.reason}"
             console.print(plain(note, "yellow"))
     if not views:
-        kernels = {each.side: _base_name(each.title) for each in codes_of(case)}
-        show_sources(report.op, kernels, console)
+        show_sources(report.op, _kernels(case), console)
     for view in views:
         console.print()
         if view == "trace":
@@ -111,9 +110,15 @@ def _answer(answer: who_does_what.Answer) -> str:
     return f"{answer.how}: {answer.what}{where}"
 
 
-def _base_name(title: str) -> str:
-    """A kernel's name without the constants that it was compiled for."""
-    return re.split(r"[<\[]", title, maxsplit=1)[0]
+def _kernels(case: CaseReport) -> dict[Side, str]:
+    """By side the name of its kernel, without the constants it was compiled for."""
+    titles = {each.side: each.title for each in codes_of(case)}
+    both: tuple[Side, Side] = ("cuda", "triton")
+    return {
+        side: re.split(r"[<\[]", title, maxsplit=1)[0]
+        for side in both
+        if (title := titles.get(side) or case.planned.get(side))
+    }
 
 
 def show_sources(op: str, kernels: dict[Side, str], console: Console) -> None:
@@ -121,7 +126,7 @@ def show_sources(op: str, kernels: dict[Side, str], console: Console) -> None:
 
     Args:
         op: The name of the op.
-        kernels: By side, the name of its kernel; those that have code.
+        kernels: By side, the name of its kernel; those that are known.
         console: Where to.
     """
     files = {side: main_file(side, op, name) for side, name in kernels.items()}
