@@ -48,7 +48,7 @@ struct Array {
 
 // Arrays are passed as pointers and everything else as int64_t, so one type of function
 // will do for up to MAX_ARGUMENTS of them.
-constexpr std::size_t MAX_ARGUMENTS = 12;
+constexpr std::size_t MAX_ARGUMENTS = 16;
 
 // A function that takes fewer does not look at the rest.
 template <std::size_t... INDICES>
@@ -71,6 +71,12 @@ void serve_one_request() {
     std::vector<Array> arrays;
     int64_t arguments[MAX_ARGUMENTS] = {};
     const std::uint32_t count = read_number();
+    if (count > MAX_ARGUMENTS) {
+        std::fprintf(
+            stderr, "%s: more than %zu arguments\n", name.c_str(), MAX_ARGUMENTS
+        );
+        std::exit(1);
+    }
     for (std::uint32_t i = 0; i < count; ++i) {
         if (read_number() == 0) {
             read_bytes(&arguments[i], sizeof(arguments[i]));
