@@ -95,6 +95,12 @@ def skip_if_refused(
         pytest.skip(reason)
 
 
+def languages_on(device: str) -> list[str]:
+    """Those that run on a device: the interpreter may refuse the environment."""
+    refused = _INTERPRETER_REFUSES is not None and device == "cpu"
+    return [each for each in LANGUAGES if not (each == "triton" and refused)]
+
+
 def _is_another_inline_op(item: pytest.Item) -> bool:
     params = item.callspec.params if hasattr(item, "callspec") else {}
     ops = (each for each in params.values() if isinstance(each, Op))

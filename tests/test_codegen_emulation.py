@@ -20,10 +20,10 @@ import torch
 import triton
 import triton.language as tl
 
-from bindings.op import Argument, Op, as_tuple
+from bindings.op import Op
 from bindings.registry import OPS
 from bindings.toolchain import find_cuda_home
-from compare.cases import Case, make_arguments
+from compare.cases import Case
 from compare.codegen.architectures import ARCHITECTURES, Architecture
 from compare.codegen.emulation import (
     Emulation,
@@ -41,11 +41,7 @@ from compare.codegen.emulation.program import Program
 from compare.codegen.emulation.traffic import bytes_and_sectors
 from compare.codegen.emulation.values import Value
 from compare.codegen.listing import Listing, parse_ptx
-from compare.codegen.model import (
-    KernelCode,
-    inspect_cuda,
-    inspect_triton,
-)
+from compare.codegen.model import KernelCode, inspect_cuda, inspect_triton
 from compare.codegen.triton_offline import record_launches
 
 Number = int | None  # None: unknown
@@ -1747,15 +1743,11 @@ launches.announce(
 )
 
 
-def arguments_of(op: Op, tried: Case) -> tuple[Argument, ...]:
-    arguments = make_arguments(op, tried)
-    return op.arguments(*as_tuple(op.allocate(*arguments)), *arguments)
-
-
 def code_of(op: Op, tried: Case, architecture: Architecture, side: str) -> KernelCode:
     if side == "cuda":
         launches.compile_with_nvcc(op.source, architecture)
-    return INSPECT[side](op, arguments_of(op, tried), architecture)
+    arguments = launches.arguments_of((op, tried, architecture))
+    return INSPECT[side](op, arguments, architecture)
 
 
 @pytest.mark.parametrize(("each_op", "tried", "architecture", "side", "reads"), KERNELS)

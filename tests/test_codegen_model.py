@@ -11,11 +11,11 @@ import torch
 
 from bindings.backends import prebuilt, triton
 from bindings.errors import UnsupportedError
-from bindings.op import Op, as_tuple
+from bindings.op import Op
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
-from compare.cases import Case, make_arguments
+from compare.cases import Case
 from compare.codegen import model
 from compare.codegen.architectures import ARCHITECTURES, Architecture
 from compare.codegen.diff import align
@@ -45,8 +45,7 @@ launches.announce(
 
 
 def arguments_of(op: Op, shape: tuple[int, ...], **options: Any) -> tuple[Any, ...]:
-    arguments = make_arguments(op, Case(shape, **options))
-    return op.arguments(*as_tuple(op.allocate(*arguments)), *arguments)
+    return launches.arguments_of((op, Case(shape, **options), HOPPER))
 
 
 def both(op: Op, arguments: tuple[Any, ...], arch: Architecture) -> list[KernelCode]:

@@ -439,7 +439,11 @@ def test_fingerprint_covers_all_that_is_included() -> None:
         folders = (*each.include_folders, sysconfig.get_path("include"))
         command = ["c++", "-std=c++20", "-M", *(f"-I{folder}" for folder in folders)]
         done = subprocess.run(
-            [*command, "-x", "c++", "-"], input=text, text=True, capture_output=True
+            [*command, "-x", "c++", "-"],
+            input=text,
+            text=True,
+            capture_output=True,
+            check=True,
         )
         included = {Path(word).resolve() for word in done.stdout.split()}
         ours = {path for path in included if path.is_relative_to(sources.CSRC)}

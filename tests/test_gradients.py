@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import LANGUAGES, cancels, laid_out_inputs, random_inputs, skip_if_refused
+from conftest import (
+    cancels,
+    laid_out_inputs,
+    languages_on,
+    random_inputs,
+    skip_if_refused,
+)
 from torch import Tensor
 
 from bindings.op import Op, as_tuple
@@ -224,15 +230,15 @@ def test_compiled_gradient_is_the_same(
     leaves = _leaves(forward, inputs, torch.float32)
 
     # Both languages in one graph, since it is torch that takes the time.
-    def doubled(*args: Tensor) -> Tensor:
-        function = FUNCTIONS[forward.name]
-        cuda, triton = (
-            function(*args, **params, backend=backend) for backend in LANGUAGES
-        )
-        return 2 * cuda + 3 * triton
+    def combined(*args: Tensor) -> Tensor:
+        outs = [
+            factor * FUNCTIONS[forward.name](*args, **params, backend=backend)
+            for factor, backend in enumerate(languages_on(device), start=2)
+        ]
+        return torch.stack(outs).sum(0)
 
-    compiled = torch.compile(doubled, fullgraph=True, backend="aot_eager")
-    expected = _gradients(forward, doubled(*leaves), leaves, grad)
+    compiled = torch.compile(combined, fullgraph=True, backend="aot_eager")
+    expected = _gradients(forward, combined(*leaves), leaves, grad)
     gradients = _gradients(forward, compiled(*leaves), leaves, grad)
     assert all(map(torch.equal, gradients, expected))
 

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import LANGUAGES, laid_out_inputs, random_inputs, skip_if_refused
+from conftest import (
+    LANGUAGES,
+    laid_out_inputs,
+    languages_on,
+    random_inputs,
+    skip_if_refused,
+)
 from torch import library
 
 from bindings.op import Op, as_tuple
@@ -70,7 +76,7 @@ def test_compile_fullgraph(op: Op, device: str, generator: torch.Generator) -> N
     def doubled(*args: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(
             2 * out
-            for backend in LANGUAGES
+            for backend in languages_on(device)
             for out in outputs(op, *args, backend=backend)
         )
 

@@ -319,6 +319,11 @@ def pattern(text: str) -> str:
     return ".*".join(map(re.escape, text.split(".*")))
 
 
+needs_compiler = pytest.mark.skipif(
+    shutil.which(COMPILER) is None, reason=f"no {COMPILER}"
+)
+
+
 # ---- What the checker finds ----------------------------------------------------------
 
 
@@ -398,6 +403,7 @@ int main() {
 """
 
 
+@needs_compiler
 def test_program(tmp_path: Path) -> None:
     source = tmp_path / "program.cu"
     source.write_text(PROGRAM.replace("../launch.h", str(PLANTED / "../launch.h")))
@@ -536,6 +542,7 @@ def assert_race(message: str, file: Path, uses: Sequence[str]) -> None:
         assert all(any(abs(n - start) <= 3 for n in found) for start in starts), message
 
 
+@needs_compiler
 @pytest.mark.parametrize(
     ("file", "number"),
     [(file, n) for file in BARRIERS for n in range(len(BARRIERS[file]))],
@@ -546,6 +553,7 @@ def test_removed_barrier(file: str, number: int) -> None:
     assert_race(message, changed, uses)
 
 
+@needs_compiler
 def test_place_of_a_box_by_its_tile_alone() -> None:
     number = CHANGES["matmul.cu"].index(with_place_by_tile_alone)
     message, changed = run_changed("matmul.cu", number, "hopper_matmul")

@@ -141,7 +141,7 @@ def _checked_kernel(op: str) -> build_cache.Part:
         source=_include_lines([f"{op}.cu"]),
         flags=sources.CHECKED_FLAGS,
         include_folders=(sources.EMULATOR, sources.CSRC),
-        files=(sources.CSRC / f"{op}.cu", *_headers("_checked")),
+        files=(sources.CSRC / f"{op}.cu", *_headers_in(sources.CSRC)),
     )
 
 

@@ -163,10 +163,7 @@ def cuda_kernel(
     Raises:
         CodegenUnavailable: something is missing here; the message says what.
     """
-    _require_elements(op, arguments)
-    plans = _plans(op, _as_meta(arguments), architecture)
-    titles = _titles(plans)
-    _require_launch("CUDA", op, titles, number)
+    _, titles = _plans(op, arguments, architecture, number)
     return titles[number]
 
 
@@ -189,11 +186,8 @@ def inspect_cuda(
         CodegenUnavailable: something is missing here; the message says what.
         CompilationFailed: nvcc refused the kernel.
     """
-    _require_elements(op, arguments)
     arguments = _as_meta(arguments)
-    plans = _plans(op, arguments, architecture)
-    titles = _titles(plans)
-    _require_launch("CUDA", op, titles, number)
+    plans, titles = _plans(op, arguments, architecture, number)
     plan = plans[number]
     parameters, tensor_maps = _cuda_parameters(plan["arguments"])
     kernel = plan["kernel"]
@@ -245,7 +239,8 @@ def compile_ahead(
     signatures: dict[str, dict[str, str]] = {}
     for op, arguments in launches:
         of_source = signatures.setdefault(op.source, {})
-        for each in _plans(op, _as_meta(arguments), architecture):
+        plans, _ = _plans(op, arguments, architecture)
+        for each in plans:
             of_source[each["kernel"]] = each["signature"]
     for source, wanted in signatures.items():
         cuda.compile_kernels(source, wanted, architecture)
@@ -323,20 +318,23 @@ def inspect_triton(
 
 
 def _plans(
-    op: Op, arguments: tuple[Argument, ...], architecture: Architecture
-) -> list[dict[str, Any]]:
-    """What the CUDA launcher would launch."""
+    op: Op,
+    arguments: tuple[Argument, ...],
+    architecture: Architecture,
+    number: int = 0,
+) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """What the CUDA launcher would launch, that number at least, and the titles."""
+    _require_elements(op, arguments)
     try:
         module = prebuilt.load("_cpu")
     except UnsupportedError as error:
         raise CodegenUnavailable(
             "the plan of a launch comes from the native module", str(error)
         ) from error
-    return native.plan(module, op, arguments, architecture.number)
-
-
-def _titles(plans: list[dict[str, Any]]) -> tuple[str, ...]:
-    return tuple(cuda.title_of(each["signature"]) for each in plans)
+    plans = native.plan(module, op, _as_meta(arguments), architecture.number)
+    titles = tuple(cuda.title_of(each["signature"]) for each in plans)
+    _require_launch("CUDA", op, titles, number)
+    return plans, titles
 
 
 _Parameters = tuple[tuple[int, ...], tuple[TensorMap, ...]]

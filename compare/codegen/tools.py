@@ -17,8 +17,8 @@ REMEDY_OF_TOOLKIT = "mend it, or set CUDA_HOME to another CUDA toolkit"
 
 _TIMEOUT_SECONDS = 300
 _DISASSEMBLE = ("-c", "-g", "-gi", "-gp")  # with source lines, inlining and PTX lines
-# Leaves out how registers came to their values: a third of its time, to tell where to
-# jumps to an address in a register lead.
+# Leaves out the analysis of what registers hold, which takes a third of the time and
+# tells no more than where jumps to an address in a register lead.
 _WITHOUT_DATAFLOW = "-ndf"
 _JUMP_TO_REGISTER = re.compile(r"\b(BRX|BRXU|JMX|JMXU) ")
 
