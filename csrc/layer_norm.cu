@@ -23,7 +23,8 @@
 //          which the rounding is taken back; a mean far from zero costs it no digits.
 //          Gradients of weights are added in an order that depends on the shape and the
 //          dtype alone.
-// Mirror   triton_kernels/layer_norm.py
+// Mirror   triton_kernels/layer_norm.py reads rows of 2049 to 4096 columns of float32 again,
+//          which stay in registers here: each is the faster one in its language
 // Source   Ba, Kiros & Hinton 2016, arXiv:1607.06450; Chan, Golub & LeVeque 1983,
 //          "Algorithms for computing the sample variance" (the corrected two-pass one)
 
@@ -554,18 +555,20 @@ auto plan_layer_norm(int64_t n_rows, int64_t n_cols) {
             dim3(NUM_THREADS)
         };
     };
-    if (n_cols <= SHORT_MAX_COLS) return dispatch_short_row<T>(n_cols, in_registers);
+    if (n_cols <= SHORT_MAX_COLS) return dispatch_short_row(n_cols, in_registers);
+    constexpr bool IS_WIDE = sizeof(T) == 4;
+    if (n_cols <= 1024)
+        return in_registers.template operator()<IS_WIDE ? 8 : 32, IS_WIDE ? 128 : 32>();
     if (n_cols <= 2048) return in_registers.template operator()<16, 128>();
-    if (n_cols <= 4096) return in_registers.template operator()<32, 128>();
+    if (n_cols <= 4096)
+        return in_registers
+            .template operator()<IS_WIDE ? 8 : 32, IS_WIDE ? 512 : 128>();
     if (n_cols <= 5120) return in_registers.template operator()<32, 160>();
     if (n_cols <= 6144) return in_registers.template operator()<32, 192>();
     if (n_cols <= 8192) return in_registers.template operator()<32, 256>();
-    if (n_cols <= 12288) {
-        if constexpr (sizeof(T) == 2)
-            return in_registers.template operator()<48, 256>();
-        else
-            return in_registers.template operator()<32, 384>();
-    }
+    if (n_cols <= 12288)
+        return in_registers
+            .template operator()<IS_WIDE ? 32 : 48, IS_WIDE ? 384 : 256>();
     if (n_cols <= 16384) return in_registers.template operator()<32, 512>();
     return dispatch_long_row<T>(n_cols, [&]<int BYTES, int NUM_THREADS>() {
         return Plan{

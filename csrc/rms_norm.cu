@@ -462,18 +462,16 @@ namespace {
 
 template <typename T, int VEC_SIZE>
 auto plan_rms_norm(int64_t n_rows, int64_t n_cols) {
-    if (n_cols <= SHORT_MAX_COLS) {
-        return dispatch_short_row<T>(
-            n_cols, [&]<int ELEMENTS_PER_THREAD, int THREADS_PER_ROW>() {
-                constexpr int NUM_THREADS = threads_per_block(THREADS_PER_ROW);
-                return Plan{
-                    rms_norm_kernel<T, VEC_SIZE, ELEMENTS_PER_THREAD, THREADS_PER_ROW>,
-                    dim3(ceil_div(n_rows, NUM_THREADS / THREADS_PER_ROW)),
-                    dim3(NUM_THREADS)
-                };
-            }
-        );
-    }
+    const auto in_registers = [&]<int ELEMENTS_PER_THREAD, int THREADS_PER_ROW>() {
+        constexpr int NUM_THREADS = threads_per_block(THREADS_PER_ROW);
+        return Plan{
+            rms_norm_kernel<T, VEC_SIZE, ELEMENTS_PER_THREAD, THREADS_PER_ROW>,
+            dim3(ceil_div(n_rows, NUM_THREADS / THREADS_PER_ROW)),
+            dim3(NUM_THREADS)
+        };
+    };
+    if (n_cols <= SHORT_MAX_COLS) return dispatch_short_row(n_cols, in_registers);
+    if (n_cols <= 1024) return in_registers.template operator()<8, 128>();
     return dispatch_long_row<T>(n_cols, [&]<int BYTES, int NUM_THREADS>() {
         return Plan{
             rms_norm_long_kernel<T, VEC_SIZE, BYTES, NUM_THREADS>,

@@ -15,20 +15,23 @@ Layout   out, grad_x: (n_rows, n_cols), contiguous. x, grad: columns contiguous;
          mean, rstd: float32, one for each row. weight, bias: contiguous, or None for
          ones and zeros.
 Traffic  reads and writes every element once: a row of up to 16384 columns stays in
-         registers, a longer one is read again out of the L1 cache, as long as those
-         that a multiprocessor works on fit into it (one row of about 50000 float32).
+         registers or, where that is faster, is read again out of the L1 cache; so is a
+         longer one, as long as those that a multiprocessor works on fit into it (one
+         row of about 50000 float32).
          The backward holds two rows of up to 8192 columns, and two sums for each
          column; beyond that a row is read twice.
 Limits   accumulates in float32. The variance is that of differences from a mean, of
          which the rounding is taken back; a mean far from zero costs it no digits.
          Gradients of weights are added in an order that depends on the shape and the
          dtype alone.
-Mirror   csrc/layer_norm.cu
+Mirror   csrc/layer_norm.cu keeps rows of 2049 to 4096 columns of float32 in registers,
+         which are read again here: each is the faster one in its language
 Source   Ba, Kiros & Hinton 2016, arXiv:1607.06450; Chan, Golub & LeVeque 1983,
          "Algorithms for computing the sample variance" (the corrected two-pass one)
 """
 
 import math
+import sys
 
 import triton
 import triton.language as tl
@@ -39,7 +42,6 @@ from triton_kernels.common.norms import (
     COLUMNS_AT_ONCE,
     COLUMNS_BLOCK_N,
     COLUMNS_NUM_WARPS,
-    LONG_TILES,
     ROWS_BLOCK_N,
     ROWS_NUM_WARPS,
     launch_sum_partials,
@@ -49,27 +51,36 @@ from triton_kernels.common.norms import (
 from triton_kernels.common.rows import row_offset, tile_for
 from triton_kernels.common.vec import known_multiple
 
-# The rows of a tile, the columns of one at most, and the warps that share it, by the
-# bytes of an element and the longest row that fits: short rows share a program, and a
-# long row is several tiles.
-TILES = {  # (most columns, BLOCK_M, most of BLOCK_N, num_warps)
+# The rows of a tile, the columns of one at most, the warps that share it, and whether
+# a row stays in registers, by the bytes of an element and the longest row that fits:
+# short rows share a program, and a long row is several tiles. A warp with a row to
+# itself waits for no other. Where rows are read again, few programs share a
+# multiprocessor, and so their rows the L1 cache; the longest do not fit anyway.
+TILES = {  # (most columns, BLOCK_M, most of BLOCK_N, num_warps, in registers)
     4: (
-        (64, 32, 64, 4),
-        (256, 8, 256, 4),
-        (512, 4, 512, 4),
-        (4096, 1, 1024, 4),
-        (8192, 1, 2048, 8),
-        (16384, 1, 2048, 16),
+        (64, 32, 64, 4, True),
+        (256, 8, 256, 4, True),
+        (512, 4, 512, 4, True),
+        (2048, 1, 1024, 4, True),
+        (4096, 1, 4096, 8, False),
+        (8192, 1, 2048, 8, True),
+        (16384, 1, 2048, 16, True),
+        (32768, 1, 32768, 32, False),
+        (65536, 1, 8192, 32, False),
+        (sys.maxsize, 1, 4096, 16, False),
     ),
     2: (
-        (64, 32, 64, 4),
-        (256, 8, 256, 4),
-        (512, 4, 512, 4),
-        (1024, 4, 1024, 4),
-        (2048, 1, 1024, 2),
-        (8192, 1, 1024, 4),
-        (12288, 1, 2048, 8),
-        (16384, 1, 4096, 16),
+        (64, 32, 64, 4, True),
+        (256, 8, 256, 4, True),
+        (512, 4, 512, 4, True),
+        (1024, 1, 1024, 1, True),
+        (2048, 1, 1024, 2, True),
+        (8192, 1, 1024, 4, True),
+        (12288, 1, 2048, 8, True),
+        (16384, 1, 4096, 16, True),
+        (32768, 1, 4096, 16, False),
+        (65536, 1, 8192, 32, False),
+        (sys.maxsize, 1, 4096, 16, False),
     ),
 }
 
@@ -491,8 +502,9 @@ def layer_norm(
         eps,
     )
     divisibility = math.gcd(n_cols, x_stride_batch, x_stride_row, 16)
-    if tile := tile_for(TILES[x.element_size()], n_cols):
-        block_m, most_cols, num_warps = tile
+    tile = tile_for(TILES[x.element_size()], n_cols)
+    block_m, most_cols, num_warps, in_registers = tile
+    if in_registers:
         block_n = min(most_cols, max(16, triton.next_power_of_2(n_cols)))
         layer_norm_kernel[(triton.cdiv(n_rows, block_m),)](
             *arguments,
@@ -504,10 +516,9 @@ def layer_norm(
             enable_fp_fusion=True,
         )
         return
-    block_n, num_warps = tile_for(LONG_TILES[x.element_size()], n_cols)
     layer_norm_long_kernel[(n_rows,)](
         *arguments,
-        BLOCK_N=block_n,
+        BLOCK_N=most_cols,
         DIVISIBILITY=divisibility,
         num_warps=num_warps,
         enable_fp_fusion=True,

@@ -23,6 +23,7 @@ Source   Zhang & Sennrich 2019, arXiv:1910.07467
 """
 
 import math
+import sys
 
 import triton
 import triton.language as tl
@@ -33,7 +34,6 @@ from triton_kernels.common.norms import (
     COLUMNS_AT_ONCE,
     COLUMNS_BLOCK_N,
     COLUMNS_NUM_WARPS,
-    LONG_TILES,
     ROWS_BLOCK_N,
     ROWS_NUM_WARPS,
     launch_sum_partials,
@@ -56,6 +56,27 @@ LONGEST_BACKWARD_TILE = {  # most columns, BLOCK_M, BLOCK_N, num_warps, NUM_STAG
 TILES = {  # (most columns, BLOCK_M, num_warps)
     4: ((64, 32, 4), (256, 8, 4), (512, 4, 4), (1024, 1, 4)),
     2: ((64, 32, 4), (256, 8, 4), (512, 4, 4), (1024, 4, 4)),
+}
+
+# A row that is not kept in registers is walked over in tiles, by as many warps as keep
+# enough loads under way, but no more: they wait for each other at the sums. Of 32
+# warps, few programs share a multiprocessor, and so their rows the L1 cache; the
+# longest rows do not fit anyway.
+LONG_TILES = {  # (most columns, BLOCK_N, num_warps)
+    4: (
+        (2048, 2048, 8),
+        (16384, 4096, 16),
+        (32768, 32768, 32),
+        (65536, 8192, 32),
+        (sys.maxsize, 4096, 16),
+    ),
+    2: (
+        (2048, 2048, 4),
+        (8192, 4096, 8),
+        (16384, 4096, 16),
+        (65536, 8192, 32),
+        (sys.maxsize, 4096, 16),
+    ),
 }
 
 

@@ -11,19 +11,15 @@
 
 // ---- Rows of the forward --------------------------------------------------------------
 
-constexpr int64_t SHORT_MAX_COLS = 1024;  // of a row that few threads hold in registers
+constexpr int64_t SHORT_MAX_COLS = 512;  // of a row that few threads hold in registers
 
 // The number of elements that a thread holds, and of threads that share a row, by the
 // longest row that fits: short rows take few threads, so that a block holds several.
-template <typename T, typename Body>
+template <typename Body>
 auto dispatch_short_row(int64_t n_cols, Body&& body) {
     if (n_cols <= 64) return body.template operator()<8, 8>();
     if (n_cols <= 256) return body.template operator()<8, 32>();
-    if (n_cols <= 512) return body.template operator()<16, 32>();
-    if constexpr (sizeof(T) == 2)
-        return body.template operator()<32, 32>();
-    else
-        return body.template operator()<8, 128>();
+    return body.template operator()<16, 32>();
 }
 
 // How many blocks with rows in registers are to be on a multiprocessor, which limits their

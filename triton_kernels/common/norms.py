@@ -1,33 +1,10 @@
 """What layer_norm.py and rms_norm.py share: the mirror of norms.cuh."""
 
-import sys
-
 import triton
 import triton.language as tl
 from torch import Tensor
 
 # ---- Rows ----------------------------------------------------------------------------
-
-# A row that is not kept in registers is walked over in tiles, by as many warps as keep
-# enough loads under way, but no more: they wait for each other at the sums. Of 32
-# warps, few programs share a multiprocessor, and so their rows the L1 cache; the
-# longest rows do not fit anyway.
-LONG_TILES = {  # (most columns, BLOCK_N, num_warps)
-    4: (
-        (2048, 2048, 8),
-        (16384, 4096, 16),
-        (32768, 32768, 32),
-        (65536, 8192, 32),
-        (sys.maxsize, 4096, 16),
-    ),
-    2: (
-        (2048, 2048, 4),
-        (8192, 4096, 8),
-        (16384, 4096, 16),
-        (65536, 8192, 32),
-        (sys.maxsize, 4096, 16),
-    ),
-}
 
 # In the backward 4096 elements, with those that are on their way, keep the memory
 # busy, where one program of 4-byte elements or two of 2-byte elements run on a
