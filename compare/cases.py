@@ -19,7 +19,8 @@ from bindings.op import Op
 #               margin on both sides of the last, so that rows begin at odd addresses
 #   expanded    one entry of the first dimension, seen as often as that is long
 #   offset      one behind the other, but not from a multiple of 16 bytes on
-LAYOUTS = ("contiguous", "transposed", "sliced", "expanded", "offset")
+#   mixed       tensors of one dimension, such as weights, offset, all others contiguous
+LAYOUTS = ("contiguous", "transposed", "sliced", "expanded", "offset", "mixed")
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ def lay_out(x: Tensor, layout: str, device: str | torch.device) -> Tensor:
     reads beyond its tensor shows.
     """
     shape = tuple(x.shape)
+    if layout == "mixed":
+        layout = "offset" if x.dim() == 1 else "contiguous"
     if layout == "contiguous":
         return x.to(device).contiguous()
     if layout == "transposed":

@@ -173,6 +173,9 @@ def _candidates(op: Op) -> Iterator[tuple[Case, tuple[Argument, ...]]]:
                 )
             )
             arguments = op.bind(tensors, params)
+            dims = {x.dim() for x in arguments if isinstance(x, Tensor)}
+            if layout == "mixed" and (1 not in dims or len(dims) == 1):
+                continue  # it would be another layout under that name
             outputs = as_tuple(op.allocate(*arguments))
             case = Case(shape, dtype, layout, params)
             yield case, op.arguments(*outputs, *arguments)
@@ -192,19 +195,24 @@ def _shapes(op: Op) -> set[tuple[int, ...]]:
 def _most_different(launched: list[tuple[Case, int]]) -> list[Case]:
     """A few of the cases: the smallest, one with a tail, the largest, other layouts.
 
-    And one that fills the multiprocessors, beyond which a persistent kernel has no more
-    blocks: one that goes on to another tile finds there what it has left itself.
+    And other parameters, and one that fills the multiprocessors, beyond which a
+    persistent kernel has no more blocks: one that goes on to another tile finds there
+    what it has left itself.
 
     Args:
         launched: Cases of a kernel, and how many blocks it has there.
     """
     cases = [case for case, _ in launched]
-    small = [case for case in cases if math.prod(case.shape) <= _SMALL]
+    limit = max(_SMALL, math.prod(cases[0].shape))
+    small = [case for case in cases if math.prod(case.shape) <= limit]
     odd = [case for case in small if math.prod(case.shape) > 1 and case.shape[-1] % 2]
     persistent = [case for case, n_blocks in launched if n_blocks == _N_SMS]
     chosen = [cases[0], *odd[:1], *small[-1:], *persistent[:1]]
-    for layout in LAYOUTS:
-        chosen += [case for case in small if case.layout == layout][:1]
+    firsts: dict[str, Case] = {}
+    for case in small:
+        firsts.setdefault(case.layout, case)
+        firsts.setdefault(str(case.params), case)
+    chosen += firsts.values()
     return [case for i, case in enumerate(chosen) if case not in chosen[:i]]
 
 

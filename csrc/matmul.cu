@@ -43,12 +43,14 @@ constexpr int NUM_THREADS = (NUM_CONSUMERS<BLOCK_M> + 1) * WARPGROUP_SIZE;
 
 // Of the 227 KB that a block can have. The stages form a ring: `full` tells those that
 // multiply that a stage has come, `empty` tells the one that loads that it has been used.
-// `turn` tells the second warpgroup that the first one has started all of a tile's steps.
+// `turn` tells the second warpgroup that the first one is nearly through with its tile. Each
+// has the bias of the columns of its own, times what the activation wants.
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES>
 struct MatmulShared {
     Box a[NUM_STAGES][BLOCK_M / BOX_SIZE];
     Box b[NUM_STAGES][BLOCK_N / BOX_SIZE];
     Box out[NUM_CONSUMERS<BLOCK_M>][2];
+    float2 scaled_bias[NUM_CONSUMERS<BLOCK_M>][BLOCK_N / 2];
     uint64_t full[NUM_STAGES];
     uint64_t empty[NUM_STAGES];
     uint64_t turn;
@@ -98,19 +100,6 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
         __builtin_memcpy(&bits, &pair, sizeof(bits));
     }
     return bits;
-}
-
-template <typename T>
-__device__ __forceinline__ float2 unpack(uint32_t bits) {
-    if constexpr (std::is_same_v<T, __half>) {
-        return {
-            __half2float(__ushort_as_half(bits & 0xffff)),
-            __half2float(__ushort_as_half(bits >> 16))
-        };
-    } else {
-        // The upper half of a float is the bfloat16 that is nearest to 0.
-        return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000)};
-    }
 }
 
 }  // namespace hopper
@@ -205,6 +194,9 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
     ptx::setmaxnreg_inc<240>();
     const int warp = thread / WARP_SIZE, lane = thread % WARP_SIZE;
     const bool takes_turns = NUM_CONSUMERS<BLOCK_M> == 2 && n_steps > NUM_STAGES;
+    const bool is_plain =
+        bias_ptr == nullptr && Activation{activation} == Activation::none;
+    const float bias_scale = argument_scale<T>(Activation{activation});
     int turn_parity = 0;
     const auto release = [&](int stage) {
         if (thread == 0) ptx::mbarrier_arrive(&shared.empty[stage]);
@@ -247,23 +239,21 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
     for (int index = blockIdx.x; index < n_tiles; index += gridDim.x) {
         const Tile tile = tile_at<BLOCK_M, BLOCK_N>(index, n_tile_rows, n_tile_cols);
 
-        // The bias, long before it is needed: each lane has that of 2 of each 64 columns,
-        // and asks others for what it needs. For itself it would take 8 times as many
-        // registers, which there are not beside the sums and what is finished.
-        uint32_t bias[B_BOXES] = {};
-        #pragma unroll
-        for (int box = 0; box < B_BOXES; ++box) {
-            const int col = tile.col + box * BOX_SIZE + lane * 2;
-            if (bias_ptr == nullptr || col >= N) continue;
-            bias[box] = *reinterpret_cast<const uint32_t*>(bias_ptr + col);
+        // The bias, long before it is needed: 2 columns a thread, which leaves them in
+        // shared memory. A lane needs 64 in the end, and has no registers for them before.
+        float2 scaled_bias{};
+        const int bias_col = tile.col + thread * 2;
+        if (bias_ptr != nullptr && thread < BLOCK_N / 2 && bias_col < N) {
+            scaled_bias.x = bias_scale * to_float(bias_ptr[bias_col]);
+            scaled_bias.y = bias_scale * to_float(bias_ptr[bias_col + 1]);
         }
 
         // -- compute: while one stage is multiplied the next one is handed in
         int in_use = -1;  // the stage that is being multiplied
         const auto multiply = [&](int step) {
-            // Before its last steps the second warpgroup waits until the first one has
-            // started its own: so one is at the epilogue while the other multiplies, and
-            // the tensor cores go on. Meanwhile all stages are the first one's.
+            // Before its last steps the second warpgroup waits until the first one is
+            // nearly through: so one is at the epilogue while the other multiplies, and the
+            // tensor cores go on. Meanwhile all stages are the first one's.
             if (takes_turns && warpgroup == 1 && step == n_steps - NUM_STAGES) {
                 ptx::wgmma_wait_group<0>();
                 release(in_use);
@@ -286,10 +276,10 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
                     ptx::wgmma_descriptor(b + k * B_STEP, sizeof(Box), 8 * ROW_BYTES),
                     step > 0 || k > 0
                 );
+                if (k % 32 != 0) ptx::wgmma_commit_group();  // a half of the step
             }
-            ptx::wgmma_commit_group();
             if (in_use >= 0) {
-                ptx::wgmma_wait_group<1>();
+                ptx::wgmma_wait_group<2>();
                 release(in_use);
             }
             in_use = ring.stage;
@@ -297,6 +287,13 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
         };
         int step = 0;
         while (step < min(NUM_STAGES, n_steps)) multiply(step++);
+        if (!is_plain) {
+            // The bias: all have read that of the tile before, and have this in time.
+            ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
+            if (thread < BLOCK_N / 2)
+                shared.scaled_bias[warpgroup][thread] = scaled_bias;
+            ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
+        }
         // Time to store: by now the other warpgroup, if there is one, multiplies as well.
         #pragma unroll
         for (int box = 0; box < B_BOXES; ++box) {
@@ -304,35 +301,35 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
             if (has_finished) store_box(box);
         }
         while (step < n_steps) multiply(step++);
-        if (takes_turns && warpgroup == 0 && thread == 0) {
-            ptx::mbarrier_arrive(&shared.turn);
+        if (takes_turns && warpgroup == 0) {
+            // Not earlier, or the two would share the tensor cores for what is left.
+            ptx::wgmma_wait_group<1>();
+            if (thread == 0) ptx::mbarrier_arrive(&shared.turn);
         }
         ptx::wgmma_wait_group<0>();
         release(in_use);
 
         // -- epilogue: of all sums at once, so that its activations share what follows
-        if (bias_ptr != nullptr) {
-            #pragma unroll
-            for (int i = 0; i < BLOCK_N / 8; ++i) {
-                // Four lanes have that of these 8 columns.
-                const int source = i % 8 * 4 + lane % 4;
-                const float2 pair =
-                    unpack<T>(__shfl_sync(0xffffffff, bias[i / 8], source));
-                sums[i][0][0] += pair.x;
-                sums[i][0][1] += pair.y;
-                sums[i][1][0] += pair.x;
-                sums[i][1][1] += pair.y;
-            }
-        }
-        with_activation(Activation{activation}, [&]<Activation ACTIVATION>() {
+        if (is_plain) {
             #pragma unroll
             for (int i = 0; i < BLOCK_N / 4; ++i) {
                 const auto [left, right] = sums[i / 2][i % 2];
-                finished[i / 2][i % 2] = pack<T>(
-                    activate<ACTIVATION, T>(left), activate<ACTIVATION, T>(right)
-                );
+                finished[i / 2][i % 2] = pack<T>(left, right);
             }
-        });
+        } else {
+            with_activation(Activation{activation}, [&]<Activation ACTIVATION>() {
+                #pragma unroll
+                for (int i = 0; i < BLOCK_N / 4; ++i) {
+                    const auto [left, right] = sums[i / 2][i % 2];
+                    const float2 bias =
+                        shared.scaled_bias[warpgroup][i / 2 * 4 + lane % 4];
+                    finished[i / 2][i % 2] = pack<T>(
+                        epilogue<ACTIVATION, T>(left, bias.x),
+                        epilogue<ACTIVATION, T>(right, bias.y)
+                    );
+                }
+            });
+        }
         finished_tile = tile;
         has_finished = true;
     }

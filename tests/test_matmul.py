@@ -219,6 +219,18 @@ def test_epilogue(
 
 
 @pytest.mark.parametrize("rung", TESTED_RUNGS)
+def test_a_bias_begins_anywhere(rung: str, backend: str, device: str) -> None:
+    skip_if_refused(backend, device, torch.float16)
+    generator = torch.Generator().manual_seed(4)
+    a, b, biases = (
+        torch.randn(*shape, generator=generator).to(device, torch.float16)
+        for shape in ((128, 64), (64, 136), (137,))
+    )
+    out = run(backend, a, b, biases[1:], rung=rung)
+    assert torch.equal(out, run(backend, a, b, biases[1:].clone(), rung=rung))
+
+
+@pytest.mark.parametrize("rung", TESTED_RUNGS)
 def test_without_any_products_the_bias_is_left(
     rung: str, backend: str, device: str
 ) -> None:

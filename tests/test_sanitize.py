@@ -497,11 +497,25 @@ def with_place_by_tile_alone(text: str) -> str:
     return text.replace("[n_stored++ % 2]", "[n_stored++, box % 2]")
 
 
+def without_barrier_at_bias(text: str, number: int) -> str:
+    """The bias is left in shared memory without one of the two barriers around that."""
+    barrier = "ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);"
+    before, write, after = text.partition("shared.scaled_bias[warpgroup][thread] =")
+    assert write
+    sides = [before.rpartition(barrier), after.partition(barrier)]
+    sides[number] = (sides[number][0], "", sides[number][2])
+    return "".join((*sides[0], write, *sides[1]))
+
+
 CHANGES: dict[str, list[Callable[[str], str]]] = {
     file: [partial(without_barrier, number=n) for n in range(len(barriers))]
     for file, barriers in BARRIERS.items()
 }
-CHANGES["matmul.cu"].append(with_place_by_tile_alone)
+CHANGES["matmul.cu"] += [
+    with_place_by_tile_alone,
+    partial(without_barrier_at_bias, number=0),
+    partial(without_barrier_at_bias, number=1),
+]
 
 
 def run_changed(file: str, number: int, kernel: str) -> tuple[str, Path]:
@@ -558,6 +572,14 @@ def test_place_of_a_box_by_its_tile_alone() -> None:
     number = CHANGES["matmul.cu"].index(with_place_by_tile_alone)
     message, changed = run_changed("matmul.cu", number, "hopper_matmul")
     assert_race(message, changed, ["ptx::tma_store(", "ptx::stmatrix("])
+
+
+@needs_compiler
+@pytest.mark.parametrize("number", [-2, -1])
+def test_removed_barrier_at_bias(number: int) -> None:
+    number += len(CHANGES["matmul.cu"])
+    message, changed = run_changed("matmul.cu", number, "hopper_matmul")
+    assert_race(message, changed, ["scaled_bias[warpgroup][thread] =", "float2 bias ="])
 
 
 # ---- compare sanitize ----------------------------------------------------------------

@@ -9,9 +9,18 @@
 
 enum class Activation : int { none, relu, leaky_relu, gelu, gelu_tanh, silu };
 
+// What an activation takes is x times this, a power of two, so that no digit of x is lost:
+// one that needs half of x has it from the instruction that adds sum and bias.
+template <typename T>
+constexpr __device__ __forceinline__ float argument_scale(Activation activation) {
+    const bool is_gelu =
+        activation == Activation::gelu || activation == Activation::gelu_tanh;
+    return is_gelu && std::is_same_v<T, __nv_bfloat16> ? 0.5f : 1.0f;
+}
+
 // The activation of x, with an error below what T, the type of the result, resolves.
 template <Activation ACTIVATION, typename T>
-__device__ __forceinline__ float activate(float x) {
+__device__ __forceinline__ float activate_scaled(float x) {
     constexpr bool IS_FLOAT32 = sizeof(T) == 4;
     constexpr bool IS_BFLOAT16 = std::is_same_v<T, __nv_bfloat16>;
     switch (ACTIVATION) {
@@ -23,20 +32,27 @@ __device__ __forceinline__ float activate(float x) {
             return leaky_relu(x);
         case Activation::gelu:
             return IS_FLOAT32    ? gelu_erf(x)
-                   : IS_BFLOAT16 ? gelu_erf_bfloat16(x)
+                   : IS_BFLOAT16 ? gelu_erf_bfloat16_of_half(x)
                                  : gelu_erf_fast(x);
         case Activation::gelu_tanh:
-            return IS_BFLOAT16 ? gelu_tanh_bfloat16(x) : gelu_tanh(x);
+            return IS_BFLOAT16 ? gelu_tanh_bfloat16_of_half(x) : gelu_tanh(x);
         case Activation::silu:
             return IS_FLOAT32 ? silu_accurate(x) : silu_fast(x);
     }
     return x;
 }
 
-// Of a sum and the bias of its column, 0 where there is none.
+// The same of x as it is.
 template <Activation ACTIVATION, typename T>
-__device__ __forceinline__ float epilogue(float accumulator, float bias) {
-    return activate<ACTIVATION, T>(accumulator + bias);
+__device__ __forceinline__ float activate(float x) {
+    return activate_scaled<ACTIVATION, T>(argument_scale<T>(ACTIVATION) * x);
+}
+
+// Of a sum and the bias of its column, scaled already, 0 where there is none.
+template <Activation ACTIVATION, typename T>
+__device__ __forceinline__ float epilogue(float accumulator, float scaled_bias) {
+    constexpr float SCALE = argument_scale<T>(ACTIVATION);
+    return activate_scaled<ACTIVATION, T>(SCALE * accumulator + scaled_bias);
 }
 
 // Calls `body.template operator()<ACTIVATION>()` and returns its Result.

@@ -53,7 +53,8 @@ __global__ void __launch_bounds__(naive::NUM_THREADS) matmul_naive_kernel(
     }
 
     // -- store: after the epilogue, rounded once
-    const float bias = bias_ptr ? to_float(bias_ptr[col]) : 0.0f;
+    const float scale = argument_scale<T>(ACTIVATION);
+    const float bias = bias_ptr ? scale * to_float(bias_ptr[col]) : 0.0f;
     out_ptr[(batch * M + row) * N + col] =
         from_float<T>(epilogue<ACTIVATION, T>(accumulator, bias));
 }

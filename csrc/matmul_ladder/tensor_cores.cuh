@@ -236,7 +236,8 @@ __global__ void __launch_bounds__(tensor_cores::NUM_THREADS) matmul_tensor_cores
         #pragma unroll
         for (int c = 0; c < 2; ++c) {
             if (bias_ptr && tile_col + col + c < N) {
-                bias[c] = to_float(bias_ptr[tile_col + col + c]);
+                const float unscaled = to_float(bias_ptr[tile_col + col + c]);
+                bias[c] = argument_scale<T>(ACTIVATION) * unscaled;
             }
         }
         #pragma unroll

@@ -200,7 +200,8 @@ __launch_bounds__(tiled::NUM_THREADS, sizeof(T) == 4 ? 2 : 1) matmul_tiled_kerne
             #pragma unroll
             for (int c = 0; c < VEC_SIZE; ++c) {
                 const float accumulator = accumulators[i][j * VEC_SIZE + c];
-                out[c] = epilogue<ACTIVATION, T>(accumulator, bias[j][c]);
+                const float scaled_bias = argument_scale<T>(ACTIVATION) * bias[j][c];
+                out[c] = epilogue<ACTIVATION, T>(accumulator, scaled_bias);
             }
             store(
                 out_ptr + (batch * M + out_row) * N + out_col,

@@ -9,10 +9,10 @@ import triton.language as tl
 
 from triton_kernels.common.math import (
     gelu_erf,
-    gelu_erf_bfloat16,
+    gelu_erf_bfloat16_of_half,
     gelu_erf_fast,
     gelu_tanh,
-    gelu_tanh_bfloat16,
+    gelu_tanh_bfloat16_of_half,
     leaky_relu,
     relu,
     silu_accurate,
@@ -24,7 +24,18 @@ ACTIVATIONS = ("none", "relu", "leaky_relu", "gelu", "gelu_tanh", "silu")
 
 
 @triton.jit
-def activate(x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
+def argument_scale(ACTIVATION: tl.constexpr, dtype: tl.constexpr):
+    """What x is multiplied by before an activation takes it.
+
+    It is a power of two, so that no digit of x is lost: an activation that needs half
+    of x has it from the instruction that adds sum and bias.
+    """
+    IS_GELU: tl.constexpr = ACTIVATION == "gelu" or ACTIVATION == "gelu_tanh"
+    return tl.constexpr(0.5 if IS_GELU and dtype == tl.bfloat16 else 1.0)
+
+
+@triton.jit
+def activate_scaled(x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
     """The activation of x, with an error below what the type of the result resolves."""
     IS_FLOAT32: tl.constexpr = dtype == tl.float32
     IS_BFLOAT16: tl.constexpr = dtype == tl.bfloat16
@@ -36,11 +47,11 @@ def activate(x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
         if IS_FLOAT32:
             x = gelu_erf(x)
         elif IS_BFLOAT16:
-            x = gelu_erf_bfloat16(x)
+            x = gelu_erf_bfloat16_of_half(x)
         else:
             x = gelu_erf_fast(x)
     elif ACTIVATION == "gelu_tanh":
-        x = gelu_tanh_bfloat16(x) if IS_BFLOAT16 else gelu_tanh(x)
+        x = gelu_tanh_bfloat16_of_half(x) if IS_BFLOAT16 else gelu_tanh(x)
     elif ACTIVATION == "silu":
         x = silu_accurate(x) if IS_FLOAT32 else silu_fast(x)
     else:
@@ -49,8 +60,15 @@ def activate(x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
 
 
 @triton.jit
-def epilogue(accumulator, bias, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
-    """Of sums and the bias of their columns, None where there is none."""
-    if bias is not None:
-        accumulator += bias
-    return activate(accumulator, ACTIVATION, dtype)
+def activate(x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
+    """The same of x as it is."""
+    return activate_scaled(x * argument_scale(ACTIVATION, dtype), ACTIVATION, dtype)
+
+
+@triton.jit
+def epilogue(accumulator, scaled_bias, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
+    """Of sums and the bias of their columns, scaled already, or None."""
+    x = accumulator * argument_scale(ACTIVATION, dtype)
+    if scaled_bias is not None:
+        x += scaled_bias
+    return activate_scaled(x, ACTIVATION, dtype)

@@ -5,7 +5,7 @@ import math
 import triton
 import triton.language as tl
 
-from triton_kernels.common.epilogue import epilogue
+from triton_kernels.common.epilogue import argument_scale, epilogue
 from triton_kernels.common.vec import known_multiple
 
 
@@ -70,7 +70,7 @@ def load_bias(bias_ptr, cols, N):
 def finish(accumulator, bias, ACTIVATION: tl.constexpr, dtype):
     """Bias and activation in float32, then the only rounding."""
     if bias is not None:
-        bias = bias.to(tl.float32)[None, :]
+        bias = bias.to(tl.float32)[None, :] * argument_scale(ACTIVATION, dtype)
     return epilogue(accumulator, bias, ACTIVATION, dtype).to(dtype)
 
 

@@ -44,17 +44,6 @@ EXPORT int hopper_matmul(__half* out, __half* x) {
     };
     const Launcher launcher(nullptr);
     return launcher(
-        plan,
-        out_map,
-        a_map,
-        b_map,
-        nullptr,
-        1,
-        M,
-        N,
-        K,
-        true,
-        true,
-        static_cast<int>(NONE)
+        plan, out_map, a_map, b_map, x, 1, M, N, K, true, true, static_cast<int>(NONE)
     );
 }
