@@ -327,7 +327,7 @@ BACKWARD_CACHED_TILES = (  # (most columns, BLOCK_N, num_warps)
 # Longer rows: a program has as many threads as it can, and keeps as much of a row as
 # leaves registers for the rest.
 LONG_NUM_WARPS = 32
-LONG_TILES = {2: (32768, 4), 4: (16384, 2)}  # KEPT, STEPS by the bytes of an element
+LONG_TILES = {2: (32768, 4), 4: (32768, 2)}  # KEPT, STEPS by the bytes of an element
 BACKWARD_LONG_TILE = (8192, 2)
 
 
