@@ -38,6 +38,9 @@ _VECTOR_SIZE = 8  # elements of the smallest dtype in 16 bytes
 # Several blocks of the elementwise kernels, and still quick.
 _SMALL = 10_000
 
+# As in csrc/emulator/emulator_checker.h.
+_INPUT, _OUTPUT, _WORKSPACE = range(3)
+
 
 @dataclass
 class Finding:
@@ -243,7 +246,7 @@ class Checker:
         for out in outputs:
             out.fill_(math.nan)
         launched = self._op.arguments(*outputs, *arguments)
-        self._register(launched)
+        self._register(launched, len(outputs))
         try:
             with _environment("TWIN_EMULATOR_ORDER", order):
                 native.launch(self._module, self._op, launched, 0)
@@ -254,13 +257,17 @@ class Checker:
         finally:
             self._library.emulator_clear_tensors()
 
-    def _register(self, arguments: tuple[Argument, ...]) -> None:
-        for (name, is_output), argument in zip(self._names, arguments, strict=True):
+    def _register(self, arguments: tuple[Argument, ...], n_outputs: int) -> None:
+        for number, argument in enumerate(arguments):
             if not isinstance(argument, Tensor) or argument.numel() == 0:
                 continue
+            name, is_written = self._names[number]
+            use = _INPUT
+            if is_written:  # what follows the outputs is memory to work in
+                use = _OUTPUT if number < n_outputs else _WORKSPACE
             for address, n_bytes in _pieces(argument):
                 self._library.emulator_register_tensor(
-                    name.encode(), address, n_bytes, is_output
+                    name.encode(), address, n_bytes, use
                 )
 
 

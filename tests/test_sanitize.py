@@ -250,19 +250,21 @@ class Kernels:
         self.out = memory[start + 4096 :][:N]
         self.x[:] = np.arange(N)
 
-    def register(self, name: str, values: np.ndarray) -> None:
-        """Allows kernels to access an array."""
+    def register(self, name: str, values: np.ndarray, use: int = 0) -> None:
+        """Allows kernels to use an array: as input 0, as output 1, as workspace 2."""
         self.kernels.emulator_register_tensor(
             name.encode(),
             ctypes.c_void_p(values.ctypes.data),
             ctypes.c_size_t(values.nbytes),
-            name == "out",
+            use,
         )
 
-    def __call__(self, name: str, registered: Sequence[str] = ("x", "out")) -> str:
-        """Launches a kernel on x and out; what is wrong with that."""
+    def __call__(
+        self, name: str, registered: Sequence[str] = ("x", "out"), use: int = 1
+    ) -> str:
+        """Launches a kernel on x and out, which has a use; what is wrong with that."""
         for tensor in registered:
-            self.register(tensor, getattr(self, tensor))
+            self.register(tensor, getattr(self, tensor), use if tensor == "out" else 0)
         pointers = [ctypes.c_void_p(each.ctypes.data) for each in (self.out, self.x)]
         error = getattr(self.kernels, name)(*pointers)
         message = self.error_string(error) if error else None
@@ -344,6 +346,11 @@ def test_planted_fault(
         assert "block (" in message
         assert "thread" in message
     assert places(message) == marked_lines(PLANTED / "planted.cu", name), message
+
+
+def test_memory_to_work_in_may_be_left(kernels: Kernels) -> None:
+    assert kernels("unwritten", use=2) == ""
+    assert kernels("input", use=2) != ""
 
 
 @pytest.mark.parametrize("name", HOPPER_FAULTS)

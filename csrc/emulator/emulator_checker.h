@@ -12,10 +12,14 @@
 extern "C" {
 #endif
 
-// Allows kernels to read a tensor, and to write to it if it is an output. A tensor with
-// gaps is registered piece by piece, under one name.
+// What kernels may do with a tensor: read it; write to it, all of it in the end; or write
+// to as much of it as they like.
+enum emulator_use { EMULATOR_INPUT, EMULATOR_OUTPUT, EMULATOR_WORKSPACE };
+
+// Allows kernels to use a tensor. One with gaps is registered piece by piece, under one
+// name.
 void emulator_register_tensor(
-    const char* name, const void* address, size_t bytes, int is_output
+    const char* name, const void* address, size_t bytes, enum emulator_use use
 );
 
 // Forgets all tensors.

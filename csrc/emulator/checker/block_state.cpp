@@ -392,7 +392,7 @@ void BlockState::access_region(
         fail_for_bounds(access);
     }
     std::size_t offset = access.address - region.begin;
-    if (!region.is_output) {
+    if (region.use == EMULATOR_INPUT) {
         if (!is_write) return;
         lock.unlock();
         fail(
@@ -408,7 +408,7 @@ void BlockState::access_region(
         std::string place = "byte " + std::to_string(finding->offset) + " of ";
         fail_for_order(*finding, access, place + "tensor '" + region.name + "'");
     }
-    if (is_write && region.is_tensor) {
+    if (is_write && region.use == EMULATOR_OUTPUT) {
         auto first = region.written.begin() + static_cast<std::ptrdiff_t>(offset);
         std::fill_n(first, access.bytes, true);
     }

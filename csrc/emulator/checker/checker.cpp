@@ -54,7 +54,7 @@ class Checker final : public Observer {
              .begin = reinterpret_cast<std::uintptr_t>(address),
              .bytes = bytes,
              .is_tensor = false,
-             .is_output = true,
+             .use = EMULATOR_WORKSPACE,
              .shadow = nullptr,
              .written = {}}
         );

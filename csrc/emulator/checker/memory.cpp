@@ -27,8 +27,10 @@ auto first_behind(Regions& regions, std::uintptr_t address) {
 
 void Memory::add(Region region) {
     std::lock_guard lock(mutex);
-    if (region.is_output) region.shadow = std::make_unique<Shadow>(region.bytes);
-    if (region.is_output && region.is_tensor) region.written.resize(region.bytes);
+    if (region.use != EMULATOR_INPUT) {
+        region.shadow = std::make_unique<Shadow>(region.bytes);
+    }
+    if (region.use == EMULATOR_OUTPUT) region.written.resize(region.bytes);
     last_found_ = nullptr;
     auto place = first_behind(regions_, region.begin);
     regions_.insert(place, std::make_unique<Region>(std::move(region)));
@@ -106,14 +108,14 @@ std::string Memory::unwritten() const {
 }  // namespace emulator
 
 void emulator_register_tensor(
-    const char* name, const void* address, size_t bytes, int is_output
+    const char* name, const void* address, size_t bytes, emulator_use use
 ) {
     emulator::checking::memory.add(
         {.name = name,
          .begin = reinterpret_cast<std::uintptr_t>(address),
          .bytes = bytes,
          .is_tensor = true,
-         .is_output = is_output != 0,
+         .use = use,
          .shadow = nullptr,
          .written = {}}
     );

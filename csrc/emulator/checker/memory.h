@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "emulator_checker.h"
 #include "shadow.h"
 
 namespace emulator {
@@ -19,9 +20,9 @@ struct Region {
     std::uintptr_t begin;
     std::size_t bytes;
     bool is_tensor;
-    bool is_output;                  // kernels may write to it
-    std::unique_ptr<Shadow> shadow;  // of what they may write to
-    std::vector<bool> written;       // of an output tensor, every byte
+    emulator_use use;
+    std::unique_ptr<Shadow> shadow;  // of what kernels may write to
+    std::vector<bool> written;       // of an output, every byte
 
     std::uintptr_t end() const { return begin + bytes; }
     std::size_t distance_to(std::uintptr_t address) const {
