@@ -17,9 +17,9 @@
 
 namespace {
 constexpr int NUM_THREADS = 256;
-// A thread has four vectors at least on their way before it adds them: 64 bytes, whatever
-// their type. In the blocks that the bounds below ask for on a multiprocessor these are
-// 64 KB, twice what keeps an H200's memory busy.
+// A thread has so much on its way before it adds it. In the blocks that the bounds below
+// ask for on a multiprocessor these are 64 KB, twice what keeps an H200's memory busy.
+constexpr int BYTES_PER_THREAD = 64;
 constexpr int BLOCKS_PER_SM = 4;
 constexpr int NUM_SMS = 132;  // of an H200
 }  // namespace
@@ -167,8 +167,9 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) sum_columns_kernel
     int64_t x_stride_inner,
     int64_t split_size
 ) {
-    constexpr int ROWS_PER_THREAD = 4;
     constexpr int VECS_PER_ROW = COLS_PER_THREAD<VEC_SIZE> / VEC_SIZE;
+    constexpr int ROWS_PER_THREAD =
+        BYTES_PER_THREAD / (COLS_PER_THREAD<VEC_SIZE> * sizeof(In));
     const int threads_per_row = blockDim.x, rows_per_load = blockDim.y;
     const int cols_per_block = threads_per_row * COLS_PER_THREAD<VEC_SIZE>;
     const int step = threads_per_row * VEC_SIZE;
