@@ -63,10 +63,15 @@ def call(op: Op, backend: str, overload: str, args: Sequence[Any]) -> Outputs | 
     """The outputs of a call; None if something in PyTorch takes part in it."""
     if torch_internals.is_watched():
         return None
-    tensors = [x for x in args if isinstance(x, Tensor)]
-    # To a dictionary True is 1, but not to an op.
-    kinds = [x.shape if isinstance(x, Tensor) else (type(x), x) for x in args]
-    key = (op.name, backend, overload, torch.is_grad_enabled(), *kinds)
+    tensors = []
+    kind = [op.name, backend, overload, torch.is_grad_enabled()]
+    for x in args:
+        if isinstance(x, Tensor):
+            tensors.append(x)
+            kind.append(x.shape)
+        else:  # to a dictionary True is 1, but not to an op
+            kind.append((type(x), x))
+    key = tuple(kind)
     try:
         known = _recordings.get(key)
     except TypeError:  # a list

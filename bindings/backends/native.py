@@ -51,11 +51,9 @@ def record(
     )
     if template is None:
         return None
-    launcher = getattr(module, op.name)
-
-    def launch(addresses: Sequence[int], stream: int) -> None:
-        launcher(*template.fill(addresses), stream)
-
+    launch: Launch = getattr(module, f"{op.name}_replay")(
+        *template.values, list(template.places)
+    )
     launch([x.data_ptr() for x in tensors], stream)
     return launch
 
