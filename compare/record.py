@@ -12,7 +12,7 @@ import torch
 
 from bindings.registry import OPS
 from bindings.sources import ROOT
-from compare import bench, ladder, plot, records
+from compare import bench, fusion, ladder, plot, records
 from compare.cases import Case
 from compare.errors import UnavailableError
 from compare.options import DEFAULT_BACKENDS, PEERS
@@ -59,8 +59,14 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
         for op in map(OPS.__getitem__, ops)
         if op.rungs
     ]
+    fused = [
+        fusion.measure(op, Case(op.sweep_shapes[-1], torch.bfloat16), progress)
+        for op in map(OPS.__getitem__, ops)
+        if op.flops and op.optional_inputs
+    ]
     files = [records.write(each) for each in results]
     files += map(ladder.write, climbed)
+    files += map(fusion.write, fused)
     if example:
         files.append(files[0].parent / f"compare-{EXAMPLE}.txt")
         records.replace(files[-1], example.encode())

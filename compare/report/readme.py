@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from bindings.sources import ROOT
-from compare import plot, records
+from compare import fusion, plot, records
 from compare.errors import UsageError
+from compare.fusion import Fusion
 from compare.options import BACKENDS
 from compare.parameters import read_ops
 from compare.parity import Skipped
@@ -32,6 +33,10 @@ Medians in microseconds, of inputs that no cache holds, the implementations taki
 turns. The ratio is the time of the faster of ours to that of the fastest peer, with
 what its 95 % interval says: "same" is within 1.5 %. The ceiling is the fastest that the
 same GPU, in the same run, read and wrote as many bytes in the same proportion."""
+_ABOUT_FUSIONS = """\
+What a fused epilogue costs: products with and without one took turns, and the
+percentage is what is left of the rate of the same language's own plain product, with
+its 95 % interval."""
 _ABOUT_PLOTS = "Bandwidth over size; the dashed line is the ceiling."
 _ABOUT_STARTS = """\
 What a call costs the host, the median over these cases: the public call, which
@@ -60,7 +65,9 @@ def render(benches: Sequence[Bench], folder: Path = records.FOLDER) -> dict[str,
     return {
         "ops": _ops(),
         "comparison": _comparisons(by_gpu, folder),
-        "times": "\n\n".join((_ABOUT_TIMES, *map(_times, by_gpu.values()))),
+        "times": "\n\n".join(
+            (_ABOUT_TIMES, *(_times(each, folder) for each in by_gpu.values()))
+        ),
         "plots": "\n\n".join(
             filter(None, (_ABOUT_PLOTS, *map(_plots, by_gpu.values())))
         ),
@@ -156,12 +163,13 @@ def _folder(gpu: str) -> str:
     return f"records/{records.folder_of(gpu).name}"
 
 
-def _times(benches: list[Bench]) -> str:
+def _times(benches: list[Bench], folder: Path) -> str:
     """All that is said of the times on one GPU."""
     paragraphs = [
         _origins(benches),
         _times_table(benches),
         _notes(benches),
+        _fusions(fusion.read_all(records.folder_of(records.gpu(benches[0]), folder))),
         _ABOUT_STARTS,
         _starts_table(benches),
     ]
@@ -256,6 +264,36 @@ def _starts_table(benches: list[Bench]) -> str:
             launcher = _typical([each.launcher_us for each in hosts])
             rows.append((bench.op, NAMES[name], call, launcher, *first))
     return _table(head, 2, rows)
+
+
+def _fusions(fusions: list[Fusion]) -> str:
+    """What epilogues cost, and where that comes from."""
+    rows = []
+    for each in fusions:
+        for epilogue in next(iter(each.times.values())):
+            sides = [_rate_of_plain(each, side, epilogue) for side in fusion.SIDES]
+            shape = "x".join(map(str, each.case.shape))
+            dtype = str(each.case.dtype).removeprefix("torch.")
+            rows.append((each.op, shape, dtype, epilogue, *sides))
+    if not rows:
+        return ""
+    head = ("op", "shape", "dtype", "epilogue", *(NAMES[side] for side in fusion.SIDES))
+    origins = (
+        f"{each.op}: commit {each.environment.get('commit')}, "
+        f"{str(each.environment['date'])[:10]}"
+        for each in fusions
+    )
+    about = f"{_ABOUT_FUSIONS}\n({printable('; '.join(origins))})"
+    return f"{about}\n\n{_table(head, 4, rows)}"
+
+
+def _rate_of_plain(each: Fusion, side: str, epilogue: str) -> str:
+    microseconds = f"{each.times[side][epilogue].median_us:,.1f}"
+    rate = each.rates[side].get(epilogue)
+    if rate is None:
+        return microseconds
+    low, high = 100 * rate.low, 100 * rate.high
+    return f"{microseconds}, {100 * rate.ratio:.1f} % ({low:.1f} to {high:.1f})"
 
 
 def _notes(benches: list[Bench]) -> str:
