@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +19,9 @@ from bindings.op import Op
 #               margin on both sides of the last, so that rows begin at odd addresses
 #   expanded    one entry of the first dimension, seen as often as that is long
 #   offset      one behind the other, but not from a multiple of 16 bytes on
-#   mixed       tensors of one dimension, such as weights, offset, all others contiguous
-LAYOUTS = ("contiguous", "transposed", "sliced", "expanded", "offset", "mixed")
+# And as "offset 0", "offset 1" and so on the tensor of this number is offset, and all
+# others are contiguous.
+LAYOUTS = ("contiguous", "transposed", "sliced", "expanded", "offset")
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Case:
     Attributes:
         shape: Of the tensors, and so of the result.
         dtype: Of the tensors and the result.
-        layout: How the tensors lie in memory, one of LAYOUTS.
+        layout: How the tensors lie in memory: one of LAYOUTS, or "offset" and a number.
         params: The op's other arguments, by name; those left out have their default.
         direction: "forward" or "backward".
     """
@@ -49,13 +50,26 @@ def make_arguments(
     generator = torch.Generator(device).manual_seed(seed)
     with torch.device(device):  # a GPU makes millions of random numbers much faster
         values = op.inputs(case.shape, generator)
-    inputs = [lay_out(in_dtype(x, case.dtype), case.layout, device) for x in values]
+    inputs = lay_out_all([in_dtype(x, case.dtype) for x in values], case.layout, device)
     return op.bind(op.complete(*inputs), case.params)
 
 
 def in_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
     """The values of x in a dtype, unless they are indices."""
     return x.to(dtype) if x.is_floating_point() else x
+
+
+def lay_out_all(
+    tensors: Sequence[Tensor], layout: str, device: str | torch.device
+) -> list[Tensor]:
+    """The values of a case's tensors on a device, in its layout."""
+    number = layout.removeprefix("offset ")
+    if not number.isdigit():
+        return [lay_out(x, layout, device) for x in tensors]
+    return [
+        lay_out(x, "offset" if i == int(number) else "contiguous", device)
+        for i, x in enumerate(tensors)
+    ]
 
 
 def lay_out(x: Tensor, layout: str, device: str | torch.device) -> Tensor:
@@ -65,8 +79,6 @@ def lay_out(x: Tensor, layout: str, device: str | torch.device) -> Tensor:
     reads beyond its tensor shows.
     """
     shape = tuple(x.shape)
-    if layout == "mixed":
-        layout = "offset" if x.dim() == 1 else "contiguous"
     if layout == "contiguous":
         return x.to(device).contiguous()
     if layout == "transposed":

@@ -25,7 +25,7 @@ from bindings.backends import cuda_inline, native
 from bindings.errors import BuildError
 from bindings.op import DTYPES, Argument, Op, as_tuple
 from bindings.registry import OPS
-from compare.cases import LAYOUTS, Case, in_dtype, lay_out, make_arguments
+from compare.cases import LAYOUTS, Case, in_dtype, lay_out_all, make_arguments
 from compare.codegen.architectures import ARCHITECTURES
 from compare.errors import BuildFailedError
 
@@ -167,18 +167,19 @@ def _candidates(op: Op) -> Iterator[tuple[Case, tuple[Argument, ...]]]:
     """All cases with something to compute, on tensors without memory, small first."""
     generator = torch.Generator()
     for shape in sorted(_shapes(op), key=math.prod):
-        inputs = op.inputs(shape, generator)
-        for dtype, layout, params in itertools.product(DTYPES, LAYOUTS, op.variants):
-            tensors = op.complete(
-                *(
-                    lay_out(in_dtype(x, dtype).to("meta"), layout, "meta")
-                    for x in inputs
-                )
-            )
-            arguments = op.bind(tensors, params)
-            dims = {x.dim() for x in arguments if isinstance(x, Tensor)}
-            if layout == "mixed" and (1 not in dims or len(dims) == 1):
-                continue  # it would be another layout under that name
+        inputs = [x.to("meta") for x in op.inputs(shape, generator)]
+        alone = {f"offset {number}": number for number in range(len(inputs))}
+        if len(inputs) == 1 or math.prod(shape[-1:]) % _VECTOR_SIZE > 0:
+            alone = {}  # the others would have no vectors either
+        layouts = (*LAYOUTS, *alone)
+        for dtype, layout, params in itertools.product(DTYPES, layouts, op.variants):
+            typed = [in_dtype(x, dtype) for x in inputs]
+            laid_out = lay_out_all(typed, layout, "meta")
+            arguments = op.bind(op.complete(*laid_out), params)
+            if layout in alone and not any(
+                x is laid_out[alone[layout]] for x in arguments
+            ):
+                continue  # what is offset has no part in it
             outputs = as_tuple(op.allocate(*arguments))
             case = Case(shape, dtype, layout, params)
             yield case, op.arguments(*outputs, *arguments)

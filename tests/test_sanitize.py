@@ -32,7 +32,7 @@ from bindings.errors import BuildError
 from bindings.ops.matmul import sizes_of
 from bindings.registry import OPS
 from compare import sanitize, sanitize_gpu
-from compare.cases import Case
+from compare.cases import Case, make_arguments
 from compare.cli import main
 from compare.sanitize import ORDERS, Finding, Report
 
@@ -616,6 +616,18 @@ def test_blocks_of_several_tiles() -> None:
             found.add((case.dtype, case.layout))
     both = "contiguous", "transposed"
     assert found >= set(itertools.product((torch.float16, torch.bfloat16), both))
+
+
+def test_every_parameter_and_a_misaligned_tensor() -> None:
+    op = OPS["matmul"]
+    chosen = sanitize.choose_cases(op, prebuilt.load("_cpu"), 90)
+    cases = [case for case, kernel in chosen if "matmul_kernel<__half, 64" in kernel]
+    activations = {str(params.get("activation")) for params in op.variants}
+    assert {str(case.params.get("activation")) for case in cases} == activations
+    assert "offset 2" in {case.layout for case in cases}
+    case = Case((16, 24, 40), torch.float16, "offset 2", {"bias": True})
+    tensors = make_arguments(op, case)[:3]
+    assert [x.data_ptr() % 16 for x in tensors] == [0, 0, 2]
 
 
 def report_of(findings: list[Finding]) -> Report:
