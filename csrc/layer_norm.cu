@@ -14,17 +14,17 @@
 //          (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
 //          mean, rstd: float32, one for each row. weight, bias: contiguous, or null for
 //          ones and zeros.
-// Traffic  reads and writes every element once. Rows of up to 16384 columns stay in
-//          registers; longer ones are read a second time, out of the L1 cache, which an
-//          H200 has 256 KB of. In the backward rows stay in the registers of a block
-//          (4096 columns) or, since Hopper, of a cluster of up to eight (32768); longer
-//          ones, and those of single elements, come from memory twice.
+// Traffic  reads and writes every element once. Rows of up to 16384 columns, 32768 of
+//          float32, stay in registers; longer ones are read a second time, out of the L1
+//          cache, which an H200 has 256 KB of. In the backward rows stay in the registers
+//          of a block (4096 columns) or, since Hopper, of a cluster of up to eight
+//          (32768); longer ones, and those of single elements, come from memory twice.
 // Limits   accumulates in float32. The variance is that of differences from a mean, of
 //          which the rounding is taken back; a mean far from zero costs it no digits.
 //          Gradients of weights are added in an order that depends on the shape and the
 //          dtype alone.
-// Mirror   triton_kernels/layer_norm.py reads rows of 2049 to 4096 columns of float32 again,
-//          which stay in registers here: each is the faster one in its language
+// Mirror   triton_kernels/layer_norm.py, where it is faster to read rows of float32 of 2049
+//          to 4096 and of 16385 to 32768 columns again, which stay in registers here
 // Source   Ba, Kiros & Hinton 2016, arXiv:1607.06450; Chan, Golub & LeVeque 1983,
 //          "Algorithms for computing the sample variance" (the corrected two-pass one)
 
@@ -570,6 +570,9 @@ auto plan_layer_norm(int64_t n_rows, int64_t n_cols) {
         return in_registers
             .template operator()<IS_WIDE ? 32 : 48, IS_WIDE ? 384 : 256>();
     if (n_cols <= 16384) return in_registers.template operator()<32, 512>();
+    if constexpr (IS_WIDE) {
+        if (n_cols <= 32768) return in_registers.template operator()<32, 1024>();
+    }
     return dispatch_long_row<T>(n_cols, [&]<int BYTES, int NUM_THREADS>() {
         return Plan{
             layer_norm_long_kernel<T, VEC_SIZE, BYTES, NUM_THREADS>,

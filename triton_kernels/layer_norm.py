@@ -24,8 +24,8 @@ Limits   accumulates in float32. The variance is that of differences from a mean
          which the rounding is taken back; a mean far from zero costs it no digits.
          Gradients of weights are added in an order that depends on the shape and the
          dtype alone.
-Mirror   csrc/layer_norm.cu keeps rows of 2049 to 4096 columns of float32 in registers,
-         which are read again here: each is the faster one in its language
+Mirror   csrc/layer_norm.cu, where rows of float32 of 2049 to 4096 and of 16385 to 32768
+         columns stay in registers: here it is faster to read them again
 Source   Ba, Kiros & Hinton 2016, arXiv:1607.06450; Chan, Golub & LeVeque 1983,
          "Algorithms for computing the sample variance" (the corrected two-pass one)
 """
