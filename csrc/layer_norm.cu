@@ -556,21 +556,26 @@ auto plan_layer_norm(int64_t n_rows, int64_t n_cols) {
         };
     };
     if (n_cols <= SHORT_MAX_COLS) return dispatch_short_row(n_cols, in_registers);
-    constexpr bool IS_WIDE = sizeof(T) == 4;
-    if (n_cols <= 1024)
-        return in_registers.template operator()<IS_WIDE ? 8 : 32, IS_WIDE ? 128 : 32>();
+    if constexpr (sizeof(T) == 2) {
+        if (n_cols <= 1024) return in_registers.template operator()<32, 32>();
+    } else {
+        if (n_cols <= 1024) return in_registers.template operator()<8, 128>();
+    }
     if (n_cols <= 2048) return in_registers.template operator()<16, 128>();
-    if (n_cols <= 4096)
-        return in_registers
-            .template operator()<IS_WIDE ? 8 : 32, IS_WIDE ? 512 : 128>();
+    if constexpr (sizeof(T) == 2) {
+        if (n_cols <= 4096) return in_registers.template operator()<32, 128>();
+    } else {
+        if (n_cols <= 4096) return in_registers.template operator()<8, 512>();
+    }
     if (n_cols <= 5120) return in_registers.template operator()<32, 160>();
     if (n_cols <= 6144) return in_registers.template operator()<32, 192>();
     if (n_cols <= 8192) return in_registers.template operator()<32, 256>();
-    if (n_cols <= 12288)
-        return in_registers
-            .template operator()<IS_WIDE ? 32 : 48, IS_WIDE ? 384 : 256>();
-    if (n_cols <= 16384) return in_registers.template operator()<32, 512>();
-    if constexpr (IS_WIDE) {
+    if constexpr (sizeof(T) == 2) {
+        if (n_cols <= 12288) return in_registers.template operator()<48, 256>();
+        if (n_cols <= 16384) return in_registers.template operator()<32, 512>();
+    } else {
+        if (n_cols <= 12288) return in_registers.template operator()<32, 384>();
+        if (n_cols <= 16384) return in_registers.template operator()<32, 512>();
         if (n_cols <= 32768) return in_registers.template operator()<32, 1024>();
     }
     return dispatch_long_row<T>(n_cols, [&]<int BYTES, int NUM_THREADS>() {
