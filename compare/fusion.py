@@ -6,7 +6,6 @@ costs: a GPU at the limit of its power slows down as it warms up.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ import torch
 from bindings.op import Op, as_tuple
 from compare import acceptance, environment, records
 from compare.cases import Case
-from compare.errors import UnavailableError, UsageError
+from compare.errors import UnavailableError
 from compare.parity import Prepared, Skipped, prepare
 from compare.timing import implementations, turns
 from compare.timing.implementations import Implementation
@@ -123,22 +122,16 @@ def _turn(
 # ---- What is kept --------------------------------------------------------------------
 
 
-def file_of(fusion: Fusion, folder: Path = records.FOLDER) -> Path:
-    """Where it is kept: beside the records of the GPU's benches."""
-    gpu = str(fusion.environment["gpus"][0])
-    return records.folder_of(gpu, folder) / "fusion" / f"{fusion.op}.json"
-
-
 def write(fusion: Fusion, folder: Path = records.FOLDER) -> Path:
     """Keeps it in place of what was kept.
 
     Raises:
         UnavailableError: The file cannot be written.
     """
-    file = file_of(fusion, folder)
-    text = json.dumps(to_json(fusion), indent=1, allow_nan=False) + "\n"
-    records.replace(file, text.encode())
-    return file
+    document = to_json(fusion)
+    return records.write_beside(
+        fusion.environment, "fusion", fusion.op, document, folder
+    )
 
 
 def read_all(folder: Path) -> list[Fusion]:
@@ -147,14 +140,8 @@ def read_all(folder: Path) -> list[Fusion]:
     Raises:
         UsageError: A file is something else.
     """
-    return [_read(file) for file in sorted(folder.glob("fusion/*.json"))]
-
-
-def _read(file: Path) -> Fusion:
-    try:
-        return from_json(json.loads(file.read_bytes()))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{file} is no record of fusion: {error}") from error
+    files = sorted(folder.glob("fusion/*.json"))
+    return [records.read_beside(file, from_json) for file in files]
 
 
 def to_json(fusion: Fusion) -> dict[str, Any]:

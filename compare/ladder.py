@@ -7,7 +7,6 @@ GPU. Times are measured on one, or come from the record.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -25,7 +24,7 @@ from compare.codegen import memory, model
 from compare.codegen.architectures import Architecture
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
 from compare.codegen.model import KernelCode
-from compare.errors import UnavailableError, UsageError
+from compare.errors import UnavailableError
 from compare.parity import Skipped, prepare
 from compare.study import launcher_arguments
 from compare.timing import gpu_state, implementations
@@ -257,22 +256,14 @@ def measure_rungs(op: Op, case: Case, progress: Callable[[str], None]) -> Times:
     return Times(op.name, environment.collect(), case, timings)
 
 
-def file_of(times: Times, folder: Path = records.FOLDER) -> Path:
-    """Where times are kept: beside the records of the GPU's benches."""
-    gpu = str(times.environment["gpus"][0])
-    return records.folder_of(gpu, folder) / "ladder" / f"{times.op}.json"
-
-
 def write(times: Times, folder: Path = records.FOLDER) -> Path:
     """Keeps times in place of those that were kept.
 
     Raises:
         UnavailableError: The file cannot be written.
     """
-    file = file_of(times, folder)
-    text = json.dumps(to_json(times), indent=1, allow_nan=False) + "\n"
-    records.replace(file, text.encode())
-    return file
+    document = to_json(times)
+    return records.write_beside(times.environment, "ladder", times.op, document, folder)
 
 
 def find(op: str, folder: Path = records.FOLDER) -> Times | None:
@@ -281,15 +272,9 @@ def find(op: str, folder: Path = records.FOLDER) -> Times | None:
     Raises:
         UsageError: A file is something else.
     """
-    found = map(_read, folder.glob(f"*/ladder/{op}.json"))
+    files = folder.glob(f"*/ladder/{op}.json")
+    found = (records.read_beside(file, from_json) for file in files)
     return max(found, key=lambda each: str(each.environment["date"]), default=None)
-
-
-def _read(file: Path) -> Times:
-    try:
-        return from_json(json.loads(file.read_bytes()))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{file} is no record of a ladder: {error}") from error
 
 
 def to_json(times: Times) -> dict[str, Any]:

@@ -7,9 +7,9 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bindings.sources import ROOT
 from compare.errors import UnavailableError, UsageError
@@ -17,6 +17,8 @@ from compare.parameters import read_ops
 from compare.parity import Skipped
 from compare.report.names import NAMES
 from compare.timing.model import Bench, CaseTimes, Timing, from_json, to_json
+
+Kept = TypeVar("Kept")
 
 # Only a checkout has it: an installed package keeps no records.
 FOLDER = ROOT / "records"
@@ -136,6 +138,49 @@ def timing(times: CaseTimes, implementation: str) -> Timing | None:
     """How long it took; None where it was not timed."""
     found = times.timings.get(implementation)
     return None if isinstance(found, Skipped) else found
+
+
+def write_beside(
+    environment: Mapping[str, Any],
+    kind: str,
+    op: str,
+    document: Mapping[str, Any],
+    folder: Path = FOLDER,
+) -> Path:
+    """Keeps something else of an op beside the records of the GPU's benches.
+
+    Args:
+        environment: Versions and devices.
+        kind: What it is, such as "ladder".
+        op: The name of the op.
+        document: What to keep, in plain values.
+        folder: Where the records are.
+
+    Raises:
+        UnavailableError: The file cannot be written.
+    """
+    gpu_folder = folder_of(str(environment["gpus"][0]), folder)
+    file = gpu_folder / kind / f"{op}.json"
+    text = json.dumps(document, indent=1, allow_nan=False) + "\n"
+    replace(file, text.encode())
+    return file
+
+
+def read_beside(file: Path, make: Callable[[Any], Kept]) -> Kept:
+    """What write_beside has kept.
+
+    Args:
+        file: Where.
+        make: Makes it of plain values.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    try:
+        return make(json.loads(file.read_bytes()))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        what = file.parent.name
+        raise UsageError(f"{file} is no record of a {what}: {error}") from error
 
 
 def replace(file: Path, content: bytes) -> None:

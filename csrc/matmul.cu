@@ -44,7 +44,7 @@ constexpr int NUM_THREADS = (NUM_CONSUMERS<BLOCK_M> + 1) * WARPGROUP_SIZE;
 // Of the 227 KB that a block can have. The stages form a ring: `full` tells those that
 // multiply that a stage has come, `empty` tells the one that loads that it has been used.
 // `turn` tells the second warpgroup that the first one is nearly through with its tile. Each
-// has the bias of the columns of its own, times what the activation wants.
+// has the bias of its tile's columns, times what the activation wants.
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES>
 struct MatmulShared {
     Box a[NUM_STAGES][BLOCK_M / BOX_SIZE];

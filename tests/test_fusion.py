@@ -81,7 +81,7 @@ def test_it_is_kept_and_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert file == records.folder_of(GPU, tmp_path) / "fusion/matmul.json"
     assert fusion.read_all(file.parent.parent) == [found]
     file.write_text("{}")
-    with pytest.raises(UsageError, match=r"matmul\.json is no record of fusion"):
+    with pytest.raises(UsageError, match=r"matmul\.json is no record of a fusion"):
         fusion.read_all(file.parent.parent)
 
 
