@@ -241,11 +241,12 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
 
         // The bias, long before it is needed: 2 columns a thread, which leaves them in
         // shared memory. A lane needs 64 in the end, and has no registers for them before.
-        float2 scaled_bias{};
+        // Whatever made use of them here would wait for memory before the first step.
+        T bias[2]{};
         const int bias_col = tile.col + thread * 2;
         if (bias_ptr != nullptr && thread < BLOCK_N / 2 && bias_col < N) {
-            scaled_bias.x = bias_scale * to_float(bias_ptr[bias_col]);
-            scaled_bias.y = bias_scale * to_float(bias_ptr[bias_col + 1]);
+            bias[0] = bias_ptr[bias_col];
+            bias[1] = bias_ptr[bias_col + 1];
         }
 
         // -- compute: while one stage is multiplied the next one is handed in
@@ -290,8 +291,11 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
         if (!is_plain) {
             // The bias: all have read that of the tile before, and have this in time.
             ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
-            if (thread < BLOCK_N / 2)
-                shared.scaled_bias[warpgroup][thread] = scaled_bias;
+            if (thread < BLOCK_N / 2) {
+                shared.scaled_bias[warpgroup][thread] = {
+                    bias_scale * to_float(bias[0]), bias_scale * to_float(bias[1])
+                };
+            }
             ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
         }
         // Time to store: by now the other warpgroup, if there is one, multiplies as well.

@@ -102,6 +102,23 @@ def test_the_assembler_keeps_what_contracts_read_in_ptx(name: str, side: str) ->
     assert not code.sass.in_category("float64")
 
 
+@needs_nvcc
+def test_matmul_multiplies_while_its_bias_is_on_its_way() -> None:
+    op = OPS["matmul"]
+    shape = (8192, 8192, 8192)
+    case = Case(shape, torch.bfloat16, params={"bias": True, "activation": "gelu"})
+    code = inspect_cuda(op, launcher_arguments(op, case), ARCHITECTURES[90])
+    instructions = code.sass.instructions
+    loads = [each for each in instructions if each.opcode.startswith("LDG")]
+    assert loads
+    for load in loads:
+        register = re.compile(rf"\b{load.operands[0]}\b")
+        later = instructions[load.index + 1 :]
+        use = next(each for each in later if any(map(register.search, each.operands)))
+        step = next(each for each in later if each.opcode.startswith("HGMMA"))
+        assert step.index < use.index, f"{use.text} waits before the first step"
+
+
 KERNELS = {
     "cuda": ("csrc/{}.cu", r"(?s)__global__.*?(\w+_kernel)\("),
     "triton": ("triton_kernels/{}.py", r"(?m)^def (\w+_kernel)\("),
