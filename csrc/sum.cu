@@ -183,29 +183,30 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) sum_columns_kernel
     const int64_t split_start = blockIdx.y * split_size;
     const int64_t n_left = n_reduced - split_start;
     const int64_t n_rows = n_left < split_size ? n_left : split_size;
-    x_ptr += outer * x_stride_outer + split_start * x_stride_reduced +
-             first_col * x_stride_inner;
+    x_ptr += outer * x_stride_outer + split_start * x_stride_reduced;
     out_ptr += (blockIdx.y * n_outer + outer) * n_inner + first_col;
+
+    // There is no column behind the last one, but that one may be read again.
+    const In* ptrs[VECS_PER_ROW];
+    #pragma unroll
+    for (int k = 0; k < VECS_PER_ROW; ++k) {
+        const int64_t col = min64(first_col + k * step, n_inner - VEC_SIZE);
+        ptrs[k] = x_ptr + thread_row * x_stride_reduced + col * x_stride_inner;
+    }
 
     // -- accumulate: what is read of a column at a time in pairs, then to its sum
     Vec<float, COLS_PER_THREAD<VEC_SIZE>> sum{};
-    x_ptr += thread_row * x_stride_reduced;
     const int64_t stride_load = rows_per_load * x_stride_reduced;
-    #pragma unroll 1
-    for (int64_t n_rows_left = n_rows - thread_row; n_rows_left > 0;
-         n_rows_left -= ROWS_PER_THREAD * rows_per_load) {
+    const auto add_rows = [&]<bool ARE_ALL_VALID>(int64_t n_rows_left) {
         Vec<In, VEC_SIZE> x[ROWS_PER_THREAD][VECS_PER_ROW];
         #pragma unroll
         for (int i = 0; i < ROWS_PER_THREAD; ++i) {
+            const bool is_valid = ARE_ALL_VALID || i * rows_per_load < n_rows_left;
             #pragma unroll
             for (int k = 0; k < VECS_PER_ROW; ++k) {
-                x[i][k] = load<VEC_SIZE>(
-                    x_ptr + k * step * x_stride_inner,
-                    i * rows_per_load < n_rows_left && first_col + k * step < n_inner,
-                    In{}
-                );
+                x[i][k] = load<VEC_SIZE>(ptrs[k], is_valid, In{});
+                ptrs[k] += stride_load;
             }
-            x_ptr += stride_load;
         }
         #pragma unroll
         for (int k = 0; k < VECS_PER_ROW; ++k) {
@@ -219,7 +220,14 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) sum_columns_kernel
                 sum[k * VEC_SIZE + j] += sum_in_pairs(column);
             }
         }
+    };
+    const int rows_per_step = ROWS_PER_THREAD * rows_per_load;
+    int64_t n_rows_left = n_rows - thread_row;
+    #pragma unroll 1
+    for (; n_rows_left > rows_per_step - rows_per_load; n_rows_left -= rows_per_step) {
+        add_rows.template operator()<true>(n_rows_left);
     }
+    if (n_rows_left > 0) add_rows.template operator()<false>(n_rows_left);
 
     // -- reduce: the sums of the threads that share columns
     sum = column_reduce<NUM_THREADS>(sum, Sum{});
