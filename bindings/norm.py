@@ -28,7 +28,7 @@ EDGE_SHAPES: tuple[tuple[int, ...], ...] = (
     *((3, n) for n in (1023, 1024, 1025, 2047, 2048, 2049)),
     *((2, n) for n in (4095, 4096, 4097, 8191, 8192, 8193, 16383, 16384, 16385)),
     *((1, n) for n in (3072, 5000, 5120, 5121, 6144, 6152, 12288, 12296)),
-    *((1, n) for n in (32767, 32768, 32769, 65535, 65536)),
+    *((1, n) for n in (16388, 32767, 32768, 32769, 65535, 65536)),
     *((2, n) for n in (40000, 65544)),
     (37, 8),
     (1031, 12),
@@ -55,9 +55,11 @@ EDGE_SHAPES_BACKWARD: tuple[tuple[int, ...], ...] = (
 LARGEST_INPUT = 1e16
 LARGEST_INPUT_BACKWARD = 1e8
 
-# A row in registers; one that layer_norm holds there too, and rms_norm reads twice; and
-# one that both read twice, in several tiles.
-CODE_CONTRACT = CodeContract(shapes=((4096, 1008), (16384, 4096), (64, 131072)))
+# A row in registers; one that layer_norm holds there too, and rms_norm reads twice; one
+# that fills a multiprocessor; and one that both read twice, in several tiles.
+CODE_CONTRACT = CodeContract(
+    shapes=((4096, 1008), (16384, 4096), (512, 32768), (64, 131072))
+)
 # Several rows in a block, one, in a cluster, and read twice.
 CODE_CONTRACT_BACKWARD = CodeContract(
     shapes=((16384, 64), (2048, 4096), (512, 12288), (64, 131072)),

@@ -42,12 +42,16 @@ __device__ __forceinline__ float variance(float mean, float mean_square) {
     return result < 0.0f ? 0.0f : result;
 }
 
-// A row in registers: THREADS_PER_ROW threads hold ELEMENTS_PER_THREAD each.
+// A row in registers: THREADS_PER_ROW threads hold ELEMENTS_PER_THREAD each. Where a row
+// takes all registers of a multiprocessor, no second block loads while one computes: such
+// a block PREFETCHES, which is to say that it takes every gridDim.x-th row, and has the
+// next one on its way to shared memory.
 template <
     typename T,
     int VEC_SIZE,
     int ELEMENTS_PER_THREAD,
     int THREADS_PER_ROW,
+    bool PREFETCHES = false,
     int NUM_THREADS = threads_per_block(THREADS_PER_ROW),
     int BLOCKS_PER_SM = row_blocks_per_sm(VEC_SIZE, ELEMENTS_PER_THREAD, NUM_THREADS)>
 __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) layer_norm_kernel(
@@ -66,69 +70,102 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) layer_norm_kernel(
 ) {
     constexpr int VECS_PER_THREAD = ELEMENTS_PER_THREAD / VEC_SIZE;
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
+    const float n = static_cast<float>(n_cols);
 
     // -- tile: a block owns one row or several short ones; a thread owns the vector at
     // first_col and every STEP columns from there
     constexpr int ROWS_PER_BLOCK = NUM_THREADS / THREADS_PER_ROW;
-    const int64_t row =
-        int64_t{blockIdx.x} * ROWS_PER_BLOCK + threadIdx.x / THREADS_PER_ROW;
+    static_assert(ROWS_PER_BLOCK == 1 || !PREFETCHES);
+    int64_t row = int64_t{blockIdx.x} * ROWS_PER_BLOCK + threadIdx.x / THREADS_PER_ROW;
     const int first_col = threadIdx.x % THREADS_PER_ROW * VEC_SIZE;
     const int n_left = row < n_rows ? static_cast<int>(n_cols) - first_col : 0;
-    x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row) +
-             first_col;
-    out_ptr += row * n_cols + first_col;
+    x_ptr += first_col;
+    out_ptr += first_col;
+    const auto row_ptr = [&](int64_t row) {
+        return x_ptr +
+               row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row);
+    };
 
-    // -- load: columns past the end become 0, which adds nothing
-    Vec<float, VEC_SIZE> x[VECS_PER_THREAD];
-    #pragma unroll
-    for (int i = 0; i < VECS_PER_THREAD; ++i) {
-        x[i] = to_float(load<VEC_SIZE>(x_ptr + i * STEP, i * STEP < n_left, T{}));
-    }
+    // A thread reads what it has copied itself: no barrier is needed.
+    DYNAMIC_SHARED(shared_bytes, 16);
+    auto* const copies =
+        reinterpret_cast<Vec<T, VEC_SIZE>*>(shared_bytes) + threadIdx.x;
+    const auto start_row = [&](int64_t row) {
+        start_loading<NUM_THREADS, STEP, VECS_PER_THREAD>(
+            copies, row_ptr(row), row < n_rows ? n_left : 0
+        );
+        ptx::cp_async_commit_group();
+    };
+    if constexpr (PREFETCHES) start_row(row);
 
-    // -- mean
-    const float n = static_cast<float>(n_cols);
-    float row_sum = 0.0f;
-    #pragma unroll
-    for (int i = 0; i < VECS_PER_THREAD; ++i) {
-        #pragma unroll
-        for (int j = 0; j < VEC_SIZE; ++j) row_sum += x[i][j];
-    }
-    const float mean = block_reduce<THREADS_PER_ROW>(row_sum, Sum{}) / n;
-
-    // -- variance: of the differences, which replace x in its registers; their own mean
-    // is what the rounding of the mean has left
-    Vec<float, 2> sums{};
-    #pragma unroll
-    for (int i = 0; i < VECS_PER_THREAD; ++i) {
-        if (i * STEP >= n_left) break;
-        #pragma unroll
-        for (int j = 0; j < VEC_SIZE; ++j) {
-            x[i][j] -= mean;
-            sums[0] += x[i][j];
-            sums[1] += x[i][j] * x[i][j];
+    #pragma unroll 1
+    while (true) {
+        // -- load: columns past the end become 0, which adds nothing
+        Vec<float, VEC_SIZE> x[VECS_PER_THREAD];
+        if constexpr (PREFETCHES) {
+            ptx::cp_async_wait_group<0>();
+            #pragma unroll
+            for (int i = 0; i < VECS_PER_THREAD; ++i) {
+                x[i] = to_float(copies[i * NUM_THREADS]);
+            }
+            start_row(row + gridDim.x);
+        } else {
+            const T* const ptr = row_ptr(row);
+            #pragma unroll
+            for (int i = 0; i < VECS_PER_THREAD; ++i) {
+                x[i] = to_float(load<VEC_SIZE>(ptr + i * STEP, i * STEP < n_left, T{}));
+            }
         }
-    }
-    sums = block_reduce<THREADS_PER_ROW>(sums, Sum{});
-    const float correction = sums[0] / n;
-    const float rstd = rsqrtf(variance(correction, sums[1] / n) + eps);
-    if (first_col == 0 && row < n_rows) {
-        mean_ptr[row] = mean + correction;
-        rstd_ptr[row] = rstd;
-    }
 
-    // -- store: weight and bias are read only now, when they need no registers for
-    // long; all rows share them, so that they come out of a cache
-    #pragma unroll
-    for (int i = 0; i < VECS_PER_THREAD; ++i) {
-        if (i * STEP >= n_left) break;
-        const int col = first_col + i * STEP;
-        const auto weight =
-            to_float(load_weight<VEC_SIZE>(weight_ptr, col, true, 1.0f));
-        const auto bias = to_float(load_weight<VEC_SIZE>(bias_ptr, col, true, 0.0f));
+        // -- mean
+        float row_sum = 0.0f;
         #pragma unroll
-        for (int j = 0; j < VEC_SIZE; ++j)
-            x[i][j] = (x[i][j] - correction) * rstd * weight[j] + bias[j];
-        store(out_ptr + i * STEP, from_float<T>(x[i]));
+        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            #pragma unroll
+            for (int j = 0; j < VEC_SIZE; ++j) row_sum += x[i][j];
+        }
+        const float mean = block_reduce<THREADS_PER_ROW>(row_sum, Sum{}) / n;
+
+        // -- variance: of the differences, which replace x in its registers; their own
+        // mean is what the rounding of the mean has left
+        Vec<float, 2> sums{};
+        #pragma unroll
+        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            if (i * STEP >= n_left) break;
+            #pragma unroll
+            for (int j = 0; j < VEC_SIZE; ++j) {
+                x[i][j] -= mean;
+                sums[0] += x[i][j];
+                sums[1] += x[i][j] * x[i][j];
+            }
+        }
+        sums = block_reduce<THREADS_PER_ROW>(sums, Sum{});
+        const float correction = sums[0] / n;
+        const float rstd = rsqrtf(variance(correction, sums[1] / n) + eps);
+        if (first_col == 0 && row < n_rows) {
+            mean_ptr[row] = mean + correction;
+            rstd_ptr[row] = rstd;
+        }
+
+        // -- store: weight and bias are read only now, when they need no registers for
+        // long; all rows share them, so that they come out of a cache
+        T* const ptr = out_ptr + row * n_cols;
+        #pragma unroll
+        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+            if (i * STEP >= n_left) break;
+            const int col = first_col + i * STEP;
+            const auto weight =
+                to_float(load_weight<VEC_SIZE>(weight_ptr, col, true, 1.0f));
+            const auto bias =
+                to_float(load_weight<VEC_SIZE>(bias_ptr, col, true, 0.0f));
+            #pragma unroll
+            for (int j = 0; j < VEC_SIZE; ++j)
+                x[i][j] = (x[i][j] - correction) * rstd * weight[j] + bias[j];
+            store(ptr + i * STEP, from_float<T>(x[i]));
+        }
+
+        row += gridDim.x;
+        if (!PREFETCHES || row >= n_rows) break;
     }
 }
 
@@ -546,13 +583,22 @@ namespace {
 // The number of elements that a thread holds, and of threads that share a row, by the
 // longest row that fits: of long rows few threads have nothing.
 template <typename T, int VEC_SIZE>
-auto plan_layer_norm(int64_t n_rows, int64_t n_cols) {
+auto plan_layer_norm(const Device& device, int64_t n_rows, int64_t n_cols) {
     const auto in_registers = [&]<int ELEMENTS_PER_THREAD, int THREADS_PER_ROW>() {
         constexpr int NUM_THREADS = threads_per_block(THREADS_PER_ROW);
         return Plan{
             layer_norm_kernel<T, VEC_SIZE, ELEMENTS_PER_THREAD, THREADS_PER_ROW>,
             dim3(ceil_div(n_rows, NUM_THREADS / THREADS_PER_ROW)),
             dim3(NUM_THREADS)
+        };
+    };
+    // Rows of 64 to 128 KB, of which the next one has to fit into shared memory.
+    const auto prefetching = [&]<int ELEMENTS_PER_THREAD, int NUM_THREADS>() {
+        return Plan{
+            layer_norm_kernel<T, VEC_SIZE, ELEMENTS_PER_THREAD, NUM_THREADS, true>,
+            dim3(n_rows < device.n_sms ? n_rows : device.n_sms),
+            dim3(NUM_THREADS),
+            NUM_THREADS * ELEMENTS_PER_THREAD * int64_t{sizeof(T)}
         };
     };
     if (n_cols <= SHORT_MAX_COLS) return dispatch_short_row(n_cols, in_registers);
@@ -576,6 +622,8 @@ auto plan_layer_norm(int64_t n_rows, int64_t n_cols) {
     } else {
         if (n_cols <= 12288) return in_registers.template operator()<32, 384>();
         if (n_cols <= 16384) return in_registers.template operator()<32, 512>();
+        if (n_cols <= 32768 && VEC_SIZE > 1 && device.max_shared_bytes >= 131072)
+            return prefetching.template operator()<32, 1024>();
         if (n_cols <= 32768) return in_registers.template operator()<32, 1024>();
     }
     return dispatch_long_row<T>(n_cols, [&]<int BYTES, int NUM_THREADS>() {
@@ -675,8 +723,8 @@ cudaError_t layer_norm(
             has_vectors<T>(bias, n_cols, 1) && has_vectors<T>(x, x_stride_row, 1) &&
             has_vectors<T>(x, x_stride_batch, 1);
         return launch(
-            vectors ? plan_layer_norm<T, VEC_SIZE>(n_rows, n_cols)
-                    : plan_layer_norm<T, 1>(n_rows, n_cols),
+            vectors ? plan_layer_norm<T, VEC_SIZE>(launch.device(), n_rows, n_cols)
+                    : plan_layer_norm<T, 1>(launch.device(), n_rows, n_cols),
             static_cast<T*>(out),
             static_cast<float*>(mean),
             static_cast<float*>(rstd),
