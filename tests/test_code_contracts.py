@@ -119,6 +119,22 @@ def test_matmul_multiplies_while_its_bias_is_on_its_way() -> None:
         assert step.index < use.index, f"{use.text} waits before the first step"
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("n_cols", [5001, 50257])
+def test_softmax_reads_rows_that_begin_anywhere_in_vectors(
+    n_cols: int, dtype: torch.dtype
+) -> None:
+    op = OPS["softmax"]
+    arguments = launcher_arguments(op, Case((1300, n_cols), dtype))
+    code = inspect_triton(op, arguments, ARCHITECTURES[90])
+    assert code.spill_bytes == 0
+    for category in ("global load", "global store"):
+        widths = [each.access_bytes for each in code.ptx.in_category(category)]
+        # A single element at either end of the row.
+        assert widths.count(dtype.itemsize) == 1
+        assert all(each >= 8 for each in widths if each != dtype.itemsize)
+
+
 KERNELS = {
     "cuda": ("csrc/{}.cu", r"(?s)__global__.*?(\w+_kernel)\("),
     "triton": ("triton_kernels/{}.py", r"(?m)^def (\w+_kernel)\("),

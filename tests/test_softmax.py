@@ -6,8 +6,50 @@ import pytest
 import torch
 from conftest import assert_accepted, random_inputs, skip_if_refused
 
+import bindings
 import triton_kernels.softmax
 from bindings.registry import OPS
+
+# Read out of the L1, and beyond it: no multiple of a vector, so that rows begin at all
+# places in one.
+UNEVEN = (1025, 1031, 32769, 33333)
+
+
+@pytest.mark.parametrize("n_cols", UNEVEN)
+def test_rows_that_begin_anywhere(
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    n_cols: int,
+    generator: torch.Generator,
+) -> None:
+    skip_if_refused(backend, device, dtype)
+    x = torch.randn(9, n_cols, generator=generator).to(dtype).to(device)
+    assert_accepted(OPS["softmax"], backend, (x,))
+    # The same rows with gaps between them, and where even the first begins anywhere.
+    expected = bindings.softmax(x, backend=backend)
+    wide = torch.full((9, n_cols + 3), float("nan"), dtype=dtype, device=device)
+    wide[:, :n_cols] = x
+    flat = torch.full((9 * n_cols + 1,), float("nan"), dtype=dtype, device=device)
+    flat[1:] = x.flatten()
+    for view in (wide[:, :n_cols], flat[1:].view(9, n_cols)):
+        assert_accepted(OPS["softmax"], backend, (view,))
+        torch.testing.assert_close(bindings.softmax(view, backend=backend), expected)
+
+
+@pytest.mark.parametrize("n_cols", UNEVEN)
+def test_the_first_and_the_last_columns_count(
+    backend: str, device: str, n_cols: int
+) -> None:
+    ends = (*range(8), *range(n_cols - 8, n_cols))
+    x = torch.zeros(len(ends), n_cols, device=device)
+    for row, col in enumerate(ends):
+        x[row, col] = 200.0  # exp(-200) is 0 in float32
+    out = bindings.softmax(x, backend=backend)
+    assert torch.equal(out, (x > 0).float())
+    for row, col in enumerate(ends):
+        x[row, col] = float("nan")
+    assert bindings.softmax(x, backend=backend).isnan().all()
 
 
 @pytest.mark.parametrize("n_cols", [32776, 33333])

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from triton_kernels.common.math import fast_exp
 from triton_kernels.common.rows import row_offset, tile_for
-from triton_kernels.common.vec import known_multiple
+from triton_kernels.common.vec import VEC_BYTES, known_multiple
 
 
 @triton.jit
@@ -90,6 +90,7 @@ def softmax_long_kernel(
     STEPS: tl.constexpr,
     BLOCK_N: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
+    EDGE_SIZE: tl.constexpr,
 ):
     """A row that is read again.
 
@@ -100,36 +101,63 @@ def softmax_long_kernel(
 
     The number of columns is known to the compiler, which only then has the loads of all
     tiles under way at the same time: each length of a row is compiled by itself.
+
+    Rows that are no multiple of a vector, and between which there is nothing in x
+    either, have EDGE_SIZE places for what lies before their first vector and behind
+    their last one.
     """
     # -- tile: a program owns a row and walks over it in tiles of STEPS times BLOCK_N
     # columns
     x_stride_batch = known_multiple(x_stride_batch, DIVISIBILITY)
     x_stride_row = known_multiple(x_stride_row, DIVISIBILITY)
     row = tl.program_id(0).to(tl.int64)
-    x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row)
-    out_ptr += row * n_cols
+    x_start = row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row)
+    out_start = row * n_cols
     TILE: tl.constexpr = STEPS * BLOCK_N
     cols = tl.arange(0, STEPS)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # In 32 bits the step after the last could overflow.
     end = tl.cast(n_cols, tl.int64) if KEPT else n_cols
+
+    # -- load: of rows that begin anywhere, first the few elements before and behind the
+    # vectors, which begin at multiples of 16 bytes
+    if EDGE_SIZE > 0:
+        VEC_SIZE: tl.constexpr = EDGE_SIZE // 2
+        first_vec = tl.cdiv(out_start, VEC_SIZE) * VEC_SIZE
+        n_head = first_vec - out_start
+        n_body = (n_cols - n_head) // VEC_SIZE * VEC_SIZE
+        edges = tl.arange(0, EDGE_SIZE)
+        is_head = edges < n_head
+        edge_cols = tl.where(is_head, edges, n_cols - EDGE_SIZE + edges)
+        is_edge = is_head | (edge_cols >= n_head + n_body)
+        edge_offsets = out_start + edge_cols
+        edge = tl.load(x_ptr + edge_offsets, mask=is_edge, other=-float("inf"))
+        edge = edge.to(tl.float32)
+        out_edge_ptr = out_ptr + edge_offsets
+        x_start, out_start = first_vec, first_vec
+    else:
+        n_body = n_cols
+    x_ptr += x_start
+    out_ptr += out_start
 
     # -- max_sum: of what each lane sees
     lane_max = tl.full([BLOCK_N], -float("inf"), tl.float32)
     lane_sum = tl.zeros([BLOCK_N], tl.float32)
     if KEPT == 0:
         for start in range(0, end, TILE):
-            x = _load_tile(x_ptr + start, cols, n_cols - start, "evict_last")
+            x = _load_tile(x_ptr + start, cols, n_body - start, "evict_last")
             lane_max = tl.maximum(lane_max, tl.max(x, axis=0))
         row_max = tl.max(lane_max, axis=0)
+        if EDGE_SIZE > 0:
+            row_max = tl.maximum(row_max, tl.max(edge, axis=0))
         for start in range(0, end, TILE):
-            x = _load_tile(x_ptr + start, cols, n_cols - start, "evict_last")
+            x = _load_tile(x_ptr + start, cols, n_body - start, "evict_last")
             lane_sum += tl.sum(fast_exp(x - row_max), axis=0)
         row_sum = tl.sum(lane_sum, axis=0)
     else:
         kept = tl.load(x_ptr + tl.arange(0, KEPT), eviction_policy="evict_first")
         # The sum is rescaled as the maximum grows.
         for start in range(KEPT, end, TILE):
-            x = _load_tile(x_ptr + start, cols, n_cols - start, "evict_last")
+            x = _load_tile(x_ptr + start, cols, n_body - start, "evict_last")
             new_max = tl.maximum(lane_max, tl.max(x, axis=0))
             # As long as nothing but -inf was seen, the sum is taken relative to 0: it
             # stays 0, where -inf - -inf would make it NaN.
@@ -141,23 +169,27 @@ def softmax_long_kernel(
         # -- combine: the lanes' maxima and sums, and those of the kept columns
         kept = kept.to(tl.float32)
         row_max = tl.maximum(tl.max(lane_max, axis=0), tl.max(kept, axis=0))
+        if EDGE_SIZE > 0:
+            row_max = tl.maximum(row_max, tl.max(edge, axis=0))
         row_sum = tl.sum(lane_sum * fast_exp(lane_max - row_max), axis=0)
         kept = fast_exp(kept - row_max)
         row_sum += tl.sum(kept, axis=0)
+    if EDGE_SIZE > 0:
+        edge = fast_exp(edge - row_max)
+        row_sum += tl.sum(edge, axis=0)
 
     # -- store: the last pass, after which nobody needs x any more
     inverse_sum = 1.0 / row_sum
+    dtype = out_ptr.dtype.element_ty
     for start in range(KEPT, end, TILE):
-        x = _load_tile(x_ptr + start, cols, n_cols - start, "evict_first")
+        x = _load_tile(x_ptr + start, cols, n_body - start, "evict_first")
         out = fast_exp(x - row_max) * inverse_sum
-        tl.store(
-            out_ptr + start + cols,
-            out.to(out_ptr.dtype.element_ty),
-            mask=cols < n_cols - start,
-        )
+        tl.store(out_ptr + start + cols, out.to(dtype), mask=cols < n_body - start)
     if KEPT:
-        out = (kept * inverse_sum).to(out_ptr.dtype.element_ty)
-        tl.store(out_ptr + tl.arange(0, KEPT), out)
+        tl.store(out_ptr + tl.arange(0, KEPT), (kept * inverse_sum).to(dtype))
+    if EDGE_SIZE > 0:
+        out = (edge * inverse_sum).to(dtype)
+        tl.store(out_edge_ptr, out, mask=is_edge)
 
 
 @triton.jit
@@ -384,6 +416,7 @@ BACKWARD_CACHED_TILES = (  # (most columns, BLOCK_N, num_warps)
 # leaves registers for the rest.
 LONG_NUM_WARPS = 32
 LONG_TILES = {2: (32768, 4), 4: (32768, 2)}  # KEPT, STEPS by the bytes of an element
+EDGED_TILE = (16384, 2)  # where edges take registers as well
 BACKWARD_LONG_TILE = (8192, 2)
 NUM_SMS = 132  # of an H200
 
@@ -416,17 +449,23 @@ def softmax(
             enable_fp_fusion=True,
         )
         return
+    vec_size = VEC_BYTES // out.element_size()
+    has_gaps = x_stride_row != n_cols or rows_per_batch != n_rows
+    has_edges = divisibility % vec_size != 0 and not has_gaps
     if tile := tile_for(CACHED_TILES[out.element_size()], n_cols):
         (block_n, num_warps), kept, steps = tile, 0, 1
     else:
-        block_n = long_block_n(out.element_size(), divisibility)
-        num_warps, (kept, steps) = LONG_NUM_WARPS, LONG_TILES[out.element_size()]
+        num_warps = LONG_NUM_WARPS
+        kept, steps = EDGED_TILE if has_edges else LONG_TILES[out.element_size()]
+        divisor = vec_size if has_edges else divisibility
+        block_n = long_block_n(out.element_size(), divisor)
     softmax_long_kernel[(n_rows,)](
         *arguments,
         KEPT=kept,
         STEPS=steps,
         BLOCK_N=block_n,
         DIVISIBILITY=divisibility,
+        EDGE_SIZE=2 * vec_size if has_edges else 0,
         num_warps=num_warps,
         num_stages=1,
         enable_fp_fusion=True,
