@@ -121,17 +121,20 @@ def test_matmul_multiplies_while_its_bias_is_on_its_way() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("n_cols", [5001, 50257])
-def test_softmax_reads_rows_that_begin_anywhere_in_vectors(
-    n_cols: int, dtype: torch.dtype
+@pytest.mark.parametrize(
+    ("name", "n_inputs"), [("softmax", 1), ("softmax_backward", 2)]
+)
+def test_triton_reads_rows_that_begin_anywhere_in_vectors(
+    name: str, n_inputs: int, n_cols: int, dtype: torch.dtype
 ) -> None:
-    op = OPS["softmax"]
+    op = OPS[name]
     arguments = launcher_arguments(op, Case((1300, n_cols), dtype))
     code = inspect_triton(op, arguments, ARCHITECTURES[90])
     assert code.spill_bytes == 0
-    for category in ("global load", "global store"):
+    for category, n_tensors in (("global load", n_inputs), ("global store", 1)):
         widths = [each.access_bytes for each in code.ptx.in_category(category)]
-        # A single element at either end of the row.
-        assert widths.count(dtype.itemsize) == 1
+        # One access for what lies around the vectors of each tensor.
+        assert widths.count(dtype.itemsize) == n_tensors
         assert all(each >= 8 for each in widths if each != dtype.itemsize)
 
 

@@ -37,6 +37,23 @@ def test_rows_that_begin_anywhere(
         torch.testing.assert_close(bindings.softmax(view, backend=backend), expected)
 
 
+@pytest.mark.parametrize("n_cols", [2049, *UNEVEN])
+def test_gradients_of_rows_that_begin_anywhere(
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    n_cols: int,
+    generator: torch.Generator,
+) -> None:
+    skip_if_refused(backend, device, dtype)
+    backward = OPS["softmax_backward"]
+    grad, y = random_inputs(backward, (9, n_cols), dtype, device, generator)
+    assert_accepted(backward, backend, (grad, y))
+    wide = torch.full((9, n_cols + 3), float("nan"), dtype=dtype, device=device)
+    wide[:, :n_cols] = grad
+    assert_accepted(backward, backend, (wide[:, :n_cols], y))
+
+
 @pytest.mark.parametrize("n_cols", UNEVEN)
 def test_the_first_and_the_last_columns_count(
     backend: str, device: str, n_cols: int

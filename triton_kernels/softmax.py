@@ -26,7 +26,7 @@ import triton.language as tl
 from torch import Tensor
 
 from triton_kernels.common.math import fast_exp
-from triton_kernels.common.rows import row_offset, tile_for
+from triton_kernels.common.rows import row_offset, split_row, tile_for
 from triton_kernels.common.vec import VEC_BYTES, known_multiple
 
 
@@ -90,7 +90,7 @@ def softmax_long_kernel(
     STEPS: tl.constexpr,
     BLOCK_N: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
-    EDGE_SIZE: tl.constexpr,
+    VEC_SIZE: tl.constexpr,
 ):
     """A row that is read again.
 
@@ -103,8 +103,7 @@ def softmax_long_kernel(
     tiles under way at the same time: each length of a row is compiled by itself.
 
     Rows that are no multiple of a vector, and between which there is nothing in x
-    either, have EDGE_SIZE places for what lies before their first vector and behind
-    their last one.
+    either, have their vectors at multiples of VEC_SIZE, which else is 0.
     """
     # -- tile: a program owns a row and walks over it in tiles of STEPS times BLOCK_N
     # columns
@@ -120,15 +119,8 @@ def softmax_long_kernel(
 
     # -- load: of rows that begin anywhere, first the few elements before and behind the
     # vectors, which begin at multiples of 16 bytes
-    if EDGE_SIZE > 0:
-        VEC_SIZE: tl.constexpr = EDGE_SIZE // 2
-        first_vec = tl.cdiv(out_start, VEC_SIZE) * VEC_SIZE
-        n_head = first_vec - out_start
-        n_body = (n_cols - n_head) // VEC_SIZE * VEC_SIZE
-        edges = tl.arange(0, EDGE_SIZE)
-        is_head = edges < n_head
-        edge_cols = tl.where(is_head, edges, n_cols - EDGE_SIZE + edges)
-        is_edge = is_head | (edge_cols >= n_head + n_body)
+    if VEC_SIZE > 0:
+        first_vec, n_body, edge_cols, is_edge = split_row(out_start, n_cols, VEC_SIZE)
         edge_offsets = out_start + edge_cols
         edge = tl.load(x_ptr + edge_offsets, mask=is_edge, other=-float("inf"))
         edge = edge.to(tl.float32)
@@ -147,7 +139,7 @@ def softmax_long_kernel(
             x = _load_tile(x_ptr + start, cols, n_body - start, "evict_last")
             lane_max = tl.maximum(lane_max, tl.max(x, axis=0))
         row_max = tl.max(lane_max, axis=0)
-        if EDGE_SIZE > 0:
+        if VEC_SIZE > 0:
             row_max = tl.maximum(row_max, tl.max(edge, axis=0))
         for start in range(0, end, TILE):
             x = _load_tile(x_ptr + start, cols, n_body - start, "evict_last")
@@ -169,12 +161,12 @@ def softmax_long_kernel(
         # -- combine: the lanes' maxima and sums, and those of the kept columns
         kept = kept.to(tl.float32)
         row_max = tl.maximum(tl.max(lane_max, axis=0), tl.max(kept, axis=0))
-        if EDGE_SIZE > 0:
+        if VEC_SIZE > 0:
             row_max = tl.maximum(row_max, tl.max(edge, axis=0))
         row_sum = tl.sum(lane_sum * fast_exp(lane_max - row_max), axis=0)
         kept = fast_exp(kept - row_max)
         row_sum += tl.sum(kept, axis=0)
-    if EDGE_SIZE > 0:
+    if VEC_SIZE > 0:
         edge = fast_exp(edge - row_max)
         row_sum += tl.sum(edge, axis=0)
 
@@ -187,7 +179,7 @@ def softmax_long_kernel(
         tl.store(out_ptr + start + cols, out.to(dtype), mask=cols < n_body - start)
     if KEPT:
         tl.store(out_ptr + tl.arange(0, KEPT), (kept * inverse_sum).to(dtype))
-    if EDGE_SIZE > 0:
+    if VEC_SIZE > 0:
         out = (edge * inverse_sum).to(dtype)
         tl.store(out_edge_ptr, out, mask=is_edge)
 
@@ -261,18 +253,34 @@ def _backward_of_row(
     KEPT: tl.constexpr,
     STEPS: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    VEC_SIZE: tl.constexpr,
 ):
     """A row of softmax_backward_long_kernel."""
-    grad_ptr += row_offset(
+    grad_start = row_offset(
         row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
     )
-    y_ptr += row_offset(row, n_rows, rows_per_batch, y_stride_batch, y_stride_row)
-    out_ptr += row * n_cols
+    y_start = row_offset(row, n_rows, rows_per_batch, y_stride_batch, y_stride_row)
+    out_start = row * n_cols
     TILE: tl.constexpr = STEPS * BLOCK_N
     LAST: tl.constexpr = KEPT + (n_cols - KEPT - 1) // TILE * TILE
     cols = tl.arange(0, STEPS)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     # In 32 bits the step after the last could overflow.
     end = tl.cast(n_cols, tl.int64) if KEPT else n_cols
+
+    # -- load: the elements around a row's vectors, as softmax_long_kernel does
+    if VEC_SIZE > 0:
+        first_vec, n_body, edge_cols, is_edge = split_row(out_start, n_cols, VEC_SIZE)
+        edge_offsets = out_start + edge_cols
+        edge_grad = tl.load(grad_ptr + edge_offsets, mask=is_edge, other=0.0)
+        edge_y = tl.load(y_ptr + edge_offsets, mask=is_edge, other=0.0)
+        edge_grad, edge_y = edge_grad.to(tl.float32), edge_y.to(tl.float32)
+        out_edge_ptr = out_ptr + edge_offsets
+        grad_start, y_start, out_start = first_vec, first_vec, first_vec
+    else:
+        n_body = n_cols
+    grad_ptr += grad_start
+    y_ptr += y_start
+    out_ptr += out_start
 
     # -- sum: of the products in the columns that each lane sees
     if KEPT:
@@ -282,7 +290,7 @@ def _backward_of_row(
     lane_sum = tl.zeros([BLOCK_N], tl.float32)
     for start in range(KEPT, end, TILE):
         grad, y = _load_tiles(
-            grad_ptr + start, y_ptr + start, cols, n_cols - start, "evict_last"
+            grad_ptr + start, y_ptr + start, cols, n_body - start, "evict_last"
         )
         lane_sum += tl.sum(grad * y, axis=0)
 
@@ -291,23 +299,28 @@ def _backward_of_row(
     if KEPT:
         kept_grad, kept_y = kept_grad.to(tl.float32), kept_y.to(tl.float32)
         row_sum += tl.sum(kept_grad * kept_y, axis=0)
+    if VEC_SIZE > 0:
+        row_sum += tl.sum(edge_grad * edge_y, axis=0)
 
     # -- store: the second pass, after which nobody needs grad and y any more
     for offset in range(KEPT, end, TILE):
         start = LAST + KEPT - offset
         grad, y = _load_tiles(
-            grad_ptr + start, y_ptr + start, cols, n_cols - start, "evict_first"
+            grad_ptr + start, y_ptr + start, cols, n_body - start, "evict_first"
         )
         out = y * (grad - row_sum)
         tl.store(
             out_ptr + start + cols,
             out.to(out_ptr.dtype.element_ty),
-            mask=cols < n_cols - start,
+            mask=cols < n_body - start,
             eviction_policy="evict_first",
         )
     if KEPT:
         out = (kept_y * (kept_grad - row_sum)).to(out_ptr.dtype.element_ty)
         tl.store(out_ptr + tl.arange(0, KEPT), out, eviction_policy="evict_first")
+    if VEC_SIZE > 0:
+        out = (edge_y * (edge_grad - row_sum)).to(out_ptr.dtype.element_ty)
+        tl.store(out_edge_ptr, out, mask=is_edge)
 
 
 @triton.jit
@@ -326,6 +339,7 @@ def softmax_backward_long_kernel(
     STEPS: tl.constexpr,
     BLOCK_N: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
+    VEC_SIZE: tl.constexpr,
 ):
     """Rows that are read again, out of a cache as far as it holds them.
 
@@ -356,6 +370,7 @@ def softmax_backward_long_kernel(
             KEPT,
             STEPS,
             BLOCK_N,
+            VEC_SIZE,
         )
     else:
         for row in range(first, n_rows, tl.num_programs(0)):
@@ -374,6 +389,7 @@ def softmax_backward_long_kernel(
                 KEPT,
                 STEPS,
                 BLOCK_N,
+                VEC_SIZE,
             )
 
 
@@ -413,11 +429,12 @@ BACKWARD_CACHED_TILES = (  # (most columns, BLOCK_N, num_warps)
     (32768, 32768, 32),
 )
 # Longer rows: a program has as many threads as it can, and keeps as much of a row as
-# leaves registers for the rest.
+# leaves registers for the rest, to which the elements around its vectors may belong.
 LONG_NUM_WARPS = 32
 LONG_TILES = {2: (32768, 4), 4: (32768, 2)}  # KEPT, STEPS by the bytes of an element
-EDGED_TILE = (16384, 2)  # where edges take registers as well
+LONG_TILE_WITH_EDGES = (16384, 2)
 BACKWARD_LONG_TILE = (8192, 2)
+BACKWARD_LONG_TILES_WITH_EDGES = {2: (4096, 2), 4: (8192, 2)}
 NUM_SMS = 132  # of an H200
 
 
@@ -456,7 +473,9 @@ def softmax(
         (block_n, num_warps), kept, steps = tile, 0, 1
     else:
         num_warps = LONG_NUM_WARPS
-        kept, steps = EDGED_TILE if has_edges else LONG_TILES[out.element_size()]
+        kept, steps = (
+            LONG_TILE_WITH_EDGES if has_edges else LONG_TILES[out.element_size()]
+        )
         divisor = vec_size if has_edges else divisibility
         block_n = long_block_n(out.element_size(), divisor)
     softmax_long_kernel[(n_rows,)](
@@ -465,7 +484,7 @@ def softmax(
         STEPS=steps,
         BLOCK_N=block_n,
         DIVISIBILITY=divisibility,
-        EDGE_SIZE=2 * vec_size if has_edges else 0,
+        VEC_SIZE=vec_size if has_edges else 0,
         num_warps=num_warps,
         num_stages=1,
         enable_fp_fusion=True,
@@ -499,12 +518,20 @@ def softmax_backward(
             enable_fp_fusion=True,
         )
         return
+    vec_size = VEC_BYTES // out.element_size()
+    have_gaps = (
+        not grad_stride_row == y_stride_row == n_cols or rows_per_batch != n_rows
+    )
+    has_edges = divisibility % vec_size != 0 and not have_gaps
     if tile := tile_for(BACKWARD_CACHED_TILES, n_cols):
         (block_n, num_warps), kept, steps = tile, 0, 1
         n_programs = n_rows
     else:
-        block_n = long_block_n(out.element_size(), divisibility)
         num_warps, (kept, steps) = LONG_NUM_WARPS, BACKWARD_LONG_TILE
+        if has_edges:
+            kept, steps = BACKWARD_LONG_TILES_WITH_EDGES[out.element_size()]
+        divisor = vec_size if has_edges else divisibility
+        block_n = long_block_n(out.element_size(), divisor)
         n_programs = min(n_rows, NUM_SMS)
     softmax_backward_long_kernel[(n_programs,)](
         *arguments,
@@ -512,6 +539,7 @@ def softmax_backward(
         STEPS=steps,
         BLOCK_N=block_n,
         DIVISIBILITY=divisibility,
+        VEC_SIZE=vec_size if has_edges else 0,
         num_warps=num_warps,
         num_stages=1,
         enable_fp_fusion=True,

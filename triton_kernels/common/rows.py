@@ -1,7 +1,7 @@
 """Kernels that work on rows: the mirror of rows.cuh."""
 
 import triton
-import triton.language as tl  # noqa: F401 (Triton's interpreter looks for it)
+import triton.language as tl
 
 
 @triton.jit
@@ -13,6 +13,23 @@ def row_offset(row, n_rows, rows_per_batch, stride_batch, stride_row):
         batch, row_in_batch = row // rows_per_batch, row % rows_per_batch
         offset = batch * stride_batch + row_in_batch * stride_row
     return offset
+
+
+@triton.jit
+def split_row(start, n_cols, VEC_SIZE: tl.constexpr):
+    """Where the vectors of a row that begins anywhere lie, and what is around them.
+
+    Vectors begin at multiples of VEC_SIZE elements. Returns where the row's first one
+    begins, how many elements they have together, and the columns of the elements before
+    and behind them: 2 * VEC_SIZE, with a mask of those that there are.
+    """
+    first_vec = tl.cdiv(start, VEC_SIZE) * VEC_SIZE
+    n_head = first_vec - start
+    n_body = (n_cols - n_head) // VEC_SIZE * VEC_SIZE
+    edges = tl.arange(0, 2 * VEC_SIZE)
+    is_head = edges < n_head
+    edge_cols = tl.where(is_head, edges, n_cols - 2 * VEC_SIZE + edges)
+    return first_vec, n_body, edge_cols, is_head | (edge_cols >= n_head + n_body)
 
 
 def tile_for(tiles: tuple[tuple[int, ...], ...], n_cols: int) -> tuple[int, ...]:
