@@ -238,92 +238,6 @@ def _load_tiles(grad_ptr, y_ptr, cols, n_left, EVICTION: tl.constexpr):
 
 
 @triton.jit
-def _backward_of_row(
-    out_ptr,
-    grad_ptr,
-    y_ptr,
-    row,
-    n_rows,
-    n_cols: tl.constexpr,
-    rows_per_batch,
-    grad_stride_batch,
-    grad_stride_row,
-    y_stride_batch,
-    y_stride_row,
-    KEPT: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    VEC_SIZE: tl.constexpr,
-):
-    """A row of softmax_backward_long_kernel."""
-    grad_start = row_offset(
-        row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
-    )
-    y_start = row_offset(row, n_rows, rows_per_batch, y_stride_batch, y_stride_row)
-    out_start = row * n_cols
-    TILE: tl.constexpr = STEPS * BLOCK_N
-    LAST: tl.constexpr = KEPT + (n_cols - KEPT - 1) // TILE * TILE
-    cols = tl.arange(0, STEPS)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    # In 32 bits the step after the last could overflow.
-    end = tl.cast(n_cols, tl.int64) if KEPT else n_cols
-
-    # -- load: the elements around a row's vectors, as softmax_long_kernel does
-    if VEC_SIZE > 0:
-        first_vec, n_body, edge_cols, is_edge = split_row(out_start, n_cols, VEC_SIZE)
-        edge_offsets = out_start + edge_cols
-        edge_grad = tl.load(grad_ptr + edge_offsets, mask=is_edge, other=0.0)
-        edge_y = tl.load(y_ptr + edge_offsets, mask=is_edge, other=0.0)
-        edge_grad, edge_y = edge_grad.to(tl.float32), edge_y.to(tl.float32)
-        out_edge_ptr = out_ptr + edge_offsets
-        grad_start, y_start, out_start = first_vec, first_vec, first_vec
-    else:
-        n_body = n_cols
-    grad_ptr += grad_start
-    y_ptr += y_start
-    out_ptr += out_start
-
-    # -- sum: of the products in the columns that each lane sees
-    if KEPT:
-        kept_cols = tl.arange(0, KEPT)
-        kept_grad = tl.load(grad_ptr + kept_cols, eviction_policy="evict_first")
-        kept_y = tl.load(y_ptr + kept_cols, eviction_policy="evict_first")
-    lane_sum = tl.zeros([BLOCK_N], tl.float32)
-    for start in range(KEPT, end, TILE):
-        grad, y = _load_tiles(
-            grad_ptr + start, y_ptr + start, cols, n_body - start, "evict_last"
-        )
-        lane_sum += tl.sum(grad * y, axis=0)
-
-    # -- combine: the lanes' sums
-    row_sum = tl.sum(lane_sum, axis=0)
-    if KEPT:
-        kept_grad, kept_y = kept_grad.to(tl.float32), kept_y.to(tl.float32)
-        row_sum += tl.sum(kept_grad * kept_y, axis=0)
-    if VEC_SIZE > 0:
-        row_sum += tl.sum(edge_grad * edge_y, axis=0)
-
-    # -- store: the second pass, after which nobody needs grad and y any more
-    for offset in range(KEPT, end, TILE):
-        start = LAST + KEPT - offset
-        grad, y = _load_tiles(
-            grad_ptr + start, y_ptr + start, cols, n_body - start, "evict_first"
-        )
-        out = y * (grad - row_sum)
-        tl.store(
-            out_ptr + start + cols,
-            out.to(out_ptr.dtype.element_ty),
-            mask=cols < n_body - start,
-            eviction_policy="evict_first",
-        )
-    if KEPT:
-        out = (kept_y * (kept_grad - row_sum)).to(out_ptr.dtype.element_ty)
-        tl.store(out_ptr + tl.arange(0, KEPT), out, eviction_policy="evict_first")
-    if VEC_SIZE > 0:
-        out = (edge_y * (edge_grad - row_sum)).to(out_ptr.dtype.element_ty)
-        tl.store(out_edge_ptr, out, mask=is_edge)
-
-
-@triton.jit
 def softmax_backward_long_kernel(
     out_ptr,  # (n_rows, n_cols)
     grad_ptr,  # (n_rows, n_cols)
@@ -353,44 +267,84 @@ def softmax_backward_long_kernel(
     grad_stride_row = known_multiple(grad_stride_row, DIVISIBILITY)
     y_stride_batch = known_multiple(y_stride_batch, DIVISIBILITY)
     y_stride_row = known_multiple(y_stride_row, DIVISIBILITY)
+    TILE: tl.constexpr = STEPS * BLOCK_N
+    LAST: tl.constexpr = KEPT + (n_cols - KEPT - 1) // TILE * TILE
+    cols = tl.arange(0, STEPS)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    # In 32 bits the step after the last could overflow.
+    end = tl.cast(n_cols, tl.int64) if KEPT else n_cols
+    # The compiler resolves a loop of one step, but what it had moved in front of that
+    # would stay in registers.
     first = tl.program_id(0).to(tl.int64)
-    if KEPT == 0:
-        _backward_of_row(
-            out_ptr,
-            grad_ptr,
-            y_ptr,
-            first,
-            n_rows,
-            n_cols,
-            rows_per_batch,
-            grad_stride_batch,
-            grad_stride_row,
-            y_stride_batch,
-            y_stride_row,
-            KEPT,
-            STEPS,
-            BLOCK_N,
-            VEC_SIZE,
+    last, step = (n_rows, tl.num_programs(0)) if KEPT else (first + 1, 1)
+    for row in tl.range(first, last, step, disable_licm=KEPT == 0):
+        grad_start = row_offset(
+            row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
         )
-    else:
-        for row in range(first, n_rows, tl.num_programs(0)):
-            _backward_of_row(
-                out_ptr,
-                grad_ptr,
-                y_ptr,
-                row,
-                n_rows,
-                n_cols,
-                rows_per_batch,
-                grad_stride_batch,
-                grad_stride_row,
-                y_stride_batch,
-                y_stride_row,
-                KEPT,
-                STEPS,
-                BLOCK_N,
-                VEC_SIZE,
+        y_start = row_offset(row, n_rows, rows_per_batch, y_stride_batch, y_stride_row)
+        out_start = row * n_cols
+
+        # -- load: the elements around a row's vectors, as softmax_long_kernel does
+        if VEC_SIZE > 0:
+            first_vec, n_body, edge_cols, is_edge = split_row(
+                out_start, n_cols, VEC_SIZE
             )
+            edge_offsets = out_start + edge_cols
+            edge_grad = tl.load(grad_ptr + edge_offsets, mask=is_edge, other=0.0)
+            edge_y = tl.load(y_ptr + edge_offsets, mask=is_edge, other=0.0)
+            edge_grad, edge_y = edge_grad.to(tl.float32), edge_y.to(tl.float32)
+            grad_start, y_start, out_start = first_vec, first_vec, first_vec
+        else:
+            n_body = n_cols
+        grad_row_ptr, y_row_ptr = grad_ptr + grad_start, y_ptr + y_start
+        out_row_ptr = out_ptr + out_start
+
+        # -- sum: of the products in the columns that each lane sees
+        if KEPT:
+            kept_cols = tl.arange(0, KEPT)
+            kept_grad = tl.load(grad_row_ptr + kept_cols, eviction_policy="evict_first")
+            kept_y = tl.load(y_row_ptr + kept_cols, eviction_policy="evict_first")
+        lane_sum = tl.zeros([BLOCK_N], tl.float32)
+        for start in range(KEPT, end, TILE):
+            grad, y = _load_tiles(
+                grad_row_ptr + start,
+                y_row_ptr + start,
+                cols,
+                n_body - start,
+                "evict_last",
+            )
+            lane_sum += tl.sum(grad * y, axis=0)
+
+        # -- combine: the lanes' sums
+        row_sum = tl.sum(lane_sum, axis=0)
+        if KEPT:
+            kept_grad, kept_y = kept_grad.to(tl.float32), kept_y.to(tl.float32)
+            row_sum += tl.sum(kept_grad * kept_y, axis=0)
+        if VEC_SIZE > 0:
+            row_sum += tl.sum(edge_grad * edge_y, axis=0)
+
+        # -- store: the second pass, after which nobody needs grad and y any more
+        for offset in range(KEPT, end, TILE):
+            start = LAST + KEPT - offset
+            grad, y = _load_tiles(
+                grad_row_ptr + start,
+                y_row_ptr + start,
+                cols,
+                n_body - start,
+                "evict_first",
+            )
+            out = y * (grad - row_sum)
+            tl.store(
+                out_row_ptr + start + cols,
+                out.to(out_ptr.dtype.element_ty),
+                mask=cols < n_body - start,
+                eviction_policy="evict_first",
+            )
+        if KEPT:
+            out = (kept_y * (kept_grad - row_sum)).to(out_ptr.dtype.element_ty)
+            tl.store(out_row_ptr + kept_cols, out, eviction_policy="evict_first")
+        if VEC_SIZE > 0:
+            out = (edge_y * (edge_grad - row_sum)).to(out_ptr.dtype.element_ty)
+            tl.store(out_ptr + edge_offsets, out, mask=is_edge)
 
 
 # The rows of a tile and the warps that share it, by the longest row that fits: short
