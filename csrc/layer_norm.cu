@@ -622,7 +622,8 @@ auto plan_layer_norm(const Device& device, int64_t n_rows, int64_t n_cols) {
     } else {
         if (n_cols <= 12288) return in_registers.template operator()<32, 384>();
         if (n_cols <= 16384) return in_registers.template operator()<32, 512>();
-        if (n_cols <= 32768 && VEC_SIZE > 1 && device.max_shared_bytes >= 131072)
+        constexpr int64_t MAX_BYTES = 32768 * sizeof(T);
+        if (n_cols <= 32768 && VEC_SIZE > 1 && MAX_BYTES <= device.max_shared_bytes)
             return prefetching.template operator()<32, 1024>();
         if (n_cols <= 32768) return in_registers.template operator()<32, 1024>();
     }
