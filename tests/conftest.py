@@ -43,6 +43,19 @@ settings.load_profile("quick")
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
+_beside_others = pytest.mark.skipif(
+    torch.cuda.is_available() and "PYTEST_XDIST_WORKER" in os.environ,
+    reason="needs a GPU to itself: python -m pytest -m gpu_to_itself",
+)
+
+
+def needs_gpu_to_itself(test: Callable[..., None]) -> Callable[..., None]:
+    """Of a test that takes times, of which there are none beside other tests."""
+    for mark in (_beside_others, needs_gpu, pytest.mark.gpu_to_itself):
+        test = mark(test)
+    return test
+
+
 _INTERPRETER_REFUSES = interpreter.unsupported_reason(torch.float32)
 needs_interpreter = pytest.mark.skipif(
     _INTERPRETER_REFUSES is not None, reason=_INTERPRETER_REFUSES or ""

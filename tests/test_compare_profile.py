@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import needs_gpu
+from conftest import needs_gpu_to_itself
 from rich.console import Console
 from torch import Tensor
 
@@ -523,7 +523,7 @@ def test_a_use_without_facts_is_shown() -> None:
     assert "\x1b" not in text
 
 
-@needs_gpu
+@needs_gpu_to_itself
 def test_profile_on_a_gpu(tmp_path: Path) -> None:
     torch.use_deterministic_algorithms(False)  # which fills every new tensor
     request = ProfileRequest(
@@ -557,7 +557,7 @@ def test_profile_on_a_gpu(tmp_path: Path) -> None:
     report.show(made, Console(file=io.StringIO()))
 
 
-@needs_gpu
+@needs_gpu_to_itself
 def test_ranges_alone_on_a_gpu(tmp_path: Path) -> None:
     request = replace(REQUEST, backends=("triton",), peers=("torch",))
     made = profile.profile(request, tmp_path / "folder", lambda what: None)
@@ -566,7 +566,7 @@ def test_ranges_alone_on_a_gpu(tmp_path: Path) -> None:
     assert not (tmp_path / "folder").exists()
 
 
-@needs_gpu
+@needs_gpu_to_itself
 def test_a_shape_that_makes_no_sense_on_a_gpu(tmp_path: Path) -> None:
     request = replace(REQUEST, op="softmax", params={"dim": 5})
     with pytest.raises(UsageError):

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import needs_gpu
+from conftest import needs_gpu_to_itself
 from rich.console import Console
 from torch.cuda import _utils
 
@@ -469,7 +469,7 @@ def test_all_routes_that_there_are(tmp_path: Path) -> None:
     report.show(made, Console(file=io.StringIO()))
 
 
-@needs_gpu
+@needs_gpu_to_itself
 @needs_nvcc
 def test_calls_are_timed_on_a_gpu() -> None:
     made = routes.compare_routes("softmax", lambda step: None)

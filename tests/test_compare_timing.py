@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 from benches import make_bench
-from conftest import needs_gpu
+from conftest import needs_gpu_to_itself
 from torch import Tensor
 
 from bindings import torch_internals
@@ -448,7 +448,7 @@ def test_peers_are_known_everywhere() -> None:
             assert peer.name in STYLES
 
 
-@needs_gpu
+@needs_gpu_to_itself
 @pytest.mark.usefixtures("_laboratory")
 def test_work_on_another_stream_gets_no_figure() -> None:
     stream = torch.cuda.Stream()
@@ -461,7 +461,7 @@ def test_work_on_another_stream_gets_no_figure() -> None:
     assert isinstance(result, Skipped), result
 
 
-@needs_gpu
+@needs_gpu_to_itself
 @pytest.mark.usefixtures("_laboratory")
 def test_uncaptured_work_on_another_stream_gets_no_figure() -> None:
     stream = torch.cuda.Stream()
@@ -479,14 +479,14 @@ def test_uncaptured_work_on_another_stream_gets_no_figure() -> None:
     assert "it works on another stream" in result.reason
 
 
-@needs_gpu
+@needs_gpu_to_itself
 @pytest.mark.usefixtures("_laboratory")
 def test_work_of_another_thread_gets_no_figure() -> None:
     result = _measure(_prepared(), _in_another_thread).timings["quack"]
     assert isinstance(result, Skipped), result
 
 
-@needs_gpu
+@needs_gpu_to_itself
 @pytest.mark.usefixtures("_laboratory")
 def test_call_that_waits_for_the_gpu_gets_no_figure() -> None:
     def softmax(x: Tensor, dim: int) -> Tensor:
@@ -498,7 +498,7 @@ def test_call_that_waits_for_the_gpu_gets_no_figure() -> None:
     assert "waits for the GPU" in result.reason
 
 
-@needs_gpu
+@needs_gpu_to_itself
 @pytest.mark.usefixtures("_laboratory")
 def test_what_cannot_be_captured_is_timed_between_events() -> None:
     def softmax(x: Tensor, dim: int) -> Tensor:
@@ -521,7 +521,7 @@ def test_what_cannot_be_captured_is_timed_between_events() -> None:
     assert called.kernel.median_us == pytest.approx(captured.kernel.median_us, rel=0.1)
 
 
-@needs_gpu
+@needs_gpu_to_itself
 def test_time_without_synchronisation_is_above_the_ceiling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -540,7 +540,7 @@ def test_time_without_synchronisation_is_above_the_ceiling(
     assert "is above the ceiling of" in result.reason
 
 
-@needs_gpu
+@needs_gpu_to_itself
 def test_bench_from_one_end_to_the_other(capsys: pytest.CaptureFixture[str]) -> None:
     line = "bench gelu --shape 16777216 --dtype bfloat16 --peers torch --json -"
     assert main(line.split()) == 0
@@ -751,7 +751,7 @@ def test_unfused_peers_compute_the_op(op: Op, dtype: torch.dtype) -> None:
                 )
 
 
-@needs_gpu
+@needs_gpu_to_itself
 def test_times_agree_with_a_stopwatch() -> None:
     # Large enough that nothing but memory counts, however it is measured.
     op = OPS["add"]
@@ -775,7 +775,7 @@ def test_times_agree_with_a_stopwatch() -> None:
         assert each.kernel.p80_us < 1.1 * each.kernel.p20_us
 
 
-@needs_gpu
+@needs_gpu_to_itself
 def test_an_implementation_is_the_same_as_itself() -> None:
     outcomes = []
     for trial in range(20):
@@ -813,7 +813,7 @@ print(json.dumps(medians))
 """
 
 
-@needs_gpu
+@needs_gpu_to_itself
 def test_two_runs_agree() -> None:
     runs = [
         subprocess.run(
@@ -832,7 +832,7 @@ def test_two_runs_agree() -> None:
         assert second[name] == pytest.approx(median_us, rel=0.015), name
 
 
-@needs_gpu
+@needs_gpu_to_itself
 def test_nothing_can_be_measured_where_launches_block() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "compare", "bench", "add"],

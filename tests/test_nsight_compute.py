@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nsight_compute
 import pytest
-from conftest import needs_gpu
+from conftest import needs_gpu_to_itself
 from nsight_compute import QUANTITIES, Count
 
 from bindings.sources import ROOT
@@ -57,7 +57,7 @@ def test_readme_says_what_is_recorded() -> None:
     assert RECORDS
 
 
-@needs_gpu
+@needs_gpu_to_itself
 def test_counts_agree_on_this_gpu() -> None:
     try:
         ncu = nsight_compute.find_ncu()
