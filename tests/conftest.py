@@ -50,7 +50,7 @@ _beside_others = pytest.mark.skipif(
 
 
 def needs_gpu_to_itself(test: Callable[..., None]) -> Callable[..., None]:
-    """Of a test that takes times, of which there are none beside other tests."""
+    """Of a test that needs a GPU at rest: beside other tests none has times."""
     for mark in (_beside_others, needs_gpu, pytest.mark.gpu_to_itself):
         test = mark(test)
     return test

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from conftest import assert_accepted, random_inputs, skip_if_refused
+from torch import Tensor
 
 import bindings
 import triton_kernels.softmax
@@ -13,6 +14,16 @@ from bindings.registry import OPS
 # Read out of the L1, and beyond it: no multiple of a vector, so that rows begin at all
 # places in one.
 UNEVEN = (1025, 1031, 32769, 33333)
+
+
+def _views(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows with gaps between them, and where even the first begins anywhere."""
+    n_rows, n_cols = rows.shape
+    wide = rows.new_full((n_rows, n_cols + 3), float("nan"))
+    wide[:, :n_cols] = rows
+    flat = rows.new_full((n_rows * n_cols + 1,), float("nan"))
+    flat[1:] = rows.flatten()
+    return wide[:, :n_cols], flat[1:].view(n_rows, n_cols)
 
 
 @pytest.mark.parametrize("n_cols", UNEVEN)
@@ -25,13 +36,7 @@ def test_rows_that_begin_anywhere(
 ) -> None:
     skip_if_refused(backend, device, dtype)
     x = torch.randn(9, n_cols, generator=generator).to(dtype).to(device)
-    assert_accepted(OPS["softmax"], backend, (x,))
-    # The same rows with gaps between them, and where even the first begins anywhere.
-    wide = torch.full((9, n_cols + 3), float("nan"), dtype=dtype, device=device)
-    wide[:, :n_cols] = x
-    flat = torch.full((9 * n_cols + 1,), float("nan"), dtype=dtype, device=device)
-    flat[1:] = x.flatten()
-    for view in (wide[:, :n_cols], flat[1:].view(9, n_cols)):
+    for view in (x, *_views(x)):
         assert_accepted(OPS["softmax"], backend, (view,))
 
 
@@ -46,10 +51,8 @@ def test_gradients_of_rows_that_begin_anywhere(
     skip_if_refused(backend, device, dtype)
     backward = OPS["softmax_backward"]
     grad, y = random_inputs(backward, (9, n_cols), dtype, device, generator)
-    assert_accepted(backward, backend, (grad, y))
-    wide = torch.full((9, n_cols + 3), float("nan"), dtype=dtype, device=device)
-    wide[:, :n_cols] = grad
-    assert_accepted(backward, backend, (wide[:, :n_cols], y))
+    for view in (grad, *_views(grad)):
+        assert_accepted(backward, backend, (view, y))
 
 
 @pytest.mark.parametrize("n_cols", UNEVEN)
