@@ -237,18 +237,6 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
     };
 
     for (int index = blockIdx.x; index < n_tiles; index += gridDim.x) {
-        const Tile tile = tile_at<BLOCK_M, BLOCK_N>(index, n_tile_rows, n_tile_cols);
-
-        // The bias, long before it is needed: 2 columns a thread, which leaves them in
-        // shared memory. A lane needs 64 in the end, and has no registers for them before.
-        // Whatever made use of them here would wait for memory before the first step.
-        T bias[2]{};
-        const int bias_col = tile.col + thread * 2;
-        if (bias_ptr != nullptr && thread < BLOCK_N / 2 && bias_col < N) {
-            bias[0] = bias_ptr[bias_col];
-            bias[1] = bias_ptr[bias_col + 1];
-        }
-
         // -- compute: while one stage is multiplied the next one is handed in
         int in_use = -1;  // the stage that is being multiplied
         const auto multiply = [&](int step) {
@@ -288,9 +276,28 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
         };
         int step = 0;
         while (step < min(NUM_STAGES, n_steps)) multiply(step++);
+
+        // The tile, which no step needs: the divisions take longer than one, and so does
+        // the bias on its way here. Of that each thread fetches 2 columns, and leaves them
+        // in shared memory when the boxes are stored: a lane needs 64 in the end, and has
+        // no registers for them before.
+        const Tile tile = tile_at<BLOCK_M, BLOCK_N>(index, n_tile_rows, n_tile_cols);
+        T bias[2]{};
+        const int bias_col = tile.col + thread * 2;
+        if (bias_ptr != nullptr && thread < BLOCK_N / 2 && bias_col < N) {
+            bias[0] = bias_ptr[bias_col];
+            bias[1] = bias_ptr[bias_col + 1];
+        }
+
+        // Time to store: by now the other warpgroup, if there is one, multiplies as well.
+        // A box takes longer than a step, and is made up for in two.
+        #pragma unroll
+        for (int box = 0; box < B_BOXES; ++box) {
+            for (int i = 0; i < 2 && step < n_steps; ++i) multiply(step++);
+            if (has_finished) store_box(box);
+        }
         if (!is_plain) {
-            // The bias: all have read that of the tile before, and have this in time.
-            ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
+            // All have been through store_box since they read the bias before this one.
             if (thread < BLOCK_N / 2) {
                 shared.scaled_bias[warpgroup][thread] = {
                     bias_scale * to_float(bias[0]), bias_scale * to_float(bias[1])
@@ -298,40 +305,32 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
             }
             ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
         }
-        // Time to store: by now the other warpgroup, if there is one, multiplies as well.
-        #pragma unroll
-        for (int box = 0; box < B_BOXES; ++box) {
-            if (step < n_steps) multiply(step++);
-            if (has_finished) store_box(box);
-        }
         while (step < n_steps) multiply(step++);
         if (takes_turns && warpgroup == 0) {
             // Not earlier, or the two would share the tensor cores for what is left.
             ptx::wgmma_wait_group<1>();
             if (thread == 0) ptx::mbarrier_arrive(&shared.turn);
         }
-        ptx::wgmma_wait_group<0>();
-        release(in_use);
 
-        // -- epilogue: of all sums at once, so that its activations share what follows
-        if (is_plain) {
+        // -- epilogue: of all sums at once, so that its activations share what follows. The
+        // way to it is taken while the last ones are under way
+        const auto finish = [&](auto of_sum_and_bias) {
+            ptx::wgmma_wait_group<0>();
+            release(in_use);
             #pragma unroll
             for (int i = 0; i < BLOCK_N / 4; ++i) {
                 const auto [left, right] = sums[i / 2][i % 2];
-                finished[i / 2][i % 2] = pack<T>(left, right);
+                const float2 bias = shared.scaled_bias[warpgroup][i / 2 * 4 + lane % 4];
+                finished[i / 2][i % 2] = pack<T>(
+                    of_sum_and_bias(left, bias.x), of_sum_and_bias(right, bias.y)
+                );
             }
+        };
+        if (is_plain) {
+            finish([](float sum, float) { return sum; });
         } else {
             with_activation(Activation{activation}, [&]<Activation ACTIVATION>() {
-                #pragma unroll
-                for (int i = 0; i < BLOCK_N / 4; ++i) {
-                    const auto [left, right] = sums[i / 2][i % 2];
-                    const float2 bias =
-                        shared.scaled_bias[warpgroup][i / 2 * 4 + lane % 4];
-                    finished[i / 2][i % 2] = pack<T>(
-                        epilogue<ACTIVATION, T>(left, bias.x),
-                        epilogue<ACTIVATION, T>(right, bias.y)
-                    );
-                }
+                finish(epilogue<ACTIVATION, T>);
             });
         }
         finished_tile = tile;

@@ -93,19 +93,22 @@ def store_tile(
 ):
     """Stores a tile as one or two groups of columns, through as little shared memory.
 
-    The bias of both is there before the first one is stored.
+    The bias of both is loaded at once: a column by each thread, which the others get
+    through shared memory. Of a group by itself the compiler has each thread load all
+    that it needs, 32 columns, one after the other.
     """
     tl.static_assert(N_PARTS <= 2)
     PART: tl.constexpr = accumulator.shape[1] // N_PARTS
-    cols = col + tl.arange(0, PART)
-    bias = load_bias(bias_ptr, cols, N)
+    bias = load_bias(bias_ptr, col + tl.arange(0, accumulator.shape[1]), N)
     if N_PARTS == 1:
         store_part(out_map, accumulator, bias, batch, row, col, ACTIVATION)
     else:
-        right_bias = load_bias(bias_ptr, cols + PART, N)
+        left_bias, right_bias = None, None
+        if bias is not None:
+            left_bias, right_bias = bias.reshape([2, PART]).permute([1, 0]).split()
         halves = accumulator.reshape([accumulator.shape[0], 2, PART])
         left, right = halves.permute([0, 2, 1]).split()
-        store_part(out_map, left, bias, batch, row, col, ACTIVATION)
+        store_part(out_map, left, left_bias, batch, row, col, ACTIVATION)
         store_part(out_map, right, right_bias, batch, row, col + PART, ACTIVATION)
 
 
