@@ -318,7 +318,11 @@ auto plan_cross_entropy(
     // 64 bytes of a long row in flight for each thread.
     constexpr int LONG = 64 / sizeof(T);
     if (rows_per_block == 16) return with.template operator()<8, 8>();
+    if (rows_per_block == 8) return with.template operator()<8, 16>();
+    if (n_cols <= 256) return with.template operator()<8, 32>();
+    if (n_cols <= 512) return with.template operator()<16, 32>();
     if (rows_per_block == 4) return with.template operator()<LONG, 32>();
+    if (n_cols <= 2048) return with.template operator()<16, 128>();
     if (n_cols <= 8192) return with.template operator()<LONG, 128>();
     if (n_cols <= 65536) return with.template operator()<LONG, 256>();
     return with.template operator()<LONG, 512>();

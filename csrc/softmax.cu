@@ -527,6 +527,7 @@ auto plan_softmax(int64_t n_rows, int64_t n_cols) {
         };
     };
     if (n_cols <= 64) return in_registers.template operator()<8, 8>();
+    if (n_cols <= 128) return in_registers.template operator()<8, 16>();
     if (n_cols <= 256) return in_registers.template operator()<8, 32>();
     if (n_cols <= 512) return in_registers.template operator()<16, 32>();
     if (n_cols <= 1024) return in_registers.template operator()<32, 32>();
@@ -568,6 +569,7 @@ auto plan_softmax_backward(int64_t n_rows, int64_t n_cols) {
         };
     };
     if (n_cols <= 64) return in_registers.template operator()<8, 8>();
+    if (n_cols <= 128) return in_registers.template operator()<8, 16>();
     if (n_cols <= 256) return in_registers.template operator()<8, 32>();
     if (n_cols <= 512) return in_registers.template operator()<16, 32>();
     if (n_cols <= 1024) return in_registers.template operator()<8, 128>();

@@ -13,6 +13,9 @@ from bindings.library import call, call_any, register
 from bindings.op import Argument, CodeContract, Gradient, Op, Traffic
 
 REDUCTIONS = ("none", "mean", "sum")
+# How many short rows share a block of 128 threads, by the longest: as few threads have
+# none of a row as can be.
+ROWS_PER_BLOCK = ((64, 16), (128, 8), (1024, 4))  # (most columns, rows)
 
 
 def cross_entropy(
@@ -212,7 +215,9 @@ def _arguments(
     order = torch.empty(logits.shape, device="meta")
     walk = layout.rows(order, logits, dim=logits.dim() - 1)
     # Short rows share a block, which adds up their losses.
-    rows_per_block = 16 if walk.n_cols <= 64 else 4 if walk.n_cols <= 1024 else 1
+    rows_per_block = next(
+        (rows for cols, rows in ROWS_PER_BLOCK if walk.n_cols <= cols), 1
+    )
     partial = None
     if reduction != "none":
         n_blocks = -(-walk.n_rows // rows_per_block)

@@ -18,6 +18,7 @@ constexpr int64_t SHORT_MAX_COLS = 512;  // of a row that few threads hold in re
 template <typename Body>
 auto dispatch_short_row(int64_t n_cols, Body&& body) {
     if (n_cols <= 64) return body.template operator()<8, 8>();
+    if (n_cols <= 128) return body.template operator()<8, 16>();
     if (n_cols <= 256) return body.template operator()<8, 32>();
     return body.template operator()<16, 32>();
 }
