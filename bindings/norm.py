@@ -44,7 +44,8 @@ EDGE_SHAPES_BACKWARD: tuple[tuple[int, ...], ...] = (
     (2, 3, 31),
     *((3, n) for n in (33, 63, 64, 65, 127, 128, 129, 255, 256, 257)),
     *((3, n) for n in (511, 512, 513, 1023, 1024, 1025, 2047, 2048, 2049)),
-    *((3, n) for n in (4095, 4096, 4097, 4104, 8191, 8192, 8193, 8200)),
+    *((3, n) for n in (4095, 4096, 4097, 4104, 5120, 5128, 6144, 6152)),
+    *((3, n) for n in (8191, 8192, 8193, 8200)),
     *((1, n) for n in (12288, 12296, 16383, 16384, 16392, 32760, 32768, 32769)),
     *((2, n) for n in (16385, 40000)),
     (37, 8),
@@ -69,7 +70,7 @@ CODE_CONTRACT_BACKWARD = CodeContract(
 )
 
 # A block of the backward works on so many columns of one row at a time, or of several
-# short ones, and up to 8 blocks share a longer row.
+# short ones; longer rows take a larger block, or up to 8 that share one.
 BACKWARD_BLOCK_N = 4096  # as in csrc/common/norms.cuh
 
 # As many blocks as an H200 holds at once, by the bytes of an element. Of longer rows it

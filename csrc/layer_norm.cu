@@ -17,8 +17,9 @@
 // Traffic  reads and writes every element once. Rows of up to 16384 columns, 32768 of
 //          float32, stay in registers; longer ones are read a second time, out of the L1
 //          cache, which an H200 has 256 KB of. In the backward rows stay in the registers
-//          of a block (4096 columns) or, since Hopper, of a cluster of up to eight
-//          (32768); longer ones, and those of single elements, come from memory twice.
+//          of a block (4096 columns, 8192 of two bytes) or, since Hopper, of a cluster of
+//          up to eight (32768); longer ones, and those of single elements, come from
+//          memory twice.
 // Limits   accumulates in float32. The variance is that of differences from a mean, of
 //          which the rounding is taken back; a mean far from zero costs it no digits.
 //          Gradients of weights are added in an order that depends on the shape and the
@@ -286,7 +287,7 @@ template <
     int VEC_SIZE,
     int BLOCK_N,
     bool IN_CLUSTER,
-    int NUM_THREADS = BACKWARD_NUM_THREADS<T, IN_CLUSTER>>
+    int NUM_THREADS = BACKWARD_NUM_THREADS<T, BLOCK_N, IN_CLUSTER>>
 __global__ void
 __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) layer_norm_backward_kernel(
     T* __restrict__ grad_x_ptr,          // (n_rows, n_cols)
@@ -305,7 +306,7 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) layer_norm_backward_kernel(
     int64_t x_stride_row
 ) {
     constexpr int VECS_PER_THREAD =
-        BACKWARD_ELEMENTS_PER_THREAD<T, IN_CLUSTER> / VEC_SIZE;
+        BACKWARD_ELEMENTS_PER_THREAD<T, BLOCK_N, IN_CLUSTER> / VEC_SIZE;
     constexpr int THREADS_PER_ROW = BLOCK_N / (VECS_PER_THREAD * VEC_SIZE);
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
 
@@ -654,7 +655,7 @@ cudaError_t launch_layer_norm_backward(
     constexpr bool IN_CLUSTERS = VEC_SIZE > 1;
     const int most_blocks =
         IN_CLUSTERS && launch.device().arch >= 90 ? MAX_CLUSTER_SIZE : 1;
-    const int n_blocks = backward_cluster_size(n_cols, most_blocks);
+    const int n_blocks = backward_cluster_size<T>(n_cols, most_blocks);
     n_partials = count_groups(n_partials, n_blocks);
     cudaError_t error = cudaSuccess;
     if (n_blocks > 0) {
@@ -662,7 +663,7 @@ cudaError_t launch_layer_norm_backward(
             return Plan{
                 layer_norm_backward_kernel<T, VEC_SIZE, BLOCK_N, IN_CLUSTER>,
                 dim3(n_partials, n_blocks),
-                dim3(BACKWARD_NUM_THREADS<T, IN_CLUSTER>),
+                dim3(BACKWARD_NUM_THREADS<T, BLOCK_N, IN_CLUSTER>),
                 sizeof(BackwardShared<T, 2, BLOCK_N, IN_CLUSTER>),
                 dim3(1, n_blocks)
             };
@@ -670,7 +671,7 @@ cudaError_t launch_layer_norm_backward(
         error = launch(
             n_blocks > 1
                 ? in_registers.template operator()<BACKWARD_BLOCK_N, IN_CLUSTERS>()
-                : dispatch_row_length_backward(n_cols, in_registers),
+                : dispatch_row_length_backward<T>(n_cols, in_registers),
             grad_x,
             partials,
             inputs...

@@ -14,8 +14,9 @@
 // Traffic  reads and writes every element once. Rows of up to 1024 columns stay in
 //          registers; longer ones are read a second time, out of the L1 cache, which an
 //          H200 has 256 KB of. In the backward rows stay in the registers of a block
-//          (4096 columns) or, since Hopper, of a cluster of up to eight (32768); longer
-//          ones, and those of single elements, come from memory twice.
+//          (4096 columns, 8192 of two bytes) or, since Hopper, of a cluster of up to
+//          eight (32768); longer ones, and those of single elements, come from memory
+//          twice.
 // Limits   accumulates in float32. Gradients of weights are added in an order that
 //          depends on the shape and the dtype alone.
 // Mirror   triton_kernels/rms_norm.py
@@ -188,7 +189,7 @@ template <
     int VEC_SIZE,
     int BLOCK_N,
     bool IN_CLUSTER,
-    int NUM_THREADS = BACKWARD_NUM_THREADS<T, IN_CLUSTER>>
+    int NUM_THREADS = BACKWARD_NUM_THREADS<T, BLOCK_N, IN_CLUSTER>>
 __global__ void
 __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) rms_norm_backward_kernel(
     T* __restrict__ grad_x_ptr,          // (n_rows, n_cols)
@@ -206,7 +207,7 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) rms_norm_backward_kernel(
     int64_t x_stride_row
 ) {
     constexpr int VECS_PER_THREAD =
-        BACKWARD_ELEMENTS_PER_THREAD<T, IN_CLUSTER> / VEC_SIZE;
+        BACKWARD_ELEMENTS_PER_THREAD<T, BLOCK_N, IN_CLUSTER> / VEC_SIZE;
     constexpr int THREADS_PER_ROW = BLOCK_N / (VECS_PER_THREAD * VEC_SIZE);
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
 
@@ -498,7 +499,7 @@ cudaError_t launch_rms_norm_backward(
     constexpr bool IN_CLUSTERS = VEC_SIZE > 1;
     const int most_blocks =
         IN_CLUSTERS && launch.device().arch >= 90 ? MAX_CLUSTER_SIZE : 1;
-    const int n_blocks = backward_cluster_size(n_cols, most_blocks);
+    const int n_blocks = backward_cluster_size<T>(n_cols, most_blocks);
     n_partials = count_groups(n_partials, n_blocks);
     cudaError_t error = cudaSuccess;
     if (n_blocks > 0) {
@@ -506,7 +507,7 @@ cudaError_t launch_rms_norm_backward(
             return Plan{
                 rms_norm_backward_kernel<T, VEC_SIZE, BLOCK_N, IN_CLUSTER>,
                 dim3(n_partials, n_blocks),
-                dim3(BACKWARD_NUM_THREADS<T, IN_CLUSTER>),
+                dim3(BACKWARD_NUM_THREADS<T, BLOCK_N, IN_CLUSTER>),
                 sizeof(BackwardShared<T, 1, BLOCK_N, IN_CLUSTER>),
                 dim3(1, n_blocks)
             };
@@ -514,7 +515,7 @@ cudaError_t launch_rms_norm_backward(
         error = launch(
             n_blocks > 1
                 ? in_registers.template operator()<BACKWARD_BLOCK_N, IN_CLUSTERS>()
-                : dispatch_row_length_backward(n_cols, in_registers),
+                : dispatch_row_length_backward<T>(n_cols, in_registers),
             grad_x,
             partials,
             inputs...

@@ -206,7 +206,7 @@ def test_gradients_of_what_is_there(
 MORE_ROWS = (
     *((n_rows, 40) for n_rows in (300, 403)),
     (20, 300),
-    *((7, n_cols) for n_cols in (2056, 4096, 4104, 8192, 12288)),
+    *((7, n_cols) for n_cols in (2056, 4096, 4104, 5128, 6152, 8192, 12288)),
     *((5, n_cols) for n_cols in (8193, 20480, 32768, 40000)),
 )
 

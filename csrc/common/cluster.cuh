@@ -94,8 +94,13 @@ class alignas(VEC_BYTES) RowSums {
             const int group = threadIdx.x / THREADS_PER_ROW;
             if (lane == 0) results_[turn][warp] = values;
             ptx::named_barrier_sync(1 + group, THREADS_PER_ROW);
-            values = results_[turn][group * WARPS_PER_ROW + lane % WARPS_PER_ROW];
-            values = warp_sum<WARPS_PER_ROW>(values);
+            constexpr int PADDED = NEXT_POWER_OF_2<WARPS_PER_ROW>;
+            const int row_warp = lane % PADDED;
+            values = {};
+            if (row_warp < WARPS_PER_ROW) {
+                values = results_[turn][group * WARPS_PER_ROW + row_warp];
+            }
+            values = warp_sum<PADDED>(values);
         }
         return values;
     }

@@ -115,17 +115,26 @@ __device__ __forceinline__ Vec<T, SIZE> load_weight(
 
 // ---- Rows of the backward -------------------------------------------------------------
 
-// A block works on so many columns of one row at a time, or of several short ones; longer
-// rows are shared by a cluster of 2, 4 or 8 blocks, on GPUs that have clusters.
+// A block works on so many columns of one row at a time, or of several short ones. One of
+// more threads works on a row of up to twice as many, if the next ones fit into the shared
+// memory of any GPU; longer rows are shared by a cluster of 2, 4 or 8 blocks, on GPUs that
+// have clusters.
 constexpr int64_t BACKWARD_BLOCK_N = 4096;
+template <typename T>
+constexpr int64_t BACKWARD_MAX_COLS = sizeof(T) == 2 ? 8192 : BACKWARD_BLOCK_N;
 
 // A thread holds 8 elements of each of two rows, or 16, besides those of the weight and a
 // sum for each, in 128 registers.
-template <typename T, bool IN_CLUSTER>
-constexpr int BACKWARD_NUM_THREADS = sizeof(T) == 4 && !IN_CLUSTER ? 512 : 256;
-template <typename T, bool IN_CLUSTER>
+template <typename T, int BLOCK_N, bool IN_CLUSTER>
+constexpr int BACKWARD_NUM_THREADS = BLOCK_N > BACKWARD_BLOCK_N      ? BLOCK_N / 16
+                                     : sizeof(T) == 4 && !IN_CLUSTER ? 512
+                                                                     : 256;
+template <int BLOCK_N>
+constexpr int BACKWARD_PLACES =
+    BLOCK_N > BACKWARD_BLOCK_N ? BLOCK_N : static_cast<int>(BACKWARD_BLOCK_N);
+template <typename T, int BLOCK_N, bool IN_CLUSTER>
 constexpr int BACKWARD_ELEMENTS_PER_THREAD =
-    BACKWARD_BLOCK_N / BACKWARD_NUM_THREADS<T, IN_CLUSTER>;
+    BACKWARD_PLACES<BLOCK_N> / BACKWARD_NUM_THREADS<T, BLOCK_N, IN_CLUSTER>;
 
 // The rows that a block works on next are on their way to shared memory.
 constexpr int BACKWARD_STAGES = 2;
@@ -138,8 +147,10 @@ constexpr int COLUMNS_BLOCK_N = COLUMNS_NUM_THREADS * COLUMNS_ELEMENTS_PER_THREA
 
 // How many blocks share a row: 1, or those of a cluster; 0 where it takes a larger one
 // than there is.
-inline int backward_cluster_size(int64_t n_cols, int most_blocks) {
-    int n_blocks = 1;
+template <typename T>
+int backward_cluster_size(int64_t n_cols, int most_blocks) {
+    if (n_cols <= BACKWARD_MAX_COLS<T>) return 1;
+    int n_blocks = 2;
     while (n_blocks * BACKWARD_BLOCK_N < n_cols) n_blocks *= 2;
     return n_blocks <= most_blocks ? n_blocks : 0;
 }
@@ -151,8 +162,8 @@ inline int64_t count_groups(int64_t n_partials, int n_blocks) {
     return n_partials < at_once ? n_partials : at_once;
 }
 
-// The columns that the threads of a row have places for: a power of two, and up to 4096.
-template <typename Body>
+// The columns that the threads of a row have places for.
+template <typename T, typename Body>
 auto dispatch_row_length_backward(int64_t n_cols, Body&& body) {
     if (n_cols <= 64) return body.template operator()<64>();
     if (n_cols <= 128) return body.template operator()<128>();
@@ -160,6 +171,11 @@ auto dispatch_row_length_backward(int64_t n_cols, Body&& body) {
     if (n_cols <= 512) return body.template operator()<512>();
     if (n_cols <= 1024) return body.template operator()<1024>();
     if (n_cols <= 2048) return body.template operator()<2048>();
+    if constexpr (BACKWARD_MAX_COLS<T> == 8192) {
+        if (n_cols > 6144) return body.template operator()<8192>();
+        if (n_cols > 5120) return body.template operator()<6144>();
+        if (n_cols > 4096) return body.template operator()<5120>();
+    }
     return body.template operator()<4096>();
 }
 
@@ -168,12 +184,13 @@ auto dispatch_row_length_backward(int64_t n_cols, Body&& body) {
 // what is told once they are through.
 template <typename T, int NUM_SUMS, int BLOCK_N, bool IN_CLUSTER>
 struct BackwardShared {
-    static constexpr int NUM_THREADS = BACKWARD_NUM_THREADS<T, IN_CLUSTER>;
-    static constexpr int ELEMENTS = BACKWARD_ELEMENTS_PER_THREAD<T, IN_CLUSTER>;
+    static constexpr int NUM_THREADS = BACKWARD_NUM_THREADS<T, BLOCK_N, IN_CLUSTER>;
+    static constexpr int ELEMENTS =
+        BACKWARD_ELEMENTS_PER_THREAD<T, BLOCK_N, IN_CLUSTER>;
     static constexpr int THREADS_PER_ROW = BLOCK_N / ELEMENTS;
 
-    alignas(VEC_BYTES) T grad[BACKWARD_STAGES][BACKWARD_BLOCK_N];
-    alignas(VEC_BYTES) T x[BACKWARD_STAGES][BACKWARD_BLOCK_N];
+    alignas(VEC_BYTES) T grad[BACKWARD_STAGES][BACKWARD_PLACES<BLOCK_N>];
+    alignas(VEC_BYTES) T x[BACKWARD_STAGES][BACKWARD_PLACES<BLOCK_N>];
     RowSums<NUM_SUMS, NUM_THREADS, THREADS_PER_ROW, IN_CLUSTER> row_sums;
     float handed_in[THREADS_PER_ROW < NUM_THREADS ? NUM_SUMS * ELEMENTS : 1]
                    [NUM_THREADS];
