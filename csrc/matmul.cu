@@ -140,7 +140,9 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
     const int n_tile_rows = (M - 1) / BLOCK_M + 1, n_tile_cols = (N - 1) / BLOCK_N + 1;
     const int n_tiles = n_batches * n_tile_rows * n_tile_cols;
     const int n_steps = (K - 1) / BLOCK_K + 1;
-    const int warpgroup = threadIdx.x / WARPGROUP_SIZE;
+    // All lanes get it from one: so the compiler knows that a warp has one value of it, and
+    // of all that follows from it, which it computes once for a warp.
+    const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / WARPGROUP_SIZE, 0);
     const int thread = threadIdx.x % WARPGROUP_SIZE;
     RingPosition<NUM_STAGES> ring;
     if (threadIdx.x == 0) {
@@ -202,6 +204,11 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
         if (thread == 0) ptx::mbarrier_arrive(&shared.empty[stage]);
     };
 
+    const uint64_t a_stages =
+        ptx::wgmma_descriptor(&shared.a[0][warpgroup], sizeof(Box), 8 * ROW_BYTES);
+    const uint64_t b_stages =
+        ptx::wgmma_descriptor(&shared.b[0], sizeof(Box), 8 * ROW_BYTES);
+
     // -- finished: what has become of the sums of the tile before, which is stored box by
     // box while this one is multiplied. Of each 8 columns a lane has 2, in row lane / 4 and
     // 8 rows below
@@ -251,8 +258,10 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
                 turn_parity ^= 1;
             }
             ptx::mbarrier_wait(&shared.full[ring.stage], ring.parity);
-            const unsigned char* a = shared.a[ring.stage][warpgroup].bytes;
-            const unsigned char* b = shared.b[ring.stage][0].bytes;
+            const uint64_t a =
+                ptx::wgmma_advance(a_stages, ring.stage * int{sizeof(shared.a[0])});
+            const uint64_t b =
+                ptx::wgmma_advance(b_stages, ring.stage * int{sizeof(shared.b[0])});
             ptx::wgmma_fence();
             #pragma unroll
             for (int k = 0; k < BLOCK_K; k += 16) {
@@ -261,8 +270,8 @@ __global__ void __launch_bounds__(hopper::NUM_THREADS<BLOCK_M>, 1) matmul_kernel
                 constexpr int B_STEP = B_MAJOR == ptx::Major::K ? sizeof(T) : ROW_BYTES;
                 ptx::wgmma_m64k16<T, A_MAJOR, B_MAJOR, BLOCK_N>(
                     reinterpret_cast<float (&)[BLOCK_N / 2]>(sums),
-                    ptx::wgmma_descriptor(a + k * A_STEP, sizeof(Box), 8 * ROW_BYTES),
-                    ptx::wgmma_descriptor(b + k * B_STEP, sizeof(Box), 8 * ROW_BYTES),
+                    ptx::wgmma_advance(a, k * A_STEP),
+                    ptx::wgmma_advance(b, k * B_STEP),
                     step > 0 || k > 0
                 );
                 if (k % 32 != 0) ptx::wgmma_commit_group();  // a half of the step

@@ -266,6 +266,10 @@ inline std::uint64_t wgmma_descriptor(
     return emulator::matrix_descriptor(shared, leading_bytes, stride_bytes, site);
 }
 
+inline std::uint64_t wgmma_advance(std::uint64_t descriptor, int bytes) {
+    return descriptor + bytes / 16;
+}
+
 inline void wgmma_fence(Site site = Site::here()) {
     emulator::fence_multiplications(site);
 }
