@@ -299,6 +299,8 @@ def choose_tile(
         block_n = max(64, triton.next_power_of_2(n_cols))
         return Tile(rows_per_block, block_n, block_n // vec_size, 4)
     num_warps = 4 if n_cols <= 8192 else 8 if n_cols <= 65536 else 16
+    if n_cols * element_size <= 8192:
+        num_warps = 1  # which waits for no other
     return Tile(1, num_warps * 32 * 64 // element_size, num_warps * 32, num_warps)
 
 

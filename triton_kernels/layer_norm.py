@@ -59,8 +59,7 @@ from triton_kernels.common.vec import known_multiple
 TILES = {  # (most columns, BLOCK_M, most of BLOCK_N, num_warps, in registers)
     4: (
         (64, 32, 64, 4, True),
-        (256, 8, 256, 4, True),
-        (512, 4, 512, 4, True),
+        (512, 8, 64, 4, True),
         (2048, 1, 1024, 4, True),
         (4096, 1, 4096, 8, False),
         (8192, 1, 2048, 8, True),
@@ -71,16 +70,17 @@ TILES = {  # (most columns, BLOCK_M, most of BLOCK_N, num_warps, in registers)
     ),
     2: (
         (64, 32, 64, 4, True),
-        (256, 8, 256, 4, True),
-        (512, 4, 512, 4, True),
+        (256, 16, 64, 4, True),
+        (768, 8, 128, 4, True),
         (1024, 1, 1024, 1, True),
-        (2048, 1, 1024, 2, True),
+        (2048, 1, 512, 2, True),
         (8192, 1, 1024, 4, True),
         (12288, 1, 2048, 8, True),
         (16384, 1, 4096, 16, True),
         (32768, 1, 4096, 16, False),
         (65536, 1, 8192, 32, False),
-        (sys.maxsize, 1, 4096, 16, False),
+        (131072, 1, 16384, 32, False),
+        (sys.maxsize, 1, 16384, 16, False),
     ),
 }
 
@@ -516,6 +516,8 @@ def layer_norm(
             enable_fp_fusion=True,
         )
         return
+    if divisibility == 1:  # elements come one by one, from an address in registers each
+        most_cols, num_warps = min(most_cols, 4096), min(num_warps, 16)
     layer_norm_long_kernel[(n_rows,)](
         *arguments,
         BLOCK_N=most_cols,

@@ -358,7 +358,8 @@ TILES = (  # (most columns, BLOCK_M, num_warps)
 # Rows that are read out of the L1: the tile of one, by the bytes of an element.
 CACHED_TILES = {  # (most columns, BLOCK_N, num_warps)
     2: (
-        (2048, 2048, 4),
+        (2048, 512, 4),
+        (3072, 1024, 4),
         (4096, 4096, 8),
         (6144, 1024, 8),
         (8192, 4096, 8),
@@ -379,13 +380,12 @@ BACKWARD_TILES = (  # (most columns, BLOCK_M, num_warps)
 BACKWARD_CACHED_TILES = (  # (most columns, BLOCK_N, num_warps)
     (4096, 4096, 16),
     (8192, 8192, 16),
-    (16384, 16384, 32),
-    (32768, 32768, 32),
+    (32768, 16384, 32),
 )
 # Longer rows: a program has as many threads as it can, and keeps as much of a row as
 # leaves registers for the rest, to which the elements around its vectors may belong.
 LONG_NUM_WARPS = 32
-LONG_TILES = {2: (32768, 4), 4: (32768, 2)}  # KEPT, STEPS by the bytes of an element
+LONG_TILES = {2: (32768, 4), 4: (16384, 4)}  # KEPT, STEPS by the bytes of an element
 LONG_TILE_WITH_EDGES = (16384, 2)
 BACKWARD_LONG_TILE = (8192, 2)
 BACKWARD_LONG_TILES_WITH_EDGES = {2: (4096, 2), 4: (8192, 2)}

@@ -173,10 +173,13 @@ def launch_rows(
 ) -> None:
     """Short rows take few columns, so that a program holds several."""
     n_cols, num_warps = min(n_reduced, split_size), NUM_WARPS
-    if n_cols <= 128:
-        block_m, block_n = TILE_BYTES // x.element_size() // 128, 128
-    elif n_cols <= 2048:
-        block_m, block_n = 8, 512
+    if n_cols <= 2048:
+        # The widest tile of which no more than an eighth is idle.
+        fitting = (n for n in (512, 256, 128, 64) if 8 * (-n_cols % n) <= n_cols)
+        block_n = next(fitting, 32)
+        block_m = 4096 // block_n
+        if block_n <= 128:
+            block_m = TILE_BYTES // x.element_size() // 128
     elif 0 < n_cols % 2048 <= 1024:  # more than half of the last tile would be idle
         block_m, block_n, num_warps = 1, 1024, NUM_WARPS // 2
     else:
