@@ -17,9 +17,9 @@
 // Traffic  reads and writes every element once. Rows of up to 16384 columns, 32768 of
 //          float32, stay in registers; longer ones are read a second time, out of the L1
 //          cache, which an H200 has 256 KB of. In the backward rows stay in the registers
-//          of a block (4096 columns, 8192 of two bytes) or, since Hopper, of a cluster of
-//          up to eight (32768); longer ones, and those of single elements, come from
-//          memory twice.
+//          of a block (4096 columns, 8192 of two bytes) or in the shared memory of a
+//          cluster of up to eight (65536), on GPUs with clusters and as much of it as an
+//          H200; longer ones, and those of single elements, come from memory twice.
 // Limits   accumulates in float32. The variance is that of differences from a mean, of
 //          which the rounding is taken back; a mean far from zero costs it no digits.
 //          Gradients of weights are added in an order that depends on the shape and the
@@ -279,9 +279,9 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) layer_norm_long_ke
     }
 }
 
-// Rows in registers: a block walks over many of them, or a cluster of blocks over long
-// ones, and adds up for its columns what they contribute to the gradients of weight and
-// bias.
+// A block walks over many rows, which it has in registers, or a cluster of blocks over long
+// ones in shared memory, and adds up for its columns what they contribute to the gradients
+// of weight and bias.
 template <
     typename T,
     int VEC_SIZE,
@@ -352,7 +352,8 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) layer_norm_backward_kernel(
         );
         ptx::cp_async_commit_group();
     };
-    for (int i = 0; i < BACKWARD_STAGES; ++i) start_row(first_row + i * row_step, i);
+    constexpr int STAGES = Shared::STAGES;
+    for (int i = 0; i < STAGES; ++i) start_row(first_row + i * row_step, i);
     Vec<T, VEC_SIZE> weights[VECS_PER_THREAD];
     #pragma unroll
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
@@ -360,33 +361,28 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) layer_norm_backward_kernel(
             weight_ptr, first_col + i * STEP, i * STEP < n_left, 1.0f
         );
     }
-    float next_mean = first_row < n_rows ? mean_ptr[first_row] : 0.0f;
-    float next_rstd = first_row < n_rows ? rstd_ptr[first_row] : 0.0f;
+    const auto statistics_of = [&](int64_t row) {
+        const bool is_valid = row < n_rows;
+        return Vec<float, 2>{
+            is_valid ? mean_ptr[row] : 0.0f, is_valid ? rstd_ptr[row] : 0.0f
+        };
+    };
     shared.row_sums.wait_for_cluster();
 
-    Vec<float, VEC_SIZE> sums[2 * VECS_PER_THREAD]{};  // of the weight, of the bias
-    // The threads of a warp stay together, as long as one of them has a row.
-    const int row_in_warp = threadIdx.x % WARP_SIZE / THREADS_PER_ROW;
-    int stage = 0;
-    for (int64_t row = first_row; row - row_in_warp < n_rows; row += row_step) {
-        // -- next: the row after the next one takes the place of this one, as soon as
-        // this is in registers
-        ptx::cp_async_wait_group<BACKWARD_STAGES - 1>();
-        Vec<T, VEC_SIZE> grads[VECS_PER_THREAD], xs[VECS_PER_THREAD];
+    Vec<T, VEC_SIZE> grads[VECS_PER_THREAD], xs[VECS_PER_THREAD];
+    const auto read_row = [&](int stage) {
         #pragma unroll
         for (int i = 0; i < VECS_PER_THREAD; ++i) {
             grads[i] = vecs_at(shared.grad[stage])[i * NUM_THREADS];
             xs[i] = vecs_at(shared.x[stage])[i * NUM_THREADS];
         }
-        start_row(row + BACKWARD_STAGES * row_step, stage);
-        const float mean = next_mean;
-        const float rstd = next_rstd;
-        const bool has_next = row + row_step < n_rows;
-        next_mean = has_next ? mean_ptr[row + row_step] : 0.0f;
-        next_rstd = has_next ? rstd_ptr[row + row_step] : 0.0f;
+    };
 
-        // -- reduce
-        Vec<float, 2> means{};  // of g and of g * x_hat
+    // -- reduce
+    Vec<float, VEC_SIZE> sums[2 * VECS_PER_THREAD]{};  // of the weight, of the bias
+    const auto reduce_row = [&](Vec<float, 2> statistics) {
+        const float mean = statistics[0], rstd = statistics[1];
+        Vec<float, 2> row_sums{};  // of g and of g * x_hat
         #pragma unroll
         for (int i = 0; i < VECS_PER_THREAD; ++i) {
             const auto grad = to_float(grads[i]), x = to_float(xs[i]);
@@ -394,17 +390,23 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) layer_norm_backward_kernel(
             #pragma unroll
             for (int j = 0; j < VEC_SIZE; ++j) {
                 const float x_hat = (x[j] - mean) * rstd;
-                means[0] += grad[j] * weight[j];
-                means[1] += grad[j] * weight[j] * x_hat;
+                row_sums[0] += grad[j] * weight[j];
+                row_sums[1] += grad[j] * weight[j] * x_hat;
                 sums[i][j] += grad[j] * x_hat;
                 sums[VECS_PER_THREAD + i][j] += grad[j];
             }
         }
-        means = shared.row_sums(means, stage);
-        means[0] /= static_cast<float>(n_cols);
-        means[1] /= static_cast<float>(n_cols);
+        return row_sums;
+    };
 
-        // -- store
+    // -- store
+    const float inverse_n_cols = 1.0f / static_cast<float>(n_cols);
+    const auto store_row = [&](int64_t row,
+                               Vec<float, 2> statistics,
+                               Vec<float, 2> row_sums) {
+        const float mean = statistics[0], rstd = statistics[1];
+        const float mean_g = row_sums[0] * inverse_n_cols;
+        const float mean_product = row_sums[1] * inverse_n_cols;
         #pragma unroll
         for (int i = 0; i < VECS_PER_THREAD; ++i) {
             if (row >= n_rows || i * STEP >= n_left) break;
@@ -413,11 +415,50 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) layer_norm_backward_kernel(
             #pragma unroll
             for (int j = 0; j < VEC_SIZE; ++j) {
                 const float x_hat = (x[j] - mean) * rstd;
-                grad[j] = rstd * (grad[j] * weight[j] - means[0] - x_hat * means[1]);
+                grad[j] = rstd * (grad[j] * weight[j] - mean_g - x_hat * mean_product);
             }
             store(grad_x_ptr + row * n_cols + i * STEP, from_float<T>(grad));
         }
-        stage = 1 - stage;
+    };
+
+    // -- next: a row takes the place of another as soon as that is in registers
+    Vec<float, 2> statistics = statistics_of(first_row);
+    int stage = 0;
+    if constexpr (!IN_CLUSTER) {
+        // The threads of a warp stay together, as long as one of them has a row.
+        const int row_in_warp = threadIdx.x % WARP_SIZE / THREADS_PER_ROW;
+        for (int64_t row = first_row; row - row_in_warp < n_rows; row += row_step) {
+            ptx::cp_async_wait_group<STAGES - 1>();
+            read_row(stage);
+            start_row(row + STAGES * row_step, stage);
+            const Vec<float, 2> next_statistics = statistics_of(row + row_step);
+            const auto row_sums = shared.row_sums(reduce_row(statistics), stage);
+            store_row(row, statistics, row_sums);
+            statistics = next_statistics;
+            stage = 1 - stage;
+        }
+    } else {
+        // What the blocks send each other of a row comes while they work on others: a row
+        // is reduced before the one before it is stored, and read again for that.
+        Vec<float, 2> next_statistics = statistics_of(first_row + row_step);
+        ptx::cp_async_wait_group<STAGES - 1>();
+        read_row(0);
+        if (first_row < n_rows) shared.row_sums.send(reduce_row(statistics), 0);
+        int number = 0;
+        for (int64_t row = first_row; row < n_rows; row += row_step) {
+            const Vec<float, 2> coming = statistics_of(row + 2 * row_step);
+            const int next_stage = stage + 1 < STAGES ? stage + 1 : 0;
+            ptx::cp_async_wait_group<STAGES - 2>();
+            read_row(next_stage);
+            const Vec<float, 2> next_sums = reduce_row(next_statistics);
+            const Vec<float, 2> row_sums = shared.row_sums.receive(number++);
+            if (row + row_step < n_rows) shared.row_sums.send(next_sums, number);
+            read_row(stage);
+            start_row(row + STAGES * row_step, stage);
+            store_row(row, statistics, row_sums);
+            statistics = next_statistics, next_statistics = coming;
+            stage = next_stage;
+        }
     }
 
     // -- partials: for the last launch to add
@@ -653,10 +694,13 @@ cudaError_t launch_layer_norm_backward(
 ) {
     // Of single elements, which are copied slowly, a cluster would wait for the slowest.
     constexpr bool IN_CLUSTERS = VEC_SIZE > 1;
-    const int most_blocks =
-        IN_CLUSTERS && launch.device().arch >= 90 ? MAX_CLUSTER_SIZE : 1;
+    using LargestShared = BackwardShared<T, 2, BACKWARD_MOST_BLOCK_N, IN_CLUSTERS>;
+    const bool has_clusters =
+        IN_CLUSTERS && launch.device().arch >= 90 &&
+        int64_t{sizeof(LargestShared)} <= launch.device().max_shared_bytes;
+    const int most_blocks = has_clusters ? MAX_CLUSTER_SIZE : 1;
     const int n_blocks = backward_cluster_size<T>(n_cols, most_blocks);
-    n_partials = count_groups(n_partials, n_blocks);
+    n_partials = count_groups(n_partials, n_cols, n_blocks);
     cudaError_t error = cudaSuccess;
     if (n_blocks > 0) {
         const auto in_registers = [&]<int BLOCK_N, bool IN_CLUSTER = false>() {
@@ -668,14 +712,14 @@ cudaError_t launch_layer_norm_backward(
                 dim3(1, n_blocks)
             };
         };
-        error = launch(
-            n_blocks > 1
-                ? in_registers.template operator()<BACKWARD_BLOCK_N, IN_CLUSTERS>()
-                : dispatch_row_length_backward<T>(n_cols, in_registers),
-            grad_x,
-            partials,
-            inputs...
-        );
+        auto plan = dispatch_row_length_backward<T>(n_cols, in_registers);
+        if constexpr (IN_CLUSTERS) {
+            if (n_blocks > 1) {
+                plan =
+                    dispatch_row_length_in_cluster<T>(n_cols, n_blocks, in_registers);
+            }
+        }
+        error = launch(plan, grad_x, partials, inputs...);
     } else {
         const Plan rows{
             layer_norm_backward_rows_kernel<T, VEC_SIZE>,

@@ -14,9 +14,9 @@
 // Traffic  reads and writes every element once. Rows of up to 1024 columns stay in
 //          registers; longer ones are read a second time, out of the L1 cache, which an
 //          H200 has 256 KB of. In the backward rows stay in the registers of a block
-//          (4096 columns, 8192 of two bytes) or, since Hopper, of a cluster of up to
-//          eight (32768); longer ones, and those of single elements, come from memory
-//          twice.
+//          (4096 columns, 8192 of two bytes) or in the shared memory of a cluster of up
+//          to eight (65536), on GPUs with clusters and as much of it as an H200; longer
+//          ones, and those of single elements, come from memory twice.
 // Limits   accumulates in float32. Gradients of weights are added in an order that
 //          depends on the shape and the dtype alone.
 // Mirror   triton_kernels/rms_norm.py
@@ -182,8 +182,9 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) rms_norm_long_kern
     }
 }
 
-// Rows in registers: a block walks over many of them, or a cluster of blocks over long
-// ones, and adds up for its columns what they contribute to the gradient of the weight.
+// A block walks over many rows, which it has in registers, or a cluster of blocks over long
+// ones in shared memory, and adds up for its columns what they contribute to the gradient of
+// the weight.
 template <
     typename T,
     int VEC_SIZE,
@@ -253,7 +254,8 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) rms_norm_backward_kernel(
         );
         ptx::cp_async_commit_group();
     };
-    for (int i = 0; i < BACKWARD_STAGES; ++i) start_row(first_row + i * row_step, i);
+    constexpr int STAGES = Shared::STAGES;
+    for (int i = 0; i < STAGES; ++i) start_row(first_row + i * row_step, i);
     Vec<T, VEC_SIZE> weights[VECS_PER_THREAD];
     #pragma unroll
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
@@ -261,30 +263,24 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) rms_norm_backward_kernel(
             weight_ptr, first_col + i * STEP, i * STEP < n_left, 1.0f
         );
     }
-    float next_rstd = first_row < n_rows ? rstd_ptr[first_row] : 0.0f;
+    const auto rstd_of = [&](int64_t row) {
+        return row < n_rows ? rstd_ptr[row] : 0.0f;
+    };
     shared.row_sums.wait_for_cluster();
 
-    Vec<float, VEC_SIZE> weight_sums[VECS_PER_THREAD]{};
-    // The threads of a warp stay together, as long as one of them has a row.
-    const int row_in_warp = threadIdx.x % WARP_SIZE / THREADS_PER_ROW;
-    int stage = 0;
-    for (int64_t row = first_row; row - row_in_warp < n_rows; row += row_step) {
-        // -- next: the row after the next one takes the place of this one, as soon as
-        // this is in registers
-        ptx::cp_async_wait_group<BACKWARD_STAGES - 1>();
-        Vec<T, VEC_SIZE> grads[VECS_PER_THREAD], xs[VECS_PER_THREAD];
+    Vec<T, VEC_SIZE> grads[VECS_PER_THREAD], xs[VECS_PER_THREAD];
+    const auto read_row = [&](int stage) {
         #pragma unroll
         for (int i = 0; i < VECS_PER_THREAD; ++i) {
             grads[i] = vecs_at(shared.grad[stage])[i * NUM_THREADS];
             xs[i] = vecs_at(shared.x[stage])[i * NUM_THREADS];
         }
-        start_row(row + BACKWARD_STAGES * row_step, stage);
-        const float rstd = next_rstd;
-        const bool has_next = row + row_step < n_rows;
-        next_rstd = has_next ? rstd_ptr[row + row_step] : 0.0f;
+    };
 
-        // -- reduce
-        float product_sum = 0.0f;
+    // -- reduce
+    Vec<float, VEC_SIZE> weight_sums[VECS_PER_THREAD]{};
+    const auto reduce_row = [&](float rstd) {
+        Vec<float, 1> product_sum{};
         #pragma unroll
         for (int i = 0; i < VECS_PER_THREAD; ++i) {
             const auto grad = to_float(grads[i]), x = to_float(xs[i]);
@@ -292,14 +288,17 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) rms_norm_backward_kernel(
             #pragma unroll
             for (int j = 0; j < VEC_SIZE; ++j) {
                 const float product = grad[j] * (x[j] * rstd);
-                product_sum += product * weight[j];
+                product_sum[0] += product * weight[j];
                 weight_sums[i][j] += product;
             }
         }
-        product_sum = shared.row_sums({product_sum}, stage)[0];
-        const float mean_product = product_sum / static_cast<float>(n_cols);
+        return product_sum;
+    };
 
-        // -- store
+    // -- store
+    const float inverse_n_cols = 1.0f / static_cast<float>(n_cols);
+    const auto store_row = [&](int64_t row, float rstd, Vec<float, 1> product_sum) {
+        const float mean_product = product_sum[0] * inverse_n_cols;
         #pragma unroll
         for (int i = 0; i < VECS_PER_THREAD; ++i) {
             if (row >= n_rows || i * STEP >= n_left) break;
@@ -312,7 +311,45 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) rms_norm_backward_kernel(
             }
             store(grad_x_ptr + row * n_cols + i * STEP, from_float<T>(grad));
         }
-        stage = 1 - stage;
+    };
+
+    // -- next: a row takes the place of another as soon as that is in registers
+    float rstd = rstd_of(first_row);
+    int stage = 0;
+    if constexpr (!IN_CLUSTER) {
+        // The threads of a warp stay together, as long as one of them has a row.
+        const int row_in_warp = threadIdx.x % WARP_SIZE / THREADS_PER_ROW;
+        for (int64_t row = first_row; row - row_in_warp < n_rows; row += row_step) {
+            ptx::cp_async_wait_group<STAGES - 1>();
+            read_row(stage);
+            start_row(row + STAGES * row_step, stage);
+            const float next_rstd = rstd_of(row + row_step);
+            store_row(row, rstd, shared.row_sums(reduce_row(rstd), stage));
+            rstd = next_rstd;
+            stage = 1 - stage;
+        }
+    } else {
+        // What the blocks send each other of a row comes while they work on others: a row
+        // is reduced before the one before it is stored, and read again for that.
+        float next_rstd = rstd_of(first_row + row_step);
+        ptx::cp_async_wait_group<STAGES - 1>();
+        read_row(0);
+        if (first_row < n_rows) shared.row_sums.send(reduce_row(rstd), 0);
+        int number = 0;
+        for (int64_t row = first_row; row < n_rows; row += row_step) {
+            const float coming_rstd = rstd_of(row + 2 * row_step);
+            const int next_stage = stage + 1 < STAGES ? stage + 1 : 0;
+            ptx::cp_async_wait_group<STAGES - 2>();
+            read_row(next_stage);
+            const Vec<float, 1> next_sum = reduce_row(next_rstd);
+            const Vec<float, 1> product_sum = shared.row_sums.receive(number++);
+            if (row + row_step < n_rows) shared.row_sums.send(next_sum, number);
+            read_row(stage);
+            start_row(row + STAGES * row_step, stage);
+            store_row(row, rstd, product_sum);
+            rstd = next_rstd, next_rstd = coming_rstd;
+            stage = next_stage;
+        }
     }
 
     // -- partials: for the last launch to add
@@ -497,10 +534,13 @@ cudaError_t launch_rms_norm_backward(
 ) {
     // Of single elements, which are copied slowly, a cluster would wait for the slowest.
     constexpr bool IN_CLUSTERS = VEC_SIZE > 1;
-    const int most_blocks =
-        IN_CLUSTERS && launch.device().arch >= 90 ? MAX_CLUSTER_SIZE : 1;
+    using LargestShared = BackwardShared<T, 1, BACKWARD_MOST_BLOCK_N, IN_CLUSTERS>;
+    const bool has_clusters =
+        IN_CLUSTERS && launch.device().arch >= 90 &&
+        int64_t{sizeof(LargestShared)} <= launch.device().max_shared_bytes;
+    const int most_blocks = has_clusters ? MAX_CLUSTER_SIZE : 1;
     const int n_blocks = backward_cluster_size<T>(n_cols, most_blocks);
-    n_partials = count_groups(n_partials, n_blocks);
+    n_partials = count_groups(n_partials, n_cols, n_blocks);
     cudaError_t error = cudaSuccess;
     if (n_blocks > 0) {
         const auto in_registers = [&]<int BLOCK_N, bool IN_CLUSTER = false>() {
@@ -512,14 +552,14 @@ cudaError_t launch_rms_norm_backward(
                 dim3(1, n_blocks)
             };
         };
-        error = launch(
-            n_blocks > 1
-                ? in_registers.template operator()<BACKWARD_BLOCK_N, IN_CLUSTERS>()
-                : dispatch_row_length_backward<T>(n_cols, in_registers),
-            grad_x,
-            partials,
-            inputs...
-        );
+        auto plan = dispatch_row_length_backward<T>(n_cols, in_registers);
+        if constexpr (IN_CLUSTERS) {
+            if (n_blocks > 1) {
+                plan =
+                    dispatch_row_length_in_cluster<T>(n_cols, n_blocks, in_registers);
+            }
+        }
+        error = launch(plan, grad_x, partials, inputs...);
     } else {
         const Plan rows{
             rms_norm_backward_rows_kernel<T, VEC_SIZE>,

@@ -72,8 +72,8 @@ def layer_norm_backward(
     With x_hat = (x - mean) * rstd and g = grad * weight, they are
     rstd * (g - mean(g) - x_hat * mean(g * x_hat)), and the sums of grad * x_hat and
     grad over all rows; computed in float32 and rounded once. The same call gives the
-    same bits on every GPU with clusters of blocks, which is since Hopper, and on every
-    one without.
+    same bits on every GPU with clusters of blocks and as much shared memory as an H200,
+    and on every one without.
 
     Strides are treated as in layer_norm.
 

@@ -67,7 +67,8 @@ def rms_norm_backward(
     With x_hat = x * rstd and g = grad * weight, they are
     rstd * (g - x_hat * mean(g * x_hat)), and the sum of grad * x_hat over all rows;
     computed in float32 and rounded once. The same call gives the same bits on every
-    GPU with clusters of blocks, which is since Hopper, and on every one without.
+    GPU with clusters of blocks and as much shared memory as an H200, and on every one
+    without.
 
     Strides are treated as in rms_norm.
 

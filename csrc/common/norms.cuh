@@ -117,11 +117,13 @@ __device__ __forceinline__ Vec<T, SIZE> load_weight(
 
 // A block works on so many columns of one row at a time, or of several short ones. One of
 // more threads works on a row of up to twice as many, if the next ones fit into the shared
-// memory of any GPU; longer rows are shared by a cluster of 2, 4 or 8 blocks, on GPUs that
-// have clusters.
+// memory of any GPU; longer rows are shared by a cluster of 2, 4 or 8 such blocks, on GPUs
+// that have clusters and as much shared memory as an H200.
 constexpr int64_t BACKWARD_BLOCK_N = 4096;
+constexpr int64_t BACKWARD_MOST_BLOCK_N = 8192;
 template <typename T>
-constexpr int64_t BACKWARD_MAX_COLS = sizeof(T) == 2 ? 8192 : BACKWARD_BLOCK_N;
+constexpr int64_t BACKWARD_MAX_COLS =
+    sizeof(T) == 2 ? BACKWARD_MOST_BLOCK_N : BACKWARD_BLOCK_N;
 
 // A thread holds 8 elements of each of two rows, or 16, besides those of the weight and a
 // sum for each, in 128 registers.
@@ -136,8 +138,13 @@ template <typename T, int BLOCK_N, bool IN_CLUSTER>
 constexpr int BACKWARD_ELEMENTS_PER_THREAD =
     BACKWARD_PLACES<BLOCK_N> / BACKWARD_NUM_THREADS<T, BLOCK_N, IN_CLUSTER>;
 
-// The rows that a block works on next are on their way to shared memory.
-constexpr int BACKWARD_STAGES = 2;
+// The rows that a block works on next are on their way to shared memory. A block of a
+// cluster keeps its row there as well, and the next one, until the others have sent what
+// they have of it.
+template <typename T, bool IN_CLUSTER>
+constexpr int BACKWARD_STAGES = !IN_CLUSTER      ? 2
+                                : sizeof(T) == 2 ? 4
+                                                 : 3;
 
 // A longer row's gradient: a block owns so many columns and walks down the rows.
 constexpr int LONG_NUM_THREADS = 1024;
@@ -151,14 +158,19 @@ template <typename T>
 int backward_cluster_size(int64_t n_cols, int most_blocks) {
     if (n_cols <= BACKWARD_MAX_COLS<T>) return 1;
     int n_blocks = 2;
-    while (n_blocks * BACKWARD_BLOCK_N < n_cols) n_blocks *= 2;
+    while (n_blocks * BACKWARD_MOST_BLOCK_N < n_cols) n_blocks *= 2;
     return n_blocks <= most_blocks ? n_blocks : 0;
 }
 
 // How many of those groups share the rows, of n_partials at most: as many as an H200, whose
-// multiprocessors do not divide into whole clusters, holds at once.
-inline int64_t count_groups(int64_t n_partials, int n_blocks) {
-    const int64_t at_once = n_blocks == 4 ? 60 : n_blocks == 8 ? 30 : n_partials;
+// multiprocessors do not divide into whole clusters, holds at once. Of the smallest blocks
+// of a cluster a multiprocessor holds two.
+inline int64_t count_groups(int64_t n_partials, int64_t n_cols, int n_blocks) {
+    const bool are_small = n_cols <= n_blocks * BACKWARD_BLOCK_N;
+    const int64_t at_once = n_blocks <= 1 || are_small ? n_partials
+                            : n_blocks == 2            ? 66
+                            : n_blocks == 4            ? 30
+                                                       : 15;
     return n_partials < at_once ? n_partials : at_once;
 }
 
@@ -179,6 +191,16 @@ auto dispatch_row_length_backward(int64_t n_cols, Body&& body) {
     return body.template operator()<4096>();
 }
 
+// The same for a row that the blocks of a cluster share.
+template <typename T, typename Body>
+auto dispatch_row_length_in_cluster(int64_t n_cols, int n_blocks, Body&& body) {
+    if constexpr (BACKWARD_MAX_COLS<T> == BACKWARD_BLOCK_N) {
+        if (n_cols <= n_blocks * 4096) return body.template operator()<4096, true>();
+    }
+    if (n_cols <= n_blocks * 6144) return body.template operator()<6144, true>();
+    return body.template operator()<8192, true>();
+}
+
 // The shared memory of a block: of the rows that are on their way what each thread will
 // read; what the threads of a row tell each other, and, where a block has several rows,
 // what is told once they are through.
@@ -188,9 +210,10 @@ struct BackwardShared {
     static constexpr int ELEMENTS =
         BACKWARD_ELEMENTS_PER_THREAD<T, BLOCK_N, IN_CLUSTER>;
     static constexpr int THREADS_PER_ROW = BLOCK_N / ELEMENTS;
+    static constexpr int STAGES = BACKWARD_STAGES<T, IN_CLUSTER>;
 
-    alignas(VEC_BYTES) T grad[BACKWARD_STAGES][BACKWARD_PLACES<BLOCK_N>];
-    alignas(VEC_BYTES) T x[BACKWARD_STAGES][BACKWARD_PLACES<BLOCK_N>];
+    alignas(VEC_BYTES) T grad[STAGES][BACKWARD_PLACES<BLOCK_N>];
+    alignas(VEC_BYTES) T x[STAGES][BACKWARD_PLACES<BLOCK_N>];
     RowSums<NUM_SUMS, NUM_THREADS, THREADS_PER_ROW, IN_CLUSTER> row_sums;
     float handed_in[THREADS_PER_ROW < NUM_THREADS ? NUM_SUMS * ELEMENTS : 1]
                    [NUM_THREADS];

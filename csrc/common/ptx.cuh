@@ -339,6 +339,42 @@ __device__ __forceinline__ void mbarrier_arrive_remote(uint64_t* barrier, int bl
     );
 }
 
+// Writes 4 or 8 bytes to the same place in the shared memory of another block of the
+// cluster, and tells the same barrier of that block of them when they are there. Nothing
+// else is waited for, as it would be by cluster_sync.
+template <typename T>
+__device__ __forceinline__ void store_remote(
+    T* shared, T value, uint64_t* barrier, int block
+) {
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+    using Word = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+    uint32_t remote, remote_barrier;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;"
+        : "=r"(remote)
+        : "r"(shared_address(shared)), "r"(block));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;"
+        : "=r"(remote_barrier)
+        : "r"(shared_address(barrier)), "r"(block));
+    const Word word = __builtin_bit_cast(Word, value);
+    if constexpr (sizeof(T) == 4) {
+        asm volatile(
+            "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, "
+            "[%2];" ::"r"(remote),
+            "r"(word),
+            "r"(remote_barrier)
+            : "memory"
+        );
+    } else {
+        asm volatile(
+            "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, "
+            "[%2];" ::"r"(remote),
+            "l"(word),
+            "r"(remote_barrier)
+            : "memory"
+        );
+    }
+}
+
 // Waits for the end of the running phase if that has this parity; the phase before it,
 // which has the other one, is over.
 __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, int parity) {

@@ -163,6 +163,15 @@ inline void mbarrier_arrive_remote(
     emulator::arrive_at_remote_mbarrier(barrier, block, site);
 }
 
+template <typename T>
+void store_remote(
+    T* shared, T value, std::uint64_t* barrier, int block, Site site = Site::here()
+) {
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+    *static_cast<T*>(emulator::map_shared(shared, block, site)) = value;
+    emulator::complete_remote_bytes(barrier, sizeof(T), block, site);
+}
+
 inline void mbarrier_wait(
     std::uint64_t* barrier, int parity, Site site = Site::here()
 ) {

@@ -23,6 +23,9 @@ void arrive_at_mbarrier(
 /// Arrives at the same barrier of another block of the cluster.
 void arrive_at_remote_mbarrier(std::uint64_t* barrier, int block, Site site);
 
+/// Tells the same barrier of another block of the cluster of bytes that were written there.
+void complete_remote_bytes(std::uint64_t* barrier, int bytes, int block, Site site);
+
 /// Waits while the running phase has this parity.
 void wait_for_mbarrier(std::uint64_t* barrier, int parity, Site site);
 

@@ -193,6 +193,7 @@ class [[gnu::visibility("hidden")]] Block {
     void wait_for_cluster(Site site);
     void* map_shared(const void* shared, int rank, const char* operation, Site site);
     void arrive_at_remote_mbarrier(std::uint64_t* word, int rank, Site site);
+    void complete_remote_bytes(std::uint64_t* word, int bytes, int rank, Site site);
 
     void start_box_load(
         void* shared,
@@ -257,6 +258,9 @@ class [[gnu::visibility("hidden")]] Block {
     void end_phase_if_complete(Block& block, Mbarrier& barrier);
 
     Block& peer(int rank, const char* operation, Site site);
+    Mbarrier& tell_remote_mbarrier(
+        std::uint64_t* word, int rank, const char* operation, Site site
+    );
 
     // Copies of boxes.
     BoxCopy checked_copy(

@@ -222,18 +222,33 @@ void* Block::map_shared(
     return peer(rank, operation, site).shared_memory() + offset;
 }
 
-void Block::arrive_at_remote_mbarrier(std::uint64_t* word, int rank, Site site) {
-    constexpr const char* OPERATION = "mbarrier_arrive_remote";
-    RuntimeScope scope(*this);
-    Thread& thread = begin_operation(State::running, OPERATION, site);
-    auto* remote = static_cast<std::uint64_t*>(map_shared(word, rank, OPERATION, site));
-    Block& other = peer(rank, OPERATION, site);
+/// The same barrier of another block, which is told what this thread has done.
+Mbarrier& Block::tell_remote_mbarrier(
+    std::uint64_t* word, int rank, const char* operation, Site site
+) {
+    Thread& thread = begin_operation(State::running, operation, site);
+    auto* remote = static_cast<std::uint64_t*>(map_shared(word, rank, operation, site));
     note_access(remote, sizeof(*remote), Access::read, site);
-    Mbarrier& barrier = mbarrier_of(other, remote, OPERATION, site);
+    Mbarrier& barrier =
+        mbarrier_of(peer(rank, operation, site), remote, operation, site);
     if (observer != nullptr) {
         observer->mbarrier_is_arrived_at(barrier.id, thread.number);
     }
-    count_arrival(other, barrier, OPERATION, site);
+    return barrier;
+}
+
+void Block::arrive_at_remote_mbarrier(std::uint64_t* word, int rank, Site site) {
+    constexpr const char* OPERATION = "mbarrier_arrive_remote";
+    RuntimeScope scope(*this);
+    Mbarrier& barrier = tell_remote_mbarrier(word, rank, OPERATION, site);
+    count_arrival(peer(rank, OPERATION, site), barrier, OPERATION, site);
+}
+
+void Block::complete_remote_bytes(std::uint64_t* word, int bytes, int rank, Site site) {
+    constexpr const char* OPERATION = "store_remote";
+    RuntimeScope scope(*this);
+    Mbarrier& barrier = tell_remote_mbarrier(word, rank, OPERATION, site);
+    complete_bytes(peer(rank, OPERATION, site), barrier, bytes);
 }
 
 // ---- What kernels call --------------------------------------------------------------
@@ -254,6 +269,10 @@ void* map_shared(const void* shared, int block, Site site) {
 
 void arrive_at_remote_mbarrier(std::uint64_t* barrier, int block, Site site) {
     this_block().arrive_at_remote_mbarrier(barrier, block, site);
+}
+
+void complete_remote_bytes(std::uint64_t* barrier, int bytes, int block, Site site) {
+    this_block().complete_remote_bytes(barrier, bytes, block, site);
 }
 
 }  // namespace emulator
