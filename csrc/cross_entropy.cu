@@ -8,8 +8,9 @@
 //          + (r % rows_per_batch) * stride_row. All else is contiguous; grad has a stride,
 //          which is 0 where there is one for all rows.
 // Traffic  forward reads every logit once, however long the row; backward reads and
-//          writes it once. Rows that are ignored are not read. The ceilings are the
-//          bandwidths of a read and of a copy.
+//          writes it once. Rows that are ignored are not read, unless the forward has
+//          all of a row in flight before it knows. The ceilings are the bandwidths of a
+//          read and of a copy.
 // Limits   accumulates in float32. A row with NaN or +inf, or of -inf alone, is NaN, and
 //          so is one whose target is no class. The gradient is as exact as float32 holds
 //          the logsumexp: to 2^-24 of it. Rows are added up in an order that depends on
@@ -30,23 +31,28 @@ __device__ __forceinline__ float finite_origin(float max) {
     return max == -INFINITY ? 0.0f : max;
 }
 
-// THREADS_PER_ROW threads walk along a row in tiles of VECS_PER_THREAD vectors each. The
-// bounds ask for 1024 threads on a multiprocessor, so for 64 registers at most: with 64
-// bytes in flight for each thread that is twice what keeps an H200's memory busy.
+// How many threads are to be on a multiprocessor, which limits their registers: with 64
+// bytes in flight for each thread, 1024 are twice what keeps an H200's memory busy.
+constexpr int threads_per_sm(int elements_per_thread) {
+    return elements_per_thread > 32 ? 640 : 1024;
+}
+
+// THREADS_PER_ROW threads have a row in flight at once, if it is but ONE_TILE of
+// VECS_PER_THREAD vectors each, or else walk along it in such tiles.
 template <
     typename T,
     int VEC_SIZE,
     int VECS_PER_THREAD,
     int THREADS_PER_ROW,
-    bool SMOOTHED>
-__global__ void __launch_bounds__(
-    threads_per_block(THREADS_PER_ROW),
-    1024 / threads_per_block(THREADS_PER_ROW)
-) cross_entropy_kernel(
-    float* __restrict__ logsumexp_ptr,       // (n_rows)
-    T* __restrict__ loss_ptr,                // (n_rows), or null
-    float* __restrict__ partial_ptr,         // (n_blocks, 2) if the loss is reduced, or null
-    const T* __restrict__ logits_ptr,        // (n_rows, n_cols)
+    bool ONE_TILE,
+    bool SMOOTHED,
+    int NUM_THREADS = threads_per_block(THREADS_PER_ROW)>
+__global__ void
+__launch_bounds__(NUM_THREADS, threads_per_sm(VECS_PER_THREAD* VEC_SIZE) / NUM_THREADS) cross_entropy_kernel(
+    float* __restrict__ logsumexp_ptr,  // (n_rows)
+    T* __restrict__ loss_ptr,           // (n_rows), or null
+    float* __restrict__ partial_ptr,    // (n_blocks, 2) if the loss is reduced, or null
+    const T* __restrict__ logits_ptr,   // (n_rows, n_cols)
     const int64_t* __restrict__ target_ptr,  // (n_rows)
     int64_t n_rows,
     int64_t n_cols,
@@ -57,7 +63,6 @@ __global__ void __launch_bounds__(
     float label_smoothing,
     float inverse_n_cols
 ) {
-    constexpr int NUM_THREADS = threads_per_block(THREADS_PER_ROW);
     constexpr int BLOCK_M = NUM_THREADS / THREADS_PER_ROW;
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
     constexpr int BLOCK_N = VECS_PER_THREAD * STEP;
@@ -68,25 +73,12 @@ __global__ void __launch_bounds__(
     const int64_t target = row < n_rows ? target_ptr[row] : ignore_index;
     const bool is_counted = target != ignore_index;
     const bool is_class = target >= 0 && target < n_cols;
-    const int64_t n_read = is_counted ? n_cols : 0;
     logits_ptr +=
         row_offset(row, n_rows, rows_per_batch, logits_stride_batch, logits_stride_row);
-
-    // -- target: on its way while the row is read; no class has a logit of NaN
-    float target_logit = NAN;
-    if (thread == 0 && is_counted && is_class) {
-        target_logit = to_float(logits_ptr[target]);
-    }
-
-    // -- max_sum: of the columns that this thread sees; the sum is rescaled as the
-    // maximum grows, once in a tile
-    float thread_max = -INFINITY, thread_sum = 0.0f;
-    float thread_gap = 0.0f, n_seen = 0.0f;  // sum of max - x, if SMOOTHED
-    for (int64_t start = thread * VEC_SIZE; start < n_read; start += BLOCK_N) {
-        const int n_left =
-            static_cast<int>(n_read - start < BLOCK_N ? n_read - start : BLOCK_N);
-        Vec<float, VEC_SIZE> x[VECS_PER_THREAD];
-        float new_max = thread_max;
+    // What has no more than one tile does not wait for its target.
+    const int64_t n_read = (ONE_TILE ? row < n_rows : is_counted) ? n_cols : 0;
+    Vec<float, VEC_SIZE> x[VECS_PER_THREAD];
+    const auto load_tile = [&](int64_t start, int n_left) {
         #pragma unroll
         for (int i = 0; i < VECS_PER_THREAD; ++i) {
             x[i] = to_float(
@@ -97,20 +89,24 @@ __global__ void __launch_bounds__(
                 )
             );
         }
+    };
+    const auto max_of_tile = [&](float max) {
         #pragma unroll
         for (int i = 0; i < VECS_PER_THREAD; ++i) {
             #pragma unroll
-            for (int j = 0; j < VEC_SIZE; ++j) new_max = fmaxf(new_max, x[i][j]);
+            for (int j = 0; j < VEC_SIZE; ++j) max = fmaxf(max, x[i][j]);
         }
-        const float origin = finite_origin(new_max);
-        thread_sum *= fast_exp(thread_max - origin);
+        return max;
+    };
+    float thread_max = -INFINITY, thread_sum = 0.0f;
+    float thread_gap = 0.0f, n_seen = 0.0f;  // sum of max - x, if SMOOTHED
+    const auto add_tile = [&](float origin, int n_left) {
         #pragma unroll
         for (int i = 0; i < VECS_PER_THREAD; ++i) {
             #pragma unroll
             for (int j = 0; j < VEC_SIZE; ++j) thread_sum += fast_exp(x[i][j] - origin);
         }
         if constexpr (SMOOTHED) {
-            thread_gap += n_seen * (origin - finite_origin(thread_max));
             #pragma unroll
             for (int i = 0; i < VECS_PER_THREAD; ++i) {
                 if (i * STEP >= n_left) continue;
@@ -119,22 +115,52 @@ __global__ void __launch_bounds__(
                 n_seen += VEC_SIZE;
             }
         }
-        thread_max = new_max;
+    };
+    const int first_col = thread * VEC_SIZE;
+    const int tile_n_left =
+        static_cast<int>(n_read < BLOCK_N ? n_read : BLOCK_N) - first_col;
+    if constexpr (ONE_TILE) load_tile(first_col, tile_n_left);
+
+    // -- target: on its way while the row is read; no class has a logit of NaN
+    float target_logit = NAN;
+    if (thread == 0 && is_counted && is_class) {
+        target_logit = to_float(logits_ptr[target]);
+    }
+
+    // -- max_sum: of the columns that this thread sees; the sum is rescaled as the
+    // maximum grows, once in a tile
+    if constexpr (ONE_TILE) {
+        thread_max = max_of_tile(thread_max);
+    } else {
+        for (int64_t start = first_col; start < n_read; start += BLOCK_N) {
+            const int n_left =
+                static_cast<int>(n_read - start < BLOCK_N ? n_read - start : BLOCK_N);
+            load_tile(start, n_left);
+            const float new_max = max_of_tile(thread_max);
+            const float origin = finite_origin(new_max);
+            thread_sum *= fast_exp(thread_max - origin);
+            if (SMOOTHED) thread_gap += n_seen * (origin - finite_origin(thread_max));
+            add_tile(origin, n_left);
+            thread_max = new_max;
+        }
     }
 
     // -- combine: what the threads of a row have seen
     const float row_max = block_reduce<THREADS_PER_ROW>(thread_max, Max{});
     const float origin = finite_origin(row_max);
-    const float row_sum = block_reduce<THREADS_PER_ROW>(
-        thread_sum * fast_exp(thread_max - origin), Sum{}
-    );
+    if constexpr (ONE_TILE) {
+        add_tile(origin, tile_n_left);
+    } else {
+        thread_sum *= fast_exp(thread_max - origin);
+        if (SMOOTHED) thread_gap += n_seen * (origin - finite_origin(thread_max));
+    }
+    const float row_sum = block_reduce<THREADS_PER_ROW>(thread_sum, Sum{});
     const float log_sum = logf(row_sum);
 
     // -- loss: of what is missing to the maximum; such terms are positive and do not
     // cancel, however large the logits are
     float loss = log_sum + (1.0f - label_smoothing) * (origin - target_logit);
     if constexpr (SMOOTHED) {
-        thread_gap += n_seen * (origin - finite_origin(thread_max));
         const float row_gap = block_reduce<THREADS_PER_ROW>(thread_gap, Sum{});
         loss += label_smoothing * inverse_n_cols * row_gap;
     }
@@ -142,18 +168,16 @@ __global__ void __launch_bounds__(
 
     // -- store: each loss, or the sum of a block's and how many rows of it count
     if (thread == 0 && row < n_rows) {
-        logsumexp_ptr[row] = origin + log_sum;
+        logsumexp_ptr[row] = is_counted ? origin + log_sum : -INFINITY;
         if (loss_ptr) loss_ptr[row] = from_float<T>(loss);
     }
     if (partial_ptr) {
-        float count = is_counted ? 1.0f : 0.0f;
+        Vec<float, 2> partial{loss, is_counted ? 1.0f : 0.0f};
         if constexpr (BLOCK_M > 1) {
-            loss = block_reduce<NUM_THREADS>(thread == 0 ? loss : 0.0f, Sum{});
-            count = block_reduce<NUM_THREADS>(thread == 0 ? count : 0.0f, Sum{});
+            if (thread != 0) partial = {};
+            partial = block_reduce<NUM_THREADS>(partial, Sum{});
         }
-        if (threadIdx.x == 0) {
-            store(partial_ptr + 2 * int64_t{blockIdx.x}, Vec<float, 2>{loss, count});
-        }
+        if (threadIdx.x == 0) store(partial_ptr + 2 * int64_t{blockIdx.x}, partial);
     }
 }
 
@@ -300,32 +324,67 @@ __global__ void __launch_bounds__(BACKWARD_NUM_THREADS) cross_entropy_backward_k
 
 namespace {
 
-// As many rows in a block as the caller has counted on, and as many threads for each as
-// its length keeps busy.
+// As many threads for a row as its length keeps busy: of short rows few, each with up to
+// 64 bytes in flight and as little as can be past the end. A block has as many rows as the
+// caller has counted on at least.
 template <typename T, int VEC_SIZE>
-auto plan_cross_entropy(
-    int64_t n_blocks, int64_t rows_per_block, int64_t n_cols, bool smoothed
-) {
-    const auto with = [&]<int ELEMENTS_PER_THREAD, int THREADS_PER_ROW>() {
-        constexpr int VECS = ELEMENTS_PER_THREAD / VEC_SIZE;
-        return Plan{
-            smoothed ? cross_entropy_kernel<T, VEC_SIZE, VECS, THREADS_PER_ROW, true>
-                     : cross_entropy_kernel<T, VEC_SIZE, VECS, THREADS_PER_ROW, false>,
-            dim3(n_blocks),
-            dim3(threads_per_block(THREADS_PER_ROW))
+auto plan_cross_entropy(int64_t n_rows, int64_t n_cols, bool smoothed) {
+    const auto with =
+        [&]<int THREADS_PER_ROW, int VECS_PER_THREAD, bool ONE_TILE = true>() {
+            constexpr int NUM_THREADS = threads_per_block(THREADS_PER_ROW);
+            const auto kernel = [&]<bool SMOOTHED>() {
+                return cross_entropy_kernel<
+                    T,
+                    VEC_SIZE,
+                    VECS_PER_THREAD,
+                    THREADS_PER_ROW,
+                    ONE_TILE,
+                    SMOOTHED>;
+            };
+            return Plan{
+                smoothed ? kernel.template operator()<true>()
+                         : kernel.template operator()<false>(),
+                dim3(ceil_div(n_rows, NUM_THREADS / THREADS_PER_ROW)),
+                dim3(NUM_THREADS)
+            };
         };
-    };
-    // 64 bytes of a long row in flight for each thread.
-    constexpr int LONG = 64 / sizeof(T);
-    if (rows_per_block == 16) return with.template operator()<8, 8>();
-    if (rows_per_block == 8) return with.template operator()<8, 16>();
-    if (n_cols <= 256) return with.template operator()<8, 32>();
-    if (n_cols <= 512) return with.template operator()<16, 32>();
-    if (rows_per_block == 4) return with.template operator()<LONG, 32>();
-    if (n_cols <= 2048) return with.template operator()<16, 128>();
-    if (n_cols <= 8192) return with.template operator()<LONG, 128>();
-    if (n_cols <= 65536) return with.template operator()<LONG, 256>();
-    return with.template operator()<LONG, 512>();
+    constexpr int LONG = 64 / (VEC_SIZE * sizeof(T));  // vectors of 64 bytes
+    if constexpr (VEC_SIZE == 1) {
+        // Single elements, which neighbouring threads read together.
+        if (n_cols <= 64) return with.template operator()<8, 8>();
+        if (n_cols <= 128) return with.template operator()<16, 8>();
+        if (n_cols <= 256) return with.template operator()<32, 8>();
+        if (n_cols <= 512) return with.template operator()<32, 16>();
+        if (n_cols <= 1024) return with.template operator()<32, LONG, false>();
+        if (n_cols <= 2048) return with.template operator()<128, 16>();
+        if (n_cols <= 8192) return with.template operator()<128, LONG, false>();
+    } else {
+        const int64_t n_vecs = n_cols / VEC_SIZE;
+        if (n_vecs <= 8) return with.template operator()<4, 2>();
+        if (n_vecs <= 12) return with.template operator()<4, 3>();
+        if (n_vecs <= 16) return with.template operator()<4, 4>();
+        if (n_vecs <= 24) return with.template operator()<8, 3>();
+        if (n_vecs <= 32) return with.template operator()<8, 4>();
+        if (n_vecs <= 48) return with.template operator()<16, 3>();
+        if (n_vecs <= 64) return with.template operator()<16, 4>();
+        if (n_vecs <= 96) return with.template operator()<32, 3>();
+        if (n_vecs <= 128) return with.template operator()<32, 4>();
+        if (n_vecs <= 192) return with.template operator()<32, 6>();
+        if (n_vecs <= 256) return with.template operator()<32, 8>();
+        if (n_vecs <= 384) return with.template operator()<128, 3>();
+        if (n_vecs <= 512) return with.template operator()<128, 4>();
+        if (n_vecs <= 768) return with.template operator()<192, 4>();
+        if (n_vecs <= 1024) return with.template operator()<256, 4>();
+        if (n_vecs <= 1536) return with.template operator()<384, 4>();
+        if (n_vecs <= 2048) return with.template operator()<512, 4>();
+    }
+    if (n_cols <= 65536) return with.template operator()<256, LONG, false>();
+    if constexpr (sizeof(T) == 2 && VEC_SIZE > 1) {
+        // The last blocks have the GPU for themselves, and are through with such rows,
+        // which take them longer than memory, the sooner the more threads they have.
+        if (n_cols > 131072) return with.template operator()<1024, LONG, false>();
+    }
+    return with.template operator()<512, LONG, false>();
 }
 
 template <typename T, int VEC_SIZE>
@@ -375,13 +434,14 @@ cudaError_t cross_entropy(
         const bool vectors = has_vectors<T>(logits, logits_stride_row, 1) &&
                              has_vectors<T>(logits, logits_stride_batch, 1) &&
                              n_cols % VEC_SIZE == 0;
-        const int64_t n_blocks = ceil_div(n_rows, rows_per_block);
         const bool smoothed = label_smoothing != 0.0f;
         const auto plan =
-            vectors ? plan_cross_entropy<T, VEC_SIZE> : plan_cross_entropy<T, 1>;
+            vectors ? plan_cross_entropy<T, VEC_SIZE>(n_rows, n_cols, smoothed)
+                    : plan_cross_entropy<T, 1>(n_rows, n_cols, smoothed);
+        const int64_t n_blocks = plan.grid.x;
         if (n_blocks > 0) {
             const cudaError_t error = launch(
-                plan(n_blocks, rows_per_block, n_cols, smoothed),
+                plan,
                 static_cast<float*>(logsumexp),
                 partial ? nullptr : static_cast<T*>(loss),
                 static_cast<float*>(partial),

@@ -13,8 +13,8 @@ from bindings.library import call, call_any, register
 from bindings.op import Argument, CodeContract, Gradient, Op, Traffic
 
 REDUCTIONS = ("none", "mean", "sum")
-# How many short rows share a block of 128 threads, by the longest: as few threads have
-# none of a row as can be.
+# How many short rows share a block of 128 threads at least, by the longest: as few
+# threads have none of a row as can be.
 ROWS_PER_BLOCK = ((64, 16), (128, 8), (1024, 4))  # (most columns, rows)
 
 
@@ -430,8 +430,10 @@ _EDGES: tuple[tuple[int, ...], ...] = (
     (2, 3, 31),
     *((n, 12) for n in (15, 16, 17, 1031)),
     *((3, n) for n in (8, 63, 64, 65, 129, 255, 256, 257, 513)),
-    *((5, n) for n in (1023, 1024, 1025, 2048)),
-    *((2, n) for n in (4097, 8192, 8193)),
+    *((3, n) for n in (48, 96, 192, 384, 768)),
+    *((5, n) for n in (1023, 1024, 1025, 1536, 2048)),
+    *((2, n) for n in (3072, 4097, 6144, 8192, 8193, 12288)),
+    *((1, n) for n in (16384, 16392)),
     (1, 65536),
     (1, 65537),
     (1, 131080),
