@@ -643,7 +643,23 @@ auto plan_layer_norm(const Device& device, int64_t n_rows, int64_t n_cols) {
             NUM_THREADS * ELEMENTS_PER_THREAD * int64_t{sizeof(T)}
         };
     };
-    if (n_cols <= SHORT_MAX_COLS) return dispatch_short_row(n_cols, in_registers);
+    if constexpr (sizeof(T) == 2 && VEC_SIZE > 1) {
+        // Elements of two bytes leave little time for what a row takes beside them: the
+        // fewer threads have one, the fewer times they add up, and the more it is read in
+        // one go.
+        if (n_cols <= 64) return in_registers.template operator()<16, 4>();
+        if (n_cols <= 96) return in_registers.template operator()<24, 4>();
+        if (n_cols <= 128) return in_registers.template operator()<32, 4>();
+        if (n_cols <= 192) return in_registers.template operator()<24, 8>();
+        if (n_cols <= 256) return in_registers.template operator()<32, 8>();
+        if (n_cols <= 384) return in_registers.template operator()<24, 16>();
+        if (n_cols <= 512) return in_registers.template operator()<32, 16>();
+        if (n_cols <= 768) return in_registers.template operator()<24, 32>();
+        if (n_cols <= 1024) return in_registers.template operator()<32, 32>();
+        if (n_cols <= 1536) return in_registers.template operator()<48, 32>();
+    } else {
+        if (n_cols <= SHORT_MAX_COLS) return dispatch_short_row(n_cols, in_registers);
+    }
     if constexpr (sizeof(T) == 2) {
         if (n_cols <= 1024) return in_registers.template operator()<32, 32>();
     } else {
