@@ -229,8 +229,13 @@ template <typename T>
 constexpr int BACKWARD_ELEMENTS_PER_THREAD = sizeof(T) == 4 ? 8 : 32;
 }  // namespace
 
-// THREADS_PER_ROW threads share a tile of a row.
-template <typename T, int VEC_SIZE, int THREADS_PER_ROW>
+// THREADS_PER_ROW threads share a tile of a row, or a row that is but ONE_TILE.
+template <
+    typename T,
+    int VEC_SIZE,
+    int VECS_PER_THREAD,
+    int THREADS_PER_ROW,
+    bool ONE_TILE>
 __global__ void __launch_bounds__(BACKWARD_NUM_THREADS) cross_entropy_backward_kernel(
     T* __restrict__ out_ptr,                  // (n_rows, n_cols)
     const T* __restrict__ grad_ptr,           // (n_rows)
@@ -248,13 +253,12 @@ __global__ void __launch_bounds__(BACKWARD_NUM_THREADS) cross_entropy_backward_k
     float label_smoothing,
     float inverse_n_cols
 ) {
-    constexpr int VECS_PER_THREAD = BACKWARD_ELEMENTS_PER_THREAD<T> / VEC_SIZE;
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
     constexpr int BLOCK_M = BACKWARD_NUM_THREADS / THREADS_PER_ROW;
     constexpr int BLOCK_N = VECS_PER_THREAD * STEP;
 
     // -- tile: a block owns neighbouring columns of one row, or several short rows
-    const unsigned tiles_per_row = (n_cols + BLOCK_N - 1) / BLOCK_N;
+    const unsigned tiles_per_row = ONE_TILE ? 1 : (n_cols + BLOCK_N - 1) / BLOCK_N;
     const int64_t row =
         int64_t{blockIdx.x / tiles_per_row} * BLOCK_M + threadIdx.x / THREADS_PER_ROW;
     if (row >= n_rows) return;
@@ -387,23 +391,56 @@ auto plan_cross_entropy(int64_t n_rows, int64_t n_cols, bool smoothed) {
     return with.template operator()<512, LONG, false>();
 }
 
+// Rows of 3 * 2^k vectors as well have no more threads than find something of them.
 template <typename T, int VEC_SIZE>
 auto plan_cross_entropy_backward(int64_t n_rows, int64_t n_cols) {
-    constexpr int COLS_PER_THREAD = BACKWARD_ELEMENTS_PER_THREAD<T>;
-    const auto with = [&]<int THREADS_PER_ROW>() {
-        const int64_t row_blocks =
-            ceil_div(n_rows, BACKWARD_NUM_THREADS / THREADS_PER_ROW);
-        const int64_t tiles_per_row =
-            ceil_div(n_cols, THREADS_PER_ROW * COLS_PER_THREAD);
-        return Plan{
-            cross_entropy_backward_kernel<T, VEC_SIZE, THREADS_PER_ROW>,
-            dim3(row_blocks * tiles_per_row),
-            dim3(BACKWARD_NUM_THREADS)
+    const auto with =
+        [&]<int THREADS_PER_ROW, int VECS_PER_THREAD, bool ONE_TILE = true>() {
+            const int64_t row_blocks =
+                ceil_div(n_rows, BACKWARD_NUM_THREADS / THREADS_PER_ROW);
+            const int64_t tiles_per_row =
+                ceil_div(n_cols, THREADS_PER_ROW * VECS_PER_THREAD * VEC_SIZE);
+            return Plan{
+                cross_entropy_backward_kernel<
+                    T,
+                    VEC_SIZE,
+                    VECS_PER_THREAD,
+                    THREADS_PER_ROW,
+                    ONE_TILE>,
+                dim3(row_blocks * tiles_per_row),
+                dim3(BACKWARD_NUM_THREADS)
+            };
         };
-    };
-    if (n_cols <= 8 * COLS_PER_THREAD) return with.template operator()<8>();
-    if (n_cols <= 32 * COLS_PER_THREAD) return with.template operator()<32>();
-    return with.template operator()<128>();
+    constexpr int VECS = BACKWARD_ELEMENTS_PER_THREAD<T> / VEC_SIZE;
+    const int64_t n_vecs = n_cols / VEC_SIZE;
+    if constexpr (VEC_SIZE == 1) {
+        if (n_cols <= 8 * VECS) return with.template operator()<8, VECS>();
+        if (n_cols <= 32 * VECS) return with.template operator()<32, VECS>();
+    } else if constexpr (VECS == 4) {
+        if (n_vecs <= 8) return with.template operator()<4, 2>();
+        if (n_vecs <= 12) return with.template operator()<4, 3>();
+        if (n_vecs <= 16) return with.template operator()<4, 4>();
+        if (n_vecs <= 24) return with.template operator()<8, 3>();
+        if (n_vecs <= 32) return with.template operator()<8, 4>();
+        if (n_vecs <= 48) return with.template operator()<16, 3>();
+        if (n_vecs <= 64) return with.template operator()<16, 4>();
+        if (n_vecs <= 96) return with.template operator()<32, 3>();
+        if (n_vecs <= 128) return with.template operator()<32, 4>();
+        if (n_vecs <= 192) return with.template operator()<64, 3>();
+        if (n_vecs <= 256) return with.template operator()<64, 4>();
+        if (n_vecs <= 384) return with.template operator()<128, 3>();
+    } else {
+        static_assert(VECS == 2);
+        if (n_vecs <= 16) return with.template operator()<8, 2>();
+        if (n_vecs <= 24) return with.template operator()<8, 3>();
+        if (n_vecs <= 32) return with.template operator()<16, 2>();
+        if (n_vecs <= 48) return with.template operator()<16, 3>();
+        if (n_vecs <= 64) return with.template operator()<32, 2>();
+        if (n_vecs <= 96) return with.template operator()<32, 3>();
+        if (n_vecs <= 128) return with.template operator()<64, 2>();
+        if (n_vecs <= 192) return with.template operator()<64, 3>();
+    }
+    return with.template operator()<128, VECS, false>();
 }
 
 }  // namespace
