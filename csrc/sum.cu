@@ -270,6 +270,7 @@ auto plan_rows(int64_t n_rows, int64_t n_cols, int64_t n_splits) {
     if (n_vecs <= 8) return plan.template operator()<8, 4, 1>();
     if (n_vecs <= 16) return plan.template operator()<8, 4, 2>();
     if (n_vecs <= 32) return plan.template operator()<16, 4, 2>();
+    if (n_vecs <= 64) return plan.template operator()<16, 2, 4>();
     if (n_vecs <= 512) return plan.template operator()<32, 1, 4>();
     if (1024 < n_vecs && n_vecs <= 4096)
         return plan.template operator()<NUM_THREADS, 1, 8>();
