@@ -288,6 +288,16 @@ def test_blocks_of_a_cluster_read_each_others_memory(
 
 
 @pytest.mark.usefixtures("schedule")
+@pytest.mark.parametrize("n_rows", [1, 2, 9])
+def test_stores_in_the_memory_of_other_blocks(machine: Library, n_rows: int) -> None:
+    x = np.random.default_rng(n_rows).integers(0, 100, (n_rows, 128))
+    out = zeros(n_rows, 128, dtype=np.float32)
+    machine("remote_stores", out, x.astype(np.float32), n_rows)
+    sums = np.broadcast_to(6.0 * x.sum(axis=1, keepdims=True), out.shape)
+    np.testing.assert_array_equal(out, sums)
+
+
+@pytest.mark.usefixtures("schedule")
 def test_matrix_product_of_a_cluster(machine: Library) -> None:
     a, b = integers(200, 296), integers(296, 150)
     out = np.full((200, 150), np.nan, np.float32)

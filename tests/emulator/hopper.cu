@@ -433,6 +433,54 @@ EXPORT int cluster_sums(
     );
 }
 
+struct Pair {
+    float x, y;
+};
+
+// The threads of two blocks send their numbers to all, one row after another.
+__global__ void remote_stores_kernel(float* out, const float* x, int64_t n_rows) {
+#ifdef HAS_HOPPER
+    DYNAMIC_SHARED(shared, 1024);
+    constexpr int N = 64;
+    auto* const pairs = reinterpret_cast<Pair*>(shared);            // (2, 2, N)
+    auto* const singles = reinterpret_cast<float*>(pairs + 4 * N);  // (2, 2, N)
+    auto* const barriers = reinterpret_cast<uint64_t*>(singles + 4 * N);
+    const int thread = threadIdx.x, rank = ptx::cluster_block_rank();
+    if (thread == 0) {
+        for (int i = 0; i < 2; ++i) ptx::mbarrier_init(&barriers[i], 1);
+        ptx::fence_mbarrier_init();
+    }
+    ptx::cluster_arrive();
+    ptx::cluster_wait();
+    for (int row = 0; row < n_rows; ++row) {
+        const int turn = row % 2;
+        uint64_t* const barrier = &barriers[turn];
+        const float value = x[(row * 2 + rank) * N + thread];
+        if (thread == 0) ptx::mbarrier_arrive_expect_bytes(barrier, 2 * N * 12);
+        const int place = (turn * 2 + rank) * N + thread;
+        for (int i = 0; i < 2; ++i) {
+            const Pair pair{value, 2.0f * value};
+            ptx::store_remote(&pairs[place], pair, barrier, i);
+            ptx::store_remote(&singles[place], 3.0f * value, barrier, i);
+        }
+        ptx::mbarrier_wait(barrier, row / 2 % 2);
+        // What any thread has sent, so that none is two rows ahead of another.
+        float sum = 0.0f;
+        for (int i = turn * 2 * N; i < (turn + 1) * 2 * N; ++i) {
+            sum += pairs[i].x + pairs[i].y + singles[i];
+        }
+        out[(row * 2 + rank) * N + thread] = sum;
+    }
+#endif
+}
+
+EXPORT int remote_stores(float* out, float* x, int64_t n_rows) {
+    constexpr int SHARED_BYTES = 4 * 64 * 12 + 16;
+    return launch_clusters(
+        remote_stores_kernel, 2, 2, 64, SHARED_BYTES, out, x, n_rows
+    );
+}
+
 __global__ void cluster_waits_kernel(volatile int* flag) {
     while (*flag == 0) {
     }
