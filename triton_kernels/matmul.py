@@ -25,7 +25,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from triton_kernels.common.epilogue import ACTIVATIONS
 from triton_kernels.common.math import INTERPRETED
-from triton_kernels.common.tiles import finish, load_bias, tile_at
+from triton_kernels.common.tiles import Address, finish, load_bias, tile_at
+from triton_kernels.gluon import matmul as warp_specialized
 from triton_kernels.matmul_ladder.naive import matmul_naive
 from triton_kernels.matmul_ladder.tensor_cores import matmul_tensor_cores
 from triton_kernels.matmul_ladder.tiled import matmul_tiled
@@ -170,17 +171,6 @@ def matmul_kernel(
         )
 
 
-class Address(NamedTuple):
-    """All that a descriptor asks of a tensor; the memory may go while it stays."""
-
-    address: int
-    dtype: torch.dtype
-
-    def data_ptr(self) -> int:
-        """As a tensor has it."""
-        return self.address
-
-
 @functools.lru_cache(maxsize=1024)
 def cached_descriptor(
     base: Address, shape: Shape, strides: Shape, block: Shape
@@ -232,6 +222,22 @@ def is_hopper(device: object) -> bool:
     """
     target = triton.runtime.driver.active.get_current_target()
     return bool(90 <= target.arch < 120)
+
+
+def can_specialize_warps(
+    tile: Tile, dtype: torch.dtype, n_batches: int, activation: str
+) -> bool:
+    """Whether warps with work of their own gain, and can be had on the current device.
+
+    They do where an epilogue takes longer than the steps that can be loaded ahead. Those
+    of float16 want more registers than a warpgroup has beside its sums.
+    """
+    if tile != LARGE_TILE or n_batches != 1 or activation not in LONG_EPILOGUES:
+        return False
+    if INTERPRETED or dtype != torch.bfloat16:
+        return False
+    target = triton.runtime.driver.active.get_current_target()
+    return bool(target.arch == 90)
 
 
 def can_use_tma(
@@ -338,6 +344,21 @@ def matmul(
         return
 
     tile = tile_for(n_batches, M, N, K, ACTIVATIONS[activation])
+    if can_specialize_warps(tile, out.dtype, n_batches, ACTIVATIONS[activation]):
+        warp_specialized.matmul(
+            out,
+            a,
+            b,
+            bias,
+            M,
+            N,
+            K,
+            (a_stride_row, a_stride_col),
+            (b_stride_row, b_stride_col),
+            ACTIVATIONS[activation],
+            tile.num_programs,
+        )
+        return
     n_tiles = n_batches * triton.cdiv(M, tile.block_m) * triton.cdiv(N, tile.block_n)
     matmul_kernel[(min(n_tiles, tile.num_programs),)](
         describe(

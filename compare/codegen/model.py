@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from triton.experimental.gluon.nvidia.hopper import (
+    TensorDescriptor as GluonTensorDescriptor,
+)
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from bindings.backends import native, prebuilt, triton
@@ -378,7 +381,7 @@ def _triton_parameters(
     for argument in launch.run_time_arguments:
         if isinstance(argument, torch.Tensor):
             parameters.append(addresses[id(argument)])
-        elif isinstance(argument, TensorDescriptor):
+        elif isinstance(argument, (TensorDescriptor, GluonTensorDescriptor)):
             # A tensor map, and then what it tells once more.
             address = addresses[id(argument.base)]
             box = next(boxes, None)
@@ -392,7 +395,10 @@ def _triton_parameters(
 
 
 def _described(
-    position: int, address: int, tensor: TensorDescriptor, box: tuple[int, ...]
+    position: int,
+    address: int,
+    tensor: TensorDescriptor | GluonTensorDescriptor,
+    box: tuple[int, ...],
 ) -> TensorMap:
     """What Triton's launcher makes of a descriptor, whose last dimension is the first.
 

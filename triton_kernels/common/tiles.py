@@ -1,7 +1,9 @@
 """Tiles of a product of matrices: where they lie, reading them, what ends them."""
 
 import math
+from typing import NamedTuple
 
+import torch
 import triton
 import triton.language as tl
 
@@ -72,6 +74,17 @@ def finish(accumulator, bias, ACTIVATION: tl.constexpr, dtype):
     if bias is not None:
         bias = bias.to(tl.float32)[None, :] * argument_scale(ACTIVATION, dtype)
     return epilogue(accumulator, bias, ACTIVATION, dtype).to(dtype)
+
+
+class Address(NamedTuple):
+    """All that a descriptor asks of a tensor; the memory may go while it stays."""
+
+    address: int
+    dtype: torch.dtype
+
+    def data_ptr(self) -> int:
+        """As a tensor has it."""
+        return self.address
 
 
 def has_vectors(element_size: int, *divisibilities: int) -> bool:

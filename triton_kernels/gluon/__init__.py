@@ -1,0 +1,1 @@
+"""Variants in Gluon, which leaves to the kernel what Triton's compiler decides."""
