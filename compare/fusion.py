@@ -28,6 +28,8 @@ from compare.timing.turns import Contestant, TimingError, Turn
 SIDES = ("cuda", "triton")
 PLAIN = "none"
 SCHEMA_VERSION = 1
+# An epilogue costs a hundredth of a large product, of which single times scatter by two.
+_REPLAYS = 300
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def measure(op: Op, case: Case, progress: Callable[[str], None]) -> Fusion:
                 name = f"{side} {epilogue}"
                 named[name] = side, epilogue
                 racing[name] = _turn(prepared, each, sets)
-        clocked = turns.take_turns(racing)
+        clocked = turns.take_turns(racing, min_replays=_REPLAYS)
     except (TimingError, torch.OutOfMemoryError) as error:
         raise UnavailableError(str(error)) from error
     times: dict[str, dict[str, KernelTime]] = {side: {} for side in SIDES}

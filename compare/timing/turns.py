@@ -30,7 +30,7 @@ WARM_UP_MS = 200.0  # until the clocks have settled
 
 _REPLAY_MS = 2.0  # long enough that the few microseconds a replay begins with are lost
 _MEASURE_MS = 100.0  # of each contestant
-_MIN_REPLAYS = 30
+MIN_REPLAYS = 30
 # After the last event of a stream the GPU is idle, but for what an interrupt takes.
 _LATE_MS = 0.2
 _LATE_FRACTION = 0.05
@@ -139,18 +139,21 @@ class Turn:
 
 
 def take_turns(
-    turns: dict[str, Turn], warm_up_ms: float = WARM_UP_MS
+    turns: dict[str, Turn],
+    warm_up_ms: float = WARM_UP_MS,
+    min_replays: int = MIN_REPLAYS,
 ) -> dict[str, Times | TimingError]:
     """Replays them in turns, until there are enough times of each.
 
     Args:
         turns: By name.
         warm_up_ms: How long that goes on before the first is counted.
+        min_replays: How many times of each there are at least.
     """
     clock = _Clock(torch.ones(COLD_BYTES // 4, device=FLUSH_DEVICE))
     race = _Race(dict(turns), clock)
     race.go_on(clock.rehearse)
-    rounds = _rounds(race, warm_up_ms)
+    rounds = _rounds(race, warm_up_ms, min_replays)
     times: dict[str, Times | TimingError] = dict(race.failures)
     for name, turn in race.running.items():
         spans_ms = [spans[name][0].elapsed_time(spans[name][1]) for spans in rounds]
@@ -165,7 +168,9 @@ def take_turns(
 _Span = tuple[torch.cuda.Event, torch.cuda.Event]
 
 
-def _rounds(race: _Race, warm_up_ms: float) -> list[dict[str, _Span]]:
+def _rounds(
+    race: _Race, warm_up_ms: float, min_replays: int
+) -> list[dict[str, _Span]]:
     n_warm_up, round_ms = 0, 0.0
     while n_warm_up * round_ms < warm_up_ms and race.running:
         began = time.perf_counter()
@@ -173,7 +178,7 @@ def _rounds(race: _Race, warm_up_ms: float) -> list[dict[str, _Span]]:
         torch.cuda.synchronize()
         round_ms = 1e3 * (time.perf_counter() - began)
         n_warm_up += 1
-    n_rounds = _MIN_REPLAYS
+    n_rounds = min_replays
     if race.running:
         measure_ms = len(race.running) * _MEASURE_MS
         n_rounds = max(n_rounds, math.ceil(measure_ms / round_ms))
