@@ -457,9 +457,10 @@ __global__ void __launch_bounds__(COLUMNS_NUM_THREADS) rms_norm_backward_columns
         );
     }
 
-    // -- store: and accumulate
+    // -- store: and accumulate, from the last row on, which the first launch has left in the
+    // L2 cache
     Vec<float, VEC_SIZE> weight_sums[VECS_PER_THREAD]{};
-    for (int64_t row = blockIdx.y; row < n_rows; row += gridDim.y) {
+    for (int64_t row = n_rows - 1 - blockIdx.y; row >= 0; row -= gridDim.y) {
         const T* const grad_row_ptr =
             grad_ptr +
             row_offset(row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row);
