@@ -28,7 +28,7 @@ from compare.timing.turns import Contestant, TimingError, Turn
 SIDES = ("cuda", "triton")
 PLAIN = "none"
 SCHEMA_VERSION = 1
-# An epilogue costs a hundredth of a large product, of which single times scatter by two.
+# An epilogue costs a hundredth of a large product, whose single times scatter by two.
 _REPLAYS = 300
 
 

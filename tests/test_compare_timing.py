@@ -123,7 +123,7 @@ def test_figures_of_a_case() -> None:
         assert 0 < kernel.p20_us <= kernel.median_us <= kernel.p80_us
         assert 0 < kernel.low_us <= kernel.median_us <= kernel.high_us
         assert kernel.method == ("graph" if DEVICE == "cuda" else "events")
-        assert kernel.calls >= turns._MIN_REPLAYS
+        assert kernel.calls >= turns.MIN_REPLAYS
         assert each.host.call_us > 0
         assert (each.host.launcher_us is None) == (name == "torch")
         n_bytes = 2 * 64 * 781 * 4
@@ -295,7 +295,7 @@ def test_everyone_runs_after_everyone(monkeypatch: pytest.MonkeyPatch) -> None:
     times = turns.take_turns(entered)
     assert list(times) == ["a", "b", "c"]
     # Of the end: before the first round one may rehearse more often than another.
-    n_rounds = turns._MIN_REPLAYS
+    n_rounds = turns.MIN_REPLAYS
     last = ran[-3 * n_rounds :]
     rounds = [last[i : i + 3] for i in range(0, len(last), 3)]
     assert all(set(each) == set(entered.values()) for each in rounds)

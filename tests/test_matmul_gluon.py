@@ -80,20 +80,33 @@ def test_integers_are_exact(dtype: torch.dtype, a_layout: str, b_layout: str) ->
         return values.to(dtype)
 
     # Fewer steps than there are stages, as many, more; fewer tiles than programs, more.
-    for M, N, K in [
+    for n_rows, n_cols, depth in [
         *((8, 8, 8), (128, 256, 64), (136, 264, 256), (1000, 1000, 328)),
         *((4096, 2056, 1032), (8200, 8184, 264)),
     ]:
-        a = integers(M, K) if a_layout == "contiguous" else integers(K, M).T
-        b = integers(K, N) if b_layout == "contiguous" else integers(N, K).T
-        bias = integers(N)
+        a, b = integers(n_rows, depth), integers(depth, n_cols)
+        if a_layout == "transposed":
+            a = a.mT.contiguous().mT
+        if b_layout == "transposed":
+            b = b.mT.contiguous().mT
+        bias = integers(n_cols)
         product = a.float() @ b.float()  # exact: sums stay below 2^24
         for added, exact in ((None, product), (bias, product + bias.float())):
-            out = torch.full((M, N), float("nan"), device="cuda", dtype=dtype)
+            out = torch.full_like(product, float("nan"), dtype=dtype)
             gluon.matmul(
-                out, a, b, added, M, N, K, a.stride(), b.stride(), "none", 132
+                out,
+                a,
+                b,
+                added,
+                n_rows,
+                n_cols,
+                depth,
+                (a.stride(0), a.stride(1)),
+                (b.stride(0), b.stride(1)),
+                "none",
+                num_programs=132,
             )
-            assert torch.equal(out, exact.to(dtype)), (M, N, K, added is not None)
+            assert torch.equal(out, exact.to(dtype)), (n_rows, n_cols, depth)
 
 
 @needs_gpu

@@ -229,8 +229,8 @@ def can_specialize_warps(
 ) -> bool:
     """Whether warps with work of their own gain, and can be had on the current device.
 
-    They do where an epilogue takes longer than the steps that can be loaded ahead. Those
-    of float16 want more registers than a warpgroup has beside its sums.
+    They do where an epilogue takes long. Those of float16 want more registers than a
+    warpgroup has beside its sums.
     """
     if tile != LARGE_TILE or n_batches != 1 or activation not in LONG_EPILOGUES:
         return False

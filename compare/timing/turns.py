@@ -168,9 +168,7 @@ def take_turns(
 _Span = tuple[torch.cuda.Event, torch.cuda.Event]
 
 
-def _rounds(
-    race: _Race, warm_up_ms: float, min_replays: int
-) -> list[dict[str, _Span]]:
+def _rounds(race: _Race, warm_up_ms: float, min_replays: int) -> list[dict[str, _Span]]:
     n_warm_up, round_ms = 0, 0.0
     while n_warm_up * round_ms < warm_up_ms and race.running:
         began = time.perf_counter()

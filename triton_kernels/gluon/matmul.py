@@ -3,9 +3,9 @@
   matmul: out[i, j] = f(sum over k of a[i, k] b[k, j] + bias[j])
 
 In Triton all warps of a program are at the epilogue at the same time, and the tensor
-cores wait for them. Gluon, the language beneath it, gives warps work of their own. So two
-warpgroups take turns here: one is at its epilogue while the other multiplies, and a warp
-does nothing but load.
+cores wait for them. Gluon, the language beneath it, gives warps work of their own. So
+two warpgroups take turns here: one is at its epilogue while the other multiplies, and a
+warp does nothing but load.
 
 Layout   as in triton_kernels/matmul.py, of one product at a time
 Traffic  the same
@@ -228,7 +228,9 @@ def multiply(
                 if part == 0:
                     store_half(out_map, shared, left, finished_row, finished_col)
                 if part == 1:
-                    store_half(out_map, shared, right, finished_row, finished_col + HALF_N)
+                    store_half(
+                        out_map, shared, right, finished_row, finished_col + HALF_N
+                    )
         first_to_release = 0
         if WARPGROUP == 1:
             sums = warpgroup_mma_init(warpgroup_mma_wait(0, deps=(sums,)))
