@@ -74,7 +74,8 @@ def _refuse(*arguments: Any) -> None:
 @pytest.fixture
 def _laboratory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little to do; without a GPU, the CPU in its place."""
-    monkeypatch.setattr(turns.take_turns, "__defaults__", (1.0,))
+    defaults = (1.0, turns.MIN_REPLAYS)
+    monkeypatch.setattr(turns.take_turns, "__defaults__", defaults)
     monkeypatch.setattr(turns, "_MEASURE_MS", 1.0)
     if DEVICE == "cuda":
         return

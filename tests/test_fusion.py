@@ -40,7 +40,7 @@ def measured(
     )
     monkeypatch.setattr(fusion, "_turn", lambda *_: None)
     monkeypatch.setattr(implementations, "find", lambda *_: dict.fromkeys(SIDES))
-    monkeypatch.setattr(turns, "take_turns", lambda racing: times)
+    monkeypatch.setattr(turns, "take_turns", lambda racing, min_replays: times)
     found = fusion.measure(OP, CASE, lambda _: None)
     return replace(found, environment={**found.environment, "gpus": [GPU]})
 

@@ -508,7 +508,8 @@ def without_barrier_at_bias(text: str) -> str:
     """The bias is read out of shared memory without a barrier since it was written."""
     barrier = "ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);"
     before, write, after = text.partition("shared.scaled_bias[warpgroup][thread] =")
-    assert write and barrier in after
+    assert write
+    assert barrier in after
     return before + write + after.replace(barrier, "", 1)
 
 

@@ -385,7 +385,7 @@ BACKWARD_CACHED_TILES = (  # (most columns, BLOCK_N, num_warps)
 # Longer rows: a program has as many threads as it can, and keeps as much of a row as
 # leaves registers for the rest, to which the elements around its vectors may belong.
 LONG_NUM_WARPS = 32
-LONG_TILES = {2: (32768, 4), 4: (16384, 4)}  # KEPT, STEPS by the bytes of an element
+LONG_TILES = {2: (32768, 4), 4: (32768, 2)}  # KEPT, STEPS by the bytes of an element
 LONG_TILE_WITH_EDGES = (16384, 2)
 BACKWARD_LONG_TILE = (8192, 2)
 BACKWARD_LONG_TILES_WITH_EDGES = {2: (4096, 2), 4: (8192, 2)}
