@@ -476,6 +476,8 @@ cudaError_t cross_entropy(
             vectors ? plan_cross_entropy<T, VEC_SIZE>(n_rows, n_cols, smoothed)
                     : plan_cross_entropy<T, 1>(n_rows, n_cols, smoothed);
         const int64_t n_blocks = plan.grid.x;
+        const int64_t most_blocks = ceil_div(n_rows, rows_per_block);
+        if (partial && n_blocks > most_blocks) return cudaErrorInvalidValue;
         if (n_blocks > 0) {
             const cudaError_t error = launch(
                 plan,

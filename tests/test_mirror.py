@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CUDA = sorted((ROOT / "csrc").glob("*.cu"))
 # The kernels that lead to an op: a file for each rung, and the op is the last.
 RUNGS = sorted((ROOT / "csrc").glob("*_ladder/*.cuh"))
+VARIANTS = sorted((ROOT / "triton_kernels/gluon").glob("[!_]*.py"))
 HEADER_KEYS = ["Layout", "Traffic", "Limits", "Mirror", "Source"]
 
 
@@ -95,6 +96,18 @@ def test_headers_have_the_same_keys_and_point_at_each_other(cuda: Path) -> None:
         assert f"Mirror   {other.relative_to(ROOT)}" in header
     assert _header(cuda).split("\n\n")[:2] == _header(_triton(cuda)).split("\n\n")[:2]
     assert _declared_differences(cuda) == _declared_differences(_triton(cuda))
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda path: path.stem)
+def test_a_variant_in_gluon_and_its_mirrors_point_at_each_other(variant: Path) -> None:
+    header = _header(variant)
+    assert re.findall(r"^([A-Z]\w+)\s{2,}", header, re.M) == HEADER_KEYS
+    cuda = ROOT / f"csrc/{variant.stem}.cu"
+    name = next(iter(_kernels(variant)))
+    assert f"Mirror   csrc/{cuda.name}, {name}" in header
+    assert name in _kernels(cuda)
+    for path in (cuda, _triton(cuda)):
+        assert str(variant.relative_to(ROOT)) in _header(path)
 
 
 def test_a_ladder_has_the_same_rungs_in_both_languages() -> None:

@@ -9,7 +9,8 @@ Traffic  an element of a or b that has come to a block serves a tile's columns o
 Limits   accumulates in float32, so float16 and bfloat16 are rounded once. Of float32
          tensor cores take no more than tf32: where that will not do, FMA computes.
 Mirror   csrc/matmul.cu differs in matmul_kernel, because Triton 3.6 gives
-         all warps of a Hopper program the same work, and plans their waiting itself
+         all warps of a Hopper program the same work, and plans their waiting itself.
+         The variant in triton_kernels/gluon/matmul.py is nearer to it.
 Source   the rungs below it in csrc/matmul_ladder, one step at a time; NVIDIA, CUTLASS:
          persistent, warp-specialised kernels for Hopper
 """
