@@ -32,6 +32,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from triton_kernels.common.tiles import Address, finish, tile_at
+from triton_kernels.gluon.names import barrier, tma_load, tma_store
 
 Shape = tuple[int, int]
 
@@ -73,13 +74,13 @@ def load(
             mbarrier.expect(full.index(stage), BYTES)
             for half in gl.static_range(2):
                 half_row = row + half * HALF_M
-                tma.async_copy_global_to_shared(
+                tma_load(
                     a_map,
                     [half_row, k] if A_ROW_MAJOR else [k, half_row],
                     full.index(stage),
                     a_stages.index(2 * stage + half),
                 )
-            tma.async_copy_global_to_shared(
+            tma_load(
                 b_map,
                 [k, col] if B_ROW_MAJOR else [col, k],
                 full.index(stage),
@@ -157,11 +158,11 @@ def finish_half(sums, bias, ACTIVATION: gl.constexpr, dtype: gl.constexpr):
 def store_half(out_map, shared, half, row, col):
     """Stores half a tile's columns, once the half before has left shared memory."""
     tma.store_wait(0)
-    gl.thread_barrier()
+    barrier()
     shared.store(half)
     fence_async_shared()
-    gl.thread_barrier()
-    tma.async_copy_shared_to_global(out_map, [row, col], shared)
+    barrier()
+    tma_store(out_map, [row, col], shared)
 
 
 @gluon.jit
