@@ -14,7 +14,12 @@ ROOT = Path(__file__).resolve().parents[1]
 CUDA = sorted((ROOT / "csrc").glob("*.cu"))
 # The kernels that lead to an op: a file for each rung, and the op is the last.
 RUNGS = sorted((ROOT / "csrc").glob("*_ladder/*.cuh"))
-VARIANTS = sorted((ROOT / "triton_kernels/gluon").glob("[!_]*.py"))
+# The same kernels once more, in Gluon.
+VARIANTS = [
+    path
+    for cuda in CUDA
+    if (path := ROOT / f"triton_kernels/gluon/{cuda.stem}.py").exists()
+]
 HEADER_KEYS = ["Layout", "Traffic", "Limits", "Mirror", "Source"]
 
 
