@@ -107,7 +107,7 @@ def obstacle() -> str | None:
 
 
 def compile_kernel(op: str, kernel: str, arch: str) -> Compiled:
-    """Compiles one kernel of csrc/<op>.cu; no GPU is needed for that.
+    """Compiles one kernel of csrc/<op>/<op>.cu; no GPU is needed for that.
 
     torch asks for CUDA_HOME, from the environment as it was when it was imported.
 
@@ -141,7 +141,7 @@ def compile_kernel(op: str, kernel: str, arch: str) -> Compiled:
             raise UnsupportedError(f"torch cannot use NVRTC: {error}") from error
         except RuntimeError as error:
             log = str(error).removeprefix("Kernel compilation failed:\n").strip()
-            raise BuildError(f"NVRTC cannot compile csrc/{op}.cu:\n{log}") from error
+            raise BuildError(f"NVRTC cannot compile csrc/{op}/{op}.cu:\n{log}") from error
     return Compiled(symbol, cubin)
 
 
@@ -226,4 +226,4 @@ def _source(op: str) -> str:
         for flag in cpp_extension.COMMON_NVCC_FLAGS
         if flag.startswith("-D__CUDA_NO_")
     ]
-    return "\n".join([*allowed, _PRELUDE, f'#include "{op}.cu"\n'])
+    return "\n".join([*allowed, _PRELUDE, f'#include "{op}/{op}.cu"\n'])

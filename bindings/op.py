@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -110,9 +110,9 @@ class Op:
         schema: Parameters and result in torch.library's language.
         allocate: Takes the op's own arguments, raises for those it cannot serve, and
             returns the output, not yet written, or a tuple of them.
-        arguments: Takes all outputs and then the op's arguments, and returns what both
-            bare launchers take. Makes the one contiguous copy, if the layout asks for
-            it.
+        operands: Takes all outputs and then the op's arguments, and returns what both
+            bare launchers take, the rung excepted. Makes the one contiguous copy, if
+            the layout asks for it.
         reference: The same by PyTorch, in the dtype of its input.
         yardstick: What `reference` is judged by in its place, where on a GPU PyTorch
             may take a better precision than the one asked for; None where it cannot.
@@ -131,9 +131,11 @@ class Op:
             variant that has one says so by True.
         flops: Multiplications and additions of a shape; None of an op that is bound by
             memory whatever its shape.
-        rungs: Of its ladder, from the first to the op itself: kernels in
-            csrc/<op>_ladder and triton_kernels/<op>_ladder. A launcher's last argument
-            is the number of one, counted from 1, or 0 for its own choice.
+        rungs: The steps of its ladder, from the textbook's kernel to the twin, the pair
+            that `compare` shows: each a file in csrc/<source> and in
+            triton_kernels/<source>.
+        rung: The one that computes it; empty for what a call takes, which a table
+            chooses by shape and dtype.
         largest_input: Beyond this float32 arithmetic overflows inside of the op, though
             its result might be finite; nothing is promised there.
         is_rounded_once: Whether only one result is right, bit for bit: PyTorch's.
@@ -149,7 +151,7 @@ class Op:
     name: str
     schema: str
     allocate: Callable[..., Outputs]
-    arguments: Callable[..., tuple[Argument, ...]]
+    operands: Callable[..., tuple[Argument, ...]]
     reference: Callable[..., Outputs]
     inputs: Callable[[tuple[int, ...], torch.Generator], tuple[Tensor, ...]]
     traffic: Callable[[tuple[int, ...], int], Traffic]
@@ -162,7 +164,8 @@ class Op:
     shape_names: tuple[str, ...] = ()
     optional_inputs: tuple[str, ...] = ()
     flops: Callable[[tuple[int, ...]], int] | None = None
-    rungs: tuple[str, ...] = ()
+    rungs: tuple[str, ...] = ("first", "twin")
+    rung: str = ""
     largest_input: float = math.inf
     is_rounded_once: bool = False
     complete: Callable[..., tuple[Tensor, ...]] = _unchanged
@@ -174,8 +177,23 @@ class Op:
 
     @property
     def source(self) -> str:
-        """The stem of csrc/<source>.cu and triton_kernels/<source>.py."""
+        """The name of its folder in csrc and in triton_kernels."""
         return self.forward or self.name
+
+    def on_rung(self, rung: str) -> Op:
+        """The op as one of its rungs computes it; as a call does, of an empty name."""
+        if rung and rung not in self.rungs:
+            known = ", ".join(self.rungs)
+            raise ValueError(f"{self.name}: rung must be one of {known}, got {rung!r}")
+        return replace(self, rung=rung)
+
+    def arguments(self, *outputs_and_arguments: Any) -> tuple[Argument, ...]:
+        """What both bare launchers take: the operands, and the number of the rung.
+
+        Rungs count from 1; 0 leaves the choice to the launcher.
+        """
+        number = 1 + self.rungs.index(self.rung) if self.rung else 0
+        return (*self.operands(*outputs_and_arguments), number)
 
     def bind(
         self, tensors: tuple[Tensor, ...], params: Mapping[str, Any]

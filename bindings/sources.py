@@ -65,9 +65,14 @@ NVCC_FLAGS = (
 )
 
 
+def kernel_source(op: str) -> Path:
+    """Returns the CUDA file with an op's entry points."""
+    return CSRC / op / f"{op}.cu"
+
+
 def kernel_sources() -> list[Path]:
-    """Returns the ops' CUDA files."""
-    return sorted(CSRC.glob("*.cu"))
+    """Returns the ops' CUDA files: each op is a folder, whose kernels its .cu includes."""
+    return sorted(path for path in CSRC.glob("*/*.cu") if path.stem == path.parent.name)
 
 
 def emulator_sources() -> list[Path]:
@@ -134,7 +139,7 @@ def write_sources(module: ModuleName, folder: Path) -> list[Path]:
     sources.append(_write_if_changed(folder / "emulator.cpp", runtime))
     for path in kernel_sources():
         wrapper = folder / f"{path.name}.cpp"
-        sources.append(_write_if_changed(wrapper, f'#include "{path.name}"\n'))
+        sources.append(_write_if_changed(wrapper, f'#include "{path.relative_to(CSRC)}"\n'))
     return sources
 
 

@@ -186,7 +186,7 @@ def _find_toolkit(op: str) -> _Toolkit:
     home = toolchain.find_cuda_home()
     if home is None:
         raise UnavailableError(
-            f"nothing can build csrc/{op}.cu here: no nvcc is found; the extra brings "
+            f"nothing can build csrc/{op}/{op}.cu here: no nvcc is found; the extra brings "
             "one: pip install -e '.[nvcc]'"
         )
     runtime_folder = toolchain.cuda_runtime_folder(home)
@@ -314,7 +314,7 @@ class _Lab:
 
 
 def _try_prebuilt(lab: _Lab, progress: Callable[[str], None]) -> _Tried:
-    progress(f"building csrc/{lab.op.source}.cu as setup.py does")
+    progress(f"building csrc/{lab.op.source}/{lab.op.source}.cu as setup.py does")
     build_s = _build(lab.op.source, lab.toolkit, lab.folder)
     progress("loading what was built")
     answer = lab.load_in_a_process("prebuilt")
@@ -404,7 +404,7 @@ def _build(op: str, toolkit: _Toolkit, folder: Path) -> float:
     began = time.perf_counter()
     _run_at_once(
         [
-            [*nvcc, *includes, "-c", str(sources.CSRC / f"{op}.cu"), "-o", "kernel.o"],
+            [*nvcc, *includes, "-c", str(sources.kernel_source(op)), "-o", "kernel.o"],
             [*cxx, *sources.CXX_FLAGS, *defines, *includes, "-c", "bindings.cpp"],
         ],
         folder,

@@ -139,8 +139,8 @@ def test_triton_reads_rows_that_begin_anywhere_in_vectors(
 
 
 KERNELS = {
-    "cuda": ("csrc/{}.cu", r"(?s)__global__.*?(\w+_kernel)\("),
-    "triton": ("triton_kernels/{}.py", r"(?m)^def (\w+_kernel)\("),
+    "cuda": ("csrc/{0}", r"(?s)__global__.*?(\w+_kernel)\("),
+    "triton": ("triton_kernels/{0}", r"(?m)^def (\w+_kernel)\("),
 }
 
 

@@ -272,7 +272,7 @@ def test_nvrtc_errors_are_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
         cuda_include_dirs: list[str],
         nvcc_options: list[str],
     ) -> None:
-        assert kernel_source.endswith('#include "add.cu"\n')
+        assert kernel_source.endswith('#include "add/add.cu"\n')
         assert "#undef __CUDA_NO_HALF_OPERATORS__" in kernel_source
         assert (kernel_name, compute_capability) == ("k<1>", "90a")
         headers = next(
@@ -288,7 +288,7 @@ def test_nvrtc_errors_are_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BuildError) as refused:
         nvrtc.compile_kernel("add", "k<1>", "sm_90a")
     assert str(refused.value) == (
-        "NVRTC cannot compile csrc/add.cu:\nadd.cu(1): error: no"
+        "NVRTC cannot compile csrc/add/add.cu:\nadd.cu(1): error: no"
     )
     error = OSError("Could not find any NVRTC library")
     with pytest.raises(UnsupportedError, match="NVRTC: Could not find any NVRTC"):
@@ -335,7 +335,7 @@ def test_without_nvcc_it_says_what_mends_it(
 ) -> None:
     monkeypatch.setattr(toolchain, "find_cuda_home", lambda: None)
     assert main(["routes", "add"]) == 3
-    assert re.search(r"csrc/add.cu .* no nvcc .*'\.\[nvcc\]'", capsys.readouterr().err)
+    assert re.search(r"csrc/add/add.cu .* no nvcc .*'\.\[nvcc\]'", capsys.readouterr().err)
 
 
 def test_a_toolkit_that_will_not_do(
@@ -443,7 +443,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_routes_that_there_are(tmp_path: Path) -> None:
     steps: list[str] = []
     made = routes.compare_routes("add", steps.append)
-    assert steps[0] == "building csrc/add.cu as setup.py does"
+    assert steps[0] == "building csrc/add/add.cu as setup.py does"
     assert made.kernel == "add_kernel<float, 4, false>"
     no_gpu_code = toolchain.cuda_obstacle(torch.__version__, torch.version.cuda)
     expected = {"prebuilt"}

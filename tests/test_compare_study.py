@@ -63,19 +63,19 @@ def test_sources_are_shown_where_there_is_no_nvcc(
     assert main(["study", "softmax", "--kernel", "2"]) == 0
     shown = capsys.readouterr().out
     assert "no code of CUDA: the CUDA side of softmax launches one kernel" in shown
-    assert "csrc/softmax.cu" not in shown
+    assert "csrc/softmax/softmax.cu" not in shown
 
 
 def test_long_rows_have_another_kernel(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", "softmax", "--shape", "2x100000"]) == 0
     shown = capsys.readouterr().out
-    assert "csrc/softmax.cu, softmax_long_kernel" in shown
-    assert "triton_kernels/softmax.py, softmax_long_kernel" in shown
+    assert "csrc/softmax/softmax.cu, softmax_long_kernel" in shown
+    assert "triton_kernels/softmax/softmax.py, softmax_long_kernel" in shown
 
 
 def test_line_numbers_are_those_of_the_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", "gelu"]) == 0
-    lines = (ROOT / "csrc/gelu.cu").read_text().splitlines()
+    lines = (ROOT / "csrc/gelu/gelu.cu").read_text().splitlines()
     shown = re.findall(r"^ +(\d+) (// -- \w+: \S+)", capsys.readouterr().out, re.M)
     assert shown
     for number, text in shown:

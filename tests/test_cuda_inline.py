@@ -426,7 +426,7 @@ def test_sources_are_included_not_copied(module: sources.ModuleName) -> None:
     made = cuda_inline._recipe("add", module, ())
     lines = (made.cpp_source + made.cuda_source).splitlines()
     assert set(lines) == {
-        f'#include "{name}"' for name in ("add.cu", "add.cpp", "module.cpp")
+        f'#include "{name}"' for name in ("add/add.cu", "add.cpp", "module.cpp")
     }
 
 

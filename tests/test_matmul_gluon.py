@@ -14,8 +14,8 @@ from compare.codegen.architectures import ARCHITECTURES
 from compare.codegen.model import KernelCode, inspect_triton
 from compare.study import launcher_arguments
 from triton_kernels.common.epilogue import ACTIVATIONS
-from triton_kernels.gluon import matmul as gluon
-from triton_kernels.matmul import LONG_EPILOGUES
+from triton_kernels.matmul import gluon as gluon
+from triton_kernels.matmul.matmul import LONG_EPILOGUES
 
 OP = OPS["matmul"]
 LARGE = (8192, 8192, 8192)

@@ -35,7 +35,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_new_op_is_compiled_without_an_edit(
     module: sources.ModuleName, tree: Path
 ) -> None:
-    (tree / "csrc/cube.cu").touch()
+    (tree / "csrc/cube").mkdir()
+    (tree / "csrc/cube/cube.cu").touch()
     (tree / "bindings/native/cube.cpp").touch()
     compiled = sources.write_sources(module, tree / "build")
     assert any(path.name.startswith("cube.cu") for path in compiled)
@@ -58,7 +59,7 @@ def test_record_of_a_build_that_was_killed(record: str, tree: Path) -> None:
 
 
 def test_file_put_back_with_its_old_time_is_compiled_again(tree: Path) -> None:
-    edited, untouched = tree / "csrc/add.cu", tree / "csrc/gelu.cu"
+    edited, untouched = tree / "csrc/add/add.cu", tree / "csrc/gelu/gelu.cu"
     for path in (edited, untouched):
         os.utime(path, (1, 1))
     sources.write_sources("_cpu", tree / "build")
@@ -72,9 +73,9 @@ def test_file_put_back_with_its_old_time_is_compiled_again(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("edited", "makes_stale"),
     [
-        ("csrc/add.cu", ["_cpu", "_cuda"]),
+        ("csrc/add/add.cu", ["_cpu", "_cuda"]),
         ("csrc/common/launch.cuh", ["_cpu", "_cuda"]),
-        ("csrc/matmul_ladder/tiled.cuh", ["_cpu", "_cuda"]),
+        ("csrc/matmul/tiled.cuh", ["_cpu", "_cuda"]),
         ("csrc/emulator/runtime/block.cpp", ["_cpu"]),
         ("bindings/native/module.cpp", ["_cpu", "_cuda"]),
     ],
@@ -94,7 +95,7 @@ def test_an_edit_changes_the_fingerprint(
 
 def test_a_rename_changes_the_fingerprint(tree: Path) -> None:
     before = sources.source_hash("_cpu")
-    (tree / "csrc/add.cu").rename(tree / "csrc/sum.cu")
+    (tree / "csrc/add/add.cu").rename(tree / "csrc/sum/add.cu")
     assert sources.source_hash("_cpu") != before
 
 

@@ -268,7 +268,7 @@ def test_where_instructions_come_from() -> None:
     rows = [found for found, _ in page.rows("cuda", "ptx")]
     chains = [page.data["chains"]["cuda"][int(each["data-c"])] for each in rows]
     helper, load, row_max, row_sum = (
-        f"csrc/softmax.cu:{line}"
+        f"csrc/softmax/softmax.cu:{line}"
         for line in (pages.ENTRY, pages.LOAD, pages.MAX, pages.SUM)
     )
     vec = f"vec.cuh:{pages.TILE}"
@@ -302,11 +302,11 @@ def test_lines_know_their_instructions() -> None:
     lines = {
         found["data-n"]: text for found, text in page.all("li") if "data-n" in found
     }
-    source = (ROOT / "triton_kernels/softmax.py").read_text().split("\n")
-    shown = [text for found, text in page.all("ol", **{"data-file": "csrc/softmax.cu"})]
+    source = (ROOT / "triton_kernels/softmax/softmax.py").read_text().split("\n")
+    shown = [text for found, text in page.all("ol", **{"data-file": "csrc/softmax/softmax.cu"})]
     assert "90" in lines
-    assert shown[0].count("\n") >= (ROOT / "csrc/softmax.cu").read_text().count("\n")
-    triton = page.all("ol", **{"data-file": "triton_kernels/softmax.py"})[0][1]
+    assert shown[0].count("\n") >= (ROOT / "csrc/softmax/softmax.cu").read_text().count("\n")
+    triton = page.all("ol", **{"data-file": "triton_kernels/softmax/softmax.py"})[0][1]
     assert [line for line in triton.split("\n") if line.strip()] == [
         line for line in source if line.strip()
     ]
@@ -361,7 +361,7 @@ def test_sides_without_code() -> None:
     assert "No code: no triton" in shown
     assert "Findings need the code of both sides" in shown
     assert not page.all("table", id="mix")
-    assert page.all("ol", **{"data-file": "csrc/softmax.cu"})  # the source is there
+    assert page.all("ol", **{"data-file": "csrc/softmax/softmax.cu"})  # the source is there
 
 
 def test_recorded_times_say_where_they_are_from() -> None:
@@ -390,7 +390,7 @@ def test_extras() -> None:
                     "memory",
                     "Memory",
                     (Column("argument"), Column("sectors", is_number=True)),
-                    ((Cell("x", target, ("csrc/softmax.cu:70",)), Cell("1,024")),),
+                    ((Cell("x", target, ("csrc/softmax/softmax.cu:70",)), Cell("1,024")),),
                     "By the emulator.",
                 ),
             ),
@@ -402,7 +402,7 @@ def test_extras() -> None:
     panel = page.all("section", id="memory")[0][1]
     assert all(text in panel for text in ("Memory", "1,024", "By the emulator."))
     assert page.all("a", href=f"#{target}")
-    ((_, text),) = page.all("a", href="#line=csrc/softmax.cu%3A70")
+    ((_, text),) = page.all("a", href="#line=csrc/softmax/softmax.cu%3A70")
     assert text == "softmax.cu:70"
 
 
@@ -490,8 +490,8 @@ def test_blank_lines_at_the_ends_of_a_source_count() -> None:
 
 
 def test_frames_of_other_files_are_foreign() -> None:
-    text = links.read_source("csrc/softmax.cu")
-    chains = links.Chains("cuda", "csrc/softmax.cu", {"csrc/softmax.cu": text}, None)
+    text = links.read_source("csrc/softmax/softmax.cu")
+    chains = links.Chains("cuda", "csrc/softmax/softmax.cu", {"csrc/softmax/softmax.cu": text}, None)
     instruction = parse_ptx(pages.PTX).instructions[0]
     for file in ("/usr/include/cuda.h", "csrc/nothing.cu", "/x/csrc", "", "\0"):
         frames = (Frame(file, 1),)

@@ -160,7 +160,7 @@ class Reader:
         return self.page.locator(f"[data-file='{file}'] li:nth-child({line})")
 
     def place(self, place: str) -> Locator:
-        """The same, of a place such as "csrc/softmax.cu:70"."""
+        """The same, of a place such as "csrc/softmax/softmax.cu:70"."""
         file, _, line = place.rpartition(":")
         return self.source(file, int(line))
 

@@ -466,16 +466,16 @@ BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
         ("column_reduction", ["[own][j % PART]", "[own + n_left"]),
     ],
     "common/cluster.cuh": [("shared_results", ["values_[warp] = found"])],
-    "matmul_ladder/tiled.cuh": [
+    "matmul/tiled.cuh": [
         ("tiled_matmul", ["a_copy.store_to(a_tiles[0])", "(a_row + "]),
         ("tiled_matmul", ["a_copy.store_to(a_tiles[stage])", "(a_row + "]),
     ],
-    "matmul_ladder/tensor_cores.cuh": [
+    "matmul/tensor_cores.cuh": [
         ("tensor_cores_matmul", ["ptx::cp_async<", "ptx::ldmatrix(fragment"]),
         ("tensor_cores_matmul", ["ptx::ldmatrix(fragment", "(chunk) + col"]),
         ("tensor_cores_matmul", ["(chunk) + col", "+ col, *from"]),
     ],
-    "matmul.cu": [
+    "matmul/matmul.cu": [
         ("hopper_matmul", ["mbarrier_init(&shared.full", "mbarrier_wait(&shared.full"])
     ],
 }
@@ -517,7 +517,7 @@ CHANGES: dict[str, list[Callable[[str], str]]] = {
     file: [partial(without_barrier, number=n) for n in range(len(barriers))]
     for file, barriers in BARRIERS.items()
 }
-CHANGES["matmul.cu"] += [with_place_by_tile_alone, without_barrier_at_bias]
+CHANGES["matmul/matmul.cu"] += [with_place_by_tile_alone, without_barrier_at_bias]
 
 
 def run_changed(file: str, number: int, kernel: str) -> tuple[str, Path]:
@@ -571,15 +571,15 @@ def test_removed_barrier(file: str, number: int) -> None:
 
 @needs_compiler
 def test_place_of_a_box_by_its_tile_alone() -> None:
-    number = CHANGES["matmul.cu"].index(with_place_by_tile_alone)
-    message, changed = run_changed("matmul.cu", number, "hopper_matmul")
+    number = CHANGES["matmul/matmul.cu"].index(with_place_by_tile_alone)
+    message, changed = run_changed("matmul/matmul.cu", number, "hopper_matmul")
     assert_race(message, changed, ["ptx::tma_store(", "ptx::stmatrix("])
 
 
 @needs_compiler
 def test_removed_barrier_at_bias() -> None:
-    number = CHANGES["matmul.cu"].index(without_barrier_at_bias)
-    message, changed = run_changed("matmul.cu", number, "hopper_matmul")
+    number = CHANGES["matmul/matmul.cu"].index(without_barrier_at_bias)
+    message, changed = run_changed("matmul/matmul.cu", number, "hopper_matmul")
     assert_race(message, changed, ["scaled_bias[warpgroup][thread] =", "float2 bias ="])
 
 

@@ -8,7 +8,7 @@ from conftest import assert_accepted, random_inputs, skip_if_refused
 from torch import Tensor
 
 import bindings
-import triton_kernels.softmax
+import triton_kernels.softmax.softmax
 from bindings.registry import OPS
 
 # Read out of the L1, and beyond it: no multiple of a vector, so that rows begin at all
@@ -81,7 +81,7 @@ def test_more_long_rows_than_programs(
 ) -> None:
     skip_if_refused(backend, device, dtype)
     # Where there are two it does not take many rows.
-    monkeypatch.setattr(triton_kernels.softmax, "NUM_SMS", 2)
+    monkeypatch.setattr(triton_kernels.softmax.softmax, "NUM_SMS", 2)
     backward = OPS["softmax_backward"]
     inputs = random_inputs(backward, (5, n_cols), dtype, device, generator)
     assert_accepted(backward, backend, inputs)

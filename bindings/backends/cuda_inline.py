@@ -74,7 +74,7 @@ def gencode_flags() -> tuple[str, ...]:
 def _recipe(
     op: str, module: ModuleName, gencode: tuple[str, ...]
 ) -> build_cache.Recipe:
-    kernel = [f"{op}.cu"]
+    kernel = [f"{op}/{op}.cu"]
     bindings = ["module.cpp", f"{op}.cpp"]
     cuda_home = None
     nvcc_flags: tuple[str, ...] = ()
@@ -138,10 +138,10 @@ def _emulator_part(name: str, files: list[Path]) -> build_cache.Part:
 def _checked_kernel(op: str) -> build_cache.Part:
     return build_cache.Part(
         name=f"{op}_checked_kernel",
-        source=_include_lines([f"{op}.cu"]),
+        source=_include_lines([f"{op}/{op}.cu"]),
         flags=sources.CHECKED_FLAGS,
         include_folders=(sources.EMULATOR, sources.CSRC),
-        files=(sources.CSRC / f"{op}.cu", *_headers_in(sources.CSRC)),
+        files=(sources.kernel_source(op), *_headers_in(sources.CSRC)),
     )
 
 
@@ -151,7 +151,7 @@ def _include_lines(names: list[str]) -> str:
 
 def _own_files(op: str) -> tuple[Path, ...]:
     return (
-        sources.CSRC / f"{op}.cu",
+        sources.kernel_source(op),
         sources.NATIVE / f"{op}.cpp",
         sources.NATIVE / "module.cpp",
     )

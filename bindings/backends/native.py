@@ -13,6 +13,7 @@ from torch import Tensor
 from bindings import sources
 from bindings.backends import Launch
 from bindings.backends.template import template_of
+from bindings.errors import UnsupportedError
 from bindings.op import Argument, Op, Outputs, as_tuple
 
 _CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # DType in dtype.cuh
@@ -33,8 +34,22 @@ def run(module: ModuleType, op: Op, outputs: Outputs, *args: Any) -> None:
 def launch(
     module: ModuleType, op: Op, arguments: tuple[Argument, ...], stream: int
 ) -> None:
-    """The bare launcher: on the current device, unchecked."""
-    getattr(module, op.name)(*_values(arguments), stream)
+    """The bare launcher: on the current device, unchecked.
+
+    Raises:
+        UnsupportedError: The op's rung has no kernel for this call.
+    """
+    try:
+        getattr(module, op.name)(*_values(arguments), stream)
+    except RuntimeError as error:
+        if op.rung and str(error).endswith(": operation not supported"):
+            raise UnsupportedError(unsupported_rung(op)) from error
+        raise
+
+
+def unsupported_rung(op: Op) -> str:
+    """What is said of a rung that was asked for and cannot serve a call."""
+    return f"{op.name}: the rung {op.rung!r} has no kernel for this call"
 
 
 def record(

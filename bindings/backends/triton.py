@@ -13,6 +13,8 @@ from torch import Tensor
 
 from bindings.backends import Launch, interpreter
 from bindings.backends.template import Template, template_of
+from bindings.backends.native import unsupported_rung
+from bindings.errors import UnsupportedError
 from bindings.op import Argument, Op, Outputs, as_tuple
 
 
@@ -21,20 +23,27 @@ def run(op: Op, outputs: Outputs, *args: Any) -> None:
 
     Raises:
         RuntimeError: bfloat16 on the CPU, which the interpreter gets wrong.
+        UnsupportedError: The op's rung has no kernel for this call.
     """
     out, *others = as_tuple(outputs)
     arguments = op.arguments(out, *others, *args)
-    if not out.is_cuda:
-        interpreter.run(op.name, arguments, source=op.source)
-        return
-    # Triton launches on the current device, whatever device its tensors are on.
-    with torch.cuda.device(out.device):
-        launcher(op)(*arguments)
+    try:
+        if not out.is_cuda:
+            interpreter.run(op.name, arguments, source=f"{op.source}.{op.source}")
+            return
+        # Triton launches on the current device, whatever device its tensors are on.
+        with torch.cuda.device(out.device):
+            launcher(op)(*arguments)
+    except (RuntimeError, ValueError) as error:
+        # In the interpreter's process its type is but a word of the message.
+        if op.rung and "CannotServeError" in f"{type(error).__name__}: {error}":
+            raise UnsupportedError(unsupported_rung(op)) from error
+        raise
 
 
 def launcher(op: Op) -> Any:
     """The bare launcher: on the current device and stream, unchecked."""
-    return getattr(importlib.import_module(f"triton_kernels.{op.source}"), op.name)
+    return getattr(importlib.import_module(f"triton_kernels.{op.source}.{op.source}"), op.name)
 
 
 def record(

@@ -9,7 +9,8 @@ cudaError_t activation(
     int64_t n_cols,
     int64_t x_stride_row,
     int64_t x_stride_col,
-    int activation
+    int activation,
+    int rung
 );
 
 static const native::Binding activation_binding("activation", &activation);
@@ -26,7 +27,8 @@ cudaError_t activation_backward(
     int64_t grad_stride_col,
     int64_t x_stride_row,
     int64_t x_stride_col,
-    int activation
+    int activation,
+    int rung
 );
 
 static const native::Binding activation_backward_binding(

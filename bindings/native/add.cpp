@@ -11,7 +11,8 @@ cudaError_t add(
     int64_t x_stride_row,
     int64_t x_stride_col,
     int64_t y_stride_row,
-    int64_t y_stride_col
+    int64_t y_stride_col,
+    int rung
 );
 
 static const native::Binding add_binding("add", &add);

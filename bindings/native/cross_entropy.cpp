@@ -17,7 +17,8 @@ cudaError_t cross_entropy(
     int64_t ignore_index,
     float label_smoothing,
     int64_t rows_per_block,
-    bool mean
+    bool mean,
+    int rung
 );
 
 static const native::Binding cross_entropy_binding("cross_entropy", &cross_entropy);
@@ -38,7 +39,8 @@ cudaError_t cross_entropy_backward(
     int64_t logits_stride_batch,
     int64_t logits_stride_row,
     int64_t ignore_index,
-    float label_smoothing
+    float label_smoothing,
+    int rung
 );
 
 static const native::Binding cross_entropy_backward_binding(

@@ -12,7 +12,8 @@ cudaError_t dropout(
     const void* seed_ptr,
     int64_t seed,
     int64_t threshold,
-    float scale
+    float scale,
+    int rung
 );
 
 static const native::Binding dropout_binding("dropout", &dropout);

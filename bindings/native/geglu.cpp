@@ -12,7 +12,8 @@ cudaError_t geglu(
     int64_t value_stride_col,
     int64_t gate_stride_row,
     int64_t gate_stride_col,
-    bool approximate_tanh
+    bool approximate_tanh,
+    int rung
 );
 
 static const native::Binding geglu_binding("geglu", &geglu);
@@ -34,7 +35,8 @@ cudaError_t geglu_backward(
     int64_t value_stride_col,
     int64_t gate_stride_row,
     int64_t gate_stride_col,
-    bool approximate_tanh
+    bool approximate_tanh,
+    int rung
 );
 
 static const native::Binding geglu_backward_binding("geglu_backward", &geglu_backward);

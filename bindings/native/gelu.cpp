@@ -9,7 +9,8 @@ cudaError_t gelu(
     int64_t n_cols,
     int64_t x_stride_row,
     int64_t x_stride_col,
-    bool approximate_tanh
+    bool approximate_tanh,
+    int rung
 );
 
 static const native::Binding gelu_binding("gelu", &gelu);
@@ -26,7 +27,8 @@ cudaError_t gelu_backward(
     int64_t grad_stride_col,
     int64_t x_stride_row,
     int64_t x_stride_col,
-    bool approximate_tanh
+    bool approximate_tanh,
+    int rung
 );
 
 static const native::Binding gelu_backward_binding("gelu_backward", &gelu_backward);

@@ -14,7 +14,8 @@ cudaError_t layer_norm(
     int64_t rows_per_batch,
     int64_t x_stride_batch,
     int64_t x_stride_row,
-    float eps
+    float eps,
+    int rung
 );
 
 static const native::Binding layer_norm_binding("layer_norm", &layer_norm);
@@ -39,7 +40,8 @@ cudaError_t layer_norm_backward(
     int64_t grad_stride_batch,
     int64_t grad_stride_row,
     int64_t x_stride_batch,
-    int64_t x_stride_row
+    int64_t x_stride_row,
+    int rung
 );
 
 static const native::Binding layer_norm_backward_binding(

@@ -12,7 +12,8 @@ cudaError_t rms_norm(
     int64_t rows_per_batch,
     int64_t x_stride_batch,
     int64_t x_stride_row,
-    float eps
+    float eps,
+    int rung
 );
 
 static const native::Binding rms_norm_binding("rms_norm", &rms_norm);
@@ -35,7 +36,8 @@ cudaError_t rms_norm_backward(
     int64_t grad_stride_batch,
     int64_t grad_stride_row,
     int64_t x_stride_batch,
-    int64_t x_stride_row
+    int64_t x_stride_row,
+    int rung
 );
 
 static const native::Binding rms_norm_backward_binding(

@@ -22,7 +22,8 @@ cudaError_t rotary(
     int64_t x_stride_head,
     int64_t cos_stride_position,
     bool is_table_float32,
-    bool interleaved
+    bool interleaved,
+    int rung
 );
 
 cudaError_t rotary_backward(
@@ -47,7 +48,8 @@ cudaError_t rotary_backward(
     int64_t x_stride_head,
     int64_t cos_stride_position,
     bool is_table_float32,
-    bool interleaved
+    bool interleaved,
+    int rung
 );
 
 static const native::Binding rotary_binding("rotary", &rotary);

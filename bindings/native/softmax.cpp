@@ -9,7 +9,8 @@ cudaError_t softmax(
     int64_t n_cols,
     int64_t rows_per_batch,
     int64_t x_stride_batch,
-    int64_t x_stride_row
+    int64_t x_stride_row,
+    int rung
 );
 
 static const native::Binding softmax_binding("softmax", &softmax);
@@ -26,7 +27,8 @@ cudaError_t softmax_backward(
     int64_t grad_stride_batch,
     int64_t grad_stride_row,
     int64_t y_stride_batch,
-    int64_t y_stride_row
+    int64_t y_stride_row,
+    int rung
 );
 
 static const native::Binding softmax_backward_binding(

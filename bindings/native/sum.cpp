@@ -14,7 +14,8 @@ cudaError_t sum(
     int64_t x_stride_inner,
     bool by_rows,
     int64_t n_splits,
-    int64_t split_size
+    int64_t split_size,
+    int rung
 );
 
 static const native::Binding sum_binding("sum", &sum);

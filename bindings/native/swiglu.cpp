@@ -11,7 +11,8 @@ cudaError_t swiglu(
     int64_t gate_stride_row,
     int64_t gate_stride_col,
     int64_t up_stride_row,
-    int64_t up_stride_col
+    int64_t up_stride_col,
+    int rung
 );
 
 static const native::Binding swiglu_binding("swiglu", &swiglu);
@@ -32,7 +33,8 @@ cudaError_t swiglu_backward(
     int64_t gate_stride_row,
     int64_t gate_stride_col,
     int64_t up_stride_row,
-    int64_t up_stride_col
+    int64_t up_stride_col,
+    int rung
 );
 
 static const native::Binding swiglu_backward_binding(

@@ -85,7 +85,7 @@ def _allocate(x: Tensor, activation: str = "relu") -> Tensor:
     return torch.empty_like(x)
 
 
-def _arguments(
+def _operands(
     out: Tensor, x: Tensor, activation: str = "relu"
 ) -> tuple[Argument, ...]:
     walk = layout.elementwise(out, x)
@@ -133,7 +133,7 @@ def _allocate_backward(grad: Tensor, x: Tensor, activation: str = "relu") -> Ten
     return torch.empty_like(x)
 
 
-def _arguments_backward(
+def _operands_backward(
     out: Tensor, grad: Tensor, x: Tensor, activation: str = "relu"
 ) -> tuple[Argument, ...]:
     walk = layout.elementwise(out, grad, x)
@@ -189,7 +189,8 @@ BACKWARD = register(
         forward="activation",
         schema='(Tensor grad, Tensor x, str activation="relu") -> Tensor',
         allocate=_allocate_backward,
-        arguments=_arguments_backward,
+        rungs=(),
+        operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
         traffic=_traffic_backward,
@@ -207,7 +208,8 @@ OP = register(
         name="activation",
         schema='(Tensor x, str activation="relu") -> Tensor',
         allocate=_allocate,
-        arguments=_arguments,
+        rungs=(),
+        operands=_operands,
         reference=_reference,
         inputs=_inputs,
         traffic=_traffic,

@@ -59,7 +59,7 @@ def _allocate(x: Tensor, y: Tensor) -> Tensor:
     return x.new_empty(shape)
 
 
-def _arguments(out: Tensor, x: Tensor, y: Tensor) -> tuple[Argument, ...]:
+def _operands(out: Tensor, x: Tensor, y: Tensor) -> tuple[Argument, ...]:
     walk = layout.elementwise(out, x, y)
     return (out, *walk.inputs, walk.n_elements, walk.n_cols, *walk.strides)
 
@@ -112,7 +112,8 @@ OP = register(
         name="add",
         schema="(Tensor x, Tensor y) -> Tensor",
         allocate=_allocate,
-        arguments=_arguments,
+        rungs=(),
+        operands=_operands,
         reference=_reference,
         inputs=_inputs,
         traffic=_traffic,

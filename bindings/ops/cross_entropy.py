@@ -200,7 +200,7 @@ def _allocate(
     )
 
 
-def _arguments(
+def _operands(
     loss: Tensor,
     logsumexp: Tensor,
     n_counted: Tensor,
@@ -332,7 +332,7 @@ def _in_order_of(rows: Tensor, x: Tensor) -> Tensor:
     return x.contiguous() if rows.is_contiguous() else layout.like(rows[..., 0], x)
 
 
-def _arguments_backward(
+def _operands_backward(
     out: Tensor,
     grad: Tensor,
     logits: Tensor,
@@ -452,7 +452,8 @@ BACKWARD = register(
         "Tensor? n_counted=None, int ignore_index=-100, float label_smoothing=0.0) "
         "-> Tensor",
         allocate=_allocate_backward,
-        arguments=_arguments_backward,
+        rungs=(),
+        operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
         complete=_complete_backward,
@@ -472,7 +473,8 @@ OP = register(
         schema="(Tensor logits, Tensor target, int ignore_index=-100, "
         'float label_smoothing=0.0, str reduction="mean") -> (Tensor, Tensor, Tensor)',
         allocate=_allocate,
-        arguments=_arguments,
+        rungs=(),
+        operands=_operands,
         reference=_reference,
         inputs=_inputs,
         traffic=_traffic,

@@ -107,7 +107,7 @@ def _threshold_and_scale(p: float) -> tuple[int, float]:
     return round(p * 2**32), 1 / (1 - p) if p < 1 else 0.0
 
 
-def _arguments(
+def _operands(
     out: Tensor, x: Tensor, p: float = 0.5, seed: int | Tensor = 0
 ) -> tuple[Argument, ...]:
     walk = layout.elementwise(out, x)
@@ -186,7 +186,8 @@ OP = register(
         schema="(Tensor x, float p=0.5, SymInt seed=0) -> Tensor",
         overloads={"seed_tensor": "(Tensor x, float p, Tensor seed) -> Tensor"},
         allocate=_allocate,
-        arguments=_arguments,
+        rungs=(),
+        operands=_operands,
         reference=_reference,
         inputs=_inputs,
         traffic=_traffic,

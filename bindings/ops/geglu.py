@@ -104,7 +104,7 @@ def _allocate(
     return glu.allocate("geglu", _NAMES, value, gate)
 
 
-def _arguments(
+def _operands(
     out: Tensor, value: Tensor, gate: Tensor | None = None, approximate: str = "none"
 ) -> tuple[Argument, ...]:
     return (*glu.arguments(out, value, gate), approximate == "tanh")
@@ -136,7 +136,7 @@ def _allocate_backward(
     return glu.allocate_backward("geglu_backward", _NAMES, grad, value, gate)
 
 
-def _arguments_backward(
+def _operands_backward(
     out: Tensor,
     grad: Tensor,
     value: Tensor,
@@ -186,7 +186,8 @@ BACKWARD = register(
             'str approximate="none") -> Tensor'
         ),
         allocate=_allocate_backward,
-        arguments=_arguments_backward,
+        rungs=(),
+        operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
         traffic=glu.traffic_backward,
@@ -205,7 +206,8 @@ OP = register(
         name="geglu",
         schema='(Tensor value, Tensor? gate=None, str approximate="none") -> Tensor',
         allocate=_allocate,
-        arguments=_arguments,
+        rungs=(),
+        operands=_operands,
         reference=_reference,
         inputs=_inputs,
         traffic=glu.traffic,

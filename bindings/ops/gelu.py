@@ -86,7 +86,7 @@ def _allocate(x: Tensor, approximate: str = "none") -> Tensor:
     return torch.empty_like(x)
 
 
-def _arguments(
+def _operands(
     out: Tensor, x: Tensor, approximate: str = "none"
 ) -> tuple[Argument, ...]:
     walk = layout.elementwise(out, x)
@@ -124,7 +124,7 @@ def _allocate_backward(grad: Tensor, x: Tensor, approximate: str = "none") -> Te
     return torch.empty_like(x)
 
 
-def _arguments_backward(
+def _operands_backward(
     out: Tensor, grad: Tensor, x: Tensor, approximate: str = "none"
 ) -> tuple[Argument, ...]:
     walk = layout.elementwise(out, grad, x)
@@ -171,7 +171,8 @@ BACKWARD = register(
         forward="gelu",
         schema='(Tensor grad, Tensor x, str approximate="none") -> Tensor',
         allocate=_allocate_backward,
-        arguments=_arguments_backward,
+        rungs=(),
+        operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
         traffic=_traffic_backward,
@@ -189,7 +190,8 @@ OP = register(
         name="gelu",
         schema='(Tensor x, str approximate="none") -> Tensor',
         allocate=_allocate,
-        arguments=_arguments,
+        rungs=(),
+        operands=_operands,
         reference=_reference,
         inputs=_inputs,
         traffic=_traffic,

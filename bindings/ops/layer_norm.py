@@ -121,7 +121,7 @@ def _allocate(
     return out, norm.empty_statistic(out), norm.empty_statistic(out)
 
 
-def _arguments(
+def _operands(
     out: Tensor,
     mean: Tensor,
     rstd: Tensor,
@@ -206,7 +206,7 @@ def _allocate_backward(
     )
 
 
-def _arguments_backward(
+def _operands_backward(
     grad_x: Tensor,
     grad_weight: Tensor,
     grad_bias: Tensor,
@@ -314,7 +314,8 @@ BACKWARD = register(
             " -> (Tensor, Tensor, Tensor)"
         ),
         allocate=_allocate_backward,
-        arguments=_arguments_backward,
+        rungs=(),
+        operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
         traffic=_traffic_backward,
@@ -338,7 +339,8 @@ OP = register(
             " -> (Tensor, Tensor, Tensor)"
         ),
         allocate=_allocate,
-        arguments=_arguments,
+        rungs=(),
+        operands=_operands,
         reference=_reference,
         inputs=_inputs,
         traffic=_traffic,

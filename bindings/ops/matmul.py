@@ -115,7 +115,7 @@ def _allocate(
     return a.new_empty([*batch, a.shape[-2], b.shape[-1]])
 
 
-def _arguments(
+def _operands(
     out: Tensor,
     a: Tensor,
     b: Tensor,
@@ -140,7 +140,6 @@ def _arguments(
         *b_strides,
         activation_op.LAUNCHED.index(activation or "none"),
         precision == "tf32",
-        0,  # the rung that the table of regimes chooses
     )
 
 
@@ -316,14 +315,14 @@ OP = register(
             'str precision="ieee") -> Tensor'
         ),
         allocate=_allocate,
-        arguments=_arguments,
+        operands=_operands,
         reference=_reference,
         yardstick=_yardstick,
         inputs=_inputs,
         traffic=_traffic,
         flops=_flops,
         shape_names=("M", "N", "K"),
-        rungs=("naive", "tiled", "tensor_cores", "hopper"),
+        rungs=("first", "tiled", "tensor_cores", "twin"),
         optional_inputs=("bias",),
         small_shape=(128, 128, 128),
         large_shape=(4096, 4096, 4096),

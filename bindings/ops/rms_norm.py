@@ -108,7 +108,7 @@ def _allocate(
     return out, norm.empty_statistic(out)
 
 
-def _arguments(
+def _operands(
     out: Tensor,
     rstd: Tensor,
     x: Tensor,
@@ -166,7 +166,7 @@ def _allocate_backward(
     return norm.empty_output(x), x.new_empty(x.shape[-1:])
 
 
-def _arguments_backward(
+def _operands_backward(
     grad_x: Tensor,
     grad_weight: Tensor,
     grad: Tensor,
@@ -263,7 +263,8 @@ BACKWARD = register(
             " -> (Tensor, Tensor)"
         ),
         allocate=_allocate_backward,
-        arguments=_arguments_backward,
+        rungs=(),
+        operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
         traffic=_traffic_backward,
@@ -283,7 +284,8 @@ OP = register(
         name="rms_norm",
         schema="(Tensor x, Tensor? weight=None, float eps=1e-6) -> (Tensor, Tensor)",
         allocate=_allocate,
-        arguments=_arguments,
+        rungs=(),
+        operands=_operands,
         reference=_reference,
         inputs=_inputs,
         traffic=_traffic,

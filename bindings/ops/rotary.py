@@ -287,7 +287,7 @@ def _allocate_backward(
     return _empty_like(grad)
 
 
-def _arguments(
+def _operands(
     out: Tensor,
     x: Tensor,
     cos: Tensor,
@@ -446,7 +446,8 @@ BACKWARD = register(
         forward="rotary",
         schema=_SCHEMA.format(" grad"),
         allocate=_allocate_backward,
-        arguments=_arguments,
+        rungs=(),
+        operands=_operands,
         reference=_reference_backward,
         inputs=_inputs,
         traffic=_traffic,
@@ -459,7 +460,8 @@ OP = register(
         name="rotary",
         schema=_SCHEMA.format(" x"),
         allocate=_allocate,
-        arguments=_arguments,
+        rungs=(),
+        operands=_operands,
         reference=_reference,
         inputs=_inputs,
         traffic=_traffic,

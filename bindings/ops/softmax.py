@@ -87,7 +87,7 @@ def _allocate(x: Tensor, dim: int = -1) -> Tensor:
     return layout.empty_rows_like(x, check.dimension("softmax", "dim", dim, x))
 
 
-def _arguments(out: Tensor, x: Tensor, dim: int = -1) -> tuple[Argument, ...]:
+def _operands(out: Tensor, x: Tensor, dim: int = -1) -> tuple[Argument, ...]:
     walk = layout.rows(out, x, dim=check.dimension("softmax", "dim", dim, x))
     return (
         out,
@@ -121,7 +121,7 @@ def _allocate_backward(grad: Tensor, y: Tensor, dim: int = -1) -> Tensor:
     return layout.empty_rows_like(y, dim)
 
 
-def _arguments_backward(
+def _operands_backward(
     out: Tensor, grad: Tensor, y: Tensor, dim: int = -1
 ) -> tuple[Argument, ...]:
     dim = check.dimension("softmax_backward", "dim", dim, y)
@@ -191,7 +191,7 @@ BACKWARD = register(
         forward="softmax",
         schema="(Tensor grad, Tensor y, int dim=-1) -> Tensor",
         allocate=_allocate_backward,
-        arguments=_arguments_backward,
+        operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
         traffic=_traffic_backward,
@@ -212,7 +212,7 @@ OP = register(
         name="softmax",
         schema="(Tensor x, int dim=-1) -> Tensor",
         allocate=_allocate,
-        arguments=_arguments,
+        operands=_operands,
         reference=_reference,
         inputs=_inputs,
         traffic=_traffic,

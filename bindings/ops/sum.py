@@ -79,7 +79,7 @@ def _unsqueezed(x: Tensor, dims: Sequence[int]) -> Tensor:
     return x
 
 
-def _arguments(
+def _operands(
     out: Tensor, x: Tensor, dim: int | Sequence[int] = 0, keepdim: bool = False
 ) -> tuple[Argument, ...]:
     dims = check.dimensions("sum", "dim", dim, x) if x.dim() else ()
@@ -153,7 +153,8 @@ OP = register(
         name="sum",
         schema="(Tensor x, int[1] dim=0, bool keepdim=False) -> Tensor",
         allocate=_allocate,
-        arguments=_arguments,
+        rungs=(),
+        operands=_operands,
         reference=_reference,
         inputs=_inputs,
         traffic=_traffic,

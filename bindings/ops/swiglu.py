@@ -85,7 +85,7 @@ def _allocate(gate: Tensor, up: Tensor | None = None) -> Tensor:
     return glu.allocate("swiglu", _NAMES, gate, up)
 
 
-def _arguments(
+def _operands(
     out: Tensor, gate: Tensor, up: Tensor | None = None
 ) -> tuple[Argument, ...]:
     return glu.arguments(out, gate, up)
@@ -109,7 +109,7 @@ def _allocate_backward(grad: Tensor, gate: Tensor, up: Tensor | None = None) -> 
     return glu.allocate_backward("swiglu_backward", _NAMES, grad, gate, up)
 
 
-def _arguments_backward(
+def _operands_backward(
     out: Tensor, grad: Tensor, gate: Tensor, up: Tensor | None = None
 ) -> tuple[Argument, ...]:
     return glu.arguments_backward(out, grad, gate, up)
@@ -145,7 +145,8 @@ BACKWARD = register(
         forward="swiglu",
         schema="(Tensor grad, Tensor gate, Tensor? up=None) -> Tensor",
         allocate=_allocate_backward,
-        arguments=_arguments_backward,
+        rungs=(),
+        operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
         traffic=glu.traffic_backward,
@@ -163,7 +164,8 @@ OP = register(
         name="swiglu",
         schema="(Tensor gate, Tensor? up=None) -> Tensor",
         allocate=_allocate,
-        arguments=_arguments,
+        rungs=(),
+        operands=_operands,
         reference=_reference,
         inputs=_inputs,
         traffic=glu.traffic,

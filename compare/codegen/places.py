@@ -18,14 +18,11 @@ def in_sources(instructions: Iterable[Instruction]) -> tuple[str, ...]:
 
 
 def in_op(instructions: Iterable[Instruction]) -> tuple[str, ...]:
-    """The line of the op's own file that each comes from: "csrc/softmax.cu:83".
+    """The line of the op's own file that each comes from: "csrc/softmax/softmax.cu:83".
 
-    The files of a ladder are the op's own as well.
+    An op's own files are those of its folder.
     """
-    return _places(
-        instructions,
-        lambda parts: len(parts) == 2 or parts[1].endswith("_ladder"),
-    )
+    return _places(instructions, lambda parts: parts[1] != "common")
 
 
 def _places(

@@ -25,7 +25,7 @@ class Answer:
     Attributes:
         how: The programmer, the compiler, or nobody.
         what: What was done, one sentence.
-        places: Where in the project's sources, such as "csrc/softmax.cu:69".
+        places: Where in the project's sources, such as "csrc/softmax/softmax.cu:69".
     """
 
     how: How

@@ -129,7 +129,7 @@ def _ops() -> str:
             f"`{op.signature}`",
             op.summary.removesuffix("."),
             "forward, backward" if op.has_gradient else "forward",
-            f"[.cu](csrc/{op.name}.cu) [.py](triton_kernels/{op.name}.py)",
+            f"[CUDA](csrc/{op.name}) [Triton](triton_kernels/{op.name})",
         )
         for op in read_ops().values()
         if not op.forward

@@ -88,7 +88,7 @@ def _build_s(op: str) -> float | None:
     symbol_flags = toolchain.kernel_symbol_flags(toolchain.nvcc_version(cuda_home))
     flags = [*sources.NVCC_FLAGS, *cuda_inline.gencode_flags(), *symbol_flags]
     includes = [f"-I{folder}" for folder in sources.include_folders("_cuda")]
-    source = str(sources.CSRC / f"{OPS[op].source}.cu")
+    source = str(sources.kernel_source(OPS[op].source))
     with tempfile.TemporaryDirectory() as folder:
         target = str(Path(folder, "object.o"))
         command = [str(cuda_home / "bin" / "nvcc"), *flags, *includes]
@@ -100,7 +100,7 @@ def _build_s(op: str) -> float | None:
             check=False,
         )
         if done.returncode != 0:
-            raise BuildError(f"nvcc refuses csrc/{op}.cu:\n{done.stderr}")
+            raise BuildError(f"nvcc refuses csrc/{op}/{op}.cu:\n{done.stderr}")
         return time.perf_counter() - began
 
 

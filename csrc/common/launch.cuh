@@ -25,6 +25,11 @@
 
 constexpr int WARP_SIZE = 32;
 
+// What computes a call: what the op's table chooses, or a rung of its ladder.
+enum class Rung : int { chosen, first, twin };
+
+constexpr int FIRST_NUM_THREADS = 256;  // in a block of every first rung
+
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // What a plan needs to know of the GPU it plans for.
@@ -51,6 +56,12 @@ struct Plan {
     int64_t shared_bytes = 0;  // dynamic shared memory
     dim3 cluster{1, 1, 1};     // blocks that share their shared memory
 };
+
+// Of a first rung: a block for each row, or for as many elements as it has threads.
+template <typename... Params>
+Plan<Params...> plan_first(void (*kernel)(Params...), int64_t n_blocks) {
+    return {kernel, dim3(n_blocks), dim3(FIRST_NUM_THREADS)};
+}
 
 // A plan that Python can read.
 struct PlanDescription {
@@ -82,10 +93,20 @@ class Launcher {
     // Whether plans are only asked for: their tensors may have no memory.
     bool describes() const { return descriptions_ != nullptr; }
 
-    template <typename... Params>
+    // Addresses may come without a type, as the kernel knows the one that it takes.
+    template <typename... Params, typename... Arguments>
     cudaError_t operator()(
-        const Plan<Params...>& plan, std::type_identity_t<Params>... arguments
+        const Plan<Params...>& plan, const Arguments&... arguments
     ) const {
+        static_assert(sizeof...(Params) == sizeof...(Arguments));
+        return carry_out(plan, static_cast<Params>(arguments)...);
+    }
+
+  private:
+    static constexpr int64_t SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024;
+
+    template <typename... Params>
+    cudaError_t carry_out(const Plan<Params...>& plan, Params... arguments) const {
         if (error_ != cudaSuccess) return error_;
         if (descriptions_) {
             descriptions_->push_back(
@@ -125,9 +146,6 @@ class Launcher {
         if (error != cudaSuccess) cudaGetLastError();
         return error;
     }
-
-  private:
-    static constexpr int64_t SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024;
 
     cudaError_t query_current_device() {
         int index = 0, major = 0, minor = 0, shared_bytes = 0, n_sms = 0;

@@ -2,6 +2,8 @@
 // fill 16 bytes, the widest access that a thread of an H200 can make.
 #pragma once
 
+#include <initializer_list>
+
 #include "common/dtype.cuh"
 
 constexpr int VEC_BYTES = 16;
@@ -191,6 +193,36 @@ __device__ __forceinline__ Vec<T, SIZE> from_float(const Vec<float, SIZE>& x) {
         }
     }
     return result;
+}
+
+// Rows of a tensor whose columns are neighbours: where they begin.
+struct Rows {
+    const void* ptr;
+    int64_t stride_row;
+    int64_t stride_batch = 0;
+};
+
+// Whether all of them can be read in vectors: each row begins at a multiple of 16 bytes.
+inline bool have_vectors(DType dtype, std::initializer_list<Rows> tensors) {
+    const int64_t element_bytes = dtype == DType::float32 ? 4 : 2;
+    for (const Rows& rows : tensors) {
+        if (reinterpret_cast<uintptr_t>(rows.ptr) % VEC_BYTES != 0 ||
+            rows.stride_row * element_bytes % VEC_BYTES != 0 ||
+            rows.stride_batch * element_bytes % VEC_BYTES != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// Calls `body.template operator()<T, VEC_SIZE>()` with the T of `dtype` and its vectors of
+// 16 bytes, or with single elements, and returns its Result.
+template <typename Result, typename Body>
+Result dispatch_vectors(DType dtype, bool vectors, Body&& body) {
+    return dispatch_float<Result>(dtype, [&]<typename T>() {
+        return vectors ? body.template operator()<T, VEC_BYTES / int{sizeof(T)}>()
+                       : body.template operator()<T, 1>();
+    });
 }
 
 // Whether a tensor can be read in vectors: every row of it begins at a multiple of 16

@@ -51,7 +51,7 @@ class Chain:
 
 
 def main_file(side: Side, op: str, kernel: str) -> str:
-    """The op's file that a kernel is in: "csrc/softmax.cu", or one of its ladder.
+    """The op's file that a kernel is in: "csrc/softmax/softmax.cu", or one of its ladder.
 
     The op's own where it is in none.
     """

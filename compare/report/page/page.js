@@ -1,7 +1,7 @@
 "use strict";
 (() => {
 // What is pinned stands in the fragment of the address, in the words of panels.py:
-// "line=csrc/softmax.cu:65", "finding=2&code=sass". All marks follow from it, so that a
+// "line=csrc/softmax/softmax.cu:65", "finding=2&code=sass". All marks follow from it, so that a
 // click, a link and the back button are one thing.
 
 const data = JSON.parse(document.getElementById("data").textContent);

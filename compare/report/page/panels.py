@@ -1,6 +1,6 @@
 """What the page shows besides code: figures, and tables that may point into the code.
 
-A target is the fragment of a link: "line=csrc/softmax.cu:65", "section=load",
+A target is the fragment of a link: "line=csrc/softmax/softmax.cu:65", "section=load",
 "category=fp math", "instructions=cuda:ptx:3,4,5", "finding=2". `fragment` writes one.
 """
 
@@ -30,7 +30,7 @@ class Cell:
     Attributes:
         text: What it says.
         target: What a click on it pins; empty for nothing.
-        places: Lines that it speaks of, such as "csrc/softmax.cu:69".
+        places: Lines that it speaks of, such as "csrc/softmax/softmax.cu:69".
         is_code: Whether it is set like code, with its blanks.
         mood: "good", "bad" or "unsure", which colour it; or empty.
     """

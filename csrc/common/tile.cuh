@@ -1,0 +1,77 @@
+// What a thread owns of its block's tile, and what is done to all of it: the words in which
+// kernels that work on tiles are written, as Triton's are.
+#pragma once
+
+#include "common/vec.cuh"
+
+// COUNT vectors of SIZE neighbouring elements each.
+template <typename T, int SIZE, int COUNT>
+struct Tile {
+    Vec<T, SIZE> vecs[COUNT];
+
+    __device__ Vec<T, SIZE>& operator[](int i) { return vecs[i]; }
+    __device__ const Vec<T, SIZE>& operator[](int i) const { return vecs[i]; }
+};
+
+// Part of a row: the vectors at ptr and every STEP columns from there, where n_left columns
+// are left in the row. Columns past its end become `fill`.
+template <int SIZE, int COUNT, int STEP, typename T, typename Index>
+__device__ __forceinline__ Tile<T, SIZE, COUNT> load_row(
+    const T* ptr, Index n_left, float fill = 0.0f
+) {
+    Tile<T, SIZE, COUNT> tile;
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        const bool is_valid = i * STEP < n_left;
+        tile[i] = load<SIZE>(ptr + i * STEP, is_valid, from_float<T>(fill));
+    }
+    return tile;
+}
+
+// Writes such a part, rounded once; past the row's end nothing is written.
+template <int STEP, typename T, typename Index, int SIZE, int COUNT>
+__device__ __forceinline__ void store_row(
+    T* ptr, Index n_left, const Tile<float, SIZE, COUNT>& tile
+) {
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        if (i * STEP < n_left) store(ptr + i * STEP, from_float<T>(tile[i]));
+    }
+}
+
+template <typename T, int SIZE, int COUNT>
+__device__ __forceinline__ Tile<float, SIZE, COUNT> to_float(
+    const Tile<T, SIZE, COUNT>& tile
+) {
+    Tile<float, SIZE, COUNT> result;
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) result[i] = to_float(tile[i]);
+    return result;
+}
+
+// f of every element, or of the elements that have the same place in several tiles.
+template <typename F, int SIZE, int COUNT, typename... Tiles>
+__device__ __forceinline__ Tile<float, SIZE, COUNT> map(
+    F f, const Tile<float, SIZE, COUNT>& tile, const Tiles&... tiles
+) {
+    Tile<float, SIZE, COUNT> result;
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        #pragma unroll
+        for (int j = 0; j < SIZE; ++j) result[i][j] = f(tile[i][j], tiles[i][j]...);
+    }
+    return result;
+}
+
+// All elements together, in their order: Sum{} adds them up, to `result` if there is one.
+template <typename Op, int SIZE, int COUNT>
+__device__ __forceinline__ float reduce(
+    const Tile<float, SIZE, COUNT>& tile, Op op, float result = Op::IDENTITY
+) {
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        #pragma unroll
+        for (int j = 0; j < SIZE; ++j) result = op(result, tile[i][j]);
+    }
+    return result;
+}

@@ -1,0 +1,1 @@
+"""An activation of every element, by name, and its backward."""

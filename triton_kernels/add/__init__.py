@@ -1,0 +1,1 @@
+"""Adds two tensors, either of which may be broadcast."""

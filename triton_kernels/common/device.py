@@ -1,0 +1,35 @@
+"""The device that a table or a grid is chosen for: the mirror of Device in launch.cuh."""
+
+import functools
+from typing import NamedTuple
+
+import triton
+
+from triton_kernels.common.math import INTERPRETED
+
+
+class Device(NamedTuple):
+    """What a launcher has to know of a GPU.
+
+    Attributes:
+        arch: Its compute capability, such as 90.
+        n_sms: Its multiprocessors.
+    """
+
+    arch: int
+    n_sms: int
+
+
+def current_device() -> Device:
+    """The GPU that the next launch goes to; in the interpreter, one like an H200."""
+    if INTERPRETED:
+        return Device(arch=90, n_sms=132)
+    return _device(triton.runtime.driver.active.get_current_device())
+
+
+@functools.cache
+def _device(index: object) -> Device:
+    driver = triton.runtime.driver.active
+    properties = driver.utils.get_device_properties(index)
+    arch = driver.get_current_target().arch
+    return Device(arch, properties["multiprocessor_count"])

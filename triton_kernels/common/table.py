@@ -1,0 +1,94 @@
+"""Tables of policy: the mirror of table.cuh. Retuning for another GPU is an edit of one."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import triton
+
+from triton_kernels.common.device import current_device
+
+LONGEST = sys.maxsize  # of a line that is for rows of any length
+
+
+class Rung(IntEnum):
+    """What computes a call: what the op's table chooses, or a rung of its ladder."""
+
+    CHOSEN = 0
+    FIRST = 1
+    TWIN = 2
+
+
+# What every first rung is compiled for: a program's tile in columns, or elements.
+FIRST: Mapping[str, Any] = {"BLOCK_N": 1024, "num_warps": 4, "enable_fp_fusion": True}
+
+
+class RowTile(NamedTuple):
+    """A line of a table for rows that stay in registers.
+
+    Attributes:
+        max_cols: The longest row that it is for.
+        block_m: Rows of a program: short ones share it.
+        block_n: Columns of a tile, a power of two; a row may take several tiles, which
+            need not be a power of two together.
+        num_warps: Warps of a program.
+        element_bytes: Of which dtypes; 0: all.
+        arch: Of which architecture, such as 90; 0: the default.
+    """
+
+    max_cols: int
+    block_m: int
+    block_n: int
+    num_warps: int
+    element_bytes: int = 0
+    arch: int = 0
+
+    def constants(self, n_cols: int) -> dict[str, Any]:
+        """What a kernel is compiled for, of rows with so many columns."""
+        block_n = min(self.block_n, max(16, triton.next_power_of_2(n_cols)))
+        return {
+            "BLOCK_M": self.block_m,
+            "BLOCK_N": block_n,
+            "N_TILES": triton.cdiv(n_cols, block_n),
+            "num_warps": self.num_warps,
+            "enable_fp_fusion": True,
+        }
+
+
+class Line(Protocol):
+    """What a table's lines are chosen by."""
+
+    @property
+    def max_cols(self) -> int:
+        """The longest row that it is for."""
+
+    @property
+    def element_bytes(self) -> int:
+        """Of which dtypes; 0: all."""
+
+    @property
+    def arch(self) -> int:
+        """Of which architecture; 0: the default."""
+
+
+AnyLine = TypeVar("AnyLine", bound=Line)
+
+
+def choose_tile(
+    table: Sequence[AnyLine], n_cols: int, element_bytes: int
+) -> AnyLine | None:
+    """The first line that serves rows of this length on the current device, if any."""
+    arch = current_device().arch
+    for line in table:
+        if (
+            n_cols <= line.max_cols
+            and line.element_bytes in (0, element_bytes)
+            and line.arch in (0, arch)
+        ):
+            return line
+    return None
+
+
+class CannotServeError(ValueError):
+    """A rung that was asked for has no kernel for a call."""

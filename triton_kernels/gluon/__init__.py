@@ -1,1 +1,0 @@
-"""Variants in Gluon, which leaves to the kernel what Triton's compiler decides."""

@@ -1,0 +1,1 @@
+"""Layer normalisation of every row of a matrix, and its backward."""

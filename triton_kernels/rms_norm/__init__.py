@@ -1,0 +1,1 @@
+"""Root mean square normalisation of every row of a matrix, and its backward."""

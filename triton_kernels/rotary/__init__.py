@@ -1,0 +1,1 @@
+"""Rotary position embedding, and its backward, which turns by the negative angle."""

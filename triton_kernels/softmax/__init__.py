@@ -1,0 +1,1 @@
+"""Softmax of every row of a matrix, and its backward."""

@@ -1,0 +1,1 @@
+"""Sums over one dimension of a tensor."""

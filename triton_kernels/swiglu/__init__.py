@@ -1,0 +1,1 @@
+"""A linear unit gated by SiLU, and its backward."""
