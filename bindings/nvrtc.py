@@ -141,7 +141,9 @@ def compile_kernel(op: str, kernel: str, arch: str) -> Compiled:
             raise UnsupportedError(f"torch cannot use NVRTC: {error}") from error
         except RuntimeError as error:
             log = str(error).removeprefix("Kernel compilation failed:\n").strip()
-            raise BuildError(f"NVRTC cannot compile csrc/{op}/{op}.cu:\n{log}") from error
+            raise BuildError(
+                f"NVRTC cannot compile csrc/{op}/{op}.cu:\n{log}"
+            ) from error
     return Compiled(symbol, cubin)
 
 

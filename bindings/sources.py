@@ -71,7 +71,7 @@ def kernel_source(op: str) -> Path:
 
 
 def kernel_sources() -> list[Path]:
-    """Returns the ops' CUDA files: each op is a folder, whose kernels its .cu includes."""
+    """Returns the ops' CUDA files, each of which includes its folder's kernels."""
     return sorted(path for path in CSRC.glob("*/*.cu") if path.stem == path.parent.name)
 
 
@@ -139,7 +139,9 @@ def write_sources(module: ModuleName, folder: Path) -> list[Path]:
     sources.append(_write_if_changed(folder / "emulator.cpp", runtime))
     for path in kernel_sources():
         wrapper = folder / f"{path.name}.cpp"
-        sources.append(_write_if_changed(wrapper, f'#include "{path.relative_to(CSRC)}"\n'))
+        sources.append(
+            _write_if_changed(wrapper, f'#include "{path.relative_to(CSRC)}"\n')
+        )
     return sources
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bindings.op import Op
+from bindings.op import Argument, Op, as_tuple
 
 # How the elements of a tensor lie in memory:
 #   contiguous  one behind the other
@@ -115,3 +115,12 @@ def _poison(
 ) -> Tensor:
     value = math.nan if dtype.is_floating_point else torch.iinfo(dtype).max
     return torch.full(shape, value, dtype=dtype, device=device)
+
+
+def launcher_arguments(op: Op, case: Case) -> tuple[Argument, ...]:
+    """What both bare launchers take in a case: tensors that have no memory."""
+    with torch.device("meta"):
+        inputs = op.inputs(case.shape, torch.Generator())
+        tensors = op.complete(*(in_dtype(x, case.dtype) for x in inputs))
+    arguments = op.bind(tensors, case.params)
+    return op.arguments(*as_tuple(op.allocate(*arguments)), *arguments)

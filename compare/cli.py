@@ -160,6 +160,7 @@ def _study(options: argparse.Namespace) -> int:
             architecture=options.arch or parse_architecture(DEFAULT_ARCHITECTURE),
             same_ptxas=options.same_ptxas,
             kernel=options.kernel - 1,
+            rung=options.rung,
             shows_sass=writes_tables or "mix" in chosen or "sass" in chosen,
         )
         report = study.study(request, progress)
@@ -305,6 +306,7 @@ def _reports(
             architecture=options.arch,
             same_ptxas=options.same_ptxas,
             kernel=getattr(options, "kernel", 1) - 1,
+            rung=getattr(options, "rung", None),
         )
         reports.append(run.compare(request, progress))
     return reports

@@ -1,8 +1,9 @@
 """The rungs of an op's ladder: what each step is, what it gains, and how long it takes.
 
-A rung is a kernel of its own in both languages, in csrc/<op>_ladder and
-triton_kernels/<op>_ladder; the last one is the op. Their code is looked at without a
-GPU. Times are measured on one, or come from the record.
+A rung is a file with a kernel in both languages, in csrc/<op> and triton_kernels/<op>:
+the first, the textbook's; the twin; and what lies between. What a call takes comes
+last. Their code is looked at without a GPU. Times are measured on one, or come from the
+record.
 """
 
 from __future__ import annotations
@@ -15,18 +16,20 @@ from typing import Any
 
 import torch
 
-from bindings.op import Argument, Op
+from bindings.errors import UnsupportedError
+from bindings.op import Op
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from compare import environment, records
-from compare.cases import Case
+from compare.cases import Case, launcher_arguments
 from compare.codegen import memory, model
 from compare.codegen.architectures import Architecture
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
-from compare.codegen.model import KernelCode
+from compare.codegen.model import KernelCode, Side
+from compare.codegen.places import file_of
 from compare.errors import UnavailableError
 from compare.parity import Skipped, prepare
-from compare.study import launcher_arguments
+from compare.rungs import TWIN, name_of
 from compare.timing import gpu_state, implementations
 from compare.timing.measure import measure
 from compare.timing.model import (
@@ -38,36 +41,42 @@ from compare.timing.model import (
 )
 from compare.timing.turns import TimingError
 
-SIDES: dict[str, Callable[..., KernelCode]] = {
+SIDES: dict[Side, Callable[..., KernelCode]] = {
     "cuda": model.inspect_cuda,
     "triton": model.inspect_triton,
 }
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 # What multiplies, the most powerful first: a kernel is named by what it has of these.
 _MULTIPLIES = ("HGMMA", "HMMA", "FFMA")
+# What a call takes, as the reports name it; among an op's rungs it has no name.
+CALL = "call"
 
 
 @dataclass(frozen=True)
 class Step:
-    """One rung in one language.
+    """One rung in one language: all of its launches together.
 
     Attributes:
-        kernel: Its title, with template arguments.
-        instruction: What multiplies, such as "HMMA.16816.F32.BF16".
-        registers: Of a thread.
-        shared_bytes: Of a block.
-        instructions_per_flop: That all threads execute.
+        kernels: Their names, in the order of the launches.
+        lines: Of the files that they stand in.
+        instruction: What multiplies, such as "HMMA.16816.F32.BF16"; empty of an op that
+            is bound by memory.
+        registers: Of a thread, the most of all launches.
+        shared_bytes: Of a block, likewise.
+        instructions: That all threads execute, for each multiplication and addition of
+            the op, or for each element that it has to read or write.
         global_bytes: That all threads load from and store to global memory; None of
             copies by tensor maps, whose size no instruction says.
         shared_memory_bytes: The same of shared memory, by instructions of threads.
     """
 
-    kernel: str
+    kernels: tuple[str, ...]
+    lines: int
     instruction: str
     registers: int
     shared_bytes: int
-    instructions_per_flop: float
+    instructions: float
     global_bytes: float | None
     shared_memory_bytes: float
 
@@ -77,8 +86,8 @@ class Rung:
     """One rung.
 
     Attributes:
-        name: Its name.
-        what: What it changes, the first sentence of its source.
+        name: Its name, CALL for what a call takes.
+        what: What it changes, the first sentences of its source.
         steps: By language.
     """
 
@@ -112,7 +121,7 @@ class Ladder:
         op: The name of the op.
         case: What the code was made for.
         architecture: What it was made for.
-        rungs: From the first to the last.
+        rungs: From the first to what a call takes.
         times: Measured here or recorded; None where neither is there.
         is_recorded: Whether they are from the record.
     """
@@ -123,6 +132,18 @@ class Ladder:
     rungs: tuple[Rung, ...]
     times: Times | None
     is_recorded: bool
+
+
+def rungs_of(op: Op) -> dict[str, Op]:
+    """The op on each of its rungs, by name, and as a call computes it."""
+    return {**{name: op.on_rung(name) for name in op.rungs}, CALL: op}
+
+
+def default_case(op: Op) -> Case:
+    """What a ladder is climbed on, and its times are recorded of."""
+    if op.flops:  # tensor cores, which the last rungs are about, know no float32
+        return Case(op.benchmark_shapes[0], torch.bfloat16, direction=op.direction)
+    return Case(op.large_shape, direction=op.direction)
 
 
 def climb(
@@ -136,8 +157,8 @@ def climb(
 
     Args:
         op_name: The name of the op.
-        shape: Of its case; by default the small one, or on a GPU the first that the op
-            is judged by.
+        shape: Of its case; by default the one whose times are recorded, or without a
+            GPU, of an op whose loops are long, the small one.
         dtype: Such as "bfloat16".
         architecture: What to generate code for.
         progress: Is told, from time to time, what is going on.
@@ -147,82 +168,93 @@ def climb(
     """
     op = OPS[op_name]
     has_gpu = gpu_state.obstacle() is None
-    case = Case(
-        shape or (op.benchmark_shapes[0] if has_gpu else op.small_shape),
-        getattr(torch, dtype),
-    )
+    default = op.small_shape if op.flops and not has_gpu else default_case(op).shape
+    case = Case(shape or default, getattr(torch, dtype), direction=op.direction)
     rungs = []
-    for name in op.rungs:
+    for name, on_rung in rungs_of(op).items():
         progress(f"looking at the code of {name}")
         steps = {
-            side: _step(op, name, case, architecture, inspect)
+            side: _step(on_rung, side, case, architecture, inspect)
             for side, inspect in SIDES.items()
         }
-        rungs.append(Rung(name, what_changed(op, name), steps))
+        rungs.append(Rung(name, what_changed(on_rung, steps), steps))
     times = measure_rungs(op, case, progress) if has_gpu else find(op_name)
     return Ladder(op_name, case, architecture.name, tuple(rungs), times, not has_gpu)
 
 
-def on_rung(op: Op, rung: str) -> Op:
-    """The op as one of its rungs computes it."""
-    number = 1 + op.rungs.index(rung)
-
-    def arguments(*given: Any) -> tuple[Argument, ...]:
-        return (*op.arguments(*given)[:-1], number)
-
-    return replace(op, arguments=arguments)
-
-
-def case_on(rung: str, case: Case) -> Case:
+def case_on(op: Op, case: Case) -> Case:
     """The case as a rung can serve it: of float32 tensor cores take tf32 alone."""
-    if case.dtype != torch.float32 or rung in ("naive", "tiled"):
+    if case.dtype != torch.float32 or op.rung != "tensor_cores":
         return case
     return replace(case, params={**case.params, "precision": "tf32"})
 
 
-def what_changed(op: Op, rung: str) -> str:
+def what_changed(op: Op, steps: Mapping[str, Step | Skipped]) -> str:
     """What the rung's source in CUDA says of it first, without its line breaks."""
-    path = ROOT / f"csrc/{op.source}_ladder/{rung}.cuh"
-    if path.exists():
-        paragraphs = re.findall(r"\A((?://.*\n)+?)(?://\n|(?!//))", path.read_text())
-    else:  # the last one is the op itself
-        text = (ROOT / f"csrc/{op.source}.cu").read_text()
-        paragraphs = re.findall(r"^(// The last rung: (?:.*\n//)*.*\n)", text, re.M)
-    return " ".join(re.sub(r"(?m)^//", "", paragraphs[0]).split())
+    if not op.rung:
+        taken = [each.kernels[0] for each in steps.values() if isinstance(each, Step)]
+        return f"What a call takes at this shape: {', '.join(dict.fromkeys(taken))}."
+    folder = ROOT / f"csrc/{op.source}"
+    names = (f"{op.direction}_{op.rung}.cuh", f"{op.rung}.cuh")
+    path = next(folder / name for name in names if (folder / name).exists())
+    comment = re.match(r"(?://.*\n)+?(?=//\n|(?!//))", path.read_text())
+    assert comment, path
+    return " ".join(re.sub(r"(?m)^//", "", comment[0]).split())
 
 
 def _step(
     op: Op,
-    rung: str,
+    side: str,
     case: Case,
     architecture: Architecture,
     inspect: Callable[..., KernelCode],
 ) -> Step | Skipped:
-    step, case = on_rung(op, rung), case_on(rung, case)
+    case = case_on(op, case)
     try:
-        launched = launcher_arguments(step, case)
-        code = inspect(step, launched, architecture).disassembled()
-    except (CodegenUnavailable, CompilationFailed, RuntimeError, ValueError) as error:
+        launched = launcher_arguments(op, case)
+        codes = [inspect(op, launched, architecture)]
+        codes += [
+            inspect(op, launched, architecture, number=number)
+            for number in range(1, len(codes[0].kernels))
+        ]
+        multiplies = _what_multiplies(codes[0].disassembled()) if op.flops else ""
+    except (
+        CodegenUnavailable,
+        CompilationFailed,
+        UnsupportedError,
+        ValueError,
+    ) as error:
         return Skipped(str(error).partition("\n")[0])
-    assert op.flops
-    emulation, totals = code.emulation, memory.totals(code.emulation)
-    whole = emulation.total_blocks / emulation.blocks
-    n_threads = emulation.total_blocks * emulation.threads
-    shared = (
-        each.bytes
-        for each in memory.movements(emulation)
-        if each.argument == memory.SHARED
-    )
+    traffic = op.traffic(case.shape, case.dtype.itemsize).total_bytes
+    work = op.flops(case.shape) if op.flops else traffic / case.dtype.itemsize
+    kernels = tuple(name_of(code.title) for code in codes)
+    files = {file_of(side, op.source, kernel) for kernel in kernels}
+    emulations = [code.emulation for code in codes]
+    totals = [memory.totals(each) for each in emulations]
+    wholes = [each.total_blocks / each.blocks for each in emulations]
     return Step(
-        kernel=code.title,
-        instruction=_what_multiplies(code),
-        registers=code.registers,
-        shared_bytes=code.shared_bytes,
-        instructions_per_flop=emulation.executed_per_thread
-        * n_threads
-        / op.flops(case.shape),
-        global_bytes=totals.global_bytes * whole if totals.sectors else None,
-        shared_memory_bytes=sum(shared) * whole,
+        kernels=kernels,
+        lines=sum(len((ROOT / file).read_text().splitlines()) for file in files),
+        instruction=multiplies,
+        registers=max(code.registers for code in codes),
+        shared_bytes=max(code.shared_bytes for code in codes),
+        instructions=sum(
+            each.executed_per_thread * each.total_blocks * each.threads
+            for each in emulations
+        )
+        / work,
+        global_bytes=sum(
+            each.global_bytes * whole
+            for each, whole in zip(totals, wholes, strict=True)
+        )
+        if all(each.sectors for each in totals)
+        else None,
+        shared_memory_bytes=sum(
+            each.bytes * whole
+            for emulation, whole in zip(emulations, wholes, strict=True)
+            for each in memory.movements(emulation)
+            if each.argument == memory.SHARED
+        ),
     )
 
 
@@ -246,10 +278,10 @@ def measure_rungs(op: Op, case: Case, progress: Callable[[str], None]) -> Times:
     """
     timings: dict[str, dict[str, Timing | Skipped]] = {}
     try:
-        for rung in op.rungs:
+        for rung, on_rung in rungs_of(op).items():
             progress(f"timing {rung}")
-            prepared = prepare(op, case_on(rung, case), "cuda")
-            found = implementations.find(on_rung(op, rung), tuple(SIDES), ())
+            prepared = prepare(on_rung, case_on(on_rung, case), "cuda")
+            found = implementations.find(on_rung, tuple(SIDES), ())
             timings[rung] = dict(measure(prepared, found).timings)
     except (TimingError, torch.OutOfMemoryError) as error:
         raise UnavailableError(str(error)) from error
@@ -275,6 +307,28 @@ def find(op: str, folder: Path = records.FOLDER) -> Times | None:
     files = folder.glob(f"*/ladder/{op}.json")
     found = (records.read_beside(file, from_json) for file in files)
     return max(found, key=lambda each: str(each.environment["date"]), default=None)
+
+
+def gains_of(
+    timings: Mapping[str, Mapping[str, Timing | Skipped]],
+) -> dict[Side, float]:
+    """By language, how many times as fast as the twin a call is.
+
+    Args:
+        timings: By rung and language.
+    """
+    found: dict[Side, float] = {}
+    for side in SIDES:
+        twin, call = (timings.get(rung, {}).get(side) for rung in (TWIN, CALL))
+        if isinstance(twin, Timing) and isinstance(call, Timing):
+            found[side] = twin.kernel.median_us / call.kernel.median_us
+    return found
+
+
+def recorded_gains(op: Op, case: Case) -> dict[Side, float]:
+    """The same from the record, if that is of the case."""
+    times = find(op.name)
+    return gains_of(times.timings) if times and times.case == case else {}
 
 
 def to_json(times: Times) -> dict[str, Any]:

@@ -98,8 +98,10 @@ def parse(arguments: Sequence[str], ops: Mapping[str, OpSummary]) -> argparse.Na
         params_of(ops[options.op], options.param)  # raises for what makes no sense
     if getattr(options, "dtype", "") is None:
         # A ladder's last rungs are for tensor cores, which float32 has no use for.
-        is_ladder = getattr(options, "ladder", False)
-        options.dtype = "bfloat16" if is_ladder else "float32"
+        for_tensor_cores = (
+            getattr(options, "ladder", False) and ops[options.op].has_flops
+        )
+        options.dtype = "bfloat16" if for_tensor_cores else "float32"
     _check_output(options)
     return options
 
@@ -341,15 +343,20 @@ def _add_op_options(parser: argparse.ArgumentParser, op: OpSummary) -> None:
     )
     for name, what in _LISTINGS.items():
         parser.add_argument(f"--{name}", action="store_true", help=f"also show {what}")
-    if op.has_rungs:
-        parser.add_argument(
-            "--ladder",
-            action="store_true",
-            help="instead: the kernels that lead to this one, and what each step gains",
-        )
+    parser.add_argument(
+        "--ladder",
+        action="store_true",
+        help="instead: the kernels that lead to this one, and what each step gains",
+    )
 
 
 def _add_kernel_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--rung",
+        metavar="NAME",
+        help="which rung of the ladder to show and run, such as first; by default the "
+        "code is that of the twin, and what runs is what a call takes",
+    )
     parser.add_argument(
         "--kernel",
         type=_argument(_number),

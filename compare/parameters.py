@@ -39,7 +39,7 @@ class OpSummary:
         name: Its name.
         forward: The op that this is the backward of; empty if it is none.
         has_gradient: Whether autograd can differentiate it.
-        has_rungs: Whether it has a ladder of kernels.
+        has_flops: Whether it is bound by arithmetic at some shapes.
         signature: How it is called, such as "softmax(x, dim=-1)".
         summary: The first line of its documentation.
         parameters: By name.
@@ -48,7 +48,7 @@ class OpSummary:
     name: str
     forward: str
     has_gradient: bool
-    has_rungs: bool
+    has_flops: bool
     signature: str
     summary: str
     parameters: dict[str, Parameter]
@@ -80,7 +80,7 @@ def _read_file(path: Path) -> list[OpSummary]:
         node.arg: node.value
         for node in ast.walk(module)
         if isinstance(node, ast.keyword)
-        and node.arg in ("gradient", "optional_inputs", "rungs")
+        and node.arg in ("gradient", "optional_inputs", "flops")
     }
     optional = ast.literal_eval(keywords.get("optional_inputs", ast.Tuple([])))
     found = [
@@ -89,7 +89,7 @@ def _read_file(path: Path) -> list[OpSummary]:
             "",
             optional,
             has_gradient="gradient" in keywords,
-            has_rungs="rungs" in keywords,
+            has_flops="flops" in keywords,
         )
     ]
     if backward := functions.get(backward_of(path.stem)):
@@ -103,7 +103,7 @@ def _read_op(
     optional_inputs: tuple[str, ...],
     *,
     has_gradient: bool = False,
-    has_rungs: bool = False,
+    has_flops: bool = False,
 ) -> OpSummary:
     arguments = function.args
     defaults = [None] * (len(arguments.args) - len(arguments.defaults))
@@ -123,7 +123,7 @@ def _read_op(
         name=function.name,
         forward=forward,
         has_gradient=has_gradient,
-        has_rungs=has_rungs,
+        has_flops=has_flops,
         signature=f"{function.name}({', '.join(written)})",
         summary=(ast.get_docstring(function) or "").partition("\n")[0],
         parameters={

@@ -55,9 +55,8 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
         results.append(result)
     example = _run_example(progress) if EXAMPLE in ops else ""
     climbed = [
-        ladder.measure_rungs(op, Case(op.benchmark_shapes[0], torch.bfloat16), progress)
+        ladder.measure_rungs(op, ladder.default_case(op), progress)
         for op in map(OPS.__getitem__, ops)
-        if op.rungs
     ]
     fused = [
         fusion.measure(op, Case(op.sweep_shapes[-1], torch.bfloat16), progress)

@@ -186,8 +186,8 @@ def _find_toolkit(op: str) -> _Toolkit:
     home = toolchain.find_cuda_home()
     if home is None:
         raise UnavailableError(
-            f"nothing can build csrc/{op}/{op}.cu here: no nvcc is found; the extra brings "
-            "one: pip install -e '.[nvcc]'"
+            f"nothing can build csrc/{op}/{op}.cu here: no nvcc is found; the extra "
+            "brings one: pip install -e '.[nvcc]'"
         )
     runtime_folder = toolchain.cuda_runtime_folder(home)
     if runtime_folder is None:

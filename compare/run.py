@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -14,19 +14,20 @@ import torch
 
 from bindings.backends import prebuilt
 from bindings.errors import BuildError, UnsupportedError
-from bindings.op import Op, as_tuple
+from bindings.op import Argument, Op, as_tuple
 from bindings.registry import OPS
 from bindings.sources import ModuleName
-from compare import environment, records
+from compare import environment, ladder, records, rungs
 from compare.cases import Case
 from compare.codegen import contracts, findings, model
 from compare.codegen.architectures import Architecture, parse_architecture
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
-from compare.codegen.model import KernelCode
+from compare.codegen.model import KernelCode, Side
 from compare.errors import BuildFailedError, UnavailableError, UsageError
 from compare.options import DEFAULT_ARCHITECTURE
 from compare.parity import Parity, Prepared, Skipped, check_prepared, prepare
 from compare.report.model import NOT_ASKED_FOR, CaseReport, Report
+from compare.rungs import Shown
 from compare.timing import gpu_state, implementations
 from compare.timing.measure import measure
 from compare.timing.model import Bench, CaseTimes
@@ -53,6 +54,8 @@ class Request:
         architecture: What to generate code for.
         same_ptxas: Whether nvcc's assembler makes the machine code of both sides.
         kernel: Of which launch to show the code, counted from 0.
+        rung: Of which rung everything is; by default the code is the twin's, and what
+            runs is what a call takes.
     """
 
     op: str
@@ -63,6 +66,7 @@ class Request:
     architecture: Architecture | None
     same_ptxas: bool = False
     kernel: int = 0
+    rung: str | None = None
 
 
 def compare(request: Request, progress: Callable[[str], None]) -> Report:
@@ -75,7 +79,10 @@ def compare(request: Request, progress: Callable[[str], None]) -> Report:
     Raises:
         CompareError: It cannot be done.
     """
-    op = OPS[request.op]
+    try:
+        op = OPS[request.op].on_rung(request.rung or "")
+    except ValueError as error:
+        raise UsageError(f"--rung: {error}") from error
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if "cuda" in request.backends:
         require_module("_cuda" if device.type == "cuda" else "_cpu")
@@ -185,13 +192,17 @@ def _on_gpu(
             architecture = parse_architecture(name)
         except ValueError as error:
             unknown = Skipped(f"{error}, by --arch")
-    codegen: dict[str, KernelCode | Skipped] = {}
-    for side in ("cuda", "triton"):
-        progress(f"generating the code of {side}")
-        codegen[side] = (
-            _inspect(side, request, prepared, architecture) if architecture else unknown
-        )
-    return _case_report(request, prepared, parity, times, codegen)
+    if architecture is None:
+        codegen = dict.fromkeys(rungs.SIDES, unknown)
+        return _case_report(request, prepared, parity, times, codegen, {}, {})
+    progress("generating code")
+    shown = _shown(request, prepared, architecture)
+    codes = {
+        side: _inspect(side, request, prepared, shown[side].op, architecture)
+        for side in shown
+    }
+    gains = _gains(prepared, shown)
+    return _case_report(request, prepared, parity, times, codes, shown, gains)
 
 
 def _on_cpu(
@@ -202,9 +213,10 @@ def _on_cpu(
     # What takes longest comes first.
     order = sorted((*request.backends, "torch"), key="triton".__ne__)
     parity = {backend: _start(check_prepared, prepared, backend) for backend in order}
+    shown = _shown(request, prepared, architecture)
     codegen = {
-        side: _start(_inspect, side, request, prepared, architecture)
-        for side in ("cuda", "triton")
+        side: _start(_inspect, side, request, prepared, each.op, architecture)
+        for side, each in shown.items()
     }
     _await(parity, codegen, progress)
     return _case_report(
@@ -213,6 +225,8 @@ def _on_cpu(
         {name: parity[name].result() for name in (*request.backends, "torch")},
         Skipped("times need a GPU"),
         {name: future.result() for name, future in codegen.items()},
+        shown,
+        ladder.recorded_gains(prepared.op, prepared.case),
     )
 
 
@@ -261,14 +275,16 @@ def _times(
 
 
 def _inspect(
-    side: str, request: Request, prepared: Prepared, architecture: Architecture
+    side: Side,
+    request: Request,
+    prepared: Prepared,
+    op: Op,
+    architecture: Architecture,
 ) -> KernelCode | Skipped:
     sources = {"cuda_inline": "cuda"}
     if side not in {sources.get(each, each) for each in request.backends}:
         return NOT_ASKED_FOR
-    op = prepared.op
-    outputs = as_tuple(op.allocate(*prepared.arguments))
-    arguments = op.arguments(*outputs, *prepared.arguments)
+    arguments = _launcher_arguments(op, prepared)
     try:
         if side == "cuda":
             return model.inspect_cuda(
@@ -285,12 +301,47 @@ def _inspect(
         return Skipped(str(error))
 
 
+def _launcher_arguments(op: Op, prepared: Prepared) -> tuple[Argument, ...]:
+    outputs = as_tuple(op.allocate(*prepared.arguments))
+    return op.arguments(*outputs, *prepared.arguments)
+
+
+def _shown(
+    request: Request, prepared: Prepared, architecture: Architecture
+) -> Mapping[Side, Shown]:
+    op = OPS[request.op]
+    try:
+        return rungs.choose(
+            op,
+            request.rung,
+            lambda on_rung: _launcher_arguments(on_rung, prepared),
+            architecture,
+        )
+    except UnsupportedError as error:
+        raise UsageError(f"--rung: {error}") from error
+
+
+def _gains(prepared: Prepared, shown: Mapping[Side, Shown]) -> dict[Side, float]:
+    """How many times as fast as the twin a call is, where it takes another kernel."""
+    sides = [side for side, each in shown.items() if each.taken and not each.is_missing]
+    if not sides or gpu_state.obstacle():
+        return {}
+    timings = {
+        rung: measure(prepared, implementations.find(op, sides, ())).timings
+        for rung, op in ladder.rungs_of(prepared.op).items()
+        if rung in (rungs.TWIN, ladder.CALL)
+    }
+    return ladder.gains_of(timings)
+
+
 def _case_report(
     request: Request,
     prepared: Prepared,
     parity: dict[str, Parity | Skipped],
     times: CaseTimes | Skipped,
-    codegen: dict[str, KernelCode | Skipped],
+    codegen: Mapping[str, KernelCode | Skipped],
+    shown: Mapping[Side, Shown],
+    gains: Mapping[Side, float],
 ) -> CaseReport:
     op, case = prepared.op, prepared.case
     for side in ("cuda", "triton"):  # keys of the schema, whatever was asked for
@@ -311,5 +362,13 @@ def _case_report(
         for each in contracts.violations(op, code)
     ]
     return CaseReport(
-        case, request.backends, parity, times, codegen, found, tuple(broken)
+        case,
+        request.backends,
+        parity,
+        times,
+        codegen,
+        found,
+        tuple(broken),
+        shown=shown,
+        gains=gains,
     )

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from bindings.op import Argument, Op, as_tuple
+from bindings.errors import UnsupportedError
 from bindings.registry import OPS
-from compare import environment
-from compare.cases import Case, in_dtype
+from compare import environment, ladder, rungs
+from compare.cases import Case, launcher_arguments
 from compare.codegen import model
 from compare.codegen.architectures import Architecture
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
@@ -35,6 +35,7 @@ class Request:
         architecture: What to generate code for.
         same_ptxas: Whether nvcc's assembler makes the machine code of both sides.
         kernel: Of which launch to show the code, counted from 0.
+        rung: Of which rung; by default the twin.
         shows_sass: Whether its machine code is of interest, which takes a second more.
     """
 
@@ -45,6 +46,7 @@ class Request:
     architecture: Architecture
     same_ptxas: bool = False
     kernel: int = 0
+    rung: str | None = None
     shows_sass: bool = False
 
 
@@ -67,22 +69,28 @@ def study(request: Request, progress: Callable[[str], None]) -> Report:
         direction=op.direction,
     )
     try:
-        arguments = launcher_arguments(op, case)
-    except (TypeError, ValueError, IndexError) as error:
+        shown = rungs.choose(
+            op,
+            request.rung,
+            lambda on_rung: launcher_arguments(on_rung, case),
+            request.architecture,
+        )
+    except (TypeError, ValueError, IndexError, UnsupportedError) as error:
         raise UsageError(str(error)) from error
     codes: dict[str, KernelCode | Skipped] = {}
     planned: dict[str, str] = {}
-    for side in ("cuda", "triton"):
+    for side, choice in shown.items():
         progress(f"generating the code of {side}")
+        arguments = launcher_arguments(choice.op, case)
         try:
             if side == "cuda":
-                launch = (op, arguments, request.architecture)
+                launch = (choice.op, arguments, request.architecture)
                 # Its source can be read where it cannot be compiled.
                 planned[side] = model.cuda_kernel(*launch, number=request.kernel)
                 code = model.inspect_cuda(*launch, number=request.kernel)
             else:
                 code = model.inspect_triton(
-                    op,
+                    choice.op,
                     arguments,
                     request.architecture,
                     number=request.kernel,
@@ -102,14 +110,7 @@ def study(request: Request, progress: Callable[[str], None]) -> Report:
         codes,
         findings=(),
         planned=planned,
+        shown=shown,
+        gains=ladder.recorded_gains(op, case),
     )
     return Report(op.name, environment.collect(), (report,))
-
-
-def launcher_arguments(op: Op, case: Case) -> tuple[Argument, ...]:
-    """What both bare launchers take in a case: tensors that have no memory."""
-    with torch.device("meta"):
-        inputs = op.inputs(case.shape, torch.Generator())
-        tensors = op.complete(*(in_dtype(x, case.dtype) for x in inputs))
-    arguments = op.bind(tensors, case.params)
-    return op.arguments(*as_tuple(op.allocate(*arguments)), *arguments)

@@ -21,7 +21,7 @@ from compare.cases import Case, make_arguments
 from compare.codegen.architectures import ARCHITECTURES, Architecture
 from compare.codegen.contracts import cases
 from compare.codegen.model import compile_ahead
-from compare.study import launcher_arguments
+from compare.cases import launcher_arguments
 
 HOPPER = ARCHITECTURES[90]
 

@@ -32,7 +32,7 @@ from compare.codegen.model import (
     inspect_cuda,
     inspect_triton,
 )
-from compare.study import launcher_arguments
+from compare.cases import launcher_arguments
 
 SIDES: dict[str, Callable[..., KernelCode]] = {
     "cuda": inspect_cuda,

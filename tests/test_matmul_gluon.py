@@ -12,7 +12,7 @@ from compare import acceptance
 from compare.cases import Case
 from compare.codegen.architectures import ARCHITECTURES
 from compare.codegen.model import KernelCode, inspect_triton
-from compare.study import launcher_arguments
+from compare.cases import launcher_arguments
 from triton_kernels.common.epilogue import ACTIVATIONS
 from triton_kernels.matmul import gluon as gluon
 from triton_kernels.matmul.matmul import LONG_EPILOGUES

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -39,8 +40,14 @@ def launch(
     Raises:
         UnsupportedError: The op's rung has no kernel for this call.
     """
-    try:
+    with _naming_the_rung(op):
         getattr(module, op.name)(*_values(arguments), stream)
+
+
+@contextlib.contextmanager
+def _naming_the_rung(op: Op) -> Iterator[None]:
+    try:
+        yield
     except RuntimeError as error:
         if op.rung and str(error).endswith(": operation not supported"):
             raise UnsupportedError(unsupported_rung(op)) from error
@@ -78,15 +85,19 @@ def plan(
 ) -> list[dict[str, Any]]:
     """What `launch` would do on an architecture, such as 90, without doing it.
 
+    Raises:
+        UnsupportedError: The op's rung has no kernel for this call.
+
     Returns:
         For each launch, in order: kernel (the symbol), signature (the same demangled),
         grid and block (x, y, z), shared_bytes (dynamic shared memory), and arguments
         (the kernel's, its tensors as addresses, and of each structure what the sources
         tell of it, beginning with an address).
     """
-    descriptions: list[dict[str, Any]] = getattr(module, f"{op.name}_plan")(
-        *_values(arguments), arch
-    )
+    with _naming_the_rung(op):
+        descriptions: list[dict[str, Any]] = getattr(module, f"{op.name}_plan")(
+            *_values(arguments), arch
+        )
     return descriptions
 
 

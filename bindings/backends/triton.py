@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from bindings.backends import Launch, interpreter
-from bindings.backends.template import Template, template_of
 from bindings.backends.native import unsupported_rung
+from bindings.backends.template import Template, template_of
 from bindings.errors import UnsupportedError
 from bindings.op import Argument, Op, Outputs, as_tuple
 
@@ -43,7 +43,9 @@ def run(op: Op, outputs: Outputs, *args: Any) -> None:
 
 def launcher(op: Op) -> Any:
     """The bare launcher: on the current device and stream, unchecked."""
-    return getattr(importlib.import_module(f"triton_kernels.{op.source}.{op.source}"), op.name)
+    return getattr(
+        importlib.import_module(f"triton_kernels.{op.source}.{op.source}"), op.name
+    )
 
 
 def record(

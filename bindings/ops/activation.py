@@ -85,9 +85,7 @@ def _allocate(x: Tensor, activation: str = "relu") -> Tensor:
     return torch.empty_like(x)
 
 
-def _operands(
-    out: Tensor, x: Tensor, activation: str = "relu"
-) -> tuple[Argument, ...]:
+def _operands(out: Tensor, x: Tensor, activation: str = "relu") -> tuple[Argument, ...]:
     walk = layout.elementwise(out, x)
     return (
         out,

@@ -29,7 +29,7 @@ class CudaBuild:
 def compile_kernels(
     op_name: str, signatures: Mapping[str, str], architecture: Architecture
 ) -> dict[str, CudaBuild]:
-    """Compiles kernels of csrc/<op_name>/<op_name>.cu, with the flags of the build that runs.
+    """Compiles kernels of an op's .cu, with the flags of the build that runs.
 
     Those that no earlier call has compiled take one run of nvcc together: most of the
     time of a run goes into CUDA's headers.

@@ -154,6 +154,28 @@ class KernelCode:
         return self.elements / (self.blocks * self.threads_per_block)
 
 
+def planned_kernels(
+    side: Side, op: Op, arguments: tuple[Argument, ...], architecture: Architecture
+) -> tuple[str, ...]:
+    """The titles of all kernels that a side launches, without compiling any.
+
+    Raises:
+        CodegenUnavailable: something is missing here; the message says what.
+        UnsupportedError: the op's rung has no kernel for this call.
+    """
+    if side == "cuda":
+        return _plans(op, arguments, architecture)[1]
+    _require_elements(op, arguments)
+    try:
+        return triton_offline.plan_launches(
+            triton.launcher(op), _as_meta(arguments), architecture
+        )
+    except ValueError as error:
+        if op.rung:
+            raise UnsupportedError(native.unsupported_rung(op)) from error
+        raise
+
+
 def cuda_kernel(
     op: Op,
     arguments: tuple[Argument, ...],

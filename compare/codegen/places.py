@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable
 from pathlib import PurePath
 
@@ -10,6 +11,33 @@ from bindings.sources import ROOT
 from compare.codegen.listing import Instruction
 
 _FOLDERS = ("csrc", "triton_kernels")
+# By side: the folder, the files' suffixes, and what a kernel's definition looks like.
+_LANGUAGES = {
+    "cuda": ("csrc", (".cu", ".cuh"), r"__global__[^;{{}}]*\b{}\("),
+    "triton": ("triton_kernels", (".py",), r"(?m)^def {}\("),
+}
+
+
+@functools.cache
+def file_of(side: str, source: str, kernel: str) -> str:
+    """The file that a kernel stands in: "csrc/softmax/twin.cuh".
+
+    Args:
+        side: "cuda" or "triton".
+        source: The folder of the op that launches it, which is looked at first.
+        kernel: The kernel's name.
+
+    Raises:
+        LookupError: It stands in no file.
+    """
+    folder, suffixes, definition = _LANGUAGES[side]
+    files = [e for e in (ROOT / folder).rglob("*") if e.suffix in suffixes]
+    files.sort(key=lambda path: (path.parent.name != source, path))
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        if kernel in text and re.search(definition.format(kernel), text):
+            return path.relative_to(ROOT).as_posix()
+    raise LookupError(f"{kernel} stands in no file of {folder}")
 
 
 def in_sources(instructions: Iterable[Instruction]) -> tuple[str, ...]:

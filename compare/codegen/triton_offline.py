@@ -26,6 +26,7 @@ from triton.backends.nvidia.compiler import (
     get_ptxas_version,
 )
 from triton.errors import TritonError
+from triton.runtime import JITFunction
 from triton.runtime.driver import driver
 
 from compare.codegen import tools
@@ -142,6 +143,43 @@ def record_launches(
     ):
         launcher(*arguments)
     return tuple(recorder.launches)
+
+
+def plan_launches(
+    launcher: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    architecture: Architecture,
+) -> tuple[str, ...]:
+    """The kernels that `launcher(*arguments)` would launch, none of which is compiled.
+
+    Args:
+        launcher: launches Triton kernels.
+        arguments: what it takes; its tensors are meta tensors.
+        architecture: the one to choose for.
+
+    Returns:
+        For each launch the kernel's name, with what it would be compiled for.
+    """
+    planned: list[str] = []
+    function: Any = JITFunction
+
+    def plan(
+        kernel: Any, *args: Any, grid: Any, warmup: bool, **constants: Any
+    ) -> None:
+        text = ", ".join(
+            f"{name}={getattr(value, '__name__', value)}"
+            for name, value in constants.items()
+        )
+        planned.append(f"{kernel.__name__}[{text}]")
+
+    with _offline_driver(architecture, None):
+        original = function.run
+        function.run = plan
+        try:
+            launcher(*arguments)
+        finally:
+            function.run = original
+    return tuple(planned)
 
 
 def assembler_log(launch: TritonLaunch, architecture: Architecture) -> str:

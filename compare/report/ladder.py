@@ -42,20 +42,25 @@ def show(ladder: Ladder, console: Console) -> None:
 
 
 def _table(ladder: Ladder) -> Table:
+    flops = OPS[ladder.op].flops
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for header in ("", "", "multiplies by"):
+    for header in ("", "", "kernel", *(["multiplies by"] if flops else [])):
         table.add_column(header, overflow="fold")
     for header in (
-        *("registers", "shared\nbytes", "instructions\nper FLOP"),
-        *("global\nMiB", "shared\nMiB", "median us", "TFLOP/s"),
+        *("lines", "registers", "shared\nbytes"),
+        "instructions\nper FLOP" if flops else "instructions\nper element",
+        *("global\nMiB", "shared\nMiB", "median us", "TFLOP/s" if flops else "gain"),
     ):
         table.add_column(header, justify="right", overflow="fold")
     for rung in ladder.rungs:
         for side, step in rung.steps.items():
-            cells = ("-",) * 6 if isinstance(step, Skipped) else _figures(step)
+            figures = _figures(step) if isinstance(step, Step) else ("-",) * 8
+            kernel, multiplies, *cells = figures
             table.add_row(
                 plain(rung.name),
                 plain(NAMES[side]),
+                plain(kernel),
+                *([plain(multiplies)] if flops else []),
                 *map(plain, cells),
                 *_times(ladder, rung.name, side),
             )
@@ -64,22 +69,30 @@ def _table(ladder: Ladder) -> Table:
 
 def _figures(step: Step) -> tuple[str, ...]:
     return (
+        ", ".join(step.kernels),
         ".".join(step.instruction.split(".")[:2]),  # and not the types
+        str(step.lines),
         str(step.registers),
         f"{step.shared_bytes:,}",
-        f"{step.instructions_per_flop:.3f}",
+        f"{step.instructions:.3f}",
         "-" if step.global_bytes is None else f"{step.global_bytes / 2**20:,.2f}",
         f"{step.shared_memory_bytes / 2**20:,.2f}",
     )
 
 
 def _times(ladder: Ladder, rung: str, side: str) -> tuple[Text, Text]:
+    """The time, and the rate, or how many times as fast as the first rung it is."""
     if ladder.times is None:
         return plain("needs a GPU", "dim"), plain("")
-    timing = ladder.times.timings.get(rung, {}).get(side)
-    flops = OPS[ladder.op].flops
-    if not isinstance(timing, Timing) or flops is None:
+    timings = ladder.times.timings
+    timing, first = timings.get(rung, {}).get(side), timings["first"].get(side)
+    if not isinstance(timing, Timing):
         return plain("-", "dim"), plain("-", "dim")
     median_us = timing.kernel.median_us
-    rate = flops(ladder.times.case.shape) / median_us / 1e6
-    return plain(f"{median_us:,.1f}"), plain(f"{rate:,.1f}")
+    if flops := OPS[ladder.op].flops:
+        rate = f"{flops(ladder.times.case.shape) / median_us / 1e6:,.1f}"
+    elif isinstance(first, Timing):
+        rate = f"{first.kernel.median_us / median_us:.2f}x"
+    else:
+        rate = "-"
+    return plain(f"{median_us:,.1f}"), plain(rate)

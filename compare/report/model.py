@@ -12,11 +12,12 @@ from compare.codegen import memory, trace
 from compare.codegen.classify import Language
 from compare.codegen.findings import Finding
 from compare.codegen.mix import Mix
-from compare.codegen.model import KernelCode
+from compare.codegen.model import KernelCode, Side
 from compare.codegen.occupancy import Occupancy
 from compare.codegen.places import in_sources
 from compare.parity import Parity, Skipped
 from compare.report import recorded
+from compare.rungs import Shown
 from compare.timing.model import (
     Bench,
     CaseTimes,
@@ -46,6 +47,8 @@ class CaseReport:
             case.
         planned: The titles of kernels that are known though there is no code of them,
             "cuda" or none.
+        shown: By side, the rung that the code is of; nothing where that is unknown.
+        gains: By side, how many times as fast as the twin a call is; those known.
     """
 
     case: Case
@@ -56,6 +59,8 @@ class CaseReport:
     findings: tuple[Finding, ...]
     violations: tuple[str, ...] = ()
     planned: Mapping[str, str] = field(default_factory=dict)
+    shown: Mapping[Side, Shown] = field(default_factory=dict)
+    gains: Mapping[Side, float] = field(default_factory=dict)
 
     def timing(self, backend: str) -> Timing | Skipped:
         """The times of a backend."""
@@ -132,6 +137,14 @@ def _case(report: CaseReport) -> dict[str, Any]:
         "parity": {name: _parity(each) for name, each in report.parity.items()},
         "timing": {name: timing_to_json(report.timing(name)) for name in report.parity},
         **limits_to_json(report.times),
+        "rungs": {
+            side: {
+                "shown": each.rung,
+                "taken": each.taken,
+                "gain": report.gains.get(side),
+            }
+            for side, each in report.shown.items()
+        },
         "codegen": {name: _codegen(each) for name, each in report.codegen.items()},
         "findings": [_finding(each, report.codegen) for each in report.findings],
         "violations": list(report.violations),

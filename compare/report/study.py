@@ -26,12 +26,14 @@ from compare.report.tables import (
     which_kernel,
 )
 from compare.report.terminal import (
+    case_name,
     environment_line,
     show_diff,
     show_grid,
     show_listings,
 )
 from compare.report.text import plain
+from compare.rungs import sentences
 
 _LEXERS: dict[Side, str] = {"cuda": "cuda", "triton": "python"}
 # What of a kernel stands before its first section: its parameters.
@@ -47,9 +49,14 @@ def show(report: Report, views: Sequence[str], console: Console) -> None:
         console: Where to.
     """
     (case,) = report.cases
+    targets = dict.fromkeys(each.arch for each in codes_of(case))
+    what = (case_name(case.case), *(f"code for {each}" for each in targets))
+    console.print(plain(f"{report.op}  ", "bold") + plain("  ".join(what)))
     console.print(plain(environment_line(report.environment), "dim"))
     if which := which_kernel(case):
         console.print(plain(which))
+    for sentence in sentences(case.shown, case.gains, NAMES):
+        console.print(plain(sentence))
     for name, each in case.codegen.items():
         if isinstance(each, Skipped):
             note = f"no code of {NAMES[name]}: {each.reason}"

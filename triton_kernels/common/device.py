@@ -1,4 +1,4 @@
-"""The device that a table or a grid is chosen for: the mirror of Device in launch.cuh."""
+"""The device that a table or grid is chosen for: the mirror of launch.cuh's Device."""
 
 import functools
 from typing import NamedTuple

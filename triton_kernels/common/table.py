@@ -1,4 +1,4 @@
-"""Tables of policy: the mirror of table.cuh. Retuning for another GPU is an edit of one."""
+"""Tables of policy, the mirror of table.cuh: retuning for a GPU is an edit of one."""
 
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Rows too long for registers: the first KEPT columns stay there, the rest is read twice.
+"""Rows too long for registers: KEPT columns stay there, the rest is read twice.
 
 A first pass over the rest finds the sum. A second writes the result, from the last tile
 to the first, so that it begins with what the caches have seen last.

@@ -1,7 +1,7 @@
-"""A row too long for registers: its first KEPT columns stay there, the rest is read twice.
+"""A row too long for registers: KEPT columns stay there, the rest is read twice.
 
-A single pass over the rest finds maximum and sum, which is rescaled whenever the maximum
-grows. The second read comes out of a cache that may still have it.
+A single pass over the rest finds maximum and sum, which is rescaled whenever the
+maximum grows. The second read comes out of a cache that may still have it.
 """
 
 import triton

@@ -14,11 +14,11 @@ from bindings.registry import OPS
 from bindings.sources import ROOT
 from compare.codegen.listing import Frame, Instruction
 from compare.codegen.model import Side
+from compare.codegen.places import file_of
 
 _FOLDERS: dict[Side, str] = {"cuda": "csrc", "triton": "triton_kernels"}
 _SUFFIXES: dict[Side, str] = {"cuda": ".cu", "triton": ".py"}
-_RUNG_SUFFIXES: dict[Side, str] = {"cuda": ".cuh", "triton": ".py"}
-_SECTION = re.compile(r"(?://|#) -- (\w+):")
+_SECTION = re.compile(r"(?://|#) -- (\w+)")
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,11 @@ class Chain:
 
 
 def main_file(side: Side, op: str, kernel: str) -> str:
-    """The op's file that a kernel is in: "csrc/softmax/softmax.cu", or one of its ladder.
-
-    The op's own where it is in none.
-    """
-    own = f"{_FOLDERS[side]}/{OPS[op].source}"
-    rungs = (f"{own}_ladder/{rung}{_RUNG_SUFFIXES[side]}" for rung in OPS[op].rungs)
-    files = [f"{own}{_SUFFIXES[side]}", *(e for e in rungs if (ROOT / e).exists())]
-    with_it = (e for e in files if find_kernel(side, read_source(e), kernel))
-    return next(with_it, files[0])
+    """The file that a kernel is in: "csrc/softmax/twin.cuh"; the op's own of none."""
+    source = OPS[op].source
+    if not kernel:
+        return f"{_FOLDERS[side]}/{source}/{source}{_SUFFIXES[side]}"
+    return file_of(side, source, kernel)
 
 
 def source_files(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -20,6 +19,8 @@ from compare.report.page.lexers import highlight_source
 from compare.report.page.links import Chains, Kernel
 from compare.report.page.listings import Row, listing_rows
 from compare.report.page.panels import Extras
+from compare.report.tables import codes_of
+from compare.rungs import name_of
 
 _LANGUAGES: dict[Side, str] = {"cuda": "CUDA C++", "triton": "Triton"}
 
@@ -90,11 +91,14 @@ class SideView:
 
 def view_sides(op: str, case: CaseReport, extras: Extras) -> list[SideView]:
     """Both sides; of one without code, the source that its code would come from."""
-    found = [each for each in case.codegen.values() if isinstance(each, KernelCode)]
-    # The kernels of both sides have the same name, which ends where constants begin.
-    names = [re.split(r"[<\[(]", each.title)[0] for each in found]
-    name = names[0] if names else ""
-    return [_view(side, op, name, case.codegen[side], extras) for side in _LANGUAGES]
+    titles = {each.side: each.title for each in codes_of(case)}
+    names = {side: name_of(titles.get(side, "")) for side in _LANGUAGES}
+    # Of a side without code the kernel that has the other's name.
+    known = next(filter(None, names.values()), "")
+    return [
+        _view(side, op, name or known, case.codegen[side], extras)
+        for side, name in names.items()
+    ]
 
 
 def _view(

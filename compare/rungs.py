@@ -1,0 +1,109 @@
+"""Which rung of an op is shown, and what a call takes where that is another kernel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from bindings.errors import UnsupportedError
+from bindings.op import Argument, Op
+from compare.codegen import model
+from compare.codegen.architectures import Architecture
+from compare.codegen.errors import CodegenUnavailable
+from compare.codegen.model import Side
+
+SIDES: tuple[Side, ...] = ("cuda", "triton")
+TWIN = "twin"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What one side shows of an op.
+
+    Attributes:
+        op: The op on the rung that is shown.
+        taken: The kernel that a call takes, where that is not the rung's.
+        is_missing: Whether the twin has no kernel for this call, so that what a call
+            takes is shown in its place.
+    """
+
+    op: Op
+    taken: str = ""
+    is_missing: bool = False
+
+    @property
+    def rung(self) -> str:
+        """Its name; empty for what a call takes."""
+        return self.op.rung
+
+
+def choose(
+    op: Op,
+    rung: str | None,
+    arguments_of: Callable[[Op], tuple[Argument, ...]],
+    architecture: Architecture,
+) -> Mapping[Side, Shown]:
+    """By side, the rung that was asked for; by default the twin.
+
+    Args:
+        op: What a call takes.
+        rung: A name; None for the twin, or for what a call takes where the twin has no
+            kernel.
+        arguments_of: What both launchers take, of the op on a rung.
+        architecture: Which kernels are chosen for.
+
+    Raises:
+        UnsupportedError: The rung that was asked for has no kernel for this call.
+    """
+    return {side: _choose(side, op, rung, arguments_of, architecture) for side in SIDES}
+
+
+def _choose(
+    side: Side,
+    op: Op,
+    rung: str | None,
+    arguments_of: Callable[[Op], tuple[Argument, ...]],
+    architecture: Architecture,
+) -> Shown:
+    on_rung = op.on_rung(TWIN if rung is None else rung)
+    try:
+        taken = model.planned_kernels(side, op, arguments_of(op), architecture)
+    except CodegenUnavailable:
+        return Shown(on_rung)  # who asks for its code is told why there is none
+    try:
+        own = model.planned_kernels(side, on_rung, arguments_of(on_rung), architecture)
+    except UnsupportedError:
+        if rung is not None:
+            raise
+        return Shown(op, name_of(taken[0]), is_missing=True)
+    others = [each for each in taken if each not in own]
+    return Shown(on_rung, name_of(others[0]) if others else "")
+
+
+def name_of(title: str) -> str:
+    """The kernel's name, without what it is compiled for."""
+    return re.split(r"[<\[(]", title, maxsplit=1)[0]
+
+
+def sentences(
+    shown: Mapping[Side, Shown], gains: Mapping[Side, float], names: Mapping[str, str]
+) -> list[str]:
+    """What a reader has to know of the choice, one sentence for each side.
+
+    Args:
+        shown: By side.
+        gains: By side, how many times as fast as the twin a call is; those known.
+        names: Of the sides, for a reader.
+    """
+    found = []
+    for side, each in shown.items():
+        if not each.taken:
+            continue
+        sentence = f"a call at this shape takes {each.taken} in {names[side]}"
+        if each.is_missing:
+            sentence += ", where the twin has no kernel"
+        elif side in gains:
+            sentence += f": {gains[side]:.2f}x"
+        found.append(sentence)
+    return found
