@@ -136,6 +136,9 @@ class Op:
             triton_kernels/<source>.
         rung: The one that computes it; empty for what a call takes, which a table
             chooses by shape and dtype.
+        other_kernels: Those that a call may take in place of the twin, by name: what
+            they serve and why they are no twins, in one sentence. What only one
+            language has is declared here, and what the two write differently.
         largest_input: Beyond this float32 arithmetic overflows inside of the op, though
             its result might be finite; nothing is promised there.
         is_rounded_once: Whether only one result is right, bit for bit: PyTorch's.
@@ -166,6 +169,7 @@ class Op:
     flops: Callable[[tuple[int, ...]], int] | None = None
     rungs: tuple[str, ...] = ("first", "twin")
     rung: str = ""
+    other_kernels: Mapping[str, str] = field(default_factory=dict)
     largest_input: float = math.inf
     is_rounded_once: bool = False
     complete: Callable[..., tuple[Tensor, ...]] = _unchanged

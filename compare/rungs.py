@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from bindings.errors import UnsupportedError
@@ -84,6 +84,13 @@ def _choose(
 def name_of(title: str) -> str:
     """The kernel's name, without what it is compiled for."""
     return re.split(r"[<\[(]", title, maxsplit=1)[0]
+
+
+def reasons(op: Op, titles: Iterable[str]) -> list[str]:
+    """Why kernels are no twins, a sentence for each of those that are declared so."""
+    names = dict.fromkeys(map(name_of, titles))
+    declared = op.other_kernels
+    return [f"{name}: {declared[name]}" for name in names if name in declared]
 
 
 def sentences(

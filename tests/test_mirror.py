@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import torch
+from mirror import Kernel, kernels_of, problems_of
 
+from bindings.errors import UnsupportedError
+from bindings.op import Op
 from bindings.registry import OPS
+from bindings.sources import kernel_sources
+from compare import rungs
+from compare.cases import Case, launcher_arguments
+from compare.codegen import model
+from compare.codegen.architectures import ARCHITECTURES
 
 ROOT = Path(__file__).resolve().parents[1]
-CUDA = sorted((ROOT / "csrc").glob("*.cu"))
-# The kernels that lead to an op: a file for each rung, and the op is the last.
-RUNGS = sorted((ROOT / "csrc").glob("*_ladder/*.cuh"))
-# The same kernels once more, in Gluon.
-VARIANTS = [
-    path
-    for cuda in CUDA
-    if (path := ROOT / f"triton_kernels/gluon/{cuda.stem}.py").exists()
-]
+CUDA = kernel_sources()
+FOLDERS = {"cuda": ROOT / "csrc", "triton": ROOT / "triton_kernels"}
+SUFFIXES = {"cuda": (".cu", ".cuh"), "triton": (".py",)}
 HEADER_KEYS = ["Layout", "Traffic", "Limits", "Mirror", "Source"]
 
 
@@ -40,54 +44,67 @@ def _header(path: Path) -> str:
     return "\n".join(lines)
 
 
-def _kernels(path: Path) -> dict[str, tuple[list[str], list[str]]]:
-    """The parameters and the sections of every kernel of a file, in order."""
-    text = path.read_text()
-    if path.suffix == ".py":
-        kernels = {}
-        for node in ast.parse(text).body:
-            if isinstance(node, ast.FunctionDef) and node.name.endswith("_kernel"):
-                source = ast.get_source_segment(text, node) or ""
-                # Of a parameter in small letters Triton may make a constant as well, to
-                # know its value when it compiles: it is one of CUDA's all the same.
-                names = [
-                    a.arg
-                    for a in node.args.args
-                    if a.arg.islower()
-                    or a.annotation is None
-                    or "constexpr" not in ast.dump(a.annotation)
-                ]
-                kernels[node.name] = (names, re.findall(r"# -- (\w+):", source))
-        return kernels
-    kernels = {}
-    pattern = r"__global__.*?(\w+_kernel)\(\n(.*?)\n\) \{\n(.*?)\n\}\n"
-    for name, parameters, body in re.findall(pattern, text, re.DOTALL):
-        names = [
-            re.sub(r"//.*", "", line).strip().rstrip(",").split()[-1]
-            for line in parameters.splitlines()
-        ]
-        kernels[name] = (names, re.findall(r"// -- (\w+):", body))
-    return kernels
+def _kernels(side: str, folders: Iterable[str]) -> dict[str, Kernel]:
+    """All kernels of some folders, by name."""
+    return {
+        name: kernel
+        for folder in folders
+        for path in sorted((FOLDERS[side] / folder).glob("*"))
+        if path.suffix in SUFFIXES[side]
+        for name, kernel in kernels_of(path).items()
+    }
 
 
-def _declared_differences(path: Path) -> set[str]:
-    """The kernels in which a header says that the mirror differs."""
-    pattern = r"^Mirror\s+\S+ differs in (.+?),\s+because"
-    mirror = re.search(pattern, _header(path), re.M | re.DOTALL)
-    return set(re.findall(r"\w+_kernel", mirror[1])) if mirror else set()
+def _launched(
+    op: Op, on_rung: Op, dtype: torch.dtype, shape: tuple[int, ...]
+) -> set[str]:
+    """The kernels that an op launches on a rung, in either language."""
+    case = Case(shape, dtype, direction=op.direction)
+    found = set()
+    for side in rungs.SIDES:
+        try:
+            titles = model.planned_kernels(
+                side, op, launcher_arguments(op, case), ARCHITECTURES[90]
+            )
+        except UnsupportedError:
+            continue  # tensor cores have no float32
+        found |= set(map(rungs.name_of, titles))
+    return found
 
 
-def _is_part(words: list[str], of: list[str]) -> bool:
-    """Whether `of` has all the words in their order, and others between them."""
-    rest = iter(of)
-    return all(word in rest for word in words)
+def _on_rungs(ops: Iterable[Op]) -> set[str]:
+    """The kernels of all rungs, at the shapes that these are made for."""
+    return {
+        kernel
+        for op in ops
+        for name in op.rungs
+        for dtype in (torch.float32, torch.bfloat16)
+        for kernel in _launched(op.on_rung(name), dtype)
+    }
+
+
+def _families() -> dict[str, list[Op]]:
+    """Ops by the folder of their sources, forward and backward."""
+    found: dict[str, list[Op]] = {}
+    for op in OPS.values():
+        found.setdefault(op.source, []).append(op)
+    return found
+
+
+def _shared_folders() -> list[str]:
+    """Those whose kernels several ops launch: they are no op's own."""
+    own = {path.parent.name for path in CUDA}
+    folders = {path.parent.name for path in FOLDERS["cuda"].glob("*/*.cuh")}
+    return sorted(folders - own - {"emulator"})
 
 
 def test_the_folders_hold_the_same_ops() -> None:
     stems = {path.stem for path in CUDA}
-    for folder in ("triton_kernels", "bindings/ops"):
-        there = {p.stem for p in (ROOT / folder).glob("*.py") if p.stem != "__init__"}
-        assert there == stems, folder
+    there = {path.parent.name for path in FOLDERS["triton"].glob("*/*.py")}
+    assert there - stems == {*_shared_folders()}
+    assert {p.stem for p in (ROOT / "bindings/ops").glob("*.py")} - {
+        "__init__"
+    } == stems
     assert {p.stem for p in (ROOT / "bindings/native").glob("*.cpp")} - {
         "module"
     } == stems
@@ -100,71 +117,137 @@ def test_headers_have_the_same_keys_and_point_at_each_other(cuda: Path) -> None:
         assert re.findall(r"^([A-Z]\w+)\s{2,}", header, re.M) == HEADER_KEYS, path
         assert f"Mirror   {other.relative_to(ROOT)}" in header
     assert _header(cuda).split("\n\n")[:2] == _header(_triton(cuda)).split("\n\n")[:2]
-    assert _declared_differences(cuda) == _declared_differences(_triton(cuda))
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda path: path.stem)
-def test_a_variant_in_gluon_and_its_mirrors_point_at_each_other(variant: Path) -> None:
-    header = _header(variant)
-    assert re.findall(r"^([A-Z]\w+)\s{2,}", header, re.M) == HEADER_KEYS
-    cuda = ROOT / f"csrc/{variant.stem}.cu"
-    name = next(iter(_kernels(variant)))
-    assert f"Mirror   csrc/{cuda.name}, {name}" in header
-    assert name in _kernels(cuda)
-    for path in (cuda, _triton(cuda)):
-        assert str(variant.relative_to(ROOT)) in _header(path)
+@pytest.mark.parametrize("source", sorted(_families()))
+def test_kernels_are_mirrored_or_declared(source: str) -> None:
+    ops = _families()[source]
+    on_rungs = _on_rungs(ops)
+    declared = {name for op in ops for name in op.other_kernels}
+    cuda, triton = (_kernels(side, [source]) for side in FOLDERS)
+    for side, kernels in (("cuda", cuda), ("triton", triton)):
+        # What it launches of the shared folders is held to the same.
+        shared = _kernels(side, _shared_folders())
+        used = on_rungs | declared
+        kernels.update({name: each for name, each in shared.items() if name in used})
+    assert problems_of(cuda, triton, on_rungs, declared) == []
 
 
-def test_a_ladder_has_the_same_rungs_in_both_languages() -> None:
-    for op in (op for op in OPS.values() if op.rungs):
-        in_cuda = {p.stem for p in RUNGS if p.parent.name == f"{op.source}_ladder"}
-        folder = ROOT / f"triton_kernels/{op.source}_ladder"
-        in_triton = {p.stem for p in folder.glob("*.py") if p.stem != "__init__"}
-        assert in_cuda == in_triton == set(op.rungs[:-1])
-    assert {p.parent.name for p in RUNGS} == {
-        f"{op.source}_ladder" for op in OPS.values() if op.rungs
-    }
+def test_shared_kernels_are_launched_by_some_op() -> None:
+    used = _on_rungs(OPS.values())
+    used |= {name for op in OPS.values() for name in op.other_kernels}
+    for side in FOLDERS:
+        assert _kernels(side, _shared_folders()).keys() <= used
 
 
-@pytest.mark.parametrize("cuda", RUNGS, ids=lambda path: path.stem)
-def test_a_rung_says_what_it_changes(cuda: Path) -> None:
-    number = ("first", "second", "third", "fourth")
-    for path in (cuda, _triton(cuda)):
-        header = _header(path)
-        assert re.match(rf"The ({'|'.join(number)}) rung: ", header), path
-        assert 3 <= len(header.splitlines()) <= 12, path
+@pytest.mark.parametrize("each_op", OPS.values(), ids=lambda op: op.name)
+def test_a_rung_is_a_file_that_says_what_it_changes(each_op: Op) -> None:
+    for name in each_op.rungs:
+        stems = (f"{each_op.direction}_{name}", name)
+        (cuda,) = [
+            path
+            for stem in stems
+            if (path := FOLDERS["cuda"] / each_op.source / f"{stem}.cuh").exists()
+        ][:1]
+        for path in (cuda, _triton(cuda)):
+            header = _header(path)
+            assert re.match(r"The \w+( rung)?: ", header), path
+            assert len(header.splitlines()) <= 12, path
 
 
-@pytest.mark.parametrize("cuda", RUNGS, ids=lambda path: path.stem)
-def test_the_host_functions_of_a_rung_have_the_same_parameters(cuda: Path) -> None:
-    name = f"{cuda.parent.name.removesuffix('_ladder')}_{cuda.stem}"
-    native = re.search(rf"cudaError_t {name}\((.*?)\) \{{", cuda.read_text(), re.DOTALL)
-    assert native
-    parameters = [p.split()[-1].lstrip("*&") for p in native[1].split(",")]
-    (launcher,) = (
-        node
-        for node in ast.parse(_triton(cuda).read_text()).body
-        if isinstance(node, ast.FunctionDef) and node.name == name
-    )
-    own = ["launch", *(a.arg for a in launcher.args.args)]
-    # What Triton's compiler has to be told of tensor cores, CUDA's source says itself.
-    assert [each for each in own if each != "tf32"] == parameters
+@pytest.mark.parametrize("cuda", sorted((ROOT / "csrc").glob("*/*first.cuh")))
+def test_a_first_rung_fits_a_screen(cuda: Path) -> None:
+    assert len(cuda.read_text().splitlines()) <= 66
+    assert len(_triton(cuda).read_text().splitlines()) <= 60
 
 
-@pytest.mark.parametrize("cuda", [*CUDA, *RUNGS], ids=lambda path: path.stem)
-def test_kernels_have_the_same_parameters_and_sections(cuda: Path) -> None:
-    in_cuda, in_triton = _kernels(cuda), _kernels(_triton(cuda))
-    assert list(in_cuda) == list(in_triton) != []
-    for name, (parameters, sections) in in_cuda.items():
-        triton_parameters, triton_sections = in_triton[name]
-        assert sections[0] == "tile"
-        if name in _declared_differences(cuda):
-            # One of them does more itself, for which it has words of its own.
-            assert _is_part(triton_parameters, parameters)
-            assert _is_part(triton_sections, sections)
-        else:
-            assert parameters == triton_parameters
-            assert sections == triton_sections, name
+def test_no_file_is_longer_than_one_can_hold_in_mind() -> None:
+    for side, folder in FOLDERS.items():
+        for path in folder.rglob("*"):
+            if path.suffix in SUFFIXES[side] and "emulator" not in path.parts:
+                assert len(path.read_text().splitlines()) <= 260, path
+
+
+# ---- What the mirror has to notice ---------------------------------------------------
+
+TWINS = {
+    "csrc/toy/twin.cuh": """// The twin: an example.
+template <typename T>
+__global__ void toy_kernel(
+    T* out_ptr,      // (n)
+    const T* x_ptr,  // (n)
+    int64_t n
+) {
+    // -- tile: a thread owns an element
+    const int64_t i = blockIdx.x;
+
+    // -- load: one element
+    const T x = x_ptr[i];
+
+    // -- store: the same
+    out_ptr[i] = x;
+}
+""",
+    "triton_kernels/toy/twin.py": """
+def toy_kernel(
+    out_ptr,  # (n)
+    x_ptr,  # (n)
+    n,
+    BLOCK: tl.constexpr,
+):
+    # -- tile: a program owns a block
+    i = tl.program_id(0)
+
+    # -- load: one element
+    x = tl.load(x_ptr + i)
+
+    # -- store: the same
+    tl.store(out_ptr + i, x)
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "declared", "problem"),
+    [
+        ("twin.py", "", "", (), None),
+        # A swapped pair of sections.
+        ("twin.py", "# -- load", "# -- store", (), r"its sections differ"),
+        ("twin.cuh", "// -- load: one", "// -- sum: one", (), r"its sections differ"),
+        # A missing marker, and one that no reader of markers would find.
+        ("twin.py", "    # -- load: one element\n", "", (), r"its sections differ"),
+        ("twin.cuh", "// -- load: one", "// -- load one", (), r"'load' has no colon"),
+        ("twin.cuh", "// -- tile: a", "// -- own: a", (), r"its first section is no t"),
+        # An undeclared deviation, in parameters, in sections, in a kernel more.
+        ("twin.py", "    n,\n", "    n,\n    m,\n", (), r"its parameters differ"),
+        ("twin.cuh", "toy_kernel", "toy_long_kernel", (), r"on no rung, and is not de"),
+        ("twin.py", "# -- load", "# -- sum", ("toy_kernel",), None),
+        # A declaration of nothing.
+        ("twin.py", "", "", ("toy_wide_kernel",), r"declared, but is in no source"),
+    ],
+)
+def test_the_mirror_notices(
+    file: str,
+    old: str,
+    new: str,
+    declared: tuple[str, ...],
+    problem: str | None,
+    tmp_path: Path,
+) -> None:
+    sides = []
+    for name, text in TWINS.items():
+        path = tmp_path / name.replace("/", "-") / name.rpartition("/")[2]
+        path.parent.mkdir()
+        path.write_text(text.replace(old, new) if path.name == file else text)
+        sides.append(kernels_of(path))
+    found = problems_of(*sides, rungs=("toy_kernel",), declared=declared)
+    if problem is None:
+        assert found == []
+    else:
+        assert any(re.search(problem, each) for each in found), found
+
+
+# ---- Launchers and helpers -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("cuda", CUDA, ids=lambda path: path.stem)

@@ -191,6 +191,11 @@ BACKWARD = register(
         forward="softmax",
         schema="(Tensor grad, Tensor y, int dim=-1) -> Tensor",
         allocate=_allocate_backward,
+        other_kernels={
+            "softmax_backward_long_kernel": "Rows too long for registers: CUDA keeps "
+            "them in the shared memory of a cluster; Triton has neither, keeps a part "
+            "in registers, and reads the rest again."
+        },
         operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
@@ -212,6 +217,11 @@ OP = register(
         name="softmax",
         schema="(Tensor x, int dim=-1) -> Tensor",
         allocate=_allocate,
+        other_kernels={
+            "softmax_long_kernel": "A row too long for registers: CUDA keeps it in the "
+            "shared memory of a cluster; Triton has neither, keeps a part in "
+            "registers, and reads the rest again."
+        },
         operands=_operands,
         reference=_reference,
         inputs=_inputs,

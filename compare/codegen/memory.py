@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compare.codegen.emulation import Emulation, MemoryAccess
+from compare.codegen.emulation import Emulation, Launch, MemoryAccess
 
 SHARED = "shared memory"
 
@@ -69,6 +69,21 @@ def _movement(argument: str, is_store: bool, accesses: list[MemoryAccess]) -> Mo
         bank_conflicts=sum(each.bank_conflicts for each in accesses),
         instructions=tuple(sorted({each.index for each in accesses})),
     )
+
+
+def sampled_elements(emulation: Emulation, launch: Launch, element_bytes: int) -> float:
+    """How many elements of the largest tensor the emulated blocks are there for.
+
+    Two sides emulate different numbers of blocks, which own different numbers of rows:
+    their counts are comparable only for each element.
+
+    Args:
+        emulation: Of some blocks of the launch.
+        launch: All of it.
+        element_bytes: Of an element of the tensors.
+    """
+    largest = max((each.bytes for each in launch.tensors), default=0)
+    return largest / element_bytes * emulation.blocks / emulation.total_blocks
 
 
 @dataclass(frozen=True)

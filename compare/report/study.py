@@ -21,6 +21,7 @@ from compare.report.tables import (
     codes_of,
     mix,
     moved,
+    remarks,
     resources,
     traces,
     which_kernel,
@@ -33,7 +34,6 @@ from compare.report.terminal import (
     show_listings,
 )
 from compare.report.text import plain
-from compare.rungs import sentences
 
 _LEXERS: dict[Side, str] = {"cuda": "cuda", "triton": "python"}
 # What of a kernel stands before its first section: its parameters.
@@ -55,7 +55,7 @@ def show(report: Report, views: Sequence[str], console: Console) -> None:
     console.print(plain(environment_line(report.environment), "dim"))
     if which := which_kernel(case):
         console.print(plain(which))
-    for sentence in sentences(case.shown, case.gains, NAMES):
+    for sentence in remarks(report.op, case):
         console.print(plain(sentence))
     for name, each in case.codegen.items():
         if isinstance(each, Skipped):

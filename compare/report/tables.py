@@ -9,9 +9,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from bindings.registry import OPS
+from compare import rungs
 from compare.codegen import trace
 from compare.codegen.classify import CATEGORIES
-from compare.codegen.memory import Movement, movements
+from compare.codegen.memory import Movement, movements, sampled_elements
 from compare.codegen.model import KernelCode
 from compare.codegen.places import in_sources
 from compare.report.model import CaseReport
@@ -48,6 +50,15 @@ def which_kernel(case: CaseReport) -> str:
             name = re.split(r"[<\[]", code.title, maxsplit=1)[0]
             return f"kernel {code.number + 1} of {len(code.kernels)}: {name}"
     return ""
+
+
+def remarks(op: str, case: CaseReport) -> list[str]:
+    """What a call takes in place of the shown kernels, and why those are no twins."""
+    titles = [*(each.title for each in codes_of(case)), *case.planned.values()]
+    return [
+        *rungs.sentences(case.shown, case.gains, NAMES),
+        *rungs.reasons(OPS[op], titles),
+    ]
 
 
 def resources(case: CaseReport) -> Grid:
@@ -101,29 +112,49 @@ def mix(case: CaseReport) -> Grid:
 
 
 def moved(case: CaseReport) -> Grid:
-    """What the emulated blocks of each side load and store, by tensor."""
+    """What each side loads and stores for an element, by tensor."""
     rows = tuple(
         (
             f"{NAMES[code.side]}: {'stores to' if each.is_store else 'loads of'} "
             f"{each.argument or 'unknown addresses'}",
-            each.widths,
-            f"{each.requests:,}",
-            f"{each.bytes:,}",
-            f"{each.sectors:,}",
-            f"{each.sectors / each.fewest_sectors:.2f}"
-            if each.fewest_sectors
-            else NONE,
-            f"{each.bank_conflicts:,}" if each.wavefronts else NONE,
+            *movement_figures(case, code, each),
             ", ".join(place.rpartition("/")[2] for place in _places(code, each)),
         )
         for code in codes_of(case)
         for each in movements(code.emulation)
     )
-    header = (
-        *("memory", "bytes a thread", "requests of warps", "bytes", "sectors"),
-        *("of fewest", "bank conflicts", "source"),
+    return Grid("memory", ("memory", *MOVEMENT_COLUMNS, "source"), rows)
+
+
+# What is counted is counted for elements, since two sides emulate different blocks.
+MOVEMENT_COLUMNS = (
+    "bytes a thread",
+    "bytes an element",
+    "requests of warps per 1,024 elements",
+    "sectors per 1,024 elements",
+    "of fewest",
+    "bank conflicts per 1,024 elements",
+)
+
+
+def movement_figures(
+    case: CaseReport, code: KernelCode, movement: Movement
+) -> tuple[str, ...]:
+    """The cells of MOVEMENT_COLUMNS."""
+    itemsize = case.case.dtype.itemsize
+    n_elements = sampled_elements(code.emulation, code.launch, itemsize)
+    if not n_elements:
+        return (movement.widths, *(NONE,) * (len(MOVEMENT_COLUMNS) - 1))
+    ratio = movement.fewest_sectors and movement.sectors / movement.fewest_sectors
+    conflicts = 1024 * movement.bank_conflicts / n_elements
+    return (
+        movement.widths,
+        f"{movement.bytes / n_elements:.3f}",
+        f"{1024 * movement.requests / n_elements:,.1f}",
+        f"{1024 * movement.sectors / n_elements:,.1f}",
+        f"{ratio:.2f}" if ratio else NONE,
+        f"{conflicts:,.1f}" if movement.wavefronts else NONE,
     )
-    return Grid("memory", header, rows)
 
 
 def _places(code: KernelCode, movement: Movement) -> tuple[str, ...]:

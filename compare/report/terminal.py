@@ -26,9 +26,15 @@ from compare.parity import Parity, Skipped
 from compare.report import recorded
 from compare.report.model import CaseReport, Report
 from compare.report.names import NAMES
-from compare.report.tables import NONE, Grid, codes_of, mix, which_kernel
+from compare.report.tables import (
+    NONE,
+    Grid,
+    codes_of,
+    mix,
+    remarks,
+    which_kernel,
+)
 from compare.report.text import plain
-from compare.rungs import sentences
 from compare.timing import rates
 from compare.timing.model import Bench, CaseTimes, Timing
 
@@ -211,7 +217,7 @@ def _show_figures(report: Report, case: CaseReport, console: Console) -> None:
             (*(map(plain, _moved(codes, report, case))), plain("")),
         )
     console.print(table)
-    for sentence in sentences(case.shown, case.gains, NAMES):
+    for sentence in remarks(report.op, case):
         console.print(Padding(plain(sentence), (0, 0, 0, 2)))
     for note in _notes(case):
         is_made_up_for = isinstance(report.recorded, Bench) and note == _no_times(case)

@@ -12,7 +12,12 @@ from compare.codegen.places import in_sources
 from compare.report.model import CaseReport
 from compare.report.names import NAMES
 from compare.report.page.panels import Cell, Column, Extras, Panel, fragment
-from compare.report.tables import codes_of, step_of
+from compare.report.tables import (
+    MOVEMENT_COLUMNS,
+    codes_of,
+    movement_figures,
+    step_of,
+)
 
 
 def extras_of(case: CaseReport) -> Extras:
@@ -20,7 +25,7 @@ def extras_of(case: CaseReport) -> Extras:
     codes = codes_of(case)
     if not codes:
         return Extras()
-    panels = [_launches(codes), _traces(codes), _movements(codes)]
+    panels = [_launches(codes), _traces(codes), _movements(case)]
     sides = {each.side: each for each in codes}
     if len(sides) > 1:
         panels.insert(0, _who(sides["cuda"], sides["triton"]))
@@ -85,23 +90,15 @@ def _traces(codes: list[KernelCode]) -> Panel:
     )
 
 
-def _movements(codes: list[KernelCode]) -> Panel:
+def _movements(case: CaseReport) -> Panel:
     rows = []
-    for code in codes:
+    for code in codes_of(case):
         for each in movements(code.emulation):
             verb = "stores to" if each.is_store else "loads of"
             target = fragment(
                 instructions=f"{code.side}:ptx:{','.join(map(str, each.instructions))}"
             )
             instructions = [code.ptx.instructions[i] for i in each.instructions]
-            figures = (
-                each.widths,
-                f"{each.requests:,}",
-                f"{each.bytes:,}",
-                f"{each.sectors:,}",
-                f"{each.fewest_sectors:,}",
-                f"{each.bank_conflicts:,}",
-            )
             rows.append(
                 (
                     Cell(
@@ -109,26 +106,19 @@ def _movements(codes: list[KernelCode]) -> Panel:
                         target=target,
                         places=in_sources(instructions),
                     ),
-                    *map(Cell, figures),
+                    *map(Cell, movement_figures(case, code, each)),
                 )
             )
-    first = codes[0].emulation
     return Panel(
         name="memory",
         title="Memory",
         columns=(
             Column(""),
-            *(
-                Column(name, is_number=True)
-                for name in (
-                    *("bytes a thread", "requests of warps", "bytes", "sectors"),
-                    *("fewest sectors", "bank conflicts"),
-                )
-            ),
+            *(Column(name, is_number=True) for name in MOVEMENT_COLUMNS),
         ),
         rows=tuple(rows),
         note=(
-            f"In {first.blocks:,} of {first.total_blocks:,} blocks, from emulating the "
-            "PTX. A sector is 32 bytes."
+            "From emulating the PTX of some blocks, for each element of the largest "
+            "tensor. A sector is 32 bytes."
         ),
     )

@@ -18,6 +18,7 @@ from compare.parity import Parity, Skipped
 from compare.report import recorded
 from compare.report.model import CaseReport, Report
 from compare.report.names import NAMES
+from compare.report.tables import remarks
 from compare.timing.model import Bench
 
 NONE = "-"
@@ -106,7 +107,8 @@ def implementations(case: CaseReport) -> tuple[str, ...]:
 
 
 def notes(report: Report, case: CaseReport) -> Iterator[str]:
-    """What failed and what was skipped, and why."""
+    """What a call takes, what failed, and what was skipped, and why."""
+    yield from remarks(report.op, case)
     for name in case.backends:
         parity = case.parity[name]
         if isinstance(parity, Parity) and not parity.passed:
