@@ -17,11 +17,10 @@ import torch
 
 from bindings.op import Argument, Op, as_tuple
 from bindings.registry import OPS
-from compare.cases import Case, make_arguments
+from compare.cases import Case, launcher_arguments, make_arguments
 from compare.codegen.architectures import ARCHITECTURES, Architecture
 from compare.codegen.contracts import cases
 from compare.codegen.model import compile_ahead
-from compare.cases import launcher_arguments
 
 HOPPER = ARCHITECTURES[90]
 

@@ -22,7 +22,7 @@ from compare.report.model import CaseReport, Report
 
 PARITY = Parity("emulator", Errors(1e-7, 1e-8), Errors(1e-6, 1e-6))
 
-CUDA, TRITON = "csrc/softmax/softmax.cu", "triton_kernels/softmax/softmax.py"
+CUDA, TRITON = "csrc/softmax/twin.cuh", "triton_kernels/softmax/twin.py"
 
 
 def line_of(file: str, text: str) -> int:
@@ -33,14 +33,14 @@ def line_of(file: str, text: str) -> int:
 
 ENTRY = line_of(CUDA, " softmax_kernel(")
 TILE = line_of(CUDA, "-- tile: ")
-LOAD = line_of(CUDA, "load<VEC_SIZE>(")
-MAX = line_of(CUDA, "row_max = block_reduce")
-SUM = line_of(CUDA, "row_sum += x[i][j]")
+LOAD = line_of(CUDA, "load_row<VEC_SIZE")
+MAX = line_of(CUDA, "const float row_max")
+SUM = line_of(CUDA, "const float row_sum")
 
 # Of softmax_kernel, in another copy of the project; the last place is in none. TILE is
 # a line of another file here, where no section begins.
 PTX = f"""
-.file 1 "/elsewhere/csrc/softmax/softmax.cu"
+.file 1 "/elsewhere/csrc/softmax/twin.cuh"
 .file 2 "/elsewhere/csrc/common/vec.cuh"
 .file 3 "/usr/include/vendor.hpp"
 .visible .entry softmax_kernel(
@@ -65,10 +65,10 @@ $again:
 }}
 """
 SASS = f"""
-        //## File "/elsewhere/csrc/softmax/softmax.cu", line {LOAD}
+        //## File "/elsewhere/csrc/softmax/twin.cuh", line {LOAD}
         //## File ".nv_debug_ptx_txt", line 13
         /*0000*/ LDG.E.128 R0, [R2.64] ;
-        //## File "/elsewhere/csrc/softmax/softmax.cu", line {SUM}
+        //## File "/elsewhere/csrc/softmax/twin.cuh", line {SUM}
         //## File ".nv_debug_ptx_txt", line 19
         /*0010*/ FADD R0, R0, R0 ;
         /*0020*/ STG.E [R2.64], R0 ;

@@ -23,7 +23,7 @@ from bindings.op import Argument, CodeContract, Op
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
-from compare.cases import Case
+from compare.cases import Case, launcher_arguments
 from compare.codegen.architectures import ARCHITECTURES, Architecture
 from compare.codegen.contracts import applies, cases, violations
 from compare.codegen.model import (
@@ -32,7 +32,6 @@ from compare.codegen.model import (
     inspect_cuda,
     inspect_triton,
 )
-from compare.cases import launcher_arguments
 
 SIDES: dict[str, Callable[..., KernelCode]] = {
     "cuda": inspect_cuda,

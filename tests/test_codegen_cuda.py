@@ -56,8 +56,8 @@ def compile_toy(
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of CUDA files of its own, and an empty cache."""
     folder = tmp_path / "csrc"
-    folder.mkdir()
-    (folder / "toy.cu").write_text(TOY)
+    (folder / "toy").mkdir(parents=True)
+    (folder / "toy/toy.cu").write_text(TOY)
     (folder / "toy.cuh").write_text("constexpr int VALUES = 64;\n")
     monkeypatch.setattr(cuda, "CSRC", folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -70,7 +70,7 @@ def test_one_instance_is_compiled(sources: Path) -> None:
     assert build.ptx.count(".entry _Z4copy") == 1
     assert f".entry {next(iter(COPY))}(" in build.ptx
     assert ".target sm_90a" in build.ptx
-    assert str(sources / "toy.cu") in build.ptx
+    assert str(sources / "toy/toy.cu") in build.ptx
     assert build.compiler.startswith("nvcc 1")
     assert build.report == tools.AssemblerReport(0, 0)
 
@@ -83,7 +83,7 @@ def test_what_was_compiled_is_compiled_again_only_if_a_source_changed(
     with monkeypatch.context() as patch:
         patch.setattr(tools, "run", None)
         assert compile_toy(COPY) == first
-    (sources / "toy.cu").write_text(TOY.replace("in[threadIdx.x];", "2 * in[0];"))
+    (sources / "toy/toy.cu").write_text(TOY.replace("in[threadIdx.x];", "2 * in[0];"))
     assert compile_toy(COPY).ptx != first.ptx
 
 

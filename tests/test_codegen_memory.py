@@ -109,7 +109,9 @@ def test_accesses_come_from_the_sources(each_op: Op, side: str) -> None:
     accesses = code.ptx.in_category("global load", "global store")
     folder = {"cuda": "csrc", "triton": "triton_kernels"}[side]
     assert in_op(accesses)
-    assert all(place.startswith(f"{folder}/{each_op.source}/") for place in in_op(accesses))
+    assert all(
+        place.startswith(f"{folder}/{each_op.source}/") for place in in_op(accesses)
+    )
     assert in_sources(accesses)
 
 
@@ -122,7 +124,9 @@ def test_who_does_what_in_softmax() -> None:
     shared = rows["shared memory"]
     assert (shared.cuda.how, shared.triton.how) == ("by hand", "automatic")
     assert shared.cuda.places
-    assert all(place.startswith("csrc/softmax/softmax.cu:") for place in shared.cuda.places)
+    assert all(
+        place.startswith("csrc/softmax/twin.cuh:") for place in shared.cuda.places
+    )
     across = rows["scheduling across SMs"]
     assert across.cuda.how == across.triton.how == "by hand"
     alone = who_does_what.table(_code("cuda", NOT_SHARED), _code("triton", NOT_SHARED))

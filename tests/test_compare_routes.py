@@ -335,7 +335,9 @@ def test_without_nvcc_it_says_what_mends_it(
 ) -> None:
     monkeypatch.setattr(toolchain, "find_cuda_home", lambda: None)
     assert main(["routes", "add"]) == 3
-    assert re.search(r"csrc/add/add.cu .* no nvcc .*'\.\[nvcc\]'", capsys.readouterr().err)
+    assert re.search(
+        r"csrc/add/add.cu .* no nvcc .*'\.\[nvcc\]'", capsys.readouterr().err
+    )
 
 
 def test_a_toolkit_that_will_not_do(

@@ -16,6 +16,8 @@ from compare.cli import main
 from compare.codegen import cuda
 from compare.report.tables import Grid, to_csv, to_markdown
 
+LONG = "softmax_long_kernel"
+
 needs_nvcc = pytest.mark.skipif(find_cuda_home() is None, reason="needs nvcc")
 
 
@@ -31,24 +33,23 @@ def test_sources_stand_beside_each_other(
 ) -> None:
     op = OPS[name]
     backward = ["--backward"] if op.forward else []
-    # Of an op with a ladder the large shape takes a while.
-    small = ["--shape", "x".join(map(str, op.small_shape))] if op.rungs else []
+    # Where loops are long the large shape takes a while.
+    small = ["--shape", "x".join(map(str, op.small_shape))] if op.flops else []
     assert main(["study", op.source, *backward, *small]) == 0
     shown = capsys.readouterr().out
     sections = re.findall(r"// -- (\w+):", shown)
     assert len(sections) > 1
-    in_both = [each for each in sections if f"# -- {each}:" in shown]
-    for section in in_both:
+    for section in sections:
         # In the same line, or a line apart where one side wraps.
         assert re.search(rf"// -- {section}:.*# -- {section}:", shown), section
-    # Rows of this length have another kernel in Triton.
-    others = {
-        "layer_norm": ["tile", "variance", "store"],
-        "softmax": ["tile", "load", "store"],
-    }
-    assert in_both == others.get(name, sections)
-    for folder, suffix in (("csrc", "cuh?"), ("triton_kernels", "py")):
-        assert re.search(rf"{folder}/{op.source}(_ladder/\w+)?\.{suffix}", shown)
+    # The twin, in files of the same name, by kernels of the same name.
+    panes = re.search(
+        r"CUDA: csrc/(\S+)\.cuh?, (\w+) +Triton: triton_kernels/\1", shown
+    )
+    assert panes
+    assert shown.count(panes[2]) >= 2
+    shape = "x".join(map(str, op.small_shape if op.flops else op.large_shape))
+    assert re.search(rf"^{name}  {shape} float32 .* code for sm_90a?$", shown, re.M)
 
 
 def test_sources_are_shown_where_there_is_no_nvcc(
@@ -58,24 +59,50 @@ def test_sources_are_shown_where_there_is_no_nvcc(
     assert main(["study", "softmax", "--shape", "2x100000"]) == 0
     shown = capsys.readouterr().out
     assert "no code of CUDA: there is no nvcc here" in shown
-    assert re.search(r"CUDA: csrc/softmax\.cu, softmax_long_kernel +Triton: ", shown)
+    assert re.search(r"CUDA: csrc/softmax/long\.cuh, softmax_long_kernel +Trit", shown)
     assert re.search(r"// -- store:.*# -- store:", shown)
     assert main(["study", "softmax", "--kernel", "2"]) == 0
     shown = capsys.readouterr().out
     assert "no code of CUDA: the CUDA side of softmax launches one kernel" in shown
-    assert "csrc/softmax/softmax.cu" not in shown
+    assert "csrc/softmax/" not in shown
 
 
 def test_long_rows_have_another_kernel(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", "softmax", "--shape", "2x100000"]) == 0
     shown = capsys.readouterr().out
-    assert "csrc/softmax/softmax.cu, softmax_long_kernel" in shown
-    assert "triton_kernels/softmax/softmax.py, softmax_long_kernel" in shown
+    assert "csrc/softmax/long.cuh, softmax_long_kernel" in shown
+    assert "triton_kernels/softmax/long.py, softmax_long_kernel" in shown
+    for side in ("CUDA", "Triton"):
+        taken = f"a call at this shape takes softmax_long_kernel in {side}, where the "
+        assert f"{taken}twin has no kernel" in shown
+    assert f"softmax_long_kernel: {OPS['softmax'].other_kernels[LONG]}" in shown
+
+
+def test_a_rung_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "softmax", "--rung", "first"]) == 0
+    shown = capsys.readouterr().out
+    assert "CUDA: csrc/softmax/first.cuh, softmax_first_kernel" in shown
+    assert "Triton: triton_kernels/softmax/first.py, softmax_first_kernel" in shown
+    assert "a call at this shape takes softmax_kernel in CUDA\n" in shown
+    assert main(["study", "softmax", "--rung", "last"]) == 2
+    assert "rung must be one of first, twin, got 'last'" in capsys.readouterr().err
+    assert main(["study", "softmax", "--rung", "twin", "--shape", "2x100000"]) == 2
+    error = capsys.readouterr().err
+    assert "the rung 'twin' has no kernel for this call" in error
+
+
+@needs_nvcc
+def test_memory_is_counted_for_an_element(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "softmax", "--memory", "--shape", "16384x4096"]) == 0
+    shown = capsys.readouterr().out
+    for what in ("stores to out", "loads of x"):
+        rows = re.findall(rf"^(CUDA|Triton): {what} +16 +4\.000 +8\.0 ", shown, re.M)
+        assert rows == ["CUDA", "Triton"], what
 
 
 def test_line_numbers_are_those_of_the_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", "gelu"]) == 0
-    lines = (ROOT / "csrc/gelu/gelu.cu").read_text().splitlines()
+    lines = (ROOT / "csrc/gelu/twin.cuh").read_text().splitlines()
     shown = re.findall(r"^ +(\d+) (// -- \w+: \S+)", capsys.readouterr().out, re.M)
     assert shown
     for number, text in shown:

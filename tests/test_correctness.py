@@ -6,12 +6,20 @@ import itertools
 
 import pytest
 import torch
-from conftest import assert_accepted, random_inputs, skip_if_refused
+from conftest import (
+    ON_RUNGS,
+    assert_accepted,
+    op_id,
+    random_inputs,
+    skip_if_refused,
+)
 
 import bindings
 from bindings.op import Op, as_tuple
 from bindings.registry import OPS
 from compare.cases import in_dtype
+
+EVERY_RUNG = True
 
 
 def edges(op: Op, step: int, dtype: torch.dtype) -> list[tuple[int, ...]]:
@@ -30,8 +38,8 @@ def edges(op: Op, step: int, dtype: torch.dtype) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize(
     ("description", "params", "step"),
     [
-        pytest.param(op, params, step, id=f"{op.name}-{params}")
-        for op in OPS.values()
+        pytest.param(op, params, step, id=f"{op_id(op)}-{params}")
+        for op in ON_RUNGS
         # What a parameter changes has its edges where all else has them.
         for params, step in zip(
             op.variants, itertools.chain([1], itertools.repeat(2)), strict=False

@@ -11,10 +11,10 @@ import torch
 from benches import GPU, make_case
 from test_code_contracts import needs_nvcc
 
+from bindings.op import Op
 from bindings.registry import OPS
 from compare import ladder
 from compare.cases import Case
-from compare.cli import main
 from compare.codegen.architectures import parse_architecture
 from compare.errors import UsageError
 from compare.ladder import Rung, Step, Times
@@ -22,10 +22,20 @@ from compare.parity import Skipped
 from compare.report.ladder import show
 from compare.report.terminal import make_console
 from compare.timing import gpu_state
+from compare.timing.model import Timing
 
 OP = OPS["matmul"]
 CASE = Case((4096, 4096, 4096), torch.bfloat16)
-STEP = Step("matmul_kernel", "HMMA.16816.F32.BF16", 128, 98304, 0.125, 2**20, 2**21)
+STEP = Step(
+    kernels=("matmul_kernel",),
+    lines=200,
+    instruction="HMMA.16816.F32.BF16",
+    registers=128,
+    shared_bytes=98304,
+    instructions=0.125,
+    global_bytes=2**20,
+    shared_memory_bytes=2**21,
+)
 
 
 @pytest.fixture
@@ -67,9 +77,9 @@ def test_without_times_it_says_what_they_need(
 ) -> None:
     lines = lines_of(made(None), capsys)
     (row,) = (line for line in lines if line[:2] == ["tiled", "CUDA"])
-    words = ["HMMA.16816", "128", "98,304", "0.125", "1.00", "2.00"]
-    assert row[2:] == [*words, "needs", "a", "GPU"]
-    assert ["no", "code", "of", "naive", "in", "Triton:", "no", "Triton"] in lines
+    words = ["HMMA.16816", "200", "128", "98,304", "0.125", "1.00", "2.00"]
+    assert row[2:] == ["matmul_kernel", *words, "needs", "a", "GPU"]
+    assert ["no", "code", "of", "first", "in", "Triton:", "no", "Triton"] in lines
 
 
 def test_recorded_times_are_shown_with_their_origin(
@@ -84,7 +94,7 @@ def test_recorded_times_are_shown_with_their_origin(
         f"{median_us:,.1f}",
         f"{2 * 4096**3 / median_us / 1e6:,.1f}",
     ]
-    (row,) = (line for line in lines if line[:2] == ["hopper", "CUDA"])
+    (row,) = (line for line in lines if line[:2] == ["twin", "CUDA"])
     assert row[-2:] == ["-", "-"]
     origin = " ".join(lines[-1])
     assert origin.startswith("Times of 4096x4096x4096 bfloat16 contiguous, recorded on")
@@ -107,15 +117,21 @@ def test_times_are_kept_and_found(times: Times, tmp_path: Path) -> None:
 def test_a_rung_computes_what_the_op_does() -> None:
     arguments = (torch.randn(5, 7), torch.randn(7, 6))
     out = torch.empty(5, 6)
+    *operands, number = OP.arguments(out, *arguments)
+    assert number == 0
     for number, rung in enumerate(OP.rungs, 1):
-        *own, last = ladder.on_rung(OP, rung).arguments(out, *arguments)
+        *own, last = OP.on_rung(rung).arguments(out, *arguments)
         assert last == number
-        assert len(own) + 1 == len(OP.arguments(out, *arguments))
-    assert ladder.case_on("tiled", Case((5, 6, 7))) == Case((5, 6, 7))
-    assert ladder.case_on("tensor_cores", Case((5, 6, 7))).params == {
-        "precision": "tf32"
-    }
-    assert ladder.case_on("tensor_cores", CASE) == CASE
+        assert len(own) == len(operands)
+    tiled, tensor_cores = OP.on_rung("tiled"), OP.on_rung("tensor_cores")
+    assert ladder.case_on(tiled, Case((5, 6, 7))) == Case((5, 6, 7))
+    tf32 = ladder.case_on(tensor_cores, Case((5, 6, 7)))
+    assert tf32.params == {"precision": "tf32"}
+    assert ladder.case_on(tensor_cores, CASE) == CASE
+    with pytest.raises(
+        ValueError, match=r"rung must be one of first, tiled, .* 'last'"
+    ):
+        OP.on_rung("last")
 
 
 @needs_nvcc
@@ -125,26 +141,57 @@ def test_each_rung_gains_something(monkeypatch: pytest.MonkeyPatch) -> None:
     found = ladder.climb(
         "matmul", (128, 128, 128), "float16", architecture, lambda what: None
     )
-    assert [rung.name for rung in found.rungs] == list(OP.rungs)
+    assert [rung.name for rung in found.rungs] == [*OP.rungs, ladder.CALL]
     for side in ladder.SIDES:
-        naive, tiled, tensor_cores = (rung.steps[side] for rung in found.rungs[:3])
-        assert isinstance(naive, Step)
+        first, tiled, tensor_cores = (rung.steps[side] for rung in found.rungs[:3])
+        assert isinstance(first, Step)
         assert isinstance(tiled, Step)
         assert isinstance(tensor_cores, Step)
-        assert naive.instruction.startswith("FFMA")
+        assert first.instruction.startswith("FFMA")
         # Triton's compiler knows no older tensor cores than the architecture's.
         assert tensor_cores.instruction.startswith(("HMMA.16816.F32", "HGMMA"))
         assert tiled.global_bytes is not None
-        assert naive.global_bytes is not None
-        assert tiled.global_bytes < naive.global_bytes
-        per_flop = [each.instructions_per_flop for each in (naive, tiled, tensor_cores)]
+        assert first.global_bytes is not None
+        assert tiled.global_bytes < first.global_bytes
+        per_flop = [each.instructions for each in (first, tiled, tensor_cores)]
         assert per_flop == sorted(per_flop, reverse=True)
     document = ladder.ladder_to_json(found)
-    assert json.loads(json.dumps(document)) == document
+    assert json.loads(json.dumps(document))["op"] == "matmul"
 
 
-def test_only_an_op_with_rungs_has_the_option(
-    capsys: pytest.CaptureFixture[str],
+@needs_nvcc
+@pytest.mark.parametrize(
+    "each_op", [op for op in OPS.values() if not op.flops], ids=lambda op: op.name
+)
+def test_the_twin_moves_fewer_bytes_than_the_first_rung(
+    each_op: Op, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main(["softmax", "--ladder"]) == 2
-    assert "unrecognized arguments: --ladder" in capsys.readouterr().err
+    monkeypatch.setattr(gpu_state, "obstacle", lambda: "there is no GPU")
+    architecture = parse_architecture("sm_90")
+    found = ladder.climb(each_op.name, None, "float32", architecture, lambda what: None)
+    steps = {rung.name: rung.steps for rung in found.rungs}
+    assert list(steps) == ["first", "twin", ladder.CALL]
+    for side in ladder.SIDES:
+        first, twin = steps["first"][side], steps["twin"][side]
+        assert isinstance(first, Step), first
+        assert isinstance(twin, Step), twin
+        assert first.global_bytes is not None
+        assert twin.global_bytes is not None
+        assert twin.global_bytes <= first.global_bytes
+        assert twin.instructions < first.instructions
+        names = [steps[rung][side].kernels for rung in ("first", "twin")]
+        assert all(kernel.endswith("_kernel") for each in names for kernel in each)
+
+
+def test_gains_are_of_the_twin(times: Times) -> None:
+    timing = times.timings["tiled"]["cuda"]
+    assert isinstance(timing, Timing)
+    faster = replace(timing, kernel=replace(timing.kernel, median_us=1.0))
+    slower = replace(timing, kernel=replace(timing.kernel, median_us=1.5))
+    gains = ladder.gains_of(
+        {
+            "twin": {"cuda": slower, "triton": Skipped("it cannot be timed")},
+            ladder.CALL: {"cuda": faster, "triton": faster},
+        }
+    )
+    assert gains == {"cuda": 1.5}

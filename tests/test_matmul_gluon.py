@@ -9,10 +9,9 @@ from conftest import needs_gpu
 import bindings
 from bindings.registry import OPS
 from compare import acceptance
-from compare.cases import Case
+from compare.cases import Case, launcher_arguments
 from compare.codegen.architectures import ARCHITECTURES
 from compare.codegen.model import KernelCode, inspect_triton
-from compare.cases import launcher_arguments
 from triton_kernels.common.epilogue import ACTIVATIONS
 from triton_kernels.matmul import gluon as gluon
 from triton_kernels.matmul.matmul import LONG_EPILOGUES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -55,20 +56,16 @@ def _kernels(side: str, folders: Iterable[str]) -> dict[str, Kernel]:
     }
 
 
-def _launched(
-    op: Op, on_rung: Op, dtype: torch.dtype, shape: tuple[int, ...]
-) -> set[str]:
-    """The kernels that an op launches on a rung, in either language."""
-    case = Case(shape, dtype, direction=op.direction)
-    found = set()
+def _launched(op: Op, dtype: torch.dtype) -> set[str]:
+    """The kernels that an op launches on its rung, in either language."""
+    case = Case(op.large_shape, dtype, direction=op.direction)
+    found: set[str] = set()
     for side in rungs.SIDES:
-        try:
+        with contextlib.suppress(UnsupportedError):  # tensor cores have no float32
             titles = model.planned_kernels(
                 side, op, launcher_arguments(op, case), ARCHITECTURES[90]
             )
-        except UnsupportedError:
-            continue  # tensor cores have no float32
-        found |= set(map(rungs.name_of, titles))
+            found |= set(map(rungs.name_of, titles))
     return found
 
 

@@ -20,8 +20,9 @@ from bindings.op import Op
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
-from compare import records
+from compare import records, study
 from compare.acceptance import Errors
+from compare.codegen.architectures import ARCHITECTURES
 from compare.codegen.classify import CATEGORIES, Language
 from compare.codegen.findings import Finding
 from compare.codegen.listing import Frame, parse_ptx
@@ -30,6 +31,7 @@ from compare.parity import Parity, Skipped
 from compare.printable import printable
 from compare.report.page import Cell, Column, Extras, Panel, lexers, links, render
 from compare.report.page.listings import FAMILY_OF, times
+from compare.report.page.sides import view_sides
 
 needs_nvcc = pytest.mark.skipif(find_cuda_home() is None, reason="needs nvcc")
 
@@ -158,9 +160,9 @@ def assert_links(op: Op, page: Page) -> None:
         for side in ("cuda", "triton"):
             assert all(i < counts[side, finding["code"]] for i in finding[side])
     files = {found["data-file"] for found, _ in page.all("ol") if "data-file" in found}
-    for folder, suffix in (("csrc", "cuh?"), ("triton_kernels", "py")):
-        own = re.compile(rf"{folder}/{op.source}(_ladder/\w+)?\.{suffix}")
-        assert any(own.fullmatch(file) for file in files)
+    for side in data["chains"]:
+        folder = {"cuda": "csrc", "triton": "triton_kernels"}[side]
+        assert any(file.startswith(f"{folder}/{op.source}/") for file in files)
     assert any("/common/" in file for file in files)
     # Every section has lines in both sources, and instructions on both sides.
     assert list(data["sections"])
@@ -268,7 +270,7 @@ def test_where_instructions_come_from() -> None:
     rows = [found for found, _ in page.rows("cuda", "ptx")]
     chains = [page.data["chains"]["cuda"][int(each["data-c"])] for each in rows]
     helper, load, row_max, row_sum = (
-        f"csrc/softmax/softmax.cu:{line}"
+        f"csrc/softmax/twin.cuh:{line}"
         for line in (pages.ENTRY, pages.LOAD, pages.MAX, pages.SUM)
     )
     vec = f"vec.cuh:{pages.TILE}"
@@ -278,8 +280,8 @@ def test_where_instructions_come_from() -> None:
         ["vendor.hpp:5", row_max],
         [row_sum],
         [row_sum],
-        ["softmax.cu:99999"],  # which is no line of the file that is here
-        ["softmax.cu:99999"],
+        ["twin.cuh:99999"],  # which is no line of the file that is here
+        ["twin.cuh:99999"],
     ]
     sections = ["", "load", "max", "sum", "sum", "", ""]
     assert [each["section"] for each in chains] == sections
@@ -292,7 +294,7 @@ def test_where_instructions_come_from() -> None:
     assert ["foreign" in each["class"] for each in rows] == is_foreign
     # The Triton side knows nothing of CUDA's files.
     places = [each["places"] for each in page.data["chains"]["triton"]]
-    assert [vec, load.removeprefix("csrc/")] in places
+    assert [vec, load.rpartition("/")[2]] in places
     indices = [each.get("data-p") for each, _ in page.rows("cuda", "sass")]
     assert indices == ["1", "3", "3", "3"]
 
@@ -302,11 +304,15 @@ def test_lines_know_their_instructions() -> None:
     lines = {
         found["data-n"]: text for found, text in page.all("li") if "data-n" in found
     }
-    source = (ROOT / "triton_kernels/softmax/softmax.py").read_text().split("\n")
-    shown = [text for found, text in page.all("ol", **{"data-file": "csrc/softmax/softmax.cu"})]
-    assert "90" in lines
-    assert shown[0].count("\n") >= (ROOT / "csrc/softmax/softmax.cu").read_text().count("\n")
-    triton = page.all("ol", **{"data-file": "triton_kernels/softmax/softmax.py"})[0][1]
+    source = (ROOT / "triton_kernels/softmax/twin.py").read_text().split("\n")
+    shown = [
+        text for found, text in page.all("ol", **{"data-file": "csrc/softmax/twin.cuh"})
+    ]
+    assert "50" in lines
+    assert shown[0].count("\n") >= (ROOT / "csrc/softmax/twin.cuh").read_text().count(
+        "\n"
+    )
+    triton = page.all("ol", **{"data-file": "triton_kernels/softmax/twin.py"})[0][1]
     assert [line for line in triton.split("\n") if line.strip()] == [
         line for line in source if line.strip()
     ]
@@ -361,7 +367,9 @@ def test_sides_without_code() -> None:
     assert "No code: no triton" in shown
     assert "Findings need the code of both sides" in shown
     assert not page.all("table", id="mix")
-    assert page.all("ol", **{"data-file": "csrc/softmax/softmax.cu"})  # the source is there
+    assert page.all(
+        "ol", **{"data-file": "csrc/softmax/twin.cuh"}
+    )  # the source is there
 
 
 def test_recorded_times_say_where_they_are_from() -> None:
@@ -390,7 +398,12 @@ def test_extras() -> None:
                     "memory",
                     "Memory",
                     (Column("argument"), Column("sectors", is_number=True)),
-                    ((Cell("x", target, ("csrc/softmax/softmax.cu:70",)), Cell("1,024")),),
+                    (
+                        (
+                            Cell("x", target, ("csrc/softmax/twin.cuh:40",)),
+                            Cell("1,024"),
+                        ),
+                    ),
                     "By the emulator.",
                 ),
             ),
@@ -402,8 +415,8 @@ def test_extras() -> None:
     panel = page.all("section", id="memory")[0][1]
     assert all(text in panel for text in ("Memory", "1,024", "By the emulator."))
     assert page.all("a", href=f"#{target}")
-    ((_, text),) = page.all("a", href="#line=csrc/softmax/softmax.cu%3A70")
-    assert text == "softmax.cu:70"
+    ((_, text),) = page.all("a", href="#line=csrc/softmax/twin.cuh%3A40")
+    assert text == "twin.cuh:40"
 
 
 def test_executed_counts_fit_the_listing() -> None:
@@ -429,29 +442,40 @@ def test_how_often(count: float, text: str) -> None:
     assert times(count) == text
 
 
-def test_kernels_are_found(op: Op) -> None:
-    names = re.findall(r"(\w+_kernel)\(\n", (ROOT / f"csrc/{op.source}.cu").read_text())
-    assert names
-    for name in names:
-        found = [
-            links.find_kernel(
-                side, links.read_source(links.main_file(side, op.name, name)), name
-            )
-            for side in ("cuda", "triton")
-        ]
-        assert all(found)
-        sections = [list(each.sections) for each in found if each]
-        # Those of both; test_mirror says where they may differ.
-        assert [s for s in sections[0] if s in sections[1]] == sections[1]
-        for each in found:
-            assert each is not None
-            for lines in each.sections.values():
-                assert {*lines} < {*each.lines}
+SHAPES = [
+    pytest.param(op, shape, dtype, id=f"{op.name}-{'x'.join(map(str, shape))}-{dtype}")
+    for op in OPS.values()
+    for shape in dict.fromkeys(
+        (op.small_shape, op.large_shape, *op.benchmark_shapes)
+        # Where loops are long one tile of each tells as much.
+        if not op.flops
+        else (op.small_shape, (128, 256, 128))
+    )
+    for dtype in ("float32", "bfloat16")
+]
+
+
+@needs_nvcc
+@pytest.mark.parametrize(("each_op", "shape", "dtype"), SHAPES)
+def test_the_page_shows_what_is_launched(
+    each_op: Op, shape: tuple[int, ...], dtype: str
+) -> None:
+    request = study.Request(each_op.name, shape, dtype, {}, ARCHITECTURES[90])
+    (case,) = study.study(request, lambda what: None).cases
+    for side in view_sides(each_op.name, case, Extras()):
+        assert side.code is not None, side.reason
+        assert side.kernel is not None, side.code.title
+        sections = [side.chains.of(each).section for each in side.code.ptx.instructions]
+        # Some stand in no section: the parameters, and what serves all of them.
+        assert set(side.kernel.sections) <= set(sections)
+        assert sections.count("") < len(sections) / 3
 
 
 def test_a_kernel_that_is_not_there() -> None:
     for side in ("cuda", "triton"):
-        text = links.read_source(links.main_file(side, "softmax", "no_kernel"))
+        with pytest.raises(LookupError, match="no_kernel stands in no file of "):
+            links.main_file(side, "softmax", "no_kernel")
+        text = links.read_source(links.main_file(side, "softmax", ""))
         assert links.find_kernel(side, text, "no_kernel") is None
 
 
@@ -490,8 +514,10 @@ def test_blank_lines_at_the_ends_of_a_source_count() -> None:
 
 
 def test_frames_of_other_files_are_foreign() -> None:
-    text = links.read_source("csrc/softmax/softmax.cu")
-    chains = links.Chains("cuda", "csrc/softmax/softmax.cu", {"csrc/softmax/softmax.cu": text}, None)
+    text = links.read_source("csrc/softmax/twin.cuh")
+    chains = links.Chains(
+        "cuda", "csrc/softmax/twin.cuh", {"csrc/softmax/twin.cuh": text}, None
+    )
     instruction = parse_ptx(pages.PTX).instructions[0]
     for file in ("/usr/include/cuda.h", "csrc/nothing.cu", "/x/csrc", "", "\0"):
         frames = (Frame(file, 1),)

@@ -160,7 +160,7 @@ class Reader:
         return self.page.locator(f"[data-file='{file}'] li:nth-child({line})")
 
     def place(self, place: str) -> Locator:
-        """The same, of a place such as "csrc/softmax/softmax.cu:70"."""
+        """The same, of a place such as "csrc/softmax/twin.cuh:40"."""
         file, _, line = place.rpartition(":")
         return self.source(file, int(line))
 
@@ -451,7 +451,7 @@ def test_links_of_panels(reader: Reader) -> None:
     reader.page.locator("#memory a", has_text="load").click()
     assert reader.fragment == "section=load"
     assert all(reader.lit("pin").values())
-    reader.page.locator("#memory a", has_text="softmax.cu").click()
+    reader.page.locator("#memory a", has_text="twin.cuh").click()
     assert reader.fragment == f"line={CUDA}:{LOAD}"
 
 
@@ -475,7 +475,7 @@ def test_keyboard_alone(reader: Reader) -> None:
         seen.append(page.evaluate(name))
         assert len(seen) < 60
     # In the order of the page, with one stop for each list.
-    stops = [seen.index(each) for each in ("theme", "code", "softmax.cu", CUDA)]
+    stops = [seen.index(each) for each in ("theme", "code", "twin.cuh", CUDA)]
     assert stops == sorted(stops)
     assert stops[-1] == len(seen) - 2
     for _ in range(3):
@@ -497,7 +497,7 @@ def test_keyboard_alone(reader: Reader) -> None:
 
 
 def test_arrow_keys_open_tabs(reader: Reader) -> None:
-    reader.page.get_by_role("tab", name="softmax.cu").focus()
+    reader.page.get_by_role("tab", name="twin.cuh").focus()
     reader.page.keyboard.press("ArrowRight")
     assert reader.source("csrc/common/math.cuh", 1).is_visible()
     reader.page.keyboard.press("ArrowLeft")

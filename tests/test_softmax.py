@@ -10,6 +10,7 @@ from torch import Tensor
 import bindings
 import triton_kernels.softmax.softmax
 from bindings.registry import OPS
+from triton_kernels.common.device import Device
 
 # Read out of the L1, and beyond it: no multiple of a vector, so that rows begin at all
 # places in one.
@@ -81,7 +82,8 @@ def test_more_long_rows_than_programs(
 ) -> None:
     skip_if_refused(backend, device, dtype)
     # Where there are two it does not take many rows.
-    monkeypatch.setattr(triton_kernels.softmax.softmax, "NUM_SMS", 2)
+    softmax = triton_kernels.softmax.softmax
+    monkeypatch.setattr(softmax, "current_device", lambda: Device(arch=90, n_sms=2))
     backward = OPS["softmax_backward"]
     inputs = random_inputs(backward, (5, n_cols), dtype, device, generator)
     assert_accepted(backward, backend, inputs)

@@ -59,9 +59,7 @@ def compiled(kernel: Kernel, side: Side, architecture: int) -> KernelCode:
         patch.object(cuda, "CSRC", FOLDER / "cuda"),
     ):
         others = {
-            each.stem: f"{each.stem}()"
-            for each in (FOLDER / "cuda").glob("*.cu")
-            if each.stem != EVERY
+            each.stem: f"{each.stem}()" for each in (FOLDER / "cuda").glob("*.cu")
         }
         cuda.compile_kernels(EVERY, others, ARCHITECTURES[architecture])
         op = replace(op, forward=EVERY)  # which names its source

@@ -51,10 +51,13 @@ class Chain:
 
 
 def main_file(side: Side, op: str, kernel: str) -> str:
-    """The file that a kernel is in: "csrc/softmax/twin.cuh"; the op's own of none."""
+    """The file that a kernel is in: "csrc/softmax/twin.cuh"; the twin's without one."""
     source = OPS[op].source
     if not kernel:
-        return f"{_FOLDERS[side]}/{source}/{source}{_SUFFIXES[side]}"
+        suffix = {"cuda": ".cuh", "triton": ".py"}[side]
+        twin = f"{_FOLDERS[side]}/{source}/twin{suffix}"
+        own = f"{_FOLDERS[side]}/{source}/{source}{_SUFFIXES[side]}"
+        return twin if (ROOT / twin).exists() else own
     return file_of(side, source, kernel)
 
 
