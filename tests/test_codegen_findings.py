@@ -483,4 +483,4 @@ def test_the_first_five_of_softmax(launch: launches.Launch) -> None:
         for side, indices in zip(sides, (moved.cuda, moved.triton), strict=True)
     ]
     assert any(each.startswith("csrc/common/vec.cuh:") for each in places[0])
-    assert all(each.startswith("triton_kernels/softmax/twin.py:") for each in places[1])
+    assert all(each.startswith("triton_kernels/common/tile.py:") for each in places[1])
