@@ -15,6 +15,8 @@ from compare import plot, records
 from compare.errors import UsageError
 from compare.parity import Skipped
 from compare.report import readme
+from compare.source_hash import KEY, hashes
+from compare.timing.model import Bench
 
 README = ROOT / "README.md"
 SECTIONS = ("comparison", "ops", "times", "plots")
@@ -166,6 +168,37 @@ def test_figures_come_with_what_they_depend_on(folder: Path) -> None:
         "[add](records/nvidia-h200/add.json), "
         "[softmax](records/nvidia-h200/softmax.json)."
     )
+
+
+def _of_older_code(bench: Bench, side: str = "cuda") -> Bench:
+    sources = {**hashes(bench.op), side: "0"}
+    return replace(bench, environment={**bench.environment, KEY: sources})
+
+
+def test_figures_of_older_code_are_marked(folder: Path) -> None:
+    benches = [make_bench("add"), _of_older_code(make_bench()), make_bench("gelu")]
+    sections = readme.render(benches, folder)
+    about = "† of older code: the sources have changed since."
+    assert sections["times"].split("\n\n")[2] == about
+    for table in (0, 1):
+        names = {row[0] for row in _rows(sections["times"], table)[2:]}
+        assert names == {"add", "softmax†", "gelu"}
+    caption = sections["plots"].split("\n\n")[0].splitlines()
+    assert caption[1:] == ["Of older code: softmax."]
+    assert "compare-softmax.txt), of older CUDA code):" in sections["comparison"]
+
+
+def test_figures_of_this_code_are_not_marked(folder: Path) -> None:
+    for section in readme.render([make_bench("add"), make_bench()], folder).values():
+        assert "†" not in section
+        assert "older" not in section.lower()
+
+
+def test_a_bench_without_a_commit_says_so(folder: Path) -> None:
+    bench = make_bench()
+    bench.environment["commit"] = None
+    origin = readme.render([bench], folder)["times"].split("\n\n")[1]
+    assert "liger-kernel 0.8.5, no commit, 2026-11-20;" in " ".join(origin.split())
 
 
 def test_ops_of_different_days_are_told_apart(folder: Path) -> None:
