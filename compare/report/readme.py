@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bindings.registry import OPS
 from bindings.sources import ROOT
-from compare import fusion, plot, records
+from compare import fusion, ladder, plot, records
 from compare.errors import UsageError
 from compare.fusion import Fusion
 from compare.options import BACKENDS
@@ -20,6 +21,7 @@ from compare.parity import Skipped
 from compare.printable import printable
 from compare.report.names import NAMES
 from compare.report.recorded import age, with_article
+from compare.report.terminal import case_name
 from compare.timing import rates
 from compare.timing.model import Bench, CaseTimes, StartTime, Timing
 
@@ -67,6 +69,7 @@ def render(benches: Sequence[Bench], folder: Path = records.FOLDER) -> dict[str,
         by_gpu.setdefault(records.gpu(bench), []).append(bench)
     return {
         "ops": _ops(),
+        "ladder": _ladder(folder),
         "comparison": _comparisons(by_gpu, folder),
         "times": "\n\n".join(
             (_ABOUT_TIMES, *(_times(each, folder) for each in by_gpu.values()))
@@ -138,6 +141,38 @@ def _ops() -> str:
         if not op.forward
     ]
     return _table(("op", "computes", "directions", "sources"), 4, rows)
+
+
+def _ladder(folder: Path) -> str:
+    """The rungs of the example: their sources, and what each gains."""
+    op = OPS[EXAMPLE]
+    times = ladder.find(EXAMPLE, folder)
+    timings = times.timings if times else {}
+
+    def cell(rung: str, side: str) -> str:
+        timing, first = (timings.get(e, {}).get(side) for e in (rung, op.rungs[0]))
+        if not isinstance(timing, Timing) or not isinstance(first, Timing):
+            return _NONE
+        gain = first.kernel.median_us / timing.kernel.median_us
+        return f"{timing.kernel.median_us:,.1f}, {gain:.2f}x"
+
+    rows = [
+        (
+            f"[{rung}](csrc/{EXAMPLE}/{rung}.cuh) "
+            f"([Triton](triton_kernels/{EXAMPLE}/{rung}.py))",
+            ladder.what_changed(op.on_rung(rung), {}).partition(": ")[2],
+            *(cell(rung, side) for side in ladder.SIDES),
+        )
+        for rung in op.rungs
+    ]
+    headers = ("rung", "what it changes", *(f"{NAMES[e]} us" for e in ladder.SIDES))
+    table = _table(headers, 2, rows)
+    if times is None:
+        return f"{table}\n\nThe times of the rungs are not recorded yet."
+    gpu, date = times.environment["gpus"][0], str(times.environment["date"])[:10]
+    older = age(times.environment, EXAMPLE)
+    where = ", ".join(filter(None, (f"{with_article(str(gpu))}", date, older)))
+    return f"{table}\n\nMedians of {case_name(times.case)} on {where}."
 
 
 def _comparisons(by_gpu: Mapping[str, list[Bench]], folder: Path) -> str:
