@@ -19,7 +19,7 @@ from compare.source_hash import KEY, hashes
 from compare.timing.model import Bench
 
 README = ROOT / "README.md"
-SECTIONS = ("comparison", "ops", "times", "plots")
+SECTIONS = ("comparison", "ops", "ladder", "times", "plots")
 
 H200 = "NVIDIA H200"
 T4 = "Tesla T4"
@@ -283,7 +283,8 @@ def test_each_gpu_has_a_block_of_its_own(folder: Path) -> None:
     _record_example(folder, T4)
     benches = [make_bench(), make_bench(gpu=T4), make_bench("add", gpu=T4)]
     sections = readme.render(benches, folder)
-    for section in set(SECTIONS) - {"ops"}:  # those are the same everywhere
+    # Ops are the same everywhere, and a ladder is of one GPU.
+    for section in set(SECTIONS) - {"ops", "ladder"}:
         assert sections[section].index("h200") < sections[section].index("tesla-t4")
     assert "On a Tesla T4 (" in sections["comparison"]
     assert len(_rows(sections["times"])) == 2 + 4
