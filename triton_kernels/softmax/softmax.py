@@ -9,7 +9,7 @@ Layout   out: (n_rows, n_cols), contiguous. x, grad, y: columns contiguous; row 
          begins at
          (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
 Traffic  reads and writes every element once as long as a row fits into the registers of
-         a program (16384 columns, 40960 of float32; 24576 in the backward) or the L1
+         a program (16384 columns, 32768 of float32; 24576 in the backward) or the L1
          (65536 of two bytes in the forward). Of a longer row what does not fit into the
          registers is read twice.
 Limits   accumulates in float32. A row with NaN or +inf, or of -inf alone, is NaN.
@@ -54,7 +54,6 @@ TILES = (
     RowTile(4096, 1, 2048, 4),
     RowTile(16384, 1, 2048, 8),
     RowTile(32768, 1, 4096, 16, element_bytes=4),
-    RowTile(40960, 1, 8192, 32, element_bytes=4),
 )
 # Two rows at once: a thread holds half as much of each.
 BACKWARD_TILES = (
