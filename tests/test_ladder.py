@@ -69,7 +69,7 @@ def test_without_times_it_says_what_they_need(
     (row,) = (line for line in lines if line[:2] == ["tiled", "CUDA"])
     words = ["HMMA.16816", "128", "98,304", "0.125", "1.00", "2.00"]
     assert row[2:] == [*words, "needs", "a", "GPU"]
-    assert ["no", "code", "of", "naive", "in", "Triton:", "no", "Triton"] in lines
+    assert ["no", "code", "of", "first", "in", "Triton:", "no", "Triton"] in lines
 
 
 def test_recorded_times_are_shown_with_their_origin(
@@ -84,7 +84,7 @@ def test_recorded_times_are_shown_with_their_origin(
         f"{median_us:,.1f}",
         f"{2 * 4096**3 / median_us / 1e6:,.1f}",
     ]
-    (row,) = (line for line in lines if line[:2] == ["hopper", "CUDA"])
+    (row,) = (line for line in lines if line[:2] == ["twin", "CUDA"])
     assert row[-2:] == ["-", "-"]
     origin = " ".join(lines[-1])
     assert origin.startswith("Times of 4096x4096x4096 bfloat16 contiguous, recorded on")
@@ -127,17 +127,17 @@ def test_each_rung_gains_something(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert [rung.name for rung in found.rungs] == list(OP.rungs)
     for side in ladder.SIDES:
-        naive, tiled, tensor_cores = (rung.steps[side] for rung in found.rungs[:3])
-        assert isinstance(naive, Step)
+        first, tiled, tensor_cores = (rung.steps[side] for rung in found.rungs[:3])
+        assert isinstance(first, Step)
         assert isinstance(tiled, Step)
         assert isinstance(tensor_cores, Step)
-        assert naive.instruction.startswith("FFMA")
+        assert first.instruction.startswith("FFMA")
         # Triton's compiler knows no older tensor cores than the architecture's.
         assert tensor_cores.instruction.startswith(("HMMA.16816.F32", "HGMMA"))
         assert tiled.global_bytes is not None
-        assert naive.global_bytes is not None
-        assert tiled.global_bytes < naive.global_bytes
-        per_flop = [each.instructions_per_flop for each in (naive, tiled, tensor_cores)]
+        assert first.global_bytes is not None
+        assert tiled.global_bytes < first.global_bytes
+        per_flop = [each.instructions_per_flop for each in (first, tiled, tensor_cores)]
         assert per_flop == sorted(per_flop, reverse=True)
     document = ladder.ladder_to_json(found)
     assert json.loads(json.dumps(document)) == document
