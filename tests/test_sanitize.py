@@ -475,8 +475,8 @@ BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
         ("tensor_cores_matmul", ["ptx::ldmatrix(fragment", "(chunk) + col"]),
         ("tensor_cores_matmul", ["(chunk) + col", "+ col, *from"]),
     ],
-    "matmul/matmul.cu": [
-        ("hopper_matmul", ["mbarrier_init(&shared.full", "mbarrier_wait(&shared.full"])
+    "matmul/twin.cuh": [
+        ("twin_matmul", ["mbarrier_init(&shared.full", "mbarrier_wait(&shared.full"])
     ],
 }
 
@@ -517,7 +517,7 @@ CHANGES: dict[str, list[Callable[[str], str]]] = {
     file: [partial(without_barrier, number=n) for n in range(len(barriers))]
     for file, barriers in BARRIERS.items()
 }
-CHANGES["matmul/matmul.cu"] += [with_place_by_tile_alone, without_barrier_at_bias]
+CHANGES["matmul/twin.cuh"] += [with_place_by_tile_alone, without_barrier_at_bias]
 
 
 def run_changed(file: str, number: int, kernel: str) -> tuple[str, Path]:
@@ -571,15 +571,15 @@ def test_removed_barrier(file: str, number: int) -> None:
 
 @needs_compiler
 def test_place_of_a_box_by_its_tile_alone() -> None:
-    number = CHANGES["matmul/matmul.cu"].index(with_place_by_tile_alone)
-    message, changed = run_changed("matmul/matmul.cu", number, "hopper_matmul")
+    number = CHANGES["matmul/twin.cuh"].index(with_place_by_tile_alone)
+    message, changed = run_changed("matmul/twin.cuh", number, "twin_matmul")
     assert_race(message, changed, ["ptx::tma_store(", "ptx::stmatrix("])
 
 
 @needs_compiler
 def test_removed_barrier_at_bias() -> None:
-    number = CHANGES["matmul/matmul.cu"].index(without_barrier_at_bias)
-    message, changed = run_changed("matmul/matmul.cu", number, "hopper_matmul")
+    number = CHANGES["matmul/twin.cuh"].index(without_barrier_at_bias)
+    message, changed = run_changed("matmul/twin.cuh", number, "twin_matmul")
     assert_race(message, changed, ["scaled_bias[warpgroup][thread] =", "float2 bias ="])
 
 

@@ -1,7 +1,7 @@
 // Functions of one float, without a pointer in them.
 #pragma once
 
-#include "common/ptx.cuh"
+#include "common/ptx/math.cuh"
 
 constexpr float LOG2_E = 1.44269504088896341f;
 constexpr float SQRT_HALF = 0.70710678118654752f;

@@ -4,7 +4,8 @@
 
 #include "common/cluster.cuh"
 #include "common/launch.cuh"
-#include "common/ptx.cuh"
+#include "common/ptx/async_copy.cuh"
+#include "common/ptx/memory.cuh"
 #include "common/reduce.cuh"
 #include "common/rows.cuh"
 #include "common/vec.cuh"

@@ -3,7 +3,7 @@
 // Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
 #pragma once
 
-#include "common/ptx.cuh"
+#include "common/ptx/math.cuh"
 #include "common/vec.cuh"
 
 // The block of four words that belongs to a counter.

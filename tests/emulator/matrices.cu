@@ -1,6 +1,6 @@
 // Matrix instructions on fragments that the caller lays out. nvcc compiles this file
 // too.
-#include "common/ptx.cuh"
+#include "common/ptx/mma.cuh"
 #include "launch.h"
 
 // ---- ldmatrix: lane l reads a row at places[l], in elements -------------------------
