@@ -323,6 +323,14 @@ OP = register(
         flops=_flops,
         shape_names=("M", "N", "K"),
         rungs=("first", "tiled", "tensor_cores", "twin"),
+        other_kernels={
+            "matmul_kernel": "The twins differ in who does what: CUDA's warps load, "
+            "multiply or store; Triton gives all warps of a program the same work and "
+            "decides itself when they wait.",
+            "matmul_gluon_kernel": "Triton alone, in Gluon: large bfloat16 tiles with a "
+            "long epilogue on Hopper, by warps with roles of their own as CUDA has "
+            "them, so that one tile is stored while the next is multiplied.",
+        },
         optional_inputs=("bias",),
         small_shape=(128, 128, 128),
         large_shape=(4096, 4096, 4096),
