@@ -625,7 +625,8 @@ def test_every_parameter_and_a_misaligned_tensor() -> None:
 
 
 def report_of(findings: list[Finding]) -> Report:
-    return Report("add", "emulator", findings, ["void f()"], [Case((3,))])
+    run = sanitize.Run(OPS["add"], Case((3,)))
+    return Report("add", "emulator", findings, ["void f()"], [run])
 
 
 def test_findings_are_shown_once(
