@@ -23,7 +23,7 @@ from bindings.op import as_tuple
 from bindings.registry import OPS
 from compare.cases import make_arguments
 from compare.errors import UnavailableError
-from compare.sanitize import Finding, Report, choose_runs, distinct_runs, identity
+from compare.sanitize import Finding, Report, Run, choose_runs, distinct_runs, identity
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 
