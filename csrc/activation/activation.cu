@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(NUM_THREADS) activation_kernel(
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
         const int64_t element =
             block_start + (i * NUM_THREADS + threadIdx.x) * VEC_SIZE;
-        x[i] = load_elements<VEC_SIZE, STRIDED>(
+        x[i] = load_vec<VEC_SIZE, STRIDED>(
             x_ptr, element, n_elements, n_cols, x_stride_row, x_stride_col
         );
     }
@@ -118,10 +118,10 @@ __global__ void __launch_bounds__(NUM_THREADS) activation_backward_kernel(
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
         const int64_t element =
             block_start + (i * NUM_THREADS + threadIdx.x) * VEC_SIZE;
-        grad[i] = load_elements<VEC_SIZE, STRIDED>(
+        grad[i] = load_vec<VEC_SIZE, STRIDED>(
             grad_ptr, element, n_elements, n_cols, grad_stride_row, grad_stride_col
         );
-        x[i] = load_elements<VEC_SIZE, STRIDED>(
+        x[i] = load_vec<VEC_SIZE, STRIDED>(
             x_ptr, element, n_elements, n_cols, x_stride_row, x_stride_col
         );
     }

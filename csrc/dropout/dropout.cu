@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(NUM_THREADS) dropout_kernel(
         const int64_t run = block_start + (i * NUM_THREADS + threadIdx.x) * RUN_SIZE;
         #pragma unroll
         for (int j = 0; j < VECS_PER_RUN; ++j) {
-            x[i][j] = load_elements<VEC_SIZE, STRIDED>(
+            x[i][j] = load_vec<VEC_SIZE, STRIDED>(
                 x_ptr,
                 run + j * VEC_SIZE,
                 n_elements,

@@ -64,10 +64,10 @@ __global__ void __launch_bounds__(NUM_THREADS) geglu_kernel(
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
         const int64_t element =
             block_start + (i * NUM_THREADS + threadIdx.x) * VEC_SIZE;
-        value[i] = load_elements<VEC_SIZE, STRIDED>(
+        value[i] = load_vec<VEC_SIZE, STRIDED>(
             value_ptr, element, n_elements, n_cols, value_stride_row, value_stride_col
         );
-        gate[i] = load_elements<VEC_SIZE, STRIDED>(
+        gate[i] = load_vec<VEC_SIZE, STRIDED>(
             gate_ptr, element, n_elements, n_cols, gate_stride_row, gate_stride_col
         );
     }
@@ -120,13 +120,13 @@ __global__ void __launch_bounds__(NUM_THREADS) geglu_backward_kernel(
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
         const int64_t element =
             block_start + (i * NUM_THREADS + threadIdx.x) * VEC_SIZE;
-        grad[i] = load_elements<VEC_SIZE, STRIDED>(
+        grad[i] = load_vec<VEC_SIZE, STRIDED>(
             grad_ptr, element, n_elements, n_cols, grad_stride_row, grad_stride_col
         );
-        value[i] = load_elements<VEC_SIZE, STRIDED>(
+        value[i] = load_vec<VEC_SIZE, STRIDED>(
             value_ptr, element, n_elements, n_cols, value_stride_row, value_stride_col
         );
-        gate[i] = load_elements<VEC_SIZE, STRIDED>(
+        gate[i] = load_vec<VEC_SIZE, STRIDED>(
             gate_ptr, element, n_elements, n_cols, gate_stride_row, gate_stride_col
         );
     }
@@ -152,10 +152,10 @@ __global__ void __launch_bounds__(NUM_THREADS) geglu_backward_kernel(
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
         const int64_t element =
             block_start + (i * NUM_THREADS + threadIdx.x) * VEC_SIZE;
-        store_elements<VEC_SIZE, STRIDED>(
+        store_vec<STRIDED>(
             value_grad_ptr, value[i], element, n_elements, n_cols, out_stride_row
         );
-        store_elements<VEC_SIZE, STRIDED>(
+        store_vec<STRIDED>(
             gate_grad_ptr, gate[i], element, n_elements, n_cols, out_stride_row
         );
     }

@@ -56,10 +56,10 @@ __global__ void __launch_bounds__(NUM_THREADS) swiglu_kernel(
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
         const int64_t element =
             block_start + (i * NUM_THREADS + threadIdx.x) * VEC_SIZE;
-        gate[i] = load_elements<VEC_SIZE, STRIDED>(
+        gate[i] = load_vec<VEC_SIZE, STRIDED>(
             gate_ptr, element, n_elements, n_cols, gate_stride_row, gate_stride_col
         );
-        up[i] = load_elements<VEC_SIZE, STRIDED>(
+        up[i] = load_vec<VEC_SIZE, STRIDED>(
             up_ptr, element, n_elements, n_cols, up_stride_row, up_stride_col
         );
     }
@@ -114,13 +114,13 @@ __global__ void __launch_bounds__(NUM_THREADS) swiglu_backward_kernel(
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
         const int64_t element =
             block_start + (i * NUM_THREADS + threadIdx.x) * VEC_SIZE;
-        grad[i] = load_elements<VEC_SIZE, STRIDED>(
+        grad[i] = load_vec<VEC_SIZE, STRIDED>(
             grad_ptr, element, n_elements, n_cols, grad_stride_row, grad_stride_col
         );
-        gate[i] = load_elements<VEC_SIZE, STRIDED>(
+        gate[i] = load_vec<VEC_SIZE, STRIDED>(
             gate_ptr, element, n_elements, n_cols, gate_stride_row, gate_stride_col
         );
-        up[i] = load_elements<VEC_SIZE, STRIDED>(
+        up[i] = load_vec<VEC_SIZE, STRIDED>(
             up_ptr, element, n_elements, n_cols, up_stride_row, up_stride_col
         );
     }
@@ -147,10 +147,10 @@ __global__ void __launch_bounds__(NUM_THREADS) swiglu_backward_kernel(
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
         const int64_t element =
             block_start + (i * NUM_THREADS + threadIdx.x) * VEC_SIZE;
-        store_elements<VEC_SIZE, STRIDED>(
+        store_vec<STRIDED>(
             gate_grad_ptr, gate[i], element, n_elements, n_cols, out_stride_row
         );
-        store_elements<VEC_SIZE, STRIDED>(
+        store_vec<STRIDED>(
             up_grad_ptr, up[i], element, n_elements, n_cols, out_stride_row
         );
     }
