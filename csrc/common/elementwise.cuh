@@ -14,58 +14,78 @@ constexpr int NUM_THREADS = 128;
 constexpr int ELEMENTS_PER_THREAD = 8;
 constexpr int BLOCK_SIZE = NUM_THREADS * ELEMENTS_PER_THREAD;
 
-// Where vector i of a thread begins. Neighbouring threads own neighbouring vectors, or runs
-// of vectors where a run is longer.
-template <int VEC_SIZE, int RUN_SIZE>
-__device__ __forceinline__ int64_t element_of(int64_t block_start, int i) {
-    constexpr int VECS = RUN_SIZE <= VEC_SIZE ? 1 : RUN_SIZE / VEC_SIZE;
-    const int run = i / VECS * NUM_THREADS + threadIdx.x;
-    return block_start + run * VECS * VEC_SIZE + i % VECS * VEC_SIZE;
-}
+// Which elements a thread owns: COUNT vectors, in runs of VECS_PER_RUN. Neighbouring threads
+// own neighbouring runs.
+template <int VEC_SIZE, bool STRIDED, int COUNT, int VECS_PER_RUN>
+struct ElementTile {
+    int64_t n_elements;
+    int64_t n_cols;
+    int64_t block_start;
 
-// A thread's share of a block's elements, in float32, and zeros past the end. Vectors need
-// every row to hold whole ones.
+    // Where vector i begins.
+    __device__ int64_t operator[](int i) const {
+        constexpr int RUN_SIZE = VECS_PER_RUN * VEC_SIZE;
+        const int run = i / VECS_PER_RUN * NUM_THREADS + threadIdx.x;
+        return block_start + run * RUN_SIZE + i % VECS_PER_RUN * VEC_SIZE;
+    }
+};
+
 template <
     int VEC_SIZE,
     bool STRIDED,
-    int COUNT = ELEMENTS_PER_THREAD / VEC_SIZE,
-    int RUN_SIZE = VEC_SIZE,
-    typename T>
-__device__ __forceinline__ Tile<float, VEC_SIZE, COUNT> load_elements(
+    int PER_THREAD = ELEMENTS_PER_THREAD,
+    int RUN_SIZE = VEC_SIZE>
+__device__ __forceinline__ auto own_elements(int64_t n_elements, int64_t n_cols) {
+    using Own =
+        ElementTile<VEC_SIZE, STRIDED, PER_THREAD / VEC_SIZE, RUN_SIZE / VEC_SIZE>;
+    return Own{n_elements, n_cols, int64_t{blockIdx.x} * NUM_THREADS * PER_THREAD};
+}
+
+// A thread's elements of a tensor, and zeros past the end.
+template <typename T, int VEC_SIZE, bool STRIDED, int COUNT, int VECS_PER_RUN>
+__device__ __forceinline__ Tile<T, VEC_SIZE, COUNT> load_elements(
     const T* ptr,
-    int64_t block_start,
-    int64_t n_elements,
-    int64_t n_cols,
+    const ElementTile<VEC_SIZE, STRIDED, COUNT, VECS_PER_RUN>& tile,
     int64_t stride_row,
     int64_t stride_col
 ) {
-    Tile<T, VEC_SIZE, COUNT> tile;
+    Tile<T, VEC_SIZE, COUNT> x;
     #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
-        const int64_t element = element_of<VEC_SIZE, RUN_SIZE>(block_start, i);
-        tile[i] = load_vec<VEC_SIZE, STRIDED>(
-            ptr, element, n_elements, n_cols, stride_row, stride_col
+        x[i] = load_vec<VEC_SIZE, STRIDED>(
+            ptr, tile[i], tile.n_elements, tile.n_cols, stride_row, stride_col
         );
     }
-    return to_float(tile);
+    return x;
 }
 
-// Writes such a share, rounded once; past the end nothing is written.
-template <bool STRIDED = false, int RUN_SIZE = 1, typename T, int VEC_SIZE, int COUNT>
+// Writes a thread's elements, rounded once, to rows whose columns are neighbours; past the
+// end nothing is written.
+template <typename T, int VEC_SIZE, bool STRIDED, int COUNT, int VECS_PER_RUN>
 __device__ __forceinline__ void store_elements(
     T* ptr,
-    const Tile<float, VEC_SIZE, COUNT>& tile,
-    int64_t block_start,
-    int64_t n_elements,
-    int64_t n_cols = 0,
-    int64_t stride_row = 0
+    const ElementTile<VEC_SIZE, STRIDED, COUNT, VECS_PER_RUN>& tile,
+    const Tile<float, VEC_SIZE, COUNT>& x,
+    int64_t stride_row
 ) {
     #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
-        const int64_t element = element_of<VEC_SIZE, RUN_SIZE>(block_start, i);
         store_vec<STRIDED>(
-            ptr, from_float<T>(tile[i]), element, n_elements, n_cols, stride_row
+            ptr, from_float<T>(x[i]), tile[i], tile.n_elements, tile.n_cols, stride_row
         );
+    }
+}
+
+// The same to a tensor whose rows are neighbours too.
+template <typename T, int VEC_SIZE, bool STRIDED, int COUNT, int VECS_PER_RUN>
+__device__ __forceinline__ void store_elements(
+    T* ptr,
+    const ElementTile<VEC_SIZE, STRIDED, COUNT, VECS_PER_RUN>& tile,
+    const Tile<float, VEC_SIZE, COUNT>& x
+) {
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        store(ptr + tile[i], from_float<T>(x[i]), tile.n_elements - tile[i]);
     }
 }
 
@@ -109,10 +129,11 @@ Plan<Params...> plan_elements(
     void (*first)(Params...),
     void (*twin)(Params...),
     int64_t n_elements,
-    int block_size = BLOCK_SIZE
+    int per_thread = ELEMENTS_PER_THREAD
 ) {
     if (Rung{rung} == Rung::first) {
         return plan_first(first, ceil_div(n_elements, FIRST_NUM_THREADS));
     }
-    return {twin, dim3(ceil_div(n_elements, block_size)), dim3(NUM_THREADS)};
+    const int64_t n_blocks = ceil_div(n_elements, NUM_THREADS * per_thread);
+    return {twin, dim3(n_blocks), dim3(NUM_THREADS)};
 }

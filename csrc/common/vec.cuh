@@ -116,9 +116,11 @@ __device__ __forceinline__ Vec<T, SIZE> load_vec(
     int64_t stride_col
 ) {
     if constexpr (STRIDED) {
+        // Ahead of the question whether there is an element: what all tensors have in
+        // common is then computed once. And `%` would divide again.
+        const int64_t row = element / n_cols, col = element - row * n_cols;
         if (element >= n_elements) return splat<SIZE>(T{});
-        ptr += element / n_cols * stride_row;
-        const int64_t col = element % n_cols;
+        ptr += row * stride_row;
         if (SIZE == 1 || stride_col == 0) return splat<SIZE>(ptr[col * stride_col]);
         return *reinterpret_cast<const Vec<T, SIZE>*>(ptr + col);
     } else {
@@ -137,8 +139,8 @@ __device__ __forceinline__ void store_vec(
     int64_t stride_row
 ) {
     if constexpr (STRIDED) {
-        if (element >= n_elements) return;
-        store(ptr + element / n_cols * stride_row + element % n_cols, vec);
+        const int64_t row = element / n_cols, col = element - row * n_cols;
+        if (element < n_elements) store(ptr + row * stride_row + col, vec);
     } else {
         store(ptr + element, vec, n_elements - element);
     }

@@ -35,26 +35,9 @@ def add(
     rung: int,
 ) -> None:
     """Launches the rung's kernel on the current device and stream."""
+    kernels = (add_first_kernel, add_kernel)
+    strides = (x_stride_row, x_stride_col, y_stride_row, y_stride_col)
     kernel, grid, constants = plan_elements(
-        rung,
-        add_first_kernel,
-        add_kernel,
-        out,
-        n_elements,
-        n_cols,
-        (x_stride_row, y_stride_row),
-        (x_stride_col, y_stride_col),
-        BLOCK_BYTES,
+        rung, kernels, out, n_elements, n_cols, strides, block_bytes=BLOCK_BYTES
     )
-    kernel[grid](
-        out,
-        x,
-        y,
-        n_elements,
-        n_cols,
-        x_stride_row,
-        x_stride_col,
-        y_stride_row,
-        y_stride_col,
-        **constants,
-    )
+    kernel[grid](out, x, y, n_elements, n_cols, *strides, **constants)
