@@ -31,7 +31,7 @@ def philox(counter_0, counter_1, counter_2, counter_3, key):
 
 @triton.jit
 def random_word(i, seed):
-    """The words of elements: element i takes word i % 4 of the block of counter i / 4."""
+    """The words of elements: i takes word i % 4 of the block of counter i / 4."""
     counter = i // 4
     low, high = counter.to(tl.uint32), (counter >> 32).to(tl.uint32)
     zero = tl.zeros_like(low)
