@@ -112,7 +112,6 @@ OP = register(
         name="add",
         schema="(Tensor x, Tensor y) -> Tensor",
         allocate=_allocate,
-        rungs=(),
         operands=_operands,
         reference=_reference,
         inputs=_inputs,

@@ -186,7 +186,6 @@ OP = register(
         schema="(Tensor x, float p=0.5, SymInt seed=0) -> Tensor",
         overloads={"seed_tensor": "(Tensor x, float p, Tensor seed) -> Tensor"},
         allocate=_allocate,
-        rungs=(),
         operands=_operands,
         reference=_reference,
         inputs=_inputs,

@@ -186,7 +186,6 @@ BACKWARD = register(
             'str approximate="none") -> Tensor'
         ),
         allocate=_allocate_backward,
-        rungs=(),
         operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
@@ -206,7 +205,6 @@ OP = register(
         name="geglu",
         schema='(Tensor value, Tensor? gate=None, str approximate="none") -> Tensor',
         allocate=_allocate,
-        rungs=(),
         operands=_operands,
         reference=_reference,
         inputs=_inputs,

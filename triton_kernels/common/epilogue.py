@@ -8,14 +8,18 @@ import triton
 import triton.language as tl
 
 from triton_kernels.common.math import (
+    gelu_derivative,
     gelu_erf,
     gelu_erf_bfloat16_of_half,
     gelu_erf_fast,
     gelu_tanh,
     gelu_tanh_bfloat16_of_half,
     leaky_relu,
+    leaky_relu_backward,
     relu,
-    silu_accurate,
+    relu_backward,
+    silu,
+    silu_derivative,
     silu_fast,
 )
 
@@ -55,7 +59,7 @@ def activate_scaled(x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
     elif ACTIVATION == "gelu_tanh":
         x = gelu_tanh_bfloat16_of_half(x) if IS_BFLOAT16 else gelu_tanh(x)
     elif ACTIVATION == "silu":
-        x = silu_accurate(x) if IS_FLOAT32 else silu_fast(x)
+        x = silu(x, dtype) if IS_FLOAT32 else silu_fast(x)
     else:
         tl.static_assert(ACTIVATION == "none")
     return x
@@ -65,6 +69,27 @@ def activate_scaled(x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
 def activate(x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
     """The activation of an x that is not scaled."""
     return activate_scaled(x * argument_scale(ACTIVATION, dtype), ACTIVATION, dtype)
+
+
+@triton.jit
+def activate_backward(grad, x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
+    """The gradient of x from that of its activation.
+
+    With an error below what dtype resolves.
+    """
+    if ACTIVATION == "relu":
+        grad = relu_backward(grad, x)
+    elif ACTIVATION == "leaky_relu":
+        grad = leaky_relu_backward(grad, x)
+    elif ACTIVATION == "gelu":
+        grad *= gelu_derivative(x, dtype, False)
+    elif ACTIVATION == "gelu_tanh":
+        grad *= gelu_derivative(x, dtype, True)
+    elif ACTIVATION == "silu":
+        grad *= silu_derivative(x, dtype)
+    else:
+        tl.static_assert(ACTIVATION == "none")
+    return grad
 
 
 @triton.jit
