@@ -106,7 +106,7 @@ def _unsupported_environment() -> str | None:
     for package in ("triton", "numpy"):
         if importlib.util.find_spec(package) is None:
             return (
-                f"{package} is not installed, which Triton's interpreter needs: "
+                f"{package} is not installed, and Triton's interpreter needs it: "
                 f"{sys.executable} -m pip install {package}"
             )
     triton_version = importlib.metadata.version("triton")
@@ -219,7 +219,7 @@ class _Worker:
         if -status in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT):
             how += ": the kernel accessed memory that is not its own"
         return (
-            f"the process of Triton's interpreter {how}; what it said is on stderr; "
+            f"the process of Triton's interpreter {how}; its output is on stderr; "
             "the next call starts another"
         )
 

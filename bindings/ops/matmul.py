@@ -282,8 +282,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _compute(run: Any, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     if ctx.activation is not None:
         raise NotImplementedError(
-            "twin::matmul has no backward through a fused activation; the function "
-            "bindings.matmul takes care of that"
+            "twin::matmul has no backward through a fused activation; call the "
+            "function bindings.matmul, which runs the activation as its own op"
         )
     a, b = ctx.saved_tensors
     needs_a, needs_b, needs_bias = ctx.needs_input_grad[:3]

@@ -94,8 +94,8 @@ def rotary_(
     _check_no_gradient("rotary_", cos, sin)
     if x.requires_grad and torch.is_grad_enabled():
         raise ValueError(
-            "rotary_: x requires a gradient, which there is none of in place; expected "
-            "a call of rotary"
+            "rotary_: x requires a gradient, but rotary in place has none; call rotary "
+            "instead"
         )
     if not _is_innermost(x) or _may_overlap(x):
         raise ValueError(
