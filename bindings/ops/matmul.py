@@ -19,7 +19,7 @@ from bindings.ops import sum as sum_op
 ACTIVATIONS = (None, *activation_op.ACTIVATIONS)
 PRECISIONS = ("ieee", "tf32")
 
-# Nobody takes a step in a dimension of size 1: its stride is one that is aligned.
+# A dimension of size 1 is never stepped along: its stride may be one that is aligned.
 _ALIGNED = 16
 
 
@@ -50,8 +50,8 @@ def matmul(
             other operand.
         bias: (N,) of a's dtype, or None.
         activation: None, "relu", "leaky_relu", "gelu", "gelu_tanh" or "silu".
-        precision: Of float32: "ieee", or "tf32" for tensor cores, which take operands
-            rounded to 10 bits of fraction.
+        precision: How float32 is multiplied: "ieee", or "tf32" on tensor cores, with
+            operands rounded to 10 bits of fraction.
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
@@ -155,7 +155,7 @@ def _as_rows(x: Tensor) -> Tensor | None:
 def _operand(x: Tensor) -> tuple[Tensor, int, int, int]:
     """One or several matrices, perhaps copied, and three strides: batch, row, column.
 
-    Of the last two one is 1.
+    One of the last two is 1.
     """
     strides = _matrix_strides(x)
     if strides is None:
@@ -200,7 +200,7 @@ def product(
     bias: Tensor | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """The same by PyTorch, in the precision that its switch is at."""
+    """The product by PyTorch, in the precision that its switch is set to."""
     if bias is None:
         x = torch.matmul(a, b)
     elif a.dim() == b.dim() == 2:
@@ -230,7 +230,7 @@ def _yardstick(
     activation: str | None = None,
     precision: str = "ieee",
 ) -> Tensor:
-    """Small products on a GPU PyTorch computes as float32, whatever its switch says."""
+    """PyTorch computes small products on a GPU in float32, whatever its switch says."""
     if a.dtype == torch.float32 and precision == "tf32":
         a, b = _rounded_to_tf32(a), _rounded_to_tf32(b)
     with float32_precision("ieee"):
@@ -238,13 +238,13 @@ def _yardstick(
 
 
 def _rounded_to_tf32(x: Tensor) -> Tensor:
-    """The nearest numbers of 10 bits of fraction; of two the one further from 0."""
+    """The nearest numbers of 10 bits of fraction; ties round away from zero."""
     rounded = (x.view(torch.int32) + 0x1000) & ~0x1FFF
     return torch.where(x.isfinite(), rounded.view(torch.float32), x)
 
 
 def sizes_of(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """Batch, M, N and K; what is missing in front is 1."""
+    """Batch, M, N and K; the batch is 1 where it is missing."""
     n_batches, n_rows, n_cols, depth = (1,) * (4 - len(shape)) + shape
     return n_batches, n_rows, n_cols, depth
 
@@ -335,8 +335,8 @@ OP = register(
             (64, 8192, 8192),
         ),
         sweep_shapes=tuple((2**n,) * 3 for n in range(7, 14)),
-        # Around the ends of tiles and vectors, with whole vectors too, none at all, and
-        # batches; one has more tiles than an H200 multiprocessors.
+        # Around the ends of tiles and vectors, with whole vectors and without any, and
+        # with batches; one has more tiles than an H200 has multiprocessors.
         edge_shapes=(
             (0, 5, 3),
             (5, 0, 3),
@@ -360,10 +360,10 @@ OP = register(
             {"bias": True, "activation": "relu"},
             {"precision": "tf32"},
         ),
-        # The tiles that are largest on both sides, and little to do for each.
+        # It picks the largest tiles on both sides, with little to do for each.
         code_contract=CodeContract(
             shapes=((128, 128, 256, 64),),
-            # Of tf32 Triton turns tiles of b around on their way to the tensor cores.
+            # Triton transposes tiles of tf32 on their way to the tensor cores.
             conflicting_kernels=("matmul_tensor_cores_kernel[",),
             instructions={
                 "matmul_kernel": (r"HGMMA|UTC\w*MMA", "UTMALDG", "UTMASTG"),
@@ -371,7 +371,7 @@ OP = register(
                 "matmul_tiled_kernel": ("FFMA",),
             },
         ),
-        # Where products of two of them still leave room for sums.
+        # The product of two such numbers still leaves room for sums.
         largest_input=1e15,
         gradient=Gradient(save=_save, compute=_compute),
     )
