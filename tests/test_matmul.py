@@ -17,6 +17,7 @@ from torch import Tensor
 
 import bindings
 from bindings import backends
+from bindings.errors import UnsupportedError
 from bindings.op import DTYPES
 from bindings.ops.matmul import ACTIVATIONS, OP, product
 from compare import acceptance, peers
@@ -576,6 +577,9 @@ def test_bad_arguments(bad: str, backend: str) -> None:
         bindings.matmul(*arguments, backend=backend)
 
 
-def test_a_rung_that_cannot_serve_says_so() -> None:
-    with pytest.raises(RuntimeError, match="the rung 'tensor_cores' has no kernel"):
-        run("cuda", ONES, ONES.T, rung="tensor_cores")  # float32 as IEEE has it
+def test_a_rung_that_cannot_serve_says_so(backend: str, device: str) -> None:
+    skip_if_refused(backend, device)
+    a, b = ONES.to(device), ONES.T.to(device)
+    message = "matmul: the rung 'tensor_cores' has no kernel for this call"
+    with pytest.raises(UnsupportedError, match=message):
+        run(backend, a, b, rung="tensor_cores")  # float32 as IEEE has it

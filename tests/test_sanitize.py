@@ -543,19 +543,25 @@ def run_changed(file: str, number: int, kernel: str) -> tuple[str, Path]:
 
 
 def assert_race(message: str, file: Path, uses: Sequence[str]) -> None:
-    """A race is reported, and every place where a file has one of the uses."""
+    """A race is reported, and every place where a file or its neighbours have a use."""
     assert ": race: " in message
-    lines = file.read_text().splitlines()
-    found = {
-        int(place.rpartition(":")[2])
-        for place in places(message)
-        if place.startswith(f"{file}:")
+    reported = {
+        (path, int(line))
+        for path, line in (place.rsplit(":", 1) for place in places(message))
     }
     for use in uses:
-        starts = [n for n, line in enumerate(lines, start=1) if use in line]
+        starts = [
+            (str(path), number)
+            for path in sorted(file.parent.glob("*.cu*"))
+            for number, line in enumerate(path.read_text().splitlines(), start=1)
+            if use in line
+        ]
         assert starts
         # A reference is read, and a call begins, a few lines from where its name is.
-        assert all(any(abs(n - start) <= 3 for n in found) for start in starts), message
+        assert all(
+            any((path, number + n) in reported for n in range(-3, 4))
+            for path, number in starts
+        ), message
 
 
 @needs_compiler

@@ -20,7 +20,7 @@ struct alignas(1024) Box {
     unsigned char bytes[BOX_SIZE * ROW_BYTES];
 };
 
-// A warpgroup multiplies each 64 rows of a tile, and one more loads.
+// Each 64 rows of a tile have a warpgroup that multiplies them; one more loads.
 template <int BLOCK_M>
 constexpr int NUM_CONSUMERS = BLOCK_M / BOX_SIZE;
 template <int BLOCK_M>
@@ -60,8 +60,8 @@ struct Tile {
     int col;
 };
 
-// The index-th tile. Tiles are counted column by column within 8 rows of tiles, so that
-// those under way at a time read few different rows and columns, which stay in the L2.
+// The index-th tile. Tiles are counted column by column within GROUP_M rows of tiles, so
+// that those under way at a time read few different rows and columns, which stay in the L2.
 template <int BLOCK_M, int BLOCK_N>
 __device__ __forceinline__ Tile tile_at(int index, int n_tile_rows, int n_tile_cols) {
     constexpr int GROUP_M = 8;
@@ -73,7 +73,7 @@ __device__ __forceinline__ Tile tile_at(int index, int n_tile_rows, int n_tile_c
     return {batch, (first_row + index % n_rows) * BLOCK_M, index / n_rows * BLOCK_N};
 }
 
-// Loads one operand's boxes of a stage, along its outer dimension from `outer` on.
+// Starts to load an operand's boxes of a stage, along its outer dimension from `outer` on.
 template <ptx::Major MAJOR, int NUM_BOXES>
 __device__ __forceinline__ void load_boxes(
     Box (&boxes)[NUM_BOXES],

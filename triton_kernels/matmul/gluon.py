@@ -1,4 +1,4 @@
-"""A product of matrices for epilogues that take long, in Gluon, Triton's lower level.
+"""A product of matrices for long epilogues, in Gluon, the language beneath Triton.
 
 All warps of a Triton program are at the epilogue at the same time, and the tensor cores
 wait for them. Gluon gives warps work of their own, as CUDA does: two warpgroups take
@@ -82,7 +82,7 @@ def multiply(
     shared,
     WARPGROUP: gl.constexpr,
 ):
-    """Half the rows of every tile, by one of two warpgroups."""
+    """Computes half the rows of every tile, by one of two warpgroups."""
     SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     n_tile_rows, n_tile_cols = gl.cdiv(M, BLOCK_M), gl.cdiv(N, BLOCK_N)
     n_tiles = n_tile_rows * n_tile_cols

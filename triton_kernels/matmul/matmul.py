@@ -168,8 +168,8 @@ TILES = (
     MatmulTile(128, 128, 64, 3, 4, 2, 2, 0.75, 65),
     MatmulTile(64, 64, 128, 4, 4),
 )
-# matmul_gluon_kernel's, for one product of bfloat16 matrices: activations of float16
-# want more registers than a warpgroup has beside its sums.
+# matmul_gluon_kernel takes the large tile, of one product of bfloat16 matrices:
+# activations of float16 want more registers than a warpgroup has beside its sums.
 GLUON_TILE = TILES[0]._replace(activations=LONG_EPILOGUES, arch=90)
 
 AnyLine = TypeVar("AnyLine", Regime, MatmulTile)
