@@ -314,7 +314,6 @@ BACKWARD = register(
             " -> (Tensor, Tensor, Tensor)"
         ),
         allocate=_allocate_backward,
-        rungs=(),
         operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
@@ -339,7 +338,6 @@ OP = register(
             " -> (Tensor, Tensor, Tensor)"
         ),
         allocate=_allocate,
-        rungs=(),
         operands=_operands,
         reference=_reference,
         inputs=_inputs,

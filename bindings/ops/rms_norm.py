@@ -263,7 +263,6 @@ BACKWARD = register(
             " -> (Tensor, Tensor)"
         ),
         allocate=_allocate_backward,
-        rungs=(),
         operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
@@ -284,7 +283,6 @@ OP = register(
         name="rms_norm",
         schema="(Tensor x, Tensor? weight=None, float eps=1e-6) -> (Tensor, Tensor)",
         allocate=_allocate,
-        rungs=(),
         operands=_operands,
         reference=_reference,
         inputs=_inputs,
