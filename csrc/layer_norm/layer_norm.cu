@@ -22,10 +22,11 @@
 //          H200; longer ones, and those of single elements, come from memory twice.
 // Limits   accumulates in float32. The variance is that of differences from a mean, of
 //          which the rounding is taken back; a mean far from zero costs it no digits.
-//          Gradients of weights are added in an order that depends on the shape and the
-//          dtype alone.
-// Mirror   triton_kernels/layer_norm/layer_norm.py, where it is faster to read rows of float32 of 2049
-//          to 4096 and of 16385 to 32768 columns again, which stay in registers here
+//          Gradients of weights are added in an order that depends on the shape, the
+//          dtype and the GPU.
+// Mirror   triton_kernels/layer_norm/layer_norm.py; norm_backward_cluster_kernel is CUDA's
+//          alone, because Triton has no clusters, and norm_prefetch_kernel, because of the
+//          loop over rows that it takes Triton spills registers
 // Source   Ba, Kiros & Hinton 2016, arXiv:1607.06450; Chan, Golub & LeVeque 1983,
 //          "Algorithms for computing the sample variance" (the corrected two-pass one)
 
@@ -52,41 +53,34 @@ cudaError_t layer_norm(
     float eps,
     int rung
 ) {
+    const auto start = [&](const auto& plan) {
+        return launch(
+            plan,
+            out,
+            mean,
+            rstd,
+            x,
+            weight,
+            bias,
+            n_rows,
+            n_cols,
+            rows_per_batch,
+            x_stride_batch,
+            x_stride_row,
+            eps
+        );
+    };
     if (Rung{rung} == Rung::first) {
         return dispatch_float<cudaError_t>(dtype, [&]<typename T> {
-            return launch(
-                plan_first(layer_norm_first_kernel<T>, n_rows),
-                out,
-                mean,
-                rstd,
-                x,
-                weight,
-                bias,
-                n_rows,
-                n_cols,
-                rows_per_batch,
-                x_stride_batch,
-                x_stride_row,
-                eps
-            );
+            return start(plan_first(layer_norm_first_kernel<T>, n_rows));
         });
     }
-    return launch_norm<true>(
-        launch,
+    const bool vectors = have_vectors(
         dtype,
-        out,
-        mean,
-        rstd,
-        x,
-        weight,
-        bias,
-        n_rows,
-        n_cols,
-        rows_per_batch,
-        x_stride_batch,
-        x_stride_row,
-        eps,
-        rung
+        {{out, n_cols}, {x, x_stride_row, x_stride_batch}, {weight, 0}, {bias, 0}}
+    );
+    return launch_norm<true>(
+        launch.device(), dtype, vectors, n_rows, n_cols, rung, start
     );
 }
 

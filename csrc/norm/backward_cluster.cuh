@@ -10,17 +10,17 @@
 
 // The slices of as many rows as are on their way, of the next row and of the one that waits
 // for its sums.
-template <typename T, int VEC_SIZE, int VECS_PER_THREAD, int NUM_THREADS, bool HAS_MEAN>
+template <typename T, int VEC_SIZE, int VECS, int NUM_THREADS, bool HAS_MEAN>
 struct ClusterShared {
     static constexpr int STAGES = sizeof(T) == 2 ? 4 : 3;
-    static constexpr int BLOCK_N = NUM_THREADS * VECS_PER_THREAD * VEC_SIZE;
+    static constexpr int BLOCK_N = NUM_THREADS * VECS * VEC_SIZE;
 
     alignas(VEC_BYTES) T grad[STAGES][BLOCK_N];
     alignas(VEC_BYTES) T x[STAGES][BLOCK_N];
     alignas(VEC_BYTES) ClusterSums<NUM_SUMS<HAS_MEAN>, NUM_THREADS / WARP_SIZE> sums;
 };
 
-template <typename T, int VEC_SIZE, int VECS_PER_THREAD, int NUM_THREADS, bool HAS_MEAN>
+template <typename T, int VEC_SIZE, int VECS, int NUM_THREADS, bool HAS_MEAN>
 __global__ void
 __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_cluster_kernel(
     T* __restrict__ grad_x_ptr,          // (n_rows, n_cols)
@@ -38,7 +38,7 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_cluster_kernel(
     int64_t x_stride_batch,
     int64_t x_stride_row
 ) {
-    using Shared = ClusterShared<T, VEC_SIZE, VECS_PER_THREAD, NUM_THREADS, HAS_MEAN>;
+    using Shared = ClusterShared<T, VEC_SIZE, VECS, NUM_THREADS, HAS_MEAN>;
     constexpr int STEP = NUM_THREADS * VEC_SIZE, STAGES = Shared::STAGES;
     DYNAMIC_SHARED(shared_bytes, 16);
     Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
@@ -64,7 +64,7 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_cluster_kernel(
     // adds nothing
     const auto start_row = [&](int64_t row, int stage) {
         const int n_valid = row < n_rows ? n_left : 0;
-        start_copy<VEC_SIZE, VECS_PER_THREAD, STEP, NUM_THREADS>(
+        start_copy<VEC_SIZE, VECS, STEP, NUM_THREADS>(
             shared.grad[stage],
             grad_ptr +
                 row_offset(
@@ -72,7 +72,7 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_cluster_kernel(
                 ),
             n_valid
         );
-        start_copy<VEC_SIZE, VECS_PER_THREAD, STEP, NUM_THREADS>(
+        start_copy<VEC_SIZE, VECS, STEP, NUM_THREADS>(
             shared.x[stage],
             x_ptr +
                 row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row),
@@ -81,19 +81,18 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_cluster_kernel(
         ptx::cp_async_commit_group();
     };
     const auto load_slice = [&](const T* copies) {
-        return to_float(load_copies<VEC_SIZE, VECS_PER_THREAD, NUM_THREADS>(copies));
+        return to_float(load_copies<VEC_SIZE, VECS, NUM_THREADS>(copies));
     };
     const auto statistic = [&](const float* ptr, int64_t row) {
         return row < n_rows ? ptr[row] : 0.0f;
     };
     for (int i = 0; i < STAGES; ++i) start_row(blockIdx.x + i * row_step, i);
-    const auto weight = load_weight<VEC_SIZE, VECS_PER_THREAD, STEP>(
-        weight_ptr, first_col, n_left, 1.0f
-    );
+    const auto weight =
+        load_weight<VEC_SIZE, VECS, STEP>(weight_ptr, first_col, n_left, 1.0f);
     float mean = 0.0f, next_mean = 0.0f, coming_mean = 0.0f;
     float rstd = 0.0f, next_rstd = statistic(rstd_ptr, blockIdx.x), coming_rstd;
     if constexpr (HAS_MEAN) next_mean = statistic(mean_ptr, blockIdx.x);
-    Tile<float, VEC_SIZE, VECS_PER_THREAD> weight_sums{}, bias_sums{};
+    Tile<float, VEC_SIZE, VECS> weight_sums{}, bias_sums{};
     shared.sums.wait_for_cluster();
 
     // A row is reduced before the one before it, `row`, is stored.

@@ -35,13 +35,13 @@ __global__ void __launch_bounds__(COLUMNS_NUM_THREADS) norm_backward_columns_ker
     int64_t x_stride_batch,
     int64_t x_stride_row
 ) {
-    constexpr int VECS_PER_THREAD = COLUMNS_ELEMENTS_PER_THREAD / VEC_SIZE;
+    constexpr int VECS = COLUMNS_ELEMENTS_PER_THREAD / VEC_SIZE;
     constexpr int STEP = COLUMNS_NUM_THREADS * VEC_SIZE;
 
     // -- tile: a block owns COLUMNS_BLOCK_N columns of every gridDim.y-th row; a thread
     // owns the vector at first_col and every STEP columns from there
     const int64_t first_vec =
-        int64_t{blockIdx.x} * COLUMNS_NUM_THREADS * VECS_PER_THREAD + threadIdx.x;
+        int64_t{blockIdx.x} * COLUMNS_NUM_THREADS * VECS + threadIdx.x;
     const int64_t first_col = first_vec * VEC_SIZE;
     const int64_t n_left = n_cols - first_col;
     grad_ptr += first_col;
@@ -51,26 +51,22 @@ __global__ void __launch_bounds__(COLUMNS_NUM_THREADS) norm_backward_columns_ker
 
     // -- load: the weight
     const auto weight = to_float(
-        load_weight<VEC_SIZE, VECS_PER_THREAD, STEP>(
-            weight_ptr, first_col, n_left, 1.0f
-        )
+        load_weight<VEC_SIZE, VECS, STEP>(weight_ptr, first_col, n_left, 1.0f)
     );
 
     // -- store: and accumulate, from the last row on, which the first launch has left in
     // the L2 cache
-    Tile<float, VEC_SIZE, VECS_PER_THREAD> weight_sums{}, bias_sums{};
+    Tile<float, VEC_SIZE, VECS> weight_sums{}, bias_sums{};
     for (int64_t i = blockIdx.y; i < n_rows; i += gridDim.y) {
         const int64_t row = n_rows - 1 - i;
         const int64_t grad_start =
             row_offset(row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row);
         const int64_t x_start =
             row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row);
-        const auto grad = to_float(
-            load_row<VEC_SIZE, VECS_PER_THREAD, STEP>(grad_ptr + grad_start, n_left)
-        );
-        const auto x = to_float(
-            load_row<VEC_SIZE, VECS_PER_THREAD, STEP>(x_ptr + x_start, n_left)
-        );
+        const auto grad =
+            to_float(load_row<VEC_SIZE, VECS, STEP>(grad_ptr + grad_start, n_left));
+        const auto x =
+            to_float(load_row<VEC_SIZE, VECS, STEP>(x_ptr + x_start, n_left));
         const float mean = HAS_MEAN ? mean_ptr[row] : 0.0f, rstd = rstd_ptr[row];
         const float mean_product = row_means_ptr[row];
         const float mean_g = HAS_MEAN ? row_means_ptr[n_rows + row] : 0.0f;

@@ -24,9 +24,9 @@ __global__ void __launch_bounds__(ROWS_NUM_THREADS) norm_backward_rows_kernel(
     int64_t x_stride_batch,
     int64_t x_stride_row
 ) {
-    constexpr int VECS_PER_THREAD = ROWS_ELEMENTS_PER_THREAD / VEC_SIZE;
+    constexpr int VECS = ROWS_ELEMENTS_PER_THREAD / VEC_SIZE;
     constexpr int STEP = ROWS_NUM_THREADS * VEC_SIZE;
-    constexpr int BLOCK_N = STEP * VECS_PER_THREAD;
+    constexpr int BLOCK_N = STEP * VECS;
 
     // -- tile: a block owns one row and walks over it in tiles of BLOCK_N columns
     const int64_t row = blockIdx.x;
@@ -41,12 +41,10 @@ __global__ void __launch_bounds__(ROWS_NUM_THREADS) norm_backward_rows_kernel(
     for (int64_t col = threadIdx.x * VEC_SIZE; col < n_cols; col += BLOCK_N) {
         const int64_t n_left = n_cols - col;
         const auto grad =
-            to_float(load_row<VEC_SIZE, VECS_PER_THREAD, STEP>(grad_ptr + col, n_left));
-        const auto x =
-            to_float(load_row<VEC_SIZE, VECS_PER_THREAD, STEP>(x_ptr + col, n_left));
-        const auto weight = to_float(
-            load_weight<VEC_SIZE, VECS_PER_THREAD, STEP>(weight_ptr, col, n_left, 1.0f)
-        );
+            to_float(load_row<VEC_SIZE, VECS, STEP>(grad_ptr + col, n_left));
+        const auto x = to_float(load_row<VEC_SIZE, VECS, STEP>(x_ptr + col, n_left));
+        const auto weight =
+            to_float(load_weight<VEC_SIZE, VECS, STEP>(weight_ptr, col, n_left, 1.0f));
         const auto g = map(Product{}, grad, weight);
         const auto product =
             map([&](float g, float x) { return g * (x - mean); }, g, x);

@@ -43,9 +43,8 @@ constexpr RowTile SLICE_TILES[] = {
 template <typename T, int VEC_SIZE>
 int cluster_size(const Device& device, int64_t n_cols) {
     constexpr RowTile LARGEST = SLICE_TILES[std::size(SLICE_TILES) - 1];
-    constexpr int VECS_PER_THREAD = LARGEST.elements_per_thread / VEC_SIZE;
-    using Shared =
-        ClusterShared<T, VEC_SIZE, VECS_PER_THREAD, LARGEST.threads_per_row, true>;
+    constexpr int VECS = LARGEST.elements_per_thread / VEC_SIZE;
+    using Shared = ClusterShared<T, VEC_SIZE, VECS, LARGEST.threads_per_row, true>;
     if (VEC_SIZE == 1 || device.arch < 90) return 0;
     if (int64_t{sizeof(Shared)} > device.max_shared_bytes) return 0;
     int n_blocks = 2;
@@ -157,20 +156,14 @@ cudaError_t launch_norm_backward(
         };
         const int n_blocks = cluster_size<T, VEC_SIZE>(device, n_cols);
         const auto in_slices = [&]<RowTile TILE> {
-            constexpr int VECS_PER_THREAD = TILE.elements_per_thread / VEC_SIZE;
+            constexpr int VECS = TILE.elements_per_thread / VEC_SIZE;
             constexpr int NUM_THREADS = TILE.threads_per_row;
-            using Shared =
-                ClusterShared<T, VEC_SIZE, VECS_PER_THREAD, NUM_THREADS, HAS_MEAN>;
+            using Shared = ClusterShared<T, VEC_SIZE, VECS, NUM_THREADS, HAS_MEAN>;
             const int64_t most =
                 clusters_at_once(device.n_sms, n_blocks, 512 / NUM_THREADS);
             if (n_partials > most) n_partials = most;
             const Plan plan{
-                norm_backward_cluster_kernel<
-                    T,
-                    VEC_SIZE,
-                    VECS_PER_THREAD,
-                    NUM_THREADS,
-                    HAS_MEAN>,
+                norm_backward_cluster_kernel<T, VEC_SIZE, VECS, NUM_THREADS, HAS_MEAN>,
                 dim3(n_partials, n_blocks),
                 dim3(NUM_THREADS),
                 sizeof(Shared),

@@ -33,10 +33,10 @@ struct BackwardShared {
 template <
     typename T,
     int VEC_SIZE,
-    int VECS_PER_THREAD,
+    int VECS,
     int THREADS_PER_ROW,
     bool HAS_MEAN,
-    int NUM_THREADS = backward_num_threads(VEC_SIZE * VECS_PER_THREAD, THREADS_PER_ROW)>
+    int NUM_THREADS = backward_num_threads(VEC_SIZE * VECS, THREADS_PER_ROW)>
 __global__ void __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_kernel(
     T* __restrict__ grad_x_ptr,          // (n_rows, n_cols)
     float* __restrict__ partials_ptr,    // (NUM_SUMS, n_partials, n_cols)
@@ -55,8 +55,7 @@ __global__ void __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_
 ) {
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
     constexpr int ROWS_PER_BLOCK = NUM_THREADS / THREADS_PER_ROW;
-    using Shared =
-        BackwardShared<T, VEC_SIZE * VECS_PER_THREAD, THREADS_PER_ROW, HAS_MEAN>;
+    using Shared = BackwardShared<T, VEC_SIZE * VECS, THREADS_PER_ROW, HAS_MEAN>;
     DYNAMIC_SHARED(shared_bytes, 16);
     Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
 
@@ -77,7 +76,7 @@ __global__ void __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_
     // adds nothing
     const auto start_row = [&](int64_t row, int stage) {
         const int n_valid = row < n_rows ? n_left : 0;
-        start_copy<VEC_SIZE, VECS_PER_THREAD, STEP, NUM_THREADS>(
+        start_copy<VEC_SIZE, VECS, STEP, NUM_THREADS>(
             shared.grad[stage],
             grad_ptr +
                 row_offset(
@@ -85,7 +84,7 @@ __global__ void __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_
                 ),
             n_valid
         );
-        start_copy<VEC_SIZE, VECS_PER_THREAD, STEP, NUM_THREADS>(
+        start_copy<VEC_SIZE, VECS, STEP, NUM_THREADS>(
             shared.x[stage],
             x_ptr +
                 row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row),
@@ -97,12 +96,11 @@ __global__ void __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_
         return row < n_rows ? ptr[row] : 0.0f;
     };
     for (int i = 0; i < BACKWARD_STAGES; ++i) start_row(first_row + i * row_step, i);
-    const auto weight = load_weight<VEC_SIZE, VECS_PER_THREAD, STEP>(
-        weight_ptr, first_col, n_left, 1.0f
-    );
+    const auto weight =
+        load_weight<VEC_SIZE, VECS, STEP>(weight_ptr, first_col, n_left, 1.0f);
     float next_mean = HAS_MEAN ? statistic(mean_ptr, first_row) : 0.0f;
     float next_rstd = statistic(rstd_ptr, first_row);
-    Tile<float, VEC_SIZE, VECS_PER_THREAD> weight_sums{}, bias_sums{};
+    Tile<float, VEC_SIZE, VECS> weight_sums{}, bias_sums{};
 
     // The threads of a warp stay together, as long as one of them has a row.
     const int row_in_warp = threadIdx.x % WARP_SIZE / THREADS_PER_ROW;
@@ -110,12 +108,10 @@ __global__ void __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_
     for (int64_t row = first_row; row - row_in_warp < n_rows; row += row_step) {
         // -- next: a row takes the place of another as soon as that is in registers
         ptx::cp_async_wait_group<BACKWARD_STAGES - 1>();
-        const auto grad = to_float(
-            load_copies<VEC_SIZE, VECS_PER_THREAD, NUM_THREADS>(shared.grad[stage])
-        );
-        const auto x = to_float(
-            load_copies<VEC_SIZE, VECS_PER_THREAD, NUM_THREADS>(shared.x[stage])
-        );
+        const auto grad =
+            to_float(load_copies<VEC_SIZE, VECS, NUM_THREADS>(shared.grad[stage]));
+        const auto x =
+            to_float(load_copies<VEC_SIZE, VECS, NUM_THREADS>(shared.x[stage]));
         const float mean = next_mean, rstd = next_rstd;
         start_row(row + BACKWARD_STAGES * row_step, stage);
         if constexpr (HAS_MEAN) next_mean = statistic(mean_ptr, row + row_step);

@@ -69,10 +69,10 @@ __launch_bounds__(NUM_THREADS, long_blocks_per_sm(VEC_SIZE, ELEMENTS * sizeof(T)
     int64_t x_stride_row,
     float eps
 ) {
-    constexpr int VECS_PER_THREAD = LONG_VECS<VEC_SIZE, ELEMENTS>;
+    constexpr int VECS = LONG_VECS<VEC_SIZE, ELEMENTS>;
     constexpr int VECS_PER_STORE = STORE_VECS<T, VEC_SIZE, ELEMENTS, HAS_MEAN>;
     constexpr int STEP = NUM_THREADS * VEC_SIZE;
-    constexpr int BLOCK_N = STEP * VECS_PER_THREAD, STORE_N = STEP * VECS_PER_STORE;
+    constexpr int BLOCK_N = STEP * VECS, STORE_N = STEP * VECS_PER_STORE;
 
     // -- tile: a block owns one row and walks over it in tiles of BLOCK_N columns; a
     // thread owns the vector at first_col and every STEP columns from there
@@ -89,7 +89,7 @@ __launch_bounds__(NUM_THREADS, long_blocks_per_sm(VEC_SIZE, ELEMENTS * sizeof(T)
     // so that no more than a factor of 1 + k is lost below
     float mean = 0.0f;
     if constexpr (HAS_MEAN) {
-        const auto x = load_row<Reading::first, VEC_SIZE, VECS_PER_THREAD, STEP>(
+        const auto x = load_row<Reading::first, VEC_SIZE, VECS, STEP>(
             x_ptr, clip<BLOCK_N>(n_left)
         );
         mean = block_reduce<NUM_THREADS>(reduce(to_float(x), Sum{}), Sum{}) /
@@ -102,9 +102,7 @@ __launch_bounds__(NUM_THREADS, long_blocks_per_sm(VEC_SIZE, ELEMENTS * sizeof(T)
     for (int64_t start = 0; start < n_cols; start += BLOCK_N) {
         const int n_valid = clip<BLOCK_N>(n_left - start);
         auto x = to_float(
-            load_row<Reading::first, VEC_SIZE, VECS_PER_THREAD, STEP>(
-                x_ptr + start, n_valid
-            )
+            load_row<Reading::first, VEC_SIZE, VECS, STEP>(x_ptr + start, n_valid)
         );
         x = map_row<STEP>([&](float x) { return x - mean; }, n_valid, x);
         sums[0] = reduce(map(Square{}, x), Sum{}, sums[0]);

@@ -9,7 +9,7 @@
 #include "common/rows.cuh"
 #include "norm/rows.cuh"
 
-template <typename T, int VEC_SIZE, int VECS_PER_THREAD, int NUM_THREADS>
+template <typename T, int VEC_SIZE, int VECS, int NUM_THREADS>
 __global__ void __launch_bounds__(NUM_THREADS) norm_prefetch_kernel(
     T* __restrict__ out_ptr,           // (n_rows, n_cols)
     float* __restrict__ mean_ptr,      // (n_rows)
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(NUM_THREADS) norm_prefetch_kernel(
     out_ptr += first_col;
     const float n = static_cast<float>(n_cols);
     const auto start_row = [&](int64_t row) {
-        start_copy<VEC_SIZE, VECS_PER_THREAD, STEP, NUM_THREADS>(
+        start_copy<VEC_SIZE, VECS, STEP, NUM_THREADS>(
             copies,
             x_ptr +
                 row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row),
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(NUM_THREADS) norm_prefetch_kernel(
     for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
         // -- load: a row takes the place of another as soon as that is in registers
         ptx::cp_async_wait_all();
-        auto x = to_float(load_copies<VEC_SIZE, VECS_PER_THREAD, NUM_THREADS>(copies));
+        auto x = to_float(load_copies<VEC_SIZE, VECS, NUM_THREADS>(copies));
         start_row(row + gridDim.x);
 
         // -- mean: taken from x in its registers

@@ -71,55 +71,24 @@ constexpr int64_t MOST_COLS_WITHOUT_MEAN = 1024;
 constexpr RowTile PREFETCH_TILE = {32768, 32, 1024, 4};
 constexpr int64_t MOST_COLS_WITHOUT_PREFETCH = 16384;
 
-// Launches what the tables choose, in vectors of 16 bytes where every row begins and ends at
-// a multiple of them, else element by element.
-template <bool HAS_MEAN>
+// Starts what the tables choose, in vectors or element by element.
+template <bool HAS_MEAN, typename Start>
 cudaError_t launch_norm(
-    const Launcher& launch,
+    const Device& device,
     DType dtype,
-    void* out,
-    void* mean,
-    void* rstd,
-    const void* x,
-    const void* weight,
-    const void* bias,
+    bool vectors,
     int64_t n_rows,
     int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t x_stride_batch,
-    int64_t x_stride_row,
-    float eps,
-    int rung
+    int rung,
+    Start&& start
 ) {
-    const auto start = [&](const auto& plan) {
-        return launch(
-            plan,
-            out,
-            mean,
-            rstd,
-            x,
-            weight,
-            bias,
-            n_rows,
-            n_cols,
-            rows_per_batch,
-            x_stride_batch,
-            x_stride_row,
-            eps
-        );
-    };
-    const bool vectors = have_vectors(
-        dtype,
-        {{out, n_cols}, {x, x_stride_row, x_stride_batch}, {weight, 0}, {bias, 0}}
-    );
-    const Device& device = launch.device();
     const bool is_twin = Rung{rung} == Rung::twin;
     return dispatch_vectors<cudaError_t>(dtype, vectors, [&]<typename T, int VEC_SIZE> {
         const auto in_registers = [&]<RowTile TILE> {
-            constexpr int VECS_PER_THREAD = TILE.elements_per_thread / VEC_SIZE;
+            constexpr int VECS = TILE.elements_per_thread / VEC_SIZE;
             constexpr int THREADS_PER_ROW = TILE.threads_per_row;
             const auto kernel =
-                norm_kernel<T, VEC_SIZE, VECS_PER_THREAD, THREADS_PER_ROW, HAS_MEAN>;
+                norm_kernel<T, VEC_SIZE, VECS, THREADS_PER_ROW, HAS_MEAN>;
             return start(plan_rows<TILE>(kernel, n_rows));
         };
         if constexpr (HAS_MEAN && VEC_SIZE > 1 && sizeof(T) == 2) {
@@ -129,10 +98,9 @@ cudaError_t launch_norm(
         }
         if constexpr (HAS_MEAN && VEC_SIZE > 1 && PREFETCH_TILE.is_for<T>()) {
             constexpr int NUM_THREADS = PREFETCH_TILE.threads_per_row;
-            constexpr int VECS_PER_THREAD =
-                PREFETCH_TILE.elements_per_thread / VEC_SIZE;
+            constexpr int VECS = PREFETCH_TILE.elements_per_thread / VEC_SIZE;
             const Plan plan{
-                norm_prefetch_kernel<T, VEC_SIZE, VECS_PER_THREAD, NUM_THREADS>,
+                norm_prefetch_kernel<T, VEC_SIZE, VECS, NUM_THREADS>,
                 dim3(n_rows < device.n_sms ? n_rows : device.n_sms),
                 dim3(NUM_THREADS),
                 PREFETCH_TILE.max_cols * int64_t{sizeof(T)}

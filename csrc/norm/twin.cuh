@@ -1,6 +1,6 @@
 // The twin: a row stays in registers, so that every element is read once.
 //
-// THREADS_PER_ROW threads hold VECS_PER_THREAD vectors each. The sums go from thread to
+// THREADS_PER_ROW threads hold VECS vectors each. The sums go from thread to
 // thread, not the row.
 #pragma once
 
@@ -21,12 +21,12 @@ constexpr int twin_blocks_per_sm(int vec_size, int vecs_per_thread, int num_thre
 template <
     typename T,
     int VEC_SIZE,
-    int VECS_PER_THREAD,
+    int VECS,
     int THREADS_PER_ROW,
     bool HAS_MEAN,
     int NUM_THREADS = threads_per_block(THREADS_PER_ROW)>
 __global__ void
-__launch_bounds__(NUM_THREADS, twin_blocks_per_sm(VEC_SIZE, VECS_PER_THREAD, NUM_THREADS)) norm_kernel(
+__launch_bounds__(NUM_THREADS, twin_blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) norm_kernel(
     T* __restrict__ out_ptr,           // (n_rows, n_cols)
     float* __restrict__ mean_ptr,      // (n_rows), or null
     float* __restrict__ rstd_ptr,      // (n_rows)
@@ -55,7 +55,7 @@ __launch_bounds__(NUM_THREADS, twin_blocks_per_sm(VEC_SIZE, VECS_PER_THREAD, NUM
     const float n = static_cast<float>(n_cols);
 
     // -- load: columns past the end become 0, which adds nothing
-    auto x = to_float(load_row<VEC_SIZE, VECS_PER_THREAD, STEP>(x_ptr, n_left));
+    auto x = to_float(load_row<VEC_SIZE, VECS, STEP>(x_ptr, n_left));
 
     // -- mean: taken from x in its registers
     float mean = 0.0f;

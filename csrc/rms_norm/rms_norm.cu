@@ -18,8 +18,9 @@
 //          to eight (65536), on GPUs with clusters and as much of it as an H200; longer
 //          ones, and those of single elements, come from memory twice.
 // Limits   accumulates in float32. Gradients of weights are added in an order that
-//          depends on the shape and the dtype alone.
-// Mirror   triton_kernels/rms_norm/rms_norm.py
+//          depends on the shape, the dtype and the GPU.
+// Mirror   triton_kernels/rms_norm/rms_norm.py; norm_backward_cluster_kernel is CUDA's
+//          alone, because Triton has no clusters
 // Source   Zhang & Sennrich 2019, arXiv:1910.07467
 
 #include "common/launch.cuh"
@@ -60,22 +61,28 @@ cudaError_t rms_norm(
             );
         });
     }
+    const auto start = [&](const auto& plan) {
+        return launch(
+            plan,
+            out,
+            nullptr,
+            rstd,
+            x,
+            weight,
+            nullptr,
+            n_rows,
+            n_cols,
+            rows_per_batch,
+            x_stride_batch,
+            x_stride_row,
+            eps
+        );
+    };
+    const bool vectors = have_vectors(
+        dtype, {{out, n_cols}, {x, x_stride_row, x_stride_batch}, {weight, 0}}
+    );
     return launch_norm<false>(
-        launch,
-        dtype,
-        out,
-        nullptr,
-        rstd,
-        x,
-        weight,
-        nullptr,
-        n_rows,
-        n_cols,
-        rows_per_batch,
-        x_stride_batch,
-        x_stride_row,
-        eps,
-        rung
+        launch.device(), dtype, vectors, n_rows, n_cols, rung, start
     );
 }
 

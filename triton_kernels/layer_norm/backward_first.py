@@ -1,7 +1,4 @@
-"""The first rung: a program owns a row of grad_x, and walks over grad and x twice.
-
-The gradients of weight and bias are norm_backward_weights_first_kernel's.
-"""
+"""The first rung: a program owns a row of grad_x, and reads grad and x twice."""
 
 import triton
 import triton.language as tl
@@ -37,8 +34,7 @@ def layer_norm_backward_first_kernel(
     cols = tl.arange(0, BLOCK_N).to(tl.int64)
 
     # -- reduce: to the means of g and g * x_hat
-    mean = tl.load(mean_ptr + row)
-    rstd = tl.load(rstd_ptr + row)
+    mean, rstd = tl.load(mean_ptr + row), tl.load(rstd_ptr + row)
     g_sums = tl.zeros([BLOCK_N], tl.float32)
     product_sums = tl.zeros([BLOCK_N], tl.float32)
     for start in range(0, tl.cast(n_cols, tl.int64), BLOCK_N):

@@ -14,18 +14,17 @@ Layout   out, grad_x: (n_rows, n_cols), contiguous. x, grad: columns contiguous;
          (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
          mean, rstd: float32, one for each row. weight, bias: contiguous, or None for
          ones and zeros.
-Traffic  reads and writes every element once: a row of up to 16384 columns stays in
-         registers or, where that is faster, is read again out of the L1 cache; so is a
-         longer one, as long as those that a multiprocessor works on fit into it (one
-         row of about 50000 float32).
-         The backward holds two rows of up to 8192 columns, and two sums for each
-         column; beyond that a row is read twice.
+Traffic  reads and writes every element once. Rows of up to 16384 columns, 32768 of
+         float32, stay in registers; longer ones are read a second time, out of the L1
+         cache, which an H200 has 256 KB of. In the backward rows of up to 8192 columns
+         stay in the registers of a program; longer ones come from memory twice.
 Limits   accumulates in float32. The variance is that of differences from a mean, of
          which the rounding is taken back; a mean far from zero costs it no digits.
-         Gradients of weights are added in an order that depends on the shape and the
-         dtype alone.
-Mirror   csrc/layer_norm/layer_norm.cu, where rows of float32 of 2049 to 4096 and of 16385 to 32768
-         columns stay in registers: here it is faster to read them again
+         Gradients of weights are added in an order that depends on the shape, the
+         dtype and the GPU.
+Mirror   csrc/layer_norm/layer_norm.cu, which in norm_backward_cluster_kernel shares
+         longer rows among the blocks of a cluster, and in norm_prefetch_kernel has a
+         row on its way to shared memory while it works on another
 Source   Ba, Kiros & Hinton 2016, arXiv:1607.06450; Chan, Golub & LeVeque 1983,
          "Algorithms for computing the sample variance" (the corrected two-pass one)
 """
@@ -61,7 +60,7 @@ def layer_norm(
             out, mean, rstd, x, weight, bias, *walk, eps, **FIRST
         )
     else:
-        launch_norm(out, mean, rstd, x, weight, bias, *walk, eps, rung)
+        launch_norm((out, mean, rstd, x, weight, bias), walk, eps, rung)
 
 
 def layer_norm_backward(
@@ -87,35 +86,16 @@ def layer_norm_backward(
 ) -> None:
     """Launches two kernels, for long rows three, on the current device and stream."""
     strides = (grad_stride_batch, grad_stride_row, x_stride_batch, x_stride_row)
+    walk = (n_rows, n_cols, rows_per_batch, *strides)
     if rung == Rung.FIRST:
         layer_norm_backward_first_kernel[(n_rows,)](
-            grad_x,
-            grad,
-            x,
-            mean,
-            rstd,
-            weight,
-            n_rows,
-            n_cols,
-            rows_per_batch,
-            *strides,
-            **FIRST,
+            grad_x, grad, x, mean, rstd, weight, *walk, **FIRST
         )
     launch_norm_backward(
-        grad_x,
-        grad_weight,
-        grad_bias,
-        partials,
-        row_means,
-        grad,
-        x,
-        mean,
-        rstd,
-        weight,
-        n_rows,
-        n_cols,
+        (grad_x, grad_weight, grad_bias),
+        (partials, row_means),
+        (grad, x, mean, rstd, weight),
+        walk,
         n_partials,
-        rows_per_batch,
-        *strides,
         rung,
     )

@@ -1,4 +1,4 @@
-"""The second launch of rows too long for a program, which walks down some columns of many.
+"""The second launch of rows too long for a program, which walks down their columns.
 
 It writes the gradient of x and adds up those of weight and bias.
 """

@@ -1,7 +1,6 @@
 """How rows of both norms' backward are cut up, and the launches that it takes."""
 
 import math
-from typing import Any
 
 import triton
 from torch import Tensor
@@ -22,10 +21,10 @@ from triton_kernels.norm.backward_weights_first import (
 )
 from triton_kernels.norm.sum_partials import norm_sum_partials_kernel
 
-# Rows in registers: longest row, rows of a program, columns of a tile, warps. With those
-# on their way 4096 elements of each tensor keep the memory busy, where one program of
-# 4-byte elements or two of 2-byte elements run on a multiprocessor, and fit into the
-# shared memory of any GPU.
+# Rows in registers: longest row, rows of a program, columns of a tile, warps. With
+# those on their way 4096 elements of each tensor keep the memory busy, in one program
+# of 4-byte or two of 2-byte elements on a multiprocessor, and fit into the shared
+# memory of any GPU.
 BACKWARD_TILES = (
     RowTile(64, 64, 64, 8),
     RowTile(128, 32, 64, 8, element_bytes=2),
@@ -46,8 +45,8 @@ BACKWARD_TILES = (
 )
 NUM_STAGES = 3
 
-# One sum for each column, where rows have no mean, leaves registers for longer rows, but
-# not for those that are loaded element by element.
+# One sum for each column, where rows have no mean, leaves registers for longer rows,
+# but not for those that are loaded element by element.
 WIDE_TILE = RowTile(12288, 1, 4096, 16)
 WIDE_NUM_STAGES = {4: 2, 2: 1}  # by the bytes of an element
 
@@ -60,50 +59,45 @@ SUM_TILE, SUM_NUM_WARPS = 1024, 4
 
 
 def launch_norm_backward(
-    grad_x: Tensor,
-    grad_weight: Tensor,
-    grad_bias: Tensor | None,
-    partials: Tensor,
-    row_means: Tensor,
-    grad: Tensor,
-    x: Tensor,
-    mean: Tensor | None,
-    rstd: Tensor,
-    weight: Tensor | None,
-    n_rows: int,
-    n_cols: int,
+    grads: tuple[Tensor, Tensor, Tensor | None],
+    workspace: tuple[Tensor, Tensor],
+    inputs: tuple[Tensor | None, ...],
+    walk: tuple[int, ...],
     n_partials: int,
-    rows_per_batch: int,
-    grad_stride_batch: int,
-    grad_stride_row: int,
-    x_stride_batch: int,
-    x_stride_row: int,
     rung: int,
 ) -> None:
     """Launches what the tables choose on the current device and stream.
 
     That is two kernels, or three for the longest rows; of the first rung the second.
+
+    Args:
+        grads: Those of x, weight and bias, the last one perhaps absent.
+        workspace: Partial sums, and means of rows.
+        inputs: The tensors that the kernels take, in their order.
+        walk: The numbers that follow, from n_rows to the last stride.
+        n_partials: How many programs share the rows.
+        rung: A Rung.
     """
-    strides = (grad_stride_batch, grad_stride_row, x_stride_batch, x_stride_row)
-    walk = (n_rows, n_cols, rows_per_batch, *strides)
-    inputs = (grad, x, mean, rstd, weight, *walk)
+    grad_x, grad_weight, grad_bias = grads
+    partials, row_means = workspace
+    n_rows, n_cols, _, *strides = walk
     divisibility = math.gcd(n_cols, *strides, 16)
     if rung == Rung.FIRST:
         norm_backward_weights_first_kernel[(triton.cdiv(n_cols, FIRST["BLOCK_N"]),)](
-            grad_weight, grad_bias, grad, x, mean, rstd, *walk, **FIRST
+            grad_weight, grad_bias, *inputs[:-1], *walk, **FIRST
         )
         return
-    element_bytes = x.element_size()
+    element_bytes = grad_x.element_size()
     tile, num_stages = choose_tile(BACKWARD_TILES, n_cols, element_bytes), NUM_STAGES
-    is_wide = mean is None and divisibility * element_bytes >= VEC_BYTES
+    is_wide = grad_bias is None and divisibility * element_bytes >= VEC_BYTES
     if tile is None and is_wide and n_cols <= WIDE_TILE.max_cols:
         tile, num_stages = WIDE_TILE, WIDE_NUM_STAGES[element_bytes]
-    constants: dict[str, Any] = {"DIVISIBILITY": divisibility, "enable_fp_fusion": True}
     if tile:
         norm_backward_kernel[(n_partials,)](
             grad_x,
             partials,
             *inputs,
+            *walk,
             **tile.constants(n_cols),
             NUM_STAGES=num_stages,
             DIVISIBILITY=divisibility,
@@ -116,28 +110,30 @@ def launch_norm_backward(
         norm_backward_rows_kernel[(n_rows,)](
             row_means,
             *inputs,
-            **constants,
+            *walk,
             BLOCK_N=ROWS_BLOCK_N,
+            DIVISIBILITY=divisibility,
             num_warps=ROWS_NUM_WARPS,
+            enable_fp_fusion=True,
         )
-        norm_backward_columns_kernel[
-            (triton.cdiv(n_cols, COLUMNS_BLOCK_N), n_partials)
-        ](
+        n_blocks = triton.cdiv(n_cols, COLUMNS_BLOCK_N)
+        norm_backward_columns_kernel[(n_blocks, n_partials)](
             grad_x,
             partials,
             row_means,
             *inputs,
-            **constants,
+            *walk,
             BLOCK_N=COLUMNS_BLOCK_N,
+            DIVISIBILITY=divisibility,
             num_warps=COLUMNS_NUM_WARPS,
+            enable_fp_fusion=True,
         )
     # As many elements of a tile are in a column as there are partial sums, but few
-    # enough that 32 columns, which are read as lines of 128 bytes, fit beside each other.
+    # enough that 32 columns, which are read as lines of 128 bytes, fit side by side.
     block_m = min(triton.next_power_of_2(n_partials), 32)
     block_n = SUM_TILE // block_m
-    norm_sum_partials_kernel[
-        (triton.cdiv(n_cols, block_n), 1 if grad_bias is None else 2)
-    ](
+    n_sums = 1 if grad_bias is None else 2
+    norm_sum_partials_kernel[(triton.cdiv(n_cols, block_n), n_sums)](
         grad_weight,
         grad_bias,
         partials,

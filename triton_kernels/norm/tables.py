@@ -1,9 +1,9 @@
 """How rows of both norms are cut up, and the launch that it takes."""
 
 import math
+from typing import Any
 
 import triton
-from torch import Tensor
 
 from triton_kernels.common.table import (
     LONGEST,
@@ -15,8 +15,8 @@ from triton_kernels.common.table import (
 from triton_kernels.norm.long import norm_long_kernel
 from triton_kernels.norm.twin import norm_kernel
 
-# Rows in registers: longest row, rows of a program, columns of a tile, warps. Short rows
-# share a program; a warp with a row to itself waits for no other.
+# Rows in registers: longest row, rows of a program, columns of a tile, warps. Short
+# rows share a program; a warp with a row to itself waits for no other.
 NORM_TILES = (
     RowTile(64, 32, 64, 4),
     RowTile(256, 16, 64, 4, element_bytes=2),
@@ -42,46 +42,43 @@ LONG_TILES = (
     RowTile(LONGEST, 1, 16384, 16, element_bytes=2),
     RowTile(LONGEST, 1, 4096, 16, element_bytes=4),
 )
-# Elements that come one by one have an address in registers each.
-MOST_SINGLE_COLS, MOST_SINGLE_WARPS = 4096, 16
+# Of rows with a mean whose elements come one by one, each from an address in registers.
+MOST_SINGLE_COLS = 16384
+SINGLE_TILE = RowTile(LONGEST, 1, 4096, 16)
 
 
 def launch_norm(
-    out: Tensor,
-    mean: Tensor | None,
-    rstd: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    n_rows: int,
-    n_cols: int,
-    rows_per_batch: int,
-    x_stride_batch: int,
-    x_stride_row: int,
-    eps: float,
-    rung: int,
+    tensors: tuple[Any, ...], walk: tuple[int, ...], eps: float, rung: int
 ) -> None:
-    """Launches what the tables choose on the current device and stream."""
-    strides = (x_stride_batch, x_stride_row)
-    tensors = (out, mean, rstd, x, weight, bias)
-    arguments = (*tensors, n_rows, n_cols, rows_per_batch, *strides, eps)
+    """Launches what the tables choose on the current device and stream.
+
+    Args:
+        tensors: Those that the kernels take, in their order.
+        walk: The numbers that follow, from n_rows to the last stride.
+        eps: Added to the variance.
+        rung: A Rung.
+    """
+    n_rows, n_cols, _, *strides = walk
     divisibility = math.gcd(n_cols, *strides, 16)
-    if tile := choose_tile(NORM_TILES, n_cols, x.element_size()):
+    element_bytes = tensors[0].element_size()
+    is_single = divisibility == 1 and tensors[1] is not None
+    tile = choose_tile(NORM_TILES, n_cols, element_bytes)
+    if tile and not (is_single and n_cols > MOST_SINGLE_COLS):
         norm_kernel[(triton.cdiv(n_rows, tile.block_m),)](
-            *arguments, **tile.constants(n_cols), DIVISIBILITY=divisibility
+            *tensors, *walk, eps, **tile.constants(n_cols), DIVISIBILITY=divisibility
         )
         return
     if rung == Rung.TWIN:
         raise CannotServeError(f"norm_kernel: rows of {n_cols} columns are too long")
-    tile = choose_tile(LONG_TILES, n_cols, x.element_size())
+    long_tile = choose_tile(LONG_TILES, n_cols, element_bytes)
+    tile = SINGLE_TILE if is_single else long_tile
     assert tile
-    is_single = divisibility == 1
     norm_long_kernel[(n_rows,)](
-        *arguments,
-        BLOCK_N=min(tile.block_n, MOST_SINGLE_COLS) if is_single else tile.block_n,
+        *tensors,
+        *walk,
+        eps,
+        BLOCK_N=tile.block_n,
         DIVISIBILITY=divisibility,
-        num_warps=min(tile.num_warps, MOST_SINGLE_WARPS)
-        if is_single
-        else tile.num_warps,
+        num_warps=tile.num_warps,
         enable_fp_fusion=True,
     )

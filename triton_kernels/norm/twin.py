@@ -1,7 +1,7 @@
 """The twin: a row stays in registers, so that every element is read once.
 
-A program holds BLOCK_M rows, each in N_TILES tiles of BLOCK_N columns: together the tiles
-need not be a power of two, as one has to be.
+A program holds BLOCK_M rows, each in N_TILES tiles of BLOCK_N columns: together the
+tiles need not be a power of two, as one has to be.
 """
 
 import triton

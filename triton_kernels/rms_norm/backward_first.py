@@ -1,7 +1,4 @@
-"""The first rung: a program owns a row of grad_x, and walks over grad and x twice.
-
-The gradient of the weight is norm_backward_weights_first_kernel's.
-"""
+"""The first rung: a program owns a row of grad_x, and reads grad and x twice."""
 
 import triton
 import triton.language as tl

@@ -11,14 +11,15 @@ Layout   out, grad_x: (n_rows, n_cols), contiguous. x, grad: columns contiguous;
          of x begins at
          (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
          rstd: float32, one for each row. weight: contiguous, or None for ones.
-Traffic  reads and writes every element once: a row of up to 1024 columns stays in
-         registers, a longer one is read again out of the L1 cache, as long as those
-         that a multiprocessor works on fit into it (one row of about 50000 float32).
-         The backward holds two rows of up to 12288 columns, 8192 of single elements,
-         and a sum for each column; beyond that a row is read twice.
+Traffic  reads and writes every element once. Rows of up to 16384 columns, 32768 of
+         float32, stay in registers; longer ones are read a second time, out of the L1
+         cache, which an H200 has 256 KB of. In the backward rows of up to 12288
+         columns, 8192 of single elements, stay in the registers of a program; longer
+         ones come from memory twice.
 Limits   accumulates in float32. Gradients of weights are added in an order that depends
-         on the shape and the dtype alone.
-Mirror   csrc/rms_norm/rms_norm.cu
+         on the shape, the dtype and the GPU.
+Mirror   csrc/rms_norm/rms_norm.cu, which in norm_backward_cluster_kernel shares longer
+         rows among the blocks of a cluster
 Source   Zhang & Sennrich 2019, arXiv:1910.07467
 """
 
@@ -49,7 +50,7 @@ def rms_norm(
     if rung == Rung.FIRST:
         rms_norm_first_kernel[(n_rows,)](out, rstd, x, weight, *walk, eps, **FIRST)
     else:
-        launch_norm(out, None, rstd, x, weight, None, *walk, eps, rung)
+        launch_norm((out, None, rstd, x, weight, None), walk, eps, rung)
 
 
 def rms_norm_backward(
@@ -73,34 +74,16 @@ def rms_norm_backward(
 ) -> None:
     """Launches two kernels, for long rows three, on the current device and stream."""
     strides = (grad_stride_batch, grad_stride_row, x_stride_batch, x_stride_row)
+    walk = (n_rows, n_cols, rows_per_batch, *strides)
     if rung == Rung.FIRST:
         rms_norm_backward_first_kernel[(n_rows,)](
-            grad_x,
-            grad,
-            x,
-            rstd,
-            weight,
-            n_rows,
-            n_cols,
-            rows_per_batch,
-            *strides,
-            **FIRST,
+            grad_x, grad, x, rstd, weight, *walk, **FIRST
         )
     launch_norm_backward(
-        grad_x,
-        grad_weight,
-        None,
-        partials,
-        row_means,
-        grad,
-        x,
-        None,
-        rstd,
-        weight,
-        n_rows,
-        n_cols,
+        (grad_x, grad_weight, None),
+        (partials, row_means),
+        (grad, x, None, rstd, weight),
+        walk,
         n_partials,
-        rows_per_batch,
-        *strides,
         rung,
     )
