@@ -58,8 +58,8 @@ EDGE_SHAPES_BACKWARD: tuple[tuple[int, ...], ...] = (
 LARGEST_INPUT = 1e16
 LARGEST_INPUT_BACKWARD = 1e8
 
-# Rows in registers; rows that layer_norm holds there too and rms_norm reads twice; rows
-# that fill a multiprocessor; and rows that both read twice, in several tiles.
+# A row in registers; one that layer_norm holds there too, and rms_norm reads twice in
+# CUDA; one that fills a multiprocessor; and one that both read twice, in several tiles.
 CODE_CONTRACT = CodeContract(
     shapes=((4096, 1008), (16384, 4096), (512, 32768), (64, 131072))
 )
@@ -71,17 +71,28 @@ CODE_CONTRACT_BACKWARD = CodeContract(
     conflicting_kernels=("norm_backward_kernel[", "sum_partials_kernel["),
 )
 
-# Columns that a block of the backward works on at a time, of one row or several short
-# ones. Longer rows take a larger block, or up to 8 blocks that share a row.
-BACKWARD_BLOCK_N = 4096  # as in csrc/common/norms.cuh
+# Why kernels are no twins.
+LONG_KERNEL = (
+    "A row too long for registers, and in CUDA's rms_norm one of more than 1024 "
+    "columns: it is read a second time, out of the L1 cache."
+)
+OTHER_KERNELS_BACKWARD = {
+    "norm_backward_cluster_kernel": "Rows too long for a block, which in CUDA the "
+    "blocks of a cluster share: each is reduced before the one before it is stored, so "
+    "that no block waits for another.",
+    "norm_backward_rows_kernel": "Rows too long for a block or a cluster, in two "
+    "launches, each of which reads them once: this one finds the means of each row.",
+    "norm_backward_columns_kernel": "The second of the two launches: it walks down the "
+    "columns, writes the gradient of x and adds up those of weight and bias.",
+}
 
-# Blocks that an H200 holds at once, by the bytes of an element; then the longer rows,
-# and the elements of the longest rows, that it works on at a time. The same numbers
-# hold on any GPU, so that the order in which gradients of weights are added depends on
-# the shape and the dtype alone.
-BLOCKS_AT_ONCE = {4: 132, 2: 264}
-LONG_ROWS_AT_ONCE = 132
-ELEMENTS_AT_ONCE = 132 * 1024 * 8
+# What shares the rows of a backward. A block works on so many elements of each tensor
+# at a time, in as many rows as they are; of 2-byte elements a multiprocessor has two.
+BACKWARD_BLOCK_N = 4096
+# The longest row that a block has to itself in either language, and how many elements
+# of longer ones a multiprocessor works on at a time.
+LONGEST_IN_BLOCK = 12288
+LONG_ELEMENTS_PER_SM = 8192
 
 
 def check_input(op: str, x: Tensor) -> None:
@@ -155,8 +166,8 @@ def empty_partials(out: Tensor, n_sums: int, n_partials: int) -> Tensor:
 def empty_row_means(out: Tensor, n_means: int, n_rows: int) -> Tensor:
     """The workspace that the first launch for long rows passes on to the second.
 
-    Which rows are long depends on the language, the GPU and the strides; rows of
-    BACKWARD_BLOCK_N columns or less never are.
+    Which rows those are depends on the language, the GPU and the strides; none has
+    BACKWARD_BLOCK_N columns or less.
     """
     n_rows = n_rows if out.shape[-1] > BACKWARD_BLOCK_N else 0
     return out.new_empty((n_means, n_rows), dtype=torch.float32)
@@ -167,19 +178,32 @@ def contiguous(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.contiguous()
 
 
-def count_partials(n_rows: int, n_cols: int, element_size: int) -> int:
-    """The largest number of blocks, or clusters, that share the rows of a backward.
+def count_partials(n_rows: int, n_cols: int, element_size: int, n_sms: int) -> int:
+    """How many blocks, or clusters of them, share the rows of a backward at most.
 
-    Each leaves a sum for every column. element_size is in bytes.
+    Each leaves a sum for every column, and there are as many as a GPU holds at once.
+
+    Args:
+        n_rows: Rows.
+        n_cols: Columns.
+        element_size: Bytes of an element.
+        n_sms: Multiprocessors.
     """
     if n_cols <= BACKWARD_BLOCK_N:
         rows_at_once = BACKWARD_BLOCK_N // max(_next_power_of_2(n_cols), 64)
-        most = min(-(-n_rows // rows_at_once), BLOCKS_AT_ONCE[element_size])
-    elif n_cols <= 8 * BACKWARD_BLOCK_N:
-        most = min(n_rows, LONG_ROWS_AT_ONCE)
+        most = min(-(-n_rows // rows_at_once), n_sms * 4 // element_size)
+    elif n_cols <= LONGEST_IN_BLOCK:
+        most = min(n_rows, n_sms)
     else:
-        most = min(n_rows, ELEMENTS_AT_ONCE // n_cols)
+        most = min(n_rows, n_sms * LONG_ELEMENTS_PER_SM // n_cols)
     return max(most, 1)
+
+
+def count_sms(x: Tensor) -> int:
+    """The multiprocessors of the GPU that x is on; in the emulator those of an H200."""
+    if not x.is_cuda:
+        return 132
+    return int(torch.cuda.get_device_properties(x.device).multi_processor_count)
 
 
 def _next_power_of_2(n: int) -> int:

@@ -287,19 +287,22 @@ def test_weights_of_any_layout(
         assert_accepted(description, backend, (x, *map(lay_out, weights)))
 
 
-@norms
-def test_partial_sums_depend_on_the_shape_alone(description: Op) -> None:
-    assert norm.count_partials(0, 40, 4) == 1
-    assert norm.count_partials(0, 10000, 4) == 1
-    assert norm.count_partials(129, 40, 4) == 3
-    assert norm.count_partials(33, 1000, 2) == 9
-    assert norm.count_partials(10**6, 40, 4) == 132
-    assert norm.count_partials(10**6, 4096, 2) == 264
-    assert norm.count_partials(10**6, 4097, 2) == 132
-    assert norm.count_partials(10**6, 32768, 4) == 132
-    assert norm.count_partials(7, 32768, 4) == 7
-    assert norm.count_partials(10**6, 32769, 4) == 32
-    assert norm.count_partials(10**6, 10**7, 4) == 1
+@pytest.mark.parametrize("n_sms", [132, 114])
+def test_as_many_partial_sums_as_a_gpu_holds_blocks(n_sms: int) -> None:
+    def count(n_rows: int, n_cols: int, element_size: int) -> int:
+        return norm.count_partials(n_rows, n_cols, element_size, n_sms)
+
+    assert count(0, 40, 4) == 1
+    assert count(0, 10000, 4) == 1
+    assert count(129, 40, 4) == 3
+    assert count(33, 1000, 2) == 9
+    assert count(10**6, 40, 4) == n_sms
+    assert count(10**6, 4096, 2) == 2 * n_sms
+    assert count(10**6, 4097, 2) == n_sms
+    assert count(10**6, 12288, 4) == n_sms
+    assert count(7, 32768, 4) == 7
+    assert count(10**6, 32768, 4) == n_sms // 4
+    assert count(10**6, 10**7, 4) == 1
 
 
 @norms

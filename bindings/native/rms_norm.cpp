@@ -24,7 +24,7 @@ cudaError_t rms_norm_backward(
     void* grad_x,
     void* grad_weight,
     void* partials,
-    void* mean_product,
+    void* row_means,
     const void* grad,
     const void* x,
     const void* rstd,

@@ -72,8 +72,7 @@ def layer_norm_backward(
     With x_hat = (x - mean) * rstd and g = grad * weight, they are
     rstd * (g - mean(g) - x_hat * mean(g * x_hat)), and the sums of grad * x_hat and
     grad over all rows; computed in float32 and rounded once. The same call gives the
-    same bits on all GPUs that have thread block clusters and as much shared memory as
-    an H200, and the same bits on all that do not.
+    same bits on every GPU of the same model.
 
     Strides are treated as in layer_norm.
 
@@ -218,7 +217,9 @@ def _operands_backward(
     weight: Tensor | None = None,
 ) -> tuple[Argument, ...]:
     walk = layout.rows(grad_x, grad, x, dim=x.dim() - 1)
-    n_partials = norm.count_partials(walk.n_rows, walk.n_cols, x.element_size())
+    n_partials = norm.count_partials(
+        walk.n_rows, walk.n_cols, x.element_size(), norm.count_sms(x)
+    )
     return (
         grad_x,
         grad_weight,
@@ -315,7 +316,7 @@ BACKWARD = register(
             " -> (Tensor, Tensor, Tensor)"
         ),
         allocate=_allocate_backward,
-        rungs=(),
+        other_kernels=norm.OTHER_KERNELS_BACKWARD,
         operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
@@ -340,7 +341,12 @@ OP = register(
             " -> (Tensor, Tensor, Tensor)"
         ),
         allocate=_allocate,
-        rungs=(),
+        other_kernels={
+            "norm_long_kernel": norm.LONG_KERNEL,
+            "norm_prefetch_kernel": "A row of float32 that takes all registers of a "
+            "multiprocessor, 16385 to 32768 columns in vectors: in CUDA the next one "
+            "is on its way to shared memory meanwhile.",
+        },
         operands=_operands,
         reference=_reference,
         inputs=_inputs,

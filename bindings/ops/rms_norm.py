@@ -66,9 +66,8 @@ def rms_norm_backward(
 
     With x_hat = x * rstd and g = grad * weight, they are
     rstd * (g - x_hat * mean(g * x_hat)), and the sum of grad * x_hat over all rows;
-    computed in float32 and rounded once. The same call gives the same bits on all GPUs
-    that have thread block clusters and as much shared memory as an H200, and the same
-    bits on all that do not.
+    computed in float32 and rounded once. The same call gives the same bits on every
+    GPU of the same model.
 
     Strides are treated as in rms_norm.
 
@@ -175,7 +174,9 @@ def _operands_backward(
     weight: Tensor | None = None,
 ) -> tuple[Argument, ...]:
     walk = layout.rows(grad_x, grad, x, dim=x.dim() - 1)
-    n_partials = norm.count_partials(walk.n_rows, walk.n_cols, x.element_size())
+    n_partials = norm.count_partials(
+        walk.n_rows, walk.n_cols, x.element_size(), norm.count_sms(x)
+    )
     return (
         grad_x,
         grad_weight,
@@ -263,7 +264,7 @@ BACKWARD = register(
             " -> (Tensor, Tensor)"
         ),
         allocate=_allocate_backward,
-        rungs=(),
+        other_kernels=norm.OTHER_KERNELS_BACKWARD,
         operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
@@ -284,7 +285,7 @@ OP = register(
         name="rms_norm",
         schema="(Tensor x, Tensor? weight=None, float eps=1e-6) -> (Tensor, Tensor)",
         allocate=_allocate,
-        rungs=(),
+        other_kernels={"norm_long_kernel": norm.LONG_KERNEL},
         operands=_operands,
         reference=_reference,
         inputs=_inputs,

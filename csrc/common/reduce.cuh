@@ -84,38 +84,6 @@ __device__ __forceinline__ Vec<float, SIZE> block_reduce(
     return values;
 }
 
-// Over those threads of a block that have the same place in groups of GROUP_SIZE
-// neighbours, in the order of the groups. The first group gets the results. In shared
-// memory there is a row for each value of a thread, unless there is but one group; a
-// second call would need a barrier before it.
-template <int NUM_THREADS, int GROUP_SIZE, int SIZE, int COUNT, typename Op>
-__device__ __forceinline__ void group_reduce(
-    Vec<float, SIZE> (&values)[COUNT], float (*handed_in)[NUM_THREADS], Op op
-) {
-    if constexpr (NUM_THREADS > GROUP_SIZE) {
-        #pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            #pragma unroll
-            for (int j = 0; j < SIZE; ++j) {
-                handed_in[i * SIZE + j][threadIdx.x] = values[i][j];
-            }
-        }
-        __syncthreads();
-        if (threadIdx.x >= GROUP_SIZE) return;
-        #pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            #pragma unroll
-            for (int j = 0; j < SIZE; ++j) {
-                #pragma unroll 1
-                for (int k = threadIdx.x + GROUP_SIZE; k < NUM_THREADS;
-                     k += GROUP_SIZE) {
-                    values[i][j] = op(values[i][j], handed_in[i * SIZE + j][k]);
-                }
-            }
-        }
-    }
-}
-
 // Over the threads of a block that have threadIdx.x in common, each with values of its
 // own columns. With every step half of the rows of threads hand their values to the
 // other half, until the first row has the result. Each place in shared memory is written

@@ -63,6 +63,21 @@ __device__ __forceinline__ Tile<float, SIZE, COUNT> map(
     return result;
 }
 
+// f of every element that the row has; those past its end stay as they are.
+template <int STEP, typename F, typename Index, int SIZE, int COUNT>
+__device__ __forceinline__ Tile<float, SIZE, COUNT> map_row(
+    F f, Index n_left, Tile<float, SIZE, COUNT> tile
+) {
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        #pragma unroll
+        for (int j = 0; j < SIZE; ++j) {
+            if (i * STEP < n_left) tile[i][j] = f(tile[i][j]);
+        }
+    }
+    return tile;
+}
+
 // All elements together, in their order: Sum{} adds them up, to `result` if there is one.
 template <typename Op, int SIZE, int COUNT>
 __device__ __forceinline__ float reduce(

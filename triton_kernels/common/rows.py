@@ -30,8 +30,3 @@ def split_row(start, n_cols, VEC_SIZE: tl.constexpr):
     is_head = edges < n_head
     edge_cols = tl.where(is_head, edges, n_cols - 2 * VEC_SIZE + edges)
     return first_vec, n_body, edge_cols, is_head | (edge_cols >= n_head + n_body)
-
-
-def tile_for(tiles: tuple[tuple[int, ...], ...], n_cols: int) -> tuple[int, ...]:
-    """The rest of a table's first line that has places for n_cols; () if none has."""
-    return next((tile[1:] for tile in tiles if n_cols <= tile[0]), ())

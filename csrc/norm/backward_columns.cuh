@@ -1,0 +1,92 @@
+// The second launch of rows too long for a block or a cluster: a block walks down some
+// columns of many rows, writes the gradient of x and adds up those of weight and bias.
+#pragma once
+
+#include "common/rows.cuh"
+#include "norm/partials.cuh"
+#include "norm/rows.cuh"
+
+constexpr int COLUMNS_NUM_THREADS = 128;
+constexpr int COLUMNS_ELEMENTS_PER_THREAD = 8;
+constexpr int COLUMNS_BLOCK_N = COLUMNS_NUM_THREADS * COLUMNS_ELEMENTS_PER_THREAD;
+
+// Where the vector of this number begins. nvcc makes four stores of 4 bytes of one of 16
+// where it counts elements and knows that they are a multiple of the vector's.
+template <int SIZE, typename T>
+__device__ __forceinline__ T* skip_vecs(T* ptr, int64_t number) {
+    return (reinterpret_cast<Vec<T, SIZE>*>(ptr) + number)->values;
+}
+
+template <typename T, int VEC_SIZE, bool HAS_MEAN>
+__global__ void __launch_bounds__(COLUMNS_NUM_THREADS) norm_backward_columns_kernel(
+    T* __restrict__ grad_x_ptr,               // (n_rows, n_cols)
+    float* __restrict__ partials_ptr,         // (NUM_SUMS, n_partials, n_cols)
+    const float* __restrict__ row_means_ptr,  // (NUM_SUMS, n_rows)
+    const T* __restrict__ grad_ptr,           // (n_rows, n_cols)
+    const T* __restrict__ x_ptr,              // (n_rows, n_cols)
+    const float* __restrict__ mean_ptr,       // (n_rows), or null
+    const float* __restrict__ rstd_ptr,       // (n_rows)
+    const T* __restrict__ weight_ptr,         // (n_cols), or null
+    int64_t n_rows,
+    int64_t n_cols,
+    int64_t rows_per_batch,
+    int64_t grad_stride_batch,
+    int64_t grad_stride_row,
+    int64_t x_stride_batch,
+    int64_t x_stride_row
+) {
+    constexpr int VECS = COLUMNS_ELEMENTS_PER_THREAD / VEC_SIZE;
+    constexpr int STEP = COLUMNS_NUM_THREADS * VEC_SIZE;
+
+    // -- tile: a block owns COLUMNS_BLOCK_N columns of every gridDim.y-th row; a thread
+    // owns the vector at first_col and every STEP columns from there
+    const int64_t first_vec =
+        int64_t{blockIdx.x} * COLUMNS_NUM_THREADS * VECS + threadIdx.x;
+    const int64_t first_col = first_vec * VEC_SIZE;
+    const int64_t n_left = n_cols - first_col;
+    grad_ptr += first_col;
+    x_ptr += first_col;
+    grad_x_ptr = skip_vecs<VEC_SIZE>(grad_x_ptr, first_vec);
+    partials_ptr = skip_vecs<VEC_SIZE>(partials_ptr + blockIdx.y * n_cols, first_vec);
+
+    // -- load: the weight
+    const auto weight = to_float(
+        load_weight<VEC_SIZE, VECS, STEP>(weight_ptr, first_col, n_left, 1.0f)
+    );
+
+    // -- store: and accumulate, from the last row on, which the first launch has left in
+    // the L2 cache
+    Tile<float, VEC_SIZE, VECS> weight_sums{}, bias_sums{};
+    for (int64_t i = blockIdx.y; i < n_rows; i += gridDim.y) {
+        const int64_t row = n_rows - 1 - i;
+        const int64_t grad_start =
+            row_offset(row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row);
+        const int64_t x_start =
+            row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row);
+        const auto grad =
+            to_float(load_row<VEC_SIZE, VECS, STEP>(grad_ptr + grad_start, n_left));
+        const auto x =
+            to_float(load_row<VEC_SIZE, VECS, STEP>(x_ptr + x_start, n_left));
+        const float mean = HAS_MEAN ? mean_ptr[row] : 0.0f, rstd = rstd_ptr[row];
+        const float mean_product = row_means_ptr[row];
+        const float mean_g = HAS_MEAN ? row_means_ptr[n_rows + row] : 0.0f;
+        const auto x_hat = map([&](float x) { return (x - mean) * rstd; }, x);
+        weight_sums = map(MultiplyAdd{}, grad, x_hat, weight_sums);
+        if constexpr (HAS_MEAN) bias_sums = map(Sum{}, bias_sums, grad);
+        const auto grad_x = map(
+            [&](float grad, float x_hat, float weight) {
+                return rstd * (grad * weight - mean_g - x_hat * mean_product);
+            },
+            grad,
+            x_hat,
+            weight
+        );
+        store_row<STEP>(grad_x_ptr + row * n_cols, n_left, grad_x);
+    }
+
+    // -- partials: for the last launch to add
+    store_sums<STEP>(partials_ptr, n_left, weight_sums);
+    if constexpr (HAS_MEAN) {
+        store_sums<STEP>(partials_ptr + gridDim.y * n_cols, n_left, bias_sums);
+    }
+}

@@ -1,0 +1,81 @@
+// Rows that take all registers of a multiprocessor, so that no second block loads while one
+// computes: a block takes every gridDim.x-th row as the twin does, while the next one is on
+// its way to shared memory.
+//
+// 4096 rows of 32768 columns of float32 took 290 us on an H200, in place of 309.
+#pragma once
+
+#include "common/math.cuh"
+#include "common/rows.cuh"
+#include "norm/rows.cuh"
+
+template <typename T, int VEC_SIZE, int VECS, int NUM_THREADS>
+__global__ void __launch_bounds__(NUM_THREADS) norm_prefetch_kernel(
+    T* __restrict__ out_ptr,           // (n_rows, n_cols)
+    float* __restrict__ mean_ptr,      // (n_rows)
+    float* __restrict__ rstd_ptr,      // (n_rows)
+    const T* __restrict__ x_ptr,       // (n_rows, n_cols)
+    const T* __restrict__ weight_ptr,  // (n_cols), or null
+    const T* __restrict__ bias_ptr,    // (n_cols), or null
+    int64_t n_rows,
+    int64_t n_cols,
+    int64_t rows_per_batch,
+    int64_t x_stride_batch,
+    int64_t x_stride_row,
+    float eps
+) {
+    constexpr int STEP = NUM_THREADS * VEC_SIZE;
+    DYNAMIC_SHARED(shared_bytes, 16);
+    T* const copies = reinterpret_cast<T*>(shared_bytes);  // (n_cols), and padding
+
+    // -- tile: a block owns every gridDim.x-th row; a thread owns the vector at first_col
+    // and every STEP columns from there
+    const int first_col = threadIdx.x * VEC_SIZE;
+    const int n_left = static_cast<int>(n_cols) - first_col;
+    x_ptr += first_col;
+    out_ptr += first_col;
+    const float n = static_cast<float>(n_cols);
+    const auto start_row = [&](int64_t row) {
+        start_copy<VEC_SIZE, VECS, STEP, NUM_THREADS>(
+            copies,
+            x_ptr +
+                row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row),
+            row < n_rows ? n_left : 0
+        );
+    };
+
+    start_row(blockIdx.x);
+    for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x) {
+        // -- load: a row takes the place of another as soon as that is in registers
+        ptx::cp_async_wait_all();
+        auto x = to_float(load_copies<VEC_SIZE, VECS, NUM_THREADS>(copies));
+        start_row(row + gridDim.x);
+
+        // -- mean: taken from x in its registers
+        const float mean = block_reduce<NUM_THREADS>(reduce(x, Sum{}), Sum{}) / n;
+        x = map_row<STEP>([&](float x) { return x - mean; }, n_left, x);
+
+        // -- variance: of the differences, whose own mean is the rounding error of the mean
+        const auto sums = block_reduce<NUM_THREADS>(
+            Vec<float, 2>{reduce(map(Square{}, x), Sum{}), reduce(x, Sum{})}, Sum{}
+        );
+        const float correction = sums[1] / n;
+        const float rstd = rsqrtf(relu(sums[0] / n - correction * correction) + eps);
+        if (first_col == 0) {
+            mean_ptr[row] = mean + correction;
+            rstd_ptr[row] = rstd;
+        }
+
+        // -- store: rounded once
+        store_normalised<true, STEP>(
+            out_ptr + row * n_cols,
+            x,
+            correction,
+            rstd,
+            weight_ptr,
+            bias_ptr,
+            first_col,
+            n_left
+        );
+    }
+}

@@ -1,0 +1,108 @@
+// Sums over the threads that share a row, of a block or of a cluster of blocks, for one row
+// after another.
+#pragma once
+
+#include "common/cluster.cuh"
+#include "common/ptx.cuh"
+#include "common/reduce.cuh"
+
+template <int WIDTH, int SIZE>
+__device__ __forceinline__ Vec<float, SIZE> warp_sum(Vec<float, SIZE> values) {
+    #pragma unroll
+    for (int i = 0; i < SIZE; ++i) values[i] = warp_reduce<WIDTH>(values[i], Sum{});
+    return values;
+}
+
+// In the dynamic shared memory of a block, whose rows do not wait for each other.
+template <int SIZE, int NUM_THREADS, int THREADS_PER_ROW>
+class RowSums {
+  public:
+    // All threads of a row get the sums. `turn` is 0 and 1 in turn: who has read the sums of
+    // one row may write those of the next one at once, while others still read.
+    __device__ Vec<float, SIZE> operator()(Vec<float, SIZE> values, int turn) {
+        constexpr int WIDTH = THREADS_PER_ROW < WARP_SIZE ? THREADS_PER_ROW : WARP_SIZE;
+        values = warp_sum<WIDTH>(values);
+        if constexpr (THREADS_PER_ROW > WARP_SIZE) {
+            constexpr int WARPS_PER_ROW = THREADS_PER_ROW / WARP_SIZE;
+            constexpr int PADDED = NEXT_POWER_OF_2<WARPS_PER_ROW>;
+            const int group = threadIdx.x / THREADS_PER_ROW;
+            const int lane = threadIdx.x % WARP_SIZE;
+            if (lane == 0) results_[turn][threadIdx.x / WARP_SIZE] = values;
+            ptx::named_barrier_sync(1 + group, THREADS_PER_ROW);
+            const int row_warp = lane % PADDED;
+            values = {};
+            if (row_warp < WARPS_PER_ROW) {
+                values = results_[turn][group * WARPS_PER_ROW + row_warp];
+            }
+            values = warp_sum<PADDED>(values);
+        }
+        return values;
+    }
+
+  private:
+    Vec<float, SIZE> results_[2][NUM_THREADS / WARP_SIZE];
+};
+
+// In the dynamic shared memory of every block of a cluster along y: sums over all of them.
+template <int SIZE, int NUM_WARPS>
+class ClusterSums {
+  public:
+    // Comes first, and wait_for_cluster before the first sum: a block can be told something
+    // only when it has started.
+    __device__ void begin() {
+        if constexpr (HAS_CLUSTERS) {
+            if (threadIdx.x == 0) {
+                for (uint64_t& barrier : barriers_) ptx::mbarrier_init(&barrier, 1);
+                ptx::fence_mbarrier_init();
+            }
+            ptx::cluster_arrive();
+        }
+    }
+    __device__ void wait_for_cluster() const {
+        if constexpr (HAS_CLUSTERS) ptx::cluster_wait();
+    }
+
+    // Every warp tells every block what it has of the row of this number, from 0 on. A
+    // barrier of the cluster, which makes all that a thread has written visible to the GPU,
+    // would take as long as a row.
+    __device__ void send(Vec<float, SIZE> values, int number) {
+        if constexpr (HAS_CLUSTERS) {
+            const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
+            const int turn = number % 2, n_blocks = gridDim.y;
+            values = warp_sum<WARP_SIZE>(values);
+            if (threadIdx.x == 0) {
+                const int n_bytes = n_blocks * NUM_WARPS * int{sizeof(values)};
+                ptx::mbarrier_arrive_expect_bytes(&barriers_[turn], n_bytes);
+            }
+            Vec<float, SIZE>* const own =
+                &results_[turn][blockIdx.y * NUM_WARPS + warp];
+            if (lane < n_blocks) ptx::store_remote(own, values, &barriers_[turn], lane);
+        }
+    }
+
+    // Every warp adds up for itself what all have sent, and comes here before it sends what
+    // it has of the next row. So a row is complete only when all have read the row before
+    // it, whose place the one after takes.
+    __device__ Vec<float, SIZE> receive(int number) {
+        Vec<float, SIZE> values{};
+        if constexpr (HAS_CLUSTERS) {
+            const int turn = number % 2, n_results = gridDim.y * NUM_WARPS;
+            ptx::mbarrier_wait(&barriers_[turn], number / 2 % 2);
+            #pragma unroll
+            for (int first = 0; first < NUM_RESULTS; first += WARP_SIZE) {
+                const int i = first + threadIdx.x % WARP_SIZE;
+                if (i >= n_results) break;
+                #pragma unroll
+                for (int j = 0; j < SIZE; ++j) values[j] += results_[turn][i][j];
+            }
+            values = warp_sum<WARP_SIZE>(values);
+        }
+        return values;
+    }
+
+  private:
+    static constexpr int NUM_RESULTS = NUM_WARPS * MAX_CLUSTER_SIZE;
+
+    Vec<float, SIZE> results_[2][NUM_RESULTS];
+    uint64_t barriers_[2];  // who has all results of a row
+};

@@ -1,0 +1,96 @@
+// What the kernels of both norms share: the sums of a row, the weight of its columns, and
+// copies of it to shared memory. layer_norm's rows have a mean, rms_norm's do without.
+#pragma once
+
+#include "common/ptx.cuh"
+#include "common/reduce.cuh"
+#include "common/tile.cuh"
+
+// Of squares or products, and where rows have a mean, of plain values behind them.
+template <bool HAS_MEAN>
+constexpr int NUM_SUMS = HAS_MEAN ? 2 : 1;
+
+struct Square {
+    __device__ float operator()(float x) const { return x * x; }
+};
+
+struct Product {
+    __device__ float operator()(float x, float y) const { return x * y; }
+};
+
+struct MultiplyAdd {
+    __device__ float operator()(float x, float y, float sum) const {
+        return sum + x * y;
+    }
+};
+
+// A thread's columns of a weight or a bias, or `absent` where that is null.
+template <int SIZE, int COUNT, int STEP, typename T, typename Index>
+__device__ __forceinline__ Tile<T, SIZE, COUNT> load_weight(
+    const T* weight_ptr, int64_t first_col, Index n_left, float absent
+) {
+    if (weight_ptr == nullptr) n_left = 0;
+    return load_row<SIZE, COUNT, STEP>(weight_ptr + first_col, n_left, absent);
+}
+
+// Writes (x - mean) * rstd * weight + bias, vector by vector: all rows share weight and bias,
+// which come out of a cache, and read earlier would take registers that blocks need.
+template <bool HAS_BIAS, int STEP, typename T, int SIZE, int COUNT>
+__device__ __forceinline__ void store_normalised(
+    T* out_ptr,
+    const Tile<float, SIZE, COUNT>& x,
+    float mean,
+    float rstd,
+    const T* weight_ptr,
+    const T* bias_ptr,
+    int first_col,
+    int n_left
+) {
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        if (i * STEP >= n_left) break;
+        const int col = first_col + i * STEP;
+        const Tile<float, SIZE, 1> vec{x[i]};
+        const auto weight = load_weight<SIZE, 1, STEP>(weight_ptr, col, 1, 1.0f);
+        Tile<T, SIZE, 1> bias{};
+        if constexpr (HAS_BIAS)
+            bias = load_weight<SIZE, 1, STEP>(bias_ptr, col, 1, 0.0f);
+        const auto out = map(
+            [&](float x, float weight, float bias) {
+                const float product = (x - mean) * rstd * weight;
+                return HAS_BIAS ? product + bias : product;
+            },
+            vec,
+            to_float(weight),
+            to_float(bias)
+        );
+        store(out_ptr + i * STEP, from_float<T>(out[0]));
+    }
+}
+
+// Starts to copy a thread's columns to shared memory, where they are NUM_THREADS vectors
+// apart, and zeros past the end of the row. Each thread reads back only its own copies, so
+// no barrier is needed. cp.async has no 2-byte form.
+template <int SIZE, int COUNT, int STEP, int NUM_THREADS, typename T>
+__device__ __forceinline__ void start_copy(T* copies, const T* ptr, int n_left) {
+    constexpr int BYTES = SIZE * sizeof(T);
+    // Pending plain loads occupy registers.
+    [[maybe_unused]] constexpr int AT_ONCE = BYTES >= 4 ? COUNT : 2;
+    #pragma unroll AT_ONCE
+    for (int i = 0; i < COUNT; ++i) {
+        T* const copy = copies + (i * NUM_THREADS + threadIdx.x) * SIZE;
+        const bool is_valid = i * STEP < n_left;
+        if constexpr (BYTES >= 4) {
+            ptx::cp_async<BYTES>(copy, ptr + i * STEP, is_valid ? BYTES : 0);
+        } else {
+            store(copy, load<SIZE>(ptr + i * STEP, is_valid, T{}));
+        }
+    }
+}
+
+// Such copies, which have to be there.
+template <int SIZE, int COUNT, int NUM_THREADS, typename T>
+__device__ __forceinline__ Tile<T, SIZE, COUNT> load_copies(const T* copies) {
+    constexpr int STEP = NUM_THREADS * SIZE;
+    return load_row<SIZE, COUNT, STEP>(copies + threadIdx.x * SIZE, COUNT * STEP);
+}

@@ -1,0 +1,146 @@
+"""How rows of both norms' backward are cut up, and the launches that it takes."""
+
+import math
+
+import triton
+from torch import Tensor
+
+from triton_kernels.common.table import (
+    FIRST,
+    CannotServeError,
+    RowTile,
+    Rung,
+    choose_tile,
+)
+from triton_kernels.common.vec import VEC_BYTES
+from triton_kernels.norm.backward_columns import norm_backward_columns_kernel
+from triton_kernels.norm.backward_rows import norm_backward_rows_kernel
+from triton_kernels.norm.backward_twin import norm_backward_kernel
+from triton_kernels.norm.backward_weights_first import (
+    norm_backward_weights_first_kernel,
+)
+from triton_kernels.norm.sum_partials import norm_sum_partials_kernel
+
+# Rows in registers: longest row, rows of a program, columns of a tile, warps. With
+# those on their way 4096 elements of each tensor keep the memory busy, in one program
+# of 4-byte or two of 2-byte elements on a multiprocessor, and fit into the shared
+# memory of any GPU.
+BACKWARD_TILES = (
+    RowTile(64, 64, 64, 8),
+    RowTile(128, 32, 64, 8, element_bytes=2),
+    RowTile(192, 16, 64, 4, element_bytes=2),
+    RowTile(256, 16, 256, 4, element_bytes=2),
+    RowTile(384, 8, 128, 4, element_bytes=2),
+    RowTile(512, 8, 256, 4, element_bytes=2),
+    RowTile(768, 4, 128, 4, element_bytes=2),
+    RowTile(1024, 4, 1024, 4, element_bytes=2),
+    RowTile(2048, 2, 512, 4, element_bytes=2),
+    RowTile(4096, 1, 1024, 4, element_bytes=2),
+    RowTile(256, 16, 256, 8, element_bytes=4),
+    RowTile(512, 8, 512, 8, element_bytes=4),
+    RowTile(1024, 4, 1024, 8, element_bytes=4),
+    RowTile(2048, 2, 2048, 8, element_bytes=4),
+    RowTile(4096, 1, 4096, 16, element_bytes=4),
+    RowTile(8192, 1, 1024, 8),
+)
+NUM_STAGES = 3
+
+# One sum for each column, where rows have no mean, leaves registers for longer rows,
+# but not for those that are loaded element by element.
+WIDE_TILE = RowTile(12288, 1, 4096, 16)
+WIDE_NUM_STAGES = {4: 2, 2: 1}  # by the bytes of an element
+
+# Of longer rows, the columns that a program works on at a time, and its warps.
+ROWS_BLOCK_N, ROWS_NUM_WARPS = 4096, 8
+COLUMNS_BLOCK_N, COLUMNS_NUM_WARPS = 1024, 4
+
+# Elements of a tile of partial sums.
+SUM_TILE, SUM_NUM_WARPS = 1024, 4
+
+
+def launch_norm_backward(
+    grads: tuple[Tensor, Tensor, Tensor | None],
+    workspace: tuple[Tensor, Tensor],
+    inputs: tuple[Tensor | None, ...],
+    walk: tuple[int, ...],
+    n_partials: int,
+    rung: int,
+) -> None:
+    """Launches what the tables choose on the current device and stream.
+
+    That is two kernels, or three for the longest rows; of the first rung the second.
+
+    Args:
+        grads: Those of x, weight and bias, the last one perhaps absent.
+        workspace: Partial sums, and means of rows.
+        inputs: The tensors that the kernels take, in their order.
+        walk: The numbers that follow, from n_rows to the last stride.
+        n_partials: How many programs share the rows.
+        rung: A Rung.
+    """
+    grad_x, grad_weight, grad_bias = grads
+    partials, row_means = workspace
+    n_rows, n_cols, _, *strides = walk
+    divisibility = math.gcd(n_cols, *strides, 16)
+    if rung == Rung.FIRST:
+        norm_backward_weights_first_kernel[(triton.cdiv(n_cols, FIRST["BLOCK_N"]),)](
+            grad_weight, grad_bias, *inputs[:-1], *walk, **FIRST
+        )
+        return
+    element_bytes = grad_x.element_size()
+    tile, num_stages = choose_tile(BACKWARD_TILES, n_cols, element_bytes), NUM_STAGES
+    is_wide = grad_bias is None and divisibility * element_bytes >= VEC_BYTES
+    if tile is None and is_wide and n_cols <= WIDE_TILE.max_cols:
+        tile, num_stages = WIDE_TILE, WIDE_NUM_STAGES[element_bytes]
+    if tile:
+        norm_backward_kernel[(n_partials,)](
+            grad_x,
+            partials,
+            *inputs,
+            *walk,
+            **tile.constants(n_cols),
+            NUM_STAGES=num_stages,
+            DIVISIBILITY=divisibility,
+        )
+    elif rung == Rung.TWIN:
+        raise CannotServeError(
+            f"norm_backward_kernel: rows of {n_cols} columns are too long"
+        )
+    else:
+        norm_backward_rows_kernel[(n_rows,)](
+            row_means,
+            *inputs,
+            *walk,
+            BLOCK_N=ROWS_BLOCK_N,
+            DIVISIBILITY=divisibility,
+            num_warps=ROWS_NUM_WARPS,
+            enable_fp_fusion=True,
+        )
+        n_blocks = triton.cdiv(n_cols, COLUMNS_BLOCK_N)
+        norm_backward_columns_kernel[(n_blocks, n_partials)](
+            grad_x,
+            partials,
+            row_means,
+            *inputs,
+            *walk,
+            BLOCK_N=COLUMNS_BLOCK_N,
+            DIVISIBILITY=divisibility,
+            num_warps=COLUMNS_NUM_WARPS,
+            enable_fp_fusion=True,
+        )
+    # As many elements of a tile are in a column as there are partial sums, but few
+    # enough that 32 columns, which are read as lines of 128 bytes, fit side by side.
+    block_m = min(triton.next_power_of_2(n_partials), 32)
+    block_n = SUM_TILE // block_m
+    n_sums = 1 if grad_bias is None else 2
+    norm_sum_partials_kernel[(triton.cdiv(n_cols, block_n), n_sums)](
+        grad_weight,
+        grad_bias,
+        partials,
+        n_partials,
+        n_cols,
+        BLOCK_M=block_m,
+        BLOCK_N=block_n,
+        num_warps=SUM_NUM_WARPS,
+        enable_fp_fusion=True,
+    )

@@ -1,0 +1,84 @@
+"""How rows of both norms are cut up, and the launch that it takes."""
+
+import math
+from typing import Any
+
+import triton
+
+from triton_kernels.common.table import (
+    LONGEST,
+    CannotServeError,
+    RowTile,
+    Rung,
+    choose_tile,
+)
+from triton_kernels.norm.long import norm_long_kernel
+from triton_kernels.norm.twin import norm_kernel
+
+# Rows in registers: longest row, rows of a program, columns of a tile, warps. Short
+# rows share a program; a warp with a row to itself waits for no other.
+NORM_TILES = (
+    RowTile(64, 32, 64, 4),
+    RowTile(256, 16, 64, 4, element_bytes=2),
+    RowTile(768, 8, 128, 4, element_bytes=2),
+    RowTile(1024, 1, 1024, 1, element_bytes=2),
+    RowTile(2048, 1, 512, 2, element_bytes=2),
+    RowTile(8192, 1, 1024, 4, element_bytes=2),
+    RowTile(12288, 1, 2048, 8, element_bytes=2),
+    RowTile(16384, 1, 4096, 16, element_bytes=2),
+    RowTile(512, 8, 64, 4, element_bytes=4),
+    RowTile(2048, 1, 1024, 4, element_bytes=4),
+    RowTile(8192, 1, 2048, 8, element_bytes=4),
+    RowTile(16384, 1, 2048, 16, element_bytes=4),
+    RowTile(32768, 1, 8192, 16, element_bytes=4),
+)
+
+# Rows that are read twice, in tiles of these columns. Few programs share a
+# multiprocessor, and so their rows the L1 cache; the longest do not fit anyway.
+LONG_TILES = (
+    RowTile(32768, 1, 4096, 16, element_bytes=2),
+    RowTile(65536, 1, 8192, 32),
+    RowTile(131072, 1, 16384, 32, element_bytes=2),
+    RowTile(LONGEST, 1, 16384, 16, element_bytes=2),
+    RowTile(LONGEST, 1, 4096, 16, element_bytes=4),
+)
+# Of rows with a mean whose elements come one by one, each from an address in registers.
+MOST_SINGLE_COLS = 16384
+SINGLE_TILE = RowTile(LONGEST, 1, 4096, 16)
+
+
+def launch_norm(
+    tensors: tuple[Any, ...], walk: tuple[int, ...], eps: float, rung: int
+) -> None:
+    """Launches what the tables choose on the current device and stream.
+
+    Args:
+        tensors: Those that the kernels take, in their order.
+        walk: The numbers that follow, from n_rows to the last stride.
+        eps: Added to the variance.
+        rung: A Rung.
+    """
+    n_rows, n_cols, _, *strides = walk
+    divisibility = math.gcd(n_cols, *strides, 16)
+    element_bytes = tensors[0].element_size()
+    is_single = divisibility == 1 and tensors[1] is not None
+    tile = choose_tile(NORM_TILES, n_cols, element_bytes)
+    if tile and not (is_single and n_cols > MOST_SINGLE_COLS):
+        norm_kernel[(triton.cdiv(n_rows, tile.block_m),)](
+            *tensors, *walk, eps, **tile.constants(n_cols), DIVISIBILITY=divisibility
+        )
+        return
+    if rung == Rung.TWIN:
+        raise CannotServeError(f"norm_kernel: rows of {n_cols} columns are too long")
+    long_tile = choose_tile(LONG_TILES, n_cols, element_bytes)
+    tile = SINGLE_TILE if is_single else long_tile
+    assert tile
+    norm_long_kernel[(n_rows,)](
+        *tensors,
+        *walk,
+        eps,
+        BLOCK_N=tile.block_n,
+        DIVISIBILITY=divisibility,
+        num_warps=tile.num_warps,
+        enable_fp_fusion=True,
+    )
