@@ -9,6 +9,8 @@
 #include "common/launch.cuh"
 #include "common/rows.cuh"
 
+constexpr int64_t LONGEST = INT64_MAX;  // of a line that is for rows of any length
+
 // A line of a table for rows that stay in registers.
 struct RowTile {
     int64_t max_cols;         // the longest row that it is for
