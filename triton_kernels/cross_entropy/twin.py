@@ -20,20 +20,22 @@ def sum_of_lanes(x):
 
 
 @triton.jit
-def add_tile(x, is_seen, n_seen, max, sum, gap, SMOOTHED: tl.constexpr):
-    """Adds what is_seen of x to the n_seen columns that each lane has seen.
+def add_tile(x, n_left, n_seen, max, sum, gap, SMOOTHED: tl.constexpr):
+    """Adds n_left columns of x, or all, to the n_seen that each lane has seen.
 
     To their maximum, the sum of exp(x - max) and, if SMOOTHED, that of max - x. Such
     gaps are positive and do not cancel, however large the logits are.
     """
     new_max = tl.maximum(max, tl.max(tl.max(x, axis=3), axis=1))
     origin = finite_origin(new_max)
-    gaps = origin[:, None, :, None] - x
-    sum = sum * fast_exp(max - origin) + sum_of_lanes(fast_exp(-gaps))
+    x -= origin[:, None, :, None]
+    sum = sum * fast_exp(max - origin) + sum_of_lanes(fast_exp(x))
     if SMOOTHED:
-        if is_seen is not None:
-            gaps = tl.where(is_seen, gaps, 0.0)
-        gap += n_seen * (origin - finite_origin(max)) + sum_of_lanes(gaps)
+        if n_left is not None:
+            STEP: tl.constexpr = x.shape[2] * x.shape[3]
+            col = tl.arange(0, x.shape[1])[None, :, None, None] * STEP
+            x = tl.where(col < n_left[:, None, :, None], x, 0.0)
+        gap += n_seen * (origin - finite_origin(max)) - sum_of_lanes(x)
     return new_max, sum, gap
 
 
@@ -74,6 +76,7 @@ def cross_entropy_kernel(
     )
     # Triton 3.6 forgets in the branches of row_offset what divides the strides.
     logits_ptr += known_multiple(offsets, DIVISIBILITY)
+    n_left = n_first - tl.arange(0, LANES)[None, :] * VEC_SIZE
     mask = is_row & (cols < n_first)
     x = tl.load(logits_ptr + cols, mask=mask, other=-float("inf"))
 
@@ -85,18 +88,18 @@ def cross_entropy_kernel(
 
     # -- max_sum: of the columns that each lane sees; of a row that does not count no
     # more than the first tile is read
-    TILE: tl.constexpr = [BLOCK_M, BLOCK_N // (LANES * VEC_SIZE), LANES, VEC_SIZE]
+    STEP: tl.constexpr = LANES * VEC_SIZE
+    TILE: tl.constexpr = [BLOCK_M, BLOCK_N // STEP, LANES, VEC_SIZE]
     lane_max = tl.full([BLOCK_M, LANES], -float("inf"), tl.float32)
     lane_sum = tl.zeros([BLOCK_M, LANES], tl.float32)
     lane_gap = tl.zeros([BLOCK_M, LANES], tl.float32)
-    is_seen = tl.reshape(mask, TILE)
     x = tl.reshape(x.to(tl.float32), TILE)
     lane_max, lane_sum, lane_gap = add_tile(
-        x, is_seen, 0.0, lane_max, lane_sum, lane_gap, SMOOTHED
+        x, n_left, 0.0, lane_max, lane_sum, lane_gap, SMOOTHED
     )
-    n_seen = sum_of_lanes(is_seen.to(tl.float32))
+    n_seen = ((n_left + STEP - 1) // STEP * VEC_SIZE).to(tl.float32)
     n_read = tl.max(is_counted.to(tl.int64)) * n_cols
-    # Not through shared memory, which would be another way for what fits registers.
+    # One stage: more of them would take another way, through shared memory.
     for start in tl.range(n_first, n_read, BLOCK_N, num_stages=1):
         x = tl.reshape(tl.load(logits_ptr + start + cols).to(tl.float32), TILE)
         lane_max, lane_sum, lane_gap = add_tile(
