@@ -13,9 +13,6 @@ from bindings.library import call, call_any, register
 from bindings.op import Argument, CodeContract, Gradient, Op, Traffic
 
 REDUCTIONS = ("none", "mean", "sum")
-# The number of short rows that share a block of at least 128 threads, by their length,
-# so that as few threads as possible get no part of a row.
-ROWS_PER_BLOCK = ((64, 16), (128, 8), (1024, 4))  # (most columns, rows)
 
 
 def cross_entropy(
@@ -214,14 +211,10 @@ def _operands(
     # The rows are walked in the order of a contiguous tensor of logits.
     order = torch.empty(logits.shape, device="meta")
     walk = layout.rows(order, logits, dim=logits.dim() - 1)
-    # Short rows share a block, which adds up their losses.
-    rows_per_block = next(
-        (rows for cols, rows in ROWS_PER_BLOCK if walk.n_cols <= cols), 1
-    )
+    # A place for each row, so for as many blocks as a launcher may choose.
     partial = None
     if reduction != "none":
-        n_blocks = -(-walk.n_rows // rows_per_block)
-        partial = logits.new_empty((n_blocks, 2), dtype=torch.float32)
+        partial = logits.new_empty((walk.n_rows, 2), dtype=torch.float32)
     return (
         loss,
         logsumexp,
@@ -235,7 +228,6 @@ def _operands(
         *walk.strides,
         ignore_index,
         label_smoothing,
-        rows_per_block,
         reduction == "mean",
     )
 
@@ -452,7 +444,6 @@ BACKWARD = register(
         "Tensor? n_counted=None, int ignore_index=-100, float label_smoothing=0.0) "
         "-> Tensor",
         allocate=_allocate_backward,
-        rungs=(),
         operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
@@ -473,7 +464,6 @@ OP = register(
         schema="(Tensor logits, Tensor target, int ignore_index=-100, "
         'float label_smoothing=0.0, str reduction="mean") -> (Tensor, Tensor, Tensor)',
         allocate=_allocate,
-        rungs=(),
         operands=_operands,
         reference=_reference,
         inputs=_inputs,

@@ -17,6 +17,12 @@ __device__ __forceinline__ float accurate_exp(float x) { return expf(x); }
 // 1 / x with an error of one unit in the last place.
 __device__ __forceinline__ float fast_reciprocal(float x) { return ptx::reciprocal(x); }
 
+// What exponents are relative to, from the largest of them so far: 0 while that is -inf, as
+// -inf - -inf would make a sum of exponentials NaN, where it has to stay 0.
+__device__ __forceinline__ float finite_origin(float max) {
+    return max == -INFINITY ? 0.0f : max;
+}
+
 // tanh(x) with an error of 2^-11, relative; beyond 9 or so the result is 1.
 __device__ __forceinline__ float fast_tanh(float x) { return ptx::tanh(x); }
 

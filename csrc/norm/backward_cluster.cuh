@@ -3,6 +3,7 @@
 // they have of a row, so that meanwhile they work on the next one.
 #pragma once
 
+#include "common/ptx/async_copy.cuh"
 #include "common/rows.cuh"
 #include "norm/partials.cuh"
 #include "norm/row_sums.cuh"

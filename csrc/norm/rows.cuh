@@ -2,7 +2,7 @@
 // copies of it to shared memory. layer_norm's rows have a mean, rms_norm's do without.
 #pragma once
 
-#include "common/ptx.cuh"
+#include "common/ptx/async_copy.cuh"
 #include "common/reduce.cuh"
 #include "common/tile.cuh"
 

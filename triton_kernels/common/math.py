@@ -57,6 +57,16 @@ def fast_reciprocal(x):
 
 
 @triton.jit
+def finite_origin(max):
+    """What exponents are relative to, from the largest of them so far.
+
+    It is 0 while that is -inf, as -inf - -inf would make a sum of exponentials NaN,
+    where it has to stay 0.
+    """
+    return tl.where(max == -float("inf"), 0.0, max)
+
+
+@triton.jit
 def fast_tanh(x):
     """With an error of 2^-11, relative; beyond 9 or so the result is 1."""
     if INTERPRETED:
