@@ -53,27 +53,24 @@ def test_nvcc_compiles_the_same_file(source: Path, tmp_path: Path) -> None:
     assert cubin.stat().st_size > 0
 
 
-def _functions(text: str) -> list[tuple[str, str]]:
-    """Names and parameters of the functions in namespace ptx."""
-    text = text.replace("__device__ __forceinline__", "inline")
-    pattern = r"^(?:inline )?[\w:]+\*?\s(\w+)\((.*?)\) \{"
-    return [
-        (name, re.sub(r"std::|,?\s*Site site = Site::here\(\)|\s", "", parameters))
-        for name, parameters in re.findall(pattern, text, re.M | re.S)
-        if name != "shared_address"  # which only the GPU's side needs
-    ]
-
-
 def test_both_sides_of_ptx_have_the_same_functions() -> None:
-    emulated_ptx = (ROOT / "csrc/emulator/emulated_ptx.h").read_text(encoding="utf-8")
-    sections = re.split(r"^// ---- (\w+\.cuh)\b.*$", emulated_ptx, flags=re.M)[1:]
-    on_gpu = {
-        path.name: _functions(path.read_text(encoding="utf-8"))
-        for path in (ROOT / "csrc/common/ptx").iterdir()
-    }
-    assert all(on_gpu.values())
-    texts = zip(sections[::2], sections[1::2], strict=True)
-    assert {name: _functions(text) for name, text in texts} == on_gpu
+    def functions(*paths: Path) -> list[tuple[str, str]]:
+        found = []
+        for path in paths:
+            text = path.read_text(encoding="utf-8")
+            text = text.replace("__device__ __forceinline__", "inline")
+            pattern = r"^(?:inline )?[\w:]+\*?\s(\w+)\((.*?)\) \{"
+            site = r"std::|,?\s*Site site = Site::here\(\)|\s"
+            for name, parameters in re.findall(pattern, text, re.M | re.S):
+                found.append((name, re.sub(site, "", parameters)))
+        return sorted(found)
+
+    headers = sorted((ROOT / "csrc/common/ptx").glob("*.cuh"))
+    on_gpu = functions(*headers, ROOT / "tests/emulator/ptx.cuh")
+    on_gpu = [
+        each for each in on_gpu if each[0] != "shared_address"
+    ]  # of the GPU alone
+    assert on_gpu == functions(ROOT / "csrc/emulator/emulated_ptx.h") != []
 
 
 # ---- Cooperative groups --------------------------------------------------------------

@@ -10,6 +10,7 @@
 #include "common/ptx/tma.cuh"
 #include "common/ptx/wgmma.cuh"
 #include "launch.h"
+#include "ptx.cuh"
 
 #if defined(TWIN_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HAS_HOPPER 1

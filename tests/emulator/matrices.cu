@@ -2,6 +2,7 @@
 // too.
 #include "common/ptx/mma.cuh"
 #include "launch.h"
+#include "ptx.cuh"
 
 // ---- ldmatrix: lane l reads a row at places[l], in elements -------------------------
 

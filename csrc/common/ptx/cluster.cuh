@@ -9,12 +9,6 @@
 
 namespace ptx {
 
-__device__ __forceinline__ int cluster_block_rank() {
-    uint32_t rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return static_cast<int>(rank);
-}
-
 // Barrier of all threads of the cluster; it orders their accesses to shared memory.
 __device__ __forceinline__ void cluster_sync() {
     asm volatile(
@@ -40,19 +34,6 @@ __device__ __forceinline__ T* map_shared(T* shared, int block) {
     uint64_t remote;
     asm volatile("mapa.u64 %0, %1, %2;" : "=l"(remote) : "l"(shared), "r"(block));
     return reinterpret_cast<T*>(remote);
-}
-
-// Arrives at another block's instance of an mbarrier.
-__device__ __forceinline__ void mbarrier_arrive_remote(uint64_t* barrier, int block) {
-    asm volatile(
-        "{\n"
-        ".reg .b32 remote;\n"
-        "mapa.shared::cluster.u32 remote, %0, %1;\n"
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
-        "}\n" ::"r"(shared_address(barrier)),
-        "r"(block)
-        : "memory"
-    );
 }
 
 // Stores 4 or 8 bytes in another block's instance of `shared`, and reports them to its

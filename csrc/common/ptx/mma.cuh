@@ -86,30 +86,6 @@ __device__ __forceinline__ void mma_m16n8k16(
     if constexpr (std::is_same_v<T, __nv_bfloat16>) MMA("m16n8k16", "bf16");
 }
 
-// Sums in float16, as pairs.
-template <typename T>
-__device__ __forceinline__ void mma_m16n8k16(
-    uint32_t (&d)[2],
-    const uint32_t (&a)[4],
-    const uint32_t (&b)[2],
-    const uint32_t (&c)[2]
-) {
-    static_assert(std::is_same_v<T, __half>);
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 "
-        "{%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%8, %9};"
-        : "=r"(d[0]), "=r"(d[1])
-        : "r"(a[0]),
-          "r"(a[1]),
-          "r"(a[2]),
-          "r"(a[3]),
-          "r"(b[0]),
-          "r"(b[1]),
-          "r"(c[0]),
-          "r"(c[1])
-    );
-}
-
 // The nearest number of tf32, which has 10 bits of fraction, in the bits of a float. Ties
 // round away from zero.
 __device__ __forceinline__ uint32_t round_to_tf32(float x) {

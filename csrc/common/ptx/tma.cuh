@@ -14,10 +14,6 @@ typedef struct CUtensorMap_st CUtensorMap;  // as in <cuda.h>, which kernels do 
 
 namespace ptx {
 
-__device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
 // Starts a load, whose bytes count for the mbarrier as they come.
 __device__ __forceinline__ void tma_load(
     void* shared, const CUtensorMap* map, int x, int y, int z, uint64_t* barrier
@@ -32,31 +28,6 @@ __device__ __forceinline__ void tma_load(
         "r"(x),
         "r"(y),
         "r"(z)
-        : "memory"
-    );
-}
-
-// Loads into several blocks of the cluster, whose ranks are the bits of `blocks`: into the
-// instance of `shared` in each, where the bytes count for its instance of the mbarrier.
-__device__ __forceinline__ void tma_load_multicast(
-    void* shared,
-    const CUtensorMap* map,
-    int x,
-    int y,
-    int z,
-    uint64_t* barrier,
-    uint16_t blocks
-) {
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile"
-        ".mbarrier::complete_tx::bytes.multicast::cluster "
-        "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(shared)),
-        "l"(map),
-        "r"(shared_address(barrier)),
-        "r"(x),
-        "r"(y),
-        "r"(z),
-        "h"(blocks)
         : "memory"
     );
 }

@@ -4,6 +4,7 @@
 #include <cuda_bf16.h>
 
 #include "../launch.h"
+#include "../ptx.cuh"
 #include "common/ptx/barrier.cuh"
 #include "common/ptx/cluster.cuh"
 #include "common/ptx/tma.cuh"
