@@ -153,7 +153,6 @@ OP = register(
         name="sum",
         schema="(Tensor x, int[1] dim=0, bool keepdim=False) -> Tensor",
         allocate=_allocate,
-        rungs=(),
         operands=_operands,
         reference=_reference,
         inputs=_inputs,
@@ -196,8 +195,8 @@ OP = register(
             # the parts.
             shapes=((16384, 8192), (1048576, 128)),
             is_reduction=True,
-            # Triton 3.6 passes sums of columns from warp to warp one at a time.
-            conflicting_kernels=("sum_columns_kernel[",),
+            # Triton 3.6 hands sums of columns from warp to warp one by one.
+            conflicting_kernels=("sum_kernel[",),
         ),
         gradient=Gradient(_save, _gradient),
     )

@@ -110,17 +110,19 @@ __device__ __forceinline__ float reduce(
 // shortest chains. COUNT is a power of two.
 template <typename Op, int SIZE, int COUNT>
 __device__ __forceinline__ Vec<float, SIZE> reduce_vectors(
-    Tile<float, SIZE, COUNT> tile, Op op
+    const Tile<float, SIZE, COUNT>& tile, Op op
 ) {
-    #pragma unroll
-    for (int n = COUNT / 2; n > 0; n /= 2) {
+    if constexpr (COUNT == 1) {
+        return tile[0];
+    } else {
+        Tile<float, SIZE, COUNT / 2> pairs;
         #pragma unroll
-        for (int i = 0; i < n; ++i) {
+        for (int i = 0; i < COUNT / 2; ++i) {
             #pragma unroll
             for (int j = 0; j < SIZE; ++j) {
-                tile[i][j] = op(tile[i][j], tile[i + n][j]);
+                pairs[i][j] = op(tile[i][j], tile[i + COUNT / 2][j]);
             }
         }
+        return reduce_vectors(pairs, op);
     }
-    return tile[0];
 }
