@@ -19,8 +19,8 @@
 //          ones, and those of single elements, come from memory twice.
 // Limits   accumulates in float32. Gradients of weights are added in an order that
 //          depends on the shape, the dtype and the GPU.
-// Mirror   triton_kernels/rms_norm/rms_norm.py; norm_backward_cluster_kernel is CUDA's
-//          alone, because Triton has no clusters
+// Mirror   triton_kernels/rms_norm/rms_norm.py has no norm_backward_cluster_kernel, as
+//          Triton has no clusters, and takes norm_long_kernel for longer rows only
 // Source   Zhang & Sennrich 2019, arXiv:1910.07467
 
 #include "common/launch.cuh"
