@@ -95,14 +95,13 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_cluster_kernel(
         const auto next_x = to_float(shared.x[next_stage].load_all());
 
         // -- reduce: over the slice, and over the rows so far
-        const auto next_x_hat =
-            map([&](float x) { return (x - next_mean) * next_rstd; }, next_x);
-        const auto next_g = map(Product{}, next_grad, to_float(weight));
-        weight_sums = map(MultiplyAdd{}, next_grad, next_x_hat, weight_sums);
+        const auto next_x_hat = (next_x - next_mean) * next_rstd;
+        const auto next_g = next_grad * to_float(weight);
+        weight_sums = weight_sums + next_grad * next_x_hat;
         Vec<float, NUM_SUMS<HAS_MEAN>> next_sums, sums{};
-        next_sums[0] = reduce(map(Product{}, next_g, next_x_hat), Sum{});
+        next_sums[0] = reduce(next_g * next_x_hat, Sum{});
         if constexpr (HAS_MEAN) {
-            bias_sums = map(Sum{}, bias_sums, next_grad);
+            bias_sums = bias_sums + next_grad;
             next_sums[1] = reduce(next_g, Sum{});
         }
         if (number >= 0) sums = shared.sums.receive(number);
@@ -116,11 +115,8 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_cluster_kernel(
             const auto grad = to_float(shared.grad[stage].load_all());
             const auto x = to_float(shared.x[stage].load_all());
             start_row(row + STAGES * row_step, stage);
-            const auto gradient = [&](float grad, float x, float weight) {
-                const float x_hat = (x - mean) * rstd;
-                return rstd * (grad * weight - mean_g - x_hat * mean_product);
-            };
-            const auto grad_x = map(gradient, grad, x, to_float(weight));
+            const auto g = grad * to_float(weight), x_hat = (x - mean) * rstd;
+            const auto grad_x = (g - mean_g - x_hat * mean_product) * rstd;
             store_row<STEP>(grad_x_ptr + row * n_cols, n_left, grad_x);
         }
         mean = next_mean, next_mean = coming_mean;

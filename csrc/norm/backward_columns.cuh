@@ -70,13 +70,10 @@ __global__ void __launch_bounds__(COLUMNS_NUM_THREADS) norm_backward_columns_ker
         const float mean = HAS_MEAN ? mean_ptr[row] : 0.0f, rstd = rstd_ptr[row];
         const float mean_product = row_means_ptr[row];
         const float mean_g = HAS_MEAN ? row_means_ptr[n_rows + row] : 0.0f;
-        const auto x_hat = map([&](float x) { return (x - mean) * rstd; }, x);
-        weight_sums = map(MultiplyAdd{}, grad, x_hat, weight_sums);
-        if constexpr (HAS_MEAN) bias_sums = map(Sum{}, bias_sums, grad);
-        const auto gradient = [&](float grad, float x_hat, float weight) {
-            return rstd * (grad * weight - mean_g - x_hat * mean_product);
-        };
-        const auto grad_x = map(gradient, grad, x_hat, weight);
+        const auto g = grad * weight, x_hat = (x - mean) * rstd;
+        weight_sums = weight_sums + grad * x_hat;
+        if constexpr (HAS_MEAN) bias_sums = bias_sums + grad;
+        const auto grad_x = (g - mean_g - x_hat * mean_product) * rstd;
         store_row<STEP>(grad_x_ptr + row * n_cols, n_left, grad_x);
     }
 

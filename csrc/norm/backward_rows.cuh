@@ -46,10 +46,8 @@ __global__ void __launch_bounds__(ROWS_NUM_THREADS) norm_backward_rows_kernel(
         const auto x = to_float(load_row<VEC_SIZE, VECS, STEP>(x_ptr + col, n_left));
         const auto weight =
             to_float(load_weight<VEC_SIZE, VECS, STEP>(weight_ptr, col, n_left, 1.0f));
-        const auto g = map(Product{}, grad, weight);
-        const auto product =
-            map([&](float g, float x) { return g * (x - mean); }, g, x);
-        sums[0] = reduce(product, Sum{}, sums[0]);
+        const auto g = grad * weight;
+        sums[0] = reduce(g * (x - mean), Sum{}, sums[0]);
         if constexpr (HAS_MEAN) sums[1] = reduce(g, Sum{}, sums[1]);
     }
     sums = block_reduce<ROWS_NUM_THREADS>(sums, Sum{});

@@ -111,13 +111,13 @@ __global__ void __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_
         next_rstd = statistic(rstd_ptr, row + row_step);
 
         // -- reduce: over the row, and over the rows so far
-        const auto x_hat = map([&](float x) { return (x - mean) * rstd; }, x);
-        const auto g = map(Product{}, grad, to_float(weight));
-        weight_sums = map(MultiplyAdd{}, grad, x_hat, weight_sums);
+        const auto x_hat = (x - mean) * rstd;
+        const auto g = grad * to_float(weight);
+        weight_sums = weight_sums + grad * x_hat;
         Vec<float, NUM_SUMS<HAS_MEAN>> sums;
-        sums[0] = reduce(map(Product{}, g, x_hat), Sum{});
+        sums[0] = reduce(g * x_hat, Sum{});
         if constexpr (HAS_MEAN) {
-            bias_sums = map(Sum{}, bias_sums, grad);
+            bias_sums = bias_sums + grad;
             sums[1] = reduce(g, Sum{});
         }
         sums = shared.row_sums(sums, stage);
@@ -127,11 +127,8 @@ __global__ void __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_
         stage = 1 - stage;
 
         // -- store: rounded once
-        const auto gradient = [&](float g, float x_hat) {
-            return rstd * (g - mean_g - x_hat * mean_product);
-        };
-        const int n_valid = row < n_rows ? n_left : 0;
-        store_row<STEP>(grad_x_ptr + row * n_cols, n_valid, map(gradient, g, x_hat));
+        const auto grad_x = (g - mean_g - x_hat * mean_product) * rstd;
+        store_row<STEP>(grad_x_ptr + row * n_cols, row < n_rows ? n_left : 0, grad_x);
     }
 
     // -- partials: for the last launch to add

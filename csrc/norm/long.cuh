@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) norm_long_kernel(
             load_row<Reading::first, VEC_SIZE, VECS, STEP>(x_ptr + start, n_valid)
         );
         x = map_row<STEP>([&](float x) { return x - mean; }, n_valid, x);
-        sums[0] = reduce(map(Square{}, x), Sum{}, sums[0]);
+        sums[0] = reduce(x * x, Sum{}, sums[0]);
         if constexpr (HAS_MEAN) sums[1] = reduce(x, Sum{}, sums[1]);
     }
     sums = block_reduce<NUM_THREADS>(sums, Sum{});
@@ -140,15 +140,8 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) norm_long_kernel(
                 bias_ptr, start + first_col, n_valid, 0.0f
             );
         }
-        const auto out = map(
-            [&](float x, float weight, float bias) {
-                const float product = (x - mean - correction) * rstd * weight;
-                return HAS_MEAN ? product + bias : product;
-            },
-            to_float(x),
-            to_float(weight),
-            to_float(bias)
-        );
+        auto out = (to_float(x) - mean - correction) * rstd * to_float(weight);
+        if constexpr (HAS_MEAN) out = out + to_float(bias);
         store_row<STEP>(out_ptr + start, n_valid, out);
     }
 }

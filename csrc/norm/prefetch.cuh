@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(NUM_THREADS) norm_prefetch_kernel(
         // -- variance: of the differences, whose own mean is the rounding error of the
         // mean
         const auto sums = block_reduce<NUM_THREADS>(
-            Vec<float, 2>{reduce(map(Square{}, x), Sum{}), reduce(x, Sum{})}, Sum{}
+            Vec<float, 2>{reduce(x * x, Sum{}), reduce(x, Sum{})}, Sum{}
         );
         const float correction = sums[1] / n;
         const float rstd = rsqrtf(relu(sums[0] / n - correction * correction) + eps);

@@ -11,20 +11,6 @@
 template <bool HAS_MEAN>
 constexpr int NUM_SUMS = HAS_MEAN ? 2 : 1;
 
-struct Square {
-    __device__ float operator()(float x) const { return x * x; }
-};
-
-struct Product {
-    __device__ float operator()(float x, float y) const { return x * y; }
-};
-
-struct MultiplyAdd {
-    __device__ float operator()(float x, float y, float sum) const {
-        return sum + x * y;
-    }
-};
-
 // A thread's columns of a weight or a bias, or `absent` where that is null.
 template <int SIZE, int COUNT, int STEP, typename T, typename Index>
 __device__ __forceinline__ Tile<T, SIZE, COUNT> load_weight(
@@ -54,17 +40,9 @@ __device__ __forceinline__ void store_normalised(
         const Tile<float, SIZE, 1> vec{x[i]};
         const auto weight = load_weight<SIZE, 1, STEP>(weight_ptr, col, 1, 1.0f);
         Tile<T, SIZE, 1> bias{};
-        if constexpr (HAS_BIAS)
-            bias = load_weight<SIZE, 1, STEP>(bias_ptr, col, 1, 0.0f);
-        const auto out = map(
-            [&](float x, float weight, float bias) {
-                const float product = (x - mean) * rstd * weight;
-                return HAS_BIAS ? product + bias : product;
-            },
-            vec,
-            to_float(weight),
-            to_float(bias)
-        );
+        if constexpr (HAS_BIAS) bias = load_weight<SIZE, 1, STEP>(bias_ptr, col, 1, 0);
+        auto out = (vec - mean) * rstd * to_float(weight);
+        if constexpr (HAS_BIAS) out = out + to_float(bias);
         store(out_ptr + i * STEP, from_float<T>(out[0]));
     }
 }
