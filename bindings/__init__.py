@@ -1,4 +1,4 @@
-"""Every op behind one interface, whatever computes it.
+"""Every op behind one interface, whichever backend computes it.
 
     bindings.softmax(x, backend="cuda")         # the prebuilt extension
     bindings.softmax(x, backend="cuda_inline")  # the same sources by load_inline
@@ -7,8 +7,8 @@
 
 A CUDA tensor runs on its device and the current stream. A CPU tensor runs the CUDA
 kernel in the emulator and the Triton kernel in Triton's interpreter. A backend that
-cannot serve a call raises and says why; none stands in for another. Ops do not take
-part in autocast: they compute in the dtype they are given.
+cannot serve a call raises and says why; none stands in for another. Ops ignore
+autocast: they compute in the dtype they are given.
 """
 
 from __future__ import annotations
@@ -25,6 +25,6 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Callable[..., Tensor]: ...
 
 
-# A function for every file in bindings/ops, so that a new op is no edit here.
+# The functions come from the files in bindings/ops, so a new op needs no edit here.
 globals().update(FUNCTIONS)
 __all__ = list(FUNCTIONS)

@@ -1,13 +1,14 @@
-"""Modules that torch.utils.cpp_extension.load_inline builds, kept between processes.
+"""A cache on disk for the modules that torch.utils.cpp_extension.load_inline builds.
 
 load_inline alone keeps a module under its name, whatever it was built from: two sources
-of one name overwrite each other, and a build that was killed blocks all later ones.
-Here a module's name holds a fingerprint of everything it is built from. It is built in
-a folder of its own and put into the cache in one step, when it is complete; so whatever
-lies in the cache is what its name says. It ends in a digest of itself: one that lost
-data, when the machine went down say, would end the process that loads it.
+of one name overwrite each other, and a killed build blocks all later ones. Here a
+module's name holds a fingerprint of everything it is built from. Each module is built
+in its own folder and moved into the cache in one step when it is complete, so every
+file in the cache is what its name says. A file ends in a digest of itself, because a
+module that lost data, say when the machine went down, would crash the process that
+loads it.
 
-What several modules have in common is compiled once: an object file, kept likewise.
+Code that several modules share is compiled once, to an object file in the same cache.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ from bindings import child_process, toolchain
 from bindings.errors import BuildError
 from bindings.sources import ROOT
 
-# Whoever waits longer than this is told what for.
+# A user who waits longer than this is told the reason.
 PATIENCE_S = 2.0
 
-# What compilers read from the environment, of what changes their output.
+# Environment variables that change the compilers' output.
 COMPILER_VARIABLES = (
     "CC",
     "CXX",
@@ -58,14 +59,14 @@ COMPILER_VARIABLES = (
 
 @dataclass(frozen=True)
 class Part:
-    """What an object file is compiled from, for modules that are linked with it.
+    """The source of an object file that modules are linked with.
 
     Attributes:
         name: The beginning of the file's name.
         source: Text for the C++ compiler.
-        flags: For the C++ compiler.
-        include_folders: Where the text's #include lines look, in this order.
-        files: All that it may include from there.
+        flags: Flags for the C++ compiler.
+        include_folders: Folders that the text's #include lines search, in this order.
+        files: All files that the text may include from there.
     """
 
     name: str
@@ -77,20 +78,20 @@ class Part:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a module is built from.
+    """The sources and flags of a module.
 
     Attributes:
         name: The beginning of the module's name.
-        cpp_source: Text for the C++ compiler, which has to make the Python module
-            TORCH_EXTENSION_NAME. SOURCE_HASH is declared in it, a C string.
-        cuda_source: Text for nvcc, or nothing.
-        cxx_flags: For the C++ compiler.
-        nvcc_flags: For nvcc, with -gencode.
-        include_folders: Where the texts' #include lines look, in this order.
-        files: All that they may include from there.
+        cpp_source: Text for the C++ compiler, which has to define the Python module
+            TORCH_EXTENSION_NAME. The C string SOURCE_HASH is defined ahead of it.
+        cuda_source: Text for nvcc; may be empty.
+        cxx_flags: Flags for the C++ compiler.
+        nvcc_flags: Flags for nvcc, -gencode included.
+        include_folders: Folders that the texts' #include lines search, in this order.
+        files: All files that the texts may include from there.
         cuda_home: The CUDA toolkit, if there is a cuda_source.
-        parts: What it is linked with.
-        link_flags: For the linker.
+        parts: Parts that the module is linked with.
+        link_flags: Flags for the linker.
     """
 
     name: str
@@ -106,7 +107,7 @@ class Recipe:
 
 
 def load(recipe: Recipe) -> ModuleType:
-    """Returns the module of a recipe, which is built unless it is in the cache.
+    """Returns the module of a recipe, built unless it is in the cache.
 
     Raises:
         BuildError: A tool is missing, the cache cannot be used, the sources do not
@@ -117,7 +118,7 @@ def load(recipe: Recipe) -> ModuleType:
 
 
 def object_file(part: Part) -> Path:
-    """Returns what a part is compiled to, which is done unless it is in the cache.
+    """Returns the object file of a part, compiled unless it is in the cache.
 
     Raises:
         BuildError: There is no compiler, the cache cannot be used, or the source does
@@ -126,12 +127,12 @@ def object_file(part: Part) -> Path:
     return _kept(part, ".o", functools.partial(_compile_part, part))
 
 
-# Takes the fingerprint, and the file to write.
+# Takes the fingerprint and the file to write.
 _Compile = Callable[[str, Path], None]
 
 
 def _kept(made: Recipe | Part, suffix: str, compile_: _Compile) -> Path:
-    """The file in the cache, which is made unless it is there."""
+    """Returns the file in the cache, made unless it is there."""
     folder = cache_folder()
     while True:
         fingerprint = _fingerprint(made)
@@ -141,16 +142,16 @@ def _kept(made: Recipe | Part, suffix: str, compile_: _Compile) -> Path:
             with _lock(folder / f"{name}.lock", made.name):
                 if not _is_intact(path):
                     _build(made, fingerprint, path, compile_)
-        # Else the sources were edited while they were compiled: once more.
+        # If it is not, the sources were edited while they were compiled: try again.
         if _is_intact(path):
             return path
 
 
 def cache_folder() -> Path:
-    """Returns the folder of the built modules, which nobody else can write to.
+    """Returns the folder of the built modules, which no other user can write to.
 
     Raises:
-        BuildError: It cannot be made, or is not safe to load code from.
+        BuildError: The folder cannot be made, or is not safe to load code from.
     """
     folder = platformdirs.user_cache_path("twin-kernels") / "inline"
     if "$" in str(folder):
@@ -215,7 +216,7 @@ def _version_of(command: tuple[str, ...]) -> str:
 
 
 def _lock(path: Path, name: str) -> AbstractContextManager[object]:
-    """A lock that the system takes back from a process that ends, however it ends."""
+    """A lock that the system releases when its process ends, however it ends."""
     lock = FileLock(path)
     try:
         return lock.acquire(timeout=PATIENCE_S)
@@ -236,7 +237,7 @@ def _build(
 ) -> None:
     """Compiles into path, unless the sources are edited meanwhile."""
     for leftover in path.parent.glob(f"{path.stem}.*.tmp"):
-        shutil.rmtree(leftover, ignore_errors=True)  # of a build that was killed
+        shutil.rmtree(leftover, ignore_errors=True)  # of a killed build
     try:
         with tempfile.TemporaryDirectory(
             prefix=f"{path.stem}.", suffix=".tmp", dir=path.parent
@@ -251,14 +252,14 @@ def _build(
 
 
 def _seal(path: Path) -> None:
-    """Adds a digest to the end of a file, where no loader and no linker looks."""
+    """Appends a digest to a file, where neither loader nor linker looks."""
     digest = hashlib.sha256(path.read_bytes()).digest()
     with path.open("ab") as file:
         file.write(digest)
 
 
 def _is_intact(path: Path) -> bool:
-    """Whether a file is there, and as it was when it was sealed."""
+    """Whether a file exists and is unchanged since it was sealed."""
     if not path.exists():
         return False
     content = path.read_bytes()
@@ -273,9 +274,10 @@ def _compile_part(part: Part, _fingerprint: str, path: Path) -> None:
 
 
 def _compile_module(recipe: Recipe, fingerprint: str, path: Path) -> None:
-    """Runs load_inline in a process of its own.
+    """Runs load_inline in its own process.
 
-    It reads the environment when it is imported, changes it, and loads what it built.
+    cpp_extension reads the environment when it is imported; load_inline changes it, and
+    loads the module that it has built.
     """
     header = Path(sysconfig.get_path("include"), "Python.h")
     if not header.exists():
@@ -308,7 +310,7 @@ def _run(
     folder: Path,
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Runs what compiles a text, to be kept in a folder under that name."""
+    """Runs a command that compiles a text; messages state its name and folder."""
     process = subprocess.Popen(
         command,
         env=environment,
@@ -317,7 +319,7 @@ def _run(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        start_new_session=True,  # so that it can be ended with all its compilers
+        start_new_session=True,  # so that it can be killed with all its compilers
     )
     try:
         output = _output_of(process, text, name, folder)
@@ -331,13 +333,13 @@ def _run(
 
 
 def _link_flags(recipe: Recipe, folder: Path) -> list[str]:
-    # torch puts its own libraries on the linker's command line, but nothing here needs
-    # them; except that they export parts of libstdc++, if they come first.
+    # torch puts its own libraries on the linker's command line. Nothing here needs
+    # them, but they export parts of libstdc++, and would be linked if they came first.
     flags = ["-Wl,--as-needed", "-pthread", "-lstdc++", *recipe.link_flags]
     flags += [shlex.quote(str(object_file(part))) for part in recipe.parts]
     if recipe.cuda_home:
-        # torch asks the linker for "cudart". A toolkit that pip has installed has no
-        # file of that name; this one leads to the static library, as in the prebuilt
+        # torch asks the linker for "cudart". A toolkit installed by pip has no file of
+        # that name, so this script leads to the static library, as in the prebuilt
         # module.
         script = "INPUT(-lcudart_static -lrt -ldl -lpthread)\n"
         Path(folder, "libcudart.so").write_text(script)
@@ -357,7 +359,7 @@ def _output_of(
 
 
 def _without_commands(output: str) -> str:
-    """What compilers said, without the command lines that ninja prints before it."""
+    """The compilers' output without the command lines that ninja prints before it."""
     output = re.sub(r"(?m)^Error building extension '\w+': ", "", output)
     commands = re.findall(r"^\[\d+/\d+\] (.*)$", output, re.MULTILINE)
     noise = re.compile(r"\[\d+/\d+\] |FAILED: |ninja: build stopped")

@@ -1,4 +1,4 @@
-"""Checks of arguments. Each message names the argument, what came, what would do."""
+"""Argument checks. Each message names the argument, its value, and valid values."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_supported(op: str, name: str, x: Tensor) -> None:
 
 
 def agree(op: str, x_name: str, x: Tensor, y_name: str, y: Tensor) -> None:
-    """Raises unless both tensors have one dtype and lie on one device."""
+    """Raises unless both tensors have the same dtype and the same device."""
     if x.dtype != y.dtype:
         raise TypeError(
             f"{op}: {x_name} has dtype {x.dtype} and {y_name} has {y.dtype}, "
@@ -58,7 +58,7 @@ def agree(op: str, x_name: str, x: Tensor, y_name: str, y: Tensor) -> None:
 
 
 def same_shape(op: str, x_name: str, x: Tensor, y_name: str, y: Tensor) -> None:
-    """Raises ValueError unless both tensors have one shape."""
+    """Raises ValueError unless both tensors have the same shape."""
     if x.shape != y.shape:
         raise ValueError(
             f"{op}: {x_name} has shape {tuple(x.shape)} and {y_name} has "
@@ -80,9 +80,10 @@ def dimension(op: str, name: str, dim: object, x: Tensor) -> int:
 
 
 def dimensions(op: str, name: str, dims: object, x: Tensor) -> tuple[int, ...]:
-    """Returns dims, or all where there are none; raises unless x has each, named once.
+    """Returns dims counted from the front, or all dimensions of x if dims is empty.
 
-    One int stands for a sequence of one.
+    One int stands for a sequence of one. Raises unless x has each dimension and each is
+    named only once.
     """
     if isinstance(dims, (int, torch.SymInt)):
         return (dimension(op, name, dims, x),)
@@ -112,7 +113,7 @@ def is_int(op: str, name: str, value: object) -> None:
 
 
 def within(op: str, name: str, value: float, least: float, most: float) -> None:
-    """Raises unless the value is a number between two others, or one of them."""
+    """Raises unless the value is a number from `least` to `most`, both included."""
     is_number(op, name, value)
     if not least <= value <= most:
         raise ValueError(

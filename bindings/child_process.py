@@ -1,4 +1,4 @@
-"""Python processes that this one starts for work that it must not do itself."""
+"""Child Python processes, for work that this process must not do itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 def command(module: str, *arguments: str) -> list[str]:
     """Returns the command line that runs a module of this project, from its root."""
-    # The fault handler tells which line of Python has crashed.
+    # The fault handler shows which line of Python crashed.
     return [sys.executable, "-Xfaulthandler", "-m", module, *arguments]
 
 

@@ -1,4 +1,4 @@
-"""Errors that a caller may want to tell apart from those of PyTorch."""
+"""Errors that a caller may want to tell apart from PyTorch's."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ class BuildError(RuntimeError):
 
 
 class SettingError(ValueError):
-    """An environment variable of ours has a value that makes no sense."""
+    """One of the project's environment variables has a value that makes no sense."""
 
 
 class UnsupportedError(RuntimeError):
-    """A backend cannot serve this call; the message says why and what would do."""
+    """A backend cannot serve this call; the message says why, and what would work."""

@@ -1,7 +1,7 @@
-"""What gated linear units share: two tensors of one shape, or the halves of one.
+"""Code that gated linear units share, for two tensors or the two halves of one.
 
-`names` are what an op calls its two parameters, of which the second may be None: then
-the first holds both, side by side in its last dimension.
+`names` are an op's names for its two parameters, which have the same shape. If the
+second is None, the first holds both, side by side in its last dimension.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bindings.op import Argument, Traffic
 
 Names = tuple[str, str]
 
-# Around the ends of vectors and tiles, then rows, which begin where vectors do or not.
+# Shapes around the ends of vectors and tiles, then rows that are vector-aligned or not.
 EDGES: tuple[tuple[int, ...], ...] = (
     *layout.ELEMENTWISE_EDGES,
     (2, 1),
@@ -24,8 +24,8 @@ EDGES: tuple[tuple[int, ...], ...] = (
     (5, 1024),
 )
 
-# Of three factors, whose products in float32 are not all finite beyond that; and of
-# infinities PyTorch's derivatives are NaN, or not, by dtype and length.
+# Beyond this, products of three factors are not all finite in float32, and whether
+# PyTorch's derivatives at infinity are NaN depends on dtype and length.
 LARGEST_INPUT_BACKWARD = 1e12
 
 # From 4 KiB to 1 GiB of float32 in each tensor.
@@ -33,14 +33,14 @@ SWEEP = layout.ELEMENTWISE_SWEEP
 
 
 def is_pair(op: str, names: Names, first: object, second: object) -> None:
-    """Raises TypeError unless there are one or two tensors."""
+    """Raises TypeError unless first is a tensor, and second a tensor or None."""
     check.is_tensor(op, names[0], first)
     if second is not None:
         check.is_tensor(op, names[1], second)
 
 
 def pair(first: Tensor, second: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Both tensors; of a single one, its halves."""
+    """Returns both tensors, or the halves of a single one."""
     if second is not None:
         return first, second
     n_cols = first.shape[-1] // 2
@@ -50,7 +50,7 @@ def pair(first: Tensor, second: Tensor | None) -> tuple[Tensor, Tensor]:
 def checked_pair(
     op: str, names: Names, first: Tensor, second: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The same; raises for those that no kernel can serve."""
+    """Returns the pair; raises for tensors that no kernel can serve."""
     check.is_supported(op, names[0], first)
     if second is not None:
         check.is_supported(op, names[1], second)
@@ -65,14 +65,14 @@ def checked_pair(
 
 
 def allocate(op: str, names: Names, first: Tensor, second: Tensor | None) -> Tensor:
-    """An output in the memory format of the first tensor, or of a half."""
+    """Allocates an output in the memory format of the first tensor, or of its half."""
     return torch.empty_like(checked_pair(op, names, first, second)[0])
 
 
 def allocate_backward(
     op: str, names: Names, grad: Tensor, first: Tensor, second: Tensor | None
 ) -> Tensor:
-    """The gradient of a single tensor; of two, both gradients behind one another."""
+    """Allocates a single tensor's gradient, or two gradients one behind the other."""
     check.is_supported(op, "grad", grad)
     half = checked_pair(op, names, first, second)[0]
     check.agree(op, "grad", grad, names[0], first)
@@ -89,7 +89,7 @@ def allocate_backward(
 def arguments(
     out: Tensor, first: Tensor, second: Tensor | None
 ) -> tuple[Argument, ...]:
-    """What the launchers of a forward take."""
+    """Returns the arguments that both launchers of a forward take."""
     walk = layout.elementwise(out, *pair(first, second))
     return (out, *walk.inputs, walk.n_elements, walk.n_cols, *walk.strides)
 
@@ -97,7 +97,7 @@ def arguments(
 def arguments_backward(
     out: Tensor, grad: Tensor, first: Tensor, second: Tensor | None
 ) -> tuple[Argument, ...]:
-    """What the launchers of a backward take."""
+    """Returns the arguments that both launchers of a backward take."""
     halves = pair(out, None) if second is None else (out[0], out[1])
     walk = layout.elementwise(halves[0], grad, *pair(first, second))
     return (
@@ -111,33 +111,33 @@ def arguments_backward(
 
 
 def away_from(x: Tensor, root: float) -> Tensor:
-    """x, but for values within 0.1 of a root, which move on by 0.2.
+    """Returns x with values within 0.1 of a root of the derivative moved up by 0.2.
 
-    There a derivative is what is left of terms that cancel: rounding errors, so that
-    nobody can judge a gradient by comparing it with itself.
+    Near a root the terms of the derivative cancel and leave rounding errors, so that a
+    comparison says nothing about the gradient.
     """
     return x + 0.2 * ((x - root).abs() < 0.1)
 
 
 def joined(first_grad: Tensor, second_grad: Tensor, second: Tensor | None) -> Tensor:
-    """Two gradients as allocate_backward lays them out."""
+    """Joins two gradients in the layout of allocate_backward."""
     if second is None:
         return torch.cat((first_grad, second_grad), dim=-1)
     return torch.stack((first_grad, second_grad))
 
 
 def split(grads: Tensor, second: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """The gradient of each argument, None of one that there is not."""
+    """The gradient of each argument, None for one that was not given."""
     return (grads, None) if second is None else (grads[0], grads[1])
 
 
 def traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
-    """Of a forward on two tensors."""
+    """The traffic of a forward on two tensors."""
     n_bytes = math.prod(shape) * element_size
     return Traffic(2 * n_bytes, n_bytes)
 
 
 def traffic_backward(shape: tuple[int, ...], element_size: int) -> Traffic:
-    """Of a backward on two tensors."""
+    """The traffic of a backward on two tensors."""
     n_bytes = math.prod(shape) * element_size
     return Traffic(3 * n_bytes, 2 * n_bytes)

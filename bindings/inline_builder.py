@@ -16,13 +16,13 @@ def main() -> None:
     request = json.load(sys.stdin)
     toolchain.put_ninja_on_path()
     toolchain.limit_parallel_jobs()
-    # torch takes away the operators of half, which kernels use.
+    # torch disables the operators of half, which kernels use.
     request["extra_cuda_cflags"] += [
         flag.replace("-D", "-U", 1)
         for flag in cpp_extension.COMMON_NVCC_FLAGS
         if flag.startswith("-D__CUDA_NO_")
     ]
-    # It goes into a shell command as it is, where a space would end it.
+    # torch puts the path into a shell command unquoted, where a space would end it.
     cpp_extension.TORCH_LIB_PATH = shlex.quote(cpp_extension.TORCH_LIB_PATH)
     cpp_extension.load_inline(**request, no_implicit_headers=True)
 

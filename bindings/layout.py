@@ -1,9 +1,9 @@
-"""How tensors of any strides become the rows and columns that a kernel walks over.
+"""Turns tensors of any strides into the rows and columns that a kernel walks over.
 
-A kernel sees a tensor as rows at one or two strides and columns at one. Dimensions that
-all tensors of a call walk over evenly are merged into one; what does not come down to
-two that way is copied into the layout of the output first, which costs one more read
-and write.
+A kernel sees a tensor as rows with one or two strides and columns with one. Dimensions
+that all tensors of a call step through evenly are merged into one. A tensor that keeps
+more dimensions than two is copied into the layout of the output first, which costs one
+more read and write.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 # Shapes around the ends of an elementwise kernel's vectors (4 and 8), warps and tiles
-# (512 to 4096 elements), primes, and none at all.
+# (512 to 4096 elements), primes, and shapes without elements.
 ELEMENTWISE_EDGES: tuple[tuple[int, ...], ...] = (
     (),
     (0,),
@@ -26,8 +26,8 @@ ELEMENTWISE_EDGES: tuple[tuple[int, ...], ...] = (
     (65, 129),
 )
 
-# Widths of models and vocabularies that are no powers of 2. Of the last no row but the
-# first begins at a multiple of 16 bytes.
+# Widths of models and vocabularies that are not powers of 2. Most rows of the last do
+# not begin at a multiple of 16 bytes.
 UNEVEN_ROWS = ((13000, 5120), (6000, 11008), (5500, 12288), (1300, 50257))
 
 # From 4 KiB to 1 GiB of float32.
@@ -44,10 +44,10 @@ class Dimension(NamedTuple):
 def collapse(
     tensors: tuple[Tensor, ...], without: int | None = None
 ) -> list[Dimension]:
-    """The dimensions of the first tensor, outermost in memory first, merged.
+    """Merges the dimensions of the first tensor; the outermost in memory comes first.
 
     Args:
-        tensors: Tensors of one shape, after broadcasting.
+        tensors: Tensors of the same shape, after broadcasting.
         without: A dimension to leave out.
     """
     first = tensors[0]
@@ -67,19 +67,19 @@ def collapse(
 
 
 def like(out: Tensor, x: Tensor) -> Tensor:
-    """A copy of x in the layout of out, of which only the strides are looked at."""
+    """A copy of x in the layout of out, of which only shape and strides are used."""
     return torch.empty_like(out, dtype=x.dtype, device=x.device).copy_(x)
 
 
 class Elementwise(NamedTuple):
-    """What an elementwise kernel needs to know of its inputs.
+    """The inputs of an elementwise kernel, and how it walks over them.
 
     Attributes:
         inputs: The inputs, some of them perhaps copied.
         n_elements: Elements of the output.
         n_cols: Columns of a row; all elements where one row is enough.
         strides: stride_row and stride_col of each input in turn.
-        out_stride_row: From row to row of the output, whose columns are neighbours.
+        out_stride_row: Stride between the output's rows; its columns are contiguous.
     """
 
     inputs: tuple[Tensor, ...]
@@ -90,9 +90,9 @@ class Elementwise(NamedTuple):
 
 
 def elementwise(out: Tensor, *inputs: Tensor) -> Elementwise:
-    """Rows and columns of inputs that broadcast to the shape of an output.
+    """The rows and columns of inputs that broadcast to the shape of an output.
 
-    The output is dense, or entries in a row along one dimension of a dense tensor.
+    The output is dense, or a range of a dense tensor along one dimension.
     """
     n_elements = out.numel()
     if _is_dense(out) and all(
@@ -107,7 +107,7 @@ def elementwise(out: Tensor, *inputs: Tensor) -> Elementwise:
         )
         dims = collapse((out, *inputs))
     none = (0,) * (1 + len(inputs))
-    if dims and dims[-1].strides[0] != 1:  # of each row of the dense tensor, one entry
+    if dims and dims[-1].strides[0] != 1:  # one entry of each row of the dense tensor
         dims.append(Dimension(1, none))
     row = dims[0] if len(dims) == 2 else Dimension(1, none)
     col = dims[-1] if dims else Dimension(1, (1,) * (1 + len(inputs)))
@@ -128,13 +128,13 @@ def _is_dense(x: Tensor) -> bool:
 
 
 class Rows(NamedTuple):
-    """What a kernel that works on rows needs to know of its inputs.
+    """The inputs of a kernel that works on rows, and how it walks over them.
 
     Attributes:
         inputs: The inputs, some of them perhaps copied.
         n_rows: Rows of the output, which lie one behind the other.
-        n_cols: Columns of a row, which are neighbours.
-        rows_per_batch: After so many rows the inputs take the other step.
+        n_cols: Columns of a row, which are contiguous.
+        rows_per_batch: Rows of a batch, after which inputs step by stride_batch.
         strides: stride_batch and stride_row of each input in turn, in elements: from
             batch to batch, and from row to row within a batch.
     """
@@ -147,9 +147,9 @@ class Rows(NamedTuple):
 
 
 def rows(out: Tensor, *inputs: Tensor, dim: int) -> Rows:
-    """Rows along a dimension that is innermost in a dense output.
+    """The rows along a dimension that is innermost in a dense output.
 
-    An input in which it is not contiguous is copied.
+    An input in which the dimension is not contiguous is copied.
     """
     n_cols = out.shape[dim] if out.dim() else 1
     inputs = tuple(x if is_innermost(x, dim) else like(out, x) for x in inputs)
@@ -172,7 +172,7 @@ def rows(out: Tensor, *inputs: Tensor, dim: int) -> Rows:
 
 
 def is_innermost(x: Tensor, dim: int) -> bool:
-    """Whether the entries along a dimension are neighbours in memory."""
+    """Whether the entries along a dimension are contiguous in memory."""
     return x.dim() == 0 or x.shape[dim] <= 1 or x.stride(dim) == 1
 
 
@@ -185,18 +185,18 @@ def empty_rows_like(x: Tensor, dim: int) -> Tensor:
 
 
 class Reduction(NamedTuple):
-    """What a kernel that reduces one dimension needs to know of its input.
+    """The input of a kernel that reduces one dimension, and how it walks over it.
 
     The input is seen as (outer, reduced, inner), the output as (outer, inner).
 
     Attributes:
         x: The input, perhaps copied.
-        n_outer: Entries of each dimension.
-        n_reduced: The same.
-        n_inner: The same.
-        stride_outer: From entry to entry of x, in elements.
-        stride_reduced: The same.
-        stride_inner: The same.
+        n_outer: Size of the outer dimension.
+        n_reduced: Size of the reduced dimension.
+        n_inner: Size of the inner dimension.
+        stride_outer: Stride of x along the outer dimension, in elements.
+        stride_reduced: Stride of x along the reduced dimension, in elements.
+        stride_inner: Stride of x along the inner dimension, in elements.
     """
 
     x: Tensor
@@ -209,12 +209,12 @@ class Reduction(NamedTuple):
 
 
 def reduction(out: Tensor, x: Tensor, dims: tuple[int, ...]) -> Reduction:
-    """Some dimensions of x as one that is reduced, the others as two that are kept.
+    """Merges some dimensions of x into one to reduce, and the others into two to keep.
 
     Args:
-        out: Dense, with the kept dimensions of x in their order.
-        x: Any strides.
-        dims: Those to reduce, counted from the front.
+        out: The output: dense, with the kept dimensions of x in their order.
+        x: The input, with any strides.
+        dims: The dimensions to reduce, counted from the front.
     """
     n_reduced = math.prod(x.shape[d] for d in dims)
     if n_reduced == 0:
@@ -246,7 +246,7 @@ def _kept_and_reduced(
 
 
 def _with_neighbouring(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """A copy of x in which some dimensions are neighbours in memory."""
+    """A copy of x in which some dimensions are adjacent in memory."""
     order = sorted(range(x.dim()), key=x.stride, reverse=True)
     last = min((x.stride(d) for d in dims if x.shape[d] > 1), default=0)
     outer = [d for d in order if d not in dims and x.stride(d) >= last]

@@ -1,4 +1,4 @@
-"""Ops as torch.library knows them: twin::softmax_cuda, twin::softmax_triton, ..."""
+"""Registers ops with torch.library: twin::softmax_cuda, twin::softmax_triton, ..."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ _overloads: dict[str, Any] = {}
 
 
 def register(op: Op) -> Op:
-    """Makes one torch.library op of the description for each backend, and returns it.
+    """Registers one torch.library op for each backend, and returns the description.
 
-    All of them, and their overloads, share the fake implementation, which is the op's
-    own `allocate`: so torch.compile sees the same checks, shapes and strides as a real
-    call.
+    All backends and overloads share one fake implementation, the op's own `allocate`,
+    so torch.compile sees the same checks, shapes and strides as a real call.
     """
     for backend in backends.NAMES:
         for overload, schema in {"default": op.schema, **op.overloads}.items():
@@ -68,13 +67,13 @@ def _register_autograd(op: Op, backend: str, name: str) -> None:
 
 
 def call(op: Op, backend: str, *args: object, overload: str = "default") -> Tensor:
-    """Runs an op of one output in a way that every part of PyTorch sees."""
+    """Runs an op that has one output, visibly to every part of PyTorch."""
     result: Tensor = call_any(op, backend, *args, overload=overload)
     return result
 
 
 def call_any(op: Op, backend: str, *args: object, overload: str = "default") -> Any:
-    """The same of any op: returns a tuple where there are several outputs."""
+    """Runs any op likewise; returns a tuple where it has several outputs."""
     is_compiling = torch.compiler.is_compiling()
     if not is_compiling and overload != _IN_PLACE:
         outputs = replay.call(op, backend, overload, args)
@@ -95,11 +94,12 @@ def _implementation(op: Op, backend: str, overload: str) -> Any:
 
 
 def register_in_place(op: Op, schema: str) -> None:
-    """Makes twin::<op>_<backend>.in_place, whose result takes the place of its input.
+    """Registers twin::<op>_<backend>.in_place, which overwrites its first input.
 
     Args:
-        op: Its kernels read every element of its first input before they write it.
-        schema: "(Tensor(a!) x, ...) -> ()".
+        op: An op whose kernels read every element of the first input before they write
+            to it.
+        schema: The overload's schema: "(Tensor(a!) x, ...) -> ()".
     """
     for backend in backends.NAMES:
         name = f"{op.name}_{backend}.{_IN_PLACE}"
@@ -122,8 +122,7 @@ def _implementation_in_place(op: Op, backend: str) -> Any:
 
 
 def _refuse_forward_mode(name: str, args: tuple[object, ...]) -> None:
-    # Where it has no formula, forward-mode differentiation takes a tangent of 0 for
-    # granted.
+    # Without a formula forward-mode differentiation silently assumes a tangent of 0.
     for x in args:
         if isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None:
             raise NotImplementedError(
@@ -132,7 +131,7 @@ def _refuse_forward_mode(name: str, args: tuple[object, ...]) -> None:
 
 
 def _no_backward(name: str) -> Any:
-    # Without a formula autograd would return no gradient and not say so.
+    # Without a formula autograd would silently return no gradient.
     def backward(ctx: Any, *grads: Tensor) -> None:
         raise NotImplementedError(f"{NAMESPACE}::{name} has no backward")
 

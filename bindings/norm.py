@@ -1,4 +1,4 @@
-"""What layer_norm and rms_norm share: checks, shapes, and workspaces."""
+"""Checks, shapes and workspaces that layer_norm and rms_norm share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BENCHMARK_SHAPES = (
 )
 SWEEP_SHAPES = tuple((4**n, 4096) for n in range(9))
 
-# The ends of the tiles in both languages, and row counts that fill none.
+# Shapes around the ends of both languages' tiles, and row counts that fill no tile.
 EDGE_SHAPES: tuple[tuple[int, ...], ...] = (
     (1,),
     (0, 5),
@@ -54,7 +54,7 @@ EDGE_SHAPES_BACKWARD: tuple[tuple[int, ...], ...] = (
     (133, 72),
 )
 
-# Squares of the one, and products of three of the other, have a sum in float32.
+# Sums of squares of the first, and of products of three of the second, fit in float32.
 LARGEST_INPUT = 1e16
 LARGEST_INPUT_BACKWARD = 1e8
 
@@ -63,11 +63,11 @@ LARGEST_INPUT_BACKWARD = 1e8
 CODE_CONTRACT = CodeContract(
     shapes=((4096, 1008), (16384, 4096), (512, 32768), (64, 131072))
 )
-# Several rows in a block, one, in a cluster, and read twice.
+# Several rows in a block, one row in a block, a row in a cluster, and a row read twice.
 CODE_CONTRACT_BACKWARD = CodeContract(
     shapes=((16384, 64), (2048, 4096), (512, 12288), (64, 131072)),
     narrow_kernels=("_rows_kernel", "sum_partials_kernel"),
-    # Triton 3.6 hands sums of columns from warp to warp one by one.
+    # Triton 3.6 passes sums of columns from warp to warp one at a time.
     conflicting_kernels=("norm_backward_kernel[", "sum_partials_kernel["),
 )
 
@@ -116,7 +116,7 @@ def check_weight(op: str, name: str, weight: Tensor | None, x: Tensor) -> None:
 
 
 def check_statistic(op: str, name: str, statistic: Tensor, x: Tensor) -> None:
-    """Raises for a mean or an rstd that is not what the forward of x returns."""
+    """Raises for a mean or an rstd that the forward of x cannot have returned."""
     if statistic.dtype != torch.float32:
         raise TypeError(
             f"{op}: {name} has dtype {statistic.dtype}, expected torch.float32"
@@ -135,13 +135,13 @@ def check_statistic(op: str, name: str, statistic: Tensor, x: Tensor) -> None:
 
 def empty_output(x: Tensor) -> Tensor:
     """A dense tensor of the shape of x, in its memory format if rows are contiguous."""
-    if x.numel() == 0:  # without columns rows still have statistics, in some order
+    if x.numel() == 0:  # rows without columns still have statistics, in some order
         return x.new_empty(x.shape)
     return layout.empty_rows_like(x, x.dim() - 1)
 
 
 def empty_statistic(out: Tensor) -> Tensor:
-    """A float32 for every row of a dense output, in the order of its rows in memory."""
+    """Allocates a float32 per row of a dense output, in the order of rows in memory."""
     n_cols = max(out.shape[-1], 1)
     strides = [stride // n_cols for stride in out.stride()[:-1]]
     return torch.empty_strided(
@@ -150,7 +150,7 @@ def empty_statistic(out: Tensor) -> Tensor:
 
 
 def in_order_of_rows(out: Tensor, statistic: Tensor) -> Tensor:
-    """A statistic in that order, copied if it is in another."""
+    """Returns a statistic in the order of out's rows, copied if it is in another."""
     ordered = empty_statistic(out)
     if statistic.stride() == ordered.stride():
         return statistic
@@ -164,7 +164,7 @@ def empty_partials(out: Tensor, n_sums: int, n_partials: int) -> Tensor:
 
 
 def empty_row_means(out: Tensor, n_means: int, n_rows: int) -> Tensor:
-    """The workspace that goes from the first launch of long rows to the second.
+    """The workspace that the first launch for long rows passes on to the second.
 
     Which rows those are depends on the language, the GPU and the strides; none has
     BACKWARD_BLOCK_N columns or less.
@@ -174,7 +174,7 @@ def empty_row_means(out: Tensor, n_means: int, n_rows: int) -> Tensor:
 
 
 def contiguous(x: Tensor | None) -> Tensor | None:
-    """x, copied if its elements are no neighbours."""
+    """Returns x, copied unless it is contiguous."""
     return None if x is None else x.contiguous()
 
 

@@ -1,12 +1,12 @@
-"""One kernel of a .cu file, compiled by NVRTC through what torch has of it.
+"""Compiles one kernel of a .cu file with NVRTC, through torch's interface to it.
 
-That is private to torch: torch.cuda._utils, the same from torch 2.11 to 2.13 at least.
-Nothing else in the project uses it, and a test pins what is used here.
+That interface, torch.cuda._utils, is private to torch, and the same from torch 2.11 to
+2.13 at least. Nothing else in the project uses it, and a test pins what is used here.
 
 NVRTC compiles for the GPU alone, in memory. It knows neither the host's C++ library nor
 the host's half of the CUDA runtime, and the .cu files include both for their launchers.
-So libcu++ of the CUDA toolkit, and a few declarations, stand in for them: the launchers
-have to be read, though nothing of them is kept.
+The CUDA toolkit's libcu++ and a few declarations stand in for them, because the
+launchers have to be parsed, though nothing of them is kept.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _USED = {
 _OPTIONS = (
     "--std=c++20",
     "--generate-line-info",
-    "--disable-warnings",  # of launchers that are read and not kept
+    "--disable-warnings",  # about launchers, which are parsed but not kept
     "--device-as-default-execution-space",  # launchers are not marked as host code
     "-DTWIN_SINGLE_KERNEL",
 )
 _ALL_OF_CUDA_STD = "using namespace cuda::std;"
-# Found where <...> is looked for. Extend it when a .cu includes more.
+# Headers on the search path of <...>. Extend it when a .cu includes more.
 _HEADERS = {
     **{
         name: f"#include <cuda/std/{name}>\nnamespace std {{ {_ALL_OF_CUDA_STD} }}"
         for name in ("bit", "cstdint", "type_traits", "utility")
     },
-    # <cuda.h> includes both, and uses uint32_t alone; the rest is in <cstdint>.
+    # <cuda.h> includes both but uses only uint32_t; the rest is in <cstdint>.
     "stdint.h": "#include <cuda/std/cstdint>",
     "stdlib.h": "",
     "vector": (
@@ -61,7 +61,7 @@ _HEADERS = {
         "}; }"
     ),
 }
-# What the host's <cmath> and CUDA's runtime would define.
+# Definitions that the host's <cmath> and CUDA's runtime would provide.
 _PRELUDE = """\
 #include <cuda_runtime.h>
 #define INFINITY __builtin_bit_cast(float, 0x7f800000)
@@ -86,7 +86,7 @@ class Compiled:
 
 
 def obstacle() -> str | None:
-    """Why torch's NVRTC cannot be used here, or None."""
+    """Returns why torch's NVRTC cannot be used here, or None where it can."""
     if torch.version.cuda is None:
         return f"torch {torch.__version__} is a CPU build, which comes without NVRTC"
     for function, parameters in _USED.items():
@@ -109,7 +109,7 @@ def obstacle() -> str | None:
 def compile_kernel(op: str, kernel: str, arch: str) -> Compiled:
     """Compiles one kernel of csrc/<op>/<op>.cu; no GPU is needed for that.
 
-    torch asks for CUDA_HOME, from the environment as it was when it was imported.
+    torch needs CUDA_HOME, and reads it from the environment when it is imported.
 
     Args:
         op: The stem of the file.
@@ -154,13 +154,13 @@ def load(
 
     Args:
         compiled: The kernel.
-        plan: How it is launched, from bindings.backends.native.plan; but in place of
-            the address of a tensor, its position among the launcher's arguments, and
-            None in place of a null pointer.
+        plan: How it is launched, from bindings.backends.native.plan, but with a
+            tensor's address replaced by its position among the launcher's arguments,
+            and a null pointer by None.
 
     Returns:
-        What takes a launcher's arguments, and returns what launches the kernel on them,
-        on the current stream.
+        A function that takes a launcher's arguments and returns another, which launches
+        the kernel on them, on the current stream.
     """
     kernel = getattr(_utils._cuda_load_module(compiled.cubin), compiled.symbol)
     kernel.set_shared_memory_config(plan["shared_bytes"])
@@ -181,15 +181,16 @@ def load(
 def kernel_arguments(
     signature: str, arguments: Sequence[Argument]
 ) -> list[Tensor | float]:
-    """What to hand to torch so that a kernel gets these arguments.
+    """Converts a kernel's arguments to values that torch passes on bit for bit.
 
-    torch passes an int as 32 bits, but ours are of 64 bits. A double is the one thing
-    of 64 bits that it passes as it is, so each goes as the double whose bits it has. A
-    float, of which the plan has the bits, goes as the int that has them too.
+    torch passes an int as 32 bits, but the kernels' ints have 64. A double is the only
+    64-bit number that it passes unchanged, so an int goes as the double with the same
+    bits. A float, of which the plan has the bits, goes as the int with those bits.
 
     Args:
-        signature: The kernel's: "void f<float, 4>(float*, float const*, long)".
-        arguments: The kernel's; None is a null pointer.
+        signature: The kernel's signature, such as
+            "void f<float, 4>(float*, float const*, long)".
+        arguments: The kernel's arguments; None is a null pointer.
 
     Raises:
         UnsupportedError: The kernel takes something that torch cannot pass on.
@@ -222,7 +223,7 @@ def parameters(signature: str) -> list[str]:
 def _source(op: str) -> str:
     from torch.utils import cpp_extension  # takes a second, and is not always needed
 
-    # torch takes the operators of half away, which kernels use.
+    # torch disables the operators of half, which kernels use.
     allowed = [
         f"#undef {flag.removeprefix('-D')}"
         for flag in cpp_extension.COMMON_NVCC_FLAGS

@@ -1,4 +1,4 @@
-"""What the project knows of an op: one description for backends, tests and reports."""
+"""The description of an op, one for backends, tests and reports."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# What crosses to a launcher: tensors (as pointers on the native side, null for one that
-# is absent) and numbers.
+# A launcher's argument: a number, or a tensor (a pointer on the native side, null where
+# the tensor is absent).
 Argument = Tensor | int | bool | float | None
 
-# What an op returns: its output, or all of them.
+# An op's result: its output, or a tuple of its outputs.
 Outputs = Tensor | tuple[Tensor, ...]
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def as_tuple(outputs: Outputs) -> tuple[Tensor, ...]:
-    """All outputs, also where there is one."""
+    """Returns the outputs as a tuple, even a single one."""
     return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
@@ -31,8 +31,8 @@ class Traffic:
     """Bytes that cross between the chip and its memory.
 
     Attributes:
-        read_bytes: Read.
-        written_bytes: Written.
+        read_bytes: Bytes read.
+        written_bytes: Bytes written.
     """
 
     read_bytes: int
@@ -40,34 +40,35 @@ class Traffic:
 
     @property
     def total_bytes(self) -> int:
-        """Both."""
+        """Bytes read and written."""
         return self.read_bytes + self.written_bytes
 
 
 @dataclass(frozen=True)
 class CodeContract:
-    """What both compilers have to make of an op's kernels, on every architecture.
+    """Requirements on the code that both compilers make of an op's kernels.
 
-    On contiguous tensors of these shapes, in every variant and dtype, it always holds
-    that no thread spills registers or has other local memory, that no instruction
-    computes in float64, that every access is within its tensor, that a warp's accesses
-    to global memory touch the fewest sectors of 32 bytes that hold as much, and that
-    those to shared memory are free of bank conflicts.
+    They hold on every architecture, for contiguous tensors of these shapes, in every
+    variant and dtype. No thread spills registers or has other local memory, no
+    instruction computes in float64, every access is within its tensor, a warp's
+    accesses to global memory touch the fewest sectors of 32 bytes that hold as much,
+    and its accesses to shared memory are free of bank conflicts.
 
     Attributes:
-        shapes: Those that pick each of the op's kernels. Their rows begin at multiples
-            of 32 bytes, or the fewest sectors cannot be kept to. By default the large
-            shape alone.
-        access_bytes: What the widest load of global memory and the widest store move
-            for one thread.
-        is_reduction: Whether so little is written that it may be stored as it comes.
-        narrow_kernels: Parts of the names of kernels of which that is not asked, since
-            what they read or write is little beside the rest.
+        shapes: Shapes that together pick each of the op's kernels; by default the large
+            shape alone. Their rows begin at multiples of 32 bytes, without which the
+            fewest sectors are out of reach.
+        access_bytes: Bytes that the widest load of global memory and the widest store
+            to it move for one thread. Copies by the tensor memory accelerator are
+            exempt, having no width.
+        is_reduction: Whether so little is written that stores may have any width and
+            touch any number of sectors.
+        narrow_kernels: Parts of the names of kernels that are exempt from access_bytes,
+            since they read or write little beside the rest.
         conflicting_kernels: Parts of the names of kernels that may have bank conflicts,
             since their compiler alone decides how they use shared memory.
-        instructions: By a part of a kernel's name regular expressions for instructions
-            of the GPU, such as "HGMMA" for its tensor cores, each of which it has to
-            have. What the tensor memory accelerator loads, or stores, has no width.
+        instructions: Regular expressions, by a part of a kernel's name, for the GPU
+            instructions that the kernel has to have, such as "HGMMA" for tensor cores.
     """
 
     shapes: tuple[tuple[int, ...], ...] = ()
@@ -80,16 +81,17 @@ class CodeContract:
 
 @dataclass(frozen=True)
 class Gradient:
-    """How the gradient of an op's output becomes those of its arguments.
+    """Turns the gradient of an op's output into those of its arguments.
 
     Attributes:
-        save: Takes autograd's context, the op's arguments and what it returned, and
-            keeps what `compute` needs.
+        save: Takes autograd's context, the op's arguments and its result, and keeps
+            what `compute` needs.
         compute: Takes `run`, which calls another op by the same backend, the context,
-            and the gradient of each output; returns one of each argument, None for
-            those that have none.
-        n_inputs: How many of the inputs, from the first on, have a gradient; None where
-            all do that hold numbers. The others are refused if they require one.
+            and the gradient of each output; returns the gradient of each argument, None
+            for those that have none.
+        n_inputs: Number of the first inputs, which have a gradient; None where all
+            inputs that hold numbers have one. The others are refused if they require
+            one.
     """
 
     save: Callable[[Any, tuple[Any, ...], Any], None]
@@ -107,48 +109,50 @@ class Op:
 
     Attributes:
         name: The name of the launcher in both languages.
-        schema: Parameters and result in torch.library's language.
+        schema: The parameters and the result in torch.library's language.
         allocate: Takes the op's own arguments, raises for those it cannot serve, and
-            returns the output, not yet written, or a tuple of them.
-        operands: Takes all outputs and then the op's arguments, and returns what both
-            bare launchers take, the rung excepted. Makes the one contiguous copy, if
-            the layout asks for it.
-        reference: The same by PyTorch, in the dtype of its input.
-        yardstick: What `reference` is judged by in its place, where on a GPU PyTorch
-            may take a better precision than the one asked for; None where it cannot.
-        inputs: Makes the tensors of a case in float32, by shape and generator; those
-            that hold no numbers but indices, in int64.
+            returns the output, not yet written, or a tuple of outputs.
+        operands: Takes all outputs and then the op's arguments, and returns the
+            arguments that both bare launchers take, except the rung. Makes the one
+            contiguous copy if the layout needs it.
+        reference: PyTorch's computation of the op, in the dtype of its input.
+        yardstick: PyTorch's computation in just the precision asked for, which the op
+            is judged by in place of `reference`, where on a GPU that may be more
+            precise; None where it never is.
+        inputs: Makes the tensors of a case from a shape and a generator: numbers in
+            float32, indices in int64.
         traffic: The fewest bytes that a shape and an element size make necessary.
-        small_shape: What a CPU gets through in about a second.
-        large_shape: What no cache of a GPU holds.
-        benchmark_shapes: Those that its speed is judged by.
-        sweep_shapes: From one that is all launch to one that is all memory.
-        edge_shapes: Where its kernels change: around the ends of their tiles.
+        small_shape: Runs on a CPU in about a second.
+        large_shape: Fits in no cache of a GPU.
+        benchmark_shapes: Shapes that the op's speed is judged by.
+        sweep_shapes: Shapes from one bound by the launch to one bound by memory.
+        edge_shapes: Shapes where the kernels change: around the ends of their tiles.
         variants: Keyword arguments under which the op computes something else.
-        shape_names: What the numbers of a shape are, such as "M", where they are not
+        shape_names: Names of the numbers of a shape, such as "M", where they are not
             the sizes of an input's dimensions.
-        optional_inputs: The names of the last of `inputs` which the op does without. A
-            variant that has one says so by True.
-        flops: Multiplications and additions of a shape; None of an op that is bound by
-            memory whatever its shape.
-        rungs: The steps of its ladder, from the textbook's kernel to the twin, the pair
-            that `compare` shows: each a file in csrc/<source> and in
+        optional_inputs: Names of the last of `inputs`, which the op can do without. A
+            variant that has one gives True for it.
+        flops: Multiplications and additions of a shape; None for an op that is bound by
+            memory at every shape.
+        rungs: Steps of the op's ladder, from the textbook's kernel to the twin, which
+            is the pair that `compare` shows. Each is a file in csrc/<source> and in
             triton_kernels/<source>.
-        rung: The one that computes it; empty for what a call takes, which a table
-            chooses by shape and dtype.
-        other_kernels: Those that a call may take in place of the twin, by name: what
-            they serve and why they are no twins, in one sentence. What only one
-            language has is declared here, and what the two write differently.
-        largest_input: Beyond this float32 arithmetic overflows inside of the op, though
-            its result might be finite; nothing is promised there.
-        is_rounded_once: Whether only one result is right, bit for bit: PyTorch's.
-        complete: Takes what `inputs` made, by now in a dtype and a layout, and returns
-            the op's tensors: those, and what a forward would have saved of them.
-        forward: The name of the op that this is the backward of; empty if it is none.
-        gradient: What autograd does; None where there is no gradient.
-        overloads: Schemas by name for arguments of other types, which `call` is told to
-            take.
-        code_contract: What its generated code has to be like.
+        rung: The rung that computes the op; empty for the kernel that a call takes,
+            which a table chooses by shape and dtype.
+        other_kernels: Kernels that a call may take in place of the twin, by name: one
+            sentence on the calls they serve and why they are not twins. Kernels that
+            only one language has, or that the two write differently, are declared here.
+        largest_input: Magnitude beyond which float32 arithmetic overflows inside the
+            op, though its result might be finite; nothing is promised there.
+        is_rounded_once: Whether PyTorch's result alone is right, bit for bit.
+        complete: Takes the tensors from `inputs`, by now in a dtype and a layout, and
+            returns all of the op's: those, and the ones that a forward would have saved
+            for them.
+        forward: Name of the op that this is the backward of; empty if it is none.
+        gradient: Autograd's formula; None where there is no gradient.
+        overloads: Schemas, by name, for arguments of other types; callers of `call`
+            choose one.
+        code_contract: Requirements on the generated code.
     """
 
     name: str
@@ -185,14 +189,14 @@ class Op:
         return self.forward or self.name
 
     def on_rung(self, rung: str) -> Op:
-        """The op as one of its rungs computes it; as a call does, of an empty name."""
+        """The op computed by one of its rungs, or as in a call if the name is empty."""
         if rung and rung not in self.rungs:
             known = ", ".join(self.rungs)
             raise ValueError(f"{self.name}: rung must be one of {known}, got {rung!r}")
         return replace(self, rung=rung)
 
     def arguments(self, *outputs_and_arguments: Any) -> tuple[Argument, ...]:
-        """What both bare launchers take: the operands, and the number of the rung.
+        """Returns the arguments that both launchers take: operands and rung number.
 
         Rungs count from 1; 0 leaves the choice to the launcher.
         """
@@ -202,11 +206,11 @@ class Op:
     def bind(
         self, tensors: tuple[Tensor, ...], params: Mapping[str, Any]
     ) -> tuple[Any, ...]:
-        """All arguments of the op, in their order.
+        """Returns all arguments of the op, in order.
 
         Args:
-            tensors: What `inputs` and `complete` have made, the optional ones too.
-            params: The others by name; those left out have their default.
+            tensors: The tensors from `inputs` and `complete`, optional ones included.
+            params: The other arguments by name; those left out have their defaults.
         """
         n_required = len(tensors) - len(self.optional_inputs)
         optional = dict(zip(self.optional_inputs, tensors[n_required:], strict=True))

@@ -1,4 +1,4 @@
-"""All ops, by name. A new file in bindings/ops is a new op: nothing is edited here."""
+"""All ops, by name. A new file in bindings/ops adds an op without an edit here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPS: dict[str, Op] = {
     if op is not None
 }
 
-# What a user calls; some ops have a form in place, whose name ends on an underscore.
+# The functions that users call; an op's in-place form has a name that ends in _.
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     name: getattr(_MODULES[op.source], name)
     for op in OPS.values()

@@ -1,14 +1,15 @@
-"""Calls of a kind that is known: memory, addresses, and the launch.
+"""Replays calls of a known kind: memory, addresses, and the launch.
 
-What an op checks, allocates and gives to its launcher follows from the kind of a call:
-its tensors' types, shapes, strides and dtypes, and its other arguments. What a GPU's
-tensors hold has no part in it, for to look there would be to wait. So a kind that comes
-a second time is recorded, and from then on replayed: PyTorch's dispatcher, the checks
-and the layout of tensors take a host several times as long as a launch.
+An op's checks, allocations and launcher arguments follow from the kind of a call: its
+tensors' types, shapes, strides and dtypes, and its other arguments. The contents of a
+GPU's tensors have no part in them, since reading those would mean waiting. So a kind
+that comes a second time is recorded, and replayed from then on: PyTorch's dispatcher,
+the checks and the layout of tensors take the host several times as long as a launch.
 
-A call that something in PyTorch takes part in, such as autograd or a mode, is not: it
-goes through the dispatcher, as all do under torch.compile. Where that comes to compute,
-nothing takes part any more.
+A call in which a part of PyTorch such as autograd or a mode is involved goes through
+the dispatcher instead, as all calls do under torch.compile. Once the dispatcher reaches
+the op's implementation, nothing else is involved any more, and the call can be replayed
+there.
 """
 
 from __future__ import annotations
@@ -25,28 +26,29 @@ from bindings import backends, check, torch_internals
 from bindings.backends import Launch
 from bindings.op import Op, Outputs, as_tuple
 
-# On the CPU an op may look at what its tensors hold.
+# No other: on the CPU an op may read the contents of its tensors.
 DEVICE_TYPE = "cuda"
 
-# Of every address, in bytes. Triton compiles another kernel for tensors that begin
-# elsewhere.
+# Alignment of every address, in bytes. Triton compiles another kernel for tensors that
+# are aligned to less.
 ALIGNMENT = 16
 
-# Kinds that are remembered: by shape, and of one shape by strides, dtype and the like.
+# The most shapes remembered, and for each shape the most kinds, which differ in
+# strides, dtype and the like.
 MOST_SHAPES = 4096
 MOST_OF_A_SHAPE = 16
 
 
 @dataclass(frozen=True)
 class _Recording:
-    """What the calls of a kind have in common.
+    """The facts that the calls of a kind have in common.
 
     Attributes:
-        is_alike: Takes a call's tensors and tells whether it is of this kind.
+        is_alike: Takes a call's tensors and returns whether the call is of this kind.
         device: The index of the GPU.
-        allocate: Makes the outputs and, after them, the memory that kernels work in.
-        n_outputs: How many outputs there are; None where it is one and no tuple.
-        launch: Does what the op's launcher did; None where that cannot be replayed.
+        allocate: Functions that make the outputs and, after them, the workspaces.
+        n_outputs: Number of outputs; None for one that is not in a tuple.
+        launch: Repeats the op's launch; None where that cannot be replayed.
     """
 
     is_alike: Callable[..., bool]
@@ -60,7 +62,7 @@ _recordings: dict[Hashable, list[_Recording]] = {}
 
 
 def call(op: Op, backend: str, overload: str, args: Sequence[Any]) -> Outputs | None:
-    """The outputs of a call; None if something in PyTorch takes part in it."""
+    """Returns a call's outputs; None if another part of PyTorch is involved in it."""
     if torch_internals.is_watched():
         return None
     tensors = []
@@ -69,12 +71,12 @@ def call(op: Op, backend: str, overload: str, args: Sequence[Any]) -> Outputs | 
         if isinstance(x, Tensor):
             tensors.append(x)
             kind.append(x.shape)
-        else:  # to a dictionary True is 1, but not to an op
+        else:  # True and 1 are one key in a dictionary, but not the same to an op
             kind.append((type(x), x))
     key = tuple(kind)
     try:
         known = _recordings.get(key)
-    except TypeError:  # a list
+    except TypeError:  # a list is not hashable
         return None
     for recording in known or ():
         if recording.is_alike(*tensors):
@@ -89,12 +91,12 @@ def call(op: Op, backend: str, overload: str, args: Sequence[Any]) -> Outputs | 
 
 
 def forget() -> None:
-    """Has every kind of call recorded anew."""
+    """Forgets all recordings, so that every kind of call is recorded anew."""
     _recordings.clear()
 
 
 def compute(op: Op, backend: str, args: Sequence[Any]) -> Outputs:
-    """The outputs of a call, whatever its kind."""
+    """Computes the outputs of a call of any kind."""
     outputs = op.allocate(*args)
     if any(out.numel() > 0 for out in as_tuple(outputs)):
         backends.run(backend, op, outputs, *args)

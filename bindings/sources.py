@@ -1,7 +1,7 @@
-"""What the native modules are made of: source files, compiler flags, and a fingerprint.
+"""Source files, compiler flags and fingerprint of the native modules.
 
-Imported by setup.py, which runs where torch may be absent, so this module imports
-nothing but the standard library.
+setup.py imports this module where torch may be absent, so it imports nothing but the
+standard library.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ CXX_FLAGS = (
     "-g0",  # Python's own flags ask for debug symbols, which double the compile time
     "-Wall",
     "-Wextra",
-    "-Wno-restrict",  # g++ 12 warns of its own std::string (GCC bug 105651)
-    "-Wno-unknown-pragmas",  # of the emulated kernels: #pragma unroll
-    "-Wno-psabi",  # how g++ before 4.6 passed structures as tensor maps are
+    "-Wno-restrict",  # g++ 12 warns about its own std::string (GCC bug 105651)
+    "-Wno-unknown-pragmas",  # #pragma unroll in the emulated kernels
+    "-Wno-psabi",  # g++ before 4.6 passed structures such as tensor maps differently
     "-fno-gnu-unique",
 )
-# For kernels under the checker, which calls out of them for every access, index and
+# For kernels under the checker, instrumented to call it for every access, index and
 # vector. The libraries of g++'s sanitizers are not linked: the checker replaces them.
 CHECKED_FLAGS = (
     "-std=c++20",
-    "-O1",  # every access stays near its line, and an inlined function inlined
+    "-O1",  # keeps every access near its line, and inlined functions inlined
     "-g",
     "-gdwarf-4",  # addr2line of older systems misreads version 5
     "-fsanitize=thread",
     "-fsanitize=bounds,alignment",
     "--param=tsan-distinguish-volatile=1",
-    "-fno-builtin-memcpy",  # calls, which the linker leads to the checker
+    "-fno-builtin-memcpy",  # keeps them calls, which the linker leads to the checker
     "-fno-builtin-memmove",
     "-fno-builtin-memset",
     "-U_FORTIFY_SOURCE",  # Ubuntu's g++ sets it, which makes them builtins again
     "-Wall",
     "-Wextra",
     "-Wno-unknown-pragmas",
-    "-Wno-tsan",  # of fences, which the checker knows
+    "-Wno-tsan",  # about fences, which the checker knows
     "-Wno-psabi",
     "-fno-gnu-unique",
 )
@@ -118,12 +118,12 @@ def _all_files(module: ModuleName) -> list[Path]:
 
 
 def write_sources(module: ModuleName, folder: Path) -> list[Path]:
-    """Writes the small generated files of a module and returns all it is compiled from.
+    """Writes a module's small generated files and returns all its source files.
 
     The bindings are compiled as one file, and so is the emulator, because reading
-    pybind11's and the standard library's headers takes far longer than compiling what
-    stands below them. For the emulator every .cu is wrapped in a .cpp, because
-    compilers and ninja rules take a file's language from its name.
+    pybind11's and the standard library's headers takes far longer than compiling the
+    code below them. For the emulator every .cu is wrapped in a .cpp, because compilers
+    and ninja rules take a file's language from its name.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _touch_edited(module, folder / "contents.json")
@@ -146,9 +146,9 @@ def write_sources(module: ModuleName, folder: Path) -> list[Path]:
 
 
 def _touch_edited(module: ModuleName, record: Path) -> None:
-    """Gives the time of now to each file that is not what the last build saw.
+    """Touches each file that is not as the last build saw it.
 
-    ninja goes by times alone, so it misses a file that was put back with its old time.
+    ninja compares times alone, so it misses a file that was restored with its old time.
     """
     contents = {
         str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -157,7 +157,7 @@ def _touch_edited(module: ModuleName, record: Path) -> None:
     try:
         last_contents = json.loads(record.read_text())
     except (FileNotFoundError, ValueError):
-        last_contents = contents  # the first build, or the last was killed in between
+        last_contents = contents  # the first build, or the last was killed midway
     for name, content in contents.items():
         if last_contents.get(name) != content:
             (ROOT / name).touch()
@@ -165,7 +165,7 @@ def _touch_edited(module: ModuleName, record: Path) -> None:
 
 
 def _write_if_changed(path: Path, text: str) -> Path:
-    # An untouched file keeps its time, by which ninja knows that nothing is to do.
+    # An untouched file keeps its time, so ninja does not compile it again.
     if not path.exists() or path.read_text() != text:
         path.write_text(text)
     return path

@@ -1,7 +1,7 @@
 """Finds the tools that build native code: nvcc and ninja.
 
-Imported by setup.py, which runs where torch may be absent, so this module imports
-nothing but the standard library.
+setup.py imports this module where torch may be absent, so it imports nothing but the
+standard library.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 
 USUAL_CUDA_HOME = Path("/usr/local/cuda")
 
-# What is built when TORCH_CUDA_ARCH_LIST does not say: machine code for A100 and H100
-# (sm_80 also runs on sm_86 and sm_89), and PTX for what is newer. It is PTX of 9.0, for
-# that of an "a" architecture runs on that architecture alone.
+# The default without TORCH_CUDA_ARCH_LIST: machine code for A100 and H100 (sm_80 also
+# runs on sm_86 and sm_89), and PTX for newer GPUs. The PTX is of 9.0, since PTX of an
+# "a" architecture runs on that architecture alone.
 DEFAULT_GENCODE = (
     "-gencode=arch=compute_80,code=sm_80",
     "-gencode=arch=compute_90a,code=sm_90a",
@@ -48,14 +48,14 @@ def _candidate_homes() -> Iterator[Path]:
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if value := os.environ.get(variable):
             yield Path(value)
-    # The first is the environment's own, which a build under pip has not in sys.path.
+    # The environment's own comes first: in a build under pip sys.path lacks it.
     folders = [Path(folder) for folder in (sysconfig.get_path("purelib"), *sys.path)]
     for folder in folders:
         yield from sorted(folder.glob("nvidia/cu[0-9]*"), reverse=True)
     yield USUAL_CUDA_HOME
     if nvcc := shutil.which("nvcc"):
-        # The file found may be a wrapper script that lies anywhere; nvcc itself says
-        # where it is.
+        # The file found may be a wrapper script that lies anywhere, so nvcc itself is
+        # asked where it is.
         try:
             dry_run = subprocess.run(
                 [nvcc, "--dryrun", "-c", "x.cu"],
@@ -64,7 +64,7 @@ def _candidate_homes() -> Iterator[Path]:
                 check=False,
             )
         except OSError:
-            return  # of another system, or no program at all
+            return  # built for another system, or not a program at all
         if match := re.search(r"^#\$ _HERE_=(.+)$", dry_run.stderr, re.MULTILINE):
             yield Path(match[1]).parent
 
@@ -114,7 +114,7 @@ def cuda_obstacle(torch_version: str, torch_cuda: str | None) -> str | None:
 
 
 def gencode_flags() -> list[str]:
-    """Returns nvcc's -gencode flags: of TORCH_CUDA_ARCH_LIST, or the default."""
+    """Returns nvcc's -gencode flags: from TORCH_CUDA_ARCH_LIST, or the default."""
     arch_list = re.split(r"[;, ]+", os.environ.get("TORCH_CUDA_ARCH_LIST", "").strip())
     if arch_list == [""]:
         return list(DEFAULT_GENCODE)
@@ -135,10 +135,10 @@ def gencode_flags() -> list[str]:
 
 
 def kernel_symbol_flags(version: tuple[int, int]) -> list[str]:
-    """Returns the flags that leave kernels in a module's symbol table.
+    """Returns the nvcc flags that keep kernels in a module's symbol table.
 
-    A plan tells its kernel's name by looking up the host function that stands for it.
-    From CUDA 13 on nvcc hides these functions unless it is told not to.
+    A plan finds its kernel's name by looking up the host stub that stands for it. From
+    CUDA 13 on nvcc hides these stubs unless it is told not to.
     """
     if version < (13, 0):
         return []
@@ -149,12 +149,12 @@ def kernel_symbol_flags(version: tuple[int, int]) -> list[str]:
 
 
 def put_ninja_on_path() -> None:
-    """Makes ninja findable in the environment of this interpreter.
+    """Puts the ninja of this interpreter's environment on PATH.
 
-    torch calls ninja through PATH, where it is only once the environment is activated.
+    torch calls ninja through PATH, which has it only once the environment is activated.
 
     Raises:
-        RuntimeError: There is no ninja.
+        RuntimeError: ninja is not installed.
     """
     folder = str(Path(sys.executable).parent)
     if shutil.which("ninja", path=folder):
@@ -164,5 +164,5 @@ def put_ninja_on_path() -> None:
 
 
 def limit_parallel_jobs() -> None:
-    """Sets MAX_JOBS where it is not set: compilers are heavy, and memory is finite."""
+    """Sets MAX_JOBS where it is not set, since each compiler takes much memory."""
     os.environ.setdefault("MAX_JOBS", str(min(4, os.cpu_count() or 1)))

@@ -1,7 +1,7 @@
-"""Who else in PyTorch takes part in a call, and where on a GPU it goes.
+"""Tells which parts of PyTorch are involved in a call, and its device and stream.
 
-All use that `bindings` makes of what PyTorch does not promise to keep is in this file;
-tests/test_replay.py pins it.
+Replaying relies on internals that PyTorch does not promise to keep. They are used in
+this file alone; tests/test_replay.py pins them.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from torch._C._dynamo import guards
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# Not all of it has types.
+# Typed only in part.
 _guards: Any = guards
 
-# A CPU build of PyTorch has neither, nor any CUDA tensor that they would be needed for.
+# A CPU build of PyTorch has neither, and no CUDA tensors, which alone need them.
 current_device: Any = getattr(torch._C, "_cuda_getDevice", None)
 current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 def is_watched() -> bool:
-    """Whether a mode, a profiler or forward-mode autograd takes part in every call.
+    """Whether a mode, a profiler or forward-mode autograd is involved in every call.
 
-    Whatever else does so shows in how tensors are dispatched.
+    All other parts of PyTorch show in how tensors are dispatched.
     """
     return (
         _len_torch_dispatch_stack() > 0
@@ -48,11 +48,11 @@ def is_watched() -> bool:
 
 
 def are_plain(tensors: Sequence[Tensor], device_type: str) -> bool:
-    """Whether PyTorch would do nothing in a call with these tensors but pass it on.
+    """Whether PyTorch would only pass on a call with these tensors.
 
-    Then they are on a device of this type, and no subclasses, batches of vmap, or views
-    that are yet to be negated; and neither autograd nor autocast, a tracer or a
-    transform of functions is at work.
+    They are then on a device of this type, and none is a subclass, a batch of vmap or a
+    lazily negated view; and no autograd, autocast, tracer or function transform is
+    active.
     """
     needs_gradient = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
     expected = _keys_of_plain_tensors(device_type, needs_gradient)
@@ -68,11 +68,11 @@ def are_plain(tensors: Sequence[Tensor], device_type: str) -> bool:
 
 @functools.cache
 def _keys_of_plain_tensors(device_type: str, needs_gradient: bool) -> DispatchKeySet:
-    """What the dispatcher may go through for them."""
+    """The dispatch keys that plain tensors may have."""
     backend = device_type.upper()
     names = ["BackendSelect", "ADInplaceOrView", backend]
     if not needs_gradient:
-        names.append(f"Autograd{backend}")  # which passes them on then
+        names.append(f"Autograd{backend}")  # which then only passes the call on
     keys = DispatchKeySet(DispatchKey.Undefined)
     for name in names:
         keys = keys.add(getattr(DispatchKey, name))
@@ -80,10 +80,11 @@ def _keys_of_plain_tensors(device_type: str, needs_gradient: bool) -> DispatchKe
 
 
 def guard_of(tensors: Sequence[Tensor]) -> Callable[..., bool]:
-    """Returns what tells whether other tensors, each given once, are of the same kind.
+    """Returns a function that tells whether other tensors are of the same kind.
 
-    They are if they agree in type, shape, strides, dtype, device and requires_grad, and
-    in all that the dispatcher looks at. torch.compile guards its code by the same.
+    They are if each is given once, and they agree in type, shape, strides, dtype,
+    device and requires_grad, and in all that the dispatcher looks at. torch.compile
+    guards its code by the same function.
     """
     known = _guards.TensorGuards(
         *tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None
@@ -93,9 +94,10 @@ def guard_of(tensors: Sequence[Tensor]) -> Callable[..., bool]:
 
 
 def allocator_of(x: Tensor) -> Callable[[], Tensor]:
-    """Returns what allocates tensors like x, which is on the current device.
+    """Returns a function that allocates tensors like x, which is on the current device.
 
-    As the code that torch.compile makes does so: in half the time of torch.empty_like.
+    The code that torch.compile makes allocates likewise. It takes half the time of
+    torch.empty_like.
     """
     name = f"_empty_strided_{x.device.type}"
     return functools.partial(
@@ -104,10 +106,10 @@ def allocator_of(x: Tensor) -> Callable[[], Tensor]:
 
 
 class Allocations(TorchDispatchMode):
-    """Finds out which tensors are memory that nobody has written to.
+    """Collects the tensors whose memory has been allocated but not written to.
 
     Attributes:
-        untouched: Those that were allocated meanwhile.
+        untouched: Tensors that were allocated in this mode and passed to no operation.
     """
 
     _ALLOCATING = (
@@ -119,19 +121,19 @@ class Allocations(TorchDispatchMode):
     )
 
     def __init__(self) -> None:
-        """Begins with none."""
+        """Begins without tensors."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.untouched: list[Tensor] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Sees every operation."""
+        """Runs an operation and updates `untouched`."""
         result = func(*args, **(kwargs or {}))
         is_untouched = func in self._ALLOCATING
         for x in args:
             if any(x is each for each in self.untouched):
-                # torch.empty gives out what it has allocated by another name.
+                # torch.empty returns a detached alias of the tensor it allocates.
                 is_untouched |= func is torch.ops.aten.detach.default
                 self.untouched = [each for each in self.untouched if each is not x]
         if is_untouched:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compare import options as command_line
+from compare import record_check, repository
 from compare.codegen.architectures import parse_architecture
 from compare.errors import BuildFailedError, CompareError, UnavailableError
 from compare.options import DEFAULT_ARCHITECTURE, DEFAULT_BACKENDS, params_of
@@ -255,6 +256,8 @@ def _routes(options: argparse.Namespace) -> int:
 
 
 def _record(options: argparse.Namespace) -> int:
+    if options.check:
+        return _check_records(options)
     with contextlib.redirect_stdout(sys.stderr), _progress() as progress:
         progress("importing torch")
         with _saying_what_mends_it():
@@ -265,7 +268,16 @@ def _record(options: argparse.Namespace) -> int:
             else record.record(options.ops or list(read_ops()), progress)
         )
     sys.stdout.writelines(f"{file}\n" for file in files)
+    if not options.redraw and repository.commit() is None:
+        sys.stderr.write("compare: git knows no commit here, so none is recorded\n")
     return EXIT_OK
+
+
+def _check_records(options: argparse.Namespace) -> int:
+    found = record_check.check(options.ops)
+    if not _write_json(options, record_check.to_json(found)):
+        sys.stdout.write(record_check.text(found))
+    return EXIT_FOUND if any(each.older for each in found) else EXIT_OK
 
 
 def _given_params(options: argparse.Namespace) -> dict[str, Any] | None:

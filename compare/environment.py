@@ -6,7 +6,6 @@ import datetime
 import importlib.metadata
 import platform
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,7 @@ from typing import Any
 import torch
 
 from bindings import toolchain
-from bindings.sources import ROOT
-from compare import peers
+from compare import peers, repository
 
 _DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 
@@ -43,7 +41,7 @@ def collect() -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(
             timespec="seconds"
         ),
-        "commit": _commit(),
+        "commit": repository.commit(),
     }
 
 
@@ -71,25 +69,3 @@ def _package_version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _commit() -> str | None:
-    """Of the checkout, such as "518d24be8e9d", with a "+" if files differ from it."""
-    if not (ROOT / ".git").exists() or (head := _git("rev-parse", "HEAD")) is None:
-        return None
-    # What a record writes is no change to what was measured.
-    changes = _git("status", "--porcelain", "--", ".", ":!records", ":!README.md")
-    return head[:12] + ("+" if changes else "")
-
-
-def _git(*arguments: str) -> str | None:
-    git = shutil.which("git")
-    if git is None:
-        return None
-    done = subprocess.run(
-        [git, "-C", str(ROOT), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip() if done.returncode == 0 else None

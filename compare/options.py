@@ -53,9 +53,10 @@ Puts the CUDA C++ and the Triton implementation of an op under a microscope: are
 right, how fast are they, and what code did the two compilers make of them?
 """
 _EPILOG = """\
-Exit codes: 0 all is well (what was skipped is said), 1 parity failed or sanitize found
-something, 2 the command line makes no sense, 3 the environment cannot do it, 4 a build
-failed, 70 an error of compare itself (with a traceback), 130 interrupted.
+Exit codes: 0 all is well (what was skipped is said), 1 parity failed, sanitize found
+something or a record is of older code, 2 the command line makes no sense, 3 the
+environment cannot do it, 4 a build failed, 70 an error of compare itself (with a
+traceback), 130 interrupted.
 """
 
 
@@ -98,10 +99,11 @@ def parse(arguments: Sequence[str], ops: Mapping[str, OpSummary]) -> argparse.Na
         params_of(ops[options.op], options.param)  # raises for what makes no sense
     if getattr(options, "dtype", "") is None:
         # A ladder's last rungs are for tensor cores, which float32 has no use for.
-        for_tensor_cores = (
-            getattr(options, "ladder", False) and ops[options.op].has_flops
-        )
+        is_ladder = getattr(options, "ladder", False)
+        for_tensor_cores = is_ladder and ops[options.op].has_flops
         options.dtype = "bfloat16" if for_tensor_cores else "float32"
+    if options.command == "record" and options.json and not options.check:
+        raise UsageError("--json: it is --check whose list can be written as JSON")
     _check_output(options)
     return options
 
@@ -230,10 +232,19 @@ def _parser(ops: Mapping[str, OpSummary]) -> argparse.ArgumentParser:
     _add_json_option(routes)
     record = add("record", "Measure on a GPU, and write it into records and README.")
     record.add_argument("ops", nargs="*", metavar="op", help="by default all")
-    record.add_argument(
+    instead = record.add_mutually_exclusive_group()
+    instead.add_argument(
         "--redraw",
         action="store_true",
         help="measure nothing: write plots and README from what is recorded",
+    )
+    instead.add_argument(
+        "--check",
+        action="store_true",
+        help="measure nothing: list the records, and which are of older code than this",
+    )
+    record.add_argument(
+        "--json", metavar="FILE", help="write the list there as JSON; - is stdout"
     )
     return parser
 

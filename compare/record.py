@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 from bindings.registry import OPS
 from bindings.sources import ROOT
-from compare import bench, fusion, ladder, plot, records
+from compare import (
+    bench,
+    fusion,
+    ladder,
+    plot,
+    records,
+    repository,
+    source_hash,
+)
 from compare.cases import Case
-from compare.errors import UnavailableError
+from compare.errors import UnavailableError, UsageError
 from compare.options import DEFAULT_BACKENDS, PEERS
 from compare.report import readme
 from compare.report.readme import EXAMPLE
+from compare.timing import gpu_state
+from compare.timing.model import Bench
+
+Measured = TypeVar("Measured", Bench, ladder.Times, fusion.Fusion)
 
 _DTYPES = ("float32", "bfloat16")
 
@@ -38,6 +52,16 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
     plot.require_matplotlib()
     if not os.access(records.FOLDER, os.W_OK):
         raise UnavailableError(f"{records.FOLDER} is no folder that can be written")
+    if obstacle := gpu_state.obstacle():
+        raise UnavailableError(obstacle)
+    require_committed_kernels()
+    # Of the sources as they were imported: what is edited meanwhile is not measured.
+    hashes = {name: source_hash.hashes(name) for name in ops}
+
+    def with_hashes(measured: Measured) -> Measured:
+        environment = {**measured.environment, source_hash.KEY: hashes[measured.op]}
+        return dataclasses.replace(measured, environment=environment)
+
     results = []
     for name in ops:
         request = bench.Request(
@@ -63,13 +87,27 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
         for op in map(OPS.__getitem__, ops)
         if op.flops and op.optional_inputs
     ]
-    files = [records.write(each) for each in results]
-    files += map(ladder.write, climbed)
-    files += map(fusion.write, fused)
+    files = [records.write(with_hashes(each)) for each in results]
+    files += [ladder.write(with_hashes(each)) for each in climbed]
+    files += [fusion.write(with_hashes(each)) for each in fused]
     if example:
         files.append(files[0].parent / f"compare-{EXAMPLE}.txt")
         records.replace(files[-1], example.encode())
     return [*files, *redraw(progress)]
+
+
+def require_committed_kernels() -> None:
+    """Sees to it that the commit that a record names has the kernels that it is of.
+
+    Raises:
+        UsageError: The work tree has others. Without git there is no commit to name.
+    """
+    if changed := repository.changed_kernels():
+        others = f" and {len(changed) - 1} more" if changed[1:] else ""
+        raise UsageError(
+            "commit the kernels first, because a record names the commit that has them "
+            f"(not committed: {changed[0]}{others})"
+        )
 
 
 def redraw(progress: Callable[[str], None]) -> list[Path]:

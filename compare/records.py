@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bindings.sources import ROOT
+from compare import repository
 from compare.errors import UnavailableError, UsageError
 from compare.parameters import read_ops
 from compare.parity import Skipped
@@ -20,8 +20,7 @@ from compare.timing.model import Bench, CaseTimes, Timing, from_json, to_json
 
 Kept = TypeVar("Kept")
 
-# Only a checkout has it: an installed package keeps no records.
-FOLDER = ROOT / "records"
+FOLDER = repository.RECORDS
 
 
 def write(bench: Bench, folder: Path = FOLDER) -> Path:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from bindings.backends import cuda_inline, native
-from bindings.errors import BuildError
+from bindings.errors import BuildError, UnsupportedError
 from bindings.op import DTYPES, Argument, Op, as_tuple
 from bindings.registry import OPS
 from compare.cases import LAYOUTS, Case, in_dtype, lay_out_all, make_arguments
@@ -57,6 +57,19 @@ class Finding:
     count: int = 0
 
 
+@dataclass(frozen=True)
+class Run:
+    """One thing that is run.
+
+    Attributes:
+        op: The op, perhaps on a rung of its ladder.
+        case: What it runs on.
+    """
+
+    op: Op
+    case: Case
+
+
 @dataclass
 class Report:
     """What was found in an op, and where it was looked for.
@@ -66,7 +79,7 @@ class Report:
         device: "emulator", or the name of a GPU.
         findings: Each once, in the order in which they were found.
         kernels: The kernel instances that ran.
-        cases: What they ran on.
+        runs: What they ran on.
         passes: The orders of threads and blocks, or the tools, for each case.
         seconds: How long it took.
     """
@@ -75,14 +88,14 @@ class Report:
     device: str
     findings: list[Finding] = field(default_factory=list)
     kernels: list[str] = field(default_factory=list)
-    cases: list[Case] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
     passes: tuple[str, ...] = ORDERS
     seconds: float = 0.0
 
     @property
     def launches(self) -> int:
         """How many launches it took."""
-        return len(self.cases) * len(self.passes)
+        return len(self.runs) * len(self.passes)
 
 
 def sanitize(name: str, progress: Callable[[str], None]) -> Report:
@@ -102,30 +115,31 @@ def sanitize(name: str, progress: Callable[[str], None]) -> Report:
     except BuildError as error:
         raise BuildFailedError(str(error)) from error
     progress("choosing cases")
-    chosen = choose_cases(op, module, _ARCHITECTURE)
+    chosen = choose_runs(op, module, _ARCHITECTURE)
     report = Report(
         name,
         "emulator",
         kernels=sorted({kernel for _, kernel in chosen}),
-        cases=distinct_cases(chosen),
+        runs=distinct_runs(chosen),
     )
-    checker = Checker(module, op)
     found: dict[str, Finding] = {}
     begin = time.perf_counter()
-    for number, (case, order) in enumerate(itertools.product(report.cases, ORDERS)):
+    for number, (run, order) in enumerate(itertools.product(report.runs, ORDERS)):
         if number % 10 == 0:
             progress(f"launch {number} of {report.launches}")
-        if message := checker.run(case, order):
-            finding = Finding(message, f"{describe(case)}, order {order}")
+        if message := Checker(module, run.op).run(run.case, order):
+            finding = Finding(message, f"{describe(run)}, order {order}")
             found.setdefault(identity(message), finding).count += 1
     report.seconds = time.perf_counter() - begin
     report.findings = list(found.values())
     return report
 
 
-def describe(case: Case) -> str:
-    """The case in words."""
+def describe(run: Run) -> str:
+    """The case in words, and the rung where it is of one."""
+    case = run.case
     parts = [
+        *([f"rung {run.op.rung}"] if run.op.rung else []),
         "x".join(map(str, case.shape)) or "0-d",
         str(case.dtype).removeprefix("torch."),
         case.layout,
@@ -137,17 +151,43 @@ def describe(case: Case) -> str:
 # ---- Cases ---------------------------------------------------------------------------
 
 
-def choose_cases(op: Op, module: ModuleType, arch: int) -> list[tuple[Case, str]]:
-    """The smallest cases that launch every kernel instance, and what each launches.
+def choose_runs(op: Op, module: ModuleType, arch: int) -> list[tuple[Run, str]]:
+    """The fewest runs of every kernel instance, and what each launches.
+
+    A call takes most of them; the others are those of the rungs.
 
     Args:
         op: The op.
         module: Any native module of it.
         arch: The architecture it will run on.
     """
+    runs: list[tuple[Run, str]] = []
+    for rung in ("", *op.rungs):
+        on_rung = op.on_rung(rung)
+        known = {kernel for _, kernel in runs}
+        runs += [
+            (Run(on_rung, case), kernel)
+            for case, kernel in choose_cases(on_rung, module, arch)
+            if kernel not in known
+        ]
+    return runs
+
+
+def choose_cases(op: Op, module: ModuleType, arch: int) -> list[tuple[Case, str]]:
+    """The smallest cases that launch every kernel instance, and what each launches.
+
+    Args:
+        op: The op; a case that its rung has no kernel for is left out.
+        module: Any native module of it.
+        arch: The architecture it will run on.
+    """
     by_kernel: dict[str, list[tuple[Case, int]]] = {}
     for case, arguments in _candidates(op):
-        for plan in native.plan(module, op, arguments, arch):
+        try:
+            plans = native.plan(module, op, arguments, arch)
+        except UnsupportedError:
+            continue
+        for plan in plans:
             launched = case, math.prod(plan["grid"])
             by_kernel.setdefault(plan["signature"], []).append(launched)
     return [
@@ -157,10 +197,10 @@ def choose_cases(op: Op, module: ModuleType, arch: int) -> list[tuple[Case, str]
     ]
 
 
-def distinct_cases(chosen: list[tuple[Case, str]]) -> list[Case]:
-    """Each case once: some launch several kernels."""
-    cases = [case for case, _ in chosen]
-    return [case for i, case in enumerate(cases) if case not in cases[:i]]
+def distinct_runs(chosen: list[tuple[Run, str]]) -> list[Run]:
+    """Each run once: some launch several kernels."""
+    runs = [run for run, _ in chosen]
+    return [run for i, run in enumerate(runs) if run not in runs[:i]]
 
 
 def _candidates(op: Op) -> Iterator[tuple[Case, tuple[Argument, ...]]]:
@@ -323,7 +363,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "findings": [asdict(finding) for finding in report.findings],
         "covered": {
             "kernels": report.kernels,
-            "cases": [describe(case) for case in report.cases],
+            "cases": [describe(run) for run in report.runs],
             "passes": list(report.passes),
             "launches": report.launches,
             "seconds": report.seconds,

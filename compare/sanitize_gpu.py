@@ -21,9 +21,9 @@ from bindings.backends import native, prebuilt
 from bindings.errors import UnsupportedError
 from bindings.op import as_tuple
 from bindings.registry import OPS
-from compare.cases import Case, make_arguments
+from compare.cases import make_arguments
 from compare.errors import UnavailableError
-from compare.sanitize import Finding, Report, choose_cases, distinct_cases, identity
+from compare.sanitize import Finding, Report, Run, choose_runs, distinct_runs, identity
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 
@@ -55,12 +55,12 @@ def sanitize(name: str, progress: Callable[[str], None]) -> Report:
         name,
         torch.cuda.get_device_name(),
         kernels=sorted({kernel for _, kernel in chosen}),
-        cases=distinct_cases(chosen),
+        runs=distinct_runs(chosen),
         passes=TOOLS,
     )
     begin = time.perf_counter()
     for tool in TOOLS:
-        progress(f"running {len(report.cases)} cases under {tool}")
+        progress(f"running {len(report.runs)} cases under {tool}")
         report.findings += _run(program, tool, name)
     report.seconds = time.perf_counter() - begin
     return report
@@ -76,13 +76,13 @@ def find_program() -> str | None:
     return None
 
 
-def _choose(name: str) -> list[tuple[Case, str]]:
+def _choose(name: str) -> list[tuple[Run, str]]:
     try:
         module = prebuilt.load("_cuda")
     except UnsupportedError as error:
         raise UnavailableError(str(error)) from error
     major, minor = torch.cuda.get_device_capability()
-    return choose_cases(OPS[name], module, 10 * major + minor)
+    return choose_runs(OPS[name], module, 10 * major + minor)
 
 
 def _run(program: str, tool: str, name: str) -> list[Finding]:
@@ -134,14 +134,13 @@ def parse(output: str, tool: str) -> list[Finding]:
 
 def main(name: str) -> None:
     """Runs all cases of an op once, under whatever tool watches."""
-    op = OPS[name]
     module = prebuilt.load("_cuda")
-    for case in distinct_cases(_choose(name)):
-        arguments = make_arguments(op, case, "cuda")
-        outputs = op.allocate(*arguments)
+    for run in distinct_runs(_choose(name)):
+        arguments = make_arguments(run.op, run.case, "cuda")
+        outputs = run.op.allocate(*arguments)
         for out in as_tuple(outputs):
             out.fill_(math.nan)
-        native.run(module, op, outputs, *arguments)
+        native.run(module, run.op, outputs, *arguments)
         torch.cuda.synchronize()
 
 

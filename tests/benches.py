@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from bindings.op import Traffic
+from compare import source_hash
 from compare.cases import Case
 from compare.options import BACKENDS
 from compare.parity import Skipped
@@ -47,7 +48,10 @@ TOO_LONG = Skipped("rows of 262144 bytes are too long for it")
 def make_bench(
     op: str = "softmax", gpu: str = GPU, date: str = "2026-11-20T08:14:24+00:00"
 ) -> Bench:
-    """Two dtypes; six implementations and one that is not installed; a sweep."""
+    """Two dtypes; six implementations and one that is not installed; a sweep.
+
+    Of the code that is there.
+    """
     dtypes = (torch.float32, torch.bfloat16)
     shapes = ((16384, 4096), (8192, 32768))
     sweep = tuple((4**n, 4096) for n in range(9))
@@ -64,6 +68,7 @@ def make_bench(
             "date": date,
             "commit": "53ae9a6c90f7",
             "packages": {"liger-kernel": "0.8.5"},
+            source_hash.KEY: source_hash.hashes(op),
         },
         cases=tuple(
             make_case(shape, dtype, params=params_of(op))

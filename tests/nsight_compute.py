@@ -28,7 +28,7 @@ from handicaps.catalogue import CLEAN, HANDICAPS, Kernel
 from bindings import toolchain
 from bindings.backends import native, prebuilt, triton
 from bindings.registry import OPS
-from compare import environment, records
+from compare import environment, records, source_hash
 from compare.cases import Case, make_arguments
 from compare.codegen.architectures import parse_architecture
 from compare.codegen.emulation import Emulation, emulate
@@ -326,8 +326,13 @@ def read(file: Path) -> list[Count]:
 
 def write(counts: list[Count]) -> Path:
     """Keeps them in the repository."""
+    ops = sorted({each.kernel for each in counts} & OPS.keys())
     content = {
-        "environment": environment.collect(),
+        "ops": ops,
+        "environment": {
+            **environment.collect(),
+            source_hash.KEY: source_hash.hashes(*ops),
+        },
         "counts": [asdict(each) for each in counts],
     }
     file = file_of(torch.cuda.get_device_name())

@@ -73,7 +73,7 @@ def test_architectures_do_not_get_into_each_others_way() -> None:
 def test_the_alignment_of_views_is_seen(offset: int, widest: int) -> None:
     x = torch.empty(4096 + offset, device="meta")[offset:]
     out = torch.empty(4096, device="meta")
-    (launch,) = record_launches(add, (out, x, x, 4096, 4096, 0, 1, 0, 1), HOPPER)
+    (launch,) = record_launches(add, (out, x, x, 4096, 4096, 0, 1, 0, 1, 0), HOPPER)
     loads = parse_ptx(launch.ptx).in_category("global load")
     assert max(each.access_bytes for each in loads) == widest
 

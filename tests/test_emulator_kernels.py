@@ -54,21 +54,23 @@ def test_nvcc_compiles_the_same_file(source: Path, tmp_path: Path) -> None:
 
 
 def test_both_sides_of_ptx_have_the_same_functions() -> None:
-    declared = {}
-    for name in ("csrc/common/ptx.cuh", "csrc/emulator/emulated_ptx.h"):
-        text = (ROOT / name).read_text(encoding="utf-8")
-        text = text.replace("__device__ __forceinline__", "inline")
-        pattern = r"^(?:inline )?[\w:]+\*?\s(\w+)\((.*?)\) \{"
-        declared[name] = [
-            (
-                function,
-                re.sub(r"std::|,?\s*Site site = Site::here\(\)|\s", "", parameters),
-            )
-            for function, parameters in re.findall(pattern, text, re.M | re.S)
-            if function != "shared_address"  # which only the GPU's side needs
-        ]
-    on_gpu, emulated_functions = declared.values()
-    assert on_gpu == emulated_functions != []
+    def functions(*paths: Path) -> list[tuple[str, str]]:
+        found = []
+        for path in paths:
+            text = path.read_text(encoding="utf-8")
+            text = text.replace("__device__ __forceinline__", "inline")
+            pattern = r"^(?:inline )?[\w:]+\*?\s(\w+)\((.*?)\) \{"
+            site = r"std::|,?\s*Site site = Site::here\(\)|\s"
+            for name, parameters in re.findall(pattern, text, re.M | re.S):
+                found.append((name, re.sub(site, "", parameters)))
+        return sorted(found)
+
+    headers = sorted((ROOT / "csrc/common/ptx").glob("*.cuh"))
+    on_gpu = functions(*headers, ROOT / "tests/emulator/ptx.cuh")
+    on_gpu = [
+        each for each in on_gpu if each[0] != "shared_address"
+    ]  # of the GPU alone
+    assert on_gpu == functions(ROOT / "csrc/emulator/emulated_ptx.h") != []
 
 
 # ---- Cooperative groups --------------------------------------------------------------

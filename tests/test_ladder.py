@@ -98,7 +98,7 @@ def test_recorded_times_are_shown_with_their_origin(
     assert row[-2:] == ["-", "-"]
     origin = " ".join(lines[-1])
     assert origin.startswith("Times of 4096x4096x4096 bfloat16 contiguous, recorded on")
-    assert origin.endswith("NVIDIA H200, 2026-11-20")
+    assert origin.endswith("NVIDIA H200, 2026-11-20, of older code")
 
 
 def test_times_are_kept_and_found(times: Times, tmp_path: Path) -> None:

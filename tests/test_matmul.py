@@ -17,7 +17,8 @@ from torch import Tensor
 
 import bindings
 from bindings import backends
-from bindings.op import DTYPES, Argument
+from bindings.errors import UnsupportedError
+from bindings.op import DTYPES
 from bindings.ops.matmul import ACTIVATIONS, OP, product
 from compare import acceptance, peers
 from compare.cases import Case, make_arguments
@@ -31,7 +32,7 @@ INF, NAN = math.inf, math.nan
 
 SIZES = (1, 15, 16, 17, 63, 64, 65, 127, 129, 1000)
 # The last of them is no rung of its own: what the table of regimes chooses.
-TESTED_RUNGS = ("naive", "tiled", "tensor_cores", "chosen")
+TESTED_RUNGS = ("first", "tiled", "tensor_cores", "chosen")
 # What the emulator and the interpreter get through in no time.
 MOST_PRODUCTS = {"cuda": 300_000, "triton": 40_000}
 
@@ -46,14 +47,10 @@ def run(
     rung: str = "chosen",
 ) -> Tensor:
     """The op by one of its rungs."""
-
-    def arguments(*given: Any) -> tuple[Argument, ...]:
-        return (*OP.arguments(*given)[:-1], ("chosen", *OP.rungs).index(rung))
-
     given = (a, b, bias, activation, precision)
     out = OP.allocate(*given)
     assert isinstance(out, Tensor)
-    backends.run(backend, replace(OP, arguments=arguments), out, *given)
+    backends.run(backend, OP.on_rung("" if rung == "chosen" else rung), out, *given)
     return out
 
 
@@ -158,12 +155,12 @@ def test_integers_are_exact_in_several_tiles(rung: str) -> None:
         ("cuda", (1664, 3080, 328)),
     ],
 )
-def test_integers_are_exact_on_hoppers_rung(
+def test_integers_are_exact_on_the_twin(
     backend: str, shape: tuple[int, int, int]
 ) -> None:
     skip_if_refused(backend, "cpu")
     orders = ("row",) if shape[0] > 1000 else ORDERS  # large ones take a second each
-    assert_exact(backend, "cpu", shape, "hopper", (torch.float16,), orders)
+    assert_exact(backend, "cpu", shape, "twin", (torch.float16,), orders)
 
 
 @needs_gpu
@@ -183,7 +180,7 @@ def test_integers_are_exact_in_the_largest_tiles(backend: str) -> None:
 @pytest.mark.parametrize("rung", TESTED_RUNGS)
 def test_tf32_is_rounded_and_not_cut_off(rung: str, backend: str, device: str) -> None:
     skip_if_refused(backend, device)
-    if rung in ("naive", "tiled"):
+    if rung in ("first", "tiled"):
         pytest.skip("it computes in float32")
     if backend == "triton" and device == "cpu":
         pytest.skip("the interpreter computes in float32")
@@ -580,6 +577,9 @@ def test_bad_arguments(bad: str, backend: str) -> None:
         bindings.matmul(*arguments, backend=backend)
 
 
-def test_a_rung_that_cannot_serve_says_so() -> None:
-    with pytest.raises(RuntimeError, match="matmul: operation not supported"):
-        run("cuda", ONES, ONES.T, rung="tensor_cores")  # float32 as IEEE has it
+def test_a_rung_that_cannot_serve_says_so(backend: str, device: str) -> None:
+    skip_if_refused(backend, device)
+    a, b = ONES.to(device), ONES.T.to(device)
+    message = "matmul: the rung 'tensor_cores' has no kernel for this call"
+    with pytest.raises(UnsupportedError, match=message):
+        run(backend, a, b, rung="tensor_cores")  # float32 as IEEE has it

@@ -15,9 +15,11 @@ from compare import plot, records
 from compare.errors import UsageError
 from compare.parity import Skipped
 from compare.report import readme
+from compare.source_hash import KEY, hashes
+from compare.timing.model import Bench
 
 README = ROOT / "README.md"
-SECTIONS = ("comparison", "ops", "times", "plots")
+SECTIONS = ("comparison", "ops", "ladder", "times", "plots")
 
 H200 = "NVIDIA H200"
 T4 = "Tesla T4"
@@ -168,6 +170,37 @@ def test_figures_come_with_what_they_depend_on(folder: Path) -> None:
     )
 
 
+def _of_older_code(bench: Bench, side: str = "cuda") -> Bench:
+    sources = {**hashes(bench.op), side: "0"}
+    return replace(bench, environment={**bench.environment, KEY: sources})
+
+
+def test_figures_of_older_code_are_marked(folder: Path) -> None:
+    benches = [make_bench("add"), _of_older_code(make_bench()), make_bench("gelu")]
+    sections = readme.render(benches, folder)
+    about = "† of older code: the sources have changed since."
+    assert sections["times"].split("\n\n")[2] == about
+    for table in (0, 1):
+        names = {row[0] for row in _rows(sections["times"], table)[2:]}
+        assert names == {"add", "softmax†", "gelu"}
+    caption = sections["plots"].split("\n\n")[0].splitlines()
+    assert caption[1:] == ["Of older code: softmax."]
+    assert "compare-softmax.txt), of older CUDA code):" in sections["comparison"]
+
+
+def test_figures_of_this_code_are_not_marked(folder: Path) -> None:
+    for section in readme.render([make_bench("add"), make_bench()], folder).values():
+        assert "†" not in section
+        assert "older" not in section.lower()
+
+
+def test_a_bench_without_a_commit_says_so(folder: Path) -> None:
+    bench = make_bench()
+    bench.environment["commit"] = None
+    origin = readme.render([bench], folder)["times"].split("\n\n")[1]
+    assert "liger-kernel 0.8.5, no commit, 2026-11-20;" in " ".join(origin.split())
+
+
 def test_ops_of_different_days_are_told_apart(folder: Path) -> None:
     later = make_bench(date="2026-12-01T00:00:00+00:00")
     section = readme.render([make_bench("add"), later], folder)["times"]
@@ -250,7 +283,8 @@ def test_each_gpu_has_a_block_of_its_own(folder: Path) -> None:
     _record_example(folder, T4)
     benches = [make_bench(), make_bench(gpu=T4), make_bench("add", gpu=T4)]
     sections = readme.render(benches, folder)
-    for section in set(SECTIONS) - {"ops"}:  # those are the same everywhere
+    # Ops are the same everywhere, and a ladder is of one GPU.
+    for section in set(SECTIONS) - {"ops", "ladder"}:
         assert sections[section].index("h200") < sections[section].index("tesla-t4")
     assert "On a Tesla T4 (" in sections["comparison"]
     assert len(_rows(sections["times"])) == 2 + 4

@@ -5,6 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +19,22 @@ import torch
 from benches import NOT_INSTALLED, TOO_LONG, make_bench, make_case
 from rich.console import Console
 
-from compare import records
+from bindings.sources import ROOT
+from compare import (
+    bench,
+    fusion,
+    ladder,
+    plot,
+    record,
+    record_check,
+    records,
+    repository,
+)
+from compare.cli import main
 from compare.errors import UnavailableError, UsageError
 from compare.report import recorded
+from compare.source_hash import KEY, SIDES, hashes
+from compare.timing import gpu_state
 from compare.timing.model import Bench, to_json
 
 RTX = "NVIDIA GeForce RTX 4090"
@@ -241,6 +258,32 @@ def test_recorded_times_are_shown_with_their_origin(mixed_bench: Bench) -> None:
     ]
 
 
+def _of_older_code(bench: Bench, *sides: str) -> Bench:
+    sources = hashes(bench.op) | dict.fromkeys(sides, "0")
+    return replace(bench, environment={**bench.environment, KEY: sources})
+
+
+@pytest.mark.parametrize(
+    ("sides", "says"),
+    [
+        ((), "not measured here"),
+        (("cuda",), "of older CUDA code"),
+        (("triton",), "of older Triton code"),
+        (SIDES, "of older code"),
+    ],
+)
+def test_what_is_of_older_code_is_shown_as_such(
+    sides: tuple[str, ...], says: str, mixed_bench: Bench
+) -> None:
+    bench = _of_older_code(mixed_bench, *sides)
+    assert _shown(bench, "float32", width=130, dim=-1)[0] == (
+        "Times recorded on an NVIDIA H200, 2026-11-20 "
+        f"(torch 2.11.0+cu130, triton 3.6.0), {says}"
+    )
+    document = recorded.to_json(bench, "float32", {})
+    assert document["of_older_code"] == list(sides)
+
+
 def _median(timings: Any) -> Callable[[str], str]:
     return lambda name: f"{timings[name].kernel.median_us:,.1f}"
 
@@ -307,3 +350,299 @@ def test_recorded_times_as_json(mixed_bench: Bench) -> None:
     assert first["timing"]["quack"] == {"skipped": NOT_INSTALLED.reason}
     assert second["timing"]["cuda"] == {"skipped": TOO_LONG.reason}
     assert recorded.to_json(mixed_bench, "float16", {})["cases"] == []
+
+
+# ---- compare record --check ----------------------------------------------------------
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with a commit."""
+    if shutil.which("git") is None:
+        pytest.skip("there is no git")
+    for name in ("csrc/add/add.cu", "csrc/emulator/x.h", "compare/cli.py", "README.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    for command in (
+        "init -q",
+        "add .",
+        "-c user.name=x -c user.email=x -c commit.gpgsign=false commit -q -m x",
+    ):
+        subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
+    monkeypatch.setattr(repository, "ROOT", tmp_path)
+    return tmp_path
+
+
+def test_commit_of_the_checkout(checkout: Path) -> None:
+    commit = repository.commit()
+    assert commit
+    assert len(commit) == 12
+    (checkout / "records").mkdir()
+    for name in ("records/x.json", "README.md"):  # which a record writes
+        (checkout / name).write_text("x")
+    assert repository.commit() == commit
+    (checkout / "compare/cli.py").write_text("x")
+    assert repository.commit() == f"{commit}+"
+    for known in (commit, f"{commit}+", commit[:7]):
+        assert repository.has_commit(known)
+    for unknown in ("0" * 12, "HEAD", "--help", ""):
+        assert repository.has_commit(unknown) is False
+
+
+def test_kernels_that_differ_from_the_commit(checkout: Path) -> None:
+    for name in ("csrc/emulator/x.h", "compare/cli.py", "README.md"):
+        (checkout / name).write_text("x")
+    assert repository.changed_kernels() == []
+    record.require_committed_kernels()
+    (checkout / "csrc/add/add.cu").write_text("x")
+    says = r"commit the kernels first, .* \(not committed: csrc/add/add\.cu\)$"
+    with pytest.raises(UsageError, match=says):
+        record.require_committed_kernels()
+    (checkout / "triton_kernels/add").mkdir(parents=True)
+    (checkout / "triton_kernels/add/add.py").touch()
+    (checkout / "csrc/add/add.cu").unlink()
+    with pytest.raises(UsageError, match=r"csrc/add/add\.cu and 1 more\)$"):
+        record.require_committed_kernels()
+
+
+@pytest.mark.parametrize("is_git_there", [True, False])
+def test_without_a_repository_there_is_no_commit(
+    is_git_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_git_there:
+        monkeypatch.setattr(repository, "ROOT", tmp_path)
+    else:
+        monkeypatch.setenv("PATH", "")
+    assert repository.commit() is None
+    assert repository.has_commit("53ae9a6c90f7") is None
+    record.require_committed_kernels()
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> list[Bench]:
+    """What `compare record` keeps, here of nothing that was measured."""
+    kept: list[Bench] = []
+
+    def keep(measured: Bench) -> Path:
+        kept.append(measured)
+        return records.file_of(measured)
+
+    def measured(op: str) -> Bench:
+        found = make_bench(op)
+        return replace(found, environment={**found.environment, KEY: None})
+
+    monkeypatch.setattr(gpu_state, "obstacle", lambda: None)
+    monkeypatch.setattr(plot, "require_matplotlib", lambda: None)
+    monkeypatch.setattr(bench, "bench", lambda request, _: measured(request.op))
+    monkeypatch.setattr(bench, "failures", lambda *_: [])
+    for module, name in ((ladder, "measure_rungs"), (fusion, "measure")):
+        monkeypatch.setattr(module, name, lambda op, *_: measured(op.name))
+    for writer in (records, ladder, fusion):
+        monkeypatch.setattr(writer, "write", keep)
+    monkeypatch.setattr(record, "redraw", lambda progress: [])
+    monkeypatch.setattr(record, "_run_example", lambda progress: "")
+    return kept
+
+
+def test_a_record_has_the_hashes_of_its_sources(
+    kept: list[Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repository, "changed_kernels", list)
+    files = record.record(["add", "gelu_backward", "matmul"], lambda _: None)
+    assert len(files) == len(kept) > 3  # also a ladder, and what is fused
+    assert {each.op for each in kept} == {"add", "gelu_backward", "matmul"}
+    for each in kept:
+        assert each.environment[KEY] == hashes(each.op)
+        assert each.environment["gpus"] == ["NVIDIA H200"]
+
+
+def test_kernels_that_are_not_committed_are_not_recorded(
+    kept: list[Bench],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(repository, "changed_kernels", lambda: ["csrc/add/add.cu"])
+    assert main(["record", "add"]) == 2
+    assert capsys.readouterr() == (
+        "",
+        "compare: commit the kernels first, because a record names the commit that "
+        "has them (not committed: csrc/add/add.cu)\n",
+    )
+    assert not kept
+
+
+@pytest.mark.parametrize("commit", ["53ae9a6c90f7", None])
+def test_a_record_without_a_commit_is_said(
+    commit: str | None,
+    kept: list[Bench],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(repository, "changed_kernels", list)
+    monkeypatch.setattr(repository, "commit", lambda: commit)
+    assert main(["record", "add"]) == 0
+    says = "compare: git knows no commit here, so none is recorded\n"
+    assert capsys.readouterr().err == ("" if commit else says)
+    assert kept
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Records of this code, of older code, and of an unknown commit."""
+    monkeypatch.setattr(
+        repository, "has_commit", lambda commit: commit == "53ae9a6c90f7"
+    )
+    folder = tmp_path / "records"
+    records.write(make_bench("add"), folder)
+    records.write(_of_older_code(make_bench("gelu"), "triton"), folder)
+    environment = make_bench().environment
+
+    def keep(kind: str, document: dict[str, Any], **changes: Any) -> None:
+        document["environment"] = environment | changes
+        records.write_beside(environment, kind, kind, document, folder)
+
+    keep("fusion", {"op": "add"}, commit=None, **{KEY: None})
+    known = {KEY: hashes("add", "gelu")}
+    keep("nsight-compute", {"ops": ["add", "gelu"]}, commit="0badc0ffee00+", **known)
+    keep("unknown", {})
+    return folder
+
+
+def test_checking_the_records(folder: Path) -> None:
+    found = record_check.check(folder=folder)
+    *rows, empty, summary, absent = record_check.text(found).splitlines()
+    h200 = ["NVIDIA H200", "2026-11-20"]
+    this, older = "of this code", "of older code"
+    assert [re.split("  +", row) for row in rows] == [
+        ["op", "GPU", "date", "commit", "CUDA", "Triton"],
+        ["unknown", *h200, "53ae9a6c90f7", older, older],
+        ["add", *h200, "53ae9a6c90f7", this, this],
+        ["add fusion", *h200, "none", older, older],
+        ["add, gelu nsight-compute", *h200, "0badc0ffee00+", this, this],
+        ["gelu", *h200, "53ae9a6c90f7", this, older],
+    ]
+    assert (empty, summary) == ("", "3 of 5 are of older code")
+    name = "0badc0ffee00+ (add, gelu nsight-compute)"
+    assert absent == f"commits that are not in this repository: {name}"
+    document = record_check.to_json(found)
+    assert json.loads(json.dumps(document)) == document
+    assert document["records"][4] == {
+        "file": "nvidia-h200/gelu.json",
+        "kind": "times",
+        "ops": ["gelu"],
+        "gpu": "NVIDIA H200",
+        "date": "2026-11-20",
+        "commit": "53ae9a6c90f7",
+        "has_commit": True,
+        "is_of_this_code": {"cuda": True, "triton": False},
+    }
+    keys = ("kind", "ops", "commit", "has_commit")
+    assert [[each[key] for key in keys] for each in document["records"][:4]] == [
+        ["unknown", [], "53ae9a6c90f7", True],
+        ["times", ["add"], "53ae9a6c90f7", True],
+        ["fusion", ["add"], None, None],
+        ["nsight-compute", ["add", "gelu"], "0badc0ffee00+", False],
+    ]
+
+
+def test_checking_the_records_of_an_op(folder: Path) -> None:
+    found = record_check.check(["gelu"], folder)
+    assert [each.ops for each in found] == [("add", "gelu"), ("gelu",)]
+    with pytest.raises(UsageError, match="there is no record of softmax"):
+        record_check.check(["add", "softmax"], folder)
+
+
+def test_checking_without_git_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repository, "has_commit", lambda commit: None)
+    lines = record_check.text(record_check.check(folder=folder)).splitlines()
+    assert lines[-1] == "git cannot say here whether the repository has the commits"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", "Expecting value"),
+        ("[]", "indices"),
+        ("{}", "it lacks 'environment'"),
+        ('{"environment": {}}', "it lacks 'gpus'"),
+        ('{"environment": {"gpus": []}}', "out of range"),
+    ],
+)
+def test_checking_a_file_of_something_else(
+    content: str, says: str, folder: Path
+) -> None:
+    file = folder / "nvidia-h200/x.json"
+    file.write_text(content)
+    with pytest.raises(UsageError, match=says) as caught:
+        record_check.check(folder=folder)
+    assert str(caught.value).startswith(f"{file} is no record: ")
+
+
+def test_checking_where_nothing_is_recorded(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing is recorded yet"):
+        record_check.check(folder=tmp_path)
+
+
+def test_a_name_in_a_record_does_not_drive_the_terminal(folder: Path) -> None:
+    bench = make_bench(gpu="T4\x1b[31m", date="\x07")
+    records.write(bench, folder)
+    text = record_check.text(record_check.check(folder=folder))
+    assert "T4[31m" in text
+    assert text.isascii()
+    assert all(each.isprintable() for each in text.splitlines())
+
+
+@pytest.mark.parametrize(("older", "exit_code"), [((), 0), (("cuda",), 1), (SIDES, 1)])
+def test_exit_code_of_a_check(
+    older: tuple[str, ...],
+    exit_code: int,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    checked = replace(record_check.check(["gelu"], folder)[0], older=older)
+    monkeypatch.setattr(record_check, "check", lambda ops: [checked])
+    assert main(["record", "--check"]) == exit_code
+    assert capsys.readouterr().out == record_check.text([checked])
+    assert main(["record", "--check", "--json", "-"]) == exit_code
+    document = record_check.to_json([checked])
+    assert json.loads(capsys.readouterr().out) == document
+    file = tmp_path / "x.json"
+    assert main(["record", "gelu", "--check", "--json", str(file)]) == exit_code
+    assert capsys.readouterr().out == record_check.text([checked])
+    assert json.loads(file.read_text()) == document
+
+
+def test_a_check_needs_neither_torch_nor_a_gpu() -> None:
+    code = (
+        "import sys; from compare.cli import main; code = main(['record', '--check']); "
+        "assert 'torch' not in sys.modules; sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode in (0, 1)
+    assert done.stderr == ""
+    files = [*records.FOLDER.glob("*/*.json"), *records.FOLDER.glob("*/*/*.json")]
+    assert len(done.stdout.partition("\n\n")[0].splitlines()) == 1 + len(files) > 1
+    assert (done.returncode == 0) == ("of older code  " not in done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("record --json -", "--json: it is --check whose list can be written as JSON"),
+        ("record --redraw --json -", "--json: it is --check whose list"),
+        ("record --redraw --check", "--check: not allowed with argument --redraw"),
+        ("record --check --json no/such/file", "--json: there is no folder no/such"),
+        ("record --check softmaxx", "there is no op 'softmaxx'"),
+    ],
+)
+def test_command_lines_of_a_check_that_make_no_sense(
+    line: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line.split()) == 2
+    assert capsys.readouterr().err.startswith(f"compare: {complaint}")

@@ -1,4 +1,4 @@
-"""The backends: what runs an op on tensors that are checked and allocated."""
+"""The backends, which run ops on tensors that are checked and allocated."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from bindings.op import Argument, Op, Outputs
 
 NAMES = ("cuda", "cuda_inline", "triton", "torch")
 
-# Does a launch again: takes the addresses of the tensors that it was recorded with, and
-# the stream. For the current device, unchecked.
+# Repeats a recorded launch on the current device, unchecked. Takes an address for each
+# tensor that the launch was recorded with, and the stream.
 Launch = Callable[[Sequence[int], int], None]
 
 
 def run(backend: str, op: Op, outputs: Outputs, *args: Any) -> None:
-    """Writes the op of args into its outputs, by the backend of this name."""
+    """Runs the op on args with the named backend and writes its outputs."""
     _module(backend).run(op, outputs, *args)
 
 
@@ -30,24 +30,25 @@ def record(
     tensors: Sequence[Tensor],
     stream: int,
 ) -> Launch | None:
-    """Does what the bare launcher does with its arguments, so that it can be repeated.
+    """Launches as the bare launcher does, and records it so that it can be repeated.
 
     Args:
-        backend: Its name.
-        op: What to launch.
-        arguments: What the launcher takes.
-        tensors: Those of a call, which are, or have as views, all of the arguments'.
-        stream: The current one.
+        backend: The backend's name.
+        op: The op to launch.
+        arguments: The launcher's arguments.
+        tensors: The tensors of a call. Each tensor in arguments is one of them, or a
+            view of one.
+        stream: The current stream.
 
     Returns:
-        What does so with other tensors of the same kind in place of these; None, and
-        perhaps nothing was launched, if there is no such thing.
+        A function that repeats the launch with other tensors of the same kind in place
+        of these; None if it cannot be repeated, and then perhaps nothing was launched.
     """
     launch: Launch | None = _module(backend).record(op, arguments, tensors, stream)
     return launch
 
 
 def _module(backend: str) -> ModuleType:
-    # Imported by its first call, so that one that this machine cannot load stands in
-    # nobody's way.
+    # Imported by its first call, so that a backend that this machine cannot load does
+    # not affect the others.
     return importlib.import_module(f"bindings.backends.{backend}")

@@ -13,14 +13,14 @@ from bindings.op import Argument, Op, Outputs, as_tuple
 
 
 def run(op: Op, outputs: Outputs, *args: Any) -> None:
-    """Writes the op of args into its outputs."""
+    """Runs the op on args and writes its outputs."""
     native.run(_module(as_tuple(outputs)[0]), op, outputs, *args)
 
 
 def record(
     op: Op, arguments: tuple[Argument, ...], tensors: Sequence[Tensor], stream: int
 ) -> Launch | None:
-    """Launches, and returns what does so again."""
+    """Launches, and returns a function that repeats the launch."""
     return native.record(_module(tensors[0]), op, arguments, tensors, stream)
 
 

@@ -1,9 +1,9 @@
 """The prebuilt extension's sources, built by torch's load_inline at the first call.
 
 One module for each op and target: `_cpu` runs the kernel in the emulator, `_cuda` on a
-GPU, built for the architecture of the current one; `_checked`, which only `load` gives,
-runs it in the emulator under the checker. Nothing is copied: what load_inline gets are
-#include lines.
+GPU, built for the architecture of the current one; `_checked`, which only `load`
+returns, runs it in the emulator under the checker. No source is copied: load_inline
+gets #include lines.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _lock = threading.Lock()
 
 
 def run(op: Op, outputs: Outputs, *args: Any) -> None:
-    """Writes the op of args into its outputs."""
+    """Runs the op on args and writes its outputs."""
     device = as_tuple(outputs)[0].device
     if device.type != "cuda":
         native.run(load(op, "_cpu"), op, outputs, *args)
@@ -42,16 +42,16 @@ def run(op: Op, outputs: Outputs, *args: Any) -> None:
 def record(
     op: Op, arguments: tuple[Argument, ...], tensors: Sequence[Tensor], stream: int
 ) -> Launch | None:
-    """Launches, and returns what does so again."""
+    """Launches, and returns a function that repeats the launch."""
     module = load(op, "_cuda" if tensors[0].is_cuda else "_cpu")
     return native.record(module, op, arguments, tensors, stream)
 
 
 def load(op: Op, module: ModuleName) -> ModuleType:
-    """Returns an op's module, from its sources as they are at the first call.
+    """Returns an op's module, built from its sources as they are at the first call.
 
     Raises:
-        BuildError: It cannot be built here; the message says why.
+        BuildError: The module cannot be built here; the message says why.
     """
     gencode = gencode_flags() if module == "_cuda" else ()
     key = (op.source, module, gencode)
@@ -62,7 +62,7 @@ def load(op: Op, module: ModuleName) -> ModuleType:
 
 
 def gencode_flags() -> tuple[str, ...]:
-    """The current device's; without a device, those of the prebuilt module."""
+    """The flags for the current device; without a device, the prebuilt module's."""
     if not torch.cuda.is_available():
         return tuple(toolchain.gencode_flags())
     major, minor = torch.cuda.get_device_capability()
@@ -89,7 +89,7 @@ def _recipe(
         symbol_flags = toolchain.kernel_symbol_flags(toolchain.nvcc_version(cuda_home))
         nvcc_flags = (*sources.NVCC_FLAGS, *gencode, *symbol_flags)
     elif module == "_checked":
-        # The kernel alone calls the checker, which must not check itself.
+        # Only the kernel calls the checker, which must not check itself.
         parts = (emulator(), checker(), _checked_kernel(op))
         link_flags = sources.CHECKED_LINK_FLAGS
         kernel = []
@@ -115,12 +115,12 @@ def _recipe(
 
 
 def emulator() -> build_cache.Part:
-    """The emulator's runtime, which all ops have in common."""
+    """The emulator's runtime, which all ops share."""
     return _emulator_part("emulator", sources.emulator_sources())
 
 
 def checker() -> build_cache.Part:
-    """The emulator's checker, likewise."""
+    """The emulator's checker, which all ops share."""
     return _emulator_part("checker", sources.checker_sources())
 
 
@@ -171,7 +171,7 @@ def _headers_in(folder: Path) -> list[Path]:
 
 
 def _new_lock() -> None:
-    # In a forked process: another thread may have held it, and is not there any more.
+    # A forked process inherits the lock, but not a thread that held it.
     global _lock
     _lock = threading.Lock()
 

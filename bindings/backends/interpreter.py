@@ -1,11 +1,11 @@
-"""Triton kernels on CPU tensors: by Triton's interpreter, in a process of its own.
+"""Triton kernels on CPU tensors, run by Triton's interpreter in its own process.
 
 Triton decides when a kernel is imported whether it is compiled or interpreted, so one
 process cannot do both; and a store out of bounds corrupts the process it happens in.
-Hence one worker process, started by the first call and kept for the next ones. Tensors
-go there and back in shared memory, everything else through a pipe.
+Hence one worker process, started by the first call and kept for later ones. Tensors
+travel both ways in shared memory, everything else through a pipe.
 
-TWIN_INTERPRETER_TIMEOUT is how many seconds a call may take; 600 where it is not set.
+TWIN_INTERPRETER_TIMEOUT sets how many seconds a call may take; the default is 600.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ from bindings.sources import ROOT
 
 DEFAULT_TIMEOUT_S = 600.0
 
-# Where a kernel sees the tensor decides how it may be read, down to a cache line.
+# A tensor's offset from a multiple of this, a cache line, decides how a kernel may read
+# it, so the worker sees each tensor at the same offset.
 ALIGNMENT = 64
 
-# Between the tensors lie bytes that nobody may write. All ones is NaN in every float
-# format, so that what is read out of bounds shows in the result.
+# Guard bytes between the tensors must not be written. All ones is NaN in every float
+# format, so a read out of bounds shows in the result.
 GUARD_BYTES = 4096
 GUARD_VALUE = 0xFF
 
@@ -54,12 +55,13 @@ def run(
 ) -> None:
     """Runs the bare Triton launcher <package>.<source or op>.<op> on CPU tensors.
 
-    Every tensor that the kernel changed is changed in place, as if it had run here.
+    Tensors that the kernel changes are changed in place, as if it had run here.
 
     Raises:
-        UnsupportedError: The interpreter cannot run this, or not in this environment.
-        SettingError: TWIN_INTERPRETER_TIMEOUT is no number of seconds.
-        TimeoutError: It took longer than TWIN_INTERPRETER_TIMEOUT.
+        UnsupportedError: The interpreter cannot serve this call, or cannot run in this
+            environment.
+        SettingError: TWIN_INTERPRETER_TIMEOUT is not a positive number of seconds.
+        TimeoutError: The call took longer than TWIN_INTERPRETER_TIMEOUT.
         RuntimeError: The kernel raised, wrote out of bounds, or ended the worker.
     """
     for argument in arguments:
@@ -71,7 +73,7 @@ def run(
     memory_file = _anonymous_file()
     try:
         os.ftruncate(memory_file, layout.size)
-        # The mapping lasts as long as the tensor that looks at it.
+        # The tensor keeps the mapping alive.
         memory = torch.frombuffer(
             mmap.mmap(memory_file, layout.size), dtype=torch.uint8
         )
@@ -104,7 +106,7 @@ def _unsupported_environment() -> str | None:
     for package in ("triton", "numpy"):
         if importlib.util.find_spec(package) is None:
             return (
-                f"{package} is not installed, which Triton's interpreter needs: "
+                f"{package} is not installed, and Triton's interpreter needs it: "
                 f"{sys.executable} -m pip install {package}"
             )
     triton_version = importlib.metadata.version("triton")
@@ -136,7 +138,7 @@ def _timeout_s() -> float:
 
 
 class SharedTensor(NamedTuple):
-    """What the worker needs to see a tensor in the shared memory."""
+    """A tensor in the shared memory, as the worker needs it described."""
 
     start: int  # in bytes
     end: int
@@ -146,7 +148,7 @@ class SharedTensor(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A call, as the worker is told of it."""
+    """A call, as it is sent to the worker."""
 
     module: str
     op: str
@@ -163,7 +165,7 @@ class _Worker:
 
     @classmethod
     def start(cls) -> _Worker:
-        """Starts the process, which takes a second or two until it answers."""
+        """Starts the process, which answers after a second or two."""
         ours, theirs = Pipe()
         process = subprocess.Popen(
             child_process.command(
@@ -173,9 +175,9 @@ class _Worker:
             cwd=ROOT,
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            # What a kernel prints must not end up between the lines of a JSON report.
+            # A kernel's prints must not end up between the lines of a JSON report.
             stdout=2,
-            # Ctrl-C is for the caller, who then ends the worker.
+            # Ctrl-C must reach only the caller, which then ends the worker.
             start_new_session=True,
         )
         theirs.close()
@@ -191,7 +193,7 @@ class _Worker:
         self.process.wait()
 
     def call(self, request: Request, memory_file: int, timeout_s: float) -> str | None:
-        """Has the worker run one call; returns what went wrong in the kernel, if so."""
+        """Runs one call in the worker; returns the kernel's error message, or None."""
         try:
             self.connection.send(request)
             send_handle(self.connection, memory_file, self.process.pid)
@@ -205,7 +207,7 @@ class _Worker:
         except (EOFError, ConnectionError):
             raise RuntimeError(f"{request.op}: {self._cause_of_death()}") from None
         except BaseException:
-            self.kill()  # It is still at work, or has half an answer in the pipe.
+            self.kill()  # still at work, or with half an answer in the pipe
             raise
         return error
 
@@ -217,14 +219,14 @@ class _Worker:
         if -status in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT):
             how += ": the kernel accessed memory that is not its own"
         return (
-            f"the process of Triton's interpreter {how}; what it said is on stderr; "
+            f"the process of Triton's interpreter {how}; its output is on stderr; "
             "the next call starts another"
         )
 
 
 @dataclass
 class _Layout:
-    """Where the arguments of a call lie in the shared memory."""
+    """The places of a call's arguments in the shared memory."""
 
     arguments: tuple[SharedTensor | int | float | None, ...]
     size: int
@@ -251,17 +253,17 @@ class _Layout:
         return cls(tuple(placed), _round_up(end) + GUARD_BYTES, originals)
 
     def write(self, memory: Tensor) -> None:
-        """Copies the tensors into the shared memory, guards around them."""
+        """Copies the tensors into the shared memory and writes guards around them."""
         for start, end in self._gaps():
             memory[start:end].fill_(GUARD_VALUE)
         for shared, original in self.originals:
             memory[shared.start : shared.end].copy_(original)
 
     def read_back(self, memory: Tensor) -> None:
-        """Copies the bytes that have changed to where they came from."""
-        # All are compared before any is copied, and no others are: tensors may overlap,
-        # as the halves of one do, and what one argument got must not be undone by the
-        # old contents of another.
+        """Copies the changed bytes back into the original tensors."""
+        # Tensors may overlap, as the halves of one do, and one argument's old bytes
+        # must not undo what was written to another. So only changed bytes are copied,
+        # and all tensors are compared before any is copied.
         found = []
         for shared, original in self.originals:
             result = memory[shared.start : shared.end]
@@ -293,7 +295,7 @@ class _Layout:
 
 
 def _span(x: Tensor) -> Tensor:
-    """The bytes from a tensor's first element to its last, those between included."""
+    """The bytes from a tensor's first element to its last, gaps included."""
     n_elements = 0
     if x.numel() > 0:
         pairs = zip(x.shape, x.stride(), strict=True)
@@ -304,7 +306,7 @@ def _span(x: Tensor) -> Tensor:
 def _anonymous_file() -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create("twin-kernels")
-    # A Python built for old systems; a file without a name does the same.
+    # A Python built for old systems lacks memfd_create; an unnamed file does the same.
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
@@ -329,16 +331,16 @@ def _running_worker() -> _Worker:
 
 @atexit.register
 def _stop_worker() -> None:
-    # Without the lock: a thread may still hold it, whose call ends here.
+    # Without the lock: a thread may still hold it, for a call that ends here.
     if _worker is not None and _worker.is_alive():
         _worker.kill()
 
 
 def _forget_worker() -> None:
-    """In a forked process: worker and lock are the parent's."""
+    """Forgets, in a forked process, the worker and the lock, which are the parent's."""
     global _worker, _lock
     if _worker is not None:
-        # A pipe held open here would keep the worker alive when its parent has ended.
+        # A pipe left open here would keep the worker alive after its parent has ended.
         _worker.connection.close()
         _worker.process.returncode = 0  # not our child, so not ours to wait for
         _worker = None

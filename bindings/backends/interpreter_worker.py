@@ -30,8 +30,8 @@ from bindings.backends.interpreter import Request, SharedTensor
 def main(connection_file: int) -> None:
     """Serves calls until the parent closes the connection."""
     threading.Thread(target=_die_with, args=(connection_file,), daemon=True).start()
-    # Infinities and NaN arise without a sound on a GPU, and kernels rely on them: the
-    # exp(-inf) of a masked column, the x * inf of an overflow.
+    # Infinities and NaN arise silently on a GPU, and kernels rely on that: exp(-inf) of
+    # a masked column, x * inf after an overflow.
     np.seterr(all="ignore")
     _replace_language_for_good()
     make_shapes_once()
@@ -49,10 +49,10 @@ def main(connection_file: int) -> None:
 
 
 def _replace_language_for_good() -> None:
-    # Triton's interpreter replaces the functions of the language by its own for every
-    # launch, and again whenever one kernel function calls another: half of its time.
-    # Nothing in this process needs the originals. Triton does not promise to keep that
-    # function; tests/test_interpreter.py pins it.
+    # For every launch, and again whenever one kernel function calls another, Triton's
+    # interpreter replaces the language's functions by its own, which takes half of its
+    # time. Nothing in this process needs the originals, so once is enough. Triton does
+    # not promise to keep _patch_lang; tests/test_interpreter.py pins it.
     module: Any = interpreter
     replace: Callable[[Any], Any] = module._patch_lang
 
@@ -65,11 +65,12 @@ def _replace_language_for_good() -> None:
 
 
 def make_shapes_once() -> None:
-    """Has Triton look up what it made before of the same shape.
+    """Makes Triton reuse the shapes of the types and tensors that it made before.
 
-    For every operation it makes types and tensors, and each number of their shapes
-    anew: more than half of the interpreter's time. Triton does not promise to keep
-    these functions either; tests/test_interpreter.py compares what is made of them.
+    For every operation Triton makes types and tensors, with a new object for each
+    number of their shapes: more than half of the interpreter's time. Triton does not
+    promise to keep these functions either; tests/test_interpreter.py compares what they
+    make with what the originals make.
     """
     module: Any = interpreter
     new_type, new_tensor = tl.block_type.__init__, tl.tensor.__init__
@@ -122,11 +123,12 @@ def make_shapes_once() -> None:
 
 
 def raise_on_overflow() -> None:
-    """Has Triton raise where a sum or a product of integers does not fit its type.
+    """Makes Triton raise where a sum or a product of integers overflows its type.
 
-    It looks for that anyway, by the same operation in 64 bits and two comparisons, but
-    says so only where it is told to debug. In its own language all that takes a fifth
-    of its time; so NumPy looks, and Triton again only at what does not fit.
+    Triton checks for overflow anyway, by the same operation in 64 bits and two
+    comparisons, but reports it only in debug mode. In Triton's own operations the check
+    takes a fifth of the interpreter's time, so NumPy makes it, and Triton repeats it
+    only for what overflows.
     """
     module: Any = interpreter
     builder = module.interpreter_builder
@@ -149,9 +151,9 @@ def raise_on_overflow() -> None:
 
 
 def _die_with(connection_file: int) -> None:
-    # Also in the middle of a kernel that never ends: nobody waits for it any more.
+    # Even in the middle of a kernel that never ends: nobody waits for it any more.
     poller = select.poll()
-    poller.register(connection_file, 0)  # a hang-up is reported whatever one asks for
+    poller.register(connection_file, 0)  # a hang-up is always reported
     poller.poll()
     os._exit(1)
 
@@ -160,7 +162,7 @@ def _error_of(request: Request, memory_file: int) -> str | None:
     try:
         _run(request, memory_file)
     except Exception as error:
-        # The interpreter wraps what a kernel raises; the wrapper says no more than it.
+        # The interpreter wraps a kernel's exception and adds nothing to it.
         cause = error.__cause__ or error
         trace = "".join(traceback.format_exception(cause))
         return f"{type(cause).__name__}: {cause}\n\nIn Triton's interpreter:\n{trace}"

@@ -1,4 +1,4 @@
-"""Calling the launchers of a native module, whoever built it."""
+"""Calls the launchers of a native module, prebuilt or built inline."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(module: ModuleType, op: Op, outputs: Outputs, *args: Any) -> None:
 def launch(
     module: ModuleType, op: Op, arguments: tuple[Argument, ...], stream: int
 ) -> None:
-    """The bare launcher: on the current device, unchecked.
+    """Calls the bare launcher: on the current device, unchecked.
 
     Raises:
         UnsupportedError: The op's rung has no kernel for this call.
@@ -55,7 +55,7 @@ def _naming_the_rung(op: Op) -> Iterator[None]:
 
 
 def unsupported_rung(op: Op) -> str:
-    """What is said of a rung that was asked for and cannot serve a call."""
+    """The message for a requested rung that cannot serve a call."""
     return f"{op.name}: the rung {op.rung!r} has no kernel for this call"
 
 
@@ -66,7 +66,7 @@ def record(
     tensors: Sequence[Tensor],
     stream: int,
 ) -> Launch | None:
-    """Launches, and returns what does so again, as bindings.backends.record says."""
+    """Launches, and returns a function that repeats it, as in bindings.backends."""
     code = _CODES[tensors[0].dtype]
     template = template_of(
         [code, *(0 if each is None else each for each in arguments)], tensors
@@ -83,16 +83,16 @@ def record(
 def plan(
     module: ModuleType, op: Op, arguments: tuple[Argument, ...], arch: int
 ) -> list[dict[str, Any]]:
-    """What `launch` would do on an architecture, such as 90, without doing it.
+    """Describes what `launch` would launch on an architecture, such as 90.
 
     Raises:
         UnsupportedError: The op's rung has no kernel for this call.
 
     Returns:
-        For each launch, in order: kernel (the symbol), signature (the same demangled),
-        grid and block (x, y, z), shared_bytes (dynamic shared memory), and arguments
-        (the kernel's, its tensors as addresses, and of each structure what the sources
-        tell of it, beginning with an address).
+        For each launch, in order: kernel (the symbol), signature (the symbol
+        demangled), grid and block (x, y, z), shared_bytes (dynamic shared memory), and
+        arguments (the kernel's: each tensor as its address, each structure as the
+        numbers that the sources give for it, an address first).
     """
     with _naming_the_rung(op):
         descriptions: list[dict[str, Any]] = getattr(module, f"{op.name}_plan")(
@@ -102,22 +102,22 @@ def plan(
 
 
 def parameters(op: Op) -> list[tuple[str, bool]]:
-    """Parameters of the bare launcher by name, and whether it writes through each."""
+    """Names of the bare launcher's parameters, and whether it writes through each."""
     text = (sources.NATIVE / f"{op.source}.cpp").read_text()
     signature = re.search(rf"\b{op.name}\(([^)]*)\)", text)
     assert signature
     words = [each.split() for each in signature[1].split(",")]
     return [
         (each[-1], "const" not in each and each[-2].endswith("*"))
-        for each in words[2:]  # those before are launcher and dtype
+        for each in words[2:]  # the first two are launcher and dtype
     ]
 
 
 def address(position: int, tensor: Tensor) -> int:
-    """Where a tensor of a launcher's arguments lies, or would if it had memory.
+    """The address of a tensor among a launcher's arguments, made up on the meta device.
 
-    Tensors on the meta device have none: theirs are addresses far from each other, and
-    aligned as real ones, whose storage always is.
+    Tensors on the meta device have no memory. Their addresses are far apart, and
+    aligned like those of real tensors, whose storage always is.
     """
     if not tensor.is_meta:
         return tensor.data_ptr()

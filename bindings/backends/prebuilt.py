@@ -1,4 +1,4 @@
-"""The native modules that installing the project has built."""
+"""The native modules that were built when the project was installed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ REBUILD_COMMAND = shlex.join(
 
 @functools.cache
 def load(name: sources.ModuleName) -> ModuleType:
-    """Returns a native module that was built from the sources as they are now.
+    """Returns a native module, built from the sources as they are now.
 
     Raises:
-        UnsupportedError: It is missing, cannot be loaded, or is out of date.
+        UnsupportedError: The module is missing, cannot be loaded, or is out of date.
     """
     try:
         module = importlib.import_module(f"bindings.{name}")

@@ -1,4 +1,4 @@
-"""Arguments of a launch, as they are once more for tensors in other places."""
+"""A launch's arguments as a template, to repeat it on tensors at other addresses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Place(NamedTuple):
-    """Which argument is an address, of which tensor, and how far beyond its start."""
+    """An argument that is an address: its position, its tensor, and the byte offset."""
 
     position: int
     tensor: int
@@ -17,13 +17,13 @@ class Place(NamedTuple):
 
 
 class Template(NamedTuple):
-    """What a launch takes, but for the addresses."""
+    """The arguments of a launch, with the addresses left out."""
 
     values: list[Any]
     places: tuple[Place, ...]
 
     def fill(self, addresses: Sequence[int]) -> list[Any]:
-        """All that it takes, where the tensors begin at these addresses."""
+        """Returns all arguments, for tensors that begin at these addresses."""
         values = self.values.copy()
         for position, tensor, offset in self.places:
             values[position] = addresses[tensor] + offset
@@ -31,18 +31,18 @@ class Template(NamedTuple):
 
 
 def template_of(arguments: Sequence[Any], tensors: Sequence[Tensor]) -> Template | None:
-    """Finds tensors, and views of them, among what a launch takes.
+    """Makes a template by finding tensors, and views of them, among the arguments.
 
     Returns:
-        None if one of the arguments is another tensor, such as a copy, or no number,
-        string or None and may hold an address itself.
+        The template; None if an argument is another tensor, such as a copy, or is
+        neither a number nor a string nor None, and so may hold an address itself.
     """
     values: list[Any] = []
     places = []
     for position, argument in enumerate(arguments):
         value = argument
         if isinstance(argument, Tensor):
-            value = 0  # of one without elements
+            value = 0  # the address of a tensor without elements
             if argument.numel() > 0:
                 origin = _origin(argument, tensors)
                 if origin is None:
@@ -55,7 +55,7 @@ def template_of(arguments: Sequence[Any], tensors: Sequence[Tensor]) -> Template
 
 
 def _origin(x: Tensor, tensors: Sequence[Tensor]) -> tuple[int, int] | None:
-    """Which tensor x is, or the only one that it can be a view of, and its offset."""
+    """The index of the tensor that x is, or alone can be a view of, and x's offset."""
     for i, each in enumerate(tensors):
         if x is each:
             return i, 0

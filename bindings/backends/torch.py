@@ -15,4 +15,4 @@ def run(op: Op, outputs: Outputs, *args: Any) -> None:
 
 
 def record(*_: Any) -> None:
-    """PyTorch has no launcher."""
+    """Returns None: PyTorch has no launcher to record."""

@@ -19,10 +19,10 @@ from bindings.op import Argument, Op, Outputs, as_tuple
 
 
 def run(op: Op, outputs: Outputs, *args: Any) -> None:
-    """Writes the op of args into its outputs.
+    """Runs the op on args and writes its outputs.
 
     Raises:
-        RuntimeError: bfloat16 on the CPU, which the interpreter gets wrong.
+        RuntimeError: The dtype is bfloat16, on the CPU: the interpreter gets it wrong.
         UnsupportedError: The op's rung has no kernel for this call.
     """
     out, *others = as_tuple(outputs)
@@ -35,7 +35,7 @@ def run(op: Op, outputs: Outputs, *args: Any) -> None:
         with torch.cuda.device(out.device):
             launcher(op)(*arguments)
     except (RuntimeError, ValueError) as error:
-        # In the interpreter's process its type is but a word of the message.
+        # An error from the interpreter's process has its type only in the message.
         if op.rung and "CannotServeError" in f"{type(error).__name__}: {error}":
             raise UnsupportedError(unsupported_rung(op)) from error
         raise
@@ -51,18 +51,18 @@ def launcher(op: Op) -> Any:
 def record(
     op: Op, arguments: tuple[Argument, ...], tensors: Sequence[Tensor], stream: int
 ) -> Launch | None:
-    """Launches, and returns what does so again, as bindings.backends.record says."""
+    """Launches, and returns a function that repeats it, as in bindings.backends."""
     return record_launches(op, arguments, tensors) if tensors[0].is_cuda else None
 
 
 def record_launches(
     op: Op, arguments: tuple[Argument, ...], tensors: Sequence[Tensor]
 ) -> Launch | None:
-    """The same, wherever the tensors are.
+    """Launches and records likewise, on any device.
 
-    What does so again launches the kernels that Triton has compiled. Triton is not
-    asked which these are: that depends on numbers, which stay the same, and on what
-    divides the addresses.
+    A repeated launch runs the kernels that Triton compiled for the recorded one,
+    without asking Triton to choose again: the choice depends on numbers, which stay the
+    same, and on the alignment of the addresses.
     """
     with _launches() as made:
         launcher(op)(*arguments)
@@ -81,7 +81,7 @@ def record_launches(
 
 
 class _Made(NamedTuple):
-    """A launch of Triton's."""
+    """A launch that Triton made."""
 
     compiled: Any
     grid: tuple[int, int, int]
@@ -93,12 +93,12 @@ _one_at_a_time = threading.Lock()
 
 @contextlib.contextmanager
 def _launches() -> Iterator[list[_Made]]:
-    """What this thread launches meanwhile.
+    """Collects the launches that this thread makes meanwhile.
 
-    Triton tells nobody, so its own function is taken the place of. It does not promise
-    to keep that one; tests/test_replay.py pins it.
+    Triton does not report them, so its JITFunction.run is replaced meanwhile. Triton
+    does not promise to keep that function; tests/test_replay.py pins it.
     """
-    # Nobody needs Triton who does not call it.
+    # Imported here, so that only callers need Triton.
     from triton.runtime import JITFunction
 
     function: Any = JITFunction

@@ -16,7 +16,6 @@ cudaError_t cross_entropy(
     int64_t logits_stride_row,
     int64_t ignore_index,
     float label_smoothing,
-    int64_t rows_per_block,
     bool mean,
     int rung
 );

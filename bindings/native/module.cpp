@@ -1,4 +1,4 @@
-// The Python module: every op that has entered itself, and the fingerprint of the sources.
+// The Python module: every registered op, and the fingerprint of the sources.
 #include "native.h"
 
 extern const char SOURCE_HASH[];  // made at build time by bindings/sources.py

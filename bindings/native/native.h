@@ -1,6 +1,6 @@
-// From an op's host function to the three functions that Python calls: `softmax(..., stream)`
-// launches, `softmax_plan(..., arch)` tells what would be launched, kernel by kernel, and
-// `softmax_replay(..., places)` returns what launches it again with tensors elsewhere.
+// Binds an op's host function as three functions for Python: `softmax(..., stream)`
+// launches, `softmax_plan(..., arch)` describes the launches, kernel by kernel, and
+// `softmax_replay(..., places)` returns a function that launches again on other tensors.
 #pragma once
 
 #include <cxxabi.h>
@@ -21,10 +21,10 @@
 #include "common/dtype.cuh"
 #include "common/launch.cuh"
 
-// Hidden, as pybind11's own types are: each module keeps these to itself.
+// Hidden like pybind11's own types: each module keeps these to itself.
 namespace [[gnu::visibility("hidden")]] native {
 
-// What Python hands over: addresses as integers, numbers as they are.
+// An argument's type on Python's side: an integer for an address, else the same number.
 template <typename T>
 using FromPython = std::conditional_t<std::is_pointer_v<T>, std::uintptr_t, T>;
 
@@ -37,8 +37,8 @@ T convert(FromPython<T> value) {
     }
 }
 
-// In which of a call's tensors an argument lies, and how far behind its beginning; a number
-// or a null pointer, in none.
+// The tensor of a call that an argument points into, by index, and the offset from its
+// start in bytes. A number or a null pointer points into none, which is -1.
 struct Place {
     int tensor = -1;
     int64_t offset = 0;
@@ -60,7 +60,7 @@ inline void check(const std::string& name, cudaError_t error) {
     }
 }
 
-// The name of the entry in the PTX.
+// The kernel's name in the PTX.
 inline std::string symbol_of(const void* kernel) {
     Dl_info info{};
     dladdr(kernel, &info);
@@ -97,8 +97,8 @@ inline pybind11::dict as_dict(const PlanDescription& plan) {
     return result;
 }
 
-// An op under the name that Python sees. Every op's file makes one, which enters itself
-// in the list that module.cpp binds; so a new op is a new file.
+// An op under its name in Python. Every op's file makes one, which adds itself to the list
+// that module.cpp binds, so a new op is a new file and no edit elsewhere.
 class Binding {
   public:
     template <typename... Params>
@@ -135,8 +135,8 @@ class Binding {
                       return result;
                   }
               );
-              // What Python hands over in every call is few numbers, which takes a third
-              // of the time.
+              // Python passes only addresses and the stream in every call, which takes a
+              // third of the time that all arguments would take.
               module.def(
                   (name + "_replay").c_str(),
                   [=](int dtype,

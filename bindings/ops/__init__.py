@@ -1,1 +1,1 @@
-"""One file per op: what a user calls, and the description that all else reads."""
+"""One file per op: the functions that users call, and the op's description."""

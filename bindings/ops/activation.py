@@ -13,7 +13,7 @@ from bindings import check, layout
 from bindings.library import call, register
 from bindings.op import Argument, Gradient, Op, Traffic
 
-# Launchers take an activation by its place here, in which both languages have them too.
+# Launchers take an activation's index here; both languages number them alike.
 LAUNCHED = ("none", "relu", "leaky_relu", "gelu", "gelu_tanh", "silu")
 ACTIVATIONS = LAUNCHED[1:]
 
@@ -21,23 +21,23 @@ ACTIVATIONS = LAUNCHED[1:]
 def activation(x: Tensor, activation: str = "relu", *, backend: str = "cuda") -> Tensor:
     """An activation of every element.
 
-    Computed in float32 and rounded once. The result has the memory format of x. An x of
-    more than two groups of dimensions that cannot be merged is copied first. What is
-    NaN remains NaN. Autograd differentiates it once, by activation_backward of the same
+    Computed in float32 and rounded once; NaN stays NaN. The result has the memory
+    format of x. An x with more than two groups of dimensions that cannot be merged is
+    copied first. Autograd differentiates it once, by activation_backward of the same
     backend.
 
     Args:
         x: Any shape; float32, float16 or bfloat16.
         activation: "relu" for max(x, 0), "leaky_relu" for the larger of x and 0.01 x,
-            "gelu" and "gelu_tanh" for gelu of both approximations, "silu" for
-            x / (1 + exp(-x)).
+            "gelu" and "gelu_tanh" for `gelu` with the approximations "none" and "tanh",
+            "silu" for x / (1 + exp(-x)).
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
         A tensor of the shape and dtype of x.
 
     Raises:
-        TypeError: x is no tensor, or its dtype is not supported.
+        TypeError: x is not a tensor, or its dtype is not supported.
         ValueError: The activation or the backend is unknown.
 
     Source: Maas et al. 2013, leaky ReLU; Hendrycks & Gimpel 2016, arXiv:1606.08415,
@@ -53,25 +53,25 @@ def activation_backward(
 ) -> Tensor:
     """The gradient of activation's input from that of its output.
 
-    Computed in float32 and rounded once. At 0 relu has the derivative 0 and leaky_relu
-    0.01, as PyTorch's have. The result has the memory format of x. Tensors of more than
-    two groups of dimensions that cannot be merged are copied first.
+    Computed in float32 and rounded once. At 0 the derivative of relu is 0 and that of
+    leaky_relu 0.01, as in PyTorch. The result has the memory format of x. Tensors with
+    more than two groups of dimensions that cannot be merged are copied first.
 
     Args:
-        grad: The gradient of the output: the shape, dtype and device of x.
-        x: What activation was called with. Any shape; float32, float16 or bfloat16.
-        activation: What activation was called with.
+        grad: The gradient of the output, with the shape, dtype and device of x.
+        x: As passed to activation: any shape; float32, float16 or bfloat16.
+        activation: As passed to activation.
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
         A tensor of the shape and dtype of x.
 
     Raises:
-        TypeError: An argument is no tensor, its dtype is not supported, or they differ.
+        TypeError: An argument is not a tensor, or dtypes are not supported or differ.
         ValueError: Shapes or devices differ, or the activation or the backend is
             unknown.
 
-    Source: as activation's.
+    Source: as for activation.
     """
     check.is_tensor("activation_backward", "grad", grad)
     check.is_tensor("activation_backward", "x", x)
@@ -113,7 +113,7 @@ def _reference(x: Tensor, activation: str = "relu") -> Tensor:
 
 
 def _inputs(shape: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor]:
-    # Both tails, where the functions are 0 or x, and the bend between them.
+    # Covers both tails, where the functions are 0 or x, and the bend between them.
     return (3.0 * torch.randn(shape, generator=generator),)
 
 
@@ -187,7 +187,6 @@ BACKWARD = register(
         forward="activation",
         schema='(Tensor grad, Tensor x, str activation="relu") -> Tensor',
         allocate=_allocate_backward,
-        rungs=(),
         operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
@@ -206,7 +205,6 @@ OP = register(
         name="activation",
         schema='(Tensor x, str activation="relu") -> Tensor',
         allocate=_allocate,
-        rungs=(),
         operands=_operands,
         reference=_reference,
         inputs=_inputs,

@@ -30,7 +30,7 @@ def add(x: Tensor, y: Tensor, *, backend: str = "cuda") -> Tensor:
         x + y, of the broadcast shape.
 
     Raises:
-        TypeError: An argument is no tensor, its dtype is not supported, or they differ.
+        TypeError: An argument is not a tensor, or dtypes are not supported or differ.
         ValueError: Shapes do not broadcast, devices differ, or the backend is unknown.
 
     Source: CUDA C++ Programming Guide, section 2.1; Triton's tutorial 01.
@@ -94,7 +94,7 @@ def _gradient(run: Any, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 
 def _sum_to(run: Any, grad: Tensor, shape: torch.Size) -> Tensor:
-    """The gradient of an operand: an element that was broadcast counts often."""
+    """The gradient of an operand, summed over the dimensions it was broadcast along."""
     n_new = grad.dim() - len(shape)
     broadcast = [
         d
@@ -112,7 +112,6 @@ OP = register(
         name="add",
         schema="(Tensor x, Tensor y) -> Tensor",
         allocate=_allocate,
-        rungs=(),
         operands=_operands,
         reference=_reference,
         inputs=_inputs,

@@ -13,9 +13,6 @@ from bindings.library import call, call_any, register
 from bindings.op import Argument, CodeContract, Gradient, Op, Traffic
 
 REDUCTIONS = ("none", "mean", "sum")
-# How many short rows share a block of 128 threads at least, by the longest: as few
-# threads have none of a row as can be.
-ROWS_PER_BLOCK = ((64, 16), (128, 8), (1024, 4))  # (most columns, rows)
 
 
 def cross_entropy(
@@ -27,7 +24,7 @@ def cross_entropy(
     *,
     backend: str = "cuda",
 ) -> Tensor:
-    """How far softmax(logits) is from naming the target, row by row.
+    """The cross entropy of softmax(logits) and the target, row by row.
 
     logsumexp(x) - (1 - label_smoothing) * x[target] - label_smoothing * mean(x) for
     each row x of the logits, computed in float32 and rounded once. The logits are read
@@ -35,36 +32,35 @@ def cross_entropy(
     differentiates the loss once, by cross_entropy_backward of the same backend, which
     reads them once more.
 
-    The classes come last: logits of more than two dimensions are rows of classes, where
-    PyTorch takes the second dimension for them. Probabilities as targets are not
-    supported.
+    The last dimension holds the classes, also of logits with more than two dimensions,
+    where PyTorch has them in the second. Probabilities as targets are not supported.
 
     A row whose target is ignore_index is not read; its loss and its gradient are 0, and
     it does not count in the mean, which is NaN if no row does. Any other target that is
-    no class raises IndexError on the CPU. On a GPU, where looking at it would mean to
-    wait, it makes the loss and the gradient of its row NaN. So does a row of logits
+    not a class raises IndexError on the CPU. On a GPU, where reading it would mean
+    waiting, it makes the loss and the gradient of its row NaN, as does a row of logits
     that holds NaN or +inf, or nothing but -inf.
 
     Contiguous classes are read in place, whatever the strides of the rows (three groups
-    of dimensions that cannot be merged are copied first); logits in which they are not
+    of dimensions that cannot be merged are copied first); logits whose classes are not
     contiguous are copied.
 
     Args:
         logits: (..., classes); float32, float16 or bfloat16.
-        target: (...) of int64, on the device of the logits: the class of each row.
+        target: The class of each row: (...) of int64, on the device of the logits.
         ignore_index: The target of rows that do not count.
         label_smoothing: The part of the target, from 0 to 1, that all classes share.
-        reduction: "mean" over the rows that count, "sum", or "none" for a loss of each.
+        reduction: "mean" over the rows that count, "sum", or "none" for a loss per row.
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
         The loss in the dtype of the logits: 0-d, or (...) where reduction is "none".
 
     Raises:
-        TypeError: An argument is no tensor or no number, or its dtype is not supported.
+        TypeError: An argument is not a tensor or number, or its dtype is not supported.
         ValueError: Shapes do not fit, devices differ, label_smoothing is out of bounds,
             or the reduction or the backend is unknown.
-        IndexError: A target on the CPU is no class.
+        IndexError: A target on the CPU is not a class.
 
     Source: Milakov & Gimelshein 2018, arXiv:1805.02867; Szegedy et al. 2015,
     arXiv:1512.00567 (label smoothing).
@@ -98,24 +94,25 @@ def cross_entropy_backward(
     Rows become 0 or NaN where their loss does.
 
     Args:
-        grad: The gradient of the loss, or of the loss of each row: a shape that expands
-            to target's; dtype and device of the logits.
-        logits: What cross_entropy was called with.
-        target: The same.
-        logsumexp: (...) of float32: that of each row of the logits.
-        n_counted: 0-d, float32: how many rows count, where the loss is their mean.
-        ignore_index: What cross_entropy was called with.
-        label_smoothing: The same.
+        grad: The gradient of the loss, 0-d, or of each row's loss, with the shape of
+            target; the dtype and device of the logits.
+        logits: As passed to cross_entropy.
+        target: As passed to cross_entropy.
+        logsumexp: The logsumexp of each row of the logits: (...) of float32.
+        n_counted: The number of rows that count, where the loss is their mean: 0-d,
+            float32.
+        ignore_index: As passed to cross_entropy.
+        label_smoothing: As passed to cross_entropy.
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
         A tensor of the shape and dtype of the logits.
 
     Raises:
-        TypeError: An argument is no tensor or no number, or its dtype is not supported.
+        TypeError: An argument is not a tensor or number, or its dtype is not supported.
         ValueError: Shapes do not fit, devices differ, label_smoothing is out of bounds,
             or the backend is unknown.
-        IndexError: A target on the CPU is no class.
+        IndexError: A target on the CPU is not a class.
 
     Source: the chain rule, with d logsumexp(x) / d x[i] = exp(x[i] - logsumexp(x)).
     """
@@ -165,7 +162,7 @@ def _check_beside_logits(
 
 
 def _check_classes(op: str, logits: Tensor, target: Tensor, ignore_index: int) -> None:
-    """On the CPU only: elsewhere the values of a target are not there to look at."""
+    """Raises for a wrong class, on the CPU only: elsewhere reading it means waiting."""
     if target.device.type != "cpu":
         return
     n_classes = logits.shape[-1]
@@ -185,9 +182,9 @@ def _allocate(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the loss, the logsumexp of each row, and how many rows count.
+    """Returns the loss, the logsumexp of each row, and the number of rows that count.
 
-    Their number is known, and asked for, only where losses are added up.
+    The number is computed, and needed, only where losses are added up.
     """
     _check_parameters("cross_entropy", ignore_index, label_smoothing)
     check.one_of("cross_entropy", "reduction", reduction, REDUCTIONS)
@@ -214,14 +211,10 @@ def _operands(
     # The rows are walked in the order of a contiguous tensor of logits.
     order = torch.empty(logits.shape, device="meta")
     walk = layout.rows(order, logits, dim=logits.dim() - 1)
-    # Short rows share a block, which adds up their losses.
-    rows_per_block = next(
-        (rows for cols, rows in ROWS_PER_BLOCK if walk.n_cols <= cols), 1
-    )
+    # A place for each row, so for as many blocks as a launcher may choose.
     partial = None
     if reduction != "none":
-        n_blocks = -(-walk.n_rows // rows_per_block)
-        partial = logits.new_empty((n_blocks, 2), dtype=torch.float32)
+        partial = logits.new_empty((walk.n_rows, 2), dtype=torch.float32)
     return (
         loss,
         logsumexp,
@@ -235,7 +228,6 @@ def _operands(
         *walk.strides,
         ignore_index,
         label_smoothing,
-        rows_per_block,
         reduction == "mean",
     )
 
@@ -253,12 +245,12 @@ def _reference(
     is_counted = classes != ignore_index
     is_wrong = is_counted & ((classes < 0) | (classes >= logits.shape[-1]))
     if logits.shape[-1] == 0:
-        label_smoothing = 0.0  # there is nothing to smooth: 0 / 0
-    # In float16 the sum over all classes overflows, and on the CPU that over rows too.
+        label_smoothing = 0.0  # over no classes it would be 0 / 0
+    # In float16 the sum over classes overflows, and on the CPU the sum over rows too.
     overflows = rows.dtype == torch.float16 and (label_smoothing > 0 or rows.is_cpu)
     loss = torch.nn.functional.cross_entropy(
         rows.float() if overflows else rows,
-        # PyTorch's CUDA kernel would abort the process at any other.
+        # A wrong class would make PyTorch's CUDA kernel abort the process.
         classes.masked_fill(is_wrong, ignore_index),
         ignore_index=ignore_index,
         label_smoothing=label_smoothing,
@@ -266,7 +258,7 @@ def _reference(
     ).to(logits.dtype)
     logsumexp = torch.logsumexp(_wide(rows), 1)
     logsumexp = logsumexp.masked_fill(logsumexp.isposinf(), math.nan)  # as the loss
-    logsumexp = logsumexp.masked_fill(~is_counted, -math.inf)  # of what is not read
+    logsumexp = logsumexp.masked_fill(~is_counted, -math.inf)  # of rows not read
     logsumexp = logsumexp.view(target.shape)
     if reduction == "none":
         loss = loss.masked_fill(is_wrong, math.nan).view(target.shape)
@@ -276,14 +268,14 @@ def _reference(
 
 
 def _wide(x: Tensor) -> Tensor:
-    """In float32 at least."""
+    """Converts x to float32 at least."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _inputs(
     shape: tuple[int, ...], generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    # None is ignored, or less would be read than `traffic` says.
+    # No target is ignored, or less would be read than `traffic` says.
     *rows, n_classes = shape or (1,)
     target = torch.randint(max(n_classes, 1), rows, generator=generator)
     return (
@@ -293,7 +285,7 @@ def _inputs(
 
 
 def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
-    # Logits and targets; next to them, what is written is nothing.
+    # Logits and targets, beside which the bytes written are negligible.
     return Traffic(math.prod(shape) * element_size + 8 * math.prod(shape[:-1]), 0)
 
 
@@ -328,7 +320,7 @@ def _allocate_backward(
 
 
 def _in_order_of(rows: Tensor, x: Tensor) -> Tensor:
-    """An entry of x for each row, one behind the other as the rows are in memory."""
+    """Returns x, with one entry per row, contiguous in the rows' order in memory."""
     return x.contiguous() if rows.is_contiguous() else layout.like(rows[..., 0], x)
 
 
@@ -370,7 +362,7 @@ def _reference_backward(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    # The formula: what PyTorch's own backward starts from, it does not save here.
+    # The formula, since PyTorch's own backward needs values that are not saved here.
     _check_classes("cross_entropy_backward", logits, target, ignore_index)
     n_classes = logits.shape[-1]
     classes = torch.arange(n_classes, device=target.device)
@@ -401,7 +393,7 @@ def _complete_backward(
 
 def _traffic_backward(shape: tuple[int, ...], element_size: int) -> Traffic:
     n_bytes, n_rows = math.prod(shape) * element_size, math.prod(shape[:-1])
-    # Of each row also grad, target and logsumexp; and how many rows count.
+    # Each row also reads grad, target and logsumexp; all together read n_counted.
     return Traffic(n_bytes + n_rows * (element_size + 8 + 4) + 4, n_bytes)
 
 
@@ -420,8 +412,8 @@ def _compute(run: Any, ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, 
     return run(BACKWARD, grad, *saved, divisor, *parameters), None, None, None, None
 
 
-# Where the kernels change in both languages: the ends of vectors and of tiles, of the
-# rows that share a block, and of lengths that take more threads.
+# Shapes where both languages' kernels change: around the ends of vectors and tiles, of
+# row lengths that share a block, and of lengths that take more threads.
 _EDGES: tuple[tuple[int, ...], ...] = (
     (5,),
     (0, 5),
@@ -441,7 +433,7 @@ _EDGES: tuple[tuple[int, ...], ...] = (
 _SWEEP = tuple((4**n, 32768) for n in range(7))
 _BENCHMARKS = ((8192, 32768), (4096, 131072), (4096, 50257))
 # Rows that share a block, and rows that take one each. Rows that share a warp are left
-# out: the logits of their targets are some sectors apart.
+# out, because the logits of their targets lie in separate sectors.
 _CONTRACT_SHAPES = ((4096, 1008), (64, 131072))
 
 BACKWARD = register(
@@ -452,7 +444,6 @@ BACKWARD = register(
         "Tensor? n_counted=None, int ignore_index=-100, float label_smoothing=0.0) "
         "-> Tensor",
         allocate=_allocate_backward,
-        rungs=(),
         operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
@@ -473,7 +464,6 @@ OP = register(
         schema="(Tensor logits, Tensor target, int ignore_index=-100, "
         'float label_smoothing=0.0, str reduction="mean") -> (Tensor, Tensor, Tensor)',
         allocate=_allocate,
-        rungs=(),
         operands=_operands,
         reference=_reference,
         inputs=_inputs,
@@ -484,7 +474,7 @@ OP = register(
         sweep_shapes=_SWEEP,
         edge_shapes=_EDGES,
         variants=({}, {"label_smoothing": 0.1, "reduction": "none"}),
-        largest_input=1e34,  # a row adds up
+        largest_input=1e34,  # a row is added up
         code_contract=CodeContract(shapes=_CONTRACT_SHAPES, is_reduction=True),
         gradient=Gradient(save=_save, compute=_compute),
     )

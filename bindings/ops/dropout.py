@@ -1,4 +1,4 @@
-"""Dropout with a mask that is computed anew wherever it is needed."""
+"""Dropout with a mask that is recomputed wherever it is needed."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ def dropout(
 ) -> Tensor:
     """Zeros each element with probability p and scales the others by 1 / (1 - p).
 
-    Computed in float32 and rounded once. The result has the memory format of x. An x of
-    more than two groups of dimensions that cannot be merged is copied first. What is
-    dropped is 0, also where x is NaN or infinite; p = 0 keeps and p = 1 drops all.
+    Computed in float32 and rounded once. The result has the memory format of x. An x
+    with more than two groups of dimensions that cannot be merged is copied first.
+    Dropped elements are 0, even where x is NaN or infinite; p = 0 keeps all elements
+    and p = 1 drops all.
 
-    The mask depends on nothing but p, the seed and the place of an element: calls with
-    one seed draw one mask. With i counting the elements of the result as they lie in
-    memory, which for a contiguous x is their order, element i is kept if
+    The mask depends only on p, the seed and an element's place in memory: calls with
+    the same seed draw the same mask. With i counting the elements of the result in
+    memory order, which for a contiguous x is their own order, element i is kept if
 
         word[i] >= round(p * 2^32)
 
     as unsigned integers of 32 bits. word[i] is word i % 4 of the four that
-    Philox4x32-10 makes of a counter, i / 4, and a key, the seed: both of 64 bits, the
-    lower 32 first, the counter filled up with two words of zero. Where x lies permuted
-    in memory, so does the result, and the mask with it. It is the same for every dtype
-    and backend.
+    Philox4x32-10 makes of the counter i / 4 and the seed as its key. Both have 64 bits,
+    the lower 32 first; two zero words fill up the counter. Where x is permuted in
+    memory, so are the result and its mask. The mask is the same for every dtype and
+    backend.
 
-    The gradient is dropout of the output's gradient, with the same p and seed: it makes
-    the mask again, so that nothing is stored but the seed.
+    The gradient is dropout of the output's gradient with the same p and seed. It
+    computes the mask again, so only the seed is stored.
 
     Args:
         x: Any shape; float32, float16 or bfloat16.
-        p: How likely an element is dropped, from 0 to 1; taken in steps of 2^-32.
+        p: The probability that an element is dropped, from 0 to 1; rounded to a
+            multiple of 2^-32.
         seed: A number from -2^63 to 2^63 - 1; or an int64 tensor with one element on
             x's device, which the kernel reads: a CUDA graph whose seed tensor is
             changed draws another mask at its next replay.
@@ -49,8 +51,8 @@ def dropout(
         A tensor of the shape and dtype of x.
 
     Raises:
-        TypeError: x is no tensor, its dtype is not supported, p is no float, or seed no
-            int and no int64 tensor.
+        TypeError: x is not a tensor, its dtype is not supported, p is not a float, or
+            seed is neither an int nor an int64 tensor.
         ValueError: p or seed is out of range, the seed has several elements or lies on
             another device, or the backend is unknown.
 
@@ -93,7 +95,7 @@ def _check_parameters(x: Tensor, p: float, seed: int | Tensor) -> None:
 
 
 def _overload(seed: int | Tensor) -> str:
-    # Left to choose, PyTorch would make a number of a tensor, and so wait for the GPU.
+    # PyTorch's own choice would turn a tensor into a number, and so wait for the GPU.
     return "seed_tensor" if isinstance(seed, Tensor) else "default"
 
 
@@ -125,8 +127,8 @@ def _operands(
 
 
 def _reference(x: Tensor, p: float = 0.5, seed: int | Tensor = 0) -> Tensor:
-    # PyTorch's own dropout draws from another generator: this is the mapping above, in
-    # int64, which holds the words as they are.
+    # PyTorch's own dropout draws from another generator, so this is the mapping that
+    # the docstring describes, in int64, which holds the unsigned words unchanged.
     threshold, scale = _threshold_and_scale(p)
     counter = torch.arange(-(-x.numel() // 4), device=x.device)
     zero = torch.zeros_like(counter)
@@ -143,10 +145,10 @@ _WORD = 2**32 - 1
 def philox(
     c0: Tensor, c1: Tensor, c2: Tensor, c3: Tensor, key: int | Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Philox4x32-10 in int64: the four words of each counter."""
+    """The four words that Philox4x32-10 makes of each counter, in int64."""
     k0, k1 = key & _WORD, key >> 32 & _WORD
     for _ in range(10):
-        # A product of 64 bits may come out negative; its bits are right.
+        # A product of 64 bits may come out negative, but its bits are right.
         product_0, product_1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
         c0, c1 = (product_1 >> 32 & _WORD) ^ c1 ^ k0, product_1 & _WORD
         c2, c3 = (product_0 >> 32 & _WORD) ^ c3 ^ k1, product_0 & _WORD
@@ -167,7 +169,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     _, ctx.p, ctx.seed = inputs
     ctx.stride = output.stride()
     if isinstance(ctx.seed, Tensor):
-        # PyTorch raises if it is changed before the backward needs it.
+        # PyTorch raises if a saved tensor is changed before the backward needs it.
         ctx.save_for_backward(ctx.seed)
         ctx.seed = None
 
@@ -175,7 +177,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _compute(run: Any, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     (seed,) = ctx.saved_tensors or (ctx.seed,)
     if torch.empty_like(grad, device="meta").stride() != ctx.stride:
-        # An element has to lie where it did in the output, to get the same word.
+        # An element gets the same word only where it lies as it did in the output.
         grad = grad.new_empty_strided(grad.shape, ctx.stride).copy_(grad)
     return run(OP, grad, ctx.p, seed, overload=_overload(seed)), None, None
 
@@ -186,7 +188,6 @@ OP = register(
         schema="(Tensor x, float p=0.5, SymInt seed=0) -> Tensor",
         overloads={"seed_tensor": "(Tensor x, float p, Tensor seed) -> Tensor"},
         allocate=_allocate,
-        rungs=(),
         operands=_operands,
         reference=_reference,
         inputs=_inputs,

@@ -28,25 +28,25 @@ def geglu(
 
     Without `gate`, the first half of value's last dimension is the value and the second
     half is gated, as in diffusers; note that swiglu has its gate first. Computed in
-    float32 and rounded once. The result has the memory format of value, or of its
-    half. Tensors of more than two groups of dimensions that cannot be merged are copied
+    float32 and rounded once. The result has the memory format of value, or of its half.
+    Tensors with more than two groups of dimensions that cannot be merged are copied
     first. Autograd differentiates it once, by geglu_backward of the same backend.
 
-    Where the gate is inf, -inf, NaN, or large and finite, gelu is as in `gelu`.
+    gelu(gate) at inf, -inf, NaN, and large finite values is as in `gelu`.
 
     Args:
-        value: Any shape; float32, float16 or bfloat16. Without gate (..., 2 n), of
-            which the result has (..., n).
-        gate: The shape, dtype and device of value.
+        value: Any shape; float32, float16 or bfloat16. Without gate, (..., 2 n) for a
+            result of (..., n).
+        gate: None, or a tensor with the shape, dtype and device of value.
         approximate: "none" for GELU by the error function, "tanh" for its
             approximation, as in `gelu`.
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
-        A tensor of the dtype of value, and of its shape or that of its half.
+        A tensor with the dtype of value, and the shape of value or of its half.
 
     Raises:
-        TypeError: An argument is no tensor, its dtype is not supported, or they differ.
+        TypeError: An argument is not a tensor, or dtypes are not supported or differ.
         ValueError: Shapes or devices differ, value has no halves, or approximate or the
             backend is unknown.
 
@@ -67,25 +67,27 @@ def geglu_backward(
 ) -> Tensor:
     """The gradients of geglu's inputs from that of its output.
 
-    grad * gelu(gate) of the value and grad * value * gelu'(gate) of the gate; computed
-    in float32 and rounded once. Without `gate`, the result is the gradient of value, in
-    its memory format: that of the value in the first half, that of the gate in the
-    second. With `gate`, it is both gradients in the memory format of value, one behind
-    the other: `value_grad, gate_grad = geglu_backward(grad, value, gate)`. Tensors of
+    They are grad * gelu(gate) for the value and grad * value * gelu'(gate) for the
+    gate, computed in float32 and rounded once. Without `gate`, the result is the
+    gradient of value, in its memory format: the value's half first, then the gate's.
+    With `gate`, it is both gradients in the memory format of value, one behind the
+    other: `value_grad, gate_grad = geglu_backward(grad, value, gate)`. Tensors with
     more than two groups of dimensions that cannot be merged are copied first.
 
     Args:
-        grad: The gradient of geglu's output: its shape; the dtype and device of value.
-        value: What geglu was called with.
-        gate: What geglu was called with.
-        approximate: What geglu was called with, "none" or "tanh".
+        grad: The gradient of geglu's output, with the output's shape and the dtype and
+            device of value.
+        value: As passed to geglu.
+        gate: As passed to geglu.
+        approximate: As passed to geglu, "none" or "tanh".
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
-        A tensor of the dtype of value, and of its shape; with gate, of two of them.
+        A tensor with the dtype and shape of value; with gate, of shape
+        (2, *value.shape).
 
     Raises:
-        TypeError: An argument is no tensor, its dtype is not supported, or they differ.
+        TypeError: An argument is not a tensor, or dtypes are not supported or differ.
         ValueError: Shapes or devices differ, value has no halves, or approximate or the
             backend is unknown.
 
@@ -120,7 +122,7 @@ def _reference(
 def _inputs(
     shape: tuple[int, ...], generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    # Both tails of the gate, where it is shut or open, and the bend between them.
+    # Covers both tails of the gate, where it is shut or open, and the bend between.
     value = torch.randn(shape, generator=generator)
     gate = 2.0 * torch.randn(shape, generator=generator)
     return value, glu.away_from(gate, _ROOT_OF_DERIVATIVE)
@@ -186,7 +188,6 @@ BACKWARD = register(
             'str approximate="none") -> Tensor'
         ),
         allocate=_allocate_backward,
-        rungs=(),
         operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
@@ -206,7 +207,6 @@ OP = register(
         name="geglu",
         schema='(Tensor value, Tensor? gate=None, str approximate="none") -> Tensor',
         allocate=_allocate,
-        rungs=(),
         operands=_operands,
         reference=_reference,
         inputs=_inputs,

@@ -18,8 +18,8 @@ APPROXIMATIONS = ("none", "tanh")
 def gelu(x: Tensor, approximate: str = "none", *, backend: str = "cuda") -> Tensor:
     """The Gaussian error linear unit of every element.
 
-    x * Phi(x) with Phi the distribution function of the standard normal; computed in
-    float32 and rounded once. The result has the memory format of x. An x of more than
+    x * Phi(x) with Phi the distribution function of the standard normal, computed in
+    float32 and rounded once. The result has the memory format of x. An x with more than
     two groups of dimensions that cannot be merged is copied first.
 
     gelu(inf) = inf, gelu(-inf) = NaN (-inf * 0), gelu(NaN) = NaN, and large finite x
@@ -36,7 +36,7 @@ def gelu(x: Tensor, approximate: str = "none", *, backend: str = "cuda") -> Tens
         A tensor of the shape and dtype of x.
 
     Raises:
-        TypeError: x is no tensor, or its dtype is not supported.
+        TypeError: x is not a tensor, or its dtype is not supported.
         ValueError: approximate or the backend is unknown.
 
     Source: Hendrycks & Gimpel 2016, arXiv:1606.08415.
@@ -53,23 +53,23 @@ def gelu_backward(
 
     grad * (Phi(x) + x * phi(x)) with Phi and phi the distribution function and density
     of the standard normal, or grad times the derivative of the approximation; computed
-    in float32 and rounded once. The result has the memory format of x. Tensors of more
-    than two groups of dimensions that cannot be merged are copied first.
+    in float32 and rounded once. The result has the memory format of x. Tensors with
+    more than two groups of dimensions that cannot be merged are copied first.
 
     The derivative is NaN at inf, -inf (inf * 0) and NaN, and 1 or 0 at large finite x,
-    as PyTorch's in float64.
+    as in PyTorch in float64.
 
     Args:
-        grad: The gradient of gelu's output: the shape, dtype and device of x.
-        x: What gelu was called with. Any shape; float32, float16 or bfloat16.
-        approximate: What gelu was called with, "none" or "tanh".
+        grad: The gradient of gelu's output, with the shape, dtype and device of x.
+        x: As passed to gelu: any shape; float32, float16 or bfloat16.
+        approximate: As passed to gelu, "none" or "tanh".
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
         A tensor of the shape and dtype of x.
 
     Raises:
-        TypeError: An argument is no tensor, its dtype is not supported, or they differ.
+        TypeError: An argument is not a tensor, or dtypes are not supported or differ.
         ValueError: Shapes or devices differ, or approximate or the backend is unknown.
 
     Source: Hendrycks & Gimpel 2016, arXiv:1606.08415.
@@ -106,7 +106,7 @@ def _reference(x: Tensor, approximate: str = "none") -> Tensor:
 
 
 def _inputs(shape: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor]:
-    # Both tails, where the function is 0 or x, and the bend between them.
+    # Covers both tails, where the function is 0 or x, and the bend between them.
     return (3.0 * torch.randn(shape, generator=generator),)
 
 
@@ -171,7 +171,6 @@ BACKWARD = register(
         forward="gelu",
         schema='(Tensor grad, Tensor x, str approximate="none") -> Tensor',
         allocate=_allocate_backward,
-        rungs=(),
         operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
@@ -190,7 +189,6 @@ OP = register(
         name="gelu",
         schema='(Tensor x, str approximate="none") -> Tensor',
         allocate=_allocate,
-        rungs=(),
         operands=_operands,
         reference=_reference,
         inputs=_inputs,

@@ -44,8 +44,8 @@ def layer_norm(
         A tensor of the shape and dtype of x.
 
     Raises:
-        TypeError: An argument is of the wrong type, or its dtype is not supported or
-            not that of x.
+        TypeError: An argument has the wrong type, or its dtype is not supported or not
+            that of x.
         ValueError: A shape or a device does not fit x, or the backend is unknown.
 
     Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450.
@@ -77,12 +77,13 @@ def layer_norm_backward(
     Strides are treated as in layer_norm.
 
     Args:
-        grad: The gradient of layer_norm's output: the shape, dtype and device of x.
-        x: What layer_norm was called with.
+        grad: The gradient of layer_norm's output, with the shape, dtype and device of
+            x.
+        x: As passed to layer_norm.
         mean: The mean of every row, float32: the shape of x without its last dimension.
             The op twin::layer_norm_<backend> returns it too.
-        rstd: 1 / sqrt(variance(x) + eps) of every row, likewise.
-        weight: What layer_norm was called with.
+        rstd: 1 / sqrt(variance(x) + eps) of every row, like mean.
+        weight: As passed to layer_norm.
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
@@ -90,8 +91,8 @@ def layer_norm_backward(
         that ones or zeros in its place would have.
 
     Raises:
-        TypeError: An argument is no tensor, or its dtype is not supported or not that
-            of x.
+        TypeError: An argument is not a tensor, or its dtype is not supported or not
+            that of x.
         ValueError: A shape or a device does not fit x, or the backend is unknown.
 
     Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450.
@@ -160,7 +161,7 @@ def _reference(
         None if bias is None else bias.to(dtype),
         eps,
     )
-    if x.shape[-1] == 0:  # 0 / 0, where PyTorch says that the mean is 0
+    if x.shape[-1] == 0:  # 0 / 0, for which PyTorch returns a mean of 0
         mean, rstd = mean + math.nan, rstd + math.nan
     return out.to(x.dtype), mean.squeeze(-1), rstd.squeeze(-1)
 
@@ -246,7 +247,7 @@ def _reference_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     if weight is None:
         weight = x.new_ones(x.shape[-1:])
-    # On the CPU, PyTorch takes statistics in the dtype of x alone.
+    # On the CPU, PyTorch takes statistics only in the dtype of x.
     dtype = x.dtype if x.is_cuda else rstd.dtype
     grads = torch.ops.aten.native_layer_norm_backward(
         grad.to(dtype),
@@ -324,7 +325,7 @@ BACKWARD = register(
         large_shape=(16384, 4096),
         benchmark_shapes=norm.BENCHMARK_SHAPES,
         sweep_shapes=norm.SWEEP_SHAPES,
-        # Of one column there is nothing left but rounding errors.
+        # In a row of one column nothing but rounding errors is left.
         edge_shapes=tuple(s for s in norm.EDGE_SHAPES_BACKWARD if s[-1] != 1),
         largest_input=norm.LARGEST_INPUT_BACKWARD,
         complete=_complete_backward,

@@ -1,4 +1,4 @@
-"""A product of matrices, with a bias and an activation fused to it."""
+"""A product of matrices with a fused bias and activation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bindings.ops import sum as sum_op
 ACTIVATIONS = (None, *activation_op.ACTIVATIONS)
 PRECISIONS = ("ieee", "tf32")
 
-# Nobody takes a step in a dimension of size 1: its stride is one that is aligned.
+# A dimension of size 1 is never stepped along, so it is given an aligned stride.
 _ALIGNED = 16
 
 
@@ -36,21 +36,21 @@ def matmul(
 
     Accumulated in float32 and rounded once, after bias and activation. The result is
     contiguous. Each operand may be row- or column-major, with any stride from row to
-    row (or column to column) and from batch to batch, and is read in place; one that is
-    neither is copied first. Without any products (K = 0) the result is
+    row (or column to column) and from batch to batch, and is read in place; any other
+    operand is copied first. Without any products (K = 0) the result is
     activation(bias).
 
-    Autograd differentiates by a, b and bias. The derivative of an activation needs what
-    that started from: where a gradient is wanted, the product is written and rounded
-    first, and the op `activation` follows.
+    Autograd differentiates with respect to a, b and bias. The derivative of an
+    activation needs its input, so where a gradient is wanted the product is rounded and
+    written first, and the op `activation` follows.
 
     Args:
         a: (M, K) or (batch, M, K); float32, float16 or bfloat16.
-        b: (K, N) or (batch, K, N), of a's dtype. A matrix is shared by the batch of the
-            other operand.
+        b: (K, N) or (batch, K, N), of a's dtype. A single matrix is shared by the batch
+            of the other operand.
         bias: (N,) of a's dtype, or None.
         activation: None, "relu", "leaky_relu", "gelu", "gelu_tanh" or "silu".
-        precision: Of float32: "ieee", or "tf32" for tensor cores, which take operands
+        precision: For float32: "ieee", or "tf32" for tensor cores, which take operands
             rounded to 10 bits of fraction.
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
@@ -58,12 +58,12 @@ def matmul(
         (M, N) or (batch, M, N), of a's dtype.
 
     Raises:
-        TypeError: An argument is of the wrong type, its dtype is not supported, or
-            dtypes differ.
+        TypeError: An argument has the wrong type, its dtype is not supported, or dtypes
+            differ.
         ValueError: Shapes do not fit, devices differ, or the activation, the precision
             or the backend is unknown.
 
-    Source: the CUDA C++ Programming Guide, "Shared Memory", and what followed.
+    Source: the CUDA C++ Programming Guide, "Shared Memory", and its successors.
     """
     check.is_tensor("matmul", "a", a)
     check.is_tensor("matmul", "b", b)
@@ -144,7 +144,7 @@ def _operands(
 
 
 def _as_rows(x: Tensor) -> Tensor | None:
-    """A batch of matrices as one above the other; None if that takes a copy."""
+    """A batch of matrices, stacked as one matrix; None if that takes a copy."""
     n_batches, n_rows, n_cols = x.shape
     if n_batches == 1 or n_rows == 1 or x.stride(0) == n_rows * x.stride(1):
         stride = x.stride(0) if n_rows == 1 else x.stride(1)
@@ -155,7 +155,7 @@ def _as_rows(x: Tensor) -> Tensor | None:
 def _operand(x: Tensor) -> tuple[Tensor, int, int, int]:
     """One or several matrices, perhaps copied, and three strides: batch, row, column.
 
-    Of the last two one is 1.
+    The row or the column stride is 1.
     """
     strides = _matrix_strides(x)
     if strides is None:
@@ -166,7 +166,7 @@ def _operand(x: Tensor) -> tuple[Tensor, int, int, int]:
 
 
 def _matrix_strides(x: Tensor) -> tuple[int, int] | None:
-    """Strides of row and column by which x can be read in place, or None."""
+    """The row and column strides by which x can be read in place, or None."""
     (n_rows, n_cols), (row, col) = x.shape[-2:], x.stride()[-2:]
     if n_cols == 1 and (n_rows == 1 or row == 1):
         return 1, _aligned(n_rows)
@@ -185,7 +185,7 @@ def _aligned(size: int) -> int:
 
 @contextlib.contextmanager
 def float32_precision(precision: str) -> Iterator[None]:
-    """PyTorch's own switch between IEEE and tf32, which is one for the process."""
+    """Sets PyTorch's switch between IEEE and tf32, which the whole process shares."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     try:
@@ -200,7 +200,7 @@ def product(
     bias: Tensor | None = None,
     activation: str | None = None,
 ) -> Tensor:
-    """The same by PyTorch, in the precision that its switch is at."""
+    """PyTorch's matmul, bias and activation, in the precision that its switch sets."""
     if bias is None:
         x = torch.matmul(a, b)
     elif a.dim() == b.dim() == 2:
@@ -230,7 +230,10 @@ def _yardstick(
     activation: str | None = None,
     precision: str = "ieee",
 ) -> Tensor:
-    """Small products on a GPU PyTorch computes as float32, whatever its switch says."""
+    """The reference in just the precision asked for.
+
+    PyTorch computes small products on a GPU in float32, whatever its switch says.
+    """
     if a.dtype == torch.float32 and precision == "tf32":
         a, b = _rounded_to_tf32(a), _rounded_to_tf32(b)
     with float32_precision("ieee"):
@@ -238,13 +241,13 @@ def _yardstick(
 
 
 def _rounded_to_tf32(x: Tensor) -> Tensor:
-    """The nearest numbers of 10 bits of fraction; of two the one further from 0."""
+    """Rounds x to the nearest number with 10 bits of fraction, ties away from 0."""
     rounded = (x.view(torch.int32) + 0x1000) & ~0x1FFF
     return torch.where(x.isfinite(), rounded.view(torch.float32), x)
 
 
 def sizes_of(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """Batch, M, N and K; what is missing in front is 1."""
+    """Batch, M, N and K; those missing at the front are 1."""
     n_batches, n_rows, n_cols, depth = (1,) * (4 - len(shape)) + shape
     return n_batches, n_rows, n_cols, depth
 
@@ -279,8 +282,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _compute(run: Any, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     if ctx.activation is not None:
         raise NotImplementedError(
-            "twin::matmul has no backward through a fused activation; the function "
-            "bindings.matmul takes care of that"
+            "twin::matmul has no backward through a fused activation; call the "
+            "function bindings.matmul, which runs the activation as its own op"
         )
     a, b = ctx.saved_tensors
     needs_a, needs_b, needs_bias = ctx.needs_input_grad[:3]
@@ -289,8 +292,8 @@ def _compute(run: Any, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         product: Tensor = run(OP, x, y, None, None, ctx.precision)
         return product
 
-    # The gradient of a matrix that is shared by a batch is the sum of theirs: one
-    # product, with the batch as a part of what is summed over.
+    # The gradient of a matrix that a batch shares is a sum over the batch: one product,
+    # whose summed dimension includes the batch.
     grad_a = grad_b = grad_bias = None
     if needs_a and a.dim() < b.dim():
         grad_a = multiply(
@@ -323,6 +326,14 @@ OP = register(
         flops=_flops,
         shape_names=("M", "N", "K"),
         rungs=("first", "tiled", "tensor_cores", "twin"),
+        other_kernels={
+            "matmul_kernel": "The twins differ in who does what: CUDA's warps load, "
+            "multiply or store; Triton gives all warps of a program the same work and "
+            "decides itself when they wait.",
+            "matmul_gluon_kernel": "Triton alone, in Gluon: large bfloat16 tiles with a "
+            "long epilogue on Hopper, by warps with roles of their own as CUDA has "
+            "them, so that one tile is stored while the next is multiplied.",
+        },
         optional_inputs=("bias",),
         small_shape=(128, 128, 128),
         large_shape=(4096, 4096, 4096),
@@ -335,8 +346,8 @@ OP = register(
             (64, 8192, 8192),
         ),
         sweep_shapes=tuple((2**n,) * 3 for n in range(7, 14)),
-        # Around the ends of tiles and vectors, with whole vectors too, none at all, and
-        # batches; one has more tiles than an H200 multiprocessors.
+        # Around the ends of tiles and vectors, whole vectors, no elements, and batches;
+        # one has more tiles than an H200 has multiprocessors.
         edge_shapes=(
             (0, 5, 3),
             (5, 0, 3),
@@ -360,10 +371,10 @@ OP = register(
             {"bias": True, "activation": "relu"},
             {"precision": "tf32"},
         ),
-        # The tiles that are largest on both sides, and little to do for each.
+        # The largest tiles on both sides, with little work for each.
         code_contract=CodeContract(
             shapes=((128, 128, 256, 64),),
-            # Of tf32 Triton turns tiles of b around on their way to the tensor cores.
+            # For tf32 Triton transposes tiles of b on the way to the tensor cores.
             conflicting_kernels=("matmul_tensor_cores_kernel[",),
             instructions={
                 "matmul_kernel": (r"HGMMA|UTC\w*MMA", "UTMALDG", "UTMASTG"),
@@ -371,7 +382,7 @@ OP = register(
                 "matmul_tiled_kernel": ("FFMA",),
             },
         ),
-        # Where products of two of them still leave room for sums.
+        # Products of two such inputs leave room for sums.
         largest_input=1e15,
         gradient=Gradient(save=_save, compute=_compute),
     )

@@ -41,8 +41,8 @@ def rms_norm(
         A tensor of the shape and dtype of x.
 
     Raises:
-        TypeError: An argument is of the wrong type, or its dtype is not supported or
-            not that of x.
+        TypeError: An argument has the wrong type, or its dtype is not supported or not
+            that of x.
         ValueError: A shape or a device does not fit x, or the backend is unknown.
 
     Source: Zhang & Sennrich 2019, arXiv:1910.07467.
@@ -72,20 +72,20 @@ def rms_norm_backward(
     Strides are treated as in rms_norm.
 
     Args:
-        grad: The gradient of rms_norm's output: the shape, dtype and device of x.
-        x: What rms_norm was called with.
+        grad: The gradient of rms_norm's output, with the shape, dtype and device of x.
+        x: As passed to rms_norm.
         rstd: 1 / sqrt(mean(x^2) + eps) of every row, float32: the shape of x without
             its last dimension. The op twin::rms_norm_<backend> returns it too.
-        weight: What rms_norm was called with.
+        weight: As passed to rms_norm.
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
-        The gradient of x, and that of the weight; where this is None, the one that ones
-        in its place would have.
+        The gradients of x and weight; where there was no weight, the one that ones in
+        its place would have.
 
     Raises:
-        TypeError: An argument is no tensor, or its dtype is not supported or not that
-            of x.
+        TypeError: An argument is not a tensor, or its dtype is not supported or not
+            that of x.
         ValueError: A shape or a device does not fit x, or the backend is unknown.
 
     Source: Zhang & Sennrich 2019, arXiv:1910.07467.
@@ -207,7 +207,7 @@ def _reference_backward(
             [True, True],
         )
         return grad_x, grad_weight
-    # PyTorch has it for GPUs only.
+    # PyTorch has this backward for GPUs only.
     wide_grad, wide_x, rstd = grad.to(rstd.dtype), x.to(rstd.dtype), rstd.unsqueeze(-1)
     g = wide_grad if weight is None else wide_grad * weight
     x_hat = wide_x * rstd

@@ -25,28 +25,28 @@ def rotary(
     """Turns each pair of elements of x by the angle of its position.
 
     (a, b) becomes (a cos - b sin, b cos + a sin), computed in float32 and rounded once.
-    As many pairs as cos and sin have columns are turned, and the rest of head_dim is
-    copied. The result has the memory format of x. An x whose head_dim is not contiguous
-    is copied first.
+    cos and sin have a column for each pair to turn; the rest of head_dim is copied. The
+    result has the memory format of x. An x whose head_dim is not contiguous is copied
+    first.
 
-    x alone has a gradient, which is the gradient of the result turned back.
+    Only x has a gradient, which is the gradient of the result turned back.
 
     Args:
         x: (batch, sequence, heads, head_dim); float32, float16 or bfloat16.
         cos: (positions, rotary_dim / 2), of x's dtype or of float32.
-        sin: Of the shape and dtype of cos.
-        interleaved: Whether neighbours are a pair (GPT-J); else an element of the first
-            half of rotary_dim and one of the second half are (GPT-NeoX).
+        sin: The shape and dtype of cos.
+        interleaved: Whether neighbours form a pair (GPT-J); otherwise an element of the
+            first half of rotary_dim and one of the second half do (GPT-NeoX).
         offset: The position at which every sequence begins, or an int64 or int32 tensor
-            of one for each, (batch). A tensor is not looked at before the launch: a
-            position that cos and sin do not have gives NaN.
+            with one for each, (batch). A tensor is not read before the launch, so a
+            position that cos and sin lack gives NaN.
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
         A tensor of the shape and dtype of x.
 
     Raises:
-        TypeError: An argument is of the wrong type, or its dtype is not supported.
+        TypeError: An argument has the wrong type, or its dtype is not supported.
         ValueError: Shapes do not fit, cos and sin are too short, devices differ, cos or
             sin requires a gradient, or the backend is unknown.
 
@@ -67,26 +67,26 @@ def rotary_(
     *,
     backend: str = "cuda",
 ) -> Tensor:
-    """The same in place: x holds the result afterwards, and is returned.
+    """Rotary in place: overwrites x with the result and returns it.
 
-    It has no gradient, for autograd would need what is overwritten.
+    It has no gradient, since autograd would need the overwritten values.
 
     Args:
-        x: As rotary takes it, with a contiguous head_dim; no two elements may lie in
-            the same place.
-        cos: As given to rotary.
-        sin: As given to rotary.
-        interleaved: As given to rotary.
-        offset: As given to rotary.
+        x: As for rotary, with a contiguous head_dim and no two elements in the same
+            place.
+        cos: As for rotary.
+        sin: As for rotary.
+        interleaved: As for rotary.
+        offset: As for rotary.
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
         x.
 
     Raises:
-        TypeError: As rotary does.
-        ValueError: As rotary does; or x requires a gradient, or has a layout that
-            cannot be written to.
+        TypeError: As for rotary.
+        ValueError: As for rotary; or x requires a gradient, or has a layout that cannot
+            be written to.
 
     Source: Su et al. 2021, arXiv:2104.09864.
     """
@@ -94,8 +94,8 @@ def rotary_(
     _check_no_gradient("rotary_", cos, sin)
     if x.requires_grad and torch.is_grad_enabled():
         raise ValueError(
-            "rotary_: x requires a gradient, which there is none of in place; expected "
-            "a call of rotary"
+            "rotary_: x requires a gradient, but rotary in place has none; call rotary "
+            "instead"
         )
     if not _is_innermost(x) or _may_overlap(x):
         raise ValueError(
@@ -120,18 +120,18 @@ def rotary_backward(
 
     Args:
         grad: The gradient of rotary's result.
-        cos: As given to rotary.
-        sin: As given to rotary.
-        interleaved: As given to rotary.
-        offset: As given to rotary.
+        cos: As passed to rotary.
+        sin: As passed to rotary.
+        interleaved: As passed to rotary.
+        offset: As passed to rotary.
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
         A tensor of the shape and dtype of grad.
 
     Raises:
-        TypeError: As rotary does.
-        ValueError: As rotary does.
+        TypeError: As for rotary.
+        ValueError: As for rotary.
 
     Source: Su et al. 2021, arXiv:2104.09864.
     """
@@ -141,18 +141,22 @@ def rotary_backward(
     return call(BACKWARD, backend, grad, cos, sin, interleaved, offsets)
 
 
-# The kernels count heads, and the elements of each, in 32 bits; a sequence of so many
-# would not fit into the memory of a GPU.
+# The kernels count heads, and the elements of a head, in 32 bits; so many would hardly
+# fit into the memory of a GPU.
 _MOST = 2**30
 
-# What begins where: a number for all sequences, one for each, or none, which is 0.
+# Where sequences begin: a position for all, a tensor with one for each, or None for 0.
 Offset = int | Tensor | None
 
 
 def _without_number(
     cos: Tensor, sin: Tensor, offset: Offset
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The same by a tensor or none, which is what torch.library and kernels take."""
+    """Moves a number into the tables: torch.library and kernels take none, or a tensor.
+
+    Returns:
+        cos and sin from that position on, and the offset if it is a tensor, else None.
+    """
     if isinstance(offset, Tensor) or not offset:
         return cos, sin, offset if isinstance(offset, Tensor) else None
     return cos[offset:], sin[offset:], None
@@ -203,7 +207,7 @@ def _check(
 
 
 def _check_offset(op: str, x_name: str, x: Tensor, offset: Offset) -> int:
-    """Returns the least position that is sure to be needed."""
+    """Raises for a bad offset; returns the least position that is sure to be needed."""
     if offset is None:
         return 0
     if not isinstance(offset, Tensor):
@@ -251,7 +255,7 @@ def _is_innermost(x: Tensor) -> bool:
 
 
 def _may_overlap(x: Tensor) -> bool:
-    """Whether a step along some dimension is no further than those within it reach."""
+    """Whether some dimension's stride is no larger than the extent of those within."""
     reach = 0
     for stride, size in sorted(zip(x.stride(), x.shape, strict=True)):
         if size > 1 and stride <= reach:
@@ -322,8 +326,8 @@ def _operands(
 
 
 def _steps(x: Tensor) -> list[int]:
-    """From batch to batch, position to position, head to head, in elements."""
-    # The stride of a dimension of one entry means nothing.
+    """Strides from batch to batch, position to position, head to head, in elements."""
+    # The stride of a dimension with one entry means nothing.
     return [x.stride(d) if x.shape[d] > 1 else 0 for d in range(3)]
 
 
@@ -355,7 +359,7 @@ def _reference(
 
 
 def _at_positions(offsets: Tensor, seq_len: int, *tables: Tensor) -> tuple[Tensor, ...]:
-    """Rows of the tables, (batch, seq_len, n_pairs): NaN where they have none."""
+    """The tables' row for each position, (batch, seq_len, n_pairs), or NaN for none."""
     positions = offsets.long()[:, None] + torch.arange(seq_len, device=offsets.device)
     last = tables[0].shape[0] - 1
     is_there = ((positions >= 0) & (positions <= last))[..., None]
@@ -378,13 +382,13 @@ def _inputs(
 ) -> tuple[Tensor, Tensor, Tensor]:
     batch, seq_len, n_heads, head_dim = _four(shape)
     x = torch.randn((batch, seq_len, n_heads, head_dim), generator=generator)
-    # Of every size, where those of a model are small for most pairs.
+    # Angles of every size, whereas a model's are small for most pairs.
     angles = 2 * math.pi * torch.rand((seq_len, head_dim // 2), generator=generator)
     return x, angles.cos(), angles.sin()
 
 
 def _four(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape with all dimensions: those that are missing at the front are 1."""
+    """A shape with all four dimensions: those missing at the front are 1."""
     return (1,) * (4 - len(shape)) + shape
 
 
@@ -428,10 +432,10 @@ _SHAPES: dict[str, Any] = {
         (3, 0, 2, 8),
         *((2, 3, 5, n) for n in (1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 65)),
         *((2, 3, 2, n) for n in (64, 80, 96, 128, 192, 256)),
-        # The threads of a block and the tile of a program, for one row.
+        # Around the threads of a block and the tile of a program, for one row.
         *((1, 2, 2, n) for n in (253, 257, 258, 259, 511, 513, 1023, 1025, 1026)),
         *((1, 2, 2, n) for n in (2047, 2049, 2064, 2080, 4100)),
-        # The rows of a block and of a program.
+        # Around the rows of a block and of a program.
         *((1, 1, n, 128) for n in (7, 8, 9, 15, 16, 17)),
         (3, 7, 1, 64),
         (1, 217, 3, 40),
@@ -446,7 +450,6 @@ BACKWARD = register(
         forward="rotary",
         schema=_SCHEMA.format(" grad"),
         allocate=_allocate_backward,
-        rungs=(),
         operands=_operands,
         reference=_reference_backward,
         inputs=_inputs,
@@ -460,7 +463,6 @@ OP = register(
         name="rotary",
         schema=_SCHEMA.format(" x"),
         allocate=_allocate,
-        rungs=(),
         operands=_operands,
         reference=_reference,
         inputs=_inputs,

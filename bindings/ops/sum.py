@@ -13,14 +13,14 @@ from bindings import check, layout
 from bindings.library import call, register
 from bindings.op import Argument, CodeContract, Gradient, Op, Traffic
 
-# Elements of x that a block adds up before it reads the next ones, and the columns of
-# them, in bytes, where it adds up columns.
+# Elements of x that a block adds up before it reads the next ones, and the bytes that
+# it reads of each row where it adds up columns.
 BLOCK_SIZE = 4096
 ROW_BYTES = 512
 
-# Blocks that share the work, where there are too few outputs to fill a GPU: eight for
-# each of an H200's 132 multiprocessors, and as many on any other GPU, so that the
-# result is the same on all of them.
+# Blocks that share the work where there are too few outputs to fill a GPU: eight for
+# each of an H200's 132 multiprocessors, and the same number on any other GPU, so that
+# the result is the same on all.
 TARGET_BLOCKS = 1056
 
 
@@ -31,7 +31,7 @@ def sum(
     *,
     backend: str = "cuda",
 ) -> Tensor:
-    """The sum over some dimensions; by default, as of a list, over the first.
+    """The sum over some dimensions; by default over the first, as Python's sum.
 
     Accumulated in float32 and rounded once, in the same order in every run: no bit of
     the result depends on how threads are scheduled. The sum of no elements is 0. The
@@ -40,18 +40,18 @@ def sum(
     first.
 
     Args:
-        x: Any shape, also 0-d; float32, float16 or bfloat16.
+        x: Any shape, even 0-d; float32, float16 or bfloat16.
         dim: The dimensions to sum over, each once; negative values count from the last.
-            None at all, (), means all of them, as in PyTorch.
-        keepdim: Whether they stay, with size one.
+            An empty sequence means all of them, as in PyTorch.
+        keepdim: Whether the summed dimensions stay, with size one.
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
         A tensor of the dtype of x.
 
     Raises:
-        TypeError: x is no tensor, its dtype is not supported, dim is no int and no
-            sequence of ints, or keepdim is no bool.
+        TypeError: x is not a tensor, its dtype is not supported, dim is neither an int
+            nor a sequence of ints, or keepdim is not a bool.
         IndexError: x has no such dim.
         ValueError: dim names a dimension twice, or the backend is unknown.
 
@@ -106,10 +106,10 @@ def _operands(
 def _splits(
     walk: layout.Reduction, by_rows: bool, element_size: int
 ) -> tuple[int, int]:
-    """Into how many parts the reduced dimension is split, and how long they are."""
+    """The number and the length of the parts to split the reduced dimension into."""
     cols = 1 if by_rows else min(walk.n_inner, ROW_BYTES // element_size)
     n_blocks = walk.n_outer * -(-walk.n_inner // cols)
-    # Whole tiles, and two at least: another launch has to be worth it.
+    # A part has whole tiles, and at least two, so that the second launch is worth it.
     step = BLOCK_SIZE // 2 ** math.ceil(math.log2(cols))
     n_splits = min(TARGET_BLOCKS // n_blocks, walk.n_reduced // (2 * step))
     if n_splits <= 1:
@@ -126,12 +126,12 @@ def _reference(
 
 
 def _inputs(shape: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor]:
-    # Sums of numbers around 0 cancel: what would be left is rounding errors.
+    # Sums of numbers around 0 would cancel and leave rounding errors.
     return (1 + torch.randn(shape, generator=generator),)
 
 
 def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
-    # Next to what is read, the result is nothing.
+    # Beside the bytes read, the result is negligible.
     return Traffic(math.prod(shape) * element_size, 0)
 
 
@@ -142,7 +142,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _gradient(run: Any, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    # Every element of x counts once: a view will do.
+    # Every element of x counts once, so a view is enough.
     if ctx.shape:
         grad = _unsqueezed(grad, ctx.removed)
     return grad.expand(ctx.shape), None, None
@@ -153,7 +153,6 @@ OP = register(
         name="sum",
         schema="(Tensor x, int[1] dim=0, bool keepdim=False) -> Tensor",
         allocate=_allocate,
-        rungs=(),
         operands=_operands,
         reference=_reference,
         inputs=_inputs,
@@ -176,7 +175,7 @@ OP = register(
             (1, 1),
             (4, 1),
             (2, 3, 31),
-            # The ends of vectors, warps and tiles, along the rows and across them.
+            # Around the ends of vectors, warps and tiles, along rows and across them.
             *((3, n) for n in (7, 8, 9, 33, 63, 65, 127, 128, 129, 257, 513)),
             *((3, n) for n in (2047, 2049, 4095, 4097)),
             (130, 65),
@@ -192,12 +191,12 @@ OP = register(
         ),
         variants=({"dim": 0}, {"dim": -1}),
         code_contract=CodeContract(
-            # Along the rows and across them: whole, and split, when a second kernel
-            # adds.
+            # Along rows and across them: whole, and split, when a second kernel adds
+            # the parts.
             shapes=((16384, 8192), (1048576, 128)),
             is_reduction=True,
             # Triton 3.6 hands sums of columns from warp to warp one by one.
-            conflicting_kernels=("sum_columns_kernel[",),
+            conflicting_kernels=("sum_kernel[",),
         ),
         gradient=Gradient(_save, _gradient),
     )

@@ -19,9 +19,9 @@ def swiglu(gate: Tensor, up: Tensor | None = None, *, backend: str = "cuda") -> 
     """A linear unit gated by SiLU: silu(gate) * up.
 
     silu(x) = x / (1 + exp(-x)). Without `up`, the first half of gate's last dimension
-    is gated and the second half is the other factor, as where LLaMA's two projections
-    are one; note that geglu has its gate last. Computed in float32 and rounded once.
-    The result has the memory format of gate, or of its half. Tensors of more than two
+    is gated and the second half is the other factor, as in LLaMA if its two projections
+    are fused; note that geglu has its gate last. Computed in float32 and rounded once.
+    The result has the memory format of gate, or of its half. Tensors with more than two
     groups of dimensions that cannot be merged are copied first. Autograd differentiates
     it once, by swiglu_backward of the same backend.
 
@@ -29,16 +29,16 @@ def swiglu(gate: Tensor, up: Tensor | None = None, *, backend: str = "cuda") -> 
     give x or -0, as in PyTorch.
 
     Args:
-        gate: Any shape; float32, float16 or bfloat16. Without up (..., 2 n), of which
-            the result has (..., n).
-        up: The shape, dtype and device of gate.
+        gate: Any shape; float32, float16 or bfloat16. Without up, (..., 2 n) for a
+            result of (..., n).
+        up: None, or a tensor with the shape, dtype and device of gate.
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
-        A tensor of the dtype of gate, and of its shape or that of its half.
+        A tensor with the dtype of gate, and the shape of gate or of its half.
 
     Raises:
-        TypeError: An argument is no tensor, its dtype is not supported, or they differ.
+        TypeError: An argument is not a tensor, or dtypes are not supported or differ.
         ValueError: Shapes or devices differ, gate has no halves, or the backend is
             unknown.
 
@@ -53,24 +53,25 @@ def swiglu_backward(
 ) -> Tensor:
     """The gradients of swiglu's inputs from that of its output.
 
-    grad * up * silu'(gate) of the gate and grad * silu(gate) of the other factor;
-    computed in float32 and rounded once. Without `up`, the result is the gradient of
-    gate, in its memory format and with its halves. With `up`, it is both gradients in
-    the memory format of gate, one behind the other: `gate_grad, up_grad =
-    swiglu_backward(grad, gate, up)`. Tensors of more than two groups of dimensions that
-    cannot be merged are copied first.
+    They are grad * up * silu'(gate) for the gate and grad * silu(gate) for the other
+    factor, computed in float32 and rounded once. Without `up`, the result is the
+    gradient of gate, in its memory format and with its halves. With `up`, it is both
+    gradients in the memory format of gate, one behind the other: `gate_grad, up_grad =
+    swiglu_backward(grad, gate, up)`. Tensors with more than two groups of dimensions
+    that cannot be merged are copied first.
 
     Args:
-        grad: The gradient of swiglu's output: its shape; the dtype and device of gate.
-        gate: What swiglu was called with.
-        up: What swiglu was called with.
+        grad: The gradient of swiglu's output, with the output's shape and the dtype and
+            device of gate.
+        gate: As passed to swiglu.
+        up: As passed to swiglu.
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
-        A tensor of the dtype of gate, and of its shape; with up, of two of them.
+        A tensor with the dtype and shape of gate; with up, of shape (2, *gate.shape).
 
     Raises:
-        TypeError: An argument is no tensor, its dtype is not supported, or they differ.
+        TypeError: An argument is not a tensor, or dtypes are not supported or differ.
         ValueError: Shapes or devices differ, gate has no halves, or the backend is
             unknown.
 
@@ -99,7 +100,7 @@ def _reference(gate: Tensor, up: Tensor | None = None) -> Tensor:
 def _inputs(
     shape: tuple[int, ...], generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    # Both tails of the gate, where it is shut or open, and the bend between them.
+    # Covers both tails of the gate, where it is shut or open, and the bend between.
     gate = 2.0 * torch.randn(shape, generator=generator)
     up = torch.randn(shape, generator=generator)
     return glu.away_from(gate, _ROOT_OF_DERIVATIVE), up
@@ -145,7 +146,6 @@ BACKWARD = register(
         forward="swiglu",
         schema="(Tensor grad, Tensor gate, Tensor? up=None) -> Tensor",
         allocate=_allocate_backward,
-        rungs=(),
         operands=_operands_backward,
         reference=_reference_backward,
         inputs=_inputs_backward,
@@ -164,7 +164,6 @@ OP = register(
         name="swiglu",
         schema="(Tensor gate, Tensor? up=None) -> Tensor",
         allocate=_allocate,
-        rungs=(),
         operands=_operands,
         reference=_reference,
         inputs=_inputs,

@@ -11,7 +11,7 @@ from bindings.registry import OPS
 from compare.ladder import Ladder, Step
 from compare.parity import Skipped
 from compare.report.names import NAMES
-from compare.report.recorded import with_article
+from compare.report.recorded import age, with_article
 from compare.report.terminal import case_name
 from compare.report.text import plain
 from compare.timing.model import Timing
@@ -37,7 +37,10 @@ def show(ladder: Ladder, console: Console) -> None:
     if ladder.times and ladder.is_recorded:
         gpu = str(ladder.times.environment["gpus"][0])
         date = str(ladder.times.environment["date"])[:10]
-        where = f"recorded on {with_article(gpu)}, {date}"
+        older = age(ladder.times.environment, ladder.op)
+        where = ", ".join(
+            filter(None, (f"recorded on {with_article(gpu)}", date, older))
+        )
         console.print(plain(f"Times of {case_name(ladder.times.case)}, {where}", "dim"))
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import statistics
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from bindings.registry import OPS
 from bindings.sources import ROOT
-from compare import fusion, plot, records
+from compare import fusion, ladder, plot, records
 from compare.errors import UsageError
 from compare.fusion import Fusion
 from compare.options import BACKENDS
@@ -18,13 +20,15 @@ from compare.parameters import read_ops
 from compare.parity import Skipped
 from compare.printable import printable
 from compare.report.names import NAMES
-from compare.report.recorded import with_article
+from compare.report.recorded import age, with_article
+from compare.report.terminal import case_name
 from compare.timing import rates
 from compare.timing.model import Bench, CaseTimes, StartTime, Timing
 
 EXAMPLE = "softmax"
 
 _NONE = "-"
+_OLDER = "†"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # in what compilers say
 _ABOUT_COMPARISON = """\
 Without a GPU the kernels run on the CPU, and the times are those on record."""
@@ -37,6 +41,7 @@ _ABOUT_FUSIONS = """\
 What a fused epilogue costs: products with and without one took turns, and the
 percentage is what is left of the rate of the same language's own plain product, with
 its 95 % interval."""
+_ABOUT_OLDER = f"{_OLDER} of older code: the sources have changed since."
 _ABOUT_PLOTS = "Bandwidth over size; the dashed line is the ceiling."
 _ABOUT_STARTS = """\
 What a call costs the host, the median over these cases: the public call, which
@@ -64,12 +69,13 @@ def render(benches: Sequence[Bench], folder: Path = records.FOLDER) -> dict[str,
         by_gpu.setdefault(records.gpu(bench), []).append(bench)
     return {
         "ops": _ops(),
+        "ladder": _ladder(folder),
         "comparison": _comparisons(by_gpu, folder),
         "times": "\n\n".join(
             (_ABOUT_TIMES, *(_times(each, folder) for each in by_gpu.values()))
         ),
         "plots": "\n\n".join(
-            filter(None, (_ABOUT_PLOTS, *map(_plots, by_gpu.values())))
+            filter(None, (_about_plots(benches), *map(_plots, by_gpu.values())))
         ),
     }
 
@@ -137,17 +143,55 @@ def _ops() -> str:
     return _table(("op", "computes", "directions", "sources"), 4, rows)
 
 
-def _comparisons(by_gpu: Iterable[str], folder: Path) -> str:
+def _ladder(folder: Path) -> str:
+    """The rungs of the example: their sources, and what each gains."""
+    op = OPS[EXAMPLE]
+    times = ladder.find(EXAMPLE, folder)
+    timings = times.timings if times else {}
+
+    def cell(rung: str, side: str) -> str:
+        timing, first = (timings.get(e, {}).get(side) for e in (rung, op.rungs[0]))
+        if not isinstance(timing, Timing) or not isinstance(first, Timing):
+            return _NONE
+        gain = first.kernel.median_us / timing.kernel.median_us
+        return f"{timing.kernel.median_us:,.1f}, {gain:.2f}x"
+
+    rows = [
+        (
+            f"[{rung}](csrc/{EXAMPLE}/{rung}.cuh) "
+            f"([Triton](triton_kernels/{EXAMPLE}/{rung}.py))",
+            ladder.what_changed(op.on_rung(rung), {}).partition(": ")[2],
+            *(cell(rung, side) for side in ladder.SIDES),
+        )
+        for rung in op.rungs
+    ]
+    headers = ("rung", "what it changes", *(f"{NAMES[e]} us" for e in ladder.SIDES))
+    table = _table(headers, 2, rows)
+    if times is None:
+        return f"{table}\n\nThe times of the rungs are not recorded yet."
+    gpu, date = times.environment["gpus"][0], str(times.environment["date"])[:10]
+    older = age(times.environment, EXAMPLE)
+    where = ", ".join(filter(None, (f"{with_article(str(gpu))}", date, older)))
+    return f"{table}\n\nMedians of {case_name(times.case)} on {where}."
+
+
+def _comparisons(by_gpu: Mapping[str, list[Bench]], folder: Path) -> str:
     file_name = f"compare-{EXAMPLE}.txt"
     blocks = []
-    for gpu in by_gpu:
+    for gpu, benches in by_gpu.items():
         file = records.folder_of(gpu, folder) / file_name
         if file.is_file():
             # rich fills every line with spaces, which nobody sees.
             output = map(str.rstrip, printable(file.read_text("utf-8")).splitlines())
+            # One run writes it and the example's record.
+            code = "".join(
+                f", {age(each.environment, EXAMPLE)}"
+                for each in benches
+                if each.op == EXAMPLE and _mark(each)
+            )
             link = f"{_folder(gpu)}/{file_name}"
             blocks.append(
-                f"On {with_article(printable(gpu))} ([the run]({link})):\n\n"
+                f"On {with_article(printable(gpu))} ([the run]({link}){code}):\n\n"
                 f"```\n$ python -m compare {EXAMPLE}\n" + "\n".join(output) + "\n```"
             )
     if not blocks:
@@ -165,13 +209,15 @@ def _folder(gpu: str) -> str:
 
 def _times(benches: list[Bench], folder: Path) -> str:
     """All that is said of the times on one GPU."""
+    marks = {bench.op: _mark(bench) for bench in benches}
     paragraphs = [
         _origins(benches),
-        _times_table(benches),
+        _ABOUT_OLDER if any(marks.values()) else "",
+        _times_table(benches, marks),
         _notes(benches),
         _fusions(fusion.read_all(records.folder_of(records.gpu(benches[0]), folder))),
         _ABOUT_STARTS,
-        _starts_table(benches),
+        _starts_table(benches, marks),
     ]
     return "\n\n".join(filter(None, paragraphs))
 
@@ -199,13 +245,23 @@ def _environment(bench: Bench) -> str:
     versions = {
         **{name: environment.get(name) for name in names},
         **environment.get("packages", {}),
-        "commit": environment.get("commit"),
     }
     parts = [f"{name} {version}" for name, version in versions.items() if version]
+    parts.append(_commit(environment))
     return printable(", ".join((*parts, records.date(bench))))
 
 
-def _times_table(benches: list[Bench]) -> str:
+def _commit(environment: Mapping[str, Any]) -> str:
+    commit = environment.get("commit")
+    return f"commit {commit}" if commit else "no commit"
+
+
+def _mark(bench: Bench) -> str:
+    """What marks figures of older code."""
+    return _OLDER if age(bench.environment, bench.op) else ""
+
+
+def _times_table(benches: list[Bench], marks: Mapping[str, str]) -> str:
     rows = [(bench, each) for bench in benches for each in bench.cases]
     names = [
         name
@@ -223,7 +279,7 @@ def _times_table(benches: list[Bench]) -> str:
         3,
         (
             (
-                _op_name(bench, each),
+                f"{_op_name(bench, each)}{marks[bench.op]}",
                 _shape(each),
                 _dtype(each),
                 *(_figure(records.timing(each, name), _median_us) for name in names),
@@ -238,13 +294,14 @@ def _times_table(benches: list[Bench]) -> str:
     )
 
 
-def _starts_table(benches: list[Bench]) -> str:
+def _starts_table(benches: list[Bench], marks: Mapping[str, str]) -> str:
     head = (
         *("op", "implementation", "call, µs", "launcher, µs"),
         *("first call, ms", "compile, s", "build, s"),
     )
     rows = []
     for bench in benches:
+        op = f"{bench.op}{marks[bench.op]}"
         for name in NAMES:
             hosts = [
                 timing.host
@@ -262,7 +319,7 @@ def _starts_table(benches: list[Bench]) -> str:
                 ]
             call = _typical([each.call_us for each in hosts])
             launcher = _typical([each.launcher_us for each in hosts])
-            rows.append((bench.op, NAMES[name], call, launcher, *first))
+            rows.append((op, NAMES[name], call, launcher, *first))
     return _table(head, 2, rows)
 
 
@@ -278,13 +335,15 @@ def _fusions(fusions: list[Fusion]) -> str:
     if not rows:
         return ""
     head = ("op", "shape", "dtype", "epilogue", *(NAMES[side] for side in fusion.SIDES))
-    origins = (
-        f"{each.op}: commit {each.environment.get('commit')}, "
-        f"{str(each.environment['date'])[:10]}"
-        for each in fusions
-    )
-    about = f"{_ABOUT_FUSIONS}\n({printable('; '.join(origins))})"
+    origins = printable("; ".join(map(_origin, fusions)))
+    about = f"{_ABOUT_FUSIONS}\n({origins})"
     return f"{about}\n\n{_table(head, 4, rows)}"
+
+
+def _origin(each: Fusion) -> str:
+    date = str(each.environment["date"])[:10]
+    parts = (_commit(each.environment), date, age(each.environment, each.op))
+    return f"{each.op}: {', '.join(filter(None, parts))}"
 
 
 def _rate_of_plain(each: Fusion, side: str, epilogue: str) -> str:
@@ -319,6 +378,12 @@ def _notes(benches: list[Bench]) -> str:
             notes.items(), key=lambda each: order.index(each[0][0])
         )
     )
+
+
+def _about_plots(benches: Sequence[Bench]) -> str:
+    older = dict.fromkeys(each.op for each in benches if each.sweep and _mark(each))
+    note = f"Of older code: {', '.join(older)}." if older else ""
+    return "\n".join(filter(None, (_ABOUT_PLOTS, _paragraph(note))))
 
 
 def _plots(benches: list[Bench]) -> str:

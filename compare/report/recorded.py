@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bindings.sources import ROOT
-from compare import records
+from compare import records, source_hash
 from compare.report.names import NAMES
 from compare.report.text import plain
 from compare.timing import rates
@@ -35,7 +35,8 @@ def show(
         for name in ("torch", "triton")
         if (version := bench.environment.get(name))
     )
-    console.print(plain(f"Times {where} ({versions}), not measured here", "bold"))
+    code = age(bench.environment, bench.op) or "not measured here"
+    console.print(plain(f"Times {where} ({versions}), {code}", "bold"))
     names = [
         name for name in NAMES if any(records.timing(each, name) for each in cases)
     ]
@@ -68,6 +69,7 @@ def to_json(bench: Bench, dtype_name: str, params: Mapping[str, Any]) -> dict[st
         "gpu": records.gpu(bench),
         "date": bench.environment["date"],
         "commit": bench.environment.get("commit"),
+        "of_older_code": list(source_hash.older_sides(bench.environment, bench.op)),
         "file": str(records.file_of(bench).relative_to(ROOT)),
         "cases": [
             {
@@ -80,6 +82,19 @@ def to_json(bench: Bench, dtype_name: str, params: Mapping[str, Any]) -> dict[st
             for each in _fitting(bench, dtype_name, params)
         ],
     }
+
+
+def age(environment: Mapping[str, Any], op: str) -> str:
+    """What to say of a record whose sources have changed since; else nothing.
+
+    Args:
+        environment: The record's.
+        op: What it is of.
+    """
+    older = source_hash.older_sides(environment, op)
+    if older == source_hash.SIDES:
+        return "of older code"
+    return f"of older {NAMES[older[0]]} code" if older else ""
 
 
 def with_article(gpu: str) -> str:

@@ -29,7 +29,7 @@ def show(report: Report, console: Console) -> None:
         console.print(plain("found nothing", "green"))
     for name, value in (
         ("kernels", f"{len(report.kernels)} instances"),
-        ("cases", str(len(report.cases))),
+        ("cases", str(len(report.runs))),
         ("each with", ", ".join(report.passes)),
         ("launches", f"{report.launches} in {report.seconds:.1f} s"),
     ):

@@ -3,7 +3,8 @@
 #pragma once
 
 #include "common/launch.cuh"
-#include "common/ptx.cuh"
+#include "common/ptx/barrier.cuh"
+#include "common/ptx/cluster.cuh"
 #include "common/reduce.cuh"
 #include "common/vec.cuh"
 

@@ -1,5 +1,5 @@
-// What a matmul does to a sum before it stores it, as pure functions of that: the matmul
-// takes an activation for a template argument and does not know what it computes.
+// The epilogue of a matmul, as pure functions of a sum. A kernel takes the activation as a
+// template argument, and does not know what it computes.
 #pragma once
 
 #include <type_traits>
@@ -9,8 +9,8 @@
 
 enum class Activation : int { none, relu, leaky_relu, gelu, gelu_tanh, silu };
 
-// What an activation takes is x times this, a power of two, so that no digit of x is lost:
-// one that needs half of x has it from the instruction that adds sum and bias.
+// Activations take x times this power of two, which loses no digit of x: one that needs
+// x / 2 gets it from the instruction that adds sum and bias.
 template <typename T>
 constexpr __device__ __forceinline__ float argument_scale(Activation activation) {
     const bool is_gelu =
@@ -18,7 +18,8 @@ constexpr __device__ __forceinline__ float argument_scale(Activation activation)
     return is_gelu && std::is_same_v<T, __nv_bfloat16> ? 0.5f : 1.0f;
 }
 
-// The activation of x, with an error below what T, the type of the result, resolves.
+// The activation of an x that comes scaled. Its error is below what T, the type of the
+// result, resolves.
 template <Activation ACTIVATION, typename T>
 __device__ __forceinline__ float activate_scaled(float x) {
     constexpr bool IS_FLOAT32 = sizeof(T) == 4;
@@ -37,18 +38,39 @@ __device__ __forceinline__ float activate_scaled(float x) {
         case Activation::gelu_tanh:
             return IS_BFLOAT16 ? gelu_tanh_bfloat16_of_half(x) : gelu_tanh(x);
         case Activation::silu:
-            return IS_FLOAT32 ? silu_accurate(x) : silu_fast(x);
+            return IS_FLOAT32 ? silu<T>(x) : silu_fast(x);
     }
     return x;
 }
 
-// The same of x as it is.
+// The activation of an x that is not scaled.
 template <Activation ACTIVATION, typename T>
 __device__ __forceinline__ float activate(float x) {
     return activate_scaled<ACTIVATION, T>(argument_scale<T>(ACTIVATION) * x);
 }
 
-// Of a sum and the bias of its column, scaled already, 0 where there is none.
+// The gradient of x from that of its activation, with an error below what T resolves.
+template <Activation ACTIVATION, typename T>
+__device__ __forceinline__ float activate_backward(float grad, float x) {
+    switch (ACTIVATION) {
+        case Activation::none:
+            return grad;
+        case Activation::relu:
+            return relu_backward(grad, x);
+        case Activation::leaky_relu:
+            return leaky_relu_backward(grad, x);
+        case Activation::gelu:
+            return grad * gelu_derivative<T, false>(x);
+        case Activation::gelu_tanh:
+            return grad * gelu_derivative<T, true>(x);
+        case Activation::silu:
+            return grad * silu_derivative<T>(x);
+    }
+    return grad;
+}
+
+// The activation of a sum plus its column's bias, which comes scaled and is 0 where there
+// is none.
 template <Activation ACTIVATION, typename T>
 __device__ __forceinline__ float epilogue(float accumulator, float scaled_bias) {
     constexpr float SCALE = argument_scale<T>(ACTIVATION);
@@ -80,8 +102,8 @@ Result dispatch_activation(Activation activation, Body&& body) {
 #endif
 }
 
-// The same in a kernel, for one that is not compiled once for each activation: all of its
-// threads take the same way.
+// For a kernel that is not compiled for each activation: a branch that all of its threads
+// take alike.
 template <typename Body>
 __device__ __forceinline__ void with_activation(Activation activation, Body&& body) {
     switch (activation) {

@@ -1,7 +1,7 @@
 // Functions of one float, without a pointer in them.
 #pragma once
 
-#include "common/ptx.cuh"
+#include "common/ptx/math.cuh"
 
 constexpr float LOG2_E = 1.44269504088896341f;
 constexpr float SQRT_HALF = 0.70710678118654752f;
@@ -16,6 +16,12 @@ __device__ __forceinline__ float accurate_exp(float x) { return expf(x); }
 
 // 1 / x with an error of one unit in the last place.
 __device__ __forceinline__ float fast_reciprocal(float x) { return ptx::reciprocal(x); }
+
+// What exponents are relative to, from the largest of them so far: 0 while that is -inf, as
+// -inf - -inf would make a sum of exponentials NaN, where it has to stay 0.
+__device__ __forceinline__ float finite_origin(float max) {
+    return max == -INFINITY ? 0.0f : max;
+}
 
 // tanh(x) with an error of 2^-11, relative; beyond 9 or so the result is 1.
 __device__ __forceinline__ float fast_tanh(float x) { return ptx::tanh(x); }
@@ -121,28 +127,47 @@ __device__ __forceinline__ float gelu_tanh_derivative(float x) {
     return (x < 0.0f ? e * inverse : inverse) + slope;
 }
 
-// x / (1 + exp(-x)), from e = exp(-|x|): at most 1, so that 1 + e cannot overflow.
-__device__ __forceinline__ float silu(float x, float e) {
+// gelu as T resolves it: the fast form is for types that do not resolve its error.
+template <typename T, bool APPROXIMATE_TANH>
+__device__ __forceinline__ float gelu(float x) {
+    if constexpr (APPROXIMATE_TANH) return gelu_tanh(x);
+    return sizeof(T) == 4 ? gelu_erf(x) : gelu_erf_fast(x);
+}
+
+// Its derivative.
+template <typename T, bool APPROXIMATE_TANH>
+__device__ __forceinline__ float gelu_derivative(float x) {
+    if constexpr (APPROXIMATE_TANH) return gelu_tanh_derivative(x);
+    return sizeof(T) == 4 ? gelu_erf_derivative(x) : gelu_erf_fast_derivative(x);
+}
+
+// exp(-|x|), which is at most 1, as T resolves it.
+template <typename T>
+__device__ __forceinline__ float exp_minus_abs(float x) {
+    return sizeof(T) == 4 ? accurate_exp(-fabsf(x)) : fast_exp(-fabsf(x));
+}
+
+// x / (1 + exp(-x)), from e = exp(-|x|), with which 1 + e cannot overflow.
+template <typename T>
+__device__ __forceinline__ float silu(float x) {
+    const float e = exp_minus_abs<T>(x);
     const float inverse = fast_reciprocal(1.0f + e);
     return x * (x < 0.0f ? e * inverse : inverse);
 }
 
-// The same of x alone.
-__device__ __forceinline__ float silu_accurate(float x) {
-    return silu(x, accurate_exp(-fabsf(x)));
-}
-
-// The same in half the instructions: the exponential of a large argument is inf and
-// leaves x / inf. Its error grows to 2^-17 of a result that is that of x = -80, which
-// float16 and bfloat16 do not resolve.
+// silu in half the instructions: the exponential of a large argument is inf and leaves
+// x / inf. Its error grows to 2^-17 of a result that is that of x = -80, which float16 and
+// bfloat16 do not resolve.
 __device__ __forceinline__ float silu_fast(float x) {
     return x * fast_reciprocal(1.0f + fast_exp(-x));
 }
 
-// Its derivative, s (1 + x (1 - s)) with s = 1 / (1 + exp(-x)), from the same e. s and 1
-// - s are 1 / (1 + e) and e / (1 + e), or the other way round, so that no difference of
-// numbers that are nearly the same is taken but the one that makes the derivative 0.
-__device__ __forceinline__ float silu_derivative(float x, float e) {
+// Its derivative, s (1 + x (1 - s)) with s = 1 / (1 + exp(-x)), from the same e as silu. s
+// and 1 - s are 1 / (1 + e) and e / (1 + e), or the other way round, so that no difference
+// of numbers that are nearly the same is taken but the one that makes the derivative 0.
+template <typename T>
+__device__ __forceinline__ float silu_derivative(float x) {
+    const float e = exp_minus_abs<T>(x);
     const float inverse = fast_reciprocal(1.0f + e);
     const float s = x < 0.0f ? e * inverse : inverse;
     const float one_minus_s = x < 0.0f ? inverse : e * inverse;

@@ -3,8 +3,8 @@
 // Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
 #pragma once
 
-#include "common/ptx.cuh"
-#include "common/vec.cuh"
+#include "common/elementwise.cuh"
+#include "common/ptx/math.cuh"
 
 // The block of four words that belongs to a counter.
 __device__ __forceinline__ Vec<uint32_t, 4> philox(
@@ -28,21 +28,37 @@ __device__ __forceinline__ Vec<uint32_t, 4> philox(
     return counter;
 }
 
-// The words of SIZE neighbouring elements, a power of 2 from 4 on, of which the first is
-// a multiple of SIZE: element i takes word i % 4 of the block of counter i / 4.
-template <int SIZE>
-__device__ __forceinline__ Vec<uint32_t, SIZE> random_words(
-    int64_t first, int64_t seed
-) {
-    const uint64_t counter = static_cast<uint64_t>(first) / 4;
+// The word of an element: element i takes word i % 4 of the block of counter i / 4.
+__device__ __forceinline__ uint32_t random_word(int64_t i, int64_t seed) {
+    const uint64_t counter = static_cast<uint64_t>(i) / 4;
     const uint32_t low = static_cast<uint32_t>(counter);
     const uint32_t high = static_cast<uint32_t>(counter >> 32);
-    Vec<uint32_t, SIZE> words;
+    const Vec<uint32_t, 4> block = philox({low, high, 0, 0}, seed);
+    const uint32_t even = i % 4 == 0 ? block[0] : block[2];
+    const uint32_t odd = i % 4 == 1 ? block[1] : block[3];
+    return i % 2 == 0 ? even : odd;
+}
+
+// The words of a thread's elements, whose runs are a power of 2 from 4 on: one block for
+// every four.
+template <int VEC_SIZE, bool STRIDED, int COUNT, int VECS_PER_RUN>
+__device__ __forceinline__ Tile<uint32_t, VEC_SIZE, COUNT> random_words(
+    const ElementTile<VEC_SIZE, STRIDED, COUNT, VECS_PER_RUN>& tile, int64_t seed
+) {
+    Tile<uint32_t, VEC_SIZE, COUNT> words;
     #pragma unroll
-    for (int i = 0; i < SIZE; i += 4) {
-        const Vec<uint32_t, 4> block = philox({low | i / 4, high, 0, 0}, seed);
+    for (int i = 0; i < COUNT; i += VECS_PER_RUN) {
+        const uint64_t counter = static_cast<uint64_t>(tile[i]) / 4;
+        const uint32_t low = static_cast<uint32_t>(counter);
+        const uint32_t high = static_cast<uint32_t>(counter >> 32);
         #pragma unroll
-        for (int j = 0; j < 4; ++j) words[i + j] = block[j];
+        for (int j = 0; j < VECS_PER_RUN * VEC_SIZE; j += 4) {
+            const Vec<uint32_t, 4> block = philox({low | j / 4, high, 0, 0}, seed);
+            #pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                words[i + (j + k) / VEC_SIZE][(j + k) % VEC_SIZE] = block[k];
+            }
+        }
     }
     return words;
 }

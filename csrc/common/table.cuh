@@ -48,17 +48,22 @@ constexpr int64_t longest_row(const Line (&table)[SIZE]) {
     return longest;
 }
 
-// Calls `body.template operator()<LINE>()` with the first line of TABLE that serves rows of
-// this length on this device, or with the last one, and returns its result.
-template <typename T, const auto& TABLE, std::size_t I = 0, typename Body>
-auto choose_tile(const Device& device, int64_t n_cols, Body&& body) {
+// Calls `body.template operator()<LINE>()` with the first line of TABLE that serves a call,
+// such as rows of this length, on this device, or with the last one; returns its result.
+template <
+    typename T,
+    const auto& TABLE,
+    std::size_t I = 0,
+    typename Call,
+    typename Body>
+auto choose_tile(const Device& device, const Call& call, Body&& body) {
     constexpr auto LINE = TABLE[I];
     if constexpr (I + 1 == std::size(TABLE)) {
         return body.template operator()<LINE>();
     } else if constexpr (!LINE.template is_for<T>()) {
-        return choose_tile<T, TABLE, I + 1>(device, n_cols, body);
+        return choose_tile<T, TABLE, I + 1>(device, call, body);
     } else {
-        if (LINE.serves(device, n_cols)) return body.template operator()<LINE>();
-        return choose_tile<T, TABLE, I + 1>(device, n_cols, body);
+        if (LINE.serves(device, call)) return body.template operator()<LINE>();
+        return choose_tile<T, TABLE, I + 1>(device, call, body);
     }
 }

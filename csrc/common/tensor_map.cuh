@@ -1,5 +1,5 @@
-// Tensor maps: how the tensor memory accelerator of Hopper and later finds its way in a
-// tensor of three dimensions.
+// Tensor maps: they tell the tensor memory accelerator, since Hopper, where the boxes of a
+// tensor of three dimensions lie.
 #pragma once
 
 #include <cuda.h>
@@ -12,14 +12,14 @@
 #include <type_traits>
 #include <vector>
 
-// Rows of 128 bytes: what a box of a tensor map is wide.
+// The columns of a box, whose rows are 128 bytes.
 template <typename T>
 constexpr int BOX_COLS = 128 / sizeof(T);
 
-// What a kernel takes as `const __grid_constant__`.
+// Kernels take it as `const __grid_constant__`.
 struct TensorMap {
     CUtensorMap map;  // opaque
-    // The same once more for those who read a plan, the contiguous dimension first.
+    // What it says, for those who read a plan; the contiguous dimension comes first.
     const void* data;
     int64_t element_bytes;
     int64_t sizes[3];    // in elements
@@ -39,10 +39,10 @@ inline std::vector<int64_t> describe_argument(const TensorMap& map) {
 }
 
 // A map of a tensor (n_batches, n_rows, n_cols) of 16-bit numbers, of which a copy takes
-// box_rows rows of 128 bytes at a time, to rows of shared memory whose parts of 16 bytes
-// are permuted: part i of row r lies at i ^ (r % 8), so that neither rows nor columns
-// meet in the same banks. The address and both strides are multiples of 16 bytes; that of
-// a single batch is never taken.
+// box_rows rows of 128 bytes at a time. In shared memory the 16-byte chunks of a row are
+// swizzled: chunk i of row r lies at i ^ (r % 8), so that neither rows nor columns have
+// bank conflicts. The address and both strides are multiples of 16 bytes; the stride
+// between batches is ignored where there is one batch.
 template <typename T>
 TensorMap make_tensor_map(
     const void* data,
@@ -65,7 +65,7 @@ TensorMap make_tensor_map(
     };
 }
 
-// Makes the opaque part of one, for which the driver looks at what it points to.
+// Makes the opaque part of a map. The driver checks the address, which has to be real.
 template <typename T>
 cudaError_t encode_tensor_map(TensorMap* map) {
     static PFN_cuTensorMapEncodeTiled_v12000 encode = nullptr;

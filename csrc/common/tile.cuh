@@ -14,16 +14,17 @@ struct Tile {
 };
 
 // Part of a row: the vectors at ptr and every STEP columns from there, where n_left columns
-// are left in the row. Columns past its end become `fill`.
+// are left in the row. Columns past its end become `fill`. Those of single elements may be
+// `stride` apart.
 template <int SIZE, int COUNT, int STEP, typename T, typename Index>
 __device__ __forceinline__ Tile<T, SIZE, COUNT> load_row(
-    const T* ptr, Index n_left, float fill = 0.0f
+    const T* ptr, Index n_left, float fill = 0.0f, int64_t stride = 1
 ) {
     Tile<T, SIZE, COUNT> tile;
     #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
         const bool is_valid = i * STEP < n_left;
-        tile[i] = load<SIZE>(ptr + i * STEP, is_valid, from_float<T>(fill));
+        tile[i] = load<SIZE>(ptr + i * STEP * stride, is_valid, from_float<T>(fill));
     }
     return tile;
 }
@@ -117,6 +118,20 @@ __device__ __forceinline__ Tile<float, SIZE, COUNT> map_row(
     return tile;
 }
 
+// f of every element and its column, counted from the thread's first one.
+template <int STEP, typename F, int SIZE, int COUNT>
+__device__ __forceinline__ Tile<float, SIZE, COUNT> map_columns(
+    F f, const Tile<float, SIZE, COUNT>& tile
+) {
+    Tile<float, SIZE, COUNT> result;
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        #pragma unroll
+        for (int j = 0; j < SIZE; ++j) result[i][j] = f(tile[i][j], i * STEP + j);
+    }
+    return result;
+}
+
 // All elements together, in their order: Sum{} adds them up, to `result` if there is one.
 template <typename Op, int SIZE, int COUNT>
 __device__ __forceinline__ float reduce(
@@ -128,4 +143,25 @@ __device__ __forceinline__ float reduce(
         for (int j = 0; j < SIZE; ++j) result = op(result, tile[i][j]);
     }
     return result;
+}
+
+// The vectors together, element by element: in pairs, and pairs of those, which are the
+// shortest chains. COUNT is a power of two.
+template <typename Op, int SIZE, int COUNT>
+__device__ __forceinline__ Vec<float, SIZE> reduce_vectors(
+    const Tile<float, SIZE, COUNT>& tile, Op op
+) {
+    if constexpr (COUNT == 1) {
+        return tile[0];
+    } else {
+        Tile<float, SIZE, COUNT / 2> pairs;
+        #pragma unroll
+        for (int i = 0; i < COUNT / 2; ++i) {
+            #pragma unroll
+            for (int j = 0; j < SIZE; ++j) {
+                pairs[i][j] = op(tile[i][j], tile[i + COUNT / 2][j]);
+            }
+        }
+        return reduce_vectors(pairs, op);
+    }
 }

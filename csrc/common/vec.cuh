@@ -103,20 +103,11 @@ __device__ __forceinline__ void store(
     }
 }
 
-// SIZE values of a row from column col on. A vector needs stride_col 1, or 0 for a
-// value that is broadcast along the row.
-template <int SIZE, typename T>
-__device__ __forceinline__ Vec<T, SIZE> load_strided(
-    const T* row_ptr, int64_t col, int64_t stride_col
-) {
-    if (SIZE == 1 || stride_col == 0) return splat<SIZE>(row_ptr[col * stride_col]);
-    return *reinterpret_cast<const Vec<T, SIZE>*>(row_ptr + col);
-}
-
 // SIZE values of a matrix with n_cols columns, counted row by row from `element` on, and
-// zeros past the end. Without STRIDED they are neighbours in memory.
+// zeros past the end. Without STRIDED they are neighbours in memory; with it a vector ends
+// where its row does, and has a stride_col of 1, or of 0 for a value that is broadcast.
 template <int SIZE, bool STRIDED, typename T>
-__device__ __forceinline__ Vec<T, SIZE> load_elements(
+__device__ __forceinline__ Vec<T, SIZE> load_vec(
     const T* ptr,
     int64_t element,
     int64_t n_elements,
@@ -125,17 +116,21 @@ __device__ __forceinline__ Vec<T, SIZE> load_elements(
     int64_t stride_col
 ) {
     if constexpr (STRIDED) {
+        // Ahead of the question whether there is an element: what all tensors have in
+        // common is then computed once. And `%` would divide again.
+        const int64_t row = element / n_cols, col = element - row * n_cols;
         if (element >= n_elements) return splat<SIZE>(T{});
-        const int64_t row = element / n_cols, col = element % n_cols;
-        return load_strided<SIZE>(ptr + row * stride_row, col, stride_col);
+        ptr += row * stride_row;
+        if (SIZE == 1 || stride_col == 0) return splat<SIZE>(ptr[col * stride_col]);
+        return *reinterpret_cast<const Vec<T, SIZE>*>(ptr + col);
     } else {
         return load<SIZE>(ptr + element, n_elements - element, T{});
     }
 }
 
 // Writes such values, as far as they exist, to rows whose columns are neighbours.
-template <int SIZE, bool STRIDED, typename T>
-__device__ __forceinline__ void store_elements(
+template <bool STRIDED, typename T, int SIZE>
+__device__ __forceinline__ void store_vec(
     T* ptr,
     const Vec<T, SIZE>& vec,
     int64_t element,
@@ -144,8 +139,8 @@ __device__ __forceinline__ void store_elements(
     int64_t stride_row
 ) {
     if constexpr (STRIDED) {
-        if (element >= n_elements) return;
-        store(ptr + element / n_cols * stride_row + element % n_cols, vec);
+        const int64_t row = element / n_cols, col = element - row * n_cols;
+        if (element < n_elements) store(ptr + row * stride_row + col, vec);
     } else {
         store(ptr + element, vec, n_elements - element);
     }

@@ -1,6 +1,6 @@
-// The functions of csrc/common/ptx.cuh for kernels in the emulator: there each is one
-// PTX instruction, here what that instruction does. Their last parameter, the call site
-// that reports name, is why they are not one with those.
+// The functions of csrc/common/ptx/ for kernels in the emulator: there each is one PTX
+// instruction, here what that instruction does. Their last parameter, the call site that
+// reports name, is why they are not one with those.
 #pragma once
 
 #include <bit>
@@ -20,7 +20,7 @@ namespace ptx {
 
 using emulator::Site;
 
-// ---- Approximate functions: as exact as the C library -------------------------------
+// ---- math.cuh: as exact as the C library --------------------------------------------
 
 inline float exp2(float x) { return std::exp2(x); }
 
@@ -28,24 +28,20 @@ inline float reciprocal(float x) { return 1.0f / x; }
 
 inline float tanh(float x) { return std::tanh(x); }
 
-// ---- Comparisons --------------------------------------------------------------------
-
 inline float max_or_nan(float x, float y) { return x > y || x != x ? x : y; }
-
-// ---- Integers -----------------------------------------------------------------------
 
 inline std::uint64_t multiply_wide(std::uint32_t x, std::uint32_t y) {
     return std::uint64_t{x} * y;
 }
 
-// ---- Loads that tell the caches what comes next: there are no caches ----------------
+// ---- memory.cuh: there are no caches ------------------------------------------------
 
 [[gnu::always_inline]]  // as in device/memory.h
 inline uint4 load_evict_last(const uint4* ptr, Site site = Site::here()) {
     return emulator::checked_load(ptr, "load_evict_last", site);
 }
 
-// ---- Asynchronous copies ------------------------------------------------------------
+// ---- async_copy.cuh -----------------------------------------------------------------
 
 template <int BYTES>
 void cp_async(void* shared, const void* global, Site site = Site::here()) {
@@ -72,7 +68,7 @@ void cp_async_wait_group() {
 
 inline void cp_async_wait_all() { emulator::wait_for_async_copies(); }
 
-// ---- Matrices -----------------------------------------------------------------------
+// ---- mma.cuh ------------------------------------------------------------------------
 
 template <int COUNT>
 void ldmatrix(
@@ -88,6 +84,12 @@ void ldmatrix_transposed(
 ) {
     static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4);
     emulator::load_matrices(fragment, COUNT, true, row, "ldmatrix.trans", site);
+}
+
+inline void stmatrix(
+    void* row, const std::uint32_t (&fragment)[4], Site site = Site::here()
+) {
+    emulator::store_matrices(row, fragment, site);
 }
 
 template <typename T>
@@ -137,7 +139,11 @@ inline void mma_m16n8k8_tf32(
     );
 }
 
-// ---- Hopper: barriers in shared memory ----------------------------------------------
+// ---- barrier.cuh --------------------------------------------------------------------
+
+inline void named_barrier_sync(int barrier, int n_threads, Site site = Site::here()) {
+    emulator::meet_at_named_barrier(barrier, n_threads, site);
+}
 
 inline void mbarrier_init(
     std::uint64_t* barrier, int n_arrivals, Site site = Site::here()
@@ -157,42 +163,13 @@ inline void mbarrier_arrive_expect_bytes(
     emulator::arrive_at_mbarrier(barrier, bytes, "mbarrier_arrive_expect_bytes", site);
 }
 
-inline void mbarrier_arrive_remote(
-    std::uint64_t* barrier, int block, Site site = Site::here()
-) {
-    emulator::arrive_at_remote_mbarrier(barrier, block, site);
-}
-
-template <typename T>
-void store_remote(
-    T* shared, T value, std::uint64_t* barrier, int block, Site site = Site::here()
-) {
-    static_assert(sizeof(T) == 4 || sizeof(T) == 8);
-    *static_cast<T*>(emulator::map_shared(shared, block, site)) = value;
-    emulator::complete_remote_bytes(barrier, sizeof(T), block, site);
-}
-
 inline void mbarrier_wait(
     std::uint64_t* barrier, int parity, Site site = Site::here()
 ) {
     emulator::wait_for_mbarrier(barrier, parity, site);
 }
 
-// ---- Hopper: parts of a block, and clusters of blocks -------------------------------
-
-inline void named_barrier_sync(int barrier, int n_threads, Site site = Site::here()) {
-    emulator::meet_at_named_barrier(barrier, n_threads, site);
-}
-
-template <int REGISTERS>
-void setmaxnreg_dec() {
-    static_assert(REGISTERS >= 24 && REGISTERS <= 256 && REGISTERS % 8 == 0);
-}
-
-template <int REGISTERS>
-void setmaxnreg_inc() {
-    static_assert(REGISTERS >= 24 && REGISTERS <= 256 && REGISTERS % 8 == 0);
-}
+// ---- cluster.cuh --------------------------------------------------------------------
 
 inline int cluster_block_rank() { return emulator::cluster_rank(); }
 
@@ -209,7 +186,22 @@ T* map_shared(T* shared, int block, Site site = Site::here()) {
     return static_cast<T*>(emulator::map_shared(shared, block, site));
 }
 
-// ---- Hopper: the tensor memory accelerator ------------------------------------------
+inline void mbarrier_arrive_remote(
+    std::uint64_t* barrier, int block, Site site = Site::here()
+) {
+    emulator::arrive_at_remote_mbarrier(barrier, block, site);
+}
+
+template <typename T>
+void store_remote(
+    T* shared, T value, std::uint64_t* barrier, int block, Site site = Site::here()
+) {
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+    *static_cast<T*>(emulator::map_shared(shared, block, site)) = value;
+    emulator::complete_remote_bytes(barrier, sizeof(T), block, site);
+}
+
+// ---- tma.cuh ------------------------------------------------------------------------
 
 inline void prefetch_tensor_map(const CUtensorMap* map, Site site = Site::here()) {
     emulator::check_tensor_map(map, "prefetch_tensor_map", site);
@@ -265,7 +257,17 @@ void tma_store_wait_group_read(Site site = Site::here()) {
     emulator::wait_for_box_stores(UNREAD, site);
 }
 
-// ---- Hopper: matrices, multiplied by a warpgroup from shared memory ------------------
+// ---- wgmma.cuh ----------------------------------------------------------------------
+
+template <int REGISTERS>
+void setmaxnreg_dec() {
+    static_assert(REGISTERS >= 24 && REGISTERS <= 256 && REGISTERS % 8 == 0);
+}
+
+template <int REGISTERS>
+void setmaxnreg_inc() {
+    static_assert(REGISTERS >= 24 && REGISTERS <= 256 && REGISTERS % 8 == 0);
+}
 
 enum class Major { K = 0, MN = 1 };
 
@@ -311,12 +313,6 @@ void wgmma_m64k16(
         d,
         site
     );
-}
-
-inline void stmatrix(
-    void* row, const std::uint32_t (&fragment)[4], Site site = Site::here()
-) {
-    emulator::store_matrices(row, fragment, site);
 }
 
 }  // namespace ptx

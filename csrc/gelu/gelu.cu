@@ -8,153 +8,15 @@
 //          strides.
 // Traffic  reads and writes every element once: the ceiling is the bandwidth of a copy,
 //          and of the backward that of 2 reads to 1 write.
-// Limits   accumulates in float32, so float16 and bfloat16 are rounded once.
+// Limits   computes in float32, so float16 and bfloat16 are rounded once.
 // Mirror   triton_kernels/gelu/gelu.py
 // Source   Hendrycks & Gimpel 2016, arXiv:1606.08415
 
-#include "common/launch.cuh"
-#include "common/math.cuh"
-#include "common/vec.cuh"
+#include "gelu/backward_first.cuh"
+#include "gelu/backward_twin.cuh"
+#include "gelu/first.cuh"
+#include "gelu/twin.cuh"
 
-namespace {
-// Small blocks with little in each thread: on an H200, 16 elements of bfloat16 in a
-// thread cost a tenth of the bandwidth, and 256 threads in a block up to 2 %.
-constexpr int NUM_THREADS = 128;
-constexpr int ELEMENTS_PER_THREAD = 8;
-constexpr int BLOCK_SIZE = NUM_THREADS * ELEMENTS_PER_THREAD;
-}  // namespace
-
-template <typename T, int VEC_SIZE, bool STRIDED, bool APPROXIMATE_TANH>
-__global__ void __launch_bounds__(NUM_THREADS) gelu_kernel(
-    T* __restrict__ out_ptr,      // (n_elements)
-    const T* __restrict__ x_ptr,  // (n_elements / n_cols, n_cols)
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t x_stride_row,
-    int64_t x_stride_col
-) {
-    constexpr int VECS_PER_THREAD = ELEMENTS_PER_THREAD / VEC_SIZE;
-
-    // -- tile: a block owns BLOCK_SIZE neighbouring elements
-    const int64_t block_start = int64_t{blockIdx.x} * BLOCK_SIZE;
-
-    // -- load: neighbouring threads read neighbouring vectors
-    Vec<T, VEC_SIZE> x[VECS_PER_THREAD];
-    #pragma unroll
-    for (int i = 0; i < VECS_PER_THREAD; ++i) {
-        const int64_t element =
-            block_start + (i * NUM_THREADS + threadIdx.x) * VEC_SIZE;
-        x[i] = load_elements<VEC_SIZE, STRIDED>(
-            x_ptr, element, n_elements, n_cols, x_stride_row, x_stride_col
-        );
-    }
-
-    // -- compute: in float32, rounded once
-    #pragma unroll
-    for (int i = 0; i < VECS_PER_THREAD; ++i) {
-        Vec<float, VEC_SIZE> y = to_float(x[i]);
-        #pragma unroll
-        for (int j = 0; j < VEC_SIZE; ++j) {
-            if constexpr (APPROXIMATE_TANH) {
-                y[j] = gelu_tanh(y[j]);
-            } else {
-                y[j] = sizeof(T) == 4 ? gelu_erf(y[j]) : gelu_erf_fast(y[j]);
-            }
-        }
-        x[i] = from_float<T>(y);
-    }
-
-    // -- store: past the end nothing is written
-    #pragma unroll
-    for (int i = 0; i < VECS_PER_THREAD; ++i) {
-        const int64_t element =
-            block_start + (i * NUM_THREADS + threadIdx.x) * VEC_SIZE;
-        store(out_ptr + element, x[i], n_elements - element);
-    }
-}
-
-template <typename T, int VEC_SIZE, bool STRIDED, bool APPROXIMATE_TANH>
-__global__ void __launch_bounds__(NUM_THREADS) gelu_backward_kernel(
-    T* __restrict__ out_ptr,         // (n_elements)
-    const T* __restrict__ grad_ptr,  // (n_elements / n_cols, n_cols)
-    const T* __restrict__ x_ptr,     // (n_elements / n_cols, n_cols)
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t grad_stride_row,
-    int64_t grad_stride_col,
-    int64_t x_stride_row,
-    int64_t x_stride_col
-) {
-    constexpr int VECS_PER_THREAD = ELEMENTS_PER_THREAD / VEC_SIZE;
-
-    // -- tile: a block owns BLOCK_SIZE neighbouring elements
-    const int64_t block_start = int64_t{blockIdx.x} * BLOCK_SIZE;
-
-    // -- load: neighbouring threads read neighbouring vectors
-    Vec<T, VEC_SIZE> grad[VECS_PER_THREAD], x[VECS_PER_THREAD];
-    #pragma unroll
-    for (int i = 0; i < VECS_PER_THREAD; ++i) {
-        const int64_t element =
-            block_start + (i * NUM_THREADS + threadIdx.x) * VEC_SIZE;
-        grad[i] = load_elements<VEC_SIZE, STRIDED>(
-            grad_ptr, element, n_elements, n_cols, grad_stride_row, grad_stride_col
-        );
-        x[i] = load_elements<VEC_SIZE, STRIDED>(
-            x_ptr, element, n_elements, n_cols, x_stride_row, x_stride_col
-        );
-    }
-
-    // -- compute: in float32, rounded once
-    #pragma unroll
-    for (int i = 0; i < VECS_PER_THREAD; ++i) {
-        Vec<float, VEC_SIZE> out = to_float(grad[i]);
-        const Vec<float, VEC_SIZE> value = to_float(x[i]);
-        #pragma unroll
-        for (int j = 0; j < VEC_SIZE; ++j) {
-            if constexpr (APPROXIMATE_TANH) {
-                out[j] *= gelu_tanh_derivative(value[j]);
-            } else {
-                out[j] *= sizeof(T) == 4 ? gelu_erf_derivative(value[j])
-                                         : gelu_erf_fast_derivative(value[j]);
-            }
-        }
-        x[i] = from_float<T>(out);
-    }
-
-    // -- store: past the end nothing is written
-    #pragma unroll
-    for (int i = 0; i < VECS_PER_THREAD; ++i) {
-        const int64_t element =
-            block_start + (i * NUM_THREADS + threadIdx.x) * VEC_SIZE;
-        store(out_ptr + element, x[i], n_elements - element);
-    }
-}
-
-namespace {
-
-template <typename T, bool APPROXIMATE_TANH>
-auto choose_gelu_kernel(bool vectors, bool strided) {
-    constexpr int VEC_SIZE = VEC_BYTES / sizeof(T);
-    return vectors && strided ? gelu_kernel<T, VEC_SIZE, true, APPROXIMATE_TANH>
-           : vectors          ? gelu_kernel<T, VEC_SIZE, false, APPROXIMATE_TANH>
-           : strided          ? gelu_kernel<T, 1, true, APPROXIMATE_TANH>
-                              : gelu_kernel<T, 1, false, APPROXIMATE_TANH>;
-}
-
-template <typename T, bool APPROXIMATE_TANH>
-auto choose_gelu_backward_kernel(bool vectors, bool strided) {
-    constexpr int VEC_SIZE = VEC_BYTES / sizeof(T);
-    return vectors && strided
-               ? gelu_backward_kernel<T, VEC_SIZE, true, APPROXIMATE_TANH>
-           : vectors ? gelu_backward_kernel<T, VEC_SIZE, false, APPROXIMATE_TANH>
-           : strided ? gelu_backward_kernel<T, 1, true, APPROXIMATE_TANH>
-                     : gelu_backward_kernel<T, 1, false, APPROXIMATE_TANH>;
-}
-
-}  // namespace
-
-// Vectors of 16 bytes where every pointer and row allows them, else one element at a
-// time.
 cudaError_t gelu(
     const Launcher& launch,
     DType dtype,
@@ -165,27 +27,30 @@ cudaError_t gelu(
     int64_t x_stride_row,
     int64_t x_stride_col,
     bool approximate_tanh,
-    [[maybe_unused]] int rung
+    int rung
 ) {
-    return dispatch_float<cudaError_t>(dtype, [&]<typename T>() {
-        constexpr int VEC_SIZE = VEC_BYTES / sizeof(T);
-        const bool strided = n_cols != n_elements || x_stride_col != 1;
-        const bool vectors = has_vectors<T>(out, 0, 1) &&
-                             has_vectors<T>(x, x_stride_row, x_stride_col) &&
-                             (!strided || n_cols % VEC_SIZE == 0);
-        const auto kernel = approximate_tanh
-                                ? choose_gelu_kernel<T, true>(vectors, strided)
-                                : choose_gelu_kernel<T, false>(vectors, strided);
-        return launch(
-            Plan{kernel, dim3(ceil_div(n_elements, BLOCK_SIZE)), dim3(NUM_THREADS)},
-            static_cast<T*>(out),
-            static_cast<const T*>(x),
-            n_elements,
-            n_cols,
-            x_stride_row,
-            x_stride_col
-        );
-    });
+    return dispatch_elements(
+        dtype,
+        n_elements,
+        n_cols,
+        {{out}, {x, x_stride_row, x_stride_col}},
+        [&]<typename T, int VEC_SIZE, bool STRIDED> {
+            const auto first = approximate_tanh ? gelu_first_kernel<T, true>
+                                                : gelu_first_kernel<T, false>;
+            const auto twin = approximate_tanh
+                                  ? gelu_kernel<T, VEC_SIZE, STRIDED, true>
+                                  : gelu_kernel<T, VEC_SIZE, STRIDED, false>;
+            return launch(
+                plan_elements(rung, first, twin, n_elements),
+                out,
+                x,
+                n_elements,
+                n_cols,
+                x_stride_row,
+                x_stride_col
+            );
+        }
+    );
 }
 
 cudaError_t gelu_backward(
@@ -201,30 +66,33 @@ cudaError_t gelu_backward(
     int64_t x_stride_row,
     int64_t x_stride_col,
     bool approximate_tanh,
-    [[maybe_unused]] int rung
+    int rung
 ) {
-    return dispatch_float<cudaError_t>(dtype, [&]<typename T>() {
-        constexpr int VEC_SIZE = VEC_BYTES / sizeof(T);
-        const bool strided =
-            n_cols != n_elements || grad_stride_col != 1 || x_stride_col != 1;
-        const bool vectors = has_vectors<T>(out, 0, 1) &&
-                             has_vectors<T>(grad, grad_stride_row, grad_stride_col) &&
-                             has_vectors<T>(x, x_stride_row, x_stride_col) &&
-                             (!strided || n_cols % VEC_SIZE == 0);
-        const auto kernel =
-            approximate_tanh ? choose_gelu_backward_kernel<T, true>(vectors, strided)
-                             : choose_gelu_backward_kernel<T, false>(vectors, strided);
-        return launch(
-            Plan{kernel, dim3(ceil_div(n_elements, BLOCK_SIZE)), dim3(NUM_THREADS)},
-            static_cast<T*>(out),
-            static_cast<const T*>(grad),
-            static_cast<const T*>(x),
-            n_elements,
-            n_cols,
-            grad_stride_row,
-            grad_stride_col,
-            x_stride_row,
-            x_stride_col
-        );
-    });
+    return dispatch_elements(
+        dtype,
+        n_elements,
+        n_cols,
+        {{out},
+         {grad, grad_stride_row, grad_stride_col},
+         {x, x_stride_row, x_stride_col}},
+        [&]<typename T, int VEC_SIZE, bool STRIDED> {
+            const auto first = approximate_tanh ? gelu_backward_first_kernel<T, true>
+                                                : gelu_backward_first_kernel<T, false>;
+            const auto twin = approximate_tanh
+                                  ? gelu_backward_kernel<T, VEC_SIZE, STRIDED, true>
+                                  : gelu_backward_kernel<T, VEC_SIZE, STRIDED, false>;
+            return launch(
+                plan_elements(rung, first, twin, n_elements),
+                out,
+                grad,
+                x,
+                n_elements,
+                n_cols,
+                grad_stride_row,
+                grad_stride_col,
+                x_stride_row,
+                x_stride_col
+            );
+        }
+    );
 }

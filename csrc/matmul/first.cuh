@@ -1,11 +1,10 @@
 // The first rung: the definition of a product, with one thread for each of its elements.
 //
-// Every thread reads a row of a and a column of b from global memory: K times 2 elements
-// for K multiplications. Neighbouring threads read the same element of a and neighbours
-// of b, so that the caches save most of it.
+// Each thread reads a row of a and a column of b: 2 K elements for K multiplications. The
+// caches save most of them, as neighbours read the same element of a and neighbouring ones
+// of b.
 #pragma once
 
-#include "common/dtype.cuh"
 #include "common/epilogue.cuh"
 #include "common/launch.cuh"
 #include "common/vec.cuh"
@@ -13,11 +12,11 @@
 namespace first {
 constexpr int BLOCK_M = 8;
 constexpr int BLOCK_N = 32;
-constexpr int NUM_THREADS = BLOCK_M * BLOCK_N;
+static_assert(BLOCK_M * BLOCK_N == FIRST_NUM_THREADS);
 }  // namespace first
 
 template <typename T, Activation ACTIVATION>
-__global__ void __launch_bounds__(first::NUM_THREADS) matmul_first_kernel(
+__global__ void __launch_bounds__(FIRST_NUM_THREADS) matmul_first_kernel(
     T* __restrict__ out_ptr,         // (n_batches, M, N)
     const T* __restrict__ a_ptr,     // (n_batches, M, K)
     const T* __restrict__ b_ptr,     // (n_batches, K, N)
@@ -57,46 +56,4 @@ __global__ void __launch_bounds__(first::NUM_THREADS) matmul_first_kernel(
     const float bias = bias_ptr ? scale * to_float(bias_ptr[col]) : 0.0f;
     out_ptr[(batch * M + row) * N + col] =
         from_float<T>(epilogue<ACTIVATION, T>(accumulator, bias));
-}
-
-template <typename T>
-cudaError_t matmul_first(
-    const Launcher& launch,
-    T* out,
-    const T* a,
-    const T* b,
-    const T* bias,
-    int64_t n_batches,
-    int64_t M,
-    int64_t N,
-    int64_t K,
-    int64_t a_stride_batch,
-    int64_t a_stride_row,
-    int64_t a_stride_col,
-    int64_t b_stride_batch,
-    int64_t b_stride_row,
-    int64_t b_stride_col,
-    Activation activation
-) {
-    using namespace first;
-    const dim3 grid(n_batches * ceil_div(M, BLOCK_M) * ceil_div(N, BLOCK_N));
-    const auto start = [&]<Activation ACTIVATION>() {
-        return launch(
-            Plan{matmul_first_kernel<T, ACTIVATION>, grid, dim3(NUM_THREADS)},
-            out,
-            a,
-            b,
-            bias,
-            M,
-            N,
-            K,
-            a_stride_batch,
-            a_stride_row,
-            a_stride_col,
-            b_stride_batch,
-            b_stride_row,
-            b_stride_col
-        );
-    };
-    return dispatch_activation<cudaError_t>(activation, start);
 }

@@ -1,13 +1,12 @@
 // The second rung: a block copies tiles of a and b into shared memory, and a thread
 // computes 8 x 8 elements of the result from registers.
 //
-// An element that has come from global memory serves 128 multiplications, one that has
-// come from shared memory 8. While the threads compute, the next tiles are on their way
-// to registers; shared memory holds two, so that one barrier for each is enough. This is
-// the kernel for float32 as IEEE 754 has it, which no tensor core computes.
+// An element loaded from global memory serves 128 multiplications, one loaded from shared
+// memory 8. The next tiles are on their way to registers while the threads compute; shared
+// memory holds two of each operand, so that one barrier a step is enough. This is the kernel
+// for float32 as IEEE 754 has it, which no tensor core computes.
 #pragma once
 
-#include "common/dtype.cuh"
 #include "common/epilogue.cuh"
 #include "common/launch.cuh"
 #include "common/vec.cuh"
@@ -21,22 +20,22 @@ constexpr int VEC_SIZE = 4;
 constexpr int VECS_PER_THREAD = BLOCK_M * BLOCK_K / (VEC_SIZE * NUM_THREADS);
 static_assert(BLOCK_M == BLOCK_N);  // a and b are copied by the same functions
 
-// The threads of a warp are 4 x 8, and the warps of a block 4 x 2. A thread's elements
-// are 2 x 2 vectors of 4 x 4, so far apart that the 8 vectors of neighbours lie in a row.
+// A block is 4 x 2 warps of 4 x 8 threads. A thread has 2 x 2 squares of 4 x 4 elements, with
+// its neighbours' squares between them, so that a warp reads consecutive vectors.
 constexpr int ROW_STEP = 16;
 constexpr int COL_STEP = 32;
 
-// A tile of one operand: BLOCK_K rows of its 128 rows (of a) or columns (of b), which are
-// its outer dimension. The exchange of columns keeps vectors together, and spreads what a
-// warp writes at once, single values from rows 4 apart, over all banks.
+// A tile of one operand, by k and by its outer dimension, the rows of a or the columns of b.
+// The swizzle keeps vectors together. A warp that writes single values, to rows 4 apart,
+// finds them in different banks.
 using Tile = float[BLOCK_K][BLOCK_M];
 
 __device__ __forceinline__ int swizzled(int k, int outer) {
     return outer ^ (k / 4 % 2 * 16);
 }
 
-// What a thread copies of an operand: two vectors along the dimension that is contiguous,
-// the second one STEP rows below the first, where rows are what is not contiguous.
+// A thread's part in the copy of an operand: two vectors along the contiguous dimension, one
+// of them K_STEP or OUTER_STEP entries further on along the other dimension.
 template <typename T>
 struct Copy {
     static_assert(VECS_PER_THREAD == 2);
@@ -44,9 +43,9 @@ struct Copy {
 
     bool k_is_contiguous, is_aligned;
     int k, outer;    // of the first vector in the tile
-    int n_outer;     // entries that are left, from the first vector on
+    int n_outer;     // entries left in the matrix, from the first vector on
     const T* ptr;    // of the first vector of the next tile
-    int64_t stride;  // from row to row
+    int64_t stride;  // of the dimension that is not contiguous
     Vec<T, VEC_SIZE> vecs[VECS_PER_THREAD];
 
     __device__ Copy(
@@ -69,7 +68,8 @@ struct Copy {
         ptr = tile_ptr + outer * stride_outer + k * stride_k;
     }
 
-    // Loads the next tile, with zeros past the ends. Of k n_k is left.
+    // Loads the next tile, with zeros past the ends of the matrix, where n_k entries along k
+    // are left.
     __device__ void load_next(int64_t n_k) {
         const int left_k = (n_k < BLOCK_K ? static_cast<int>(n_k) : BLOCK_K) - k;
         const int n_rows = k_is_contiguous ? n_outer : left_k;
@@ -133,7 +133,7 @@ __launch_bounds__(tiled::NUM_THREADS, sizeof(T) == 4 ? 2 : 1) matmul_tiled_kerne
     a_ptr += batch * a_stride_batch + tile_row * a_stride_row;
     b_ptr += batch * b_stride_batch + tile_col * b_stride_col;
 
-    // -- compute: and load the next tiles meanwhile
+    // -- compute: the next tiles are loaded meanwhile
     Copy<T> a_copy(a_ptr, a_stride_row, a_stride_col, M - tile_row);
     Copy<T> b_copy(b_ptr, b_stride_col, b_stride_row, N - tile_col);
     a_copy.load_next(K);
@@ -211,46 +211,4 @@ __launch_bounds__(tiled::NUM_THREADS, sizeof(T) == 4 ? 2 : 1) matmul_tiled_kerne
             );
         }
     }
-}
-
-template <typename T>
-cudaError_t matmul_tiled(
-    const Launcher& launch,
-    T* out,
-    const T* a,
-    const T* b,
-    const T* bias,
-    int64_t n_batches,
-    int64_t M,
-    int64_t N,
-    int64_t K,
-    int64_t a_stride_batch,
-    int64_t a_stride_row,
-    int64_t a_stride_col,
-    int64_t b_stride_batch,
-    int64_t b_stride_row,
-    int64_t b_stride_col,
-    Activation activation
-) {
-    using namespace tiled;
-    const dim3 grid(n_batches * ceil_div(M, BLOCK_M) * ceil_div(N, BLOCK_N));
-    const auto start = [&]<Activation ACTIVATION>() {
-        return launch(
-            Plan{matmul_tiled_kernel<T, ACTIVATION>, grid, dim3(NUM_THREADS)},
-            out,
-            a,
-            b,
-            bias,
-            M,
-            N,
-            K,
-            a_stride_batch,
-            a_stride_row,
-            a_stride_col,
-            b_stride_batch,
-            b_stride_row,
-            b_stride_col
-        );
-    };
-    return dispatch_activation<cudaError_t>(activation, start);
 }

@@ -3,6 +3,7 @@
 // one; the slices wait in shared memory, and are read again when they are stored.
 #pragma once
 
+#include "common/ptx/async_copy.cuh"
 #include "common/rows.cuh"
 #include "norm/partials.cuh"
 #include "norm/row_sums.cuh"

@@ -3,6 +3,7 @@
 // their way to shared memory meanwhile.
 #pragma once
 
+#include "common/ptx/async_copy.cuh"
 #include "common/rows.cuh"
 #include "norm/partials.cuh"
 #include "norm/row_sums.cuh"

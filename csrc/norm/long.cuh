@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/math.cuh"
+#include "common/ptx/memory.cuh"
 #include "common/rows.cuh"
 #include "norm/rows.cuh"
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "common/math.cuh"
+#include "common/ptx/async_copy.cuh"
 #include "common/rows.cuh"
 #include "norm/rows.cuh"
 

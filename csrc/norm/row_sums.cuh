@@ -3,7 +3,8 @@
 #pragma once
 
 #include "common/cluster.cuh"
-#include "common/ptx.cuh"
+#include "common/ptx/barrier.cuh"
+#include "common/ptx/cluster.cuh"
 #include "common/reduce.cuh"
 
 template <int WIDTH, int SIZE>

@@ -2,7 +2,7 @@
 // memory. layer_norm HAS_MEAN, rms_norm has none.
 #pragma once
 
-#include "common/ptx.cuh"
+#include "common/ptx/async_copy.cuh"
 #include "common/reduce.cuh"
 #include "common/tile.cuh"
 

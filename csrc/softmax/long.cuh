@@ -9,12 +9,6 @@
 #include "common/rows.cuh"
 #include "softmax/slices.cuh"
 
-// What the sum of exponentials is relative to. As long as nothing but -inf was seen, that
-// is 0: the sum stays 0, where -inf - -inf would make it NaN.
-__device__ __forceinline__ float finite_origin(float max) {
-    return max == -INFINITY ? 0.0f : max;
-}
-
 // Adds a thread's columns to their maximum and sum, which is rescaled as that grows. Those
 // that are kept come in MAX_COPY_GROUPS groups of LONG_VECS, the last ones perhaps empty:
 // each is awaited as the oldest, and followed by an empty one, which makes the next oldest.

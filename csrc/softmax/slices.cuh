@@ -3,7 +3,7 @@
 #pragma once
 
 #include "common/cluster.cuh"
-#include "common/ptx.cuh"
+#include "common/ptx/async_copy.cuh"
 #include "common/tile.cuh"
 
 constexpr int LONG_NUM_THREADS = 512;

@@ -24,7 +24,8 @@ cudaError_t add(
     int64_t x_stride_row,
     int64_t x_stride_col,
     int64_t y_stride_row,
-    int64_t y_stride_col
+    int64_t y_stride_col,
+    int rung
 );
 
 cudaError_t gelu(
@@ -36,7 +37,8 @@ cudaError_t gelu(
     int64_t n_cols,
     int64_t x_stride_row,
     int64_t x_stride_col,
-    bool approximate_tanh
+    bool approximate_tanh,
+    int rung
 );
 
 cudaError_t softmax(
@@ -48,7 +50,8 @@ cudaError_t softmax(
     int64_t n_cols,
     int64_t rows_per_batch,
     int64_t x_stride_batch,
-    int64_t x_stride_row
+    int64_t x_stride_row,
+    int rung
 );
 
 namespace {
@@ -92,8 +95,9 @@ void test_add(int64_t n) {
     std::vector<float> out(n);
     std::vector<double> expected(n);
     for (int64_t i = 0; i < n; ++i) expected[i] = double{x[i]} + double{y[i]};
-    const cudaError_t error =
-        add(launch, DType::float32, out.data(), x.data(), y.data(), n, n, n, 1, n, 1);
+    const cudaError_t error = add(
+        launch, DType::float32, out.data(), x.data(), y.data(), n, n, n, 1, n, 1, 0
+    );
     expect(error == cudaSuccess, "add is launched");
     expect_close(out, expected, "add of " + std::to_string(n));
 }
@@ -109,7 +113,7 @@ void test_gelu(int64_t n, bool approximate_tanh) {
                                        : 0.5 * v * (1 + std::erf(v / std::sqrt(2.0)));
     }
     const cudaError_t error = gelu(
-        launch, DType::float32, out.data(), x.data(), n, n, n, 1, approximate_tanh
+        launch, DType::float32, out.data(), x.data(), n, n, n, 1, approximate_tanh, 0
     );
     expect(error == cudaSuccess, "gelu is launched");
     expect_close(out, expected, "gelu of " + std::to_string(n));
@@ -130,7 +134,16 @@ void test_softmax(int64_t n_rows, int64_t n_cols) {
         }
     }
     const cudaError_t error = softmax(
-        launch, DType::float32, out.data(), x.data(), n_rows, n_cols, n_rows, 0, n_cols
+        launch,
+        DType::float32,
+        out.data(),
+        x.data(),
+        n_rows,
+        n_cols,
+        n_rows,
+        0,
+        n_cols,
+        0
     );
     expect(error == cudaSuccess, "softmax is launched");
     expect_close(
@@ -144,7 +157,8 @@ void test_plan() {
     float x[4]{}, out[4];
     std::vector<PlanDescription> plans;
     const Launcher describe(90, &plans);
-    const cudaError_t error = softmax(describe, DType::float32, out, x, 1, 4, 1, 0, 4);
+    const cudaError_t error =
+        softmax(describe, DType::float32, out, x, 1, 4, 1, 0, 4, 0);
     expect(error == cudaSuccess, "softmax is described");
     expect(plans.size() == 1, "softmax launches one kernel");
     Dl_info kernel{};
@@ -158,7 +172,8 @@ void test_plan() {
 // A grid without blocks is refused, and the next launch is none the worse for it.
 void test_refused_launch() {
     float out[1], x[1]{}, y[1]{};
-    const cudaError_t error = add(launch, DType::float32, out, x, y, 0, 0, 0, 1, 0, 1);
+    const cudaError_t error =
+        add(launch, DType::float32, out, x, y, 0, 0, 0, 1, 0, 1, 0);
     expect(error != cudaSuccess, "a grid without blocks is refused");
     expect(
         !std::string(cudaGetErrorString(error)).empty(),

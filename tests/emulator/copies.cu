@@ -1,7 +1,7 @@
 // Asynchronous copies. nvcc compiles this file too.
 #include <cuda_pipeline.h>
 
-#include "common/ptx.cuh"
+#include "common/ptx/async_copy.cuh"
 #include "launch.h"
 
 // ---- Sizes: what is not read becomes 0 ----------------------------------------------

@@ -5,7 +5,8 @@
 #include <cooperative_groups.h>
 #include <cuda_pipeline.h>
 
-#include "common/ptx.cuh"
+#include "common/ptx/async_copy.cuh"
+#include "common/ptx/mma.cuh"
 #include "launch.h"
 
 // ---- Barriers -----------------------------------------------------------------------

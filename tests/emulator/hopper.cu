@@ -4,8 +4,13 @@
 #include <cudaTypedefs.h>
 
 #include "common/launch.cuh"
-#include "common/ptx.cuh"
+#include "common/ptx/barrier.cuh"
+#include "common/ptx/cluster.cuh"
+#include "common/ptx/mma.cuh"
+#include "common/ptx/tma.cuh"
+#include "common/ptx/wgmma.cuh"
 #include "launch.h"
+#include "ptx.cuh"
 
 #if defined(TWIN_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HAS_HOPPER 1

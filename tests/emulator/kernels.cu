@@ -3,7 +3,8 @@
 #include <cuda_bf16.h>
 
 #include "common/launch.cuh"
-#include "common/ptx.cuh"
+#include "common/ptx/async_copy.cuh"
+#include "common/ptx/mma.cuh"
 #include "launch.h"
 
 // ---- Element by element: four at a time ---------------------------------------------

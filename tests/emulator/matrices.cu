@@ -1,7 +1,8 @@
 // Matrix instructions on fragments that the caller lays out. nvcc compiles this file
 // too.
-#include "common/ptx.cuh"
+#include "common/ptx/mma.cuh"
 #include "launch.h"
+#include "ptx.cuh"
 
 // ---- ldmatrix: lane l reads a row at places[l], in elements -------------------------
 

@@ -2,7 +2,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "common/ptx.cuh"
+#include "common/ptx/math.cuh"
 #include "launch.h"
 
 static_assert(sizeof(float3) == 12 && alignof(float3) == 4);

@@ -1,34 +1,37 @@
-"""What a matmul does to a sum before it stores it, as pure functions of that.
+"""The epilogue of a matmul, as pure functions of a sum: the mirror of epilogue.cuh.
 
-The mirror of epilogue.cuh. The matmul takes an activation by its name, a constant at
-compile time, and does not know what it computes.
+A kernel takes the activation by its name, a constant at compile time, and does not know
+what it computes.
 """
 
 import triton
 import triton.language as tl
 
 from triton_kernels.common.math import (
+    gelu_derivative,
     gelu_erf,
     gelu_erf_bfloat16_of_half,
     gelu_erf_fast,
     gelu_tanh,
     gelu_tanh_bfloat16_of_half,
     leaky_relu,
+    leaky_relu_backward,
     relu,
-    silu_accurate,
+    relu_backward,
+    silu,
+    silu_derivative,
     silu_fast,
 )
 
-# In the order of epilogue.cuh: launchers take an activation by its place here.
+# In the order of epilogue.cuh: launchers take an activation by its place in it.
 ACTIVATIONS = ("none", "relu", "leaky_relu", "gelu", "gelu_tanh", "silu")
 
 
 @triton.jit
 def argument_scale(ACTIVATION: tl.constexpr, dtype: tl.constexpr):
-    """What x is multiplied by before an activation takes it.
+    """Activations take x times this power of two, which loses no digit of x.
 
-    It is a power of two, so that no digit of x is lost: an activation that needs half
-    of x has it from the instruction that adds sum and bias.
+    One that needs x / 2 gets it from the instruction that adds sum and bias.
     """
     IS_GELU: tl.constexpr = ACTIVATION == "gelu" or ACTIVATION == "gelu_tanh"
     return tl.constexpr(0.5 if IS_GELU and dtype == tl.bfloat16 else 1.0)
@@ -36,7 +39,10 @@ def argument_scale(ACTIVATION: tl.constexpr, dtype: tl.constexpr):
 
 @triton.jit
 def activate_scaled(x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
-    """The activation of x, with an error below what the type of the result resolves."""
+    """The activation of an x that comes scaled.
+
+    Its error is below what dtype, the type of the result, resolves.
+    """
     IS_FLOAT32: tl.constexpr = dtype == tl.float32
     IS_BFLOAT16: tl.constexpr = dtype == tl.bfloat16
     if ACTIVATION == "relu":
@@ -53,7 +59,7 @@ def activate_scaled(x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
     elif ACTIVATION == "gelu_tanh":
         x = gelu_tanh_bfloat16_of_half(x) if IS_BFLOAT16 else gelu_tanh(x)
     elif ACTIVATION == "silu":
-        x = silu_accurate(x) if IS_FLOAT32 else silu_fast(x)
+        x = silu(x, dtype) if IS_FLOAT32 else silu_fast(x)
     else:
         tl.static_assert(ACTIVATION == "none")
     return x
@@ -61,13 +67,34 @@ def activate_scaled(x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
 
 @triton.jit
 def activate(x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
-    """The same of x as it is."""
+    """The activation of an x that is not scaled."""
     return activate_scaled(x * argument_scale(ACTIVATION, dtype), ACTIVATION, dtype)
 
 
 @triton.jit
+def activate_backward(grad, x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
+    """The gradient of x from that of its activation.
+
+    With an error below what dtype resolves.
+    """
+    if ACTIVATION == "relu":
+        grad = relu_backward(grad, x)
+    elif ACTIVATION == "leaky_relu":
+        grad = leaky_relu_backward(grad, x)
+    elif ACTIVATION == "gelu":
+        grad *= gelu_derivative(x, dtype, False)
+    elif ACTIVATION == "gelu_tanh":
+        grad *= gelu_derivative(x, dtype, True)
+    elif ACTIVATION == "silu":
+        grad *= silu_derivative(x, dtype)
+    else:
+        tl.static_assert(ACTIVATION == "none")
+    return grad
+
+
+@triton.jit
 def epilogue(accumulator, scaled_bias, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
-    """Of sums and the bias of their columns, scaled already, or None."""
+    """The activation of sums plus their columns' bias, which comes scaled, or None."""
     x = accumulator * argument_scale(ACTIVATION, dtype)
     if scaled_bias is not None:
         x += scaled_bias

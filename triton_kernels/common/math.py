@@ -57,6 +57,16 @@ def fast_reciprocal(x):
 
 
 @triton.jit
+def finite_origin(max):
+    """What exponents are relative to, from the largest of them so far.
+
+    It is 0 while that is -inf, as -inf - -inf would make a sum of exponentials NaN,
+    where it has to stay 0.
+    """
+    return tl.where(max == -float("inf"), 0.0, max)
+
+
+@triton.jit
 def fast_tanh(x):
     """With an error of 2^-11, relative; beyond 9 or so the result is 1."""
     if INTERPRETED:
@@ -210,24 +220,52 @@ def gelu_tanh_derivative(x):
 
 
 @triton.jit
-def silu(x, e):
-    """The quotient x / (1 + exp(-x)), from e = exp(-|x|).
+def gelu(x, dtype: tl.constexpr, APPROXIMATE_TANH: tl.constexpr):
+    """Gelu as dtype resolves it.
 
-    That is at most 1, so that 1 + e cannot overflow.
+    The fast form is for types that do not resolve its error.
     """
+    if APPROXIMATE_TANH:
+        result = gelu_tanh(x)
+    elif dtype == tl.float32:
+        result = gelu_erf(x)
+    else:
+        result = gelu_erf_fast(x)
+    return result
+
+
+@triton.jit
+def gelu_derivative(x, dtype: tl.constexpr, APPROXIMATE_TANH: tl.constexpr):
+    """Its derivative."""
+    if APPROXIMATE_TANH:
+        result = gelu_tanh_derivative(x)
+    elif dtype == tl.float32:
+        result = gelu_erf_derivative(x)
+    else:
+        result = gelu_erf_fast_derivative(x)
+    return result
+
+
+@triton.jit
+def exp_minus_abs(x, dtype: tl.constexpr):
+    """exp(-|x|), which is at most 1, as dtype resolves it."""
+    return accurate_exp(-tl.abs(x)) if dtype == tl.float32 else fast_exp(-tl.abs(x))
+
+
+@triton.jit
+def silu(x, dtype: tl.constexpr):
+    """The quotient x / (1 + exp(-x)).
+
+    From e = exp(-|x|), with which 1 + e cannot overflow.
+    """
+    e = exp_minus_abs(x, dtype)
     inverse = fast_reciprocal(1.0 + e)
     return x * tl.where(x < 0.0, e * inverse, inverse)
 
 
 @triton.jit
-def silu_accurate(x):
-    """The same of x alone."""
-    return silu(x, accurate_exp(-tl.abs(x)))
-
-
-@triton.jit
 def silu_fast(x):
-    """The same in half the instructions.
+    """Silu in half the instructions.
 
     The exponential of a large argument is inf and leaves x / inf. Its error grows to
     2^-17 of a result that is that of x = -80, which float16 and bfloat16 do not
@@ -237,13 +275,14 @@ def silu_fast(x):
 
 
 @triton.jit
-def silu_derivative(x, e):
-    """Its derivative, s (1 + x (1 - s)) with s = 1 / (1 + exp(-x)), from the same e.
+def silu_derivative(x, dtype: tl.constexpr):
+    """Its derivative, s (1 + x (1 - s)) with s = 1 / (1 + exp(-x)).
 
-    s and 1 - s are 1 / (1 + e) and e / (1 + e), or the other way round, so that no
-    difference of numbers that are nearly the same is taken but the one that makes the
-    derivative 0.
+    From the same e as silu. s and 1 - s are 1 / (1 + e) and e / (1 + e), or the other
+    way round, so that no difference of numbers that are nearly the same is taken but
+    the one that makes the derivative 0.
     """
+    e = exp_minus_abs(x, dtype)
     inverse = fast_reciprocal(1.0 + e)
     s = tl.where(x < 0.0, e * inverse, inverse)
     one_minus_s = tl.where(x < 0.0, inverse, e * inverse)

@@ -30,14 +30,27 @@ def philox(counter_0, counter_1, counter_2, counter_3, key):
 
 
 @triton.jit
-def random_words(first, SIZE: tl.constexpr, RUN_SIZE: tl.constexpr, seed):
-    """The words of SIZE neighbouring elements, of which the first is a multiple of 8.
+def random_word(i, seed):
+    """The words of elements: i takes word i % 4 of the block of counter i / 4."""
+    counter = i // 4
+    low, high = counter.to(tl.uint32), (counter >> 32).to(tl.uint32)
+    zero = tl.zeros_like(low)
+    word_0, word_1, word_2, word_3 = philox(low, high, zero, zero, seed)
+    even = tl.where(i % 4 == 0, word_0, word_2)
+    odd = tl.where(i % 4 == 1, word_1, word_3)
+    return tl.where(i % 2 == 0, even, odd)
 
-    Element i takes word i % 4 of the block of counter i / 4. A thread makes those of
-    RUN_SIZE neighbours, 4 or 8: as many as it reads at a time, or the words would have
-    to go from thread to thread through shared memory.
+
+@triton.jit
+def random_words(tile, RUN_SIZE: tl.constexpr, seed):
+    """The words of a program's elements, one block for every four.
+
+    A thread makes those of RUN_SIZE neighbours, 4 or 8: as many as it reads at a time,
+    or the words would have to go from thread to thread through shared memory.
     """
-    counter = first // 4 + RUN_SIZE // 4 * tl.arange(0, SIZE // RUN_SIZE)
+    block_start, offsets, _, _ = tile
+    N_RUNS: tl.constexpr = offsets.shape[0] * offsets.shape[1] // RUN_SIZE
+    counter = block_start // 4 + RUN_SIZE // 4 * tl.arange(0, N_RUNS)
     low, high = counter.to(tl.uint32), (counter >> 32).to(tl.uint32)
     zero = tl.zeros_like(low)
     word_0, word_1, word_2, word_3 = philox(low, high, zero, zero, seed)
@@ -46,4 +59,4 @@ def random_words(first, SIZE: tl.constexpr, RUN_SIZE: tl.constexpr, seed):
         word_0, word_1 = tl.join(word_0, next_0), tl.join(word_1, next_1)
         word_2, word_3 = tl.join(word_2, next_2), tl.join(word_3, next_3)
     words = tl.join(tl.join(word_0, word_2), tl.join(word_1, word_3))
-    return tl.reshape(words, [SIZE])
+    return tl.reshape(words, offsets.shape)

@@ -24,7 +24,7 @@ def split_row(start, n_cols, VEC_SIZE: tl.constexpr):
     and behind them: 2 * VEC_SIZE, with a mask of those that there are.
     """
     first_vec = tl.cdiv(start, VEC_SIZE) * VEC_SIZE
-    n_head = first_vec - start
+    n_head = tl.minimum(first_vec - start, n_cols)
     n_body = (n_cols - n_head) // VEC_SIZE * VEC_SIZE
     edges = tl.arange(0, 2 * VEC_SIZE)
     is_head = edges < n_head

@@ -32,15 +32,6 @@ def store(ptr, offsets, x, n_valid, BLOCK_SIZE: tl.constexpr):
 
 
 @triton.jit
-def load_strided(ptr, elements, n_elements, n_cols, stride_row, stride_col):
-    """Elements, counted row by row, of a matrix with n_cols columns and any strides."""
-    rows = elements // n_cols
-    cols = elements % n_cols
-    offsets = rows * stride_row + cols * stride_col
-    return tl.load(ptr + offsets, mask=elements < n_elements, other=0.0)
-
-
-@triton.jit
 def known_multiple(x, DIVISIBILITY: tl.constexpr):
     """x, in a form that shows the compiler what divides it.
 
@@ -58,8 +49,9 @@ def row_offsets(vectors, n_cols, stride_row, stride_col, VEC_SIZE: tl.constexpr)
     vectors, so that one division finds the row of VEC_SIZE elements; that each vector
     begins at a multiple of its size, the compiler cannot know.
     """
-    starts = vectors // n_cols * stride_row + vectors % n_cols * stride_col
-    starts = tl.multiple_of(starts, [1, VEC_SIZE])
+    rows = vectors // n_cols
+    cols = vectors - rows * n_cols  # `%` would divide again
+    starts = tl.multiple_of(rows * stride_row + cols * stride_col, [1, VEC_SIZE])
     return starts + tl.arange(0, VEC_SIZE)[None, :] * stride_col
 
 

@@ -1,1 +1,1 @@
-"""Cross entropy of every row of a matrix of logits and the class that it should name."""
+"""Cross entropy of rows of logits and the classes that they should name."""

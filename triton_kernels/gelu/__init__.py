@@ -1,1 +1,1 @@
-"""The Gaussian error linear unit, exact or by its tanh approximation, and its backward."""
+"""The Gaussian error linear unit, exact or approximated by tanh, and its backward."""

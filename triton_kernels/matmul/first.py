@@ -1,19 +1,13 @@
 """The first rung: the definition of a product, a program for each small tile of it.
 
-A step of a program reads parts of a column of a and a row of b from global memory and
-adds their outer product: an element that has come from there serves 32 multiplications.
+Each step reads parts of a column of a and of a row of b and adds their outer product:
+an element that has been loaded serves 32 multiplications.
 """
 
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from triton_kernels.common.epilogue import ACTIVATIONS
-from triton_kernels.common.tiles import finish, load_bias, tile_at
-
-BLOCK_M = 32
-BLOCK_N = 32
-NUM_WARPS = 4
+from triton_kernels.matmul.tiles import finish, load_bias, tile_at
 
 
 @triton.jit
@@ -58,44 +52,3 @@ def matmul_first_kernel(
     out = finish(accumulator, load_bias(bias_ptr, cols, N), ACTIVATION, dtype)
     out_ptr += (batch * M + rows) * N + cols[None, :]
     tl.store(out_ptr, out, mask=(rows < M) & (cols[None, :] < N))
-
-
-def matmul_first(
-    out: Tensor,
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None,
-    n_batches: int,
-    M: int,
-    N: int,
-    K: int,
-    a_stride_batch: int,
-    a_stride_row: int,
-    a_stride_col: int,
-    b_stride_batch: int,
-    b_stride_row: int,
-    b_stride_col: int,
-    activation: int,
-) -> None:
-    """Launches matmul_first_kernel on the current device and stream."""
-    n_tiles = n_batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)
-    matmul_first_kernel[(n_tiles,)](
-        out,
-        a,
-        b,
-        bias,
-        M,
-        N,
-        K,
-        a_stride_batch,
-        a_stride_row,
-        a_stride_col,
-        b_stride_batch,
-        b_stride_row,
-        b_stride_col,
-        BLOCK_M=BLOCK_M,
-        BLOCK_N=BLOCK_N,
-        ACTIVATION=ACTIVATIONS[activation],
-        num_warps=NUM_WARPS,
-        enable_fp_fusion=True,
-    )

@@ -1,41 +1,24 @@
-"""The third rung: the tensor cores multiply, while the next tiles are on their way.
+"""The third rung: the tensor cores multiply while the next tiles are on their way.
 
 For float16 and bfloat16, and for float32 where tf32 will do, tl.dot becomes
-instructions of the tensor cores. NUM_STAGES tiles of a and b are in shared memory at a
-time: those that are multiplied, and those that cp.async still copies. Programs that run
-at the same time own tiles that lie together, so that they find in the L2 what others
-have read. This is the kernel for GPUs before Hopper, and for what TMA cannot copy.
+instructions of the tensor cores. A ring of num_stages tiles of a and b is in shared
+memory: those that are multiplied, and those that cp.async still copies. This is the
+kernel for GPUs before Hopper, and for tensors that TMA cannot copy.
 """
-
-import math
 
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from triton_kernels.common.epilogue import ACTIVATIONS
 from triton_kernels.common.math import INTERPRETED
-from triton_kernels.common.tiles import (
-    divisibility,
-    finish,
-    has_vectors,
-    load_bias,
-    load_tile,
-    tile_at,
-)
 from triton_kernels.common.vec import known_multiple
-
-GROUP_M = 8
-NUM_STAGES = 4
-NUM_WARPS = 8
-NUM_SMS = 132  # of an H200
+from triton_kernels.matmul.tiles import finish, load_bias, load_tile, tile_at
 
 
 @triton.jit
 def round_to_tf32(x):
-    """The nearest numbers of 11 significant bits; the tensor cores cut off the rest."""
+    """The nearest numbers of tf32, to which the tensor cores would only truncate."""
     if INTERPRETED:
-        # Away from zero where two are as near. inf and NaN, whose sum is NaN, stay.
+        # Ties round away from zero. inf and NaN, which an addition might change, stay.
         bits = (x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
         rounded = tl.where(
             tl.abs(x) < float("inf"), bits.to(tl.float32, bitcast=True), x
@@ -70,7 +53,6 @@ def matmul_tensor_cores_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
     A_ROW_MAJOR: tl.constexpr,
     A_DIVISIBILITY: tl.constexpr,
     B_ROW_MAJOR: tl.constexpr,
@@ -81,7 +63,7 @@ def matmul_tensor_cores_kernel(
     # -- tile: a program owns BLOCK_M x BLOCK_N elements
     n_tile_rows, n_tile_cols = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     index = tl.program_id(0).to(tl.int64)
-    batch, tile_row, tile_col = tile_at(index, n_tile_rows, n_tile_cols, GROUP_M)
+    batch, tile_row, tile_col = tile_at(index, n_tile_rows, n_tile_cols)
     rows = tile_row * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     cols = tile_col * BLOCK_N + tl.arange(0, BLOCK_N)
     ks = tl.arange(0, BLOCK_K)
@@ -125,63 +107,3 @@ def matmul_tensor_cores_kernel(
     n_cols = known_multiple(N, OUT_DIVISIBILITY)
     out_ptr += (batch * M + rows) * n_cols + cols[None, :]
     tl.store(out_ptr, out, mask=(rows < M) & (cols[None, :] < n_cols))
-
-
-def matmul_tensor_cores(
-    out: Tensor,
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None,
-    n_batches: int,
-    M: int,
-    N: int,
-    K: int,
-    a_stride_batch: int,
-    a_stride_row: int,
-    a_stride_col: int,
-    b_stride_batch: int,
-    b_stride_row: int,
-    b_stride_col: int,
-    activation: int,
-) -> None:
-    """Launches matmul_tensor_cores_kernel on the current device and stream.
-
-    The tiles fit in the 99 KB of shared memory that the smallest GPUs have, and are
-    small where large ones would leave multiprocessors idle.
-    """
-    n_large_tiles = n_batches * triton.cdiv(M, 128) * triton.cdiv(N, 128)
-    a_divisibility = divisibility(M, K, a_stride_batch, a_stride_row, a_stride_col)
-    b_divisibility = divisibility(N, K, b_stride_batch, b_stride_col, b_stride_row)
-    out_divisibility = math.gcd(N, 16)
-    divisibilities = a_divisibility, b_divisibility, out_divisibility
-    block_n = 128 if n_large_tiles >= NUM_SMS else 64
-    block_m = block_n if has_vectors(out.element_size(), *divisibilities) else 64
-    n_tiles = n_batches * triton.cdiv(M, block_m) * triton.cdiv(N, block_n)
-    matmul_tensor_cores_kernel[(n_tiles,)](
-        out,
-        a,
-        b,
-        bias,
-        M,
-        N,
-        K,
-        a_stride_batch,
-        a_stride_row,
-        a_stride_col,
-        b_stride_batch,
-        b_stride_row,
-        b_stride_col,
-        BLOCK_M=block_m,
-        BLOCK_N=block_n,
-        BLOCK_K=64 // out.element_size(),
-        GROUP_M=GROUP_M,
-        A_ROW_MAJOR=a_stride_col == 1,
-        A_DIVISIBILITY=a_divisibility,
-        B_ROW_MAJOR=b_stride_row != 1,
-        B_DIVISIBILITY=b_divisibility,
-        OUT_DIVISIBILITY=out_divisibility,
-        ACTIVATION=ACTIVATIONS[activation],
-        num_warps=NUM_WARPS,
-        num_stages=NUM_STAGES,
-        enable_fp_fusion=True,
-    )

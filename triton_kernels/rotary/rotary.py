@@ -19,182 +19,46 @@ Source   Su et al. 2021, arXiv:2104.09864
 import math
 
 import triton
-import triton.language as tl
 from torch import Tensor
 
-from triton_kernels.common.vec import VEC_BYTES, known_multiple
+from triton_kernels.common.elementwise import BLOCK_BYTES, NUM_WARPS
+from triton_kernels.common.table import FIRST, Rung
+from triton_kernels.common.vec import VEC_BYTES
+from triton_kernels.rotary.first import rotary_first_kernel
+from triton_kernels.rotary.twin import rotary_kernel
 
-BLOCK_BYTES = 4096
 MIN_BLOCK_N = 16
-NUM_WARPS = 4
 
 
-@triton.jit
-def rotary_kernel(
-    out_ptr,  # (batch, seq_len, n_heads, head_dim)
-    x_ptr,  # (batch, seq_len, n_heads, head_dim)
-    cos_ptr,  # (n_positions, n_pairs)
-    sin_ptr,  # (n_positions, n_pairs)
-    offset_ptr,  # (batch) if HAS_OFFSET
-    n_rows,
-    seq_len,
-    n_heads,
-    head_dim,
-    n_pairs,
-    n_positions,
-    out_stride_batch,
-    out_stride_seq,
-    out_stride_head,
-    x_stride_batch,
-    x_stride_seq,
-    x_stride_head,
-    cos_stride_position,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PAIRS_PER_VEC: tl.constexpr,
-    DIVISIBILITY: tl.constexpr,
-    HAS_OFFSET: tl.constexpr,
-    INTERLEAVED: tl.constexpr,
-    CONJUGATE: tl.constexpr,
-):
-    # -- tile: a program owns BLOCK_M rows, which are neighbouring heads
-    head_dim = known_multiple(head_dim, DIVISIBILITY)
-    n_pairs = known_multiple(n_pairs, DIVISIBILITY)
-    out_stride_batch = known_multiple(out_stride_batch, DIVISIBILITY)
-    out_stride_seq = known_multiple(out_stride_seq, DIVISIBILITY)
-    out_stride_head = known_multiple(out_stride_head, DIVISIBILITY)
-    x_stride_batch = known_multiple(x_stride_batch, DIVISIBILITY)
-    x_stride_seq = known_multiple(x_stride_seq, DIVISIBILITY)
-    x_stride_head = known_multiple(x_stride_head, DIVISIBILITY)
-    cos_stride_position = known_multiple(cos_stride_position, DIVISIBILITY)
-    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    is_row = rows < n_rows
-    tokens = rows // n_heads
-    heads = (rows - tokens * n_heads).to(tl.int64)
-    batches = tokens // seq_len
-    steps = (tokens - batches * seq_len).to(tl.int64)
-    batches = batches.to(tl.int64)
-    out_ptr += (
-        batches * out_stride_batch + steps * out_stride_seq + heads * out_stride_head
-    )
-    x_ptr += batches * x_stride_batch + steps * x_stride_seq + heads * x_stride_head
-
-    # A position that is not in the table has no angle.
-    positions = steps
-    if HAS_OFFSET:
-        positions += tl.load(offset_ptr + batches, mask=is_row, other=0)
-    has_angle = is_row & (positions >= 0) & (positions < n_positions)
-    cos_ptr += positions * cos_stride_position
-    sin_ptr += positions * cos_stride_position
-
-    # -- rotate: the pairs, in float32, rounded once
-    for start in range(0, n_pairs, BLOCK_N):
-        pairs = start + tl.arange(0, BLOCK_N)[None, :]
-        is_pair = pairs < n_pairs
-        if INTERLEAVED:
-            cols = 2 * start + tl.arange(0, 2 * BLOCK_N)[None, :]
-            mask = is_row & (cols < 2 * n_pairs)
-            both = tl.load(x_ptr + cols, mask=mask, other=0.0).to(tl.float32)
-            first, second = tl.split(tl.reshape(both, (BLOCK_M, BLOCK_N, 2)))
-        else:
-            mask = is_row & is_pair
-            first = tl.load(x_ptr + pairs, mask=mask, other=0.0).to(tl.float32)
-            second = tl.load(x_ptr + n_pairs + pairs, mask=mask, other=0.0)
-            second = second.to(tl.float32)
-        if INTERLEAVED:
-            # In runs as long as a vector of x has pairs: longer ones would have to go
-            # from thread to thread through shared memory.
-            pairs = tl.max_contiguous(pairs, [1, PAIRS_PER_VEC])
-        nan = float("nan")
-        cos = tl.load(cos_ptr + pairs, mask=has_angle & is_pair, other=nan)
-        sin = tl.load(sin_ptr + pairs, mask=has_angle & is_pair, other=nan)
-        cos, sin = cos.to(tl.float32), sin.to(tl.float32)
-        if CONJUGATE:
-            sin = -sin
-        turned = first * cos - second * sin
-        second = second * cos + first * sin
-        if INTERLEAVED:
-            both = tl.reshape(tl.join(turned, second), (BLOCK_M, 2 * BLOCK_N))
-            tl.store(out_ptr + cols, both.to(out_ptr.dtype.element_ty), mask=mask)
-        else:
-            turned = turned.to(out_ptr.dtype.element_ty)
-            second = second.to(out_ptr.dtype.element_ty)
-            tl.store(out_ptr + pairs, turned, mask=mask)
-            tl.store(out_ptr + n_pairs + pairs, second, mask=mask)
-
-    # -- copy: the elements behind the pairs
-    for start in range(2 * n_pairs, head_dim, 2 * BLOCK_N):
-        cols = start + tl.arange(0, 2 * BLOCK_N)[None, :]
-        mask = is_row & (cols < head_dim)
-        tl.store(out_ptr + cols, tl.load(x_ptr + cols, mask=mask), mask=mask)
-
-
-def _launch_rotary(
-    out: Tensor,
-    x: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    offset: Tensor | None,
-    n_rows: int,
-    seq_len: int,
-    n_heads: int,
-    head_dim: int,
-    n_pairs: int,
-    n_positions: int,
-    out_stride_batch: int,
-    out_stride_seq: int,
-    out_stride_head: int,
-    x_stride_batch: int,
-    x_stride_seq: int,
-    x_stride_head: int,
-    cos_stride_position: int,
-    is_table_float32: bool,
+def _turn(
+    tensors: tuple[Tensor | None, ...],
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
     interleaved: bool,
     conjugate: bool,
+    rung: int,
 ) -> None:
+    arguments = (*tensors, *sizes, *strides)
+    constants = {"INTERLEAVED": interleaved, "CONJUGATE": conjugate}
+    out, (n_rows, _, _, head_dim, n_pairs, _) = tensors[0], sizes
+    assert out is not None
+    if rung == Rung.FIRST:
+        n_programs = triton.cdiv(n_rows * (head_dim - n_pairs), FIRST["BLOCK_N"])
+        rotary_first_kernel[(n_programs,)](*arguments, **FIRST, **constants)
+        return
     widest = max(n_pairs, triton.cdiv(head_dim - 2 * n_pairs, 2), MIN_BLOCK_N)
     block_pairs = BLOCK_BYTES // (2 * out.element_size())
     block_n = min(triton.next_power_of_2(widest), block_pairs)
     block_m = block_pairs // block_n
-    divisibility = math.gcd(
-        16,
-        head_dim,
-        n_pairs,
-        out_stride_batch,
-        out_stride_seq,
-        out_stride_head,
-        x_stride_batch,
-        x_stride_seq,
-        x_stride_head,
-        cos_stride_position,
-    )
+    divisibility = math.gcd(16, head_dim, n_pairs, *strides)
     vec_size = math.gcd(divisibility, VEC_BYTES // out.element_size())
     rotary_kernel[(triton.cdiv(n_rows, block_m),)](
-        out,
-        x,
-        cos,
-        sin,
-        offset,
-        n_rows,
-        seq_len,
-        n_heads,
-        head_dim,
-        n_pairs,
-        n_positions,
-        out_stride_batch,
-        out_stride_seq,
-        out_stride_head,
-        x_stride_batch,
-        x_stride_seq,
-        x_stride_head,
-        cos_stride_position,
+        *arguments,
+        **constants,
         BLOCK_M=block_m,
         BLOCK_N=block_n,
         PAIRS_PER_VEC=max(vec_size // 2, 1),
         DIVISIBILITY=divisibility,
-        HAS_OFFSET=isinstance(offset, Tensor),
-        INTERLEAVED=interleaved,
-        CONJUGATE=conjugate,
         num_warps=NUM_WARPS,
         enable_fp_fusion=True,
     )
@@ -224,29 +88,12 @@ def rotary(
     rung: int,
 ) -> None:
     """Turns by the angle."""
-    _launch_rotary(
-        out,
-        x,
-        cos,
-        sin,
-        offset,
-        n_rows,
-        seq_len,
-        n_heads,
-        head_dim,
-        n_pairs,
-        n_positions,
-        out_stride_batch,
-        out_stride_seq,
-        out_stride_head,
-        x_stride_batch,
-        x_stride_seq,
-        x_stride_head,
-        cos_stride_position,
-        is_table_float32,
-        interleaved,
-        conjugate=False,
-    )
+    tensors = (out, x, cos, sin, offset)
+    sizes = (n_rows, seq_len, n_heads, head_dim, n_pairs, n_positions)
+    out_strides = (out_stride_batch, out_stride_seq, out_stride_head)
+    x_strides = (x_stride_batch, x_stride_seq, x_stride_head)
+    strides = (*out_strides, *x_strides, cos_stride_position)
+    _turn(tensors, sizes, strides, interleaved, False, rung)
 
 
 def rotary_backward(
@@ -273,26 +120,9 @@ def rotary_backward(
     rung: int,
 ) -> None:
     """Turns by the negative angle, which is what becomes of a gradient."""
-    _launch_rotary(
-        out,
-        x,
-        cos,
-        sin,
-        offset,
-        n_rows,
-        seq_len,
-        n_heads,
-        head_dim,
-        n_pairs,
-        n_positions,
-        out_stride_batch,
-        out_stride_seq,
-        out_stride_head,
-        x_stride_batch,
-        x_stride_seq,
-        x_stride_head,
-        cos_stride_position,
-        is_table_float32,
-        interleaved,
-        conjugate=True,
-    )
+    tensors = (out, x, cos, sin, offset)
+    sizes = (n_rows, seq_len, n_heads, head_dim, n_pairs, n_positions)
+    out_strides = (out_stride_batch, out_stride_seq, out_stride_head)
+    x_strides = (x_stride_batch, x_stride_seq, x_stride_head)
+    strides = (*out_strides, *x_strides, cos_stride_position)
+    _turn(tensors, sizes, strides, interleaved, True, rung)

@@ -7,19 +7,9 @@ maximum grows. The second read comes out of a cache that may still have it.
 import triton
 import triton.language as tl
 
-from triton_kernels.common.math import fast_exp
+from triton_kernels.common.math import fast_exp, finite_origin
 from triton_kernels.common.rows import row_offset, split_row
 from triton_kernels.common.vec import known_multiple
-
-
-@triton.jit
-def finite_origin(max):
-    """What the sum of exponentials is relative to.
-
-    As long as nothing but -inf was seen, that is 0: the sum stays 0, where -inf - -inf
-    would make it NaN.
-    """
-    return tl.where(max == -float("inf"), 0.0, max)
 
 
 @triton.jit

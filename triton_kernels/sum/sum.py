@@ -13,240 +13,93 @@ Source   Harris 2007, "Optimizing parallel reduction in CUDA"
 """
 
 import math
+from typing import NamedTuple
 
 import triton
-import triton.language as tl
 from torch import Tensor
 
-from triton_kernels.common.vec import VEC_BYTES, known_multiple
+from triton_kernels.common.table import FIRST, Rung
+from triton_kernels.common.vec import VEC_BYTES
+from triton_kernels.sum.first import sum_first_kernel
+from triton_kernels.sum.rows import sum_rows_kernel
+from triton_kernels.sum.twin import sum_kernel
 
-# The tiles of the next steps are on their way to shared memory while one is added up:
-# on an H200, without that, sums of float16 and bfloat16 take up to half as long again.
-NUM_STAGES = tl.constexpr(3)
 NUM_WARPS = 4
-# A tile, and what it takes of a row where there are many; of elements that are loaded
-# one by one, half as much is faster.
+# A tile, and what it takes of a row of columns where there are many; of elements that
+# are loaded one by one, half as much is faster.
 TILE_BYTES, NARROW_TILE_BYTES = 16384, 8192
 WIDTH_BYTES, NARROW_WIDTH_BYTES = 2048, 1024
-MIN_STEPS = 16
-NUM_SMS = 132  # of an H200
+# Less of a row where fewer programs would be left than keep a GPU busy, a number that
+# is the same on every GPU, as the order of the additions depends on it; more where
+# there are too few rows for as many steps.
+LEAST_WIDTH_BYTES = 64
+FEWEST_BLOCKS, FEWEST_STEPS = 128, 16
 
 
-@triton.jit
-def sum_rows_kernel(
-    out_ptr,  # (n_outer * n_inner, n_splits)
-    x_ptr,  # (n_outer, n_reduced, n_inner)
-    n_outer,
-    n_reduced,
-    n_inner,
-    x_stride_outer,
-    x_stride_reduced,
-    x_stride_inner,
-    split_size,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    DIVISIBILITY: tl.constexpr,
-    VEC_SIZE: tl.constexpr,
-    EDGE_SIZE: tl.constexpr,
-):
-    """The reduced dimension is contiguous, or at least steps less than the others."""
-    # -- tile: a program owns one split of one long row or of several short ones
-    x_stride_outer = known_multiple(x_stride_outer, DIVISIBILITY)
-    x_stride_inner = known_multiple(x_stride_inner, DIVISIBILITY)
-    split, n_splits = tl.program_id(1), tl.num_programs(1)
-    rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    is_row = rows < tl.cast(n_outer, tl.int64) * n_inner
-    split_start = split.to(tl.int64) * split_size
-    n_cols = tl.minimum(n_reduced - split_start, split_size)
-    # Most tensors have one outer index, and are spared the division.
-    if n_outer == 1:
-        row_start = rows * x_stride_inner
-    else:
-        row_start = rows // n_inner * x_stride_outer + rows % n_inner * x_stride_inner
-    row_start += split_start * x_stride_reduced
+class Walk(NamedTuple):
+    """What one launch adds up: what its kernel takes besides its tensors."""
 
-    # -- accumulate: first, of rows that begin anywhere, the few elements before and
-    # behind the vectors, which begin at multiples of 16 bytes
-    if EDGE_SIZE > 0:
-        cols = tl.arange(0, EDGE_SIZE)[None, :]
-        first_vec = tl.cdiv(row_start, VEC_SIZE) * VEC_SIZE
-        n_head = tl.minimum(first_vec - row_start, n_cols)
-        n_body = (n_cols - n_head) // VEC_SIZE * VEC_SIZE
-        tail_start = first_vec + n_body
-        n_tail = n_cols - n_head - n_body
-        head_mask = is_row & (cols < n_head)
-        tail_mask = is_row & (cols < n_tail)
-        head = tl.load(x_ptr + row_start + cols, mask=head_mask, other=0.0)
-        tail = tl.load(x_ptr + tail_start + cols, mask=tail_mask, other=0.0)
-        edges = head.to(tl.float32) + tail.to(tl.float32)
-        row_start = first_vec
-    else:
-        n_body = known_multiple(n_cols, DIVISIBILITY)
-    # Up to there every row has vectors, wherever it begins.
-    n_edges = 2 * VEC_SIZE if EDGE_SIZE > 0 else 0
-    n_whole = tl.maximum(n_cols - n_edges, 0) // BLOCK_N * BLOCK_N
-
-    # Each element of a tile has a sum of its own.
-    sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    cols = tl.arange(0, BLOCK_N)[None, :]
-    x_ptr += row_start
-    for start in tl.range(0, n_whole, BLOCK_N, num_stages=NUM_STAGES):
-        offsets = (start + cols) * x_stride_reduced
-        sums += tl.load(x_ptr + offsets, mask=is_row, other=0.0).to(tl.float32)
-    for start in range(n_whole, n_cols, BLOCK_N):
-        offsets = (start + cols) * x_stride_reduced
-        mask = is_row & (cols < n_body - start)
-        sums += tl.load(x_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
-
-    # -- reduce: the sums of a row
-    sum = tl.sum(sums, axis=1, keep_dims=True)
-    if EDGE_SIZE > 0:
-        sum += tl.sum(edges, axis=1, keep_dims=True)
-
-    # -- store: rounded once
-    out = sum.to(out_ptr.dtype.element_ty)
-    tl.store(out_ptr + rows * n_splits + split, out, mask=is_row)
+    n_outer: int
+    n_reduced: int
+    n_inner: int
+    stride_outer: int
+    stride_reduced: int
+    stride_inner: int
+    split_size: int
 
 
-@triton.jit
-def sum_columns_kernel(
-    out_ptr,  # (n_splits, n_outer, n_inner)
-    x_ptr,  # (n_outer, n_reduced, n_inner)
-    n_outer,
-    n_reduced,
-    n_inner,
-    x_stride_outer,
-    x_stride_reduced,
-    x_stride_inner,
-    split_size,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    DIVISIBILITY: tl.constexpr,
-):
-    """The inner dimension is contiguous, or at least steps less than the reduced."""
-    # -- tile: a program owns neighbouring columns of one outer index, and one split
-    n_inner = known_multiple(n_inner, DIVISIBILITY)
-    x_stride_outer = known_multiple(x_stride_outer, DIVISIBILITY)
-    x_stride_reduced = known_multiple(x_stride_reduced, DIVISIBILITY)
-    n_tiles = tl.cdiv(n_inner, BLOCK_N)
-    outer = tl.program_id(0).to(tl.int64) // n_tiles
-    tile = tl.program_id(0).to(tl.int64) % n_tiles
-    cols = tile * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    is_col = cols < n_inner
-    split = tl.program_id(1).to(tl.int64)
-    split_start = split * split_size
-    n_rows = tl.minimum(n_reduced - split_start, split_size)
-    x_ptr += outer * x_stride_outer + split_start * x_stride_reduced
-    x_ptr += cols * x_stride_inner
-    out_ptr += (split * n_outer + outer) * n_inner
-
-    # -- accumulate: each element of a tile has a sum of its own
-    sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    rows = tl.arange(0, BLOCK_M)[:, None]
-    n_whole = n_rows // BLOCK_M * BLOCK_M
-    for start in tl.range(0, n_whole, BLOCK_M, num_stages=NUM_STAGES):
-        offsets = (start + rows) * x_stride_reduced
-        sums += tl.load(x_ptr + offsets, mask=is_col, other=0.0).to(tl.float32)
-    if n_whole < n_rows:
-        offsets = (n_whole + rows) * x_stride_reduced
-        mask = (rows < n_rows - n_whole) & is_col
-        sums += tl.load(x_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
-
-    # -- reduce: the sums of a column
-    sum = tl.sum(sums, axis=0, keep_dims=True)
-
-    # -- store: rounded once
-    tl.store(out_ptr + cols, sum.to(out_ptr.dtype.element_ty), mask=is_col)
+def rows_tile(n_cols: int, element_size: int) -> tuple[int, int, int]:
+    """Rows and columns of a tile of rows of so many columns, and warps."""
+    if n_cols > 2048:
+        is_half_idle = 0 < n_cols % 2048 <= 1024  # the last one, if it were wider
+        return (1, 1024, NUM_WARPS // 2) if is_half_idle else (1, 2048, NUM_WARPS)
+    # The widest one of which no more than an eighth is idle.
+    fitting = (n for n in (512, 256, 128, 64) if 8 * (-n_cols % n) <= n_cols)
+    block_n = next(fitting, 32)
+    block_m = TILE_BYTES // element_size // 128 if block_n <= 128 else 4096 // block_n
+    return block_m, block_n, NUM_WARPS
 
 
-def launch_rows(
-    out: Tensor,
-    x: Tensor,
-    n_outer: int,
-    n_reduced: int,
-    n_inner: int,
-    x_stride_outer: int,
-    x_stride_reduced: int,
-    x_stride_inner: int,
-    n_splits: int,
-    split_size: int,
-) -> None:
+def launch_rows(out: Tensor, x: Tensor, walk: Walk, n_splits: int) -> None:
     """Short rows take few columns, so that a program holds several."""
-    n_cols, num_warps = min(n_reduced, split_size), NUM_WARPS
-    if n_cols <= 2048:
-        # The widest tile of which no more than an eighth is idle.
-        fitting = (n for n in (512, 256, 128, 64) if 8 * (-n_cols % n) <= n_cols)
-        block_n = next(fitting, 32)
-        block_m = 4096 // block_n
-        if block_n <= 128:
-            block_m = TILE_BYTES // x.element_size() // 128
-    elif 0 < n_cols % 2048 <= 1024:  # more than half of the last tile would be idle
-        block_m, block_n, num_warps = 1, 1024, NUM_WARPS // 2
-    else:
-        block_m, block_n = 1, 2048
-    divisibility = math.gcd(n_reduced, x_stride_outer, x_stride_inner, 16)
+    n_cols = min(walk.n_reduced, walk.split_size)
+    block_m, block_n, num_warps = rows_tile(n_cols, x.element_size())
+    n_blocks = triton.cdiv(walk.n_outer * walk.n_inner, block_m)
+    divisibility = math.gcd(walk.n_reduced, walk.stride_outer, walk.stride_inner, 16)
     vec_size = VEC_BYTES // x.element_size()
-    has_edges = x_stride_reduced == 1 and divisibility % vec_size != 0
-    edge_size = max(vec_size, num_warps * 32 // block_m)  # a thread for each element
-    sum_rows_kernel[(triton.cdiv(n_outer * n_inner, block_m), n_splits)](
+    has_edges = walk.stride_reduced == 1 and divisibility % vec_size != 0
+    sum_rows_kernel[(n_blocks, n_splits)](
         out,
         x,
-        n_outer,
-        n_reduced,
-        n_inner,
-        x_stride_outer,
-        x_stride_reduced,
-        x_stride_inner,
-        split_size,
+        *walk,
         BLOCK_M=block_m,
         BLOCK_N=block_n,
         DIVISIBILITY=divisibility,
-        VEC_SIZE=vec_size,
-        EDGE_SIZE=edge_size if has_edges else 0,
+        VEC_SIZE=vec_size if has_edges else 0,
         num_warps=num_warps,
         enable_fp_fusion=True,
     )
 
 
-def launch_columns(
-    out: Tensor,
-    x: Tensor,
-    n_outer: int,
-    n_reduced: int,
-    n_inner: int,
-    x_stride_outer: int,
-    x_stride_reduced: int,
-    x_stride_inner: int,
-    n_splits: int,
-    split_size: int,
-) -> None:
-    """Reads WIDTH_BYTES of a row at a time, or NARROW_WIDTH_BYTES.
-
-    Less where that leaves no block for each multiprocessor of an H200; more where there
-    are too few rows for 16 steps, whose sums would have to be added up in the end.
-    """
-    element_size, n_rows = x.element_size(), min(n_reduced, split_size)
-    divisibility = math.gcd(n_inner, x_stride_outer, x_stride_reduced, 16)
-    has_vectors = x_stride_inner == 1 and divisibility * element_size >= VEC_BYTES
+def launch_columns(out: Tensor, x: Tensor, walk: Walk, n_splits: int) -> None:
+    """As much of a row at a time as leaves enough programs, and rows for each."""
+    element_size, n_rows = x.element_size(), min(walk.n_reduced, walk.split_size)
+    divisibility = math.gcd(walk.n_inner, walk.stride_outer, walk.stride_reduced, 16)
+    has_vectors = walk.stride_inner == 1 and divisibility * element_size >= VEC_BYTES
     tile_size = (TILE_BYTES if has_vectors else NARROW_TILE_BYTES) // element_size
     width = (WIDTH_BYTES if has_vectors else NARROW_WIDTH_BYTES) // element_size
-    block_n = 64 // element_size
-    while block_n < n_inner and block_n < tile_size:
-        too_few_rows = block_n * n_rows < MIN_STEPS * tile_size
-        n_blocks = n_outer * triton.cdiv(n_inner, 2 * block_n) * n_splits
-        if n_blocks < NUM_SMS or (block_n >= width and not too_few_rows):
+    block_n = LEAST_WIDTH_BYTES // element_size
+    while block_n < walk.n_inner and block_n < tile_size:
+        too_few_rows = block_n * n_rows < FEWEST_STEPS * tile_size
+        n_blocks = walk.n_outer * triton.cdiv(walk.n_inner, 2 * block_n) * n_splits
+        if n_blocks < FEWEST_BLOCKS or (block_n >= width and not too_few_rows):
             break
         block_n *= 2
-    sum_columns_kernel[(n_outer * triton.cdiv(n_inner, block_n), n_splits)](
+    n_blocks = walk.n_outer * triton.cdiv(walk.n_inner, block_n)
+    sum_kernel[(n_blocks, n_splits)](
         out,
         x,
-        n_outer,
-        n_reduced,
-        n_inner,
-        x_stride_outer,
-        x_stride_reduced,
-        x_stride_inner,
-        split_size,
+        *walk,
         BLOCK_M=tile_size // block_n,
         BLOCK_N=block_n,
         DIVISIBILITY=divisibility,
@@ -273,34 +126,17 @@ def sum(
     """Launches a kernel on the current device and stream, once or twice.
 
     Where there are too few outputs to fill a GPU, n_splits programs share each of them:
-    they leave their sums in the workspace, and a second launch adds those.
+    they leave their sums in the workspace, and a second launch adds those, as columns.
     """
-    launch = launch_rows if by_rows else launch_columns
-    launch(
-        out if n_splits == 1 else workspace,
-        x,
-        n_outer,
-        n_reduced,
-        n_inner,
-        x_stride_outer,
-        x_stride_reduced,
-        x_stride_inner,
-        n_splits,
-        split_size,
-    )
-    if n_splits == 1:
-        return
-    # (n_outer * n_inner, n_splits) by rows, else (n_splits, n_outer * n_inner)
+    strides = (x_stride_outer, x_stride_reduced, x_stride_inner)
+    walk = Walk(n_outer, n_reduced, n_inner, *strides, split_size)
     n_outputs = n_outer * n_inner
-    launch(
-        out,
-        workspace,
-        1,
-        n_splits,
-        n_outputs,
-        0,
-        1 if by_rows else n_outputs,
-        n_splits if by_rows else 1,
-        1,
-        n_splits,
-    )
+    launch = launch_rows if by_rows else launch_columns
+    if rung == Rung.FIRST:
+        sum_first_kernel[(n_outputs,)](out, x, *walk[1:-1], **FIRST)
+    elif n_splits == 1:
+        launch(out, x, walk, n_splits)
+    else:
+        launch(workspace, x, walk, n_splits)
+        partial = Walk(1, n_splits, n_outputs, 0, n_outputs, 1, n_splits)
+        launch_columns(out, workspace, partial, 1)

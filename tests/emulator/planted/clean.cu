@@ -4,7 +4,8 @@
 #include <cstring>
 
 #include "../launch.h"
-#include "common/ptx.cuh"
+#include "common/ptx/async_copy.cuh"
+#include "common/ptx/mma.cuh"
 
 __global__ void tile_kernel(float* out, const float* x) {
     __shared__ float tile[2][128];

@@ -4,7 +4,11 @@
 #include <cuda_bf16.h>
 
 #include "../launch.h"
-#include "common/ptx.cuh"
+#include "../ptx.cuh"
+#include "common/ptx/barrier.cuh"
+#include "common/ptx/cluster.cuh"
+#include "common/ptx/tma.cuh"
+#include "common/ptx/wgmma.cuh"
 
 // ---- What they share ----------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 // overlap or are all the same.
 #define TWIN_SINGLE_KERNEL  // the tables would instantiate all
 #include "../launch.h"
-#include "matmul.cu"
+#include "matmul/matmul.cu"
 
 constexpr Activation NONE = Activation::none;
 
@@ -28,8 +28,8 @@ EXPORT int tensor_cores_matmul(__half* out, __half* x) {
 
 // One block has four tiles, of four steps each, of which its two warpgroups that multiply
 // take the last two in turns.
-EXPORT int hopper_matmul(__half* out, __half* x) {
-    using namespace hopper;
+EXPORT int twin_matmul(__half* out, __half* x) {
+    using namespace twin;
     constexpr int M = 1, N = 256, K = 256, STRIDE = 0, NUM_STAGES = 2;
     constexpr auto ALONG_K = ptx::Major::K;
     TensorMap out_map = make_tensor_map<__half>(out, 1, M, N, M * N, N, BOX_SIZE);
@@ -39,9 +39,7 @@ EXPORT int hopper_matmul(__half* out, __half* x) {
         if (encode_tensor_map<__half>(map) != cudaSuccess) return cudaErrorInvalidValue;
     }
     const auto kernel = matmul_kernel<__half, 128, 64, NUM_STAGES, ALONG_K, ALONG_K>;
-    const Plan plan{
-        kernel, 1, NUM_THREADS<128>, sizeof(MatmulShared<128, 64, NUM_STAGES>)
-    };
+    const Plan plan{kernel, 1, NUM_THREADS<128>, sizeof(Shared<128, 64, NUM_STAGES>)};
     const Launcher launcher(nullptr);
     return launcher(
         plan, out_map, a_map, b_map, x, 1, M, N, K, true, true, static_cast<int>(NONE)

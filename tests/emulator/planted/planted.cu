@@ -5,7 +5,8 @@
 #include <cstring>
 
 #include "../launch.h"
-#include "common/ptx.cuh"
+#include "common/ptx/async_copy.cuh"
+#include "common/ptx/mma.cuh"
 
 // ---- Races in shared memory ---------------------------------------------------------
 

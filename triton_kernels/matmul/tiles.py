@@ -1,9 +1,5 @@
-"""Tiles of a product of matrices: where they lie, reading them, what ends them."""
+"""Tiles of a product of matrices: their order, how they are read, their epilogue."""
 
-import math
-from typing import NamedTuple
-
-import torch
 import triton
 import triton.language as tl
 
@@ -12,12 +8,11 @@ from triton_kernels.common.vec import known_multiple
 
 
 @triton.jit
-def tile_at(index, n_tile_rows, n_tile_cols, GROUP_M: tl.constexpr):
+def tile_at(index, n_tile_rows, n_tile_cols, GROUP_M: tl.constexpr = 8):
     """Batch, row and column of the index-th tile.
 
-    Tiles in groups of GROUP_M rows of tiles, column by column: what programs that run
-    at the same time read of a and b is about as square as it can be, and stays in the
-    L2.
+    Tiles are counted column by column within GROUP_M rows of tiles, so that programs
+    that run at the same time read few different rows and columns, which stay in the L2.
     """
     batch = index // (n_tile_rows * n_tile_cols)
     index = index % (n_tile_rows * n_tile_cols)
@@ -40,9 +35,11 @@ def load_tile(
     K_IS_CONTIGUOUS: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
 ):
-    """A tile of a or b from k on, and zeros where the matrix ends.
+    """A tile of a or b from k on, with zeros past the ends of the matrix.
 
-    `outer` are the rows of a or the columns of b; they lie across `ks`.
+    `outer` are the rows of a or the columns of b, along one dimension of the tile, and
+    `ks` lie along the other. What decides how wide it can be read is a multiple of
+    DIVISIBILITY.
     """
     if K_IS_CONTIGUOUS:
         stride_outer = known_multiple(stride_outer, DIVISIBILITY)
@@ -59,8 +56,8 @@ def load_tile(
 def load_bias(bias_ptr, cols, N):
     """The bias of some columns, or None where there is none.
 
-    The columns have one dimension: those of a tile's shape would bring the sums into
-    their order, through shared memory, in place of the few values of a bias.
+    `cols` have one dimension: as a row of the tile's shape they would make the compiler
+    move the sums through shared memory, into their order, and not the few biases.
     """
     bias = None
     if bias_ptr is not None:
@@ -74,32 +71,3 @@ def finish(accumulator, bias, ACTIVATION: tl.constexpr, dtype):
     if bias is not None:
         bias = bias.to(tl.float32)[None, :] * argument_scale(ACTIVATION, dtype)
     return epilogue(accumulator, bias, ACTIVATION, dtype).to(dtype)
-
-
-class Address(NamedTuple):
-    """All that a descriptor asks of a tensor; the memory may go while it stays."""
-
-    address: int
-    dtype: torch.dtype
-
-    def data_ptr(self) -> int:
-        """As a tensor has it."""
-        return self.address
-
-
-def has_vectors(element_size: int, *divisibilities: int) -> bool:
-    """Whether matrices can be read and written by at least 8 bytes at a time.
-
-    Where elements come one by one, a thread holds the addresses of as many, so that it
-    has registers for half a tile only.
-    """
-    return element_size * min(divisibilities) >= 8
-
-
-def divisibility(
-    n_outer: int, K: int, stride_batch: int, stride_outer: int, stride_k: int
-) -> int:
-    """What divides all that decides how wide load_tile can read a matrix."""
-    if stride_k == 1:
-        return math.gcd(K, stride_batch, stride_outer, 16)
-    return math.gcd(n_outer, stride_batch, stride_k, 16)

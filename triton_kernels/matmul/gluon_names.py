@@ -1,4 +1,4 @@
-"""Names of Gluon that have changed since Triton 3.6; it is an experiment there."""
+"""Names that have changed since Triton 3.6, where Gluon is still experimental."""
 
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import tma

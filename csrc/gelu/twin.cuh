@@ -1,0 +1,28 @@
+// The twin: a thread owns several elements, and accesses 16 bytes at a time.
+#pragma once
+
+#include "common/elementwise.cuh"
+#include "common/math.cuh"
+
+template <typename T, int VEC_SIZE, bool STRIDED, bool APPROXIMATE_TANH>
+__global__ void __launch_bounds__(NUM_THREADS) gelu_kernel(
+    T* __restrict__ out_ptr,      // (n_elements)
+    const T* __restrict__ x_ptr,  // (n_elements / n_cols, n_cols)
+    int64_t n_elements,
+    int64_t n_cols,
+    int64_t x_stride_row,
+    int64_t x_stride_col
+) {
+    // -- tile: a block owns BLOCK_SIZE neighbouring elements
+    const auto tile = own_elements<VEC_SIZE, STRIDED>(n_elements, n_cols);
+
+    // -- load: past the end nothing is read
+    const auto x = load_elements(x_ptr, tile, x_stride_row, x_stride_col);
+
+    // -- compute: in float32
+    const auto out =
+        map([](float x) { return gelu<T, APPROXIMATE_TANH>(x); }, to_float(x));
+
+    // -- store: rounded once; past the end nothing is written
+    store_elements(out_ptr, tile, out);
+}

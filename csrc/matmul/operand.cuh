@@ -1,0 +1,131 @@
+// One operand of matmul_tensor_cores_kernel: its tiles in shared memory, how they come there,
+// and the fragments that the tensor cores take of them.
+//
+// The rows of a tile are chunks of 16 bytes, swizzled: a copy, which writes along rows, and
+// ldmatrix, which reads across them, both spread 8 chunks over all banks.
+#pragma once
+
+#include "common/launch.cuh"
+#include "common/ptx/async_copy.cuh"
+#include "common/ptx/mma.cuh"
+#include "common/vec.cuh"
+
+namespace tensor_cores {
+constexpr int BLOCK_M = 128;
+constexpr int BLOCK_N = 128;
+constexpr int BLOCK_K_BYTES = 128;  // 64 elements of 16 bits, 32 of float32
+constexpr int NUM_THREADS = 256;
+constexpr int STAGES = 3;
+constexpr int CHUNK_BYTES = 16;
+constexpr int MMA_K_BYTES = 32;  // of a row of a in one mma.sync, for every type
+constexpr int TILE_BYTES = BLOCK_M * BLOCK_K_BYTES;
+static_assert(BLOCK_M == BLOCK_N);  // a and b are copied by the same functions
+
+// Where a chunk lies in a tile whose rows have ROW_CHUNKS of them. The swizzle puts a column
+// of chunks into 8 different places in 8 rows. Single elements of float32 are read from
+// PAIRS of chunks at a time, which it puts into 4 different places in 4 rows.
+template <int ROW_CHUNKS, bool PAIRS>
+__device__ __forceinline__ int chunk_offset(int row, int chunk) {
+    const int swizzle = PAIRS ? row % 4 * 2 : row % 8;
+    return (row * ROW_CHUNKS + (chunk ^ swizzle)) * CHUNK_BYTES;
+}
+
+// A tile has 128 entries along the outer dimension, the rows of a or the columns of b, and
+// BLOCK_K along k. It keeps the operand's own order: its rows are those in global memory.
+template <typename T, bool K_CONTIGUOUS>
+struct Operand {
+    static constexpr int BLOCK_K = BLOCK_K_BYTES / sizeof(T);
+    static constexpr int CHUNK = CHUNK_BYTES / sizeof(T);
+    static constexpr int ROW_CHUNKS = (K_CONTIGUOUS ? BLOCK_K : BLOCK_M) / CHUNK;
+    static constexpr bool PAIRS = !K_CONTIGUOUS && sizeof(T) == 4;
+
+    // A thread copies the same chunk of every ROW_STEP-th row, where the swizzle is the same.
+    static constexpr int ROW_STEP = NUM_THREADS / ROW_CHUNKS;
+    static constexpr int ROWS_PER_THREAD = TILE_BYTES / CHUNK_BYTES / NUM_THREADS;
+    static_assert(ROW_STEP % 8 == 0);
+
+    const T* ptr;      // of the thread's first chunk of the next tile
+    int64_t stride;    // from row to row
+    int n_outer;       // entries left in the matrix, from the thread's first chunk on
+    int first_offset;  // of the thread's first chunk in the tile
+    bool is_aligned;
+
+    __device__ Operand(const T* tile_ptr, int64_t stride, int64_t n_outer)
+        : stride(stride) {
+        const int row = threadIdx.x / ROW_CHUNKS, chunk = threadIdx.x % ROW_CHUNKS;
+        ptr = tile_ptr + row * stride + chunk * CHUNK;
+        const int outer = K_CONTIGUOUS ? row : chunk * CHUNK;
+        this->n_outer =
+            (n_outer < BLOCK_M ? static_cast<int>(n_outer) : BLOCK_M) - outer;
+        first_offset = chunk_offset<ROW_CHUNKS, PAIRS>(row, chunk);
+        is_aligned = reinterpret_cast<uintptr_t>(tile_ptr) % CHUNK_BYTES == 0 &&
+                     stride % CHUNK == 0 &&
+                     (K_CONTIGUOUS || n_outer >= BLOCK_M || n_outer % CHUNK == 0);
+    }
+
+    // Starts to copy the next tile, with zeros past the ends of the matrix, where n_k entries
+    // along k are left.
+    __device__ void copy_to(unsigned char* tile, int64_t n_k) {
+        const int row = threadIdx.x / ROW_CHUNKS, chunk = threadIdx.x % ROW_CHUNKS;
+        const int left_k = n_k < BLOCK_K ? static_cast<int>(n_k) : BLOCK_K;
+        const int n_rows = K_CONTIGUOUS ? n_outer : left_k - row;
+        const int n_cols = K_CONTIGUOUS ? left_k - chunk * CHUNK : n_outer;
+        const int n_valid = n_cols < 0 ? 0 : n_cols < CHUNK ? n_cols : CHUNK;
+        // Chunks that end within 16 bytes are copied by elements: compute-sanitizer takes all
+        // 16 bytes for read.
+        const bool in_chunks = is_aligned && (!K_CONTIGUOUS || left_k % CHUNK == 0);
+        const T* from = ptr;
+        #pragma unroll
+        for (int i = 0; i < ROWS_PER_THREAD; ++i) {
+            const bool is_row = i * ROW_STEP < n_rows;
+            unsigned char* to =
+                tile + first_offset + i * ROW_STEP * ROW_CHUNKS * CHUNK_BYTES;
+            if (in_chunks) {
+                ptx::cp_async<CHUNK_BYTES>(to, from, is_row ? n_valid * sizeof(T) : 0);
+            } else {
+                store(
+                    reinterpret_cast<T*>(to),
+                    load<CHUNK>(from, is_row ? n_valid : 0, T{}, false)
+                );
+            }
+            from += ROW_STEP * stride;
+        }
+        ptr += BLOCK_K * (K_CONTIGUOUS ? 1 : stride);
+    }
+
+    // Loads what one mma.sync takes of 16 outer entries: the first half of its k for entries
+    // 0 to 7 and 8 to 15, then the second half for both.
+    __device__ static void load_fragment(
+        uint32_t (&fragment)[4], const unsigned char* tile, int outer, int step
+    ) {
+        const int lane = threadIdx.x % WARP_SIZE;
+        constexpr int MMA_K = MMA_K_BYTES / sizeof(T);
+        if constexpr (K_CONTIGUOUS) {
+            const int row = outer + lane % 16, chunk = 2 * step + lane / 16;
+            ptx::ldmatrix(fragment, tile + chunk_offset<ROW_CHUNKS, PAIRS>(row, chunk));
+        } else if constexpr (sizeof(T) == 2) {
+            const int row = step * MMA_K + lane / 16 * 8 + lane % 8;
+            const int chunk = outer / CHUNK + lane / 8 % 2;
+            ptx::ldmatrix_transposed(
+                fragment, tile + chunk_offset<ROW_CHUNKS, PAIRS>(row, chunk)
+            );
+        } else {  // ldmatrix can transpose elements of 16 bits only
+            #pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int row = step * MMA_K + i / 2 * 4 + lane % 4;
+                const int col = outer + i % 2 * 8 + lane / 4;
+                fragment[i] = *reinterpret_cast<const uint32_t*>(
+                    tile + chunk_offset<ROW_CHUNKS, PAIRS>(row, col / CHUNK) +
+                    col % CHUNK * sizeof(T)
+                );
+            }
+        }
+        if constexpr (sizeof(T) == 4) {
+            #pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                fragment[i] = ptx::round_to_tf32(__uint_as_float(fragment[i]));
+            }
+        }
+    }
+};
+}  // namespace tensor_cores

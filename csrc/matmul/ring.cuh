@@ -1,0 +1,95 @@
+// The ring of stages in shared memory through which tiles of a and b come to matmul_kernel,
+// and the thread that fills it.
+#pragma once
+
+#include "common/ptx/barrier.cuh"
+#include "common/ptx/tma.cuh"
+#include "common/ptx/wgmma.cuh"
+#include "common/tensor_map.cuh"
+
+namespace twin {
+
+// 64 rows of 64 elements: the unit of copies by the tensor memory accelerator, of
+// multiplications by a warpgroup, and of stores.
+constexpr int BOX_SIZE = 64;
+constexpr int ROW_BYTES = 128;
+constexpr int BLOCK_K = BOX_SIZE;
+constexpr int WARPGROUP_SIZE = 128;
+
+struct alignas(1024) Box {
+    unsigned char bytes[BOX_SIZE * ROW_BYTES];
+};
+
+// Each 64 rows of a tile have a warpgroup that multiplies them; one more loads.
+template <int BLOCK_M>
+constexpr int NUM_CONSUMERS = BLOCK_M / BOX_SIZE;
+template <int BLOCK_M>
+constexpr int NUM_THREADS = (NUM_CONSUMERS<BLOCK_M> + 1) * WARPGROUP_SIZE;
+
+// A block's shared memory, of 227 KB at most. `full` tells the consumers that a stage has
+// come, `empty` tells the producer that all consumers have used it. `turn` tells the second
+// consumer that the first one is nearly done with its tile.
+template <int BLOCK_M, int BLOCK_N, int NUM_STAGES>
+struct Shared {
+    Box a[NUM_STAGES][BLOCK_M / BOX_SIZE];
+    Box b[NUM_STAGES][BLOCK_N / BOX_SIZE];
+    Box out[NUM_CONSUMERS<BLOCK_M>][2];
+    float2 scaled_bias[NUM_CONSUMERS<BLOCK_M>][BLOCK_N / 2];  // of the tile's columns
+    uint64_t full[NUM_STAGES];
+    uint64_t empty[NUM_STAGES];
+    uint64_t turn;
+};
+
+// A stage, and the parity of its barriers' running phase.
+template <int NUM_STAGES>
+struct RingPosition {
+    int stage = 0;
+    int parity = 0;
+
+    __device__ void advance() {
+        if (++stage < NUM_STAGES) return;
+        stage = 0;
+        parity ^= 1;
+    }
+};
+
+// Where a tile begins.
+struct Tile {
+    int batch;
+    int row;
+    int col;
+};
+
+// The index-th tile. Tiles are counted column by column within GROUP_M rows of tiles, so
+// that those under way at a time read few different rows and columns, which stay in the L2.
+template <int BLOCK_M, int BLOCK_N>
+__device__ __forceinline__ Tile tile_at(int index, int n_tile_rows, int n_tile_cols) {
+    constexpr int GROUP_M = 8;
+    const int batch = index / (n_tile_rows * n_tile_cols);
+    index %= n_tile_rows * n_tile_cols;
+    const int first_row = index / (GROUP_M * n_tile_cols) * GROUP_M;
+    index %= GROUP_M * n_tile_cols;
+    const int n_rows = min(n_tile_rows - first_row, GROUP_M);
+    return {batch, (first_row + index % n_rows) * BLOCK_M, index / n_rows * BLOCK_N};
+}
+
+// Starts to load an operand's boxes of a stage, along its outer dimension from `outer` on.
+template <ptx::Major MAJOR, int NUM_BOXES>
+__device__ __forceinline__ void load_boxes(
+    Box (&boxes)[NUM_BOXES],
+    const TensorMap& map,
+    int outer,
+    int k,
+    int batch,
+    uint64_t* full
+) {
+    #pragma unroll
+    for (int i = 0; i < NUM_BOXES; ++i) {
+        constexpr bool ALONG_K = MAJOR == ptx::Major::K;
+        const int x = ALONG_K ? k : outer + i * BOX_SIZE;
+        const int y = ALONG_K ? outer + i * BOX_SIZE : k;
+        ptx::tma_load(&boxes[i], &map.map, x, y, batch, full);
+    }
+}
+
+}  // namespace twin

@@ -1,0 +1,246 @@
+// The twin: warpgroups multiply straight from shared memory while one thread does nothing
+// but load.
+//
+// That thread has the tensor memory accelerator (TMA) fill a ring of stages, ahead of the
+// multiplications and into the next tile, while the consumers are still at the epilogue of
+// this one. A block takes every gridDim.x-th tile.
+#pragma once
+
+#include "common/epilogue.cuh"
+#include "common/launch.cuh"
+#include "common/vec.cuh"
+#include "matmul/ring.cuh"
+
+template <
+    typename T,
+    int BLOCK_M,
+    int BLOCK_N,
+    int NUM_STAGES,
+    ptx::Major A_MAJOR,
+    ptx::Major B_MAJOR>
+__global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
+    const __grid_constant__ TensorMap out_map,  // (n_batches, M, N)
+    const __grid_constant__ TensorMap a_map,    // (n_batches or 1, M, K), or transposed
+    const __grid_constant__ TensorMap b_map,    // (n_batches or 1, K, N), or transposed
+    const T* __restrict__ bias_ptr,             // (N), or null
+    int n_batches,
+    int M,
+    int N,
+    int K,
+    bool a_is_shared,
+    bool b_is_shared,
+    int activation
+) {
+#if defined(TWIN_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    using namespace twin;
+    constexpr int A_BOXES = BLOCK_M / BOX_SIZE, B_BOXES = BLOCK_N / BOX_SIZE;
+    constexpr int STAGE_BYTES = (A_BOXES + B_BOXES) * int{sizeof(Box)};
+    DYNAMIC_SHARED(shared_bytes, 1024);
+    auto& shared =
+        *reinterpret_cast<Shared<BLOCK_M, BLOCK_N, NUM_STAGES>*>(shared_bytes);
+
+    // -- tile: every gridDim.x-th one
+    const int n_tile_rows = (M - 1) / BLOCK_M + 1, n_tile_cols = (N - 1) / BLOCK_N + 1;
+    const int n_tiles = n_batches * n_tile_rows * n_tile_cols;
+    const int n_steps = (K - 1) / BLOCK_K + 1;
+    // Broadcast from one lane, so that the compiler knows it to be uniform in a warp, and
+    // computes it and what follows from it once for the warp.
+    const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / WARPGROUP_SIZE, 0);
+    const int thread = threadIdx.x % WARPGROUP_SIZE;
+    RingPosition<NUM_STAGES> ring;
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < NUM_STAGES; ++stage) {
+            ptx::mbarrier_init(&shared.full[stage], 1);
+            ptx::mbarrier_init(&shared.empty[stage], NUM_CONSUMERS<BLOCK_M>);
+        }
+        ptx::mbarrier_init(&shared.turn, 1);
+        ptx::fence_mbarrier_init();
+    }
+    __syncthreads();
+
+    // -- load: by one thread, each stage as soon as all consumers have used what was there
+    if (warpgroup == NUM_CONSUMERS<BLOCK_M>) {
+        ptx::setmaxnreg_dec<24>();
+        if (thread != 0) return;
+        for (int index = blockIdx.x; index < n_tiles; index += gridDim.x) {
+            const Tile tile =
+                tile_at<BLOCK_M, BLOCK_N>(index, n_tile_rows, n_tile_cols);
+            const int a_batch = a_is_shared ? 0 : tile.batch;
+            const int b_batch = b_is_shared ? 0 : tile.batch;
+            for (int step = 0; step < n_steps; ++step) {
+                const int k = step * BLOCK_K;
+                uint64_t* full = &shared.full[ring.stage];
+                ptx::mbarrier_wait(&shared.empty[ring.stage], ring.parity ^ 1);
+                ptx::mbarrier_arrive_expect_bytes(full, STAGE_BYTES);
+                load_boxes<A_MAJOR>(
+                    shared.a[ring.stage], a_map, tile.row, k, a_batch, full
+                );
+                load_boxes<B_MAJOR>(
+                    shared.b[ring.stage], b_map, tile.col, k, b_batch, full
+                );
+                ring.advance();
+            }
+        }
+        return;
+    }
+
+    ptx::setmaxnreg_inc<240>();
+    const int warp = thread / WARP_SIZE, lane = thread % WARP_SIZE;
+    const bool takes_turns = NUM_CONSUMERS<BLOCK_M> == 2 && n_steps > NUM_STAGES;
+    const bool is_plain =
+        bias_ptr == nullptr && Activation{activation} == Activation::none;
+    const float bias_scale = argument_scale<T>(Activation{activation});
+    int turn_parity = 0;
+    const auto release = [&](int stage) {
+        if (thread == 0) ptx::mbarrier_arrive(&shared.empty[stage]);
+    };
+
+    const uint64_t a_stages =
+        ptx::wgmma_descriptor(&shared.a[0][warpgroup], sizeof(Box), 8 * ROW_BYTES);
+    const uint64_t b_stages =
+        ptx::wgmma_descriptor(&shared.b[0], sizeof(Box), 8 * ROW_BYTES);
+
+    // -- finished: the results of the previous tile, which are stored box by box while this
+    // tile is multiplied. A lane has 2 of each 8 columns, in row lane / 4 and 8 rows below
+    float sums[BLOCK_N / 8][2][2];
+    uint32_t finished[BLOCK_N / 8][2];
+    Tile finished_tile{};
+    bool has_finished = false;
+
+    int n_stored = 0;  // boxes, which go through two places in turn
+    const auto store_box = [&](int box) {
+        unsigned char* out = shared.out[warpgroup][n_stored++ % 2].bytes;
+        if (thread == 0) ptx::tma_store_wait_group_read<1>();
+        ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
+        #pragma unroll
+        for (int col = 0; col < BOX_SIZE; col += 16) {
+            // Four matrices: rows 0 to 7 and 8 to 15 of 8 columns, and of the next 8. Lane l
+            // passes the address of row l % 16 in the first or second 8 columns.
+            const int i = (box * BOX_SIZE + col) / 8;
+            const uint32_t matrices[] = {
+                finished[i][0], finished[i][1], finished[i + 1][0], finished[i + 1][1]
+            };
+            const int row = warp * 16 + lane % 16, chunk = col / 8 + lane / 16;
+            ptx::stmatrix(out + row * ROW_BYTES + (chunk ^ row % 8) * 16, matrices);
+        }
+        ptx::fence_async_proxy();
+        ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
+        if (thread == 0) {
+            const int row = finished_tile.row + warpgroup * BOX_SIZE;
+            const int col = finished_tile.col + box * BOX_SIZE;
+            ptx::tma_store(&out_map.map, col, row, finished_tile.batch, out);
+            ptx::tma_store_commit_group();
+        }
+    };
+
+    for (int index = blockIdx.x; index < n_tiles; index += gridDim.x) {
+        // -- compute: the next stage is handed in while one is multiplied
+        int in_use = -1;  // the stage that is being multiplied
+        const auto multiply = [&](int step) {
+            // Before its last steps the second warpgroup waits until the first one is nearly
+            // done: from then on one is at its epilogue while the other multiplies, and the
+            // tensor cores keep working. All stages are the first one's meanwhile.
+            if (takes_turns && warpgroup == 1 && step == n_steps - NUM_STAGES) {
+                ptx::wgmma_wait_group<0>();
+                release(in_use);
+                in_use = -1;
+                ptx::mbarrier_wait(&shared.turn, turn_parity);
+                turn_parity ^= 1;
+            }
+            ptx::mbarrier_wait(&shared.full[ring.stage], ring.parity);
+            const uint64_t a =
+                ptx::wgmma_advance(a_stages, ring.stage * int{sizeof(shared.a[0])});
+            const uint64_t b =
+                ptx::wgmma_advance(b_stages, ring.stage * int{sizeof(shared.b[0])});
+            ptx::wgmma_fence();
+            #pragma unroll
+            for (int k = 0; k < BLOCK_K; k += 16) {
+                // 16 elements further along a row, or 16 rows
+                constexpr int A_STEP = A_MAJOR == ptx::Major::K ? sizeof(T) : ROW_BYTES;
+                constexpr int B_STEP = B_MAJOR == ptx::Major::K ? sizeof(T) : ROW_BYTES;
+                ptx::wgmma_m64k16<T, A_MAJOR, B_MAJOR, BLOCK_N>(
+                    reinterpret_cast<float (&)[BLOCK_N / 2]>(sums),
+                    ptx::wgmma_advance(a, k * A_STEP),
+                    ptx::wgmma_advance(b, k * B_STEP),
+                    step > 0 || k > 0
+                );
+                if (k % 32 != 0) ptx::wgmma_commit_group();  // a half of the step
+            }
+            if (in_use >= 0) {
+                ptx::wgmma_wait_group<2>();
+                release(in_use);
+            }
+            in_use = ring.stage;
+            ring.advance();
+        };
+        int step = 0;
+        while (step < min(NUM_STAGES, n_steps)) multiply(step++);
+
+        // The multiplications need neither the tile's place nor its bias; its divisions, and
+        // the bias' way here, take longer than a step. Each thread loads the bias of 2
+        // columns, and puts it into shared memory once the boxes are stored: a lane needs 64
+        // in the end, and has no registers for them before.
+        const Tile tile = tile_at<BLOCK_M, BLOCK_N>(index, n_tile_rows, n_tile_cols);
+        T bias[2]{};
+        const int bias_col = tile.col + thread * 2;
+        if (bias_ptr != nullptr && thread < BLOCK_N / 2 && bias_col < N) {
+            bias[0] = bias_ptr[bias_col];
+            bias[1] = bias_ptr[bias_col + 1];
+        }
+
+        // Time to store: the other warpgroup, if there is one, multiplies as well by now. A
+        // box takes longer than one step, less than two.
+        #pragma unroll
+        for (int box = 0; box < B_BOXES; ++box) {
+            for (int i = 0; i < 2 && step < n_steps; ++i) multiply(step++);
+            if (has_finished) store_box(box);
+        }
+        if (!is_plain) {
+            // Every thread has passed store_box's barriers since it read the previous bias.
+            if (thread < BLOCK_N / 2) {
+                shared.scaled_bias[warpgroup][thread] = {
+                    bias_scale * to_float(bias[0]), bias_scale * to_float(bias[1])
+                };
+            }
+            ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
+        }
+        while (step < n_steps) multiply(step++);
+        if (takes_turns && warpgroup == 0) {
+            // Not earlier, or the two would share the tensor cores in these last steps.
+            ptx::wgmma_wait_group<1>();
+            if (thread == 0) ptx::mbarrier_arrive(&shared.turn);
+        }
+
+        // -- epilogue: of all sums at once; the branch to the activation's code comes before
+        // the wait for the last ones
+        const auto finish = [&](auto of_sum_and_bias) {
+            ptx::wgmma_wait_group<0>();
+            release(in_use);
+            #pragma unroll
+            for (int i = 0; i < BLOCK_N / 4; ++i) {
+                const auto [left, right] = sums[i / 2][i % 2];
+                const float2 bias = shared.scaled_bias[warpgroup][i / 2 * 4 + lane % 4];
+                const Vec<float, 2> out{
+                    of_sum_and_bias(left, bias.x), of_sum_and_bias(right, bias.y)
+                };
+                finished[i / 2][i % 2] =
+                    __builtin_bit_cast(uint32_t, from_float<T>(out));
+            }
+        };
+        if (is_plain) {
+            finish([](float sum, float) { return sum; });
+        } else {
+            with_activation(Activation{activation}, [&]<Activation ACTIVATION>() {
+                finish(epilogue<ACTIVATION, T>);
+            });
+        }
+        finished_tile = tile;
+        has_finished = true;
+    }
+
+    // -- store: the last tile's results, box by box through shared memory
+    #pragma unroll
+    for (int box = 0; box < B_BOXES && has_finished; ++box) store_box(box);
+    if (thread == 0) ptx::tma_store_wait_group_read<0>();
+#endif
+}

@@ -1,0 +1,44 @@
+// The first rung: a thread computes both gradients of one element.
+#pragma once
+
+#include "common/elementwise.cuh"
+#include "common/math.cuh"
+
+template <typename T>
+__global__ void swiglu_backward_first_kernel(
+    T* gate_grad_ptr,   // (n_elements / n_cols, n_cols)
+    T* up_grad_ptr,     // (n_elements / n_cols, n_cols)
+    const T* grad_ptr,  // (n_elements / n_cols, n_cols)
+    const T* gate_ptr,  // (n_elements / n_cols, n_cols)
+    const T* up_ptr,    // (n_elements / n_cols, n_cols)
+    int64_t n_elements,
+    int64_t n_cols,
+    int64_t out_stride_row,
+    int64_t grad_stride_row,
+    int64_t grad_stride_col,
+    int64_t gate_stride_row,
+    int64_t gate_stride_col,
+    int64_t up_stride_row,
+    int64_t up_stride_col
+) {
+    // -- tile: a block owns as many neighbouring elements as it has threads
+    const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+    if (i >= n_elements) return;
+    const int64_t row = i / n_cols, col = i % n_cols;
+
+    // -- load: an element of each tensor
+    const float grad =
+        to_float(grad_ptr[row * grad_stride_row + col * grad_stride_col]);
+    const float gate =
+        to_float(gate_ptr[row * gate_stride_row + col * gate_stride_col]);
+    const float up = to_float(up_ptr[row * up_stride_row + col * up_stride_col]);
+
+    // -- compute: in float32. The derivative comes first: where it is 0, grad * up
+    // may be inf
+    const float gate_grad = grad * silu_derivative<T>(gate) * up;
+    const float up_grad = grad * silu<T>(gate);
+
+    // -- store: rounded once
+    gate_grad_ptr[row * out_stride_row + col] = from_float<T>(gate_grad);
+    up_grad_ptr[row * out_stride_row + col] = from_float<T>(up_grad);
+}

@@ -1,0 +1,39 @@
+"""The twin: a thread owns several elements, and accesses 16 bytes at a time."""
+
+import triton
+import triton.language as tl
+
+from triton_kernels.common.elementwise import (
+    load_elements,
+    own_elements,
+    store_elements,
+)
+from triton_kernels.common.epilogue import activate
+
+
+@triton.jit
+def activation_kernel(
+    out_ptr,  # (n_elements)
+    x_ptr,  # (n_elements / n_cols, n_cols)
+    n_elements,
+    n_cols,
+    x_stride_row,
+    x_stride_col,
+    BLOCK_SIZE: tl.constexpr,
+    VEC_SIZE: tl.constexpr,
+    STRIDED: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+):
+    # -- tile: a program owns BLOCK_SIZE neighbouring elements
+    tile = own_elements(n_elements, n_cols, BLOCK_SIZE, VEC_SIZE)
+
+    # -- load: past the end nothing is read
+    x = load_elements(x_ptr, tile, x_stride_row, x_stride_col, STRIDED)
+
+    # -- compute: in float32
+    dtype: tl.constexpr = out_ptr.dtype.element_ty
+    x = x.to(tl.float32)
+    out = activate(x, ACTIVATION, dtype)
+
+    # -- store: rounded once; past the end nothing is written
+    store_elements(out_ptr, tile, out)

@@ -1,0 +1,43 @@
+"""The twin: a thread owns several elements, and accesses 16 bytes at a time."""
+
+import triton
+import triton.language as tl
+
+from triton_kernels.common.elementwise import (
+    load_elements,
+    own_elements,
+    store_elements,
+)
+from triton_kernels.common.math import gelu
+
+
+@triton.jit
+def geglu_kernel(
+    out_ptr,  # (n_elements)
+    value_ptr,  # (n_elements / n_cols, n_cols)
+    gate_ptr,  # (n_elements / n_cols, n_cols)
+    n_elements,
+    n_cols,
+    value_stride_row,
+    value_stride_col,
+    gate_stride_row,
+    gate_stride_col,
+    BLOCK_SIZE: tl.constexpr,
+    VEC_SIZE: tl.constexpr,
+    STRIDED: tl.constexpr,
+    APPROXIMATE_TANH: tl.constexpr,
+):
+    # -- tile: a program owns BLOCK_SIZE neighbouring elements
+    tile = own_elements(n_elements, n_cols, BLOCK_SIZE, VEC_SIZE)
+
+    # -- load: past the end nothing is read
+    value = load_elements(value_ptr, tile, value_stride_row, value_stride_col, STRIDED)
+    gate = load_elements(gate_ptr, tile, gate_stride_row, gate_stride_col, STRIDED)
+
+    # -- compute: in float32
+    dtype: tl.constexpr = out_ptr.dtype.element_ty
+    value, gate = value.to(tl.float32), gate.to(tl.float32)
+    out = value * gelu(gate, dtype, APPROXIMATE_TANH)
+
+    # -- store: rounded once; past the end nothing is written
+    store_elements(out_ptr, tile, out)

@@ -1,0 +1,38 @@
+"""The first rung: a program computes the gradient of a tile of elements."""
+
+import triton
+import triton.language as tl
+
+from triton_kernels.common.math import gelu_derivative
+
+
+@triton.jit
+def gelu_backward_first_kernel(
+    out_ptr,  # (n_elements)
+    grad_ptr,  # (n_elements / n_cols, n_cols)
+    x_ptr,  # (n_elements / n_cols, n_cols)
+    n_elements,
+    n_cols,
+    grad_stride_row,
+    grad_stride_col,
+    x_stride_row,
+    x_stride_col,
+    BLOCK_N: tl.constexpr,
+    APPROXIMATE_TANH: tl.constexpr,
+):
+    # -- tile: a program owns BLOCK_N neighbouring elements
+    i = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    mask = i < n_elements
+    row, col = i // n_cols, i % n_cols
+
+    # -- load: a tile of each tensor
+    grad = tl.load(grad_ptr + row * grad_stride_row + col * grad_stride_col, mask=mask)
+    x = tl.load(x_ptr + row * x_stride_row + col * x_stride_col, mask=mask)
+
+    # -- compute: in float32
+    dtype: tl.constexpr = out_ptr.dtype.element_ty
+    grad, x = grad.to(tl.float32), x.to(tl.float32)
+    out = grad * gelu_derivative(x, dtype, APPROXIMATE_TANH)
+
+    # -- store: rounded once
+    tl.store(out_ptr + i, out.to(dtype), mask=mask)

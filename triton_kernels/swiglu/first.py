@@ -1,0 +1,40 @@
+"""The first rung: a program computes a tile of elements, masked at the end.
+
+A division finds the place of an element in a tensor with any strides.
+"""
+
+import triton
+import triton.language as tl
+
+from triton_kernels.common.math import silu
+
+
+@triton.jit
+def swiglu_first_kernel(
+    out_ptr,  # (n_elements)
+    gate_ptr,  # (n_elements / n_cols, n_cols)
+    up_ptr,  # (n_elements / n_cols, n_cols)
+    n_elements,
+    n_cols,
+    gate_stride_row,
+    gate_stride_col,
+    up_stride_row,
+    up_stride_col,
+    BLOCK_N: tl.constexpr,
+):
+    # -- tile: a program owns BLOCK_N neighbouring elements
+    i = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    mask = i < n_elements
+    row, col = i // n_cols, i % n_cols
+
+    # -- load: a tile of each tensor
+    gate = tl.load(gate_ptr + row * gate_stride_row + col * gate_stride_col, mask=mask)
+    up = tl.load(up_ptr + row * up_stride_row + col * up_stride_col, mask=mask)
+
+    # -- compute: in float32
+    dtype: tl.constexpr = out_ptr.dtype.element_ty
+    gate, up = gate.to(tl.float32), up.to(tl.float32)
+    out = silu(gate, dtype) * up
+
+    # -- store: rounded once
+    tl.store(out_ptr + i, out.to(dtype), mask=mask)
