@@ -64,6 +64,45 @@ __device__ __forceinline__ Tile<float, SIZE, COUNT> map(
     return result;
 }
 
+// Arithmetic on tiles, element by element, as Triton writes it.
+template <int SIZE, int COUNT>
+using FloatTile = Tile<float, SIZE, COUNT>;
+
+template <int SIZE, int COUNT>
+__device__ __forceinline__ FloatTile<SIZE, COUNT> operator+(
+    const FloatTile<SIZE, COUNT>& x, const FloatTile<SIZE, COUNT>& y
+) {
+    return map([](float x, float y) { return x + y; }, x, y);
+}
+
+template <int SIZE, int COUNT>
+__device__ __forceinline__ FloatTile<SIZE, COUNT> operator-(
+    const FloatTile<SIZE, COUNT>& x, const FloatTile<SIZE, COUNT>& y
+) {
+    return map([](float x, float y) { return x - y; }, x, y);
+}
+
+template <int SIZE, int COUNT>
+__device__ __forceinline__ FloatTile<SIZE, COUNT> operator*(
+    const FloatTile<SIZE, COUNT>& x, const FloatTile<SIZE, COUNT>& y
+) {
+    return map([](float x, float y) { return x * y; }, x, y);
+}
+
+template <int SIZE, int COUNT>
+__device__ __forceinline__ FloatTile<SIZE, COUNT> operator-(
+    const FloatTile<SIZE, COUNT>& x, float y
+) {
+    return map([&](float x) { return x - y; }, x);
+}
+
+template <int SIZE, int COUNT>
+__device__ __forceinline__ FloatTile<SIZE, COUNT> operator*(
+    const FloatTile<SIZE, COUNT>& x, float y
+) {
+    return map([&](float x) { return x * y; }, x);
+}
+
 // f of every element that the row has; those past its end stay as they are.
 template <int STEP, typename F, typename Index, int SIZE, int COUNT>
 __device__ __forceinline__ Tile<float, SIZE, COUNT> map_row(

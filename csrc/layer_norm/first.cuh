@@ -1,7 +1,7 @@
 // The first rung: a block owns a row, and walks over it three times.
 //
-// Neighbouring threads read neighbouring elements, so that a warp's loads are coalesced. The
-// caches save some of what is read again.
+// Neighbouring threads read neighbouring elements, so that a warp's loads are
+// coalesced. The caches save some of what is read again.
 #pragma once
 
 #include "common/reduce.cuh"

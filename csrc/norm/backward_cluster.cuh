@@ -1,6 +1,6 @@
-// Rows too long for a block: a cluster walks over them, each block of it over a slice of
-// every row. The slices stay in shared memory until all blocks have told each other what
-// they have of a row, so that meanwhile they work on the next one.
+// Rows too long for a block: a cluster walks over them, each of its blocks over a slice
+// of every row. While the sums of a row travel between the blocks, they reduce the next
+// one; the slices wait in shared memory, and are read again when they are stored.
 #pragma once
 
 #include "common/ptx/async_copy.cuh"
@@ -9,16 +9,16 @@
 #include "norm/row_sums.cuh"
 #include "norm/rows.cuh"
 
-// The slices of as many rows as are on their way, of the next row and of the one that waits
-// for its sums.
+// The slices of a row that waits for its sums, of the next one, and of one or two that
+// are on their way.
 template <typename T, int VEC_SIZE, int VECS, int NUM_THREADS, bool HAS_MEAN>
 struct ClusterShared {
     static constexpr int STAGES = sizeof(T) == 2 ? 4 : 3;
-    static constexpr int BLOCK_N = NUM_THREADS * VECS * VEC_SIZE;
+    static constexpr int STEP = NUM_THREADS * VEC_SIZE;
 
-    alignas(VEC_BYTES) T grad[STAGES][BLOCK_N];
-    alignas(VEC_BYTES) T x[STAGES][BLOCK_N];
-    alignas(VEC_BYTES) ClusterSums<NUM_SUMS<HAS_MEAN>, NUM_THREADS / WARP_SIZE> sums;
+    Copies<T, VEC_SIZE, VECS, STEP, NUM_THREADS> grad[STAGES];
+    Copies<T, VEC_SIZE, VECS, STEP, NUM_THREADS> x[STAGES];
+    ClusterSums<NUM_SUMS<HAS_MEAN>, NUM_THREADS / WARP_SIZE> sums;
 };
 
 template <typename T, int VEC_SIZE, int VECS, int NUM_THREADS, bool HAS_MEAN>
@@ -40,14 +40,14 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_cluster_kernel(
     int64_t x_stride_row
 ) {
     using Shared = ClusterShared<T, VEC_SIZE, VECS, NUM_THREADS, HAS_MEAN>;
-    constexpr int STEP = NUM_THREADS * VEC_SIZE, STAGES = Shared::STAGES;
+    constexpr int STEP = Shared::STEP, STAGES = Shared::STAGES;
     DYNAMIC_SHARED(shared_bytes, 16);
     Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
     shared.sums.begin();
 
-    // -- tile: a block owns a slice of every gridDim.x-th row, as many columns as the others
-    // of its cluster, in whole vectors of a warp; a thread owns the vector at first_col and
-    // every STEP columns from there
+    // -- tile: a block owns a slice of every gridDim.x-th row: an equal share of the
+    // columns, in multiples of what a warp reads at a time. A thread owns the vector at
+    // first_col and every STEP columns from there
     const int unit = gridDim.y * WARP_SIZE * VEC_SIZE;
     const int n_owned =
         (static_cast<int>(n_cols) + unit - 1) / unit * (unit / gridDim.y);
@@ -61,28 +61,16 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_cluster_kernel(
     grad_x_ptr += first_col;
     partials_ptr += blockIdx.x * n_cols + first_col;
 
-    // -- load: starts with the first rows; rows and columns past the end become 0, which
-    // adds nothing
+    // -- load: starts with the first rows; rows and columns past the end become 0,
+    // which adds nothing
     const auto start_row = [&](int64_t row, int stage) {
-        const int n_valid = row < n_rows ? n_left : 0;
-        start_copy<VEC_SIZE, VECS, STEP, NUM_THREADS>(
-            shared.grad[stage],
-            grad_ptr +
-                row_offset(
-                    row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
-                ),
-            n_valid
-        );
-        start_copy<VEC_SIZE, VECS, STEP, NUM_THREADS>(
-            shared.x[stage],
-            x_ptr +
-                row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row),
-            n_valid
-        );
+        const int64_t grad_start =
+            row_offset(row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row);
+        const int64_t x_start =
+            row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row);
+        shared.grad[stage].start(grad_ptr + grad_start, row < n_rows ? n_left : 0);
+        shared.x[stage].start(x_ptr + x_start, row < n_rows ? n_left : 0);
         ptx::cp_async_commit_group();
-    };
-    const auto load_slice = [&](const T* copies) {
-        return to_float(load_copies<VEC_SIZE, VECS, NUM_THREADS>(copies));
     };
     const auto statistic = [&](const float* ptr, int64_t row) {
         return row < n_rows ? ptr[row] : 0.0f;
@@ -96,7 +84,7 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_cluster_kernel(
     Tile<float, VEC_SIZE, VECS> weight_sums{}, bias_sums{};
     shared.sums.wait_for_cluster();
 
-    // A row is reduced before the one before it, `row`, is stored.
+    // Each round reduces the next row and stores `row`; the first one only reduces.
     int number = -1, stage = STAGES - 1;
     for (int64_t row = blockIdx.x - row_step; row < n_rows; row += row_step, ++number) {
         // -- next: the slice of the next row, which stays where it is
@@ -104,40 +92,32 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_cluster_kernel(
         if constexpr (HAS_MEAN) coming_mean = statistic(mean_ptr, row + 2 * row_step);
         coming_rstd = statistic(rstd_ptr, row + 2 * row_step);
         ptx::cp_async_wait_group<STAGES - 2>();
-        const auto next_grad = load_slice(shared.grad[next_stage]);
-        const auto next_x = load_slice(shared.x[next_stage]);
+        const auto next_grad = to_float(shared.grad[next_stage].load_all());
+        const auto next_x = to_float(shared.x[next_stage].load_all());
 
         // -- reduce: over the slice, and over the rows so far
-        const auto next_x_hat =
-            map([&](float x) { return (x - next_mean) * next_rstd; }, next_x);
-        const auto next_g = map(Product{}, next_grad, to_float(weight));
-        weight_sums = map(MultiplyAdd{}, next_grad, next_x_hat, weight_sums);
+        const auto next_x_hat = (next_x - next_mean) * next_rstd;
+        const auto next_g = next_grad * to_float(weight);
+        weight_sums = weight_sums + next_grad * next_x_hat;
         Vec<float, NUM_SUMS<HAS_MEAN>> next_sums, sums{};
-        next_sums[0] = reduce(map(Product{}, next_g, next_x_hat), Sum{});
+        next_sums[0] = reduce(next_g * next_x_hat, Sum{});
         if constexpr (HAS_MEAN) {
-            bias_sums = map(Sum{}, bias_sums, next_grad);
+            bias_sums = bias_sums + next_grad;
             next_sums[1] = reduce(next_g, Sum{});
         }
         if (number >= 0) sums = shared.sums.receive(number);
         if (row + row_step < n_rows) shared.sums.send(next_sums, number + 1);
 
-        // -- store: the slice once more, whose place another takes
+        // -- store: from the slice, read once more before another row takes its place
         if (number >= 0) {
             const float mean_product = sums[0] * inverse_n;
             float mean_g = 0.0f;
             if constexpr (HAS_MEAN) mean_g = sums[1] * inverse_n;
-            const auto grad = load_slice(shared.grad[stage]);
-            const auto x = load_slice(shared.x[stage]);
+            const auto grad = to_float(shared.grad[stage].load_all());
+            const auto x = to_float(shared.x[stage].load_all());
             start_row(row + STAGES * row_step, stage);
-            const auto grad_x = map(
-                [&](float grad, float x, float weight) {
-                    const float x_hat = (x - mean) * rstd;
-                    return rstd * (grad * weight - mean_g - x_hat * mean_product);
-                },
-                grad,
-                x,
-                to_float(weight)
-            );
+            const auto g = grad * to_float(weight), x_hat = (x - mean) * rstd;
+            const auto grad_x = (g - mean_g - x_hat * mean_product) * rstd;
             store_row<STEP>(grad_x_ptr + row * n_cols, n_left, grad_x);
         }
         mean = next_mean, next_mean = coming_mean;

@@ -1,5 +1,5 @@
-// The second launch of rows too long for a block or a cluster: a block walks down some
-// columns of many rows, writes the gradient of x and adds up those of weight and bias.
+// The second launch for such rows: a block walks down some columns of many rows, writes
+// the gradient of x and adds up those of weight and bias.
 #pragma once
 
 #include "common/rows.cuh"
@@ -10,8 +10,8 @@ constexpr int COLUMNS_NUM_THREADS = 128;
 constexpr int COLUMNS_ELEMENTS_PER_THREAD = 8;
 constexpr int COLUMNS_BLOCK_N = COLUMNS_NUM_THREADS * COLUMNS_ELEMENTS_PER_THREAD;
 
-// Where the vector of this number begins. nvcc makes four stores of 4 bytes of one of 16
-// where it counts elements and knows that they are a multiple of the vector's.
+// Where the vector of this number begins. Counted in elements, which it then knows to
+// be a multiple of the vector's, nvcc splits a store of 16 bytes into four.
 template <int SIZE, typename T>
 __device__ __forceinline__ T* skip_vecs(T* ptr, int64_t number) {
     return (reinterpret_cast<Vec<T, SIZE>*>(ptr) + number)->values;
@@ -54,8 +54,8 @@ __global__ void __launch_bounds__(COLUMNS_NUM_THREADS) norm_backward_columns_ker
         load_weight<VEC_SIZE, VECS, STEP>(weight_ptr, first_col, n_left, 1.0f)
     );
 
-    // -- store: and accumulate, from the last row on, which the first launch has left in
-    // the L2 cache
+    // -- store: and accumulate, beginning with the last row, which the first launch has
+    // left in the L2 cache
     Tile<float, VEC_SIZE, VECS> weight_sums{}, bias_sums{};
     for (int64_t i = blockIdx.y; i < n_rows; i += gridDim.y) {
         const int64_t row = n_rows - 1 - i;
@@ -70,17 +70,10 @@ __global__ void __launch_bounds__(COLUMNS_NUM_THREADS) norm_backward_columns_ker
         const float mean = HAS_MEAN ? mean_ptr[row] : 0.0f, rstd = rstd_ptr[row];
         const float mean_product = row_means_ptr[row];
         const float mean_g = HAS_MEAN ? row_means_ptr[n_rows + row] : 0.0f;
-        const auto x_hat = map([&](float x) { return (x - mean) * rstd; }, x);
-        weight_sums = map(MultiplyAdd{}, grad, x_hat, weight_sums);
-        if constexpr (HAS_MEAN) bias_sums = map(Sum{}, bias_sums, grad);
-        const auto grad_x = map(
-            [&](float grad, float x_hat, float weight) {
-                return rstd * (grad * weight - mean_g - x_hat * mean_product);
-            },
-            grad,
-            x_hat,
-            weight
-        );
+        const auto g = grad * weight, x_hat = (x - mean) * rstd;
+        weight_sums = weight_sums + grad * x_hat;
+        if constexpr (HAS_MEAN) bias_sums = bias_sums + grad;
+        const auto grad_x = (g - mean_g - x_hat * mean_product) * rstd;
         store_row<STEP>(grad_x_ptr + row * n_cols, n_left, grad_x);
     }
 

@@ -1,5 +1,5 @@
-// Rows too long for that, in two launches, each of which reads them once. The first finds
-// the means of g * x_hat and g in every row.
+// The first of two launches for rows too long for a block or a cluster: it finds the
+// means of g * x_hat and of g in every row.
 #pragma once
 
 #include "common/rows.cuh"
@@ -35,7 +35,8 @@ __global__ void __launch_bounds__(ROWS_NUM_THREADS) norm_backward_rows_kernel(
     x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row);
     const float n = static_cast<float>(n_cols);
 
-    // -- reduce: x_hat without the factor that it has in the whole row
+    // -- reduce: with x - mean in place of x_hat, whose factor rstd the whole row
+    // shares
     const float mean = HAS_MEAN ? mean_ptr[row] : 0.0f;
     Vec<float, NUM_SUMS<HAS_MEAN>> sums{};
     for (int64_t col = threadIdx.x * VEC_SIZE; col < n_cols; col += BLOCK_N) {
@@ -45,10 +46,8 @@ __global__ void __launch_bounds__(ROWS_NUM_THREADS) norm_backward_rows_kernel(
         const auto x = to_float(load_row<VEC_SIZE, VECS, STEP>(x_ptr + col, n_left));
         const auto weight =
             to_float(load_weight<VEC_SIZE, VECS, STEP>(weight_ptr, col, n_left, 1.0f));
-        const auto g = map(Product{}, grad, weight);
-        const auto product =
-            map([&](float g, float x) { return g * (x - mean); }, g, x);
-        sums[0] = reduce(product, Sum{}, sums[0]);
+        const auto g = grad * weight;
+        sums[0] = reduce(g * (x - mean), Sum{}, sums[0]);
         if constexpr (HAS_MEAN) sums[1] = reduce(g, Sum{}, sums[1]);
     }
     sums = block_reduce<ROWS_NUM_THREADS>(sums, Sum{});

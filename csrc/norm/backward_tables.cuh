@@ -10,7 +10,8 @@
 #include "norm/backward_weights_first.cuh"
 #include "norm/sum_partials.cuh"
 
-// Rows of grad and x in registers, of which a block holds as many as fill it.
+// Rows of grad and x in registers: longest row, elements a thread, threads a row, bytes
+// of an element. A block has as many rows as fill it.
 constexpr RowTile BACKWARD_TILES[] = {
     {64, 8, 8, 4},
     {64, 16, 4, 2},
@@ -38,8 +39,8 @@ constexpr RowTile SLICE_TILES[] = {
     {8192, 16, 512},
 };
 
-// How many blocks share a row, or 0 where no cluster can. Single elements are copied slowly,
-// and the blocks of a cluster would wait for the slowest.
+// How many blocks share a row, or 0 where no cluster can. Single elements are copied
+// slowly, so that the blocks of a cluster would wait for each other.
 template <typename T, int VEC_SIZE>
 int cluster_size(const Device& device, int64_t n_cols) {
     constexpr RowTile LARGEST = SLICE_TILES[std::size(SLICE_TILES) - 1];
@@ -52,16 +53,16 @@ int cluster_size(const Device& device, int64_t n_cols) {
     return n_blocks <= MAX_CLUSTER_SIZE ? n_blocks : 0;
 }
 
-// How many clusters a GPU holds at once. Multiprocessors come in pairs; a larger cluster
-// lies within one of the groups of up to 18 that a GPU consists of, in which some are left
-// over: of an H200's 132, clusters of 4 and of 8 find room on 120.
+// How many clusters a GPU holds at once. Multiprocessors come in pairs; larger clusters
+// lie within groups of up to 18, each of which leaves some over: of an H200's 132,
+// clusters of 4 and of 8 find room on 120.
 constexpr int64_t clusters_at_once(int n_sms, int n_blocks, int blocks_per_sm) {
     const int n_usable = n_blocks == 2 ? n_sms : n_sms - n_sms / 11;
     return n_usable * blocks_per_sm / n_blocks;
 }
 
-// As many threads for a column as there are partial sums, but few enough that those of 32
-// columns, which a warp reads as one line of 128 bytes, make a block.
+// A column has as many threads as there are partial sums, but few enough that 32
+// columns, which a warp reads as one line of 128 bytes, share a block.
 template <typename T>
 auto plan_sum_partials(int64_t n_sums, int64_t n_partials, int64_t n_cols) {
     int block_m = 1;
@@ -74,9 +75,9 @@ auto plan_sum_partials(int64_t n_sums, int64_t n_partials, int64_t n_cols) {
     };
 }
 
-// Launches what the tables choose, in vectors where every row begins and ends at a multiple
-// of 16 bytes: two kernels, or three for the longest rows. Of the first rung it is the
-// second kernel.
+// Launches what the tables choose, in vectors where every row begins and ends at a
+// multiple of 16 bytes: two kernels, or three for the longest rows. On the first rung
+// it is the second kernel alone.
 template <bool HAS_MEAN>
 cudaError_t launch_norm_backward(
     const Launcher& launch,
@@ -124,30 +125,16 @@ cudaError_t launch_norm_backward(
     );
     return dispatch_vectors<cudaError_t>(dtype, vectors, [&]<typename T, int VEC_SIZE> {
         if (Rung{rung} == Rung::first) {
-            return start(
-                plan_first(
-                    norm_backward_weights_first_kernel<T>,
-                    ceil_div(n_cols, FIRST_NUM_THREADS)
-                ),
-                grad_weight,
-                grad_bias,
-                grad,
-                x,
-                mean,
-                rstd
-            );
+            const auto kernel = norm_backward_weights_first_kernel<T>;
+            const auto plan = plan_first(kernel, ceil_div(n_cols, FIRST_NUM_THREADS));
+            return start(plan, grad_weight, grad_bias, grad, x, mean, rstd);
         }
         const auto in_registers = [&]<RowTile TILE> {
-            constexpr int ELEMENTS = TILE.elements_per_thread;
+            constexpr int VECS = TILE.elements_per_thread / VEC_SIZE;
             constexpr int THREADS_PER_ROW = TILE.threads_per_row;
-            using Shared = BackwardShared<T, ELEMENTS, THREADS_PER_ROW, HAS_MEAN>;
+            using Shared = BackwardShared<T, VEC_SIZE, VECS, THREADS_PER_ROW, HAS_MEAN>;
             const Plan plan{
-                norm_backward_kernel<
-                    T,
-                    VEC_SIZE,
-                    ELEMENTS / VEC_SIZE,
-                    THREADS_PER_ROW,
-                    HAS_MEAN>,
+                norm_backward_kernel<T, VEC_SIZE, VECS, THREADS_PER_ROW, HAS_MEAN>,
                 dim3(n_partials),
                 dim3(Shared::NUM_THREADS),
                 sizeof(Shared)

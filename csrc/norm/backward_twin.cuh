@@ -1,6 +1,6 @@
-// The twin: a block walks over many rows, which it has in registers, and adds up for its
-// columns what they contribute to the gradients of weight and bias. The rows that it works
-// on next are on their way to shared memory.
+// The twin: a block walks over many rows, each of which it holds in registers, and adds
+// up what they contribute to the gradients of weight and bias. The next rows are on
+// their way to shared memory meanwhile.
 #pragma once
 
 #include "common/ptx/async_copy.cuh"
@@ -9,8 +9,9 @@
 #include "norm/row_sums.cuh"
 #include "norm/rows.cuh"
 
-// With those on their way 4096 elements of each tensor keep the memory busy, in as many
-// rows as they are; a longer row has a block of more threads to itself.
+// A block works on 4096 elements of each tensor at a time, of one row or of several;
+// with those on their way they keep the memory busy. A longer row takes a block of more
+// threads.
 constexpr int BACKWARD_BLOCK_N = 4096;
 constexpr int BACKWARD_STAGES = 2;
 constexpr int backward_num_threads(int elements_per_thread, int threads_per_row) {
@@ -18,19 +19,23 @@ constexpr int backward_num_threads(int elements_per_thread, int threads_per_row)
     return threads_per_row > num_threads ? threads_per_row : num_threads;
 }
 
-template <typename T, int ELEMENTS, int THREADS_PER_ROW, bool HAS_MEAN>
+template <typename T, int VEC_SIZE, int VECS, int THREADS_PER_ROW, bool HAS_MEAN>
 struct BackwardShared {
-    static constexpr int NUM_THREADS = backward_num_threads(ELEMENTS, THREADS_PER_ROW);
+    static constexpr int NUM_THREADS =
+        backward_num_threads(VEC_SIZE * VECS, THREADS_PER_ROW);
+    static constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
     static constexpr int SUMS = NUM_SUMS<HAS_MEAN>;
+    static constexpr int HANDED_IN =
+        NUM_THREADS > THREADS_PER_ROW ? VEC_SIZE * VECS : 1;
 
-    alignas(VEC_BYTES) T grad[BACKWARD_STAGES][NUM_THREADS * ELEMENTS];
-    alignas(VEC_BYTES) T x[BACKWARD_STAGES][NUM_THREADS * ELEMENTS];
-    alignas(VEC_BYTES) RowSums<SUMS, NUM_THREADS, THREADS_PER_ROW> row_sums;
-    float handed_in[SUMS][NUM_THREADS > THREADS_PER_ROW ? ELEMENTS : 1][NUM_THREADS];
+    Copies<T, VEC_SIZE, VECS, STEP, NUM_THREADS> grad[BACKWARD_STAGES];
+    Copies<T, VEC_SIZE, VECS, STEP, NUM_THREADS> x[BACKWARD_STAGES];
+    RowSums<SUMS, NUM_THREADS, THREADS_PER_ROW> row_sums;
+    float handed_in[SUMS][HANDED_IN][NUM_THREADS];
 };
 
-// The bounds ask for 512 threads on a multiprocessor: a thread holds 8 or 16 elements of
-// grad, x and weight, and of each sum, in 128 registers.
+// The bounds ask for 512 threads on a multiprocessor, so for 128 registers at most,
+// which hold 8 or 16 elements of grad, x, weight and each sum.
 template <
     typename T,
     int VEC_SIZE,
@@ -54,14 +59,13 @@ __global__ void __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_
     int64_t x_stride_batch,
     int64_t x_stride_row
 ) {
-    constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
-    constexpr int ROWS_PER_BLOCK = NUM_THREADS / THREADS_PER_ROW;
-    using Shared = BackwardShared<T, VEC_SIZE * VECS, THREADS_PER_ROW, HAS_MEAN>;
+    using Shared = BackwardShared<T, VEC_SIZE, VECS, THREADS_PER_ROW, HAS_MEAN>;
+    constexpr int ROWS_PER_BLOCK = NUM_THREADS / THREADS_PER_ROW, STEP = Shared::STEP;
     DYNAMIC_SHARED(shared_bytes, 16);
     Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
 
-    // -- tile: a block owns every gridDim.x-th row, or group of short rows; a thread owns
-    // the vector at first_col and every STEP columns from there
+    // -- tile: a block owns every gridDim.x-th row, or group of short rows; a thread
+    // owns the vector at first_col and every STEP columns from there
     const int thread_row = threadIdx.x / THREADS_PER_ROW;
     const int64_t first_row = int64_t{blockIdx.x} * ROWS_PER_BLOCK + thread_row;
     const int64_t row_step = int64_t{gridDim.x} * ROWS_PER_BLOCK;
@@ -73,24 +77,15 @@ __global__ void __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_
     grad_x_ptr += first_col;
     partials_ptr += blockIdx.x * n_cols + first_col;
 
-    // -- load: starts with the first rows; rows and columns past the end become 0, which
-    // adds nothing
+    // -- load: starts with the first rows; rows and columns past the end become 0,
+    // which adds nothing
     const auto start_row = [&](int64_t row, int stage) {
-        const int n_valid = row < n_rows ? n_left : 0;
-        start_copy<VEC_SIZE, VECS, STEP, NUM_THREADS>(
-            shared.grad[stage],
-            grad_ptr +
-                row_offset(
-                    row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
-                ),
-            n_valid
-        );
-        start_copy<VEC_SIZE, VECS, STEP, NUM_THREADS>(
-            shared.x[stage],
-            x_ptr +
-                row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row),
-            n_valid
-        );
+        const int64_t grad_start =
+            row_offset(row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row);
+        const int64_t x_start =
+            row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row);
+        shared.grad[stage].start(grad_ptr + grad_start, row < n_rows ? n_left : 0);
+        shared.x[stage].start(x_ptr + x_start, row < n_rows ? n_left : 0);
         ptx::cp_async_commit_group();
     };
     const auto statistic = [&](const float* ptr, int64_t row) {
@@ -103,29 +98,27 @@ __global__ void __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_
     float next_rstd = statistic(rstd_ptr, first_row);
     Tile<float, VEC_SIZE, VECS> weight_sums{}, bias_sums{};
 
-    // The threads of a warp stay together, as long as one of them has a row.
+    // The threads of a warp stay together as long as one of them has a row.
     const int row_in_warp = threadIdx.x % WARP_SIZE / THREADS_PER_ROW;
     int stage = 0;
     for (int64_t row = first_row; row - row_in_warp < n_rows; row += row_step) {
-        // -- next: a row takes the place of another as soon as that is in registers
+        // -- next: a later row takes the place of this one, once that is in registers
         ptx::cp_async_wait_group<BACKWARD_STAGES - 1>();
-        const auto grad =
-            to_float(load_copies<VEC_SIZE, VECS, NUM_THREADS>(shared.grad[stage]));
-        const auto x =
-            to_float(load_copies<VEC_SIZE, VECS, NUM_THREADS>(shared.x[stage]));
+        const auto grad = to_float(shared.grad[stage].load_all());
+        const auto x = to_float(shared.x[stage].load_all());
         const float mean = next_mean, rstd = next_rstd;
         start_row(row + BACKWARD_STAGES * row_step, stage);
         if constexpr (HAS_MEAN) next_mean = statistic(mean_ptr, row + row_step);
         next_rstd = statistic(rstd_ptr, row + row_step);
 
         // -- reduce: over the row, and over the rows so far
-        const auto x_hat = map([&](float x) { return (x - mean) * rstd; }, x);
-        const auto g = map(Product{}, grad, to_float(weight));
-        weight_sums = map(MultiplyAdd{}, grad, x_hat, weight_sums);
+        const auto x_hat = (x - mean) * rstd;
+        const auto g = grad * to_float(weight);
+        weight_sums = weight_sums + grad * x_hat;
         Vec<float, NUM_SUMS<HAS_MEAN>> sums;
-        sums[0] = reduce(map(Product{}, g, x_hat), Sum{});
+        sums[0] = reduce(g * x_hat, Sum{});
         if constexpr (HAS_MEAN) {
-            bias_sums = map(Sum{}, bias_sums, grad);
+            bias_sums = bias_sums + grad;
             sums[1] = reduce(g, Sum{});
         }
         sums = shared.row_sums(sums, stage);
@@ -135,11 +128,7 @@ __global__ void __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_
         stage = 1 - stage;
 
         // -- store: rounded once
-        const auto grad_x =
-            map([&](float g,
-                    float x_hat) { return rstd * (g - mean_g - x_hat * mean_product); },
-                g,
-                x_hat);
+        const auto grad_x = (g - mean_g - x_hat * mean_product) * rstd;
         store_row<STEP>(grad_x_ptr + row * n_cols, row < n_rows ? n_left : 0, grad_x);
     }
 

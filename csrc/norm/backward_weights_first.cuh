@@ -1,8 +1,8 @@
-// The first rung's second kernel, of both norms: a thread owns a column, and walks down all
-// rows.
+// The first rung's second kernel, of both norms: a thread owns a column, and walks down
+// all rows.
 //
-// It adds up rows by the hundred, and then those sums: along a single chain of additions
-// the rounding errors of thousands of rows would pile up.
+// It adds up rows by the hundred, and then those sums: along a single chain of
+// additions the rounding errors of thousands of rows would pile up.
 #pragma once
 
 #include "common/rows.cuh"

@@ -1,5 +1,5 @@
-// A row too long for registers, or, in rms_norm, faster without them: the first pass finds
-// its statistics, the second reads it again, out of the L1 cache, and writes the result.
+// A row too long for registers, or one that rms_norm reads faster twice: the first pass
+// finds its statistics, the second reads it again, out of the L1 cache, and writes.
 #pragma once
 
 #include "common/math.cuh"
@@ -7,23 +7,22 @@
 #include "common/rows.cuh"
 #include "norm/rows.cuh"
 
-// How many vectors a thread works on at a time: ELEMENTS of a row, but of narrow vectors,
-// each of which takes a register, no more than 16.
+// How many vectors a thread works on at a time: as many as ELEMENTS fill, but no more
+// than 16 single elements, each of which takes a register.
 template <int VEC_SIZE, int ELEMENTS>
 constexpr int LONG_VECS = VEC_SIZE == 1 && ELEMENTS > 16 ? 16 : ELEMENTS / VEC_SIZE;
 
-// How many in the second pass, where weight and bias need registers as well.
+// How many in the second pass, beside those of weight and bias.
 template <typename T, int VEC_SIZE, int ELEMENTS, bool HAS_MEAN>
 constexpr int STORE_VECS = !HAS_MEAN ? (ELEMENTS * sizeof(T) > 64 ? 16 : 8) / VEC_SIZE
                            : VEC_SIZE == 1             ? 8
                            : ELEMENTS * sizeof(T) > 64 ? 2
                                                        : 1;
 
-// How many blocks share a multiprocessor, so that some load while others store. At 128 bytes
-// a thread a second row would drive the first one out of the L1 cache.
-constexpr int long_blocks_per_sm(int vec_size, int bytes, int num_threads) {
-    return (vec_size > 1 && bytes <= 64 ? 2048 : 1024) / num_threads;
-}
+// How many threads share a multiprocessor, so that some blocks load while others store.
+// At 128 bytes a thread a second row would drive the first one out of the L1 cache.
+template <typename T, int VEC_SIZE, int ELEMENTS>
+constexpr int LONG_THREADS = VEC_SIZE > 1 && ELEMENTS * sizeof(T) <= 64 ? 2048 : 1024;
 
 // The first LIMIT of n columns at most.
 template <int LIMIT>
@@ -31,8 +30,8 @@ __device__ __forceinline__ int clip(int64_t n) {
     return n < LIMIT ? static_cast<int>(n) : LIMIT;
 }
 
-// load_row with a hint for the caches: to keep the row for the second pass, or, in that, to
-// give it up.
+// load_row with a hint to the caches: to keep the row for the second pass or, in that
+// one, to give it up.
 enum class Reading { first, last };
 template <Reading READING, int SIZE, int COUNT, int STEP, typename T>
 __device__ __forceinline__ Tile<T, SIZE, COUNT> load_row(const T* ptr, int n_left) {
@@ -54,9 +53,14 @@ __device__ __forceinline__ Tile<T, SIZE, COUNT> load_row(const T* ptr, int n_lef
     }
 }
 
-template <typename T, int VEC_SIZE, int ELEMENTS, int NUM_THREADS, bool HAS_MEAN>
-__global__ void
-__launch_bounds__(NUM_THREADS, long_blocks_per_sm(VEC_SIZE, ELEMENTS * sizeof(T), NUM_THREADS)) norm_long_kernel(
+template <
+    typename T,
+    int VEC_SIZE,
+    int ELEMENTS,
+    int NUM_THREADS,
+    bool HAS_MEAN,
+    int BLOCKS_PER_SM = LONG_THREADS<T, VEC_SIZE, ELEMENTS> / NUM_THREADS>
+__global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) norm_long_kernel(
     T* __restrict__ out_ptr,           // (n_rows, n_cols)
     float* __restrict__ mean_ptr,      // (n_rows), or null
     float* __restrict__ rstd_ptr,      // (n_rows)
@@ -85,9 +89,9 @@ __launch_bounds__(NUM_THREADS, long_blocks_per_sm(VEC_SIZE, ELEMENTS * sizeof(T)
     out_ptr += row * n_cols + first_col;
     const float n = static_cast<float>(n_cols);
 
-    // -- mean: of the first tile, which is good enough for the variance: if it holds one
-    // in k of the columns, the variance is at least 1 / k of the squared distance to it,
-    // so that no more than a factor of 1 + k is lost below
+    // -- mean: of the first tile, which is good enough for the variance: if it holds
+    // one in k of the columns, the variance is at least 1 / k of the squared distance
+    // to it, so that no more than a factor of 1 + k is lost below
     float mean = 0.0f;
     if constexpr (HAS_MEAN) {
         const auto x = load_row<Reading::first, VEC_SIZE, VECS, STEP>(
@@ -106,7 +110,7 @@ __launch_bounds__(NUM_THREADS, long_blocks_per_sm(VEC_SIZE, ELEMENTS * sizeof(T)
             load_row<Reading::first, VEC_SIZE, VECS, STEP>(x_ptr + start, n_valid)
         );
         x = map_row<STEP>([&](float x) { return x - mean; }, n_valid, x);
-        sums[0] = reduce(map(Square{}, x), Sum{}, sums[0]);
+        sums[0] = reduce(x * x, Sum{}, sums[0]);
         if constexpr (HAS_MEAN) sums[1] = reduce(x, Sum{}, sums[1]);
     }
     sums = block_reduce<NUM_THREADS>(sums, Sum{});
@@ -137,15 +141,8 @@ __launch_bounds__(NUM_THREADS, long_blocks_per_sm(VEC_SIZE, ELEMENTS * sizeof(T)
                 bias_ptr, start + first_col, n_valid, 0.0f
             );
         }
-        const auto out = map(
-            [&](float x, float weight, float bias) {
-                const float product = (x - mean - correction) * rstd * weight;
-                return HAS_MEAN ? product + bias : product;
-            },
-            to_float(x),
-            to_float(weight),
-            to_float(bias)
-        );
+        auto out = (to_float(x) - mean - correction) * rstd * to_float(weight);
+        if constexpr (HAS_MEAN) out = out + to_float(bias);
         store_row<STEP>(out_ptr + start, n_valid, out);
     }
 }

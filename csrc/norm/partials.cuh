@@ -1,13 +1,12 @@
-// What every block of a backward adds up for its columns, and leaves for
-// norm_sum_partials_kernel.
+// The sums over rows that every block of a backward leaves to norm_sum_partials_kernel.
 #pragma once
 
 #include "common/reduce.cuh"
 #include "common/tile.cuh"
 
-// Adds up what threads GROUP_SIZE apart have, which own the same columns of other rows, in
-// their order. The first group gets the sums. Shared memory has a row for each element of a
-// thread, unless there is but one group.
+// Adds up the sums of threads that are GROUP_SIZE apart, which own the same columns of
+// other rows, in their order. The first group gets the totals. Shared memory has a row
+// for each element of a thread, unless there is only one group.
 template <int NUM_THREADS, int GROUP_SIZE, int SIZE, int COUNT>
 __device__ __forceinline__ void add_groups(
     Tile<float, SIZE, COUNT>& sums, float (*handed_in)[NUM_THREADS]
@@ -36,10 +35,10 @@ __device__ __forceinline__ void add_groups(
     }
 }
 
-// Writes a thread's sums, where n_left columns are left in the row from its first one on;
-// past the end that is none, or less. Of vectors of 8, which are two accesses of 16 bytes,
-// neighbouring threads exchange halves, so that each access fills sectors of 32 bytes: all
-// threads of a warp have to call it.
+// Writes a thread's sums, where n_left columns, or fewer than none, are left in the row
+// from its first one on. A vector of 8 takes two accesses of 16 bytes: neighbouring
+// threads exchange halves, so that each access fills sectors of 32 bytes, and all
+// threads of a warp have to call this.
 template <int STEP, int SIZE, int COUNT>
 __device__ __forceinline__ void store_sums(
     float* ptr, int64_t n_left, const Tile<float, SIZE, COUNT>& sums

@@ -1,5 +1,5 @@
-// Sums over the threads that share a row, of a block or of a cluster of blocks, for one row
-// after another.
+// Sums over the threads that share a row, in a block or in a cluster of blocks, for one
+// row after another. Both classes live in dynamic shared memory.
 #pragma once
 
 #include "common/cluster.cuh"
@@ -14,12 +14,13 @@ __device__ __forceinline__ Vec<float, SIZE> warp_sum(Vec<float, SIZE> values) {
     return values;
 }
 
-// In the dynamic shared memory of a block, whose rows do not wait for each other.
+// Over the THREADS_PER_ROW neighbours of a block; its rows do not wait for each other.
 template <int SIZE, int NUM_THREADS, int THREADS_PER_ROW>
-class RowSums {
+class alignas(VEC_BYTES) RowSums {
   public:
-    // All threads of a row get the sums. `turn` is 0 and 1 in turn: who has read the sums of
-    // one row may write those of the next one at once, while others still read.
+    // All threads of a row get the sums. `turn` alternates between 0 and 1, so that one
+    // barrier a row is enough: a warp may write for the next row while others still
+    // read.
     __device__ Vec<float, SIZE> operator()(Vec<float, SIZE> values, int turn) {
         constexpr int WIDTH = THREADS_PER_ROW < WARP_SIZE ? THREADS_PER_ROW : WARP_SIZE;
         values = warp_sum<WIDTH>(values);
@@ -44,12 +45,12 @@ class RowSums {
     Vec<float, SIZE> results_[2][NUM_THREADS / WARP_SIZE];
 };
 
-// In the dynamic shared memory of every block of a cluster along y: sums over all of them.
+// Over all blocks of a cluster along y, each of which has its own copy of the results.
 template <int SIZE, int NUM_WARPS>
-class ClusterSums {
+class alignas(VEC_BYTES) ClusterSums {
   public:
-    // Comes first, and wait_for_cluster before the first sum: a block can be told something
-    // only when it has started.
+    // Comes first, and wait_for_cluster before the first send: the shared memory of a
+    // block that has not started yet must not be written.
     __device__ void begin() {
         if constexpr (HAS_CLUSTERS) {
             if (threadIdx.x == 0) {
@@ -63,9 +64,9 @@ class ClusterSums {
         if constexpr (HAS_CLUSTERS) ptx::cluster_wait();
     }
 
-    // Every warp tells every block what it has of the row of this number, from 0 on. A
-    // barrier of the cluster, which makes all that a thread has written visible to the GPU,
-    // would take as long as a row.
+    // Every warp stores its sums of the row of this number, from 0 on, in every block,
+    // where a barrier counts the bytes. A barrier of the cluster, which makes all
+    // earlier writes visible to the whole GPU, would take as long as a row.
     __device__ void send(Vec<float, SIZE> values, int number) {
         if constexpr (HAS_CLUSTERS) {
             const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
@@ -81,9 +82,9 @@ class ClusterSums {
         }
     }
 
-    // Every warp adds up for itself what all have sent, and comes here before it sends what
-    // it has of the next row. So a row is complete only when all have read the row before
-    // it, whose place the one after takes.
+    // Every warp adds up what all have sent. It receives a row before it sends the next
+    // one, so a row is complete only when all warps have read the row before it, whose
+    // place in results_ the row after it takes.
     __device__ Vec<float, SIZE> receive(int number) {
         Vec<float, SIZE> values{};
         if constexpr (HAS_CLUSTERS) {
@@ -105,5 +106,5 @@ class ClusterSums {
     static constexpr int NUM_RESULTS = NUM_WARPS * MAX_CLUSTER_SIZE;
 
     Vec<float, SIZE> results_[2][NUM_RESULTS];
-    uint64_t barriers_[2];  // who has all results of a row
+    uint64_t barriers_[2];  // a row's results are complete
 };

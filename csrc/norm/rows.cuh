@@ -1,28 +1,15 @@
-// What the kernels of both norms share: the sums of a row, the weight of its columns, and
-// copies of it to shared memory. layer_norm's rows have a mean, rms_norm's do without.
+// What the kernels of both norms share: sums, weights, and copies of rows in shared
+// memory. layer_norm HAS_MEAN, rms_norm has none.
 #pragma once
 
 #include "common/ptx/async_copy.cuh"
 #include "common/reduce.cuh"
 #include "common/tile.cuh"
 
-// Of squares or products, and where rows have a mean, of plain values behind them.
+// Of a row, or of a column: of squares or products and, with a mean, of the values as
+// well.
 template <bool HAS_MEAN>
 constexpr int NUM_SUMS = HAS_MEAN ? 2 : 1;
-
-struct Square {
-    __device__ float operator()(float x) const { return x * x; }
-};
-
-struct Product {
-    __device__ float operator()(float x, float y) const { return x * y; }
-};
-
-struct MultiplyAdd {
-    __device__ float operator()(float x, float y, float sum) const {
-        return sum + x * y;
-    }
-};
 
 // A thread's columns of a weight or a bias, or `absent` where that is null.
 template <int SIZE, int COUNT, int STEP, typename T, typename Index>
@@ -33,8 +20,8 @@ __device__ __forceinline__ Tile<T, SIZE, COUNT> load_weight(
     return load_row<SIZE, COUNT, STEP>(weight_ptr + first_col, n_left, absent);
 }
 
-// Writes (x - mean) * rstd * weight + bias, vector by vector: all rows share weight and bias,
-// which come out of a cache, and read earlier would take registers that blocks need.
+// Writes (x - mean) * rstd * weight + bias, vector by vector. All rows share weight and
+// bias, which come out of a cache; read any earlier, they would occupy registers.
 template <bool HAS_BIAS, int STEP, typename T, int SIZE, int COUNT>
 __device__ __forceinline__ void store_normalised(
     T* out_ptr,
@@ -53,44 +40,41 @@ __device__ __forceinline__ void store_normalised(
         const Tile<float, SIZE, 1> vec{x[i]};
         const auto weight = load_weight<SIZE, 1, STEP>(weight_ptr, col, 1, 1.0f);
         Tile<T, SIZE, 1> bias{};
-        if constexpr (HAS_BIAS)
-            bias = load_weight<SIZE, 1, STEP>(bias_ptr, col, 1, 0.0f);
-        const auto out = map(
-            [&](float x, float weight, float bias) {
-                const float product = (x - mean) * rstd * weight;
-                return HAS_BIAS ? product + bias : product;
-            },
-            vec,
-            to_float(weight),
-            to_float(bias)
-        );
+        if constexpr (HAS_BIAS) bias = load_weight<SIZE, 1, STEP>(bias_ptr, col, 1, 0);
+        auto out = (vec - mean) * rstd * to_float(weight);
+        if constexpr (HAS_BIAS) out = out + to_float(bias);
         store(out_ptr + i * STEP, from_float<T>(out[0]));
     }
 }
 
-// Starts to copy a thread's columns to shared memory, where they are NUM_THREADS vectors
-// apart, and zeros past the end of the row. Each thread reads back only its own copies, so
-// no barrier is needed. cp.async has no 2-byte form.
-template <int SIZE, int COUNT, int STEP, int NUM_THREADS, typename T>
-__device__ __forceinline__ void start_copy(T* copies, const T* ptr, int n_left) {
-    constexpr int BYTES = SIZE * sizeof(T);
-    // Pending plain loads occupy registers.
-    [[maybe_unused]] constexpr int AT_ONCE = BYTES >= 4 ? COUNT : 2;
-    #pragma unroll AT_ONCE
-    for (int i = 0; i < COUNT; ++i) {
-        T* const copy = copies + (i * NUM_THREADS + threadIdx.x) * SIZE;
-        const bool is_valid = i * STEP < n_left;
-        if constexpr (BYTES >= 4) {
-            ptx::cp_async<BYTES>(copy, ptr + i * STEP, is_valid ? BYTES : 0);
-        } else {
-            store(copy, load<SIZE>(ptr + i * STEP, is_valid, T{}));
+// Copies of a thread's columns, STEP apart, in shared memory, where those of a block
+// are neighbours. Each thread reads back only its own copies, so no barrier is needed.
+template <typename T, int SIZE, int COUNT, int STEP, int NUM_THREADS>
+struct alignas(VEC_BYTES) Copies {
+    T values[COUNT * NUM_THREADS * SIZE];
+
+    // Past the end of the row they become 0. cp.async has no 2-byte form, and pending
+    // plain loads occupy registers.
+    __device__ __forceinline__ void start(const T* ptr, int n_left) {
+        constexpr int BYTES = SIZE * sizeof(T);
+        [[maybe_unused]] constexpr int AT_ONCE = BYTES >= 4 ? COUNT : 2;
+        #pragma unroll AT_ONCE
+        for (int i = 0; i < COUNT; ++i) {
+            T* const copy = values + (i * NUM_THREADS + threadIdx.x) * SIZE;
+            const bool is_valid = i * STEP < n_left;
+            if constexpr (BYTES >= 4) {
+                ptx::cp_async<BYTES>(copy, ptr + i * STEP, is_valid ? BYTES : 0);
+            } else {
+                store(copy, load<SIZE>(ptr + i * STEP, is_valid, T{}));
+            }
         }
     }
-}
 
-// Such copies, which have to be there.
-template <int SIZE, int COUNT, int NUM_THREADS, typename T>
-__device__ __forceinline__ Tile<T, SIZE, COUNT> load_copies(const T* copies) {
-    constexpr int STEP = NUM_THREADS * SIZE;
-    return load_row<SIZE, COUNT, STEP>(copies + threadIdx.x * SIZE, COUNT * STEP);
-}
+    // All of them, once they have been waited for.
+    __device__ __forceinline__ Tile<T, SIZE, COUNT> load_all() const {
+        constexpr int COPY_STEP = NUM_THREADS * SIZE;
+        return load_row<SIZE, COUNT, COPY_STEP>(
+            values + threadIdx.x * SIZE, COUNT * COPY_STEP
+        );
+    }
+};

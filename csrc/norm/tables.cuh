@@ -7,9 +7,9 @@
 #include "norm/prefetch.cuh"
 #include "norm/twin.cuh"
 
-// Rows in registers: longest row, elements a thread, threads a row, bytes of an element.
-// Short rows take few threads, so that a block holds several; of long ones few threads have
-// nothing.
+// Rows in registers: longest row, elements a thread, threads a row, bytes of an
+// element. Short rows take few threads, so that a block holds several; long ones leave
+// few threads idle.
 constexpr RowTile NORM_TILES[] = {
     {64, 8, 8},
     {128, 8, 16},
@@ -28,8 +28,8 @@ constexpr RowTile NORM_TILES[] = {
     {32768, 32, 1024, 4},
 };
 
-// Vectors of 2-byte elements leave little time for two reductions: the fewer threads share a
-// row with a mean, the fewer times they add up, and the more it is read in one go.
+// Short rows with a mean, in vectors of 2-byte elements, which leave little time for
+// two reductions: the fewer threads share a row, the fewer steps a reduction has.
 constexpr RowTile NARROW_TILES[] = {
     {64, 16, 4},
     {96, 24, 4},
@@ -43,10 +43,10 @@ constexpr RowTile NARROW_TILES[] = {
     {1536, 48, 32},
 };
 
-// Rows that are read twice: elements that a thread works on at a time. Small blocks, of
-// which a multiprocessor has several, as long as the row fits. Elements of 2 bytes take
-// twice the instructions a byte, and a thread needs more of them to have enough loads under
-// way.
+// Rows that are read twice: longest row, elements that a thread works on at a time,
+// threads. Blocks are small, so that a multiprocessor has several, as long as one reads
+// a row in one step. 2-byte elements take twice the instructions a byte, so that a
+// thread needs more of them to have enough loads in flight.
 constexpr RowTile LONG_TILES[] = {
     {2048, 8, 256, 4},
     {2048, 16, 128, 2},
@@ -64,7 +64,8 @@ constexpr RowTile LONG_TILES[] = {
     {LONGEST, 32, 1024, 4},
 };
 
-// rms_norm reduces once: it reads longer rows twice, and leaves the registers to loads.
+// Without a mean there is one reduction: longer rows are read twice, which leaves
+// registers to loads.
 constexpr int64_t MOST_COLS_WITHOUT_MEAN = 1024;
 
 // Rows with a mean that take all registers of a multiprocessor.

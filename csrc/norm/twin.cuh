@@ -1,7 +1,7 @@
 // The twin: a row stays in registers, so that every element is read once.
 //
-// THREADS_PER_ROW threads hold VECS vectors each. The sums go from thread to
-// thread, not the row.
+// THREADS_PER_ROW threads hold VECS vectors each. Sums go from thread to thread, not
+// the row.
 #pragma once
 
 #include "common/math.cuh"
@@ -9,8 +9,8 @@
 #include "norm/rows.cuh"
 
 // How many blocks share a multiprocessor, which bounds their registers.
-constexpr int twin_blocks_per_sm(int vec_size, int vecs_per_thread, int num_threads) {
-    const int elements = vec_size * vecs_per_thread;
+constexpr int blocks_per_sm(int vec_size, int vecs, int num_threads) {
+    const int elements = vec_size * vecs;
     const int threads_per_sm = elements <= 8    ? 1536
                                : elements <= 16 ? 1024
                                : vec_size > 1   ? 768
@@ -26,7 +26,7 @@ template <
     bool HAS_MEAN,
     int NUM_THREADS = threads_per_block(THREADS_PER_ROW)>
 __global__ void
-__launch_bounds__(NUM_THREADS, twin_blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) norm_kernel(
+__launch_bounds__(NUM_THREADS, blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) norm_kernel(
     T* __restrict__ out_ptr,           // (n_rows, n_cols)
     float* __restrict__ mean_ptr,      // (n_rows), or null
     float* __restrict__ rstd_ptr,      // (n_rows)
@@ -43,8 +43,8 @@ __launch_bounds__(NUM_THREADS, twin_blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) 
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
     constexpr int ROWS_PER_BLOCK = NUM_THREADS / THREADS_PER_ROW;
 
-    // -- tile: a block owns one long row or several short ones; a thread owns the vector
-    // at first_col and every STEP columns from there
+    // -- tile: a block owns one long row or several short ones; a thread owns the
+    // vector at first_col and every STEP columns from there
     const int64_t row =
         int64_t{blockIdx.x} * ROWS_PER_BLOCK + threadIdx.x / THREADS_PER_ROW;
     const int first_col = threadIdx.x % THREADS_PER_ROW * VEC_SIZE;
@@ -57,7 +57,7 @@ __launch_bounds__(NUM_THREADS, twin_blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) 
     // -- load: columns past the end become 0, which adds nothing
     auto x = to_float(load_row<VEC_SIZE, VECS, STEP>(x_ptr, n_left));
 
-    // -- mean: taken from x in its registers
+    // -- mean: subtracted from x in its registers
     float mean = 0.0f;
     if constexpr (HAS_MEAN) {
         mean = block_reduce<THREADS_PER_ROW>(reduce(x, Sum{}), Sum{}) / n;
@@ -66,7 +66,7 @@ __launch_bounds__(NUM_THREADS, twin_blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) 
 
     // -- variance: of the differences, whose own mean is the rounding error of the mean
     Vec<float, NUM_SUMS<HAS_MEAN>> sums;
-    sums[0] = reduce(map(Square{}, x), Sum{});
+    sums[0] = reduce(x * x, Sum{});
     if constexpr (HAS_MEAN) sums[1] = reduce(x, Sum{});
     sums = block_reduce<THREADS_PER_ROW>(sums, Sum{});
     float correction = 0.0f, variance = sums[0] / n;

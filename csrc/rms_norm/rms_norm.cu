@@ -19,8 +19,8 @@
 //          ones, and those of single elements, come from memory twice.
 // Limits   accumulates in float32. Gradients of weights are added in an order that
 //          depends on the shape, the dtype and the GPU.
-// Mirror   triton_kernels/rms_norm/rms_norm.py; norm_backward_cluster_kernel is CUDA's
-//          alone, because Triton has no clusters
+// Mirror   triton_kernels/rms_norm/rms_norm.py has no norm_backward_cluster_kernel, as
+//          Triton has no clusters, and takes norm_long_kernel for longer rows only
 // Source   Zhang & Sennrich 2019, arXiv:1910.07467
 
 #include "common/launch.cuh"
@@ -44,32 +44,10 @@ cudaError_t rms_norm(
     float eps,
     int rung
 ) {
-    if (Rung{rung} == Rung::first) {
-        return dispatch_float<cudaError_t>(dtype, [&]<typename T> {
-            return launch(
-                plan_first(rms_norm_first_kernel<T>, n_rows),
-                out,
-                rstd,
-                x,
-                weight,
-                n_rows,
-                n_cols,
-                rows_per_batch,
-                x_stride_batch,
-                x_stride_row,
-                eps
-            );
-        });
-    }
-    const auto start = [&](const auto& plan) {
+    const auto start = [&](const auto& plan, auto... tensors) {
         return launch(
             plan,
-            out,
-            nullptr,
-            rstd,
-            x,
-            weight,
-            nullptr,
+            tensors...,
             n_rows,
             n_cols,
             rows_per_batch,
@@ -78,11 +56,20 @@ cudaError_t rms_norm(
             eps
         );
     };
+    if (Rung{rung} == Rung::first) {
+        return dispatch_float<cudaError_t>(dtype, [&]<typename T> {
+            const auto plan = plan_first(rms_norm_first_kernel<T>, n_rows);
+            return start(plan, out, rstd, x, weight);
+        });
+    }
     const bool vectors = have_vectors(
         dtype, {{out, n_cols}, {x, x_stride_row, x_stride_batch}, {weight, 0}}
     );
+    const auto start_norm = [&](const auto& plan) {
+        return start(plan, out, nullptr, rstd, x, weight, nullptr);
+    };
     return launch_norm<false>(
-        launch.device(), dtype, vectors, n_rows, n_cols, rung, start
+        launch.device(), dtype, vectors, n_rows, n_cols, rung, start_norm
     );
 }
 

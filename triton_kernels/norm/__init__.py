@@ -1,1 +1,1 @@
-"""Kernels that layer_norm and rms_norm share: rows of the second have no mean."""
+"""What layer_norm and rms_norm share: kernels with and without a mean."""

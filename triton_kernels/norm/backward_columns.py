@@ -1,4 +1,4 @@
-"""The second launch of rows too long for a program, which walks down their columns.
+"""The second launch for such rows: a program walks down some columns of many rows.
 
 It writes the gradient of x and adds up those of weight and bias.
 """
@@ -44,8 +44,8 @@ def norm_backward_columns_kernel(
     # -- load: the weight
     weight = load_weight(weight_ptr, cols, mask, 1.0)
 
-    # -- store: and accumulate, from the last row on, which the first launch has left in
-    # the L2 cache
+    # -- store: and accumulate, beginning with the last row, which the first launch has
+    # left in the L2 cache
     weight_sums = tl.zeros([BLOCK_N], tl.float32)
     bias_sums = tl.zeros([BLOCK_N], tl.float32)
     for i in range(tl.program_id(1).to(tl.int64), n_rows, tl.num_programs(1)):

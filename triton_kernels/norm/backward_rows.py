@@ -1,6 +1,6 @@
-"""Rows too long for that, in two launches, each of which reads them once.
+"""The first of two launches for rows too long for a program.
 
-The first finds the means of g * x_hat and g in every row.
+It finds the means of g * x_hat and of g in every row.
 """
 
 import triton
@@ -43,7 +43,7 @@ def norm_backward_rows_kernel(
     )
     x_ptr += row_offset(row, n_rows, rows_per_batch, x_stride_batch, x_stride_row)
 
-    # -- reduce: x_hat without the factor that it has in the whole row
+    # -- reduce: with x - mean in place of x_hat, whose factor rstd the whole row shares
     mean = 0.0
     if HAS_MEAN:
         mean = tl.load(mean_ptr + row)

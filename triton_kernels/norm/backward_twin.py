@@ -1,8 +1,8 @@
-"""The twin: a program walks over many rows, which it has in registers.
+"""The twin: a program walks over many rows, each of which it holds in registers.
 
-It adds up for its columns what they contribute to the gradients of weight and bias. The
-rows that it works on next are on their way to shared memory. A long row is a tuple of
-tiles, which need not be a power of two together, as one has to be.
+It adds up what they contribute to the gradients of weight and bias. The next rows are
+on their way to shared memory meanwhile. A row is a tuple of tiles, which need not be a
+power of two together, as one has to be.
 """
 
 import triton
@@ -11,7 +11,7 @@ import triton.language as tl
 from triton_kernels.common.rows import row_offset
 from triton_kernels.common.tile import load_row, store_row
 from triton_kernels.common.vec import known_multiple
-from triton_kernels.norm.rows import load_weight, mean_of
+from triton_kernels.norm.rows import load_weight, row_mean
 
 
 @triton.jit
@@ -48,7 +48,7 @@ def norm_backward_kernel(
     cols = tl.arange(0, BLOCK_N)
 
     # -- load: the weight, in one dimension: a tile of one row would spread over all the
-    # threads, and the compiler would lay out the others like it, at every step anew
+    # threads, and the compiler would convert the others to its layout at every step
     weight, weight_sums, bias_sums = (), (), ()
     for i in tl.static_range(N_TILES):
         tile_cols = i * BLOCK_N + cols
@@ -60,8 +60,8 @@ def norm_backward_kernel(
     cols = cols[None, :]
 
     for start in tl.range(first_row, n_rows, row_step, num_stages=NUM_STAGES):
-        # -- next: what is read here, the compiler has under way to shared memory some
-        # steps ahead; columns past the end become 0, which adds nothing
+        # -- next: the compiler has these loads on their way to shared memory some steps
+        # ahead; rows and columns past the end become 0, which adds nothing
         rows = start + tl.arange(0, BLOCK_M)[:, None]
         is_row = rows < n_rows
         grad_row_ptr = grad_ptr + row_offset(
@@ -78,23 +78,18 @@ def norm_backward_kernel(
         rstd = tl.load(rstd_ptr + rows, mask=is_row, other=0.0)
 
         # -- reduce: over the row, and over the rows so far
-        new_weight_sums, new_bias_sums, g, x_hat = (), (), (), ()
-        g_sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-        product_sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+        new_weight_sums, new_bias_sums, g, x_hat, product = (), (), (), (), ()
         for i in tl.static_range(N_TILES):
             x_hat += ((x[i] - mean) * rstd,)
             g += (grad[i] * weight[i],)
+            product += (g[i] * x_hat[i],)
             new_weight_sums += (weight_sums[i] + grad[i] * x_hat[i],)
-            product_sums += g[i] * x_hat[i]
             if HAS_MEAN:
                 new_bias_sums += (bias_sums[i] + grad[i],)
-                g_sums += g[i]
         weight_sums, bias_sums = new_weight_sums, new_bias_sums
-        product_sum = tl.sum(product_sums, axis=1, keep_dims=True)
-        mean_product = mean_of(product_sum, n_cols)
-        mean_g = 0.0
+        mean_product, mean_g = row_mean(product, n_cols, N_TILES), 0.0
         if HAS_MEAN:
-            mean_g = mean_of(tl.sum(g_sums, axis=1, keep_dims=True), n_cols)
+            mean_g = row_mean(g, n_cols, N_TILES)
 
         # -- store: rounded once
         grad_x = ()

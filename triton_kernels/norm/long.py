@@ -1,6 +1,7 @@
-"""A row too long for registers: the first pass finds its statistics, the second writes.
+"""A row too long for registers: the first pass finds its statistics.
 
-What the second pass reads, the first has asked the cache to keep.
+The second reads it again, out of the L1 cache, which the first has asked to keep it,
+and writes the result.
 """
 
 import triton
@@ -38,11 +39,11 @@ def norm_long_kernel(
 ):
     """Each length of a row is compiled by itself.
 
-    Knowing how many tiles there are, the compiler can have the loads of all of them
-    under way at the same time.
+    Only where the number of columns is known does the compiler have the loads of all
+    tiles under way at the same time.
     """
-    # -- tile: a program owns one row and walks over it in tiles of BLOCK_N columns; of
-    # an odd row a thread loads single elements, and so it does of the weight
+    # -- tile: a program owns one row and walks over it in tiles of BLOCK_N columns; a
+    # weight is read in vectors that are no longer than those of its row
     x_stride_batch = known_multiple(x_stride_batch, DIVISIBILITY)
     x_stride_row = known_multiple(x_stride_row, DIVISIBILITY)
     row = tl.program_id(0).to(tl.int64)

@@ -1,4 +1,4 @@
-"""What the kernels of both norms share: the mirror of rows.cuh."""
+"""What the kernels of both norms share: weights, and means of rows."""
 
 import triton
 import triton.language as tl
@@ -26,3 +26,12 @@ def mean_of(total, n_cols):
     So a row of equal numbers, whose sum is exact, has exactly these as its mean.
     """
     return tl.div_rn(total, tl.cast(n_cols, tl.float32))
+
+
+@triton.jit
+def row_mean(tiles, n_cols, N_TILES: tl.constexpr):
+    """The means of rows that are tuples of tiles, in one column."""
+    sums = tiles[0]
+    for i in tl.static_range(1, N_TILES):
+        sums += tiles[i]
+    return mean_of(tl.sum(sums, axis=1, keep_dims=True), n_cols)

@@ -11,7 +11,7 @@ from triton_kernels.common.math import relu
 from triton_kernels.common.rows import row_offset
 from triton_kernels.common.tile import load_row
 from triton_kernels.common.vec import known_multiple
-from triton_kernels.norm.rows import load_weight, mean_of
+from triton_kernels.norm.rows import load_weight, row_mean
 
 
 @triton.jit
@@ -46,13 +46,10 @@ def norm_kernel(
     # -- load: columns past the end become 0, which adds nothing
     x = load_row(x_ptr, cols, is_row, n_cols, N_TILES)
 
-    # -- mean: taken from x in its registers
+    # -- mean: subtracted from x in its registers
     HAS_MEAN: tl.constexpr = mean_ptr is not None
     if HAS_MEAN:
-        sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-        for i in tl.static_range(N_TILES):
-            sums += x[i]
-        mean = mean_of(tl.sum(sums, axis=1, keep_dims=True), n_cols)
+        mean = row_mean(x, n_cols, N_TILES)
         differences = ()
         for i in tl.static_range(N_TILES):
             mask = is_row & (i * BLOCK_N + cols < n_cols)
@@ -60,23 +57,19 @@ def norm_kernel(
         x = differences
 
     # -- variance: of the differences, whose own mean is the rounding error of the mean
-    square_sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    squares = ()
     for i in tl.static_range(N_TILES):
-        square_sums += x[i] * x[i]
-    variance = mean_of(tl.sum(square_sums, axis=1, keep_dims=True), n_cols)
-    correction = 0.0
+        squares += (x[i] * x[i],)
+    correction, variance = 0.0, row_mean(squares, n_cols, N_TILES)
     if HAS_MEAN:
-        sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-        for i in tl.static_range(N_TILES):
-            sums += x[i]
-        correction = mean_of(tl.sum(sums, axis=1, keep_dims=True), n_cols)
+        correction = row_mean(x, n_cols, N_TILES)
         variance = relu(variance - correction * correction)
         tl.store(mean_ptr + rows, mean + correction, mask=is_row)
     rstd = tl.rsqrt(variance + eps)
     tl.store(rstd_ptr + rows, rstd, mask=is_row)
 
-    # -- store: weight and bias are read only now, when they need no registers for long;
-    # all rows share them, so that they come out of a cache
+    # -- store: rounded once; all rows share weight and bias, which come out of a cache,
+    # and read any earlier would occupy registers
     for i in tl.static_range(N_TILES):
         tile_cols = i * BLOCK_N + cols
         is_col = tile_cols < n_cols
