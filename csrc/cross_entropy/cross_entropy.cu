@@ -142,9 +142,8 @@ cudaError_t cross_entropy(
                 label_smoothing,
                 1.0f / n_cols
             );
-            if (error != cudaSuccess) return error;
+            if (error != cudaSuccess || !partial) return error;
         }
-        if (!partial) return cudaSuccess;
         return launch(
             Plan{cross_entropy_reduce_kernel<T>, dim3(1), dim3(REDUCE_NUM_THREADS)},
             loss,
