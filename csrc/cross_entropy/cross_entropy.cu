@@ -28,9 +28,9 @@
 
 namespace {
 
-// The longest row, what a thread holds of it, threads of a row; the first two are counted in
-// vectors of 16 bytes. Short rows take few threads, in threes as well as in fours, so that
-// few of them are past the end of a row; a longer row is several tiles.
+// The longest row, what a thread holds of it, threads of a row, bytes of an element; the
+// first two are counted in vectors of 16 bytes. Short rows take few threads, in threes as
+// well as in fours, so that few of them are past its end; a long row is several tiles.
 constexpr RowTile TILES[] = {
     {8, 2, 4},
     {12, 3, 4},
@@ -41,14 +41,11 @@ constexpr RowTile TILES[] = {
     {64, 4, 16},
     {96, 3, 32},
     {128, 4, 32},
-    {192, 6, 32},
-    {256, 8, 32},
+    {256, 4, 32},
     {384, 3, 128},
     {512, 4, 128},
     {768, 4, 192},
     {1024, 4, 256},
-    {1536, 4, 384},
-    {2048, 4, 512},
     {8192, 4, 256},
     {16384, 4, 256, 4},
     {16384, 4, 512, 2},
@@ -57,8 +54,8 @@ constexpr RowTile TILES[] = {
     {LONGEST, 4, 512},
 };
 
-// What a thread finds out of its row takes longer to read than 32 bytes of two-byte
-// elements; of float32 64 bytes are slower.
+// What a thread has to find out of its row is worth 64 bytes of two-byte elements, which
+// were 13 % faster than 32 on an H200; of float32 they were 3 % slower.
 constexpr RowTile BACKWARD_TILES[] = {
     {8, 2, 4, 2},
     {12, 3, 4, 2},
@@ -80,15 +77,15 @@ constexpr RowTile BACKWARD_TILES[] = {
     {LONGEST, 2, 128},
 };
 
-// So many columns has a vector, and a thread as many where it reads them one by one.
+// Columns of a vector. Where a thread reads one by one, it reads as many in its place.
 template <typename T>
 constexpr int COLS_PER_VEC = VEC_BYTES / sizeof(T);
 
 }  // namespace
 
 // Vectors of 16 bytes where every row begins and ends at a multiple of them, else one
-// element at a time. The workspace `partial`, which is there if the losses are to be added
-// up, has a place for each row, so for as many blocks as there can be.
+// element at a time. Where the losses are added up, a second launch does that: `partial`
+// has a place for each row, so for as many blocks as a table may choose.
 cudaError_t cross_entropy(
     const Launcher& launch,
     DType dtype,

@@ -14,14 +14,16 @@ __global__ void __launch_bounds__(REDUCE_NUM_THREADS) cross_entropy_reduce_kerne
     int64_t n_blocks,
     bool mean
 ) {
-    // -- tile: the block owns everything
+    // -- tile: the block owns everything; a vector holds what two blocks have left
+    const int64_t n_values = 2 * n_blocks;
     Vec<float, 2> total{};
 
-    // -- accumulate: losses, and the rows that count; four of each are in flight
+    // -- accumulate: losses, and the rows that count; a thread has four loads in flight
     #pragma unroll 4
-    for (int64_t i = threadIdx.x; i < n_blocks; i += REDUCE_NUM_THREADS) {
-        const auto partial = load<2>(partial_ptr + 2 * i, true, 0.0f);
-        total[0] += partial[0], total[1] += partial[1];
+    for (int64_t i = 4 * threadIdx.x; i < n_values; i += 4 * REDUCE_NUM_THREADS) {
+        const auto partial = load<4>(partial_ptr + i, n_values - i, 0.0f);
+        total[0] += partial[0] + partial[2];
+        total[1] += partial[1] + partial[3];
     }
 
     // -- reduce: what the threads have

@@ -34,11 +34,8 @@ __device__ __forceinline__ void add_tile(
     max = new_max;
 }
 
-// 64 bytes in flight for each of 1024 threads are twice what keeps an H200's memory busy.
-constexpr int threads_per_sm(int elements_per_thread) {
-    return elements_per_thread > 32 ? 640 : 1024;
-}
-
+// The bounds ask for 1024 threads on a multiprocessor, which limits their registers: with
+// 64 bytes in flight for each these are twice what keeps an H200's memory busy.
 template <
     typename T,
     int VEC_SIZE,
@@ -47,7 +44,7 @@ template <
     bool SMOOTHED>
 __global__ void __launch_bounds__(
     threads_per_block(THREADS_PER_ROW),
-    threads_per_sm(VECS_PER_THREAD* VEC_SIZE) / threads_per_block(THREADS_PER_ROW)
+    1024 / threads_per_block(THREADS_PER_ROW)
 ) cross_entropy_kernel(
     float* __restrict__ logsumexp_ptr,  // (n_rows)
     T* __restrict__ loss_ptr,           // (n_rows), or null

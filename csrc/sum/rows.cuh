@@ -9,12 +9,16 @@
 #include "common/tile.cuh"
 #include "sum/twin.cuh"
 
-// In pairs, and pairs of those.
+// In pairs, and pairs of those: the elements of every vector, and then these sums.
 template <int SIZE, int COUNT>
 __device__ __forceinline__ float sum_in_pairs(const Tile<float, SIZE, COUNT>& tile) {
-    const auto vec = reduce_vectors(tile, Sum{});
     using Elements = Tile<float, 1, SIZE>;
-    return reduce_vectors(__builtin_bit_cast(Elements, vec), Sum{})[0];
+    Tile<float, 1, COUNT> sums;
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        sums[i] = reduce_vectors(__builtin_bit_cast(Elements, tile[i]), Sum{});
+    }
+    return reduce_vectors(sums, Sum{})[0];
 }
 
 template <

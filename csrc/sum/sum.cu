@@ -46,40 +46,40 @@ constexpr RowTile ROW_TILES[] = {
 constexpr int LEAST_BYTES = 32, MOST_BYTES = 1024;
 constexpr int FEWEST_BLOCKS = 128, FEWEST_ROWS = 4;
 
-template <typename In, typename Out, int VEC_SIZE>
-auto plan_row_sums(const Device& device, const Walk& walk) {
-    const int64_t n_vecs = ceil_div(min(walk.n_reduced, walk.split_size), VEC_SIZE);
-    return choose_tile<In, ROW_TILES>(device, n_vecs, [&]<RowTile TILE> {
-        constexpr int THREADS = TILE.threads_per_row, LOADS = TILE.elements_per_thread;
-        constexpr int ROWS = THREADS >= WARP_SIZE ? 1 : LOADS > 2 ? 2 : 4;
-        constexpr int ROWS_PER_BLOCK = NUM_THREADS / THREADS * ROWS;
-        return Plan{
-            sum_rows_kernel<In, Out, VEC_SIZE, THREADS, ROWS, LOADS>,
-            dim3(ceil_div(walk.n_outer * walk.n_inner, ROWS_PER_BLOCK), walk.n_splits),
-            dim3(NUM_THREADS)
+template <typename In, typename Out, int VEC_SIZE, bool BY_ROWS>
+auto plan_sums(const Device& device, const Walk& walk) {
+    const int64_t n_added = min(walk.n_reduced, walk.split_size);  // to each sum
+    if constexpr (BY_ROWS) {
+        const auto plan = [&]<RowTile TILE> {
+            constexpr int THREADS = TILE.threads_per_row;
+            constexpr int LOADS = TILE.elements_per_thread;
+            constexpr int ROWS = THREADS >= WARP_SIZE ? 1 : LOADS > 2 ? 2 : 4;
+            const int64_t n_rows = walk.n_outer * walk.n_inner;
+            return Plan{
+                sum_rows_kernel<In, Out, VEC_SIZE, THREADS, ROWS, LOADS>,
+                dim3(ceil_div(n_rows, NUM_THREADS / THREADS * ROWS), walk.n_splits),
+                dim3(NUM_THREADS)
+            };
         };
-    });
-}
-
-template <typename In, typename Out, int VEC_SIZE>
-auto plan_column_sums(const Walk& walk) {
-    constexpr int BYTES = VEC_SIZE * sizeof(In);
-    const int64_t n_rows = min(walk.n_reduced, walk.split_size);
-    const auto n_blocks = [&](int threads_per_row) {
-        return walk.n_outer * ceil_div(walk.n_inner, threads_per_row * VEC_SIZE);
-    };
-    int threads_per_row = LEAST_BYTES / BYTES;
-    while (threads_per_row < NUM_THREADS && threads_per_row * VEC_SIZE < walk.n_inner &&
-           n_blocks(2 * threads_per_row) * walk.n_splits >= FEWEST_BLOCKS &&
-           (threads_per_row * BYTES < MOST_BYTES ||
-            threads_per_row * n_rows < FEWEST_ROWS * NUM_THREADS)) {
-        threads_per_row *= 2;
+        return choose_tile<In, ROW_TILES>(device, ceil_div(n_added, VEC_SIZE), plan);
+    } else {
+        constexpr int BYTES = VEC_SIZE * sizeof(In);
+        const auto n_blocks = [&](int n_threads) {
+            return walk.n_outer * ceil_div(walk.n_inner, n_threads * VEC_SIZE);
+        };
+        int n_threads = LEAST_BYTES / BYTES;  // that share a row
+        while (n_threads < NUM_THREADS && n_threads * VEC_SIZE < walk.n_inner &&
+               n_blocks(2 * n_threads) * walk.n_splits >= FEWEST_BLOCKS &&
+               (n_threads * BYTES < MOST_BYTES ||
+                n_threads * n_added < FEWEST_ROWS * NUM_THREADS)) {
+            n_threads *= 2;
+        }
+        return Plan{
+            sum_kernel<In, Out, VEC_SIZE>,
+            dim3(n_blocks(n_threads), walk.n_splits),
+            dim3(n_threads, NUM_THREADS / n_threads)
+        };
     }
-    return Plan{
-        sum_kernel<In, Out, VEC_SIZE>,
-        dim3(n_blocks(threads_per_row), walk.n_splits),
-        dim3(threads_per_row, NUM_THREADS / threads_per_row)
-    };
 }
 
 // Vectors of 16 bytes along rows without gaps; of columns, where every row begins at a
@@ -89,20 +89,14 @@ cudaError_t launch_sums(
     const Launcher& launch, void* out, const void* x, const Walk& walk
 ) {
     constexpr int VEC_SIZE = VEC_BYTES / sizeof(In);
-    const auto plan = [&]<int VEC_SIZE> {
-        if constexpr (BY_ROWS) {
-            return plan_row_sums<In, Out, VEC_SIZE>(launch.device(), walk);
-        } else {
-            return plan_column_sums<In, Out, VEC_SIZE>(walk);
-        }
-    };
     const bool vectors = BY_ROWS
                              ? walk.stride_reduced == 1
                              : walk.stride_inner == 1 && walk.n_inner % VEC_SIZE == 0 &&
                                    has_vectors<In>(x, walk.stride_reduced, 1) &&
                                    has_vectors<In>(x, walk.stride_outer, 1);
     return launch(
-        vectors ? plan.template operator()<VEC_SIZE>() : plan.template operator()<1>(),
+        vectors ? plan_sums<In, Out, VEC_SIZE, BY_ROWS>(launch.device(), walk)
+                : plan_sums<In, Out, 1, BY_ROWS>(launch.device(), walk),
         out,
         x,
         walk.n_outer,

@@ -31,16 +31,12 @@ from triton_kernels.cross_entropy.backward_first import (
 )
 from triton_kernels.cross_entropy.backward_twin import cross_entropy_backward_kernel
 from triton_kernels.cross_entropy.first import cross_entropy_first_kernel
-from triton_kernels.cross_entropy.reduce import (
-    REDUCE_BLOCK_M,
-    REDUCE_NUM_WARPS,
-    cross_entropy_reduce_kernel,
-)
+from triton_kernels.cross_entropy.reduce import REDUCE, cross_entropy_reduce_kernel
 from triton_kernels.cross_entropy.twin import cross_entropy_kernel
 
 # The longest row, rows of a program, columns of a tile, warps. Short rows are one tile;
-# of a long row a thread has 64 bytes of a tile in flight, and a warp alone waits for no
-# other.
+# of a long one each thread has 64 bytes in flight. A warp that has a row for itself
+# waits for no other.
 TILES = (
     RowTile(64, 16, 64, 4),
     RowTile(128, 8, 128, 4),
@@ -79,8 +75,8 @@ def cross_entropy(
 ) -> None:
     """Launches the kernel for rows of this length on the current device and stream.
 
-    Where the losses are added up, a second launch does that. The workspace `partial`
-    has a place for each row, so for as many programs as there can be.
+    Where the losses are added up, a second launch does that: `partial` has a place for
+    each row, so for as many programs as a table may choose.
     """
     losses = None if partial is not None else loss
     strides = (rows_per_batch, logits_stride_batch, logits_stride_row)
@@ -108,16 +104,8 @@ def cross_entropy(
             enable_fp_fusion=True,
         )
     if partial is not None:
-        cross_entropy_reduce_kernel[(1,)](
-            loss,
-            n_counted,
-            partial,
-            n_blocks,
-            mean,
-            BLOCK_M=REDUCE_BLOCK_M,
-            num_warps=REDUCE_NUM_WARPS,
-            enable_fp_fusion=True,
-        )
+        arguments = (loss, n_counted, partial, n_blocks, mean)
+        cross_entropy_reduce_kernel[(1,)](*arguments, **REDUCE)
 
 
 def cross_entropy_backward(

@@ -7,8 +7,7 @@ same in every run.
 import triton
 import triton.language as tl
 
-REDUCE_BLOCK_M = 4096
-REDUCE_NUM_WARPS = 16
+REDUCE = {"BLOCK_M": 4096, "num_warps": 16, "enable_fp_fusion": True}
 
 
 @triton.jit
