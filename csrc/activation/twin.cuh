@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(NUM_THREADS) activation_kernel(
     int64_t x_stride_col
 ) {
     // -- tile: a block owns BLOCK_SIZE neighbouring elements
-    const auto tile = own_elements<VEC_SIZE, STRIDED>(n_elements, n_cols);
+    const auto tile = own_tile<VEC_SIZE, STRIDED>(n_elements, n_cols);
 
     // -- load: past the end nothing is read
     const auto x = load_elements(x_ptr, tile, x_stride_row, x_stride_col);

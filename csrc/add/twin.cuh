@@ -28,11 +28,12 @@ __global__ void __launch_bounds__(NUM_THREADS) add_kernel(
     for (int i = 0; i < VECS_PER_THREAD; ++i) {
         const int64_t element =
             block_start + (i * NUM_THREADS + threadIdx.x) * VEC_SIZE;
+        const int64_t row = element / n_cols;  // of a tensor that is STRIDED
         x[i] = load_vec<VEC_SIZE, STRIDED>(
-            x_ptr, element, n_elements, n_cols, x_stride_row, x_stride_col
+            x_ptr, element, row, n_elements, n_cols, x_stride_row, x_stride_col
         );
         y[i] = load_vec<VEC_SIZE, STRIDED>(
-            y_ptr, element, n_elements, n_cols, y_stride_row, y_stride_col
+            y_ptr, element, row, n_elements, n_cols, y_stride_row, y_stride_col
         );
     }
 

@@ -20,7 +20,8 @@ template <int VEC_SIZE, bool STRIDED, int COUNT, int VECS_PER_RUN>
 struct ElementTile {
     int64_t n_elements;
     int64_t n_cols;
-    int64_t block_start;
+    int64_t block_start = int64_t{blockIdx.x} * NUM_THREADS * COUNT * VEC_SIZE;
+    int64_t rows[COUNT] = {};  // that the vectors are in, if STRIDED
 
     // Where vector i begins.
     __device__ int64_t operator[](int i) const {
@@ -35,10 +36,24 @@ template <
     bool STRIDED,
     int PER_THREAD = ELEMENTS_PER_THREAD,
     int RUN_SIZE = VEC_SIZE>
-__device__ __forceinline__ auto own_elements(int64_t n_elements, int64_t n_cols) {
-    using Own =
-        ElementTile<VEC_SIZE, STRIDED, PER_THREAD / VEC_SIZE, RUN_SIZE / VEC_SIZE>;
-    return Own{n_elements, n_cols, int64_t{blockIdx.x} * NUM_THREADS * PER_THREAD};
+__device__ __forceinline__ auto own_tile(int64_t n_elements, int64_t n_cols) {
+    constexpr int COUNT = PER_THREAD / VEC_SIZE;
+    ElementTile<VEC_SIZE, STRIDED, COUNT, RUN_SIZE / VEC_SIZE> tile{n_elements, n_cols};
+    if constexpr (STRIDED) {
+        // One division of 64 bits finds the first vector's row; from there on a thread steps
+        // from vector to vector, over whole rows and perhaps one end more.
+        tile.rows[0] = tile[0] / n_cols;
+        int64_t col = tile[0] - tile.rows[0] * n_cols;
+        #pragma unroll
+        for (int i = 1; i < COUNT; ++i) {
+            const int step = tile[i] - tile[i - 1];
+            const int n_rows = step < n_cols ? 0 : step / static_cast<int>(n_cols);
+            col += step - n_rows * n_cols;
+            tile.rows[i] = tile.rows[i - 1] + n_rows + (col >= n_cols);
+            if (col >= n_cols) col -= n_cols;
+        }
+    }
+    return tile;
 }
 
 // A thread's elements of a tensor, and zeros past the end.
@@ -53,39 +68,38 @@ __device__ __forceinline__ Tile<T, VEC_SIZE, COUNT> load_elements(
     #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
         x[i] = load_vec<VEC_SIZE, STRIDED>(
-            ptr, tile[i], tile.n_elements, tile.n_cols, stride_row, stride_col
+            ptr,
+            tile[i],
+            tile.rows[i],
+            tile.n_elements,
+            tile.n_cols,
+            stride_row,
+            stride_col
         );
     }
     return x;
 }
 
-// Writes a thread's elements, rounded once, to rows whose columns are neighbours; past the
-// end nothing is written.
-template <typename T, int VEC_SIZE, bool STRIDED, int COUNT, int VECS_PER_RUN>
+// Writes a thread's elements, rounded once; past the end nothing is written. With STRIDED
+// rows are stride_row apart, and have no gaps between columns.
+template <bool STRIDED = false, typename T, typename Own, int VEC_SIZE, int COUNT>
 __device__ __forceinline__ void store_elements(
     T* ptr,
-    const ElementTile<VEC_SIZE, STRIDED, COUNT, VECS_PER_RUN>& tile,
+    const Own& tile,
     const Tile<float, VEC_SIZE, COUNT>& x,
-    int64_t stride_row
+    int64_t stride_row = 0
 ) {
     #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
         store_vec<STRIDED>(
-            ptr, from_float<T>(x[i]), tile[i], tile.n_elements, tile.n_cols, stride_row
+            ptr,
+            from_float<T>(x[i]),
+            tile[i],
+            tile.rows[i],
+            tile.n_elements,
+            tile.n_cols,
+            stride_row
         );
-    }
-}
-
-// The same to a tensor whose rows are neighbours too.
-template <typename T, int VEC_SIZE, bool STRIDED, int COUNT, int VECS_PER_RUN>
-__device__ __forceinline__ void store_elements(
-    T* ptr,
-    const ElementTile<VEC_SIZE, STRIDED, COUNT, VECS_PER_RUN>& tile,
-    const Tile<float, VEC_SIZE, COUNT>& x
-) {
-    #pragma unroll
-    for (int i = 0; i < COUNT; ++i) {
-        store(ptr + tile[i], from_float<T>(x[i]), tile.n_elements - tile[i]);
     }
 }
 

@@ -7,9 +7,10 @@
 #include "common/ptx/math.cuh"
 
 // The block of four words that belongs to a counter.
-__device__ __forceinline__ Vec<uint32_t, 4> philox(
-    Vec<uint32_t, 4> counter, uint64_t key
-) {
+__device__ __forceinline__ Vec<uint32_t, 4> philox(uint64_t count, uint64_t key) {
+    Vec<uint32_t, 4> counter{
+        static_cast<uint32_t>(count), static_cast<uint32_t>(count >> 32), 0, 0
+    };
     uint32_t key_0 = static_cast<uint32_t>(key);
     uint32_t key_1 = static_cast<uint32_t>(key >> 32);
     #pragma unroll
@@ -30,10 +31,7 @@ __device__ __forceinline__ Vec<uint32_t, 4> philox(
 
 // The word of an element: element i takes word i % 4 of the block of counter i / 4.
 __device__ __forceinline__ uint32_t random_word(int64_t i, int64_t seed) {
-    const uint64_t counter = static_cast<uint64_t>(i) / 4;
-    const uint32_t low = static_cast<uint32_t>(counter);
-    const uint32_t high = static_cast<uint32_t>(counter >> 32);
-    const Vec<uint32_t, 4> block = philox({low, high, 0, 0}, seed);
+    const Vec<uint32_t, 4> block = philox(i / 4, seed);
     const uint32_t even = i % 4 == 0 ? block[0] : block[2];
     const uint32_t odd = i % 4 == 1 ? block[1] : block[3];
     return i % 2 == 0 ? even : odd;
@@ -48,12 +46,10 @@ __device__ __forceinline__ Tile<uint32_t, VEC_SIZE, COUNT> random_words(
     Tile<uint32_t, VEC_SIZE, COUNT> words;
     #pragma unroll
     for (int i = 0; i < COUNT; i += VECS_PER_RUN) {
-        const uint64_t counter = static_cast<uint64_t>(tile[i]) / 4;
-        const uint32_t low = static_cast<uint32_t>(counter);
-        const uint32_t high = static_cast<uint32_t>(counter >> 32);
+        const uint64_t count = static_cast<uint64_t>(tile[i]) / 4;
         #pragma unroll
         for (int j = 0; j < VECS_PER_RUN * VEC_SIZE; j += 4) {
-            const Vec<uint32_t, 4> block = philox({low | j / 4, high, 0, 0}, seed);
+            const Vec<uint32_t, 4> block = philox(count | j / 4, seed);
             #pragma unroll
             for (int k = 0; k < 4; ++k) {
                 words[i + (j + k) / VEC_SIZE][(j + k) % VEC_SIZE] = block[k];

@@ -104,21 +104,20 @@ __device__ __forceinline__ void store(
 }
 
 // SIZE values of a matrix with n_cols columns, counted row by row from `element` on, and
-// zeros past the end. Without STRIDED they are neighbours in memory; with it a vector ends
-// where its row does, and has a stride_col of 1, or of 0 for a value that is broadcast.
+// zeros past the end. Without STRIDED they are neighbours in memory; with it they are in one
+// row, with a stride_col of 1, or of 0 for a value that is broadcast.
 template <int SIZE, bool STRIDED, typename T>
 __device__ __forceinline__ Vec<T, SIZE> load_vec(
     const T* ptr,
     int64_t element,
+    int64_t row,
     int64_t n_elements,
     int64_t n_cols,
     int64_t stride_row,
     int64_t stride_col
 ) {
     if constexpr (STRIDED) {
-        // Ahead of the question whether there is an element: what all tensors have in
-        // common is then computed once. And `%` would divide again.
-        const int64_t row = element / n_cols, col = element - row * n_cols;
+        const int64_t col = element - row * n_cols;
         if (element >= n_elements) return splat<SIZE>(T{});
         ptr += row * stride_row;
         if (SIZE == 1 || stride_col == 0) return splat<SIZE>(ptr[col * stride_col]);
@@ -134,12 +133,13 @@ __device__ __forceinline__ void store_vec(
     T* ptr,
     const Vec<T, SIZE>& vec,
     int64_t element,
+    int64_t row,
     int64_t n_elements,
     int64_t n_cols,
     int64_t stride_row
 ) {
     if constexpr (STRIDED) {
-        const int64_t row = element / n_cols, col = element - row * n_cols;
+        const int64_t col = element - row * n_cols;
         if (element < n_elements) store(ptr + row * stride_row + col, vec);
     } else {
         store(ptr + element, vec, n_elements - element);

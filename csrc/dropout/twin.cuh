@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(NUM_THREADS) dropout_kernel(
     // -- tile: a block owns neighbouring elements, a thread runs of four or more of them,
     // even where it has to read them one by one
     constexpr int RUN_SIZE = VEC_SIZE < 4 ? 4 : VEC_SIZE;
-    const auto tile = own_elements<VEC_SIZE, STRIDED, DROPOUT_PER_THREAD<T>, RUN_SIZE>(
+    const auto tile = own_tile<VEC_SIZE, STRIDED, DROPOUT_PER_THREAD<T>, RUN_SIZE>(
         n_elements, n_cols
     );
 

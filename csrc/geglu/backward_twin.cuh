@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(NUM_THREADS) geglu_backward_kernel(
     int64_t gate_stride_col
 ) {
     // -- tile: a block owns BLOCK_SIZE neighbouring elements
-    const auto tile = own_elements<VEC_SIZE, STRIDED>(n_elements, n_cols);
+    const auto tile = own_tile<VEC_SIZE, STRIDED>(n_elements, n_cols);
 
     // -- load: past the end nothing is read
     const auto grad = load_elements(grad_ptr, tile, grad_stride_row, grad_stride_col);
@@ -47,6 +47,6 @@ __global__ void __launch_bounds__(NUM_THREADS) geglu_backward_kernel(
     );
 
     // -- store: rounded once; past the end nothing is written
-    store_elements(value_grad_ptr, tile, value_grad, out_stride_row);
-    store_elements(gate_grad_ptr, tile, gate_grad, out_stride_row);
+    store_elements<STRIDED>(value_grad_ptr, tile, value_grad, out_stride_row);
+    store_elements<STRIDED>(gate_grad_ptr, tile, gate_grad, out_stride_row);
 }

@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(NUM_THREADS) gelu_backward_kernel(
     int64_t x_stride_col
 ) {
     // -- tile: a block owns BLOCK_SIZE neighbouring elements
-    const auto tile = own_elements<VEC_SIZE, STRIDED>(n_elements, n_cols);
+    const auto tile = own_tile<VEC_SIZE, STRIDED>(n_elements, n_cols);
 
     // -- load: past the end nothing is read
     const auto grad = load_elements(grad_ptr, tile, grad_stride_row, grad_stride_col);

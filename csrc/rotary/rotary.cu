@@ -20,6 +20,14 @@
 
 namespace {
 
+struct Sizes {
+    int64_t n_rows, seq_len, n_heads, head_dim, n_pairs, n_positions;
+};
+
+struct Strides {
+    int64_t batch, seq, head;
+};
+
 // Vectors of 16 bytes where every row and its parts begin at a multiple of them, else
 // one element at a time. The rows of a block are as many as it has vectors for.
 template <bool CONJUGATE>
@@ -31,23 +39,16 @@ cudaError_t turn(
     const void* cos,
     const void* sin,
     const void* offset,
-    int64_t n_rows,
-    int64_t seq_len,
-    int64_t n_heads,
-    int64_t head_dim,
-    int64_t n_pairs,
-    int64_t n_positions,
-    int64_t out_stride_batch,
-    int64_t out_stride_seq,
-    int64_t out_stride_head,
-    int64_t x_stride_batch,
-    int64_t x_stride_seq,
-    int64_t x_stride_head,
+    const Sizes& sizes,
+    const Strides& out_strides,
+    const Strides& x_strides,
     int64_t cos_stride_position,
     bool is_table_float32,
     bool interleaved,
     int rung
 ) {
+    const int64_t n_rows = sizes.n_rows, head_dim = sizes.head_dim;
+    const int64_t n_pairs = sizes.n_pairs;
     const auto with = [&]<typename T, typename TableT, bool INTERLEAVED> {
         constexpr int WIDEST = VEC_BYTES / sizeof(T);
         constexpr int64_t PAIRS = INTERLEAVED ? WIDEST / 2 : WIDEST;
@@ -55,10 +56,10 @@ cudaError_t turn(
             return reinterpret_cast<uintptr_t>(table) % (PAIRS * sizeof(TableT)) == 0;
         };
         const std::initializer_list<Rows> rows = {
-            {out, out_stride_head, out_stride_seq},
-            {out, out_stride_batch, head_dim},
-            {x, x_stride_head, x_stride_seq},
-            {x, x_stride_batch},
+            {out, out_strides.head, out_strides.seq},
+            {out, out_strides.batch, head_dim},
+            {x, x_strides.head, x_strides.seq},
+            {x, x_strides.batch},
         };
         const bool vectors = have_vectors(dtype, rows) && is_aligned(cos) &&
                              is_aligned(sin) && cos_stride_position % PAIRS == 0 &&
@@ -87,17 +88,17 @@ cudaError_t turn(
             sin,
             offset,
             n_rows,
-            seq_len,
-            n_heads,
+            sizes.seq_len,
+            sizes.n_heads,
             head_dim,
             n_pairs,
-            n_positions,
-            out_stride_batch,
-            out_stride_seq,
-            out_stride_head,
-            x_stride_batch,
-            x_stride_seq,
-            x_stride_head,
+            sizes.n_positions,
+            out_strides.batch,
+            out_strides.seq,
+            out_strides.head,
+            x_strides.batch,
+            x_strides.seq,
+            x_strides.head,
             cos_stride_position
         );
     };
@@ -147,18 +148,9 @@ cudaError_t rotary(
         cos,
         sin,
         offset,
-        n_rows,
-        seq_len,
-        n_heads,
-        head_dim,
-        n_pairs,
-        n_positions,
-        out_stride_batch,
-        out_stride_seq,
-        out_stride_head,
-        x_stride_batch,
-        x_stride_seq,
-        x_stride_head,
+        {n_rows, seq_len, n_heads, head_dim, n_pairs, n_positions},
+        {out_stride_batch, out_stride_seq, out_stride_head},
+        {x_stride_batch, x_stride_seq, x_stride_head},
         cos_stride_position,
         is_table_float32,
         interleaved,
@@ -200,18 +192,9 @@ cudaError_t rotary_backward(
         cos,
         sin,
         offset,
-        n_rows,
-        seq_len,
-        n_heads,
-        head_dim,
-        n_pairs,
-        n_positions,
-        out_stride_batch,
-        out_stride_seq,
-        out_stride_head,
-        x_stride_batch,
-        x_stride_seq,
-        x_stride_head,
+        {n_rows, seq_len, n_heads, head_dim, n_pairs, n_positions},
+        {out_stride_batch, out_stride_seq, out_stride_head},
+        {x_stride_batch, x_stride_seq, x_stride_head},
         cos_stride_position,
         is_table_float32,
         interleaved,

@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(NUM_THREADS) swiglu_backward_kernel(
     int64_t up_stride_col
 ) {
     // -- tile: a block owns BLOCK_SIZE neighbouring elements
-    const auto tile = own_elements<VEC_SIZE, STRIDED>(n_elements, n_cols);
+    const auto tile = own_tile<VEC_SIZE, STRIDED>(n_elements, n_cols);
 
     // -- load: past the end nothing is read
     const auto grad = load_elements(grad_ptr, tile, grad_stride_row, grad_stride_col);
@@ -44,6 +44,6 @@ __global__ void __launch_bounds__(NUM_THREADS) swiglu_backward_kernel(
             to_float(gate));
 
     // -- store: rounded once; past the end nothing is written
-    store_elements(gate_grad_ptr, tile, gate_grad, out_stride_row);
-    store_elements(up_grad_ptr, tile, up_grad, out_stride_row);
+    store_elements<STRIDED>(gate_grad_ptr, tile, gate_grad, out_stride_row);
+    store_elements<STRIDED>(up_grad_ptr, tile, up_grad, out_stride_row);
 }

@@ -3,11 +3,7 @@
 import triton
 import triton.language as tl
 
-from triton_kernels.common.elementwise import (
-    load_elements,
-    own_elements,
-    store_elements,
-)
+from triton_kernels.common.elementwise import load_elements, own_tile, store_elements
 from triton_kernels.common.epilogue import activate
 
 
@@ -25,7 +21,7 @@ def activation_kernel(
     ACTIVATION: tl.constexpr,
 ):
     # -- tile: a program owns BLOCK_SIZE neighbouring elements
-    tile = own_elements(n_elements, n_cols, BLOCK_SIZE, VEC_SIZE)
+    tile = own_tile(n_elements, n_cols, BLOCK_SIZE, VEC_SIZE)
 
     # -- load: past the end nothing is read
     x = load_elements(x_ptr, tile, x_stride_row, x_stride_col, STRIDED)

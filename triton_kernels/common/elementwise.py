@@ -30,7 +30,7 @@ NUM_WARPS = 4
 
 
 @triton.jit
-def own_elements(n_elements, n_cols, BLOCK_SIZE: tl.constexpr, VEC_SIZE: tl.constexpr):
+def own_tile(n_elements, n_cols, BLOCK_SIZE: tl.constexpr, VEC_SIZE: tl.constexpr):
     """Which elements a program owns: a tile with a vector in every row.
 
     Returns where they begin, the tile's elements counted from there, and the sizes of

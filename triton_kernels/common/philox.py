@@ -10,11 +10,13 @@ import triton.language as tl
 
 
 @triton.jit
-def philox(counter_0, counter_1, counter_2, counter_3, key):
-    """The block of four words that belongs to a counter.
+def philox(count, key):
+    """The block of four words that belongs to a counter, of 64 bits here.
 
     The keys are meant to wrap around, which TRITON_DEBUG=1 would take for an accident.
     """
+    counter_0, counter_1 = count.to(tl.uint32), (count >> 32).to(tl.uint32)
+    counter_2, counter_3 = tl.zeros_like(counter_0), tl.zeros_like(counter_0)
     key = tl.cast(key, tl.uint64)
     key_0, key_1 = key.to(tl.uint32), (key >> 32).to(tl.uint32)
     for _ in tl.static_range(10):
@@ -32,10 +34,7 @@ def philox(counter_0, counter_1, counter_2, counter_3, key):
 @triton.jit
 def random_word(i, seed):
     """The words of elements: i takes word i % 4 of the block of counter i / 4."""
-    counter = i // 4
-    low, high = counter.to(tl.uint32), (counter >> 32).to(tl.uint32)
-    zero = tl.zeros_like(low)
-    word_0, word_1, word_2, word_3 = philox(low, high, zero, zero, seed)
+    word_0, word_1, word_2, word_3 = philox(i // 4, seed)
     even = tl.where(i % 4 == 0, word_0, word_2)
     odd = tl.where(i % 4 == 1, word_1, word_3)
     return tl.where(i % 2 == 0, even, odd)
@@ -50,12 +49,10 @@ def random_words(tile, RUN_SIZE: tl.constexpr, seed):
     """
     block_start, offsets, _, _ = tile
     N_RUNS: tl.constexpr = offsets.shape[0] * offsets.shape[1] // RUN_SIZE
-    counter = block_start // 4 + RUN_SIZE // 4 * tl.arange(0, N_RUNS)
-    low, high = counter.to(tl.uint32), (counter >> 32).to(tl.uint32)
-    zero = tl.zeros_like(low)
-    word_0, word_1, word_2, word_3 = philox(low, high, zero, zero, seed)
+    count = block_start // 4 + RUN_SIZE // 4 * tl.arange(0, N_RUNS)
+    word_0, word_1, word_2, word_3 = philox(count, seed)
     if RUN_SIZE == 8:
-        next_0, next_1, next_2, next_3 = philox(low | 1, high, zero, zero, seed)
+        next_0, next_1, next_2, next_3 = philox(count | 1, seed)
         word_0, word_1 = tl.join(word_0, next_0), tl.join(word_1, next_1)
         word_2, word_3 = tl.join(word_2, next_2), tl.join(word_3, next_3)
     words = tl.join(tl.join(word_0, word_2), tl.join(word_1, word_3))

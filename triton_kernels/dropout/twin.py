@@ -3,11 +3,7 @@
 import triton
 import triton.language as tl
 
-from triton_kernels.common.elementwise import (
-    load_elements,
-    own_elements,
-    store_elements,
-)
+from triton_kernels.common.elementwise import load_elements, own_tile, store_elements
 from triton_kernels.common.philox import random_words
 
 
@@ -30,7 +26,7 @@ def dropout_kernel(
 ):
     # -- tile: a program owns BLOCK_SIZE neighbouring elements
     RUN_SIZE: tl.constexpr = 128 // out_ptr.dtype.element_ty.primitive_bitwidth
-    tile = own_elements(n_elements, n_cols, BLOCK_SIZE, VEC_SIZE)
+    tile = own_tile(n_elements, n_cols, BLOCK_SIZE, VEC_SIZE)
 
     # -- load: past the end nothing is read; and the seed, if it is not a number but in
     # memory, where each replay of a CUDA graph finds it anew

@@ -67,25 +67,10 @@ def geglu_backward(
 ) -> None:
     """Launches the rung's kernel on the current device and stream."""
     kernels = (geglu_backward_first_kernel, geglu_backward_kernel)
-    strides = (
-        grad_stride_row,
-        grad_stride_col,
-        value_stride_row,
-        value_stride_col,
-        gate_stride_row,
-        gate_stride_col,
-    )
-    arguments = (
-        value_grad,
-        gate_grad,
-        grad,
-        value,
-        gate,
-        n_elements,
-        n_cols,
-        out_stride_row,
-        *strides,
-    )
+    strides = (grad_stride_row, grad_stride_col, value_stride_row, value_stride_col)
+    strides += (gate_stride_row, gate_stride_col)
+    tensors = (value_grad, gate_grad, grad, value, gate)
+    arguments = (*tensors, n_elements, n_cols, out_stride_row, *strides)
     kernel, grid, constants = plan_elements(
         rung, kernels, value_grad, n_elements, n_cols, strides, out_stride_row
     )

@@ -3,11 +3,7 @@
 import triton
 import triton.language as tl
 
-from triton_kernels.common.elementwise import (
-    load_elements,
-    own_elements,
-    store_elements,
-)
+from triton_kernels.common.elementwise import load_elements, own_tile, store_elements
 from triton_kernels.common.math import gelu
 
 
@@ -28,7 +24,7 @@ def geglu_kernel(
     APPROXIMATE_TANH: tl.constexpr,
 ):
     # -- tile: a program owns BLOCK_SIZE neighbouring elements
-    tile = own_elements(n_elements, n_cols, BLOCK_SIZE, VEC_SIZE)
+    tile = own_tile(n_elements, n_cols, BLOCK_SIZE, VEC_SIZE)
 
     # -- load: past the end nothing is read
     value = load_elements(value_ptr, tile, value_stride_row, value_stride_col, STRIDED)

@@ -65,25 +65,10 @@ def swiglu_backward(
 ) -> None:
     """Launches the rung's kernel on the current device and stream."""
     kernels = (swiglu_backward_first_kernel, swiglu_backward_kernel)
-    strides = (
-        grad_stride_row,
-        grad_stride_col,
-        gate_stride_row,
-        gate_stride_col,
-        up_stride_row,
-        up_stride_col,
-    )
-    arguments = (
-        gate_grad,
-        up_grad,
-        grad,
-        gate,
-        up,
-        n_elements,
-        n_cols,
-        out_stride_row,
-        *strides,
-    )
+    strides = (grad_stride_row, grad_stride_col, gate_stride_row, gate_stride_col)
+    strides += (up_stride_row, up_stride_col)
+    tensors = (gate_grad, up_grad, grad, gate, up)
+    arguments = (*tensors, n_elements, n_cols, out_stride_row, *strides)
     kernel, grid, constants = plan_elements(
         rung, kernels, gate_grad, n_elements, n_cols, strides, out_stride_row
     )

@@ -3,11 +3,7 @@
 import triton
 import triton.language as tl
 
-from triton_kernels.common.elementwise import (
-    load_elements,
-    own_elements,
-    store_elements,
-)
+from triton_kernels.common.elementwise import load_elements, own_tile, store_elements
 from triton_kernels.common.math import silu
 
 
@@ -27,7 +23,7 @@ def swiglu_kernel(
     STRIDED: tl.constexpr,
 ):
     # -- tile: a program owns BLOCK_SIZE neighbouring elements
-    tile = own_elements(n_elements, n_cols, BLOCK_SIZE, VEC_SIZE)
+    tile = own_tile(n_elements, n_cols, BLOCK_SIZE, VEC_SIZE)
 
     # -- load: past the end nothing is read
     gate = load_elements(gate_ptr, tile, gate_stride_row, gate_stride_col, STRIDED)
