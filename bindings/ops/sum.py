@@ -153,6 +153,10 @@ OP = register(
         name="sum",
         schema="(Tensor x, int[1] dim=0, bool keepdim=False) -> Tensor",
         allocate=_allocate,
+        other_kernels={
+            "sum_rows_kernel": "Rows whose reduced dimension is contiguous: threads that "
+            "share a row read it along, and add up what they have found.",
+        },
         operands=_operands,
         reference=_reference,
         inputs=_inputs,

@@ -1,7 +1,7 @@
-// The twin, for columns: the inner dimension is contiguous, or at least steps less than the
-// reduced one.
+// The twin: a block reads neighbouring columns of several rows at a time, and walks down
+// the rows.
 //
-// A block reads neighbouring columns of several rows at a time, and walks down the rows.
+// It is for columns: the inner dimension is contiguous, or steps less than the reduced one.
 #pragma once
 
 #include "common/reduce.cuh"

@@ -1,7 +1,7 @@
-"""The twin, for columns.
+"""The twin: a program reads neighbouring columns of several rows, and walks down them.
 
-The inner dimension is contiguous, or at least steps less than the reduced one. A
-program reads neighbouring columns of several rows at a time, and walks down the rows.
+It is for columns: the inner dimension is contiguous, or steps less than the reduced
+one.
 """
 
 import triton
