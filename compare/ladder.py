@@ -173,7 +173,7 @@ def climb(
     rungs = []
     for name, on_rung in rungs_of(op).items():
         progress(f"looking at the code of {name}")
-        steps = {
+        steps: dict[str, Step | Skipped] = {
             side: _step(on_rung, side, case, architecture, inspect)
             for side, inspect in SIDES.items()
         }

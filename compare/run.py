@@ -193,11 +193,11 @@ def _on_gpu(
         except ValueError as error:
             unknown = Skipped(f"{error}, by --arch")
     if architecture is None:
-        codegen = dict.fromkeys(rungs.SIDES, unknown)
+        codegen: dict[str, KernelCode | Skipped] = dict.fromkeys(rungs.SIDES, unknown)
         return _case_report(request, prepared, parity, times, codegen, {}, {})
     progress("generating code")
     shown = _shown(request, prepared, architecture)
-    codes = {
+    codes: dict[str, KernelCode | Skipped] = {
         side: _inspect(side, request, prepared, shown[side].op, architecture)
         for side in shown
     }
@@ -214,7 +214,7 @@ def _on_cpu(
     order = sorted((*request.backends, "torch"), key="triton".__ne__)
     parity = {backend: _start(check_prepared, prepared, backend) for backend in order}
     shown = _shown(request, prepared, architecture)
-    codegen = {
+    codegen: dict[str, Future[KernelCode | Skipped]] = {
         side: _start(_inspect, side, request, prepared, each.op, architecture)
         for side, each in shown.items()
     }

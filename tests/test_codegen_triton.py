@@ -24,7 +24,8 @@ from compare.codegen.errors import CodegenUnavailable, CompilationFailed
 from compare.codegen.listing import parse_ptx
 from compare.codegen.triton_offline import TritonLaunch, assembler_log, record_launches
 from triton_kernels.add.add import add
-from triton_kernels.softmax.softmax import softmax, softmax_kernel
+from triton_kernels.softmax.softmax import softmax
+from triton_kernels.softmax.twin import softmax_kernel
 
 KERNEL: Any = softmax_kernel  # mypy takes the decorated function for a plain one
 AMPERE, HOPPER = ARCHITECTURES[80], ARCHITECTURES[90]

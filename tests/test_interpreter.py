@@ -229,7 +229,7 @@ def test_threads_take_turns() -> None:
 def test_this_process_still_compiles() -> None:
     from triton.runtime.jit import JITFunction
 
-    from triton_kernels.add.add import add_kernel
+    from triton_kernels.add.twin import add_kernel
 
     bindings.add(torch.zeros(1), torch.zeros(1), backend="triton")
     assert "TRITON_INTERPRET" not in os.environ

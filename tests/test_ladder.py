@@ -42,7 +42,7 @@ STEP = Step(
 def times() -> Times:
     """Of all rungs but the last, which is not there in one language."""
     measured = make_case(CASE.shape, CASE.dtype).timings
-    sides = {side: measured[side] for side in ladder.SIDES}
+    sides: dict[str, Timing | Skipped] = {e: measured[e] for e in ladder.SIDES}
     return Times(
         "matmul",
         {"gpus": [GPU], "date": "2026-11-20T08:14:24+00:00"},
@@ -179,8 +179,7 @@ def test_the_twin_moves_fewer_bytes_than_the_first_rung(
         assert twin.global_bytes is not None
         assert twin.global_bytes <= first.global_bytes
         assert twin.instructions < first.instructions
-        names = [steps[rung][side].kernels for rung in ("first", "twin")]
-        assert all(kernel.endswith("_kernel") for each in names for kernel in each)
+        assert all(e.endswith("_kernel") for e in (*first.kernels, *twin.kernels))
 
 
 def test_gains_are_of_the_twin(times: Times) -> None:

@@ -234,13 +234,14 @@ def test_the_mirror_notices(
     problem: str | None,
     tmp_path: Path,
 ) -> None:
-    sides = []
+    sides: list[dict[str, Kernel]] = []
     for name, text in TWINS.items():
         path = tmp_path / name.replace("/", "-") / name.rpartition("/")[2]
         path.parent.mkdir()
         path.write_text(text.replace(old, new) if path.name == file else text)
         sides.append(kernels_of(path))
-    found = problems_of(*sides, rungs=("toy_kernel",), declared=declared)
+    cuda, triton = sides
+    found = problems_of(cuda, triton, ("toy_kernel",), declared)
     if problem is None:
         assert found == []
     else:

@@ -154,8 +154,8 @@ OP = register(
         schema="(Tensor x, int[1] dim=0, bool keepdim=False) -> Tensor",
         allocate=_allocate,
         other_kernels={
-            "sum_rows_kernel": "Rows whose reduced dimension is contiguous: threads that "
-            "share a row read it along, and add up what they have found.",
+            "sum_rows_kernel": "Rows whose reduced dimension is contiguous: threads "
+            "that share a row read it along, and add up what they have found.",
         },
         operands=_operands,
         reference=_reference,
