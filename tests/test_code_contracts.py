@@ -5,6 +5,7 @@ Compiled, not run: it holds on every machine, for the GPUs that are not there.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from handicaps.build import compiled
 from handicaps.by_hand import LOAD, STORE, sass_of, with_ptx
 from handicaps.catalogue import HANDICAPS, ROWS, SIGMOID, TRANSPOSE, Kernel
 
+from bindings.errors import UnsupportedError
 from bindings.op import Argument, CodeContract, Op
 from bindings.registry import OPS
 from bindings.sources import ROOT
@@ -31,7 +33,9 @@ from compare.codegen.model import (
     Side,
     inspect_cuda,
     inspect_triton,
+    planned_kernels,
 )
+from compare.rungs import name_of
 
 SIDES: dict[str, Callable[..., KernelCode]] = {
     "cuda": inspect_cuda,
@@ -138,38 +142,43 @@ def test_triton_reads_rows_that_begin_anywhere_in_vectors(
 
 
 KERNELS = {
-    "cuda": ("csrc/{0}", r"(?s)__global__.*?(\w+_kernel)\("),
-    "triton": ("triton_kernels/{0}", r"(?m)^def (\w+_kernel)\("),
+    "cuda": ("csrc", r"(?s)__global__.*?(\w+_kernel)\("),
+    "triton": ("triton_kernels", r"(?m)^def (\w+_kernel)\("),
 }
+# Of what only another epilogue takes, tests/test_matmul_gluon.py looks at the code.
+WITHOUT_SHAPE = {"matmul_gluon_kernel"}
 
 
-@pytest.mark.parametrize("side", ["triton", pytest.param("cuda", marks=needs_nvcc)])
+def _planned(on_rung: Op, side: Side, dtype: torch.dtype) -> set[str]:
+    found: set[str] = set()
+    for case in cases(on_rung, dtype):
+        # A rung may serve some of these alone.
+        with contextlib.suppress(UnsupportedError):
+            arguments = launcher_arguments(on_rung, case)
+            titles = planned_kernels(side, on_rung, arguments, ARCHITECTURES[90])
+            found |= set(map(name_of, titles))
+    return found
+
+
+@pytest.mark.parametrize("side", ["triton", "cuda"])
 @pytest.mark.parametrize("source", sorted({op.source for op in OPS.values()}))
-def test_the_shapes_pick_every_kernel(source: str, side: str) -> None:
-    file, pattern = KERNELS[side]
-    kernels = set(re.findall(pattern, (ROOT / file.format(source)).read_text()))
-    assert kernels
-    picked = {
-        re.split(r"[<\[]", title)[0]
-        for op in OPS.values()
-        if op.source == source
-        # A rung of a ladder may serve one of these alone.
-        for dtype in ((torch.float32, torch.bfloat16) if op.rungs else (torch.float32,))
-        for case in cases(op, dtype)
-        for title in SIDES[side](
-            op, launcher_arguments(op, case), ARCHITECTURES[90]
-        ).kernels
-    }
-    # What several ops share stands in no file of its own op, nor do an op's rungs.
-    folders = (file.format(each) for each in ("common", f"{source}_ladder"))
-    shared = {
+def test_the_shapes_pick_every_kernel(source: str, side: Side) -> None:
+    folder, pattern = KERNELS[side]
+    kernels = {
         kernel
-        for folder in folders
-        for path in (ROOT / folder).with_suffix("").glob("*")
-        if path.is_file()
+        for path in (ROOT / folder / source).glob("*.*")
         for kernel in re.findall(pattern, path.read_text())
     }
-    assert kernels <= picked <= kernels | shared
+    assert kernels
+    picked = {
+        kernel
+        for op in OPS.values()
+        if op.source == source
+        for rung in ("", *op.rungs)
+        for dtype in (torch.float32, torch.bfloat16)
+        for kernel in _planned(op.on_rung(rung), side, dtype)
+    }
+    assert kernels - WITHOUT_SHAPE <= picked
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ KERNELS = (
 
 def _run(name: str, out: Tensor, *args: Any) -> None:
     op = OPS[name.split("_")[0]]
-    interpreter.run(name, op.arguments(out, *args), package="bad_kernels.triton")
+    interpreter.run(name, op.operands(out, *args), package="bad_kernels.triton")
 
 
 BAD_KERNELS.extend(

@@ -50,7 +50,7 @@ class RowTile(NamedTuple):
         return {
             "BLOCK_M": self.block_m,
             "BLOCK_N": block_n,
-            "N_TILES": triton.cdiv(n_cols, block_n),
+            "N_TILES": max(1, triton.cdiv(n_cols, block_n)),
             "num_warps": self.num_warps,
             "enable_fp_fusion": True,
         }

@@ -66,6 +66,14 @@ BACKWARD_TILES = (
     RowTile(14336, 1, 2048, 16),
     RowTile(24576, 1, 8192, 32),
 )
+# Rows that begin within vectors: the kernels for long rows read them in vectors, unless
+# they are this short.
+LONGEST_UNEVEN_ROW_IN_REGISTERS = 1024
+UNEVEN_TILES = (
+    RowTile(4096, 1, 1024, 4),
+    RowTile(16384, 1, 4096, 16),
+    RowTile(32768, 1, 8192, 32),
+)
 # Rows that the L1 holds: longest row, 1 row of a program, columns of a tile, warps.
 CACHED_TILES = (
     RowTile(32768, 1, 8192, 32, element_bytes=2),
@@ -82,6 +90,7 @@ class LongTile(NamedTuple):
         steps: How often its threads load at a time.
         kept_with_edges: The columns that it keeps where elements around a row's vectors
             take registers as well.
+        steps_with_edges: How often its threads load at a time there.
         element_bytes: Of which dtypes; 0: all.
         arch: Of which architecture, such as 90; 0: the default.
     """
@@ -90,6 +99,7 @@ class LongTile(NamedTuple):
     kept: int
     steps: int
     kept_with_edges: int
+    steps_with_edges: int = 2
     element_bytes: int = 0
     arch: int = 0
 
@@ -101,10 +111,11 @@ LONG_TILES = (
     LongTile(LONGEST, kept=32768, steps=2, kept_with_edges=16384, element_bytes=4),
 )
 BACKWARD_LONG_TILES = (
-    LongTile(32768, kept=8192, steps=1, kept_with_edges=4096),
+    LongTile(4608, kept=1024, steps=1, kept_with_edges=1024, steps_with_edges=1),
+    LongTile(32768, kept=8192, steps=1, kept_with_edges=4096, steps_with_edges=1),
     LongTile(65536, kept=16384, steps=1, kept_with_edges=4096, element_bytes=2),
     LongTile(LONGEST, kept=8192, steps=2, kept_with_edges=4096, element_bytes=2),
-    LongTile(LONGEST, kept=8192, steps=2, kept_with_edges=8192, element_bytes=4),
+    LongTile(LONGEST, 8192, 2, 8192, steps_with_edges=1, element_bytes=4),
 )
 # Longer rows share as many programs as there are multiprocessors: a program for each
 # took a fifth longer on an H200 (bfloat16, 131072 columns).
@@ -131,7 +142,7 @@ def long_constants(
     divisor = vec_size if edges else divisibility
     return {
         "KEPT": tile.kept_with_edges if edges else tile.kept,
-        "STEPS": min(tile.steps, 2) if edges else tile.steps,
+        "STEPS": tile.steps_with_edges if edges else tile.steps,
         "BLOCK_N": 32 * LONG_NUM_WARPS * max(2, min(divisor, vec_size)),
         "DIVISIBILITY": divisibility,
         "VEC_SIZE": vec_size if edges else 0,
@@ -159,13 +170,17 @@ def softmax(
     edges = has_edges(element_bytes, divisibility, has_gaps)
     if rung == Rung.FIRST:
         softmax_first_kernel[(n_rows,)](*arguments, **FIRST)
-    elif tile := choose_tile(TILES, n_cols, element_bytes):
+    elif (
+        rung == Rung.TWIN or not edges or n_cols <= LONGEST_UNEVEN_ROW_IN_REGISTERS
+    ) and (tile := choose_tile(TILES, n_cols, element_bytes)):
         softmax_kernel[(triton.cdiv(n_rows, tile.block_m),)](
             *arguments, **tile.constants(n_cols), DIVISIBILITY=divisibility
         )
     elif rung == Rung.TWIN:
         raise CannotServeError(f"softmax_kernel: rows of {n_cols} columns are too long")
-    elif tile := choose_tile(CACHED_TILES, n_cols, element_bytes):
+    elif tile := choose_tile(
+        (*UNEVEN_TILES, *CACHED_TILES) if edges else CACHED_TILES, n_cols, element_bytes
+    ):
         softmax_cached_kernel[(n_rows,)](
             *arguments,
             BLOCK_N=tile.block_n,
@@ -201,9 +216,13 @@ def softmax_backward(
     arguments = (out, grad, y, n_rows, n_cols, rows_per_batch, *strides)
     element_bytes = y.element_size()
     divisibility = math.gcd(n_cols, *strides, 16)
+    has_gaps = not grad_stride_row == y_stride_row == n_cols or rows_per_batch != n_rows
+    edges = has_edges(element_bytes, divisibility, has_gaps)
     if rung == Rung.FIRST:
         softmax_backward_first_kernel[(n_rows,)](*arguments, **FIRST)
-    elif tile := choose_tile(BACKWARD_TILES, n_cols, element_bytes):
+    elif (
+        rung == Rung.TWIN or not edges or n_cols <= LONGEST_UNEVEN_ROW_IN_REGISTERS
+    ) and (tile := choose_tile(BACKWARD_TILES, n_cols, element_bytes)):
         softmax_backward_kernel[(triton.cdiv(n_rows, tile.block_m),)](
             *arguments, **tile.constants(n_cols), DIVISIBILITY=divisibility
         )
@@ -212,10 +231,6 @@ def softmax_backward(
             f"softmax_backward_kernel: rows of {n_cols} columns are too long"
         )
     else:
-        has_gaps = (
-            not grad_stride_row == y_stride_row == n_cols or rows_per_batch != n_rows
-        )
-        edges = has_edges(element_bytes, divisibility, has_gaps)
         long_tile = choose_tile(BACKWARD_LONG_TILES, n_cols, element_bytes)
         assert long_tile
         n_programs = n_rows
