@@ -37,7 +37,7 @@ def launch_softmax(
     architecture: Architecture, n_cols: int = 512, same_ptxas: bool = False
 ) -> TritonLaunch:
     x = torch.empty(100, n_cols, device="meta")
-    arguments = (torch.empty_like(x), x, 100, n_cols, 100, 0, n_cols)
+    arguments = (torch.empty_like(x), x, 100, n_cols, 100, 0, n_cols, 0)
     ptxas = find_ptxas(architecture) if same_ptxas else None
     (launch,) = record_launches(softmax, arguments, architecture, ptxas)
     return launch
@@ -46,7 +46,7 @@ def launch_softmax(
 def test_a_launch_is_recorded_as_it_would_be_made() -> None:
     launch = launch_softmax(HOPPER)
     assert launch.kernel == "softmax_kernel"
-    constants = "BLOCK_M=4, BLOCK_N=512, DIVISIBILITY=16, num_warps=4"
+    constants = "BLOCK_M=4, BLOCK_N=512, N_TILES=1, DIVISIBILITY=16, num_warps=4"
     assert launch.title == f"softmax_kernel[{constants}]"
     assert (launch.grid, launch.block) == ((25, 1, 1), (128, 1, 1))
     assert ".entry softmax_kernel(" in launch.ptx
@@ -98,6 +98,7 @@ def refused(*arguments: Any) -> None:
         *arguments,
         BLOCK_M=1,
         BLOCK_N=4096,
+        N_TILES=1,
         DIVISIBILITY=16,
         num_warps=64,
         enable_fp_fusion=True,
