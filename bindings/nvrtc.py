@@ -55,6 +55,16 @@ _HEADERS = {
     # <cuda.h> includes both but uses only uint32_t; the rest is in <cstdint>.
     "stdint.h": "#include <cuda/std/cstdint>",
     "stdlib.h": "",
+    # Tables of launches, which NVRTC compiles none of, use std::size and lists.
+    "cstddef": (
+        "#include <cuda/std/cstddef>\nnamespace std { using cuda::std::size_t; }"
+    ),
+    "initializer_list": "#include <cuda/std/initializer_list>",
+    "iterator": (
+        "#include <cuda/std/cstddef>\nnamespace std { template <typename T, "
+        "cuda::std::size_t N>\nconstexpr cuda::std::size_t size(const T (&)[N]) "
+        "{ return N; } }"
+    ),
     "vector": (
         "namespace std { template <typename T> struct vector {\n"
         "template <typename... Values> vector(Values...);\nvoid push_back(const T&);\n"

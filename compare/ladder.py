@@ -194,9 +194,14 @@ def what_changed(op: Op, steps: Mapping[str, Step | Skipped]) -> str:
     if not op.rung:
         taken = [each.kernels[0] for each in steps.values() if isinstance(each, Step)]
         return f"What a call takes at this shape: {', '.join(dict.fromkeys(taken))}."
-    folder = ROOT / f"csrc/{op.source}"
     names = (f"{op.direction}_{op.rung}.cuh", f"{op.rung}.cuh")
-    path = next(folder / name for name in names if (folder / name).exists())
+    own = [ROOT / f"csrc/{op.source}/{name}" for name in names]
+    path = next((each for each in own if each.exists()), None)
+    if path is None:  # a kernel that several ops launch
+        step = steps["cuda"]
+        if isinstance(step, Skipped):
+            return ""
+        path = ROOT / file_of("cuda", op.source, step.kernels[0])
     comment = re.match(r"(?://.*\n)+?(?=//\n|(?!//))", path.read_text())
     assert comment, path
     return " ".join(re.sub(r"(?m)^//", "", comment[0]).split())

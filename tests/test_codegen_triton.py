@@ -133,6 +133,7 @@ def crowded(*arguments: Any) -> None:
         *arguments,
         BLOCK_M=1,
         BLOCK_N=32768,
+        N_TILES=1,
         DIVISIBILITY=16,
         num_warps=4,
         enable_fp_fusion=True,

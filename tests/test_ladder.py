@@ -159,6 +159,10 @@ def test_each_rung_gains_something(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(json.dumps(document))["op"] == "matmul"
 
 
+# Ops whose first rung reads its rows several times.
+READ_AGAIN = ("softmax", "softmax_backward", "layer_norm", "rms_norm", "cross_entropy")
+
+
 @needs_nvcc
 @pytest.mark.parametrize(
     "each_op", [op for op in OPS.values() if not op.flops], ids=lambda op: op.name
@@ -177,8 +181,9 @@ def test_the_twin_moves_fewer_bytes_than_the_first_rung(
         assert isinstance(twin, Step), twin
         assert first.global_bytes is not None
         assert twin.global_bytes is not None
-        assert twin.global_bytes <= first.global_bytes
-        assert twin.instructions < first.instructions
+        if each_op.name in READ_AGAIN:
+            assert twin.global_bytes < first.global_bytes
+            assert twin.instructions < first.instructions
         assert all(e.endswith("_kernel") for e in (*first.kernels, *twin.kernels))
 
 
