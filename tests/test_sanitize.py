@@ -462,9 +462,9 @@ BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
     "common/reduce.cuh": [
         *2 * [("reductions", ["warp_results()["])],
         *2 * [("vector_reductions", ["vec_results["])],
-        ("group_reduction", ["handed_in[i"]),
         ("column_reduction", ["[own][j % PART]", "[own + n_left"]),
     ],
+    "norm/partials.cuh": [("group_reduction", ["handed_in[i"])],
     "common/cluster.cuh": [("shared_results", ["values_[warp] = found"])],
     "matmul/tiled.cuh": [
         ("tiled_matmul", ["a_copy.store_to(a_tiles[0])", "(a_row + "]),

@@ -69,6 +69,7 @@ BACKWARD_TILES = (
 # Rows that begin within vectors: the kernels for long rows read them in vectors, unless
 # they are this short.
 LONGEST_UNEVEN_ROW_IN_REGISTERS = 1024
+BACKWARD_LONGEST_UNEVEN_ROW_IN_REGISTERS = 2048
 UNEVEN_TILES = (
     RowTile(4096, 1, 1024, 4),
     RowTile(16384, 1, 4096, 16),
@@ -221,7 +222,9 @@ def softmax_backward(
     if rung == Rung.FIRST:
         softmax_backward_first_kernel[(n_rows,)](*arguments, **FIRST)
     elif (
-        rung == Rung.TWIN or not edges or n_cols <= LONGEST_UNEVEN_ROW_IN_REGISTERS
+        rung == Rung.TWIN
+        or not edges
+        or n_cols <= BACKWARD_LONGEST_UNEVEN_ROW_IN_REGISTERS
     ) and (tile := choose_tile(BACKWARD_TILES, n_cols, element_bytes)):
         softmax_backward_kernel[(triton.cdiv(n_rows, tile.block_m),)](
             *arguments, **tile.constants(n_cols), DIVISIBILITY=divisibility

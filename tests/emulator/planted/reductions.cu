@@ -3,6 +3,7 @@
 #include "common/cluster.cuh"
 #include "common/math.cuh"
 #include "common/reduce.cuh"
+#include "norm/partials.cuh"
 
 // Two that share one array in shared memory.
 __global__ void reductions_kernel(float* out, const float* x) {
@@ -24,9 +25,9 @@ EXPORT int vector_reductions(float* out, float* x) {
 }
 
 __global__ void group_reduction_kernel(float* out, const float* x) {
-    Vec<float, 1> sums[1]{x[threadIdx.x]};
+    Tile<float, 1, 1> sums{{x[threadIdx.x]}};
     __shared__ float handed_in[1][128];
-    group_reduce<128, 8>(sums, handed_in, Sum{});
+    add_groups<128, 8>(sums, handed_in);
     out[threadIdx.x] = sums[0][0];
 }
 EXPORT int group_reduction(float* out, float* x) {
