@@ -68,8 +68,7 @@ def _in_cuda(text: str) -> Iterable[tuple[str, list[str], str]]:
     pattern = r"__global__.*?(\w+_kernel)\(\n(.*?)\n\) \{\n(.*?)\n\}\n"
     for name, parameters, body in re.findall(pattern, text, re.DOTALL):
         names = [
-            re.sub(r"//.*", "", line).strip().rstrip(",").split()[-1]
-            for line in parameters.splitlines()
+            each.split()[-1] for each in re.sub(r"//.*", "", parameters).split(",")
         ]
         yield name, names, body
 

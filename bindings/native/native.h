@@ -109,8 +109,7 @@ class Binding {
         : bind_([=](pybind11::module_& module) {
               module.def(
                   name.c_str(),
-                  [=](int dtype,
-                      FromPython<Params>... arguments,
+                  [=](int dtype, FromPython<Params>... arguments,
                       std::uintptr_t stream) {
                       const Launcher launch(reinterpret_cast<cudaStream_t>(stream));
                       check(
@@ -139,8 +138,7 @@ class Binding {
               // third of the time that all arguments would take.
               module.def(
                   (name + "_replay").c_str(),
-                  [=](int dtype,
-                      FromPython<Params>... arguments,
+                  [=](int dtype, FromPython<Params>... arguments,
                       const pybind11::list& places) {
                       std::array<Place, sizeof...(Params)> place_of;
                       for (const pybind11::handle each : places) {

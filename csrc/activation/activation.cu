@@ -19,22 +19,11 @@
 #include "activation/twin.cuh"
 
 cudaError_t activation(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    const void* x,
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t x_stride_row,
-    int64_t x_stride_col,
-    int activation,
-    int rung
+    const Launcher& launch, DType dtype, void* out, const void* x, int64_t n_elements,
+    int64_t n_cols, int64_t x_stride_row, int64_t x_stride_col, int activation, int rung
 ) {
     return dispatch_elements(
-        dtype,
-        n_elements,
-        n_cols,
-        {{out}, {x, x_stride_row, x_stride_col}},
+        dtype, n_elements, n_cols, {{out}, {x, x_stride_row, x_stride_col}},
         [&]<typename T, int VEC_SIZE, bool STRIDED> {
             return dispatch_activation<cudaError_t>(
                 Activation{activation}, [&]<Activation ACTIVATION> {
@@ -42,13 +31,8 @@ cudaError_t activation(
                     const auto twin =
                         activation_kernel<T, VEC_SIZE, STRIDED, ACTIVATION>;
                     return launch(
-                        plan_elements(rung, first, twin, n_elements),
-                        out,
-                        x,
-                        n_elements,
-                        n_cols,
-                        x_stride_row,
-                        x_stride_col
+                        plan_elements(rung, first, twin, n_elements), out, x,
+                        n_elements, n_cols, x_stride_row, x_stride_col
                     );
                 }
             );
@@ -57,24 +41,13 @@ cudaError_t activation(
 }
 
 cudaError_t activation_backward(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    const void* grad,
-    const void* x,
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t grad_stride_row,
-    int64_t grad_stride_col,
-    int64_t x_stride_row,
-    int64_t x_stride_col,
-    int activation,
+    const Launcher& launch, DType dtype, void* out, const void* grad, const void* x,
+    int64_t n_elements, int64_t n_cols, int64_t grad_stride_row,
+    int64_t grad_stride_col, int64_t x_stride_row, int64_t x_stride_col, int activation,
     int rung
 ) {
     return dispatch_elements(
-        dtype,
-        n_elements,
-        n_cols,
+        dtype, n_elements, n_cols,
         {{out},
          {grad, grad_stride_row, grad_stride_col},
          {x, x_stride_row, x_stride_col}},
@@ -85,16 +58,9 @@ cudaError_t activation_backward(
                     const auto twin =
                         activation_backward_kernel<T, VEC_SIZE, STRIDED, ACTIVATION>;
                     return launch(
-                        plan_elements(rung, first, twin, n_elements),
-                        out,
-                        grad,
-                        x,
-                        n_elements,
-                        n_cols,
-                        grad_stride_row,
-                        grad_stride_col,
-                        x_stride_row,
-                        x_stride_col
+                        plan_elements(rung, first, twin, n_elements), out, grad, x,
+                        n_elements, n_cols, grad_stride_row, grad_stride_col,
+                        x_stride_row, x_stride_col
                     );
                 }
             );

@@ -9,12 +9,8 @@ __global__ void __launch_bounds__(NUM_THREADS) activation_backward_kernel(
     T* __restrict__ out_ptr,         // (n_elements)
     const T* __restrict__ grad_ptr,  // (n_elements / n_cols, n_cols)
     const T* __restrict__ x_ptr,     // (n_elements / n_cols, n_cols)
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t grad_stride_row,
-    int64_t grad_stride_col,
-    int64_t x_stride_row,
-    int64_t x_stride_col
+    int64_t n_elements, int64_t n_cols, int64_t grad_stride_row,
+    int64_t grad_stride_col, int64_t x_stride_row, int64_t x_stride_col
 ) {
     // -- tile: a block owns BLOCK_SIZE neighbouring elements
     const auto tile = own_tile<VEC_SIZE, STRIDED>(n_elements, n_cols);
@@ -26,8 +22,7 @@ __global__ void __launch_bounds__(NUM_THREADS) activation_backward_kernel(
     // -- compute: in float32
     const auto out = map(
         [](float grad, float x) { return activate_backward<ACTIVATION, T>(grad, x); },
-        to_float(grad),
-        to_float(x)
+        to_float(grad), to_float(x)
     );
 
     // -- store: rounded once; past the end nothing is written

@@ -8,10 +8,7 @@ template <typename T, int VEC_SIZE, bool STRIDED, Activation ACTIVATION>
 __global__ void __launch_bounds__(NUM_THREADS) activation_kernel(
     T* __restrict__ out_ptr,      // (n_elements)
     const T* __restrict__ x_ptr,  // (n_elements / n_cols, n_cols)
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t x_stride_row,
-    int64_t x_stride_col
+    int64_t n_elements, int64_t n_cols, int64_t x_stride_row, int64_t x_stride_col
 ) {
     // -- tile: a block owns BLOCK_SIZE neighbouring elements
     const auto tile = own_tile<VEC_SIZE, STRIDED>(n_elements, n_cols);

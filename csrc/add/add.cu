@@ -14,40 +14,20 @@
 #include "add/twin.cuh"
 
 cudaError_t add(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    const void* x,
-    const void* y,
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t x_stride_row,
-    int64_t x_stride_col,
-    int64_t y_stride_row,
-    int64_t y_stride_col,
-    int rung
+    const Launcher& launch, DType dtype, void* out, const void* x, const void* y,
+    int64_t n_elements, int64_t n_cols, int64_t x_stride_row, int64_t x_stride_col,
+    int64_t y_stride_row, int64_t y_stride_col, int rung
 ) {
     return dispatch_elements(
-        dtype,
-        n_elements,
-        n_cols,
+        dtype, n_elements, n_cols,
         {{out}, {x, x_stride_row, x_stride_col}, {y, y_stride_row, y_stride_col}},
         [&]<typename T, int VEC_SIZE, bool STRIDED> {
             return launch(
                 plan_elements(
-                    rung,
-                    add_first_kernel<T>,
-                    add_kernel<T, VEC_SIZE, STRIDED>,
+                    rung, add_first_kernel<T>, add_kernel<T, VEC_SIZE, STRIDED>,
                     n_elements
                 ),
-                out,
-                x,
-                y,
-                n_elements,
-                n_cols,
-                x_stride_row,
-                x_stride_col,
-                y_stride_row,
+                out, x, y, n_elements, n_cols, x_stride_row, x_stride_col, y_stride_row,
                 y_stride_col
             );
         }

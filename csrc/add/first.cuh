@@ -11,12 +11,8 @@ __global__ void add_first_kernel(
     T* out_ptr,      // (n_elements)
     const T* x_ptr,  // (n_elements / n_cols, n_cols)
     const T* y_ptr,  // (n_elements / n_cols, n_cols)
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t x_stride_row,
-    int64_t x_stride_col,
-    int64_t y_stride_row,
-    int64_t y_stride_col
+    int64_t n_elements, int64_t n_cols, int64_t x_stride_row, int64_t x_stride_col,
+    int64_t y_stride_row, int64_t y_stride_col
 ) {
     // -- tile: a block owns as many neighbouring elements as it has threads
     const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;

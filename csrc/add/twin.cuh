@@ -10,12 +10,8 @@ __global__ void __launch_bounds__(NUM_THREADS) add_kernel(
     T* __restrict__ out_ptr,      // (n_elements)
     const T* __restrict__ x_ptr,  // (n_elements / n_cols, n_cols)
     const T* __restrict__ y_ptr,  // (n_elements / n_cols, n_cols)
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t x_stride_row,
-    int64_t x_stride_col,
-    int64_t y_stride_row,
-    int64_t y_stride_col
+    int64_t n_elements, int64_t n_cols, int64_t x_stride_row, int64_t x_stride_col,
+    int64_t y_stride_row, int64_t y_stride_col
 ) {
     constexpr int VECS_PER_THREAD = ELEMENTS_PER_THREAD / VEC_SIZE;
 

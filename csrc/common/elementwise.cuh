@@ -32,9 +32,7 @@ struct ElementTile {
 };
 
 template <
-    int VEC_SIZE,
-    bool STRIDED,
-    int PER_THREAD = ELEMENTS_PER_THREAD,
+    int VEC_SIZE, bool STRIDED, int PER_THREAD = ELEMENTS_PER_THREAD,
     int RUN_SIZE = VEC_SIZE>
 __device__ __forceinline__ auto own_tile(int64_t n_elements, int64_t n_cols) {
     constexpr int COUNT = PER_THREAD / VEC_SIZE;
@@ -59,21 +57,14 @@ __device__ __forceinline__ auto own_tile(int64_t n_elements, int64_t n_cols) {
 // A thread's elements of a tensor, and zeros past the end.
 template <typename T, int VEC_SIZE, bool STRIDED, int COUNT, int VECS_PER_RUN>
 __device__ __forceinline__ Tile<T, VEC_SIZE, COUNT> load_elements(
-    const T* ptr,
-    const ElementTile<VEC_SIZE, STRIDED, COUNT, VECS_PER_RUN>& tile,
-    int64_t stride_row,
-    int64_t stride_col
+    const T* ptr, const ElementTile<VEC_SIZE, STRIDED, COUNT, VECS_PER_RUN>& tile,
+    int64_t stride_row, int64_t stride_col
 ) {
     Tile<T, VEC_SIZE, COUNT> x;
     #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
         x[i] = load_vec<VEC_SIZE, STRIDED>(
-            ptr,
-            tile[i],
-            tile.rows[i],
-            tile.n_elements,
-            tile.n_cols,
-            stride_row,
+            ptr, tile[i], tile.rows[i], tile.n_elements, tile.n_cols, stride_row,
             stride_col
         );
     }
@@ -84,21 +75,14 @@ __device__ __forceinline__ Tile<T, VEC_SIZE, COUNT> load_elements(
 // rows are stride_row apart, and have no gaps between columns.
 template <bool STRIDED = false, typename T, typename Own, int VEC_SIZE, int COUNT>
 __device__ __forceinline__ void store_elements(
-    T* ptr,
-    const Own& tile,
-    const Tile<float, VEC_SIZE, COUNT>& x,
+    T* ptr, const Own& tile, const Tile<float, VEC_SIZE, COUNT>& x,
     int64_t stride_row = 0
 ) {
     #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
         store_vec<STRIDED>(
-            ptr,
-            from_float<T>(x[i]),
-            tile[i],
-            tile.rows[i],
-            tile.n_elements,
-            tile.n_cols,
-            stride_row
+            ptr, from_float<T>(x[i]), tile[i], tile.rows[i], tile.n_elements,
+            tile.n_cols, stride_row
         );
     }
 }
@@ -115,11 +99,8 @@ struct Matrix {
 // at a time; STRIDED where a tensor's elements are not all neighbours.
 template <typename Body>
 cudaError_t dispatch_elements(
-    DType dtype,
-    int64_t n_elements,
-    int64_t n_cols,
-    std::initializer_list<Matrix> tensors,
-    Body&& body
+    DType dtype, int64_t n_elements, int64_t n_cols,
+    std::initializer_list<Matrix> tensors, Body&& body
 ) {
     return dispatch_float<cudaError_t>(dtype, [&]<typename T>() {
         constexpr int VEC_SIZE = VEC_BYTES / sizeof(T);
@@ -139,10 +120,7 @@ cudaError_t dispatch_elements(
 // What runs the rung of an elementwise op.
 template <typename... Params>
 Plan<Params...> plan_elements(
-    int rung,
-    void (*first)(Params...),
-    void (*twin)(Params...),
-    int64_t n_elements,
+    int rung, void (*first)(Params...), void (*twin)(Params...), int64_t n_elements,
     int per_thread = ELEMENTS_PER_THREAD
 ) {
     if (Rung{rung} == Rung::first) {

@@ -121,8 +121,7 @@ class Launcher {
         cudaError_t error = cudaSuccess;
         if (plan.shared_bytes > SHARED_BYTES_WITHOUT_OPT_IN) {
             error = cudaFuncSetAttribute(
-                plan.kernel,
-                cudaFuncAttributeMaxDynamicSharedMemorySize,
+                plan.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                 static_cast<int>(plan.shared_bytes)
             );
         }

@@ -5,10 +5,7 @@
 
 // Where a row begins. Most tensors are one batch, and are spared the division.
 __device__ __forceinline__ int64_t row_offset(
-    int64_t row,
-    int64_t n_rows,
-    int64_t rows_per_batch,
-    int64_t stride_batch,
+    int64_t row, int64_t n_rows, int64_t rows_per_batch, int64_t stride_batch,
     int64_t stride_row
 ) {
     if (rows_per_batch == n_rows) return row * stride_row;

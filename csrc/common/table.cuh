@@ -51,11 +51,7 @@ constexpr int64_t longest_row(const Line (&table)[SIZE]) {
 // Calls `body.template operator()<LINE>()` with the first line of TABLE that serves a call,
 // such as rows of this length, on this device, or with the last one; returns its result.
 template <
-    typename T,
-    const auto& TABLE,
-    std::size_t I = 0,
-    typename Call,
-    typename Body>
+    typename T, const auto& TABLE, std::size_t I = 0, typename Call, typename Body>
 auto choose_tile(const Device& device, const Call& call, Body&& body) {
     constexpr auto LINE = TABLE[I];
     if constexpr (I + 1 == std::size(TABLE)) {

@@ -33,9 +33,8 @@ inline std::vector<int64_t> describe_argument(const TensorMap& map) {
     const auto [box_x, box_y, box_z] = map.box;
     const auto [stride_y, stride_z] = map.strides;
     const int64_t address = reinterpret_cast<intptr_t>(map.data);
-    return {
-        address, map.element_bytes, x, y, z, stride_y, stride_z, box_x, box_y, box_z
-    };
+    return {address,  map.element_bytes, x,     y,     z,
+            stride_y, stride_z,          box_x, box_y, box_z};
 }
 
 // A map of a tensor (n_batches, n_rows, n_cols) of 16-bit numbers, of which a copy takes
@@ -45,13 +44,8 @@ inline std::vector<int64_t> describe_argument(const TensorMap& map) {
 // between batches is ignored where there is one batch.
 template <typename T>
 TensorMap make_tensor_map(
-    const void* data,
-    int64_t n_batches,
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t stride_batch,
-    int64_t stride_row,
-    int box_rows
+    const void* data, int64_t n_batches, int64_t n_rows, int64_t n_cols,
+    int64_t stride_batch, int64_t stride_row, int box_rows
 ) {
     const int64_t bytes = sizeof(T);
     return {
@@ -91,16 +85,9 @@ cudaError_t encode_tensor_map(TensorMap* map) {
         &map->map,
         std::is_same_v<T, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                   : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-        3,
-        const_cast<void*>(map->data),
-        sizes,
-        strides,
-        box,
-        steps,
-        CU_TENSOR_MAP_INTERLEAVE_NONE,
-        CU_TENSOR_MAP_SWIZZLE_128B,
-        CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
+        3, const_cast<void*>(map->data), sizes, strides, box, steps,
+        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
     );
     return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }

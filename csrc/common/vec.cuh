@@ -28,9 +28,7 @@ __device__ __forceinline__ Vec<T, SIZE> splat(T value) {
 // compiler would put every 16 bits of it together by themselves, as soon as it is read.
 template <typename T, int SIZE>
 using VecWords = std::conditional_t<
-    sizeof(T) == 2 && sizeof(Vec<T, SIZE>) == VEC_BYTES,
-    uint4,
-    Vec<T, SIZE>>;
+    sizeof(T) == 2 && sizeof(Vec<T, SIZE>) == VEC_BYTES, uint4, Vec<T, SIZE>>;
 
 // The n_valid first of the SIZE values at ptr, and `fill` for the others. Only a full
 // vector is read in one access, which needs ptr to be aligned to it.
@@ -108,13 +106,8 @@ __device__ __forceinline__ void store(
 // row, with a stride_col of 1, or of 0 for a value that is broadcast.
 template <int SIZE, bool STRIDED, typename T>
 __device__ __forceinline__ Vec<T, SIZE> load_vec(
-    const T* ptr,
-    int64_t element,
-    int64_t row,
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t stride_row,
-    int64_t stride_col
+    const T* ptr, int64_t element, int64_t row, int64_t n_elements, int64_t n_cols,
+    int64_t stride_row, int64_t stride_col
 ) {
     if constexpr (STRIDED) {
         const int64_t col = element - row * n_cols;
@@ -130,13 +123,8 @@ __device__ __forceinline__ Vec<T, SIZE> load_vec(
 // Writes such values, as far as they exist, to rows whose columns are neighbours.
 template <bool STRIDED, typename T, int SIZE>
 __device__ __forceinline__ void store_vec(
-    T* ptr,
-    const Vec<T, SIZE>& vec,
-    int64_t element,
-    int64_t row,
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t stride_row
+    T* ptr, const Vec<T, SIZE>& vec, int64_t element, int64_t row, int64_t n_elements,
+    int64_t n_cols, int64_t stride_row
 ) {
     if constexpr (STRIDED) {
         const int64_t col = element - row * n_cols;

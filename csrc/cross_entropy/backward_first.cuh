@@ -15,15 +15,9 @@ __global__ void cross_entropy_backward_first_kernel(
     const int64_t* target_ptr,   // (n_rows)
     const float* logsumexp_ptr,  // (n_rows)
     const float* n_counted_ptr,  // (), or null where the loss is no mean
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t grad_stride,
-    int64_t rows_per_batch,
-    int64_t logits_stride_batch,
-    int64_t logits_stride_row,
-    int64_t ignore_index,
-    float label_smoothing,
-    float inverse_n_cols
+    int64_t n_rows, int64_t n_cols, int64_t grad_stride, int64_t rows_per_batch,
+    int64_t logits_stride_batch, int64_t logits_stride_row, int64_t ignore_index,
+    float label_smoothing, float inverse_n_cols
 ) {
     // -- tile: a block owns a row
     const int64_t row = blockIdx.x;

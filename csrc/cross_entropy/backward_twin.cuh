@@ -16,15 +16,9 @@ __global__ void __launch_bounds__(BACKWARD_NUM_THREADS) cross_entropy_backward_k
     const int64_t* __restrict__ target_ptr,   // (n_rows)
     const float* __restrict__ logsumexp_ptr,  // (n_rows)
     const float* __restrict__ n_counted_ptr,  // (), or null where the loss is no mean
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t grad_stride,
-    int64_t rows_per_batch,
-    int64_t logits_stride_batch,
-    int64_t logits_stride_row,
-    int64_t ignore_index,
-    float label_smoothing,
-    float inverse_n_cols
+    int64_t n_rows, int64_t n_cols, int64_t grad_stride, int64_t rows_per_batch,
+    int64_t logits_stride_batch, int64_t logits_stride_row, int64_t ignore_index,
+    float label_smoothing, float inverse_n_cols
 ) {
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
     constexpr int BLOCK_M = BACKWARD_NUM_THREADS / THREADS_PER_ROW;

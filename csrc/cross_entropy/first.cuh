@@ -15,13 +15,8 @@ __global__ void cross_entropy_first_kernel(
     float* partial_ptr,         // (n_blocks, 2) if the loss is reduced, or null
     const T* logits_ptr,        // (n_rows, n_cols)
     const int64_t* target_ptr,  // (n_rows)
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t logits_stride_batch,
-    int64_t logits_stride_row,
-    int64_t ignore_index,
-    float label_smoothing,
+    int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t logits_stride_batch,
+    int64_t logits_stride_row, int64_t ignore_index, float label_smoothing,
     float inverse_n_cols
 ) {
     // -- tile: a block owns a row, a thread every blockDim.x-th column of it

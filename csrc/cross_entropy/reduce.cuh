@@ -11,8 +11,7 @@ __global__ void __launch_bounds__(REDUCE_NUM_THREADS) cross_entropy_reduce_kerne
     T* __restrict__ loss_ptr,               // ()
     float* __restrict__ n_counted_ptr,      // ()
     const float* __restrict__ partial_ptr,  // (n_blocks, 2)
-    int64_t n_blocks,
-    bool mean
+    int64_t n_blocks, bool mean
 ) {
     // -- tile: the block owns everything; a vector holds what two blocks have left
     const int64_t n_values = 2 * n_blocks;

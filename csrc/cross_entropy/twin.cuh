@@ -14,12 +14,8 @@
 // cancel, however large the logits are.
 template <int STEP, bool SMOOTHED, int SIZE, int COUNT>
 __device__ __forceinline__ void add_tile(
-    const Tile<float, SIZE, COUNT>& x,
-    int n_left,
-    int64_t n_seen,
-    float& max,
-    float& sum,
-    float& gap
+    const Tile<float, SIZE, COUNT>& x, int n_left, int64_t n_seen, float& max,
+    float& sum, float& gap
 ) {
     const float new_max = reduce(x, Max{}, max);
     const float origin = finite_origin(new_max);

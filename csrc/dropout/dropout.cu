@@ -18,40 +18,19 @@
 #include "dropout/twin.cuh"
 
 cudaError_t dropout(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    const void* x,
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t x_stride_row,
-    int64_t x_stride_col,
-    const void* seed_ptr,
-    int64_t seed,
-    int64_t threshold,
-    float scale,
-    int rung
+    const Launcher& launch, DType dtype, void* out, const void* x, int64_t n_elements,
+    int64_t n_cols, int64_t x_stride_row, int64_t x_stride_col, const void* seed_ptr,
+    int64_t seed, int64_t threshold, float scale, int rung
 ) {
     return dispatch_elements(
-        dtype,
-        n_elements,
-        n_cols,
-        {{out}, {x, x_stride_row, x_stride_col}},
+        dtype, n_elements, n_cols, {{out}, {x, x_stride_row, x_stride_col}},
         [&]<typename T, int VEC_SIZE, bool STRIDED> {
             const auto first = dropout_first_kernel<T>;
             const auto twin = dropout_kernel<T, VEC_SIZE, STRIDED>;
             return launch(
                 plan_elements(rung, first, twin, n_elements, DROPOUT_PER_THREAD<T>),
-                out,
-                x,
-                n_elements,
-                n_cols,
-                x_stride_row,
-                x_stride_col,
-                seed_ptr,
-                seed,
-                threshold,
-                scale
+                out, x, n_elements, n_cols, x_stride_row, x_stride_col, seed_ptr, seed,
+                threshold, scale
             );
         }
     );

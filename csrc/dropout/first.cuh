@@ -11,14 +11,9 @@ template <typename T>
 __global__ void dropout_first_kernel(
     T* out_ptr,      // (n_elements)
     const T* x_ptr,  // (n_elements / n_cols, n_cols)
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t x_stride_row,
-    int64_t x_stride_col,
+    int64_t n_elements, int64_t n_cols, int64_t x_stride_row, int64_t x_stride_col,
     const int64_t* seed_ptr,  // (1), or null
-    int64_t seed,
-    int64_t threshold,
-    float scale
+    int64_t seed, int64_t threshold, float scale
 ) {
     // -- tile: a block owns as many neighbouring elements as it has threads
     const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;

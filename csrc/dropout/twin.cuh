@@ -13,14 +13,9 @@ template <typename T, int VEC_SIZE, bool STRIDED>
 __global__ void __launch_bounds__(NUM_THREADS) dropout_kernel(
     T* __restrict__ out_ptr,      // (n_elements)
     const T* __restrict__ x_ptr,  // (n_elements / n_cols, n_cols)
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t x_stride_row,
-    int64_t x_stride_col,
+    int64_t n_elements, int64_t n_cols, int64_t x_stride_row, int64_t x_stride_col,
     const int64_t* __restrict__ seed_ptr,  // (1), or null
-    int64_t seed,
-    int64_t threshold,
-    float scale
+    int64_t seed, int64_t threshold, float scale
 ) {
     // -- tile: a block owns neighbouring elements, a thread runs of four or more of them,
     // even where it has to read them one by one
@@ -42,8 +37,7 @@ __global__ void __launch_bounds__(NUM_THREADS) dropout_kernel(
         [&](float x, uint32_t word) {
             return keeps_some && word >= smallest ? x * scale : 0.0f;
         },
-        to_float(x),
-        word
+        to_float(x), word
     );
 
     // -- store: rounded once; past the end nothing is written

@@ -20,13 +20,8 @@ inline unsigned rank_in_block() {
 /// A shuffle of a value of any size, four bytes at a time.
 template <typename T>
 T shuffle_object(
-    ShuffleKind kind,
-    unsigned mask,
-    const T& value,
-    unsigned operand,
-    int width,
-    const char* operation,
-    Site site
+    ShuffleKind kind, unsigned mask, const T& value, unsigned operand, int width,
+    const char* operation, Site site
 ) {
     static_assert(std::is_trivially_copyable_v<T>);
     constexpr std::size_t WORDS = (sizeof(T) + 3) / 4;
@@ -104,10 +99,7 @@ class tile_base {
         T&& value, unsigned distance, emulator::Site site = emulator::Site::here()
     ) const {
         return shuffle(
-            emulator::ShuffleKind::up,
-            value,
-            distance,
-            "thread_block_tile::shfl_up",
+            emulator::ShuffleKind::up, value, distance, "thread_block_tile::shfl_up",
             site
         );
     }
@@ -116,11 +108,8 @@ class tile_base {
         T&& value, unsigned distance, emulator::Site site = emulator::Site::here()
     ) const {
         return shuffle(
-            emulator::ShuffleKind::down,
-            value,
-            distance,
-            "thread_block_tile::shfl_down",
-            site
+            emulator::ShuffleKind::down, value, distance,
+            "thread_block_tile::shfl_down", site
         );
     }
     template <typename T>
@@ -162,11 +151,8 @@ class tile_base {
 
     template <typename T>
     static T shuffle(
-        emulator::ShuffleKind kind,
-        const T& value,
-        unsigned operand,
-        const char* operation,
-        emulator::Site site
+        emulator::ShuffleKind kind, const T& value, unsigned operand,
+        const char* operation, emulator::Site site
     ) {
         return emulator::shuffle_object(
             kind, mask(), value, operand, int{SIZE}, operation, site

@@ -6,10 +6,7 @@
 
 /// The last `zero_filled` of the bytes are not read, and become 0.
 inline void __pipeline_memcpy_async(
-    void* target,
-    const void* source,
-    std::size_t bytes,
-    std::size_t zero_filled = 0,
+    void* target, const void* source, std::size_t bytes, std::size_t zero_filled = 0,
     emulator::Site site = emulator::Site::here()
 ) {
     emulator::start_async_copy(

@@ -94,11 +94,8 @@ inline void stmatrix(
 
 template <typename T>
 void mma_m16n8k16(
-    float (&d)[4],
-    const std::uint32_t (&a)[4],
-    const std::uint32_t (&b)[2],
-    const float (&c)[4],
-    Site site = Site::here()
+    float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+    const float (&c)[4], Site site = Site::here()
 ) {
     static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);
     constexpr auto format = std::is_same_v<T, __half>
@@ -109,11 +106,8 @@ void mma_m16n8k16(
 
 template <typename T>
 void mma_m16n8k16(
-    std::uint32_t (&d)[2],
-    const std::uint32_t (&a)[4],
-    const std::uint32_t (&b)[2],
-    const std::uint32_t (&c)[2],
-    Site site = Site::here()
+    std::uint32_t (&d)[2], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+    const std::uint32_t (&c)[2], Site site = Site::here()
 ) {
     static_assert(std::is_same_v<T, __half>);
     emulator::multiply_matrices<std::uint32_t>(
@@ -128,11 +122,8 @@ inline std::uint32_t round_to_tf32(float x) {
 }
 
 inline void mma_m16n8k8_tf32(
-    float (&d)[4],
-    const std::uint32_t (&a)[4],
-    const std::uint32_t (&b)[2],
-    const float (&c)[4],
-    Site site = Site::here()
+    float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+    const float (&c)[4], Site site = Site::here()
 ) {
     emulator::multiply_matrices<float>(
         emulator::MatrixFormat::tf32, {d, a, b, c}, site
@@ -208,12 +199,7 @@ inline void prefetch_tensor_map(const CUtensorMap* map, Site site = Site::here()
 }
 
 inline void tma_load(
-    void* shared,
-    const CUtensorMap* map,
-    int x,
-    int y,
-    int z,
-    std::uint64_t* barrier,
+    void* shared, const CUtensorMap* map, int x, int y, int z, std::uint64_t* barrier,
     Site site = Site::here()
 ) {
     emulator::start_box_load(
@@ -222,14 +208,8 @@ inline void tma_load(
 }
 
 inline void tma_load_multicast(
-    void* shared,
-    const CUtensorMap* map,
-    int x,
-    int y,
-    int z,
-    std::uint64_t* barrier,
-    std::uint16_t blocks,
-    Site site = Site::here()
+    void* shared, const CUtensorMap* map, int x, int y, int z, std::uint64_t* barrier,
+    std::uint16_t blocks, Site site = Site::here()
 ) {
     emulator::start_box_load(
         shared, map, {x, y, z}, barrier, &blocks, "tma_load_multicast", site
@@ -239,11 +219,7 @@ inline void tma_load_multicast(
 inline void fence_async_proxy() { emulator::publish_shared_writes(); }
 
 inline void tma_store(
-    const CUtensorMap* map,
-    int x,
-    int y,
-    int z,
-    const void* shared,
+    const CUtensorMap* map, int x, int y, int z, const void* shared,
     Site site = Site::here()
 ) {
     emulator::start_box_store(map, {x, y, z}, shared, site);
@@ -297,10 +273,7 @@ void wgmma_wait_group(Site site = Site::here()) {
 
 template <typename T, Major A_MAJOR, Major B_MAJOR, int N>
 void wgmma_m64k16(
-    float (&d)[N / 2],
-    std::uint64_t a,
-    std::uint64_t b,
-    bool accumulates,
+    float (&d)[N / 2], std::uint64_t a, std::uint64_t b, bool accumulates,
     Site site = Site::here()
 ) {
     static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);
@@ -309,8 +282,7 @@ void wgmma_m64k16(
                                 ? emulator::MatrixFormat::half
                                 : emulator::MatrixFormat::bfloat16;
     emulator::start_multiplication(
-        {format, N, A_MAJOR == Major::MN, B_MAJOR == Major::MN, accumulates, a, b},
-        d,
+        {format, N, A_MAJOR == Major::MN, B_MAJOR == Major::MN, accumulates, a, b}, d,
         site
     );
 }

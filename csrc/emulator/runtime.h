@@ -86,10 +86,7 @@ using WarpFunction = void (*)(void* const* payloads, unsigned mask);
 /// Waits until every lane of the mask has called the same operation at the same place,
 /// applies the function to their payloads, and lets them go.
 void warp_meet(
-    unsigned mask,
-    const char* operation,
-    Site site,
-    void* payload,
+    unsigned mask, const char* operation, Site site, void* payload,
     WarpFunction function
 );
 
@@ -97,13 +94,8 @@ enum class ShuffleKind { index, up, down, exclusive_or };
 
 /// The value of another lane, as the PTX instruction shfl.sync picks it.
 std::uint64_t shuffle(
-    ShuffleKind kind,
-    unsigned mask,
-    std::uint64_t value,
-    unsigned operand,
-    int width,
-    const char* operation,
-    Site site
+    ShuffleKind kind, unsigned mask, std::uint64_t value, unsigned operand, int width,
+    const char* operation, Site site
 );
 
 /// The lanes that are converged with the running one: those that wait at the same call.

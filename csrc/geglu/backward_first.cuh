@@ -11,15 +11,9 @@ __global__ void geglu_backward_first_kernel(
     const T* grad_ptr,   // (n_elements / n_cols, n_cols)
     const T* value_ptr,  // (n_elements / n_cols, n_cols)
     const T* gate_ptr,   // (n_elements / n_cols, n_cols)
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t out_stride_row,
-    int64_t grad_stride_row,
-    int64_t grad_stride_col,
-    int64_t value_stride_row,
-    int64_t value_stride_col,
-    int64_t gate_stride_row,
-    int64_t gate_stride_col
+    int64_t n_elements, int64_t n_cols, int64_t out_stride_row, int64_t grad_stride_row,
+    int64_t grad_stride_col, int64_t value_stride_row, int64_t value_stride_col,
+    int64_t gate_stride_row, int64_t gate_stride_col
 ) {
     // -- tile: a block owns as many neighbouring elements as it has threads
     const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;

@@ -11,15 +11,9 @@ __global__ void __launch_bounds__(NUM_THREADS) geglu_backward_kernel(
     const T* __restrict__ grad_ptr,   // (n_elements / n_cols, n_cols)
     const T* __restrict__ value_ptr,  // (n_elements / n_cols, n_cols)
     const T* __restrict__ gate_ptr,   // (n_elements / n_cols, n_cols)
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t out_stride_row,
-    int64_t grad_stride_row,
-    int64_t grad_stride_col,
-    int64_t value_stride_row,
-    int64_t value_stride_col,
-    int64_t gate_stride_row,
-    int64_t gate_stride_col
+    int64_t n_elements, int64_t n_cols, int64_t out_stride_row, int64_t grad_stride_row,
+    int64_t grad_stride_col, int64_t value_stride_row, int64_t value_stride_col,
+    int64_t gate_stride_row, int64_t gate_stride_col
 ) {
     // -- tile: a block owns BLOCK_SIZE neighbouring elements
     const auto tile = own_tile<VEC_SIZE, STRIDED>(n_elements, n_cols);
@@ -36,14 +30,11 @@ __global__ void __launch_bounds__(NUM_THREADS) geglu_backward_kernel(
         [](float grad, float value, float gate) {
             return grad * gelu_derivative<T, APPROXIMATE_TANH>(gate) * value;
         },
-        to_float(grad),
-        to_float(value),
-        to_float(gate)
+        to_float(grad), to_float(value), to_float(gate)
     );
     const auto value_grad = map(
         [](float grad, float gate) { return grad * gelu<T, APPROXIMATE_TANH>(gate); },
-        to_float(grad),
-        to_float(gate)
+        to_float(grad), to_float(gate)
     );
 
     // -- store: rounded once; past the end nothing is written

@@ -21,24 +21,13 @@
 #include "geglu/twin.cuh"
 
 cudaError_t geglu(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    const void* value,
-    const void* gate,
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t value_stride_row,
-    int64_t value_stride_col,
-    int64_t gate_stride_row,
-    int64_t gate_stride_col,
-    bool approximate_tanh,
-    int rung
+    const Launcher& launch, DType dtype, void* out, const void* value, const void* gate,
+    int64_t n_elements, int64_t n_cols, int64_t value_stride_row,
+    int64_t value_stride_col, int64_t gate_stride_row, int64_t gate_stride_col,
+    bool approximate_tanh, int rung
 ) {
     return dispatch_elements(
-        dtype,
-        n_elements,
-        n_cols,
+        dtype, n_elements, n_cols,
         {{out},
          {value, value_stride_row, value_stride_col},
          {gate, gate_stride_row, gate_stride_col}},
@@ -49,15 +38,8 @@ cudaError_t geglu(
                                   ? geglu_kernel<T, VEC_SIZE, STRIDED, true>
                                   : geglu_kernel<T, VEC_SIZE, STRIDED, false>;
             return launch(
-                plan_elements(rung, first, twin, n_elements),
-                out,
-                value,
-                gate,
-                n_elements,
-                n_cols,
-                value_stride_row,
-                value_stride_col,
-                gate_stride_row,
+                plan_elements(rung, first, twin, n_elements), out, value, gate,
+                n_elements, n_cols, value_stride_row, value_stride_col, gate_stride_row,
                 gate_stride_col
             );
         }
@@ -65,29 +47,14 @@ cudaError_t geglu(
 }
 
 cudaError_t geglu_backward(
-    const Launcher& launch,
-    DType dtype,
-    void* value_grad,
-    void* gate_grad,
-    const void* grad,
-    const void* value,
-    const void* gate,
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t out_stride_row,
-    int64_t grad_stride_row,
-    int64_t grad_stride_col,
-    int64_t value_stride_row,
-    int64_t value_stride_col,
-    int64_t gate_stride_row,
-    int64_t gate_stride_col,
-    bool approximate_tanh,
-    int rung
+    const Launcher& launch, DType dtype, void* value_grad, void* gate_grad,
+    const void* grad, const void* value, const void* gate, int64_t n_elements,
+    int64_t n_cols, int64_t out_stride_row, int64_t grad_stride_row,
+    int64_t grad_stride_col, int64_t value_stride_row, int64_t value_stride_col,
+    int64_t gate_stride_row, int64_t gate_stride_col, bool approximate_tanh, int rung
 ) {
     return dispatch_elements(
-        dtype,
-        n_elements,
-        n_cols,
+        dtype, n_elements, n_cols,
         {{value_grad, out_stride_row},
          {gate_grad, out_stride_row},
          {grad, grad_stride_row, grad_stride_col},
@@ -100,20 +67,9 @@ cudaError_t geglu_backward(
                                   ? geglu_backward_kernel<T, VEC_SIZE, STRIDED, true>
                                   : geglu_backward_kernel<T, VEC_SIZE, STRIDED, false>;
             return launch(
-                plan_elements(rung, first, twin, n_elements),
-                value_grad,
-                gate_grad,
-                grad,
-                value,
-                gate,
-                n_elements,
-                n_cols,
-                out_stride_row,
-                grad_stride_row,
-                grad_stride_col,
-                value_stride_row,
-                value_stride_col,
-                gate_stride_row,
+                plan_elements(rung, first, twin, n_elements), value_grad, gate_grad,
+                grad, value, gate, n_elements, n_cols, out_stride_row, grad_stride_row,
+                grad_stride_col, value_stride_row, value_stride_col, gate_stride_row,
                 gate_stride_col
             );
         }

@@ -9,12 +9,8 @@ __global__ void __launch_bounds__(NUM_THREADS) geglu_kernel(
     T* __restrict__ out_ptr,          // (n_elements)
     const T* __restrict__ value_ptr,  // (n_elements / n_cols, n_cols)
     const T* __restrict__ gate_ptr,   // (n_elements / n_cols, n_cols)
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t value_stride_row,
-    int64_t value_stride_col,
-    int64_t gate_stride_row,
-    int64_t gate_stride_col
+    int64_t n_elements, int64_t n_cols, int64_t value_stride_row,
+    int64_t value_stride_col, int64_t gate_stride_row, int64_t gate_stride_col
 ) {
     // -- tile: a block owns BLOCK_SIZE neighbouring elements
     const auto tile = own_tile<VEC_SIZE, STRIDED>(n_elements, n_cols);
@@ -27,8 +23,7 @@ __global__ void __launch_bounds__(NUM_THREADS) geglu_kernel(
     // -- compute: in float32
     const auto out = map(
         [](float value, float gate) { return value * gelu<T, APPROXIMATE_TANH>(gate); },
-        to_float(value),
-        to_float(gate)
+        to_float(value), to_float(gate)
     );
 
     // -- store: rounded once; past the end nothing is written

@@ -9,12 +9,8 @@ __global__ void __launch_bounds__(NUM_THREADS) gelu_backward_kernel(
     T* __restrict__ out_ptr,         // (n_elements)
     const T* __restrict__ grad_ptr,  // (n_elements / n_cols, n_cols)
     const T* __restrict__ x_ptr,     // (n_elements / n_cols, n_cols)
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t grad_stride_row,
-    int64_t grad_stride_col,
-    int64_t x_stride_row,
-    int64_t x_stride_col
+    int64_t n_elements, int64_t n_cols, int64_t grad_stride_row,
+    int64_t grad_stride_col, int64_t x_stride_row, int64_t x_stride_col
 ) {
     // -- tile: a block owns BLOCK_SIZE neighbouring elements
     const auto tile = own_tile<VEC_SIZE, STRIDED>(n_elements, n_cols);
@@ -27,8 +23,7 @@ __global__ void __launch_bounds__(NUM_THREADS) gelu_backward_kernel(
     const auto out =
         map([](float grad,
                float x) { return grad * gelu_derivative<T, APPROXIMATE_TANH>(x); },
-            to_float(grad),
-            to_float(x));
+            to_float(grad), to_float(x));
 
     // -- store: rounded once; past the end nothing is written
     store_elements(out_ptr, tile, out);

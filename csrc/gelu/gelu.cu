@@ -18,22 +18,12 @@
 #include "gelu/twin.cuh"
 
 cudaError_t gelu(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    const void* x,
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t x_stride_row,
-    int64_t x_stride_col,
-    bool approximate_tanh,
+    const Launcher& launch, DType dtype, void* out, const void* x, int64_t n_elements,
+    int64_t n_cols, int64_t x_stride_row, int64_t x_stride_col, bool approximate_tanh,
     int rung
 ) {
     return dispatch_elements(
-        dtype,
-        n_elements,
-        n_cols,
-        {{out}, {x, x_stride_row, x_stride_col}},
+        dtype, n_elements, n_cols, {{out}, {x, x_stride_row, x_stride_col}},
         [&]<typename T, int VEC_SIZE, bool STRIDED> {
             const auto first = approximate_tanh ? gelu_first_kernel<T, true>
                                                 : gelu_first_kernel<T, false>;
@@ -41,37 +31,21 @@ cudaError_t gelu(
                                   ? gelu_kernel<T, VEC_SIZE, STRIDED, true>
                                   : gelu_kernel<T, VEC_SIZE, STRIDED, false>;
             return launch(
-                plan_elements(rung, first, twin, n_elements),
-                out,
-                x,
-                n_elements,
-                n_cols,
-                x_stride_row,
-                x_stride_col
+                plan_elements(rung, first, twin, n_elements), out, x, n_elements,
+                n_cols, x_stride_row, x_stride_col
             );
         }
     );
 }
 
 cudaError_t gelu_backward(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    const void* grad,
-    const void* x,
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t grad_stride_row,
-    int64_t grad_stride_col,
-    int64_t x_stride_row,
-    int64_t x_stride_col,
-    bool approximate_tanh,
-    int rung
+    const Launcher& launch, DType dtype, void* out, const void* grad, const void* x,
+    int64_t n_elements, int64_t n_cols, int64_t grad_stride_row,
+    int64_t grad_stride_col, int64_t x_stride_row, int64_t x_stride_col,
+    bool approximate_tanh, int rung
 ) {
     return dispatch_elements(
-        dtype,
-        n_elements,
-        n_cols,
+        dtype, n_elements, n_cols,
         {{out},
          {grad, grad_stride_row, grad_stride_col},
          {x, x_stride_row, x_stride_col}},
@@ -82,16 +56,8 @@ cudaError_t gelu_backward(
                                   ? gelu_backward_kernel<T, VEC_SIZE, STRIDED, true>
                                   : gelu_backward_kernel<T, VEC_SIZE, STRIDED, false>;
             return launch(
-                plan_elements(rung, first, twin, n_elements),
-                out,
-                grad,
-                x,
-                n_elements,
-                n_cols,
-                grad_stride_row,
-                grad_stride_col,
-                x_stride_row,
-                x_stride_col
+                plan_elements(rung, first, twin, n_elements), out, grad, x, n_elements,
+                n_cols, grad_stride_row, grad_stride_col, x_stride_row, x_stride_col
             );
         }
     );

@@ -13,13 +13,8 @@ __global__ void layer_norm_backward_first_kernel(
     const float* mean_ptr,  // (n_rows)
     const float* rstd_ptr,  // (n_rows)
     const T* weight_ptr,    // (n_cols), or null
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t grad_stride_batch,
-    int64_t grad_stride_row,
-    int64_t x_stride_batch,
-    int64_t x_stride_row
+    int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t grad_stride_batch,
+    int64_t grad_stride_row, int64_t x_stride_batch, int64_t x_stride_row
 ) {
     // -- tile: a block owns a row, a thread every blockDim.x-th column of it
     const int64_t row = blockIdx.x;

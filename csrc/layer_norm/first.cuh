@@ -15,12 +15,8 @@ __global__ void layer_norm_first_kernel(
     const T* x_ptr,       // (n_rows, n_cols)
     const T* weight_ptr,  // (n_cols), or null
     const T* bias_ptr,    // (n_cols), or null
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t x_stride_batch,
-    int64_t x_stride_row,
-    float eps
+    int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t x_stride_batch,
+    int64_t x_stride_row, float eps
 ) {
     // -- tile: a block owns a row, a thread every blockDim.x-th column of it
     const int64_t row = blockIdx.x;

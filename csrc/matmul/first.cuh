@@ -21,14 +21,8 @@ __global__ void __launch_bounds__(FIRST_NUM_THREADS) matmul_first_kernel(
     const T* __restrict__ a_ptr,     // (n_batches, M, K)
     const T* __restrict__ b_ptr,     // (n_batches, K, N)
     const T* __restrict__ bias_ptr,  // (N), or null
-    int64_t M,
-    int64_t N,
-    int64_t K,
-    int64_t a_stride_batch,
-    int64_t a_stride_row,
-    int64_t a_stride_col,
-    int64_t b_stride_batch,
-    int64_t b_stride_row,
+    int64_t M, int64_t N, int64_t K, int64_t a_stride_batch, int64_t a_stride_row,
+    int64_t a_stride_col, int64_t b_stride_batch, int64_t b_stride_row,
     int64_t b_stride_col
 ) {
     using namespace first;

@@ -104,25 +104,11 @@ constexpr auto TWIN =
 }  // namespace
 
 cudaError_t matmul(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    const void* a,
-    const void* b,
-    const void* bias,
-    int64_t n_batches,
-    int64_t M,
-    int64_t N,
-    int64_t K,
-    int64_t a_stride_batch,
-    int64_t a_stride_row,
-    int64_t a_stride_col,
-    int64_t b_stride_batch,
-    int64_t b_stride_row,
-    int64_t b_stride_col,
-    int activation,
-    bool tf32,
-    int rung
+    const Launcher& launch, DType dtype, void* out, const void* a, const void* b,
+    const void* bias, int64_t n_batches, int64_t M, int64_t N, int64_t K,
+    int64_t a_stride_batch, int64_t a_stride_row, int64_t a_stride_col,
+    int64_t b_stride_batch, int64_t b_stride_row, int64_t b_stride_col, int activation,
+    bool tf32, int rung
 ) {
     const Device& device = launch.device();
     const bool a_along_k = a_stride_col == 1, b_along_k = b_stride_row == 1;
@@ -150,37 +136,17 @@ cudaError_t matmul(
 
     const auto start = [&](const auto& plan) {
         return launch(
-            plan,
-            out,
-            a,
-            b,
-            bias,
-            M,
-            N,
-            K,
-            a_stride_batch,
-            a_stride_row,
-            a_stride_col,
-            b_stride_batch,
-            b_stride_row,
-            b_stride_col
+            plan, out, a, b, bias, M, N, K, a_stride_batch, a_stride_row, a_stride_col,
+            b_stride_batch, b_stride_row, b_stride_col
         );
     };
     const auto start_twin = [&]<typename T>() {
         using namespace twin;
-        const auto operand_map = [&](const void* ptr,
-                                     bool along_k,
-                                     int64_t outer_size,
-                                     int64_t stride_batch,
-                                     int64_t stride) {
+        const auto operand_map = [&](const void* ptr, bool along_k, int64_t outer_size,
+                                     int64_t stride_batch, int64_t stride) {
             return make_tensor_map<T>(
-                ptr,
-                stride_batch == 0 ? 1 : n_batches,
-                along_k ? outer_size : K,
-                along_k ? K : outer_size,
-                stride_batch,
-                stride,
-                BOX_SIZE
+                ptr, stride_batch == 0 ? 1 : n_batches, along_k ? outer_size : K,
+                along_k ? K : outer_size, stride_batch, stride, BOX_SIZE
             );
         };
         TensorMap out_map =
@@ -201,22 +167,12 @@ cudaError_t matmul(
             const int64_t n_tiles = call.n_tiles(BLOCK_M, BLOCK_N);
             return launch(
                 Plan{
-                    kernel,
-                    dim3(n_tiles < device.n_sms ? n_tiles : device.n_sms),
+                    kernel, dim3(n_tiles < device.n_sms ? n_tiles : device.n_sms),
                     dim3(NUM_THREADS<BLOCK_M>),
                     sizeof(Shared<BLOCK_M, BLOCK_N, TILE.num_stages>)
                 },
-                out_map,
-                a_map,
-                b_map,
-                bias,
-                n_batches,
-                M,
-                N,
-                K,
-                a_stride_batch == 0,
-                b_stride_batch == 0,
-                activation
+                out_map, a_map, b_map, bias, n_batches, M, N, K, a_stride_batch == 0,
+                b_stride_batch == 0, activation
             );
         };
         return choose_tile<T, TILES>(device, call, start_tile);

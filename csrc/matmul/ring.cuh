@@ -76,11 +76,7 @@ __device__ __forceinline__ Tile tile_at(int index, int n_tile_rows, int n_tile_c
 // Starts to load an operand's boxes of a stage, along its outer dimension from `outer` on.
 template <ptx::Major MAJOR, int NUM_BOXES>
 __device__ __forceinline__ void load_boxes(
-    Box (&boxes)[NUM_BOXES],
-    const TensorMap& map,
-    int outer,
-    int k,
-    int batch,
+    Box (&boxes)[NUM_BOXES], const TensorMap& map, int outer, int k, int batch,
     uint64_t* full
 ) {
     #pragma unroll

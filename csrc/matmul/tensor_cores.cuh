@@ -21,14 +21,8 @@ __global__ void __launch_bounds__(tensor_cores::NUM_THREADS) matmul_tensor_cores
     const T* __restrict__ a_ptr,     // (n_batches, M, K)
     const T* __restrict__ b_ptr,     // (n_batches, K, N)
     const T* __restrict__ bias_ptr,  // (N), or null
-    int64_t M,
-    int64_t N,
-    int64_t K,
-    int64_t a_stride_batch,
-    int64_t a_stride_row,
-    int64_t a_stride_col,
-    int64_t b_stride_batch,
-    int64_t b_stride_row,
+    int64_t M, int64_t N, int64_t K, int64_t a_stride_batch, int64_t a_stride_row,
+    int64_t a_stride_col, int64_t b_stride_batch, int64_t b_stride_row,
     int64_t b_stride_col
 ) {
     using namespace tensor_cores;
@@ -51,11 +45,9 @@ __global__ void __launch_bounds__(tensor_cores::NUM_THREADS) matmul_tensor_cores
     // -- compute: two tiles are under way while one is multiplied; past the last tile groups
     // of copies are empty, so that the waits stay the same
     A a(a_ptr + batch * a_stride_batch + tile_row * a_stride_row,
-        A_K_CONTIGUOUS ? a_stride_row : a_stride_col,
-        M - tile_row);
+        A_K_CONTIGUOUS ? a_stride_row : a_stride_col, M - tile_row);
     B b(b_ptr + batch * b_stride_batch + tile_col * b_stride_col,
-        B_K_CONTIGUOUS ? b_stride_col : b_stride_row,
-        N - tile_col);
+        B_K_CONTIGUOUS ? b_stride_col : b_stride_row, N - tile_col);
     const auto copy_tiles = [&](int stage, int64_t n_k) {
         if (n_k > 0) {
             a.copy_to(shared + stage * 2 * TILE_BYTES, n_k);

@@ -107,14 +107,8 @@ __launch_bounds__(tiled::NUM_THREADS, sizeof(T) == 4 ? 2 : 1) matmul_tiled_kerne
     const T* __restrict__ a_ptr,     // (n_batches, M, K)
     const T* __restrict__ b_ptr,     // (n_batches, K, N)
     const T* __restrict__ bias_ptr,  // (N), or null
-    int64_t M,
-    int64_t N,
-    int64_t K,
-    int64_t a_stride_batch,
-    int64_t a_stride_row,
-    int64_t a_stride_col,
-    int64_t b_stride_batch,
-    int64_t b_stride_row,
+    int64_t M, int64_t N, int64_t K, int64_t a_stride_batch, int64_t a_stride_row,
+    int64_t a_stride_col, int64_t b_stride_batch, int64_t b_stride_row,
     int64_t b_stride_col
 ) {
     using namespace tiled;
@@ -204,10 +198,8 @@ __launch_bounds__(tiled::NUM_THREADS, sizeof(T) == 4 ? 2 : 1) matmul_tiled_kerne
                 out[c] = epilogue<ACTIVATION, T>(accumulator, scaled_bias);
             }
             store(
-                out_ptr + (batch * M + out_row) * N + out_col,
-                from_float<T>(out),
-                out_row < M ? N - out_col : 0,
-                is_aligned
+                out_ptr + (batch * M + out_row) * N + out_col, from_float<T>(out),
+                out_row < M ? N - out_col : 0, is_aligned
             );
         }
     }

@@ -12,23 +12,14 @@
 #include "matmul/ring.cuh"
 
 template <
-    typename T,
-    int BLOCK_M,
-    int BLOCK_N,
-    int NUM_STAGES,
-    ptx::Major A_MAJOR,
+    typename T, int BLOCK_M, int BLOCK_N, int NUM_STAGES, ptx::Major A_MAJOR,
     ptx::Major B_MAJOR>
 __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
     const __grid_constant__ TensorMap out_map,  // (n_batches, M, N)
     const __grid_constant__ TensorMap a_map,    // (n_batches or 1, M, K), or transposed
     const __grid_constant__ TensorMap b_map,    // (n_batches or 1, K, N), or transposed
     const T* __restrict__ bias_ptr,             // (N), or null
-    int n_batches,
-    int M,
-    int N,
-    int K,
-    bool a_is_shared,
-    bool b_is_shared,
+    int n_batches, int M, int N, int K, bool a_is_shared, bool b_is_shared,
     int activation
 ) {
 #if defined(TWIN_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -161,8 +152,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
                 ptx::wgmma_m64k16<T, A_MAJOR, B_MAJOR, BLOCK_N>(
                     reinterpret_cast<float (&)[BLOCK_N / 2]>(sums),
                     ptx::wgmma_advance(a, k * A_STEP),
-                    ptx::wgmma_advance(b, k * B_STEP),
-                    step > 0 || k > 0
+                    ptx::wgmma_advance(b, k * B_STEP), step > 0 || k > 0
                 );
                 if (k % 32 != 0) ptx::wgmma_commit_group();  // a half of the step
             }

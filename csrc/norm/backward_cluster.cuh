@@ -31,13 +31,8 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_cluster_kernel(
     const float* __restrict__ mean_ptr,  // (n_rows), or null
     const float* __restrict__ rstd_ptr,  // (n_rows)
     const T* __restrict__ weight_ptr,    // (n_cols), or null
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t grad_stride_batch,
-    int64_t grad_stride_row,
-    int64_t x_stride_batch,
-    int64_t x_stride_row
+    int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t grad_stride_batch,
+    int64_t grad_stride_row, int64_t x_stride_batch, int64_t x_stride_row
 ) {
     using Shared = ClusterShared<T, VEC_SIZE, VECS, NUM_THREADS, HAS_MEAN>;
     constexpr int STEP = Shared::STEP, STAGES = Shared::STAGES;

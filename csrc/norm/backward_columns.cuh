@@ -27,13 +27,8 @@ __global__ void __launch_bounds__(COLUMNS_NUM_THREADS) norm_backward_columns_ker
     const float* __restrict__ mean_ptr,       // (n_rows), or null
     const float* __restrict__ rstd_ptr,       // (n_rows)
     const T* __restrict__ weight_ptr,         // (n_cols), or null
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t grad_stride_batch,
-    int64_t grad_stride_row,
-    int64_t x_stride_batch,
-    int64_t x_stride_row
+    int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t grad_stride_batch,
+    int64_t grad_stride_row, int64_t x_stride_batch, int64_t x_stride_row
 ) {
     constexpr int VECS = COLUMNS_ELEMENTS_PER_THREAD / VEC_SIZE;
     constexpr int STEP = COLUMNS_NUM_THREADS * VEC_SIZE;

@@ -13,22 +13,10 @@
 // Rows of grad and x in registers: longest row, elements a thread, threads a row, bytes
 // of an element. A block has as many rows as fill it.
 constexpr RowTile BACKWARD_TILES[] = {
-    {64, 8, 8, 4},
-    {64, 16, 4, 2},
-    {128, 8, 16, 4},
-    {128, 16, 8, 2},
-    {256, 8, 32, 4},
-    {256, 16, 16, 2},
-    {512, 8, 64, 4},
-    {512, 16, 32, 2},
-    {1024, 8, 128, 4},
-    {1024, 16, 64, 2},
-    {2048, 8, 256, 4},
-    {2048, 16, 128, 2},
-    {4096, 8, 512, 4},
-    {4096, 16, 256, 2},
-    {5120, 16, 320, 2},
-    {6144, 16, 384, 2},
+    {64, 8, 8, 4},      {64, 16, 4, 2},     {128, 8, 16, 4},    {128, 16, 8, 2},
+    {256, 8, 32, 4},    {256, 16, 16, 2},   {512, 8, 64, 4},    {512, 16, 32, 2},
+    {1024, 8, 128, 4},  {1024, 16, 64, 2},  {2048, 8, 256, 4},  {2048, 16, 128, 2},
+    {4096, 8, 512, 4},  {4096, 16, 256, 2}, {5120, 16, 320, 2}, {6144, 16, 384, 2},
     {8192, 16, 512, 2},
 };
 
@@ -69,8 +57,7 @@ auto plan_sum_partials(int64_t n_sums, int64_t n_partials, int64_t n_cols) {
     while (block_m < n_partials && block_m < 32) block_m *= 2;
     const int block_n = block_m < 8 ? 256 / block_m : 32;
     return Plan{
-        norm_sum_partials_kernel<T>,
-        dim3(ceil_div(n_cols, block_n), n_sums),
+        norm_sum_partials_kernel<T>, dim3(ceil_div(n_cols, block_n), n_sums),
         dim3(block_n, block_m)
     };
 }
@@ -80,48 +67,25 @@ auto plan_sum_partials(int64_t n_sums, int64_t n_partials, int64_t n_cols) {
 // it is the second kernel alone.
 template <bool HAS_MEAN>
 cudaError_t launch_norm_backward(
-    const Launcher& launch,
-    DType dtype,
-    void* grad_x,
-    void* grad_weight,
-    void* grad_bias,
-    void* partials,
-    void* row_means,
-    const void* grad,
-    const void* x,
-    const void* mean,
-    const void* rstd,
-    const void* weight,
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t n_partials,
-    int64_t rows_per_batch,
-    int64_t grad_stride_batch,
-    int64_t grad_stride_row,
-    int64_t x_stride_batch,
-    int64_t x_stride_row,
-    int rung
+    const Launcher& launch, DType dtype, void* grad_x, void* grad_weight,
+    void* grad_bias, void* partials, void* row_means, const void* grad, const void* x,
+    const void* mean, const void* rstd, const void* weight, int64_t n_rows,
+    int64_t n_cols, int64_t n_partials, int64_t rows_per_batch,
+    int64_t grad_stride_batch, int64_t grad_stride_row, int64_t x_stride_batch,
+    int64_t x_stride_row, int rung
 ) {
     const Device& device = launch.device();
     const auto start = [&](const auto& plan, auto... outputs_and_inputs) {
         return launch(
-            plan,
-            outputs_and_inputs...,
-            n_rows,
-            n_cols,
-            rows_per_batch,
-            grad_stride_batch,
-            grad_stride_row,
-            x_stride_batch,
-            x_stride_row
+            plan, outputs_and_inputs..., n_rows, n_cols, rows_per_batch,
+            grad_stride_batch, grad_stride_row, x_stride_batch, x_stride_row
         );
     };
     const bool vectors = have_vectors(
-        dtype,
-        {{grad_x, n_cols},
-         {grad, grad_stride_row, grad_stride_batch},
-         {x, x_stride_row, x_stride_batch},
-         {weight, 0}}
+        dtype, {{grad_x, n_cols},
+                {grad, grad_stride_row, grad_stride_batch},
+                {x, x_stride_row, x_stride_batch},
+                {weight, 0}}
     );
     return dispatch_vectors<cudaError_t>(dtype, vectors, [&]<typename T, int VEC_SIZE> {
         if (Rung{rung} == Rung::first) {
@@ -135,9 +99,7 @@ cudaError_t launch_norm_backward(
             using Shared = BackwardShared<T, VEC_SIZE, VECS, THREADS_PER_ROW, HAS_MEAN>;
             const Plan plan{
                 norm_backward_kernel<T, VEC_SIZE, VECS, THREADS_PER_ROW, HAS_MEAN>,
-                dim3(n_partials),
-                dim3(Shared::NUM_THREADS),
-                sizeof(Shared)
+                dim3(n_partials), dim3(Shared::NUM_THREADS), sizeof(Shared)
             };
             return start(plan, grad_x, partials, grad, x, mean, rstd, weight);
         };
@@ -151,9 +113,7 @@ cudaError_t launch_norm_backward(
             if (n_partials > most) n_partials = most;
             const Plan plan{
                 norm_backward_cluster_kernel<T, VEC_SIZE, VECS, NUM_THREADS, HAS_MEAN>,
-                dim3(n_partials, n_blocks),
-                dim3(NUM_THREADS),
-                sizeof(Shared),
+                dim3(n_partials, n_blocks), dim3(NUM_THREADS), sizeof(Shared),
                 dim3(1, n_blocks)
             };
             return start(plan, grad_x, partials, grad, x, mean, rstd, weight);
@@ -170,8 +130,7 @@ cudaError_t launch_norm_backward(
             }
         } else {
             const Plan rows{
-                norm_backward_rows_kernel<T, VEC_SIZE, HAS_MEAN>,
-                dim3(n_rows),
+                norm_backward_rows_kernel<T, VEC_SIZE, HAS_MEAN>, dim3(n_rows),
                 dim3(ROWS_NUM_THREADS)
             };
             const Plan columns{

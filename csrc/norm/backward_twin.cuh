@@ -37,11 +37,7 @@ struct BackwardShared {
 // The bounds ask for 512 threads on a multiprocessor, so for 128 registers at most,
 // which hold 8 or 16 elements of grad, x, weight and each sum.
 template <
-    typename T,
-    int VEC_SIZE,
-    int VECS,
-    int THREADS_PER_ROW,
-    bool HAS_MEAN,
+    typename T, int VEC_SIZE, int VECS, int THREADS_PER_ROW, bool HAS_MEAN,
     int NUM_THREADS = backward_num_threads(VEC_SIZE * VECS, THREADS_PER_ROW)>
 __global__ void __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_kernel(
     T* __restrict__ grad_x_ptr,          // (n_rows, n_cols)
@@ -51,13 +47,8 @@ __global__ void __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_
     const float* __restrict__ mean_ptr,  // (n_rows), or null
     const float* __restrict__ rstd_ptr,  // (n_rows)
     const T* __restrict__ weight_ptr,    // (n_cols), or null
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t grad_stride_batch,
-    int64_t grad_stride_row,
-    int64_t x_stride_batch,
-    int64_t x_stride_row
+    int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t grad_stride_batch,
+    int64_t grad_stride_row, int64_t x_stride_batch, int64_t x_stride_row
 ) {
     using Shared = BackwardShared<T, VEC_SIZE, VECS, THREADS_PER_ROW, HAS_MEAN>;
     constexpr int ROWS_PER_BLOCK = NUM_THREADS / THREADS_PER_ROW, STEP = Shared::STEP;

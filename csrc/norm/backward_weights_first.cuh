@@ -16,13 +16,8 @@ __global__ void norm_backward_weights_first_kernel(
     const T* x_ptr,         // (n_rows, n_cols)
     const float* mean_ptr,  // (n_rows), or null
     const float* rstd_ptr,  // (n_rows)
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t grad_stride_batch,
-    int64_t grad_stride_row,
-    int64_t x_stride_batch,
-    int64_t x_stride_row
+    int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t grad_stride_batch,
+    int64_t grad_stride_row, int64_t x_stride_batch, int64_t x_stride_row
 ) {
     // -- tile: a thread owns a column
     const int64_t col = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;

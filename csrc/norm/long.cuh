@@ -54,11 +54,7 @@ __device__ __forceinline__ Tile<T, SIZE, COUNT> load_row(const T* ptr, int n_lef
 }
 
 template <
-    typename T,
-    int VEC_SIZE,
-    int ELEMENTS,
-    int NUM_THREADS,
-    bool HAS_MEAN,
+    typename T, int VEC_SIZE, int ELEMENTS, int NUM_THREADS, bool HAS_MEAN,
     int BLOCKS_PER_SM = LONG_THREADS<T, VEC_SIZE, ELEMENTS> / NUM_THREADS>
 __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) norm_long_kernel(
     T* __restrict__ out_ptr,           // (n_rows, n_cols)
@@ -67,12 +63,8 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) norm_long_kernel(
     const T* __restrict__ x_ptr,       // (n_rows, n_cols)
     const T* __restrict__ weight_ptr,  // (n_cols), or null
     const T* __restrict__ bias_ptr,    // (n_cols), or null
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t x_stride_batch,
-    int64_t x_stride_row,
-    float eps
+    int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t x_stride_batch,
+    int64_t x_stride_row, float eps
 ) {
     constexpr int VECS = LONG_VECS<VEC_SIZE, ELEMENTS>;
     constexpr int VECS_PER_STORE = STORE_VECS<T, VEC_SIZE, ELEMENTS, HAS_MEAN>;

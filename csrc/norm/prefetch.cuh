@@ -18,12 +18,8 @@ __global__ void __launch_bounds__(NUM_THREADS) norm_prefetch_kernel(
     const T* __restrict__ x_ptr,       // (n_rows, n_cols)
     const T* __restrict__ weight_ptr,  // (n_cols), or null
     const T* __restrict__ bias_ptr,    // (n_cols), or null
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t x_stride_batch,
-    int64_t x_stride_row,
-    float eps
+    int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t x_stride_batch,
+    int64_t x_stride_row, float eps
 ) {
     constexpr int STEP = NUM_THREADS * VEC_SIZE;
     DYNAMIC_SHARED(shared_bytes, 16);
@@ -68,14 +64,8 @@ __global__ void __launch_bounds__(NUM_THREADS) norm_prefetch_kernel(
 
         // -- store: rounded once
         store_normalised<true, STEP>(
-            out_ptr + row * n_cols,
-            x,
-            correction,
-            rstd,
-            weight_ptr,
-            bias_ptr,
-            first_col,
-            n_left
+            out_ptr + row * n_cols, x, correction, rstd, weight_ptr, bias_ptr,
+            first_col, n_left
         );
     }
 }

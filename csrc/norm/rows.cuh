@@ -24,14 +24,8 @@ __device__ __forceinline__ Tile<T, SIZE, COUNT> load_weight(
 // bias, which come out of a cache; read any earlier, they would occupy registers.
 template <bool HAS_BIAS, int STEP, typename T, int SIZE, int COUNT>
 __device__ __forceinline__ void store_normalised(
-    T* out_ptr,
-    const Tile<float, SIZE, COUNT>& x,
-    float mean,
-    float rstd,
-    const T* weight_ptr,
-    const T* bias_ptr,
-    int first_col,
-    int n_left
+    T* out_ptr, const Tile<float, SIZE, COUNT>& x, float mean, float rstd,
+    const T* weight_ptr, const T* bias_ptr, int first_col, int n_left
 ) {
     #pragma unroll
     for (int i = 0; i < COUNT; ++i) {

@@ -10,8 +10,7 @@ __global__ void __launch_bounds__(SUM_MOST_THREADS) norm_sum_partials_kernel(
     T* __restrict__ grad_weight_ptr,         // (n_cols)
     T* __restrict__ grad_bias_ptr,           // (n_cols), or null
     const float* __restrict__ partials_ptr,  // (1 or 2, n_partials, n_cols)
-    int64_t n_partials,
-    int64_t n_cols
+    int64_t n_partials, int64_t n_cols
 ) {
     // -- tile: a block owns blockDim.x columns of one of the gradients, a thread every
     // blockDim.y-th partial sum of one of them

@@ -11,36 +11,17 @@
 // element. Short rows take few threads, so that a block holds several; long ones leave
 // few threads idle.
 constexpr RowTile NORM_TILES[] = {
-    {64, 8, 8},
-    {128, 8, 16},
-    {256, 8, 32},
-    {512, 16, 32},
-    {1024, 8, 128},
-    {2048, 16, 128},
-    {4096, 8, 512, 4},
-    {4096, 32, 128, 2},
-    {5120, 32, 160},
-    {6144, 32, 192},
-    {8192, 32, 256},
-    {12288, 32, 384, 4},
-    {12288, 48, 256, 2},
-    {16384, 32, 512},
-    {32768, 32, 1024, 4},
+    {64, 8, 8},          {128, 8, 16},     {256, 8, 32},         {512, 16, 32},
+    {1024, 8, 128},      {2048, 16, 128},  {4096, 8, 512, 4},    {4096, 32, 128, 2},
+    {5120, 32, 160},     {6144, 32, 192},  {8192, 32, 256},      {12288, 32, 384, 4},
+    {12288, 48, 256, 2}, {16384, 32, 512}, {32768, 32, 1024, 4},
 };
 
 // Short rows with a mean, in vectors of 2-byte elements, which leave little time for
 // two reductions: the fewer threads share a row, the fewer steps a reduction has.
 constexpr RowTile NARROW_TILES[] = {
-    {64, 16, 4},
-    {96, 24, 4},
-    {128, 32, 4},
-    {192, 24, 8},
-    {256, 32, 8},
-    {384, 24, 16},
-    {512, 32, 16},
-    {768, 24, 32},
-    {1024, 32, 32},
-    {1536, 48, 32},
+    {64, 16, 4},   {96, 24, 4},   {128, 32, 4},  {192, 24, 8},   {256, 32, 8},
+    {384, 24, 16}, {512, 32, 16}, {768, 24, 32}, {1024, 32, 32}, {1536, 48, 32},
 };
 
 // Rows that are read twice: longest row, elements that a thread works on at a time,
@@ -48,20 +29,11 @@ constexpr RowTile NARROW_TILES[] = {
 // a row in one step. 2-byte elements take twice the instructions a byte, so that a
 // thread needs more of them to have enough loads in flight.
 constexpr RowTile LONG_TILES[] = {
-    {2048, 8, 256, 4},
-    {2048, 16, 128, 2},
-    {4096, 8, 512, 4},
-    {4096, 16, 256, 2},
-    {5120, 8, 640, 4},
-    {6144, 8, 768, 4},
-    {8192, 8, 1024, 4},
-    {8192, 32, 256, 2},
-    {12288, 32, 384, 2},
-    {16384, 16, 1024, 4},
-    {16384, 32, 512, 2},
-    {32768, 32, 1024, 2},
-    {LONGEST, 64, 1024, 2},
-    {LONGEST, 32, 1024, 4},
+    {2048, 8, 256, 4},      {2048, 16, 128, 2},     {4096, 8, 512, 4},
+    {4096, 16, 256, 2},     {5120, 8, 640, 4},      {6144, 8, 768, 4},
+    {8192, 8, 1024, 4},     {8192, 32, 256, 2},     {12288, 32, 384, 2},
+    {16384, 16, 1024, 4},   {16384, 32, 512, 2},    {32768, 32, 1024, 2},
+    {LONGEST, 64, 1024, 2}, {LONGEST, 32, 1024, 4},
 };
 
 // Without a mean there is one reduction: longer rows are read twice, which leaves
@@ -75,13 +47,8 @@ constexpr int64_t MOST_COLS_WITHOUT_PREFETCH = 16384;
 // Starts what the tables choose, in vectors or element by element.
 template <bool HAS_MEAN, typename Start>
 cudaError_t launch_norm(
-    const Device& device,
-    DType dtype,
-    bool vectors,
-    int64_t n_rows,
-    int64_t n_cols,
-    int rung,
-    Start&& start
+    const Device& device, DType dtype, bool vectors, int64_t n_rows, int64_t n_cols,
+    int rung, Start&& start
 ) {
     const bool is_twin = Rung{rung} == Rung::twin;
     return dispatch_vectors<cudaError_t>(dtype, vectors, [&]<typename T, int VEC_SIZE> {
@@ -102,8 +69,7 @@ cudaError_t launch_norm(
             constexpr int VECS = PREFETCH_TILE.elements_per_thread / VEC_SIZE;
             const Plan plan{
                 norm_prefetch_kernel<T, VEC_SIZE, VECS, NUM_THREADS>,
-                dim3(n_rows < device.n_sms ? n_rows : device.n_sms),
-                dim3(NUM_THREADS),
+                dim3(n_rows < device.n_sms ? n_rows : device.n_sms), dim3(NUM_THREADS),
                 PREFETCH_TILE.max_cols * int64_t{sizeof(T)}
             };
             if (!is_twin && n_cols > MOST_COLS_WITHOUT_PREFETCH &&

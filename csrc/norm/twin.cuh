@@ -19,11 +19,7 @@ constexpr int blocks_per_sm(int vec_size, int vecs, int num_threads) {
 }
 
 template <
-    typename T,
-    int VEC_SIZE,
-    int VECS,
-    int THREADS_PER_ROW,
-    bool HAS_MEAN,
+    typename T, int VEC_SIZE, int VECS, int THREADS_PER_ROW, bool HAS_MEAN,
     int NUM_THREADS = threads_per_block(THREADS_PER_ROW)>
 __global__ void
 __launch_bounds__(NUM_THREADS, blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) norm_kernel(
@@ -33,12 +29,8 @@ __launch_bounds__(NUM_THREADS, blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) norm_
     const T* __restrict__ x_ptr,       // (n_rows, n_cols)
     const T* __restrict__ weight_ptr,  // (n_cols), or null
     const T* __restrict__ bias_ptr,    // (n_cols), or null
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t x_stride_batch,
-    int64_t x_stride_row,
-    float eps
+    int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t x_stride_batch,
+    int64_t x_stride_row, float eps
 ) {
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
     constexpr int ROWS_PER_BLOCK = NUM_THREADS / THREADS_PER_ROW;

@@ -30,30 +30,14 @@
 #include "rms_norm/first.cuh"
 
 cudaError_t rms_norm(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    void* rstd,
-    const void* x,
-    const void* weight,
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t x_stride_batch,
-    int64_t x_stride_row,
-    float eps,
-    int rung
+    const Launcher& launch, DType dtype, void* out, void* rstd, const void* x,
+    const void* weight, int64_t n_rows, int64_t n_cols, int64_t rows_per_batch,
+    int64_t x_stride_batch, int64_t x_stride_row, float eps, int rung
 ) {
     const auto start = [&](const auto& plan, auto... tensors) {
         return launch(
-            plan,
-            tensors...,
-            n_rows,
-            n_cols,
-            rows_per_batch,
-            x_stride_batch,
-            x_stride_row,
-            eps
+            plan, tensors..., n_rows, n_cols, rows_per_batch, x_stride_batch,
+            x_stride_row, eps
         );
     };
     if (Rung{rung} == Rung::first) {
@@ -74,67 +58,25 @@ cudaError_t rms_norm(
 }
 
 cudaError_t rms_norm_backward(
-    const Launcher& launch,
-    DType dtype,
-    void* grad_x,
-    void* grad_weight,
-    void* partials,
-    void* row_means,
-    const void* grad,
-    const void* x,
-    const void* rstd,
-    const void* weight,
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t n_partials,
-    int64_t rows_per_batch,
-    int64_t grad_stride_batch,
-    int64_t grad_stride_row,
-    int64_t x_stride_batch,
-    int64_t x_stride_row,
-    int rung
+    const Launcher& launch, DType dtype, void* grad_x, void* grad_weight,
+    void* partials, void* row_means, const void* grad, const void* x, const void* rstd,
+    const void* weight, int64_t n_rows, int64_t n_cols, int64_t n_partials,
+    int64_t rows_per_batch, int64_t grad_stride_batch, int64_t grad_stride_row,
+    int64_t x_stride_batch, int64_t x_stride_row, int rung
 ) {
     if (Rung{rung} == Rung::first && n_rows > 0) {
         const auto error = dispatch_float<cudaError_t>(dtype, [&]<typename T> {
             return launch(
-                plan_first(rms_norm_backward_first_kernel<T>, n_rows),
-                grad_x,
-                grad,
-                x,
-                rstd,
-                weight,
-                n_rows,
-                n_cols,
-                rows_per_batch,
-                grad_stride_batch,
-                grad_stride_row,
-                x_stride_batch,
-                x_stride_row
+                plan_first(rms_norm_backward_first_kernel<T>, n_rows), grad_x, grad, x,
+                rstd, weight, n_rows, n_cols, rows_per_batch, grad_stride_batch,
+                grad_stride_row, x_stride_batch, x_stride_row
             );
         });
         if (error != cudaSuccess) return error;
     }
     return launch_norm_backward<false>(
-        launch,
-        dtype,
-        grad_x,
-        grad_weight,
-        nullptr,
-        partials,
-        row_means,
-        grad,
-        x,
-        nullptr,
-        rstd,
-        weight,
-        n_rows,
-        n_cols,
-        n_partials,
-        rows_per_batch,
-        grad_stride_batch,
-        grad_stride_row,
-        x_stride_batch,
-        x_stride_row,
-        rung
+        launch, dtype, grad_x, grad_weight, nullptr, partials, row_means, grad, x,
+        nullptr, rstd, weight, n_rows, n_cols, n_partials, rows_per_batch,
+        grad_stride_batch, grad_stride_row, x_stride_batch, x_stride_row, rung
     );
 }

@@ -13,19 +13,10 @@ __global__ void rotary_first_kernel(
     const TableT* cos_ptr,      // (n_positions, n_pairs)
     const TableT* sin_ptr,      // (n_positions, n_pairs)
     const int64_t* offset_ptr,  // (batch), or null
-    unsigned n_rows,
-    unsigned seq_len,
-    unsigned n_heads,
-    int head_dim,
-    int n_pairs,
-    int64_t n_positions,
-    int64_t out_stride_batch,
-    int64_t out_stride_seq,
-    int64_t out_stride_head,
-    int64_t x_stride_batch,
-    int64_t x_stride_seq,
-    int64_t x_stride_head,
-    int64_t cos_stride_position
+    unsigned n_rows, unsigned seq_len, unsigned n_heads, int head_dim, int n_pairs,
+    int64_t n_positions, int64_t out_stride_batch, int64_t out_stride_seq,
+    int64_t out_stride_head, int64_t x_stride_batch, int64_t x_stride_seq,
+    int64_t x_stride_head, int64_t cos_stride_position
 ) {
     // -- tile: first the pairs of a row, then its other elements
     const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;

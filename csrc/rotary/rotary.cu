@@ -32,20 +32,10 @@ struct Strides {
 // one element at a time. The rows of a block are as many as it has vectors for.
 template <bool CONJUGATE>
 cudaError_t turn(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    const void* x,
-    const void* cos,
-    const void* sin,
-    const void* offset,
-    const Sizes& sizes,
-    const Strides& out_strides,
-    const Strides& x_strides,
-    int64_t cos_stride_position,
-    bool is_table_float32,
-    bool interleaved,
-    int rung
+    const Launcher& launch, DType dtype, void* out, const void* x, const void* cos,
+    const void* sin, const void* offset, const Sizes& sizes, const Strides& out_strides,
+    const Strides& x_strides, int64_t cos_stride_position, bool is_table_float32,
+    bool interleaved, int rung
 ) {
     const int64_t n_rows = sizes.n_rows, head_dim = sizes.head_dim;
     const int64_t n_pairs = sizes.n_pairs;
@@ -82,23 +72,9 @@ cudaError_t turn(
         return launch(
             Rung{rung} == Rung::first ? plan_first(first, n_firsts)
                                       : Plan{twin, grid, block},
-            out,
-            x,
-            cos,
-            sin,
-            offset,
-            n_rows,
-            sizes.seq_len,
-            sizes.n_heads,
-            head_dim,
-            n_pairs,
-            sizes.n_positions,
-            out_strides.batch,
-            out_strides.seq,
-            out_strides.head,
-            x_strides.batch,
-            x_strides.seq,
-            x_strides.head,
+            out, x, cos, sin, offset, n_rows, sizes.seq_len, sizes.n_heads, head_dim,
+            n_pairs, sizes.n_positions, out_strides.batch, out_strides.seq,
+            out_strides.head, x_strides.batch, x_strides.seq, x_strides.head,
             cos_stride_position
         );
     };
@@ -116,88 +92,36 @@ cudaError_t turn(
 
 // Turns by the angle.
 cudaError_t rotary(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    const void* x,
-    const void* cos,
-    const void* sin,
-    const void* offset,
-    int64_t n_rows,
-    int64_t seq_len,
-    int64_t n_heads,
-    int64_t head_dim,
-    int64_t n_pairs,
-    int64_t n_positions,
-    int64_t out_stride_batch,
-    int64_t out_stride_seq,
-    int64_t out_stride_head,
-    int64_t x_stride_batch,
-    int64_t x_stride_seq,
-    int64_t x_stride_head,
-    int64_t cos_stride_position,
-    bool is_table_float32,
-    bool interleaved,
-    int rung
+    const Launcher& launch, DType dtype, void* out, const void* x, const void* cos,
+    const void* sin, const void* offset, int64_t n_rows, int64_t seq_len,
+    int64_t n_heads, int64_t head_dim, int64_t n_pairs, int64_t n_positions,
+    int64_t out_stride_batch, int64_t out_stride_seq, int64_t out_stride_head,
+    int64_t x_stride_batch, int64_t x_stride_seq, int64_t x_stride_head,
+    int64_t cos_stride_position, bool is_table_float32, bool interleaved, int rung
 ) {
     return turn<false>(
-        launch,
-        dtype,
-        out,
-        x,
-        cos,
-        sin,
-        offset,
+        launch, dtype, out, x, cos, sin, offset,
         {n_rows, seq_len, n_heads, head_dim, n_pairs, n_positions},
         {out_stride_batch, out_stride_seq, out_stride_head},
-        {x_stride_batch, x_stride_seq, x_stride_head},
-        cos_stride_position,
-        is_table_float32,
-        interleaved,
-        rung
+        {x_stride_batch, x_stride_seq, x_stride_head}, cos_stride_position,
+        is_table_float32, interleaved, rung
     );
 }
 
 // Turns by the negative angle, which is what becomes of a gradient.
 cudaError_t rotary_backward(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    const void* x,
-    const void* cos,
-    const void* sin,
-    const void* offset,
-    int64_t n_rows,
-    int64_t seq_len,
-    int64_t n_heads,
-    int64_t head_dim,
-    int64_t n_pairs,
-    int64_t n_positions,
-    int64_t out_stride_batch,
-    int64_t out_stride_seq,
-    int64_t out_stride_head,
-    int64_t x_stride_batch,
-    int64_t x_stride_seq,
-    int64_t x_stride_head,
-    int64_t cos_stride_position,
-    bool is_table_float32,
-    bool interleaved,
-    int rung
+    const Launcher& launch, DType dtype, void* out, const void* x, const void* cos,
+    const void* sin, const void* offset, int64_t n_rows, int64_t seq_len,
+    int64_t n_heads, int64_t head_dim, int64_t n_pairs, int64_t n_positions,
+    int64_t out_stride_batch, int64_t out_stride_seq, int64_t out_stride_head,
+    int64_t x_stride_batch, int64_t x_stride_seq, int64_t x_stride_head,
+    int64_t cos_stride_position, bool is_table_float32, bool interleaved, int rung
 ) {
     return turn<true>(
-        launch,
-        dtype,
-        out,
-        x,
-        cos,
-        sin,
-        offset,
+        launch, dtype, out, x, cos, sin, offset,
         {n_rows, seq_len, n_heads, head_dim, n_pairs, n_positions},
         {out_stride_batch, out_stride_seq, out_stride_head},
-        {x_stride_batch, x_stride_seq, x_stride_head},
-        cos_stride_position,
-        is_table_float32,
-        interleaved,
-        rung
+        {x_stride_batch, x_stride_seq, x_stride_head}, cos_stride_position,
+        is_table_float32, interleaved, rung
     );
 }

@@ -22,8 +22,7 @@ __device__ __forceinline__ Tile<float, SIZE, COUNT> load_vecs(
 // The pairs of two vectors, turned: neighbours in a vector, or with the same place in both.
 template <int VEC_SIZE, int SIZE, int COUNT>
 __device__ __forceinline__ Tile<float, VEC_SIZE, 2> rotate(
-    const Tile<float, VEC_SIZE, 2>& x,
-    const Tile<float, SIZE, COUNT>& cos,
+    const Tile<float, VEC_SIZE, 2>& x, const Tile<float, SIZE, COUNT>& cos,
     const Tile<float, SIZE, COUNT>& sin
 ) {
     Tile<float, VEC_SIZE, 2> out;
@@ -53,19 +52,10 @@ __global__ void __launch_bounds__(NUM_THREADS) rotary_kernel(
     const TableT* __restrict__ cos_ptr,      // (n_positions, n_pairs)
     const TableT* __restrict__ sin_ptr,      // (n_positions, n_pairs)
     const int64_t* __restrict__ offset_ptr,  // (batch), or null
-    unsigned n_rows,
-    unsigned seq_len,
-    unsigned n_heads,
-    int head_dim,
-    int n_pairs,
-    int64_t n_positions,
-    int64_t out_stride_batch,
-    int64_t out_stride_seq,
-    int64_t out_stride_head,
-    int64_t x_stride_batch,
-    int64_t x_stride_seq,
-    int64_t x_stride_head,
-    int64_t cos_stride_position
+    unsigned n_rows, unsigned seq_len, unsigned n_heads, int head_dim, int n_pairs,
+    int64_t n_positions, int64_t out_stride_batch, int64_t out_stride_seq,
+    int64_t out_stride_head, int64_t x_stride_batch, int64_t x_stride_seq,
+    int64_t x_stride_head, int64_t cos_stride_position
 ) {
     constexpr bool TOGETHER = INTERLEAVED && VEC_SIZE > 1;  // pairs in one vector
     constexpr int PAIRS = TOGETHER ? VEC_SIZE / 2 : VEC_SIZE;

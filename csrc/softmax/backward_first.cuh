@@ -12,13 +12,8 @@ __global__ void softmax_backward_first_kernel(
     T* out_ptr,         // (n_rows, n_cols)
     const T* grad_ptr,  // (n_rows, n_cols)
     const T* y_ptr,     // (n_rows, n_cols)
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t grad_stride_batch,
-    int64_t grad_stride_row,
-    int64_t y_stride_batch,
-    int64_t y_stride_row
+    int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t grad_stride_batch,
+    int64_t grad_stride_row, int64_t y_stride_batch, int64_t y_stride_row
 ) {
     // -- tile: a block owns a row, a thread every blockDim.x-th column of it
     const int64_t row = blockIdx.x;

@@ -46,13 +46,8 @@ __launch_bounds__(LONG_NUM_THREADS, LONG_BLOCKS_PER_SM) softmax_backward_long_ke
     T* __restrict__ out_ptr,         // (n_rows, n_cols)
     const T* __restrict__ grad_ptr,  // (n_rows, n_cols)
     const T* __restrict__ y_ptr,     // (n_rows, n_cols)
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t grad_stride_batch,
-    int64_t grad_stride_row,
-    int64_t y_stride_batch,
-    int64_t y_stride_row,
+    int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t grad_stride_batch,
+    int64_t grad_stride_row, int64_t y_stride_batch, int64_t y_stride_row,
     int64_t slice_size,  // columns that a block owns
     int n_kept           // columns that it keeps, 16 times as many as threads, or more
 ) {

@@ -13,10 +13,7 @@ template <typename T>
 __global__ void softmax_first_kernel(
     T* out_ptr,      // (n_rows, n_cols)
     const T* x_ptr,  // (n_rows, n_cols)
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t x_stride_batch,
+    int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t x_stride_batch,
     int64_t x_stride_row
 ) {
     // -- tile: a block owns a row, a thread every blockDim.x-th column of it

@@ -53,10 +53,7 @@ __global__ void
 __launch_bounds__(LONG_NUM_THREADS, LONG_BLOCKS_PER_SM) softmax_long_kernel(
     T* __restrict__ out_ptr,      // (n_rows, n_cols)
     const T* __restrict__ x_ptr,  // (n_rows, n_cols)
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t x_stride_batch,
+    int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t x_stride_batch,
     int64_t x_stride_row,
     int64_t slice_size,  // columns that a block owns
     int n_kept           // columns that it keeps, 16 times as many as threads, or more

@@ -56,14 +56,8 @@ constexpr RowTile TILES[] = {
 
 // Two rows at once: a thread holds half as much of each.
 constexpr RowTile BACKWARD_TILES[] = {
-    {64, 8, 8},
-    {128, 8, 16},
-    {256, 8, 32},
-    {512, 16, 32},
-    {1024, 8, 128},
-    {2048, 16, 128},
-    {4096, 16, 256},
-    {8192, 16, 512},
+    {64, 8, 8},     {128, 8, 16},    {256, 8, 32},    {512, 16, 32},
+    {1024, 8, 128}, {2048, 16, 128}, {4096, 16, 256}, {8192, 16, 512},
 };
 
 }  // namespace
@@ -71,29 +65,15 @@ constexpr RowTile BACKWARD_TILES[] = {
 // Vectors of 16 bytes where every row begins and ends at a multiple of them, else one
 // element at a time.
 cudaError_t softmax(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    const void* x,
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t x_stride_batch,
-    int64_t x_stride_row,
-    int rung
+    const Launcher& launch, DType dtype, void* out, const void* x, int64_t n_rows,
+    int64_t n_cols, int64_t rows_per_batch, int64_t x_stride_batch,
+    int64_t x_stride_row, int rung
 ) {
     const bool vectors =
         have_vectors(dtype, {{out, n_cols}, {x, x_stride_row, x_stride_batch}});
     const auto start = [&](const auto& plan, auto... slice) {
         return launch(
-            plan,
-            out,
-            x,
-            n_rows,
-            n_cols,
-            rows_per_batch,
-            x_stride_batch,
-            x_stride_row,
+            plan, out, x, n_rows, n_cols, rows_per_batch, x_stride_batch, x_stride_row,
             slice...
         );
     };
@@ -121,40 +101,19 @@ cudaError_t softmax(
 }
 
 cudaError_t softmax_backward(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    const void* grad,
-    const void* y,
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t grad_stride_batch,
-    int64_t grad_stride_row,
-    int64_t y_stride_batch,
-    int64_t y_stride_row,
-    int rung
+    const Launcher& launch, DType dtype, void* out, const void* grad, const void* y,
+    int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t grad_stride_batch,
+    int64_t grad_stride_row, int64_t y_stride_batch, int64_t y_stride_row, int rung
 ) {
     const bool vectors = have_vectors(
-        dtype,
-        {{out, n_cols},
-         {grad, grad_stride_row, grad_stride_batch},
-         {y, y_stride_row, y_stride_batch}}
+        dtype, {{out, n_cols},
+                {grad, grad_stride_row, grad_stride_batch},
+                {y, y_stride_row, y_stride_batch}}
     );
     const auto start = [&](const auto& plan, auto... slice) {
         return launch(
-            plan,
-            out,
-            grad,
-            y,
-            n_rows,
-            n_cols,
-            rows_per_batch,
-            grad_stride_batch,
-            grad_stride_row,
-            y_stride_batch,
-            y_stride_row,
-            slice...
+            plan, out, grad, y, n_rows, n_cols, rows_per_batch, grad_stride_batch,
+            grad_stride_row, y_stride_batch, y_stride_row, slice...
         );
     };
     return dispatch_vectors<cudaError_t>(dtype, vectors, [&]<typename T, int VEC_SIZE> {
@@ -167,10 +126,7 @@ cudaError_t softmax_backward(
                 constexpr int THREADS_PER_ROW = TILE.threads_per_row;
                 return plan_rows<TILE>(
                     softmax_backward_kernel<
-                        T,
-                        VEC_SIZE,
-                        VECS_PER_THREAD,
-                        THREADS_PER_ROW>,
+                        T, VEC_SIZE, VECS_PER_THREAD, THREADS_PER_ROW>,
                     n_rows
                 );
             };

@@ -10,11 +10,8 @@ template <typename T>
 __global__ void sum_first_kernel(
     T* out_ptr,      // (n_outer, n_inner)
     const T* x_ptr,  // (n_outer, n_reduced, n_inner)
-    int64_t n_reduced,
-    int64_t n_inner,
-    int64_t x_stride_outer,
-    int64_t x_stride_reduced,
-    int64_t x_stride_inner
+    int64_t n_reduced, int64_t n_inner, int64_t x_stride_outer,
+    int64_t x_stride_reduced, int64_t x_stride_inner
 ) {
     // -- tile: a block owns an output element
     const int64_t outer = blockIdx.x / n_inner, inner = blockIdx.x % n_inner;

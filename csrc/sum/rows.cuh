@@ -22,22 +22,13 @@ __device__ __forceinline__ float sum_in_pairs(const Tile<float, SIZE, COUNT>& ti
 }
 
 template <
-    typename In,
-    typename Out,
-    int VEC_SIZE,
-    int THREADS_PER_ROW,
-    int ROWS_PER_THREAD,
+    typename In, typename Out, int VEC_SIZE, int THREADS_PER_ROW, int ROWS_PER_THREAD,
     int LOADS_PER_ROW>
 __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) sum_rows_kernel(
     Out* __restrict__ out_ptr,     // (n_splits, n_outer, n_inner)
     const In* __restrict__ x_ptr,  // (n_outer, n_reduced, n_inner)
-    int64_t n_outer,
-    int64_t n_reduced,
-    int64_t n_inner,
-    int64_t x_stride_outer,
-    int64_t x_stride_reduced,
-    int64_t x_stride_inner,
-    int64_t split_size
+    int64_t n_outer, int64_t n_reduced, int64_t n_inner, int64_t x_stride_outer,
+    int64_t x_stride_reduced, int64_t x_stride_inner, int64_t split_size
 ) {
     static_assert(THREADS_PER_ROW >= VEC_SIZE);
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;

@@ -30,14 +30,8 @@ struct Walk {
 // counted in vectors. Short rows share a block, and the shortest ones a thread. A row that
 // takes few steps takes fewer of twice the size: much of the last one may be idle.
 constexpr RowTile ROW_TILES[] = {
-    {8, 1, 8},
-    {16, 2, 8},
-    {32, 2, 16},
-    {64, 4, 16},
-    {512, 4, 32},
-    {1024, 4, 256},
-    {4096, 8, 256},
-    {LONGEST, 4, 256},
+    {8, 1, 8},    {16, 2, 8},     {32, 2, 16},    {64, 4, 16},
+    {512, 4, 32}, {1024, 4, 256}, {4096, 8, 256}, {LONGEST, 4, 256},
 };
 
 // A block reads so much of a row of columns at a time: less where fewer blocks would be
@@ -75,8 +69,7 @@ auto plan_sums(const Device& device, const Walk& walk) {
             n_threads *= 2;
         }
         return Plan{
-            sum_kernel<In, Out, VEC_SIZE>,
-            dim3(n_blocks(n_threads), walk.n_splits),
+            sum_kernel<In, Out, VEC_SIZE>, dim3(n_blocks(n_threads), walk.n_splits),
             dim3(n_threads, NUM_THREADS / n_threads)
         };
     }
@@ -97,15 +90,8 @@ cudaError_t launch_sums(
     return launch(
         vectors ? plan_sums<In, Out, VEC_SIZE, BY_ROWS>(launch.device(), walk)
                 : plan_sums<In, Out, 1, BY_ROWS>(launch.device(), walk),
-        out,
-        x,
-        walk.n_outer,
-        walk.n_reduced,
-        walk.n_inner,
-        walk.stride_outer,
-        walk.stride_reduced,
-        walk.stride_inner,
-        walk.split_size
+        out, x, walk.n_outer, walk.n_reduced, walk.n_inner, walk.stride_outer,
+        walk.stride_reduced, walk.stride_inner, walk.split_size
     );
 }
 
@@ -114,46 +100,21 @@ cudaError_t launch_sums(
 // Where there are too few outputs to fill a GPU, n_splits blocks share each of them: they
 // leave their sums in the workspace, and a second launch adds those, as columns.
 cudaError_t sum(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    const void* x,
-    void* workspace,
-    int64_t n_outer,
-    int64_t n_reduced,
-    int64_t n_inner,
-    int64_t x_stride_outer,
-    int64_t x_stride_reduced,
-    int64_t x_stride_inner,
-    bool by_rows,
-    int64_t n_splits,
-    int64_t split_size,
-    int rung
+    const Launcher& launch, DType dtype, void* out, const void* x, void* workspace,
+    int64_t n_outer, int64_t n_reduced, int64_t n_inner, int64_t x_stride_outer,
+    int64_t x_stride_reduced, int64_t x_stride_inner, bool by_rows, int64_t n_splits,
+    int64_t split_size, int rung
 ) {
     return dispatch_float<cudaError_t>(dtype, [&]<typename T> {
         const int64_t n_outputs = n_outer * n_inner;
         if (Rung{rung} == Rung::first) {
             return launch(
-                plan_first(sum_first_kernel<T>, n_outputs),
-                out,
-                x,
-                n_reduced,
-                n_inner,
-                x_stride_outer,
-                x_stride_reduced,
-                x_stride_inner
+                plan_first(sum_first_kernel<T>, n_outputs), out, x, n_reduced, n_inner,
+                x_stride_outer, x_stride_reduced, x_stride_inner
             );
         }
-        const Walk walk{
-            n_outer,
-            n_reduced,
-            n_inner,
-            x_stride_outer,
-            x_stride_reduced,
-            x_stride_inner,
-            n_splits,
-            split_size
-        };
+        const Walk walk{n_outer,          n_reduced,      n_inner,  x_stride_outer,
+                        x_stride_reduced, x_stride_inner, n_splits, split_size};
         if (n_splits == 1) {
             const auto add =
                 by_rows ? launch_sums<T, T, true> : launch_sums<T, T, false>;

@@ -17,13 +17,8 @@ template <typename In, typename Out, int VEC_SIZE>
 __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) sum_kernel(
     Out* __restrict__ out_ptr,     // (n_splits, n_outer, n_inner)
     const In* __restrict__ x_ptr,  // (n_outer, n_reduced, n_inner)
-    int64_t n_outer,
-    int64_t n_reduced,
-    int64_t n_inner,
-    int64_t x_stride_outer,
-    int64_t x_stride_reduced,
-    int64_t x_stride_inner,
-    int64_t split_size
+    int64_t n_outer, int64_t n_reduced, int64_t n_inner, int64_t x_stride_outer,
+    int64_t x_stride_reduced, int64_t x_stride_inner, int64_t split_size
 ) {
     constexpr int ROWS_PER_THREAD = BYTES_PER_THREAD / (VEC_SIZE * sizeof(In));
 

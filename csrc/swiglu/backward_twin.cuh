@@ -11,15 +11,9 @@ __global__ void __launch_bounds__(NUM_THREADS) swiglu_backward_kernel(
     const T* __restrict__ grad_ptr,  // (n_elements / n_cols, n_cols)
     const T* __restrict__ gate_ptr,  // (n_elements / n_cols, n_cols)
     const T* __restrict__ up_ptr,    // (n_elements / n_cols, n_cols)
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t out_stride_row,
-    int64_t grad_stride_row,
-    int64_t grad_stride_col,
-    int64_t gate_stride_row,
-    int64_t gate_stride_col,
-    int64_t up_stride_row,
-    int64_t up_stride_col
+    int64_t n_elements, int64_t n_cols, int64_t out_stride_row, int64_t grad_stride_row,
+    int64_t grad_stride_col, int64_t gate_stride_row, int64_t gate_stride_col,
+    int64_t up_stride_row, int64_t up_stride_col
 ) {
     // -- tile: a block owns BLOCK_SIZE neighbouring elements
     const auto tile = own_tile<VEC_SIZE, STRIDED>(n_elements, n_cols);
@@ -32,15 +26,11 @@ __global__ void __launch_bounds__(NUM_THREADS) swiglu_backward_kernel(
     // -- compute: in float32. The derivative comes first: where it is 0, grad * up
     // may be inf
     const auto gate_grad =
-        map([](float grad,
-               float gate,
+        map([](float grad, float gate,
                float up) { return grad * silu_derivative<T>(gate) * up; },
-            to_float(grad),
-            to_float(gate),
-            to_float(up));
+            to_float(grad), to_float(gate), to_float(up));
     const auto up_grad =
-        map([](float grad, float gate) { return grad * silu<T>(gate); },
-            to_float(grad),
+        map([](float grad, float gate) { return grad * silu<T>(gate); }, to_float(grad),
             to_float(gate));
 
     // -- store: rounded once; past the end nothing is written

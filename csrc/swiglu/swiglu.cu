@@ -20,23 +20,12 @@
 #include "swiglu/twin.cuh"
 
 cudaError_t swiglu(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    const void* gate,
-    const void* up,
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t gate_stride_row,
-    int64_t gate_stride_col,
-    int64_t up_stride_row,
-    int64_t up_stride_col,
-    int rung
+    const Launcher& launch, DType dtype, void* out, const void* gate, const void* up,
+    int64_t n_elements, int64_t n_cols, int64_t gate_stride_row,
+    int64_t gate_stride_col, int64_t up_stride_row, int64_t up_stride_col, int rung
 ) {
     return dispatch_elements(
-        dtype,
-        n_elements,
-        n_cols,
+        dtype, n_elements, n_cols,
         {{out},
          {gate, gate_stride_row, gate_stride_col},
          {up, up_stride_row, up_stride_col}},
@@ -44,44 +33,22 @@ cudaError_t swiglu(
             const auto first = swiglu_first_kernel<T>;
             const auto twin = swiglu_kernel<T, VEC_SIZE, STRIDED>;
             return launch(
-                plan_elements(rung, first, twin, n_elements),
-                out,
-                gate,
-                up,
-                n_elements,
-                n_cols,
-                gate_stride_row,
-                gate_stride_col,
-                up_stride_row,
-                up_stride_col
+                plan_elements(rung, first, twin, n_elements), out, gate, up, n_elements,
+                n_cols, gate_stride_row, gate_stride_col, up_stride_row, up_stride_col
             );
         }
     );
 }
 
 cudaError_t swiglu_backward(
-    const Launcher& launch,
-    DType dtype,
-    void* gate_grad,
-    void* up_grad,
-    const void* grad,
-    const void* gate,
-    const void* up,
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t out_stride_row,
-    int64_t grad_stride_row,
-    int64_t grad_stride_col,
-    int64_t gate_stride_row,
-    int64_t gate_stride_col,
-    int64_t up_stride_row,
-    int64_t up_stride_col,
-    int rung
+    const Launcher& launch, DType dtype, void* gate_grad, void* up_grad,
+    const void* grad, const void* gate, const void* up, int64_t n_elements,
+    int64_t n_cols, int64_t out_stride_row, int64_t grad_stride_row,
+    int64_t grad_stride_col, int64_t gate_stride_row, int64_t gate_stride_col,
+    int64_t up_stride_row, int64_t up_stride_col, int rung
 ) {
     return dispatch_elements(
-        dtype,
-        n_elements,
-        n_cols,
+        dtype, n_elements, n_cols,
         {{gate_grad, out_stride_row},
          {up_grad, out_stride_row},
          {grad, grad_stride_row, grad_stride_col},
@@ -91,20 +58,9 @@ cudaError_t swiglu_backward(
             const auto first = swiglu_backward_first_kernel<T>;
             const auto twin = swiglu_backward_kernel<T, VEC_SIZE, STRIDED>;
             return launch(
-                plan_elements(rung, first, twin, n_elements),
-                gate_grad,
-                up_grad,
-                grad,
-                gate,
-                up,
-                n_elements,
-                n_cols,
-                out_stride_row,
-                grad_stride_row,
-                grad_stride_col,
-                gate_stride_row,
-                gate_stride_col,
-                up_stride_row,
+                plan_elements(rung, first, twin, n_elements), gate_grad, up_grad, grad,
+                gate, up, n_elements, n_cols, out_stride_row, grad_stride_row,
+                grad_stride_col, gate_stride_row, gate_stride_col, up_stride_row,
                 up_stride_col
             );
         }

@@ -9,12 +9,8 @@ __global__ void __launch_bounds__(NUM_THREADS) swiglu_kernel(
     T* __restrict__ out_ptr,         // (n_elements)
     const T* __restrict__ gate_ptr,  // (n_elements / n_cols, n_cols)
     const T* __restrict__ up_ptr,    // (n_elements / n_cols, n_cols)
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t gate_stride_row,
-    int64_t gate_stride_col,
-    int64_t up_stride_row,
-    int64_t up_stride_col
+    int64_t n_elements, int64_t n_cols, int64_t gate_stride_row,
+    int64_t gate_stride_col, int64_t up_stride_row, int64_t up_stride_col
 ) {
     // -- tile: a block owns BLOCK_SIZE neighbouring elements
     const auto tile = own_tile<VEC_SIZE, STRIDED>(n_elements, n_cols);
@@ -25,8 +21,7 @@ __global__ void __launch_bounds__(NUM_THREADS) swiglu_kernel(
 
     // -- compute: in float32
     const auto out =
-        map([](float gate, float up) { return silu<T>(gate) * up; },
-            to_float(gate),
+        map([](float gate, float up) { return silu<T>(gate) * up; }, to_float(gate),
             to_float(up));
 
     // -- store: rounded once; past the end nothing is written

@@ -14,44 +14,21 @@
 #include "common/launch.cuh"
 
 cudaError_t add(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    const void* x,
-    const void* y,
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t x_stride_row,
-    int64_t x_stride_col,
-    int64_t y_stride_row,
-    int64_t y_stride_col,
-    int rung
+    const Launcher& launch, DType dtype, void* out, const void* x, const void* y,
+    int64_t n_elements, int64_t n_cols, int64_t x_stride_row, int64_t x_stride_col,
+    int64_t y_stride_row, int64_t y_stride_col, int rung
 );
 
 cudaError_t gelu(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    const void* x,
-    int64_t n_elements,
-    int64_t n_cols,
-    int64_t x_stride_row,
-    int64_t x_stride_col,
-    bool approximate_tanh,
+    const Launcher& launch, DType dtype, void* out, const void* x, int64_t n_elements,
+    int64_t n_cols, int64_t x_stride_row, int64_t x_stride_col, bool approximate_tanh,
     int rung
 );
 
 cudaError_t softmax(
-    const Launcher& launch,
-    DType dtype,
-    void* out,
-    const void* x,
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t x_stride_batch,
-    int64_t x_stride_row,
-    int rung
+    const Launcher& launch, DType dtype, void* out, const void* x, int64_t n_rows,
+    int64_t n_cols, int64_t rows_per_batch, int64_t x_stride_batch,
+    int64_t x_stride_row, int rung
 );
 
 namespace {
@@ -67,8 +44,7 @@ void expect(bool condition, const std::string& what) {
 }
 
 void expect_close(
-    const std::vector<float>& actual,
-    const std::vector<double>& expected,
+    const std::vector<float>& actual, const std::vector<double>& expected,
     const std::string& what
 ) {
     double largest_error = 0;
@@ -95,9 +71,9 @@ void test_add(int64_t n) {
     std::vector<float> out(n);
     std::vector<double> expected(n);
     for (int64_t i = 0; i < n; ++i) expected[i] = double{x[i]} + double{y[i]};
-    const cudaError_t error = add(
-        launch, DType::float32, out.data(), x.data(), y.data(), n, n, n, 1, n, 1, 0
-    );
+    const cudaError_t error =
+        add(launch, DType::float32, out.data(), x.data(), y.data(), n, n, n, 1, n, 1,
+            0);
     expect(error == cudaSuccess, "add is launched");
     expect_close(out, expected, "add of " + std::to_string(n));
 }
@@ -134,21 +110,12 @@ void test_softmax(int64_t n_rows, int64_t n_cols) {
         }
     }
     const cudaError_t error = softmax(
-        launch,
-        DType::float32,
-        out.data(),
-        x.data(),
-        n_rows,
-        n_cols,
-        n_rows,
-        0,
-        n_cols,
+        launch, DType::float32, out.data(), x.data(), n_rows, n_cols, n_rows, 0, n_cols,
         0
     );
     expect(error == cudaSuccess, "softmax is launched");
     expect_close(
-        out,
-        expected,
+        out, expected,
         "softmax of " + std::to_string(n_rows) + "x" + std::to_string(n_cols)
     );
 }

@@ -224,10 +224,8 @@ __global__ void nothing_kernel() {}
 
 EXPORT int launch_nothing(const unsigned* grid, const unsigned* block, int64_t shared) {
     return launch(
-        nothing_kernel,
-        dim3(grid[0], grid[1], grid[2]),
-        dim3(block[0], block[1], block[2]),
-        shared
+        nothing_kernel, dim3(grid[0], grid[1], grid[2]),
+        dim3(block[0], block[1], block[2]), shared
     );
 }
 

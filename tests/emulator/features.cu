@@ -29,11 +29,8 @@ __global__ void indices_kernel(unsigned* out) {
 
 EXPORT int indices(unsigned* out, const unsigned* grid, const unsigned* block) {
     return launch(
-        indices_kernel,
-        dim3(grid[0], grid[1], grid[2]),
-        dim3(block[0], block[1], block[2]),
-        0,
-        out
+        indices_kernel, dim3(grid[0], grid[1], grid[2]),
+        dim3(block[0], block[1], block[2]), 0, out
     );
 }
 
@@ -93,8 +90,7 @@ __global__ void shared_bytes_kernel(unsigned char* out, unsigned bytes) {
 EXPORT int shared_bytes(unsigned char* out, int64_t bytes, int64_t opt_in) {
     if (opt_in >= 0) {
         cudaError_t error = cudaFuncSetAttribute(
-            shared_bytes_kernel,
-            cudaFuncAttributeMaxDynamicSharedMemorySize,
+            shared_bytes_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
             static_cast<int>(opt_in)
         );
         if (error != cudaSuccess) return error;

@@ -165,8 +165,7 @@ __global__ void coalesced_kernel(int* out) {
         row[10] = cg::reduce(group, value, cg::plus<int>());
         row[11] = static_cast<int>(
             cg::reduce(
-                group,
-                1.0f + static_cast<float>(value),
+                group, 1.0f + static_cast<float>(value),
                 [](float a, float b) { return a * 0.5f + b * 0.25f; }
             ) *
             4096

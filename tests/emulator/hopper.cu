@@ -20,12 +20,8 @@
 
 // Of a tensor of 2-byte elements, whose strides count elements; x is the last dimension.
 static bool make_map(
-    CUtensorMap* map,
-    void* address,
-    const int64_t (&sizes)[3],
-    const int64_t (&strides)[2],
-    const int (&box)[2],
-    bool is_bfloat16 = true,
+    CUtensorMap* map, void* address, const int64_t (&sizes)[3],
+    const int64_t (&strides)[2], const int (&box)[2], bool is_bfloat16 = true,
     CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B
 ) {
     void* function = nullptr;
@@ -46,15 +42,8 @@ static bool make_map(
                map,
                is_bfloat16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                            : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-               3,
-               address,
-               dims,
-               bytes,
-               box_sizes,
-               element_strides,
-               CU_TENSOR_MAP_INTERLEAVE_NONE,
-               swizzle,
-               CU_TENSOR_MAP_L2_PROMOTION_NONE,
+               3, address, dims, bytes, box_sizes, element_strides,
+               CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
            ) == CUDA_SUCCESS;
 }
@@ -69,10 +58,7 @@ constexpr int STAGES = 3;
 template <typename T, ptx::Major A_MAJOR, ptx::Major B_MAJOR, int TILE_N, int GROUPS>
 __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) hopper_matmul_kernel(
     const __grid_constant__ CUtensorMap a_map,
-    const __grid_constant__ CUtensorMap b_map,
-    float* out,
-    int64_t M,
-    int64_t N,
+    const __grid_constant__ CUtensorMap b_map, float* out, int64_t M, int64_t N,
     int64_t K
 ) {
 #ifdef HAS_HOPPER
@@ -140,10 +126,8 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) hopper_matmul_kernel(
             const unsigned char* b = b_stages + stage * B_BYTES +
                                      (B_MAJOR == ptx::Major::K ? 2 * k : 128 * k);
             ptx::wgmma_m64k16<T, A_MAJOR, B_MAJOR, TILE_N>(
-                d,
-                ptx::wgmma_descriptor(a, BOX_BYTES, 1024),
-                ptx::wgmma_descriptor(b, BOX_BYTES, 1024),
-                step > 0 || k > 0
+                d, ptx::wgmma_descriptor(a, BOX_BYTES, 1024),
+                ptx::wgmma_descriptor(b, BOX_BYTES, 1024), step > 0 || k > 0
             );
         }
         ptx::wgmma_commit_group();
@@ -193,15 +177,8 @@ constexpr auto BY_K = ptx::Major::K, BY_MN = ptx::Major::MN;
 // All four layouts with the smallest tile, and the others.
 template <typename T>
 int hopper_matmul(
-    float* out,
-    T* a,
-    T* b,
-    int64_t M,
-    int64_t N,
-    int64_t K,
-    int64_t a_is_transposed,
-    int64_t b_is_transposed,
-    int64_t tile_n
+    float* out, T* a, T* b, int64_t M, int64_t N, int64_t K, int64_t a_is_transposed,
+    int64_t b_is_transposed, int64_t tile_n
 ) {
     const auto run = [=](auto* function) { return function(out, a, b, M, N, K); };
     if (tile_n == 256) return run(hopper_matmul<T, BY_K, BY_MN, 256, 2>);
@@ -219,15 +196,8 @@ int hopper_matmul(
 
 #define HOPPER_MATMUL(name, type)                                        \
     EXPORT int name(                                                     \
-        float* out,                                                      \
-        type* a,                                                         \
-        type* b,                                                         \
-        int64_t M,                                                       \
-        int64_t N,                                                       \
-        int64_t K,                                                       \
-        int64_t a_is_transposed,                                         \
-        int64_t b_is_transposed,                                         \
-        int64_t tile_n                                                   \
+        float* out, type* a, type* b, int64_t M, int64_t N, int64_t K,   \
+        int64_t a_is_transposed, int64_t b_is_transposed, int64_t tile_n \
     ) {                                                                  \
         return hopper_matmul(                                            \
             out, a, b, M, N, K, a_is_transposed, b_is_transposed, tile_n \
@@ -247,10 +217,7 @@ struct Place {
 // further on, go to shared memory, are increased by one, and go to out, from `to` on.
 __global__ void box_copies_kernel(
     const __grid_constant__ CUtensorMap out_map,
-    const __grid_constant__ CUtensorMap x_map,
-    Place from,
-    Place to,
-    int64_t n_boxes
+    const __grid_constant__ CUtensorMap x_map, Place from, Place to, int64_t n_boxes
 ) {
 #ifdef HAS_HOPPER
     constexpr int BOX_BYTES = 64 * 8 * 2;
@@ -289,20 +256,9 @@ __global__ void box_copies_kernel(
 
 // x and out: (depth, height, width) with rows of stride_y elements.
 EXPORT int box_copies(
-    uint16_t* out,
-    uint16_t* x,
-    int64_t width,
-    int64_t height,
-    int64_t depth,
-    int64_t stride_y,
-    int64_t from_x,
-    int64_t from_y,
-    int64_t from_z,
-    int64_t to_x,
-    int64_t to_y,
-    int64_t to_z,
-    int64_t n_boxes,
-    int64_t swizzle
+    uint16_t* out, uint16_t* x, int64_t width, int64_t height, int64_t depth,
+    int64_t stride_y, int64_t from_x, int64_t from_y, int64_t from_z, int64_t to_x,
+    int64_t to_y, int64_t to_z, int64_t n_boxes, int64_t swizzle
 ) {
     CUtensorMap out_map{}, x_map{};
     const int64_t sizes[3] = {width, height, depth};
@@ -383,12 +339,8 @@ EXPORT int store_matrices(uint16_t* out, uint32_t* fragments, int* places) {
 
 template <typename... Parameters, typename... Arguments>
 int launch_clusters(
-    void (*kernel)(Parameters...),
-    dim3 cluster,
-    dim3 grid,
-    dim3 block,
-    std::size_t shared_bytes,
-    Arguments... arguments
+    void (*kernel)(Parameters...), dim3 cluster, dim3 grid, dim3 block,
+    std::size_t shared_bytes, Arguments... arguments
 ) {
     cudaLaunchAttribute attribute{};
     attribute.id = cudaLaunchAttributeClusterDimension;
@@ -422,14 +374,8 @@ __global__ void cluster_sums_kernel(int* out, const int* x, int64_t n_blocks) {
 }
 
 EXPORT int cluster_sums(
-    int* out,
-    int* x,
-    int64_t cluster_x,
-    int64_t cluster_y,
-    int64_t cluster_z,
-    int64_t grid_x,
-    int64_t grid_y,
-    int64_t grid_z
+    int* out, int* x, int64_t cluster_x, int64_t cluster_y, int64_t cluster_z,
+    int64_t grid_x, int64_t grid_y, int64_t grid_z
 ) {
     const dim3 cluster(cluster_x, cluster_y, cluster_z), grid(grid_x, grid_y, grid_z);
     const int64_t n_blocks = cluster_x * cluster_y * cluster_z;
@@ -500,10 +446,7 @@ EXPORT int cluster_waits(int* flag) {
 template <typename T>
 __global__ void __launch_bounds__(256) cluster_matmul_kernel(
     const __grid_constant__ CUtensorMap a_map,
-    const __grid_constant__ CUtensorMap b_map,
-    float* out,
-    int64_t M,
-    int64_t N,
+    const __grid_constant__ CUtensorMap b_map, float* out, int64_t M, int64_t N,
     int64_t K
 ) {
 #ifdef HAS_HOPPER
@@ -550,10 +493,8 @@ __global__ void __launch_bounds__(256) cluster_matmul_kernel(
                 const unsigned char* a = a_stages + stage * BOX_BYTES + 2 * k;
                 const unsigned char* b = b_stages + 2 * stage * BOX_BYTES + 2 * k;
                 ptx::wgmma_m64k16<T, BY_K, BY_K, TILE_N>(
-                    d,
-                    ptx::wgmma_descriptor(a, BOX_BYTES, 1024),
-                    ptx::wgmma_descriptor(b, BOX_BYTES, 1024),
-                    step > 0 || k > 0
+                    d, ptx::wgmma_descriptor(a, BOX_BYTES, 1024),
+                    ptx::wgmma_descriptor(b, BOX_BYTES, 1024), step > 0 || k > 0
                 );
             }
             ptx::wgmma_commit_group();
@@ -602,9 +543,7 @@ enum class Weakness : int64_t { none, sums, stage, buffer };
 // again before, or the `buffer` written to again before its store has been read.
 __global__ void weak_waits_kernel(
     const __grid_constant__ CUtensorMap out_map,
-    const __grid_constant__ CUtensorMap x_map,
-    float* sums,
-    Weakness weakness
+    const __grid_constant__ CUtensorMap x_map, float* sums, Weakness weakness
 ) {
 #ifdef HAS_HOPPER
     constexpr int BOX_BYTES = 64 * 64 * 2;

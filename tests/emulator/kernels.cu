@@ -18,14 +18,8 @@ __global__ void add_kernel(float4* out, const float4* x, const float4* y, int64_
 
 EXPORT int add(float* out, const float* x, const float* y, int64_t n) {
     return launch(
-        add_kernel,
-        ceil_div(n / 4, 256),
-        256,
-        0,
-        reinterpret_cast<float4*>(out),
-        reinterpret_cast<const float4*>(x),
-        reinterpret_cast<const float4*>(y),
-        n / 4
+        add_kernel, ceil_div(n / 4, 256), 256, 0, reinterpret_cast<float4*>(out),
+        reinterpret_cast<const float4*>(x), reinterpret_cast<const float4*>(y), n / 4
     );
 }
 
@@ -162,12 +156,8 @@ struct Stage {
 // lies outside of the matrix becomes 0.
 template <int ROWS, int COLS, int TARGET_ROW>
 __device__ void start_tile_copy(
-    __nv_bfloat16 (*target)[TARGET_ROW],
-    const __nv_bfloat16* matrix,
-    int n_rows,
-    int n_cols,
-    int first_row,
-    int first_col
+    __nv_bfloat16 (*target)[TARGET_ROW], const __nv_bfloat16* matrix, int n_rows,
+    int n_cols, int first_row, int first_col
 ) {
     constexpr int VECS = COLS / VEC;
     for (int i = threadIdx.x; i < ROWS * VECS; i += blockDim.x) {
@@ -247,11 +237,7 @@ __global__ void __launch_bounds__(128) mma_matmul_kernel(
 
 template <int WAIT_FOR>
 int mma_matmul(
-    float* out,
-    const __nv_bfloat16* a,
-    const __nv_bfloat16* b,
-    int64_t m,
-    int64_t n,
+    float* out, const __nv_bfloat16* a, const __nv_bfloat16* b, int64_t m, int64_t n,
     int64_t k
 ) {
     const dim3 grid(ceil_div(n, TILE), ceil_div(m, TILE));
@@ -260,11 +246,7 @@ int mma_matmul(
 }
 
 EXPORT int matmul_bf16(
-    float* out,
-    const __nv_bfloat16* a,
-    const __nv_bfloat16* b,
-    int64_t m,
-    int64_t n,
+    float* out, const __nv_bfloat16* a, const __nv_bfloat16* b, int64_t m, int64_t n,
     int64_t k
 ) {
     return mma_matmul<1>(out, a, b, m, n, k);
@@ -272,11 +254,7 @@ EXPORT int matmul_bf16(
 
 // Waits for too few copies.
 EXPORT int matmul_bf16_weak_wait(
-    float* out,
-    const __nv_bfloat16* a,
-    const __nv_bfloat16* b,
-    int64_t m,
-    int64_t n,
+    float* out, const __nv_bfloat16* a, const __nv_bfloat16* b, int64_t m, int64_t n,
     int64_t k
 ) {
     return mma_matmul<2>(out, a, b, m, n, k);

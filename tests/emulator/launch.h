@@ -10,10 +10,7 @@
 
 template <typename... Parameters, typename... Arguments>
 int launch(
-    void (*kernel)(Parameters...),
-    dim3 grid,
-    dim3 block,
-    std::size_t shared_bytes,
+    void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
     Arguments... arguments
 ) {
     cudaLaunchConfig_t config{};

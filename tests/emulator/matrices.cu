@@ -36,10 +36,7 @@ int load_matrices(uint32_t* out, const uint16_t* x, const int* places, int64_t c
 }
 
 EXPORT int load_matrices(
-    uint32_t* out,
-    const uint16_t* x,
-    const int* places,
-    int64_t count,
+    uint32_t* out, const uint16_t* x, const int* places, int64_t count,
     int64_t transposed
 ) {
     return transposed ? load_matrices<true>(out, x, places, count)
@@ -62,9 +59,7 @@ __device__ void write_fragment(T* fragments, const T (&fragment)[COUNT]) {
 
 template <typename T, typename Accumulator, int ACCUMULATORS>
 __global__ void mma_kernel(
-    Accumulator* d_out,
-    const uint32_t* a_in,
-    const uint32_t* b_in,
+    Accumulator* d_out, const uint32_t* a_in, const uint32_t* b_in,
     const Accumulator* c_in
 ) {
     uint32_t a[4], b[2];

@@ -22,14 +22,8 @@ __global__ void map_kernel(Out* out, const In* in, int64_t n, Function function)
 template <typename Out, typename In, typename Function>
 int map(void* out, const void* in, int64_t n, Function function) {
     return launch(
-        map_kernel<Out, In, Function>,
-        static_cast<unsigned>((n + 255) / 256),
-        256,
-        0,
-        static_cast<Out*>(out),
-        static_cast<const In*>(in),
-        n,
-        function
+        map_kernel<Out, In, Function>, static_cast<unsigned>((n + 255) / 256), 256, 0,
+        static_cast<Out*>(out), static_cast<const In*>(in), n, function
     );
 }
 

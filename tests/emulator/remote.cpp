@@ -53,8 +53,7 @@ constexpr std::size_t MAX_ARGUMENTS = 16;
 // A function that takes fewer does not look at the rest.
 template <std::size_t... INDICES>
 int call(
-    void* function,
-    const int64_t (&arguments)[MAX_ARGUMENTS],
+    void* function, const int64_t (&arguments)[MAX_ARGUMENTS],
     std::index_sequence<INDICES...>
 ) {
     using Function = int (*)(decltype(arguments[INDICES] + 0)...);

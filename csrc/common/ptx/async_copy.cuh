@@ -19,8 +19,7 @@ __device__ __forceinline__ void cp_async(void* shared, const void* global) {
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global)
                      : "memory");
     } else {
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to),
-                     "l"(global),
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global),
                      "n"(BYTES)
                      : "memory");
     }
@@ -35,14 +34,11 @@ __device__ __forceinline__ void cp_async(
     const uint32_t to = shared_address(shared);
     if constexpr (BYTES == 16) {
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
-                     "l"(global),
-                     "r"(source_bytes)
+                     "l"(global), "r"(source_bytes)
                      : "memory");
     } else {
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to),
-                     "l"(global),
-                     "n"(BYTES),
-                     "r"(source_bytes)
+                     "l"(global), "n"(BYTES), "r"(source_bytes)
                      : "memory");
     }
 }

@@ -57,16 +57,14 @@ __device__ __forceinline__ void store_remote(
         asm volatile(
             "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, "
             "[%2];" ::"r"(remote),
-            "r"(word),
-            "r"(remote_barrier)
+            "r"(word), "r"(remote_barrier)
             : "memory"
         );
     } else {
         asm volatile(
             "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, "
             "[%2];" ::"r"(remote),
-            "l"(word),
-            "r"(remote_barrier)
+            "l"(word), "r"(remote_barrier)
             : "memory"
         );
     }

@@ -67,10 +67,7 @@ __device__ __forceinline__ void stmatrix(void* row, const uint32_t (&fragment)[4
         "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
             shared_address(row)
         ),
-        "r"(fragment[0]),
-        "r"(fragment[1]),
-        "r"(fragment[2]),
-        "r"(fragment[3])
+        "r"(fragment[0]), "r"(fragment[1]), "r"(fragment[2]), "r"(fragment[3])
         : "memory"
     );
 }

@@ -23,11 +23,7 @@ __device__ __forceinline__ void tma_load(
         ".mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
             shared_address(shared)
         ),
-        "l"(map),
-        "r"(shared_address(barrier)),
-        "r"(x),
-        "r"(y),
-        "r"(z)
+        "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z)
         : "memory"
     );
 }
@@ -43,10 +39,7 @@ __device__ __forceinline__ void tma_store(
     asm volatile(
         "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group "
         "[%0, {%2, %3, %4}], [%1];" ::"l"(map),
-        "r"(shared_address(shared)),
-        "r"(x),
-        "r"(y),
-        "r"(z)
+        "r"(shared_address(shared)), "r"(x), "r"(y), "r"(z)
         : "memory"
     );
 }

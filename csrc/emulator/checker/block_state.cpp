@@ -285,18 +285,13 @@ void BlockState::agent_accesses(
 void BlockState::agent_has_written(std::uintptr_t address, std::size_t bytes) {
     BlockState& owner = *owner_of(address);
     owner.dynamic_shadow_->visit(
-        address - owner.shared_begin_,
-        bytes,
-        owner.generation_,
+        address - owner.shared_begin_, bytes, owner.generation_,
         [](Cell& cell, unsigned, std::size_t) { return cell.is_in_flight = false; }
     );
 }
 
 void BlockState::access(
-    std::uintptr_t address,
-    std::size_t bytes,
-    Access kind,
-    Location location,
+    std::uintptr_t address, std::size_t bytes, Access kind, Location location,
     bool is_volatile
 ) {
     if (bytes == 0) return;
@@ -342,10 +337,7 @@ void BlockState::access(
 }
 
 void BlockState::access_shared(
-    BlockState& owner,
-    Shadow& shadow,
-    std::size_t offset,
-    const Attempt& access,
+    BlockState& owner, Shadow& shadow, std::size_t offset, const Attempt& access,
     const std::string* name
 ) {
     auto place = [&](std::size_t byte) {
@@ -364,9 +356,7 @@ void BlockState::access_shared(
     bool reads = only_reads(access.kind) || access.kind == Access::atomic;
     std::size_t unwritten = 0;
     bool is_uninitialised = shadow.visit(
-        offset,
-        access.bytes,
-        owner.generation_,
+        offset, access.bytes, owner.generation_,
         [&](Cell& cell, unsigned mask, std::size_t cell_offset) {
             if (!reads) {
                 cell.written |= static_cast<std::uint8_t>(mask);
@@ -396,8 +386,7 @@ void BlockState::access_region(
         if (!is_write) return;
         lock.unlock();
         fail(
-            cudaErrorLaunchFailure,
-            access.event,
+            cudaErrorLaunchFailure, access.event,
             "write to an input: " + verb(access) + " at byte " +
                 std::to_string(offset) + " of tensor '" + region.name + "' at " +
                 source_line(access.event.location)
@@ -421,9 +410,7 @@ std::optional<BlockState::Finding> BlockState::check_order(
     bool is_write = !only_reads(access.kind);
     std::optional<Finding> finding;
     shadow.visit(
-        offset,
-        access.bytes,
-        generation,
+        offset, access.bytes, generation,
         [&](Cell& cell, unsigned, std::size_t cell_offset) {
             bool both_atomic = cell.write.is_atomic && now.is_atomic;
             bool is_awaited = cell.is_in_flight && access.kind == Access::write &&
@@ -456,9 +443,7 @@ std::optional<BlockState::Finding> BlockState::check_order(
 const SharedVariable* BlockState::variable_at(std::size_t offset) const {
     const auto& variables = Module::own().shared_variables();
     auto behind = std::upper_bound(
-        variables.begin(),
-        variables.end(),
-        offset,
+        variables.begin(), variables.end(), offset,
         [](std::size_t wanted, const SharedVariable& each) {
             return wanted < each.offset;
         }

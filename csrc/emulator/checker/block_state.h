@@ -79,10 +79,7 @@ class BlockState {
     }
 
     void access(
-        std::uintptr_t address,
-        std::size_t bytes,
-        Access kind,
-        Location location,
+        std::uintptr_t address, std::size_t bytes, Access kind, Location location,
         bool is_volatile
     );
 
@@ -120,10 +117,7 @@ class BlockState {
 
     /// In the static or the dynamic shared memory of a block of the cluster.
     void access_shared(
-        BlockState& owner,
-        Shadow& shadow,
-        std::size_t offset,
-        const Attempt& access,
+        BlockState& owner, Shadow& shadow, std::size_t offset, const Attempt& access,
         const std::string* name
     );
     void access_region(
@@ -131,9 +125,7 @@ class BlockState {
     );
     /// Checks an access against the earlier ones and notes it.
     std::optional<Finding> check_order(
-        Shadow& shadow,
-        std::size_t offset,
-        const Attempt& access,
+        Shadow& shadow, std::size_t offset, const Attempt& access,
         std::uint32_t generation
     );
     const SharedVariable* variable_at(std::size_t offset) const;

@@ -248,10 +248,7 @@ CALLOUT void __ubsan_handle_out_of_bounds(BadIndex* what, std::uintptr_t index) 
 
 CALLOUT void __ubsan_handle_type_mismatch_v1(TypeMismatch* what, void* address) {
     emulator::checking::report_misalignment(
-        address,
-        std::size_t{1} << what->log_alignment,
-        what->type->name,
-        action_text(what->action),
-        CALLER
+        address, std::size_t{1} << what->log_alignment, what->type->name,
+        action_text(what->action), CALLER
     );
 }

@@ -96,10 +96,7 @@ class Checker final : public Observer {
     ) override {
         KernelPause pause(running_block);
         running_block->access(
-            reinterpret_cast<std::uintptr_t>(address),
-            bytes,
-            kind,
-            location_of(site),
+            reinterpret_cast<std::uintptr_t>(address), bytes, kind, location_of(site),
             false
         );
     }
@@ -151,10 +148,7 @@ class Checker final : public Observer {
 Checker checker;
 
 void check(
-    const void* pointer,
-    std::size_t bytes,
-    Access kind,
-    const void* code_address,
+    const void* pointer, std::size_t bytes, Access kind, const void* code_address,
     bool is_volatile
 ) {
     auto address = reinterpret_cast<std::uintptr_t>(pointer);
@@ -198,10 +192,7 @@ void report_bad_index(
 }
 
 void report_misalignment(
-    const void* address,
-    std::size_t alignment,
-    const char* type,
-    const char* action,
+    const void* address, std::size_t alignment, const char* type, const char* action,
     const void* code_address
 ) {
     KernelPause pause(running_block);

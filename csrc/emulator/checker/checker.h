@@ -31,10 +31,7 @@ void report_bad_index(
 
 /// An address that is no multiple of what the type needs.
 void report_misalignment(
-    const void* address,
-    std::size_t alignment,
-    const char* type,
-    const char* action,
+    const void* address, std::size_t alignment, const char* type, const char* action,
     const void* code_address
 );
 

@@ -16,9 +16,7 @@ namespace {
 template <typename Regions>
 auto first_behind(Regions& regions, std::uintptr_t address) {
     return std::upper_bound(
-        regions.begin(),
-        regions.end(),
-        address,
+        regions.begin(), regions.end(), address,
         [](std::uintptr_t wanted, const auto& region) { return wanted < region->begin; }
     );
 }

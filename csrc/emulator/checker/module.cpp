@@ -154,8 +154,7 @@ void Module::read_symbols() {
     std::memcpy(&header, image.data(), sizeof(header));
     std::vector<ElfW(Shdr)> sections(header.e_shnum);
     std::memcpy(
-        sections.data(),
-        image.data() + header.e_shoff,
+        sections.data(), image.data() + header.e_shoff,
         header.e_shnum * sizeof(ElfW(Shdr))
     );
     for (const ElfW(Shdr) & section : sections) {

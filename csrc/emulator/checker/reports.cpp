@@ -92,23 +92,20 @@ void BlockState::fail_for_order(
                          source_line(now.location);
     if (finding.is_in_flight) {
         fail(
-            cudaErrorLaunchFailure,
-            now,
+            cudaErrorLaunchFailure, now,
             "asynchronous copy not awaited: " + name + " starts to copy to " + place +
                 " at " + first + ", and without having waited for it " + second
         );
     }
     if (finding.is_unpublished) {
         fail(
-            cudaErrorLaunchFailure,
-            now,
+            cudaErrorLaunchFailure, now,
             "missing fence: " + name + " writes " + place + " at " + first + ", " +
                 second + ": no fence_async_proxy() between them"
         );
     }
     fail(
-        cudaErrorLaunchFailure,
-        now,
+        cudaErrorLaunchFailure, now,
         "race: " + name + (finding.earlier_wrote ? " writes " : " reads ") + place +
             " at " + first + ", " + second + ": " + missing_order(earlier, now)
     );
@@ -116,8 +113,7 @@ void BlockState::fail_for_order(
 
 void BlockState::fail_for_bounds(const Attempt& access) const {
     fail(
-        cudaErrorIllegalAddress,
-        access.event,
+        cudaErrorIllegalAddress, access.event,
         "out of bounds: " + describe_stray_access(access) + " at " +
             source_line(access.event.location)
     );
@@ -127,8 +123,7 @@ void BlockState::fail_for_static_variable(
     const Attempt& access, const std::string& name
 ) const {
     fail(
-        cudaErrorNotSupported,
-        access.event,
+        cudaErrorNotSupported, access.event,
         "static shared memory in a cluster: " + verb(access) + " of '" + name +
             "' at " + source_line(access.event.location) +
             ", of which the emulator has one for all blocks of the cluster"
@@ -158,8 +153,7 @@ std::string BlockState::describe_stray_access(const Attempt& access) const {
         }
         if (nearest == nullptr) return verb(access) + " of the emulator's own memory";
         return relative_to(
-            thread_local_base_ + nearest->offset,
-            nearest->bytes,
+            thread_local_base_ + nearest->offset, nearest->bytes,
             "the shared array '" + nearest->name + "'"
         );
     }

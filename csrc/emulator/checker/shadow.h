@@ -72,12 +72,8 @@ class Shadow {
           mapped_bytes_(granules_ * (1 + GRANULE) * sizeof(Cell)) {
         if (granules_ == 0) return;
         void* mapping = mmap(
-            nullptr,
-            mapped_bytes_,
-            PROT_READ | PROT_WRITE,
-            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-            -1,
-            0
+            nullptr, mapped_bytes_, PROT_READ | PROT_WRITE,
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0
         );
         if (mapping == MAP_FAILED) throw std::bad_alloc();
         // Advice alone: without it most of the time goes into faults of small pages.

@@ -41,9 +41,7 @@ struct bit_xor {
 /// By butterfly, as CUDA does it: sums of floats come out the same to the last bit.
 template <unsigned SIZE, typename Parent, typename T, typename Operation>
 auto reduce(
-    const thread_block_tile<SIZE, Parent>& group,
-    T&& value,
-    Operation&& operation,
+    const thread_block_tile<SIZE, Parent>& group, T&& value, Operation&& operation,
     emulator::Site site = emulator::Site::here()
 ) -> decltype(operation(value, value)) {
     auto result = value;
@@ -57,9 +55,7 @@ auto reduce(
 /// each thread has combined, which leaves the result with the last one.
 template <typename T, typename Operation>
 auto reduce(
-    const coalesced_group& group,
-    T&& value,
-    Operation&& operation,
+    const coalesced_group& group, T&& value, Operation&& operation,
     emulator::Site site = emulator::Site::here()
 ) -> decltype(operation(value, value)) {
     auto result = value;

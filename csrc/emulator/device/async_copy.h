@@ -13,12 +13,8 @@ namespace emulator {
 /// Starts a copy of 4, 8 or 16 bytes. Only the first `source_bytes` are read, the rest
 /// of the target becomes 0.
 void start_async_copy(
-    void* target,
-    const void* source,
-    std::size_t bytes,
-    std::size_t source_bytes,
-    const char* operation,
-    Site site
+    void* target, const void* source, std::size_t bytes, std::size_t source_bytes,
+    const char* operation, Site site
 );
 
 /// Makes one group of the copies that the thread has started since the last group. It

@@ -66,8 +66,7 @@ T wrapping_add(T a, T b) {
 
 template <emulator::AtomicSummed T>
 __forceinline__ T atomicAdd(
-    T* address,
-    std::type_identity_t<T> value,
+    T* address, std::type_identity_t<T> value,
     emulator::Site site = emulator::Site::here()
 ) {
     return emulator::atomic_update(address, value, "atomicAdd", site, [value](T old) {
@@ -85,17 +84,14 @@ atomicAdd(float2* address, float2 value, emulator::Site site = emulator::Site::h
 __forceinline__ float4
 atomicAdd(float4* address, float4 value, emulator::Site site = emulator::Site::here()) {
     return {
-        atomicAdd(&address->x, value.x, site),
-        atomicAdd(&address->y, value.y, site),
-        atomicAdd(&address->z, value.z, site),
-        atomicAdd(&address->w, value.w, site)
+        atomicAdd(&address->x, value.x, site), atomicAdd(&address->y, value.y, site),
+        atomicAdd(&address->z, value.z, site), atomicAdd(&address->w, value.w, site)
     };
 }
 
 template <emulator::OneOf<int, unsigned> T>
 __forceinline__ T atomicSub(
-    T* address,
-    std::type_identity_t<T> value,
+    T* address, std::type_identity_t<T> value,
     emulator::Site site = emulator::Site::here()
 ) {
     return emulator::atomic_update(address, value, "atomicSub", site, [value](T old) {
@@ -106,8 +102,7 @@ __forceinline__ T atomicSub(
 
 template <emulator::AtomicExchanged T>
 __forceinline__ T atomicExch(
-    T* address,
-    std::type_identity_t<T> value,
+    T* address, std::type_identity_t<T> value,
     emulator::Site site = emulator::Site::here()
 ) {
     return emulator::atomic_update(address, value, "atomicExch", site, [value](T) {
@@ -117,9 +112,7 @@ __forceinline__ T atomicExch(
 
 template <emulator::AtomicCompared T>
 __forceinline__ T atomicCAS(
-    T* address,
-    std::type_identity_t<T> compare,
-    std::type_identity_t<T> value,
+    T* address, std::type_identity_t<T> compare, std::type_identity_t<T> value,
     emulator::Site site = emulator::Site::here()
 ) {
     return emulator::atomic_update(address, value, "atomicCAS", site, [=](T old) {
@@ -129,8 +122,7 @@ __forceinline__ T atomicCAS(
 
 template <emulator::AtomicOrdered T>
 __forceinline__ T atomicMax(
-    T* address,
-    std::type_identity_t<T> value,
+    T* address, std::type_identity_t<T> value,
     emulator::Site site = emulator::Site::here()
 ) {
     return emulator::atomic_update(address, value, "atomicMax", site, [value](T old) {
@@ -140,8 +132,7 @@ __forceinline__ T atomicMax(
 
 template <emulator::AtomicOrdered T>
 __forceinline__ T atomicMin(
-    T* address,
-    std::type_identity_t<T> value,
+    T* address, std::type_identity_t<T> value,
     emulator::Site site = emulator::Site::here()
 ) {
     return emulator::atomic_update(address, value, "atomicMin", site, [value](T old) {
@@ -151,8 +142,7 @@ __forceinline__ T atomicMin(
 
 template <emulator::AtomicInteger T>
 __forceinline__ T atomicAnd(
-    T* address,
-    std::type_identity_t<T> value,
+    T* address, std::type_identity_t<T> value,
     emulator::Site site = emulator::Site::here()
 ) {
     return emulator::atomic_update(address, value, "atomicAnd", site, [value](T old) {
@@ -162,8 +152,7 @@ __forceinline__ T atomicAnd(
 
 template <emulator::AtomicInteger T>
 __forceinline__ T atomicOr(
-    T* address,
-    std::type_identity_t<T> value,
+    T* address, std::type_identity_t<T> value,
     emulator::Site site = emulator::Site::here()
 ) {
     return emulator::atomic_update(address, value, "atomicOr", site, [value](T old) {
@@ -173,8 +162,7 @@ __forceinline__ T atomicOr(
 
 template <emulator::AtomicInteger T>
 __forceinline__ T atomicXor(
-    T* address,
-    std::type_identity_t<T> value,
+    T* address, std::type_identity_t<T> value,
     emulator::Site site = emulator::Site::here()
 ) {
     return emulator::atomic_update(address, value, "atomicXor", site, [value](T old) {
@@ -187,9 +175,8 @@ __forceinline__ unsigned atomicInc(
     unsigned* address, unsigned limit, emulator::Site site = emulator::Site::here()
 ) {
     return emulator::atomic_update(
-        address, limit, "atomicInc", site, [limit](unsigned old) {
-            return old >= limit ? 0 : old + 1;
-        }
+        address, limit, "atomicInc", site,
+        [limit](unsigned old) { return old >= limit ? 0 : old + 1; }
     );
 }
 
@@ -198,8 +185,7 @@ __forceinline__ unsigned atomicDec(
     unsigned* address, unsigned limit, emulator::Site site = emulator::Site::here()
 ) {
     return emulator::atomic_update(
-        address, limit, "atomicDec", site, [limit](unsigned old) {
-            return old == 0 || old > limit ? limit : old - 1;
-        }
+        address, limit, "atomicDec", site,
+        [limit](unsigned old) { return old == 0 || old > limit ? limit : old - 1; }
     );
 }

@@ -11,8 +11,7 @@ namespace emulator {
 /// The unsigned integer of the size of a T.
 template <typename T>
 using BitsOf = std::conditional_t<
-    sizeof(T) == 8,
-    std::uint64_t,
+    sizeof(T) == 8, std::uint64_t,
     std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
 
 /// The same bits as another type.

@@ -13,12 +13,8 @@ namespace emulator {
 /// gets the columns 2 (l % 4) and the next one of row l / 4, or, transposed, the rows
 /// 2 (l % 4) and the next one of column l / 4.
 void load_matrices(
-    std::uint32_t* fragment,
-    unsigned count,
-    bool transposed,
-    const void* row,
-    const char* operation,
-    Site site
+    std::uint32_t* fragment, unsigned count, bool transposed, const void* row,
+    const char* operation, Site site
 );
 
 /// stmatrix: four matrices, the opposite of ldmatrix.

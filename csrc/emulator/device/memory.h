@@ -41,8 +41,7 @@ __forceinline__ void checked_store(
 #define TWIN_STORE(name)                                      \
     template <typename T>                                     \
     __forceinline__ void name(                                \
-        T* address,                                           \
-        std::type_identity_t<T> value,                        \
+        T* address, std::type_identity_t<T> value,            \
         emulator::Site site = emulator::Site::here()          \
     ) {                                                       \
         emulator::checked_store(address, value, #name, site); \

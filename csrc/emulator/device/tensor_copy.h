@@ -16,13 +16,8 @@ struct BoxPosition {
 /// outside of the tensor is 0. With `blocks`, a bit for each block of the cluster, it goes
 /// to the same place of those and is told to the same barrier of each.
 void start_box_load(
-    void* shared,
-    const CUtensorMap* map,
-    BoxPosition position,
-    std::uint64_t* barrier,
-    const std::uint16_t* blocks,
-    const char* operation,
-    Site site
+    void* shared, const CUtensorMap* map, BoxPosition position, std::uint64_t* barrier,
+    const std::uint16_t* blocks, const char* operation, Site site
 );
 
 /// Starts to copy a box from shared memory.

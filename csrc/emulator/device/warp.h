@@ -16,13 +16,8 @@ concept Shuffled =
 
 template <Shuffled T>
 T shuffle_value(
-    ShuffleKind kind,
-    unsigned mask,
-    T value,
-    unsigned operand,
-    int width,
-    const char* operation,
-    Site site
+    ShuffleKind kind, unsigned mask, T value, unsigned operand, int width,
+    const char* operation, Site site
 ) {
     using Bits = BitsOf<T>;
     auto bits = as<Bits>(value);
@@ -87,10 +82,7 @@ concept WarpReduced = std::is_same_v<T, int> || std::is_same_v<T, unsigned>;
 
 template <emulator::Shuffled T>
 T __shfl_sync(
-    unsigned mask,
-    T value,
-    int source_lane,
-    int width = 32,
+    unsigned mask, T value, int source_lane, int width = 32,
     emulator::Site site = emulator::Site::here()
 ) {
     auto operand = static_cast<unsigned>(source_lane);
@@ -101,10 +93,7 @@ T __shfl_sync(
 
 template <emulator::Shuffled T>
 T __shfl_up_sync(
-    unsigned mask,
-    T value,
-    unsigned delta,
-    int width = 32,
+    unsigned mask, T value, unsigned delta, int width = 32,
     emulator::Site site = emulator::Site::here()
 ) {
     return emulator::shuffle_value(
@@ -114,10 +103,7 @@ T __shfl_up_sync(
 
 template <emulator::Shuffled T>
 T __shfl_down_sync(
-    unsigned mask,
-    T value,
-    unsigned delta,
-    int width = 32,
+    unsigned mask, T value, unsigned delta, int width = 32,
     emulator::Site site = emulator::Site::here()
 ) {
     return emulator::shuffle_value(
@@ -127,21 +113,13 @@ T __shfl_down_sync(
 
 template <emulator::Shuffled T>
 T __shfl_xor_sync(
-    unsigned mask,
-    T value,
-    int lane_mask,
-    int width = 32,
+    unsigned mask, T value, int lane_mask, int width = 32,
     emulator::Site site = emulator::Site::here()
 ) {
     auto operand = static_cast<unsigned>(lane_mask);
     return emulator::shuffle_value(
-        emulator::ShuffleKind::exclusive_or,
-        mask,
-        value,
-        operand,
-        width,
-        "__shfl_xor_sync",
-        site
+        emulator::ShuffleKind::exclusive_or, mask, value, operand, width,
+        "__shfl_xor_sync", site
     );
 }
 

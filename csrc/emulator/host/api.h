@@ -78,10 +78,7 @@ cudaError_t cudaMemcpy(
     void* target, const void* source, std::size_t bytes, cudaMemcpyKind kind
 );
 cudaError_t cudaMemcpyAsync(
-    void* target,
-    const void* source,
-    std::size_t bytes,
-    cudaMemcpyKind kind,
+    void* target, const void* source, std::size_t bytes, cudaMemcpyKind kind,
     cudaStream_t stream = nullptr
 );
 cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes);
@@ -126,9 +123,6 @@ constexpr unsigned long long cudaEnableDefault = 0;
 
 /// Knows those of cuda.h.
 cudaError_t cudaGetDriverEntryPointByVersion(
-    const char* symbol,
-    void** function,
-    unsigned version,
-    unsigned long long flags,
+    const char* symbol, void** function, unsigned version, unsigned long long flags,
     cudaDriverEntryPointQueryResult* status = nullptr
 );

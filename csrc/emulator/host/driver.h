@@ -61,16 +61,9 @@ enum CUtensorMapFloatOOBfill : int {
 /// Refuses what the driver refuses, with CUDA_ERROR_INVALID_VALUE; cudaGetErrorString of
 /// cudaErrorInvalidValue then says why.
 CUresult cuTensorMapEncodeTiled(
-    CUtensorMap* map,
-    CUtensorMapDataType type,
-    cuuint32_t rank,
-    void* address,
-    const cuuint64_t* sizes,
-    const cuuint64_t* strides,
-    const cuuint32_t* box_sizes,
-    const cuuint32_t* element_strides,
-    CUtensorMapInterleave interleave,
-    CUtensorMapSwizzle swizzle,
-    CUtensorMapL2promotion l2_promotion,
+    CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
+    const cuuint64_t* sizes, const cuuint64_t* strides, const cuuint32_t* box_sizes,
+    const cuuint32_t* element_strides, CUtensorMapInterleave interleave,
+    CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2_promotion,
     CUtensorMapFloatOOBfill fill
 );

@@ -50,8 +50,7 @@ dim3 cluster_size(const cudaLaunchConfig_t& config);
 /// thread then gets its own copy, as on the GPU.
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(
-    const cudaLaunchConfig_t* config,
-    void (*kernel)(Parameters...),
+    const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
     Arguments&&... arguments
 ) {
     auto address = reinterpret_cast<const void*>(kernel);
@@ -65,13 +64,8 @@ cudaError_t cudaLaunchKernelEx(
             (*static_cast<decltype(call)*>(call_address))();
         };
         return emulator::launch(
-            {address,
-             config->gridDim,
-             config->blockDim,
-             config->dynamicSmemBytes,
-             emulator::cluster_size(*config),
-             run_thread,
-             &call}
+            {address, config->gridDim, config->blockDim, config->dynamicSmemBytes,
+             emulator::cluster_size(*config), run_thread, &call}
         );
     };
     return launch(static_cast<Arguments&&>(arguments)...);

@@ -85,12 +85,8 @@ AsyncCopies::Queue& AsyncCopies::queue(unsigned thread) {
 // ---- What kernels call --------------------------------------------------------------
 
 void start_async_copy(
-    void* target,
-    const void* source,
-    std::size_t bytes,
-    std::size_t source_bytes,
-    const char* operation,
-    Site site
+    void* target, const void* source, std::size_t bytes, std::size_t source_bytes,
+    const char* operation, Site site
 ) {
     Block& block = this_block();
     if ((bytes != 4 && bytes != 8 && bytes != 16) || source_bytes > bytes) {

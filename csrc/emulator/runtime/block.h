@@ -162,10 +162,7 @@ class [[gnu::visibility("hidden")]] Block {
     // Called by the running thread of the block.
     BarrierVotes barrier(const char* operation, Site site, bool vote);
     void warp_meet(
-        unsigned mask,
-        const char* operation,
-        Site site,
-        void* payload,
+        unsigned mask, const char* operation, Site site, void* payload,
         WarpFunction function
     );
     unsigned active_mask(Site site);
@@ -196,13 +193,8 @@ class [[gnu::visibility("hidden")]] Block {
     void complete_remote_bytes(std::uint64_t* word, int bytes, int rank, Site site);
 
     void start_box_load(
-        void* shared,
-        const CUtensorMap* map,
-        BoxPosition position,
-        std::uint64_t* word,
-        const std::uint16_t* blocks,
-        const char* operation,
-        Site site
+        void* shared, const CUtensorMap* map, BoxPosition position, std::uint64_t* word,
+        const std::uint16_t* blocks, const char* operation, Site site
     );
     void start_box_store(
         const CUtensorMap* map, BoxPosition position, const void* shared, Site site
@@ -264,11 +256,8 @@ class [[gnu::visibility("hidden")]] Block {
 
     // Copies of boxes.
     BoxCopy checked_copy(
-        const CUtensorMap* map,
-        BoxPosition position,
-        const void* shared,
-        const char* operation,
-        Site site
+        const CUtensorMap* map, BoxPosition position, const void* shared,
+        const char* operation, Site site
     );
     void tell_of_copy(const BoxCopy& copy, unsigned char* place, Access shared_access);
     void tell_of_global_accesses(const BoxCopy& copy, Access access);

@@ -27,8 +27,7 @@ bool Cluster::run(std::uint64_t number, uint3 first) {
     random_ = Random(launch_.options.seed + number);
     for (unsigned rank = 0; rank < blocks_.size(); ++rank) {
         uint3 index = {
-            first.x + rank % size.x,
-            first.y + rank / size.x % size.y,
+            first.x + rank % size.x, first.y + rank / size.x % size.y,
             first.z + rank / (size.x * size.y)
         };
         blocks_[rank]->begin(number * blocks_.size() + rank, index);
@@ -151,8 +150,7 @@ void Block::wait_for_cluster(Site site) {
         if (!thread.has_arrived) {
             fail_at(
                 cudaErrorLaunchFailure,
-                text("%s by a thread that has not arrived", OPERATION),
-                site
+                text("%s by a thread that has not arrived", OPERATION), site
             );
         }
         thread.has_arrived = false;
@@ -163,8 +161,7 @@ void Block::wait_for_cluster(Site site) {
 void Block::fail_for_unawaited_cluster(const char* operation, Site site) {
     fail_at(
         cudaErrorLaunchFailure,
-        text("%s after a cluster_arrive without a cluster_wait", operation),
-        site
+        text("%s after a cluster_arrive without a cluster_wait", operation), site
     );
 }
 
@@ -192,8 +189,7 @@ Block& Block::peer(int rank, const char* operation, Site site) {
             cudaErrorLaunchFailure,
             text(
                 "%s for block %d of the cluster, all threads of which have returned,",
-                operation,
-                rank
+                operation, rank
             ),
             site
         );
@@ -213,8 +209,7 @@ void* Block::map_shared(
             cudaErrorLaunchFailure,
             text(
                 "%s of %s: the emulator's clusters have dynamic shared memory alone,",
-                operation,
-                place_of(shared).c_str()
+                operation, place_of(shared).c_str()
             ),
             site
         );

@@ -86,10 +86,8 @@ void Block::fail_for_time_limit(
             "time limit: for %u s no thread of the block called the emulator or "
             "returned; thread %u, at 0x%zx of %s, loops for ever or polls memory that "
             "nobody writes; if it is right, set TWIN_EMULATOR_TIME_LIMIT higher",
-            launch_->options.time_limit_seconds,
-            unsigned{thread.number},
-            static_cast<std::size_t>(offset),
-            file
+            launch_->options.time_limit_seconds, unsigned{thread.number},
+            static_cast<std::size_t>(offset), file
         )
     );
 }
@@ -100,11 +98,8 @@ void Block::fail_for_unnamed_caller(const Thread& thread) {
         text(
             "wrong mask: lane %u (thread %u) calls %s at %s with mask 0x%08x, which "
             "does not name it",
-            thread.lane(),
-            unsigned{thread.number},
-            thread.operation,
-            site_text(thread.site).c_str(),
-            thread.mask
+            thread.lane(), unsigned{thread.number}, thread.operation,
+            site_text(thread.site).c_str(), thread.mask
         )
     );
 }
@@ -114,9 +109,7 @@ void Block::fail_for_returned_lanes(const Thread& thread) {
         cudaErrorLaunchFailure,
         text(
             "wrong mask: %s at %s with mask 0x%08x names lanes that have returned",
-            thread.operation,
-            site_text(thread.site).c_str(),
-            thread.mask
+            thread.operation, site_text(thread.site).c_str(), thread.mask
         )
     );
 }
@@ -144,8 +137,7 @@ void Block::fail_for_unpublished_mbarrier(
         text(
             "unpublished mbarrier: %s with the one at %s, after whose initialisation "
             "there was no fence_mbarrier_init(),",
-            operation,
-            place_of(barrier.word).c_str()
+            operation, place_of(barrier.word).c_str()
         ),
         site
     );
@@ -165,8 +157,7 @@ void Block::fail_for_load_in_flight() {
 
 std::string Block::place() const {
     return text(
-        "block %s of grid %s, block size %s",
-        index_text(block_index_).c_str(),
+        "block %s of grid %s, block size %s", index_text(block_index_).c_str(),
         index_text(launch_->request.grid_size).c_str(),
         index_text(launch_->request.block_size).c_str()
     );
@@ -231,8 +222,7 @@ std::string Block::activity_of(const Thread& thread) const {
             const Mbarrier& barrier = *static_cast<const Mbarrier*>(thread.payload);
             detail = text(
                 ", for the end of the phase of parity %u of the mbarrier at %s: ",
-                barrier.parity,
-                place_of(barrier.word).c_str()
+                barrier.parity, place_of(barrier.word).c_str()
             );
             detail += barrier.missing();
             break;
@@ -240,10 +230,8 @@ std::string Block::activity_of(const Thread& thread) const {
         case State::in_named_barrier: {
             const NamedBarrier& barrier = named_barriers_[thread.mask];
             detail = text(
-                ", at barrier %u with %zu of %u threads",
-                thread.mask,
-                barrier.waiting.size(),
-                barrier.threads
+                ", at barrier %u with %zu of %u threads", thread.mask,
+                barrier.waiting.size(), barrier.threads
             );
             break;
         }
@@ -281,9 +269,7 @@ void misaligned_access(
     this_block().fail_at(
         cudaErrorMisalignedAddress,
         text(
-            "%s of address %p, which is no multiple of %zu,",
-            operation,
-            address,
+            "%s of address %p, which is no multiple of %zu,", operation, address,
             alignment
         ),
         site
@@ -295,11 +281,7 @@ void assertion_failed(
 ) {
     if (!inside_launch()) {
         std::fprintf(
-            stderr,
-            "%s:%d: %s: Assertion `%s' failed.\n",
-            file,
-            line,
-            function,
+            stderr, "%s:%d: %s: Assertion `%s' failed.\n", file, line, function,
             expression
         );
         std::abort();

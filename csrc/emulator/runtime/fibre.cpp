@@ -90,12 +90,8 @@ constexpr std::size_t MAPPING_BYTES = (MAX_THREADS + 1) * STACK_BYTES;
 
 FibrePool::FibrePool(Block& block, void (*entry)()) : block_(block), entry_(entry) {
     void* mapping = mmap(
-        nullptr,
-        MAPPING_BYTES,
-        PROT_READ | PROT_WRITE,
-        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-        -1,
-        0
+        nullptr, MAPPING_BYTES, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0
     );
     if (mapping == MAP_FAILED) throw std::bad_alloc();
     mapping_ = static_cast<char*>(mapping);

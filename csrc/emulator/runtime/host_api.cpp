@@ -105,10 +105,7 @@ cudaError_t cudaMemcpy(
 }
 
 cudaError_t cudaMemcpyAsync(
-    void* target,
-    const void* source,
-    std::size_t bytes,
-    cudaMemcpyKind kind,
+    void* target, const void* source, std::size_t bytes, cudaMemcpyKind kind,
     cudaStream_t
 ) {
     return cudaMemcpy(target, source, bytes, kind);

@@ -46,25 +46,21 @@ cudaError check_size(const LaunchRequest& request) {
     dim3 block = request.block_size;
     if (exceeds(grid, MAX_GRID_SIZE)) {
         return report(
-            request.kernel,
-            cudaErrorInvalidConfiguration,
+            request.kernel, cudaErrorInvalidConfiguration,
             text(
                 "impossible launch: grid %s; each size must be from 1 to %s",
-                index_text(grid).c_str(),
-                index_text(MAX_GRID_SIZE).c_str()
+                index_text(grid).c_str(), index_text(MAX_GRID_SIZE).c_str()
             )
         );
     }
     if (exceeds(block, MAX_BLOCK_SIZE) ||
         std::uint64_t{block.x} * block.y * block.z > MAX_THREADS) {
         return report(
-            request.kernel,
-            cudaErrorInvalidConfiguration,
+            request.kernel, cudaErrorInvalidConfiguration,
             text(
                 "impossible launch: block size %s; each must be from 1 to %s and their "
                 "product at most %u",
-                index_text(block).c_str(),
-                index_text(MAX_BLOCK_SIZE).c_str(),
+                index_text(block).c_str(), index_text(MAX_BLOCK_SIZE).c_str(),
                 MAX_THREADS
             )
         );
@@ -77,29 +73,23 @@ cudaError check_size(const LaunchRequest& request) {
         cluster.x * cluster.y * cluster.z > MAX_CLUSTER_SIZE ||
         grid.x % cluster.x != 0 || grid.y % cluster.y != 0 || grid.z % cluster.z != 0) {
         return report(
-            request.kernel,
-            cudaErrorInvalidClusterSize,
+            request.kernel, cudaErrorInvalidClusterSize,
             text(
                 "impossible launch: clusters of %s blocks in a grid of %s; there may "
                 "be "
                 "%u blocks in one, and each size must divide the grid's",
-                index_text(cluster).c_str(),
-                index_text(grid).c_str(),
-                MAX_CLUSTER_SIZE
+                index_text(cluster).c_str(), index_text(grid).c_str(), MAX_CLUSTER_SIZE
             )
         );
     }
     std::size_t limit = shared_memory_limits.get(request.kernel);
     if (request.shared_bytes > limit) {
         return report(
-            request.kernel,
-            cudaErrorInvalidValue,
+            request.kernel, cudaErrorInvalidValue,
             text(
                 "impossible launch: %zu bytes of dynamic shared memory, the limit of "
                 "this kernel is %zu (cudaFuncSetAttribute raises it to at most %zu)",
-                request.shared_bytes,
-                limit,
-                MAX_SHARED_BYTES
+                request.shared_bytes, limit, MAX_SHARED_BYTES
             )
         );
     }
@@ -122,8 +112,7 @@ cudaError check_attributes(const void* kernel, const cudaLaunchConfig_t& config)
         }
         if (unsupported == nullptr) continue;
         return report(
-            kernel,
-            cudaErrorNotSupported,
+            kernel, cudaErrorNotSupported,
             text("the emulator does not model %s", unsupported)
         );
     }
@@ -156,12 +145,10 @@ cudaError_t cudaFuncSetAttribute(
     }
     if (value < 0 || static_cast<std::size_t>(value) > MAX_SHARED_BYTES) {
         return report(
-            kernel,
-            cudaErrorInvalidValue,
+            kernel, cudaErrorInvalidValue,
             text(
                 "%d bytes of dynamic shared memory asked for, the device has %zu",
-                value,
-                MAX_SHARED_BYTES
+                value, MAX_SHARED_BYTES
             )
         );
     }

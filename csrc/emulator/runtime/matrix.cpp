@@ -23,8 +23,7 @@ void meet_whole_warp(
     if (rank - lane() + warpSize > blockDim.x * blockDim.y * blockDim.z) {
         this_block().fail_at(
             cudaErrorLaunchFailure,
-            text("%s in a warp of less than 32 lanes", operation),
-            site
+            text("%s in a warp of less than 32 lanes", operation), site
         );
     }
     warp_meet(0xffffffff, operation, site, payload, function);
@@ -77,12 +76,8 @@ void load_for_all(void* const* payloads, unsigned) {
 }  // namespace
 
 void load_matrices(
-    std::uint32_t* fragment,
-    unsigned count,
-    bool transposed,
-    const void* row,
-    const char* operation,
-    Site site
+    std::uint32_t* fragment, unsigned count, bool transposed, const void* row,
+    const char* operation, Site site
 ) {
     constexpr std::size_t ROW_BYTES = ROW_ELEMENTS * sizeof(std::uint16_t);
     if (lane() < count * ROWS) {
@@ -266,23 +261,17 @@ void multiply_matrices(
     switch (format) {
         case MatrixFormat::half:
             return meet_whole_warp(
-                "mma.sync.m16n8k16.f16",
-                site,
-                &fragments,
+                "mma.sync.m16n8k16.f16", site, &fragments,
                 multiply_for_all<MatrixFormat::half, Accumulator>
             );
         case MatrixFormat::bfloat16:
             return meet_whole_warp(
-                "mma.sync.m16n8k16.bf16",
-                site,
-                &fragments,
+                "mma.sync.m16n8k16.bf16", site, &fragments,
                 multiply_for_all<MatrixFormat::bfloat16, Accumulator>
             );
         case MatrixFormat::tf32:
             return meet_whole_warp(
-                "mma.sync.m16n8k8.tf32",
-                site,
-                &fragments,
+                "mma.sync.m16n8k8.tf32", site, &fragments,
                 multiply_for_all<MatrixFormat::tf32, Accumulator>
             );
     }

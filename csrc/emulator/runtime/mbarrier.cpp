@@ -76,8 +76,7 @@ void Block::initialise_mbarrier(std::uint64_t* word, int arrivals, Site site) {
     if (arrivals < 1 || arrivals > Mbarrier::MAX_ARRIVALS) {
         fail_at(
             cudaErrorLaunchFailure,
-            text("%s for %d arrivals, not 1 to 2^20 - 1,", OPERATION, arrivals),
-            site
+            text("%s for %d arrivals, not 1 to 2^20 - 1,", OPERATION, arrivals), site
         );
     }
     note_access(word, sizeof(*word), Access::write, site);
@@ -101,8 +100,7 @@ Mbarrier& Block::mbarrier_of(
         fail_at(
             cudaErrorLaunchFailure,
             text(
-                "uninitialised mbarrier: %s of %s, where there is none,",
-                operation,
+                "uninitialised mbarrier: %s of %s, where there is none,", operation,
                 place_of(word).c_str()
             ),
             site
@@ -114,8 +112,7 @@ Mbarrier& Block::mbarrier_of(
             text(
                 "overwritten mbarrier: %s of %s, where something else has been "
                 "written to,",
-                operation,
-                place_of(word).c_str()
+                operation, place_of(word).c_str()
             ),
             site
         );
@@ -146,8 +143,7 @@ void Block::expect_bytes(
             cudaErrorLaunchFailure,
             text(
                 "%s of %d bytes: a phase of an mbarrier can wait for 2^20 - 1 at most",
-                operation,
-                bytes
+                operation, bytes
             ),
             site
         );
@@ -165,9 +161,7 @@ void Block::count_arrival(
             text(
                 "too many arrivals: %s at the mbarrier at %s, the running phase of "
                 "which has had all of its %u arrivals (%s),",
-                operation,
-                place_of(barrier.word).c_str(),
-                barrier.expected,
+                operation, place_of(barrier.word).c_str(), barrier.expected,
                 barrier.missing().c_str()
             ),
             site
@@ -217,8 +211,7 @@ void Block::wait_for_mbarrier(std::uint64_t* word, int parity, Site site) {
     if (parity != 0 && parity != 1) {
         fail_at(
             cudaErrorLaunchFailure,
-            text("%s for a phase of parity %d, not 0 or 1,", OPERATION, parity),
-            site
+            text("%s for a phase of parity %d, not 0 or 1,", OPERATION, parity), site
         );
     }
     if (barrier.parity == static_cast<unsigned>(parity)) {
@@ -248,9 +241,7 @@ void Block::meet_at_named_barrier(int number, int threads, Site site) {
             text(
                 "%s of barrier %d for %d threads: the barriers are 0 to 15, and the "
                 "threads a multiple of 32 that the block has,",
-                OPERATION,
-                number,
-                threads
+                OPERATION, number, threads
             ),
             site
         );
@@ -265,10 +256,7 @@ void Block::meet_at_named_barrier(int number, int threads, Site site) {
             text(
                 "divergent barrier: named barrier %d is for %u threads and, at %s, "
                 "for %u",
-                number,
-                barrier.threads,
-                site_text(site).c_str(),
-                expected
+                number, barrier.threads, site_text(site).c_str(), expected
             )
         );
     }

@@ -80,10 +80,7 @@ BarrierVotes barrier(const char* operation, Site site, bool vote) {
 // ---- Warp operations ----------------------------------------------------------------
 
 void Block::warp_meet(
-    unsigned mask,
-    const char* operation,
-    Site site,
-    void* payload,
+    unsigned mask, const char* operation, Site site, void* payload,
     WarpFunction function
 ) {
     RuntimeScope scope(*this);
@@ -160,10 +157,7 @@ __attribute__((noinline)) void Block::complete_warp_operation(
 }
 
 void warp_meet(
-    unsigned mask,
-    const char* operation,
-    Site site,
-    void* payload,
+    unsigned mask, const char* operation, Site site, void* payload,
     WarpFunction function
 ) {
     this_block().warp_meet(mask, operation, site, payload, function);

@@ -10,19 +10,13 @@
 namespace emulator {
 
 std::uint64_t shuffle(
-    ShuffleKind kind,
-    unsigned mask,
-    std::uint64_t value,
-    unsigned operand,
-    int width,
-    const char* operation,
-    Site site
+    ShuffleKind kind, unsigned mask, std::uint64_t value, unsigned operand, int width,
+    const char* operation, Site site
 ) {
     if (width < 1 || width > 32 || !std::has_single_bit(unsigned(width))) {
         this_block().fail_at(
             cudaErrorLaunchFailure,
-            text("width %d of %s: not a power of two up to 32", width, operation),
-            site
+            text("width %d of %s: not a power of two up to 32", width, operation), site
         );
     }
     // A lane outside the reader's own segment is not read.

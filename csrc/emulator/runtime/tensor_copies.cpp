@@ -83,12 +83,9 @@ const BoxLoad* TensorCopies::load_into(const Block& block) const {
 
 void perform_load(const BoxCopy& copy, unsigned char* target) {
     for_each_row(
-        copy,
-        target,
+        copy, target,
         [&copy](
-            unsigned char* shared,
-            const unsigned char* global,
-            std::size_t before,
+            unsigned char* shared, const unsigned char* global, std::size_t before,
             std::size_t inside
         ) {
             Row row;
@@ -105,12 +102,9 @@ void perform_load(const BoxCopy& copy, unsigned char* target) {
 
 void perform_store(const BoxCopy& copy) {
     for_each_row(
-        copy,
-        copy.shared,
+        copy, copy.shared,
         [&copy](
-            unsigned char* shared,
-            unsigned char* global,
-            std::size_t before,
+            unsigned char* shared, unsigned char* global, std::size_t before,
             std::size_t inside
         ) {
             Row row;
@@ -128,11 +122,8 @@ void perform_store(const BoxCopy& copy) {
 
 /// The copy that a thread asks for, if it can be made.
 BoxCopy Block::checked_copy(
-    const CUtensorMap* map,
-    BoxPosition position,
-    const void* shared,
-    const char* operation,
-    Site site
+    const CUtensorMap* map, BoxPosition position, const void* shared,
+    const char* operation, Site site
 ) {
     constexpr std::uintptr_t SHARED_ALIGNMENT = 128;
     auto address = reinterpret_cast<std::uintptr_t>(shared);
@@ -162,9 +153,7 @@ BoxCopy Block::checked_copy(
     if (offset >= limit || known.box_bytes() > limit - offset) {
         refuse(text(
             "a box of %zu bytes at %s, of which the block has %zu bytes",
-            known.box_bytes(),
-            place_of(shared).c_str(),
-            limit
+            known.box_bytes(), place_of(shared).c_str(), limit
         ));
     }
     auto* place = shared_memory() + offset;
@@ -190,24 +179,17 @@ void Block::tell_of_copy(
 
 void Block::tell_of_global_accesses(const BoxCopy& copy, Access access) {
     for_each_row(
-        copy,
-        copy.shared,
-        [&](
-            unsigned char*, const unsigned char* global, std::size_t, std::size_t inside
-        ) {
+        copy, copy.shared,
+        [&](unsigned char*, const unsigned char* global, std::size_t,
+            std::size_t inside) {
             if (inside > 0) note_access(global, inside, access, copy.site);
         }
     );
 }
 
 void Block::start_box_load(
-    void* shared,
-    const CUtensorMap* map,
-    BoxPosition position,
-    std::uint64_t* word,
-    const std::uint16_t* blocks,
-    const char* operation,
-    Site site
+    void* shared, const CUtensorMap* map, BoxPosition position, std::uint64_t* word,
+    const std::uint16_t* blocks, const char* operation, Site site
 ) {
     RuntimeScope scope(*this);
     begin_operation(State::running, operation, site);
@@ -280,11 +262,8 @@ void Block::start_box_store(
         fail_at(
             cudaErrorLaunchFailure,
             text(
-                "%s of a box that begins before the tensor, at %d, %d, %d,",
-                OPERATION,
-                x,
-                y,
-                z
+                "%s of a box that begins before the tensor, at %d, %d, %d,", OPERATION,
+                x, y, z
             ),
             site
         );
@@ -353,13 +332,8 @@ void Block::publish_shared_writes() {
 // ---- What kernels call --------------------------------------------------------------
 
 void start_box_load(
-    void* shared,
-    const CUtensorMap* map,
-    BoxPosition position,
-    std::uint64_t* barrier,
-    const std::uint16_t* blocks,
-    const char* operation,
-    Site site
+    void* shared, const CUtensorMap* map, BoxPosition position, std::uint64_t* barrier,
+    const std::uint16_t* blocks, const char* operation, Site site
 ) {
     this_block().start_box_load(
         shared, map, position, barrier, blocks, operation, site
@@ -384,8 +358,7 @@ void check_tensor_map(const CUtensorMap* map, const char* operation, Site site) 
     if (read_tensor_map(*map).mark == TensorMap::MARK) return;
     this_block().fail_at(
         cudaErrorLaunchFailure,
-        text("%s of what cuTensorMapEncodeTiled has not made,", operation),
-        site
+        text("%s of what cuTensorMapEncodeTiled has not made,", operation), site
     );
 }
 

@@ -52,10 +52,8 @@ struct TermColumns {
 /// The exact sums of the terms that were cut off: row * columns + accumulators.
 template <int K>
 void add_products(
-    const Term (&row)[K],
-    const TermColumns (&columns)[K],
-    const TermColumns& accumulators,
-    Doubles& sums
+    const Term (&row)[K], const TermColumns (&columns)[K],
+    const TermColumns& accumulators, Doubles& sums
 ) {
     Integers largest = accumulators.exponents;
     for (int k = 0; k < K; ++k) {
@@ -90,10 +88,8 @@ void add_products(
 /// With an infinity or a NaN among the terms no bit is cut off that mattered.
 template <int K>
 void add_non_finite_products(
-    const Term (&row)[K],
-    const TermColumns (&columns)[K],
-    const TermColumns& accumulators,
-    Doubles& sums
+    const Term (&row)[K], const TermColumns (&columns)[K],
+    const TermColumns& accumulators, Doubles& sums
 ) {
     sums = accumulators.values;
     for (int k = 0; k < K; ++k) sums += row[k].value * columns[k].values;

@@ -38,14 +38,9 @@ bool is_multiple(const void* address, std::uintptr_t alignment) {
 
 /// What is wrong with a tensor; empty if nothing.
 std::string find_fault(
-    unsigned rank,
-    const void* address,
-    const cuuint64_t* sizes,
-    const cuuint64_t* strides,
-    const cuuint32_t* box_sizes,
-    const cuuint32_t* element_strides,
-    unsigned bytes,
-    CUtensorMapSwizzle swizzle
+    unsigned rank, const void* address, const cuuint64_t* sizes,
+    const cuuint64_t* strides, const cuuint32_t* box_sizes,
+    const cuuint32_t* element_strides, unsigned bytes, CUtensorMapSwizzle swizzle
 ) {
     constexpr cuuint64_t MAX_SIZE = cuuint64_t{1} << 32;
     constexpr cuuint64_t MAX_STRIDE = cuuint64_t{1} << 40;
@@ -82,8 +77,7 @@ std::string find_fault(
         if (row_bytes > limit) {
             return text(
                 "a row of the box has %u bytes, with this swizzle at most %u",
-                row_bytes,
-                limit
+                row_bytes, limit
             );
         }
     }
@@ -99,18 +93,10 @@ CUresult refuse(const std::string& why) {
 }  // namespace emulator
 
 CUresult cuTensorMapEncodeTiled(
-    CUtensorMap* map,
-    CUtensorMapDataType type,
-    cuuint32_t rank,
-    void* address,
-    const cuuint64_t* sizes,
-    const cuuint64_t* strides,
-    const cuuint32_t* box_sizes,
-    const cuuint32_t* element_strides,
-    CUtensorMapInterleave interleave,
-    CUtensorMapSwizzle swizzle,
-    CUtensorMapL2promotion,
-    CUtensorMapFloatOOBfill fill
+    CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
+    const cuuint64_t* sizes, const cuuint64_t* strides, const cuuint32_t* box_sizes,
+    const cuuint32_t* element_strides, CUtensorMapInterleave interleave,
+    CUtensorMapSwizzle swizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill
 ) {
     using namespace emulator;
     if (map == nullptr || !is_multiple(map, alignof(CUtensorMap))) {
@@ -152,10 +138,7 @@ CUresult cuTensorMapEncodeTiled(
 // ---- How a launcher gets that function without linking the driver -------------------
 
 cudaError_t cudaGetDriverEntryPointByVersion(
-    const char* symbol,
-    void** function,
-    unsigned version,
-    unsigned long long,
+    const char* symbol, void** function, unsigned version, unsigned long long,
     cudaDriverEntryPointQueryResult* status
 ) {
     constexpr unsigned FIRST_VERSION = 12000;

@@ -103,17 +103,12 @@ Term term_of_bits(std::uint16_t bits) {
 /// all are finite.
 template <MatrixFormat FORMAT, typename Store>
 bool read_matrix(
-    const unsigned char* shared,
-    std::uint64_t descriptor,
-    bool is_transposed,
-    std::size_t size,
-    Store store
+    const unsigned char* shared, std::uint64_t descriptor, bool is_transposed,
+    std::size_t size, Store store
 ) {
     double sum = 0;  // of zeros, and NaN if any number is not finite
     for_each_neighbours(
-        descriptor,
-        is_transposed,
-        size,
+        descriptor, is_transposed, size,
         [&](std::size_t offset, std::size_t outer, std::size_t k) {
             std::uint16_t chunk[CHUNK_ELEMENTS];
             std::memcpy(chunk, shared + offset, sizeof(chunk));
@@ -132,17 +127,11 @@ void read_operands(
     Operands& operands, const unsigned char* shared, const Multiplication& what
 ) {
     bool a_is_finite = read_matrix<FORMAT>(
-        shared,
-        what.a,
-        what.a_is_transposed,
-        Operands::M,
+        shared, what.a, what.a_is_transposed, Operands::M,
         [&](std::size_t m, std::size_t k, Term term) { operands.a[m][k] = term; }
     );
     bool b_is_finite = read_matrix<FORMAT>(
-        shared,
-        what.b,
-        what.b_is_transposed,
-        static_cast<std::size_t>(what.n),
+        shared, what.b, what.b_is_transposed, static_cast<std::size_t>(what.n),
         [&](std::size_t n, std::size_t k, Term term) {
             TermColumns& columns = operands.b[n / COLUMNS][k];
             columns.values[n % COLUMNS] = term.value;
@@ -274,8 +263,7 @@ Warpgroup& Block::warpgroup_of(const Thread& thread, const char* operation, Site
     if ((number + 1) * WARPS_OF_GROUP > warp_count_) {
         fail_at(
             cudaErrorLaunchFailure,
-            text("%s in a warpgroup of less than 4 warps", operation),
-            site
+            text("%s in a warpgroup of less than 4 warps", operation), site
         );
     }
     if (number >= warpgroups_.size()) warpgroups_.resize(number + 1);
@@ -396,8 +384,7 @@ std::string Block::fault_of_matrix(
     return text(
         "of a matrix that ends %zu bytes past the end of dynamic shared memory (%zu "
         "bytes)",
-        end - limit,
-        limit
+        end - limit, limit
     );
 }
 
@@ -415,15 +402,11 @@ void Block::tell_of_multiplication(
     const Multiplication& what = started.what;
     auto tell = [&](std::uint64_t descriptor, bool is_transposed, int size) {
         for_each_neighbours(
-            descriptor,
-            is_transposed,
-            static_cast<std::size_t>(size),
+            descriptor, is_transposed, static_cast<std::size_t>(size),
             [&](std::size_t offset, std::size_t, std::size_t) {
                 observer->agent_accesses(
-                    shared_memory() + offset,
-                    MATRIX_CHUNK_BYTES,
-                    Access::asynchronous_read,
-                    started.site
+                    shared_memory() + offset, MATRIX_CHUNK_BYTES,
+                    Access::asynchronous_read, started.site
                 );
             }
         );
@@ -524,8 +507,7 @@ void Block::wait_for_multiplications(std::uint64_t end, Site site) {
     if (end > warp.awaited) give_back_accumulators(warp, end, site);
     if (observer != nullptr && end > 0) {
         observer->agent_is_awaited(
-            multiply_agent(thread.warp() / WARPS_OF_GROUP),
-            group.times[end - 1],
+            multiply_agent(thread.warp() / WARPS_OF_GROUP), group.times[end - 1],
             thread.number
         );
     }
@@ -604,9 +586,7 @@ std::uint64_t matrix_descriptor(
             text(
                 "wgmma_descriptor of %s with %d and %d bytes: the address must be of "
                 "dynamic shared memory, and all three multiples of 16,",
-                block.place_of(shared).c_str(),
-                leading_bytes,
-                stride_bytes
+                block.place_of(shared).c_str(), leading_bytes, stride_bytes
             ),
             site
         );

@@ -16,14 +16,8 @@ __global__ void softmax_padded_with_zeros_kernel(
 }
 
 extern "C" cudaError_t softmax_padded_with_zeros(
-    int64_t,
-    float* out,
-    const float* x,
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t /* rows_per_batch */,
-    int64_t /* x_stride_batch */,
-    int64_t x_stride_row
+    int64_t, float* out, const float* x, int64_t n_rows, int64_t n_cols,
+    int64_t /* rows_per_batch */, int64_t /* x_stride_batch */, int64_t x_stride_row
 ) {
     const Launcher launch(nullptr);
     const Plan plan{softmax_padded_with_zeros_kernel, dim3(n_rows), dim3(64)};

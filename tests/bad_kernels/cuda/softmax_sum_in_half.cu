@@ -21,14 +21,8 @@ __global__ void softmax_sum_in_half_kernel(
 }
 
 extern "C" cudaError_t softmax_sum_in_half(
-    int64_t,
-    __half* out,
-    const __half* x,
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t /* rows_per_batch */,
-    int64_t /* x_stride_batch */,
-    int64_t x_stride_row
+    int64_t, __half* out, const __half* x, int64_t n_rows, int64_t n_cols,
+    int64_t /* rows_per_batch */, int64_t /* x_stride_batch */, int64_t x_stride_row
 ) {
     const Launcher launch(nullptr);
     const Plan plan{softmax_sum_in_half_kernel, dim3(n_rows), dim3(32)};

@@ -34,17 +34,9 @@ static CUtensorMap map_of(const void* data) {
     const cuuint64_t sizes[3] = {64, 4, 1}, strides[2] = {128, 512};
     const cuuint32_t box[3] = {64, 64, 1}, element_strides[3] = {1, 1, 1};
     cuTensorMapEncodeTiled(
-        &map,
-        CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-        3,
-        const_cast<void*>(data),
-        sizes,
-        strides,
-        box,
-        element_strides,
-        CU_TENSOR_MAP_INTERLEAVE_NONE,
-        CU_TENSOR_MAP_SWIZZLE_128B,
-        CU_TENSOR_MAP_L2_PROMOTION_NONE,
+        &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(data), sizes,
+        strides, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
+        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE,
         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
     );
     return map;
@@ -71,8 +63,7 @@ static int launch_hopper(
     __global__ void name##_kernel(                                    \
         [[maybe_unused]] const __grid_constant__ CUtensorMap x_map,   \
         [[maybe_unused]] const __grid_constant__ CUtensorMap out_map, \
-        [[maybe_unused]] float* out,                                  \
-        [[maybe_unused]] const float* x                               \
+        [[maybe_unused]] float* out, [[maybe_unused]] const float* x  \
     )
 #define HOPPER_LAUNCH(name, ...)                          \
     EXPORT int name(float* out, float* x) {               \
@@ -94,8 +85,7 @@ constexpr auto BY_K = ptx::Major::K;
 
 // d += box * its transpose
 static __forceinline__ void multiply(
-    float (&d)[32],
-    const unsigned char* box,
+    float (&d)[32], const unsigned char* box,
     emulator::Site site = emulator::Site::here()
 ) {
     const uint64_t matrix = ptx::wgmma_descriptor(box, 0, 1024);

@@ -2,8 +2,7 @@
 #include "matmul.cuh"
 
 extern "C" __global__ void __launch_bounds__(128) copies_through_registers(
-    float* __restrict__ out_ptr,
-    const half* __restrict__ a_ptr,
+    float* __restrict__ out_ptr, const half* __restrict__ a_ptr,
     const half* __restrict__ b_ptr
 ) {
     __shared__ __align__(16) Tiles tiles;

@@ -4,9 +4,7 @@
 #include "sigmoid.cuh"
 
 extern "C" __global__ void division_of_addresses(
-    float4* __restrict__ out_ptr,
-    const float4* __restrict__ x_ptr,
-    int64_t n_cols,
+    float4* __restrict__ out_ptr, const float4* __restrict__ x_ptr, int64_t n_cols,
     int64_t stride_row
 ) {
     const int64_t first = blockIdx.x * 256 + threadIdx.x;

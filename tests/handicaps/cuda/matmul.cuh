@@ -81,9 +81,7 @@ struct Accumulator {
             const int out_row = blockIdx.y * 64 + row + i / 2 * 16;
             const int out_col = blockIdx.x * 64 + col + i % 2 * 16;
             nvcuda::wmma::store_matrix_sync(
-                out_ptr + out_row * N + out_col,
-                parts[i / 2][i % 2],
-                N,
+                out_ptr + out_row * N + out_col, parts[i / 2][i % 2], N,
                 nvcuda::wmma::mem_row_major
             );
         }
