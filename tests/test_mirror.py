@@ -251,6 +251,19 @@ def test_the_mirror_notices(
 # ---- Launchers and helpers -----------------------------------------------------------
 
 
+def _parameters(launcher: ast.FunctionDef, native: list[str]) -> list[str]:
+    """Of a launcher in Python, in which `*strides` are what CUDA calls a stride."""
+    arguments = launcher.args
+    before = [each.arg for each in arguments.args]
+    behind = [each.arg for each in arguments.kwonlyargs]
+    if arguments.vararg:
+        start = 2 + len(before)  # behind the launcher and the dtype
+        strides = native[start : len(native) - len(behind)]
+        assert all("_stride_" in each for each in strides), strides
+        before += strides
+    return before + behind
+
+
 @pytest.mark.parametrize("cuda", CUDA, ids=lambda path: path.stem)
 def test_launchers_have_the_same_parameters(cuda: Path) -> None:
     native = {
@@ -263,7 +276,7 @@ def test_launchers_have_the_same_parameters(cuda: Path) -> None:
         if name in OPS  # the others are helpers of one language
     }
     launchers = {
-        node.name: ["launch", "dtype", *(a.arg for a in node.args.args)]
+        node.name: ["launch", "dtype", *_parameters(node, native[node.name])]
         for node in ast.parse(_triton(cuda).read_text()).body
         if isinstance(node, ast.FunctionDef) and node.name in native
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import mmap
 import os
 import select
@@ -24,6 +23,7 @@ from torch import Tensor
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
+from bindings.backends import launchers
 from bindings.backends.interpreter import Request, SharedTensor
 
 
@@ -176,8 +176,7 @@ def _run(request: Request, memory_file: int) -> None:
         _tensor(memory, argument) if isinstance(argument, SharedTensor) else argument
         for argument in request.arguments
     ]
-    module = importlib.import_module(request.module)
-    getattr(module, request.op)(*arguments)
+    launchers.find(request.module, request.op)(*arguments)
 
 
 def _tensor(memory: Tensor, shared: SharedTensor) -> Tensor:

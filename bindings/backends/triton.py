@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bindings.backends import Launch, interpreter
+from bindings.backends import Launch, interpreter, launchers
 from bindings.backends.native import unsupported_rung
 from bindings.backends.template import Template, template_of
 from bindings.errors import UnsupportedError
@@ -43,9 +42,7 @@ def run(op: Op, outputs: Outputs, *args: Any) -> None:
 
 def launcher(op: Op) -> Any:
     """The bare launcher: on the current device and stream, unchecked."""
-    return getattr(
-        importlib.import_module(f"triton_kernels.{op.source}.{op.source}"), op.name
-    )
+    return launchers.find(f"triton_kernels.{op.source}.{op.source}", op.name)
 
 
 def record(

@@ -15,8 +15,6 @@ Mirror   csrc/geglu/geglu.cu
 Source   Shazeer 2020, arXiv:2002.05202
 """
 
-from torch import Tensor
-
 from triton_kernels.common.elementwise import plan_elements
 from triton_kernels.geglu.backward_first import geglu_backward_first_kernel
 from triton_kernels.geglu.backward_twin import geglu_backward_kernel
@@ -24,22 +22,9 @@ from triton_kernels.geglu.first import geglu_first_kernel
 from triton_kernels.geglu.twin import geglu_kernel
 
 
-def geglu(
-    out: Tensor,
-    value: Tensor,
-    gate: Tensor,
-    n_elements: int,
-    n_cols: int,
-    value_stride_row: int,
-    value_stride_col: int,
-    gate_stride_row: int,
-    gate_stride_col: int,
-    approximate_tanh: bool,
-    rung: int,
-) -> None:
+def geglu(out, value, gate, n_elements, n_cols, *strides, approximate_tanh, rung):
     """Launches the rung's kernel on the current device and stream."""
     kernels = (geglu_first_kernel, geglu_kernel)
-    strides = (value_stride_row, value_stride_col, gate_stride_row, gate_stride_col)
     arguments = (out, value, gate, n_elements, n_cols, *strides)
     kernel, grid, constants = plan_elements(
         rung, kernels, out, n_elements, n_cols, strides
@@ -48,27 +33,20 @@ def geglu(
 
 
 def geglu_backward(
-    value_grad: Tensor,
-    gate_grad: Tensor,
-    grad: Tensor,
-    value: Tensor,
-    gate: Tensor,
-    n_elements: int,
-    n_cols: int,
-    out_stride_row: int,
-    grad_stride_row: int,
-    grad_stride_col: int,
-    value_stride_row: int,
-    value_stride_col: int,
-    gate_stride_row: int,
-    gate_stride_col: int,
-    approximate_tanh: bool,
-    rung: int,
-) -> None:
+    value_grad,
+    gate_grad,
+    grad,
+    value,
+    gate,
+    n_elements,
+    n_cols,
+    out_stride_row,
+    *strides,
+    approximate_tanh,
+    rung,
+):
     """Launches the rung's kernel on the current device and stream."""
     kernels = (geglu_backward_first_kernel, geglu_backward_kernel)
-    strides = (grad_stride_row, grad_stride_col, value_stride_row, value_stride_col)
-    strides += (gate_stride_row, gate_stride_col)
     tensors = (value_grad, gate_grad, grad, value, gate)
     arguments = (*tensors, n_elements, n_cols, out_stride_row, *strides)
     kernel, grid, constants = plan_elements(
