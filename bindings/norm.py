@@ -58,8 +58,8 @@ EDGE_SHAPES_BACKWARD: tuple[tuple[int, ...], ...] = (
 LARGEST_INPUT = 1e16
 LARGEST_INPUT_BACKWARD = 1e8
 
-# A row in registers; one that layer_norm holds there too, and rms_norm reads twice in
-# CUDA; one that fills a multiprocessor; and one that both read twice, in several tiles.
+# Rows in registers, the last of which fill a multiprocessor; and one that is read
+# twice, in several tiles.
 CODE_CONTRACT = CodeContract(
     shapes=((4096, 1008), (16384, 4096), (512, 32768), (64, 131072))
 )
@@ -73,8 +73,7 @@ CODE_CONTRACT_BACKWARD = CodeContract(
 
 # Why kernels are no twins.
 LONG_KERNEL = (
-    "A row too long for registers, and in CUDA's rms_norm one of more than 1024 "
-    "columns: it is read a second time, out of the L1 cache."
+    "A row too long for registers: it is read a second time, out of the L1 cache."
 )
 OTHER_KERNELS_BACKWARD = {
     "norm_backward_cluster_kernel": "Rows too long for a block, which in CUDA the "

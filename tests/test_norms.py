@@ -23,7 +23,7 @@ NORMS = (LAYER, RMS)
 
 norms = pytest.mark.parametrize("description", NORMS, ids=lambda op: op.name)
 
-# In registers; read twice, in one tile and in two.
+# In registers, of several rows in a block and of one; read twice.
 LENGTHS = (31, 1500, 70000)
 
 

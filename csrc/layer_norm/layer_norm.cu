@@ -48,18 +48,18 @@ cudaError_t layer_norm(
             x_stride_batch, x_stride_row, eps
         );
     };
-    if (Rung{rung} == Rung::first) {
-        return dispatch_float<cudaError_t>(dtype, [&]<typename T> {
-            return start(plan_first(layer_norm_first_kernel<T>, n_rows));
-        });
-    }
     const bool vectors = have_vectors(
         dtype,
         {{out, n_cols}, {x, x_stride_row, x_stride_batch}, {weight, 0}, {bias, 0}}
     );
-    return launch_norm<true>(
-        launch.device(), dtype, vectors, n_rows, n_cols, rung, start
-    );
+    return dispatch_vectors<cudaError_t>(dtype, vectors, [&]<typename T, int VEC_SIZE> {
+        if (Rung{rung} == Rung::first) {
+            return start(plan_first(layer_norm_first_kernel<T>, n_rows));
+        }
+        return launch_norm<T, VEC_SIZE, true>(
+            launch.device(), n_rows, n_cols, rung, start
+        );
+    });
 }
 
 cudaError_t layer_norm_backward(

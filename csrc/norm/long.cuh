@@ -1,5 +1,5 @@
-// A row too long for registers, or one that rms_norm reads faster twice: the first pass
-// finds its statistics, the second reads it again, out of the L1 cache, and writes.
+// A row too long for registers: the first pass finds its statistics, the second reads it
+// again, out of the L1 cache, and writes.
 #pragma once
 
 #include "common/math.cuh"
@@ -7,10 +7,9 @@
 #include "common/rows.cuh"
 #include "norm/rows.cuh"
 
-// How many vectors a thread works on at a time: as many as ELEMENTS fill, but no more
-// than 16 single elements, each of which takes a register.
+// How many vectors a thread works on at a time; each single element takes a register.
 template <int VEC_SIZE, int ELEMENTS>
-constexpr int LONG_VECS = VEC_SIZE == 1 && ELEMENTS > 16 ? 16 : ELEMENTS / VEC_SIZE;
+constexpr int LONG_VECS = VEC_SIZE == 1 ? 16 : ELEMENTS / VEC_SIZE;
 
 // How many in the second pass, beside those of weight and bias.
 template <typename T, int VEC_SIZE, int ELEMENTS, bool HAS_MEAN>

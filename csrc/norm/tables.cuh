@@ -25,71 +25,56 @@ constexpr RowTile NARROW_TILES[] = {
 };
 
 // Rows that are read twice: longest row, elements that a thread works on at a time,
-// threads. Blocks are small, so that a multiprocessor has several, as long as one reads
-// a row in one step. 2-byte elements take twice the instructions a byte, so that a
-// thread needs more of them to have enough loads in flight.
+// threads. Where a block reads a row in one step, two share a multiprocessor.
 constexpr RowTile LONG_TILES[] = {
-    {2048, 8, 256, 4},      {2048, 16, 128, 2},     {4096, 8, 512, 4},
-    {4096, 16, 256, 2},     {5120, 8, 640, 4},      {6144, 8, 768, 4},
-    {8192, 8, 1024, 4},     {8192, 32, 256, 2},     {12288, 32, 384, 2},
-    {16384, 16, 1024, 4},   {16384, 32, 512, 2},    {32768, 32, 1024, 2},
-    {LONGEST, 64, 1024, 2}, {LONGEST, 32, 1024, 4},
+    {32768, 32, 1024, 2},
+    {LONGEST, 64, 1024, 2},
+    {LONGEST, 32, 1024, 4},
 };
-
-// Without a mean there is one reduction: longer rows are read twice, which leaves
-// registers to loads.
-constexpr int64_t MOST_COLS_WITHOUT_MEAN = 1024;
 
 // Rows with a mean that take all registers of a multiprocessor.
 constexpr RowTile PREFETCH_TILE = {32768, 32, 1024, 4};
 constexpr int64_t MOST_COLS_WITHOUT_PREFETCH = 16384;
 
-// Starts what the tables choose, in vectors or element by element.
-template <bool HAS_MEAN, typename Start>
+// Starts what the tables choose, in vectors of VEC_SIZE or element by element.
+template <typename T, int VEC_SIZE, bool HAS_MEAN, typename Start>
 cudaError_t launch_norm(
-    const Device& device, DType dtype, bool vectors, int64_t n_rows, int64_t n_cols,
-    int rung, Start&& start
+    const Device& device, int64_t n_rows, int64_t n_cols, int rung, Start&& start
 ) {
-    const bool is_twin = Rung{rung} == Rung::twin;
-    return dispatch_vectors<cudaError_t>(dtype, vectors, [&]<typename T, int VEC_SIZE> {
-        const auto in_registers = [&]<RowTile TILE> {
-            constexpr int VECS = TILE.elements_per_thread / VEC_SIZE;
-            constexpr int THREADS_PER_ROW = TILE.threads_per_row;
-            const auto kernel =
-                norm_kernel<T, VEC_SIZE, VECS, THREADS_PER_ROW, HAS_MEAN>;
-            return start(plan_rows<TILE>(kernel, n_rows));
+    const auto in_registers = [&]<RowTile TILE> {
+        constexpr int VECS = TILE.elements_per_thread / VEC_SIZE;
+        constexpr int THREADS_PER_ROW = TILE.threads_per_row;
+        const auto kernel = norm_kernel<T, VEC_SIZE, VECS, THREADS_PER_ROW, HAS_MEAN>;
+        return start(plan_rows<TILE>(kernel, n_rows));
+    };
+    if constexpr (HAS_MEAN && VEC_SIZE > 1 && sizeof(T) == 2) {
+        if (n_cols <= longest_row<T>(NARROW_TILES)) {
+            return choose_tile<T, NARROW_TILES>(device, n_cols, in_registers);
+        }
+    }
+    if constexpr (HAS_MEAN && VEC_SIZE > 1 && PREFETCH_TILE.is_for<T>()) {
+        constexpr int NUM_THREADS = PREFETCH_TILE.threads_per_row;
+        constexpr int VECS = PREFETCH_TILE.elements_per_thread / VEC_SIZE;
+        const Plan plan{
+            norm_prefetch_kernel<T, VEC_SIZE, VECS, NUM_THREADS>,
+            dim3(n_rows < device.n_sms ? n_rows : device.n_sms), dim3(NUM_THREADS),
+            PREFETCH_TILE.max_cols * int64_t{sizeof(T)}
         };
-        if constexpr (HAS_MEAN && VEC_SIZE > 1 && sizeof(T) == 2) {
-            if (n_cols <= longest_row<T>(NARROW_TILES)) {
-                return choose_tile<T, NARROW_TILES>(device, n_cols, in_registers);
-            }
+        if (Rung{rung} != Rung::twin && n_cols > MOST_COLS_WITHOUT_PREFETCH &&
+            n_cols <= PREFETCH_TILE.max_cols &&
+            plan.shared_bytes <= device.max_shared_bytes) {
+            return start(plan);
         }
-        if constexpr (HAS_MEAN && VEC_SIZE > 1 && PREFETCH_TILE.is_for<T>()) {
-            constexpr int NUM_THREADS = PREFETCH_TILE.threads_per_row;
-            constexpr int VECS = PREFETCH_TILE.elements_per_thread / VEC_SIZE;
-            const Plan plan{
-                norm_prefetch_kernel<T, VEC_SIZE, VECS, NUM_THREADS>,
-                dim3(n_rows < device.n_sms ? n_rows : device.n_sms), dim3(NUM_THREADS),
-                PREFETCH_TILE.max_cols * int64_t{sizeof(T)}
-            };
-            if (!is_twin && n_cols > MOST_COLS_WITHOUT_PREFETCH &&
-                n_cols <= PREFETCH_TILE.max_cols &&
-                plan.shared_bytes <= device.max_shared_bytes) {
-                return start(plan);
-            }
-        }
-        const int64_t most_cols =
-            HAS_MEAN || is_twin ? longest_row<T>(NORM_TILES) : MOST_COLS_WITHOUT_MEAN;
-        if (n_cols <= most_cols) {
-            return choose_tile<T, NORM_TILES>(device, n_cols, in_registers);
-        }
-        if (is_twin) return cudaErrorNotSupported;
-        return choose_tile<T, LONG_TILES>(device, n_cols, [&]<RowTile TILE> {
-            constexpr int ELEMENTS = TILE.elements_per_thread;
-            constexpr int NUM_THREADS = TILE.threads_per_row;
-            const auto kernel =
-                norm_long_kernel<T, VEC_SIZE, ELEMENTS, NUM_THREADS, HAS_MEAN>;
-            return start(Plan{kernel, dim3(n_rows), dim3(NUM_THREADS)});
-        });
+    }
+    if (n_cols <= longest_row<T>(NORM_TILES)) {
+        return choose_tile<T, NORM_TILES>(device, n_cols, in_registers);
+    }
+    if (Rung{rung} == Rung::twin) return cudaErrorNotSupported;
+    return choose_tile<T, LONG_TILES>(device, n_cols, [&]<RowTile TILE> {
+        constexpr int ELEMENTS = TILE.elements_per_thread;
+        constexpr int NUM_THREADS = TILE.threads_per_row;
+        const auto kernel =
+            norm_long_kernel<T, VEC_SIZE, ELEMENTS, NUM_THREADS, HAS_MEAN>;
+        return start(Plan{kernel, dim3(n_rows), dim3(NUM_THREADS)});
     });
 }

@@ -11,16 +11,16 @@
 //          of x begins at
 //          (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
 //          rstd: float32, one for each row. weight: contiguous, or null for ones.
-// Traffic  reads and writes every element once. Rows of up to 1024 columns stay in
-//          registers; longer ones are read a second time, out of the L1 cache, which an
-//          H200 has 256 KB of. In the backward rows stay in the registers of a block
-//          (4096 columns, 8192 of two bytes) or in the shared memory of a cluster of up
-//          to eight (65536), on GPUs with clusters and as much of it as an H200; longer
-//          ones, and those of single elements, come from memory twice.
+// Traffic  reads and writes every element once. Rows of up to 16384 columns, 32768 of
+//          float32, stay in registers; longer ones are read a second time, out of the L1
+//          cache, which an H200 has 256 KB of. In the backward rows stay in the registers
+//          of a block (4096 columns, 8192 of two bytes) or in the shared memory of a
+//          cluster of up to eight (65536), on GPUs with clusters and as much of it as an
+//          H200; longer ones, and those of single elements, come from memory twice.
 // Limits   accumulates in float32. Gradients of weights are added in an order that
 //          depends on the shape, the dtype and the GPU.
 // Mirror   triton_kernels/rms_norm/rms_norm.py has no norm_backward_cluster_kernel, as
-//          Triton has no clusters, and takes norm_long_kernel for longer rows only
+//          Triton has no clusters
 // Source   Zhang & Sennrich 2019, arXiv:1910.07467
 
 #include "common/launch.cuh"
@@ -40,21 +40,21 @@ cudaError_t rms_norm(
             x_stride_row, eps
         );
     };
-    if (Rung{rung} == Rung::first) {
-        return dispatch_float<cudaError_t>(dtype, [&]<typename T> {
-            const auto plan = plan_first(rms_norm_first_kernel<T>, n_rows);
-            return start(plan, out, rstd, x, weight);
-        });
-    }
     const bool vectors = have_vectors(
         dtype, {{out, n_cols}, {x, x_stride_row, x_stride_batch}, {weight, 0}}
     );
-    const auto start_norm = [&](const auto& plan) {
-        return start(plan, out, nullptr, rstd, x, weight, nullptr);
-    };
-    return launch_norm<false>(
-        launch.device(), dtype, vectors, n_rows, n_cols, rung, start_norm
-    );
+    return dispatch_vectors<cudaError_t>(dtype, vectors, [&]<typename T, int VEC_SIZE> {
+        if (Rung{rung} == Rung::first) {
+            const auto plan = plan_first(rms_norm_first_kernel<T>, n_rows);
+            return start(plan, out, rstd, x, weight);
+        }
+        const auto start_norm = [&](const auto& plan) {
+            return start(plan, out, nullptr, rstd, x, weight, nullptr);
+        };
+        return launch_norm<T, VEC_SIZE, false>(
+            launch.device(), n_rows, n_cols, rung, start_norm
+        );
+    });
 }
 
 cudaError_t rms_norm_backward(
