@@ -70,19 +70,14 @@ cudaError_t layer_norm_backward(
     int64_t grad_stride_batch, int64_t grad_stride_row, int64_t x_stride_batch,
     int64_t x_stride_row, int rung
 ) {
-    if (Rung{rung} == Rung::first && n_rows > 0) {
-        const auto error = dispatch_float<cudaError_t>(dtype, [&]<typename T> {
-            return launch(
-                plan_first(layer_norm_backward_first_kernel<T>, n_rows), grad_x, grad,
-                x, mean, rstd, weight, n_rows, n_cols, rows_per_batch,
-                grad_stride_batch, grad_stride_row, x_stride_batch, x_stride_row
-            );
-        });
-        if (error != cudaSuccess) return error;
-    }
+    const auto start_first = [&]<typename T>(const auto& start) {
+        const auto plan = plan_first(layer_norm_backward_first_kernel<T>, n_rows);
+        return start(plan, grad_x, grad, x, mean, rstd, weight);
+    };
     return launch_norm_backward<true>(
         launch, dtype, grad_x, grad_weight, grad_bias, partials, row_means, grad, x,
         mean, rstd, weight, n_rows, n_cols, n_partials, rows_per_batch,
-        grad_stride_batch, grad_stride_row, x_stride_batch, x_stride_row, rung
+        grad_stride_batch, grad_stride_row, x_stride_batch, x_stride_row, rung,
+        start_first
     );
 }

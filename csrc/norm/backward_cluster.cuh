@@ -94,12 +94,9 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_cluster_kernel(
         const auto next_x_hat = (next_x - next_mean) * next_rstd;
         const auto next_g = next_grad * to_float(weight);
         weight_sums = weight_sums + next_grad * next_x_hat;
-        Vec<float, NUM_SUMS<HAS_MEAN>> next_sums, sums{};
-        next_sums[0] = reduce(next_g * next_x_hat, Sum{});
-        if constexpr (HAS_MEAN) {
-            bias_sums = bias_sums + next_grad;
-            next_sums[1] = reduce(next_g, Sum{});
-        }
+        if constexpr (HAS_MEAN) bias_sums = bias_sums + next_grad;
+        const auto next_sums = add_up<HAS_MEAN>(next_g * next_x_hat, next_g);
+        Vec<float, NUM_SUMS<HAS_MEAN>> sums{};
         if (number >= 0) sums = shared.sums.receive(number);
         if (row + row_step < n_rows) shared.sums.send(next_sums, number + 1);
 

@@ -4,8 +4,7 @@
 #include "common/launch.cuh"
 #include "common/table.cuh"
 #include "norm/backward_cluster.cuh"
-#include "norm/backward_columns.cuh"
-#include "norm/backward_rows.cuh"
+#include "norm/backward_long.cuh"
 #include "norm/backward_twin.cuh"
 #include "norm/backward_weights_first.cuh"
 #include "norm/sum_partials.cuh"
@@ -63,16 +62,16 @@ auto plan_sum_partials(int64_t n_sums, int64_t n_partials, int64_t n_cols) {
 }
 
 // Launches what the tables choose, in vectors where every row begins and ends at a
-// multiple of 16 bytes: two kernels, or three for the longest rows. On the first rung
-// it is the second kernel alone.
-template <bool HAS_MEAN>
+// multiple of 16 bytes: two kernels, or three for the longest rows. `start_first`
+// starts the norm's own kernel of the first rung.
+template <bool HAS_MEAN, typename StartFirst>
 cudaError_t launch_norm_backward(
     const Launcher& launch, DType dtype, void* grad_x, void* grad_weight,
     void* grad_bias, void* partials, void* row_means, const void* grad, const void* x,
     const void* mean, const void* rstd, const void* weight, int64_t n_rows,
     int64_t n_cols, int64_t n_partials, int64_t rows_per_batch,
     int64_t grad_stride_batch, int64_t grad_stride_row, int64_t x_stride_batch,
-    int64_t x_stride_row, int rung
+    int64_t x_stride_row, int rung, StartFirst&& start_first
 ) {
     const Device& device = launch.device();
     const auto start = [&](const auto& plan, auto... outputs_and_inputs) {
@@ -88,7 +87,10 @@ cudaError_t launch_norm_backward(
                 {weight, 0}}
     );
     return dispatch_vectors<cudaError_t>(dtype, vectors, [&]<typename T, int VEC_SIZE> {
+        cudaError_t error = cudaSuccess;
         if (Rung{rung} == Rung::first) {
+            if (n_rows > 0) error = start_first.template operator()<T>(start);
+            if (error != cudaSuccess) return error;
             const auto kernel = norm_backward_weights_first_kernel<T>;
             const auto plan = plan_first(kernel, ceil_div(n_cols, FIRST_NUM_THREADS));
             return start(plan, grad_weight, grad_bias, grad, x, mean, rstd);
@@ -118,7 +120,6 @@ cudaError_t launch_norm_backward(
             };
             return start(plan, grad_x, partials, grad, x, mean, rstd, weight);
         };
-        cudaError_t error = cudaSuccess;
         if (n_cols <= longest_row<T>(BACKWARD_TILES)) {
             error = choose_tile<T, BACKWARD_TILES>(device, n_cols, in_registers);
         } else if (Rung{rung} == Rung::twin) {

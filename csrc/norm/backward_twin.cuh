@@ -106,12 +106,8 @@ __global__ void __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_
         const auto x_hat = (x - mean) * rstd;
         const auto g = grad * to_float(weight);
         weight_sums = weight_sums + grad * x_hat;
-        Vec<float, NUM_SUMS<HAS_MEAN>> sums;
-        sums[0] = reduce(g * x_hat, Sum{});
-        if constexpr (HAS_MEAN) {
-            bias_sums = bias_sums + grad;
-            sums[1] = reduce(g, Sum{});
-        }
+        auto sums = add_up<HAS_MEAN>(g * x_hat, g);
+        if constexpr (HAS_MEAN) bias_sums = bias_sums + grad;
         sums = shared.row_sums(sums, stage);
         const float mean_product = sums[0] * inverse_n;
         float mean_g = 0.0f;

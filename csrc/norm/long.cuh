@@ -101,8 +101,7 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) norm_long_kernel(
             load_row<Reading::first, VEC_SIZE, VECS, STEP>(x_ptr + start, n_valid)
         );
         x = map_row<STEP>([&](float x) { return x - mean; }, n_valid, x);
-        sums[0] = reduce(x * x, Sum{}, sums[0]);
-        if constexpr (HAS_MEAN) sums[1] = reduce(x, Sum{}, sums[1]);
+        sums = add_up<HAS_MEAN>(x * x, x, sums);
     }
     sums = block_reduce<NUM_THREADS>(sums, Sum{});
     float correction = 0.0f, variance = sums[0] / n;

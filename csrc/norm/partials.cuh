@@ -13,23 +13,16 @@ __device__ __forceinline__ void add_groups(
 ) {
     if constexpr (NUM_THREADS > GROUP_SIZE) {
         #pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            #pragma unroll
-            for (int j = 0; j < SIZE; ++j) {
-                handed_in[i * SIZE + j][threadIdx.x] = sums[i][j];
-            }
+        for (int i = 0; i < SIZE * COUNT; ++i) {
+            handed_in[i][threadIdx.x] = sums[i / SIZE][i % SIZE];
         }
         __syncthreads();
         if (threadIdx.x >= GROUP_SIZE) return;
         #pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            #pragma unroll
-            for (int j = 0; j < SIZE; ++j) {
-                #pragma unroll 1
-                for (int k = threadIdx.x + GROUP_SIZE; k < NUM_THREADS;
-                     k += GROUP_SIZE) {
-                    sums[i][j] += handed_in[i * SIZE + j][k];
-                }
+        for (int i = 0; i < SIZE * COUNT; ++i) {
+            #pragma unroll 1
+            for (int k = threadIdx.x + GROUP_SIZE; k < NUM_THREADS; k += GROUP_SIZE) {
+                sums[i / SIZE][i % SIZE] += handed_in[i][k];
             }
         }
     }

@@ -6,10 +6,21 @@
 #include "common/reduce.cuh"
 #include "common/tile.cuh"
 
-// Of a row, or of a column: of squares or products and, with a mean, of the values as
-// well.
+// How many sums a row or a column has: that of squares or products and, with a mean,
+// that of the values as well.
 template <bool HAS_MEAN>
 constexpr int NUM_SUMS = HAS_MEAN ? 2 : 1;
+
+// A thread's share of a row's sums, added to what it has so far.
+template <bool HAS_MEAN, int SIZE, int COUNT>
+__device__ __forceinline__ Vec<float, NUM_SUMS<HAS_MEAN>> add_up(
+    const FloatTile<SIZE, COUNT>& products, const FloatTile<SIZE, COUNT>& values,
+    Vec<float, NUM_SUMS<HAS_MEAN>> sums = {}
+) {
+    sums[0] = reduce(products, Sum{}, sums[0]);
+    if constexpr (HAS_MEAN) sums[1] = reduce(values, Sum{}, sums[1]);
+    return sums;
+}
 
 // A thread's columns of a weight or a bias, or `absent` where that is null.
 template <int SIZE, int COUNT, int STEP, typename T, typename Index>

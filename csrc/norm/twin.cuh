@@ -57,10 +57,7 @@ __launch_bounds__(NUM_THREADS, blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) norm_
     }
 
     // -- variance: of the differences, whose own mean is the rounding error of the mean
-    Vec<float, NUM_SUMS<HAS_MEAN>> sums;
-    sums[0] = reduce(x * x, Sum{});
-    if constexpr (HAS_MEAN) sums[1] = reduce(x, Sum{});
-    sums = block_reduce<THREADS_PER_ROW>(sums, Sum{});
+    const auto sums = block_reduce<THREADS_PER_ROW>(add_up<HAS_MEAN>(x * x, x), Sum{});
     float correction = 0.0f, variance = sums[0] / n;
     if constexpr (HAS_MEAN) {
         correction = sums[1] / n;

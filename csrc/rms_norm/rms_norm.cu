@@ -64,19 +64,14 @@ cudaError_t rms_norm_backward(
     int64_t rows_per_batch, int64_t grad_stride_batch, int64_t grad_stride_row,
     int64_t x_stride_batch, int64_t x_stride_row, int rung
 ) {
-    if (Rung{rung} == Rung::first && n_rows > 0) {
-        const auto error = dispatch_float<cudaError_t>(dtype, [&]<typename T> {
-            return launch(
-                plan_first(rms_norm_backward_first_kernel<T>, n_rows), grad_x, grad, x,
-                rstd, weight, n_rows, n_cols, rows_per_batch, grad_stride_batch,
-                grad_stride_row, x_stride_batch, x_stride_row
-            );
-        });
-        if (error != cudaSuccess) return error;
-    }
+    const auto start_first = [&]<typename T>(const auto& start) {
+        const auto plan = plan_first(rms_norm_backward_first_kernel<T>, n_rows);
+        return start(plan, grad_x, grad, x, rstd, weight);
+    };
     return launch_norm_backward<false>(
         launch, dtype, grad_x, grad_weight, nullptr, partials, row_means, grad, x,
         nullptr, rstd, weight, n_rows, n_cols, n_partials, rows_per_batch,
-        grad_stride_batch, grad_stride_row, x_stride_batch, x_stride_row, rung
+        grad_stride_batch, grad_stride_row, x_stride_batch, x_stride_row, rung,
+        start_first
     );
 }

@@ -29,8 +29,6 @@ Source   Ba, Kiros & Hinton 2016, arXiv:1607.06450; Chan, Golub & LeVeque 1983,
          "Algorithms for computing the sample variance" (the corrected two-pass one)
 """
 
-from torch import Tensor
-
 from triton_kernels.common.table import FIRST, Rung
 from triton_kernels.layer_norm.backward_first import layer_norm_backward_first_kernel
 from triton_kernels.layer_norm.first import layer_norm_first_kernel
@@ -39,63 +37,50 @@ from triton_kernels.norm.tables import launch_norm
 
 
 def layer_norm(
-    out: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    n_rows: int,
-    n_cols: int,
-    rows_per_batch: int,
-    x_stride_batch: int,
-    x_stride_row: int,
-    eps: float,
-    rung: int,
-) -> None:
+    out,
+    mean,
+    rstd,
+    x,
+    weight,
+    bias,
+    n_rows,
+    n_cols,
+    rows_per_batch,
+    *strides,
+    eps,
+    rung,
+):
     """Launches the kernel for rows of this length on the current device and stream."""
-    walk = (n_rows, n_cols, rows_per_batch, x_stride_batch, x_stride_row)
+    tensors = (out, mean, rstd, x, weight, bias)
+    walk = (n_rows, n_cols, rows_per_batch, *strides)
     if rung == Rung.FIRST:
-        layer_norm_first_kernel[(n_rows,)](
-            out, mean, rstd, x, weight, bias, *walk, eps, **FIRST
-        )
+        layer_norm_first_kernel[(n_rows,)](*tensors, *walk, eps, **FIRST)
     else:
-        launch_norm((out, mean, rstd, x, weight, bias), walk, eps, rung)
+        launch_norm(tensors, walk, eps, rung)
 
 
 def layer_norm_backward(
-    grad_x: Tensor,
-    grad_weight: Tensor,
-    grad_bias: Tensor,
-    partials: Tensor,
-    row_means: Tensor,
-    grad: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    n_rows: int,
-    n_cols: int,
-    n_partials: int,
-    rows_per_batch: int,
-    grad_stride_batch: int,
-    grad_stride_row: int,
-    x_stride_batch: int,
-    x_stride_row: int,
-    rung: int,
-) -> None:
+    grad_x,
+    grad_weight,
+    grad_bias,
+    partials,
+    row_means,
+    grad,
+    x,
+    mean,
+    rstd,
+    weight,
+    n_rows,
+    n_cols,
+    n_partials,
+    rows_per_batch,
+    *strides,
+    rung,
+):
     """Launches two kernels, for long rows three, on the current device and stream."""
-    strides = (grad_stride_batch, grad_stride_row, x_stride_batch, x_stride_row)
+    grads, workspace = (grad_x, grad_weight, grad_bias), (partials, row_means)
+    inputs = (grad, x, mean, rstd, weight)
     walk = (n_rows, n_cols, rows_per_batch, *strides)
     if rung == Rung.FIRST:
-        layer_norm_backward_first_kernel[(n_rows,)](
-            grad_x, grad, x, mean, rstd, weight, *walk, **FIRST
-        )
-    launch_norm_backward(
-        (grad_x, grad_weight, grad_bias),
-        (partials, row_means),
-        (grad, x, mean, rstd, weight),
-        walk,
-        n_partials,
-        rung,
-    )
+        layer_norm_backward_first_kernel[(n_rows,)](grad_x, *inputs, *walk, **FIRST)
+    launch_norm_backward(grads, workspace, inputs, walk, n_partials, rung)

@@ -3,7 +3,6 @@
 import math
 
 import triton
-from torch import Tensor
 
 from triton_kernels.common.table import (
     FIRST,
@@ -13,8 +12,10 @@ from triton_kernels.common.table import (
     choose_tile,
 )
 from triton_kernels.common.vec import VEC_BYTES
-from triton_kernels.norm.backward_columns import norm_backward_columns_kernel
-from triton_kernels.norm.backward_rows import norm_backward_rows_kernel
+from triton_kernels.norm.backward_long import (
+    norm_backward_columns_kernel,
+    norm_backward_rows_kernel,
+)
 from triton_kernels.norm.backward_twin import norm_backward_kernel
 from triton_kernels.norm.backward_weights_first import (
     norm_backward_weights_first_kernel,
@@ -50,83 +51,48 @@ NUM_STAGES = 3
 WIDE_TILE = RowTile(12288, 1, 4096, 16)
 WIDE_NUM_STAGES = {4: 2, 2: 1}  # by the bytes of an element
 
-# Of longer rows, the columns that a program works on at a time, and its warps.
-ROWS_BLOCK_N, ROWS_NUM_WARPS = 4096, 8
-COLUMNS_BLOCK_N, COLUMNS_NUM_WARPS = 1024, 4
-
-# Elements of a tile of partial sums.
-SUM_TILE, SUM_NUM_WARPS = 1024, 4
+# Columns of longer rows that a program works on at a time, and elements of a tile of
+# partial sums.
+ROWS_BLOCK_N, COLUMNS_BLOCK_N, SUM_TILE = 4096, 1024, 1024
 
 
-def launch_norm_backward(
-    grads: tuple[Tensor, Tensor, Tensor | None],
-    workspace: tuple[Tensor, Tensor],
-    inputs: tuple[Tensor | None, ...],
-    walk: tuple[int, ...],
-    n_partials: int,
-    rung: int,
-) -> None:
-    """Launches what the tables choose on the current device and stream.
+def launch_norm_backward(grads, workspace, inputs, walk, n_partials, rung):
+    """Launches what the tables choose: two kernels, or three for the longest rows.
 
-    That is two kernels, or three for the longest rows; of the first rung the second.
-
-    Args:
-        grads: Those of x, weight and bias, the last one perhaps absent.
-        workspace: Partial sums, and means of rows.
-        inputs: The tensors that the kernels take, in their order.
-        walk: The numbers that follow, from n_rows to the last stride.
-        n_partials: How many programs share the rows.
-        rung: A Rung.
+    On the first rung it is the second kernel alone. `inputs` are the tensors that the
+    kernels take, and `walk` the numbers that follow, from n_rows to the last stride.
     """
     grad_x, grad_weight, grad_bias = grads
     partials, row_means = workspace
     n_rows, n_cols, _, *strides = walk
-    divisibility = math.gcd(n_cols, *strides, 16)
     if rung == Rung.FIRST:
         norm_backward_weights_first_kernel[(triton.cdiv(n_cols, FIRST["BLOCK_N"]),)](
             grad_weight, grad_bias, *inputs[:-1], *walk, **FIRST
         )
         return
     element_bytes = grad_x.element_size()
+    divisibility = math.gcd(n_cols, *strides, 16)
     tile, num_stages = choose_tile(BACKWARD_TILES, n_cols, element_bytes), NUM_STAGES
     is_wide = grad_bias is None and divisibility * element_bytes >= VEC_BYTES
     if tile is None and is_wide and n_cols <= WIDE_TILE.max_cols:
         tile, num_stages = WIDE_TILE, WIDE_NUM_STAGES[element_bytes]
+    options = {"DIVISIBILITY": divisibility, "enable_fp_fusion": True}
     if tile:
+        options |= tile.constants(n_cols)
         norm_backward_kernel[(n_partials,)](
-            grad_x,
-            partials,
-            *inputs,
-            *walk,
-            **tile.constants(n_cols),
-            NUM_STAGES=num_stages,
-            DIVISIBILITY=divisibility,
+            grad_x, partials, *inputs, *walk, **options, NUM_STAGES=num_stages
         )
     elif rung == Rung.TWIN:
-        raise CannotServeError(
-            f"norm_backward_kernel: rows of {n_cols} columns are too long"
-        )
+        message = f"norm_backward_kernel: rows of {n_cols} columns are too long"
+        raise CannotServeError(message)
     else:
         norm_backward_rows_kernel[(n_rows,)](
-            row_means,
-            *inputs,
-            *walk,
-            BLOCK_N=ROWS_BLOCK_N,
-            DIVISIBILITY=divisibility,
-            num_warps=ROWS_NUM_WARPS,
-            enable_fp_fusion=True,
+            row_means, *inputs, *walk, **options, BLOCK_N=ROWS_BLOCK_N, num_warps=8
         )
         n_blocks = triton.cdiv(n_cols, COLUMNS_BLOCK_N)
+        tensors = (grad_x, partials, row_means, *inputs)
         norm_backward_columns_kernel[(n_blocks, n_partials)](
-            grad_x,
-            partials,
-            row_means,
-            *inputs,
-            *walk,
-            BLOCK_N=COLUMNS_BLOCK_N,
-            DIVISIBILITY=divisibility,
-            num_warps=COLUMNS_NUM_WARPS,
-            enable_fp_fusion=True,
+            *tensors, *walk, **options, BLOCK_N=COLUMNS_BLOCK_N, num_warps=4
         )
     # As many elements of a tile are in a column as there are partial sums, but few
     # enough that 32 columns, which are read as lines of 128 bytes, fit side by side.
@@ -141,6 +107,6 @@ def launch_norm_backward(
         n_cols,
         BLOCK_M=block_m,
         BLOCK_N=block_n,
-        num_warps=SUM_NUM_WARPS,
+        num_warps=4,
         enable_fp_fusion=True,
     )

@@ -1,7 +1,6 @@
 """How rows of both norms are cut up, and the launch that it takes."""
 
 import math
-from typing import Any
 
 import triton
 
@@ -47,16 +46,11 @@ MOST_SINGLE_COLS = 16384
 SINGLE_TILE = RowTile(LONGEST, 1, 4096, 16)
 
 
-def launch_norm(
-    tensors: tuple[Any, ...], walk: tuple[int, ...], eps: float, rung: int
-) -> None:
+def launch_norm(tensors, walk, eps, rung):
     """Launches what the tables choose on the current device and stream.
 
-    Args:
-        tensors: Those that the kernels take, in their order.
-        walk: The numbers that follow, from n_rows to the last stride.
-        eps: Added to the variance.
-        rung: A Rung.
+    `tensors` are those that the kernels take, and `walk` the numbers that follow, from
+    n_rows to the last stride.
     """
     n_rows, n_cols, _, *strides = walk
     divisibility = math.gcd(n_cols, *strides, 16)
@@ -72,7 +66,6 @@ def launch_norm(
         raise CannotServeError(f"norm_kernel: rows of {n_cols} columns are too long")
     long_tile = choose_tile(LONG_TILES, n_cols, element_bytes)
     tile = SINGLE_TILE if is_single else long_tile
-    assert tile
     norm_long_kernel[(n_rows,)](
         *tensors,
         *walk,

@@ -23,8 +23,6 @@ Mirror   csrc/rms_norm/rms_norm.cu, which in norm_backward_cluster_kernel shares
 Source   Zhang & Sennrich 2019, arXiv:1910.07467
 """
 
-from torch import Tensor
-
 from triton_kernels.common.table import FIRST, Rung
 from triton_kernels.norm.backward_tables import launch_norm_backward
 from triton_kernels.norm.tables import launch_norm
@@ -32,21 +30,9 @@ from triton_kernels.rms_norm.backward_first import rms_norm_backward_first_kerne
 from triton_kernels.rms_norm.first import rms_norm_first_kernel
 
 
-def rms_norm(
-    out: Tensor,
-    rstd: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    n_rows: int,
-    n_cols: int,
-    rows_per_batch: int,
-    x_stride_batch: int,
-    x_stride_row: int,
-    eps: float,
-    rung: int,
-) -> None:
+def rms_norm(out, rstd, x, weight, n_rows, n_cols, rows_per_batch, *strides, eps, rung):
     """Launches the kernel for rows of this length on the current device and stream."""
-    walk = (n_rows, n_cols, rows_per_batch, x_stride_batch, x_stride_row)
+    walk = (n_rows, n_cols, rows_per_batch, *strides)
     if rung == Rung.FIRST:
         rms_norm_first_kernel[(n_rows,)](out, rstd, x, weight, *walk, eps, **FIRST)
     else:
@@ -54,36 +40,27 @@ def rms_norm(
 
 
 def rms_norm_backward(
-    grad_x: Tensor,
-    grad_weight: Tensor,
-    partials: Tensor,
-    row_means: Tensor,
-    grad: Tensor,
-    x: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    n_rows: int,
-    n_cols: int,
-    n_partials: int,
-    rows_per_batch: int,
-    grad_stride_batch: int,
-    grad_stride_row: int,
-    x_stride_batch: int,
-    x_stride_row: int,
-    rung: int,
-) -> None:
+    grad_x,
+    grad_weight,
+    partials,
+    row_means,
+    grad,
+    x,
+    rstd,
+    weight,
+    n_rows,
+    n_cols,
+    n_partials,
+    rows_per_batch,
+    *strides,
+    rung,
+):
     """Launches two kernels, for long rows three, on the current device and stream."""
-    strides = (grad_stride_batch, grad_stride_row, x_stride_batch, x_stride_row)
+    grads, workspace = (grad_x, grad_weight, None), (partials, row_means)
     walk = (n_rows, n_cols, rows_per_batch, *strides)
     if rung == Rung.FIRST:
         rms_norm_backward_first_kernel[(n_rows,)](
             grad_x, grad, x, rstd, weight, *walk, **FIRST
         )
-    launch_norm_backward(
-        (grad_x, grad_weight, None),
-        (partials, row_means),
-        (grad, x, None, rstd, weight),
-        walk,
-        n_partials,
-        rung,
-    )
+    inputs = (grad, x, None, rstd, weight)
+    launch_norm_backward(grads, workspace, inputs, walk, n_partials, rung)
