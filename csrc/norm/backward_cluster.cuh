@@ -34,6 +34,7 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_cluster_kernel(
     int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t grad_stride_batch,
     int64_t grad_stride_row, int64_t x_stride_batch, int64_t x_stride_row
 ) {
+    if constexpr (!HAS_CLUSTERS) return;
     using Shared = ClusterShared<T, VEC_SIZE, VECS, NUM_THREADS, HAS_MEAN>;
     constexpr int STEP = Shared::STEP, STAGES = Shared::STAGES;
     DYNAMIC_SHARED(shared_bytes, 16);
@@ -77,7 +78,7 @@ __launch_bounds__(NUM_THREADS, 512 / NUM_THREADS) norm_backward_cluster_kernel(
     float rstd = 0.0f, next_rstd = statistic(rstd_ptr, blockIdx.x), coming_rstd;
     if constexpr (HAS_MEAN) next_mean = statistic(mean_ptr, blockIdx.x);
     Tile<float, VEC_SIZE, VECS> weight_sums{}, bias_sums{};
-    shared.sums.wait_for_cluster();
+    ptx::cluster_wait();
 
     // Each round reduces the next row and stores `row`; the first one only reduces.
     int number = -1, stage = STAGES - 1;

@@ -49,57 +49,46 @@ class alignas(VEC_BYTES) RowSums {
 template <int SIZE, int NUM_WARPS>
 class alignas(VEC_BYTES) ClusterSums {
   public:
-    // Comes first, and wait_for_cluster before the first send: the shared memory of a
+    // Comes first, and ptx::cluster_wait before the first send: the shared memory of a
     // block that has not started yet must not be written.
     __device__ void begin() {
-        if constexpr (HAS_CLUSTERS) {
-            if (threadIdx.x == 0) {
-                for (uint64_t& barrier : barriers_) ptx::mbarrier_init(&barrier, 1);
-                ptx::fence_mbarrier_init();
-            }
-            ptx::cluster_arrive();
+        if (threadIdx.x == 0) {
+            for (uint64_t& barrier : barriers_) ptx::mbarrier_init(&barrier, 1);
+            ptx::fence_mbarrier_init();
         }
-    }
-    __device__ void wait_for_cluster() const {
-        if constexpr (HAS_CLUSTERS) ptx::cluster_wait();
+        ptx::cluster_arrive();
     }
 
     // Every warp stores its sums of the row of this number, from 0 on, in every block,
     // where a barrier counts the bytes. A barrier of the cluster, which makes all
     // earlier writes visible to the whole GPU, would take as long as a row.
     __device__ void send(Vec<float, SIZE> values, int number) {
-        if constexpr (HAS_CLUSTERS) {
-            const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
-            const int turn = number % 2, n_blocks = gridDim.y;
-            values = warp_sum<WARP_SIZE>(values);
-            if (threadIdx.x == 0) {
-                const int n_bytes = n_blocks * NUM_WARPS * int{sizeof(values)};
-                ptx::mbarrier_arrive_expect_bytes(&barriers_[turn], n_bytes);
-            }
-            Vec<float, SIZE>* const own =
-                &results_[turn][blockIdx.y * NUM_WARPS + warp];
-            if (lane < n_blocks) ptx::store_remote(own, values, &barriers_[turn], lane);
+        const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
+        const int turn = number % 2, n_blocks = gridDim.y;
+        values = warp_sum<WARP_SIZE>(values);
+        if (threadIdx.x == 0) {
+            const int n_bytes = n_blocks * NUM_WARPS * int{sizeof(values)};
+            ptx::mbarrier_arrive_expect_bytes(&barriers_[turn], n_bytes);
         }
+        Vec<float, SIZE>* const own = &results_[turn][blockIdx.y * NUM_WARPS + warp];
+        if (lane < n_blocks) ptx::store_remote(own, values, &barriers_[turn], lane);
     }
 
     // Every warp adds up what all have sent. It receives a row before it sends the next
     // one, so a row is complete only when all warps have read the row before it, whose
     // place in results_ the row after it takes.
     __device__ Vec<float, SIZE> receive(int number) {
+        const int turn = number % 2, n_results = gridDim.y * NUM_WARPS;
         Vec<float, SIZE> values{};
-        if constexpr (HAS_CLUSTERS) {
-            const int turn = number % 2, n_results = gridDim.y * NUM_WARPS;
-            ptx::mbarrier_wait(&barriers_[turn], number / 2 % 2);
+        ptx::mbarrier_wait(&barriers_[turn], number / 2 % 2);
+        #pragma unroll
+        for (int first = 0; first < NUM_RESULTS; first += WARP_SIZE) {
+            const int i = first + threadIdx.x % WARP_SIZE;
+            if (i >= n_results) break;
             #pragma unroll
-            for (int first = 0; first < NUM_RESULTS; first += WARP_SIZE) {
-                const int i = first + threadIdx.x % WARP_SIZE;
-                if (i >= n_results) break;
-                #pragma unroll
-                for (int j = 0; j < SIZE; ++j) values[j] += results_[turn][i][j];
-            }
-            values = warp_sum<WARP_SIZE>(values);
+            for (int j = 0; j < SIZE; ++j) values[j] += results_[turn][i][j];
         }
-        return values;
+        return warp_sum<WARP_SIZE>(values);
     }
 
   private:

@@ -37,10 +37,7 @@ BACKWARD_TILES = (
     RowTile(1024, 4, 1024, 4, element_bytes=2),
     RowTile(2048, 2, 512, 4, element_bytes=2),
     RowTile(4096, 1, 1024, 4, element_bytes=2),
-    RowTile(256, 16, 256, 8, element_bytes=4),
-    RowTile(512, 8, 512, 8, element_bytes=4),
-    RowTile(1024, 4, 1024, 8, element_bytes=4),
-    RowTile(2048, 2, 2048, 8, element_bytes=4),
+    *(RowTile(n, 4096 // n, n, 8, element_bytes=4) for n in (256, 512, 1024, 2048)),
     RowTile(4096, 1, 4096, 16, element_bytes=4),
     RowTile(8192, 1, 1024, 8),
 )
@@ -98,15 +95,6 @@ def launch_norm_backward(grads, workspace, inputs, walk, n_partials, rung):
     # enough that 32 columns, which are read as lines of 128 bytes, fit side by side.
     block_m = min(triton.next_power_of_2(n_partials), 32)
     block_n = SUM_TILE // block_m
-    n_sums = 1 if grad_bias is None else 2
-    norm_sum_partials_kernel[(triton.cdiv(n_cols, block_n), n_sums)](
-        grad_weight,
-        grad_bias,
-        partials,
-        n_partials,
-        n_cols,
-        BLOCK_M=block_m,
-        BLOCK_N=block_n,
-        num_warps=4,
-        enable_fp_fusion=True,
-    )
+    grid = (triton.cdiv(n_cols, block_n), 1 if grad_bias is None else 2)
+    arguments = (*grads[1:], partials, n_partials, n_cols, block_m, block_n)
+    norm_sum_partials_kernel[grid](*arguments, num_warps=4, enable_fp_fusion=True)

@@ -64,14 +64,8 @@ def launch_norm(tensors, walk, eps, rung):
         return
     if rung == Rung.TWIN:
         raise CannotServeError(f"norm_kernel: rows of {n_cols} columns are too long")
-    long_tile = choose_tile(LONG_TILES, n_cols, element_bytes)
-    tile = SINGLE_TILE if is_single else long_tile
+    tile = SINGLE_TILE if is_single else choose_tile(LONG_TILES, n_cols, element_bytes)
+    options = {"num_warps": tile.num_warps, "enable_fp_fusion": True}
     norm_long_kernel[(n_rows,)](
-        *tensors,
-        *walk,
-        eps,
-        BLOCK_N=tile.block_n,
-        DIVISIBILITY=divisibility,
-        num_warps=tile.num_warps,
-        enable_fp_fusion=True,
+        *tensors, *walk, eps, tile.block_n, divisibility, **options
     )
