@@ -7,22 +7,6 @@
 #include "common/rows.cuh"
 #include "norm/rows.cuh"
 
-// How many vectors a thread works on at a time; each single element takes a register.
-template <int VEC_SIZE, int ELEMENTS>
-constexpr int LONG_VECS = VEC_SIZE == 1 ? 16 : ELEMENTS / VEC_SIZE;
-
-// How many in the second pass, beside those of weight and bias.
-template <typename T, int VEC_SIZE, int ELEMENTS, bool HAS_MEAN>
-constexpr int STORE_VECS = !HAS_MEAN ? (ELEMENTS * sizeof(T) > 64 ? 16 : 8) / VEC_SIZE
-                           : VEC_SIZE == 1             ? 8
-                           : ELEMENTS * sizeof(T) > 64 ? 2
-                                                       : 1;
-
-// How many threads share a multiprocessor, so that some blocks load while others store.
-// At 128 bytes a thread a second row would drive the first one out of the L1 cache.
-template <typename T, int VEC_SIZE, int ELEMENTS>
-constexpr int LONG_THREADS = VEC_SIZE > 1 && ELEMENTS * sizeof(T) <= 64 ? 2048 : 1024;
-
 // The first LIMIT of n columns at most.
 template <int LIMIT>
 __device__ __forceinline__ int clip(int64_t n) {
@@ -52,9 +36,11 @@ __device__ __forceinline__ Tile<T, SIZE, COUNT> load_row(const T* ptr, int n_lef
     }
 }
 
+// Two blocks share a multiprocessor, so that one loads while the other stores; at more
+// than 64 bytes a thread their rows would drive each other out of the L1 cache.
 template <
     typename T, int VEC_SIZE, int ELEMENTS, int NUM_THREADS, bool HAS_MEAN,
-    int BLOCKS_PER_SM = LONG_THREADS<T, VEC_SIZE, ELEMENTS> / NUM_THREADS>
+    int BLOCKS_PER_SM = (VEC_SIZE > 1 && ELEMENTS * sizeof(T) <= 64) ? 2 : 1>
 __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) norm_long_kernel(
     T* __restrict__ out_ptr,           // (n_rows, n_cols)
     float* __restrict__ mean_ptr,      // (n_rows), or null
@@ -65,8 +51,14 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) norm_long_kernel(
     int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t x_stride_batch,
     int64_t x_stride_row, float eps
 ) {
-    constexpr int VECS = LONG_VECS<VEC_SIZE, ELEMENTS>;
-    constexpr int VECS_PER_STORE = STORE_VECS<T, VEC_SIZE, ELEMENTS, HAS_MEAN>;
+    // Vectors at a time: a single element takes a register, and when it is stored its
+    // weight and bias take some too.
+    constexpr bool IS_WIDE = ELEMENTS * sizeof(T) > 64;
+    constexpr int VECS = VEC_SIZE == 1 ? 16 : ELEMENTS / VEC_SIZE;
+    constexpr int VECS_PER_STORE = !HAS_MEAN       ? (IS_WIDE ? 16 : 8) / VEC_SIZE
+                                   : VEC_SIZE == 1 ? 8
+                                   : IS_WIDE       ? 2
+                                                   : 1;
     constexpr int STEP = NUM_THREADS * VEC_SIZE;
     constexpr int BLOCK_N = STEP * VECS, STORE_N = STEP * VECS_PER_STORE;
 

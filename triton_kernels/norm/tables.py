@@ -41,7 +41,7 @@ LONG_TILES = (
     RowTile(LONGEST, 1, 16384, 16, element_bytes=2),
     RowTile(LONGEST, 1, 4096, 16, element_bytes=4),
 )
-# Of rows with a mean whose elements come one by one, each from an address in registers.
+# Rows with a mean whose elements come one by one, each from an address in registers.
 MOST_SINGLE_COLS = 16384
 SINGLE_TILE = RowTile(LONGEST, 1, 4096, 16)
 
