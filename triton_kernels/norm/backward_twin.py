@@ -64,14 +64,12 @@ def norm_backward_kernel(
         # ahead; rows and columns past the end become 0, which adds nothing
         rows = start + tl.arange(0, BLOCK_M)[:, None]
         is_row = rows < n_rows
-        grad_row_ptr = grad_ptr + row_offset(
+        grad_start = row_offset(
             rows, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
         )
-        x_row_ptr = x_ptr + row_offset(
-            rows, n_rows, rows_per_batch, x_stride_batch, x_stride_row
-        )
-        grad = load_row(grad_row_ptr, cols, is_row, n_cols, N_TILES)
-        x = load_row(x_row_ptr, cols, is_row, n_cols, N_TILES)
+        x_start = row_offset(rows, n_rows, rows_per_batch, x_stride_batch, x_stride_row)
+        grad = load_row(grad_ptr + grad_start, cols, is_row, n_cols, N_TILES)
+        x = load_row(x_ptr + x_start, cols, is_row, n_cols, N_TILES)
         mean = 0.0
         if HAS_MEAN:
             mean = tl.load(mean_ptr + rows, mask=is_row, other=0.0)
