@@ -24,14 +24,13 @@ struct BackwardShared {
     static constexpr int NUM_THREADS =
         backward_num_threads(VEC_SIZE * VECS, THREADS_PER_ROW);
     static constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
-    static constexpr int SUMS = NUM_SUMS<HAS_MEAN>;
     static constexpr int HANDED_IN =
         NUM_THREADS > THREADS_PER_ROW ? VEC_SIZE * VECS : 1;
 
     Copies<T, VEC_SIZE, VECS, STEP, NUM_THREADS> grad[BACKWARD_STAGES];
     Copies<T, VEC_SIZE, VECS, STEP, NUM_THREADS> x[BACKWARD_STAGES];
-    RowSums<SUMS, NUM_THREADS, THREADS_PER_ROW> row_sums;
-    float handed_in[SUMS][HANDED_IN][NUM_THREADS];
+    RowSums<NUM_SUMS<HAS_MEAN>, NUM_THREADS, THREADS_PER_ROW> row_sums;
+    float handed_in[NUM_SUMS<HAS_MEAN>][HANDED_IN][NUM_THREADS];
 };
 
 // The bounds ask for 512 threads on a multiprocessor, so for 128 registers at most,

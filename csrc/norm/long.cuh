@@ -117,12 +117,9 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) norm_long_kernel(
         const auto weight = load_weight<VEC_SIZE, VECS_PER_STORE, STEP>(
             weight_ptr, start + first_col, n_valid, 1.0f
         );
-        Tile<T, VEC_SIZE, VECS_PER_STORE> bias{};
-        if constexpr (HAS_MEAN) {
-            bias = load_weight<VEC_SIZE, VECS_PER_STORE, STEP>(
-                bias_ptr, start + first_col, n_valid, 0.0f
-            );
-        }
+        const auto bias = load_weight<VEC_SIZE, VECS_PER_STORE, STEP>(
+            bias_ptr, start + first_col, n_valid, 0.0f
+        );
         auto out = (to_float(x) - mean - correction) * rstd * to_float(weight);
         if constexpr (HAS_MEAN) out = out + to_float(bias);
         store_row<STEP>(out_ptr + start, n_valid, out);

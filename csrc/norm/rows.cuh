@@ -44,8 +44,7 @@ __device__ __forceinline__ void store_normalised(
         const int col = first_col + i * STEP;
         const Tile<float, SIZE, 1> vec{x[i]};
         const auto weight = load_weight<SIZE, 1, STEP>(weight_ptr, col, 1, 1.0f);
-        Tile<T, SIZE, 1> bias{};
-        if constexpr (HAS_BIAS) bias = load_weight<SIZE, 1, STEP>(bias_ptr, col, 1, 0);
+        const auto bias = load_weight<SIZE, 1, STEP>(bias_ptr, col, 1, 0.0f);
         auto out = (vec - mean) * rstd * to_float(weight);
         if constexpr (HAS_BIAS) out = out + to_float(bias);
         store(out_ptr + i * STEP, from_float<T>(out[0]));
