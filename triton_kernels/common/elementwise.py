@@ -103,8 +103,8 @@ def plan_elements(
     strides_col = strides[n_outputs + 1 :: 2]
     strided = n_cols != n_elements or any(stride != 1 for stride in strides_col)
     if strided:
-        # The longest vector that all rows begin and end at multiples of, if there are no
-        # gaps between columns.
+        # The longest vector that all rows begin and end at multiples of, unless there
+        # are gaps between columns.
         strides_row = strides[:n_outputs] + strides[n_outputs::2]
         longest = vec_size
         vec_size = math.gcd(longest, n_cols, *strides_row)

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 import triton
-from torch import Tensor
 
 from triton_kernels.common.device import Device, current_device
 from triton_kernels.common.epilogue import ACTIVATIONS
@@ -178,33 +177,15 @@ def choose(table: Iterable[AnyLine], call: Call) -> AnyLine:
     raise CannotServeError("matmul: this rung has no kernel for such a call here")
 
 
-def matmul(
-    out: Tensor,
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None,
-    n_batches: int,
-    M: int,
-    N: int,
-    K: int,
-    a_stride_batch: int,
-    a_stride_row: int,
-    a_stride_col: int,
-    b_stride_batch: int,
-    b_stride_row: int,
-    b_stride_col: int,
-    activation: int,
-    tf32: bool,
-    rung: int,
-) -> None:
+def matmul(out, a, b, bias, n_batches, M, N, K, *strides, activation, tf32, rung):
     """Launches the kernel for a call on the current device and stream."""
-    a_strides = (a_stride_batch, a_stride_row, a_stride_col)
-    b_strides = (b_stride_batch, b_stride_row, b_stride_col)
-    arguments = (out, a, b, bias, M, N, K, *a_strides, *b_strides)
+    a_stride_batch, a_stride_row, a_stride_col = strides[:3]
+    b_stride_batch, b_stride_row, b_stride_col = strides[3:]
     a_row_major, b_row_major = a_stride_col == 1, b_stride_col == 1
     a_stride = a_stride_row if a_row_major else a_stride_col
     b_stride = b_stride_row if b_row_major else b_stride_col
     a_size, b_size = K if a_row_major else M, N if b_row_major else K
+    layout = {"A_ROW_MAJOR": a_row_major, "B_ROW_MAJOR": b_row_major}
     # What divides all that decides how wide a matrix can be read, or written.
     divisors = {
         "A_DIVISIBILITY": math.gcd(a_size, a_stride_batch, a_stride, 16),
@@ -226,20 +207,17 @@ def matmul(
     )
     regimes = (each for each in REGIMES if rung in (MatmulRung.CHOSEN, each.rung))
     chosen = choose(regimes, call).rung
-    layout = {"A_ROW_MAJOR": a_row_major, "B_ROW_MAJOR": b_row_major}
 
+    arguments = (out, a, b, bias, M, N, K, *strides)
     if chosen == MatmulRung.FIRST:
         n_tiles = n_batches * triton.cdiv(M, 32) * triton.cdiv(N, 32)
         sizes = {**FIRST, "BLOCK_M": 32, "BLOCK_N": 32}
         matmul_first_kernel[(n_tiles,)](*arguments, **sizes, ACTIVATION=call.activation)
-    elif chosen == MatmulRung.TILED:
-        tile = choose(TILED_TILES, call)
-        matmul_tiled_kernel[(tile.n_tiles(call),)](
-            *arguments, **tile.constants(call), **layout, **divisors
-        )
-    elif chosen == MatmulRung.TENSOR_CORES:
-        tile = choose(TENSOR_CORES_TILES, call)
-        matmul_tensor_cores_kernel[(tile.n_tiles(call),)](
+    elif chosen != MatmulRung.TWIN:
+        is_tiled = chosen == MatmulRung.TILED
+        kernel = matmul_tiled_kernel if is_tiled else matmul_tensor_cores_kernel
+        tile = choose(TILED_TILES if is_tiled else TENSOR_CORES_TILES, call)
+        kernel[(tile.n_tiles(call),)](
             *arguments, **tile.constants(call), **layout, **divisors
         )
     else:
@@ -253,8 +231,8 @@ def matmul(
         )
         matmul_kernel[(n_programs,)](
             describe(out, (n_batches, M, N), (M * N, N, 1), out_block),
-            describe(a, a_sizes, a_strides, (1, tile.block_m, tile.block_k)),
-            describe(b, b_sizes, b_strides, (1, tile.block_k, tile.block_n)),
+            describe(a, a_sizes, strides[:3], (1, tile.block_m, tile.block_k)),
+            describe(b, b_sizes, strides[3:], (1, tile.block_k, tile.block_n)),
             bias,
             *(n_batches, M, N, K),
             **tile.constants(call),
