@@ -145,8 +145,6 @@ KERNELS = {
     "cuda": ("csrc", r"(?s)__global__.*?(\w+_kernel)\("),
     "triton": ("triton_kernels", r"(?m)^def (\w+_kernel)\("),
 }
-# Of what only another epilogue takes, tests/test_matmul_gluon.py looks at the code.
-WITHOUT_SHAPE = {"matmul_gluon_kernel"}
 
 
 def _planned(on_rung: Op, side: Side, dtype: torch.dtype) -> set[str]:
@@ -178,7 +176,7 @@ def test_the_shapes_pick_every_kernel(source: str, side: Side) -> None:
         for dtype in (torch.float32, torch.bfloat16)
         for kernel in _planned(op.on_rung(rung), side, dtype)
     }
-    assert kernels - WITHOUT_SHAPE <= picked
+    assert kernels <= picked
 
 
 @pytest.mark.parametrize(

@@ -330,9 +330,6 @@ OP = register(
             "matmul_kernel": "The twins differ in who does what: CUDA's warps load, "
             "multiply or store; Triton gives all warps of a program the same work and "
             "decides itself when they wait.",
-            "matmul_gluon_kernel": "Triton alone, in Gluon: large bfloat16 tiles with "
-            "a long epilogue on Hopper, by warps with roles of their own as CUDA has "
-            "them, so that one tile is stored while the next is multiplied.",
         },
         optional_inputs=("bias",),
         small_shape=(128, 128, 128),

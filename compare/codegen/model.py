@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from triton.experimental.gluon.nvidia.hopper import (
-    TensorDescriptor as GluonTensorDescriptor,
-)
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from bindings.backends import native, prebuilt, triton
@@ -403,7 +400,7 @@ def _triton_parameters(
     for argument in launch.run_time_arguments:
         if isinstance(argument, torch.Tensor):
             parameters.append(addresses[id(argument)])
-        elif isinstance(argument, (TensorDescriptor, GluonTensorDescriptor)):
+        elif isinstance(argument, TensorDescriptor):
             # A tensor map, and then what it tells once more.
             address = addresses[id(argument.base)]
             box = next(boxes, None)
@@ -419,7 +416,7 @@ def _triton_parameters(
 def _described(
     position: int,
     address: int,
-    tensor: TensorDescriptor | GluonTensorDescriptor,
+    tensor: TensorDescriptor,
     box: tuple[int, ...],
 ) -> TensorMap:
     """What Triton's launcher makes of a descriptor, whose last dimension is the first.

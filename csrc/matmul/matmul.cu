@@ -9,8 +9,7 @@
 // Limits   accumulates in float32, so float16 and bfloat16 are rounded once. Tensor cores
 //          take float32 only as tf32; where that will not do, FMA computes.
 // Mirror   triton_kernels/matmul/matmul.py differs in matmul_kernel, because Triton gives all
-//          warps of a program the same work, and decides itself when they wait. Its
-//          matmul_gluon_kernel, which long epilogues get, is nearer to the one here.
+//          warps of a program the same work, and decides itself when they wait
 // Source   the rungs tiled and tensor_cores, one step at a time; NVIDIA, CUTLASS:
 //          persistent, warp-specialised kernels for Hopper
 

@@ -14,8 +14,6 @@ Source   Maas et al. 2013, leaky ReLU; Hendrycks & Gimpel 2016, arXiv:1606.08415
          and SiLU
 """
 
-from torch import Tensor
-
 from triton_kernels.activation.backward_first import activation_backward_first_kernel
 from triton_kernels.activation.backward_twin import activation_backward_kernel
 from triton_kernels.activation.first import activation_first_kernel
@@ -24,19 +22,9 @@ from triton_kernels.common.elementwise import plan_elements
 from triton_kernels.common.epilogue import ACTIVATIONS
 
 
-def activation(
-    out: Tensor,
-    x: Tensor,
-    n_elements: int,
-    n_cols: int,
-    x_stride_row: int,
-    x_stride_col: int,
-    activation: int,
-    rung: int,
-) -> None:
+def activation(out, x, n_elements, n_cols, *strides, activation, rung):
     """Launches the rung's kernel on the current device and stream."""
     kernels = (activation_first_kernel, activation_kernel)
-    strides = (x_stride_row, x_stride_col)
     arguments = (out, x, n_elements, n_cols, *strides)
     kernel, grid, constants = plan_elements(
         rung, kernels, out, n_elements, n_cols, strides
@@ -44,22 +32,9 @@ def activation(
     kernel[grid](*arguments, **constants, ACTIVATION=ACTIVATIONS[activation])
 
 
-def activation_backward(
-    out: Tensor,
-    grad: Tensor,
-    x: Tensor,
-    n_elements: int,
-    n_cols: int,
-    grad_stride_row: int,
-    grad_stride_col: int,
-    x_stride_row: int,
-    x_stride_col: int,
-    activation: int,
-    rung: int,
-) -> None:
+def activation_backward(out, grad, x, n_elements, n_cols, *strides, activation, rung):
     """Launches the rung's kernel on the current device and stream."""
     kernels = (activation_backward_first_kernel, activation_backward_kernel)
-    strides = (grad_stride_row, grad_stride_col, x_stride_row, x_stride_col)
     arguments = (out, grad, x, n_elements, n_cols, *strides)
     kernel, grid, constants = plan_elements(
         rung, kernels, out, n_elements, n_cols, strides

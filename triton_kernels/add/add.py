@@ -11,8 +11,6 @@ Mirror   csrc/add/add.cu
 Source   Triton's tutorial 01 (vector addition)
 """
 
-from torch import Tensor
-
 from triton_kernels.add.first import add_first_kernel
 from triton_kernels.add.twin import add_kernel
 from triton_kernels.common.elementwise import plan_elements
@@ -22,21 +20,9 @@ from triton_kernels.common.elementwise import plan_elements
 BLOCK_BYTES = 2048
 
 
-def add(
-    out: Tensor,
-    x: Tensor,
-    y: Tensor,
-    n_elements: int,
-    n_cols: int,
-    x_stride_row: int,
-    x_stride_col: int,
-    y_stride_row: int,
-    y_stride_col: int,
-    rung: int,
-) -> None:
+def add(out, x, y, n_elements, n_cols, *strides, rung):
     """Launches the rung's kernel on the current device and stream."""
     kernels = (add_first_kernel, add_kernel)
-    strides = (x_stride_row, x_stride_col, y_stride_row, y_stride_col)
     kernel, grid, constants = plan_elements(
         rung, kernels, out, n_elements, n_cols, strides, block_bytes=BLOCK_BYTES
     )

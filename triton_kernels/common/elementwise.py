@@ -6,6 +6,7 @@ strides, whose elements are counted row by row. A program's tile has a vector in
 row: VEC_SIZE neighbours, which a thread reads by one access.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,14 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from triton_kernels.common.table import FIRST, Rung
-from triton_kernels.common.vec import (
-    VEC_BYTES,
-    load,
-    load_rows,
-    row_vec_size,
-    store,
-    store_rows,
-)
+from triton_kernels.common.vec import VEC_BYTES, load, load_rows, store, store_rows
 
 # 128 threads, each with two 16-byte accesses to a tensor. That is 16 elements of
 # bfloat16 in a thread, where CUDA's kernels take 8: measured, Triton's lose nothing.
@@ -33,8 +27,8 @@ NUM_WARPS = 4
 def own_tile(n_elements, n_cols, BLOCK_SIZE: tl.constexpr, VEC_SIZE: tl.constexpr):
     """Which elements a program owns: a tile with a vector in every row.
 
-    Returns where they begin, the tile's elements counted from there, and the sizes of
-    the tensors.
+    Returns where it begins, its elements counted from there, and the sizes of the
+    tensors.
     """
     block_start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE
     vectors = tl.arange(0, BLOCK_SIZE // VEC_SIZE)[:, None] * VEC_SIZE
@@ -82,7 +76,6 @@ def plan_elements(
     n_elements: int,
     n_cols: int,
     strides: tuple[int, ...],
-    out_stride_row: int = 0,
     block_bytes: int = BLOCK_BYTES,
     whole_vectors: bool = False,
 ) -> tuple[Any, tuple[int], Mapping[str, Any]]:
@@ -94,8 +87,8 @@ def plan_elements(
         out: An output.
         n_elements: Of each tensor.
         n_cols: Of each tensor.
-        strides: stride_row and stride_col of each input in turn.
-        out_stride_row: Of the outputs, where their rows are not neighbours.
+        strides: stride_row and stride_col of each input in turn; ahead of them the
+            stride_row of the outputs, where their rows need not be neighbours.
         block_bytes: What a program of the twin owns of each tensor.
         whole_vectors: Whether vectors have 16 bytes or are single elements, where they
             might have something in between.
@@ -106,12 +99,16 @@ def plan_elements(
     element_size = out.element_size()
     block_size = block_bytes // element_size
     vec_size = VEC_BYTES // element_size
-    strides_row, strides_col = (out_stride_row, *strides[::2]), strides[1::2]
+    n_outputs = len(strides) % 2
+    strides_col = strides[n_outputs + 1 :: 2]
     strided = n_cols != n_elements or any(stride != 1 for stride in strides_col)
     if strided:
-        has_gaps = max(strides_col) > 1
-        vec_size = row_vec_size(element_size, n_cols, strides_row, has_gaps)
-        if whole_vectors and vec_size * element_size < VEC_BYTES:
+        # The longest vector that all rows begin and end at multiples of, unless there
+        # are gaps between columns.
+        strides_row = strides[:n_outputs] + strides[n_outputs::2]
+        longest = vec_size
+        vec_size = math.gcd(longest, n_cols, *strides_row)
+        if max(strides_col) > 1 or (whole_vectors and vec_size < longest):
             vec_size = 1
     constants = {
         "BLOCK_SIZE": block_size,

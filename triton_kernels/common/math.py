@@ -1,7 +1,7 @@
 """Functions of one float32 value, without a pointer in them: the mirror of math.cuh.
 
-Triton's interpreter runs no inline PTX, so the two functions that need it have a
-portable form there.
+Triton's interpreter runs no inline PTX, so the functions that need it have a portable
+form there.
 """
 
 import triton
@@ -17,20 +17,23 @@ LEAKY_RELU_SLOPE = tl.constexpr(0.01)
 
 
 @triton.jit
+def inline_ptx(INSTRUCTION: tl.constexpr, REGISTERS: tl.constexpr, x):
+    """One instruction on every element of x, such as "tanh.approx.f32 $0, $1;".
+
+    REGISTERS are those of result and x, such as "=f, f" for two of float32.
+    """
+    return tl.inline_asm_elementwise(
+        INSTRUCTION, REGISTERS, [x], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
 def fast_exp(x):
     """e^x with a relative error of 2^-22 + |x| 2^-23. Results below 2^-126 become 0."""
+    x = x * LOG2_E
     if INTERPRETED:
-        result = tl.exp2(x * LOG2_E)
-    else:
-        result = tl.inline_asm_elementwise(
-            "ex2.approx.ftz.f32 $0, $1;",
-            "=f, f",
-            [x * LOG2_E],
-            dtype=tl.float32,
-            is_pure=True,
-            pack=1,
-        )
-    return result
+        return tl.exp2(x)
+    return inline_ptx("ex2.approx.ftz.f32 $0, $1;", "=f, f", x)
 
 
 @triton.jit
@@ -43,44 +46,25 @@ def accurate_exp(x):
 def fast_reciprocal(x):
     """1 / x with an error of one unit in the last place."""
     if INTERPRETED:
-        result = 1.0 / x
-    else:
-        result = tl.inline_asm_elementwise(
-            "rcp.approx.ftz.f32 $0, $1;",
-            "=f, f",
-            [x],
-            dtype=tl.float32,
-            is_pure=True,
-            pack=1,
-        )
-    return result
+        return 1.0 / x
+    return inline_ptx("rcp.approx.ftz.f32 $0, $1;", "=f, f", x)
 
 
 @triton.jit
 def finite_origin(max):
-    """What exponents are relative to, from the largest of them so far.
+    """What exponents are relative to: the largest so far, or 0 while that is -inf.
 
-    It is 0 while that is -inf, as -inf - -inf would make a sum of exponentials NaN,
-    where it has to stay 0.
+    -inf - -inf would make a sum of exponentials NaN, where it has to stay 0.
     """
     return tl.where(max == -float("inf"), 0.0, max)
 
 
 @triton.jit
 def fast_tanh(x):
-    """With an error of 2^-11, relative; beyond 9 or so the result is 1."""
+    """tanh(x) with a relative error of 2^-11; beyond 9 or so the result is 1."""
     if INTERPRETED:
-        result = 1.0 - 2.0 / (1.0 + tl.exp(2.0 * x))
-    else:
-        result = tl.inline_asm_elementwise(
-            "tanh.approx.f32 $0, $1;",
-            "=f, f",
-            [x],
-            dtype=tl.float32,
-            is_pure=True,
-            pack=1,
-        )
-    return result
+        return 1.0 - 2.0 / (1.0 + tl.exp(2.0 * x))
+    return inline_ptx("tanh.approx.f32 $0, $1;", "=f, f", x)
 
 
 @triton.jit
@@ -91,10 +75,9 @@ def relu(x):
 
 @triton.jit
 def relu_backward(grad, x):
-    """The gradient of x from that of the result.
+    """The gradient of x from that of the result; at x = 0 it is 0, as in PyTorch.
 
-    At 0 it is 0, as PyTorch has it; that the gradient of the result may be inf is why
-    it is not multiplied by a derivative of 0.
+    It is chosen, not multiplied by a derivative of 0, which would make inf NaN.
     """
     return tl.where(x <= 0.0, 0.0, grad)
 
@@ -119,10 +102,7 @@ def gelu_erf(x):
 
 @triton.jit
 def gelu_erf_derivative(x):
-    """Its derivative, Phi(x) + x phi(x).
-
-    With distribution function and density of the standard normal.
-    """
+    """Its derivative, Phi(x) + x phi(x), of the standard normal distribution."""
     z = x * SQRT_HALF
     return 0.5 * (1.0 + tl.erf(z)) + x * (INVERSE_SQRT_2PI * fast_exp(-z * z))
 
@@ -145,10 +125,7 @@ def half_erfc_fast(z, exp_minus_z2):
 
 @triton.jit
 def gelu_erf_fast(x):
-    """gelu_erf in half the instructions.
-
-    It is off by 0.75e-7 x, far below what float16 and bfloat16 resolve.
-    """
+    """gelu_erf in half the instructions, off by 0.75e-7 x: for types of 16 bits."""
     z = tl.abs(x) * SQRT_HALF
     half_erfc = half_erfc_fast(z, fast_exp(-z * z))
     return x * tl.where(x < 0.0, half_erfc, 1.0 - half_erfc)
@@ -221,29 +198,22 @@ def gelu_tanh_derivative(x):
 
 @triton.jit
 def gelu(x, dtype: tl.constexpr, APPROXIMATE_TANH: tl.constexpr):
-    """Gelu as dtype resolves it.
-
-    The fast form is for types that do not resolve its error.
-    """
+    """The gelu of x, by its fast form where dtype does not resolve the error."""
     if APPROXIMATE_TANH:
-        result = gelu_tanh(x)
-    elif dtype == tl.float32:
-        result = gelu_erf(x)
-    else:
-        result = gelu_erf_fast(x)
-    return result
+        return gelu_tanh(x)
+    if dtype == tl.float32:
+        return gelu_erf(x)
+    return gelu_erf_fast(x)
 
 
 @triton.jit
 def gelu_derivative(x, dtype: tl.constexpr, APPROXIMATE_TANH: tl.constexpr):
-    """Its derivative."""
+    """Its derivative, likewise."""
     if APPROXIMATE_TANH:
-        result = gelu_tanh_derivative(x)
-    elif dtype == tl.float32:
-        result = gelu_erf_derivative(x)
-    else:
-        result = gelu_erf_fast_derivative(x)
-    return result
+        return gelu_tanh_derivative(x)
+    if dtype == tl.float32:
+        return gelu_erf_derivative(x)
+    return gelu_erf_fast_derivative(x)
 
 
 @triton.jit
@@ -254,10 +224,7 @@ def exp_minus_abs(x, dtype: tl.constexpr):
 
 @triton.jit
 def silu(x, dtype: tl.constexpr):
-    """The quotient x / (1 + exp(-x)).
-
-    From e = exp(-|x|), with which 1 + e cannot overflow.
-    """
+    """Computes x / (1 + exp(-x)) from e = exp(-|x|): 1 + e cannot overflow."""
     e = exp_minus_abs(x, dtype)
     inverse = fast_reciprocal(1.0 + e)
     return x * tl.where(x < 0.0, e * inverse, inverse)
@@ -265,11 +232,10 @@ def silu(x, dtype: tl.constexpr):
 
 @triton.jit
 def silu_fast(x):
-    """Silu in half the instructions.
+    """silu(x) in half the instructions, for types of 16 bits.
 
-    The exponential of a large argument is inf and leaves x / inf. Its error grows to
-    2^-17 of a result that is that of x = -80, which float16 and bfloat16 do not
-    resolve.
+    The exponential of a large argument is inf and leaves x / inf. The error grows to
+    2^-17 of the result at x = -80.
     """
     return x * fast_reciprocal(1.0 + fast_exp(-x))
 

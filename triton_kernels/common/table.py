@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import triton
 
@@ -56,23 +56,8 @@ class RowTile(NamedTuple):
         }
 
 
-class Line(Protocol):
-    """What a table's lines are chosen by."""
-
-    @property
-    def max_cols(self) -> int:
-        """The longest row that it is for."""
-
-    @property
-    def element_bytes(self) -> int:
-        """Of which dtypes; 0: all."""
-
-    @property
-    def arch(self) -> int:
-        """Of which architecture; 0: the default."""
-
-
-AnyLine = TypeVar("AnyLine", bound=Line)
+# A line of a table, with the max_cols, element_bytes and arch of a RowTile.
+AnyLine = TypeVar("AnyLine", bound=Any)
 
 
 def choose_tile(

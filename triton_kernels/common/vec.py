@@ -1,7 +1,5 @@
 """Reading and writing a tile of neighbouring elements: the mirror of vec.cuh."""
 
-import math
-
 import triton
 import triton.language as tl
 
@@ -69,15 +67,3 @@ def store_rows(ptr, vectors, x, n_elements, n_cols, stride_row, VEC_SIZE: tl.con
     """Writes x to rows whose columns are neighbours, as far as these exist."""
     offsets = row_offsets(vectors, n_cols, stride_row, 1, VEC_SIZE)
     tl.store(ptr + offsets, x, mask=vectors < n_elements)
-
-
-def row_vec_size(
-    element_size: int, n_cols: int, strides_row: tuple[int, ...], has_gaps: bool
-) -> int:
-    """The longest vector that all rows of matrices begin and end at multiples of.
-
-    One element where, in the rows of any of them, there are gaps between columns.
-    """
-    if has_gaps:
-        return 1
-    return math.gcd(VEC_BYTES // element_size, n_cols, *strides_row)

@@ -15,29 +15,16 @@ Mirror   csrc/dropout/dropout.cu
 Source   Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"
 """
 
-from torch import Tensor
-
 from triton_kernels.common.elementwise import plan_elements
 from triton_kernels.dropout.first import dropout_first_kernel
 from triton_kernels.dropout.twin import dropout_kernel
 
 
 def dropout(
-    out: Tensor,
-    x: Tensor,
-    n_elements: int,
-    n_cols: int,
-    x_stride_row: int,
-    x_stride_col: int,
-    seed_ptr: Tensor | None,
-    seed: int,
-    threshold: int,
-    scale: float,
-    rung: int,
-) -> None:
+    out, x, n_elements, n_cols, *strides, seed_ptr, seed, threshold, scale, rung
+):
     """Launches the rung's kernel on the current device and stream."""
     kernels = (dropout_first_kernel, dropout_kernel)
-    strides = (x_stride_row, x_stride_col)
     numbers = (seed_ptr, seed, threshold, scale)
     # Words are made for 16 bytes at a time: for shorter vectors they would go from
     # thread to thread through shared memory.

@@ -40,16 +40,14 @@ def geglu_backward(
     gate,
     n_elements,
     n_cols,
-    out_stride_row,
     *strides,
     approximate_tanh,
     rung,
 ):
     """Launches the rung's kernel on the current device and stream."""
     kernels = (geglu_backward_first_kernel, geglu_backward_kernel)
-    tensors = (value_grad, gate_grad, grad, value, gate)
-    arguments = (*tensors, n_elements, n_cols, out_stride_row, *strides)
+    arguments = (value_grad, gate_grad, grad, value, gate, n_elements, n_cols, *strides)
     kernel, grid, constants = plan_elements(
-        rung, kernels, value_grad, n_elements, n_cols, strides, out_stride_row
+        rung, kernels, value_grad, n_elements, n_cols, strides
     )
     kernel[grid](*arguments, **constants, APPROXIMATE_TANH=approximate_tanh)

@@ -13,8 +13,6 @@ Mirror   csrc/gelu/gelu.cu
 Source   Hendrycks & Gimpel 2016, arXiv:1606.08415
 """
 
-from torch import Tensor
-
 from triton_kernels.common.elementwise import plan_elements
 from triton_kernels.gelu.backward_first import gelu_backward_first_kernel
 from triton_kernels.gelu.backward_twin import gelu_backward_kernel
@@ -22,19 +20,9 @@ from triton_kernels.gelu.first import gelu_first_kernel
 from triton_kernels.gelu.twin import gelu_kernel
 
 
-def gelu(
-    out: Tensor,
-    x: Tensor,
-    n_elements: int,
-    n_cols: int,
-    x_stride_row: int,
-    x_stride_col: int,
-    approximate_tanh: bool,
-    rung: int,
-) -> None:
+def gelu(out, x, n_elements, n_cols, *strides, approximate_tanh, rung):
     """Launches the rung's kernel on the current device and stream."""
     kernels = (gelu_first_kernel, gelu_kernel)
-    strides = (x_stride_row, x_stride_col)
     arguments = (out, x, n_elements, n_cols, *strides)
     kernel, grid, constants = plan_elements(
         rung, kernels, out, n_elements, n_cols, strides
@@ -42,22 +30,9 @@ def gelu(
     kernel[grid](*arguments, **constants, APPROXIMATE_TANH=approximate_tanh)
 
 
-def gelu_backward(
-    out: Tensor,
-    grad: Tensor,
-    x: Tensor,
-    n_elements: int,
-    n_cols: int,
-    grad_stride_row: int,
-    grad_stride_col: int,
-    x_stride_row: int,
-    x_stride_col: int,
-    approximate_tanh: bool,
-    rung: int,
-) -> None:
+def gelu_backward(out, grad, x, n_elements, n_cols, *strides, approximate_tanh, rung):
     """Launches the rung's kernel on the current device and stream."""
     kernels = (gelu_backward_first_kernel, gelu_backward_kernel)
-    strides = (grad_stride_row, grad_stride_col, x_stride_row, x_stride_col)
     arguments = (out, grad, x, n_elements, n_cols, *strides)
     kernel, grid, constants = plan_elements(
         rung, kernels, out, n_elements, n_cols, strides

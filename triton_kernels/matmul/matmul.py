@@ -9,8 +9,7 @@ Traffic  an element of a or b that a program has loaded serves all columns or ro
 Limits   accumulates in float32, so float16 and bfloat16 are rounded once. Tensor cores
          take float32 only as tf32; where that will not do, FMA computes.
 Mirror   csrc/matmul/matmul.cu differs in matmul_kernel, because Triton gives all warps
-         of a program the same work, and decides itself when they wait. Long epilogues
-         get matmul_gluon_kernel, which is nearer to the one there.
+         of a program the same work, and decides itself when they wait
 Source   the rungs tiled and tensor_cores, one step at a time; NVIDIA, CUTLASS:
          persistent, warp-specialised kernels for Hopper
 """
@@ -23,16 +22,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 import triton
-from torch import Tensor
 
 from triton_kernels.common.device import Device, current_device
 from triton_kernels.common.epilogue import ACTIVATIONS
-from triton_kernels.common.math import INTERPRETED
 from triton_kernels.common.table import FIRST, CannotServeError
 from triton_kernels.common.tensor_map import describe
 from triton_kernels.common.vec import VEC_BYTES
 from triton_kernels.matmul.first import matmul_first_kernel
-from triton_kernels.matmul.gluon import launch_gluon
 from triton_kernels.matmul.tensor_cores import matmul_tensor_cores_kernel
 from triton_kernels.matmul.tiled import matmul_tiled_kernel
 from triton_kernels.matmul.twin import matmul_kernel
@@ -168,9 +164,6 @@ TILES = (
     MatmulTile(128, 128, 64, 3, 4, 2, 2, 0.75, 65),
     MatmulTile(64, 64, 128, 4, 4),
 )
-# matmul_gluon_kernel takes the large tile, of one product of bfloat16 matrices:
-# activations of float16 want more registers than a warpgroup has beside its sums.
-GLUON_TILE = TILES[0]._replace(activations=LONG_EPILOGUES, arch=90)
 
 AnyLine = TypeVar("AnyLine", Regime, MatmulTile)
 
@@ -184,33 +177,15 @@ def choose(table: Iterable[AnyLine], call: Call) -> AnyLine:
     raise CannotServeError("matmul: this rung has no kernel for such a call here")
 
 
-def matmul(
-    out: Tensor,
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None,
-    n_batches: int,
-    M: int,
-    N: int,
-    K: int,
-    a_stride_batch: int,
-    a_stride_row: int,
-    a_stride_col: int,
-    b_stride_batch: int,
-    b_stride_row: int,
-    b_stride_col: int,
-    activation: int,
-    tf32: bool,
-    rung: int,
-) -> None:
+def matmul(out, a, b, bias, n_batches, M, N, K, *strides, activation, tf32, rung):
     """Launches the kernel for a call on the current device and stream."""
-    a_strides = (a_stride_batch, a_stride_row, a_stride_col)
-    b_strides = (b_stride_batch, b_stride_row, b_stride_col)
-    arguments = (out, a, b, bias, M, N, K, *a_strides, *b_strides)
+    a_stride_batch, a_stride_row, a_stride_col = strides[:3]
+    b_stride_batch, b_stride_row, b_stride_col = strides[3:]
     a_row_major, b_row_major = a_stride_col == 1, b_stride_col == 1
     a_stride = a_stride_row if a_row_major else a_stride_col
     b_stride = b_stride_row if b_row_major else b_stride_col
     a_size, b_size = K if a_row_major else M, N if b_row_major else K
+    layout = {"A_ROW_MAJOR": a_row_major, "B_ROW_MAJOR": b_row_major}
     # What divides all that decides how wide a matrix can be read, or written.
     divisors = {
         "A_DIVISIBILITY": math.gcd(a_size, a_stride_batch, a_stride, 16),
@@ -232,41 +207,32 @@ def matmul(
     )
     regimes = (each for each in REGIMES if rung in (MatmulRung.CHOSEN, each.rung))
     chosen = choose(regimes, call).rung
-    layout = {"A_ROW_MAJOR": a_row_major, "B_ROW_MAJOR": b_row_major}
-    device = current_device()
 
+    arguments = (out, a, b, bias, M, N, K, *strides)
     if chosen == MatmulRung.FIRST:
         n_tiles = n_batches * triton.cdiv(M, 32) * triton.cdiv(N, 32)
         sizes = {**FIRST, "BLOCK_M": 32, "BLOCK_N": 32}
         matmul_first_kernel[(n_tiles,)](*arguments, **sizes, ACTIVATION=call.activation)
-    elif chosen == MatmulRung.TILED:
-        tile = choose(TILED_TILES, call)
-        matmul_tiled_kernel[(tile.n_tiles(call),)](
+    elif chosen != MatmulRung.TWIN:
+        is_tiled = chosen == MatmulRung.TILED
+        kernel = matmul_tiled_kernel if is_tiled else matmul_tensor_cores_kernel
+        tile = choose(TILED_TILES if is_tiled else TENSOR_CORES_TILES, call)
+        kernel[(tile.n_tiles(call),)](
             *arguments, **tile.constants(call), **layout, **divisors
         )
-    elif chosen == MatmulRung.TENSOR_CORES:
-        tile = choose(TENSOR_CORES_TILES, call)
-        matmul_tensor_cores_kernel[(tile.n_tiles(call),)](
-            *arguments, **tile.constants(call), **layout, **divisors
-        )
-    elif (
-        rung == MatmulRung.CHOSEN
-        and (call.dtype, n_batches, INTERPRETED) == (torch.bfloat16, 1, False)
-        and GLUON_TILE.serves(device, call)
-    ):
-        strides = a_strides[1:], b_strides[1:]
-        launch_gluon(out, a, b, bias, M, N, K, *strides, call.activation, device.n_sms)
     else:
         tile = choose(TILES, call)
         a_is_shared, b_is_shared = a_stride_batch == 0, b_stride_batch == 0
         a_sizes = (1 if a_is_shared else n_batches, M, K)
         b_sizes = (1 if b_is_shared else n_batches, K, N)
         out_block = (1, tile.block_m, tile.block_n // tile.n_parts)
-        n_programs = min(tile.n_tiles(call), tile.programs_per_sm * device.n_sms)
+        n_programs = min(
+            tile.n_tiles(call), tile.programs_per_sm * current_device().n_sms
+        )
         matmul_kernel[(n_programs,)](
             describe(out, (n_batches, M, N), (M * N, N, 1), out_block),
-            describe(a, a_sizes, a_strides, (1, tile.block_m, tile.block_k)),
-            describe(b, b_sizes, b_strides, (1, tile.block_k, tile.block_n)),
+            describe(a, a_sizes, strides[:3], (1, tile.block_m, tile.block_k)),
+            describe(b, b_sizes, strides[3:], (1, tile.block_k, tile.block_n)),
             bias,
             *(n_batches, M, N, K),
             **tile.constants(call),

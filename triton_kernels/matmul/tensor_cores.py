@@ -9,7 +9,7 @@ kernel for GPUs before Hopper, and for tensors that TMA cannot copy.
 import triton
 import triton.language as tl
 
-from triton_kernels.common.math import INTERPRETED
+from triton_kernels.common.math import INTERPRETED, inline_ptx
 from triton_kernels.common.vec import known_multiple
 from triton_kernels.matmul.tiles import finish, load_bias, load_tile, tile_at
 
@@ -24,14 +24,7 @@ def round_to_tf32(x):
             tl.abs(x) < float("inf"), bits.to(tl.float32, bitcast=True), x
         )
     else:
-        rounded = tl.inline_asm_elementwise(
-            "cvt.rna.tf32.f32 $0, $1;",
-            "=r, f",
-            [x],
-            dtype=tl.float32,
-            is_pure=True,
-            pack=1,
-        )
+        rounded = inline_ptx("cvt.rna.tf32.f32 $0, $1;", "=r, f", x)
     return rounded
 
 
@@ -69,33 +62,15 @@ def matmul_tensor_cores_kernel(
     ks = tl.arange(0, BLOCK_K)
     a_ptr += batch * known_multiple(a_stride_batch, A_DIVISIBILITY)
     b_ptr += batch * known_multiple(b_stride_batch, B_DIVISIBILITY)
+    a_matrix = a_ptr, M, a_stride_row, a_stride_col
+    b_matrix = b_ptr, N, b_stride_col, b_stride_row
 
     # -- compute: in float32
     accumulator = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for k in range(0, K, BLOCK_K):
-        a = load_tile(
-            a_ptr,
-            rows,
-            ks[None, :],
-            k,
-            M,
-            K,
-            a_stride_row,
-            a_stride_col,
-            A_ROW_MAJOR,
-            A_DIVISIBILITY,
-        )
+        a = load_tile(a_matrix, rows, ks[None, :], k, K, A_ROW_MAJOR, A_DIVISIBILITY)
         b = load_tile(
-            b_ptr,
-            cols[None, :],
-            ks[:, None],
-            k,
-            N,
-            K,
-            b_stride_col,
-            b_stride_row,
-            not B_ROW_MAJOR,
-            B_DIVISIBILITY,
+            b_matrix, cols[None, :], ks[:, None], k, K, not B_ROW_MAJOR, B_DIVISIBILITY
         )
         if a.dtype == tl.float32:
             a, b = round_to_tf32(a), round_to_tf32(b)

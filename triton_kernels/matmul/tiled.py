@@ -47,33 +47,15 @@ def matmul_tiled_kernel(
     ks = tl.arange(0, BLOCK_K)
     a_ptr += batch * known_multiple(a_stride_batch, A_DIVISIBILITY)
     b_ptr += batch * known_multiple(b_stride_batch, B_DIVISIBILITY)
+    a_matrix = a_ptr, M, a_stride_row, a_stride_col
+    b_matrix = b_ptr, N, b_stride_col, b_stride_row
 
     # -- compute: in float32
     accumulator = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for k in range(0, K, BLOCK_K):
-        a = load_tile(
-            a_ptr,
-            rows,
-            ks[None, :],
-            k,
-            M,
-            K,
-            a_stride_row,
-            a_stride_col,
-            A_ROW_MAJOR,
-            A_DIVISIBILITY,
-        )
+        a = load_tile(a_matrix, rows, ks[None, :], k, K, A_ROW_MAJOR, A_DIVISIBILITY)
         b = load_tile(
-            b_ptr,
-            cols[None, :],
-            ks[:, None],
-            k,
-            N,
-            K,
-            b_stride_col,
-            b_stride_row,
-            not B_ROW_MAJOR,
-            B_DIVISIBILITY,
+            b_matrix, cols[None, :], ks[:, None], k, K, not B_ROW_MAJOR, B_DIVISIBILITY
         )
         a, b = a.to(tl.float32), b.to(tl.float32)
         accumulator = tl.dot(a, b, accumulator, input_precision="ieee")

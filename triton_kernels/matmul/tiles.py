@@ -24,23 +24,16 @@ def tile_at(index, n_tile_rows, n_tile_cols, GROUP_M: tl.constexpr = 8):
 
 @triton.jit
 def load_tile(
-    ptr,
-    outer,
-    ks,
-    k,
-    n_outer,
-    K,
-    stride_outer,
-    stride_k,
-    K_IS_CONTIGUOUS: tl.constexpr,
-    DIVISIBILITY: tl.constexpr,
+    matrix, outer, ks, k, K, K_IS_CONTIGUOUS: tl.constexpr, DIVISIBILITY: tl.constexpr
 ):
     """A tile of a or b from k on, with zeros past the ends of the matrix.
 
-    `outer` are the rows of a or the columns of b, along one dimension of the tile, and
-    `ks` lie along the other. What decides how wide it can be read is a multiple of
-    DIVISIBILITY.
+    `matrix` says where that begins, how many rows of a or columns of b it has, and the
+    strides along those and along k. `outer` are the tile's rows or columns; `ks` lie
+    along the other dimension. The size and the stride that decide how wide it can be
+    read are multiples of DIVISIBILITY.
     """
+    ptr, n_outer, stride_outer, stride_k = matrix
     if K_IS_CONTIGUOUS:
         stride_outer = known_multiple(stride_outer, DIVISIBILITY)
         K = known_multiple(K, DIVISIBILITY)

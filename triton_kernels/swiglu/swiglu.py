@@ -15,8 +15,6 @@ Mirror   csrc/swiglu/swiglu.cu
 Source   Shazeer 2020, arXiv:2002.05202
 """
 
-from torch import Tensor
-
 from triton_kernels.common.elementwise import plan_elements
 from triton_kernels.swiglu.backward_first import swiglu_backward_first_kernel
 from triton_kernels.swiglu.backward_twin import swiglu_backward_kernel
@@ -24,21 +22,9 @@ from triton_kernels.swiglu.first import swiglu_first_kernel
 from triton_kernels.swiglu.twin import swiglu_kernel
 
 
-def swiglu(
-    out: Tensor,
-    gate: Tensor,
-    up: Tensor,
-    n_elements: int,
-    n_cols: int,
-    gate_stride_row: int,
-    gate_stride_col: int,
-    up_stride_row: int,
-    up_stride_col: int,
-    rung: int,
-) -> None:
+def swiglu(out, gate, up, n_elements, n_cols, *strides, rung):
     """Launches the rung's kernel on the current device and stream."""
     kernels = (swiglu_first_kernel, swiglu_kernel)
-    strides = (gate_stride_row, gate_stride_col, up_stride_row, up_stride_col)
     arguments = (out, gate, up, n_elements, n_cols, *strides)
     kernel, grid, constants = plan_elements(
         rung, kernels, out, n_elements, n_cols, strides
@@ -47,29 +33,12 @@ def swiglu(
 
 
 def swiglu_backward(
-    gate_grad: Tensor,
-    up_grad: Tensor,
-    grad: Tensor,
-    gate: Tensor,
-    up: Tensor,
-    n_elements: int,
-    n_cols: int,
-    out_stride_row: int,
-    grad_stride_row: int,
-    grad_stride_col: int,
-    gate_stride_row: int,
-    gate_stride_col: int,
-    up_stride_row: int,
-    up_stride_col: int,
-    rung: int,
-) -> None:
+    gate_grad, up_grad, grad, gate, up, n_elements, n_cols, *strides, rung
+):
     """Launches the rung's kernel on the current device and stream."""
     kernels = (swiglu_backward_first_kernel, swiglu_backward_kernel)
-    strides = (grad_stride_row, grad_stride_col, gate_stride_row, gate_stride_col)
-    strides += (up_stride_row, up_stride_col)
-    tensors = (gate_grad, up_grad, grad, gate, up)
-    arguments = (*tensors, n_elements, n_cols, out_stride_row, *strides)
+    arguments = (gate_grad, up_grad, grad, gate, up, n_elements, n_cols, *strides)
     kernel, grid, constants = plan_elements(
-        rung, kernels, gate_grad, n_elements, n_cols, strides, out_stride_row
+        rung, kernels, gate_grad, n_elements, n_cols, strides
     )
     kernel[grid](*arguments, **constants)
