@@ -38,8 +38,7 @@ def sum_rows_kernel(
     split_start = split * split_size
     n_cols = tl.minimum(n_reduced - split_start, split_size)
     starts = row_offset(rows, n_rows, n_inner, x_stride_outer, x_stride_inner)
-    # Triton 3.6 forgets in the branches of row_offset what divides the strides.
-    starts = known_multiple(starts, DIVISIBILITY) + split_start * x_stride_reduced
+    starts += split_start * x_stride_reduced
     out_ptr += split * n_rows
 
     # -- accumulate: first the few elements before and behind the vectors of a row,
