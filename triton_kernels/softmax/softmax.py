@@ -21,7 +21,7 @@ Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 2; 3 for long ro
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import triton
@@ -80,7 +80,7 @@ class LongTile(NamedTuple):
     """
 
     max_cols: int
-    constants: Mapping[str, int]
+    constants: dict[str, int]
     element_bytes: int = 0
     arch: int = 0
 

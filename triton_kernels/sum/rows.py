@@ -45,8 +45,8 @@ def sum_rows_kernel(
     # which begin at multiples of 16 bytes
     n_body = known_multiple(n_cols, DIVISIBILITY)
     if VEC_SIZE > 0:
-        first_vecs, n_body, offsets, is_edge = split_row(starts, n_cols, VEC_SIZE)
-        edges = tl.load(x_ptr + offsets, mask=is_row & is_edge, other=0.0)
+        first_vecs, n_body, edge_offsets, is_edge = split_row(starts, n_cols, VEC_SIZE)
+        edges = tl.load(x_ptr + edge_offsets, mask=is_row & is_edge, other=0.0)
         starts = first_vecs
     x_ptr += starts
 
