@@ -108,7 +108,7 @@ class Op:
     """One op, described once. The backward of an op is an op of its own.
 
     Attributes:
-        name: The name of the launcher in both languages.
+        name: The op's own, by which it is called.
         schema: The parameters and the result in torch.library's language.
         allocate: Takes the op's own arguments, raises for those it cannot serve, and
             returns the output, not yet written, or a tuple of outputs.
@@ -149,6 +149,7 @@ class Op:
             returns all of the op's: those, and the ones that a forward would have saved
             for them.
         forward: Name of the op that this is the backward of; empty if it is none.
+        launcher: The name of the launcher in both languages; by default the op's.
         gradient: Autograd's formula; None where there is no gradient.
         overloads: Schemas, by name, for arguments of other types; callers of `call`
             choose one.
@@ -181,7 +182,12 @@ class Op:
     overloads: dict[str, str] = field(default_factory=dict)
     yardstick: Callable[..., Outputs] | None = None
     forward: str = ""
+    launcher: str = ""
     gradient: Gradient | None = None
+
+    def __post_init__(self) -> None:
+        """Gives the launcher the op's name unless it has another."""
+        object.__setattr__(self, "launcher", self.launcher or self.name)
 
     @property
     def source(self) -> str:

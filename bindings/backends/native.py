@@ -41,7 +41,7 @@ def launch(
         UnsupportedError: The op's rung has no kernel for this call.
     """
     with _naming_the_rung(op):
-        getattr(module, op.name)(*_values(arguments), stream)
+        getattr(module, op.launcher)(*_values(arguments), stream)
 
 
 @contextlib.contextmanager
@@ -73,7 +73,7 @@ def record(
     )
     if template is None:
         return None
-    launch: Launch = getattr(module, f"{op.name}_replay")(
+    launch: Launch = getattr(module, f"{op.launcher}_replay")(
         *template.values, list(template.places)
     )
     launch([x.data_ptr() for x in tensors], stream)
@@ -95,7 +95,7 @@ def plan(
         numbers that the sources give for it, an address first).
     """
     with _naming_the_rung(op):
-        descriptions: list[dict[str, Any]] = getattr(module, f"{op.name}_plan")(
+        descriptions: list[dict[str, Any]] = getattr(module, f"{op.launcher}_plan")(
             *_values(arguments), arch
         )
     return descriptions
@@ -104,7 +104,7 @@ def plan(
 def parameters(op: Op) -> list[tuple[str, bool]]:
     """Names of the bare launcher's parameters, and whether it writes through each."""
     text = (sources.NATIVE / f"{op.source}.cpp").read_text()
-    signature = re.search(rf"\b{op.name}\(([^)]*)\)", text)
+    signature = re.search(rf"\b{op.launcher}\(([^)]*)\)", text)
     assert signature
     words = [each.split() for each in signature[1].split(",")]
     return [

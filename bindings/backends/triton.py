@@ -28,7 +28,7 @@ def run(op: Op, outputs: Outputs, *args: Any) -> None:
     arguments = op.arguments(out, *others, *args)
     try:
         if not out.is_cuda:
-            interpreter.run(op.name, arguments, source=f"{op.source}.{op.source}")
+            interpreter.run(op.launcher, arguments, source=f"{op.source}.{op.source}")
             return
         # Triton launches on the current device, whatever device its tensors are on.
         with torch.cuda.device(out.device):
@@ -42,7 +42,7 @@ def run(op: Op, outputs: Outputs, *args: Any) -> None:
 
 def launcher(op: Op) -> Any:
     """The bare launcher: on the current device and stream, unchecked."""
-    return launchers.find(f"triton_kernels.{op.source}.{op.source}", op.name)
+    return launchers.find(f"triton_kernels.{op.source}.{op.source}", op.launcher)
 
 
 def record(

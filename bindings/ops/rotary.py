@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -298,6 +299,8 @@ def _operands(
     sin: Tensor,
     interleaved: bool = False,
     offset: Offset = None,
+    *,
+    conjugate: bool = False,
 ) -> tuple[Argument, ...]:
     if not _is_innermost(x):
         x = layout.like(out, x)
@@ -322,6 +325,7 @@ def _operands(
         cos.stride(0),
         cos.dtype == torch.float32,
         interleaved,
+        conjugate,
     )
 
 
@@ -448,9 +452,10 @@ BACKWARD = register(
     Op(
         name="rotary_backward",
         forward="rotary",
+        launcher="rotary",  # which turns the other way
         schema=_SCHEMA.format(" grad"),
         allocate=_allocate_backward,
-        operands=_operands,
+        operands=functools.partial(_operands, conjugate=True),
         reference=_reference_backward,
         inputs=_inputs,
         traffic=_traffic,

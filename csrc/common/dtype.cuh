@@ -1,4 +1,4 @@
-// The element types, and the step from a type known at run time to a template argument.
+// The element types, and the step from what is known at run time to template arguments.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -29,4 +29,16 @@ Result dispatch_float(DType dtype, Body&& body) {
     }
     return body.template operator()<float>();
 #endif
+}
+
+// Calls `body.template operator()<FLAGS...>()` with the flags, and returns its result.
+template <bool... FLAGS, typename Body>
+auto dispatch_flags(Body&& body) {
+    return body.template operator()<FLAGS...>();
+}
+
+template <bool... FLAGS, typename Body, typename... Rest>
+auto dispatch_flags(Body&& body, bool flag, Rest... rest) {
+    return flag ? dispatch_flags<FLAGS..., true>(body, rest...)
+                : dispatch_flags<FLAGS..., false>(body, rest...);
 }

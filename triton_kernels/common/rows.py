@@ -20,8 +20,8 @@ def split_row(start, n_cols, VEC_SIZE: tl.constexpr):
     """Where the vectors of a row that begins anywhere lie, and what is around them.
 
     Vectors begin at multiples of VEC_SIZE elements. Returns where the row's first one
-    begins, how many elements they have together, and the columns of the elements before
-    and behind them: 2 * VEC_SIZE, with a mask of those that there are.
+    begins, how many elements they have together, and where the elements before and
+    behind them lie: 2 * VEC_SIZE, with a mask of those that there are.
     """
     first_vec = tl.cdiv(start, VEC_SIZE) * VEC_SIZE
     n_head = tl.minimum(first_vec - start, n_cols)
@@ -29,4 +29,5 @@ def split_row(start, n_cols, VEC_SIZE: tl.constexpr):
     edges = tl.arange(0, 2 * VEC_SIZE)
     is_head = edges < n_head
     edge_cols = tl.where(is_head, edges, n_cols - 2 * VEC_SIZE + edges)
-    return first_vec, n_body, edge_cols, is_head | (edge_cols >= n_head + n_body)
+    is_edge = is_head | (edge_cols >= n_head + n_body)
+    return first_vec, n_body, start + edge_cols, is_edge

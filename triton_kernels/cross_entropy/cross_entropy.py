@@ -22,7 +22,6 @@ Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 3); label smooth
 import math
 
 import triton
-from torch import Tensor
 
 from triton_kernels.common.table import FIRST, LONGEST, RowTile, Rung, choose_tile
 from triton_kernels.common.vec import VEC_BYTES
@@ -57,40 +56,37 @@ BACKWARD_NUM_WARPS = 4
 
 
 def cross_entropy(
-    loss: Tensor,
-    logsumexp: Tensor,
-    n_counted: Tensor,
-    partial: Tensor | None,
-    logits: Tensor,
-    target: Tensor,
-    n_rows: int,
-    n_cols: int,
-    rows_per_batch: int,
-    logits_stride_batch: int,
-    logits_stride_row: int,
-    ignore_index: int,
-    label_smoothing: float,
-    mean: bool,
-    rung: int,
-) -> None:
+    loss,
+    logsumexp,
+    n_counted,
+    partial,
+    logits,
+    target,
+    n_rows,
+    n_cols,
+    rows_per_batch,
+    *strides,
+    ignore_index,
+    label_smoothing,
+    mean,
+    rung,
+):
     """Launches the kernel for rows of this length on the current device and stream.
 
     Where the losses are added up, a second launch does that: `partial` has a place for
     each row, so for as many programs as a table may choose.
     """
     losses = None if partial is not None else loss
-    strides = (rows_per_batch, logits_stride_batch, logits_stride_row)
-    scalars = (ignore_index, label_smoothing, 1.0 / max(n_cols, 1))
     tensors = (logsumexp, losses, partial, logits, target)
-    arguments = (*tensors, n_rows, n_cols, *strides, *scalars)
+    scalars = (ignore_index, label_smoothing, 1.0 / max(n_cols, 1))
+    arguments = (*tensors, n_rows, n_cols, rows_per_batch, *strides, *scalars)
     n_blocks = n_rows
     if n_rows > 0 and rung == Rung.FIRST:
         cross_entropy_first_kernel[(n_blocks,)](*arguments, **FIRST)
     elif n_rows > 0:
         tile = choose_tile(TILES, n_cols, logits.element_size())
-        assert tile
         n_blocks = triton.cdiv(n_rows, tile.block_m)
-        divisibility = math.gcd(n_cols, logits_stride_batch, logits_stride_row, 16)
+        divisibility = math.gcd(n_cols, *strides, 16)
         vec_size = math.gcd(divisibility, VEC_BYTES // logits.element_size())
         cross_entropy_kernel[(n_blocks,)](
             *arguments,
@@ -104,44 +100,46 @@ def cross_entropy(
             enable_fp_fusion=True,
         )
     if partial is not None:
-        arguments = (loss, n_counted, partial, n_blocks, mean)
-        cross_entropy_reduce_kernel[(1,)](*arguments, **REDUCE)
+        cross_entropy_reduce_kernel[(1,)](
+            loss, n_counted, partial, n_blocks, mean, **REDUCE
+        )
 
 
 def cross_entropy_backward(
-    out: Tensor,
-    grad: Tensor,
-    logits: Tensor,
-    target: Tensor,
-    logsumexp: Tensor,
-    n_counted: Tensor | None,
-    n_rows: int,
-    n_cols: int,
-    grad_stride: int,
-    rows_per_batch: int,
-    logits_stride_batch: int,
-    logits_stride_row: int,
-    ignore_index: int,
-    label_smoothing: float,
-    rung: int,
-) -> None:
-    """Launches a kernel on the current device and stream."""
-    strides = (grad_stride, rows_per_batch, logits_stride_batch, logits_stride_row)
-    scalars = (ignore_index, label_smoothing, 1.0 / max(n_cols, 1))
+    out,
+    grad,
+    logits,
+    target,
+    logsumexp,
+    n_counted,
+    n_rows,
+    n_cols,
+    grad_stride,
+    rows_per_batch,
+    *strides,
+    ignore_index,
+    label_smoothing,
+    rung,
+):
+    """Launches the rung's kernel on the current device and stream."""
     tensors = (out, grad, logits, target, logsumexp, n_counted)
-    arguments = (*tensors, n_rows, n_cols, *strides, *scalars)
+    sizes = (n_rows, n_cols, grad_stride, rows_per_batch, *strides)
+    scalars = (ignore_index, label_smoothing, 1.0 / max(n_cols, 1))
     if rung == Rung.FIRST:
-        cross_entropy_backward_first_kernel[(n_rows,)](*arguments, **FIRST)
+        kernel = cross_entropy_backward_first_kernel[(n_rows,)]
+        kernel(*tensors, *sizes, *scalars, **FIRST)
         return
     tile_size = BACKWARD_TILE_BYTES // out.element_size()
     block_n = min(tile_size, max(64, triton.next_power_of_2(n_cols)))
     block_m = tile_size // block_n
     n_blocks = triton.cdiv(n_rows, block_m) * triton.cdiv(n_cols, block_n)
     cross_entropy_backward_kernel[(n_blocks,)](
-        *arguments,
+        *tensors,
+        *sizes,
+        *scalars,
         BLOCK_M=block_m,
         BLOCK_N=block_n,
-        DIVISIBILITY=math.gcd(n_cols, logits_stride_batch, logits_stride_row, 16),
+        DIVISIBILITY=math.gcd(n_cols, *strides, 16),
         num_warps=BACKWARD_NUM_WARPS,
         enable_fp_fusion=True,
     )

@@ -71,11 +71,9 @@ def cross_entropy_kernel(
     is_row = rows < n_rows
     n_full = tl.maximum(n_cols - 1, 0) // BLOCK_N * BLOCK_N
     n_first = n_cols - n_full
-    offsets = row_offset(
+    logits_ptr += row_offset(
         rows, n_rows, rows_per_batch, logits_stride_batch, logits_stride_row
     )
-    # Triton 3.6 forgets in the branches of row_offset what divides the strides.
-    logits_ptr += known_multiple(offsets, DIVISIBILITY)
     n_left = n_first - tl.arange(0, LANES)[None, :] * VEC_SIZE
     mask = is_row & (cols < n_first)
     x = tl.load(logits_ptr + cols, mask=mask, other=-float("inf"))

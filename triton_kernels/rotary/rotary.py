@@ -19,7 +19,6 @@ Source   Su et al. 2021, arXiv:2104.09864
 import math
 
 import triton
-from torch import Tensor
 
 from triton_kernels.common.elementwise import BLOCK_BYTES, NUM_WARPS
 from triton_kernels.common.table import FIRST, Rung
@@ -30,18 +29,31 @@ from triton_kernels.rotary.twin import rotary_kernel
 MIN_BLOCK_N = 16
 
 
-def _turn(
-    tensors: tuple[Tensor | None, ...],
-    sizes: tuple[int, ...],
-    strides: tuple[int, ...],
-    interleaved: bool,
-    conjugate: bool,
-    rung: int,
-) -> None:
-    arguments = (*tensors, *sizes, *strides)
+def rotary(
+    out,
+    x,
+    cos,
+    sin,
+    offset,
+    n_rows,
+    seq_len,
+    n_heads,
+    head_dim,
+    n_pairs,
+    n_positions,
+    *strides,
+    is_table_float32,
+    interleaved,
+    conjugate,
+    rung,
+):
+    """Launches the rung's kernel, which turns by the angle or, conjugate, its negative.
+
+    The rows of a program are as many as it has pairs for.
+    """
+    sizes = (n_rows, seq_len, n_heads, head_dim, n_pairs, n_positions)
+    arguments = (out, x, cos, sin, offset, *sizes, *strides)
     constants = {"INTERLEAVED": interleaved, "CONJUGATE": conjugate}
-    out, (n_rows, _, _, head_dim, n_pairs, _) = tensors[0], sizes
-    assert out is not None
     if rung == Rung.FIRST:
         n_programs = triton.cdiv(n_rows * (head_dim - n_pairs), FIRST["BLOCK_N"])
         rotary_first_kernel[(n_programs,)](*arguments, **FIRST, **constants)
@@ -62,67 +74,3 @@ def _turn(
         num_warps=NUM_WARPS,
         enable_fp_fusion=True,
     )
-
-
-def rotary(
-    out: Tensor,
-    x: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    offset: Tensor | None,
-    n_rows: int,
-    seq_len: int,
-    n_heads: int,
-    head_dim: int,
-    n_pairs: int,
-    n_positions: int,
-    out_stride_batch: int,
-    out_stride_seq: int,
-    out_stride_head: int,
-    x_stride_batch: int,
-    x_stride_seq: int,
-    x_stride_head: int,
-    cos_stride_position: int,
-    is_table_float32: bool,
-    interleaved: bool,
-    rung: int,
-) -> None:
-    """Turns by the angle."""
-    tensors = (out, x, cos, sin, offset)
-    sizes = (n_rows, seq_len, n_heads, head_dim, n_pairs, n_positions)
-    out_strides = (out_stride_batch, out_stride_seq, out_stride_head)
-    x_strides = (x_stride_batch, x_stride_seq, x_stride_head)
-    strides = (*out_strides, *x_strides, cos_stride_position)
-    _turn(tensors, sizes, strides, interleaved, False, rung)
-
-
-def rotary_backward(
-    out: Tensor,
-    x: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    offset: Tensor | None,
-    n_rows: int,
-    seq_len: int,
-    n_heads: int,
-    head_dim: int,
-    n_pairs: int,
-    n_positions: int,
-    out_stride_batch: int,
-    out_stride_seq: int,
-    out_stride_head: int,
-    x_stride_batch: int,
-    x_stride_seq: int,
-    x_stride_head: int,
-    cos_stride_position: int,
-    is_table_float32: bool,
-    interleaved: bool,
-    rung: int,
-) -> None:
-    """Turns by the negative angle, which is what becomes of a gradient."""
-    tensors = (out, x, cos, sin, offset)
-    sizes = (n_rows, seq_len, n_heads, head_dim, n_pairs, n_positions)
-    out_strides = (out_stride_batch, out_stride_seq, out_stride_head)
-    x_strides = (x_stride_batch, x_stride_seq, x_stride_head)
-    strides = (*out_strides, *x_strides, cos_stride_position)
-    _turn(tensors, sizes, strides, interleaved, True, rung)

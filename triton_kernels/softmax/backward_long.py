@@ -12,9 +12,11 @@ from triton_kernels.common.vec import known_multiple
 
 
 @triton.jit
-def load_columns(grad_ptr, y_ptr, cols, n_left, EVICTION: tl.constexpr):
-    """The columns of grad and y that are among the n_left, and 0 for the others."""
-    mask = cols < n_left
+def load_columns(grad_ptr, y_ptr, start, cols, n_cols, EVICTION: tl.constexpr):
+    """The columns of grad and y from start on, and 0 for those past the end."""
+    grad_ptr += start
+    y_ptr += start
+    mask = cols < n_cols - start
     grad = tl.load(grad_ptr + cols, mask=mask, other=0.0, eviction_policy=EVICTION)
     y = tl.load(y_ptr + cols, mask=mask, other=0.0, eviction_policy=EVICTION)
     return grad.to(tl.float32), y.to(tl.float32)
@@ -61,10 +63,9 @@ def softmax_backward_long_kernel(
         # softmax_long_kernel does
         n_body = n_cols
         if VEC_SIZE > 0:
-            first_vec, n_body, edge_cols, is_edge = split_row(
+            first_vec, n_body, edge_offsets, is_edge = split_row(
                 out_start, n_cols, VEC_SIZE
             )
-            edge_offsets = out_start + edge_cols
             edge_grad = tl.load(grad_ptr + edge_offsets, mask=is_edge, other=0.0)
             edge_y = tl.load(y_ptr + edge_offsets, mask=is_edge, other=0.0)
             edge_grad, edge_y = edge_grad.to(tl.float32), edge_y.to(tl.float32)
@@ -78,11 +79,7 @@ def softmax_backward_long_kernel(
         lane_sum = tl.zeros([BLOCK_N], tl.float32)
         for start in range(KEPT, end, TILE):
             grad, y = load_columns(
-                grad_row_ptr + start,
-                y_row_ptr + start,
-                cols,
-                n_body - start,
-                "evict_last",
+                grad_row_ptr, y_row_ptr, start, cols, n_body, "evict_last"
             )
             lane_sum += tl.sum(grad * y, axis=0)
 
@@ -96,11 +93,7 @@ def softmax_backward_long_kernel(
         for offset in range(KEPT, end, TILE):
             start = LAST + KEPT - offset
             grad, y = load_columns(
-                grad_row_ptr + start,
-                y_row_ptr + start,
-                cols,
-                n_body - start,
-                "evict_first",
+                grad_row_ptr, y_row_ptr, start, cols, n_body, "evict_first"
             )
             out = (y * (grad - row_sum)).to(dtype)
             mask = cols < n_body - start

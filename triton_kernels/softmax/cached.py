@@ -40,12 +40,11 @@ def softmax_cached_kernel(
     row_max = -float("inf")
     n_body = n_cols
     if VEC_SIZE > 0:
-        first_vec, n_body, edge_cols, is_edge = split_row(out_start, n_cols, VEC_SIZE)
-        edge_offsets = out_start + edge_cols
+        x_start, n_body, edge_offsets, is_edge = split_row(out_start, n_cols, VEC_SIZE)
         edge = tl.load(x_ptr + edge_offsets, mask=is_edge, other=-float("inf"))
         edge = edge.to(tl.float32)
         out_edge_ptr = out_ptr + edge_offsets
-        x_start, out_start = first_vec, first_vec
+        out_start = x_start
         row_max = tl.max(edge, axis=0)
     x_ptr += x_start
     out_ptr += out_start

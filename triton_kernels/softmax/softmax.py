@@ -21,10 +21,10 @@ Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 2; 3 for long ro
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import triton
-from torch import Tensor
 
 from triton_kernels.common.device import current_device
 from triton_kernels.common.table import (
@@ -61,184 +61,141 @@ BACKWARD_TILES = (
     RowTile(256, 8, 256, 4),
     RowTile(512, 4, 512, 4),
     RowTile(1024, 2, 1024, 4),
+    RowTile(2048, 1, 1024, 4),
     RowTile(4096, 1, 1024, 4),
     RowTile(8192, 1, 2048, 8),
     RowTile(14336, 1, 2048, 16),
     RowTile(24576, 1, 8192, 32),
 )
-# Rows that begin within vectors: the kernels for long rows read them in vectors, unless
-# they are this short.
-LONGEST_UNEVEN_ROW_IN_REGISTERS = 1024
-BACKWARD_LONGEST_UNEVEN_ROW_IN_REGISTERS = 2048
-UNEVEN_TILES = (
-    RowTile(4096, 1, 1024, 4),
-    RowTile(16384, 1, 4096, 16),
-    RowTile(32768, 1, 8192, 32),
-)
-# Rows that the L1 holds: longest row, 1 row of a program, columns of a tile, warps.
-CACHED_TILES = (
-    RowTile(32768, 1, 8192, 32, element_bytes=2),
-    RowTile(65536, 1, 16384, 32, element_bytes=2),
-)
 
 
 class LongTile(NamedTuple):
-    """A line of a table for rows of which a program keeps a part in registers.
+    """A line of a table for rows that are not held in registers as a whole.
 
     Attributes:
         max_cols: The longest row that it is for.
-        kept: The columns that it keeps, a power of two.
-        steps: How often its threads load at a time.
-        kept_with_edges: The columns that it keeps where elements around a row's vectors
-            take registers as well.
-        steps_with_edges: How often its threads load at a time there.
+        constants: What the kernel is compiled for, beside what is the same for all.
         element_bytes: Of which dtypes; 0: all.
         arch: Of which architecture, such as 90; 0: the default.
     """
 
     max_cols: int
-    kept: int
-    steps: int
-    kept_with_edges: int
-    steps_with_edges: int = 2
+    constants: dict[str, int]
     element_bytes: int = 0
     arch: int = 0
 
 
-# As many threads as a program can have: the more, the more of a row they keep.
-LONG_NUM_WARPS = 32
-LONG_TILES = (
-    LongTile(LONGEST, kept=32768, steps=4, kept_with_edges=16384, element_bytes=2),
-    LongTile(LONGEST, kept=32768, steps=2, kept_with_edges=16384, element_bytes=4),
+# Rows that the L1 holds.
+CACHED_TILES = (
+    LongTile(4096, {"BLOCK_N": 1024, "num_warps": 4}),
+    LongTile(16384, {"BLOCK_N": 4096, "num_warps": 16}),
+    LongTile(32768, {"BLOCK_N": 8192}),
+    LongTile(65536, {"BLOCK_N": 16384}, element_bytes=2),
 )
+# Longer ones, of which KEPT columns stay in registers: fewer of uneven ones, where the
+# elements around their vectors take registers as well.
+LONG_TILES = (
+    LongTile(LONGEST, {"KEPT": 32768, "STEPS": 4}, element_bytes=2),
+    LongTile(LONGEST, {"KEPT": 32768, "STEPS": 2}, element_bytes=4),
+)
+UNEVEN_LONG_TILES = (LongTile(LONGEST, {"KEPT": 16384, "STEPS": 2}),)
 BACKWARD_LONG_TILES = (
-    LongTile(4608, kept=1024, steps=1, kept_with_edges=1024, steps_with_edges=1),
-    LongTile(32768, kept=8192, steps=1, kept_with_edges=4096, steps_with_edges=1),
-    LongTile(65536, kept=16384, steps=1, kept_with_edges=4096, element_bytes=2),
-    LongTile(LONGEST, kept=8192, steps=2, kept_with_edges=4096, element_bytes=2),
-    LongTile(LONGEST, 8192, 2, 8192, steps_with_edges=1, element_bytes=4),
+    LongTile(32768, {"KEPT": 8192, "STEPS": 1}),
+    LongTile(65536, {"KEPT": 16384, "STEPS": 1}, element_bytes=2),
+    LongTile(LONGEST, {"KEPT": 8192, "STEPS": 2}),
+)
+BACKWARD_UNEVEN_LONG_TILES = (
+    LongTile(4608, {"KEPT": 1024, "STEPS": 1}),
+    LongTile(32768, {"KEPT": 4096, "STEPS": 1}),
+    LongTile(LONGEST, {"KEPT": 4096, "STEPS": 2}, element_bytes=2),
+    LongTile(LONGEST, {"KEPT": 8192, "STEPS": 1}, element_bytes=4),
 )
 # Longer rows share as many programs as there are multiprocessors: a program for each
 # took a fifth longer on an H200 (bfloat16, 131072 columns).
 BACKWARD_MAX_COLS_OF_A_PROGRAM = 65536
 
+# As many threads as a program can have: the more, the more of a row they keep.
+LONG_NUM_WARPS = 32
 
-def has_edges(element_bytes: int, divisibility: int, has_gaps: bool) -> bool:
-    """Whether rows begin within vectors, and nothing lies between one and the next.
+# A call takes the first kernel whose table has a line for its rows. Even rows begin at
+# multiples of a vector. Uneven ones have nothing between one and the next, so that all
+# but the short ones are read in vectors that begin within them.
+Tables = Sequence[tuple[Any, Sequence[RowTile | LongTile]]]
+EVEN: Tables = (
+    (softmax_kernel, TILES),
+    (softmax_cached_kernel, CACHED_TILES),
+    (softmax_long_kernel, LONG_TILES),
+)
+UNEVEN: Tables = (
+    (softmax_kernel, TILES[:4]),
+    (softmax_cached_kernel, CACHED_TILES),
+    (softmax_long_kernel, UNEVEN_LONG_TILES),
+)
+BACKWARD_EVEN: Tables = (
+    (softmax_backward_kernel, BACKWARD_TILES),
+    (softmax_backward_long_kernel, BACKWARD_LONG_TILES),
+)
+BACKWARD_UNEVEN: Tables = (
+    (softmax_backward_kernel, BACKWARD_TILES[:5]),
+    (softmax_backward_long_kernel, BACKWARD_UNEVEN_LONG_TILES),
+)
 
-    Args:
-        element_bytes: Of an element.
-        divisibility: What divides the beginning of every row.
-        has_gaps: Whether there is something between the rows of a tensor.
-    """
-    return divisibility % (VEC_BYTES // element_bytes) != 0 and not has_gaps
 
-
-def long_constants(
-    tile: LongTile, element_bytes: int, divisibility: int, edges: bool
-) -> dict[str, Any]:
-    """What a kernel for long rows is compiled for; `edges` is what has_edges says."""
+def choose(
+    even: Tables,
+    uneven: Tables,
+    rung: int,
+    element_bytes: int,
+    n_rows: int,
+    n_cols: int,
+    rows_per_batch: int,
+    *strides: int,
+) -> tuple[Any, int, dict[str, Any]]:
+    """Which kernel serves a call, in how many programs, and what it is compiled for."""
     vec_size = VEC_BYTES // element_bytes
-    # The columns of all threads: of each what it can load at a time, or two.
-    divisor = vec_size if edges else divisibility
-    return {
-        "KEPT": tile.kept_with_edges if edges else tile.kept,
-        "STEPS": tile.steps_with_edges if edges else tile.steps,
-        "BLOCK_N": 32 * LONG_NUM_WARPS * max(2, min(divisor, vec_size)),
-        "DIVISIBILITY": divisibility,
-        "VEC_SIZE": vec_size if edges else 0,
-        "num_warps": LONG_NUM_WARPS,
-        "num_stages": 1,
-        "enable_fp_fusion": True,
-    }
-
-
-def softmax(
-    out: Tensor,
-    x: Tensor,
-    n_rows: int,
-    n_cols: int,
-    rows_per_batch: int,
-    x_stride_batch: int,
-    x_stride_row: int,
-    rung: int,
-) -> None:
-    """Launches the kernel for rows of this length on the current device and stream."""
-    arguments = (out, x, n_rows, n_cols, rows_per_batch, x_stride_batch, x_stride_row)
-    element_bytes = x.element_size()
-    divisibility = math.gcd(n_cols, x_stride_batch, x_stride_row, 16)
-    has_gaps = x_stride_row != n_cols or rows_per_batch != n_rows
-    edges = has_edges(element_bytes, divisibility, has_gaps)
-    if rung == Rung.FIRST:
-        softmax_first_kernel[(n_rows,)](*arguments, **FIRST)
-    elif (
-        rung == Rung.TWIN or not edges or n_cols <= LONGEST_UNEVEN_ROW_IN_REGISTERS
-    ) and (tile := choose_tile(TILES, n_cols, element_bytes)):
-        softmax_kernel[(triton.cdiv(n_rows, tile.block_m),)](
-            *arguments, **tile.constants(n_cols), DIVISIBILITY=divisibility
-        )
-    elif rung == Rung.TWIN:
-        raise CannotServeError(f"softmax_kernel: rows of {n_cols} columns are too long")
-    elif tile := choose_tile(
-        (*UNEVEN_TILES, *CACHED_TILES) if edges else CACHED_TILES, n_cols, element_bytes
-    ):
-        softmax_cached_kernel[(n_rows,)](
-            *arguments,
-            BLOCK_N=tile.block_n,
-            DIVISIBILITY=divisibility,
-            VEC_SIZE=VEC_BYTES // element_bytes if edges else 0,
-            num_warps=tile.num_warps,
-            num_stages=1,
-            enable_fp_fusion=True,
-        )
-    else:
-        long_tile = choose_tile(LONG_TILES, n_cols, element_bytes)
-        assert long_tile
-        softmax_long_kernel[(n_rows,)](
-            *arguments, **long_constants(long_tile, element_bytes, divisibility, edges)
-        )
-
-
-def softmax_backward(
-    out: Tensor,
-    grad: Tensor,
-    y: Tensor,
-    n_rows: int,
-    n_cols: int,
-    rows_per_batch: int,
-    grad_stride_batch: int,
-    grad_stride_row: int,
-    y_stride_batch: int,
-    y_stride_row: int,
-    rung: int,
-) -> None:
-    """Launches the kernel for rows of this length on the current device and stream."""
-    strides = (grad_stride_batch, grad_stride_row, y_stride_batch, y_stride_row)
-    arguments = (out, grad, y, n_rows, n_cols, rows_per_batch, *strides)
-    element_bytes = y.element_size()
     divisibility = math.gcd(n_cols, *strides, 16)
-    has_gaps = not grad_stride_row == y_stride_row == n_cols or rows_per_batch != n_rows
-    edges = has_edges(element_bytes, divisibility, has_gaps)
+    has_gaps = rows_per_batch != n_rows or any(each != n_cols for each in strides[1::2])
+    is_uneven = divisibility % vec_size != 0 and not has_gaps
+    kernels = even[:1] if rung == Rung.TWIN else uneven if is_uneven else even
+    for kernel, table in kernels:
+        tile = choose_tile(table, n_cols, element_bytes)
+        if isinstance(tile, RowTile):
+            constants = tile.constants(n_cols) | {"DIVISIBILITY": divisibility}
+            return kernel, triton.cdiv(n_rows, tile.block_m), constants
+        if tile:
+            # The columns of all threads: of each what it can load at a time, or two.
+            lane_size = vec_size if is_uneven else min(max(2, divisibility), vec_size)
+            constants = {
+                "BLOCK_N": 32 * LONG_NUM_WARPS * lane_size,
+                "DIVISIBILITY": divisibility,
+                "VEC_SIZE": vec_size if is_uneven else 0,
+                "num_warps": LONG_NUM_WARPS,
+                "num_stages": 1,
+                "enable_fp_fusion": True,
+            }
+            return kernel, n_rows, constants | tile.constants
+    raise CannotServeError(f"{kernel.__name__}: rows of {n_cols} columns are too long")
+
+
+def softmax(out, x, n_rows, n_cols, rows_per_batch, *strides, rung):
+    """Launches the kernel for rows of this length on the current device and stream."""
+    rows = (n_rows, n_cols, rows_per_batch, *strides)
     if rung == Rung.FIRST:
-        softmax_backward_first_kernel[(n_rows,)](*arguments, **FIRST)
-    elif (
-        rung == Rung.TWIN
-        or not edges
-        or n_cols <= BACKWARD_LONGEST_UNEVEN_ROW_IN_REGISTERS
-    ) and (tile := choose_tile(BACKWARD_TILES, n_cols, element_bytes)):
-        softmax_backward_kernel[(triton.cdiv(n_rows, tile.block_m),)](
-            *arguments, **tile.constants(n_cols), DIVISIBILITY=divisibility
-        )
-    elif rung == Rung.TWIN:
-        raise CannotServeError(
-            f"softmax_backward_kernel: rows of {n_cols} columns are too long"
-        )
-    else:
-        long_tile = choose_tile(BACKWARD_LONG_TILES, n_cols, element_bytes)
-        assert long_tile
-        n_programs = n_rows
-        if n_cols > BACKWARD_MAX_COLS_OF_A_PROGRAM:
-            n_programs = min(n_rows, current_device().n_sms)
-        softmax_backward_long_kernel[(n_programs,)](
-            *arguments, **long_constants(long_tile, element_bytes, divisibility, edges)
-        )
+        softmax_first_kernel[(n_rows,)](out, x, *rows, **FIRST)
+        return
+    kernel, n_programs, constants = choose(EVEN, UNEVEN, rung, x.element_size(), *rows)
+    kernel[(n_programs,)](out, x, *rows, **constants)
+
+
+def softmax_backward(out, grad, y, n_rows, n_cols, rows_per_batch, *strides, rung):
+    """Launches the kernel for rows of this length on the current device and stream."""
+    rows = (n_rows, n_cols, rows_per_batch, *strides)
+    if rung == Rung.FIRST:
+        softmax_backward_first_kernel[(n_rows,)](out, grad, y, *rows, **FIRST)
+        return
+    kernel, n_programs, constants = choose(
+        BACKWARD_EVEN, BACKWARD_UNEVEN, rung, y.element_size(), *rows
+    )
+    if n_cols > BACKWARD_MAX_COLS_OF_A_PROGRAM:
+        n_programs = min(n_rows, current_device().n_sms)
+    kernel[(n_programs,)](out, grad, y, *rows, **constants)

@@ -38,16 +38,15 @@ def sum_rows_kernel(
     split_start = split * split_size
     n_cols = tl.minimum(n_reduced - split_start, split_size)
     starts = row_offset(rows, n_rows, n_inner, x_stride_outer, x_stride_inner)
-    # Triton 3.6 forgets in the branches of row_offset what divides the strides.
-    starts = known_multiple(starts, DIVISIBILITY) + split_start * x_stride_reduced
+    starts += split_start * x_stride_reduced
     out_ptr += split * n_rows
 
     # -- accumulate: first the few elements before and behind the vectors of a row,
     # which begin at multiples of 16 bytes
     n_body = known_multiple(n_cols, DIVISIBILITY)
     if VEC_SIZE > 0:
-        first_vecs, n_body, edge_cols, is_edge = split_row(starts, n_cols, VEC_SIZE)
-        edges = tl.load(x_ptr + starts + edge_cols, mask=is_row & is_edge, other=0.0)
+        first_vecs, n_body, edge_offsets, is_edge = split_row(starts, n_cols, VEC_SIZE)
+        edges = tl.load(x_ptr + edge_offsets, mask=is_row & is_edge, other=0.0)
         starts = first_vecs
     x_ptr += starts
 

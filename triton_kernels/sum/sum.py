@@ -13,10 +13,8 @@ Source   Harris 2007, "Optimizing parallel reduction in CUDA"
 """
 
 import math
-from typing import NamedTuple
 
 import triton
-from torch import Tensor
 
 from triton_kernels.common.table import FIRST, Rung
 from triton_kernels.common.vec import VEC_BYTES
@@ -36,18 +34,6 @@ LEAST_WIDTH_BYTES = 64
 FEWEST_BLOCKS, FEWEST_STEPS = 128, 16
 
 
-class Walk(NamedTuple):
-    """What one launch adds up: what its kernel takes besides its tensors."""
-
-    n_outer: int
-    n_reduced: int
-    n_inner: int
-    stride_outer: int
-    stride_reduced: int
-    stride_inner: int
-    split_size: int
-
-
 def rows_tile(n_cols: int, element_size: int) -> tuple[int, int, int]:
     """Rows and columns of a tile of rows of so many columns, and warps."""
     if n_cols > 2048:
@@ -60,18 +46,17 @@ def rows_tile(n_cols: int, element_size: int) -> tuple[int, int, int]:
     return block_m, block_n, NUM_WARPS
 
 
-def launch_rows(out: Tensor, x: Tensor, walk: Walk, n_splits: int) -> None:
+def launch_rows(out, x, n_outer, n_reduced, n_inner, strides, n_splits, split_size):
     """Short rows take few columns, so that a program holds several."""
-    n_cols = min(walk.n_reduced, walk.split_size)
+    arguments = (out, x, n_outer, n_reduced, n_inner, *strides, split_size)
+    stride_outer, stride_reduced, stride_inner = strides
+    n_cols = min(n_reduced, split_size)
     block_m, block_n, num_warps = rows_tile(n_cols, x.element_size())
-    n_blocks = triton.cdiv(walk.n_outer * walk.n_inner, block_m)
-    divisibility = math.gcd(walk.n_reduced, walk.stride_outer, walk.stride_inner, 16)
+    divisibility = math.gcd(n_reduced, stride_outer, stride_inner, 16)
     vec_size = VEC_BYTES // x.element_size()
-    has_edges = walk.stride_reduced == 1 and divisibility % vec_size != 0
-    sum_rows_kernel[(n_blocks, n_splits)](
-        out,
-        x,
-        *walk,
+    has_edges = stride_reduced == 1 and divisibility % vec_size != 0
+    sum_rows_kernel[(triton.cdiv(n_outer * n_inner, block_m), n_splits)](
+        *arguments,
         BLOCK_M=block_m,
         BLOCK_N=block_n,
         DIVISIBILITY=divisibility,
@@ -81,25 +66,24 @@ def launch_rows(out: Tensor, x: Tensor, walk: Walk, n_splits: int) -> None:
     )
 
 
-def launch_columns(out: Tensor, x: Tensor, walk: Walk, n_splits: int) -> None:
+def launch_columns(out, x, n_outer, n_reduced, n_inner, strides, n_splits, split_size):
     """As much of a row at a time as leaves enough programs, and rows for each."""
-    element_size, n_rows = x.element_size(), min(walk.n_reduced, walk.split_size)
-    divisibility = math.gcd(walk.n_inner, walk.stride_outer, walk.stride_reduced, 16)
-    has_vectors = walk.stride_inner == 1 and divisibility * element_size >= VEC_BYTES
+    arguments = (out, x, n_outer, n_reduced, n_inner, *strides, split_size)
+    stride_outer, stride_reduced, stride_inner = strides
+    element_size, n_rows = x.element_size(), min(n_reduced, split_size)
+    divisibility = math.gcd(n_inner, stride_outer, stride_reduced, 16)
+    has_vectors = stride_inner == 1 and divisibility * element_size >= VEC_BYTES
     tile_size = (TILE_BYTES if has_vectors else NARROW_TILE_BYTES) // element_size
     width = (WIDTH_BYTES if has_vectors else NARROW_WIDTH_BYTES) // element_size
     block_n = LEAST_WIDTH_BYTES // element_size
-    while block_n < walk.n_inner and block_n < tile_size:
+    while block_n < n_inner and block_n < tile_size:
         too_few_rows = block_n * n_rows < FEWEST_STEPS * tile_size
-        n_blocks = walk.n_outer * triton.cdiv(walk.n_inner, 2 * block_n) * n_splits
+        n_blocks = n_outer * triton.cdiv(n_inner, 2 * block_n) * n_splits
         if n_blocks < FEWEST_BLOCKS or (block_n >= width and not too_few_rows):
             break
         block_n *= 2
-    n_blocks = walk.n_outer * triton.cdiv(walk.n_inner, block_n)
-    sum_kernel[(n_blocks, n_splits)](
-        out,
-        x,
-        *walk,
+    sum_kernel[(n_outer * triton.cdiv(n_inner, block_n), n_splits)](
+        *arguments,
         BLOCK_M=tile_size // block_n,
         BLOCK_N=block_n,
         DIVISIBILITY=divisibility,
@@ -109,34 +93,32 @@ def launch_columns(out: Tensor, x: Tensor, walk: Walk, n_splits: int) -> None:
 
 
 def sum(
-    out: Tensor,
-    x: Tensor,
-    workspace: Tensor,
-    n_outer: int,
-    n_reduced: int,
-    n_inner: int,
-    x_stride_outer: int,
-    x_stride_reduced: int,
-    x_stride_inner: int,
-    by_rows: bool,
-    n_splits: int,
-    split_size: int,
-    rung: int,
-) -> None:
+    out,
+    x,
+    workspace,
+    n_outer,
+    n_reduced,
+    n_inner,
+    *strides,
+    by_rows,
+    n_splits,
+    split_size,
+    rung,
+):
     """Launches a kernel on the current device and stream, once or twice.
 
     Where there are too few outputs to fill a GPU, n_splits programs share each of them:
     they leave their sums in the workspace, and a second launch adds those, as columns.
     """
-    strides = (x_stride_outer, x_stride_reduced, x_stride_inner)
-    walk = Walk(n_outer, n_reduced, n_inner, *strides, split_size)
     n_outputs = n_outer * n_inner
-    launch = launch_rows if by_rows else launch_columns
     if rung == Rung.FIRST:
-        sum_first_kernel[(n_outputs,)](out, x, *walk[1:-1], **FIRST)
-    elif n_splits == 1:
-        launch(out, x, walk, n_splits)
-    else:
-        launch(workspace, x, walk, n_splits)
-        partial = Walk(1, n_splits, n_outputs, 0, n_outputs, 1, n_splits)
-        launch_columns(out, workspace, partial, 1)
+        sum_first_kernel[(n_outputs,)](out, x, n_reduced, n_inner, *strides, **FIRST)
+        return
+    sums = out if n_splits == 1 else workspace
+    launch = launch_rows if by_rows else launch_columns
+    launch(sums, x, n_outer, n_reduced, n_inner, strides, n_splits, split_size)
+    if n_splits > 1:
+        partial_strides = (0, n_outputs, 1)
+        launch_columns(
+            out, workspace, 1, n_splits, n_outputs, partial_strides, 1, n_splits
+        )
