@@ -76,6 +76,8 @@ LONG_KERNEL = (
     "A row too long for registers: it is read a second time, out of the L1 cache."
 )
 OTHER_KERNELS_BACKWARD = {
+    "norm_backward_cached_kernel": "Rows too long for registers beside their sums, "
+    "which in Triton are read a second time, out of the L1 cache.",
     "norm_backward_cluster_kernel": "Rows too long for a block, which in CUDA the "
     "blocks of a cluster share: each is reduced before the one before it is stored, so "
     "that no block waits for another.",
@@ -90,7 +92,7 @@ OTHER_KERNELS_BACKWARD = {
 BACKWARD_BLOCK_N = 4096
 # The longest row that a block has to itself in either language, and how many elements
 # of longer ones a multiprocessor works on at a time.
-LONGEST_IN_BLOCK = 12288
+LONGEST_IN_BLOCK = 16384
 LONG_ELEMENTS_PER_SM = 8192
 
 

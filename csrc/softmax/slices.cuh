@@ -60,8 +60,9 @@ __device__ __forceinline__ Tile<float, VEC_SIZE, VECS> load_columns(
     const T* ptr, Index n_left, float fill = 0.0f
 ) {
     constexpr int STEP = LONG_STEP<VEC_SIZE>;
-    if constexpr (ARE_FULL) n_left = VECS * STEP;
-    return to_float(load_row<VEC_SIZE, VECS, STEP>(ptr, n_left, fill));
+    constexpr Index MOST = VECS * STEP;
+    const int n_valid = static_cast<int>(ARE_FULL ? MOST : min(n_left, MOST));
+    return to_float(load_row<VEC_SIZE, VECS, STEP>(ptr, n_valid, fill));
 }
 
 // How the blocks of a cluster share a row.

@@ -17,7 +17,8 @@ Layout   out, grad_x: (n_rows, n_cols), contiguous. x, grad: columns contiguous;
 Traffic  reads and writes every element once. Rows of up to 16384 columns, 32768 of
          float32, stay in registers; longer ones are read a second time, out of the L1
          cache, which an H200 has 256 KB of. In the backward rows of up to 8192 columns
-         stay in the registers of a program; longer ones come from memory twice.
+         stay in the registers of a program, and vectors of up to 12288 in the L1;
+         longer ones come from memory twice.
 Limits   accumulates in float32. The variance is that of differences from a mean, of
          which the rounding is taken back; a mean far from zero costs it no digits.
          Gradients of weights are added in an order that depends on the shape, the

@@ -12,6 +12,7 @@ from triton_kernels.common.table import (
     choose_tile,
 )
 from triton_kernels.common.vec import VEC_BYTES
+from triton_kernels.norm.backward_cached import norm_backward_cached_kernel
 from triton_kernels.norm.backward_long import (
     norm_backward_columns_kernel,
     norm_backward_rows_kernel,
@@ -43,10 +44,16 @@ BACKWARD_TILES = (
 )
 NUM_STAGES = 3
 
-# One sum for each column, where rows have no mean, leaves registers for longer rows,
-# but not for those that are loaded element by element.
-WIDE_TILE = RowTile(12288, 1, 4096, 16)
-WIDE_NUM_STAGES = {4: 2, 2: 1}  # by the bytes of an element
+# Rows that are read twice, the second time out of the L1, in tiles of these columns.
+# With a mean there are two sums for each column, which take twice the registers.
+CACHED_TILES = (
+    RowTile(16384, 1, 4096, 16, element_bytes=2),
+    RowTile(16384, 1, 8192, 32, element_bytes=4),
+)
+MEAN_CACHED_TILES = (
+    RowTile(12288, 1, 4096, 16, element_bytes=2),
+    RowTile(12288, 1, 2048, 8, element_bytes=4),
+)
 
 # Columns of longer rows that a program works on at a time, and elements of a tile of
 # partial sums.
@@ -69,19 +76,23 @@ def launch_norm_backward(grads, workspace, inputs, walk, n_partials, rung):
         return
     element_bytes = grad_x.element_size()
     divisibility = math.gcd(n_cols, *strides, 16)
-    tile, num_stages = choose_tile(BACKWARD_TILES, n_cols, element_bytes), NUM_STAGES
-    is_wide = grad_bias is None and divisibility * element_bytes >= VEC_BYTES
-    if tile is None and is_wide and n_cols <= WIDE_TILE.max_cols:
-        tile, num_stages = WIDE_TILE, WIDE_NUM_STAGES[element_bytes]
+    cached_tiles = CACHED_TILES if grad_bias is None else MEAN_CACHED_TILES
+    has_vectors = divisibility * element_bytes >= VEC_BYTES
     options = {"DIVISIBILITY": divisibility, "enable_fp_fusion": True}
-    if tile:
+    if tile := choose_tile(BACKWARD_TILES, n_cols, element_bytes):
         options |= tile.constants(n_cols)
         norm_backward_kernel[(n_partials,)](
-            grad_x, partials, *inputs, *walk, **options, NUM_STAGES=num_stages
+            grad_x, partials, *inputs, *walk, **options, NUM_STAGES=NUM_STAGES
         )
     elif rung == Rung.TWIN:
         message = f"norm_backward_kernel: rows of {n_cols} columns are too long"
         raise CannotServeError(message)
+    elif has_vectors and (tile := choose_tile(cached_tiles, n_cols, element_bytes)):
+        options |= tile.constants(n_cols)
+        del options["BLOCK_M"]  # which is 1
+        norm_backward_cached_kernel[(n_partials,)](
+            grad_x, partials, *inputs, *walk, **options
+        )
     else:
         norm_backward_rows_kernel[(n_rows,)](
             row_means, *inputs, *walk, **options, BLOCK_N=ROWS_BLOCK_N, num_warps=8

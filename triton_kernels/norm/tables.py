@@ -35,15 +35,16 @@ NORM_TILES = (
 # Rows that are read twice, in tiles of these columns. Few programs share a
 # multiprocessor, and so their rows the L1 cache; the longest do not fit anyway.
 LONG_TILES = (
-    RowTile(32768, 1, 4096, 16, element_bytes=2),
     RowTile(65536, 1, 8192, 32),
     RowTile(131072, 1, 16384, 32, element_bytes=2),
     RowTile(LONGEST, 1, 16384, 16, element_bytes=2),
     RowTile(LONGEST, 1, 4096, 16, element_bytes=4),
 )
-# Rows with a mean whose elements come one by one, each from an address in registers.
+# With a mean, also those whose elements come one by one, each from an address in
+# registers.
+MEAN_LONG_TILES = (RowTile(32768, 1, 4096, 16, element_bytes=2), *LONG_TILES)
 MOST_SINGLE_COLS = 16384
-SINGLE_TILE = RowTile(LONGEST, 1, 4096, 16)
+SINGLE_TILE = RowTile(LONGEST, 1, 4096, 32)
 
 
 def launch_norm(tensors, walk, eps, rung):
@@ -55,7 +56,8 @@ def launch_norm(tensors, walk, eps, rung):
     n_rows, n_cols, _, *strides = walk
     divisibility = math.gcd(n_cols, *strides, 16)
     element_bytes = tensors[0].element_size()
-    is_single = divisibility == 1 and tensors[1] is not None
+    has_mean = tensors[1] is not None
+    is_single = divisibility == 1 and has_mean
     tile = choose_tile(NORM_TILES, n_cols, element_bytes)
     if tile and not (is_single and n_cols > MOST_SINGLE_COLS):
         norm_kernel[(triton.cdiv(n_rows, tile.block_m),)](
@@ -64,7 +66,8 @@ def launch_norm(tensors, walk, eps, rung):
         return
     if rung == Rung.TWIN:
         raise CannotServeError(f"norm_kernel: rows of {n_cols} columns are too long")
-    tile = SINGLE_TILE if is_single else choose_tile(LONG_TILES, n_cols, element_bytes)
+    long_tiles = MEAN_LONG_TILES if has_mean else LONG_TILES
+    tile = SINGLE_TILE if is_single else choose_tile(long_tiles, n_cols, element_bytes)
     options = {"num_warps": tile.num_warps, "enable_fp_fusion": True}
     norm_long_kernel[(n_rows,)](
         *tensors, *walk, eps, tile.block_n, divisibility, **options

@@ -13,9 +13,9 @@ Layout   out, grad_x: (n_rows, n_cols), contiguous. x, grad: columns contiguous;
          rstd: float32, one for each row. weight: contiguous, or None for ones.
 Traffic  reads and writes every element once. Rows of up to 16384 columns, 32768 of
          float32, stay in registers; longer ones are read a second time, out of the L1
-         cache, which an H200 has 256 KB of. In the backward rows of up to 12288
-         columns, 8192 of single elements, stay in the registers of a program; longer
-         ones come from memory twice.
+         cache, which an H200 has 256 KB of. In the backward rows of up to 8192
+         columns stay in the registers of a program, and vectors of up to 16384 in the
+         L1; longer ones come from memory twice.
 Limits   accumulates in float32. Gradients of weights are added in an order that depends
          on the shape, the dtype and the GPU.
 Mirror   csrc/rms_norm/rms_norm.cu, which in norm_backward_cluster_kernel shares longer

@@ -52,6 +52,7 @@ TILES = (
     RowTile(1024, 1, 1024, 2),
     RowTile(2048, 1, 1024, 4),
     RowTile(4096, 1, 2048, 4),
+    RowTile(8192, 1, 2048, 8),
     RowTile(16384, 1, 2048, 8),
     RowTile(32768, 1, 4096, 16, element_bytes=4),
 )
@@ -87,10 +88,14 @@ class LongTile(NamedTuple):
 
 # Rows that the L1 holds.
 CACHED_TILES = (
-    LongTile(4096, {"BLOCK_N": 1024, "num_warps": 4}),
-    LongTile(16384, {"BLOCK_N": 4096, "num_warps": 16}),
     LongTile(32768, {"BLOCK_N": 8192}),
     LongTile(65536, {"BLOCK_N": 16384}, element_bytes=2),
+)
+UNEVEN_CACHED_TILES = (
+    LongTile(12288, {"BLOCK_N": 4096, "num_warps": 8}),
+    LongTile(24576, {"BLOCK_N": 4096, "num_warps": 16}),
+    LongTile(32768, {"BLOCK_N": 16384}),
+    CACHED_TILES[1],
 )
 # Longer ones, of which KEPT columns stay in registers: fewer of uneven ones, where the
 # elements around their vectors take registers as well.
@@ -105,7 +110,6 @@ BACKWARD_LONG_TILES = (
     LongTile(LONGEST, {"KEPT": 8192, "STEPS": 2}),
 )
 BACKWARD_UNEVEN_LONG_TILES = (
-    LongTile(4608, {"KEPT": 1024, "STEPS": 1}),
     LongTile(32768, {"KEPT": 4096, "STEPS": 1}),
     LongTile(LONGEST, {"KEPT": 4096, "STEPS": 2}, element_bytes=2),
     LongTile(LONGEST, {"KEPT": 8192, "STEPS": 1}, element_bytes=4),
@@ -118,8 +122,8 @@ BACKWARD_MAX_COLS_OF_A_PROGRAM = 65536
 LONG_NUM_WARPS = 32
 
 # A call takes the first kernel whose table has a line for its rows. Even rows begin at
-# multiples of a vector. Uneven ones have nothing between one and the next, so that all
-# but the short ones are read in vectors that begin within them.
+# multiples of a vector. Uneven ones have nothing between one and the next: those of
+# more than 8192 columns are read in vectors that begin within them.
 Tables = Sequence[tuple[Any, Sequence[RowTile | LongTile]]]
 EVEN: Tables = (
     (softmax_kernel, TILES),
@@ -127,8 +131,8 @@ EVEN: Tables = (
     (softmax_long_kernel, LONG_TILES),
 )
 UNEVEN: Tables = (
-    (softmax_kernel, TILES[:4]),
-    (softmax_cached_kernel, CACHED_TILES),
+    (softmax_kernel, TILES[:7]),
+    (softmax_cached_kernel, UNEVEN_CACHED_TILES),
     (softmax_long_kernel, UNEVEN_LONG_TILES),
 )
 BACKWARD_EVEN: Tables = (
@@ -136,7 +140,7 @@ BACKWARD_EVEN: Tables = (
     (softmax_backward_long_kernel, BACKWARD_LONG_TILES),
 )
 BACKWARD_UNEVEN: Tables = (
-    (softmax_backward_kernel, BACKWARD_TILES[:5]),
+    (softmax_backward_kernel, BACKWARD_TILES[:7]),
     (softmax_backward_long_kernel, BACKWARD_UNEVEN_LONG_TILES),
 )
 
