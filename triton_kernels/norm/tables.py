@@ -65,6 +65,7 @@ def launch_norm(tensors, walk, eps, rung):
     if rung == Rung.TWIN:
         raise CannotServeError(f"norm_kernel: rows of {n_cols} columns are too long")
     tile = SINGLE_TILE if is_single else choose_tile(LONG_TILES, n_cols, element_bytes)
+    assert tile
     options = {"num_warps": tile.num_warps, "enable_fp_fusion": True}
     norm_long_kernel[(n_rows,)](
         *tensors, *walk, eps, tile.block_n, divisibility, **options
