@@ -103,15 +103,6 @@ def test_of_zeros_is_zero(description: Op, backend: str, device: str) -> None:
     assert (out == 0).all()
 
 
-def test_many_rows_that_each_fill_a_multiprocessor(
-    backend: str, device: str, generator: torch.Generator
-) -> None:
-    if backend == "triton" and device == "cpu":
-        pytest.skip("it has a program for each row, and the interpreter is slow")
-    x = 1 + torch.randn(134, 16388, generator=generator)
-    assert_accepted(LAYER, backend, (x.to(device),))
-
-
 @pytest.mark.parametrize("eps", [0.0, 1])
 @norms
 def test_eps(

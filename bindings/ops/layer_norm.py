@@ -341,12 +341,7 @@ OP = register(
             " -> (Tensor, Tensor, Tensor)"
         ),
         allocate=_allocate,
-        other_kernels={
-            "norm_long_kernel": norm.LONG_KERNEL,
-            "norm_prefetch_kernel": "A row of float32 that takes all registers of a "
-            "multiprocessor, 16385 to 32768 columns in vectors: in CUDA the next one "
-            "is on its way to shared memory meanwhile.",
-        },
+        other_kernels={"norm_long_kernel": norm.LONG_KERNEL},
         operands=_operands,
         reference=_reference,
         inputs=_inputs,

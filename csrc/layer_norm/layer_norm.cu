@@ -25,8 +25,7 @@
 //          Gradients of weights are added in an order that depends on the shape, the
 //          dtype and the GPU.
 // Mirror   triton_kernels/layer_norm/layer_norm.py has no norm_backward_cluster_kernel, as
-//          Triton has no clusters, and no norm_prefetch_kernel: there the twin keeps rows
-//          of 32768 float32 in registers as fast
+//          Triton has no clusters
 // Source   Ba, Kiros & Hinton 2016, arXiv:1607.06450; Chan, Golub & LeVeque 1983,
 //          "Algorithms for computing the sample variance" (the corrected two-pass one)
 

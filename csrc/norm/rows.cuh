@@ -31,26 +31,6 @@ __device__ __forceinline__ Tile<T, SIZE, COUNT> load_weight(
     return load_row<SIZE, COUNT, STEP>(weight_ptr + first_col, n_left, absent);
 }
 
-// Writes (x - mean) * rstd * weight + bias, vector by vector. All rows share weight and
-// bias, which come out of a cache; read any earlier, they would occupy registers.
-template <bool HAS_BIAS, int STEP, typename T, int SIZE, int COUNT>
-__device__ __forceinline__ void store_normalised(
-    T* out_ptr, const Tile<float, SIZE, COUNT>& x, float mean, float rstd,
-    const T* weight_ptr, const T* bias_ptr, int first_col, int n_left
-) {
-    #pragma unroll
-    for (int i = 0; i < COUNT; ++i) {
-        if (i * STEP >= n_left) break;
-        const int col = first_col + i * STEP;
-        const Tile<float, SIZE, 1> vec{x[i]};
-        const auto weight = load_weight<SIZE, 1, STEP>(weight_ptr, col, 1, 1.0f);
-        const auto bias = load_weight<SIZE, 1, STEP>(bias_ptr, col, 1, 0.0f);
-        auto out = (vec - mean) * rstd * to_float(weight);
-        if constexpr (HAS_BIAS) out = out + to_float(bias);
-        store(out_ptr + i * STEP, from_float<T>(out[0]));
-    }
-}
-
 // Copies of a thread's columns, STEP apart, in shared memory, where those of a block
 // are neighbours. Each thread reads back only its own copies, so no barrier is needed.
 template <typename T, int SIZE, int COUNT, int STEP, int NUM_THREADS>

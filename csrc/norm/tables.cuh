@@ -4,7 +4,6 @@
 #include "common/launch.cuh"
 #include "common/table.cuh"
 #include "norm/long.cuh"
-#include "norm/prefetch.cuh"
 #include "norm/twin.cuh"
 
 // Rows in registers: longest row, elements a thread, threads a row, bytes of an
@@ -32,10 +31,6 @@ constexpr RowTile LONG_TILES[] = {
     {LONGEST, 32, 1024, 4},
 };
 
-// Rows with a mean that take all registers of a multiprocessor.
-constexpr RowTile PREFETCH_TILE = {32768, 32, 1024, 4};
-constexpr int64_t MOST_COLS_WITHOUT_PREFETCH = 16384;
-
 // Starts what the tables choose, in vectors of VEC_SIZE or element by element.
 template <typename T, int VEC_SIZE, bool HAS_MEAN, typename Start>
 cudaError_t launch_norm(
@@ -50,20 +45,6 @@ cudaError_t launch_norm(
     if constexpr (HAS_MEAN && VEC_SIZE > 1 && sizeof(T) == 2) {
         if (n_cols <= longest_row<T>(NARROW_TILES)) {
             return choose_tile<T, NARROW_TILES>(device, n_cols, in_registers);
-        }
-    }
-    if constexpr (HAS_MEAN && VEC_SIZE > 1 && PREFETCH_TILE.is_for<T>()) {
-        constexpr int NUM_THREADS = PREFETCH_TILE.threads_per_row;
-        constexpr int VECS = PREFETCH_TILE.elements_per_thread / VEC_SIZE;
-        const Plan plan{
-            norm_prefetch_kernel<T, VEC_SIZE, VECS, NUM_THREADS>,
-            dim3(n_rows < device.n_sms ? n_rows : device.n_sms), dim3(NUM_THREADS),
-            PREFETCH_TILE.max_cols * int64_t{sizeof(T)}
-        };
-        if (Rung{rung} != Rung::twin && n_cols > MOST_COLS_WITHOUT_PREFETCH &&
-            n_cols <= PREFETCH_TILE.max_cols &&
-            plan.shared_bytes <= device.max_shared_bytes) {
-            return start(plan);
         }
     }
     if (n_cols <= longest_row<T>(NORM_TILES)) {

@@ -69,8 +69,17 @@ __launch_bounds__(NUM_THREADS, blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) norm_
         rstd_ptr[row] = rstd;
     }
 
-    // -- store: rounded once
-    store_normalised<HAS_MEAN, STEP>(
-        out_ptr, x, correction, rstd, weight_ptr, bias_ptr, first_col, n_left
-    );
+    // -- store: rounded once; all rows share weight and bias, which come out of a cache,
+    // and read any earlier would occupy registers
+    #pragma unroll
+    for (int i = 0; i < VECS; ++i) {
+        if (i * STEP >= n_left) break;
+        const int col = first_col + i * STEP;
+        const Tile<float, VEC_SIZE, 1> vec{x[i]};
+        const auto weight = load_weight<VEC_SIZE, 1, STEP>(weight_ptr, col, 1, 1.0f);
+        const auto bias = load_weight<VEC_SIZE, 1, STEP>(bias_ptr, col, 1, 0.0f);
+        auto out = (vec - correction) * rstd * to_float(weight);
+        if constexpr (HAS_MEAN) out = out + to_float(bias);
+        store(out_ptr + i * STEP, from_float<T>(out[0]));
+    }
 }

@@ -23,8 +23,7 @@ Limits   accumulates in float32. The variance is that of differences from a mean
          Gradients of weights are added in an order that depends on the shape, the
          dtype and the GPU.
 Mirror   csrc/layer_norm/layer_norm.cu, which in norm_backward_cluster_kernel shares
-         longer rows among the blocks of a cluster, and in norm_prefetch_kernel has a
-         row on its way to shared memory while it works on another
+         longer rows among the blocks of a cluster
 Source   Ba, Kiros & Hinton 2016, arXiv:1607.06450; Chan, Golub & LeVeque 1983,
          "Algorithms for computing the sample variance" (the corrected two-pass one)
 """
