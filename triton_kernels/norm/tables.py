@@ -68,6 +68,7 @@ def launch_norm(tensors, walk, eps, rung):
         raise CannotServeError(f"norm_kernel: rows of {n_cols} columns are too long")
     long_tiles = MEAN_LONG_TILES if has_mean else LONG_TILES
     tile = SINGLE_TILE if is_single else choose_tile(long_tiles, n_cols, element_bytes)
+    assert tile
     options = {"num_warps": tile.num_warps, "enable_fp_fusion": True}
     norm_long_kernel[(n_rows,)](
         *tensors, *walk, eps, tile.block_n, divisibility, **options
