@@ -30,27 +30,13 @@ namespace {
 
 // The longest row, what a thread holds of it, threads of a row, bytes of an element; the
 // first two are counted in vectors of 16 bytes. Short rows take few threads, in threes as
-// well as in fours, so that few of them are past its end; a long row is several tiles.
+// well as in fours, so that few of them are past its end; a long row is several tiles. The
+// last blocks have the GPU for themselves: more threads are sooner through.
 constexpr RowTile TILES[] = {
-    {8, 2, 4},
-    {12, 3, 4},
-    {16, 4, 4},
-    {24, 3, 8},
-    {32, 4, 8},
-    {48, 3, 16},
-    {64, 4, 16},
-    {96, 3, 32},
-    {128, 4, 32},
-    {256, 4, 32},
-    {384, 3, 128},
-    {512, 4, 128},
-    {768, 4, 192},
-    {1024, 4, 256},
-    {8192, 4, 256},
-    {16384, 4, 256, 4},
-    {16384, 4, 512, 2},
-    // The last blocks have the GPU for themselves: more threads are sooner through.
-    {LONGEST, 4, 1024, 2},
+    {8, 2, 4},         {12, 3, 4},         {16, 4, 4},         {24, 3, 8},
+    {32, 4, 8},        {48, 3, 16},        {64, 4, 16},        {96, 3, 32},
+    {256, 4, 32},      {384, 3, 128},      {512, 4, 128},      {768, 4, 192},
+    {8192, 4, 256},    {16384, 4, 256, 4}, {16384, 4, 512, 2}, {LONGEST, 4, 1024, 2},
     {LONGEST, 4, 512},
 };
 

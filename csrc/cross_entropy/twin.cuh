@@ -33,30 +33,18 @@ __device__ __forceinline__ void add_tile(
 // The bounds ask for 1024 threads on a multiprocessor, which limits their registers: with
 // 64 bytes in flight for each these are twice what keeps an H200's memory busy.
 template <
-    typename T,
-    int VEC_SIZE,
-    int VECS_PER_THREAD,
-    int THREADS_PER_ROW,
-    bool SMOOTHED>
-__global__ void __launch_bounds__(
-    threads_per_block(THREADS_PER_ROW),
-    1024 / threads_per_block(THREADS_PER_ROW)
-) cross_entropy_kernel(
+    typename T, int VEC_SIZE, int VECS_PER_THREAD, int THREADS_PER_ROW, bool SMOOTHED,
+    int NUM_THREADS = threads_per_block(THREADS_PER_ROW)>
+__global__ void __launch_bounds__(NUM_THREADS, 1024 / NUM_THREADS) cross_entropy_kernel(
     float* __restrict__ logsumexp_ptr,  // (n_rows)
     T* __restrict__ loss_ptr,           // (n_rows), or null
     float* __restrict__ partial_ptr,    // (n_blocks, 2) if the loss is reduced, or null
     const T* __restrict__ logits_ptr,   // (n_rows, n_cols)
     const int64_t* __restrict__ target_ptr,  // (n_rows)
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t logits_stride_batch,
-    int64_t logits_stride_row,
-    int64_t ignore_index,
-    float label_smoothing,
+    int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t logits_stride_batch,
+    int64_t logits_stride_row, int64_t ignore_index, float label_smoothing,
     float inverse_n_cols
 ) {
-    constexpr int NUM_THREADS = threads_per_block(THREADS_PER_ROW);
     constexpr int BLOCK_M = NUM_THREADS / THREADS_PER_ROW;
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
     constexpr int BLOCK_N = VECS_PER_THREAD * STEP;

@@ -15,8 +15,6 @@
 // Mirror   triton_kernels/rotary/rotary.py
 // Source   Su et al. 2021, arXiv:2104.09864
 
-#include <algorithm>
-
 #include "rotary/first.cuh"
 #include "rotary/twin.cuh"
 
@@ -50,10 +48,10 @@ cudaError_t rotary(
                                  is_aligned(sin) && cos_stride_position % PAIRS == 0 &&
                                  n_pairs % PAIRS == 0;
             const int64_t vec_size = vectors ? WIDEST : 1;
-            const int64_t n_vecs = std::max(
-                ceil_div(n_pairs, vec_size), ceil_div(head_dim - 2 * n_pairs, vec_size)
-            );
-            const int64_t threads_per_row = std::min(n_vecs, int64_t{NUM_THREADS});
+            const int64_t n_vecs =
+                max(ceil_div(n_pairs, vec_size),
+                    ceil_div(head_dim - 2 * n_pairs, vec_size));
+            const int64_t threads_per_row = min(n_vecs, int64_t{NUM_THREADS});
             const int64_t rows_per_block = NUM_THREADS / threads_per_row;
             const dim3 grid(ceil_div(n_rows, rows_per_block));
             const dim3 block(threads_per_row, rows_per_block);

@@ -17,8 +17,7 @@ __device__ __forceinline__ void add_products(
             load_columns<VEC_SIZE, VECS, ARE_FULL>(grad_ptr + start, n_left - start);
         const auto y =
             load_columns<VEC_SIZE, VECS, ARE_FULL>(y_ptr + start, n_left - start);
-        const auto product = map([](float grad, float y) { return grad * y; }, grad, y);
-        sum = reduce(product, Sum{}, sum);
+        sum = reduce(grad * y, Sum{}, sum);
     }
 }
 
@@ -34,9 +33,7 @@ __device__ __forceinline__ void store_gradients(
             load_columns<VEC_SIZE, VECS, ARE_FULL>(grad_ptr + start, n_left - start);
         const auto y =
             load_columns<VEC_SIZE, VECS, ARE_FULL>(y_ptr + start, n_left - start);
-        const auto out =
-            map([&](float grad, float y) { return y * (grad - row_sum); }, grad, y);
-        store_row<STEP>(out_ptr + start, n_left - start, out);
+        store_row<STEP>(out_ptr + start, n_left - start, y * (grad - row_sum));
     }
 }
 

@@ -5,21 +5,16 @@
 #include "common/rows.cuh"
 #include "common/tile.cuh"
 
-template <typename T, int VEC_SIZE, int VECS_PER_THREAD, int THREADS_PER_ROW>
-__global__ void __launch_bounds__(
-    threads_per_block(THREADS_PER_ROW),
-    1024 / threads_per_block(THREADS_PER_ROW)
-) softmax_backward_kernel(
+template <
+    typename T, int VEC_SIZE, int VECS_PER_THREAD, int THREADS_PER_ROW,
+    int NUM_THREADS = threads_per_block(THREADS_PER_ROW)>
+__global__ void
+__launch_bounds__(NUM_THREADS, 1024 / NUM_THREADS) softmax_backward_kernel(
     T* __restrict__ out_ptr,         // (n_rows, n_cols)
     const T* __restrict__ grad_ptr,  // (n_rows, n_cols)
     const T* __restrict__ y_ptr,     // (n_rows, n_cols)
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t grad_stride_batch,
-    int64_t grad_stride_row,
-    int64_t y_stride_batch,
-    int64_t y_stride_row
+    int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t grad_stride_batch,
+    int64_t grad_stride_row, int64_t y_stride_batch, int64_t y_stride_row
 ) {
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
 
@@ -43,11 +38,8 @@ __global__ void __launch_bounds__(
     const auto y = to_float(load_row<VEC_SIZE, VECS_PER_THREAD, STEP>(y_ptr, n_left));
 
     // -- sum: of the products
-    const auto product = map([](float grad, float y) { return grad * y; }, grad, y);
-    const float row_sum = block_reduce<THREADS_PER_ROW>(reduce(product, Sum{}), Sum{});
+    const float row_sum = block_reduce<THREADS_PER_ROW>(reduce(grad * y, Sum{}), Sum{});
 
     // -- store: first the difference, which is exact where the two are nearly the same
-    const auto out =
-        map([&](float grad, float y) { return y * (grad - row_sum); }, grad, y);
-    store_row<STEP>(out_ptr, n_left, out);
+    store_row<STEP>(out_ptr, n_left, y * (grad - row_sum));
 }

@@ -86,13 +86,9 @@ Slices slices_of(const Device& device, int64_t n_cols, int64_t col_bytes) {
     }
     const int64_t size = ceil_div(n_cols, n_blocks * WARP_COLS) * WARP_COLS;
     const int64_t room = (device.max_shared_bytes - RESULTS_BYTES) / col_bytes;
-    const int64_t needed = ceil_div(size, STEP);
-    const int64_t fitting =
-        room / STEP < MAX_COPY_GROUPS ? room / STEP : MAX_COPY_GROUPS;
-    const int64_t n_kept = (needed < fitting ? needed : fitting) * STEP;
-    return {
-        n_blocks, size, static_cast<int>(n_kept), RESULTS_BYTES + n_kept * col_bytes
-    };
+    const int64_t n_groups = min(ceil_div(size, STEP), room / STEP);
+    const int n_kept = static_cast<int>(min(n_groups, int64_t{MAX_COPY_GROUPS}) * STEP);
+    return {n_blocks, size, n_kept, RESULTS_BYTES + n_kept * col_bytes};
 }
 
 // What runs a kernel with a cluster for each row.

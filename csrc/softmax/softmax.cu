@@ -32,26 +32,14 @@
 
 namespace {
 
-// Rows in registers: longest row, elements a thread, threads a row. Short rows take few
-// threads, so that a block holds several; of long ones few threads have nothing.
+// Rows in registers: longest row, elements a thread, threads a row, bytes of an element.
+// Short rows take few threads, so that a block holds several; of long ones few threads have
+// nothing. An element of two bytes takes as many registers as one of four, but half the
+// shared memory, where the longest rows of those are faster.
 constexpr RowTile TILES[] = {
-    {64, 8, 8},
-    {128, 8, 16},
-    {256, 8, 32},
-    {512, 16, 32},
-    {1024, 32, 32},
-    {2048, 16, 128},
-    {4096, 32, 128},
-    {6144, 32, 192},
-    {8192, 32, 256},
-    {12288, 32, 384},
-    {16384, 32, 512},
-    // An element of two bytes takes as many registers as one of four, but half the shared
-    // memory, where long rows of those are faster.
-    {.max_cols = 32768,
-     .elements_per_thread = 32,
-     .threads_per_row = 1024,
-     .element_bytes = 4},
+    {64, 8, 8},      {128, 8, 16},     {256, 8, 32},     {512, 16, 32},
+    {1024, 32, 32},  {2048, 16, 128},  {4096, 32, 128},  {6144, 32, 192},
+    {8192, 32, 256}, {12288, 32, 384}, {16384, 32, 512}, {32768, 32, 1024, 4},
 };
 
 // Two rows at once: a thread holds half as much of each.
@@ -83,11 +71,10 @@ cudaError_t softmax(
         }
         if (n_cols <= longest_row<T>(TILES)) {
             const auto plan = [&]<RowTile TILE> {
-                constexpr int VECS_PER_THREAD = TILE.elements_per_thread / VEC_SIZE;
-                return plan_rows<TILE>(
-                    softmax_kernel<T, VEC_SIZE, VECS_PER_THREAD, TILE.threads_per_row>,
-                    n_rows
-                );
+                constexpr int VECS = TILE.elements_per_thread / VEC_SIZE;
+                constexpr int THREADS = TILE.threads_per_row;
+                const auto kernel = softmax_kernel<T, VEC_SIZE, VECS, THREADS>;
+                return plan_rows<TILE>(kernel, n_rows);
             };
             return start(choose_tile<T, TILES>(launch.device(), n_cols, plan));
         }
@@ -122,13 +109,10 @@ cudaError_t softmax_backward(
         }
         if (n_cols <= longest_row<T>(BACKWARD_TILES)) {
             const auto plan = [&]<RowTile TILE> {
-                constexpr int VECS_PER_THREAD = TILE.elements_per_thread / VEC_SIZE;
-                constexpr int THREADS_PER_ROW = TILE.threads_per_row;
-                return plan_rows<TILE>(
-                    softmax_backward_kernel<
-                        T, VEC_SIZE, VECS_PER_THREAD, THREADS_PER_ROW>,
-                    n_rows
-                );
+                constexpr int VECS = TILE.elements_per_thread / VEC_SIZE;
+                constexpr int THREADS = TILE.threads_per_row;
+                const auto kernel = softmax_backward_kernel<T, VEC_SIZE, VECS, THREADS>;
+                return plan_rows<TILE>(kernel, n_rows);
             };
             return start(choose_tile<T, BACKWARD_TILES>(launch.device(), n_cols, plan));
         }

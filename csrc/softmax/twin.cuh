@@ -11,17 +11,13 @@
 
 // The bounds ask for 1024 threads on a multiprocessor, so for 64 registers at most: left
 // alone, ptxas takes up to 80 for rows that are read element by element.
-template <typename T, int VEC_SIZE, int VECS_PER_THREAD, int THREADS_PER_ROW>
-__global__ void __launch_bounds__(
-    threads_per_block(THREADS_PER_ROW),
-    1024 / threads_per_block(THREADS_PER_ROW)
-) softmax_kernel(
+template <
+    typename T, int VEC_SIZE, int VECS_PER_THREAD, int THREADS_PER_ROW,
+    int NUM_THREADS = threads_per_block(THREADS_PER_ROW)>
+__global__ void __launch_bounds__(NUM_THREADS, 1024 / NUM_THREADS) softmax_kernel(
     T* __restrict__ out_ptr,      // (n_rows, n_cols)
     const T* __restrict__ x_ptr,  // (n_rows, n_cols)
-    int64_t n_rows,
-    int64_t n_cols,
-    int64_t rows_per_batch,
-    int64_t x_stride_batch,
+    int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t x_stride_batch,
     int64_t x_stride_row
 ) {
     constexpr int STEP = THREADS_PER_ROW * VEC_SIZE;
@@ -51,7 +47,5 @@ __global__ void __launch_bounds__(
 
     // -- store: one division for the row, one multiplication for every element
     const float inverse_sum = 1.0f / row_sum;
-    const auto out =
-        map([&](float numerator) { return numerator * inverse_sum; }, numerator);
-    store_row<STEP>(out_ptr, n_left, out);
+    store_row<STEP>(out_ptr, n_left, numerator * inverse_sum);
 }

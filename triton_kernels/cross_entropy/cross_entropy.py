@@ -85,6 +85,7 @@ def cross_entropy(
         cross_entropy_first_kernel[(n_blocks,)](*arguments, **FIRST)
     elif n_rows > 0:
         tile = choose_tile(TILES, n_cols, logits.element_size())
+        assert tile
         n_blocks = triton.cdiv(n_rows, tile.block_m)
         divisibility = math.gcd(n_cols, *strides, 16)
         vec_size = math.gcd(divisibility, VEC_BYTES // logits.element_size())
