@@ -119,7 +119,7 @@ LONG_NUM_WARPS = 32
 
 # A call takes the first kernel whose table has a line for its rows. Even rows begin at
 # multiples of a vector. Uneven ones have nothing between one and the next, so that all
-# but the short ones are read in vectors that begin within them.
+# but those of 1024 columns (2048 in the backward) are read in vectors nevertheless.
 Tables = Sequence[tuple[Any, Sequence[RowTile | LongTile]]]
 EVEN: Tables = (
     (softmax_kernel, TILES),
