@@ -62,7 +62,7 @@ def test_the_race_that_it_shows_is_where_it_says() -> None:
     assert len(shown) == 2
     file = (ROOT / "csrc/common/reduce.cuh").read_text().splitlines()
     del file[next(i for i, line in enumerate(file) if "__syncthreads()" in line)]
-    places = ["warp_results()[threadIdx.x", "warp_reduce<PADDED>("]
+    places = ["results[threadIdx.x", "results[warp]"]
     for (name, line, caller, caller_line), place in zip(shown, places, strict=True):
         assert name == "csrc/common/reduce.cuh"
         assert place in file[int(line) - 1]

@@ -458,10 +458,10 @@ def test_order_of_blocks(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> N
 # For every barrier, in their order: which kernel needs it, and the code on both sides
 # that a race is reported of without it.
 BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
-    # By row, for which there are two, of one value or several; by group; by column.
+    # By row, of one value or several; by column; by group.
     "common/reduce.cuh": [
-        *2 * [("reductions", ["warp_results()["])],
-        *2 * [("vector_reductions", ["vec_results["])],
+        ("reductions", ["results[threadIdx", "results[warp]"]),
+        ("vector_reductions", ["results[threadIdx", "results[warp]"]),
         ("column_reduction", ["[own][j % PART]", "[own + n_left"]),
     ],
     "norm/partials.cuh": [("group_reduction", ["handed_in[i"])],

@@ -25,7 +25,7 @@ cudaError_t activation(
     return dispatch_elements(
         dtype, n_elements, n_cols, {{out}, {x, x_stride_row, x_stride_col}},
         [&]<typename T, int VEC_SIZE, bool STRIDED> {
-            return dispatch_activation<cudaError_t>(
+            return dispatch_activation(
                 Activation{activation}, [&]<Activation ACTIVATION> {
                     const auto first = activation_first_kernel<T, ACTIVATION>;
                     const auto twin =
@@ -52,7 +52,7 @@ cudaError_t activation_backward(
          {grad, grad_stride_row, grad_stride_col},
          {x, x_stride_row, x_stride_col}},
         [&]<typename T, int VEC_SIZE, bool STRIDED> {
-            return dispatch_activation<cudaError_t>(
+            return dispatch_activation(
                 Activation{activation}, [&]<Activation ACTIVATION> {
                     const auto first = activation_backward_first_kernel<T, ACTIVATION>;
                     const auto twin =

@@ -1,5 +1,4 @@
-// What the warps that share a row tell each other, be they of one block or of a cluster of
-// blocks along y.
+// Results that the warps of a row exchange, in one block or in a cluster of blocks along y.
 #pragma once
 
 #include "common/launch.cuh"
@@ -23,12 +22,12 @@ constexpr bool HAS_CLUSTERS = true;
 template <int SIZE, int NUM_WARPS, bool IN_CLUSTER>
 class WarpResults {
   public:
-    // Comes first: a block can be told something only when it has started.
+    // Comes first: a block's memory may be written only once the block has started.
     __device__ void begin() const {
         if constexpr (IN_CLUSTER && HAS_CLUSTERS) ptx::cluster_arrive();
     }
 
-    // Tells all warps what this one has found. Afterwards each can read what all have.
+    // Passes what this warp has found to all; afterwards each can read what all have found.
     __device__ void share(const Vec<float, SIZE>& found) {
         const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
         if constexpr (!IN_CLUSTER) {
@@ -37,8 +36,7 @@ class WarpResults {
         } else if constexpr (HAS_CLUSTERS) {
             Vec<float, SIZE>* const own = &values_[blockIdx.y * NUM_WARPS + warp];
             ptx::cluster_wait();
-            // Every lane tells another block, so that nobody has to ask. Nobody reads the
-            // memory of a block either that may have come to its end.
+            // Each lane writes to another block. Reads would find blocks that have ended.
             if (lane < static_cast<int>(gridDim.y)) *ptx::map_shared(own, lane) = found;
             ptx::cluster_sync();
         }

@@ -21,7 +21,7 @@ struct ElementTile {
     int64_t n_elements;
     int64_t n_cols;
     int64_t block_start = int64_t{blockIdx.x} * NUM_THREADS * COUNT * VEC_SIZE;
-    int64_t rows[COUNT] = {};  // that the vectors are in, if STRIDED
+    int64_t rows[COUNT] = {};  // of the vectors, if STRIDED
 
     // Where vector i begins.
     __device__ int64_t operator[](int i) const {
@@ -117,7 +117,7 @@ cudaError_t dispatch_elements(
     });
 }
 
-// What runs the rung of an elementwise op.
+// The plan of an elementwise op's rung.
 template <typename... Params>
 Plan<Params...> plan_elements(
     int rung, void (*first)(Params...), void (*twin)(Params...), int64_t n_elements,

@@ -1,5 +1,5 @@
-// What a launch is: a plan (which kernel instance, what grid, how much shared memory),
-// and the launcher that carries it out, on the GPU and in the emulator alike.
+// A launch is a plan (which kernel instance, what grid, how much shared memory) and a
+// launcher that carries it out, on the GPU and in the emulator alike.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -39,9 +39,9 @@ struct Device {
     int n_sms;                 // multiprocessors
 };
 
-// The device of an architecture that need not be present. Shared memory per block as in
-// the CUDA C++ Programming Guide, table "Technical Specifications per Compute
-// Capability"; as many multiprocessors as an H200 has.
+// A device of an architecture that need not be present, with as many multiprocessors as an
+// H200. Its shared memory is that of the CUDA C++ Programming Guide, table "Technical
+// Specifications per Compute Capability".
 inline Device device_of_arch(int arch) {
     const bool is_datacenter = arch == 80 || arch == 87 || (arch >= 90 && arch < 120);
     const int64_t kilobytes = !is_datacenter ? 99 : arch < 90 ? 163 : 227;
@@ -57,7 +57,7 @@ struct Plan {
     dim3 cluster{1, 1, 1};     // blocks that share their shared memory
 };
 
-// Of a first rung: a block for each row, or for as many elements as it has threads.
+// A first rung has a block for each row, or for as many elements as the block has threads.
 template <typename... Params>
 Plan<Params...> plan_first(void (*kernel)(Params...), int64_t n_blocks) {
     return {kernel, dim3(n_blocks), dim3(FIRST_NUM_THREADS)};
@@ -70,13 +70,13 @@ struct PlanDescription {
     dim3 grid;
     dim3 block;
     int64_t shared_bytes;
-    // The kernel's: each an address, an integer or the bits of a float; of a structure
-    // several numbers, the first one being its address.
+    // Each is an address, an integer or the bits of a float. A structure is several numbers,
+    // the first of which is its address.
     std::vector<std::vector<int64_t>> arguments;
 };
 
-// Carries plans out: onto a stream, or, where only the plans themselves are asked for
-// (of a GPU that need not be present), into descriptions, in the order of the launches.
+// Carries plans out onto a stream, or describes them, in the order of the launches, for a
+// GPU that need not be present.
 class Launcher {
   public:
     // Launches on the current device.
@@ -90,7 +90,7 @@ class Launcher {
 
     const Device& device() const { return device_; }
 
-    // Whether plans are only asked for: their tensors may have no memory.
+    // Whether plans are only described: their tensors may have no memory.
     bool describes() const { return descriptions_ != nullptr; }
 
     // Addresses may come without a type, as the kernel knows the one that it takes.
@@ -133,9 +133,7 @@ class Launcher {
             config.stream = stream_;
             cudaLaunchAttribute cluster{};
             cluster.id = cudaLaunchAttributeClusterDimension;
-            cluster.val.clusterDim.x = plan.cluster.x;
-            cluster.val.clusterDim.y = plan.cluster.y;
-            cluster.val.clusterDim.z = plan.cluster.z;
+            cluster.val.clusterDim = {plan.cluster.x, plan.cluster.y, plan.cluster.z};
             config.attrs = &cluster;
             config.numAttrs = plan.cluster.x * plan.cluster.y * plan.cluster.z > 1;
             error = cudaLaunchKernelEx(&config, plan.kernel, arguments...);

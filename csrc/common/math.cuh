@@ -17,8 +17,8 @@ __device__ __forceinline__ float accurate_exp(float x) { return expf(x); }
 // 1 / x with an error of one unit in the last place.
 __device__ __forceinline__ float fast_reciprocal(float x) { return ptx::reciprocal(x); }
 
-// What exponents are relative to, from the largest of them so far: 0 while that is -inf, as
-// -inf - -inf would make a sum of exponentials NaN, where it has to stay 0.
+// What exponents are relative to: the largest so far, or 0 while that is -inf. -inf - -inf
+// would make a sum of exponentials NaN, where it has to stay 0.
 __device__ __forceinline__ float finite_origin(float max) {
     return max == -INFINITY ? 0.0f : max;
 }
@@ -29,8 +29,8 @@ __device__ __forceinline__ float fast_tanh(float x) { return ptx::tanh(x); }
 // max(x, 0), and NaN of NaN, which fmaxf would make 0.
 __device__ __forceinline__ float relu(float x) { return ptx::max_or_nan(x, 0.0f); }
 
-// The gradient of x from that of the result. At 0 it is 0, as PyTorch has it; that the
-// gradient of the result may be inf is why it is not multiplied by a derivative of 0.
+// The gradient of x from that of the result; at x = 0 it is 0, as in PyTorch. It is chosen,
+// not multiplied by a derivative of 0, which would make inf NaN.
 __device__ __forceinline__ float relu_backward(float grad, float x) {
     return x <= 0.0f ? 0.0f : grad;
 }
@@ -49,8 +49,7 @@ __device__ __forceinline__ float gelu_erf(float x) {
     return 0.5f * x * (1.0f + erff(x * SQRT_HALF));
 }
 
-// Its derivative, Phi(x) + x phi(x), with distribution function and density of the
-// standard normal.
+// Its derivative, Phi(x) + x phi(x), of the standard normal distribution.
 __device__ __forceinline__ float gelu_erf_derivative(float x) {
     const float z = x * SQRT_HALF;
     return 0.5f * (1.0f + erff(z)) + x * (INVERSE_SQRT_2PI * fast_exp(-z * z));
@@ -68,8 +67,7 @@ __device__ __forceinline__ float half_erfc_fast(float z, float exp_minus_z2) {
     return half_erfc * (t * exp_minus_z2);
 }
 
-// gelu_erf in half the instructions. It is off by 0.75e-7 x, far below what float16 and
-// bfloat16 resolve.
+// gelu_erf in half the instructions, off by 0.75e-7 x: for types of 16 bits.
 __device__ __forceinline__ float gelu_erf_fast(float x) {
     const float z = fabsf(x) * SQRT_HALF;
     const float half_erfc = half_erfc_fast(z, fast_exp(-z * z));
@@ -127,14 +125,14 @@ __device__ __forceinline__ float gelu_tanh_derivative(float x) {
     return (x < 0.0f ? e * inverse : inverse) + slope;
 }
 
-// gelu as T resolves it: the fast form is for types that do not resolve its error.
+// The gelu of x, by its fast form where T does not resolve the error.
 template <typename T, bool APPROXIMATE_TANH>
 __device__ __forceinline__ float gelu(float x) {
     if constexpr (APPROXIMATE_TANH) return gelu_tanh(x);
     return sizeof(T) == 4 ? gelu_erf(x) : gelu_erf_fast(x);
 }
 
-// Its derivative.
+// Its derivative, likewise.
 template <typename T, bool APPROXIMATE_TANH>
 __device__ __forceinline__ float gelu_derivative(float x) {
     if constexpr (APPROXIMATE_TANH) return gelu_tanh_derivative(x);
@@ -147,7 +145,7 @@ __device__ __forceinline__ float exp_minus_abs(float x) {
     return sizeof(T) == 4 ? accurate_exp(-fabsf(x)) : fast_exp(-fabsf(x));
 }
 
-// x / (1 + exp(-x)), from e = exp(-|x|), with which 1 + e cannot overflow.
+// x / (1 + exp(-x)), from e = exp(-|x|): 1 + e cannot overflow.
 template <typename T>
 __device__ __forceinline__ float silu(float x) {
     const float e = exp_minus_abs<T>(x);
@@ -155,9 +153,8 @@ __device__ __forceinline__ float silu(float x) {
     return x * (x < 0.0f ? e * inverse : inverse);
 }
 
-// silu in half the instructions: the exponential of a large argument is inf and leaves
-// x / inf. Its error grows to 2^-17 of a result that is that of x = -80, which float16 and
-// bfloat16 do not resolve.
+// silu in half the instructions, for types of 16 bits: the exponential of a large argument is
+// inf and leaves x / inf. The error grows to 2^-17 of the result at x = -80.
 __device__ __forceinline__ float silu_fast(float x) {
     return x * fast_reciprocal(1.0f + fast_exp(-x));
 }

@@ -29,7 +29,7 @@ __device__ __forceinline__ Vec<uint32_t, 4> philox(uint64_t count, uint64_t key)
     return counter;
 }
 
-// The word of an element: element i takes word i % 4 of the block of counter i / 4.
+// Element i takes word i % 4 of the block of counter i / 4.
 __device__ __forceinline__ uint32_t random_word(int64_t i, int64_t seed) {
     const Vec<uint32_t, 4> block = philox(i / 4, seed);
     const uint32_t even = i % 4 == 0 ? block[0] : block[2];
@@ -37,8 +37,8 @@ __device__ __forceinline__ uint32_t random_word(int64_t i, int64_t seed) {
     return i % 2 == 0 ? even : odd;
 }
 
-// The words of a thread's elements, whose runs are a power of 2 from 4 on: one block for
-// every four.
+// The words of a thread's elements, one block for every four. The length of its runs is a
+// power of 2 from 4 on.
 template <int VEC_SIZE, bool STRIDED, int COUNT, int VECS_PER_RUN>
 __device__ __forceinline__ Tile<uint32_t, VEC_SIZE, COUNT> random_words(
     const ElementTile<VEC_SIZE, STRIDED, COUNT, VECS_PER_RUN>& tile, int64_t seed

@@ -30,37 +30,16 @@ constexpr int NEXT_POWER_OF_2 = 2 * NEXT_POWER_OF_2<(N + 1) / 2>;
 template <>
 constexpr int NEXT_POWER_OF_2<1> = 1;
 
-// One result of each warp, in the same memory for all reductions of a kernel.
-__device__ __forceinline__ float* warp_results() {
-    __shared__ float results[WARP_SIZE];
+// SIZE results of each warp, in the same memory for all such reductions of a kernel.
+template <int SIZE>
+__device__ __forceinline__ Vec<float, SIZE>* warp_results() {
+    __shared__ Vec<float, SIZE> results[WARP_SIZE];
     return results;
 }
 
 // Over groups of NUM_THREADS threads: within a warp, or else over the whole block, whose
-// warps need not be a power of two. All of them get the result.
-template <int NUM_THREADS, typename Op>
-__device__ __forceinline__ float block_reduce(float value, Op op) {
-    if constexpr (NUM_THREADS <= WARP_SIZE) {
-        return warp_reduce<NUM_THREADS>(value, op);
-    } else {
-        constexpr int NUM_WARPS = NUM_THREADS / WARP_SIZE;
-        const int lane = threadIdx.x % WARP_SIZE;
-        value = warp_reduce<WARP_SIZE>(value, op);
-        if (lane == 0) warp_results()[threadIdx.x / WARP_SIZE] = value;
-        __syncthreads();
-        // Every warp reduces the results of all for itself, which saves a second round
-        // trip through shared memory and its barrier.
-        constexpr int PADDED = NEXT_POWER_OF_2<NUM_WARPS>;
-        const int warp = lane % PADDED;
-        value = warp_reduce<PADDED>(
-            warp < NUM_WARPS ? warp_results()[warp] : Op::IDENTITY, op
-        );
-        __syncthreads();  // the next reduction writes there again
-        return value;
-    }
-}
-
-// The same of several values at once, which takes no more barriers than one.
+// warps need not be a power of two. All of them get the results. Several values at once take
+// no more barriers than one.
 template <int NUM_THREADS, int SIZE, typename Op>
 __device__ __forceinline__ Vec<float, SIZE> block_reduce(
     Vec<float, SIZE> values, Op op
@@ -70,18 +49,25 @@ __device__ __forceinline__ Vec<float, SIZE> block_reduce(
     for (int i = 0; i < SIZE; ++i) values[i] = warp_reduce<WIDTH>(values[i], op);
     if constexpr (NUM_THREADS > WARP_SIZE) {
         constexpr int NUM_WARPS = NUM_THREADS / WARP_SIZE;
-        __shared__ Vec<float, SIZE> vec_results[NUM_WARPS];
+        Vec<float, SIZE>* const results = warp_results<SIZE>();
         const int lane = threadIdx.x % WARP_SIZE;
-        if (lane == 0) vec_results[threadIdx.x / WARP_SIZE] = values;
+        if (lane == 0) results[threadIdx.x / WARP_SIZE] = values;
         __syncthreads();
+        // Every warp reduces the results of all for itself, which saves a second round
+        // trip through shared memory and its barrier.
         constexpr int PADDED = NEXT_POWER_OF_2<NUM_WARPS>;
         const int warp = lane % PADDED;
-        values = warp < NUM_WARPS ? vec_results[warp] : splat<SIZE>(Op::IDENTITY);
+        values = warp < NUM_WARPS ? results[warp] : splat<SIZE>(Op::IDENTITY);
         #pragma unroll
         for (int i = 0; i < SIZE; ++i) values[i] = warp_reduce<PADDED>(values[i], op);
         __syncthreads();  // the next reduction writes there again
     }
     return values;
+}
+
+template <int NUM_THREADS, typename Op>
+__device__ __forceinline__ float block_reduce(float value, Op op) {
+    return block_reduce<NUM_THREADS>(Vec<float, 1>{value}, op)[0];
 }
 
 // Over the threads of a block that have threadIdx.x in common, each with values of its

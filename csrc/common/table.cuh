@@ -9,7 +9,7 @@
 #include "common/launch.cuh"
 #include "common/rows.cuh"
 
-constexpr int64_t LONGEST = INT64_MAX;  // of a line that is for rows of any length
+constexpr int64_t LONGEST = INT64_MAX;  // max_cols of a line for rows of any length
 
 // A line of a table for rows that stay in registers.
 struct RowTile {
@@ -28,7 +28,7 @@ struct RowTile {
     }
 };
 
-// What runs a kernel that keeps rows in registers: a block for one, or for several.
+// The plan of a kernel that keeps rows in registers: a block has one row, or several.
 template <RowTile TILE, typename... Params>
 Plan<Params...> plan_rows(void (*kernel)(Params...), int64_t n_rows) {
     constexpr int NUM_THREADS = threads_per_block(TILE.threads_per_row);

@@ -1,5 +1,5 @@
-// What a thread owns of its block's tile, and what is done to all of it: the words in which
-// kernels that work on tiles are written, as Triton's are.
+// A thread's part of its block's tile, and what can be done to all of it at once, so that
+// kernels read as Triton's do.
 #pragma once
 
 #include "common/vec.cuh"
@@ -11,10 +11,27 @@ struct Tile {
 
     __device__ Vec<T, SIZE>& operator[](int i) { return vecs[i]; }
     __device__ const Vec<T, SIZE>& operator[](int i) const { return vecs[i]; }
+
+    // Arithmetic on float, element by element, as Triton writes it.
+    friend __device__ __forceinline__ Tile operator+(const Tile& x, const Tile& y) {
+        return map([](float x, float y) { return x + y; }, x, y);
+    }
+    friend __device__ __forceinline__ Tile operator-(const Tile& x, const Tile& y) {
+        return map([](float x, float y) { return x - y; }, x, y);
+    }
+    friend __device__ __forceinline__ Tile operator*(const Tile& x, const Tile& y) {
+        return map([](float x, float y) { return x * y; }, x, y);
+    }
+    friend __device__ __forceinline__ Tile operator-(const Tile& x, float y) {
+        return map([&](float x) { return x - y; }, x);
+    }
+    friend __device__ __forceinline__ Tile operator*(const Tile& x, float y) {
+        return map([&](float x) { return x * y; }, x);
+    }
 };
 
-// Part of a row: the vectors at ptr and every STEP columns from there, where n_left columns
-// are left in the row. Columns past its end become `fill`. Those of single elements may be
+// Loads part of a row: the vectors at ptr and every STEP columns from there, where n_left
+// columns are left in the row. Columns past its end become `fill`. Single elements may be
 // `stride` apart.
 template <int SIZE, int COUNT, int STEP, typename T, typename Index>
 __device__ __forceinline__ Tile<T, SIZE, COUNT> load_row(
@@ -50,7 +67,7 @@ __device__ __forceinline__ Tile<float, SIZE, COUNT> to_float(
     return result;
 }
 
-// f of every element, or of the elements that have the same place in several tiles.
+// Applies f to every element, or to the elements at the same place of several tiles.
 template <typename F, int SIZE, int COUNT, typename... Tiles>
 __device__ __forceinline__ Tile<float, SIZE, COUNT> map(
     F f, const Tile<float, SIZE, COUNT>& tile, const Tiles&... tiles
@@ -64,46 +81,7 @@ __device__ __forceinline__ Tile<float, SIZE, COUNT> map(
     return result;
 }
 
-// Arithmetic on tiles, element by element, as Triton writes it.
-template <int SIZE, int COUNT>
-using FloatTile = Tile<float, SIZE, COUNT>;
-
-template <int SIZE, int COUNT>
-__device__ __forceinline__ FloatTile<SIZE, COUNT> operator+(
-    const FloatTile<SIZE, COUNT>& x, const FloatTile<SIZE, COUNT>& y
-) {
-    return map([](float x, float y) { return x + y; }, x, y);
-}
-
-template <int SIZE, int COUNT>
-__device__ __forceinline__ FloatTile<SIZE, COUNT> operator-(
-    const FloatTile<SIZE, COUNT>& x, const FloatTile<SIZE, COUNT>& y
-) {
-    return map([](float x, float y) { return x - y; }, x, y);
-}
-
-template <int SIZE, int COUNT>
-__device__ __forceinline__ FloatTile<SIZE, COUNT> operator*(
-    const FloatTile<SIZE, COUNT>& x, const FloatTile<SIZE, COUNT>& y
-) {
-    return map([](float x, float y) { return x * y; }, x, y);
-}
-
-template <int SIZE, int COUNT>
-__device__ __forceinline__ FloatTile<SIZE, COUNT> operator-(
-    const FloatTile<SIZE, COUNT>& x, float y
-) {
-    return map([&](float x) { return x - y; }, x);
-}
-
-template <int SIZE, int COUNT>
-__device__ __forceinline__ FloatTile<SIZE, COUNT> operator*(
-    const FloatTile<SIZE, COUNT>& x, float y
-) {
-    return map([&](float x) { return x * y; }, x);
-}
-
-// f of every element that the row has; those past its end stay as they are.
+// Applies f to the elements of the row; those past its end stay as they are.
 template <int STEP, typename F, typename Index, int SIZE, int COUNT>
 __device__ __forceinline__ Tile<float, SIZE, COUNT> map_row(
     F f, Index n_left, Tile<float, SIZE, COUNT> tile
@@ -118,7 +96,7 @@ __device__ __forceinline__ Tile<float, SIZE, COUNT> map_row(
     return tile;
 }
 
-// f of every element and its column, counted from the thread's first one.
+// Applies f to every element and its column, counted from the thread's first one.
 template <int STEP, typename F, int SIZE, int COUNT>
 __device__ __forceinline__ Tile<float, SIZE, COUNT> map_columns(
     F f, const Tile<float, SIZE, COUNT>& tile
@@ -132,7 +110,7 @@ __device__ __forceinline__ Tile<float, SIZE, COUNT> map_columns(
     return result;
 }
 
-// All elements together, in their order: Sum{} adds them up, to `result` if there is one.
+// Reduces all elements, in their order, beginning with `result`.
 template <typename Op, int SIZE, int COUNT>
 __device__ __forceinline__ float reduce(
     const Tile<float, SIZE, COUNT>& tile, Op op, float result = Op::IDENTITY
@@ -145,8 +123,8 @@ __device__ __forceinline__ float reduce(
     return result;
 }
 
-// The vectors together, element by element: in pairs, and pairs of those, which are the
-// shortest chains. COUNT is a power of two.
+// Reduces the vectors to one, element by element: in pairs, and pairs of those, which is the
+// shortest chain of operations. COUNT is a power of two.
 template <typename Op, int SIZE, int COUNT>
 __device__ __forceinline__ Vec<float, SIZE> reduce_vectors(
     const Tile<float, SIZE, COUNT>& tile, Op op

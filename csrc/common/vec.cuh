@@ -24,8 +24,8 @@ __device__ __forceinline__ Vec<T, SIZE> splat(T value) {
     return vec;
 }
 
-// A vector as words: one that a thread may or may not read is chosen as such, or the
-// compiler would put every 16 bits of it together by themselves, as soon as it is read.
+// A vector as words. A thread that may or may not read one chooses between words: between
+// elements of 16 bits, the compiler would choose and assemble each by itself.
 template <typename T, int SIZE>
 using VecWords = std::conditional_t<
     sizeof(T) == 2 && sizeof(Vec<T, SIZE>) == VEC_BYTES, uint4, Vec<T, SIZE>>;
@@ -48,7 +48,7 @@ __device__ __forceinline__ Vec<T, SIZE> load(const T* ptr, int64_t n_valid, T fi
     return __builtin_bit_cast(Vec<T, SIZE>, words);
 }
 
-// The same where the end of the data is never inside of a vector: all values or none.
+// The values at ptr, or `fill` for all: where data never ends inside of a vector.
 template <int SIZE, typename T>
 __device__ __forceinline__ Vec<T, SIZE> load(const T* ptr, bool is_valid, T fill) {
     auto words = __builtin_bit_cast(VecWords<T, SIZE>, splat<SIZE>(fill));
@@ -56,7 +56,7 @@ __device__ __forceinline__ Vec<T, SIZE> load(const T* ptr, bool is_valid, T fill
     return __builtin_bit_cast(Vec<T, SIZE>, words);
 }
 
-// The same where it is known only at run time whether ptr is aligned.
+// The n_valid first of them, where it is known only at run time whether ptr is aligned.
 template <int SIZE, typename T>
 __device__ __forceinline__ Vec<T, SIZE> load(
     const T* ptr, int64_t n_valid, T fill, bool is_aligned
@@ -84,13 +84,13 @@ __device__ __forceinline__ void store(
     }
 }
 
-// The same where it is known only at run time whether ptr is aligned.
+// Likewise, where it is known only at run time whether ptr is aligned.
 template <int SIZE, typename T>
 __device__ __forceinline__ void store(
     T* ptr, const Vec<T, SIZE>& vec, int64_t n_valid, bool is_aligned
 ) {
-    // The whole vector by name: or the compiler finds the same stores in both cases, and
-    // makes one of them, of single values.
+    // A plain store of the vector the compiler would merge with those of the other case, into
+    // stores of single values.
     if (is_aligned && n_valid >= SIZE) {
         using Words = std::conditional_t<sizeof(vec) == VEC_BYTES, uint4, uint2>;
         return __stwb(reinterpret_cast<Words*>(ptr), __builtin_bit_cast(Words, vec));
@@ -178,7 +178,7 @@ __device__ __forceinline__ Vec<T, SIZE> from_float(const Vec<float, SIZE>& x) {
     return result;
 }
 
-// Rows of a tensor whose columns are neighbours: where they begin.
+// Where the rows of a tensor begin, whose columns are neighbours.
 struct Rows {
     const void* ptr;
     int64_t stride_row;

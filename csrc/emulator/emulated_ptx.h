@@ -44,14 +44,8 @@ inline uint4 load_evict_last(const uint4* ptr, Site site = Site::here()) {
 // ---- async_copy.cuh -----------------------------------------------------------------
 
 template <int BYTES>
-void cp_async(void* shared, const void* global, Site site = Site::here()) {
-    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16);
-    emulator::start_async_copy(shared, global, BYTES, BYTES, "cp.async", site);
-}
-
-template <int BYTES>
 void cp_async(
-    void* shared, const void* global, int source_bytes, Site site = Site::here()
+    void* shared, const void* global, int source_bytes = BYTES, Site site = Site::here()
 ) {
     static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16);
     auto read = static_cast<std::size_t>(source_bytes);
@@ -70,20 +64,16 @@ inline void cp_async_wait_all() { emulator::wait_for_async_copies(); }
 
 // ---- mma.cuh ------------------------------------------------------------------------
 
-template <int COUNT>
-void ldmatrix(
-    std::uint32_t (&fragment)[COUNT], const void* row, Site site = Site::here()
+inline void ldmatrix(
+    std::uint32_t (&fragment)[4], const void* row, Site site = Site::here()
 ) {
-    static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4);
-    emulator::load_matrices(fragment, COUNT, false, row, "ldmatrix", site);
+    emulator::load_matrices(fragment, false, row, "ldmatrix", site);
 }
 
-template <int COUNT>
-void ldmatrix_transposed(
-    std::uint32_t (&fragment)[COUNT], const void* row, Site site = Site::here()
+inline void ldmatrix_transposed(
+    std::uint32_t (&fragment)[4], const void* row, Site site = Site::here()
 ) {
-    static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4);
-    emulator::load_matrices(fragment, COUNT, true, row, "ldmatrix.trans", site);
+    emulator::load_matrices(fragment, true, row, "ldmatrix.trans", site);
 }
 
 inline void stmatrix(

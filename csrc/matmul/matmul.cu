@@ -202,6 +202,6 @@ cudaError_t matmul(
                             : matmul_tensor_cores_kernel<T, false, false, ACTIVATION>;
             return start(Plan{kernel, grid, dim3(NUM_THREADS), SHARED_BYTES});
         };
-        return dispatch_activation<cudaError_t>(Activation{activation}, start_rung);
+        return dispatch_activation(Activation{activation}, start_rung);
     });
 }

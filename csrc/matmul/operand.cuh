@@ -55,8 +55,7 @@ struct Operand {
         const int row = threadIdx.x / ROW_CHUNKS, chunk = threadIdx.x % ROW_CHUNKS;
         ptr = tile_ptr + row * stride + chunk * CHUNK;
         const int outer = K_CONTIGUOUS ? row : chunk * CHUNK;
-        this->n_outer =
-            (n_outer < BLOCK_M ? static_cast<int>(n_outer) : BLOCK_M) - outer;
+        this->n_outer = static_cast<int>(min(n_outer, int64_t{BLOCK_M})) - outer;
         first_offset = chunk_offset<ROW_CHUNKS, PAIRS>(row, chunk);
         is_aligned = reinterpret_cast<uintptr_t>(tile_ptr) % CHUNK_BYTES == 0 &&
                      stride % CHUNK == 0 &&
@@ -67,10 +66,10 @@ struct Operand {
     // along k are left.
     __device__ void copy_to(unsigned char* tile, int64_t n_k) {
         const int row = threadIdx.x / ROW_CHUNKS, chunk = threadIdx.x % ROW_CHUNKS;
-        const int left_k = n_k < BLOCK_K ? static_cast<int>(n_k) : BLOCK_K;
+        const int left_k = static_cast<int>(min(n_k, int64_t{BLOCK_K}));
         const int n_rows = K_CONTIGUOUS ? n_outer : left_k - row;
         const int n_cols = K_CONTIGUOUS ? left_k - chunk * CHUNK : n_outer;
-        const int n_valid = n_cols < 0 ? 0 : n_cols < CHUNK ? n_cols : CHUNK;
+        const int n_valid = max(0, min(n_cols, CHUNK));
         // Chunks that end within 16 bytes are copied by elements: compute-sanitizer takes all
         // 16 bytes for read.
         const bool in_chunks = is_aligned && (!K_CONTIGUOUS || left_k % CHUNK == 0);

@@ -63,15 +63,14 @@ struct Copy {
             k = warp;
             outer = lane * VEC_SIZE;
         }
-        this->n_outer =
-            (n_outer < BLOCK_M ? static_cast<int>(n_outer) : BLOCK_M) - outer;
+        this->n_outer = static_cast<int>(min(n_outer, int64_t{BLOCK_M})) - outer;
         ptr = tile_ptr + outer * stride_outer + k * stride_k;
     }
 
     // Loads the next tile, with zeros past the ends of the matrix, where n_k entries along k
     // are left.
     __device__ void load_next(int64_t n_k) {
-        const int left_k = (n_k < BLOCK_K ? static_cast<int>(n_k) : BLOCK_K) - k;
+        const int left_k = static_cast<int>(min(n_k, int64_t{BLOCK_K})) - k;
         const int n_rows = k_is_contiguous ? n_outer : left_k;
         const int n_cols = k_is_contiguous ? left_k : n_outer;
         const int step = k_is_contiguous ? OUTER_STEP : K_STEP;

@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
         if (is_plain) {
             finish([](float sum, float) { return sum; });
         } else {
-            with_activation(Activation{activation}, [&]<Activation ACTIVATION>() {
+            dispatch_activation(Activation{activation}, [&]<Activation ACTIVATION>() {
                 finish(epilogue<ACTIVATION, T>);
             });
         }

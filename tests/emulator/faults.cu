@@ -172,7 +172,7 @@ EXPORT int zero_filled() {
 
 __global__ void misaligned_row_kernel(uint32_t* out) {
     __shared__ __align__(16) uint16_t matrix[8][12];
-    uint32_t fragment[1];
+    uint32_t fragment[4];
     ptx::ldmatrix(fragment, matrix[threadIdx.x % 8]);  // misaligned_row
     out[0] = fragment[0];
 }

@@ -201,21 +201,22 @@ __global__ void __launch_bounds__(128) mma_matmul_kernel(
         __syncthreads();
         const Stage& stage = stages[step % STAGES];
         for (int inner = 0; inner < STEP_K; inner += 16) {
-            uint32_t a_fragments[2][4], b_fragments[4][2];
+            uint32_t a_fragments[2][4], b_fragments[2][4];
             for (int i = 0; i < 2; ++i) {
                 const int row = warp_row + 16 * i + lane % 16;
                 ptx::ldmatrix(a_fragments[i], &stage.a[row][inner + lane / 16 * 8]);
             }
-            for (int j = 0; j < 4; ++j) {
+            for (int j = 0; j < 2; ++j) {
                 const int row = inner + lane % 16;
-                ptx::ldmatrix_transposed(
-                    b_fragments[j], &stage.b[row][warp_col + 8 * j]
-                );
+                const int col = warp_col + 16 * j + lane / 16 * 8;
+                ptx::ldmatrix_transposed(b_fragments[j], &stage.b[row][col]);
             }
             for (int i = 0; i < 2; ++i) {
                 for (int j = 0; j < 4; ++j) {
+                    const uint32_t* two = &b_fragments[j / 2][j % 2 * 2];
+                    const uint32_t b_fragment[2] = {two[0], two[1]};
                     ptx::mma_m16n8k16<__nv_bfloat16>(
-                        sums[i][j], a_fragments[i], b_fragments[j], sums[i][j]
+                        sums[i][j], a_fragments[i], b_fragment, sums[i][j]
                     );
                 }
             }

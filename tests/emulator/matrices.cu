@@ -8,39 +8,30 @@
 
 constexpr int ELEMENTS = 1024;
 
-template <int COUNT, bool TRANSPOSED>
+template <bool TRANSPOSED>
 __global__ void load_matrices_kernel(
     uint32_t* out, const uint16_t* x, const int* places
 ) {
     __shared__ __align__(16) uint16_t shared[ELEMENTS];
     for (int i = threadIdx.x; i < ELEMENTS; i += blockDim.x) shared[i] = x[i];
     __syncthreads();
-    uint32_t fragment[COUNT];
+    uint32_t fragment[4];
     const uint16_t* row = shared + places[threadIdx.x % 32];
     if constexpr (TRANSPOSED) {
         ptx::ldmatrix_transposed(fragment, row);
     } else {
         ptx::ldmatrix(fragment, row);
     }
-    for (int i = 0; i < COUNT; ++i) out[COUNT * threadIdx.x + i] = fragment[i];
-}
-
-template <bool TRANSPOSED>
-int load_matrices(uint32_t* out, const uint16_t* x, const int* places, int64_t count) {
-    const auto run = [=](auto* kernel) {
-        return launch(kernel, 1, 64, 0, out, x, places);
-    };
-    if (count == 1) return run(load_matrices_kernel<1, TRANSPOSED>);
-    if (count == 2) return run(load_matrices_kernel<2, TRANSPOSED>);
-    return run(load_matrices_kernel<4, TRANSPOSED>);
+    for (int i = 0; i < 4; ++i) out[4 * threadIdx.x + i] = fragment[i];
 }
 
 EXPORT int load_matrices(
-    uint32_t* out, const uint16_t* x, const int* places, int64_t count,
-    int64_t transposed
+    uint32_t* out, const uint16_t* x, const int* places, int64_t transposed
 ) {
-    return transposed ? load_matrices<true>(out, x, places, count)
-                      : load_matrices<false>(out, x, places, count);
+    return launch(
+        transposed ? load_matrices_kernel<true> : load_matrices_kernel<false>, 1, 64, 0,
+        out, x, places
+    );
 }
 
 // ---- mma.sync: one product for every block of 32 threads ----------------------------

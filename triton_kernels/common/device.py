@@ -9,15 +9,10 @@ from triton_kernels.common.math import INTERPRETED
 
 
 class Device(NamedTuple):
-    """What a launcher has to know of a GPU.
+    """What a launcher has to know of a GPU."""
 
-    Attributes:
-        arch: Its compute capability, such as 90.
-        n_sms: Its multiprocessors.
-    """
-
-    arch: int
-    n_sms: int
+    arch: int  # its compute capability, such as 90
+    n_sms: int  # its multiprocessors
 
 
 def current_device() -> Device:

@@ -81,17 +81,11 @@ def plan_elements(
 ) -> tuple[Any, tuple[int], Mapping[str, Any]]:
     """What runs a rung of an elementwise op: its kernel, a grid and its constants.
 
-    Args:
-        rung: Which rung.
-        kernels: Of the first rung and of the twin.
-        out: An output.
-        n_elements: Of each tensor.
-        n_cols: Of each tensor.
-        strides: stride_row and stride_col of each input in turn; ahead of them the
-            stride_row of the outputs, where their rows need not be neighbours.
-        block_bytes: What a program of the twin owns of each tensor.
-        whole_vectors: Whether vectors have 16 bytes or are single elements, where they
-            might have something in between.
+    `kernels` are those of the first rung and of the twin. `strides` are stride_row and
+    stride_col of each input in turn; ahead of them comes the stride_row of the outputs,
+    where their rows need not be neighbours. A program of the twin owns `block_bytes` of
+    each tensor. With `whole_vectors` a vector has 16 bytes or one element, never
+    something in between.
     """
     first, twin = kernels
     if rung == Rung.FIRST:

@@ -29,9 +29,10 @@ ACTIVATIONS = ("none", "relu", "leaky_relu", "gelu", "gelu_tanh", "silu")
 
 @triton.jit
 def argument_scale(ACTIVATION: tl.constexpr, dtype: tl.constexpr):
-    """Activations take x times this power of two, which loses no digit of x.
+    """An activation takes x times this power of two, which loses no digit of x.
 
-    One that needs x / 2 gets it from the instruction that adds sum and bias.
+    One that needs x / 2 gets it, at no cost, from the instruction that adds sum and
+    bias.
     """
     IS_GELU: tl.constexpr = ACTIVATION == "gelu" or ACTIVATION == "gelu_tanh"
     return tl.constexpr(0.5 if IS_GELU and dtype == tl.bfloat16 else 1.0)
@@ -73,10 +74,7 @@ def activate(x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
 
 @triton.jit
 def activate_backward(grad, x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
-    """The gradient of x from that of its activation.
-
-    With an error below what dtype resolves.
-    """
+    """The gradient of x from that of its activation, as exact as dtype resolves."""
     if ACTIVATION == "relu":
         grad = relu_backward(grad, x)
     elif ACTIVATION == "leaky_relu":

@@ -8,23 +8,14 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
+from triton_kernels.common.ptx import inline_ptx
+
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 LOG2_E = tl.constexpr(1.44269504088896341)
 SQRT_HALF = tl.constexpr(0.70710678118654752)
 INVERSE_SQRT_2PI = tl.constexpr(0.39894228040143268)
 LEAKY_RELU_SLOPE = tl.constexpr(0.01)
-
-
-@triton.jit
-def inline_ptx(INSTRUCTION: tl.constexpr, REGISTERS: tl.constexpr, x):
-    """One instruction on every element of x, such as "tanh.approx.f32 $0, $1;".
-
-    REGISTERS are those of result and x, such as "=f, f" for two of float32.
-    """
-    return tl.inline_asm_elementwise(
-        INSTRUCTION, REGISTERS, [x], dtype=tl.float32, is_pure=True, pack=1
-    )
 
 
 @triton.jit

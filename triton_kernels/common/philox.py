@@ -33,7 +33,7 @@ def philox(count, key):
 
 @triton.jit
 def random_word(i, seed):
-    """The words of elements: i takes word i % 4 of the block of counter i / 4."""
+    """Element i takes word i % 4 of the block of counter i / 4."""
     word_0, word_1, word_2, word_3 = philox(i // 4, seed)
     even = tl.where(i % 4 == 0, word_0, word_2)
     odd = tl.where(i % 4 == 1, word_1, word_3)

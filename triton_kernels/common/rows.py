@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def row_offset(row, n_rows, rows_per_batch, stride_batch, stride_row):
-    """Where rows begin. Most tensors are one batch: they need no division."""
+    """Where rows begin. Most tensors are one batch, and are spared the division."""
     if rows_per_batch == n_rows:
         offset = row * stride_row
     else:
@@ -17,11 +17,11 @@ def row_offset(row, n_rows, rows_per_batch, stride_batch, stride_row):
 
 @triton.jit
 def split_row(start, n_cols, VEC_SIZE: tl.constexpr):
-    """Where the vectors of a row that begins anywhere lie, and what is around them.
+    """Splits a row that begins anywhere into whole vectors and what is around them.
 
     Vectors begin at multiples of VEC_SIZE elements. Returns where the row's first one
-    begins, how many elements they have together, and where the elements before and
-    behind them lie: 2 * VEC_SIZE, with a mask of those that there are.
+    begins, how many elements all have together, and where the elements before and
+    behind them lie: 2 * VEC_SIZE, with a mask of those that exist.
     """
     first_vec = tl.cdiv(start, VEC_SIZE) * VEC_SIZE
     n_head = tl.minimum(first_vec - start, n_cols)

@@ -25,27 +25,17 @@ FIRST: Mapping[str, Any] = {"BLOCK_N": 1024, "num_warps": 4, "enable_fp_fusion":
 
 
 class RowTile(NamedTuple):
-    """A line of a table for rows that stay in registers.
+    """A line of a table for rows that stay in registers."""
 
-    Attributes:
-        max_cols: The longest row that it is for.
-        block_m: Rows of a program: short ones share it.
-        block_n: Columns of a tile, a power of two; a row may take several tiles, which
-            need not be a power of two together.
-        num_warps: Warps of a program.
-        element_bytes: Of which dtypes; 0: all.
-        arch: Of which architecture, such as 90; 0: the default.
-    """
-
-    max_cols: int
-    block_m: int
-    block_n: int
+    max_cols: int  # the longest row that it is for
+    block_m: int  # rows of a program: short ones share it
+    block_n: int  # columns of a tile, a power of two; a row may take several tiles
     num_warps: int
-    element_bytes: int = 0
-    arch: int = 0
+    element_bytes: int = 0  # of which dtypes; 0: all
+    arch: int = 0  # of which architecture, such as 90; 0: the default
 
     def constants(self, n_cols: int) -> dict[str, Any]:
-        """What a kernel is compiled for, of rows with so many columns."""
+        """What a kernel is compiled for, where rows have so many columns."""
         block_n = min(self.block_n, max(16, triton.next_power_of_2(n_cols)))
         return {
             "BLOCK_M": self.block_m,

@@ -26,11 +26,8 @@ class Address(NamedTuple):
 def describe(x: Tensor, sizes: Sizes, strides: Sizes, block: Sizes) -> TensorDescriptor:
     """How TMA finds blocks of matrices, or of their transposes if those are row-major.
 
-    Args:
-        x: The matrices.
-        sizes: Batches, rows and columns.
-        strides: Of the same dimensions; that of rows or that of columns is 1.
-        block: What a copy takes of each dimension.
+    `sizes` are batches, rows and columns; the stride of rows or that of columns is 1. A
+    copy takes a block.
     """
     if strides[2] != 1:
         sizes, strides, block = map(_transposed, (sizes, strides, block))

@@ -8,10 +8,10 @@ VEC_BYTES = 16  # the widest access that a thread of an H200 can make
 
 @triton.jit
 def load(ptr, offsets, n_valid, BLOCK_SIZE: tl.constexpr):
-    """The elements at ptr + offsets, of which those from n_valid on do not exist.
+    """The elements at ptr + offsets, and zeros from n_valid on.
 
-    A mask that ends anywhere would cut every access down to one element, in all tiles;
-    so only the tile that is not full has one.
+    A mask that may end anywhere cuts every access down to one element. So only a tile
+    that is not full has one.
     """
     if n_valid >= BLOCK_SIZE:
         x = tl.load(ptr + offsets)
@@ -31,21 +31,21 @@ def store(ptr, offsets, x, n_valid, BLOCK_SIZE: tl.constexpr):
 
 @triton.jit
 def known_multiple(x, DIVISIBILITY: tl.constexpr):
-    """x, in a form that shows the compiler what divides it.
+    """x, in a form that shows the compiler that DIVISIBILITY divides it.
 
-    Triton finds out by itself only what 16 divides; but 4 elements of float32, or 8 of
-    16 bits, are enough for an access of 16 bytes.
+    Of an argument Triton notices only whether 16 divides it; but 4 elements of float32,
+    or 8 of 16 bits, are enough for an access of 16 bytes.
     """
     return x // DIVISIBILITY * DIVISIBILITY
 
 
 @triton.jit
 def row_offsets(vectors, n_cols, stride_row, stride_col, VEC_SIZE: tl.constexpr):
-    """Where VEC_SIZE elements lie from each of `vectors`, a column, on.
+    """Where the elements of vectors lie in a matrix, which has n_cols columns.
 
-    They are counted row by row in a matrix with n_cols columns. A row holds whole
-    vectors, so that one division finds the row of VEC_SIZE elements; that each vector
-    begins at a multiple of its size, the compiler cannot know.
+    `vectors`, a column, are the first elements of each, counted row by row. A row holds
+    whole vectors, so one division finds the row of VEC_SIZE elements. The compiler has
+    to be told that each vector begins at a multiple of its size.
     """
     rows = vectors // n_cols
     cols = vectors - rows * n_cols  # `%` would divide again

@@ -9,7 +9,8 @@ kernel for GPUs before Hopper, and for tensors that TMA cannot copy.
 import triton
 import triton.language as tl
 
-from triton_kernels.common.math import INTERPRETED, inline_ptx
+from triton_kernels.common.math import INTERPRETED
+from triton_kernels.common.ptx import inline_ptx
 from triton_kernels.common.vec import known_multiple
 from triton_kernels.matmul.tiles import finish, load_bias, load_tile, tile_at
 

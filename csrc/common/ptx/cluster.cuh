@@ -1,15 +1,13 @@
 // Inline PTX: clusters, blocks that reach each other's shared memory, since Hopper.
 #pragma once
 
-#include <type_traits>
-
 #include "common/ptx/memory.cuh"
 
 #ifndef TWIN_EMULATOR
 
 namespace ptx {
 
-// Barrier of all threads of the cluster; it orders their accesses to shared memory.
+// A barrier for all threads of the cluster; it orders their accesses to shared memory.
 __device__ __forceinline__ void cluster_sync() {
     asm volatile(
         "barrier.cluster.arrive.release.aligned;\n"
@@ -18,8 +16,8 @@ __device__ __forceinline__ void cluster_sync() {
     );
 }
 
-// Split cluster barrier; it orders no memory accesses. A thread that has waited knows that
-// all blocks have started, so that it may use their shared memory, and nothing more.
+// The same barrier in two halves, which orders no accesses. A thread that has waited knows
+// that all blocks have started, so that it may use their shared memory, and nothing more.
 __device__ __forceinline__ void cluster_arrive() {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
@@ -28,7 +26,7 @@ __device__ __forceinline__ void cluster_wait() {
     asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
 
-// The address in another block of what lies at `shared` in this one.
+// The address of another block's instance of `shared`.
 template <typename T>
 __device__ __forceinline__ T* map_shared(T* shared, int block) {
     uint64_t remote;
@@ -44,27 +42,25 @@ __device__ __forceinline__ void store_remote(
     T* shared, T value, uint64_t* barrier, int block
 ) {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8);
-    using Word = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
-    uint32_t remote, remote_barrier;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;"
-        : "=r"(remote)
-        : "r"(shared_address(shared)), "r"(block));
-    asm("mapa.shared::cluster.u32 %0, %1, %2;"
-        : "=r"(remote_barrier)
-        : "r"(shared_address(barrier)), "r"(block));
-    const Word word = __builtin_bit_cast(Word, value);
+    const auto remote = [&](const void* local) {
+        uint32_t address;
+        asm("mapa.shared::cluster.u32 %0, %1, %2;"
+            : "=r"(address)
+            : "r"(shared_address(local)), "r"(block));
+        return address;
+    };
     if constexpr (sizeof(T) == 4) {
         asm volatile(
             "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, "
-            "[%2];" ::"r"(remote),
-            "r"(word), "r"(remote_barrier)
+            "[%2];" ::"r"(remote(shared)),
+            "r"(__builtin_bit_cast(uint32_t, value)), "r"(remote(barrier))
             : "memory"
         );
     } else {
         asm volatile(
             "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, "
-            "[%2];" ::"r"(remote),
-            "l"(word), "r"(remote_barrier)
+            "[%2];" ::"r"(remote(shared)),
+            "l"(__builtin_bit_cast(uint64_t, value)), "r"(remote(barrier))
             : "memory"
         );
     }

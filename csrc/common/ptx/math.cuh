@@ -1,5 +1,4 @@
-// Inline PTX, here as in all files of this folder, and nowhere else: arithmetic on one
-// number for which CUDA C++ has no function.
+// Inline PTX: arithmetic for which CUDA C++ has no function. All inline PTX is in this folder.
 #pragma once
 
 #include <cuda_runtime.h>

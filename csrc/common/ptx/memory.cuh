@@ -17,8 +17,8 @@ __device__ __forceinline__ uint32_t shared_address(const void* shared) {
 }
 
 // Loads data that will soon be read again: both caches evict it last, and keep it while
-// other data streams through them. By default they would evict first what was loaded
-// first, which is just what is read next.
+// other data streams through them. By default the oldest data would go first, which is just
+// what is read next.
 __device__ __forceinline__ uint4 load_evict_last(const uint4* ptr) {
     uint64_t policy;
     asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));

@@ -13,28 +13,8 @@
 
 namespace ptx {
 
-// Shapes, types and counts are part of an instruction's text, which must be a literal:
-// hence macros.
+// Shape and type are part of the instruction's text, which must be a literal: hence a macro.
 // clang-format off
-#define LDMATRIX(COUNT, TRANS, PLACES, ADDRESS, ...)                       \
-    asm volatile(                                                          \
-        "ldmatrix.sync.aligned.m8n8.x" COUNT TRANS ".shared.b16 "          \
-        "{" PLACES "}, [" ADDRESS "];"                                     \
-        : __VA_ARGS__                                                      \
-        : "r"(shared_address(row))                                         \
-        : "memory"                                                         \
-    )
-#define LDMATRIX_BY_COUNT(TRANS)                                           \
-    static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4);                 \
-    if constexpr (COUNT == 1)                                              \
-        LDMATRIX("1", TRANS, "%0", "%1", "=r"(fragment[0]));               \
-    if constexpr (COUNT == 2)                                              \
-        LDMATRIX("2", TRANS, "%0, %1", "%2",                               \
-                 "=r"(fragment[0]), "=r"(fragment[1]));                    \
-    if constexpr (COUNT == 4)                                              \
-        LDMATRIX("4", TRANS, "%0, %1, %2, %3", "%4",                       \
-                 "=r"(fragment[0]), "=r"(fragment[1]),                     \
-                 "=r"(fragment[2]), "=r"(fragment[3]))
 #define MMA(SHAPE, TYPE)                                                   \
     asm volatile(                                                          \
         "mma.sync.aligned." SHAPE ".row.col.f32." TYPE "." TYPE ".f32 "    \
@@ -46,19 +26,26 @@ namespace ptx {
     )
 // clang-format on
 
-// Loads COUNT matrices of 8 rows of 16 bytes: lanes 8 i to 8 i + 7 pass the addresses of
-// the rows of matrix i. Lane l gets columns 2 (l % 4) and 2 (l % 4) + 1 of row l / 4.
-template <int COUNT>
-__device__ __forceinline__ void ldmatrix(uint32_t (&fragment)[COUNT], const void* row) {
-    LDMATRIX_BY_COUNT("");
+// Loads 4 matrices of 8 rows of 16 bytes: lanes 8 i to 8 i + 7 pass the addresses of the rows
+// of matrix i. Lane l gets columns 2 (l % 4) and 2 (l % 4) + 1 of row l / 4.
+__device__ __forceinline__ void ldmatrix(uint32_t (&fragment)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]),
+                   "=r"(fragment[3])
+                 : "r"(shared_address(row))
+                 : "memory");
 }
 
 // Transposes each matrix: lane l gets rows 2 (l % 4) and 2 (l % 4) + 1 of column l / 4.
-template <int COUNT>
 __device__ __forceinline__ void ldmatrix_transposed(
-    uint32_t (&fragment)[COUNT], const void* row
+    uint32_t (&fragment)[4], const void* row
 ) {
-    LDMATRIX_BY_COUNT(".trans");
+    asm volatile(
+        "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+        : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+        : "r"(shared_address(row))
+        : "memory"
+    );
 }
 
 // Stores 4 matrices of 8 rows of 16 bytes, the inverse of ldmatrix; since Hopper.
@@ -99,8 +86,6 @@ __device__ __forceinline__ void mma_m16n8k8_tf32(
     MMA("m16n8k8", "tf32");
 }
 
-#undef LDMATRIX
-#undef LDMATRIX_BY_COUNT
 #undef MMA
 
 }  // namespace ptx

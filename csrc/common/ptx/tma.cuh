@@ -14,7 +14,7 @@ typedef struct CUtensorMap_st CUtensorMap;  // as in <cuda.h>, which kernels do 
 
 namespace ptx {
 
-// Starts a load, whose bytes count for the mbarrier as they come.
+// Starts a load. Its bytes count for the mbarrier's phase as they arrive.
 __device__ __forceinline__ void tma_load(
     void* shared, const CUtensorMap* map, int x, int y, int z, uint64_t* barrier
 ) {
@@ -49,7 +49,7 @@ __device__ __forceinline__ void tma_store_commit_group() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Waits until at most this many of the thread's groups, the newest, have yet to be read
+// Waits until at most this many of the thread's groups, the newest ones, have yet to be read
 // from shared memory, which may then be written again. The tensor need not have them yet.
 template <int UNREAD>
 __device__ __forceinline__ void tma_store_wait_group_read() {

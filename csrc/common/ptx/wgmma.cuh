@@ -13,13 +13,13 @@
 
 namespace ptx {
 
-// Gives up registers of each thread of a warpgroup, down to this many.
+// Each thread of the warpgroup gives up its registers beyond this many.
 template <int REGISTERS>
 __device__ __forceinline__ void setmaxnreg_dec() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
-// Waits for registers that other warpgroups give up, to have this many for each thread.
+// Each thread of the warpgroup gets this many registers, once others have given up enough.
 template <int REGISTERS>
 __device__ __forceinline__ void setmaxnreg_inc() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
@@ -29,10 +29,10 @@ __device__ __forceinline__ void setmaxnreg_inc() {
 // of a, n of b).
 enum class Major { K = 0, MN = 1 };
 
-// Where a matrix lies in shared memory: in boxes of rows of 128 bytes with the swizzle of
-// 128 bytes, the first of which begins at a multiple of 1024 bytes; `shared` may lie inside
-// of it. stride_bytes leads from 8 rows to the next 8, leading_bytes from a box to the next
-// one along the contiguous dimension (for Major::MN alone).
+// Describes a matrix in shared memory to the tensor cores. It lies in boxes whose rows have 128
+// bytes, with the swizzle of 128 bytes; the first box begins at a multiple of 1024 bytes, and
+// `shared` may lie inside of it. stride_bytes leads from 8 rows to the next 8, leading_bytes
+// from a box to the next one along the contiguous dimension (for Major::MN alone).
 __device__ __forceinline__ uint64_t
 wgmma_descriptor(const void* shared, int leading_bytes, int stride_bytes) {
     constexpr uint64_t SWIZZLE_128_BYTES = uint64_t{1} << 62;
@@ -60,7 +60,7 @@ __device__ __forceinline__ void wgmma_commit_group() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Waits until at most this many of the groups, the newest, are unfinished.
+// Waits until at most this many of the groups, the newest ones, are under way.
 template <int UNFINISHED>
 __device__ __forceinline__ void wgmma_wait_group() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(UNFINISHED) : "memory");

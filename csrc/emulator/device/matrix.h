@@ -8,12 +8,11 @@
 
 namespace emulator {
 
-/// ldmatrix: `count` (1, 2 or 4) matrices of 8 rows of 16 bytes. Lanes 8 i to 8 i + 7
-/// say where the rows of matrix i begin; what the other lanes pass is not used. Lane l
-/// gets the columns 2 (l % 4) and the next one of row l / 4, or, transposed, the rows
-/// 2 (l % 4) and the next one of column l / 4.
+/// ldmatrix: four matrices of 8 rows of 16 bytes. Lanes 8 i to 8 i + 7 say where the
+/// rows of matrix i begin. Lane l gets the columns 2 (l % 4) and the next one of row
+/// l / 4, or, transposed, the rows 2 (l % 4) and the next one of column l / 4.
 void load_matrices(
-    std::uint32_t* fragment, unsigned count, bool transposed, const void* row,
+    std::uint32_t (&fragment)[4], bool transposed, const void* row,
     const char* operation, Site site
 );
 

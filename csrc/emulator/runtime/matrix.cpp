@@ -33,13 +33,13 @@ void meet_whole_warp(
 
 namespace {
 
+constexpr unsigned MATRICES = 4;
 constexpr unsigned ROWS = 8;          // of one matrix, each of
 constexpr unsigned ROW_ELEMENTS = 8;  // 16 bits
 
 struct Load {
     const unsigned char* row;
     std::uint32_t* fragment;
-    unsigned count;
     bool transposed;
 };
 
@@ -53,7 +53,7 @@ void load_for_all(void* const* payloads, unsigned) {
     auto load_of = [payloads](unsigned lane) -> const Load& {
         return *static_cast<const Load*>(payloads[lane]);
     };
-    for (unsigned matrix = 0; matrix < load_of(0).count; ++matrix) {
+    for (unsigned matrix = 0; matrix < MATRICES; ++matrix) {
         auto row = [&](unsigned number) -> const Load& {
             return load_of(matrix * ROWS + number);
         };
@@ -76,17 +76,15 @@ void load_for_all(void* const* payloads, unsigned) {
 }  // namespace
 
 void load_matrices(
-    std::uint32_t* fragment, unsigned count, bool transposed, const void* row,
+    std::uint32_t (&fragment)[4], bool transposed, const void* row,
     const char* operation, Site site
 ) {
     constexpr std::size_t ROW_BYTES = ROW_ELEMENTS * sizeof(std::uint16_t);
-    if (lane() < count * ROWS) {
-        if (reinterpret_cast<std::uintptr_t>(row) % ROW_BYTES != 0) {
-            misaligned_access(operation, site, row, ROW_BYTES);
-        }
-        note_access(row, ROW_BYTES, Access::read, site);
+    if (reinterpret_cast<std::uintptr_t>(row) % ROW_BYTES != 0) {
+        misaligned_access(operation, site, row, ROW_BYTES);
     }
-    Load load{static_cast<const unsigned char*>(row), fragment, count, transposed};
+    note_access(row, ROW_BYTES, Access::read, site);
+    Load load{static_cast<const unsigned char*>(row), fragment, transposed};
     meet_whole_warp(operation, site, &load, load_for_all);
 }
 
@@ -99,13 +97,11 @@ struct Store {
     const std::uint32_t* fragment;
 };
 
-constexpr unsigned STORED_MATRICES = 4;
-
 void store_for_all(void* const* payloads, unsigned) {
     auto store_of = [payloads](unsigned lane) -> const Store& {
         return *static_cast<const Store*>(payloads[lane]);
     };
-    for (unsigned matrix = 0; matrix < STORED_MATRICES; ++matrix) {
+    for (unsigned matrix = 0; matrix < MATRICES; ++matrix) {
         for (unsigned lane = 0; lane < warpSize; ++lane) {
             unsigned char* row = store_of(matrix * ROWS + lane / 4).row;
             std::uint32_t pair = store_of(lane).fragment[matrix];

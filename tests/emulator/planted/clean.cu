@@ -116,8 +116,8 @@ __global__ void matrix_kernel(float* out, const float* x) {
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     tile[warp][lane] = x[threadIdx.x];
     __syncwarp();
-    unsigned fragment[1];
-    ptx::ldmatrix<1>(fragment, tile[warp] + lane % 8 * 4);
+    unsigned fragment[4];
+    ptx::ldmatrix(fragment, tile[warp] + lane % 8 * 4);
     out[threadIdx.x] = __uint_as_float(fragment[0]);
 }
 EXPORT int matrix(float* out, float* x) {

@@ -147,9 +147,9 @@ __global__ void matrix_without_barrier_kernel(float* out, const float* x) {
     __shared__ __align__(16) float tile[2][32];
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     tile[warp][lane] = x[threadIdx.x];  // matrix_without_barrier
-    unsigned fragment[1];
+    unsigned fragment[4];
     const float* row = tile[1 - warp] + lane % 8 * 4;
-    ptx::ldmatrix<1>(fragment, row);  // matrix_without_barrier
+    ptx::ldmatrix(fragment, row);  // matrix_without_barrier
     out[threadIdx.x] = fragment[0];
 }
 EXPORT int matrix_without_barrier(float* out, float* x) {
