@@ -14,7 +14,7 @@ constexpr int NUM_SUMS = HAS_MEAN ? 2 : 1;
 // A thread's share of a row's sums, added to what it has so far.
 template <bool HAS_MEAN, int SIZE, int COUNT>
 __device__ __forceinline__ Vec<float, NUM_SUMS<HAS_MEAN>> add_up(
-    const FloatTile<SIZE, COUNT>& products, const FloatTile<SIZE, COUNT>& values,
+    const Tile<float, SIZE, COUNT>& products, const Tile<float, SIZE, COUNT>& values,
     Vec<float, NUM_SUMS<HAS_MEAN>> sums = {}
 ) {
     sums[0] = reduce(products, Sum{}, sums[0]);
