@@ -57,8 +57,12 @@ __global__ void __launch_bounds__(ROWS_NUM_THREADS) norm_backward_rows_kernel(
 }
 
 constexpr int COLUMNS_NUM_THREADS = 128;
-constexpr int COLUMNS_ELEMENTS_PER_THREAD = 8;
-constexpr int COLUMNS_BLOCK_N = COLUMNS_NUM_THREADS * COLUMNS_ELEMENTS_PER_THREAD;
+// Single elements take more loads of a thread to have as many bytes in flight.
+template <int VEC_SIZE>
+constexpr int COLUMNS_ELEMENTS_PER_THREAD = VEC_SIZE == 1 ? 16 : 8;
+template <int VEC_SIZE>
+constexpr int COLUMNS_BLOCK_N =
+    COLUMNS_NUM_THREADS * COLUMNS_ELEMENTS_PER_THREAD<VEC_SIZE>;
 
 // Where the vector of this number begins. Counted in elements, which it then knows to
 // be a multiple of the vector's, nvcc splits a store of 16 bytes into four.
@@ -80,7 +84,7 @@ __global__ void __launch_bounds__(COLUMNS_NUM_THREADS) norm_backward_columns_ker
     int64_t n_rows, int64_t n_cols, int64_t rows_per_batch, int64_t grad_stride_batch,
     int64_t grad_stride_row, int64_t x_stride_batch, int64_t x_stride_row
 ) {
-    constexpr int VECS = COLUMNS_ELEMENTS_PER_THREAD / VEC_SIZE;
+    constexpr int VECS = COLUMNS_ELEMENTS_PER_THREAD<VEC_SIZE> / VEC_SIZE;
     constexpr int STEP = COLUMNS_NUM_THREADS * VEC_SIZE;
 
     // -- tile: a block owns COLUMNS_BLOCK_N columns of every gridDim.y-th row; a thread

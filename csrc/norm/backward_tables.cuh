@@ -136,7 +136,7 @@ cudaError_t launch_norm_backward(
             };
             const Plan columns{
                 norm_backward_columns_kernel<T, VEC_SIZE, HAS_MEAN>,
-                dim3(ceil_div(n_cols, COLUMNS_BLOCK_N), n_partials),
+                dim3(ceil_div(n_cols, COLUMNS_BLOCK_N<VEC_SIZE>), n_partials),
                 dim3(COLUMNS_NUM_THREADS)
             };
             if (n_rows > 0) error = start(rows, row_means, grad, x, mean, rstd, weight);
