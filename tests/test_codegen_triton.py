@@ -15,6 +15,8 @@ from triton import knobs
 from triton.backends.nvidia.compiler import get_features, get_ptxas_version
 from triton.runtime.driver import driver
 
+from bindings.backends.triton import launcher
+from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
 from compare.codegen import tools, triton_offline
@@ -23,10 +25,9 @@ from compare.codegen.cuda import find_ptxas
 from compare.codegen.errors import CodegenUnavailable, CompilationFailed
 from compare.codegen.listing import parse_ptx
 from compare.codegen.triton_offline import TritonLaunch, assembler_log, record_launches
-from triton_kernels.add.add import add
-from triton_kernels.softmax.softmax import softmax
 from triton_kernels.softmax.twin import softmax_kernel
 
+softmax, add = launcher(OPS["softmax"]), launcher(OPS["add"])
 KERNEL: Any = softmax_kernel  # mypy takes the decorated function for a plain one
 AMPERE, HOPPER = ARCHITECTURES[80], ARCHITECTURES[90]
 
@@ -250,16 +251,16 @@ class AnyOptions:
 def test_nothing_is_remembered_of_another_assembler() -> None:
     seen: list[int] = []
 
-    def launcher(*arguments: Any) -> None:
+    def launch(*arguments: Any) -> None:
         seen.extend(
             each.cache_info().currsize for each in (get_features, get_ptxas_version)
         )
         get_features(AnyOptions, 80)
         get_ptxas_version(80)
 
-    record_launches(launcher, (), AMPERE)
-    record_launches(launcher, (), AMPERE, find_ptxas(AMPERE))
-    record_launches(launcher, (), AMPERE)
+    record_launches(launch, (), AMPERE)
+    record_launches(launch, (), AMPERE, find_ptxas(AMPERE))
+    record_launches(launch, (), AMPERE)
     assert seen[2:] == [0, 0, 0, 0]
 
 
@@ -268,10 +269,10 @@ def test_the_assembler_gets_into_no_other_program() -> None:
     before = dict(os.environ)
     seen = []
 
-    def launcher(*arguments: Any) -> None:
+    def launch(*arguments: Any) -> None:
         seen.append(dict(os.environ))
 
-    record_launches(launcher, (), AMPERE, find_ptxas(AMPERE))
+    record_launches(launch, (), AMPERE, find_ptxas(AMPERE))
     assert [*seen, dict(os.environ)] == [before, before]
 
 
