@@ -37,7 +37,6 @@ def softmax_cached_kernel(
 
     # -- load: of rows that begin anywhere the elements around the vectors, which begin
     # at multiples of 16 bytes
-    row_max = -float("inf")
     n_body = n_cols
     if VEC_SIZE > 0:
         x_start, n_body, edge_offsets, is_edge = split_row(out_start, n_cols, VEC_SIZE)
@@ -45,23 +44,27 @@ def softmax_cached_kernel(
         edge = edge.to(tl.float32)
         out_edge_ptr = out_ptr + edge_offsets
         out_start = x_start
-        row_max = tl.max(edge, axis=0)
     x_ptr += x_start
     out_ptr += out_start
 
     # -- max: subtracted below, so that no exponential overflows
+    maxima = tl.full([BLOCK_N], -float("inf"), tl.float32)
     for start in range(0, n_cols, BLOCK_N):
         x = load_columns(x_ptr + start, cols, n_body - start, "evict_last")
-        row_max = tl.maximum(row_max, tl.max(x, axis=0))
+        maxima = tl.maximum(maxima, x)
+    row_max = tl.max(maxima, axis=0)
+    if VEC_SIZE > 0:
+        row_max = tl.maximum(row_max, tl.max(edge, axis=0))
 
     # -- sum: of the numerators
-    row_sum = 0.0
-    if VEC_SIZE > 0:
-        edge_numerator = fast_exp(edge - row_max)
-        row_sum = tl.sum(edge_numerator, axis=0)
+    sums = tl.zeros([BLOCK_N], tl.float32)
     for start in range(0, n_cols, BLOCK_N):
         x = load_columns(x_ptr + start, cols, n_body - start, "evict_last")
-        row_sum += tl.sum(fast_exp(x - row_max), axis=0)
+        sums += fast_exp(x - row_max)
+    row_sum = tl.sum(sums, axis=0)
+    if VEC_SIZE > 0:
+        edge_numerator = fast_exp(edge - row_max)
+        row_sum += tl.sum(edge_numerator, axis=0)
 
     # -- store: the last read, after which nobody needs x any more
     inverse_sum = 1.0 / row_sum
