@@ -95,7 +95,7 @@ CACHED_TILES = (
 UNEVEN_CACHED_TILES = (
     LongTile(12288, {"BLOCK_N": 4096, "num_warps": 8}),
     LongTile(24576, {"BLOCK_N": 4096, "num_warps": 16}),
-    LongTile(32768, {"BLOCK_N": 16384}),
+    LongTile(32768, {"BLOCK_N": 32768}, element_bytes=4),
     CACHED_TILES[1],
 )
 # Longer ones, of which KEPT columns stay in registers: fewer of uneven ones, where the
