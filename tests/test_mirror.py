@@ -159,14 +159,15 @@ def test_a_rung_is_a_file_that_says_what_it_changes(each_op: Op) -> None:
 @pytest.mark.parametrize("cuda", sorted((ROOT / "csrc").glob("*/*first.cuh")))
 def test_a_first_rung_fits_a_screen(cuda: Path) -> None:
     for path in (cuda, _triton(cuda)):
-        assert len(path.read_text().splitlines()) <= 72, path
+        most = 61 if path == cuda else 72  # Triton's parameters take a line each
+        assert len(path.read_text().splitlines()) <= most, path
 
 
 def test_no_file_is_longer_than_one_can_hold_in_mind() -> None:
     for side, folder in FOLDERS.items():
         for path in folder.rglob("*"):
             if path.suffix in SUFFIXES[side] and "emulator" not in path.parts:
-                assert len(path.read_text().splitlines()) <= 290, path
+                assert len(path.read_text().splitlines()) <= 250, path
 
 
 # ---- What the mirror has to notice ---------------------------------------------------
