@@ -15,10 +15,10 @@
 // Mirror   triton_kernels/geglu/geglu.py
 // Source   Shazeer 2020, arXiv:2002.05202
 
-#include "geglu/backward_first.cuh"
-#include "geglu/backward_twin.cuh"
-#include "geglu/first.cuh"
-#include "geglu/twin.cuh"
+#include "glu/backward_first.cuh"
+#include "glu/backward_twin.cuh"
+#include "glu/first.cuh"
+#include "glu/twin.cuh"
 
 cudaError_t geglu(
     const Launcher& launch, DType dtype, void* out, const void* value, const void* gate,
@@ -32,11 +32,11 @@ cudaError_t geglu(
          {value, value_stride_row, value_stride_col},
          {gate, gate_stride_row, gate_stride_col}},
         [&]<typename T, int VEC_SIZE, bool STRIDED> {
-            const auto first = approximate_tanh ? geglu_first_kernel<T, true>
-                                                : geglu_first_kernel<T, false>;
+            const auto first = approximate_tanh ? glu_first_kernel<T, Gate::gelu_tanh>
+                                                : glu_first_kernel<T, Gate::gelu>;
             const auto twin = approximate_tanh
-                                  ? geglu_kernel<T, VEC_SIZE, STRIDED, true>
-                                  : geglu_kernel<T, VEC_SIZE, STRIDED, false>;
+                                  ? glu_kernel<T, VEC_SIZE, STRIDED, Gate::gelu_tanh>
+                                  : glu_kernel<T, VEC_SIZE, STRIDED, Gate::gelu>;
             return launch(
                 plan_elements(rung, first, twin, n_elements), out, value, gate,
                 n_elements, n_cols, value_stride_row, value_stride_col, gate_stride_row,
@@ -61,11 +61,13 @@ cudaError_t geglu_backward(
          {value, value_stride_row, value_stride_col},
          {gate, gate_stride_row, gate_stride_col}},
         [&]<typename T, int VEC_SIZE, bool STRIDED> {
-            const auto first = approximate_tanh ? geglu_backward_first_kernel<T, true>
-                                                : geglu_backward_first_kernel<T, false>;
-            const auto twin = approximate_tanh
-                                  ? geglu_backward_kernel<T, VEC_SIZE, STRIDED, true>
-                                  : geglu_backward_kernel<T, VEC_SIZE, STRIDED, false>;
+            const auto first = approximate_tanh
+                                   ? glu_backward_first_kernel<T, Gate::gelu_tanh>
+                                   : glu_backward_first_kernel<T, Gate::gelu>;
+            const auto twin =
+                approximate_tanh
+                    ? glu_backward_kernel<T, VEC_SIZE, STRIDED, Gate::gelu_tanh>
+                    : glu_backward_kernel<T, VEC_SIZE, STRIDED, Gate::gelu>;
             return launch(
                 plan_elements(rung, first, twin, n_elements), value_grad, gate_grad,
                 grad, value, gate, n_elements, n_cols, out_stride_row, grad_stride_row,

@@ -14,10 +14,10 @@
 // Mirror   triton_kernels/swiglu/swiglu.py
 // Source   Shazeer 2020, arXiv:2002.05202
 
-#include "swiglu/backward_first.cuh"
-#include "swiglu/backward_twin.cuh"
-#include "swiglu/first.cuh"
-#include "swiglu/twin.cuh"
+#include "glu/backward_first.cuh"
+#include "glu/backward_twin.cuh"
+#include "glu/first.cuh"
+#include "glu/twin.cuh"
 
 cudaError_t swiglu(
     const Launcher& launch, DType dtype, void* out, const void* gate, const void* up,
@@ -30,11 +30,12 @@ cudaError_t swiglu(
          {gate, gate_stride_row, gate_stride_col},
          {up, up_stride_row, up_stride_col}},
         [&]<typename T, int VEC_SIZE, bool STRIDED> {
-            const auto first = swiglu_first_kernel<T>;
-            const auto twin = swiglu_kernel<T, VEC_SIZE, STRIDED>;
+            const auto first = glu_first_kernel<T, Gate::silu>;
+            const auto twin = glu_kernel<T, VEC_SIZE, STRIDED, Gate::silu>;
+            // To the kernels `up` is the value, which comes before the gate.
             return launch(
-                plan_elements(rung, first, twin, n_elements), out, gate, up, n_elements,
-                n_cols, gate_stride_row, gate_stride_col, up_stride_row, up_stride_col
+                plan_elements(rung, first, twin, n_elements), out, up, gate, n_elements,
+                n_cols, up_stride_row, up_stride_col, gate_stride_row, gate_stride_col
             );
         }
     );
@@ -55,13 +56,13 @@ cudaError_t swiglu_backward(
          {gate, gate_stride_row, gate_stride_col},
          {up, up_stride_row, up_stride_col}},
         [&]<typename T, int VEC_SIZE, bool STRIDED> {
-            const auto first = swiglu_backward_first_kernel<T>;
-            const auto twin = swiglu_backward_kernel<T, VEC_SIZE, STRIDED>;
+            const auto first = glu_backward_first_kernel<T, Gate::silu>;
+            const auto twin = glu_backward_kernel<T, VEC_SIZE, STRIDED, Gate::silu>;
             return launch(
-                plan_elements(rung, first, twin, n_elements), gate_grad, up_grad, grad,
-                gate, up, n_elements, n_cols, out_stride_row, grad_stride_row,
-                grad_stride_col, gate_stride_row, gate_stride_col, up_stride_row,
-                up_stride_col
+                plan_elements(rung, first, twin, n_elements), up_grad, gate_grad, grad,
+                up, gate, n_elements, n_cols, out_stride_row, grad_stride_row,
+                grad_stride_col, up_stride_row, up_stride_col, gate_stride_row,
+                gate_stride_col
             );
         }
     );

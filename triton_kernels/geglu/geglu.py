@@ -16,20 +16,21 @@ Source   Shazeer 2020, arXiv:2002.05202
 """
 
 from triton_kernels.common.elementwise import plan_elements
-from triton_kernels.geglu.backward_first import geglu_backward_first_kernel
-from triton_kernels.geglu.backward_twin import geglu_backward_kernel
-from triton_kernels.geglu.first import geglu_first_kernel
-from triton_kernels.geglu.twin import geglu_kernel
+from triton_kernels.glu.backward_first import glu_backward_first_kernel
+from triton_kernels.glu.backward_twin import glu_backward_kernel
+from triton_kernels.glu.first import glu_first_kernel
+from triton_kernels.glu.twin import glu_kernel
 
 
 def geglu(out, value, gate, n_elements, n_cols, *strides, approximate_tanh, rung):
     """Launches the rung's kernel on the current device and stream."""
-    kernels = (geglu_first_kernel, geglu_kernel)
+    kernels = (glu_first_kernel, glu_kernel)
     arguments = (out, value, gate, n_elements, n_cols, *strides)
     kernel, grid, constants = plan_elements(
         rung, kernels, out, n_elements, n_cols, strides
     )
-    kernel[grid](*arguments, **constants, APPROXIMATE_TANH=approximate_tanh)
+    gate_name = "gelu_tanh" if approximate_tanh else "gelu"
+    kernel[grid](*arguments, **constants, GATE=gate_name)
 
 
 def geglu_backward(
@@ -45,9 +46,10 @@ def geglu_backward(
     rung,
 ):
     """Launches the rung's kernel on the current device and stream."""
-    kernels = (geglu_backward_first_kernel, geglu_backward_kernel)
+    kernels = (glu_backward_first_kernel, glu_backward_kernel)
     arguments = (value_grad, gate_grad, grad, value, gate, n_elements, n_cols, *strides)
     kernel, grid, constants = plan_elements(
         rung, kernels, value_grad, n_elements, n_cols, strides
     )
-    kernel[grid](*arguments, **constants, APPROXIMATE_TANH=approximate_tanh)
+    gate_name = "gelu_tanh" if approximate_tanh else "gelu"
+    kernel[grid](*arguments, **constants, GATE=gate_name)

@@ -16,29 +16,32 @@ Source   Shazeer 2020, arXiv:2002.05202
 """
 
 from triton_kernels.common.elementwise import plan_elements
-from triton_kernels.swiglu.backward_first import swiglu_backward_first_kernel
-from triton_kernels.swiglu.backward_twin import swiglu_backward_kernel
-from triton_kernels.swiglu.first import swiglu_first_kernel
-from triton_kernels.swiglu.twin import swiglu_kernel
+from triton_kernels.glu.backward_first import glu_backward_first_kernel
+from triton_kernels.glu.backward_twin import glu_backward_kernel
+from triton_kernels.glu.first import glu_first_kernel
+from triton_kernels.glu.twin import glu_kernel
 
 
 def swiglu(out, gate, up, n_elements, n_cols, *strides, rung):
     """Launches the rung's kernel on the current device and stream."""
-    kernels = (swiglu_first_kernel, swiglu_kernel)
-    arguments = (out, gate, up, n_elements, n_cols, *strides)
+    kernels = (glu_first_kernel, glu_kernel)
+    # To the kernels `up` is the value, which comes before the gate.
+    strides = (*strides[2:], *strides[:2])
+    arguments = (out, up, gate, n_elements, n_cols, *strides)
     kernel, grid, constants = plan_elements(
         rung, kernels, out, n_elements, n_cols, strides
     )
-    kernel[grid](*arguments, **constants)
+    kernel[grid](*arguments, **constants, GATE="silu")
 
 
 def swiglu_backward(
     gate_grad, up_grad, grad, gate, up, n_elements, n_cols, *strides, rung
 ):
     """Launches the rung's kernel on the current device and stream."""
-    kernels = (swiglu_backward_first_kernel, swiglu_backward_kernel)
-    arguments = (gate_grad, up_grad, grad, gate, up, n_elements, n_cols, *strides)
+    kernels = (glu_backward_first_kernel, glu_backward_kernel)
+    strides = (*strides[:3], *strides[5:], *strides[3:5])  # up before the gate
+    arguments = (up_grad, gate_grad, grad, up, gate, n_elements, n_cols, *strides)
     kernel, grid, constants = plan_elements(
         rung, kernels, gate_grad, n_elements, n_cols, strides
     )
-    kernel[grid](*arguments, **constants)
+    kernel[grid](*arguments, **constants, GATE="silu")

@@ -4,35 +4,36 @@ import triton
 import triton.language as tl
 
 from triton_kernels.common.elementwise import load_elements, own_tile, store_elements
-from triton_kernels.common.math import silu
+from triton_kernels.glu.gate import activate_gate
 
 
 @triton.jit
-def swiglu_kernel(
+def glu_kernel(
     out_ptr,  # (n_elements)
+    value_ptr,  # (n_elements / n_cols, n_cols)
     gate_ptr,  # (n_elements / n_cols, n_cols)
-    up_ptr,  # (n_elements / n_cols, n_cols)
     n_elements,
     n_cols,
+    value_stride_row,
+    value_stride_col,
     gate_stride_row,
     gate_stride_col,
-    up_stride_row,
-    up_stride_col,
     BLOCK_SIZE: tl.constexpr,
     VEC_SIZE: tl.constexpr,
     STRIDED: tl.constexpr,
+    GATE: tl.constexpr,
 ):
     # -- tile: a program owns BLOCK_SIZE neighbouring elements
     tile = own_tile(n_elements, n_cols, BLOCK_SIZE, VEC_SIZE)
 
     # -- load: past the end nothing is read
+    value = load_elements(value_ptr, tile, value_stride_row, value_stride_col, STRIDED)
     gate = load_elements(gate_ptr, tile, gate_stride_row, gate_stride_col, STRIDED)
-    up = load_elements(up_ptr, tile, up_stride_row, up_stride_col, STRIDED)
 
     # -- compute: in float32
     dtype: tl.constexpr = out_ptr.dtype.element_ty
-    gate, up = gate.to(tl.float32), up.to(tl.float32)
-    out = silu(gate, dtype) * up
+    value, gate = value.to(tl.float32), gate.to(tl.float32)
+    out = value * activate_gate(gate, GATE, dtype)
 
     # -- store: rounded once; past the end nothing is written
     store_elements(out_ptr, tile, out)

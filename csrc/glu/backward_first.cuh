@@ -2,10 +2,10 @@
 #pragma once
 
 #include "common/elementwise.cuh"
-#include "common/math.cuh"
+#include "glu/gate.cuh"
 
-template <typename T, bool APPROXIMATE_TANH>
-__global__ void geglu_backward_first_kernel(
+template <typename T, Gate GATE>
+__global__ void glu_backward_first_kernel(
     T* value_grad_ptr,   // (n_elements / n_cols, n_cols)
     T* gate_grad_ptr,    // (n_elements / n_cols, n_cols)
     const T* grad_ptr,   // (n_elements / n_cols, n_cols)
@@ -30,8 +30,8 @@ __global__ void geglu_backward_first_kernel(
 
     // -- compute: in float32. The derivative comes first: where it is 0, grad * value
     // may be inf
-    const float gate_grad = grad * gelu_derivative<T, APPROXIMATE_TANH>(gate) * value;
-    const float value_grad = grad * gelu<T, APPROXIMATE_TANH>(gate);
+    const float gate_grad = grad * activate_gate_derivative<GATE, T>(gate) * value;
+    const float value_grad = grad * activate_gate<GATE, T>(gate);
 
     // -- store: rounded once
     value_grad_ptr[row * out_stride_row + col] = from_float<T>(value_grad);

@@ -3,11 +3,11 @@
 import triton
 import triton.language as tl
 
-from triton_kernels.common.math import gelu, gelu_derivative
+from triton_kernels.glu.gate import activate_gate, activate_gate_derivative
 
 
 @triton.jit
-def geglu_backward_first_kernel(
+def glu_backward_first_kernel(
     value_grad_ptr,  # (n_elements / n_cols, n_cols)
     gate_grad_ptr,  # (n_elements / n_cols, n_cols)
     grad_ptr,  # (n_elements / n_cols, n_cols)
@@ -23,7 +23,7 @@ def geglu_backward_first_kernel(
     gate_stride_row,
     gate_stride_col,
     BLOCK_N: tl.constexpr,
-    APPROXIMATE_TANH: tl.constexpr,
+    GATE: tl.constexpr,
 ):
     # -- tile: a program owns BLOCK_N neighbouring elements
     i = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -41,8 +41,8 @@ def geglu_backward_first_kernel(
     # may be inf
     dtype: tl.constexpr = value_grad_ptr.dtype.element_ty
     grad, value, gate = grad.to(tl.float32), value.to(tl.float32), gate.to(tl.float32)
-    gate_grad = grad * gelu_derivative(gate, dtype, APPROXIMATE_TANH) * value
-    value_grad = grad * gelu(gate, dtype, APPROXIMATE_TANH)
+    gate_grad = grad * activate_gate_derivative(gate, GATE, dtype) * value
+    value_grad = grad * activate_gate(gate, GATE, dtype)
 
     # -- store: rounded once
     tl.store(

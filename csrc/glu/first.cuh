@@ -5,10 +5,10 @@
 #pragma once
 
 #include "common/elementwise.cuh"
-#include "common/math.cuh"
+#include "glu/gate.cuh"
 
-template <typename T, bool APPROXIMATE_TANH>
-__global__ void geglu_first_kernel(
+template <typename T, Gate GATE>
+__global__ void glu_first_kernel(
     T* out_ptr,          // (n_elements)
     const T* value_ptr,  // (n_elements / n_cols, n_cols)
     const T* gate_ptr,   // (n_elements / n_cols, n_cols)
@@ -27,7 +27,7 @@ __global__ void geglu_first_kernel(
         to_float(gate_ptr[row * gate_stride_row + col * gate_stride_col]);
 
     // -- compute: in float32
-    const float out = value * gelu<T, APPROXIMATE_TANH>(gate);
+    const float out = value * activate_gate<GATE, T>(gate);
 
     // -- store: rounded once
     out_ptr[i] = from_float<T>(out);

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "common/elementwise.cuh"
-#include "common/math.cuh"
+#include "glu/gate.cuh"
 
-template <typename T, int VEC_SIZE, bool STRIDED, bool APPROXIMATE_TANH>
-__global__ void __launch_bounds__(NUM_THREADS) geglu_kernel(
+template <typename T, int VEC_SIZE, bool STRIDED, Gate GATE>
+__global__ void __launch_bounds__(NUM_THREADS) glu_kernel(
     T* __restrict__ out_ptr,          // (n_elements)
     const T* __restrict__ value_ptr,  // (n_elements / n_cols, n_cols)
     const T* __restrict__ gate_ptr,   // (n_elements / n_cols, n_cols)
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(NUM_THREADS) geglu_kernel(
 
     // -- compute: in float32
     const auto out = map(
-        [](float value, float gate) { return value * gelu<T, APPROXIMATE_TANH>(gate); },
+        [](float value, float gate) { return value * activate_gate<GATE, T>(gate); },
         to_float(value), to_float(gate)
     );
 

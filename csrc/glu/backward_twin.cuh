@@ -1,11 +1,11 @@
-// The twin: as geglu_kernel, with two gradients of each element.
+// The twin: as glu_kernel, with two gradients of each element.
 #pragma once
 
 #include "common/elementwise.cuh"
-#include "common/math.cuh"
+#include "glu/gate.cuh"
 
-template <typename T, int VEC_SIZE, bool STRIDED, bool APPROXIMATE_TANH>
-__global__ void __launch_bounds__(NUM_THREADS) geglu_backward_kernel(
+template <typename T, int VEC_SIZE, bool STRIDED, Gate GATE>
+__global__ void __launch_bounds__(NUM_THREADS) glu_backward_kernel(
     T* __restrict__ value_grad_ptr,   // (n_elements / n_cols, n_cols)
     T* __restrict__ gate_grad_ptr,    // (n_elements / n_cols, n_cols)
     const T* __restrict__ grad_ptr,   // (n_elements / n_cols, n_cols)
@@ -28,14 +28,13 @@ __global__ void __launch_bounds__(NUM_THREADS) geglu_backward_kernel(
     // may be inf
     const auto gate_grad = map(
         [](float grad, float value, float gate) {
-            return grad * gelu_derivative<T, APPROXIMATE_TANH>(gate) * value;
+            return grad * activate_gate_derivative<GATE, T>(gate) * value;
         },
         to_float(grad), to_float(value), to_float(gate)
     );
-    const auto value_grad = map(
-        [](float grad, float gate) { return grad * gelu<T, APPROXIMATE_TANH>(gate); },
-        to_float(grad), to_float(gate)
-    );
+    const auto value_grad =
+        map([](float grad, float gate) { return grad * activate_gate<GATE, T>(gate); },
+            to_float(grad), to_float(gate));
 
     // -- store: rounded once; past the end nothing is written
     store_elements<STRIDED>(value_grad_ptr, tile, value_grad, out_stride_row);
