@@ -124,8 +124,8 @@ LONG_NUM_WARPS = 32
 
 # A call takes the first kernel whose table has a line for its rows. Even rows begin at
 # multiples of a vector. Uneven ones have nothing between one and the next: those of
-# more than 8192 columns (12288 of float32 in the forward) are read in vectors that begin
-# within them.
+# more than 8192 columns (12288 of float32 in the forward) are read in vectors that
+# begin within them.
 Tables = Sequence[tuple[Any, Sequence[RowTile | LongTile]]]
 EVEN: Tables = (
     (softmax_kernel, TILES),
