@@ -114,7 +114,8 @@ def test_accesses_come_from_the_sources(each_op: Op, side: str) -> None:
     code = _code(side, next(launches.of_contract(each_op)))
     accesses = code.ptx.in_category("global load", "global store")
     folder = {"cuda": "csrc", "triton": "triton_kernels"}[side]
-    own_folders = (each_op.source, "glu", "norm")  # its own, or what several share
+    # Its own, or what several share.
+    own_folders = (each_op.source, "glu", "norm", "unary")
     assert in_op(accesses)
     assert all(
         place.startswith(tuple(f"{folder}/{own}/" for own in own_folders))

@@ -102,7 +102,7 @@ def test_memory_is_counted_for_an_element(capsys: pytest.CaptureFixture[str]) ->
 
 def test_line_numbers_are_those_of_the_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", "gelu"]) == 0
-    lines = (ROOT / "csrc/gelu/twin.cuh").read_text().splitlines()
+    lines = (ROOT / "csrc/unary/twin.cuh").read_text().splitlines()
     shown = re.findall(r"^ +(\d+) (// -- \w+: \S+)", capsys.readouterr().out, re.M)
     assert shown
     for number, text in shown:

@@ -162,7 +162,7 @@ def assert_links(op: Op, page: Page) -> None:
     files = {found["data-file"] for found, _ in page.all("ol") if "data-file" in found}
     for side in data["chains"]:
         folder = {"cuda": "csrc", "triton": "triton_kernels"}[side]
-        own = tuple(f"{folder}/{each}/" for each in (op.source, "glu", "norm"))
+        own = tuple(f"{folder}/{each}/" for each in (op.source, "glu", "norm", "unary"))
         assert any(file.startswith(own) for file in files)
     assert any("/common/" in file for file in files)
     # Every section has lines in both sources, and instructions on both sides.

@@ -13,10 +13,10 @@
 // Source   Maas et al. 2013, leaky ReLU; Hendrycks & Gimpel 2016, arXiv:1606.08415, GELU
 //          and SiLU
 
-#include "activation/backward_first.cuh"
-#include "activation/backward_twin.cuh"
-#include "activation/first.cuh"
-#include "activation/twin.cuh"
+#include "unary/backward_first.cuh"
+#include "unary/backward_twin.cuh"
+#include "unary/first.cuh"
+#include "unary/twin.cuh"
 
 cudaError_t activation(
     const Launcher& launch, DType dtype, void* out, const void* x, int64_t n_elements,
@@ -27,9 +27,8 @@ cudaError_t activation(
         [&]<typename T, int VEC_SIZE, bool STRIDED> {
             return dispatch_activation(
                 Activation{activation}, [&]<Activation ACTIVATION> {
-                    const auto first = activation_first_kernel<T, ACTIVATION>;
-                    const auto twin =
-                        activation_kernel<T, VEC_SIZE, STRIDED, ACTIVATION>;
+                    const auto first = unary_first_kernel<T, ACTIVATION>;
+                    const auto twin = unary_kernel<T, VEC_SIZE, STRIDED, ACTIVATION>;
                     return launch(
                         plan_elements(rung, first, twin, n_elements), out, x,
                         n_elements, n_cols, x_stride_row, x_stride_col
@@ -54,9 +53,9 @@ cudaError_t activation_backward(
         [&]<typename T, int VEC_SIZE, bool STRIDED> {
             return dispatch_activation(
                 Activation{activation}, [&]<Activation ACTIVATION> {
-                    const auto first = activation_backward_first_kernel<T, ACTIVATION>;
+                    const auto first = unary_backward_first_kernel<T, ACTIVATION>;
                     const auto twin =
-                        activation_backward_kernel<T, VEC_SIZE, STRIDED, ACTIVATION>;
+                        unary_backward_kernel<T, VEC_SIZE, STRIDED, ACTIVATION>;
                     return launch(
                         plan_elements(rung, first, twin, n_elements), out, grad, x,
                         n_elements, n_cols, grad_stride_row, grad_stride_col,

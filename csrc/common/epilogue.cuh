@@ -43,32 +43,6 @@ __device__ __forceinline__ float activate_scaled(float x) {
     return x;
 }
 
-// The activation of an x that is not scaled.
-template <Activation ACTIVATION, typename T>
-__device__ __forceinline__ float activate(float x) {
-    return activate_scaled<ACTIVATION, T>(argument_scale<T>(ACTIVATION) * x);
-}
-
-// The gradient of x from that of its activation, as exact as T resolves.
-template <Activation ACTIVATION, typename T>
-__device__ __forceinline__ float activate_backward(float grad, float x) {
-    switch (ACTIVATION) {
-        case Activation::none:
-            return grad;
-        case Activation::relu:
-            return relu_backward(grad, x);
-        case Activation::leaky_relu:
-            return leaky_relu_backward(grad, x);
-        case Activation::gelu:
-            return grad * gelu_derivative<T, false>(x);
-        case Activation::gelu_tanh:
-            return grad * gelu_derivative<T, true>(x);
-        case Activation::silu:
-            return grad * silu_derivative<T>(x);
-    }
-    return grad;
-}
-
 // The activation of a sum plus its column's bias, which comes scaled and is 0 where there
 // is none.
 template <Activation ACTIVATION, typename T>

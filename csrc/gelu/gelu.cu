@@ -12,10 +12,10 @@
 // Mirror   triton_kernels/gelu/gelu.py
 // Source   Hendrycks & Gimpel 2016, arXiv:1606.08415
 
-#include "gelu/backward_first.cuh"
-#include "gelu/backward_twin.cuh"
-#include "gelu/first.cuh"
-#include "gelu/twin.cuh"
+#include "unary/backward_first.cuh"
+#include "unary/backward_twin.cuh"
+#include "unary/first.cuh"
+#include "unary/twin.cuh"
 
 cudaError_t gelu(
     const Launcher& launch, DType dtype, void* out, const void* x, int64_t n_elements,
@@ -25,11 +25,13 @@ cudaError_t gelu(
     return dispatch_elements(
         dtype, n_elements, n_cols, {{out}, {x, x_stride_row, x_stride_col}},
         [&]<typename T, int VEC_SIZE, bool STRIDED> {
-            const auto first = approximate_tanh ? gelu_first_kernel<T, true>
-                                                : gelu_first_kernel<T, false>;
-            const auto twin = approximate_tanh
-                                  ? gelu_kernel<T, VEC_SIZE, STRIDED, true>
-                                  : gelu_kernel<T, VEC_SIZE, STRIDED, false>;
+            const auto first = approximate_tanh
+                                   ? unary_first_kernel<T, Activation::gelu_tanh>
+                                   : unary_first_kernel<T, Activation::gelu>;
+            const auto twin =
+                approximate_tanh
+                    ? unary_kernel<T, VEC_SIZE, STRIDED, Activation::gelu_tanh>
+                    : unary_kernel<T, VEC_SIZE, STRIDED, Activation::gelu>;
             return launch(
                 plan_elements(rung, first, twin, n_elements), out, x, n_elements,
                 n_cols, x_stride_row, x_stride_col
@@ -50,11 +52,13 @@ cudaError_t gelu_backward(
          {grad, grad_stride_row, grad_stride_col},
          {x, x_stride_row, x_stride_col}},
         [&]<typename T, int VEC_SIZE, bool STRIDED> {
-            const auto first = approximate_tanh ? gelu_backward_first_kernel<T, true>
-                                                : gelu_backward_first_kernel<T, false>;
-            const auto twin = approximate_tanh
-                                  ? gelu_backward_kernel<T, VEC_SIZE, STRIDED, true>
-                                  : gelu_backward_kernel<T, VEC_SIZE, STRIDED, false>;
+            const auto first =
+                approximate_tanh ? unary_backward_first_kernel<T, Activation::gelu_tanh>
+                                 : unary_backward_first_kernel<T, Activation::gelu>;
+            const auto twin =
+                approximate_tanh
+                    ? unary_backward_kernel<T, VEC_SIZE, STRIDED, Activation::gelu_tanh>
+                    : unary_backward_kernel<T, VEC_SIZE, STRIDED, Activation::gelu>;
             return launch(
                 plan_elements(rung, first, twin, n_elements), out, grad, x, n_elements,
                 n_cols, grad_stride_row, grad_stride_col, x_stride_row, x_stride_col

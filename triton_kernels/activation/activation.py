@@ -14,17 +14,17 @@ Source   Maas et al. 2013, leaky ReLU; Hendrycks & Gimpel 2016, arXiv:1606.08415
          and SiLU
 """
 
-from triton_kernels.activation.backward_first import activation_backward_first_kernel
-from triton_kernels.activation.backward_twin import activation_backward_kernel
-from triton_kernels.activation.first import activation_first_kernel
-from triton_kernels.activation.twin import activation_kernel
 from triton_kernels.common.elementwise import plan_elements
 from triton_kernels.common.epilogue import ACTIVATIONS
+from triton_kernels.unary.backward_first import unary_backward_first_kernel
+from triton_kernels.unary.backward_twin import unary_backward_kernel
+from triton_kernels.unary.first import unary_first_kernel
+from triton_kernels.unary.twin import unary_kernel
 
 
 def activation(out, x, n_elements, n_cols, *strides, activation, rung):
     """Launches the rung's kernel on the current device and stream."""
-    kernels = (activation_first_kernel, activation_kernel)
+    kernels = (unary_first_kernel, unary_kernel)
     arguments = (out, x, n_elements, n_cols, *strides)
     kernel, grid, constants = plan_elements(
         rung, kernels, out, n_elements, n_cols, strides
@@ -34,7 +34,7 @@ def activation(out, x, n_elements, n_cols, *strides, activation, rung):
 
 def activation_backward(out, grad, x, n_elements, n_cols, *strides, activation, rung):
     """Launches the rung's kernel on the current device and stream."""
-    kernels = (activation_backward_first_kernel, activation_backward_kernel)
+    kernels = (unary_backward_first_kernel, unary_backward_kernel)
     arguments = (out, grad, x, n_elements, n_cols, *strides)
     kernel, grid, constants = plan_elements(
         rung, kernels, out, n_elements, n_cols, strides

@@ -8,18 +8,14 @@ import triton
 import triton.language as tl
 
 from triton_kernels.common.math import (
-    gelu_derivative,
     gelu_erf,
     gelu_erf_bfloat16_of_half,
     gelu_erf_fast,
     gelu_tanh,
     gelu_tanh_bfloat16_of_half,
     leaky_relu,
-    leaky_relu_backward,
     relu,
-    relu_backward,
     silu,
-    silu_derivative,
     silu_fast,
 )
 
@@ -64,30 +60,6 @@ def activate_scaled(x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
     else:
         tl.static_assert(ACTIVATION == "none")
     return x
-
-
-@triton.jit
-def activate(x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
-    """The activation of an x that is not scaled."""
-    return activate_scaled(x * argument_scale(ACTIVATION, dtype), ACTIVATION, dtype)
-
-
-@triton.jit
-def activate_backward(grad, x, ACTIVATION: tl.constexpr, dtype: tl.constexpr):
-    """The gradient of x from that of its activation, as exact as dtype resolves."""
-    if ACTIVATION == "relu":
-        grad = relu_backward(grad, x)
-    elif ACTIVATION == "leaky_relu":
-        grad = leaky_relu_backward(grad, x)
-    elif ACTIVATION == "gelu":
-        grad *= gelu_derivative(x, dtype, False)
-    elif ACTIVATION == "gelu_tanh":
-        grad *= gelu_derivative(x, dtype, True)
-    elif ACTIVATION == "silu":
-        grad *= silu_derivative(x, dtype)
-    else:
-        tl.static_assert(ACTIVATION == "none")
-    return grad
 
 
 @triton.jit

@@ -14,27 +14,29 @@ Source   Hendrycks & Gimpel 2016, arXiv:1606.08415
 """
 
 from triton_kernels.common.elementwise import plan_elements
-from triton_kernels.gelu.backward_first import gelu_backward_first_kernel
-from triton_kernels.gelu.backward_twin import gelu_backward_kernel
-from triton_kernels.gelu.first import gelu_first_kernel
-from triton_kernels.gelu.twin import gelu_kernel
+from triton_kernels.unary.backward_first import unary_backward_first_kernel
+from triton_kernels.unary.backward_twin import unary_backward_kernel
+from triton_kernels.unary.first import unary_first_kernel
+from triton_kernels.unary.twin import unary_kernel
 
 
 def gelu(out, x, n_elements, n_cols, *strides, approximate_tanh, rung):
     """Launches the rung's kernel on the current device and stream."""
-    kernels = (gelu_first_kernel, gelu_kernel)
+    kernels = (unary_first_kernel, unary_kernel)
     arguments = (out, x, n_elements, n_cols, *strides)
     kernel, grid, constants = plan_elements(
         rung, kernels, out, n_elements, n_cols, strides
     )
-    kernel[grid](*arguments, **constants, APPROXIMATE_TANH=approximate_tanh)
+    activation = "gelu_tanh" if approximate_tanh else "gelu"
+    kernel[grid](*arguments, **constants, ACTIVATION=activation)
 
 
 def gelu_backward(out, grad, x, n_elements, n_cols, *strides, approximate_tanh, rung):
     """Launches the rung's kernel on the current device and stream."""
-    kernels = (gelu_backward_first_kernel, gelu_backward_kernel)
+    kernels = (unary_backward_first_kernel, unary_backward_kernel)
     arguments = (out, grad, x, n_elements, n_cols, *strides)
     kernel, grid, constants = plan_elements(
         rung, kernels, out, n_elements, n_cols, strides
     )
-    kernel[grid](*arguments, **constants, APPROXIMATE_TANH=approximate_tanh)
+    activation = "gelu_tanh" if approximate_tanh else "gelu"
+    kernel[grid](*arguments, **constants, ACTIVATION=activation)

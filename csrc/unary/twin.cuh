@@ -2,10 +2,10 @@
 #pragma once
 
 #include "common/elementwise.cuh"
-#include "common/math.cuh"
+#include "unary/function.cuh"
 
-template <typename T, int VEC_SIZE, bool STRIDED, bool APPROXIMATE_TANH>
-__global__ void __launch_bounds__(NUM_THREADS) gelu_kernel(
+template <typename T, int VEC_SIZE, bool STRIDED, Activation ACTIVATION>
+__global__ void __launch_bounds__(NUM_THREADS) unary_kernel(
     T* __restrict__ out_ptr,      // (n_elements)
     const T* __restrict__ x_ptr,  // (n_elements / n_cols, n_cols)
     int64_t n_elements, int64_t n_cols, int64_t x_stride_row, int64_t x_stride_col
@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(NUM_THREADS) gelu_kernel(
 
     // -- compute: in float32
     const auto out =
-        map([](float x) { return gelu<T, APPROXIMATE_TANH>(x); }, to_float(x));
+        map([](float x) { return activate<ACTIVATION, T>(x); }, to_float(x));
 
     // -- store: rounded once; past the end nothing is written
     store_elements(out_ptr, tile, out);

@@ -1,39 +1,35 @@
-"""The twin: as gelu_kernel, of a gradient and x."""
+"""The twin: a thread owns several elements, and accesses 16 bytes at a time."""
 
 import triton
 import triton.language as tl
 
 from triton_kernels.common.elementwise import load_elements, own_tile, store_elements
-from triton_kernels.common.math import gelu_derivative
+from triton_kernels.unary.function import activate
 
 
 @triton.jit
-def gelu_backward_kernel(
+def unary_kernel(
     out_ptr,  # (n_elements)
-    grad_ptr,  # (n_elements / n_cols, n_cols)
     x_ptr,  # (n_elements / n_cols, n_cols)
     n_elements,
     n_cols,
-    grad_stride_row,
-    grad_stride_col,
     x_stride_row,
     x_stride_col,
     BLOCK_SIZE: tl.constexpr,
     VEC_SIZE: tl.constexpr,
     STRIDED: tl.constexpr,
-    APPROXIMATE_TANH: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ):
     # -- tile: a program owns BLOCK_SIZE neighbouring elements
     tile = own_tile(n_elements, n_cols, BLOCK_SIZE, VEC_SIZE)
 
     # -- load: past the end nothing is read
-    grad = load_elements(grad_ptr, tile, grad_stride_row, grad_stride_col, STRIDED)
     x = load_elements(x_ptr, tile, x_stride_row, x_stride_col, STRIDED)
 
     # -- compute: in float32
     dtype: tl.constexpr = out_ptr.dtype.element_ty
-    grad, x = grad.to(tl.float32), x.to(tl.float32)
-    out = grad * gelu_derivative(x, dtype, APPROXIMATE_TANH)
+    x = x.to(tl.float32)
+    out = activate(x, ACTIVATION, dtype)
 
     # -- store: rounded once; past the end nothing is written
     store_elements(out_ptr, tile, out)

@@ -6,11 +6,11 @@ A division finds the place of an element in a tensor with any strides.
 import triton
 import triton.language as tl
 
-from triton_kernels.common.epilogue import activate
+from triton_kernels.unary.function import activate
 
 
 @triton.jit
-def activation_first_kernel(
+def unary_first_kernel(
     out_ptr,  # (n_elements)
     x_ptr,  # (n_elements / n_cols, n_cols)
     n_elements,

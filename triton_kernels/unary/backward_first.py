@@ -3,11 +3,11 @@
 import triton
 import triton.language as tl
 
-from triton_kernels.common.epilogue import activate_backward
+from triton_kernels.unary.function import activate_backward
 
 
 @triton.jit
-def activation_backward_first_kernel(
+def unary_backward_first_kernel(
     out_ptr,  # (n_elements)
     grad_ptr,  # (n_elements / n_cols, n_cols)
     x_ptr,  # (n_elements / n_cols, n_cols)

@@ -5,10 +5,10 @@
 #pragma once
 
 #include "common/elementwise.cuh"
-#include "common/math.cuh"
+#include "unary/function.cuh"
 
-template <typename T, bool APPROXIMATE_TANH>
-__global__ void gelu_first_kernel(
+template <typename T, Activation ACTIVATION>
+__global__ void unary_first_kernel(
     T* out_ptr,      // (n_elements)
     const T* x_ptr,  // (n_elements / n_cols, n_cols)
     int64_t n_elements, int64_t n_cols, int64_t x_stride_row, int64_t x_stride_col
@@ -22,7 +22,7 @@ __global__ void gelu_first_kernel(
     const float x = to_float(x_ptr[row * x_stride_row + col * x_stride_col]);
 
     // -- compute: in float32
-    const float out = gelu<T, APPROXIMATE_TANH>(x);
+    const float out = activate<ACTIVATION, T>(x);
 
     // -- store: rounded once
     out_ptr[i] = from_float<T>(out);

@@ -1,11 +1,11 @@
-// The twin: as gelu_kernel, of a gradient and x.
+// The twin: as unary_kernel, of a gradient and x.
 #pragma once
 
 #include "common/elementwise.cuh"
-#include "common/math.cuh"
+#include "unary/function.cuh"
 
-template <typename T, int VEC_SIZE, bool STRIDED, bool APPROXIMATE_TANH>
-__global__ void __launch_bounds__(NUM_THREADS) gelu_backward_kernel(
+template <typename T, int VEC_SIZE, bool STRIDED, Activation ACTIVATION>
+__global__ void __launch_bounds__(NUM_THREADS) unary_backward_kernel(
     T* __restrict__ out_ptr,         // (n_elements)
     const T* __restrict__ grad_ptr,  // (n_elements / n_cols, n_cols)
     const T* __restrict__ x_ptr,     // (n_elements / n_cols, n_cols)
@@ -20,10 +20,10 @@ __global__ void __launch_bounds__(NUM_THREADS) gelu_backward_kernel(
     const auto x = load_elements(x_ptr, tile, x_stride_row, x_stride_col);
 
     // -- compute: in float32
-    const auto out =
-        map([](float grad,
-               float x) { return grad * gelu_derivative<T, APPROXIMATE_TANH>(x); },
-            to_float(grad), to_float(x));
+    const auto out = map(
+        [](float grad, float x) { return activate_backward<ACTIVATION, T>(grad, x); },
+        to_float(grad), to_float(x)
+    );
 
     // -- store: rounded once; past the end nothing is written
     store_elements(out_ptr, tile, out);

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "common/elementwise.cuh"
-#include "common/epilogue.cuh"
+#include "unary/function.cuh"
 
 template <typename T, Activation ACTIVATION>
-__global__ void activation_backward_first_kernel(
+__global__ void unary_backward_first_kernel(
     T* out_ptr,         // (n_elements)
     const T* grad_ptr,  // (n_elements / n_cols, n_cols)
     const T* x_ptr,     // (n_elements / n_cols, n_cols)

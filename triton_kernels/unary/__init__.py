@@ -1,0 +1,1 @@
+"""What activation and gelu share: kernels of any activation of every element."""
