@@ -32,11 +32,13 @@ cudaError_t geglu(
          {value, value_stride_row, value_stride_col},
          {gate, gate_stride_row, gate_stride_col}},
         [&]<typename T, int VEC_SIZE, bool STRIDED> {
-            const auto first = approximate_tanh ? glu_first_kernel<T, Gate::gelu_tanh>
-                                                : glu_first_kernel<T, Gate::gelu>;
-            const auto twin = approximate_tanh
-                                  ? glu_kernel<T, VEC_SIZE, STRIDED, Gate::gelu_tanh>
-                                  : glu_kernel<T, VEC_SIZE, STRIDED, Gate::gelu>;
+            const auto first = approximate_tanh
+                                   ? glu_first_kernel<T, Activation::gelu_tanh>
+                                   : glu_first_kernel<T, Activation::gelu>;
+            const auto twin =
+                approximate_tanh
+                    ? glu_kernel<T, VEC_SIZE, STRIDED, Activation::gelu_tanh>
+                    : glu_kernel<T, VEC_SIZE, STRIDED, Activation::gelu>;
             return launch(
                 plan_elements(rung, first, twin, n_elements), out, value, gate,
                 n_elements, n_cols, value_stride_row, value_stride_col, gate_stride_row,
@@ -62,12 +64,12 @@ cudaError_t geglu_backward(
          {gate, gate_stride_row, gate_stride_col}},
         [&]<typename T, int VEC_SIZE, bool STRIDED> {
             const auto first = approximate_tanh
-                                   ? glu_backward_first_kernel<T, Gate::gelu_tanh>
-                                   : glu_backward_first_kernel<T, Gate::gelu>;
+                                   ? glu_backward_first_kernel<T, Activation::gelu_tanh>
+                                   : glu_backward_first_kernel<T, Activation::gelu>;
             const auto twin =
                 approximate_tanh
-                    ? glu_backward_kernel<T, VEC_SIZE, STRIDED, Gate::gelu_tanh>
-                    : glu_backward_kernel<T, VEC_SIZE, STRIDED, Gate::gelu>;
+                    ? glu_backward_kernel<T, VEC_SIZE, STRIDED, Activation::gelu_tanh>
+                    : glu_backward_kernel<T, VEC_SIZE, STRIDED, Activation::gelu>;
             return launch(
                 plan_elements(rung, first, twin, n_elements), value_grad, gate_grad,
                 grad, value, gate, n_elements, n_cols, out_stride_row, grad_stride_row,

@@ -1,10 +1,10 @@
 // The first rung: a thread computes both gradients of one element.
 #pragma once
 
+#include "common/activation.cuh"
 #include "common/elementwise.cuh"
-#include "glu/gate.cuh"
 
-template <typename T, Gate GATE>
+template <typename T, Activation ACTIVATION>
 __global__ void glu_backward_first_kernel(
     T* value_grad_ptr,   // (n_elements / n_cols, n_cols)
     T* gate_grad_ptr,    // (n_elements / n_cols, n_cols)
@@ -30,8 +30,8 @@ __global__ void glu_backward_first_kernel(
 
     // -- compute: in float32. The derivative comes first: where it is 0, grad * value
     // may be inf
-    const float gate_grad = grad * activate_gate_derivative<GATE, T>(gate) * value;
-    const float value_grad = grad * activate_gate<GATE, T>(gate);
+    const float gate_grad = activate_backward<ACTIVATION, T>(grad, gate) * value;
+    const float value_grad = grad * activate<ACTIVATION, T>(gate);
 
     // -- store: rounded once
     value_grad_ptr[row * out_stride_row + col] = from_float<T>(value_grad);

@@ -1,10 +1,10 @@
 // The twin: as glu_kernel, with two gradients of each element.
 #pragma once
 
+#include "common/activation.cuh"
 #include "common/elementwise.cuh"
-#include "glu/gate.cuh"
 
-template <typename T, int VEC_SIZE, bool STRIDED, Gate GATE>
+template <typename T, int VEC_SIZE, bool STRIDED, Activation ACTIVATION>
 __global__ void __launch_bounds__(NUM_THREADS) glu_backward_kernel(
     T* __restrict__ value_grad_ptr,   // (n_elements / n_cols, n_cols)
     T* __restrict__ gate_grad_ptr,    // (n_elements / n_cols, n_cols)
@@ -28,12 +28,12 @@ __global__ void __launch_bounds__(NUM_THREADS) glu_backward_kernel(
     // may be inf
     const auto gate_grad = map(
         [](float grad, float value, float gate) {
-            return grad * activate_gate_derivative<GATE, T>(gate) * value;
+            return activate_backward<ACTIVATION, T>(grad, gate) * value;
         },
         to_float(grad), to_float(value), to_float(gate)
     );
     const auto value_grad =
-        map([](float grad, float gate) { return grad * activate_gate<GATE, T>(gate); },
+        map([](float grad, float gate) { return grad * activate<ACTIVATION, T>(gate); },
             to_float(grad), to_float(gate));
 
     // -- store: rounded once; past the end nothing is written

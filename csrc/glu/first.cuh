@@ -4,10 +4,10 @@
 // coalesced. A division finds the place of an element in a tensor with any strides.
 #pragma once
 
+#include "common/activation.cuh"
 #include "common/elementwise.cuh"
-#include "glu/gate.cuh"
 
-template <typename T, Gate GATE>
+template <typename T, Activation ACTIVATION>
 __global__ void glu_first_kernel(
     T* out_ptr,          // (n_elements)
     const T* value_ptr,  // (n_elements / n_cols, n_cols)
@@ -27,7 +27,7 @@ __global__ void glu_first_kernel(
         to_float(gate_ptr[row * gate_stride_row + col * gate_stride_col]);
 
     // -- compute: in float32
-    const float out = value * activate_gate<GATE, T>(gate);
+    const float out = value * activate<ACTIVATION, T>(gate);
 
     // -- store: rounded once
     out_ptr[i] = from_float<T>(out);

@@ -1,10 +1,10 @@
 // The twin: a thread owns several elements, and accesses 16 bytes at a time.
 #pragma once
 
+#include "common/activation.cuh"
 #include "common/elementwise.cuh"
-#include "glu/gate.cuh"
 
-template <typename T, int VEC_SIZE, bool STRIDED, Gate GATE>
+template <typename T, int VEC_SIZE, bool STRIDED, Activation ACTIVATION>
 __global__ void __launch_bounds__(NUM_THREADS) glu_kernel(
     T* __restrict__ out_ptr,          // (n_elements)
     const T* __restrict__ value_ptr,  // (n_elements / n_cols, n_cols)
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(NUM_THREADS) glu_kernel(
 
     // -- compute: in float32
     const auto out = map(
-        [](float value, float gate) { return value * activate_gate<GATE, T>(gate); },
+        [](float value, float gate) { return value * activate<ACTIVATION, T>(gate); },
         to_float(value), to_float(gate)
     );
 

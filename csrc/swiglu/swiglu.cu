@@ -30,8 +30,8 @@ cudaError_t swiglu(
          {gate, gate_stride_row, gate_stride_col},
          {up, up_stride_row, up_stride_col}},
         [&]<typename T, int VEC_SIZE, bool STRIDED> {
-            const auto first = glu_first_kernel<T, Gate::silu>;
-            const auto twin = glu_kernel<T, VEC_SIZE, STRIDED, Gate::silu>;
+            const auto first = glu_first_kernel<T, Activation::silu>;
+            const auto twin = glu_kernel<T, VEC_SIZE, STRIDED, Activation::silu>;
             // To the kernels `up` is the value, which comes before the gate.
             return launch(
                 plan_elements(rung, first, twin, n_elements), out, up, gate, n_elements,
@@ -56,8 +56,9 @@ cudaError_t swiglu_backward(
          {gate, gate_stride_row, gate_stride_col},
          {up, up_stride_row, up_stride_col}},
         [&]<typename T, int VEC_SIZE, bool STRIDED> {
-            const auto first = glu_backward_first_kernel<T, Gate::silu>;
-            const auto twin = glu_backward_kernel<T, VEC_SIZE, STRIDED, Gate::silu>;
+            const auto first = glu_backward_first_kernel<T, Activation::silu>;
+            const auto twin =
+                glu_backward_kernel<T, VEC_SIZE, STRIDED, Activation::silu>;
             return launch(
                 plan_elements(rung, first, twin, n_elements), up_grad, gate_grad, grad,
                 up, gate, n_elements, n_cols, out_stride_row, grad_stride_row,

@@ -1,8 +1,8 @@
 // The first rung: a thread computes the gradient of one element.
 #pragma once
 
+#include "common/activation.cuh"
 #include "common/elementwise.cuh"
-#include "unary/function.cuh"
 
 template <typename T, Activation ACTIVATION>
 __global__ void unary_backward_first_kernel(

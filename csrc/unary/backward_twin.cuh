@@ -1,8 +1,8 @@
 // The twin: as unary_kernel, of a gradient and x.
 #pragma once
 
+#include "common/activation.cuh"
 #include "common/elementwise.cuh"
-#include "unary/function.cuh"
 
 template <typename T, int VEC_SIZE, bool STRIDED, Activation ACTIVATION>
 __global__ void __launch_bounds__(NUM_THREADS) unary_backward_kernel(

@@ -4,8 +4,8 @@
 // coalesced. A division finds the place of an element in a tensor with any strides.
 #pragma once
 
+#include "common/activation.cuh"
 #include "common/elementwise.cuh"
-#include "unary/function.cuh"
 
 template <typename T, Activation ACTIVATION>
 __global__ void unary_first_kernel(

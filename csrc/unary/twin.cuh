@@ -1,8 +1,8 @@
 // The twin: a thread owns several elements, and accesses 16 bytes at a time.
 #pragma once
 
+#include "common/activation.cuh"
 #include "common/elementwise.cuh"
-#include "unary/function.cuh"
 
 template <typename T, int VEC_SIZE, bool STRIDED, Activation ACTIVATION>
 __global__ void __launch_bounds__(NUM_THREADS) unary_kernel(

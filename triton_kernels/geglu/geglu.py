@@ -30,7 +30,7 @@ def geglu(out, value, gate, n_elements, n_cols, *strides, approximate_tanh, rung
         rung, kernels, out, n_elements, n_cols, strides
     )
     gate_name = "gelu_tanh" if approximate_tanh else "gelu"
-    kernel[grid](*arguments, **constants, GATE=gate_name)
+    kernel[grid](*arguments, **constants, ACTIVATION=gate_name)
 
 
 def geglu_backward(
@@ -52,4 +52,4 @@ def geglu_backward(
         rung, kernels, value_grad, n_elements, n_cols, strides
     )
     gate_name = "gelu_tanh" if approximate_tanh else "gelu"
-    kernel[grid](*arguments, **constants, GATE=gate_name)
+    kernel[grid](*arguments, **constants, ACTIVATION=gate_name)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from triton_kernels.glu.gate import activate_gate, activate_gate_derivative
+from triton_kernels.common.activation import activate, activate_backward
 
 
 @triton.jit
@@ -23,7 +23,7 @@ def glu_backward_first_kernel(
     gate_stride_row,
     gate_stride_col,
     BLOCK_N: tl.constexpr,
-    GATE: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ):
     # -- tile: a program owns BLOCK_N neighbouring elements
     i = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -41,8 +41,8 @@ def glu_backward_first_kernel(
     # may be inf
     dtype: tl.constexpr = value_grad_ptr.dtype.element_ty
     grad, value, gate = grad.to(tl.float32), value.to(tl.float32), gate.to(tl.float32)
-    gate_grad = grad * activate_gate_derivative(gate, GATE, dtype) * value
-    value_grad = grad * activate_gate(gate, GATE, dtype)
+    gate_grad = activate_backward(grad, gate, ACTIVATION, dtype) * value
+    value_grad = grad * activate(gate, ACTIVATION, dtype)
 
     # -- store: rounded once
     tl.store(

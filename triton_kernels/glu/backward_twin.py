@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
+from triton_kernels.common.activation import activate, activate_backward
 from triton_kernels.common.elementwise import load_elements, own_tile, store_elements
-from triton_kernels.glu.gate import activate_gate, activate_gate_derivative
 
 
 @triton.jit
@@ -26,7 +26,7 @@ def glu_backward_kernel(
     BLOCK_SIZE: tl.constexpr,
     VEC_SIZE: tl.constexpr,
     STRIDED: tl.constexpr,
-    GATE: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ):
     # -- tile: a program owns BLOCK_SIZE neighbouring elements
     tile = own_tile(n_elements, n_cols, BLOCK_SIZE, VEC_SIZE)
@@ -40,8 +40,8 @@ def glu_backward_kernel(
     # may be inf
     dtype: tl.constexpr = value_grad_ptr.dtype.element_ty
     grad, value, gate = grad.to(tl.float32), value.to(tl.float32), gate.to(tl.float32)
-    gate_grad = grad * activate_gate_derivative(gate, GATE, dtype) * value
-    value_grad = grad * activate_gate(gate, GATE, dtype)
+    gate_grad = activate_backward(grad, gate, ACTIVATION, dtype) * value
+    value_grad = grad * activate(gate, ACTIVATION, dtype)
 
     # -- store: rounded once; past the end nothing is written
     store_elements(value_grad_ptr, tile, value_grad, out_stride_row, STRIDED)

@@ -6,7 +6,7 @@ A division finds the place of an element in a tensor with any strides.
 import triton
 import triton.language as tl
 
-from triton_kernels.glu.gate import activate_gate
+from triton_kernels.common.activation import activate
 
 
 @triton.jit
@@ -21,7 +21,7 @@ def glu_first_kernel(
     gate_stride_row,
     gate_stride_col,
     BLOCK_N: tl.constexpr,
-    GATE: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ):
     # -- tile: a program owns BLOCK_N neighbouring elements
     i = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -37,7 +37,7 @@ def glu_first_kernel(
     # -- compute: in float32
     dtype: tl.constexpr = out_ptr.dtype.element_ty
     value, gate = value.to(tl.float32), gate.to(tl.float32)
-    out = value * activate_gate(gate, GATE, dtype)
+    out = value * activate(gate, ACTIVATION, dtype)
 
     # -- store: rounded once
     tl.store(out_ptr + i, out.to(dtype), mask=mask)

@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
+from triton_kernels.common.activation import activate
 from triton_kernels.common.elementwise import load_elements, own_tile, store_elements
-from triton_kernels.glu.gate import activate_gate
 
 
 @triton.jit
@@ -21,7 +21,7 @@ def glu_kernel(
     BLOCK_SIZE: tl.constexpr,
     VEC_SIZE: tl.constexpr,
     STRIDED: tl.constexpr,
-    GATE: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ):
     # -- tile: a program owns BLOCK_SIZE neighbouring elements
     tile = own_tile(n_elements, n_cols, BLOCK_SIZE, VEC_SIZE)
@@ -33,7 +33,7 @@ def glu_kernel(
     # -- compute: in float32
     dtype: tl.constexpr = out_ptr.dtype.element_ty
     value, gate = value.to(tl.float32), gate.to(tl.float32)
-    out = value * activate_gate(gate, GATE, dtype)
+    out = value * activate(gate, ACTIVATION, dtype)
 
     # -- store: rounded once; past the end nothing is written
     store_elements(out_ptr, tile, out)

@@ -9,14 +9,8 @@ import triton.language as tl
 
 from triton_kernels.common.rows import row_offset
 from triton_kernels.common.vec import known_multiple
+from triton_kernels.norm.long import load_columns
 from triton_kernels.norm.rows import load_weight, mean_of
-
-
-@triton.jit
-def load_columns(ptr, cols, n_cols, EVICTION: tl.constexpr):
-    """The columns of a row, and 0 past its end."""
-    x = tl.load(ptr + cols, mask=cols < n_cols, other=0.0, eviction_policy=EVICTION)
-    return x.to(tl.float32)
 
 
 @triton.jit

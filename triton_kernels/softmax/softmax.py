@@ -72,19 +72,12 @@ BACKWARD_TILES = (
 
 
 class LongTile(NamedTuple):
-    """A line of a table for rows that are not held in registers as a whole.
+    """A line of a table for rows that are not held in registers as a whole."""
 
-    Attributes:
-        max_cols: The longest row that it is for.
-        constants: What the kernel is compiled for, beside what is the same for all.
-        element_bytes: Of which dtypes; 0: all.
-        arch: Of which architecture, such as 90; 0: the default.
-    """
-
-    max_cols: int
-    constants: dict[str, int]
-    element_bytes: int = 0
-    arch: int = 0
+    max_cols: int  # the longest row that it is for
+    constants: dict[str, int]  # for the kernel, beside what is the same for all
+    element_bytes: int = 0  # of which dtypes; 0: all
+    arch: int = 0  # of which architecture, such as 90; 0: the default
 
 
 # Rows that the L1 holds.

@@ -31,7 +31,7 @@ def swiglu(out, gate, up, n_elements, n_cols, *strides, rung):
     kernel, grid, constants = plan_elements(
         rung, kernels, out, n_elements, n_cols, strides
     )
-    kernel[grid](*arguments, **constants, GATE="silu")
+    kernel[grid](*arguments, **constants, ACTIVATION="silu")
 
 
 def swiglu_backward(
@@ -44,4 +44,4 @@ def swiglu_backward(
     kernel, grid, constants = plan_elements(
         rung, kernels, gate_grad, n_elements, n_cols, strides
     )
-    kernel[grid](*arguments, **constants, GATE="silu")
+    kernel[grid](*arguments, **constants, ACTIVATION="silu")

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from triton_kernels.unary.function import activate_backward
+from triton_kernels.common.activation import activate_backward
 
 
 @triton.jit

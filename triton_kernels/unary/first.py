@@ -6,7 +6,7 @@ A division finds the place of an element in a tensor with any strides.
 import triton
 import triton.language as tl
 
-from triton_kernels.unary.function import activate
+from triton_kernels.common.activation import activate
 
 
 @triton.jit

@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
+from triton_kernels.common.activation import activate
 from triton_kernels.common.elementwise import load_elements, own_tile, store_elements
-from triton_kernels.unary.function import activate
 
 
 @triton.jit
