@@ -25,7 +25,8 @@
 //          Gradients of weights are added in an order that depends on the shape, the
 //          dtype and the GPU.
 // Mirror   triton_kernels/layer_norm/layer_norm.py has no norm_backward_cluster_kernel, as
-//          Triton has no clusters
+//          Triton has no clusters: norm_backward_cached_kernel reads such rows twice, the
+//          second time out of the L1
 // Source   Ba, Kiros & Hinton 2016, arXiv:1607.06450; Chan, Golub & LeVeque 1983,
 //          "Algorithms for computing the sample variance" (the corrected two-pass one)
 

@@ -20,7 +20,8 @@
 // Limits   accumulates in float32. Gradients of weights are added in an order that
 //          depends on the shape, the dtype and the GPU.
 // Mirror   triton_kernels/rms_norm/rms_norm.py has no norm_backward_cluster_kernel, as
-//          Triton has no clusters
+//          Triton has no clusters: norm_backward_cached_kernel reads such rows twice, the
+//          second time out of the L1
 // Source   Zhang & Sennrich 2019, arXiv:1910.07467
 
 #include "common/launch.cuh"
