@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "common/dtype.cuh"
 #include "common/math.cuh"
 
 enum class Activation : int { none, relu, leaky_relu, gelu, gelu_tanh, silu };
