@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from compare.cases import Case
 from compare.errors import BuildFailedError, UnavailableError, UsageError
 from compare.parity import Parity, Prepared, Skipped, check_prepared, prepare
 from compare.run import check_memory, memory_shortage, require_module
-from compare.timing import ceiling, gpu_state, implementations, start
+from compare.timing import ceiling, compiling, gpu_state, implementations, start
 from compare.timing.implementations import Implementation
 from compare.timing.measure import measure
 from compare.timing.model import Bench, CaseTimes, Timing
@@ -36,6 +36,7 @@ class Request:
         backends: Which of ours.
         peers: Which of the others.
         sweep: Whether to go through all sizes too.
+        starts: Whether to measure first calls, in processes of their own.
     """
 
     op: str
@@ -45,24 +46,36 @@ class Request:
     backends: tuple[str, ...]
     peers: tuple[str, ...]
     sweep: bool
+    starts: bool = True
 
 
-def bench(request: Request, progress: Callable[[str], None]) -> Bench:
-    """Measures an op and its peers.
+@dataclass(frozen=True)
+class Plan:
+    """What a request comes to on this GPU.
 
-    Args:
-        request: What to measure.
-        progress: Is told, from time to time, what is going on.
+    Attributes:
+        cases: What the op is judged by, or what was asked for.
+        sweep: All sizes.
+        omitted: What the GPU's memory is not enough for, a sentence each.
+    """
+
+    cases: tuple[Case, ...]
+    sweep: tuple[Case, ...]
+    omitted: tuple[str, ...]
+
+
+def plan(request: Request) -> Plan:
+    """The cases of a request.
 
     Raises:
-        CompareError: It cannot be done.
+        CompareError: There is no GPU, no module, or not enough memory for a shape that
+            was asked for.
     """
     if obstacle := gpu_state.obstacle():
         raise UnavailableError(obstacle)
     if "cuda" in request.backends:
         require_module("_cuda")
     op = OPS[request.op]
-    surroundings = environment.collect()
     dtypes = [getattr(torch, name) for name in request.dtypes]
     variants = op.variants if request.params is None else (request.params,)
     omitted: list[str] = []
@@ -82,16 +95,50 @@ def bench(request: Request, progress: Callable[[str], None]) -> Bench:
     swept = _fitting(op, swept, omitted)
     for case in planned:
         check_memory(op, case, torch.device("cuda"))
+    return Plan(tuple(planned), tuple(swept), tuple(omitted))
+
+
+def compile_ahead(requests: Sequence[Request], progress: Callable[[str], None]) -> None:
+    """Fills the caches on disk with what the requests are going to time.
+
+    Raises:
+        CompareError: It cannot be done.
+    """
+    tasks = [
+        (request.op, case, name)
+        for request in requests
+        for case in (*plan(request).cases, *plan(request).sweep)
+        for name in (*request.backends, *request.peers)
+    ]
+    compiling.compile_ahead(tasks, progress)
+
+
+def bench(request: Request, progress: Callable[[str], None]) -> Bench:
+    """Measures an op and its peers.
+
+    Args:
+        request: What to measure.
+        progress: Is told, from time to time, what is going on.
+
+    Raises:
+        CompareError: It cannot be done.
+    """
+    planned = plan(request)
+    op = OPS[request.op]
+    surroundings = environment.collect()
     try:
-        cases = [_measure(request, op, case, progress) for case in planned]
-        sweep = [_measure(request, op, case, progress) for case in swept]
+        cases = [_measure(request, op, case, progress) for case in planned.cases]
+        sweep = [_measure(request, op, case, progress) for case in planned.sweep]
         names = _timed(cases)
         _free_memory()
-        starts = start.measure(op.name, op.large_shape, names, progress)
+        starts = (
+            start.measure(op.name, op.large_shape, names, progress)
+            if request.starts
+            else {}
+        )
         progress("measuring the rate of matmul")
         matmul = {
-            name: ceiling.matmul_rate(dtype)
-            for name, dtype in zip(request.dtypes, dtypes, strict=True)
+            name: ceiling.matmul_rate(getattr(torch, name)) for name in request.dtypes
         }
     except torch.OutOfMemoryError as error:
         raise UnavailableError(
@@ -112,7 +159,7 @@ def bench(request: Request, progress: Callable[[str], None]) -> Bench:
         sweep=tuple(sweep),
         start=starts,
         matmul=matmul,
-        omitted=tuple(omitted),
+        omitted=planned.omitted,
         notes={
             each.name: each.note
             for each in peers.of(op.name)

@@ -194,6 +194,7 @@ def _bench(options: argparse.Namespace) -> int:
             peers=tuple(dict.fromkeys(options.peers)),
             sweep=options.sweep,
         )
+        bench.compile_ahead([request], progress)
         result = bench.bench(request, progress)
     from compare.report import bench as report
     from compare.report import terminal

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,10 +34,13 @@ from compare.timing.model import Bench
 Measured = TypeVar("Measured", Bench, ladder.Times, fusion.Fusion)
 
 _DTYPES = ("float32", "bfloat16")
+_SWEPT = ("add", "gelu")  # README draws these; bench --sweep measures any other
 
 
 def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
     """Measures ops on this GPU, with every peer that can be imported.
+
+    An op's records are written as soon as it is measured: those after it may fail.
 
     Args:
         ops: Their names.
@@ -47,7 +50,8 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
         The files that were written: records, plots, README.
 
     Raises:
-        CompareError: It cannot be done, or a result was wrong; nothing is written then.
+        CompareError: It cannot be done, or a result was wrong: nothing is written then
+            of that op and those after it.
     """
     plot.require_matplotlib()
     if not os.access(records.FOLDER, os.W_OK):
@@ -57,43 +61,54 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
     require_committed_kernels()
     # Of the sources as they were imported: what is edited meanwhile is not measured.
     hashes = {name: source_hash.hashes(name) for name in ops}
+    requests = [_request(name) for name in ops]
+    bench.compile_ahead(requests, progress)
+    files: list[Path] = []
+    for request in requests:
+        files += _record(request, hashes[request.op], progress)
+    return [*files, *redraw(progress)]
+
+
+def _request(op: str) -> bench.Request:
+    return bench.Request(
+        op=op,
+        shapes=None,
+        dtypes=_DTYPES,
+        params=None,
+        backends=DEFAULT_BACKENDS,
+        peers=PEERS,
+        sweep=op in _SWEPT,
+        starts=op == EXAMPLE,
+    )
+
+
+def _record(
+    request: bench.Request,
+    hashes: Mapping[str, str],
+    progress: Callable[[str], None],
+) -> list[Path]:
+    """Measures one op, and writes what came of it."""
 
     def with_hashes(measured: Measured) -> Measured:
-        environment = {**measured.environment, source_hash.KEY: hashes[measured.op]}
+        environment = {**measured.environment, source_hash.KEY: hashes}
         return dataclasses.replace(measured, environment=environment)
 
-    results = []
-    for name in ops:
-        request = bench.Request(
-            op=name,
-            shapes=None,
-            dtypes=_DTYPES,
-            params=None,
-            backends=DEFAULT_BACKENDS,
-            peers=PEERS,
-            sweep=True,
-        )
-        result = bench.bench(request, progress)
-        if failures := bench.failures(result, DEFAULT_BACKENDS):
-            raise UnavailableError(f"nothing is recorded of {name}: {failures[0]}")
-        results.append(result)
-    example = _run_example(progress) if EXAMPLE in ops else ""
-    climbed = [
-        ladder.measure_rungs(op, ladder.default_case(op), progress)
-        for op in map(OPS.__getitem__, ops)
-    ]
-    fused = [
-        fusion.measure(op, Case(op.sweep_shapes[-1], torch.bfloat16), progress)
-        for op in map(OPS.__getitem__, ops)
-        if op.flops and op.optional_inputs
-    ]
-    files = [records.write(with_hashes(each)) for each in results]
-    files += [ladder.write(with_hashes(each)) for each in climbed]
-    files += [fusion.write(with_hashes(each)) for each in fused]
+    op = OPS[request.op]
+    result = bench.bench(request, progress)
+    if failures := bench.failures(result, DEFAULT_BACKENDS):
+        raise UnavailableError(f"nothing is recorded of {op.name}: {failures[0]}")
+    climbed = ladder.measure_rungs(op, ladder.default_case(op), progress)
+    # One run writes the example and its record.
+    example = _run_example(progress) if op.name == EXAMPLE else ""
+    files = [records.write(with_hashes(result)), ladder.write(with_hashes(climbed))]
+    if op.flops and op.optional_inputs:
+        case = Case(op.sweep_shapes[-1], torch.bfloat16)
+        fused = fusion.measure(op, case, progress)
+        files.append(fusion.write(with_hashes(fused)))
     if example:
         files.append(files[0].parent / f"compare-{EXAMPLE}.txt")
         records.replace(files[-1], example.encode())
-    return [*files, *redraw(progress)]
+    return files
 
 
 def require_committed_kernels() -> None:

@@ -30,10 +30,11 @@ from bindings.sources import ROOT
 from compare import options, peers
 from compare.cases import LAYOUTS, Case
 from compare.cli import main
+from compare.errors import UnavailableError
 from compare.parity import Prepared, Skipped, prepare
 from compare.plot import STYLES
 from compare.report.names import NAMES
-from compare.timing import ceiling, gpu_state, implementations, turns
+from compare.timing import ceiling, compiling, gpu_state, implementations, turns
 from compare.timing import measure as lab
 from compare.timing.implementations import Implementation
 from compare.timing.model import (
@@ -845,3 +846,48 @@ def test_nothing_can_be_measured_where_launches_block() -> None:
     )
     assert done.returncode == 3
     assert done.stderr.startswith("compare: CUDA_LAUNCH_BLOCKING is set")
+
+
+def _add_by(*names: str) -> list[tuple[str, Case, str]]:
+    return [("add", Case((33,)), name) for name in names]
+
+
+@needs_gpu
+def test_what_is_compiled_ahead_is_found_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    said: list[str] = []
+    compiling.compile_ahead(_add_by("cuda", "triton", "triton"), said.append)
+    assert said == [f"compiling, {number} of 2 calls" for number in (1, 2)]
+    assert list(tmp_path.glob("*/add_kernel.cubin"))
+
+
+def test_what_is_compiled_before_needs_no_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compiling, "ProcessPoolExecutor", None)
+    calls = _add_by("cuda", "torch", "unfused", "triton")  # one alone gains nothing
+    compiling.compile_ahead(calls, lambda _: None)
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="there is a GPU to compile for")
+def test_what_cannot_be_compiled_ahead_is_said() -> None:
+    said: list[str] = []
+    compiling.compile_ahead(_add_by("triton", "torch.compile"), said.append)
+    for name in ("triton", "torch.compile"):
+        (line,) = (each for each in said if each.startswith(f"{name} cannot compute"))
+        assert "add of Case(shape=(33,)" in line
+
+
+def _die(op: str, case: Case, name: str) -> str:
+    os._exit(1)
+
+
+def test_a_process_that_is_killed_ends_the_benchmark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compiling, "_call_once", _die)
+    says = "^one of 2 processes that compile was killed"
+    with pytest.raises(UnavailableError, match=says):
+        compiling.compile_ahead(_add_by("triton", "torch.compile"), lambda _: None)

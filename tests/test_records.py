@@ -433,6 +433,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[Bench]:
 
     monkeypatch.setattr(gpu_state, "obstacle", lambda: None)
     monkeypatch.setattr(plot, "require_matplotlib", lambda: None)
+    monkeypatch.setattr(bench, "compile_ahead", lambda *_: None)
     monkeypatch.setattr(bench, "bench", lambda request, _: measured(request.op))
     monkeypatch.setattr(bench, "failures", lambda *_: [])
     for module, name in ((ladder, "measure_rungs"), (fusion, "measure")):

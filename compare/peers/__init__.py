@@ -47,7 +47,12 @@ def compiled(function: Callable[..., Outputs]) -> Callable[..., Outputs]:
     # Shapes of one case after the other must not make it compile for any shape.
     torch.compiler.reset()
     result: Callable[..., Outputs] = torch.compile(
-        function, fullgraph=True, dynamic=False
+        function,
+        fullgraph=True,
+        dynamic=False,
+        # It times its configurations in every process, also where the code is cached:
+        # compile_ahead's choice was made while others used the GPU.
+        options={"autotune_local_cache": False},
     )
     return result
 

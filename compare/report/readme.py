@@ -216,8 +216,7 @@ def _times(benches: list[Bench], folder: Path) -> str:
         _times_table(benches, marks),
         _notes(benches),
         _fusions(fusion.read_all(records.folder_of(records.gpu(benches[0]), folder))),
-        _ABOUT_STARTS,
-        _starts_table(benches, marks),
+        _starts([bench for bench in benches if bench.start], marks),
     ]
     return "\n\n".join(filter(None, paragraphs))
 
@@ -294,7 +293,9 @@ def _times_table(benches: list[Bench], marks: Mapping[str, str]) -> str:
     )
 
 
-def _starts_table(benches: list[Bench], marks: Mapping[str, str]) -> str:
+def _starts(benches: list[Bench], marks: Mapping[str, str]) -> str:
+    if not benches:
+        return ""
     head = (
         *("op", "implementation", "call, µs", "launcher, µs"),
         *("first call, ms", "compile, s", "build, s"),
@@ -320,7 +321,7 @@ def _starts_table(benches: list[Bench], marks: Mapping[str, str]) -> str:
             call = _typical([each.call_us for each in hosts])
             launcher = _typical([each.launcher_us for each in hosts])
             rows.append((op, NAMES[name], call, launcher, *first))
-    return _table(head, 2, rows)
+    return f"{_ABOUT_STARTS}\n\n{_table(head, 2, rows)}"
 
 
 def _fusions(fusions: list[Fusion]) -> str:

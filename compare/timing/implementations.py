@@ -17,6 +17,9 @@ from bindings.op import Argument, Op, Outputs
 from compare import peers
 from compare.parity import Skipped
 
+# What needs no compiler when it is called, of ours and of others.
+COMPILED_BEFORE = ("cuda", "torch", "unfused")
+
 
 @dataclass(frozen=True)
 class Implementation:
@@ -63,6 +66,12 @@ def find(
         elif name == "torch.compile":
             found[name] = Implementation(name, peers.compiled(op.reference))
     return found
+
+
+def find_one(op: Op, name: str) -> Implementation | Skipped:
+    """The implementation of this name, ours or another's."""
+    found = find(op, [], [name]) or find(op, [name], [])
+    return found[name]
 
 
 def _of_ours(op: Op, backend: str) -> Implementation | Skipped:

@@ -65,7 +65,7 @@ def measure(
         if isinstance(warm, Skipped):
             results[name] = warm
             continue
-        is_prebuilt = name in ("cuda", "torch", "unfused")
+        is_prebuilt = name in implementations.COMPILED_BEFORE
         results[name] = StartTime(
             first_call_ms=1e3 * warm,
             compile_s=None if is_prebuilt else max(0.0, cold - warm),
@@ -131,10 +131,7 @@ def _first_call(op: str, shape: tuple[int, ...], name: str) -> dict[str, Any]:
     arguments[0].clone()
     torch.cuda.synchronize()
     began = time.perf_counter()
-    found = implementations.find(OPS[op], [], [name])
-    if not found:
-        found = implementations.find(OPS[op], [name], [])
-    implementation = found[name]
+    implementation = implementations.find_one(OPS[op], name)
     if isinstance(implementation, Skipped):
         return {"skipped": implementation.reason}
     try:
