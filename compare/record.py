@@ -25,7 +25,7 @@ from compare import (
 )
 from compare.cases import Case
 from compare.errors import UnavailableError, UsageError
-from compare.options import PEERS
+from compare.options import DEFAULT_BACKENDS, PEERS
 from compare.report import readme
 from compare.report.readme import EXAMPLE
 from compare.timing import gpu_state
@@ -33,7 +33,6 @@ from compare.timing.model import Bench
 
 Measured = TypeVar("Measured", Bench, ladder.Times, fusion.Fusion)
 
-_BACKENDS = ("cuda", "triton")  # load_inline builds the same code as the extension
 _DTYPES = ("float32", "bfloat16")
 _SWEPT = ("add", "gelu")  # README draws these; bench --sweep measures any other
 
@@ -76,7 +75,7 @@ def _request(op: str) -> bench.Request:
         shapes=None,
         dtypes=_DTYPES,
         params=None,
-        backends=_BACKENDS,
+        backends=DEFAULT_BACKENDS,
         peers=PEERS,
         sweep=op in _SWEPT,
         starts=op == EXAMPLE,
@@ -96,7 +95,7 @@ def _record(
 
     op = OPS[request.op]
     result = bench.bench(request, progress)
-    if failures := bench.failures(result, _BACKENDS):
+    if failures := bench.failures(result, DEFAULT_BACKENDS):
         raise UnavailableError(f"nothing is recorded of {op.name}: {failures[0]}")
     climbed = ladder.measure_rungs(op, ladder.default_case(op), progress)
     # One run writes the example and its record.

@@ -67,6 +67,8 @@ def _call_once(op: str, case: Case, name: str) -> str:
     and reports what stands in the way.
     """
     implementation = implementations.find_one(OPS[op], name)
+    if implementation is None:
+        return ""
     if isinstance(implementation, Skipped):
         return f"{name} {implementation.reason}"
     try:

@@ -68,10 +68,10 @@ def find(
     return found
 
 
-def find_one(op: Op, name: str) -> Implementation | Skipped:
-    """The implementation of this name, ours or another's."""
-    found = find(op, [], [name]) or find(op, [name], [])
-    return found[name]
+def find_one(op: Op, name: str) -> Implementation | Skipped | None:
+    """The implementation of this name, ours or another's; None if there is none."""
+    is_ours = name in ("cuda", "cuda_inline", "triton")
+    return find(op, [name] if is_ours else [], [] if is_ours else [name]).get(name)
 
 
 def _of_ours(op: Op, backend: str) -> Implementation | Skipped:

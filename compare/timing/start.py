@@ -132,6 +132,7 @@ def _first_call(op: str, shape: tuple[int, ...], name: str) -> dict[str, Any]:
     torch.cuda.synchronize()
     began = time.perf_counter()
     implementation = implementations.find_one(OPS[op], name)
+    assert implementation
     if isinstance(implementation, Skipped):
         return {"skipped": implementation.reason}
     try:
