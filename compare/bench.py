@@ -207,7 +207,9 @@ def _fitting(op: Op, cases: list[Case], omitted: list[str]) -> list[Case]:
 
 def _free_memory() -> None:
     """Lets go of the graphs and buffers of the case before."""
+    gc.unfreeze()
     gc.collect()  # graphs hold the tensors that they were captured with, and those them
+    gc.freeze()  # or every capture, which collects, goes through all modules again
     torch.cuda.empty_cache()
 
 
