@@ -12,15 +12,16 @@ import torch
 from bindings.errors import BuildError
 from bindings.op import Op
 from bindings.registry import OPS
-from compare import environment, peers
-from compare.cases import Case
+from compare import peers
 from compare.errors import BuildFailedError, UnavailableError, UsageError
-from compare.parity import Parity, Prepared, Skipped, check_prepared, prepare
+from compare.judge.cases import Case
+from compare.judge.parity import Parity, Prepared, Skipped, check_prepared, prepare
+from compare.records import environment
 from compare.run import check_memory, memory_shortage, require_module
 from compare.timing import ceiling, compiling, gpu_state, implementations, start
 from compare.timing.implementations import Implementation
 from compare.timing.measure import measure
-from compare.timing.model import Bench, CaseTimes, Timing
+from compare.timing.times import Bench, CaseTimes, Timing
 from compare.timing.turns import TimingError
 
 

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compare import options as command_line
-from compare import record_check, repository
-from compare.codegen.architectures import parse_architecture
+from compare.code.architectures import parse_architecture
 from compare.errors import BuildFailedError, CompareError, UnavailableError
 from compare.options import DEFAULT_ARCHITECTURE, DEFAULT_BACKENDS, params_of
 from compare.parameters import OpSummary, read_ops
+from compare.records import check, repository
 
 if TYPE_CHECKING:
-    from compare.report.model import Report
+    from compare.report.comparison import Report
 
 EXIT_OK = 0
 EXIT_PARITY_FAILED = 1
@@ -136,7 +136,7 @@ def _sanitize(options: argparse.Namespace) -> int:
     with contextlib.redirect_stdout(sys.stderr), _progress() as progress:
         progress("importing torch")
         with _saying_what_mends_it():
-            from compare import sanitize, sanitize_gpu
+            from compare.judge import sanitize, sanitize_gpu
         run = sanitize_gpu.sanitize if options.gpu else sanitize.sanitize
         report = run(options.op, progress)
     from compare.report import sanitizer, terminal
@@ -198,9 +198,9 @@ def _bench(options: argparse.Namespace) -> int:
         result = bench.bench(request, progress)
     from compare.report import bench as report
     from compare.report import terminal
-    from compare.timing import model
+    from compare.timing import times
 
-    if not _write_json(options, model.to_json(result)):
+    if not _write_json(options, times.to_json(result)):
         report.show(result, terminal.make_console())
     return EXIT_PARITY_FAILED if bench.failures(result, request.backends) else EXIT_OK
 
@@ -209,11 +209,12 @@ def _plot(options: argparse.Namespace) -> int:
     with contextlib.redirect_stdout(sys.stderr), _progress() as progress:
         progress("importing torch")
         with _saying_what_mends_it():
-            from compare import plot, records
+            from compare import plot
+            from compare.records import store
         progress("drawing")
         files = [
             file
-            for each in records.choose(options.ops, options.source)
+            for each in store.choose(options.ops, options.source)
             for file in plot.draw(each, options.output)
         ]
     sys.stdout.writelines(f"{file}\n" for file in files)
@@ -275,9 +276,9 @@ def _record(options: argparse.Namespace) -> int:
 
 
 def _check_records(options: argparse.Namespace) -> int:
-    found = record_check.check(options.ops)
-    if not _write_json(options, record_check.to_json(found)):
-        sys.stdout.write(record_check.text(found))
+    found = check.check(options.ops)
+    if not _write_json(options, check.to_json(found)):
+        sys.stdout.write(check.text(found))
     return EXIT_FOUND if any(each.older for each in found) else EXIT_OK
 
 
@@ -374,16 +375,20 @@ def _write_text(options: argparse.Namespace, name: str, text: str) -> bool:
 
 
 def _write(options: argparse.Namespace, reports: list[Report]) -> None:
-    from compare.report import model, terminal
+    from compare.report import comparison, terminal
 
     is_one = options.command != "all"
     is_stdout_taken = False
     if options.json:
-        document = model.to_json(reports[0]) if is_one else model.all_to_json(reports)
+        document = (
+            comparison.to_json(reports[0])
+            if is_one
+            else comparison.all_to_json(reports)
+        )
         is_stdout_taken = _write_json(options, document)
     if getattr(options, "html", None):
         from compare.report import page
-        from compare.report.page.emulated import extras_of
+        from compare.report.page.simulated import extras_of
 
         html = page.render(reports[0], extras_of(reports[0].cases[0]))
         is_stdout_taken |= _write_text(options, "html", html)

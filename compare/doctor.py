@@ -144,7 +144,7 @@ def _gpus() -> str:
 
 
 def _driver() -> str:
-    environment = importlib.import_module("compare.environment")
+    environment = importlib.import_module("compare.records.environment")
     return environment.driver_version() or "none"
 
 
@@ -248,8 +248,8 @@ def _inspect(side: str) -> Callable[[], None]:
     def run() -> None:
         torch = importlib.import_module("torch")
         op = importlib.import_module("bindings.registry").OPS["add"]
-        model: Any = importlib.import_module("compare.codegen.model")
-        architectures = importlib.import_module("compare.codegen.architectures")
+        model: Any = importlib.import_module("compare.code.kernel_code")
+        architectures = importlib.import_module("compare.code.architectures")
         x = torch.zeros(4096, device="meta")
         getattr(model, f"inspect_{side}")(
             op, op.arguments(x, x, x), architectures.parse_architecture("sm_90")

@@ -14,15 +14,16 @@ from typing import Any
 import torch
 
 from bindings.op import Op, as_tuple
-from compare import acceptance, environment, records
-from compare.cases import Case
 from compare.errors import UnavailableError
-from compare.parity import Prepared, Skipped, prepare
+from compare.judge import acceptance
+from compare.judge.cases import Case
+from compare.judge.parity import Prepared, Skipped, prepare
+from compare.records import environment, store
 from compare.timing import implementations, turns
 from compare.timing.implementations import Implementation
 from compare.timing.measure import make_sets
-from compare.timing.model import Comparison, KernelTime, case_from_json, case_to_json
 from compare.timing.statistics import compare, summarize
+from compare.timing.times import Comparison, KernelTime, case_from_json, case_to_json
 from compare.timing.turns import Contestant, TimingError, Turn
 
 SIDES = ("cuda", "triton")
@@ -124,16 +125,14 @@ def _turn(
 # ---- What is kept --------------------------------------------------------------------
 
 
-def write(fusion: Fusion, folder: Path = records.FOLDER) -> Path:
+def write(fusion: Fusion, folder: Path = store.FOLDER) -> Path:
     """Keeps it in place of what was kept.
 
     Raises:
         UnavailableError: The file cannot be written.
     """
     document = to_json(fusion)
-    return records.write_beside(
-        fusion.environment, "fusion", fusion.op, document, folder
-    )
+    return store.write_beside(fusion.environment, "fusion", fusion.op, document, folder)
 
 
 def read_all(folder: Path) -> list[Fusion]:
@@ -143,7 +142,7 @@ def read_all(folder: Path) -> list[Fusion]:
         UsageError: A file is something else.
     """
     files = sorted(folder.glob("fusion/*.json"))
-    return [records.read_beside(file, from_json) for file in files]
+    return [store.read_beside(file, from_json) for file in files]
 
 
 def to_json(fusion: Fusion) -> dict[str, Any]:

@@ -20,19 +20,18 @@ from bindings.errors import UnsupportedError
 from bindings.op import Op
 from bindings.registry import OPS
 from bindings.sources import ROOT
-from compare import environment, records
-from compare.cases import Case, launcher_arguments
-from compare.codegen import memory, model
-from compare.codegen.architectures import Architecture
-from compare.codegen.errors import CodegenUnavailable, CompilationFailed
-from compare.codegen.model import KernelCode, Side
-from compare.codegen.places import file_of
-from compare.errors import UnavailableError
-from compare.parity import Skipped, prepare
+from compare.assembly.places import file_of
+from compare.code import kernel_code, memory
+from compare.code.architectures import Architecture
+from compare.code.kernel_code import KernelCode, Side
+from compare.errors import CodegenUnavailable, CompilationFailed, UnavailableError
+from compare.judge.cases import Case, launcher_arguments
+from compare.judge.parity import Skipped, prepare
+from compare.records import environment, store
 from compare.rungs import TWIN, name_of
 from compare.timing import gpu_state, implementations
 from compare.timing.measure import measure
-from compare.timing.model import (
+from compare.timing.times import (
     Timing,
     case_from_json,
     case_to_json,
@@ -42,8 +41,8 @@ from compare.timing.model import (
 from compare.timing.turns import TimingError
 
 SIDES: dict[Side, Callable[..., KernelCode]] = {
-    "cuda": model.inspect_cuda,
-    "triton": model.inspect_triton,
+    "cuda": kernel_code.inspect_cuda,
+    "triton": kernel_code.inspect_triton,
 }
 SCHEMA_VERSION = 2
 
@@ -234,9 +233,9 @@ def _step(
     work = op.flops(case.shape) if op.flops else traffic / case.dtype.itemsize
     kernels = tuple(name_of(code.title) for code in codes)
     files = {file_of(side, op.source, kernel) for kernel in kernels}
-    emulations = [code.emulation for code in codes]
-    totals = [memory.totals(each) for each in emulations]
-    wholes = [each.total_blocks / each.blocks for each in emulations]
+    simulations = [code.simulation for code in codes]
+    totals = [memory.totals(each) for each in simulations]
+    wholes = [each.total_blocks / each.blocks for each in simulations]
     return Step(
         kernels=kernels,
         lines=sum(len((ROOT / file).read_text().splitlines()) for file in files),
@@ -245,7 +244,7 @@ def _step(
         shared_bytes=max(code.shared_bytes for code in codes),
         instructions=sum(
             each.executed_per_thread * each.total_blocks * each.threads
-            for each in emulations
+            for each in simulations
         )
         / work,
         global_bytes=sum(
@@ -256,8 +255,8 @@ def _step(
         else None,
         shared_memory_bytes=sum(
             each.bytes * whole
-            for emulation, whole in zip(emulations, wholes, strict=True)
-            for each in memory.movements(emulation)
+            for simulation, whole in zip(simulations, wholes, strict=True)
+            for each in memory.movements(simulation)
             if each.argument == memory.SHARED
         ),
     )
@@ -293,24 +292,24 @@ def measure_rungs(op: Op, case: Case, progress: Callable[[str], None]) -> Times:
     return Times(op.name, environment.collect(), case, timings)
 
 
-def write(times: Times, folder: Path = records.FOLDER) -> Path:
+def write(times: Times, folder: Path = store.FOLDER) -> Path:
     """Keeps times in place of those that were kept.
 
     Raises:
         UnavailableError: The file cannot be written.
     """
     document = to_json(times)
-    return records.write_beside(times.environment, "ladder", times.op, document, folder)
+    return store.write_beside(times.environment, "ladder", times.op, document, folder)
 
 
-def find(op: str, folder: Path = records.FOLDER) -> Times | None:
+def find(op: str, folder: Path = store.FOLDER) -> Times | None:
     """The newest times that are kept.
 
     Raises:
         UsageError: A file is something else.
     """
     files = folder.glob(f"*/ladder/{op}.json")
-    found = (records.read_beside(file, from_json) for file in files)
+    found = (store.read_beside(file, from_json) for file in files)
     return max(found, key=lambda each: str(each.environment["date"]), default=None)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from compare.codegen.architectures import ARCHITECTURES, parse_architecture
+from compare.code.architectures import ARCHITECTURES, parse_architecture
 from compare.errors import UnavailableError, UsageError
 from compare.parameters import OpSummary, backward_of, parse_parameter
 

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compare import records
 from compare.errors import UnavailableError, UsageError
 from compare.printable import printable
-from compare.report.names import NAMES
-from compare.timing.model import Bench, CaseTimes
+from compare.records import store
+from compare.timing.names import NAMES
+from compare.timing.times import Bench, CaseTimes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,13 +111,13 @@ def plots(bench: Bench) -> list[Plot]:
     """
     if not bench.sweep:
         raise UsageError(
-            f"there is no sweep of {bench.op} on {records.gpu(bench)} to draw: "
+            f"there is no sweep of {bench.op} on {store.gpu(bench)} to draw: "
             f"python -m compare bench {bench.op} --sweep --json FILE measures one"
         )
     groups: dict[tuple[str, ...], list[CaseTimes]] = {}
     for each in bench.sweep:
         dtype = str(each.case.dtype).removeprefix("torch.")
-        key = (*records.unusual_params(bench.op, each.case.params), dtype)
+        key = (*store.unusual_params(bench.op, each.case.params), dtype)
         groups.setdefault(key, []).append(each)
     return [_plot(bench, *key, cases=cases) for key, cases in groups.items()]
 
@@ -133,7 +133,7 @@ def draw(bench: Bench, folder: Path) -> list[Path]:
     for plot in plots(bench):
         for suffix, content in _draw(plot).items():
             file = folder / f"{plot.name}.{suffix}"
-            records.replace(file, content)
+            store.replace(file, content)
             files.append(file)
     return files
 
@@ -156,7 +156,7 @@ def _plot(bench: Bench, *words: str, cases: list[CaseTimes]) -> Plot:
     return Plot(
         name=re.sub(r"[^\w.+-]", "_", name),
         what=" ".join((bench.op, *words)),
-        where=f"{records.gpu(bench)}, {records.date(bench)}",
+        where=f"{store.gpu(bench)}, {store.date(bench)}",
         sizes=tuple(each.traffic.total_bytes for each in cases),
         lines=tuple(line for line in lines if any(line.medians)),
         ceiling=tuple(each.ceiling.gb_per_s for each in cases),
@@ -169,7 +169,7 @@ def _line(implementation: str, cases: list[CaseTimes]) -> Line:
     lows: list[float | None] = []
     highs: list[float | None] = []
     for each in cases:
-        timing = records.timing(each, implementation)
+        timing = store.timing(each, implementation)
         if timing is None:
             for values in (medians, lows, highs):
                 values.append(None)

@@ -21,15 +21,16 @@ import torch
 from bindings.errors import BuildError
 from bindings.op import Op
 from bindings.registry import OPS
-from compare import environment, flame_graph, trace
-from compare.cases import Case, make_arguments
+from compare import flame_graph, gpu_trace
 from compare.errors import BuildFailedError, UnavailableError, UsageError
-from compare.parity import Skipped
-from compare.report.names import NAMES
+from compare.gpu_trace import Dimensions, Frame, Span, Work
+from compare.judge.cases import Case, make_arguments
+from compare.judge.parity import Skipped
+from compare.records import environment
 from compare.run import check_memory
 from compare.timing import gpu_state, implementations
 from compare.timing.implementations import Implementation
-from compare.trace import Dimensions, Frame, Span, Work
+from compare.timing.names import NAMES
 
 CALLS = 10
 _WARM_UP_CALLS = 3  # the first compiles
@@ -312,7 +313,7 @@ def _run_under_profiler(
         for suffix in ("trace.json", "table.txt", "flame.svg")
     )
     profiler.export_chrome_trace(str(trace_file))
-    spans = trace.read(json.loads(trace_file.read_text("utf-8")), list(calls))
+    spans = gpu_trace.read(json.loads(trace_file.read_text("utf-8")), list(calls))
     if not any(span.work for span in spans.values()):
         raise UnavailableError(
             "torch.profiler saw nothing of what the GPU did, as when another profiler "

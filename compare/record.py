@@ -14,22 +14,15 @@ import torch
 
 from bindings.registry import OPS
 from bindings.sources import ROOT
-from compare import (
-    bench,
-    fusion,
-    ladder,
-    plot,
-    records,
-    repository,
-    source_hash,
-)
-from compare.cases import Case
+from compare import bench, fusion, ladder, plot
 from compare.errors import UnavailableError, UsageError
+from compare.judge.cases import Case
 from compare.options import DEFAULT_BACKENDS, PEERS
+from compare.records import repository, source_hash, store
 from compare.report import readme
 from compare.report.readme import EXAMPLE
 from compare.timing import gpu_state
-from compare.timing.model import Bench
+from compare.timing.times import Bench
 
 Measured = TypeVar("Measured", Bench, ladder.Times, fusion.Fusion)
 
@@ -54,8 +47,8 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
             of that op and those after it.
     """
     plot.require_matplotlib()
-    if not os.access(records.FOLDER, os.W_OK):
-        raise UnavailableError(f"{records.FOLDER} is no folder that can be written")
+    if not os.access(store.FOLDER, os.W_OK):
+        raise UnavailableError(f"{store.FOLDER} is no folder that can be written")
     if obstacle := gpu_state.obstacle():
         raise UnavailableError(obstacle)
     require_committed_kernels()
@@ -100,14 +93,14 @@ def _record(
     climbed = ladder.measure_rungs(op, ladder.default_case(op), progress)
     # One run writes the example and its record.
     example = _run_example(progress) if op.name == EXAMPLE else ""
-    files = [records.write(with_hashes(result)), ladder.write(with_hashes(climbed))]
+    files = [store.write(with_hashes(result)), ladder.write(with_hashes(climbed))]
     if op.flops and op.optional_inputs:
         case = Case(op.sweep_shapes[-1], torch.bfloat16)
         fused = fusion.measure(op, case, progress)
         files.append(fusion.write(with_hashes(fused)))
     if example:
         files.append(files[0].parent / f"compare-{EXAMPLE}.txt")
-        records.replace(files[-1], example.encode())
+        store.replace(files[-1], example.encode())
     return files
 
 

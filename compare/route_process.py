@@ -26,9 +26,9 @@ from bindings.backends import cuda_inline, native
 from bindings.errors import BuildError, UnsupportedError
 from bindings.op import Argument, Op, as_tuple
 from bindings.registry import OPS
-from compare import acceptance
-from compare.cases import Case, make_arguments
-from compare.codegen.cuda import title_of
+from compare.code.cuda import title_of
+from compare.judge import acceptance
+from compare.judge.cases import Case, make_arguments
 
 # Fewer than the launches that wait for a GPU before the host has to (1024).
 _CALLS = 100

@@ -28,16 +28,20 @@ from bindings.backends import cuda_inline, native, prebuilt
 from bindings.errors import UnsupportedError
 from bindings.op import Op, as_tuple
 from bindings.registry import OPS
-from compare import environment
-from compare.cases import Case, make_arguments
-from compare.codegen import binary
-from compare.codegen.cuda import title_of
-from compare.codegen.errors import CodegenUnavailable, CompilationFailed
-from compare.codegen.listing import Listing
-from compare.errors import BuildFailedError, UnavailableError
-from compare.parity import Skipped
+from compare.assembly.listing import Listing
+from compare.code import binary
+from compare.code.cuda import title_of
+from compare.errors import (
+    BuildFailedError,
+    CodegenUnavailable,
+    CompilationFailed,
+    UnavailableError,
+)
+from compare.judge.cases import Case, make_arguments
+from compare.judge.parity import Skipped
+from compare.records import environment
 from compare.timing import gpu_state
-from compare.timing.model import case_to_json
+from compare.timing.times import case_to_json
 
 SCHEMA_VERSION = 1
 

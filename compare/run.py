@@ -17,20 +17,27 @@ from bindings.errors import BuildError, UnsupportedError
 from bindings.op import Argument, Op, as_tuple
 from bindings.registry import OPS
 from bindings.sources import ModuleName
-from compare import environment, ladder, records, rungs
-from compare.cases import Case
-from compare.codegen import contracts, findings, model
-from compare.codegen.architectures import Architecture, parse_architecture
-from compare.codegen.errors import CodegenUnavailable, CompilationFailed
-from compare.codegen.model import KernelCode, Side
-from compare.errors import BuildFailedError, UnavailableError, UsageError
+from compare import ladder, rungs
+from compare.code import findings, kernel_code
+from compare.code.architectures import Architecture, parse_architecture
+from compare.code.kernel_code import KernelCode, Side
+from compare.errors import (
+    BuildFailedError,
+    CodegenUnavailable,
+    CompilationFailed,
+    UnavailableError,
+    UsageError,
+)
+from compare.judge import contracts
+from compare.judge.cases import Case
+from compare.judge.parity import Parity, Prepared, Skipped, check_prepared, prepare
 from compare.options import DEFAULT_ARCHITECTURE
-from compare.parity import Parity, Prepared, Skipped, check_prepared, prepare
-from compare.report.model import NOT_ASKED_FOR, CaseReport, Report
+from compare.records import environment, store
+from compare.report.comparison import NOT_ASKED_FOR, CaseReport, Report
 from compare.rungs import Shown
 from compare.timing import gpu_state, implementations
 from compare.timing.measure import measure
-from compare.timing.model import Bench, CaseTimes
+from compare.timing.times import Bench, CaseTimes
 from compare.timing.turns import TimingError
 
 _Result = TypeVar("_Result")
@@ -108,7 +115,7 @@ def compare(request: Request, progress: Callable[[str], None]) -> Report:
 
 def _recorded(op: str) -> Bench | Skipped | None:
     try:
-        return records.find(op)
+        return store.find(op)
     except UsageError as error:  # one that cannot be read takes nothing from the rest
         return Skipped(str(error))
 
@@ -287,10 +294,10 @@ def _inspect(
     arguments = _launcher_arguments(op, prepared)
     try:
         if side == "cuda":
-            return model.inspect_cuda(
+            return kernel_code.inspect_cuda(
                 op, arguments, architecture, number=request.kernel
             ).disassembled()
-        return model.inspect_triton(
+        return kernel_code.inspect_triton(
             op,
             arguments,
             architecture,
@@ -352,7 +359,7 @@ def _case_report(
         found = findings.find(
             cuda,
             triton,
-            (cuda.emulation, triton.emulation),
+            (cuda.simulation, triton.simulation),
             (cuda.occupancy, triton.occupancy),
         )
     broken = [

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from bindings.errors import UnsupportedError
 from bindings.op import Argument, Op
-from compare.codegen import model
-from compare.codegen.architectures import Architecture
-from compare.codegen.errors import CodegenUnavailable
-from compare.codegen.model import Side
+from compare.code import kernel_code
+from compare.code.architectures import Architecture
+from compare.code.kernel_code import Side
+from compare.errors import CodegenUnavailable
 
 SIDES: tuple[Side, ...] = ("cuda", "triton")
 TWIN = "twin"
@@ -68,11 +68,13 @@ def _choose(
 ) -> Shown:
     on_rung = op.on_rung(TWIN if rung is None else rung)
     try:
-        taken = model.planned_kernels(side, op, arguments_of(op), architecture)
+        taken = kernel_code.planned_kernels(side, op, arguments_of(op), architecture)
     except CodegenUnavailable:
         return Shown(on_rung)  # who asks for its code is told why there is none
     try:
-        own = model.planned_kernels(side, on_rung, arguments_of(on_rung), architecture)
+        own = kernel_code.planned_kernels(
+            side, on_rung, arguments_of(on_rung), architecture
+        )
     except UnsupportedError:
         if rung is not None:
             raise

@@ -10,15 +10,20 @@ import torch
 
 from bindings.errors import UnsupportedError
 from bindings.registry import OPS
-from compare import environment, ladder, rungs
-from compare.cases import Case, launcher_arguments
-from compare.codegen import model
-from compare.codegen.architectures import Architecture
-from compare.codegen.errors import CodegenUnavailable, CompilationFailed
-from compare.codegen.model import KernelCode
-from compare.errors import BuildFailedError, UsageError
-from compare.parity import Skipped
-from compare.report.model import CaseReport, Report
+from compare import ladder, rungs
+from compare.code import kernel_code
+from compare.code.architectures import Architecture
+from compare.code.kernel_code import KernelCode
+from compare.errors import (
+    BuildFailedError,
+    CodegenUnavailable,
+    CompilationFailed,
+    UsageError,
+)
+from compare.judge.cases import Case, launcher_arguments
+from compare.judge.parity import Skipped
+from compare.records import environment
+from compare.report.comparison import CaseReport, Report
 
 _NOT_RUN = Skipped("compare study runs nothing")
 
@@ -86,10 +91,10 @@ def study(request: Request, progress: Callable[[str], None]) -> Report:
             if side == "cuda":
                 launch = (choice.op, arguments, request.architecture)
                 # Its source can be read where it cannot be compiled.
-                planned[side] = model.cuda_kernel(*launch, number=request.kernel)
-                code = model.inspect_cuda(*launch, number=request.kernel)
+                planned[side] = kernel_code.cuda_kernel(*launch, number=request.kernel)
+                code = kernel_code.inspect_cuda(*launch, number=request.kernel)
             else:
-                code = model.inspect_triton(
+                code = kernel_code.inspect_triton(
                     choice.op,
                     arguments,
                     request.architecture,

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 from bindings.op import Traffic
-from compare import source_hash
-from compare.cases import Case
+from compare.judge.cases import Case
+from compare.judge.parity import Skipped
 from compare.options import BACKENDS
-from compare.parity import Skipped
-from compare.timing.model import (
+from compare.records import source_hash
+from compare.timing.statistics import verdict
+from compare.timing.times import (
     Bench,
     CaseTimes,
     Ceiling,
@@ -26,7 +27,6 @@ from compare.timing.model import (
     StartTime,
     Timing,
 )
-from compare.timing.statistics import verdict
 
 GPU = "NVIDIA H200"
 PEAK_GB_PER_S = 4300.0

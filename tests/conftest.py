@@ -18,8 +18,8 @@ from bindings.errors import UnsupportedError
 from bindings.library import call_any
 from bindings.op import DTYPES, Op, as_tuple
 from bindings.registry import OPS
-from compare import acceptance
-from compare.cases import in_dtype
+from compare.judge import acceptance
+from compare.judge.cases import in_dtype
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Every core has a worker. Threads of OpenMP, which wait for each other by spinning,

@@ -17,10 +17,10 @@ import torch
 
 from bindings.op import Argument, Op, as_tuple
 from bindings.registry import OPS
-from compare.cases import Case, launcher_arguments, make_arguments
-from compare.codegen.architectures import ARCHITECTURES, Architecture
-from compare.codegen.contracts import cases
-from compare.codegen.model import compile_ahead
+from compare.code.architectures import ARCHITECTURES, Architecture
+from compare.code.kernel_code import compile_ahead
+from compare.judge.cases import Case, launcher_arguments, make_arguments
+from compare.judge.contracts import cases
 
 HOPPER = ARCHITECTURES[90]
 

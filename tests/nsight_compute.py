@@ -28,11 +28,11 @@ from handicaps.catalogue import CLEAN, HANDICAPS, Kernel
 from bindings import toolchain
 from bindings.backends import native, prebuilt, triton
 from bindings.registry import OPS
-from compare import environment, records, source_hash
-from compare.cases import Case, make_arguments
-from compare.codegen.architectures import parse_architecture
-from compare.codegen.emulation import Emulation, emulate
-from compare.codegen.model import KernelCode, Side, inspect_cuda, inspect_triton
+from compare.code.architectures import parse_architecture
+from compare.code.kernel_code import KernelCode, Side, inspect_cuda, inspect_triton
+from compare.judge.cases import Case, make_arguments
+from compare.ptx_simulator import Simulation, simulate
+from compare.records import environment, source_hash, store
 
 # Nsight Compute's names of what the emulator counts, for a whole launch. Shuffles and
 # barriers have none: those are counted by instruction.
@@ -213,27 +213,29 @@ def _integer(text: str) -> int:
 
 
 def _emulated(code: KernelCode) -> dict[str, int]:
-    emulation = emulate(code.ptx, code.launch, range(code.blocks))
-    assert emulation.is_complete  # a branch on loaded data is a guess, as in erf
-    outside = [each for each in emulation.accesses if each.space == "global"]
-    counts = {"bank conflicts": sum(each.bank_conflicts for each in emulation.accesses)}
+    simulation = simulate(code.ptx, code.launch, range(code.blocks))
+    assert simulation.is_complete  # a branch on loaded data is a guess, as in erf
+    outside = [each for each in simulation.accesses if each.space == "global"]
+    counts = {
+        "bank conflicts": sum(each.bank_conflicts for each in simulation.accesses)
+    }
     for name in _METRICS.keys() - counts.keys():
         is_store, quantity = "store" in name, name.rpartition(" ")[2]
         counts[name] = sum(
             getattr(each, quantity) for each in outside if each.is_store == is_store
         )
     for name, opcodes in _PTX_OPCODES.items():
-        counts[name] = _executions(code, emulation, opcodes)
+        counts[name] = _executions(code, simulation, opcodes)
     return {name: counts[name] for name in QUANTITIES}
 
 
 def _executions(
-    code: KernelCode, emulation: Emulation, opcodes: tuple[str, ...]
+    code: KernelCode, simulation: Simulation, opcodes: tuple[str, ...]
 ) -> int:
     return sum(
         count
         for instruction, count in zip(
-            code.ptx.instructions, emulation.warp_executed, strict=True
+            code.ptx.instructions, simulation.warp_executed, strict=True
         )
         if instruction.opcode.startswith(opcodes)
     )
@@ -313,7 +315,7 @@ def _launch_handicap(kernel: Kernel) -> None:
 
 def file_of(gpu_name: str) -> Path:
     """Where the counts of a GPU are kept."""
-    return records.folder_of(gpu_name) / "nsight-compute" / "counts.json"
+    return store.folder_of(gpu_name) / "nsight-compute" / "counts.json"
 
 
 def read(file: Path) -> list[Count]:
@@ -337,7 +339,7 @@ def write(counts: list[Count]) -> Path:
     }
     file = file_of(torch.cuda.get_device_name())
     file.parent.mkdir(exist_ok=True)
-    records.replace(file, (json.dumps(content, indent=1) + "\n").encode())
+    store.replace(file, (json.dumps(content, indent=1) + "\n").encode())
     return file
 
 

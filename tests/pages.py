@@ -11,14 +11,14 @@ import torch
 from bindings.op import as_tuple
 from bindings.registry import OPS
 from bindings.sources import ROOT
-from compare.acceptance import Errors
-from compare.cases import Case, make_arguments
-from compare.codegen import findings
-from compare.codegen.architectures import ARCHITECTURES
-from compare.codegen.listing import parse_ptx, parse_sass
-from compare.codegen.model import KernelCode, Side, inspect_cuda, inspect_triton
-from compare.parity import Parity, Skipped
-from compare.report.model import CaseReport, Report
+from compare.assembly.listing import parse_ptx, parse_sass
+from compare.code import findings
+from compare.code.architectures import ARCHITECTURES
+from compare.code.kernel_code import KernelCode, Side, inspect_cuda, inspect_triton
+from compare.judge.acceptance import Errors
+from compare.judge.cases import Case, make_arguments
+from compare.judge.parity import Parity, Skipped
+from compare.report.comparison import CaseReport, Report
 
 PARITY = Parity("emulator", Errors(1e-7, 1e-8), Errors(1e-6, 1e-6))
 

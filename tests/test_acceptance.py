@@ -13,9 +13,9 @@ from torch import Tensor
 
 from bindings.op import DTYPES, Op, as_tuple
 from bindings.registry import OPS
-from compare import acceptance
-from compare.acceptance import Expected
-from compare.cases import Case, in_dtype, make_arguments
+from compare.judge import acceptance
+from compare.judge.acceptance import Expected
+from compare.judge.cases import Case, in_dtype, make_arguments
 
 # Bits of a significand, the leading one included, in the next lower precision: of TF32
 # and float16, of bfloat16, and two less than bfloat16 has (formats of 8 bits have 4).

@@ -13,7 +13,7 @@ from conftest import skip_if_refused
 import bindings
 from bindings.ops.activation import ACTIVATIONS, LAUNCHED, REFERENCES
 from bindings.registry import OPS
-from compare import acceptance
+from compare.judge import acceptance
 
 INF, NAN = math.inf, math.nan
 each_activation = pytest.mark.parametrize("activation", ACTIVATIONS)

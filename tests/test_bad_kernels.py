@@ -22,7 +22,7 @@ from torch import Tensor
 
 from bindings.op import Op
 from bindings.registry import OPS
-from compare.parity import Parity, check_prepared
+from compare.judge.parity import Parity, check_prepared
 
 for _file in pkgutil.iter_modules(bad_kernels.__path__):
     importlib.import_module(f"bad_kernels.{_file.name}")

@@ -25,16 +25,16 @@ from bindings.op import Argument, CodeContract, Op
 from bindings.registry import OPS
 from bindings.sources import ROOT, kernel_source
 from bindings.toolchain import find_cuda_home
-from compare.cases import Case, launcher_arguments
-from compare.codegen.architectures import ARCHITECTURES, Architecture
-from compare.codegen.contracts import applies, cases, violations
-from compare.codegen.model import (
+from compare.code.architectures import ARCHITECTURES, Architecture
+from compare.code.kernel_code import (
     KernelCode,
     Side,
     inspect_cuda,
     inspect_triton,
     planned_kernels,
 )
+from compare.judge.cases import Case, launcher_arguments
+from compare.judge.contracts import applies, cases, violations
 from compare.rungs import name_of
 
 SIDES: dict[str, Callable[..., KernelCode]] = {

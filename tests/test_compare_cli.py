@@ -25,13 +25,12 @@ from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
 from compare import run
-from compare.cases import Case
 from compare.cli import main
-from compare.codegen import model, tools
-from compare.codegen.architectures import ARCHITECTURES
-from compare.codegen.cuda import find_ptxas
-from compare.codegen.errors import CodegenUnavailable, CompilationFailed
-from compare.errors import UnavailableError
+from compare.code import kernel_code, tools
+from compare.code.architectures import ARCHITECTURES
+from compare.code.cuda import find_ptxas
+from compare.errors import CodegenUnavailable, CompilationFailed, UnavailableError
+from compare.judge.cases import Case
 from compare.parameters import Parameter, parse_parameter, read_ops
 
 FORWARD = [op.name for op in OPS.values() if not op.forward]
@@ -133,7 +132,7 @@ def test_json_is_all_that_is_on_stdout(
         sys.stdout.write("// PTX of a kernel that does not compile\n")
         raise CodegenUnavailable("no reason", "no remedy")
 
-    monkeypatch.setattr(model, "inspect_triton", talkative)
+    monkeypatch.setattr(kernel_code, "inspect_triton", talkative)
     assert main(["softmax", "--shape", "5x67", "--json", "-"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["cases"][0]["codegen"]["triton"]["skipped"]
@@ -214,7 +213,7 @@ def test_failed_build(
     def inspect(*arguments: object, **options: object) -> NoReturn:
         raise error
 
-    monkeypatch.setattr(model, "inspect_cuda", inspect)
+    monkeypatch.setattr(kernel_code, "inspect_cuda", inspect)
     assert main(["softmax", "--shape", "5x67", "--backend", "cuda"]) == 4
     assert str(error) in capsys.readouterr().err
 

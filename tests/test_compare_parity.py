@@ -15,8 +15,8 @@ from bindings import backends
 from bindings.errors import BuildError, UnsupportedError
 from bindings.op import Op
 from bindings.registry import OPS
-from compare.cases import LAYOUTS, Case, lay_out, make_arguments
-from compare.parity import Parity, Skipped, check, check_prepared, prepare
+from compare.judge.cases import LAYOUTS, Case, lay_out, make_arguments
+from compare.judge.parity import Parity, Skipped, check, check_prepared, prepare
 
 SHAPE = (5, 67)
 

@@ -19,17 +19,17 @@ from conftest import needs_gpu_to_itself
 from rich.console import Console
 from torch import Tensor
 
-from compare import flame_graph, options, profile, trace
-from compare.cases import Case
+from compare import flame_graph, gpu_trace, options, profile
 from compare.cli import main
 from compare.errors import UnavailableError, UsageError
+from compare.gpu_trace import Frame, Span
+from compare.judge.cases import Case
+from compare.judge.parity import Skipped
 from compare.parameters import read_ops
-from compare.parity import Skipped
 from compare.profile import CALLS, ImplementationProfile, KernelUse, ProfileRequest
 from compare.report import profile as report
 from compare.timing import gpu_state
 from compare.timing.implementations import Implementation
-from compare.trace import Frame, Span
 
 HOST, GPU, STREAM = 4711, 0, 7
 AMAX = (
@@ -156,7 +156,7 @@ def _calls_of_two() -> Recorder:
 
 
 def _spans() -> dict[str, Span]:
-    return trace.read(_calls_of_two().trace, ["cuda", "unfused"])
+    return gpu_trace.read(_calls_of_two().trace, ["cuda", "unfused"])
 
 
 def test_kernels_belong_to_those_who_launched_them() -> None:
@@ -210,7 +210,7 @@ def test_the_driver_launches_too_and_other_threads_do_not_count() -> None:
     recorder.launch("softmax_kernel", us=10.0, call="cuLaunchKernelEx")
     for event in (other, region, span):
         recorder.end(event)
-    (work,) = trace.read(recorder.trace, ["triton"])["triton"].work
+    (work,) = gpu_trace.read(recorder.trace, ["triton"])["triton"].work
     assert [(frame.layer, frame.name) for frame in work.stack] == [
         ("implementation", "triton"),
         ("annotation", "Torch-Compiled Region: 0/0"),
@@ -228,7 +228,7 @@ def test_a_launch_that_was_not_traced_is_told_by_the_span_on_the_gpu() -> None:
         recorder.gpu_annotation(name, begin, 100.0)
     recorder.now = 9000.0
     recorder.launch("of nobody", us=50.0, call=None)
-    spans = trace.read(recorder.trace, ["quack", "liger"])
+    spans = gpu_trace.read(recorder.trace, ["quack", "liger"])
     found = {name: [each.name for each in span.work] for name, span in spans.items()}
     assert found == {"quack": ["quack_kernel"], "liger": ["liger_kernel"]}
     assert spans["quack"].work[0].stack == (Frame("implementation", "quack"),)
@@ -236,7 +236,7 @@ def test_a_launch_that_was_not_traced_is_told_by_the_span_on_the_gpu() -> None:
 
 def test_an_annotation_that_is_missing_is_named() -> None:
     with pytest.raises(ValueError, match="no annotation 'triton'"):
-        trace.read(_calls_of_two().trace, ["cuda", "triton"])
+        gpu_trace.read(_calls_of_two().trace, ["cuda", "triton"])
 
 
 def test_what_torch_exports_here_is_read(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_what_torch_exports_here_is_read(tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     profiler.export_chrome_trace(str(file))
     document = json.loads(file.read_text())
-    spans = trace.read(document, ["first", "second"])
+    spans = gpu_trace.read(document, ["first", "second"])
     for span in spans.values():
         assert 0 < span.host_us < 1e6
         assert span.work == ()
@@ -262,7 +262,7 @@ def test_what_torch_exports_here_is_read(tmp_path: Path) -> None:
     for event in (launch, kernel):
         event["args"] = {"correlation": 1}
     document["traceEvents"] += [kernel, launch]
-    (work,) = trace.read(document, ["first"])["first"].work
+    (work,) = gpu_trace.read(document, ["first"])["first"].work
     assert [frame.name for frame in work.stack] == [
         "first",
         "aten::softmax",
@@ -294,7 +294,7 @@ def test_what_torch_exports_here_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_short_names(name: str, short: str) -> None:
-    assert trace.short_name(name) == short
+    assert gpu_trace.short_name(name) == short
 
 
 def test_figures_are_of_one_call() -> None:

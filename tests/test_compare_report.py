@@ -14,17 +14,17 @@ import torch
 from rich.console import Console
 
 from bindings.op import Traffic
-from compare.acceptance import Errors
-from compare.cases import Case
+from compare.assembly.listing import parse_ptx, parse_sass
 from compare.cli import main
-from compare.codegen import findings
-from compare.codegen.emulation import Launch, TensorArgument
-from compare.codegen.listing import parse_ptx, parse_sass
-from compare.codegen.model import KernelCode, Side
-from compare.parity import Parity, Skipped
+from compare.code import findings
+from compare.code.kernel_code import KernelCode, Side
+from compare.judge.acceptance import Errors
+from compare.judge.cases import Case
+from compare.judge.parity import Parity, Skipped
+from compare.ptx_simulator import Launch, TensorArgument
 from compare.report import terminal
-from compare.report.model import CaseReport, Report, all_to_json, to_json
-from compare.timing.model import (
+from compare.report.comparison import CaseReport, Report, all_to_json, to_json
+from compare.timing.times import (
     CaseTimes,
     Ceiling,
     Comparison,

@@ -27,14 +27,18 @@ from bindings.errors import BuildError, UnsupportedError
 from bindings.op import Op, as_tuple
 from bindings.sources import CSRC, EMULATOR
 from compare import routes
-from compare.cases import Case, make_arguments
+from compare.assembly.listing import Listing, parse_sass
 from compare.cli import main
-from compare.codegen import binary, tools
-from compare.codegen.cuda import title_of
-from compare.codegen.errors import CodegenUnavailable, CompilationFailed
-from compare.codegen.listing import Listing, parse_sass
-from compare.errors import BuildFailedError, UnavailableError
-from compare.parity import Skipped
+from compare.code import binary, tools
+from compare.code.cuda import title_of
+from compare.errors import (
+    BuildFailedError,
+    CodegenUnavailable,
+    CompilationFailed,
+    UnavailableError,
+)
+from compare.judge.cases import Case, make_arguments
+from compare.judge.parity import Skipped
 from compare.report import routes as report
 from compare.routes import DeviceCode, Route, RoutesReport
 

@@ -13,7 +13,7 @@ from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
 from compare.cli import main
-from compare.codegen import cuda
+from compare.code import cuda
 from compare.report.tables import Grid, to_csv, to_markdown
 
 LONG = "softmax_long_kernel"

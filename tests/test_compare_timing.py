@@ -28,16 +28,17 @@ from bindings.op import Op, Traffic, as_tuple
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from compare import options, peers
-from compare.cases import LAYOUTS, Case
 from compare.cli import main
 from compare.errors import UnavailableError
-from compare.parity import Prepared, Skipped, prepare
+from compare.judge.cases import LAYOUTS, Case
+from compare.judge.parity import Prepared, Skipped, prepare
 from compare.plot import STYLES
-from compare.report.names import NAMES
 from compare.timing import ceiling, compiling, gpu_state, implementations, turns
 from compare.timing import measure as lab
 from compare.timing.implementations import Implementation
-from compare.timing.model import (
+from compare.timing.names import NAMES
+from compare.timing.statistics import SAME_WITHIN, compare, summarize, verdict
+from compare.timing.times import (
     CaseTimes,
     Ceiling,
     MatmulRate,
@@ -46,7 +47,6 @@ from compare.timing.model import (
     from_json,
     to_json,
 )
-from compare.timing.statistics import SAME_WITHIN, compare, summarize, verdict
 from compare.timing.turns import Contestant, Turn
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -795,8 +795,8 @@ def test_an_implementation_is_the_same_as_itself() -> None:
 _MEDIANS = """
 import json, torch
 from bindings.registry import OPS
-from compare.cases import Case
-from compare.parity import prepare
+from compare.judge.cases import Case
+from compare.judge.parity import prepare
 from compare.timing import implementations
 from compare.timing.measure import measure
 medians = {}

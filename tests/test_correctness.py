@@ -17,7 +17,7 @@ from conftest import (
 import bindings
 from bindings.op import Op, as_tuple
 from bindings.registry import OPS
-from compare.cases import in_dtype
+from compare.judge.cases import in_dtype
 
 EVERY_RUNG = True
 

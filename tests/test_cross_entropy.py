@@ -16,8 +16,8 @@ from bindings import library
 from bindings.op import Argument
 from bindings.ops import cross_entropy as module
 from bindings.registry import OPS
-from compare import acceptance
-from compare.acceptance import Expected
+from compare.judge import acceptance
+from compare.judge.acceptance import Expected
 
 FORWARD, BACKWARD = OPS["cross_entropy"], OPS["cross_entropy_backward"]
 

@@ -12,10 +12,12 @@ from benches import GPU
 from conftest import needs_gpu
 
 from bindings.registry import OPS
-from compare import fusion, parity, records
-from compare.cases import Case
+from compare import fusion
 from compare.errors import UnavailableError, UsageError
 from compare.fusion import PLAIN, SIDES, Fusion
+from compare.judge import parity
+from compare.judge.cases import Case
+from compare.records import store
 from compare.report import readme
 from compare.timing import implementations, turns
 from compare.timing.turns import Times, TimingError
@@ -78,7 +80,7 @@ def test_what_cannot_be_timed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_kept_and_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = measured(monkeypatch, times_of(gelu=25, relu=0))
     file = fusion.write(found, tmp_path)
-    assert file == records.folder_of(GPU, tmp_path) / "fusion/matmul.json"
+    assert file == store.folder_of(GPU, tmp_path) / "fusion/matmul.json"
     assert fusion.read_all(file.parent.parent) == [found]
     file.write_text("{}")
     with pytest.raises(UsageError, match=r"matmul\.json is no record of a fusion"):

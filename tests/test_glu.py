@@ -14,7 +14,7 @@ import bindings
 from bindings import layout
 from bindings.op import Op
 from bindings.registry import OPS
-from compare import acceptance
+from compare.judge import acceptance
 
 CASES = [
     pytest.param(OPS[name], params, id="-".join([name, *params.values()]))

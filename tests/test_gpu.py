@@ -20,7 +20,7 @@ from torch import Tensor
 import bindings
 from bindings.library import call_any
 from bindings.op import Op, as_tuple
-from compare import acceptance
+from compare.judge import acceptance
 
 pytestmark = needs_gpu
 
@@ -229,7 +229,7 @@ def test_errors_of_the_fast_functions(tmp_path: Path) -> None:
 SMALLEST = """
 import torch, bindings
 from bindings.registry import OPS
-from compare.cases import Case, make_arguments
+from compare.judge.cases import Case, make_arguments
 for op in OPS.values():
     for shape in ((7,), (4099,), (3, 5), (2, 1100)):
         for dtype in (torch.float32, torch.bfloat16):

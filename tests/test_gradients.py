@@ -18,9 +18,9 @@ from torch import Tensor
 
 from bindings.op import Op, as_tuple
 from bindings.registry import FUNCTIONS, OPS
-from compare import acceptance
-from compare.acceptance import Expected
-from compare.cases import in_dtype
+from compare.judge import acceptance
+from compare.judge.acceptance import Expected
+from compare.judge.cases import in_dtype
 
 VARIANTS = [
     pytest.param(op, params, id=f"{op.name}-{params}")

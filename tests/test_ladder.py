@@ -14,15 +14,15 @@ from test_code_contracts import needs_nvcc
 from bindings.op import Op
 from bindings.registry import OPS
 from compare import ladder
-from compare.cases import Case
-from compare.codegen.architectures import parse_architecture
+from compare.code.architectures import parse_architecture
 from compare.errors import UsageError
+from compare.judge.cases import Case
+from compare.judge.parity import Skipped
 from compare.ladder import Rung, Step, Times
-from compare.parity import Skipped
 from compare.report.ladder import show
 from compare.report.terminal import make_console
 from compare.timing import gpu_state
-from compare.timing.model import Timing
+from compare.timing.times import Timing
 
 OP = OPS["matmul"]
 CASE = Case((4096, 4096, 4096), torch.bfloat16)

@@ -20,13 +20,14 @@ from bindings import backends
 from bindings.errors import UnsupportedError
 from bindings.op import DTYPES
 from bindings.ops.matmul import ACTIVATIONS, OP, product
-from compare import acceptance, peers
-from compare.cases import Case, make_arguments
+from compare import peers
+from compare.judge import acceptance
+from compare.judge.cases import Case, make_arguments
 from compare.parameters import parse_parameter, read_ops
 from compare.report.bench import show
 from compare.report.terminal import make_console
 from compare.timing import rates
-from compare.timing.model import MatmulRate, Timing
+from compare.timing.times import MatmulRate, Timing
 
 INF, NAN = math.inf, math.nan
 

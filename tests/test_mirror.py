@@ -17,9 +17,9 @@ from bindings.op import Op
 from bindings.registry import OPS
 from bindings.sources import kernel_sources
 from compare import rungs
-from compare.cases import Case, launcher_arguments
-from compare.codegen import model
-from compare.codegen.architectures import ARCHITECTURES
+from compare.code import kernel_code
+from compare.code.architectures import ARCHITECTURES
+from compare.judge.cases import Case, launcher_arguments
 
 ROOT = Path(__file__).resolve().parents[1]
 CUDA = kernel_sources()
@@ -62,7 +62,7 @@ def _launched(op: Op, dtype: torch.dtype) -> set[str]:
     found: set[str] = set()
     for side in rungs.SIDES:
         with contextlib.suppress(UnsupportedError):  # tensor cores have no float32
-            titles = model.planned_kernels(
+            titles = kernel_code.planned_kernels(
                 side, op, launcher_arguments(op, case), ARCHITECTURES[90]
             )
             found |= set(map(rungs.name_of, titles))

@@ -14,8 +14,8 @@ import bindings
 from bindings import norm
 from bindings.op import Op, as_tuple
 from bindings.registry import FUNCTIONS, OPS
-from compare import acceptance
-from compare.acceptance import Expected
+from compare.judge import acceptance
+from compare.judge.acceptance import Expected
 
 LAYER, RMS = OPS["layer_norm"], OPS["rms_norm"]
 NORMS = (LAYER, RMS)

@@ -12,13 +12,13 @@ from conftest import needs_gpu_to_itself
 from nsight_compute import QUANTITIES, Count
 
 from bindings.sources import ROOT
-from compare import records
+from compare.records import store
 
 WITHIN = 0.02
 
 _ANY_KERNEL = "import torch; torch.ones(1, device='cuda')"
 
-RECORDS = sorted(records.FOLDER.glob("*/nsight-compute/counts.json"))
+RECORDS = sorted(store.FOLDER.glob("*/nsight-compute/counts.json"))
 
 
 def assert_equal(count: Count) -> None:

@@ -20,15 +20,16 @@ from bindings.op import Op
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
-from compare import records, study
-from compare.acceptance import Errors
-from compare.codegen.architectures import ARCHITECTURES
-from compare.codegen.classify import CATEGORIES, Language
-from compare.codegen.findings import Finding
-from compare.codegen.listing import Frame, parse_ptx
-from compare.codegen.normalize import normalize
-from compare.parity import Parity, Skipped
+from compare import study
+from compare.assembly.classify import CATEGORIES, Language
+from compare.assembly.listing import Frame, parse_ptx
+from compare.assembly.normalize import normalize
+from compare.code.architectures import ARCHITECTURES
+from compare.code.findings import Finding
+from compare.judge.acceptance import Errors
+from compare.judge.parity import Parity, Skipped
 from compare.printable import printable
+from compare.records import store
 from compare.report.page import Cell, Column, Extras, Panel, lexers, links, render
 from compare.report.page.listings import FAMILY_OF, times
 from compare.report.page.sides import view_sides
@@ -374,12 +375,12 @@ def test_sides_without_code() -> None:
 
 
 def test_recorded_times_say_where_they_are_from() -> None:
-    bench = records.find("softmax")
+    bench = store.find("softmax")
     assert bench is not None
     report = dataclasses.replace(pages.made_up_report(), recorded=bench)
     shown = page_of(report).all("section", id="times")[0][1]
-    assert records.gpu(bench) in shown
-    assert records.date(bench) in shown
+    assert store.gpu(bench) in shown
+    assert store.date(bench) in shown
     assert "Not measured here" in shown
     case = dataclasses.replace(report.cases[0].case, params={"dim": 0})
     cases = (dataclasses.replace(report.cases[0], case=case),)

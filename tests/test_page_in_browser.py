@@ -15,7 +15,7 @@ from pages import CUDA, LOAD, TRITON, line_of
 
 from bindings.registry import OPS
 from bindings.toolchain import find_cuda_home
-from compare import records
+from compare.records import store
 from compare.report.page import Cell, Column, Extras, Panel, render
 
 pytest.importorskip(
@@ -116,9 +116,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ((Cell("x", places=(f"{CUDA}:{LOAD}",)), Cell("load", "section=load")),),
     )
     for name in OPS:
-        report = dataclasses.replace(
-            pages.real_report(name), recorded=records.find(name)
-        )
+        report = dataclasses.replace(pages.real_report(name), recorded=store.find(name))
         html = render(report, Extras(panels=(panel,)))
         (folder / f"{name}.html").write_text(html, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in OPS}

@@ -18,8 +18,8 @@ from benches import TOO_LONG, make_bench, make_case
 from compare import plot
 from compare.errors import UnavailableError, UsageError
 from compare.plot import Line, Plot
-from compare.report.names import NAMES
-from compare.timing.model import Bench, Timing
+from compare.timing.names import NAMES
+from compare.timing.times import Bench, Timing
 
 NAME = "softmax-float32"
 

@@ -17,9 +17,9 @@ import bindings
 from bindings.backends import interpreter
 from bindings.op import DTYPES, Op, as_tuple
 from bindings.registry import OPS
-from compare import acceptance
-from compare.cases import LAYOUTS, Case, in_dtype, lay_out
-from compare.parity import Parity, Prepared, check_prepared
+from compare.judge import acceptance
+from compare.judge.cases import LAYOUTS, Case, in_dtype, lay_out
+from compare.judge.parity import Parity, Prepared, check_prepared
 
 INF, NAN = math.inf, math.nan
 

@@ -11,12 +11,13 @@ import torch
 from benches import SHARES, TOO_LONG, make_bench, make_case
 
 from bindings.sources import ROOT
-from compare import plot, records
+from compare import plot
 from compare.errors import UsageError
-from compare.parity import Skipped
+from compare.judge.parity import Skipped
+from compare.records import store
+from compare.records.source_hash import KEY, hashes
 from compare.report import readme
-from compare.source_hash import KEY, hashes
-from compare.timing.model import Bench
+from compare.timing.times import Bench
 
 README = ROOT / "README.md"
 SECTIONS = ("comparison", "ops", "ladder", "times", "plots")
@@ -26,7 +27,7 @@ T4 = "Tesla T4"
 
 
 def test_sections_are_those_of_the_records() -> None:
-    benches = records.read_all()
+    benches = store.read_all()
     assert benches
     text = README.read_text(encoding="utf-8")
     assert readme.rewrite(text, benches) == text
@@ -34,14 +35,14 @@ def test_sections_are_those_of_the_records() -> None:
 
 def test_plots_are_those_of_the_records() -> None:
     expected = {
-        records.folder_of(records.gpu(bench)) / f"{each.name}.{suffix}": each.digest
-        for bench in records.read_all()
+        store.folder_of(store.gpu(bench)) / f"{each.name}.{suffix}": each.digest
+        for bench in store.read_all()
         if bench.sweep
         for each in plot.plots(bench)
         for suffix in plot.FORMATS
     }
     drawn = {
-        file for suffix in plot.FORMATS for file in records.FOLDER.glob(f"*/*.{suffix}")
+        file for suffix in plot.FORMATS for file in store.FOLDER.glob(f"*/*.{suffix}")
     }
     assert drawn == expected.keys()
     for file, digest in expected.items():
@@ -83,7 +84,7 @@ def test_each_section_has_its_place(section: str) -> None:
 
 
 def _record_example(folder: Path, gpu: str = H200) -> None:
-    file = records.folder_of(gpu, folder) / "compare-softmax.txt"
+    file = store.folder_of(gpu, folder) / "compare-softmax.txt"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("softmax  16384x4096   \n\nmedian us     130.85\x1b[0m  \n")
 
@@ -341,7 +342,7 @@ def test_readme_without_a_place_is_refused(block: str, says: str, folder: Path) 
 
 def test_redrawing(folder: Path) -> None:
     for bench in (make_bench(), replace(make_bench("add"), sweep=())):
-        records.write(bench, folder)
+        store.write(bench, folder)
     file = folder.parent / "README.md"
     file.write_text(_readme())
     written = readme.redraw(folder, file)
@@ -353,7 +354,7 @@ def test_redrawing(folder: Path) -> None:
     assert written == [*plots, file]
     contents = [each.read_bytes() for each in written]
     text = file.read_text(encoding="utf-8")
-    assert text == readme.rewrite(text, records.read_all(folder), folder)
+    assert text == readme.rewrite(text, store.read_all(folder), folder)
     assert [each.read_bytes() for each in readme.redraw(folder, file)] == contents
     for part in text.split("](")[1:]:
         target = part.split(")")[0]
@@ -361,7 +362,7 @@ def test_redrawing(folder: Path) -> None:
 
 
 def test_redrawing_writes_nothing_into_a_readme_without_a_place(folder: Path) -> None:
-    record = records.write(make_bench(), folder)
+    record = store.write(make_bench(), folder)
     file = folder.parent / "README.md"
     file.write_text("# Title\n")
     with pytest.raises(UsageError, match="README: expected one line"):

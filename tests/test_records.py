@@ -20,31 +20,23 @@ from benches import NOT_INSTALLED, TOO_LONG, make_bench, make_case
 from rich.console import Console
 
 from bindings.sources import ROOT
-from compare import (
-    bench,
-    fusion,
-    ladder,
-    plot,
-    record,
-    record_check,
-    records,
-    repository,
-)
+from compare import bench, fusion, ladder, plot, record
 from compare.cli import main
 from compare.errors import UnavailableError, UsageError
+from compare.records import check, repository, store
+from compare.records.source_hash import KEY, SIDES, hashes
 from compare.report import recorded
-from compare.source_hash import KEY, SIDES, hashes
 from compare.timing import gpu_state
-from compare.timing.model import Bench, to_json
+from compare.timing.times import Bench, to_json
 
 RTX = "NVIDIA GeForce RTX 4090"
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     bench = make_bench()
-    file = records.write(bench, tmp_path)
+    file = store.write(bench, tmp_path)
     assert file == tmp_path / "nvidia-h200/softmax.json"
-    assert records.read(file) == bench
+    assert store.read(file) == bench
     assert file.read_text().endswith("}\n")
 
 
@@ -58,14 +50,14 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     ],
 )
 def test_folder_of_a_gpu(gpu: str, folder: str, tmp_path: Path) -> None:
-    assert records.folder_of(gpu, tmp_path) == tmp_path / folder
+    assert store.folder_of(gpu, tmp_path) == tmp_path / folder
 
 
 def test_a_later_run_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
-    records.write(make_bench(), tmp_path)
+    store.write(make_bench(), tmp_path)
     later = make_bench(date="2027-01-02T00:00:00+00:00")
-    file = records.write(later, tmp_path)
-    assert records.read_all(tmp_path) == [later]
+    file = store.write(later, tmp_path)
+    assert store.read_all(tmp_path) == [later]
     assert list(file.parent.iterdir()) == [file]
 
 
@@ -73,7 +65,7 @@ def test_a_run_that_cannot_be_written_leaves_the_earlier_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     earlier = make_bench()
-    file = records.write(earlier, tmp_path)
+    file = store.write(earlier, tmp_path)
 
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -81,9 +73,9 @@ def test_a_run_that_cannot_be_written_leaves_the_earlier_one(
     later = make_bench(date="2027-01-02T00:00:00+00:00")
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(UnavailableError) as caught:
-        records.write(later, tmp_path)
+        store.write(later, tmp_path)
     assert str(caught.value) == f"{file} cannot be written (No space left on device)"
-    assert records.read(file) == earlier
+    assert store.read(file) == earlier
     assert list(file.parent.iterdir()) == [file]
 
 
@@ -137,7 +129,7 @@ def test_a_file_of_something_else_is_refused(
     file = tmp_path / "softmax.json"
     file.write_text(json.dumps(document))
     with pytest.raises(UsageError, match=says) as caught:
-        records.read(file)
+        store.read(file)
     assert str(caught.value).startswith(f"{file} is not what compare record")
 
 
@@ -151,50 +143,50 @@ def test_a_file_that_is_no_json_is_refused(
     file = tmp_path / "x.json"
     file.write_bytes(content)
     with pytest.raises(UsageError, match=says) as caught:
-        records.read(file)
+        store.read(file)
     assert str(file) in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"x\.json cannot be read \(No such file"):
-        records.read(tmp_path / "x.json")
+        store.read(tmp_path / "x.json")
 
 
 def test_records_come_by_gpu_and_op(tmp_path: Path) -> None:
     for op in ("softmax", "add"):
         for gpu in ("NVIDIA H200", RTX):
-            records.write(make_bench(op, gpu), tmp_path)
+            store.write(make_bench(op, gpu), tmp_path)
     (tmp_path / "of-an-older-format.json").write_text("{}")
-    found = [(records.gpu(each), each.op) for each in records.read_all(tmp_path)]
+    found = [(store.gpu(each), each.op) for each in store.read_all(tmp_path)]
     h200 = "NVIDIA H200"
     assert found == [(RTX, "add"), (RTX, "softmax"), (h200, "add"), (h200, "softmax")]
 
 
 def test_without_a_folder_nothing_is_recorded(tmp_path: Path) -> None:
     nowhere = tmp_path / "records"
-    assert records.read_all(nowhere) == []
-    assert records.find("softmax", nowhere) is None
+    assert store.read_all(nowhere) == []
+    assert store.find("softmax", nowhere) is None
     with pytest.raises(UsageError, match="nothing is recorded yet"):
-        records.choose([], None, nowhere)
+        store.choose([], None, nowhere)
 
 
 @pytest.mark.parametrize("newest", ["NVIDIA H200", RTX])
 def test_the_newest_record_is_found(newest: str, tmp_path: Path) -> None:
     for gpu in ("NVIDIA H200", RTX):
         day = "2026-11-21" if gpu == newest else "2026-11-20"
-        records.write(make_bench(gpu=gpu, date=f"{day}T08:00:00+00:00"), tmp_path)
-    found = records.find("softmax", tmp_path)
+        store.write(make_bench(gpu=gpu, date=f"{day}T08:00:00+00:00"), tmp_path)
+    found = store.find("softmax", tmp_path)
     assert found is not None
-    assert records.gpu(found) == newest
-    assert records.find("add", tmp_path) is None
+    assert store.gpu(found) == newest
+    assert store.find("add", tmp_path) is None
 
 
 def test_choosing_what_to_draw(tmp_path: Path) -> None:
     for op in ("softmax", "add"):
-        file = records.write(make_bench(op), tmp_path)
+        file = store.write(make_bench(op), tmp_path)
 
     def choose(ops: list[str], source: Path | None = None) -> list[str]:
-        found = records.choose(ops, None if source is None else str(source), tmp_path)
+        found = store.choose(ops, None if source is None else str(source), tmp_path)
         return [each.op for each in found]
 
     assert choose([]) == ["add", "softmax"]
@@ -219,7 +211,7 @@ def test_choosing_what_to_draw(tmp_path: Path) -> None:
 def test_unusual_params(
     op_name: str, params: dict[str, Any], unusual: tuple[str, ...]
 ) -> None:
-    assert records.unusual_params(op_name, params) == unusual
+    assert store.unusual_params(op_name, params) == unusual
 
 
 def _shown(bench: Bench, dtype_name: str, width: int = 100, **params: Any) -> list[str]:
@@ -425,7 +417,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[Bench]:
 
     def keep(measured: Bench) -> Path:
         kept.append(measured)
-        return records.file_of(measured)
+        return store.file_of(measured)
 
     def measured(op: str) -> Bench:
         found = make_bench(op)
@@ -438,7 +430,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[Bench]:
     monkeypatch.setattr(bench, "failures", lambda *_: [])
     for module, name in ((ladder, "measure_rungs"), (fusion, "measure")):
         monkeypatch.setattr(module, name, lambda op, *_: measured(op.name))
-    for writer in (records, ladder, fusion):
+    for writer in (store, ladder, fusion):
         monkeypatch.setattr(writer, "write", keep)
     monkeypatch.setattr(record, "redraw", lambda progress: [])
     monkeypatch.setattr(record, "_run_example", lambda progress: "")
@@ -494,13 +486,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         repository, "has_commit", lambda commit: commit == "53ae9a6c90f7"
     )
     folder = tmp_path / "records"
-    records.write(make_bench("add"), folder)
-    records.write(_of_older_code(make_bench("gelu"), "triton"), folder)
+    store.write(make_bench("add"), folder)
+    store.write(_of_older_code(make_bench("gelu"), "triton"), folder)
     environment = make_bench().environment
 
     def keep(kind: str, document: dict[str, Any], **changes: Any) -> None:
         document["environment"] = environment | changes
-        records.write_beside(environment, kind, kind, document, folder)
+        store.write_beside(environment, kind, kind, document, folder)
 
     keep("fusion", {"op": "add"}, commit=None, **{KEY: None})
     known = {KEY: hashes("add", "gelu")}
@@ -510,8 +502,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_checking_the_records(folder: Path) -> None:
-    found = record_check.check(folder=folder)
-    *rows, empty, summary, absent = record_check.text(found).splitlines()
+    found = check.check(folder=folder)
+    *rows, empty, summary, absent = check.text(found).splitlines()
     h200 = ["NVIDIA H200", "2026-11-20"]
     this, older = "of this code", "of older code"
     assert [re.split("  +", row) for row in rows] == [
@@ -525,7 +517,7 @@ def test_checking_the_records(folder: Path) -> None:
     assert (empty, summary) == ("", "3 of 5 are of older code")
     name = "0badc0ffee00+ (add, gelu nsight-compute)"
     assert absent == f"commits that are not in this repository: {name}"
-    document = record_check.to_json(found)
+    document = check.to_json(found)
     assert json.loads(json.dumps(document)) == document
     assert document["records"][4] == {
         "file": "nvidia-h200/gelu.json",
@@ -547,17 +539,17 @@ def test_checking_the_records(folder: Path) -> None:
 
 
 def test_checking_the_records_of_an_op(folder: Path) -> None:
-    found = record_check.check(["gelu"], folder)
+    found = check.check(["gelu"], folder)
     assert [each.ops for each in found] == [("add", "gelu"), ("gelu",)]
     with pytest.raises(UsageError, match="there is no record of softmax"):
-        record_check.check(["add", "softmax"], folder)
+        check.check(["add", "softmax"], folder)
 
 
 def test_checking_without_git_says_so(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repository, "has_commit", lambda commit: None)
-    lines = record_check.text(record_check.check(folder=folder)).splitlines()
+    lines = check.text(check.check(folder=folder)).splitlines()
     assert lines[-1] == "git cannot say here whether the repository has the commits"
 
 
@@ -577,19 +569,19 @@ def test_checking_a_file_of_something_else(
     file = folder / "nvidia-h200/x.json"
     file.write_text(content)
     with pytest.raises(UsageError, match=says) as caught:
-        record_check.check(folder=folder)
+        check.check(folder=folder)
     assert str(caught.value).startswith(f"{file} is no record: ")
 
 
 def test_checking_where_nothing_is_recorded(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing is recorded yet"):
-        record_check.check(folder=tmp_path)
+        check.check(folder=tmp_path)
 
 
 def test_a_name_in_a_record_does_not_drive_the_terminal(folder: Path) -> None:
     bench = make_bench(gpu="T4\x1b[31m", date="\x07")
-    records.write(bench, folder)
-    text = record_check.text(record_check.check(folder=folder))
+    store.write(bench, folder)
+    text = check.text(check.check(folder=folder))
     assert "T4[31m" in text
     assert text.isascii()
     assert all(each.isprintable() for each in text.splitlines())
@@ -604,16 +596,16 @@ def test_exit_code_of_a_check(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    checked = replace(record_check.check(["gelu"], folder)[0], older=older)
-    monkeypatch.setattr(record_check, "check", lambda ops: [checked])
+    checked = replace(check.check(["gelu"], folder)[0], older=older)
+    monkeypatch.setattr(check, "check", lambda ops: [checked])
     assert main(["record", "--check"]) == exit_code
-    assert capsys.readouterr().out == record_check.text([checked])
+    assert capsys.readouterr().out == check.text([checked])
     assert main(["record", "--check", "--json", "-"]) == exit_code
-    document = record_check.to_json([checked])
+    document = check.to_json([checked])
     assert json.loads(capsys.readouterr().out) == document
     file = tmp_path / "x.json"
     assert main(["record", "gelu", "--check", "--json", str(file)]) == exit_code
-    assert capsys.readouterr().out == record_check.text([checked])
+    assert capsys.readouterr().out == check.text([checked])
     assert json.loads(file.read_text()) == document
 
 
@@ -627,7 +619,7 @@ def test_a_check_needs_neither_torch_nor_a_gpu() -> None:
     )
     assert done.returncode in (0, 1)
     assert done.stderr == ""
-    files = [*records.FOLDER.glob("*/*.json"), *records.FOLDER.glob("*/*/*.json")]
+    files = [*store.FOLDER.glob("*/*.json"), *store.FOLDER.glob("*/*/*.json")]
     assert len(done.stdout.partition("\n\n")[0].splitlines()) == 1 + len(files) > 1
     assert (done.returncode == 0) == ("of older code  " not in done.stdout)
 

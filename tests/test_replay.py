@@ -29,8 +29,8 @@ from bindings.backends import triton
 from bindings.backends.template import Place, template_of
 from bindings.op import Op, as_tuple
 from bindings.registry import OPS
-from compare.codegen import triton_offline
-from compare.codegen.architectures import ARCHITECTURES
+from compare.code import triton_offline
+from compare.code.architectures import ARCHITECTURES
 
 Ways = Counter[str]
 

@@ -12,8 +12,8 @@ from torch import Tensor
 import bindings
 from bindings.op import Outputs, as_tuple
 from bindings.ops.rotary import BACKWARD, OP
-from compare import acceptance
-from compare.acceptance import Expected
+from compare.judge import acceptance
+from compare.judge.acceptance import Expected
 
 layouts = pytest.mark.parametrize("interleaved", [False, True])
 

@@ -31,10 +31,10 @@ from bindings.backends import cuda_inline, native, prebuilt
 from bindings.errors import BuildError
 from bindings.ops.matmul import sizes_of
 from bindings.registry import OPS
-from compare import sanitize, sanitize_gpu
-from compare.cases import Case, make_arguments
 from compare.cli import main
-from compare.sanitize import ORDERS, Finding, Report
+from compare.judge import sanitize, sanitize_gpu
+from compare.judge.cases import Case, make_arguments
+from compare.judge.sanitize import ORDERS, Finding, Report
 
 PLANTED = sources.ROOT / "tests" / "emulator" / "planted"
 COMPILER = os.environ.get("CXX", "g++")

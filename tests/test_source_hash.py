@@ -9,8 +9,8 @@ import pytest
 
 from bindings import sources
 from bindings.registry import OPS
-from compare import source_hash
-from compare.source_hash import KEY, SIDES, hashes, older_sides
+from compare.records import source_hash
+from compare.records.source_hash import KEY, SIDES, hashes, older_sides
 
 ROOT = sources.ROOT
 

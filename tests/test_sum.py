@@ -15,8 +15,8 @@ from bindings import layout
 from bindings.backends import native, prebuilt, triton
 from bindings.op import Argument
 from bindings.registry import OPS
-from compare.codegen.architectures import ARCHITECTURES
-from compare.codegen.triton_offline import record_launches
+from compare.code.architectures import ARCHITECTURES
+from compare.code.triton_offline import record_launches
 
 SUM = OPS["sum"]
 

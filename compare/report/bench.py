@@ -7,13 +7,13 @@ from rich.padding import Padding
 from rich.table import Table
 
 from bindings.registry import OPS
+from compare.judge.parity import Skipped
 from compare.options import BACKENDS
-from compare.parity import Skipped
-from compare.report.names import NAMES
 from compare.report.terminal import case_name, environment_line
 from compare.report.text import plain
 from compare.timing import rates
-from compare.timing.model import Bench, CaseTimes, Comparison, GpuState, Timing
+from compare.timing.names import NAMES
+from compare.timing.times import Bench, CaseTimes, Comparison, GpuState, Timing
 
 _NONE = "-"
 

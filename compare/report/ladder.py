@@ -8,13 +8,13 @@ from rich.table import Table
 from rich.text import Text
 
 from bindings.registry import OPS
+from compare.judge.parity import Skipped
 from compare.ladder import Ladder, Step
-from compare.parity import Skipped
-from compare.report.names import NAMES
 from compare.report.recorded import age, with_article
 from compare.report.terminal import case_name
 from compare.report.text import plain
-from compare.timing.model import Timing
+from compare.timing.names import NAMES
+from compare.timing.times import Timing
 
 
 def show(ladder: Ladder, console: Console) -> None:

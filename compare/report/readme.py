@@ -12,18 +12,19 @@ from typing import Any
 
 from bindings.registry import OPS
 from bindings.sources import ROOT
-from compare import fusion, ladder, plot, records
+from compare import fusion, ladder, plot
 from compare.errors import UsageError
 from compare.fusion import Fusion
+from compare.judge.parity import Skipped
 from compare.options import BACKENDS
 from compare.parameters import read_ops
-from compare.parity import Skipped
 from compare.printable import printable
-from compare.report.names import NAMES
+from compare.records import store
 from compare.report.recorded import age, with_article
 from compare.report.terminal import case_name
 from compare.timing import rates
-from compare.timing.model import Bench, CaseTimes, StartTime, Timing
+from compare.timing.names import NAMES
+from compare.timing.times import Bench, CaseTimes, StartTime, Timing
 
 EXAMPLE = "softmax"
 
@@ -50,7 +51,7 @@ call with filled caches, how much longer it takes with empty ones, and nvcc over
 op's source."""
 
 
-def render(benches: Sequence[Bench], folder: Path = records.FOLDER) -> dict[str, str]:
+def render(benches: Sequence[Bench], folder: Path = store.FOLDER) -> dict[str, str]:
     """The generated sections of the README, by name.
 
     Args:
@@ -66,7 +67,7 @@ def render(benches: Sequence[Bench], folder: Path = records.FOLDER) -> dict[str,
         )
     by_gpu: dict[str, list[Bench]] = {}
     for bench in benches:
-        by_gpu.setdefault(records.gpu(bench), []).append(bench)
+        by_gpu.setdefault(store.gpu(bench), []).append(bench)
     return {
         "ops": _ops(),
         "ladder": _ladder(folder),
@@ -80,7 +81,7 @@ def render(benches: Sequence[Bench], folder: Path = records.FOLDER) -> dict[str,
     }
 
 
-def rewrite(text: str, benches: Sequence[Bench], folder: Path = records.FOLDER) -> str:
+def rewrite(text: str, benches: Sequence[Bench], folder: Path = store.FOLDER) -> str:
     """A README with its sections generated anew.
 
     Raises:
@@ -98,7 +99,7 @@ def rewrite(text: str, benches: Sequence[Bench], folder: Path = records.FOLDER) 
 
 
 def redraw(
-    folder: Path = records.FOLDER, readme: Path = ROOT / "README.md"
+    folder: Path = store.FOLDER, readme: Path = ROOT / "README.md"
 ) -> list[Path]:
     """Draws all plots, beside their records, and rewrites the README.
 
@@ -109,7 +110,7 @@ def redraw(
         UsageError: Nothing is recorded, or not the example, or a file is no record.
         UnavailableError: There is no matplotlib, or a file cannot be written.
     """
-    benches = records.read_all(folder)
+    benches = store.read_all(folder)
     try:
         text = rewrite(readme.read_text(encoding="utf-8"), benches, folder)
     except (OSError, ValueError) as error:
@@ -117,8 +118,8 @@ def redraw(
     files = []
     for bench in benches:
         if bench.sweep:
-            files += plot.draw(bench, records.folder_of(records.gpu(bench), folder))
-    records.replace(readme, text.encode())
+            files += plot.draw(bench, store.folder_of(store.gpu(bench), folder))
+    store.replace(readme, text.encode())
     return [*files, readme]
 
 
@@ -179,7 +180,7 @@ def _comparisons(by_gpu: Mapping[str, list[Bench]], folder: Path) -> str:
     file_name = f"compare-{EXAMPLE}.txt"
     blocks = []
     for gpu, benches in by_gpu.items():
-        file = records.folder_of(gpu, folder) / file_name
+        file = store.folder_of(gpu, folder) / file_name
         if file.is_file():
             # rich fills every line with spaces, which nobody sees.
             output = map(str.rstrip, printable(file.read_text("utf-8")).splitlines())
@@ -204,7 +205,7 @@ def _comparisons(by_gpu: Mapping[str, list[Bench]], folder: Path) -> str:
 
 def _folder(gpu: str) -> str:
     """Where the records of a GPU are, seen from the README."""
-    return f"records/{records.folder_of(gpu).name}"
+    return f"records/{store.folder_of(gpu).name}"
 
 
 def _times(benches: list[Bench], folder: Path) -> str:
@@ -215,7 +216,7 @@ def _times(benches: list[Bench], folder: Path) -> str:
         _ABOUT_OLDER if any(marks.values()) else "",
         _times_table(benches, marks),
         _notes(benches),
-        _fusions(fusion.read_all(records.folder_of(records.gpu(benches[0]), folder))),
+        _fusions(fusion.read_all(store.folder_of(store.gpu(benches[0]), folder))),
         _starts([bench for bench in benches if bench.start], marks),
     ]
     return "\n\n".join(filter(None, paragraphs))
@@ -227,7 +228,7 @@ def _paragraph(text: str) -> str:
 
 def _origins(benches: list[Bench]) -> str:
     """What the figures depend on, and where they come from."""
-    gpu = records.gpu(benches[0])
+    gpu = store.gpu(benches[0])
     links: dict[str, list[str]] = {}
     for bench in benches:
         link = f"[{bench.op}]({_folder(gpu)}/{bench.op}.json)"
@@ -247,7 +248,7 @@ def _environment(bench: Bench) -> str:
     }
     parts = [f"{name} {version}" for name, version in versions.items() if version]
     parts.append(_commit(environment))
-    return printable(", ".join((*parts, records.date(bench))))
+    return printable(", ".join((*parts, store.date(bench))))
 
 
 def _commit(environment: Mapping[str, Any]) -> str:
@@ -266,7 +267,7 @@ def _times_table(benches: list[Bench], marks: Mapping[str, str]) -> str:
         name
         for name in NAMES
         if name in ("cuda", "triton")
-        or any(records.timing(each, name) for _, each in rows)
+        or any(store.timing(each, name) for _, each in rows)
     ]
     head = (
         *("op", "shape", "dtype"),
@@ -281,10 +282,10 @@ def _times_table(benches: list[Bench], marks: Mapping[str, str]) -> str:
                 f"{_op_name(bench, each)}{marks[bench.op]}",
                 _shape(each),
                 _dtype(each),
-                *(_figure(records.timing(each, name), _median_us) for name in names),
+                *(_figure(store.timing(each, name), _median_us) for name in names),
                 _verdict(each),
                 " / ".join(
-                    _figure(records.timing(each, name), partial(_percent, bench, each))
+                    _figure(store.timing(each, name), partial(_percent, bench, each))
                     for name in ("cuda", "triton")
                 ),
             )
@@ -307,7 +308,7 @@ def _starts(benches: list[Bench], marks: Mapping[str, str]) -> str:
             hosts = [
                 timing.host
                 for each in bench.cases
-                if (timing := records.timing(each, name))
+                if (timing := store.timing(each, name))
             ]
             start = bench.start.get(name)
             if not hosts:
@@ -394,7 +395,7 @@ def _plots(benches: list[Bench]) -> str:
         if not bench.sweep:
             continue
         for each in plot.plots(bench):
-            file = f"{_folder(records.gpu(bench))}/{each.name}.svg"
+            file = f"{_folder(store.gpu(bench))}/{each.name}.svg"
             text = printable(f"bandwidth of {each.what} over size, {each.where}")
             rows.setdefault(each.what.rpartition(" ")[0], []).append(
                 f"![{text}]({file})"
@@ -410,7 +411,7 @@ def _table(head: Sequence[str], n_words: int, rows: Iterable[Sequence[str]]) -> 
 
 
 def _op_name(bench: Bench, times: CaseTimes) -> str:
-    return " ".join((bench.op, *records.unusual_params(bench.op, times.case.params)))
+    return " ".join((bench.op, *store.unusual_params(bench.op, times.case.params)))
 
 
 def _shape(times: CaseTimes) -> str:
@@ -451,7 +452,7 @@ def _verdict(times: CaseTimes) -> str:
     medians = {
         name: timing.kernel.median_us
         for name in NAMES
-        if (timing := records.timing(times, name))
+        if (timing := store.timing(times, name))
     }
     ours = [name for name in medians if name in BACKENDS]
     peers = [name for name in medians if name not in BACKENDS]

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from bindings.sources import ROOT
-from compare import records, source_hash
-from compare.report.names import NAMES
+from compare.records import source_hash, store
 from compare.report.text import plain
 from compare.timing import rates
-from compare.timing.model import Bench, CaseTimes, Timing, case_to_json, timing_to_json
+from compare.timing.names import NAMES
+from compare.timing.times import Bench, CaseTimes, Timing, case_to_json, timing_to_json
 
 _NONE = "-"
 _MOST_SHOWN = 4  # or a report would not fit on a screen
@@ -24,10 +24,10 @@ def show(
     bench: Bench, dtype_name: str, params: Mapping[str, Any], console: Console
 ) -> None:
     """The times of the first recorded shapes, or that there are none."""
-    where = f"recorded on {with_article(records.gpu(bench))}, {records.date(bench)}"
+    where = f"recorded on {with_article(store.gpu(bench))}, {store.date(bench)}"
     cases = _fitting(bench, dtype_name, params)
     if not cases:
-        words = (bench.op, *records.unusual_params(bench.op, params), dtype_name)
+        words = (bench.op, *store.unusual_params(bench.op, params), dtype_name)
         console.print(plain(f"No times of {' '.join(words)} are {where}."))
         return
     versions = ", ".join(
@@ -37,9 +37,7 @@ def show(
     )
     code = age(bench.environment, bench.op) or "not measured here"
     console.print(plain(f"Times {where} ({versions}), {code}", "bold"))
-    names = [
-        name for name in NAMES if any(records.timing(each, name) for each in cases)
-    ]
+    names = [name for name in NAMES if any(store.timing(each, name) for each in cases)]
     # All eight implementations fit into 100 columns; a narrower terminal folds figures,
     # which is ugly, but loses none.
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
@@ -49,7 +47,7 @@ def show(
         table.add_column(header, justify="right", overflow="fold")
     table.add_column("CUDA / Triton\n% of ceiling", justify="right", overflow="fold")
     for each in cases[:_MOST_SHOWN]:
-        timings = {name: records.timing(each, name) for name in NAMES}
+        timings = {name: store.timing(each, name) for name in NAMES}
         table.add_row(
             plain("x".join(map(str, each.case.shape))),
             *(plain(_median(timings[name])) for name in names),
@@ -66,11 +64,11 @@ def show(
 def to_json(bench: Bench, dtype_name: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """The same in plain values; no cases where no times are recorded."""
     return {
-        "gpu": records.gpu(bench),
+        "gpu": store.gpu(bench),
         "date": bench.environment["date"],
         "commit": bench.environment.get("commit"),
         "of_older_code": list(source_hash.older_sides(bench.environment, bench.op)),
-        "file": str(records.file_of(bench).relative_to(ROOT)),
+        "file": str(store.file_of(bench).relative_to(ROOT)),
         "cases": [
             {
                 "case": case_to_json(each.case),
@@ -105,12 +103,12 @@ def with_article(gpu: str) -> str:
 def _fitting(
     bench: Bench, dtype_name: str, params: Mapping[str, Any]
 ) -> list[CaseTimes]:
-    unusual = records.unusual_params(bench.op, params)
+    unusual = store.unusual_params(bench.op, params)
     return [
         each
         for each in bench.cases
         if str(each.case.dtype) == f"torch.{dtype_name}"
-        and records.unusual_params(bench.op, each.case.params) == unusual
+        and store.unusual_params(bench.op, each.case.params) == unusual
     ]
 
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
-from compare.parity import Skipped
+from compare.judge.parity import Skipped
 from compare.report.terminal import case_name, environment_line
 from compare.report.text import plain
 from compare.routes import DeviceCode, Route, RoutesReport

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 
 from bindings.sources import ROOT
+from compare.judge.sanitize import Report
 from compare.report.text import plain
-from compare.sanitize import Report
 
 
 def show(report: Report, console: Console) -> None:

@@ -11,11 +11,10 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from compare.codegen import who_does_what
-from compare.codegen.model import Side
-from compare.parity import Skipped
-from compare.report.model import CaseReport, Report
-from compare.report.names import NAMES
+from compare.code import who_does_what
+from compare.code.kernel_code import Side
+from compare.judge.parity import Skipped
+from compare.report.comparison import CaseReport, Report
 from compare.report.page.links import Kernel, find_kernel, main_file, read_source
 from compare.report.tables import (
     codes_of,
@@ -34,6 +33,7 @@ from compare.report.terminal import (
     show_listings,
 )
 from compare.report.text import plain
+from compare.timing.names import NAMES
 
 _LEXERS: dict[Side, str] = {"cuda": "cuda", "triton": "python"}
 # What of a kernel stands before its first section: its parameters.
@@ -90,7 +90,7 @@ def _show_trace(case: CaseReport, console: Console) -> None:
         table.add_row(*map(plain, cells))
     console.print(table)
     for code in codes_of(case):
-        if not code.emulation.is_exact:
+        if not code.simulation.is_exact:
             note = (
                 f"{NAMES[code.side]}: some branches depend on data that is not known "
                 "here, and are taken as not taken"

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from bindings.registry import OPS
 from compare import rungs
-from compare.codegen import trace
-from compare.codegen.classify import CATEGORIES
-from compare.codegen.memory import Movement, movements, sampled_elements
-from compare.codegen.model import KernelCode
-from compare.codegen.places import in_sources
-from compare.report.model import CaseReport
-from compare.report.names import NAMES
+from compare.assembly.classify import CATEGORIES
+from compare.assembly.places import in_sources
+from compare.code import trace
+from compare.code.kernel_code import KernelCode
+from compare.code.memory import Movement, movements, sampled_elements
+from compare.report.comparison import CaseReport
+from compare.timing.names import NAMES
 
 NONE = "-"
 
@@ -81,7 +81,7 @@ def resources(case: CaseReport) -> Grid:
         ("elements per thread", *(f"{each.elements_per_thread:g}" for each in codes)),
         (
             "instructions a thread executes",
-            *(f"{each.emulation.executed_per_thread:,.0f}" for each in codes),
+            *(f"{each.simulation.executed_per_thread:,.0f}" for each in codes),
         ),
     )
     return Grid("resources", ("", *(NAMES[each.side] for each in codes)), rows)
@@ -121,12 +121,12 @@ def moved(case: CaseReport) -> Grid:
             ", ".join(place.rpartition("/")[2] for place in _places(code, each)),
         )
         for code in codes_of(case)
-        for each in movements(code.emulation)
+        for each in movements(code.simulation)
     )
     return Grid("memory", ("memory", *MOVEMENT_COLUMNS, "source"), rows)
 
 
-# What is counted is counted for elements, since two sides emulate different blocks.
+# What is counted is counted for elements, since two sides simulate different blocks.
 MOVEMENT_COLUMNS = (
     "bytes a thread",
     "bytes an element",
@@ -142,7 +142,7 @@ def movement_figures(
 ) -> tuple[str, ...]:
     """The cells of MOVEMENT_COLUMNS."""
     itemsize = case.case.dtype.itemsize
-    n_elements = sampled_elements(code.emulation, code.launch, itemsize)
+    n_elements = sampled_elements(code.simulation, code.launch, itemsize)
     if not n_elements:
         return (movement.widths, *(NONE,) * (len(MOVEMENT_COLUMNS) - 1))
     ratio = movement.fewest_sectors and movement.sectors / movement.fewest_sectors
@@ -165,7 +165,7 @@ def traces(case: CaseReport) -> Grid:
     """What the first warp of each side does, folded into loops."""
     codes = codes_of(case)
     columns = [
-        [step_of(row) for row in trace.rows_of(each.ptx, each.emulation.traces)]
+        [step_of(row) for row in trace.rows_of(each.ptx, each.simulation.traces)]
         for each in codes
     ]
     header = ("", *(NAMES[each.side] for each in codes))

@@ -16,16 +16,16 @@ from rich.table import Table
 from rich.text import Text
 
 from bindings.registry import OPS
-from compare.cases import Case
-from compare.codegen import diff, memory
-from compare.codegen.classify import Language
-from compare.codegen.listing import Listing
-from compare.codegen.model import KernelCode
-from compare.codegen.normalize import normalize
-from compare.parity import Parity, Skipped
+from compare.assembly import diff
+from compare.assembly.classify import Language
+from compare.assembly.listing import Listing
+from compare.assembly.normalize import normalize
+from compare.code import memory
+from compare.code.kernel_code import KernelCode
+from compare.judge.cases import Case
+from compare.judge.parity import Parity, Skipped
 from compare.report import recorded
-from compare.report.model import CaseReport, Report
-from compare.report.names import NAMES
+from compare.report.comparison import CaseReport, Report
 from compare.report.tables import (
     NONE,
     Grid,
@@ -36,7 +36,8 @@ from compare.report.tables import (
 )
 from compare.report.text import plain
 from compare.timing import rates
-from compare.timing.model import Bench, CaseTimes, Timing
+from compare.timing.names import NAMES
+from compare.timing.times import Bench, CaseTimes, Timing
 
 _WIDTH = 100
 _MAX_FINDINGS = 5
@@ -207,7 +208,7 @@ def _show_figures(report: Report, case: CaseReport, console: Console) -> None:
             (
                 "PTX / SASS / executed",
                 "{0.ptx_mix.total} / {0.sass_mix.total} / "
-                "{0.emulation.executed_per_thread:.0f}",
+                "{0.simulation.executed_per_thread:.0f}",
             ),
         ):
             cells = (plain(cell.format(each) if each else NONE) for each in codes)
@@ -238,11 +239,11 @@ def _moved(
         if code is None:
             yield NONE
             continue
-        totals, emulation = memory.totals(code.emulation), code.emulation
+        totals, simulation = memory.totals(code.simulation), code.simulation
         if not totals.fewest_sectors:  # all addresses are unknown
             yield NONE
             continue
-        fewest = traffic.total_bytes * emulation.blocks / emulation.total_blocks
+        fewest = traffic.total_bytes * simulation.blocks / simulation.total_blocks
         bytes_share = totals.global_bytes / fewest
         yield f"{bytes_share:.2f} / {totals.sectors / totals.fewest_sectors:.2f}"
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from bindings.op import Traffic
-from compare.parity import Skipped
+from compare.judge.parity import Skipped
 from compare.timing import gpu_state, turns
-from compare.timing.model import Ceiling, MatmulRate
+from compare.timing.times import Ceiling, MatmulRate
 from compare.timing.turns import Contestant, Times, TimingError, Turn
 
 # Elements of 4 bytes to a block, and warps: two, four and eight 16-byte accesses per

@@ -17,9 +17,9 @@ from concurrent.futures.process import BrokenProcessPool
 import torch
 
 from bindings.registry import OPS
-from compare.cases import Case, make_arguments
 from compare.errors import UnavailableError
-from compare.parity import Skipped
+from compare.judge.cases import Case, make_arguments
+from compare.judge.parity import Skipped
 from compare.timing import implementations
 
 # A process takes 2 to 4 GB of the host's memory, and half a gigabyte of the GPU's.

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from compare.timing.model import GpuState
+from compare.timing.times import GpuState
 
 # More than what is left of our own work a second after it is done.
 _BUSY_PERCENT = 5

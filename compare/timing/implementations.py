@@ -15,7 +15,7 @@ from bindings.backends import Launch, cuda_inline, native, prebuilt, triton
 from bindings.errors import UnsupportedError
 from bindings.op import Argument, Op, Outputs
 from compare import peers
-from compare.parity import Skipped
+from compare.judge.parity import Skipped
 
 # What needs no compiler when it is called, of ours and of others.
 COMPILED_BEFORE = ("cuda", "torch", "unfused")

@@ -19,12 +19,13 @@ import torch
 from torch import Tensor
 
 from bindings.op import Outputs, as_tuple
-from compare import acceptance
-from compare.acceptance import Expected
-from compare.parity import Prepared, Skipped
+from compare.judge import acceptance
+from compare.judge.acceptance import Expected
+from compare.judge.parity import Prepared, Skipped
 from compare.timing import ceiling, gpu_state, turns
 from compare.timing.implementations import Implementation
-from compare.timing.model import (
+from compare.timing.statistics import SAME_WITHIN, compare, summarize
+from compare.timing.times import (
     CaseTimes,
     Ceiling,
     GpuState,
@@ -32,7 +33,6 @@ from compare.timing.model import (
     KernelTime,
     Timing,
 )
-from compare.timing.statistics import SAME_WITHIN, compare, summarize
 from compare.timing.turns import Contestant, Times, TimingError, Turn
 
 _HOST_CALLS = 20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bindings.registry import OPS
-from compare.timing.model import Bench, CaseTimes, MatmulRate, Timing
+from compare.timing.times import Bench, CaseTimes, MatmulRate, Timing
 
 
 def tflops(op: str, times: CaseTimes, timing: Timing) -> float | None:

@@ -24,10 +24,10 @@ from bindings import sources, toolchain
 from bindings.backends import cuda_inline
 from bindings.errors import BuildError, UnsupportedError
 from bindings.registry import OPS
-from compare.cases import Case, make_arguments
-from compare.parity import Skipped
+from compare.judge.cases import Case, make_arguments
+from compare.judge.parity import Skipped
 from compare.timing import implementations
-from compare.timing.model import StartTime
+from compare.timing.times import StartTime
 
 # What compiles at run time keeps its results below these.
 _CACHE_VARIABLES = (

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from compare.timing.model import Comparison, KernelTime, Method, Outcome
+from compare.timing.times import Comparison, KernelTime, Method, Outcome
 
 # Two that are no further apart than this are the same. Where a buffer happens to lie in
 # the memory makes about half of it.

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from compare.timing.model import Method
+from compare.timing.times import Method
 
 # Several times what the largest level-2 caches hold (B200: 126 MB).
 COLD_BYTES = 512 * 1024**2

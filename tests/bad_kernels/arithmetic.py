@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import gelu
 
 from bad_kernels.catalogue import bad_kernel
-from compare.cases import Case
+from compare.judge.cases import Case
 
 
 def _times_100(x: Tensor) -> Tensor:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from bindings.registry import OPS
-from compare import acceptance
-from compare.cases import Case, make_arguments
-from compare.parity import Prepared
+from compare.judge import acceptance
+from compare.judge.cases import Case, make_arguments
+from compare.judge.parity import Prepared
 
 SHAPE = (5, 67)
 

@@ -20,7 +20,7 @@ from bad_kernels.catalogue import BAD_KERNELS, SHAPE, BadKernel, unchanged
 from bindings import sources
 from bindings.backends import native
 from bindings.registry import OPS
-from compare.cases import Case
+from compare.judge.cases import Case
 
 FOLDER = Path(__file__).parent / "cuda"
 

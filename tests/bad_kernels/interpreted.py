@@ -10,7 +10,7 @@ from torch import Tensor
 from bad_kernels.catalogue import BAD_KERNELS, SHAPE, BadKernel, unchanged
 from bindings.backends import interpreter
 from bindings.registry import OPS
-from compare.cases import Case
+from compare.judge.cases import Case
 
 # The file, the beginning of the verdict, and where it shows.
 KERNELS = (

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import gelu
 
 from bad_kernels.catalogue import SHAPE, bad_kernel
-from compare.cases import Case
+from compare.judge.cases import Case
 
 
 def _contiguous_strides(x: Tensor) -> tuple[int, ...]:

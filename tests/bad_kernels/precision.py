@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import gelu
 
 from bad_kernels.catalogue import bad_kernel
-from compare.cases import Case
+from compare.judge.cases import Case
 
 
 @bad_kernel("the largest error is")

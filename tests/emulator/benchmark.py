@@ -16,8 +16,8 @@ from rich.console import Console
 from bindings.backends import cuda_inline, native, prebuilt
 from bindings.op import as_tuple
 from bindings.registry import OPS
-from compare.cases import Case, make_arguments
-from compare.sanitize import Checker
+from compare.judge.cases import Case, make_arguments
+from compare.judge.sanitize import Checker
 
 SHAPES = {"add": (1 << 22,), "gelu": (1 << 22,), "softmax": (4096, 1024)}
 REPEATS = 5

@@ -2,7 +2,7 @@
 
 A handicap is a file of cuda/ or triton/ whose first line says what is wrong with it;
 beside it stands in catalogue.py which clean kernel it is a variant of, and which rule
-has to name it. tests/test_codegen_findings.py compiles each and puts it beside the
+has to name it. tests/test_code_findings.py compiles each and puts it beside the
 other side's clean kernel: the rule must blame the right side, and must blame nobody
 where both sides are clean.
 

@@ -14,9 +14,9 @@ import torch
 from bindings.backends import native, prebuilt, triton
 from bindings.op import Argument
 from bindings.registry import OPS
-from compare.codegen import cuda, model
-from compare.codegen.architectures import ARCHITECTURES
-from compare.codegen.model import KernelCode, Side
+from compare.code import cuda, kernel_code
+from compare.code.architectures import ARCHITECTURES
+from compare.code.kernel_code import KernelCode, Side
 from handicaps.catalogue import Kernel
 
 FOLDER = Path(__file__).parent
@@ -40,7 +40,9 @@ def compiled(kernel: Kernel, side: Side, architecture: int) -> KernelCode:
             patch.object(triton, "launcher", lambda op: _launcher(kernel)),
             patch.object(native, "parameters", return_value=parameters),
         ):
-            return model.inspect_triton(op, arguments, ARCHITECTURES[architecture])
+            return kernel_code.inspect_triton(
+                op, arguments, ARCHITECTURES[architecture]
+            )
     plan = {
         "kernel": kernel.name,
         "signature": f"{kernel.name}()",
@@ -63,7 +65,7 @@ def compiled(kernel: Kernel, side: Side, architecture: int) -> KernelCode:
         }
         cuda.compile_kernels(EVERY, others, ARCHITECTURES[architecture])
         op = replace(op, forward=EVERY)  # which names its source
-        return model.inspect_cuda(op, arguments, ARCHITECTURES[architecture])
+        return kernel_code.inspect_cuda(op, arguments, ARCHITECTURES[architecture])
 
 
 def _launcher(kernel: Kernel) -> Any:

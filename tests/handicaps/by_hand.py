@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compare.codegen.emulation import Launch, TensorArgument
-from compare.codegen.listing import Listing, parse_ptx, parse_sass
-from compare.codegen.model import KernelCode, Side
+from compare.assembly.listing import Listing, parse_ptx, parse_sass
+from compare.code.kernel_code import KernelCode, Side
+from compare.ptx_simulator import Launch, TensorArgument
 
 LOAD = "ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd1]"
 STORE = "st.global.v4.b32 [%rd2], {%r1, %r2, %r3, %r4}"

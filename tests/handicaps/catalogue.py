@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from compare.codegen.model import Side
+from compare.code.kernel_code import Side
 
 
 @dataclass(frozen=True)

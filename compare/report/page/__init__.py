@@ -12,16 +12,16 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from compare.codegen.classify import CATEGORIES
+from compare.assembly.classify import CATEGORIES
 from compare.printable import printable
-from compare.report.model import CaseReport, Report
-from compare.report.names import NAMES
+from compare.report.comparison import CaseReport, Report
 from compare.report.page import panels
-from compare.report.page.mix import category_rows, mix_columns, section_rows
+from compare.report.page.instruction_mix import category_rows, mix_columns, section_rows
 from compare.report.page.panels import Cell, Column, Extras, Panel
 from compare.report.page.sides import SideView, view_sides
 from compare.report.terminal import case_name, environment_line
-from compare.timing.model import Bench
+from compare.timing.names import NAMES
+from compare.timing.times import Bench
 
 __all__ = ["Cell", "Column", "Extras", "Panel", "render"]
 

@@ -20,7 +20,7 @@ from pygments.token import (
     _TokenType,
 )
 
-from compare.codegen.classify import Language
+from compare.assembly.classify import Language
 from compare.printable import printable
 
 # Coarse on purpose: what is not told apart costs no bytes either. The first that

@@ -12,9 +12,9 @@ from pathlib import Path, PurePath
 
 from bindings.registry import OPS
 from bindings.sources import ROOT
-from compare.codegen.listing import Frame, Instruction
-from compare.codegen.model import Side
-from compare.codegen.places import file_of
+from compare.assembly.listing import Frame, Instruction
+from compare.assembly.places import file_of
+from compare.code.kernel_code import Side
 
 _FOLDERS: dict[Side, str] = {"cuda": "csrc", "triton": "triton_kernels"}
 _SUFFIXES: dict[Side, str] = {"cuda": ".cu", "triton": ".py"}

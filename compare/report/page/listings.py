@@ -9,10 +9,10 @@ from pathlib import PurePosixPath
 
 from markupsafe import Markup
 
-from compare.codegen.classify import CATEGORIES, OTHER
-from compare.codegen.control_flow import find_loops
-from compare.codegen.listing import Instruction, Listing
-from compare.codegen.normalize import normalize
+from compare.assembly.classify import CATEGORIES, OTHER
+from compare.assembly.control_flow import find_loops
+from compare.assembly.listing import Instruction, Listing
+from compare.assembly.normalize import normalize
 from compare.report.page.lexers import highlight_listing
 from compare.report.page.links import Chain, Chains
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
-from compare import records
-from compare.codegen.model import KernelCode, Side
-from compare.parity import Parity, Skipped
+from compare.code.kernel_code import KernelCode, Side
+from compare.judge.parity import Parity, Skipped
+from compare.records import store
 from compare.report import recorded
-from compare.report.model import CaseReport, Report
-from compare.report.names import NAMES
+from compare.report.comparison import CaseReport, Report
 from compare.report.tables import remarks
-from compare.timing.model import Bench
+from compare.timing.names import NAMES
+from compare.timing.times import Bench
 
 NONE = "-"
 
@@ -235,9 +235,9 @@ def recorded_times(bench: Bench, case: CaseReport) -> Panel:
         if (version := bench.environment.get(name))
     )
     where = f"recorded on {recorded.with_article(document['gpu'])}"
-    title = f"Times {where}, {records.date(bench)}"
+    title = f"Times {where}, {store.date(bench)}"
     if not cases:
-        unusual = records.unusual_params(bench.op, case.case.params)
+        unusual = store.unusual_params(bench.op, case.case.params)
         words = " ".join((bench.op, *unusual, dtype_name))
         return Panel("times", title, (), (), f"None of {words} are on record.")
     names = [

@@ -8,12 +8,11 @@ from pathlib import PurePosixPath
 
 from markupsafe import Markup
 
-from compare.codegen.classify import Language
-from compare.codegen.listing import Listing
-from compare.codegen.model import KernelCode, Side
-from compare.parity import Skipped
-from compare.report.model import CaseReport
-from compare.report.names import NAMES
+from compare.assembly.classify import Language
+from compare.assembly.listing import Listing
+from compare.code.kernel_code import KernelCode, Side
+from compare.judge.parity import Skipped
+from compare.report.comparison import CaseReport
 from compare.report.page import links
 from compare.report.page.lexers import highlight_source
 from compare.report.page.links import Chains, Kernel
@@ -21,6 +20,7 @@ from compare.report.page.listings import Row, listing_rows
 from compare.report.page.panels import Extras
 from compare.report.tables import codes_of
 from compare.rungs import name_of
+from compare.timing.names import NAMES
 
 _LANGUAGES: dict[Side, str] = {"cuda": "CUDA C++", "triton": "Triton"}
 

@@ -1,0 +1,333 @@
+"""PTX and SASS text, of either compiler, as a list of instructions."""
+
+import os.path
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from compare.assembly.classify import Language, access_bytes_of, category_of
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A place in a source file."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction of a listing.
+
+    Attributes:
+        index: its place among the instructions of the listing.
+        text_line: its line in the listing's text, counted from 1.
+        predicate: the register that must be true, with `!` if false; else empty.
+        labels: the labels that stand in front of it.
+        frames: where it comes from, the innermost inlined function first.
+        access_bytes: what it moves for one thread, if it is a memory instruction.
+        ptx_line: SASS only: the line of the PTX text it was made from; 0 if unknown.
+    """
+
+    index: int
+    text_line: int
+    opcode: str
+    operands: tuple[str, ...]
+    predicate: str
+    labels: tuple[str, ...]
+    frames: tuple[Frame, ...]
+    category: str
+    access_bytes: int
+    ptx_line: int = 0
+
+    @property
+    def text(self) -> str:
+        """The instruction as one writes it."""
+        guard = f"@{self.predicate} " if self.predicate else ""
+        return f"{guard}{self.opcode} {', '.join(self.operands)}".rstrip()
+
+    @property
+    def branch_target(self) -> str | None:
+        """The label that it may go to, or None if it is no direct branch."""
+        if self.opcode.partition(".")[0] not in ("bra", "BRA"):
+            return None
+        return self.operands[-1].removeprefix("`(").removesuffix(")")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The instructions of one kernel, and the text they were read from."""
+
+    language: Language
+    kernel: str
+    text: str
+    instructions: tuple[Instruction, ...]
+
+    def in_category(self, *categories: str) -> tuple[Instruction, ...]:
+        """The instructions of these categories, in program order."""
+        return tuple(each for each in self.instructions if each.category in categories)
+
+
+# ---- PTX ----
+
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)")
+_FILE = re.compile(r'\s*\.file\s+(\d+)\s+"([^"]+)"')
+_LOCATION = re.compile(
+    r"\s*\.loc\s+(?P<place>\d+\s+\d+\s+\d+)"
+    r"(?:,\s*function_name\s+\S+,\s*inlined_at\s+(?P<caller>\d+\s+\d+\s+\d+))?"
+    r"\s*(?://\s*(?P<comment>.*))?"
+)
+_COMMENT_FRAME = re.compile(r"([^\s@\[\]]+):(\d+):\d+")
+_PTX_LABEL = re.compile(r"([$\w]+):\s*")
+_PTX_STATEMENT = re.compile(r"(?:@(!?[%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
+
+
+def parse_ptx(text: str, kernel: str | None = None) -> Listing:
+    """Reads the PTX that nvcc or Triton wrote.
+
+    Args:
+        text: a PTX file.
+        kernel: the entry to read; the file's first one if not given.
+
+    Raises:
+        ValueError: the text has no such entry.
+    """
+    lines = text.split("\n")
+    name, first_line = _find_entry(lines, kernel)
+    locations = _PtxLocations(lines)
+    instructions: list[Instruction] = []
+    labels: list[str] = []
+    pending = ""  # the part of a statement that the lines so far hold
+    depth = 0  # of braces: inline assembly opens scopes of its own
+    for number, line in enumerate(lines[first_line:], start=first_line + 1):
+        if locations.read(line):
+            continue
+        pending = f"{pending} {line.partition('//')[0]}".strip()
+        while pending:
+            if pending[0] in "{}":
+                depth += 1 if pending[0] == "{" else -1
+                pending = pending[1:].lstrip()
+                if depth == 0:
+                    return Listing("ptx", name, text, tuple(instructions))
+            elif found := _PTX_LABEL.match(pending):
+                labels.append(found[1])
+                pending = pending[found.end() :]
+            elif ";" not in pending:
+                break
+            else:
+                statement, _, pending = pending.partition(";")
+                pending = pending.lstrip()
+                found = _PTX_STATEMENT.fullmatch(statement.rstrip())
+                if found is None:  # a directive: .reg, .shared, .pragma
+                    continue
+                instructions.append(
+                    _instruction(
+                        "ptx",
+                        index=len(instructions),
+                        text_line=number,
+                        predicate=found[1] or "",
+                        opcode=found[2],
+                        operands=found[3],
+                        labels=labels,
+                        frames=locations.frames,
+                    )
+                )
+                labels = []
+    raise ValueError(f"the PTX of kernel {name} has no end")
+
+
+def _find_entry(lines: list[str], kernel: str | None) -> tuple[str, int]:
+    """The name of the entry and the index of the line that opens its body."""
+    for start, line in enumerate(lines):
+        found = _ENTRY.search(line)
+        if found and kernel in (None, found[1]):
+            for index in range(start, len(lines)):
+                if lines[index].lstrip().startswith("{"):
+                    return found[1], index
+    raise ValueError(f"no entry {kernel or ''} in the PTX")
+
+
+class _PtxLocations:
+    """Follows the .loc directives of a PTX file from line to line.
+
+    nvcc and Triton 3.9 write each level of inlining as `inlined_at`, and name the
+    caller's own caller in an earlier .loc. Triton 3.6 writes the whole chain in a
+    comment only. Inside a block of inline assembly LLVM counts the lines of the block
+    on top of the source line, so that only the first .loc of a block is true.
+    """
+
+    def __init__(self, lines: list[str]) -> None:
+        self.frames: tuple[Frame, ...] = ()
+        self._files = {
+            found[1]: os.path.normpath(found[2])
+            for line in lines
+            if (found := _FILE.match(line))
+        }
+        self._paths = {os.path.basename(path): path for path in self._files.values()}
+        self._callers: dict[str, str] = {}
+        self._in_assembly = False
+        self._is_placed = False
+
+    def read(self, line: str) -> bool:
+        """Takes note of the line; returns whether it was about locations only."""
+        marker = line.strip()
+        if marker in ("// begin inline asm", "// end inline asm"):
+            self._in_assembly = marker == "// begin inline asm"
+            self._is_placed = False
+            return True
+        found = _LOCATION.match(line)
+        if found is None:
+            return False
+        place, caller = (
+            " ".join(found[name].split()) if found[name] else ""
+            for name in ("place", "caller")
+        )
+        if caller:
+            self._callers[place] = caller
+        else:
+            self._callers.pop(place, None)
+        if self._in_assembly and self._is_placed:
+            return True
+        self._is_placed = True
+        comment = found["comment"] or ""
+        frames = (
+            self._frames_of_comment(comment)
+            if "@[" in comment
+            else self._frames_of_chain(place)
+        )
+        # Line 0: made by the compiler, for no line of its own.
+        if frames and frames[0].line != 0:
+            self.frames = frames
+        return True
+
+    def _frames_of_comment(self, comment: str) -> tuple[Frame, ...]:
+        return tuple(
+            Frame(self._paths.get(found[1], found[1]), int(found[2]))
+            for found in _COMMENT_FRAME.finditer(comment)
+        )
+
+    def _frames_of_chain(self, place: str) -> tuple[Frame, ...]:
+        seen = {place: None}
+        while (place := self._callers.get(place, "")) and place not in seen:
+            seen[place] = None
+        numbers = [each.split() for each in seen]
+        return tuple(
+            Frame(self._files.get(file, file), int(line)) for file, line, _ in numbers
+        )
+
+
+# ---- SASS ----
+
+_SASS_FUNCTION = re.compile(r"\.text\.(\S+):$")
+_SASS_LABEL = re.compile(r"(\.L_\w+):$")
+_SASS_FRAME = re.compile(
+    r'//## File "(?P<file>[^"]+)", line (?P<line>\d+)'
+    r'(?: inlined at "(?P<caller_file>[^"]+)", line (?P<caller_line>\d+))?'
+)
+_SASS_INSTRUCTION = re.compile(
+    r"\s*/\*[0-9a-f]+\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;?\s*$"
+)
+_SCHEDULING_NOTE = re.compile(r"\s[&?]\S+")  # nvdisasm 12.8: `&wr=0x0 ?trans1`
+_PTX_FILE = ".nv_debug_ptx_txt"
+
+
+def parse_sass(text: str, ptx: Listing | None = None) -> Listing:
+    """Reads what `nvdisasm -c -g -gi -gp` wrote.
+
+    Args:
+        text: the disassembly of one kernel.
+        ptx: the PTX it was made from. Where given, source lines are taken from there:
+            they are mended there (see `_PtxLocations`).
+    """
+    frames_of_ptx_line = (
+        {each.text_line: each.frames for each in ptx.instructions} if ptx else {}
+    )
+    name = ptx.kernel if ptx else ""
+    instructions: list[Instruction] = []
+    labels: list[str] = []
+    frames: tuple[Frame, ...] = ()
+    announced: list[Frame] = []  # by the comment lines since the last instruction
+    ptx_line = 0
+    for number, line in enumerate(text.split("\n"), start=1):
+        if found := _SASS_FRAME.search(line):
+            if found["file"] == _PTX_FILE:
+                ptx_line = int(found["line"])
+            else:
+                announced.append(
+                    Frame(os.path.normpath(found["file"]), int(found["line"]))
+                )
+        elif found := _SASS_LABEL.match(line):
+            labels.append(found[1])
+        elif found := _SASS_FUNCTION.match(line):
+            name = found[1]
+        elif found := _SASS_INSTRUCTION.match(_SCHEDULING_NOTE.sub("", line)):
+            frames = tuple(announced) or frames
+            announced.clear()
+            instructions.append(
+                _instruction(
+                    "sass",
+                    index=len(instructions),
+                    text_line=number,
+                    predicate=found[1] or "",
+                    opcode=found[2],
+                    operands=found[3],
+                    labels=labels,
+                    frames=frames_of_ptx_line.get(ptx_line, frames),
+                    ptx_line=ptx_line,
+                )
+            )
+            labels = []
+    while instructions and _is_padding(instructions[-1]):
+        instructions.pop()
+    return Listing("sass", name, text, tuple(instructions))
+
+
+def _is_padding(instruction: Instruction) -> bool:
+    """Whether it fills up the last cache line: NOPs behind a branch to itself."""
+    if instruction.opcode == "NOP":
+        return True
+    return instruction.branch_target in instruction.labels
+
+
+# ---- both ----
+
+
+def _instruction(
+    language: Language,
+    *,
+    index: int,
+    text_line: int,
+    predicate: str,
+    opcode: str,
+    operands: str,
+    labels: Iterable[str],
+    frames: tuple[Frame, ...],
+    ptx_line: int = 0,
+) -> Instruction:
+    parts = _split_operands(operands)
+    category = category_of(language, f"{opcode} {', '.join(parts)}".rstrip())
+    return Instruction(
+        index=index,
+        text_line=text_line,
+        opcode=opcode,
+        operands=parts,
+        predicate=predicate,
+        labels=tuple(labels),
+        frames=frames,
+        category=category,
+        access_bytes=access_bytes_of(language, opcode, parts, category),
+        ptx_line=ptx_line,
+    )
+
+
+def _split_operands(text: str) -> tuple[str, ...]:
+    """Splits at the commas that stand outside of brackets."""
+    parts, depth = [""], 0
+    for character in " ".join(text.split()):
+        if character == "," and depth == 0:
+            parts.append("")
+            continue
+        depth += (character in "{[(") - (character in "}])")
+        parts[-1] += character
+    return tuple(part.strip() for part in parts if part.strip())

@@ -1,0 +1,78 @@
+"""Where an instruction comes from, in the project's own sources."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable
+from pathlib import PurePath
+
+from bindings.sources import ROOT
+from compare.assembly.listing import Instruction
+
+_FOLDERS = ("csrc", "triton_kernels")
+# By side: the folder, the files' suffixes, and what a kernel's definition looks like.
+_LANGUAGES = {
+    "cuda": ("csrc", (".cu", ".cuh"), r"__global__[^;{{}}]*\b{}\("),
+    "triton": ("triton_kernels", (".py",), r"(?m)^def {}\("),
+}
+
+
+@functools.cache
+def file_of(side: str, source: str, kernel: str) -> str:
+    """The file that a kernel stands in: "csrc/softmax/twin.cuh".
+
+    Args:
+        side: "cuda" or "triton".
+        source: The folder of the op that launches it, which is looked at first.
+        kernel: The kernel's name.
+
+    Raises:
+        LookupError: It stands in no file.
+    """
+    folder, suffixes, definition = _LANGUAGES[side]
+    files = [e for e in (ROOT / folder).rglob("*") if e.suffix in suffixes]
+    files.sort(key=lambda path: (path.parent.name != source, path))
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        if kernel in text and re.search(definition.format(kernel), text):
+            return path.relative_to(ROOT).as_posix()
+    raise LookupError(f"{kernel} stands in no file of {folder}")
+
+
+def in_sources(instructions: Iterable[Instruction]) -> tuple[str, ...]:
+    """The innermost line of each in the project's kernels: "csrc/common/vec.cuh:41"."""
+    return _places(instructions, lambda parts: True)
+
+
+def in_op(instructions: Iterable[Instruction]) -> tuple[str, ...]:
+    """The line of the op's own file that each comes from: "csrc/softmax/softmax.cu:83".
+
+    An op's own files are those of its folder.
+    """
+    return _places(instructions, lambda parts: parts[1] != "common")
+
+
+def _places(
+    instructions: Iterable[Instruction], is_wanted: Callable[[list[str]], bool]
+) -> tuple[str, ...]:
+    found = set()
+    for instruction in instructions:
+        for frame in instruction.frames:
+            parts = _within_project(frame.file)
+            if parts and is_wanted(parts):
+                found.add(("/".join(parts), frame.line))
+                break
+    return tuple(f"{path}:{line}" for path, line in sorted(found))
+
+
+@functools.cache
+def _within_project(file: str) -> list[str]:
+    """The parts of a path below the project; none if it is another's."""
+    # Not by its beginning: Triton's cache knows kernels by their text, and gives code
+    # that names the folder in which another copy of the project was compiled.
+    parts = PurePath(file).parts
+    for index in range(len(parts) - 1, -1, -1):
+        if parts[index] in _FOLDERS and ROOT.joinpath(*parts[index:]).is_file():
+            return list(parts[index:])
+    return []

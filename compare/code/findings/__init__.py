@@ -1,0 +1,129 @@
+"""What differs between the two sides, in words, with the instructions that prove it.
+
+A rule looks at both sides and returns a sentence, or nothing where it has nothing
+certain to say. Every number in a sentence is counted in the code at hand, or in what
+the code does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from compare.code.findings import (
+    accesses,
+    arithmetic,
+    control,
+    functions,
+    paths,
+    reductions,
+    resources,
+    traffic,
+)
+from compare.code.findings.evidence import Finding, Look, Subject
+
+if TYPE_CHECKING:  # importing the model imports torch and Triton
+    from compare.code.kernel_code import KernelCode
+    from compare.code.occupancy import Occupancy
+    from compare.ptx_simulator import Simulation
+
+__all__ = ["RULES", "Finding", "Rule", "find"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule, with how telling it is.
+
+    Attributes:
+        name: it is known by.
+        topic: of its findings.
+        about_one: the weight of what it says of one side: it does more or worse.
+        about_both: the weight of what it says of both alike.
+        look: the rule itself.
+    """
+
+    name: str
+    topic: str
+    about_one: float
+    about_both: float
+    look: Look
+
+
+# First what a kernel must not do; then what every kernel does in some way, and a reader
+# wants to know of both sides even if they are alike; then the rest.
+RULES = (
+    Rule("spills", "registers", 99, 80, resources.spills),
+    Rule("float64", "math", 97, 48, arithmetic.float64),
+    Rule("tensor cores", "math", 95, 62, arithmetic.tensor_cores),
+    Rule("coalescing", "memory", 93, 61, traffic.coalescing),
+    Rule("bytes moved", "memory", 91, 72, traffic.bytes_moved),
+    Rule("vector width", "memory", 89, 74, accesses.vector_width),
+    Rule("merging", "memory", 87, 60, accesses.merging),
+    Rule("bank conflicts", "shared", 86, 50, traffic.bank_conflicts),
+    Rule("asynchronous copies", "memory", 85, 58, paths.asynchronous_copies),
+    Rule("specialisation", "launch", 84.5, 46, control.specialisation),
+    Rule("padding", "control", 84, 45, control.padding),
+    Rule("reduction", "reduction", 83, 70, reductions.reduction),
+    Rule("exp", "math", 82, 68, functions.exponential),
+    Rule("erf", "math", 81, 67, functions.error_function),
+    Rule("tanh", "math", 80, 66, functions.hyperbolic_tangent),
+    Rule("occupancy", "registers", 79, 64, resources.occupancy),
+    Rule("division", "math", 63, 44, arithmetic.division),
+    Rule("loops", "control", 59, 40, control.loops),
+    Rule("address arithmetic", "overhead", 57, 30, resources.address_arithmetic),
+    Rule("cache hints", "memory", 42, 28, paths.cache_hints),
+    Rule("special functions", "math", 36, 36, functions.special_functions),
+    Rule("packed math", "math", 34, 34, arithmetic.packed_math),
+    Rule("shared memory", "shared", 32, 32, resources.shared_memory),
+    Rule("elements per thread", "launch", 26, 26, resources.elements_per_thread),
+    Rule("read-only path", "memory", 24, 24, paths.read_only_path),
+    Rule("guards", "control", 22, 22, control.guards),
+    Rule("subnormals", "math", 20, 20, arithmetic.subnormals),
+)
+
+
+def find(
+    cuda: KernelCode,
+    triton: KernelCode,
+    simulations: tuple[Simulation, Simulation] | None = None,
+    occupancies: tuple[Occupancy, Occupancy] | None = None,
+) -> tuple[Finding, ...]:
+    """All that the rules have to say, the most telling first.
+
+    Args:
+        cuda: the code of the CUDA side.
+        triton: the code of the Triton side.
+        simulations: what the two do. Without these less is said, and less exactly.
+        occupancies: what an SM holds of the two.
+    """
+    left = Subject(
+        "cuda",
+        cuda,
+        simulations[0] if simulations else None,
+        occupancies[0] if occupancies else None,
+    )
+    right = Subject(
+        "triton",
+        triton,
+        simulations[1] if simulations else None,
+        occupancies[1] if occupancies else None,
+    )
+    found = [each for rule in RULES if (each := _apply(rule, left, right))]
+    return tuple(sorted(found, key=lambda each: -each.weight))
+
+
+def _apply(rule: Rule, cuda: Subject, triton: Subject) -> Finding | None:
+    said = rule.look(cuda, triton)
+    if said is None:
+        return None
+    evidence = [list(each) for each in said.evidence]
+    return Finding(
+        topic=rule.topic,
+        text=f"{said.text}.",
+        language=said.language,
+        cuda=tuple(each.index for each in evidence[0]),
+        triton=tuple(each.index for each in evidence[1]),
+        rule=rule.name,
+        side=said.side,
+        weight=rule.about_one if said.side else rule.about_both,
+    )

@@ -1,0 +1,247 @@
+"""Rules about single accesses to global memory: how wide they are, and why no wider."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from compare.assembly.classify import is_copy_to_global
+from compare.assembly.listing import Instruction
+from compare.code.findings.evidence import Statement, Subject, having, less
+from compare.code.findings.words import listed
+
+_LOADS = ("global load", "async copy")
+_STORES = ("global store",)
+_WIDEST = 16  # bytes of an access that every architecture has
+
+# Less than this part of what a side moves is not worth a word: the end of a tensor.
+_NOTEWORTHY_PART = 0.05
+
+# Over these no compiler moves an access.
+_ORDERED = ("barrier", "mbarrier", "fence / wait", "atomic", "shuffle / vote")
+
+_ByWidth = dict[int, list[Instruction]]
+_Terms = tuple[tuple[int, int], ...]  # of an address: instructions and factors
+
+
+# ---- Width ---------------------------------------------------------------------------
+
+
+def vector_width(cuda: Subject, triton: Subject) -> Statement | None:
+    """How many bytes a thread loads and stores by one instruction."""
+    sides = (cuda, triton)
+    kinds = {
+        "loads": [_by_width(each, _LOADS, is_store=False) for each in sides],
+        "stores": [_by_width(each, _STORES, is_store=True) for each in sides],
+    }
+    kinds = {verb: found for verb, found in kinds.items() if all(found)}
+    if not kinds:
+        return None
+    by_widths: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for verb, found in kinds.items():
+        by_widths[tuple(map(_widths, found))].append(verb)
+    evidence = [
+        [each for found in kinds.values() for each in _all(found[place])]
+        for place in (0, 1)
+    ]
+    names = [
+        f"{side.name}: {listed(dict.fromkeys(each.opcode for each in found))}"
+        for side, found in zip(sides, evidence, strict=True)
+    ]
+    narrower = {less(max(left), max(right)) for left, right in kinds.values()} - {None}
+    return Statement(
+        f"{'; '.join(_compared_widths(by_widths))} ({'; '.join(names)})",
+        evidence,
+        narrower.pop() if len(narrower) == 1 else None,
+    )
+
+
+def _compared_widths(by_widths: Mapping[tuple[str, ...], list[str]]) -> Iterator[str]:
+    """`A thread loads 16 bytes at a time in CUDA, 4 in Triton`, for each difference."""
+    subject = "A thread"
+    for (left, right), verbs in by_widths.items():
+        does = f"{subject} {listed(verbs)}"
+        if left == right:
+            yield f"{does} {left} bytes at a time on both sides"
+        else:
+            yield f"{does} {left} bytes at a time in CUDA, {right} in Triton"
+        subject = "it"
+
+
+def _by_width(side: Subject, categories: Sequence[str], *, is_store: bool) -> _ByWidth:
+    """The accesses to global memory by width, without those that move next to nothing.
+
+    Empty if there are some of which a thread's share is not known.
+    """
+    found: _ByWidth = defaultdict(list)
+    for each in side.ptx(*categories):
+        found[each.access_bytes].append(each)
+    by_boxes = any(
+        is_copy_to_global(each.opcode) == is_store for each in side.ptx("tensor copy")
+    )
+    if 0 in found or by_boxes:
+        return {}
+    accesses = side.accesses("global")
+    if accesses is None:
+        return dict(found)
+    moved: Counter[int] = Counter()
+    for access in accesses:
+        if access.is_store == is_store:
+            moved[access.index] += access.bytes
+    by_width = {
+        width: sum(moved[instruction.index] for instruction in each)
+        for width, each in found.items()
+    }
+    least = _NOTEWORTHY_PART * sum(by_width.values())
+    return {width: each for width, each in found.items() if by_width[width] >= least}
+
+
+def _widths(side: _ByWidth) -> str:
+    return listed(map(str, sorted(side, reverse=True)))
+
+
+def _all(side: _ByWidth) -> list[Instruction]:
+    return [each for width in sorted(side, reverse=True) for each in side[width]]
+
+
+# ---- Merging -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Neighbours:
+    """Accesses of one thread, side by side, that could have been one.
+
+    Attributes:
+        accesses: in the order of their addresses.
+        reason: why they are not; empty if that is not certain.
+    """
+
+    accesses: tuple[Instruction, ...]
+    reason: str
+
+    @property
+    def merged_bytes(self) -> int:
+        """The width of the access that they could have been."""
+        return sum(each.access_bytes for each in self.accesses)
+
+    @property
+    def text(self) -> str:
+        """`loads one by one what lies side by side: ...`."""
+        verb = "loads" if "load" in self.accesses[0].category else "stores"
+        text = (
+            f"{verb} one by one what lies side by side: {len(self.accesses)} times"
+            f" {self.accesses[0].opcode}, not {self.merged_bytes} bytes at once"
+        )
+        return f"{text}, since {self.reason}" if self.reason else text
+
+
+def merging(cuda: Subject, triton: Subject) -> Statement | None:
+    """Neighbouring accesses of one thread that stayed apart, and why."""
+    sides = (cuda, triton)
+    found = [
+        [*_apart(each, "global load"), *_apart(each, "global store")] for each in sides
+    ]
+    parts = [
+        f"{side.name} {max(groups, key=lambda each: each.merged_bytes).text}"
+        for side, groups in zip(sides, found, strict=True)
+        if groups
+    ]
+    if not parts:
+        return None
+    evidence = [
+        [each for group in groups for each in group.accesses] for groups in found
+    ]
+    return Statement(". ".join(parts), evidence, having(*found))
+
+
+def _apart(side: Subject, category: str) -> list[_Neighbours]:
+    """Groups of neighbours that together are wider than any access of the category."""
+    by_width = _by_width(side, (category,), is_store=category == "global store")
+    widest = max(by_width, default=_WIDEST)
+    groups: dict[tuple[str, _Terms], list[tuple[int, Instruction]]] = defaultdict(list)
+    for each in _all(by_width):
+        if address := side.addresses.of(each):
+            terms = tuple(sorted(address.terms.items()))
+            groups[each.opcode, terms].append((address.number, each))
+    found = [
+        _Neighbours(accesses, _reason(accesses, side))
+        for (_, terms), group in groups.items()
+        for run in _runs(group)
+        for accesses in _mergeable(run, terms, side)
+    ]
+    apart = [each for each in found if each.merged_bytes > widest]
+    if apart:
+        in_sass = side.code.sass.in_category(category)
+        if any(each.access_bytes > widest for each in in_sass):
+            return []  # the assembler has merged some
+    return apart
+
+
+def _runs(
+    group: Iterable[tuple[int, Instruction]],
+) -> list[list[tuple[int, Instruction]]]:
+    """What follows each other without a gap; an address that comes twice ends a run."""
+    runs: list[list[tuple[int, Instruction]]] = []
+    for number, each in sorted(group, key=lambda item: (item[0], item[1].index)):
+        if runs and number == runs[-1][-1][0] + each.access_bytes:
+            runs[-1].append((number, each))
+        else:
+            runs.append([(number, each)])
+    return runs
+
+
+def _mergeable(
+    run: Sequence[tuple[int, Instruction]], terms: _Terms, side: Subject
+) -> list[tuple[Instruction, ...]]:
+    """The parts of a run that could be one access each, as wide as possible.
+
+    What depends on a thread's place alone has to be a multiple of the access's width.
+    Pointers and arguments may be multiples of it.
+    """
+    unit = min(
+        (
+            abs(factor) * side.addresses.unit(term)
+            for term, factor in terms
+            if side.addresses.is_place(term)
+        ),
+        default=_WIDEST,
+    )
+    width, merged = run[0][1].access_bytes, _WIDEST
+    while merged > width:
+        if unit % merged == 0:
+            count = merged // width
+            parts = [
+                tuple(each for _, each in run[start : start + count])
+                for start, (number, _) in enumerate(run)
+                if number % merged == 0 and start + count <= len(run)
+            ]
+            if parts := [each for each in parts if _may_merge(each, side)]:
+                return parts
+        merged //= 2
+    return []
+
+
+def _may_merge(accesses: Sequence[Instruction], side: Subject) -> bool:
+    """Whether nothing stands between accesses that they must not be moved over."""
+    first, *_, last = sorted(each.index for each in accesses)
+    between = side.code.ptx.instructions[first : last + 1]
+    is_load = accesses[0].category == "global load"
+    return not any(
+        each.category in _ORDERED
+        or (is_load and each.category == "global store")
+        or side.ways.leads_back(each)
+        for each in between
+    )
+
+
+def _reason(accesses: Sequence[Instruction], side: Subject) -> str:
+    """Why accesses that could be merged are not; empty if that is not certain."""
+    conditions = {(each.predicate, side.ways.guard(each)) for each in accesses}
+    blocks = {side.ways.block(each)[0].index for each in accesses}
+    if len(conditions) == len(accesses):
+        return "each has a condition of its own"
+    if len(conditions) > 1 or len(blocks) > 1:
+        return ""
+    merged = sum(each.access_bytes for each in accesses)
+    return f"nothing tells the compiler that their address is a multiple of {merged}"

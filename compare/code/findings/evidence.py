@@ -1,0 +1,230 @@
+"""What rules look at, and what they find."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from compare.assembly.classify import Language
+from compare.assembly.control_flow import find_loops
+from compare.assembly.listing import Instruction
+from compare.code.architectures import WARP_SIZE
+from compare.code.findings.addresses import Addresses
+from compare.code.findings.dataflow import Dataflow
+from compare.code.findings.ways import Ways
+
+if TYPE_CHECKING:  # importing the model imports torch and Triton
+    from compare.code.kernel_code import KernelCode, Side
+    from compare.code.occupancy import Occupancy
+    from compare.ptx_simulator import MemoryAccess, Simulation
+
+# What reaches global memory in a way that no access of a thread shows.
+_UNCOUNTED = re.compile(r"wmma\.(?:load|store)\.(?!.*\bshared)|cp\.reduce|red\.async")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One difference, or one thing worth knowing that the sides have in common.
+
+    Attributes:
+        topic: memory, launch, control, reduction, math, registers, shared or overhead.
+        text: the sentence.
+        language: of the listings that the evidence is in.
+        cuda: indices of the instructions of the CUDA side that prove it.
+        triton: those of the Triton side.
+        rule: the name of the rule, which does not change with the numbers.
+        side: the one that does more or worse than the other, or what the other does
+            not; None if the sentence is about both alike.
+        weight: the more telling it is, the greater; from 0 to 100.
+    """
+
+    topic: str
+    text: str
+    language: Language
+    cuda: tuple[int, ...]
+    triton: tuple[int, ...]
+    rule: str = ""
+    side: Side | None = None
+    weight: float = 0.0
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a rule has to say.
+
+    Attributes:
+        text: the sentence, without the full stop.
+        evidence: the instructions that prove it, of CUDA and of Triton.
+        side: as that of a finding.
+        language: of the instructions.
+    """
+
+    text: str
+    evidence: Sequence[Iterable[Instruction]]
+    side: Side | None = None
+    language: Language = "ptx"
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """One side, as rules see it.
+
+    Attributes:
+        side: which.
+        code: its code.
+        simulation: what the code does, if that is known.
+        occupancy: what an SM holds of it, if that is known.
+    """
+
+    side: Side
+    code: KernelCode
+    simulation: Simulation | None = None
+    occupancy: Occupancy | None = None
+
+    @property
+    def name(self) -> str:
+        """For sentences."""
+        return "CUDA" if self.side == "cuda" else "Triton"
+
+    @cached_property
+    def flow(self) -> Dataflow:
+        """Where values come from."""
+        return Dataflow(self.code.ptx)
+
+    @cached_property
+    def addresses(self) -> Addresses:
+        """Where accesses go."""
+        return Addresses(self.flow)
+
+    @cached_property
+    def ways(self) -> Ways:
+        """What is executed after what."""
+        return Ways(self.code.ptx)
+
+    @property
+    def elements_per_warp(self) -> float:
+        """Elements of the output for each warp of the launch, on average."""
+        return self.code.elements / (self.code.blocks * self._warps_per_block)
+
+    def ptx(self, *categories: str) -> list[Instruction]:
+        """The instructions of these categories that are executed, as far as known."""
+        return self.used(self.code.ptx.in_category(*categories))
+
+    def used(self, instructions: Iterable[Instruction]) -> list[Instruction]:
+        """Those of the instructions that are executed, as far as known."""
+        simulation = self.simulation
+        if simulation is None or not simulation.is_complete:
+            return list(instructions)
+        return [
+            each
+            for each in instructions
+            if simulation.executed[each.index] or each.index in self._doubtful
+        ]
+
+    def per_element(self, instructions: Iterable[Instruction]) -> float | None:
+        """How often a thread executes them for each element; None if unknown."""
+        executed = self._executed(instructions)
+        if executed is None:
+            return None
+        assert self.simulation
+        threads = self.simulation.blocks * self.simulation.threads
+        return executed / (threads * self.code.elements_per_thread)
+
+    def sass_per_element(self, instructions: Iterable[Instruction]) -> float | None:
+        """About how often a thread executes SASS instructions for each element.
+
+        An instruction of SASS is taken to be executed as often as that of the PTX which
+        it was made from; where there are loops, which the assembler may unroll, that
+        would be wrong. None if it is unknown.
+        """
+        if find_loops(self.code.ptx):
+            return None
+        by_line = {each.text_line: each for each in self.code.ptx.instructions}
+        made_from = [by_line.get(each.ptx_line) for each in instructions]
+        return self.per_element(each for each in made_from if each)
+
+    def per_warp(self, instructions: Iterable[Instruction]) -> float | None:
+        """How often a warp executes them; None if unknown."""
+        chosen = list(instructions)
+        if self._executed(chosen) is None:
+            return None
+        assert self.simulation
+        total = sum(self.simulation.warp_executed[each.index] for each in chosen)
+        return total / (self.simulation.blocks * self._warps_per_block)
+
+    def accesses(self, space: str) -> list[MemoryAccess] | None:
+        """What was accessed; None if that is not known in full."""
+        simulation = self.simulation
+        if simulation is None or not simulation.is_complete:
+            return None
+        if simulation.unknown_opcodes or any(
+            _UNCOUNTED.match(each.opcode)
+            for each in self.used(self.code.ptx.instructions)
+        ):
+            return None
+        found = [
+            each for each in simulation.accesses if each.space in (space, "generic")
+        ]
+        is_known = all(
+            each.space == space
+            and not each.unknown
+            and each.index not in self._doubtful
+            for each in found
+        )
+        return found if is_known else None
+
+    def instruction(self, access: MemoryAccess) -> Instruction:
+        """The instruction that accesses memory."""
+        return self.code.ptx.instructions[access.index]
+
+    @property
+    def _warps_per_block(self) -> int:
+        return -(-self.code.threads_per_block // WARP_SIZE)
+
+    def _executed(self, instructions: Iterable[Instruction]) -> int | None:
+        simulation, indices = self.simulation, [each.index for each in instructions]
+        if simulation is None or not simulation.is_complete:
+            return None
+        if self._doubtful.intersection(indices):
+            return None
+        return sum(simulation.executed[index] for index in indices)
+
+    @cached_property
+    def _doubtful(self) -> frozenset[int]:
+        """Instructions of which it is unknown how often they are executed."""
+        doubtful: set[int] = set()
+        for index in self.simulation.unknown_branches if self.simulation else ():
+            if self.code.ptx.instructions[index].branch_target:
+                doubtful |= self.ways.between(index)
+            else:
+                doubtful.add(index)
+        return frozenset(doubtful)
+
+
+Look = Callable[[Subject, Subject], Statement | None]
+
+
+def having(cuda: object, triton: object) -> Side | None:
+    """The side that alone has something."""
+    if bool(cuda) == bool(triton):
+        return None
+    return "cuda" if cuda else "triton"
+
+
+def greater(
+    cuda: float, triton: float, ratio: float = 1.0, least: float = 0.0
+) -> Side | None:
+    """The side whose number is greater, by this ratio and by this much at least."""
+    if cuda > ratio * triton and cuda >= triton + least:
+        return "cuda"
+    if triton > ratio * cuda and triton >= cuda + least:
+        return "triton"
+    return None
+
+
+def less(cuda: float, triton: float, ratio: float = 1.0) -> Side | None:
+    """The side whose number is less, by this ratio at least."""
+    return greater(triton, cuda, ratio)

@@ -1,0 +1,153 @@
+"""Rules about the ways that data takes: caches, and copies into shared memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from compare.assembly.classify import is_copy_to_global
+from compare.assembly.listing import Instruction
+from compare.code.findings.evidence import Statement, Subject, having, less
+from compare.code.findings.words import listed, opcodes
+
+_HINT = re.compile(r"L[12]::\w+|c[agsv]|w[bt]|lu")
+
+
+# ---- Caches --------------------------------------------------------------------------
+
+
+def read_only_path(cuda: Subject, triton: Subject) -> Statement | None:
+    """Loads by ld.global.nc."""
+    loads = [each.ptx("global load") for each in (cuda, triton)]
+    cached = [[each for each in side if ".nc" in each.opcode] for side in loads]
+    if not all(loads) or bool(cached[0]) == bool(cached[1]):
+        return None
+    user, other = (cuda, triton) if cached[0] else (triton, cuda)
+    text = (
+        f"{user.name} loads through the read-only data cache (ld.global.nc), which it"
+        f" may because nothing writes there during the launch; {other.name} by plain"
+        " ld.global"
+    )
+    evidence = [hits or side for hits, side in zip(cached, loads, strict=True)]
+    return Statement(text, evidence, user.side)
+
+
+def cache_hints(cuda: Subject, triton: Subject) -> Statement | None:
+    """What opcodes tell the caches."""
+    sides = (cuda, triton)
+    accesses = [each.ptx("global load", "global store") for each in sides]
+    hinted = [[each for each in side if _hints(each)] for side in accesses]
+    if not all(accesses) or {*map(_hints, hinted[0])} == {*map(_hints, hinted[1])}:
+        return None
+    parts = [
+        f"{side.name} {f'by {opcodes(found)}' if found else 'gives none'}"
+        for side, found in zip(sides, hinted, strict=True)
+    ]
+    text = f"Hints to the caches: {parts[0]}, {parts[1]}"
+    return Statement(text, hinted, having(*hinted))
+
+
+def _hints(access: Instruction) -> tuple[str, ...]:
+    """The parts of an opcode that steer the caches."""
+    return tuple(each for each in access.opcode.split(".") if _HINT.fullmatch(each))
+
+
+# ---- Copies --------------------------------------------------------------------------
+
+
+def asynchronous_copies(cuda: Subject, triton: Subject) -> Statement | None:
+    """Copies from global to shared memory that nobody waits for at once."""
+    sides = (cuda, triton)
+    copies = [_copies(each) for each in sides]
+    if not any(copies):
+        return None
+    if all(copies):
+        return _both_asynchronous(cuda, triton)
+    place = 0 if copies[0] else 1
+    user, other = sides[place], sides[1 - place]
+    staged = _through_registers(other)
+    if not staged:
+        return None
+    depth = _bytes_under_way(user)
+    ahead = "" if depth is None else _while_computing(depth)
+    text = (
+        f"{other.name} copies from global to shared memory through registers"
+        f" ({opcodes(staged)}); {user.name} asynchronously ({_names(copies[place])})"
+        f"{ahead}"
+    )
+    mine = _copies_and_waits(user)
+    evidence = [mine, staged] if user is cuda else [staged, mine]
+    return Statement(text, evidence, other.side)
+
+
+def _both_asynchronous(cuda: Subject, triton: Subject) -> Statement:
+    sides = (cuda, triton)
+    by = [_names(_copies(each)) for each in sides]
+    names = by[0] if by[0] == by[1] else f"CUDA: {by[0]}; Triton: {by[1]}"
+    text = f"Both copy from global to shared memory asynchronously ({names})"
+    evidence = [_copies_and_waits(each) for each in sides]
+    left, right = (_bytes_under_way(each) for each in sides)
+    if left is None or right is None:
+        return Statement(text, evidence)
+    if left == right:
+        return Statement(f"{text}{_while_computing(left)} on both sides", evidence)
+    text += f"{_while_computing(left)} in CUDA, {right} in Triton"
+    return Statement(text, evidence, less(left, right))
+
+
+def _while_computing(count: int) -> str:
+    return (
+        f". While it computes, a thread has at most {count} bytes of copies under way"
+    )
+
+
+def _copies(side: Subject) -> list[Instruction]:
+    """Asynchronous copies from global to shared memory."""
+    return [
+        each
+        for each in side.ptx("async copy", "tensor copy")
+        if not is_copy_to_global(each.opcode)
+    ]
+
+
+def _names(copies: Iterable[Instruction]) -> str:
+    """`cp.async.cg`: without where from and where to, which is long and the same."""
+    return listed(sorted({re.split(r"\.shared", each.opcode)[0] for each in copies}))
+
+
+def _copies_and_waits(side: Subject) -> list[Instruction]:
+    waits = side.ptx("fence / wait")
+    return [
+        *_copies(side),
+        *side.ptx("mbarrier"),
+        *(each for each in waits if "cp." in each.opcode),
+    ]
+
+
+def _bytes_under_way(side: Subject) -> int | None:
+    """What a thread has copied but not waited for; None if that is not in the code.
+
+    A wait names the number of groups of copies that it does not wait for.
+    """
+    waits = side.ptx("fence / wait")
+    groups = [
+        int(each.operands[0], 0)
+        for each in waits
+        if each.opcode == "cp.async.wait_group"
+    ]
+    commits = [each for each in waits if each.opcode == "cp.async.commit_group"]
+    copied = [each.access_bytes for each in _copies(side)]
+    # Where all is waited for, more may be on its way before the values are used.
+    if max(groups, default=0) == 0 or not commits or 0 in copied:
+        return None
+    return max(groups) * sum(copied) // len(commits)
+
+
+def _through_registers(side: Subject) -> list[Instruction]:
+    """Loads from global memory whose result is stored to shared memory as it is."""
+    found = []
+    for store in side.ptx("shared store"):
+        for origin in side.flow.origins(store, len(store.operands) - 1):
+            if origin.category == "global load":
+                found += [origin, store]
+    return list(dict.fromkeys(found))

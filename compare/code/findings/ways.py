@@ -1,0 +1,101 @@
+"""Which ways lead through PTX, and where they part and meet."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import networkx
+
+from compare.assembly.listing import Instruction, Listing
+
+_EXITS = frozenset({"ret", "exit", "trap"})
+_END = -1  # of the kernel, as a place to go to
+
+
+class Ways:
+    """The ways through one listing of PTX."""
+
+    def __init__(self, ptx: Listing) -> None:
+        """Follows none yet."""
+        self._all = ptx.instructions
+
+    def block(self, access: Instruction) -> list[Instruction]:
+        """What is executed one after the other, with this instruction among it."""
+        start, stop = access.index, access.index + 1
+        while start > 0 and not self._is_edge(start):
+            start -= 1
+        while stop < len(self._all) and not self._is_edge(stop):
+            stop += 1
+        return list(self._all[start:stop])
+
+    def guard(self, access: Instruction) -> Instruction | None:
+        """The conditional branch that leads around an instruction and its neighbours.
+
+        None if there is none, or if something else is executed on the other way.
+        """
+        for index in range(access.index, 0, -1):
+            if self._targets.intersection(self._all[index].labels):
+                return None
+            before = self._all[index - 1]
+            if before.branch_target:
+                place = self._places.get(before.branch_target, _END)
+                leads_around = before.predicate and place > access.index
+                return before if leads_around else None
+        return None
+
+    def leads_back(self, instruction: Instruction) -> bool:
+        """Whether it is a branch to something above it."""
+        target = instruction.branch_target
+        return target is not None and self._places.get(target, 0) <= instruction.index
+
+    def between(self, branch: int) -> frozenset[int]:
+        """What is executed on some of the ways behind a branch, until they meet."""
+        meeting = self._meetings.get(branch, _END)
+        inside: set[int] = set()
+        waiting = [*self._graph.successors(branch)]
+        while waiting:
+            place = waiting.pop()
+            if place not in inside and place not in (meeting, _END):
+                inside.add(place)
+                waiting += self._graph.successors(place)
+        return frozenset(inside)
+
+    def _is_edge(self, index: int) -> bool:
+        """Whether something new begins with this instruction."""
+        return self._all[index - 1].category == "branch / control" or bool(
+            self._targets.intersection(self._all[index].labels)
+        )
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {label: each.index for each in self._all for label in each.labels}
+
+    @cached_property
+    def _targets(self) -> frozenset[str]:
+        """The labels that something branches to."""
+        return frozenset(filter(None, (each.branch_target for each in self._all)))
+
+    @cached_property
+    def _graph(self) -> networkx.DiGraph:
+        """From each instruction to those that may follow it."""
+        graph = networkx.DiGraph()
+        graph.add_nodes_from([*range(len(self._all)), _END])
+        for each in self._all:
+            exits = each.opcode.partition(".")[0] in _EXITS
+            if exits:
+                graph.add_edge(each.index, _END)
+            if each.branch_target:
+                target = self._places.get(each.branch_target, _END)
+                graph.add_edge(each.index, target)
+            if each.predicate or not (exits or each.branch_target):
+                is_last = each.index + 1 == len(self._all)
+                graph.add_edge(each.index, _END if is_last else each.index + 1)
+        return graph
+
+    @cached_property
+    def _meetings(self) -> dict[int, int]:
+        """For each instruction the first that every way from it to the end passes."""
+        found: dict[int, int] = networkx.immediate_dominators(
+            self._graph.reverse(), _END
+        )
+        return found

@@ -1,0 +1,536 @@
+"""The generated code of one side of an op, ready to be counted, compared and shown."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from bindings.backends import native, prebuilt, triton
+from bindings.errors import UnsupportedError
+from bindings.op import Argument, Op
+from compare.assembly.listing import Listing, parse_ptx, parse_sass
+from compare.assembly.mix import Mix, mix_of
+from compare.code import cache, cuda, tools, triton_offline
+from compare.code.architectures import Architecture, parse_architecture
+from compare.code.occupancy import Occupancy, occupancy
+from compare.errors import CodegenUnavailable
+from compare.ptx_simulator import (
+    Launch,
+    Simulation,
+    TensorArgument,
+    TensorMap,
+    simulate,
+)
+
+Side = Literal["cuda", "triton"]
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """One kernel as a compiler made it, and as it is launched.
+
+    Attributes:
+        side: which language it was written in.
+        arch: what it was compiled for, such as `sm_90a`.
+        kernel: its name in the PTX.
+        title: its name for a reader, with the constants that it was compiled for.
+        kernels: the titles of all kernels that the launcher launches, in order.
+        number: which of them this is, counted from 0.
+        compiler: what compiled it, with versions.
+        grid: blocks in x, y and z.
+        block: threads of a block in x, y and z.
+        elements: of the output that one launch computes, which the kernel's first
+            parameter points at.
+        registers: of one thread.
+        spill_store_bytes: what a thread puts from registers into local memory.
+        spill_load_bytes: what it gets back.
+        stack_bytes: local memory of a thread, for spills and for arrays.
+        static_shared_bytes: shared memory of a block that the kernel itself declares.
+        dynamic_shared_bytes: what the launch adds to it.
+        read_sass: what `sass` calls when it is first asked for: the disassembler takes
+            half a second.
+        launch: what the kernel is called with, its tensors at addresses made up.
+    """
+
+    side: Side
+    arch: str
+    kernel: str
+    title: str
+    kernels: tuple[str, ...]
+    number: int
+    compiler: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    elements: int
+    registers: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    stack_bytes: int
+    static_shared_bytes: int
+    dynamic_shared_bytes: int
+    ptx: Listing
+    read_sass: Callable[[], Listing]
+    launch: Launch
+
+    @functools.cached_property
+    def sass(self) -> Listing:
+        """What the assembler made of the PTX.
+
+        Raises:
+            CodegenUnavailable: there is no disassembler.
+            CompilationFailed: it cannot read the code.
+        """
+        return self.read_sass()
+
+    def disassembled(self) -> KernelCode:
+        """The same, for those who want to know here if its machine code can be read.
+
+        Raises:
+            CodegenUnavailable: there is no disassembler.
+            CompilationFailed: it cannot read the code.
+        """
+        _ = self.sass
+        return self
+
+    @functools.cached_property
+    def ptx_mix(self) -> Mix:
+        """How many instructions of which kind there are in the PTX."""
+        return mix_of(self.ptx)
+
+    @functools.cached_property
+    def sass_mix(self) -> Mix:
+        """How many instructions of which kind there are in the machine code."""
+        return mix_of(self.sass)
+
+    @functools.cached_property
+    def simulation(self) -> Simulation:
+        """What the PTX does, in all blocks or, of many, in some."""
+        return simulate(self.ptx, self.launch)
+
+    @property
+    def spill_bytes(self) -> int:
+        """What a thread moves because it ran out of registers."""
+        return self.spill_store_bytes + self.spill_load_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block, without what the driver keeps for itself."""
+        return self.static_shared_bytes + self.dynamic_shared_bytes
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """How many blocks a multiprocessor holds at a time, and why not more."""
+        return occupancy(
+            parse_architecture(self.arch),
+            self.registers,
+            self.threads_per_block,
+            self.shared_bytes,
+        )
+
+    @property
+    def threads_per_block(self) -> int:
+        """Threads of a block."""
+        x, y, z = self.block
+        return x * y * z
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the launch."""
+        x, y, z = self.grid
+        return x * y * z
+
+    @property
+    def elements_per_thread(self) -> float:
+        """How many elements of the output there are for each thread, on average."""
+        return self.elements / (self.blocks * self.threads_per_block)
+
+
+def planned_kernels(
+    side: Side, op: Op, arguments: tuple[Argument, ...], architecture: Architecture
+) -> tuple[str, ...]:
+    """The titles of all kernels that a side launches, without compiling any.
+
+    Raises:
+        CodegenUnavailable: something is missing here; the message says what.
+        UnsupportedError: the op's rung has no kernel for this call.
+    """
+    if side == "cuda":
+        return _plans(op, arguments, architecture)[1]
+    _require_elements(op, arguments)
+    try:
+        return triton_offline.plan_launches(
+            triton.launcher(op), _as_meta(arguments), architecture
+        )
+    except ValueError as error:
+        if op.rung:
+            raise UnsupportedError(native.unsupported_rung(op)) from error
+        raise
+
+
+def cuda_kernel(
+    op: Op,
+    arguments: tuple[Argument, ...],
+    architecture: Architecture,
+    *,
+    number: int = 0,
+) -> str:
+    """The title of the kernel that `inspect_cuda` compiles; this needs no nvcc.
+
+    Raises:
+        CodegenUnavailable: something is missing here; the message says what.
+    """
+    _, titles = _plans(op, arguments, architecture, number)
+    return titles[number]
+
+
+def inspect_cuda(
+    op: Op,
+    arguments: tuple[Argument, ...],
+    architecture: Architecture,
+    *,
+    number: int = 0,
+) -> KernelCode:
+    """Compiles the kernel instance that the CUDA launcher would take for `arguments`.
+
+    Args:
+        op: the op.
+        arguments: what `op.arguments` returned, on any device; nothing is read.
+        architecture: the one to plan and compile for.
+        number: which of its launches, the main one being the first.
+
+    Raises:
+        CodegenUnavailable: something is missing here; the message says what.
+        CompilationFailed: nvcc refused the kernel.
+    """
+    arguments = _as_meta(arguments)
+    plans, titles = _plans(op, arguments, architecture, number)
+    plan = plans[number]
+    parameters, tensor_maps = _cuda_parameters(plan["arguments"])
+    kernel = plan["kernel"]
+    signatures = {each["kernel"]: each["signature"] for each in plans}
+    build = cuda.compile_kernels(op.source, signatures, architecture)[kernel]
+    resources = tools.resources_of(build.cubin, kernel, architecture)
+    ptx = parse_ptx(build.ptx, kernel)
+    return KernelCode(
+        side="cuda",
+        arch=architecture.target,
+        kernel=kernel,
+        title=titles[number],
+        kernels=titles,
+        number=number,
+        compiler=build.compiler,
+        grid=plan["grid"],
+        block=plan["block"],
+        elements=_elements(arguments, parameters),
+        registers=resources.registers,
+        spill_store_bytes=build.report.spill_store_bytes,
+        spill_load_bytes=build.report.spill_load_bytes,
+        stack_bytes=resources.stack_bytes,
+        static_shared_bytes=resources.static_shared_bytes,
+        dynamic_shared_bytes=plan["shared_bytes"],
+        ptx=ptx,
+        read_sass=lambda: parse_sass(tools.disassemble(build.cubin, kernel), ptx),
+        launch=Launch(
+            grid=plan["grid"],
+            block=plan["block"],
+            parameters=parameters,
+            tensors=_tensors(op, arguments, parameters),
+            dynamic_shared_bytes=plan["shared_bytes"],
+            tensor_maps=tensor_maps,
+        ),
+    )
+
+
+def compile_ahead(
+    launches: Iterable[tuple[Op, tuple[Argument, ...]]], architecture: Architecture
+) -> None:
+    """Compiles the CUDA kernels of many launches, for later calls.
+
+    Those of one source, which several ops may share, take one run of nvcc.
+
+    Raises:
+        CodegenUnavailable: something is missing here; the message says what.
+        CompilationFailed: nvcc refused a kernel.
+    """
+    signatures: dict[str, dict[str, str]] = {}
+    for op, arguments in launches:
+        of_source = signatures.setdefault(op.source, {})
+        plans, _ = _plans(op, arguments, architecture)
+        for each in plans:
+            of_source[each["kernel"]] = each["signature"]
+    for source, wanted in signatures.items():
+        cuda.compile_kernels(source, wanted, architecture)
+
+
+def inspect_triton(
+    op: Op,
+    arguments: tuple[Argument, ...],
+    architecture: Architecture,
+    *,
+    number: int = 0,
+    same_ptxas: bool = False,
+) -> KernelCode:
+    """Compiles what the Triton launcher would launch for `arguments`.
+
+    Args:
+        op: the op.
+        arguments: what `op.arguments` returned, on any device; nothing is read.
+        architecture: the one to compile for.
+        number: which of its launches, the main one being the first.
+        same_ptxas: whether the assembler is nvcc's, not the one that Triton brings
+            along.
+
+    Raises:
+        CodegenUnavailable: something is missing here; the message says what.
+        CompilationFailed: Triton refused the kernel.
+    """
+    _require_elements(op, arguments)
+    arguments = _as_meta(arguments)
+    launches = triton_offline.record_launches(
+        triton.launcher(op),
+        arguments,
+        architecture,
+        cuda.find_ptxas(architecture) if same_ptxas else None,
+    )
+    titles = tuple(each.title for each in launches)
+    _require_launch("Triton", op, titles, number)
+    launch = launches[number]
+    parameters, tensor_maps = _triton_parameters(launch, arguments)
+    resources = tools.resources_of(launch.cubin, launch.kernel, architecture)
+    ptx = parse_ptx(launch.ptx, launch.kernel)
+    report = tools.AssemblerReport()
+    if resources.stack_bytes:
+        report = _triton_report(launch, architecture)
+    return KernelCode(
+        side="triton",
+        arch=architecture.target,
+        kernel=launch.kernel,
+        title=titles[number],
+        kernels=titles,
+        number=number,
+        compiler=launch.compiler,
+        grid=launch.grid,
+        block=launch.block,
+        elements=_elements(arguments, parameters),
+        registers=resources.registers,
+        spill_store_bytes=report.spill_store_bytes,
+        spill_load_bytes=report.spill_load_bytes,
+        stack_bytes=resources.stack_bytes,
+        static_shared_bytes=resources.static_shared_bytes,
+        dynamic_shared_bytes=launch.dynamic_shared_bytes,
+        ptx=ptx,
+        read_sass=lambda: parse_sass(
+            tools.disassemble(launch.cubin, launch.kernel), ptx
+        ),
+        launch=Launch(
+            grid=launch.grid,
+            block=launch.block,
+            parameters=parameters,
+            tensors=_tensors(op, arguments, parameters),
+            dynamic_shared_bytes=launch.dynamic_shared_bytes,
+            tensor_maps=tensor_maps,
+        ),
+    )
+
+
+def _plans(
+    op: Op,
+    arguments: tuple[Argument, ...],
+    architecture: Architecture,
+    number: int = 0,
+) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """What the CUDA launcher would launch, that number at least, and the titles."""
+    _require_elements(op, arguments)
+    try:
+        module = prebuilt.load("_cpu")
+    except UnsupportedError as error:
+        raise CodegenUnavailable(
+            "the plan of a launch comes from the native module", str(error)
+        ) from error
+    plans = native.plan(module, op, _as_meta(arguments), architecture.number)
+    titles = tuple(cuda.title_of(each["signature"]) for each in plans)
+    _require_launch("CUDA", op, titles, number)
+    return plans, titles
+
+
+_Parameters = tuple[tuple[int, ...], tuple[TensorMap, ...]]
+
+
+def _cuda_parameters(arguments: list[int | tuple[int, ...]]) -> _Parameters:
+    """The kernel's parameters, and the tensor maps among them: describe_argument's."""
+    parameters, maps = [], []
+    for position, argument in enumerate(arguments):
+        if isinstance(argument, int):
+            parameters.append(argument)
+            continue
+        address, element_bytes, *rest = argument
+        sizes, strides, box = rest[:3], rest[3:5], rest[5:]
+        parameters.append(address)
+        maps.append(
+            TensorMap(
+                position,
+                address,
+                element_bytes,
+                tuple(sizes),
+                tuple(strides),
+                tuple(box),
+            )
+        )
+    return tuple(parameters), tuple(maps)
+
+
+def _triton_parameters(
+    launch: triton_offline.TritonLaunch, arguments: tuple[Argument, ...]
+) -> _Parameters:
+    """The kernel's parameters, after which come two pointers to scratch memory."""
+    addresses = {
+        id(each): native.address(position, each)
+        for position, each in enumerate(arguments)
+        if isinstance(each, torch.Tensor)
+    }
+    parameters: list[int] = []
+    maps: list[TensorMap] = []
+    boxes = iter(launch.boxes)
+    for argument in launch.run_time_arguments:
+        if isinstance(argument, torch.Tensor):
+            parameters.append(addresses[id(argument)])
+        elif isinstance(argument, TensorDescriptor):
+            # A tensor map, and then what it tells once more.
+            address = addresses[id(argument.base)]
+            box = next(boxes, None)
+            if box is not None:
+                maps.append(_described(len(parameters), address, argument, box))
+            parameters += [address, *argument.shape, *argument.strides]
+        else:
+            assert isinstance(argument, (int, float))
+            parameters.append(_bits(argument))
+    return (*parameters, 0, 0), tuple(maps)
+
+
+def _described(
+    position: int,
+    address: int,
+    tensor: TensorDescriptor,
+    box: tuple[int, ...],
+) -> TensorMap:
+    """What Triton's launcher makes of a descriptor, whose last dimension is the first.
+
+    Args:
+        position: of the parameter.
+        address: of the tensor.
+        tensor: its descriptor.
+        box: of one copy; the descriptor's own block may take several.
+    """
+    width = tensor.base.element_size()
+    return TensorMap(
+        position=position,
+        address=address,
+        element_bytes=width,
+        sizes=tuple(reversed(tensor.shape)),
+        strides=tuple(each * width for each in reversed(tensor.strides[:-1])),
+        box=tuple(reversed(box)),
+    )
+
+
+def _bits(value: int | float) -> int:
+    """Of a kernel's parameter; floating point ones are float32."""
+    if isinstance(value, float):
+        bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
+        return bits
+    return int(value)
+
+
+def _tensors(
+    op: Op, arguments: tuple[Argument, ...], parameters: tuple[int, ...]
+) -> tuple[TensorArgument, ...]:
+    """Those of the launcher's tensors that a kernel gets, by their own names."""
+    names = (name for name, _ in native.parameters(op))
+    return tuple(
+        TensorArgument(
+            name=name,
+            position=position,
+            address=native.address(position, each),
+            bytes=_extent(each),
+            holds_indices=not each.is_floating_point(),
+        )
+        for position, (name, each) in enumerate(zip(names, arguments, strict=True))
+        if isinstance(each, torch.Tensor)
+        and native.address(position, each) in parameters
+    )
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """Bytes from the first element of a tensor to the end of its last."""
+    if tensor.numel() == 0:
+        return 0
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((int(n) - 1) * int(step) for n, step in steps)
+    return (1 + last) * tensor.element_size()
+
+
+def _triton_report(
+    launch: triton_offline.TritonLaunch, architecture: Architecture
+) -> tools.AssemblerReport:
+    # Only a kernel that uses local memory can have spilled, so it is rarely asked for.
+    key = cache.key_of(launch.cubin, "assembler log")
+    stored = cache.read(key, ("log",))
+    if stored is None:
+        log = triton_offline.assembler_log(launch, architecture)
+        stored = {"log": log.encode()}
+        cache.write(key, stored)
+    return tools.parse_assembler_report(stored["log"].decode(), launch.kernel)
+
+
+def _elements(arguments: tuple[Argument, ...], parameters: tuple[int, ...]) -> int:
+    return next(
+        each.numel()
+        for position, each in enumerate(arguments)
+        if isinstance(each, torch.Tensor)
+        and native.address(position, each) == parameters[0]
+    )
+
+
+def _require_elements(op: Op, arguments: tuple[Argument, ...]) -> None:
+    out = arguments[0]
+    assert isinstance(out, torch.Tensor)
+    if out.numel() == 0:
+        raise CodegenUnavailable(
+            f"{op.name} launches nothing for an output without elements",
+            "choose a --shape that has some",
+        )
+
+
+def _require_launch(side: str, op: Op, titles: tuple[str, ...], number: int) -> None:
+    if number >= len(titles):
+        kernels = "one kernel" if len(titles) == 1 else f"{len(titles)} kernels"
+        raise CodegenUnavailable(
+            f"the {side} side of {op.name} launches {kernels} here",
+            f"there is no --kernel {number + 1}: choose a smaller number",
+        )
+
+
+def _as_meta(arguments: tuple[Argument, ...]) -> tuple[Any, ...]:
+    """The same arguments, with tensors that have a layout but no memory."""
+    return tuple(
+        _meta_tensor(each) if isinstance(each, torch.Tensor) else each
+        for each in arguments
+    )
+
+
+def _meta_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_meta:
+        return tensor
+    # A view of storage as large as the original's, so that the offset, and with it the
+    # alignment that the compilers see, stays the same.
+    storage = torch.empty(
+        tensor.untyped_storage().nbytes() // tensor.element_size(),
+        dtype=tensor.dtype,
+        device="meta",
+    )
+    return storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

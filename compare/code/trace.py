@@ -1,0 +1,136 @@
+"""What a warp of a kernel does, step by step, folded into loops.
+
+Of the instructions that it executes, those that a reader wants to see: accesses to
+memory, exchanges between threads, and what the arithmetic is slow at. The rest, most of
+it addresses and plain arithmetic, is counted elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from compare.assembly.classify import is_copy_to_global
+from compare.assembly.fold import Loop, fold
+from compare.assembly.listing import Instruction, Listing
+
+_SHOWN = frozenset(
+    {
+        "global load",
+        "global store",
+        "generic memory",
+        "atomic",
+        "async copy",
+        "tensor copy",
+        "shared load",
+        "shared store",
+        "local memory",
+        "shuffle / vote",
+        "barrier",
+        "mbarrier",
+        "fence / wait",
+        "tensor core",
+        "special function",
+        "division",
+        "float64",
+    }
+)
+_SPECIAL_FUNCTIONS = {
+    "ex2": "2^x",
+    "lg2": "log2",
+    "rcp": "1/x",
+    "rsqrt": "1/sqrt",
+    "sqrt": "sqrt",
+    "sin": "sin",
+    "cos": "cos",
+    "tanh": "tanh",
+}
+_SHAPE = re.compile(r"\.(m\d+n\d+k\d+)\b")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a folded trace.
+
+    Attributes:
+        depth: In how many loops it stands.
+        text: What happens, such as "global load 16 B"; empty for a loop's head.
+        count: How many times in a row.
+        is_loop: Whether it is the head of a loop, whose body follows one level deeper.
+    """
+
+    depth: int
+    text: str
+    count: int
+    is_loop: bool
+
+
+def rows_of(ptx: Listing, traces: Mapping[int, Sequence[int]]) -> tuple[Row, ...]:
+    """The folded traces of warps, each of several under its name.
+
+    Args:
+        ptx: The kernel.
+        traces: Indices of the instructions that a warp executes, by its number.
+    """
+    if len(traces) == 1:
+        (only,) = traces.values()
+        return rows(ptx, only)
+    return tuple(
+        row
+        for warp, each in traces.items()
+        for row in (
+            Row(0, f"warp {warp}:", 1, is_loop=False),
+            *rows(ptx, each, depth=1),
+        )
+    )
+
+
+def rows(ptx: Listing, trace: Sequence[int], depth: int = 0) -> tuple[Row, ...]:
+    """The folded trace of a warp.
+
+    Args:
+        ptx: The kernel.
+        trace: Indices of the instructions that the warp executes, in order.
+        depth: In how many loops it is to stand.
+    """
+    events = [
+        name
+        for index in trace
+        if (name := event_of(ptx.instructions[index])) is not None
+    ]
+    return tuple(_rows(fold(events), depth))
+
+
+def _rows(nodes: Sequence[str | Loop[str]], depth: int) -> Iterator[Row]:
+    for node in nodes:
+        if isinstance(node, str):
+            yield Row(depth, node, 1, is_loop=False)
+        elif len(node.body) == 1 and isinstance(node.body[0], str):
+            yield Row(depth, node.body[0], node.count, is_loop=False)
+        else:
+            yield Row(depth, "", node.count, is_loop=True)
+            yield from _rows(node.body, depth + 1)
+
+
+def event_of(instruction: Instruction) -> str | None:
+    """What a reader is told of an instruction; None if nothing."""
+    category = instruction.category
+    if category not in _SHOWN:
+        return None
+    stem = instruction.opcode.partition(".")[0]
+    if category == "special function":
+        return _SPECIAL_FUNCTIONS.get(stem, stem)
+    if stem == "cp" and category == "fence / wait":
+        groups = (each for each in instruction.opcode.split(".") if "_" in each)
+        return " ".join(["copies", *groups])
+    if category in ("shuffle / vote", "mbarrier", "fence / wait"):
+        return " ".join(instruction.opcode.split(".")[:2])
+    if category == "tensor core":
+        shape = _SHAPE.search(instruction.opcode)
+        return f"{stem} {shape[1]}" if shape else stem
+    if category == "tensor copy":
+        return f"{category} {'out' if is_copy_to_global(instruction.opcode) else 'in'}"
+    if instruction.access_bytes:
+        return f"{category} {instruction.access_bytes} B"
+    return category

@@ -1,0 +1,366 @@
+"""Compiles what a Triton launcher would launch, for a GPU that need not be there.
+
+The launcher runs as it is, on meta tensors, under a driver that records every launch
+and makes none. So it compiles exactly the specialisation that these shapes, strides and
+alignments get at run time. All use of what Triton does not promise to keep is in this
+file; tests/test_code_triton.py pins it.
+"""
+
+import contextlib
+import io
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+from triton.backends.nvidia.compiler import (
+    get_features,
+    get_ptxas,
+    get_ptxas_version,
+)
+from triton.errors import TritonError
+from triton.runtime import JITFunction
+from triton.runtime.driver import driver
+
+from compare.code import tools
+from compare.code.architectures import ARCHITECTURES, Architecture
+from compare.errors import CodegenUnavailable, CompilationFailed
+
+_WARP_SIZE = 32
+_MAX_THREADS_PER_BLOCK = 1024
+
+_Device = tuple[int, Path]  # architecture, assembler
+
+# Triton has one driver for the whole process. It is Any, because what is asked of it
+# below is more than Triton declares.
+_driver: Any = driver
+_one_at_a_time = threading.Lock()
+
+
+@dataclass(frozen=True)
+class TritonLaunch:
+    """A launch that was recorded, and the kernel that Triton compiled for it."""
+
+    compiled: Any  # triton.compiler.CompiledKernel, whose metadata is untyped
+    grid: tuple[int, int, int]
+    arguments: tuple[Any, ...]  # one for each parameter of the function
+    assembler: Path  # the ptxas that made the cubin
+
+    @property
+    def compiler(self) -> str:
+        """Triton's version, and that of the assembler."""
+        version = tools.version_of(self.assembler)
+        return f"triton {triton.__version__}, ptxas {version}"
+
+    @property
+    def kernel(self) -> str:
+        """The name of the entry in the PTX."""
+        return str(self.compiled.metadata.name)
+
+    @property
+    def title(self) -> str:
+        """The kernel with the constants that it was compiled for."""
+        function = self.compiled.src.fn
+        constants = {
+            function.arg_names[path[0]]: getattr(value, "__name__", value)
+            for path, value in self.compiled.src.constants.items()
+            if function.params[path[0]].is_constexpr
+        }
+        constants["num_warps"] = self.compiled.metadata.num_warps
+        text = ", ".join(f"{name}={value}" for name, value in constants.items())
+        return f"{function.__name__}[{text}]"
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """The threads that run one program."""
+        return (self.compiled.metadata.num_warps * _WARP_SIZE, 1, 1)
+
+    @property
+    def run_time_arguments(self) -> tuple[Any, ...]:
+        """Those that the compiled kernel takes: no constants, and no 1."""
+        constants = self.compiled.src.constants
+        return tuple(
+            each for i, each in enumerate(self.arguments) if (i,) not in constants
+        )
+
+    @property
+    def boxes(self) -> tuple[tuple[int, ...] | None, ...]:
+        """What one copy by each tensor map moves; None where there is no map."""
+        described = getattr(self.compiled.metadata, "tensordesc_meta", None) or ()
+        return tuple(each and tuple(each["block_size"]) for each in described)
+
+    @property
+    def dynamic_shared_bytes(self) -> int:
+        """What one program asks for at launch; Triton has no static shared memory."""
+        return int(self.compiled.metadata.shared)
+
+    @property
+    def ptx(self) -> str:
+        """The text that Triton gave to the assembler."""
+        return str(self.compiled.asm["ptx"])
+
+    @property
+    def cubin(self) -> bytes:
+        """What the assembler made of it."""
+        return bytes(self.compiled.asm["cubin"])
+
+
+def record_launches(
+    launcher: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    architecture: Architecture,
+    assembler: Path | None = None,
+) -> tuple[TritonLaunch, ...]:
+    """Calls `launcher(*arguments)`, whose tensors are meta tensors.
+
+    Args:
+        launcher: launches Triton kernels.
+        arguments: what it takes.
+        architecture: the one to compile for.
+        assembler: a ptxas that can be run and knows the architecture, to be taken in
+            place of the one that Triton brings along.
+
+    Raises:
+        CodegenUnavailable: Triton's interpreter has taken its compiler's place here,
+            its assembler cannot be run, or Triton cannot write to its cache.
+        CompilationFailed: Triton refused the kernel, or the device is too small for it.
+    """
+    if knobs.runtime.interpret:
+        raise CodegenUnavailable(
+            "TRITON_INTERPRET is set, so Triton kernels cannot be compiled here",
+            "unset TRITON_INTERPRET",
+        )
+    with (
+        _offline_driver(architecture, assembler) as recorder,
+        _failures_of(launcher.__name__, architecture),
+    ):
+        launcher(*arguments)
+    return tuple(recorder.launches)
+
+
+def plan_launches(
+    launcher: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    architecture: Architecture,
+) -> tuple[str, ...]:
+    """The kernels that `launcher(*arguments)` would launch, none of which is compiled.
+
+    Args:
+        launcher: launches Triton kernels.
+        arguments: what it takes; its tensors are meta tensors.
+        architecture: the one to choose for.
+
+    Returns:
+        For each launch the kernel's name, with what it would be compiled for.
+    """
+    planned: list[str] = []
+    function: Any = JITFunction
+
+    def plan(
+        kernel: Any, *args: Any, grid: Any, warmup: bool, **constants: Any
+    ) -> None:
+        text = ", ".join(
+            f"{name}={getattr(value, '__name__', value)}"
+            for name, value in constants.items()
+        )
+        planned.append(f"{kernel.__name__}[{text}]")
+
+    with _offline_driver(architecture, None):
+        original = function.run
+        function.run = plan
+        try:
+            launcher(*arguments)
+        finally:
+            function.run = original
+    return tuple(planned)
+
+
+def assembler_log(launch: TritonLaunch, architecture: Architecture) -> str:
+    """Compiles the kernel of a launch once more, to get what `ptxas -v` says of it."""
+    with (
+        _offline_driver(architecture, launch.assembler),
+        knobs.compilation.scope(),
+        knobs.nvidia.scope(),
+        _failures_of(launch.kernel, architecture) as printed,
+    ):
+        knobs.compilation.always_compile = True
+        knobs.nvidia.dump_ptxas_log = True
+        metadata = launch.compiled.metadata
+        options = {name: _frozen(each) for name, each in metadata._asdict().items()}
+        compile_kernel: Any = triton.compile
+        compile_kernel(launch.compiled.src, target=metadata.target, options=options)
+    return printed.getvalue()
+
+
+def _frozen(value: Any) -> Any:
+    """The option as it was before Triton kept it as JSON, which knows no tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+@contextlib.contextmanager
+def _failures_of(name: str, architecture: Architecture) -> Iterator[io.StringIO]:
+    """Turns Triton's exceptions, and what it prints with them, into one of ours."""
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            yield printed
+    except (TritonError, RuntimeError) as error:
+        raise CompilationFailed(
+            f"Triton cannot compile {name} for {architecture.target}",
+            f"{error}\n{printed.getvalue()}".strip(),
+        ) from error
+    except OSError as error:
+        raise CodegenUnavailable(
+            f"Triton cannot compile {name} here ({error})",
+            f"set TRITON_CACHE_DIR, now {knobs.cache.dir}, to a folder that can be "
+            "written",
+        ) from error
+
+
+@contextlib.contextmanager
+def _assembled_by(ptxas: Path, architecture: Architecture) -> Iterator[None]:
+    """Has Triton run this assembler in place of its own."""
+    try:
+        with knobs.nvidia.scope():
+            # Knobs that are set by their names set environment variables as well, which
+            # the tools of other threads would inherit.
+            path = str(ptxas)
+            vars(knobs.nvidia).update(ptxas=path, ptxas_blackwell=path)
+            _forget_assembler()
+            if _assembler_of(architecture) != ptxas:  # it falls back to its own
+                raise CodegenUnavailable(
+                    f"Triton cannot run {ptxas}", tools.REMEDY_OF_TOOLKIT
+                )
+            yield
+    finally:
+        _forget_assembler()
+
+
+def _forget_assembler() -> None:
+    # Triton asks once in a process for the assembler's version, which is part of the
+    # names in its disk cache, and for the PTX that goes with it. There, one assembler's
+    # code would get the other's name, for every later run to find.
+    get_ptxas_version.cache_clear()
+    get_features.cache_clear()
+
+
+@contextlib.contextmanager
+def _offline_driver(
+    architecture: Architecture, assembler: Path | None
+) -> Iterator["_OfflineDriver"]:
+    with (
+        _one_at_a_time,
+        _assembled_by(assembler, architecture)
+        if assembler
+        else contextlib.nullcontext(),
+    ):
+        previous = _driver._active  # the property would look for a GPU
+        recorder = _OfflineDriver(architecture)
+        _driver.set_active(recorder)
+        try:
+            yield recorder
+        finally:
+            _driver.set_active(previous)
+
+
+class _OfflineDriver(DriverBase):
+    """Stands for a device of an architecture, and records the launches on it.
+
+    Triton keeps compiled kernels by device. So the device's index names all that the
+    code depends on; that of a real device is a number.
+    """
+
+    def __init__(self, architecture: Architecture) -> None:
+        self.architecture = architecture
+        self.device = (architecture.number, _assembler_of(architecture))
+        self.utils = _DeviceUtilities()
+        self.launches: list[TritonLaunch] = []
+
+    @classmethod
+    def is_active(cls) -> bool:
+        return False
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        return ty
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", self.architecture.number, _WARP_SIZE)
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("meta")
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        raise RuntimeError("autotuning needs a GPU")
+
+    def get_current_device(self) -> _Device:
+        return self.device
+
+    def set_current_device(self, device: _Device) -> None:
+        pass
+
+    def get_current_stream(self, device: _Device | None = None) -> int:
+        return 0
+
+    @staticmethod
+    def launcher_cls(src: Any, metadata: Any) -> Callable[..., None]:
+        """What Triton calls in place of a launcher compiled for the kernel."""
+
+        def record(
+            grid_x: int,
+            grid_y: int,
+            grid_z: int,
+            stream: int,
+            function: int,
+            *arguments: Any,
+        ) -> None:
+            # The driver that is active now: Triton keeps this function with the kernel.
+            recorder = _driver.active
+            kernels = src.fn.device_caches[recorder.device][0].values()
+            compiled = next(each for each in kernels if each.function == function)
+            # Metadata and hooks come before them.
+            own = arguments[-len(src.fn.arg_names) :]
+            grid = (grid_x, grid_y, grid_z)
+            _, assembler = recorder.device
+            recorder.launches.append(TritonLaunch(compiled, grid, own, assembler))
+
+        return record
+
+
+def _assembler_of(architecture: Architecture) -> Path:
+    """The assembler that Triton runs."""
+    try:
+        return Path(get_ptxas(architecture.number).path)
+    except RuntimeError as error:
+        raise CodegenUnavailable(
+            f"Triton's copy of ptxas cannot be run ({error})", "reinstall triton"
+        ) from error
+
+
+class _DeviceUtilities:
+    """What Triton asks of a driver about a device, and to load a kernel on it."""
+
+    _handles = itertools.count(start=1)
+
+    def get_device_properties(self, device: _Device) -> dict[str, int]:
+        number, _ = device
+        architecture = ARCHITECTURES[number]
+        return {
+            "max_shared_mem": architecture.max_shared_bytes,
+            "max_num_regs": 64 * 1024,
+            "multiprocessor_count": architecture.multiprocessors,
+            "warpSize": _WARP_SIZE,
+        }
+
+    def load_binary(
+        self, name: str, cubin: bytes, shared_bytes: int, device: _Device
+    ) -> tuple[int, int, int, int, int]:
+        handle = next(self._handles)
+        # Registers and spills are read from the cubin elsewhere.
+        return handle, handle, 0, 0, _MAX_THREADS_PER_BLOCK

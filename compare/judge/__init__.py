@@ -1,0 +1,1 @@
+"""Whether kernels do what they should: cases, the acceptance rule, contracts."""

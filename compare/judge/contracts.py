@@ -1,0 +1,178 @@
+"""Whether generated code keeps what the description of its op promises of it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from bindings.op import CodeContract, Op
+from compare.assembly.classify import is_copy_to_global
+from compare.assembly.listing import Instruction
+from compare.assembly.places import in_sources
+from compare.code import memory
+from compare.code.findings.evidence import Subject
+from compare.code.findings.words import listed, opcodes
+from compare.judge.cases import Case
+
+if TYPE_CHECKING:  # importing the model imports Triton
+    from compare.code.kernel_code import KernelCode
+
+# What moves global memory for a thread, by the contract's word for it.
+_GLOBAL = {
+    "load": ("global load", "async copy"),
+    "store": ("global store",),
+}
+
+
+def cases(op: Op, dtype: torch.dtype) -> tuple[Case, ...]:
+    """What the contract of an op speaks of: its shapes, in all variants of the op."""
+    return tuple(
+        Case(shape, dtype, params=params, direction=op.direction)
+        for params in op.variants
+        for shape in op.code_contract.shapes or (op.large_shape,)
+    )
+
+
+def applies(op: Op, case: Case) -> bool:
+    """Whether the contract of an op speaks of a case."""
+    return any(
+        replace(each, params=_params(op, each))
+        == replace(case, params=_params(op, case))
+        for each in cases(op, case.dtype)
+    )
+
+
+def _params(op: Op, case: Case) -> dict[str, object]:
+    """The op's parameters, with the defaults of those that the case leaves out."""
+    parameters = inspect.signature(op.allocate).parameters.values()
+    defaults = {each.name: each.default for each in parameters}
+    return {**defaults, **case.params}
+
+
+def violations(op: Op, code: KernelCode) -> tuple[str, ...]:
+    """What in the code of one side breaks the contract of its op.
+
+    Args:
+        op: the op, with its contract.
+        code: of a case that the contract speaks of.
+
+    Returns:
+        A sentence for each: the side, the architecture, the kernel, what is expected,
+        what is found, and where it comes from in the project's sources.
+    """
+    side = Subject(code.side, code, code.simulation)
+    broken = (
+        *_local_memory(code),
+        *_float64(code),
+        *_widths(code, op.code_contract),
+        *_missing(code, op.code_contract),
+        *_out_of_bounds(code),
+        *_waste(side, op.code_contract),
+    )
+    return tuple(f"{side.name}, {code.arch}, {code.title}: {each}" for each in broken)
+
+
+def _sentence(
+    what: str, expected: object, found: object, proof: Sequence[Instruction] = ()
+) -> str:
+    places = in_sources(proof)
+    at = f", at {listed(places)}" if places else ""
+    return f"{what}: expected {expected}, found {found}{at}"
+
+
+def _local_memory(code: KernelCode) -> Iterator[str]:
+    if code.spill_bytes:
+        what, found = "bytes that a thread spills", code.spill_bytes
+    elif code.stack_bytes:
+        what, found = "bytes of a thread in local memory", code.stack_bytes
+    else:
+        return
+    yield _sentence(what, 0, found, code.sass.in_category("local memory"))
+
+
+def _float64(code: KernelCode) -> Iterator[str]:
+    # Moves and conversions as well.
+    if proof := [each for each in code.ptx.instructions if ".f64" in each.opcode]:
+        yield _sentence("float64", "no instructions", opcodes(proof), proof)
+
+
+def _widths(code: KernelCode, contract: CodeContract) -> Iterator[str]:
+    """Narrow accesses beside the widest are for ends that fill no vector.
+
+    Of the PTX, which the assembler follows here.
+    """
+    if any(each in code.title for each in contract.narrow_kernels):
+        return
+    expected = contract.access_bytes
+    for kind, categories in _GLOBAL.items():
+        if kind == "store" and contract.is_reduction:
+            continue
+        if any(
+            is_copy_to_global(each.opcode) == (kind == "store")
+            for each in code.ptx.in_category("tensor copy")
+        ):
+            continue
+        accesses = code.ptx.in_category(*categories)
+        widest = max((each.access_bytes for each in accesses), default=0)
+        if widest != expected:
+            what = f"bytes of the widest global {kind}"
+            proof = [each for each in accesses if each.access_bytes == widest]
+            yield _sentence(what, expected, widest, proof)
+
+
+def _missing(code: KernelCode, contract: CodeContract) -> Iterator[str]:
+    """What the machine code has to be made of, and is not."""
+    for name, patterns in contract.instructions.items():
+        if name not in code.title:
+            continue
+        opcodes_of_code = {each.opcode for each in code.sass.instructions}
+        for pattern in patterns:
+            if not any(re.match(pattern, each) for each in opcodes_of_code):
+                yield _sentence("instructions", pattern, "none")
+
+
+def _out_of_bounds(code: KernelCode) -> Iterator[str]:
+    first = {each.index: each for each in reversed(code.simulation.out_of_bounds)}
+    for index, each in sorted(first.items()):
+        yield _sentence(
+            f"{'stores' if each.is_store else 'loads'} out of bounds",
+            "none",
+            f"thread {each.thread} of block {each.block} at byte {each.offset:,} of"
+            f" {each.argument}",
+            [code.ptx.instructions[index]],
+        )
+
+
+def _waste(side: Subject, contract: CodeContract) -> Iterator[str]:
+    """What warps touch and wait for beyond what they need."""
+    if side.accesses("global") is None or side.accesses("shared") is None:
+        yield _sentence("accesses that cannot be counted", "none", _doubt(side))
+        return
+    title = side.code.title
+    may_conflict = any(each in title for each in contract.conflicting_kernels)
+    for each in memory.movements(side.code.simulation):
+        kind = "stores to" if each.is_store else "loads of"
+        proof = [side.code.ptx.instructions[index] for index in each.instructions]
+        is_free = each.is_store and contract.is_reduction
+        if each.sectors > each.fewest_sectors and not is_free:
+            what = f"32-byte sectors that {kind} {each.argument} touch"
+            fewest, sectors = f"{each.fewest_sectors:,}", f"{each.sectors:,}"
+            yield _sentence(what, fewest, sectors, proof)
+        if each.bank_conflicts and not may_conflict:
+            what = f"bank conflicts in {kind} {each.argument}"
+            yield _sentence(what, 0, f"{each.bank_conflicts:,}", proof)
+
+
+def _doubt(side: Subject) -> str:
+    """Why some accesses cannot be counted."""
+    simulation = side.code.simulation
+    if not simulation.is_complete:
+        return "threads that do not come to their end"
+    if simulation.unknown_opcodes:
+        return f"what the emulator does not know: {listed(simulation.unknown_opcodes)}"
+    return "some that depend on data, or are made by no single thread"

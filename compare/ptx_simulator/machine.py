@@ -1,0 +1,304 @@
+"""Runs the threads of some blocks through a program.
+
+Lanes that come to the same instruction execute it together. Of all that can go on,
+those with the earliest instruction do: so the ways behind a branch meet again where
+they should, in all code that compilers make of structured programs.
+
+What is taken for granted, beside what the other modules say:
+
+* A branch on an unknown predicate is not taken, unless the kernel ends behind it; a
+  jump by an unknown index goes to the last of its targets; an instruction with an
+  unknown predicate is executed. Each is noted. What is written until the ways of such a
+  branch meet is unknown afterwards.
+* What is waited for at an mbarrier has always come, when all others have gone as far as
+  they can.
+* Neither blocks nor clusters of them wait for each other. What a block accesses in the
+  shared memory of another one of its cluster, it accesses in its own.
+"""
+
+import numpy as np
+
+from compare.ptx_simulator.barriers import Barriers
+from compare.ptx_simulator.batch import Batch
+from compare.ptx_simulator.doubts import Doubts
+from compare.ptx_simulator.group import Group, Layout
+from compare.ptx_simulator.meter import Meter
+from compare.ptx_simulator.operands import Operand
+from compare.ptx_simulator.program import Operation, Program
+from compare.ptx_simulator.specials import special_register
+from compare.ptx_simulator.values import Value, settled, take
+
+# Instructions, each executed in any number of lanes, after which a kernel is stopped.
+MOST_STEPS = 500_000
+
+
+class Counters:
+    """What is counted over all batches.
+
+    Attributes:
+        executed: by instruction, in how many lanes.
+        warp_executed: by instruction, in how many warps.
+        unknown: the instructions whose predicate, or whose target, was unknown.
+        trace: the instructions that the first block of the first batch executes, each
+            with a bit for each warp that does.
+        steps: instructions executed, each in any number of lanes.
+        is_complete: whether all lanes came to their end.
+    """
+
+    def __init__(self, instructions: int) -> None:
+        """Begins with zeros."""
+        self.executed = [0] * instructions
+        self.warp_executed = [0] * instructions
+        self.unknown: set[int] = set()
+        self.trace: list[tuple[int, int]] = []
+        self.steps = 0
+        self.is_complete = True
+
+
+class Machine:
+    """The threads of the blocks of one batch, and where each of them is.
+
+    Attributes:
+        batch: what their registers and their memory hold.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        layout: Layout,
+        meter: Meter,
+        counters: Counters,
+        *,
+        is_traced: bool,
+    ) -> None:
+        """Brings all threads to the first instruction.
+
+        Args:
+            program: what they run.
+            layout: which threads there are.
+            meter: what counts accesses to memory.
+            counters: what counts instructions.
+            is_traced: whether to write down what the first block executes.
+        """
+        decoder = program.decoder
+        self._program = program
+        self._operations = program.operations
+        self.batch = Batch(
+            layout,
+            decoder.dtypes,
+            decoder.addresses.shared_bytes,
+            decoder.addresses.local_bytes,
+            meter,
+        )
+        for name, slot in decoder.specials.items():
+            self.batch.registers[slot] = special_register(name, layout)
+        self._counters = counters
+        self._is_traced = is_traced
+        self._doubts = Doubts(program, self.batch)
+        self._barriers = Barriers(layout)
+        self._ready = {0: layout.everyone()}  # by the instruction to go on with
+        self._waiting: dict[int, Group] = {}  # for other lanes, by the instruction
+        self._excused: set[int] = set()  # where they wait no longer
+
+    def run(self) -> None:
+        """Runs until no lane can go on."""
+        while self._counters.is_complete and (self._ready or self._release()):
+            place = min(self._ready)
+            self._run_on(place, self._ready.pop(place))
+        if self._barriers.are_waited_at:
+            self._counters.is_complete = False
+
+    def _enter(self, place: int, group: Group) -> None:
+        """Lets a group go on from an instruction, together with whoever is there."""
+        self._ready[place] = group.union(self._ready.get(place))
+
+    def _run_on(self, place: int, group: Group) -> None:
+        """Runs a group until it splits, stops, or comes to where others are."""
+        counters = self._counters
+        end = min(self._ready, default=len(self._operations))
+        while place < end:
+            counters.steps += 1
+            if counters.steps > MOST_STEPS:
+                counters.is_complete = False
+                return
+            if self._doubts:
+                self._doubts.settle(place, group)
+            operation = self._operations[place]
+            if operation.kind == "simple":
+                self._execute(place, operation, group)
+                place += 1
+                continue
+            following = self._follow(place, operation, group)
+            if following is None:
+                return
+            place = following
+        if place < len(self._operations):
+            self._enter(place, group)
+
+    def _follow(self, place: int, operation: Operation, group: Group) -> int | None:
+        """Does what is not simple; where the group goes on, if it stays together."""
+        if operation.kind == "branch":
+            return self._branch(place, operation, group)
+        if operation.kind == "exit":
+            return self._exit(place, operation, group)
+        if operation.kind == "barrier":
+            return self._arrive(place, operation, group)
+        return self._meet(place, operation, group)
+
+    def _execute(self, place: int, operation: Operation, group: Group) -> None:
+        """Executes an instruction in the lanes whose predicate allows it."""
+        certain, unsure = self._split(operation, group)
+        if unsure is None:
+            if certain is not None:
+                self._count(place, certain)
+                operation.execute(self.batch, certain)
+            return
+        batch = self.batch
+        together, before = unsure.union(certain), batch.doubt
+        self._counters.unknown.add(place)
+        self._count(place, together)
+        batch.doubt = unsure.members | (np.False_ if before is None else before)
+        operation.execute(batch, together)
+        batch.doubt = before
+        for slot in operation.writes:
+            batch.forget(slot, unsure)
+
+    def _split(
+        self, operation: Operation, group: Group
+    ) -> tuple[Group | None, Group | None]:
+        """The lanes whose predicate holds, and those of which that is unknown."""
+        if operation.guard is None:
+            return group, None
+        predicate = self.batch.registers[operation.guard]
+        if predicate.known is True:
+            return group.where(predicate.bits, negated=operation.is_negated), None
+        bits, known = take(predicate, group.lanes)
+        known = np.broadcast_to(known, group.size)
+        holds = (bits ^ operation.is_negated) & known
+        return group.select(holds), group.select(~known)
+
+    def _count(self, place: int, group: Group) -> None:
+        counters = self._counters
+        counters.executed[place] += group.size
+        counters.warp_executed[place] += group.warps
+        if self._is_traced and (warps := group.warps_of_first_block):
+            counters.trace.append((place, warps))
+
+    # ---- Branches --------------------------------------------------------------------
+
+    def _branch(self, place: int, operation: Operation, group: Group) -> int | None:
+        self._count(place, group)
+        taken, unsure = self._split(operation, group)
+        if unsure is not None:
+            self._doubt(place, unsure)
+            if self._program.likely_goes(place):
+                taken = unsure.union(taken)
+        if taken is None:
+            return place + 1
+        rest = group.without(taken)
+        if rest is not None:
+            self._enter(place + 1, rest)
+        if operation.choice is not None:
+            bits, known = operation.choice(self.batch, taken)
+            self._jump(place, operation, taken, Value(bits, known))
+        elif rest is None:
+            return operation.targets[0]
+        else:
+            self._enter(operation.targets[0], taken)
+        return None
+
+    def _jump(
+        self, place: int, operation: Operation, group: Group, choice: Value
+    ) -> None:
+        """`brx`: sends each lane to a target of its own."""
+        last = len(operation.targets) - 1
+        known = np.broadcast_to(choice.known, group.size)
+        choices = np.where(known, np.minimum(choice.bits, last), last)
+        unsure = group.select(~known)
+        if unsure is not None:
+            self._doubt(place, unsure)
+        for number in np.unique(choices):
+            part = group.select(choices == number)
+            assert part
+            self._enter(operation.targets[number], part)
+
+    def _exit(self, place: int, operation: Operation, group: Group) -> int | None:
+        ended, unsure = self._split(operation, group)
+        if unsure is not None:
+            self._doubt(place, unsure)
+        if ended is None:
+            return place + 1
+        self._count(place, ended)
+        self.batch.alive &= ~ended.members
+        rest = group.without(ended)
+        if rest is not None:
+            self._enter(place + 1, rest)
+        return None
+
+    def _doubt(self, place: int, group: Group) -> None:
+        self._counters.unknown.add(place)
+        self._doubts.begin(place, group)
+
+    # ---- Waiting ---------------------------------------------------------------------
+
+    def _meet(self, place: int, operation: Operation, group: Group) -> int | None:
+        """Executes what needs other lanes, once these are there."""
+        late: Group | None = group
+        if place in self._excused:
+            self._excused.discard(place)
+            late = None
+        elif operation.choice is not None:
+            late = self._waiting_for_others(operation.choice, group)
+        if late is None:
+            self._execute(place, operation, group)
+            return place + 1
+        self._waiting[place] = late.union(self._waiting.get(place))
+        there = group.without(late)
+        if there is not None:
+            self._execute(place, operation, there)
+            self._enter(place + 1, there)
+        return None
+
+    def _waiting_for_others(self, asked: Operand, group: Group) -> Group | None:
+        """The lanes of a group that ask for others which are not there yet."""
+        alive = np.packbits(self.batch.alive, bitorder="little").view(np.uint32)
+        missing = alive[group.warp_numbers] & ~group.present
+        if not missing.any():
+            return None
+        lanes, known = asked(self.batch, group)
+        return group.select(((missing[group.row] & lanes) != 0) & known)
+
+    def _arrive(self, place: int, operation: Operation, group: Group) -> int | None:
+        """Brings a group to a barrier of its blocks."""
+        assert operation.choice
+        certain, unsure = self._split(operation, group)
+        comers = certain if unsure is None else unsure.union(certain)
+        if comers is None:
+            return place + 1
+        numbers, known = operation.choice(self.batch, comers)
+        if unsure is not None or settled(known) is not True:
+            self._counters.unknown.add(place)
+            numbers = np.where(known, numbers, 0)
+        threads = None
+        if operation.threads is not None:
+            count, known = operation.threads(self.batch, comers)
+            threads = np.where(known, count.astype(np.int64), -1)
+        self._count(place, comers)
+        operation.execute(self.batch, comers)
+        self._barriers.arrive(place, comers, numbers, threads, waits=operation.waits)
+        if not operation.waits:
+            return place + 1
+        rest = group.without(comers)
+        if rest is not None:
+            self._enter(place + 1, rest)
+        return None
+
+    def _release(self) -> bool:
+        """Lets those go on who wait, when nobody else can; whether there are any."""
+        for place, group in self._barriers.open(self.batch.alive):
+            self._enter(place + 1, group)
+        if not self._ready:
+            # Whom they still wait for will never come.
+            self._ready, self._waiting = self._waiting, {}
+            self._excused.update(self._ready)
+        return bool(self._ready)

@@ -1,0 +1,253 @@
+"""Reads the operands of instructions: once, before anything is run."""
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from compare.assembly.listing import Instruction, Listing
+from compare.ptx_simulator.batch import Batch
+from compare.ptx_simulator.declarations import Declarations, Register
+from compare.ptx_simulator.group import WARP, Group
+from compare.ptx_simulator.simulation import Launch
+from compare.ptx_simulator.spaces import Addresses
+from compare.ptx_simulator.values import (
+    BOOL,
+    U32,
+    U64,
+    Dtype,
+    PtxType,
+    Value,
+    constant,
+    parse_type,
+    signed,
+    unknown,
+)
+
+# What an operand is worth to a group. Addresses are signed numbers of 64 bits.
+Operand = Callable[[Batch, Group], Value]
+
+_INTEGER = re.compile(r"(-?)(?:0[xX]([\da-fA-F]+)|0[bB]([01]+)|(0[0-7]*)|(\d+))U?")
+_FLOAT = re.compile(r"0[fF]([\da-fA-F]{8})|0[dD]([\da-fA-F]{16})")
+_COORDINATES = re.compile(r"\{[^{}]*\}")
+_ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*([-\w]+))?\s*(?:,.*)?\]")
+
+
+class Decoder:
+    """What the operands of all instructions of a kernel refer to.
+
+    Attributes:
+        declarations: of the kernel.
+        parameters: the values of the kernel's parameters, by name.
+        addresses: of the kernel's variables.
+        tensor_maps: by their position among the parameters.
+        dtypes: of the registers, by slot.
+        specials: the slots of the special registers that are read, by name.
+    """
+
+    def __init__(self, listing: Listing, launch: Launch) -> None:
+        """Reads what the listing declares.
+
+        Raises:
+            ValueError: the launch has more or fewer parameters than the kernel.
+        """
+        self.declarations = Declarations(listing)
+        parameters = self.declarations.parameters
+        if len(parameters) != len(launch.parameters):
+            raise ValueError(
+                f"{listing.kernel} has {len(parameters)} parameters, the launch has "
+                f"{len(launch.parameters)}"
+            )
+        self.parameters = dict(zip(parameters, launch.parameters, strict=True))
+        self.addresses = Addresses(
+            listing, self.declarations, launch.dynamic_shared_bytes
+        )
+        self.tensor_maps = {each.position: each for each in launch.tensor_maps}
+        self.dtypes: list[Dtype] = []
+        self.specials: dict[str, int] = {}
+        self._slots: dict[Register, int] = {}
+        self._known: dict[tuple[int, str], int | None] = {}  # by scope and name
+
+    def register(self, index: int, name: str) -> int | None:
+        """The slot of a register; None if there is none, or none so wide."""
+        key = self.declarations.scope_of(index), name
+        if key not in self._known:
+            self._known[key] = self._slot(index, name)
+        return self._known[key]
+
+    def _slot(self, index: int, name: str) -> int | None:
+        register = self.declarations.register(index, name)
+        if register is None or register.type.dtype is None:
+            return None
+        if register not in self._slots:
+            self._slots[register] = self._new_slot(register.type.dtype)
+        return self._slots[register]
+
+    def special(self, name: str) -> int:
+        """The slot of a special register."""
+        if name not in self.specials:
+            self.specials[name] = self._new_slot(U64 if "64" in name else U32)
+        return self.specials[name]
+
+    def flag(self, name: str) -> int:
+        """The slot of a register that instructions use without naming it."""
+        register = Register(-1, name, PtxType("u", 32))
+        if register not in self._slots:
+            self._slots[register] = self._new_slot(U32)
+        return self._slots[register]
+
+    def _new_slot(self, dtype: Dtype) -> int:
+        self.dtypes.append(dtype)
+        return len(self.dtypes) - 1
+
+
+class Decoded:
+    """An instruction, taken apart.
+
+    Attributes:
+        decoder: of the kernel.
+        instruction: as the listing has it.
+        modifiers: the parts of the opcode behind the first.
+        types: the types among them.
+        writes: the slots of the registers that it writes, as far as asked for.
+    """
+
+    def __init__(self, decoder: Decoder, instruction: Instruction) -> None:
+        """Takes the opcode apart; operands are read when they are asked for."""
+        self.decoder = decoder
+        self.instruction = instruction
+        self.modifiers = tuple(instruction.opcode.split(".")[1:])
+        self.types = tuple(
+            found for each in self.modifiers if (found := parse_type(each))
+        )
+        self.writes: list[int] = []
+
+    @property
+    def type(self) -> PtxType:
+        """The type of the operands: the last that the opcode names."""
+        return self.types[-1] if self.types else PtxType("b", 32)
+
+    @property
+    def count(self) -> int:
+        """How many operands there are."""
+        return len(self.instruction.operands)
+
+    def has(self, modifier: str) -> bool:
+        """Whether a part of the opcode is this one."""
+        return modifier in self.modifiers
+
+    def text(self, position: int) -> str:
+        """An operand as it is written."""
+        return self.instruction.operands[position]
+
+    def destinations(self, position: int) -> list[int | None]:
+        """The registers that an operand names, to be written: `{a, b}`, `p|q`, `a`.
+
+        None stands for what is thrown away, or cannot be held.
+        """
+        slots = [
+            self.decoder.register(self.instruction.index, name)
+            for name in _parts(self.text(position))
+        ]
+        self.writes += [slot for slot in slots if slot is not None]
+        return slots
+
+    def destination(self, position: int = 0) -> int | None:
+        """The only register of an operand, to be written."""
+        return self.destinations(position)[0]
+
+    def sources(self, position: int, dtype: Dtype | None) -> list[Operand]:
+        """The values of an operand that may be a vector."""
+        return [self._source(text, dtype) for text in _parts(self.text(position))]
+
+    def source(self, position: int, dtype: Dtype | None) -> Operand:
+        """The value of an operand, made as wide as asked for; None: as it is."""
+        return self._source(self.text(position), dtype)
+
+    def is_predicate(self, position: int) -> bool:
+        """Whether an operand is a predicate."""
+        name = self.text(position).lstrip("!")
+        slot = self.decoder.register(self.instruction.index, name)
+        return slot is not None and self.decoder.dtypes[slot] == BOOL
+
+    def address(self, position: int) -> Operand:
+        """The address that an operand in brackets stands for, in its own space."""
+        found = _ADDRESS.fullmatch(self.text(position))
+        offset = parse_integer(found[2] or "0") if found else None
+        if found is None or offset is None:
+            return _fixed(unknown(U64))
+        base = self._source(found[1], None)
+
+        def address(batch: Batch, group: Group) -> Value:
+            bits, known = base(batch, group)
+            wide = signed(bits) if bits.dtype == U64 else bits.astype(np.int64)
+            return Value(wide + offset if offset else wide, known)
+
+        return address
+
+    def coordinates(self, position: int) -> list[Operand]:
+        """The numbers in braces within an operand in brackets: `[%rd1, {%r1, 0}]`."""
+        found = _COORDINATES.search(self.text(position))
+        return [self._source(each, U32) for each in _parts(found[0])] if found else []
+
+    def _source(self, text: str, dtype: Dtype | None) -> Operand:
+        """An operand; without a dtype a register has its own, and a number 64 bits."""
+        if text.startswith("!"):
+            return _opposite(self._source(text[1:].lstrip(), BOOL))
+        if text.startswith("%"):
+            slot = self.decoder.register(self.instruction.index, text)
+            if slot is None:
+                slot = self.decoder.special(text)
+        else:
+            slot = self.decoder.register(self.instruction.index, text)
+        if slot is not None:
+            return _register(slot, self.decoder.dtypes[slot], dtype)
+        number = parse_integer(text)
+        if number is None:
+            number = self.decoder.addresses.of(text)
+        if text == "WARP_SZ":
+            number = WARP
+        wanted = U64 if dtype is None else dtype
+        return _fixed(unknown(wanted) if number is None else constant(number, wanted))
+
+
+def parse_integer(text: str) -> int | None:
+    """The number that a text is, that of a float's bits included; else None."""
+    if found := _FLOAT.fullmatch(text):
+        return int(found[1] or found[2], 16)
+    found = _INTEGER.fullmatch(text)
+    if found is None:
+        return None
+    for digits, base in zip(found.groups()[1:], (16, 2, 8, 10), strict=True):
+        if digits:
+            return int(digits, base) * (-1 if found[1] else 1)
+    return None
+
+
+def _parts(text: str) -> list[str]:
+    """The registers of `{a, b}` and of `p|q`."""
+    separator = "," if text.startswith("{") else "|"
+    return [each.strip() for each in text.strip("{} ").split(separator)]
+
+
+def _fixed(value: Value) -> Operand:
+    return lambda batch, group: value
+
+
+def _register(slot: int, own: Dtype, wanted: Dtype | None) -> Operand:
+    if wanted is None or wanted == own:
+        return lambda batch, group: batch.read(slot, group)
+
+    def converted(batch: Batch, group: Group) -> Value:
+        bits, known = batch.read(slot, group)
+        return Value(bits.astype(wanted), known)
+
+    return converted
+
+
+def _opposite(operand: Operand) -> Operand:
+    def opposite(batch: Batch, group: Group) -> Value:
+        bits, known = operand(batch, group)
+        return Value(~bits, known)
+
+    return opposite

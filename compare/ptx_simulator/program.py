@@ -1,0 +1,285 @@
+"""A kernel made ready to be run: every instruction taken apart once."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import networkx
+import numpy as np
+
+from compare.assembly.listing import Instruction, Listing
+from compare.ptx_simulator.alu import ARITHMETIC
+from compare.ptx_simulator.batch import Batch
+from compare.ptx_simulator.bitwise import BITWISE
+from compare.ptx_simulator.building import Builder, Execute, do_nothing, forget
+from compare.ptx_simulator.copies import COPIES
+from compare.ptx_simulator.group import Group
+from compare.ptx_simulator.loads_and_stores import MEMORY, Part, forget_memory
+from compare.ptx_simulator.moves import MOVES
+from compare.ptx_simulator.operands import Decoded, Decoder, Operand
+from compare.ptx_simulator.selection import SELECTION
+from compare.ptx_simulator.simulation import Launch
+from compare.ptx_simulator.values import U32, Value
+from compare.ptx_simulator.warp import WARP_LEVEL
+
+Kind = Literal["simple", "branch", "exit", "barrier", "warp", "last"]
+
+_END = -1  # of the kernel, as a place to go to
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An instruction, ready to be executed.
+
+    Attributes:
+        kind: `simple` if the next instruction follows in all lanes that are there;
+            `warp` if so, but lanes of a warp wait for each other; `last` if so, but
+            all other lanes go first.
+        execute: what it does, other than to lead somewhere.
+        guard: the slot of its predicate, if it has one.
+        is_negated: whether the predicate must be false.
+        writes: the slots of the registers that it changes.
+        targets: where a branch may lead to.
+        choice: which of several targets is taken; of a barrier its number; of what
+            lanes do together, a bit for each of those lanes.
+        threads: how many threads a barrier waits for, if not all of the block.
+        waits: whether a barrier stops the threads that come to it.
+    """
+
+    kind: Kind
+    execute: Execute = do_nothing
+    guard: int | None = None
+    is_negated: bool = False
+    writes: tuple[int, ...] = ()
+    targets: tuple[int, ...] = ()
+    choice: Operand | None = None
+    threads: Operand | None = None
+    waits: bool = True
+
+
+# ---- Instructions without a table of their own ---------------------------------------
+
+
+def _opaque(decoded: Decoded) -> Execute:
+    """What is known, but its results never are: floating point, matrices, tokens."""
+    if not decoded.count or decoded.text(0).startswith("["):
+        return do_nothing
+    return forget(decoded.destinations(0))
+
+
+def _writes_shared_memory(decoded: Decoded) -> Execute:
+    """What writes something unknown into shared memory."""
+
+    def execute(batch: Batch, group: Group) -> None:
+        forget_memory(batch, Part("shared", group, None, slice(None)), 0)
+
+    return execute
+
+
+def _wmma(decoded: Decoded) -> Execute:
+    """`wmma`: its loads and stores are not counted; how lanes share them is secret."""
+    return (_writes_shared_memory if decoded.has("store") else _opaque)(decoded)
+
+
+def _tcgen05(decoded: Decoded) -> Execute:
+    return (_writes_shared_memory if decoded.has("alloc") else _opaque)(decoded)
+
+
+def _mbarrier(decoded: Decoded) -> Execute:
+    """`mbarrier`: what is waited for has always come, as it does at last."""
+    if not any(map(decoded.has, _WAITS)):
+        return _opaque(decoded)
+    slot = decoded.destination()
+    over = Value(np.array([True]), known=True)
+
+    def execute(batch: Batch, group: Group) -> None:
+        if slot is not None:
+            batch.write(slot, group, over)
+
+    return execute
+
+
+_OPAQUE = (
+    # Floating point.
+    *("copysign", "cos", "ex2", "fma", "lg2", "rcp", "rsqrt", "sin", "sqrt", "tanh"),
+    *("testp",),
+    # Tensor cores. What they read of shared memory is not counted.
+    *("mma", "wgmma", "tensormap"),
+    # Order and hints: nothing that a thread could read.
+    *("applypriority", "brkpt", "createpolicy", "discard", "fence", "griddepcontrol"),
+    *("membar", "nanosleep", "pmevent", "prefetch", "prefetchu", "setmaxnreg"),
+)
+
+_BUILDERS: dict[str, Builder] = {
+    **ARITHMETIC,
+    **BITWISE,
+    **SELECTION,
+    **MOVES,
+    **WARP_LEVEL,
+    **MEMORY,
+    **COPIES,
+    **dict.fromkeys(_OPAQUE, _opaque),
+    "wmma": _wmma,
+    "tcgen05": _tcgen05,
+    "mbarrier": _mbarrier,
+}
+_EXITS = ("ret", "exit", "trap")
+_WAITS = ("try_wait", "test_wait")
+
+
+# ---- Programs ------------------------------------------------------------------------
+
+
+class Program:
+    """A kernel made ready to be run.
+
+    Attributes:
+        decoder: what its operands refer to.
+        operations: one for each instruction.
+        unknown_opcodes: those that cannot be simulated, by instruction.
+    """
+
+    def __init__(self, listing: Listing, launch: Launch) -> None:
+        """Takes all instructions apart.
+
+        Raises:
+            ValueError: the launch has more or fewer parameters than the kernel.
+        """
+        self.decoder = Decoder(listing, launch)
+        self.unknown_opcodes: dict[int, str] = {}
+        self.operations = tuple(map(self._operation, listing.instructions))
+
+    def meeting_point(self, branch: int) -> tuple[int | None, frozenset[int]]:
+        """Where the ways behind a branch meet, and the registers changed before that.
+
+        The place is None if they meet at the kernel's end only.
+        """
+        meeting = self._dominators.get(branch, _END)
+        between = self._ways(self._successors(branch), meeting)
+        slots = {slot for place in between for slot in self.operations[place].writes}
+        return (None if meeting == _END else meeting), frozenset(slots)
+
+    def likely_goes(self, branch: int) -> bool:
+        """Whether an unknown branch is better taken than not.
+
+        It is if the kernel ends behind it, and there is less left of it than at the
+        target: so it is where an assertion fails, or where a thread has nothing to do.
+        """
+        targets = self.operations[branch].targets
+        if self._dominators.get(branch, _END) != _END or len(targets) != 1:
+            return False
+        return len(self._ways((branch + 1,), _END)) < len(self._ways(targets, _END))
+
+    def _ways(self, starts: Iterable[int], end: int) -> set[int]:
+        """All instructions on the ways from some to one."""
+        seen: set[int] = set()
+        waiting = list(starts)
+        while waiting:
+            place = waiting.pop()
+            if place not in seen and place not in (end, _END):
+                seen.add(place)
+                waiting += self._successors(place)
+        return seen
+
+    @cached_property
+    def _dominators(self) -> dict[int, int]:
+        """For each instruction the first that every way from it to the end passes."""
+        reverse = networkx.DiGraph()
+        reverse.add_node(_END)
+        reverse.add_edges_from(
+            (successor, place)
+            for place in range(len(self.operations))
+            for successor in self._successors(place)
+        )
+        found: dict[int, int] = networkx.immediate_dominators(reverse, _END)
+        return found
+
+    def _successors(self, place: int) -> tuple[int, ...]:
+        operation = self.operations[place]
+        behind = place + 1 if place + 1 < len(self.operations) else _END
+        if operation.kind == "exit":
+            return (_END,) if operation.guard is None else (_END, behind)
+        if operation.kind == "branch":
+            always = operation.guard is None
+            return operation.targets if always else (*operation.targets, behind)
+        return (behind,)
+
+    def _operation(self, instruction: Instruction) -> Operation:
+        decoded = Decoded(self.decoder, instruction)
+        operation = self._decode(decoded, instruction.opcode.partition(".")[0])
+        return replace(
+            operation,
+            guard=self._guard(instruction),
+            is_negated=instruction.predicate.startswith("!"),
+            writes=tuple(decoded.writes),
+        )
+
+    def _decode(self, decoded: Decoded, stem: str) -> Operation:
+        if stem in _EXITS:
+            return Operation("exit")
+        if stem in ("bra", "brx"):
+            choice = decoded.source(0, U32) if stem == "brx" else None
+            return Operation("branch", targets=self._targets(decoded), choice=choice)
+        if stem in ("bar", "barrier"):
+            return _barrier(decoded)
+        execute = _built(decoded, stem)
+        if execute is None:
+            self.unknown_opcodes[decoded.instruction.index] = decoded.instruction.opcode
+            execute = _unknown(decoded)
+        if stem in WARP_LEVEL and decoded.has("sync"):
+            return Operation("warp", execute, choice=decoded.source(-1, U32))
+        waits = stem == "mbarrier" and any(map(decoded.has, _WAITS))
+        return Operation("last" if waits else "simple", execute)
+
+    def _guard(self, instruction: Instruction) -> int | None:
+        if not instruction.predicate:
+            return None
+        name = instruction.predicate.lstrip("!")
+        slot = self.decoder.register(instruction.index, name)
+        assert slot is not None, f"{instruction.text}: {name} is not declared"
+        return slot
+
+    def _targets(self, decoded: Decoded) -> tuple[int, ...]:
+        declarations, index = self.decoder.declarations, decoded.instruction.index
+        last = decoded.text(decoded.count - 1)
+        labels = declarations.jump_table(last) or (last,)
+        places = [declarations.target(index, label) for label in labels]
+        return tuple(place for place in places if place is not None)
+
+
+def _barrier(decoded: Decoded) -> Operation:
+    if decoded.has("cluster"):
+        return Operation("simple")
+    if decoded.has("warp"):
+        return Operation("warp", choice=decoded.source(0, U32))
+    reduces = decoded.has("red")  # has a result, which is unknown, and what it is of
+    first = 1 if reduces else 0
+    has_threads = decoded.count > (3 if reduces else 1)
+    return Operation(
+        "barrier",
+        execute=forget(decoded.destinations(0)) if reduces else do_nothing,
+        choice=decoded.source(first, U32),
+        threads=decoded.source(first + 1, U32) if has_threads else None,
+        waits=not decoded.has("arrive"),
+    )
+
+
+def _built(decoded: Decoded, stem: str) -> Execute | None:
+    """What executes an instruction; None for what cannot be simulated."""
+    builder = _BUILDERS.get(stem)
+    try:
+        return builder(decoded) if builder else None
+    except (LookupError, StopIteration):  # a form with other operands or modifiers
+        return None
+
+
+def _unknown(decoded: Decoded) -> Execute:
+    """Executes what cannot be simulated: afterwards less is known."""
+    lost = _opaque(decoded)
+
+    def execute(batch: Batch, group: Group) -> None:
+        lost(batch, group)
+        forget_memory(batch, Part("generic", group, None, slice(None)), 0)
+
+    return execute

@@ -1,0 +1,218 @@
+"""What was measured and is kept: a file per GPU and op, which others are made from."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from compare.errors import UnavailableError, UsageError
+from compare.judge.parity import Skipped
+from compare.parameters import read_ops
+from compare.records import repository
+from compare.timing.names import NAMES
+from compare.timing.times import Bench, CaseTimes, Timing, from_json, to_json
+
+Kept = TypeVar("Kept")
+
+FOLDER = repository.RECORDS
+
+
+def write(bench: Bench, folder: Path = FOLDER) -> Path:
+    """Keeps it, in place of what was kept of this op and GPU.
+
+    Raises:
+        UnavailableError: The file cannot be written.
+    """
+    file = file_of(bench, folder)
+    text = json.dumps(to_json(bench), indent=1, allow_nan=False) + "\n"
+    replace(file, text.encode())
+    return file
+
+
+def read(file: Path) -> Bench:
+    """What a file keeps, also one that `compare bench --json` wrote.
+
+    Raises:
+        UsageError: It is not there, or keeps something else.
+    """
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read ({error.strerror})") from error
+    try:
+        bench = from_json(json.loads(content))
+        if missing := {"date", "gpus"} - bench.environment.keys():
+            raise ValueError(f"its environment lacks {min(missing)!r}")
+        if not bench.environment["gpus"]:
+            raise ValueError("it names no GPU")
+        if unknown := _implementations(bench) - NAMES.keys():
+            raise ValueError(f"it times {min(unknown)!r}, which is unknown here")
+    except KeyError as error:
+        raise _not_a_record(file, f"it lacks {error}") from error
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _not_a_record(file, str(error)) from error
+    return bench
+
+
+def read_all(folder: Path = FOLDER) -> list[Bench]:
+    """All that is kept, by GPU and op."""
+    benches = map(read, folder.glob("*/*.json"))
+    return sorted(benches, key=lambda bench: (gpu(bench), bench.op))
+
+
+def find(op: str, folder: Path = FOLDER) -> Bench | None:
+    """What is kept of an op; the newest where it was measured on several GPUs."""
+    benches = map(read, folder.glob(f"*/{op}.json"))
+    return max(benches, key=lambda bench: str(bench.environment["date"]), default=None)
+
+
+def choose(
+    ops: Sequence[str], source: str | None, folder: Path = FOLDER
+) -> list[Bench]:
+    """What a command line asks for: one bench of each op.
+
+    Args:
+        ops: Their names; by default all that are recorded.
+        source: A file to take instead of the records.
+        folder: Where the records are.
+
+    Raises:
+        UsageError: There is no such thing.
+    """
+    if source is not None:
+        bench = read(Path(source))
+        if ops and list(ops) != [bench.op]:
+            raise UsageError(f"{source} is of {bench.op}, not of {', '.join(ops)}")
+        return [bench]
+    recorded = sorted({file.stem for file in folder.glob("*/*.json")})
+    if not recorded:
+        raise UsageError(
+            "nothing is recorded yet: python -m compare record measures on a GPU"
+        )
+    if unknown := [op for op in ops if op not in recorded]:
+        raise UsageError(
+            f"there is no record of {unknown[0]}, only of {', '.join(recorded)}"
+        )
+    found = (find(op, folder) for op in dict.fromkeys(ops or recorded))
+    return [bench for bench in found if bench]
+
+
+def gpu(bench: Bench) -> str:
+    """The name of the GPU that it was measured on."""
+    return str(bench.environment["gpus"][0])
+
+
+def date(bench: Bench) -> str:
+    """The day that it was measured on, such as 2026-11-20."""
+    return str(bench.environment["date"])[:10]
+
+
+def folder_of(gpu_name: str, folder: Path = FOLDER) -> Path:
+    """Where the records of a GPU are, such as records/nvidia-h200."""
+    return folder / re.sub(r"[^a-z0-9]+", "-", gpu_name.lower()).strip("-")
+
+
+def file_of(bench: Bench, folder: Path = FOLDER) -> Path:
+    """Where it is kept, such as records/nvidia-h200/softmax.json."""
+    return folder_of(gpu(bench), folder) / f"{bench.op}.json"
+
+
+def unusual_params(op: str, params: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those of an op's parameters that are not as they are by default: "dim=0"."""
+    defaults = _defaults().get(op, {})
+    return tuple(
+        f"{name}={value}"
+        for name, value in sorted(params.items())
+        if name not in defaults or defaults[name] != value
+    )
+
+
+def timing(times: CaseTimes, implementation: str) -> Timing | None:
+    """How long it took; None where it was not timed."""
+    found = times.timings.get(implementation)
+    return None if isinstance(found, Skipped) else found
+
+
+def write_beside(
+    environment: Mapping[str, Any],
+    kind: str,
+    op: str,
+    document: Mapping[str, Any],
+    folder: Path = FOLDER,
+) -> Path:
+    """Keeps something else of an op beside the records of the GPU's benches.
+
+    Args:
+        environment: Versions and devices.
+        kind: What it is, such as "ladder".
+        op: The name of the op.
+        document: What to keep, in plain values.
+        folder: Where the records are.
+
+    Raises:
+        UnavailableError: The file cannot be written.
+    """
+    gpu_folder = folder_of(str(environment["gpus"][0]), folder)
+    file = gpu_folder / kind / f"{op}.json"
+    text = json.dumps(document, indent=1, allow_nan=False) + "\n"
+    replace(file, text.encode())
+    return file
+
+
+def read_beside(file: Path, make: Callable[[Any], Kept]) -> Kept:
+    """What write_beside has kept.
+
+    Args:
+        file: Where.
+        make: Makes it of plain values.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    try:
+        return make(json.loads(file.read_bytes()))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        what = file.parent.name
+        raise UsageError(f"{file} is no record of a {what}: {error}") from error
+
+
+def replace(file: Path, content: bytes) -> None:
+    """Writes a file, all of it or nothing.
+
+    Raises:
+        UnavailableError: It cannot be written.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=file.parent, prefix=".new-") as folder:
+            new = Path(folder, file.name)
+            new.write_bytes(content)
+            os.replace(new, file)
+    except OSError as error:
+        problem = f"{file} cannot be written ({error.strerror})"
+        raise UnavailableError(problem) from error
+
+
+def _not_a_record(file: Path, problem: str) -> UsageError:
+    return UsageError(
+        f"{file} is not what compare record or compare bench --json writes: {problem}"
+    )
+
+
+def _implementations(bench: Bench) -> set[str]:
+    cases = (*bench.cases, *bench.sweep)
+    return {*bench.start, *bench.notes}.union(*(each.timings for each in cases))
+
+
+@functools.cache
+def _defaults() -> dict[str, dict[str, Any]]:
+    return {
+        op.name: {each.name: each.default for each in op.parameters.values()}
+        for op in read_ops().values()
+    }
