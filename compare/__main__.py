@@ -4,7 +4,8 @@ import atexit
 import os
 import sys
 
-from compare.cli import EXIT_INTERRUPTED, main
+from compare.cli import main
+from compare.errors import EXIT_INTERRUPTED
 
 if __name__ == "__main__":  # bench starts processes, which import this module too
     exit_code = main()

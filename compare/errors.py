@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+EXIT_OK = 0
+EXIT_FOUND = 1  # parity failed, a fault was found, a record is of older code
+EXIT_INTERNAL_ERROR = 70
+EXIT_INTERRUPTED = 130
+
 
 class CompareError(Exception):
     """The command cannot go on; the message is one clear sentence for the user."""

@@ -12,8 +12,8 @@ import torch
 from bindings.op import Traffic
 from compare.judge.cases import Case
 from compare.judge.parity import Skipped
-from compare.options import BACKENDS
 from compare.records import source_hash
+from compare.timing.names import BACKENDS
 from compare.timing.statistics import verdict
 from compare.timing.times import (
     Bench,

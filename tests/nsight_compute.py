@@ -32,7 +32,8 @@ from compare.code.architectures import parse_architecture
 from compare.code.kernel_code import KernelCode, Side, inspect_cuda, inspect_triton
 from compare.judge.cases import Case, make_arguments
 from compare.ptx_simulator import Simulation, simulate
-from compare.records import environment, source_hash, store
+from compare.records import source_hash, store
+from compare.timing import environment
 
 # Nsight Compute's names of what the emulator counts, for a whole launch. Shuffles and
 # barriers have none: those are counted by instruction.

@@ -33,9 +33,9 @@ from compare.code.kernel_code import (
     inspect_triton,
     planned_kernels,
 )
+from compare.code.rungs import name_of
 from compare.judge.cases import Case, launcher_arguments
 from compare.judge.contracts import applies, cases, violations
-from compare.rungs import name_of
 
 SIDES: dict[str, Callable[..., KernelCode]] = {
     "cuda": inspect_cuda,

@@ -24,17 +24,18 @@ from bindings.op import CodeContract
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
-from compare import run
 from compare.cli import main
 from compare.code import kernel_code, tools
 from compare.code.architectures import ARCHITECTURES
 from compare.code.cuda import find_ptxas
 from compare.errors import CodegenUnavailable, CompilationFailed, UnavailableError
+from compare.judge import requirements
 from compare.judge.cases import Case
 from compare.parameters import Parameter, parse_parameter, read_ops
+from compare.report import collect
 
 FORWARD = [op.name for op in OPS.values() if not op.forward]
-COMMANDS = ", ".join([*FORWARD, "all", "list", "doctor"])
+COMMANDS = ", ".join([*FORWARD, "all", "bench", "doctor"])
 BAD_COMMAND_LINES = {
     "": f"say what to compare: one of {COMMANDS}",
     "sofmax": "there is no op or command 'sofmax'; did you mean softmax?",
@@ -197,9 +198,9 @@ def test_too_little_memory(capsys: pytest.CaptureFixture[str]) -> None:
 def test_memory_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 10**11))
     gpu = torch.device("cuda")
-    run.check_memory(OPS["add"], Case((5_000_000,)), gpu)
+    requirements.check_memory(OPS["add"], Case((5_000_000,)), gpu)
     with pytest.raises(UnavailableError, match=r"2 GB of memory, and the GPU has 1:"):
-        run.check_memory(OPS["add"], Case((10_000_000,)), gpu)
+        requirements.check_memory(OPS["add"], Case((10_000_000,)), gpu)
 
 
 @pytest.mark.parametrize(
@@ -221,8 +222,8 @@ def test_failed_build(
 def test_torch_that_cannot_be_imported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delitem(sys.modules, "compare.run")
-    monkeypatch.delattr("compare.run")
+    monkeypatch.delitem(sys.modules, "compare.report.collect")
+    monkeypatch.delattr("compare.report.collect")
     monkeypatch.setitem(sys.modules, "bindings.registry", None)
     assert main(["softmax", "--shape", "5x67"]) == 3
     assert "python -m compare doctor says what mends it" in capsys.readouterr().err
@@ -241,7 +242,7 @@ def test_interruption(
     def compare(*arguments: Any) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "compare", compare)
+    monkeypatch.setattr(collect, "compare", compare)
     assert main(["softmax"]) == 130
     assert capsys.readouterr().err.endswith("compare: interrupted\n")
 
@@ -318,7 +319,7 @@ def test_characters_that_stdout_does_not_know() -> None:
 def test_an_error_of_its_own(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(run, "compare", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(collect, "compare", lambda *arguments: 1 / 0)
     assert main(["softmax"]) == 70
     assert "ZeroDivisionError" in capsys.readouterr().err
 
@@ -333,7 +334,7 @@ def test_syntax_error_in_a_kernel(
         compile(file.read_text(), str(file), "exec")
         raise AssertionError
 
-    monkeypatch.setattr(run, "compare", compare)
+    monkeypatch.setattr(collect, "compare", compare)
     assert main(["softmax"]) == 4
     assert capsys.readouterr().err == f"compare: {file}:2: invalid syntax\n"
 
@@ -392,11 +393,11 @@ def test_limits_are_told_apart_from_wrong_kernels(
 def test_backends_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, ...]] = []
 
-    def compare(request: run.Request, progress: object) -> NoReturn:
+    def compare(request: collect.Request, progress: object) -> NoReturn:
         asked.append(request.backends)
         raise UnavailableError("enough")
 
-    monkeypatch.setattr(run, "compare", compare)
+    monkeypatch.setattr(collect, "compare", compare)
     for line in ("", "--backend triton --backend cuda", "--backend cuda cuda_inline"):
         assert main(["softmax", *line.split()]) == 3
     assert asked == [("cuda", "triton"), ("triton", "cuda"), ("cuda", "cuda_inline")]

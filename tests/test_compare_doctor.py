@@ -16,8 +16,8 @@ import pytest
 from conftest import needs_interpreter
 
 from bindings.sources import ROOT
-from compare import doctor
 from compare.cli import main
+from compare.commands import doctor
 
 
 def _doctor(*arguments: str, **environment: str) -> str:

@@ -19,17 +19,21 @@ from conftest import needs_gpu_to_itself
 from rich.console import Console
 from torch import Tensor
 
-from compare import flame_graph, gpu_trace, options, profile
+from compare import cli, options
 from compare.cli import main
 from compare.errors import UnavailableError, UsageError
-from compare.gpu_trace import Frame, Span
 from compare.judge.cases import Case
 from compare.judge.parity import Skipped
-from compare.parameters import read_ops
-from compare.profile import CALLS, ImplementationProfile, KernelUse, ProfileRequest
-from compare.report import profile as report
-from compare.timing import gpu_state
+from compare.report import profiles as report
+from compare.timing import flame_graph, gpu_state, gpu_trace, profiler
+from compare.timing.gpu_trace import Frame, Span
 from compare.timing.implementations import Implementation
+from compare.timing.profiler import (
+    CALLS,
+    ImplementationProfile,
+    KernelUse,
+    ProfileRequest,
+)
 
 HOST, GPU, STREAM = 4711, 0, 7
 AMAX = (
@@ -299,12 +303,12 @@ def test_short_names(name: str, short: str) -> None:
 
 def test_figures_are_of_one_call() -> None:
     spans = _spans()
-    fused = profile.summarize(spans["cuda"])
+    fused = profiler.summarize(spans["cuda"])
     assert fused.gpu_us == 130.0
     assert fused.host_us == pytest.approx(spans["cuda"].host_us / CALLS)
     (kernel,) = fused.kernels
     assert (kernel.name, kernel.launches, kernel.us) == (OURS, 1.0, 130.0)
-    unfused = profile.summarize(spans["unfused"])
+    unfused = profiler.summarize(spans["unfused"])
     assert unfused.gpu_us == 1.0 + 70.0 + 2 * 120.0
     assert [(each.launches, each.us) for each in unfused.kernels] == [
         (1.0, 1.0),
@@ -316,7 +320,7 @@ def test_figures_are_of_one_call() -> None:
 def test_launches_of_another_grid_stand_apart() -> None:
     span = _spans()["cuda"]
     other = replace(span.work[0], grid=(1, 1, 1))
-    kernels = profile.summarize(replace(span, work=(*span.work, other))).kernels
+    kernels = profiler.summarize(replace(span, work=(*span.work, other))).kernels
     assert [each.grid for each in kernels] == [(16384, 1, 1), (1, 1, 1)]
     assert kernels[1].launches == 1 / CALLS
 
@@ -362,7 +366,7 @@ def _assert_boxes_nest(boxes: Sequence[dict[str, Any]]) -> None:
 
 
 def test_flame_graph_of_a_profile() -> None:
-    image = flame_graph.draw("softmax", profile.stacks(_spans()))
+    image = flame_graph.draw("softmax", profiler.stacks(_spans()))
     boxes = _boxes(image)
     _assert_boxes_nest(boxes)
     titles = [box["title"] for box in boxes]
@@ -412,15 +416,14 @@ REQUEST = ProfileRequest(
 
 
 def test_the_command_lines_for_nsight_ask_for_the_same() -> None:
-    systems, compute = profile.nsight_commands(REQUEST, ["triton", "torch"])
+    systems, compute = profiler.nsight_commands(REQUEST, ["triton", "torch"])
     assert systems.startswith("nsys profile --trace=cuda,nvtx --output=gelu python -m ")
     assert compute.startswith("ncu --nvtx --nvtx-include triton/ ")
-    ops = read_ops()
     for line in (systems, compute):
         _, _, arguments = line.partition("python -m compare ")
-        parsed = options.parse(shlex.split(arguments), ops)
+        parsed = cli.parse(shlex.split(arguments))
         assert parsed.command == "profile"
-        params = options.params_of(ops["gelu"], parsed.param)
+        params = options.params_of("gelu", parsed.param)
         asked = ProfileRequest(
             op=parsed.op,
             shape=parsed.shape,
@@ -434,7 +437,7 @@ def test_the_command_lines_for_nsight_ask_for_the_same() -> None:
 
 
 def test_no_command_line_for_a_kernel_of_nobody() -> None:
-    (line,) = profile.nsight_commands(replace(REQUEST, shape=None, peers=()), [])
+    (line,) = profiler.nsight_commands(replace(REQUEST, shape=None, peers=()), [])
     assert "--shape" not in line
 
 
@@ -446,14 +449,14 @@ def test_an_implementation_that_raises_is_skipped(
 
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     raising = Implementation("quack", call)
-    assert profile._warm_up(raising, (torch.ones(1),)) == Skipped(
+    assert profiler._warm_up(raising, (torch.ones(1),)) == Skipped(
         "raises NotImplementedError: no such dtype"
     )
     assert (
-        profile._warm_up(Implementation("torch", torch.exp), (torch.ones(1),)) is None
+        profiler._warm_up(Implementation("torch", torch.exp), (torch.ones(1),)) is None
     )
     missing = Skipped("needs quack: pip install quack-kernels")
-    assert profile._warm_up(missing, ()) is missing
+    assert profiler._warm_up(missing, ()) is missing
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -471,14 +474,14 @@ def test_a_folder_that_cannot_be_made(
     monkeypatch.setattr(gpu_state, "obstacle", lambda: None)
     (tmp_path / "file").touch()
     with pytest.raises(UnavailableError, match=r"--output: .* cannot be written to"):
-        profile.profile(
+        profiler.profile(
             replace(REQUEST, nvtx_only=False), tmp_path / "file" / "folder", print
         )
 
 
 def _report(**profiles: ImplementationProfile | Skipped | None) -> str:
     versions = ("python", "torch", "triton", "nvcc", "driver")
-    made = profile.ProfileReport(
+    made = profiler.ProfileReport(
         op="softmax",
         case=Case((16384, 4096)),
         environment={**dict.fromkeys(versions, HOSTILE), "gpus": ["NVIDIA H200"]},
@@ -494,8 +497,8 @@ def _report(**profiles: ImplementationProfile | Skipped | None) -> str:
 def test_report_shows_the_many_kernels_beside_the_one() -> None:
     spans = _spans()
     text = _report(
-        cuda=profile.summarize(spans["cuda"]),
-        unfused=profile.summarize(spans["unfused"]),
+        cuda=profiler.summarize(spans["cuda"]),
+        unfused=profiler.summarize(spans["unfused"]),
         quack=Skipped(HOSTILE),
     )
     lines = [" ".join(line.split()) for line in text.splitlines()]
@@ -535,7 +538,7 @@ def test_profile_on_a_gpu(tmp_path: Path) -> None:
         peers=("torch", "unfused"),
         nvtx_only=False,
     )
-    made = profile.profile(request, tmp_path / "new" / "folder", lambda what: None)
+    made = profiler.profile(request, tmp_path / "new" / "folder", lambda what: None)
     kernels = {
         name: each.kernels
         for name, each in made.profiles.items()
@@ -560,7 +563,7 @@ def test_profile_on_a_gpu(tmp_path: Path) -> None:
 @needs_gpu_to_itself
 def test_ranges_alone_on_a_gpu(tmp_path: Path) -> None:
     request = replace(REQUEST, backends=("triton",), peers=("torch",))
-    made = profile.profile(request, tmp_path / "folder", lambda what: None)
+    made = profiler.profile(request, tmp_path / "folder", lambda what: None)
     assert made.profiles == {"triton": None, "torch": None}
     assert made.files == ()
     assert not (tmp_path / "folder").exists()
@@ -570,4 +573,4 @@ def test_ranges_alone_on_a_gpu(tmp_path: Path) -> None:
 def test_a_shape_that_makes_no_sense_on_a_gpu(tmp_path: Path) -> None:
     request = replace(REQUEST, op="softmax", params={"dim": 5})
     with pytest.raises(UsageError):
-        profile.profile(request, tmp_path, lambda what: None)
+        profiler.profile(request, tmp_path, lambda what: None)

@@ -26,7 +26,6 @@ from bindings.backends import native, prebuilt
 from bindings.errors import BuildError, UnsupportedError
 from bindings.op import Op, as_tuple
 from bindings.sources import CSRC, EMULATOR
-from compare import routes
 from compare.assembly.listing import Listing, parse_sass
 from compare.cli import main
 from compare.code import binary, tools
@@ -39,8 +38,9 @@ from compare.errors import (
 )
 from compare.judge.cases import Case, make_arguments
 from compare.judge.parity import Skipped
-from compare.report import routes as report
-from compare.routes import DeviceCode, Route, RoutesReport
+from compare.report import route_tables as report
+from compare.timing import build_routes
+from compare.timing.build_routes import DeviceCode, Route, RoutesReport
 
 CUDA_HOME = toolchain.find_cuda_home()
 needs_nvcc = pytest.mark.skipif(CUDA_HOME is None, reason="needs nvcc")
@@ -147,15 +147,15 @@ def test_code_that_cannot_be_read_has_a_reason(
         return parse_sass(KERNEL if path.name == "good.so" else OTHER_KERNEL)
 
     monkeypatch.setattr(binary, "read_kernel", read_kernel)
-    common = routes._Tried("", 1.0, 1.0, 1.0, Path("_cuda.so"), "k")
-    tried: dict[str, routes._Tried | Skipped] = {
+    common = build_routes._Tried("", 1.0, 1.0, 1.0, Path("_cuda.so"), "k")
+    tried: dict[str, build_routes._Tried | Skipped] = {
         "skipped": Skipped("a CPU build"),
         "unavailable": common,
         "bad": replace(common, binary=Path("bad.so")),
         "good": replace(common, binary=Path("good.so")),
         "other": replace(common, binary=Path("other.so")),
     }
-    assert routes._read_codes(tried, "sm_90a") == {
+    assert build_routes._read_codes(tried, "sm_90a") == {
         "unavailable": Skipped("there is no cuobjdump; reinstall triton"),
         "bad": Skipped("cuobjdump cannot read bad.so: no library"),
         "good": DeviceCode(4, 0),
@@ -349,15 +349,15 @@ def test_a_toolkit_that_will_not_do(
 ) -> None:
     monkeypatch.setattr(toolchain, "find_cuda_home", lambda: tmp_path)
     with pytest.raises(UnavailableError, match=r"has no libcudart_static\.a"):
-        routes._find_toolkit("add")
+        build_routes._find_toolkit("add")
     (tmp_path / "lib64").mkdir()
     (tmp_path / "lib64/libcudart_static.a").touch()
     with pytest.raises(UnavailableError, match=r"bin/nvcc cannot be run"):
-        routes._find_toolkit("add")
+        build_routes._find_toolkit("add")
     monkeypatch.setattr(toolchain, "nvcc_version", lambda home: (13, 0))
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "Hopper")
     with pytest.raises(UnavailableError, match="'Hopper' is not an architecture"):
-        routes._find_toolkit("add")
+        build_routes._find_toolkit("add")
 
 
 @pytest.mark.parametrize(
@@ -377,13 +377,13 @@ def test_the_architecture_is_that_of_the_gpu(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    assert routes._architecture() == expected
+    assert build_routes._architecture() == expected
 
 
 def test_what_a_compiler_says_is_shown(tmp_path: Path) -> None:
     commands = [["true"], ["sh", "-c", "echo x.cu: error: no; exit 1"]]
     with pytest.raises(BuildFailedError, match=r"x\.cu: error: no"):
-        routes._run_at_once(commands, tmp_path)
+        build_routes._run_at_once(commands, tmp_path)
 
 
 def test_what_a_process_says_when_it_crashes_is_kept(
@@ -398,10 +398,12 @@ def test_what_a_process_says_when_it_crashes_is_kept(
         _lab(tmp_path).load_in_a_process("nvrtc")
 
 
-def _lab(folder: Path, no_calls: str | None = None) -> routes._Lab:
-    toolkit = routes._Toolkit(Path("/toolkit"), "13.0", Path("/toolkit/lib"), (), ())
+def _lab(folder: Path, no_calls: str | None = None) -> build_routes._Lab:
+    toolkit = build_routes._Toolkit(
+        Path("/toolkit"), "13.0", Path("/toolkit/lib"), (), ()
+    )
     op: Any = SimpleNamespace(name="add")
-    return routes._Lab(op, [], "sm_90a", toolkit, folder, no_calls)
+    return build_routes._Lab(op, [], "sm_90a", toolkit, folder, no_calls)
 
 
 @pytest.mark.parametrize(
@@ -430,11 +432,15 @@ def test_a_source_that_load_inline_cannot_build(
     monkeypatch.setattr(toolchain, "cuda_obstacle", lambda *versions: None)
     monkeypatch.setattr(nvrtc, "obstacle", lambda: None)
     problem = {"problem": "add.cu: error: no"}
-    monkeypatch.setattr(routes._Lab, "load_in_a_process", lambda self, route: problem)
+    monkeypatch.setattr(
+        build_routes._Lab, "load_in_a_process", lambda self, route: problem
+    )
     with pytest.raises(BuildFailedError, match=r"add\.cu: error: no"):
-        routes._try_load_inline(_lab(tmp_path), print)
+        build_routes._try_load_inline(_lab(tmp_path), print)
     # NVRTC knows less than nvcc, so its refusal is nothing to mend in the source.
-    assert routes._try_nvrtc(_lab(tmp_path), print) == Skipped("add.cu: error: no")
+    assert build_routes._try_nvrtc(_lab(tmp_path), print) == Skipped(
+        "add.cu: error: no"
+    )
 
 
 @pytest.fixture
@@ -448,7 +454,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small")
 def test_all_routes_that_there_are(tmp_path: Path) -> None:
     steps: list[str] = []
-    made = routes.compare_routes("add", steps.append)
+    made = build_routes.compare_routes("add", steps.append)
     assert steps[0] == "building csrc/add/add.cu as setup.py does"
     assert made.kernel == "add_kernel<float, 4, false>"
     no_gpu_code = toolchain.cuda_obstacle(torch.__version__, torch.version.cuda)
@@ -468,7 +474,7 @@ def test_all_routes_that_there_are(tmp_path: Path) -> None:
         if name != "nvrtc":  # the same compiler and the same flags
             assert route.code.differing == 0
             assert route.cold_s > 2 * route.warm_s
-    text = json.dumps(routes.to_json(made), allow_nan=False)
+    text = json.dumps(build_routes.to_json(made), allow_nan=False)
     document = json.loads(text)
     assert document["case"]["shape"] == list(made.case.shape)
     assert document["routes"]["prebuilt"]["code"]["differing"] == 0
@@ -478,7 +484,7 @@ def test_all_routes_that_there_are(tmp_path: Path) -> None:
 @needs_gpu_to_itself
 @needs_nvcc
 def test_calls_are_timed_on_a_gpu() -> None:
-    made = routes.compare_routes("softmax", lambda step: None)
+    made = build_routes.compare_routes("softmax", lambda step: None)
     for name, route in made.routes.items():
         assert isinstance(route, Route), (name, route)
         assert isinstance(route.call_us, float), route.call_us
@@ -542,7 +548,7 @@ def test_report_says_what_is_missing_once() -> None:
     assert "prebuilt, load_inline: no machine code: no cuobjdump" in text
     assert "prebuilt, load_inline: no call: no GPU" in text
     assert "NVRTC: skipped: a CPU build [bold]x[/]" in text
-    document = routes.to_json(made)
+    document = build_routes.to_json(made)
     assert document["routes"]["nvrtc"] == {"skipped": skipped.reason}
     assert document["routes"]["prebuilt"]["code"] == {"skipped": "no cuobjdump"}
     assert document["routes"]["prebuilt"]["warm_s"] == unread.warm_s

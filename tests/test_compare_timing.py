@@ -27,13 +27,13 @@ from bindings.backends import prebuilt
 from bindings.op import Op, Traffic, as_tuple
 from bindings.registry import OPS
 from bindings.sources import ROOT
-from compare import options, peers
+from compare import peers
 from compare.cli import main
 from compare.errors import UnavailableError
 from compare.judge.cases import LAYOUTS, Case
 from compare.judge.parity import Prepared, Skipped, prepare
-from compare.plot import STYLES
-from compare.timing import ceiling, compiling, gpu_state, implementations, turns
+from compare.report.plots import STYLES
+from compare.timing import ceiling, compiling, gpu_state, implementations, names, turns
 from compare.timing import measure as lab
 from compare.timing.implementations import Implementation
 from compare.timing.names import NAMES
@@ -445,7 +445,7 @@ def test_what_is_faster_than_the_memory_gets_no_figure(
 def test_peers_are_known_everywhere() -> None:
     for op in OPS:
         for peer in peers.of(op):
-            assert peer.name in options.PEERS
+            assert peer.name in names.PEERS
             assert peer.name in NAMES
             assert peer.name in STYLES
 

@@ -12,12 +12,11 @@ from benches import GPU
 from conftest import needs_gpu
 
 from bindings.registry import OPS
-from compare import fusion
 from compare.errors import UnavailableError, UsageError
-from compare.fusion import PLAIN, SIDES, Fusion
 from compare.judge import parity
 from compare.judge.cases import Case
-from compare.records import store
+from compare.records import fusions, store
+from compare.records.fusions import PLAIN, SIDES, Fusion
 from compare.report import readme
 from compare.timing import implementations, turns
 from compare.timing.turns import Times, TimingError
@@ -27,7 +26,7 @@ CASE = Case((64, 64, 64), torch.bfloat16)
 
 
 def test_epilogues_are_the_variants_with_an_optional_input() -> None:
-    found = fusion.epilogues(OP)
+    found = fusions.epilogues(OP)
     assert next(iter(found)) == PLAIN
     assert found["bias + gelu"] == {"bias": True, "activation": "gelu"}
     assert all(params.get("bias") for name, params in found.items() if name != PLAIN)
@@ -38,12 +37,12 @@ def measured(
 ) -> Fusion:
     """With these times by name, on the CPU."""
     monkeypatch.setattr(
-        fusion, "prepare", lambda op, case, _: parity.prepare(op, case, "cpu")
+        fusions, "prepare", lambda op, case, _: parity.prepare(op, case, "cpu")
     )
-    monkeypatch.setattr(fusion, "_turn", lambda *_: None)
+    monkeypatch.setattr(fusions, "_turn", lambda *_: None)
     monkeypatch.setattr(implementations, "find", lambda *_: dict.fromkeys(SIDES))
     monkeypatch.setattr(turns, "take_turns", lambda racing, min_replays: times)
-    found = fusion.measure(OP, CASE, lambda _: None)
+    found = fusions.measure(OP, CASE, lambda _: None)
     return replace(found, environment={**found.environment, "gpus": [GPU]})
 
 
@@ -79,12 +78,12 @@ def test_what_cannot_be_timed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_is_kept_and_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = measured(monkeypatch, times_of(gelu=25, relu=0))
-    file = fusion.write(found, tmp_path)
+    file = fusions.write(found, tmp_path)
     assert file == store.folder_of(GPU, tmp_path) / "fusion/matmul.json"
-    assert fusion.read_all(file.parent.parent) == [found]
+    assert fusions.read_all(file.parent.parent) == [found]
     file.write_text("{}")
     with pytest.raises(UsageError, match=r"matmul\.json is no record of a fusion"):
-        fusion.read_all(file.parent.parent)
+        fusions.read_all(file.parent.parent)
 
 
 def test_the_readme_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,8 +100,8 @@ def test_the_readme_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_gpu
 def test_products_take_turns_on_a_gpu() -> None:
     said: list[Any] = []
-    found = fusion.measure(OP, Case((512, 512, 512), torch.bfloat16), said.append)
+    found = fusions.measure(OP, Case((512, 512, 512), torch.bfloat16), said.append)
     assert said
     for side in SIDES:
-        assert found.times[side].keys() == fusion.epilogues(OP).keys()
+        assert found.times[side].keys() == fusions.epilogues(OP).keys()
         assert all(0 < each.ratio < 2 for each in found.rates[side].values())

@@ -13,13 +13,15 @@ from test_code_contracts import needs_nvcc
 
 from bindings.op import Op
 from bindings.registry import OPS
-from compare import ladder
+from compare.code import rungs
 from compare.code.architectures import parse_architecture
 from compare.errors import UsageError
 from compare.judge.cases import Case
 from compare.judge.parity import Skipped
-from compare.ladder import Rung, Step, Times
-from compare.report.ladder import show
+from compare.records import rung_times
+from compare.records.rung_times import Times
+from compare.report import ladder
+from compare.report.ladder import Rung, Step, show
 from compare.report.terminal import make_console
 from compare.timing import gpu_state
 from compare.timing.times import Timing
@@ -42,7 +44,7 @@ STEP = Step(
 def times() -> Times:
     """Of all rungs but the last, which is not there in one language."""
     measured = make_case(CASE.shape, CASE.dtype).timings
-    sides: dict[str, Timing | Skipped] = {e: measured[e] for e in ladder.SIDES}
+    sides: dict[str, Timing | Skipped] = {e: measured[e] for e in rungs.SIDES}
     return Times(
         "matmul",
         {"gpus": [GPU], "date": "2026-11-20T08:14:24+00:00"},
@@ -102,16 +104,16 @@ def test_recorded_times_are_shown_with_their_origin(
 
 
 def test_times_are_kept_and_found(times: Times, tmp_path: Path) -> None:
-    assert ladder.find("matmul", tmp_path) is None
-    file = ladder.write(times, tmp_path)
+    assert rung_times.find("matmul", tmp_path) is None
+    file = rung_times.write(times, tmp_path)
     assert file == tmp_path / "nvidia-h200/ladder/matmul.json"
-    assert ladder.find("matmul", tmp_path) == times
+    assert rung_times.find("matmul", tmp_path) == times
     newer = replace(times, environment={"gpus": ["T4"], "date": "2027"})
-    ladder.write(newer, tmp_path)
-    assert ladder.find("matmul", tmp_path) == newer
+    rung_times.write(newer, tmp_path)
+    assert rung_times.find("matmul", tmp_path) == newer
     file.write_text('{"schema_version": 7}')
     with pytest.raises(UsageError, match="no record of a ladder: expected schema_ver"):
-        ladder.find("matmul", tmp_path)
+        rung_times.find("matmul", tmp_path)
 
 
 def test_a_rung_computes_what_the_op_does() -> None:
@@ -124,10 +126,10 @@ def test_a_rung_computes_what_the_op_does() -> None:
         assert last == number
         assert len(own) == len(operands)
     tiled, tensor_cores = OP.on_rung("tiled"), OP.on_rung("tensor_cores")
-    assert ladder.case_on(tiled, Case((5, 6, 7))) == Case((5, 6, 7))
-    tf32 = ladder.case_on(tensor_cores, Case((5, 6, 7)))
+    assert rung_times.case_on(tiled, Case((5, 6, 7))) == Case((5, 6, 7))
+    tf32 = rung_times.case_on(tensor_cores, Case((5, 6, 7)))
     assert tf32.params == {"precision": "tf32"}
-    assert ladder.case_on(tensor_cores, CASE) == CASE
+    assert rung_times.case_on(tensor_cores, CASE) == CASE
     with pytest.raises(
         ValueError, match=r"rung must be one of first, tiled, .* 'last'"
     ):
@@ -141,8 +143,8 @@ def test_each_rung_gains_something(monkeypatch: pytest.MonkeyPatch) -> None:
     found = ladder.climb(
         "matmul", (128, 128, 128), "float16", architecture, lambda what: None
     )
-    assert [rung.name for rung in found.rungs] == [*OP.rungs, ladder.CALL]
-    for side in ladder.SIDES:
+    assert [rung.name for rung in found.rungs] == [*OP.rungs, rung_times.CALL]
+    for side in rungs.SIDES:
         first, tiled, tensor_cores = (rung.steps[side] for rung in found.rungs[:3])
         assert isinstance(first, Step)
         assert isinstance(tiled, Step)
@@ -155,7 +157,7 @@ def test_each_rung_gains_something(monkeypatch: pytest.MonkeyPatch) -> None:
         assert tiled.global_bytes < first.global_bytes
         per_flop = [each.instructions for each in (first, tiled, tensor_cores)]
         assert per_flop == sorted(per_flop, reverse=True)
-    document = ladder.ladder_to_json(found)
+    document = ladder.to_json(found)
     assert json.loads(json.dumps(document))["op"] == "matmul"
 
 
@@ -174,8 +176,8 @@ def test_the_twin_moves_fewer_bytes_than_the_first_rung(
     architecture = parse_architecture("sm_90")
     found = ladder.climb(each_op.name, None, "float32", architecture, lambda what: None)
     steps = {rung.name: rung.steps for rung in found.rungs}
-    assert list(steps) == ["first", "twin", ladder.CALL]
-    for side in ladder.SIDES:
+    assert list(steps) == ["first", "twin", rung_times.CALL]
+    for side in rungs.SIDES:
         first, twin = steps["first"][side], steps["twin"][side]
         assert isinstance(first, Step), first
         assert isinstance(twin, Step), twin
@@ -192,10 +194,10 @@ def test_gains_are_of_the_twin(times: Times) -> None:
     assert isinstance(timing, Timing)
     faster = replace(timing, kernel=replace(timing.kernel, median_us=1.0))
     slower = replace(timing, kernel=replace(timing.kernel, median_us=1.5))
-    gains = ladder.gains_of(
+    gains = rung_times.gains_of(
         {
             "twin": {"cuda": slower, "triton": Skipped("it cannot be timed")},
-            ladder.CALL: {"cuda": faster, "triton": faster},
+            rung_times.CALL: {"cuda": faster, "triton": faster},
         }
     )
     assert gains == {"cuda": 1.5}

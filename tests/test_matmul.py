@@ -24,8 +24,8 @@ from compare import peers
 from compare.judge import acceptance
 from compare.judge.cases import Case, make_arguments
 from compare.parameters import parse_parameter, read_ops
-from compare.report.bench import show
 from compare.report.terminal import make_console
+from compare.report.timings import show
 from compare.timing import rates
 from compare.timing.times import MatmulRate, Timing
 

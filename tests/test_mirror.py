@@ -16,8 +16,7 @@ from bindings.errors import UnsupportedError
 from bindings.op import Op
 from bindings.registry import OPS
 from bindings.sources import kernel_sources
-from compare import rungs
-from compare.code import kernel_code
+from compare.code import kernel_code, rungs
 from compare.code.architectures import ARCHITECTURES
 from compare.judge.cases import Case, launcher_arguments
 

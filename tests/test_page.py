@@ -20,7 +20,6 @@ from bindings.op import Op
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
-from compare import study
 from compare.assembly.classify import CATEGORIES, Language
 from compare.assembly.listing import Frame, parse_ptx
 from compare.assembly.normalize import normalize
@@ -30,6 +29,7 @@ from compare.judge.acceptance import Errors
 from compare.judge.parity import Parity, Skipped
 from compare.printable import printable
 from compare.records import store
+from compare.report import collect_code
 from compare.report.page import Cell, Column, Extras, Panel, lexers, links, render
 from compare.report.page.listings import FAMILY_OF, times
 from compare.report.page.sides import view_sides
@@ -462,8 +462,8 @@ SHAPES = [
 def test_the_page_shows_what_is_launched(
     each_op: Op, shape: tuple[int, ...], dtype: str
 ) -> None:
-    request = study.Request(each_op.name, shape, dtype, {}, ARCHITECTURES[90])
-    (case,) = study.study(request, lambda what: None).cases
+    request = collect_code.Request(each_op.name, shape, dtype, {}, ARCHITECTURES[90])
+    (case,) = collect_code.study(request, lambda what: None).cases
     for side in view_sides(each_op.name, case, Extras()):
         assert side.code is not None, side.reason
         assert side.kernel is not None, side.code.title

@@ -15,9 +15,9 @@ import pytest
 import torch
 from benches import TOO_LONG, make_bench, make_case
 
-from compare import plot
 from compare.errors import UnavailableError, UsageError
-from compare.plot import Line, Plot
+from compare.report import plots
+from compare.report.plots import Line, Plot
 from compare.timing.names import NAMES
 from compare.timing.times import Bench, Timing
 
@@ -37,7 +37,7 @@ def test_a_plot_for_each_dtype_and_choice_of_parameters() -> None:
         for n in (12, 20)
     ]
     bench = replace(make_bench("gelu"), sweep=tuple(sweep))
-    assert [(each.name, each.what) for each in plot.plots(bench)] == [
+    assert [(each.name, each.what) for each in plots.plots(bench)] == [
         ("gelu-float32", "gelu float32"),
         ("gelu-bfloat16", "gelu bfloat16"),
         ("gelu-float32-approximate-tanh", "gelu approximate=tanh float32"),
@@ -47,7 +47,7 @@ def test_a_plot_for_each_dtype_and_choice_of_parameters() -> None:
 
 def test_points_are_those_of_the_sweep() -> None:
     bench = make_bench()
-    drawn = plot.plots(replace(bench, sweep=bench.sweep[::-1]))[1]
+    drawn = plots.plots(replace(bench, sweep=bench.sweep[::-1]))[1]
     cases = [each for each in bench.sweep if each.case.dtype == torch.float32]
     assert drawn.name == NAME
     assert drawn.sizes == tuple(2 * 4 * 4096 * 4**n for n in range(9))
@@ -67,7 +67,7 @@ def test_what_was_skipped_is_a_gap_or_left_out() -> None:
         make_case((n, 4096), skipped={"liger": TOO_LONG} if n == 64 else None)
         for n in (16, 64, 256)
     )
-    (drawn,) = plot.plots(replace(make_bench(), sweep=sweep))
+    (drawn,) = plots.plots(replace(make_bench(), sweep=sweep))
     names = [each.implementation for each in drawn.lines]
     assert names == ["cuda", "triton", "torch", "torch.compile", "unfused", "liger"]
     line = _line(drawn, "liger")
@@ -80,7 +80,7 @@ def test_without_a_sweep_there_is_nothing_to_draw(tmp_path: Path) -> None:
     bench = replace(make_bench(), sweep=())
     command = "python -m compare bench softmax --sweep --json FILE"
     with pytest.raises(UsageError, match=f"no sweep of softmax.*{command}"):
-        plot.draw(bench, tmp_path)
+        plots.draw(bench, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -89,14 +89,14 @@ def test_without_matplotlib_it_says_what_mends_that(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UnavailableError, match=r"pip install -e '\.\[plots\]'"):
-        plot.draw(make_bench(), tmp_path)
+        plots.draw(make_bench(), tmp_path)
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The files of a bench, by name."""
     folder = tmp_path_factory.mktemp("plots")
-    return {file.name: file for file in plot.draw(make_bench(), folder)}
+    return {file.name: file for file in plots.draw(make_bench(), folder)}
 
 
 def test_files_of_a_bench(files: dict[str, Path]) -> None:
@@ -108,10 +108,10 @@ def test_files_of_a_bench(files: dict[str, Path]) -> None:
 
 
 def test_each_file_tells_what_it_was_drawn_from(files: dict[str, Path]) -> None:
-    digests = [each.digest for each in plot.plots(make_bench())]
+    digests = [each.digest for each in plots.plots(make_bench())]
     assert len(set(digests)) == 2
-    for drawn in plot.plots(make_bench()):
-        for suffix in plot.FORMATS:
+    for drawn in plots.plots(make_bench()):
+        for suffix in plots.FORMATS:
             content = files[f"{drawn.name}.{suffix}"].read_bytes()
             assert [each.encode() in content for each in digests] == [
                 each == drawn.digest for each in digests
@@ -139,11 +139,11 @@ def test_digest_is_of_every_figure_that_is_drawn() -> None:
         make_bench(date="2026-11-21T00:00:00+00:00"),
         *(replace(bench, sweep=(each, *others)) for each in changed),
     ]
-    digests = [plot.plots(each)[0].digest for each in benches]
+    digests = [plots.plots(each)[0].digest for each in benches]
     assert len(set(digests)) == len(benches)
     host = replace(timing, host=replace(timing.host, call_us=99.0))
     unseen = replace(first, timings={**first.timings, "cuda": host})
-    again = plot.plots(replace(bench, sweep=(unseen, *others)))[0]
+    again = plots.plots(replace(bench, sweep=(unseen, *others)))[0]
     assert again.digest == digests[0]
 
 
@@ -152,7 +152,7 @@ def test_it_is_drawn_alike_whatever_the_user_has_set(
 ) -> None:
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red"}):
         before = matplotlib.rcParams.copy()
-        again = plot.draw(make_bench(), tmp_path)
+        again = plots.draw(make_bench(), tmp_path)
         assert matplotlib.rcParams.copy() == before
     assert "matplotlib.pyplot" not in sys.modules
     for file in again:
@@ -194,8 +194,8 @@ def test_png_has_150_dots_per_inch(files: dict[str, Path]) -> None:
 
 
 def test_every_implementation_has_a_look_of_its_own() -> None:
-    assert plot.STYLES.keys() == NAMES.keys()
-    for first, second in itertools.combinations(plot.STYLES.values(), 2):
+    assert plots.STYLES.keys() == NAMES.keys()
+    for first, second in itertools.combinations(plots.STYLES.values(), 2):
         assert first[0] != second[0]
         assert first[1] != second[1]
 
@@ -203,7 +203,7 @@ def test_every_implementation_has_a_look_of_its_own() -> None:
 @pytest.mark.parametrize("powers", [[0], [3], [0, 1], [0, 4, 9], [9, 28]])
 def test_any_range_of_sizes_can_be_drawn(powers: list[int], tmp_path: Path) -> None:
     sweep = tuple(make_case((2**n,), torch.bfloat16) for n in powers)
-    svg, _ = plot.draw(replace(make_bench("add"), sweep=sweep), tmp_path)
+    svg, _ = plots.draw(replace(make_bench("add"), sweep=sweep), tmp_path)
     labels = re.findall(r"<!-- \d+ (?:B|KiB|MiB|GiB) -->", svg.read_text())
     assert 1 <= len(labels) <= 7
 
@@ -219,7 +219,7 @@ def hostile_bench() -> Bench:
 
 
 def test_names_from_a_file_stay_text(hostile_bench: Bench, tmp_path: Path) -> None:
-    files = plot.draw(hostile_bench, tmp_path / "plots")
+    files = plots.draw(hostile_bench, tmp_path / "plots")
     assert [file.parent for file in files] == [tmp_path / "plots"] * 2
     assert sorted((tmp_path / "plots").iterdir()) == sorted(files)
     text = files[0].read_text()

@@ -11,12 +11,11 @@ import torch
 from benches import SHARES, TOO_LONG, make_bench, make_case
 
 from bindings.sources import ROOT
-from compare import plot
 from compare.errors import UsageError
 from compare.judge.parity import Skipped
 from compare.records import store
 from compare.records.source_hash import KEY, hashes
-from compare.report import readme
+from compare.report import plots, readme
 from compare.timing.times import Bench
 
 README = ROOT / "README.md"
@@ -38,11 +37,11 @@ def test_plots_are_those_of_the_records() -> None:
         store.folder_of(store.gpu(bench)) / f"{each.name}.{suffix}": each.digest
         for bench in store.read_all()
         if bench.sweep
-        for each in plot.plots(bench)
-        for suffix in plot.FORMATS
+        for each in plots.plots(bench)
+        for suffix in plots.FORMATS
     }
     drawn = {
-        file for suffix in plot.FORMATS for file in store.FOLDER.glob(f"*/*.{suffix}")
+        file for suffix in plots.FORMATS for file in store.FOLDER.glob(f"*/*.{suffix}")
     }
     assert drawn == expected.keys()
     for file, digest in expected.items():

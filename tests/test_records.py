@@ -20,13 +20,13 @@ from benches import NOT_INSTALLED, TOO_LONG, make_bench, make_case
 from rich.console import Console
 
 from bindings.sources import ROOT
-from compare import bench, fusion, ladder, plot, record
+from compare import repository
 from compare.cli import main
 from compare.errors import UnavailableError, UsageError
-from compare.records import check, repository, store
+from compare.records import check, fusions, rung_times, store
 from compare.records.source_hash import KEY, SIDES, hashes
-from compare.report import recorded
-from compare.timing import gpu_state
+from compare.report import plots, recorded, recording
+from compare.timing import benchmark, gpu_state
 from compare.timing.times import Bench, to_json
 
 RTX = "NVIDIA GeForce RTX 4090"
@@ -385,16 +385,16 @@ def test_kernels_that_differ_from_the_commit(checkout: Path) -> None:
     for name in ("csrc/emulator/x.h", "compare/cli.py", "README.md"):
         (checkout / name).write_text("x")
     assert repository.changed_kernels() == []
-    record.require_committed_kernels()
+    recording.require_committed_kernels()
     (checkout / "csrc/add/add.cu").write_text("x")
     says = r"commit the kernels first, .* \(not committed: csrc/add/add\.cu\)$"
     with pytest.raises(UsageError, match=says):
-        record.require_committed_kernels()
+        recording.require_committed_kernels()
     (checkout / "triton_kernels/add").mkdir(parents=True)
     (checkout / "triton_kernels/add/add.py").touch()
     (checkout / "csrc/add/add.cu").unlink()
     with pytest.raises(UsageError, match=r"csrc/add/add\.cu and 1 more\)$"):
-        record.require_committed_kernels()
+        recording.require_committed_kernels()
 
 
 @pytest.mark.parametrize("is_git_there", [True, False])
@@ -407,7 +407,7 @@ def test_without_a_repository_there_is_no_commit(
         monkeypatch.setenv("PATH", "")
     assert repository.commit() is None
     assert repository.has_commit("53ae9a6c90f7") is None
-    record.require_committed_kernels()
+    recording.require_committed_kernels()
 
 
 @pytest.fixture
@@ -424,16 +424,16 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[Bench]:
         return replace(found, environment={**found.environment, KEY: None})
 
     monkeypatch.setattr(gpu_state, "obstacle", lambda: None)
-    monkeypatch.setattr(plot, "require_matplotlib", lambda: None)
-    monkeypatch.setattr(bench, "compile_ahead", lambda *_: None)
-    monkeypatch.setattr(bench, "bench", lambda request, _: measured(request.op))
-    monkeypatch.setattr(bench, "failures", lambda *_: [])
-    for module, name in ((ladder, "measure_rungs"), (fusion, "measure")):
+    monkeypatch.setattr(plots, "require_matplotlib", lambda: None)
+    monkeypatch.setattr(benchmark, "compile_ahead", lambda *_: None)
+    monkeypatch.setattr(benchmark, "bench", lambda request, _: measured(request.op))
+    monkeypatch.setattr(benchmark, "failures", lambda *_: [])
+    for module, name in ((rung_times, "measure_rungs"), (fusions, "measure")):
         monkeypatch.setattr(module, name, lambda op, *_: measured(op.name))
-    for writer in (store, ladder, fusion):
+    for writer in (store, rung_times, fusions):
         monkeypatch.setattr(writer, "write", keep)
-    monkeypatch.setattr(record, "redraw", lambda progress: [])
-    monkeypatch.setattr(record, "_run_example", lambda progress: "")
+    monkeypatch.setattr(recording, "redraw", lambda progress: [])
+    monkeypatch.setattr(recording, "_run_example", lambda progress: "")
     return kept
 
 
@@ -441,7 +441,7 @@ def test_a_record_has_the_hashes_of_its_sources(
     kept: list[Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repository, "changed_kernels", list)
-    files = record.record(["add", "gelu_backward", "matmul"], lambda _: None)
+    files = recording.record(["add", "gelu_backward", "matmul"], lambda _: None)
     assert len(files) == len(kept) > 3  # also a ladder, and what is fused
     assert {each.op for each in kept} == {"add", "gelu_backward", "matmul"}
     for each in kept:

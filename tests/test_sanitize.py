@@ -32,9 +32,9 @@ from bindings.errors import BuildError
 from bindings.ops.matmul import sizes_of
 from bindings.registry import OPS
 from compare.cli import main
-from compare.judge import sanitize, sanitize_gpu
+from compare.judge import gpu_sanitizers, sanitizer
 from compare.judge.cases import Case, make_arguments
-from compare.judge.sanitize import ORDERS, Finding, Report
+from compare.judge.sanitizer import ORDERS, Finding, Report
 
 PLANTED = sources.ROOT / "tests" / "emulator" / "planted"
 COMPILER = os.environ.get("CXX", "g++")
@@ -607,7 +607,7 @@ def test_clean_op(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 
 def test_blocks_of_several_tiles() -> None:
-    chosen = sanitize.choose_cases(OPS["matmul"], prebuilt.load("_cpu"), 90)
+    chosen = sanitizer.choose_cases(OPS["matmul"], prebuilt.load("_cpu"), 90)
     found = set()
     for case, kernel in chosen:
         n_batches, n_rows, n_cols, _ = sizes_of(case.shape)
@@ -620,7 +620,7 @@ def test_blocks_of_several_tiles() -> None:
 
 def test_every_parameter_and_a_misaligned_tensor() -> None:
     op = OPS["matmul"]
-    chosen = sanitize.choose_cases(op, prebuilt.load("_cpu"), 90)
+    chosen = sanitizer.choose_cases(op, prebuilt.load("_cpu"), 90)
     cases = [case for case, kernel in chosen if "matmul_kernel<__half, 64" in kernel]
     activations = {str(params.get("activation")) for params in op.variants}
     assert {str(case.params.get("activation")) for case in cases} == activations
@@ -631,7 +631,7 @@ def test_every_parameter_and_a_misaligned_tensor() -> None:
 
 
 def report_of(findings: list[Finding]) -> Report:
-    run = sanitize.Run(OPS["add"], Case((3,)))
+    run = sanitizer.Run(OPS["add"], Case((3,)))
     return Report("add", "emulator", findings, ["void f()"], [run])
 
 
@@ -639,7 +639,7 @@ def test_findings_are_shown_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finding = Finding(f"f<[bold]>: race at {sources.ROOT}/csrc/f.cu:3", "3 float32", 7)
-    monkeypatch.setattr(sanitize, "sanitize", lambda *_: report_of([finding]))
+    monkeypatch.setattr(sanitizer, "sanitize", lambda *_: report_of([finding]))
     assert main(["sanitize", "add"]) == 1
     shown = capsys.readouterr().out
     assert (
@@ -654,10 +654,10 @@ def test_identity_of_a_fault() -> None:
         "thread 9 reads 4 bytes there at r.cuh:9: no __syncthreads() between them\n"
         "  in thread 9 = (9, 0, 0) of block (0, 0, 0)"
     )
-    assert sanitize.identity(race.format("float", 3, 5, 7)) == sanitize.identity(
+    assert sanitizer.identity(race.format("float", 3, 5, 7)) == sanitizer.identity(
         race.format("half, 2", 4, 5, 8)
     )
-    assert sanitize.identity(race.format("float", 3, 5, 7)) != sanitize.identity(
+    assert sanitizer.identity(race.format("float", 3, 5, 7)) != sanitizer.identity(
         race.format("float", 3, 6, 7)
     )
 
@@ -703,7 +703,7 @@ def test_pieces_of_a_tensor(
 ) -> None:
     x = torch.zeros(4, 6)
     expected = [(x.data_ptr() + 4 * begin, 4 * size) for begin, size in pieces]
-    assert list(sanitize._pieces(make(x))) == expected
+    assert list(sanitizer._pieces(make(x))) == expected
 
 
 def test_parameter_names() -> None:
@@ -733,17 +733,17 @@ OUTPUT = """\
 
 
 def test_output_of_compute_sanitizer() -> None:
-    (finding,) = sanitize_gpu.parse(OUTPUT, "memcheck")
+    (finding,) = gpu_sanitizers.parse(OUTPUT, "memcheck")
     assert finding.count == 2
     assert finding.message.startswith("memcheck: Invalid __global__ read of size 4")
     assert "f.cu:29" in finding.message
     assert "Host" not in finding.message
     clean = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
-    assert sanitize_gpu.parse(clean, "memcheck") == []
+    assert gpu_sanitizers.parse(clean, "memcheck") == []
     hazards = (
         "========= RACECHECK SUMMARY: 3 hazards displayed (3 errors, 0 warnings)\n"
     )
-    assert sanitize_gpu.parse(hazards, "racecheck")[0].count == 3
+    assert gpu_sanitizers.parse(hazards, "racecheck")[0].count == 3
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs to be without a GPU")
@@ -753,7 +753,7 @@ def test_gpu_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.skipif(
-    not torch.cuda.is_available() or sanitize_gpu.find_program() is None,
+    not torch.cuda.is_available() or gpu_sanitizers.find_program() is None,
     reason="needs a GPU and compute-sanitizer",
 )
 def test_clean_op_on_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:

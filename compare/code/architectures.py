@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+DEFAULT_ARCHITECTURE = "sm_90"
+
 # The same on all of them.
 WARP_SIZE = 32
 MAX_THREADS_PER_BLOCK = 1024

@@ -22,8 +22,8 @@ class Peer:
     """Another implementation of an op.
 
     Attributes:
-        name: One of compare.options.PEERS. "torch" and "torch.compile" are the op's
-            reference where no peer has that name.
+        name: One of compare.timing.names.PEERS. "torch" and "torch.compile" are the
+            op's reference where no peer has that name.
         load: Imports what it needs, and returns what takes the op's own arguments and
             returns what the op returns.
         package: What pip knows it as; empty if it is PyTorch.

@@ -1,1 +1,1 @@
-"""Runs that are kept in the repository, and whether they are of the code that is there."""
+"""Runs that are kept in the repository, and which are of the code that is there."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from compare import repository
 from compare.errors import UsageError
 from compare.printable import printable
-from compare.records import repository
 from compare.records.source_hash import SIDES, older_sides
 
 SCHEMA_VERSION = 1

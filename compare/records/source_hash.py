@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from compare.records.repository import ROOT
+from compare.repository import ROOT
 
 SIDES = ("cuda", "triton")
 

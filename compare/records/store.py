@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from compare import repository
 from compare.errors import UnavailableError, UsageError
 from compare.judge.parity import Skipped
 from compare.parameters import read_ops
-from compare.records import repository
 from compare.timing.names import NAMES
 from compare.timing.times import Bench, CaseTimes, Timing, from_json, to_json
 

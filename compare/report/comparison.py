@@ -14,10 +14,10 @@ from compare.code import memory, trace
 from compare.code.findings import Finding
 from compare.code.kernel_code import KernelCode, Side
 from compare.code.occupancy import Occupancy
+from compare.code.rungs import Shown
 from compare.judge.cases import Case
 from compare.judge.parity import Parity, Skipped
 from compare.report import recorded
-from compare.rungs import Shown
 from compare.timing.times import (
     Bench,
     CaseTimes,
@@ -75,7 +75,7 @@ class Report:
 
     Attributes:
         op: Its name.
-        environment: Versions and devices, from compare.records.environment.
+        environment: Versions and devices, from compare.timing.environment.
         cases: The cases.
         recorded: Times from a GPU, for where there is none; or why there are none.
     """

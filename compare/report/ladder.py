@@ -1,20 +1,273 @@
-"""The rungs of an op's ladder on a terminal."""
+"""The rungs of an op's ladder: what each step is, what it gains, and how long it takes.
+
+A rung is a file with a kernel in both languages, in csrc/<op> and triton_kernels/<op>:
+the first, the textbook's; the twin; and what lies between. What a call takes comes
+last. Their code is looked at without a GPU. Times are measured on one, or come from the
+record.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from bindings.errors import UnsupportedError
+from bindings.op import Op
 from bindings.registry import OPS
+from bindings.sources import ROOT
+from compare.assembly.places import file_of
+from compare.code import kernel_code, memory
+from compare.code.architectures import Architecture
+from compare.code.kernel_code import KernelCode, Side
+from compare.code.rungs import name_of
+from compare.errors import CodegenUnavailable, CompilationFailed
+from compare.judge.cases import Case, launcher_arguments
 from compare.judge.parity import Skipped
-from compare.ladder import Ladder, Step
+from compare.records import rung_times
+from compare.records.rung_times import (
+    SCHEMA_VERSION,
+    Times,
+    case_on,
+    default_case,
+    measure_rungs,
+    rungs_of,
+)
 from compare.report.recorded import age, with_article
 from compare.report.terminal import case_name
 from compare.report.text import plain
+from compare.timing import gpu_state
 from compare.timing.names import NAMES
-from compare.timing.times import Timing
+from compare.timing.times import (
+    Timing,
+    case_to_json,
+)
+
+_INSPECT: dict[Side, Callable[..., KernelCode]] = {
+    "cuda": kernel_code.inspect_cuda,
+    "triton": kernel_code.inspect_triton,
+}
+
+# What multiplies, the most powerful first: a kernel is named by what it has of these.
+_MULTIPLIES = ("HGMMA", "HMMA", "FFMA")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rung in one language: all of its launches together.
+
+    Attributes:
+        kernels: Their names, in the order of the launches.
+        lines: Of the files that they stand in.
+        instruction: What multiplies, such as "HMMA.16816.F32.BF16"; empty of an op that
+            is bound by memory.
+        registers: Of a thread, the most of all launches.
+        shared_bytes: Of a block, likewise.
+        instructions: That all threads execute, for each multiplication and addition of
+            the op, or for each element that it has to read or write.
+        global_bytes: That all threads load from and store to global memory; None of
+            copies by tensor maps, whose size no instruction says.
+        shared_memory_bytes: The same of shared memory, by instructions of threads.
+    """
+
+    kernels: tuple[str, ...]
+    lines: int
+    instruction: str
+    registers: int
+    shared_bytes: int
+    instructions: float
+    global_bytes: float | None
+    shared_memory_bytes: float
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One rung.
+
+    Attributes:
+        name: Its name, CALL for what a call takes.
+        what: What it changes, the first sentences of its source.
+        steps: By language.
+    """
+
+    name: str
+    what: str
+    steps: Mapping[str, Step | Skipped]
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """What `compare <op> --ladder` finds out.
+
+    Attributes:
+        op: The name of the op.
+        case: What the code was made for.
+        architecture: What it was made for.
+        rungs: From the first to what a call takes.
+        times: Measured here or recorded; None where neither is there.
+        is_recorded: Whether they are from the record.
+    """
+
+    op: str
+    case: Case
+    architecture: str
+    rungs: tuple[Rung, ...]
+    times: Times | None
+    is_recorded: bool
+
+
+def climb(
+    op_name: str,
+    shape: tuple[int, ...] | None,
+    dtype: str,
+    architecture: Architecture,
+    progress: Callable[[str], None],
+) -> Ladder:
+    """Looks at every rung of an op, and times it where there is a GPU.
+
+    Args:
+        op_name: The name of the op.
+        shape: Of its case; by default the one whose times are recorded, or without a
+            GPU, of an op whose loops are long, the small one.
+        dtype: Such as "bfloat16".
+        architecture: What to generate code for.
+        progress: Is told, from time to time, what is going on.
+
+    Raises:
+        CompareError: It cannot be done.
+    """
+    op = OPS[op_name]
+    has_gpu = gpu_state.obstacle() is None
+    default = op.small_shape if op.flops and not has_gpu else default_case(op).shape
+    case = Case(shape or default, getattr(torch, dtype), direction=op.direction)
+    rungs = []
+    for name, on_rung in rungs_of(op).items():
+        progress(f"looking at the code of {name}")
+        steps: dict[str, Step | Skipped] = {
+            side: _step(on_rung, side, case, architecture, inspect)
+            for side, inspect in _INSPECT.items()
+        }
+        rungs.append(Rung(name, what_changed(on_rung, steps), steps))
+    times = measure_rungs(op, case, progress) if has_gpu else rung_times.find(op_name)
+    return Ladder(op_name, case, architecture.name, tuple(rungs), times, not has_gpu)
+
+
+def what_changed(op: Op, steps: Mapping[str, Step | Skipped]) -> str:
+    """What the rung's source in CUDA says of it first, without its line breaks."""
+    if not op.rung:
+        taken = [each.kernels[0] for each in steps.values() if isinstance(each, Step)]
+        return f"What a call takes at this shape: {', '.join(dict.fromkeys(taken))}."
+    names = (f"{op.direction}_{op.rung}.cuh", f"{op.rung}.cuh")
+    own = [ROOT / f"csrc/{op.source}/{name}" for name in names]
+    path = next((each for each in own if each.exists()), None)
+    if path is None:  # a kernel that several ops launch
+        step = steps["cuda"]
+        if isinstance(step, Skipped):
+            return ""
+        path = ROOT / file_of("cuda", op.source, step.kernels[0])
+    comment = re.match(r"(?://.*\n)+?(?=//\n|(?!//))", path.read_text())
+    assert comment, path
+    return " ".join(re.sub(r"(?m)^//", "", comment[0]).split())
+
+
+def _step(
+    op: Op,
+    side: str,
+    case: Case,
+    architecture: Architecture,
+    inspect: Callable[..., KernelCode],
+) -> Step | Skipped:
+    case = case_on(op, case)
+    try:
+        launched = launcher_arguments(op, case)
+        codes = [inspect(op, launched, architecture)]
+        codes += [
+            inspect(op, launched, architecture, number=number)
+            for number in range(1, len(codes[0].kernels))
+        ]
+        multiplies = _what_multiplies(codes[0].disassembled()) if op.flops else ""
+    except (
+        CodegenUnavailable,
+        CompilationFailed,
+        UnsupportedError,
+        ValueError,
+    ) as error:
+        return Skipped(str(error).partition("\n")[0])
+    traffic = op.traffic(case.shape, case.dtype.itemsize).total_bytes
+    work = op.flops(case.shape) if op.flops else traffic / case.dtype.itemsize
+    kernels = tuple(name_of(code.title) for code in codes)
+    files = {file_of(side, op.source, kernel) for kernel in kernels}
+    simulations = [code.simulation for code in codes]
+    totals = [memory.totals(each) for each in simulations]
+    wholes = [each.total_blocks / each.blocks for each in simulations]
+    return Step(
+        kernels=kernels,
+        lines=sum(len((ROOT / file).read_text().splitlines()) for file in files),
+        instruction=multiplies,
+        registers=max(code.registers for code in codes),
+        shared_bytes=max(code.shared_bytes for code in codes),
+        instructions=sum(
+            each.executed_per_thread * each.total_blocks * each.threads
+            for each in simulations
+        )
+        / work,
+        global_bytes=sum(
+            each.global_bytes * whole
+            for each, whole in zip(totals, wholes, strict=True)
+        )
+        if all(each.sectors for each in totals)
+        else None,
+        shared_memory_bytes=sum(
+            each.bytes * whole
+            for simulation, whole in zip(simulations, wholes, strict=True)
+            for each in memory.movements(simulation)
+            if each.argument == memory.SHARED
+        ),
+    )
+
+
+def _what_multiplies(code: KernelCode) -> str:
+    opcodes = [each.opcode for each in code.sass.instructions]
+    for kind in _MULTIPLIES:
+        found = [each for each in opcodes if each.startswith(kind)]
+        if found:
+            return max(found, key=found.count)
+    return "none"
+
+
+def to_json(ladder: Ladder) -> dict[str, Any]:
+    """The whole report as JSON types."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "op": ladder.op,
+        "case": case_to_json(ladder.case),
+        "architecture": ladder.architecture,
+        "rungs": [
+            {
+                "name": rung.name,
+                "what": rung.what,
+                "steps": {
+                    side: {"skipped": step.reason}
+                    if isinstance(step, Skipped)
+                    else asdict(step)
+                    for side, step in rung.steps.items()
+                },
+            }
+            for rung in ladder.rungs
+        ],
+        "times": ladder.times and rung_times.to_json(ladder.times),
+        "is_recorded": ladder.is_recorded,
+    }
+
+
+# ---- On a terminal ------------------------------------------------------------------
 
 
 def show(ladder: Ladder, console: Console) -> None:

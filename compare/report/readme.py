@@ -12,18 +12,18 @@ from typing import Any
 
 from bindings.registry import OPS
 from bindings.sources import ROOT
-from compare import fusion, ladder, plot
+from compare.code import rungs
 from compare.errors import UsageError
-from compare.fusion import Fusion
 from compare.judge.parity import Skipped
-from compare.options import BACKENDS
 from compare.parameters import read_ops
 from compare.printable import printable
-from compare.records import store
+from compare.records import fusions, rung_times, store
+from compare.records.fusions import Fusion
+from compare.report import ladder, plots
 from compare.report.recorded import age, with_article
 from compare.report.terminal import case_name
 from compare.timing import rates
-from compare.timing.names import NAMES
+from compare.timing.names import BACKENDS, NAMES
 from compare.timing.times import Bench, CaseTimes, StartTime, Timing
 
 EXAMPLE = "softmax"
@@ -118,7 +118,7 @@ def redraw(
     files = []
     for bench in benches:
         if bench.sweep:
-            files += plot.draw(bench, store.folder_of(store.gpu(bench), folder))
+            files += plots.draw(bench, store.folder_of(store.gpu(bench), folder))
     store.replace(readme, text.encode())
     return [*files, readme]
 
@@ -147,7 +147,7 @@ def _ops() -> str:
 def _ladder(folder: Path) -> str:
     """The rungs of the example: their sources, and what each gains."""
     op = OPS[EXAMPLE]
-    times = ladder.find(EXAMPLE, folder)
+    times = rung_times.find(EXAMPLE, folder)
     timings = times.timings if times else {}
 
     def cell(rung: str, side: str) -> str:
@@ -162,11 +162,11 @@ def _ladder(folder: Path) -> str:
             f"[{rung}](csrc/{EXAMPLE}/{rung}.cuh) "
             f"([Triton](triton_kernels/{EXAMPLE}/{rung}.py))",
             ladder.what_changed(op.on_rung(rung), {}).partition(": ")[2],
-            *(cell(rung, side) for side in ladder.SIDES),
+            *(cell(rung, side) for side in rungs.SIDES),
         )
         for rung in op.rungs
     ]
-    headers = ("rung", "what it changes", *(f"{NAMES[e]} us" for e in ladder.SIDES))
+    headers = ("rung", "what it changes", *(f"{NAMES[e]} us" for e in rungs.SIDES))
     table = _table(headers, 2, rows)
     if times is None:
         return f"{table}\n\nThe times of the rungs are not recorded yet."
@@ -216,7 +216,7 @@ def _times(benches: list[Bench], folder: Path) -> str:
         _ABOUT_OLDER if any(marks.values()) else "",
         _times_table(benches, marks),
         _notes(benches),
-        _fusions(fusion.read_all(store.folder_of(store.gpu(benches[0]), folder))),
+        _fusions(fusions.read_all(store.folder_of(store.gpu(benches[0]), folder))),
         _starts([bench for bench in benches if bench.start], marks),
     ]
     return "\n\n".join(filter(None, paragraphs))
@@ -325,19 +325,25 @@ def _starts(benches: list[Bench], marks: Mapping[str, str]) -> str:
     return f"{_ABOUT_STARTS}\n\n{_table(head, 2, rows)}"
 
 
-def _fusions(fusions: list[Fusion]) -> str:
+def _fusions(measured: list[Fusion]) -> str:
     """What epilogues cost, and where that comes from."""
     rows = []
-    for each in fusions:
+    for each in measured:
         for epilogue in next(iter(each.times.values())):
-            sides = [_rate_of_plain(each, side, epilogue) for side in fusion.SIDES]
+            sides = [_rate_of_plain(each, side, epilogue) for side in fusions.SIDES]
             shape = "x".join(map(str, each.case.shape))
             dtype = str(each.case.dtype).removeprefix("torch.")
             rows.append((each.op, shape, dtype, epilogue, *sides))
     if not rows:
         return ""
-    head = ("op", "shape", "dtype", "epilogue", *(NAMES[side] for side in fusion.SIDES))
-    origins = printable("; ".join(map(_origin, fusions)))
+    head = (
+        "op",
+        "shape",
+        "dtype",
+        "epilogue",
+        *(NAMES[side] for side in fusions.SIDES),
+    )
+    origins = printable("; ".join(map(_origin, measured)))
     about = f"{_ABOUT_FUSIONS}\n({origins})"
     return f"{about}\n\n{_table(head, 4, rows)}"
 
@@ -394,7 +400,7 @@ def _plots(benches: list[Bench]) -> str:
     for bench in benches:
         if not bench.sweep:
             continue
-        for each in plot.plots(bench):
+        for each in plots.plots(bench):
             file = f"{_folder(store.gpu(bench))}/{each.name}.svg"
             text = printable(f"bandwidth of {each.what} over size, {each.where}")
             rows.setdefault(each.what.rpartition(" ")[0], []).append(

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bindings.registry import OPS
-from compare import rungs
 from compare.assembly.classify import CATEGORIES
 from compare.assembly.places import in_sources
-from compare.code import trace
+from compare.code import rungs, trace
 from compare.code.kernel_code import KernelCode
 from compare.code.memory import Movement, movements, sampled_elements
 from compare.report.comparison import CaseReport

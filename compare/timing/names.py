@@ -1,4 +1,10 @@
-"""What implementations are called in a report."""
+"""The implementations that are compared, and what they are called in a report."""
+
+BACKENDS = ("cuda", "cuda_inline", "triton")  # ours
+DEFAULT_BACKENDS = ("cuda", "triton")
+PEERS = (
+    *("torch", "torch.compile", "unfused", "cublaslt", "liger", "quack", "flash-attn"),
+)
 
 NAMES = {
     "cuda": "CUDA",

@@ -210,7 +210,7 @@ class Bench:
 
     Attributes:
         op: Its name.
-        environment: Versions and devices, from compare.records.environment.
+        environment: Versions and devices, from compare.timing.environment.
         cases: At the shapes that it is judged by.
         sweep: From sizes that are all launch to sizes that are all memory.
         start: By implementation, what it takes until the first result is there.

@@ -17,7 +17,7 @@ from bindings.backends import cuda_inline, native, prebuilt
 from bindings.op import as_tuple
 from bindings.registry import OPS
 from compare.judge.cases import Case, make_arguments
-from compare.judge.sanitize import Checker
+from compare.judge.sanitizer import Checker
 
 SHAPES = {"add": (1 << 22,), "gelu": (1 << 22,), "softmax": (4096, 1024)}
 REPEATS = 5

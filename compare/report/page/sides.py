@@ -11,6 +11,7 @@ from markupsafe import Markup
 from compare.assembly.classify import Language
 from compare.assembly.listing import Listing
 from compare.code.kernel_code import KernelCode, Side
+from compare.code.rungs import name_of
 from compare.judge.parity import Skipped
 from compare.report.comparison import CaseReport
 from compare.report.page import links
@@ -19,7 +20,6 @@ from compare.report.page.links import Chains, Kernel
 from compare.report.page.listings import Row, listing_rows
 from compare.report.page.panels import Extras
 from compare.report.tables import codes_of
-from compare.rungs import name_of
 from compare.timing.names import NAMES
 
 _LANGUAGES: dict[Side, str] = {"cuda": "CUDA C++", "triton": "Triton"}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -12,15 +10,17 @@ from typing import Any, TypeVar
 
 import torch
 
-from bindings.backends import prebuilt
 from bindings.errors import BuildError, UnsupportedError
 from bindings.op import Argument, Op, as_tuple
 from bindings.registry import OPS
-from bindings.sources import ModuleName
-from compare import ladder, rungs
-from compare.code import findings, kernel_code
-from compare.code.architectures import Architecture, parse_architecture
+from compare.code import findings, kernel_code, rungs
+from compare.code.architectures import (
+    DEFAULT_ARCHITECTURE,
+    Architecture,
+    parse_architecture,
+)
 from compare.code.kernel_code import KernelCode, Side
+from compare.code.rungs import Shown
 from compare.errors import (
     BuildFailedError,
     CodegenUnavailable,
@@ -31,21 +31,15 @@ from compare.errors import (
 from compare.judge import contracts
 from compare.judge.cases import Case
 from compare.judge.parity import Parity, Prepared, Skipped, check_prepared, prepare
-from compare.options import DEFAULT_ARCHITECTURE
-from compare.records import environment, store
+from compare.judge.requirements import check_memory, require_module
+from compare.records import rung_times, store
 from compare.report.comparison import NOT_ASKED_FOR, CaseReport, Report
-from compare.rungs import Shown
-from compare.timing import gpu_state, implementations
+from compare.timing import environment, gpu_state, implementations
 from compare.timing.measure import measure
 from compare.timing.times import Bench, CaseTimes
 from compare.timing.turns import TimingError
 
 _Result = TypeVar("_Result")
-
-
-# Generous: tensors, copies, and the float64 ones that the errors of three results are
-# taken from at the same time.
-_BYTES_PER_ELEMENT = 200
 
 
 @dataclass(frozen=True)
@@ -120,20 +114,6 @@ def _recorded(op: str) -> Bench | Skipped | None:
         return Skipped(str(error))
 
 
-def require_module(name: ModuleName) -> None:
-    """Makes sure of a native module.
-
-    Elsewhere a backend that cannot serve is skipped; without this one, everything is.
-
-    Raises:
-        UnavailableError: It is not there.
-    """
-    try:
-        prebuilt.load(name)
-    except UnsupportedError as error:
-        raise UnavailableError(str(error)) from error
-
-
 def _prepare(
     request: Request, op: Op, device: torch.device, progress: Callable[[str], None]
 ) -> Prepared:
@@ -150,35 +130,6 @@ def _prepare(
         return prepare(op, case, device)
     except (TypeError, ValueError, IndexError) as error:
         raise UsageError(str(error)) from error
-
-
-def check_memory(op: Op, case: Case, device: torch.device) -> None:
-    """Asks beforehand: the system ends a process that takes more than there is.
-
-    Raises:
-        UnavailableError: The device has too little.
-    """
-    if shortage := memory_shortage(op, case, device):
-        raise UnavailableError(f"--shape {shortage}: choose a smaller one")
-
-
-def memory_shortage(op: Op, case: Case, device: torch.device) -> str:
-    """What a case takes that the device has not; empty if it has."""
-    n_elements = math.prod(case.shape)
-    if op.shape_names:  # no tensor has this shape
-        n_elements = op.traffic(case.shape, 1).total_bytes
-    needed = n_elements * _BYTES_PER_ELEMENT
-    if device.type == "cuda":
-        owner, (available, _) = "the GPU", torch.cuda.mem_get_info(device)
-    else:
-        owner = "this machine"
-        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed <= available:
-        return ""
-    return (
-        f"{'x'.join(map(str, case.shape))} takes about {needed / 1e9:,.0f} GB of"
-        f" memory, and {owner} has {available / 1e9:,.0f}"
-    )
 
 
 def _on_gpu(
@@ -233,7 +184,7 @@ def _on_cpu(
         Skipped("times need a GPU"),
         {name: future.result() for name, future in codegen.items()},
         shown,
-        ladder.recorded_gains(prepared.op, prepared.case),
+        rung_times.recorded_gains(prepared.op, prepared.case),
     )
 
 
@@ -335,10 +286,10 @@ def _gains(prepared: Prepared, shown: Mapping[Side, Shown]) -> dict[Side, float]
         return {}
     timings = {
         rung: measure(prepared, implementations.find(op, sides, ())).timings
-        for rung, op in ladder.rungs_of(prepared.op).items()
-        if rung in (rungs.TWIN, ladder.CALL)
+        for rung, op in rung_times.rungs_of(prepared.op).items()
+        if rung in (rungs.TWIN, rung_times.CALL)
     }
-    return ladder.gains_of(timings)
+    return rung_times.gains_of(timings)
 
 
 def _case_report(

@@ -21,14 +21,18 @@ import torch
 from bindings.errors import BuildError
 from bindings.op import Op
 from bindings.registry import OPS
-from compare import flame_graph, gpu_trace
 from compare.errors import BuildFailedError, UnavailableError, UsageError
-from compare.gpu_trace import Dimensions, Frame, Span, Work
 from compare.judge.cases import Case, make_arguments
 from compare.judge.parity import Skipped
-from compare.records import environment
-from compare.run import check_memory
-from compare.timing import gpu_state, implementations
+from compare.judge.requirements import check_memory
+from compare.timing import (
+    environment,
+    flame_graph,
+    gpu_state,
+    gpu_trace,
+    implementations,
+)
+from compare.timing.gpu_trace import Dimensions, Frame, Span, Work
 from compare.timing.implementations import Implementation
 from compare.timing.names import NAMES
 

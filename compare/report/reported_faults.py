@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from bindings.sources import ROOT
-from compare.judge.sanitize import Report
+from compare.judge.sanitizer import Report
 from compare.report.text import plain
 
 

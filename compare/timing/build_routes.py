@@ -39,8 +39,7 @@ from compare.errors import (
 )
 from compare.judge.cases import Case, make_arguments
 from compare.judge.parity import Skipped
-from compare.records import environment
-from compare.timing import gpu_state
+from compare.timing import environment, gpu_state
 from compare.timing.times import case_to_json
 
 SCHEMA_VERSION = 1
@@ -266,7 +265,7 @@ class _Lab:
     no_calls: str | None
 
     def load_in_a_process(self, route: str) -> dict[str, Any]:
-        """What compare.route_process answers."""
+        """What compare.timing.route_process answers."""
         answer = self.folder / "answer.json"
         request = {
             "route": route,
@@ -282,7 +281,7 @@ class _Lab:
             "XDG_CACHE_HOME": str(self.folder / "cache"),
         }
         done = subprocess.run(
-            child_process.command("compare.route_process"),
+            child_process.command("compare.timing.route_process"),
             input=json.dumps(request),
             env=child_process.environment(variables),
             cwd=sources.ROOT,

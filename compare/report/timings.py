@@ -8,11 +8,10 @@ from rich.table import Table
 
 from bindings.registry import OPS
 from compare.judge.parity import Skipped
-from compare.options import BACKENDS
 from compare.report.terminal import case_name, environment_line
 from compare.report.text import plain
 from compare.timing import rates
-from compare.timing.names import NAMES
+from compare.timing.names import BACKENDS, NAMES
 from compare.timing.times import Bench, CaseTimes, Comparison, GpuState, Timing
 
 _NONE = "-"

@@ -14,17 +14,17 @@ import torch
 
 from bindings.registry import OPS
 from bindings.sources import ROOT
-from compare import bench, fusion, ladder, plot
+from compare import repository
 from compare.errors import UnavailableError, UsageError
 from compare.judge.cases import Case
-from compare.options import DEFAULT_BACKENDS, PEERS
-from compare.records import repository, source_hash, store
-from compare.report import readme
+from compare.records import fusions, rung_times, source_hash, store
+from compare.report import plots, readme
 from compare.report.readme import EXAMPLE
-from compare.timing import gpu_state
+from compare.timing import benchmark, gpu_state
+from compare.timing.names import DEFAULT_BACKENDS, PEERS
 from compare.timing.times import Bench
 
-Measured = TypeVar("Measured", Bench, ladder.Times, fusion.Fusion)
+Measured = TypeVar("Measured", Bench, rung_times.Times, fusions.Fusion)
 
 _DTYPES = ("float32", "bfloat16")
 _SWEPT = ("add", "gelu")  # README draws these; bench --sweep measures any other
@@ -46,7 +46,7 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
         CompareError: It cannot be done, or a result was wrong: nothing is written then
             of that op and those after it.
     """
-    plot.require_matplotlib()
+    plots.require_matplotlib()
     if not os.access(store.FOLDER, os.W_OK):
         raise UnavailableError(f"{store.FOLDER} is no folder that can be written")
     if obstacle := gpu_state.obstacle():
@@ -55,15 +55,15 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
     # Of the sources as they were imported: what is edited meanwhile is not measured.
     hashes = {name: source_hash.hashes(name) for name in ops}
     requests = [_request(name) for name in ops]
-    bench.compile_ahead(requests, progress)
+    benchmark.compile_ahead(requests, progress)
     files: list[Path] = []
     for request in requests:
         files += _record(request, hashes[request.op], progress)
     return [*files, *redraw(progress)]
 
 
-def _request(op: str) -> bench.Request:
-    return bench.Request(
+def _request(op: str) -> benchmark.Request:
+    return benchmark.Request(
         op=op,
         shapes=None,
         dtypes=_DTYPES,
@@ -76,7 +76,7 @@ def _request(op: str) -> bench.Request:
 
 
 def _record(
-    request: bench.Request,
+    request: benchmark.Request,
     hashes: Mapping[str, str],
     progress: Callable[[str], None],
 ) -> list[Path]:
@@ -87,17 +87,17 @@ def _record(
         return dataclasses.replace(measured, environment=environment)
 
     op = OPS[request.op]
-    result = bench.bench(request, progress)
-    if failures := bench.failures(result, DEFAULT_BACKENDS):
+    result = benchmark.bench(request, progress)
+    if failures := benchmark.failures(result, DEFAULT_BACKENDS):
         raise UnavailableError(f"nothing is recorded of {op.name}: {failures[0]}")
-    climbed = ladder.measure_rungs(op, ladder.default_case(op), progress)
+    climbed = rung_times.measure_rungs(op, rung_times.default_case(op), progress)
     # One run writes the example and its record.
     example = _run_example(progress) if op.name == EXAMPLE else ""
-    files = [store.write(with_hashes(result)), ladder.write(with_hashes(climbed))]
+    files = [store.write(with_hashes(result)), rung_times.write(with_hashes(climbed))]
     if op.flops and op.optional_inputs:
         case = Case(op.sweep_shapes[-1], torch.bfloat16)
-        fused = fusion.measure(op, case, progress)
-        files.append(fusion.write(with_hashes(fused)))
+        fused = fusions.measure(op, case, progress)
+        files.append(fusions.write(with_hashes(fused)))
     if example:
         files.append(files[0].parent / f"compare-{EXAMPLE}.txt")
         store.replace(files[-1], example.encode())

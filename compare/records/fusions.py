@@ -18,8 +18,8 @@ from compare.errors import UnavailableError
 from compare.judge import acceptance
 from compare.judge.cases import Case
 from compare.judge.parity import Prepared, Skipped, prepare
-from compare.records import environment, store
-from compare.timing import implementations, turns
+from compare.records import store
+from compare.timing import environment, implementations, turns
 from compare.timing.implementations import Implementation
 from compare.timing.measure import make_sets
 from compare.timing.statistics import compare, summarize

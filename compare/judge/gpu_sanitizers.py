@@ -23,7 +23,7 @@ from bindings.op import as_tuple
 from bindings.registry import OPS
 from compare.errors import UnavailableError
 from compare.judge.cases import make_arguments
-from compare.judge.sanitize import (
+from compare.judge.sanitizer import (
     Finding,
     Report,
     Run,
@@ -96,7 +96,7 @@ def _run(program: str, tool: str, name: str) -> list[Finding]:
     command = [
         *(program, "--tool", tool, "--error-exitcode", str(_FOUND)),
         *("--target-processes", "application-only"),
-        *child_process.command("compare.judge.sanitize_gpu", name),
+        *child_process.command("compare.judge.gpu_sanitizers", name),
     ]
     # Cached memory comes in slabs, within which nothing is out of bounds.
     variables = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}

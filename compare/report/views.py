@@ -45,7 +45,7 @@ def show(report: Report, views: Sequence[str], console: Console) -> None:
 
     Args:
         report: Of one case.
-        views: Names, of compare.options.VIEWS.
+        views: Names, of compare.commands.study.VIEWS.
         console: Where to.
     """
     (case,) = report.cases

@@ -1,7 +1,7 @@
 """Loads an op's launcher by one route, in a process where nothing is loaded yet.
 
-`compare.routes` starts it, writes the request to its standard input, and reads the
-answer from a file, because compilers may print.
+build_routes starts it, writes the request to its standard input, and reads the answer
+from a file, because compilers may print.
 """
 
 from __future__ import annotations

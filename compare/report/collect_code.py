@@ -10,8 +10,7 @@ import torch
 
 from bindings.errors import UnsupportedError
 from bindings.registry import OPS
-from compare import ladder, rungs
-from compare.code import kernel_code
+from compare.code import kernel_code, rungs
 from compare.code.architectures import Architecture
 from compare.code.kernel_code import KernelCode
 from compare.errors import (
@@ -22,8 +21,9 @@ from compare.errors import (
 )
 from compare.judge.cases import Case, launcher_arguments
 from compare.judge.parity import Skipped
-from compare.records import environment
+from compare.records import rung_times
 from compare.report.comparison import CaseReport, Report
+from compare.timing import environment
 
 _NOT_RUN = Skipped("compare study runs nothing")
 
@@ -116,6 +116,6 @@ def study(request: Request, progress: Callable[[str], None]) -> Report:
         findings=(),
         planned=planned,
         shown=shown,
-        gains=ladder.recorded_gains(op, case),
+        gains=rung_times.recorded_gains(op, case),
     )
     return Report(op.name, environment.collect(), (report,))

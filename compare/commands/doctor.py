@@ -6,6 +6,7 @@ probe raises is its result, imports are part of the probes, and output is plain 
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import json
@@ -16,14 +17,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from compare.errors import EXIT_OK
+from compare.parameters import OpSummary
 from compare.printable import printable
 
-_PROJECT = Path(__file__).resolve().parents[1]
+SUMMARY = "Say what works here, what cannot, and what mends it."
+
+_PROJECT = Path(__file__).resolve().parents[2]
 _PIP = f"{shlex.quote(sys.executable)} -m pip install"
 _REBUILD = f"{_PIP} --no-build-isolation --no-deps -e {shlex.quote(str(_PROJECT))}"
 _INSTALL = f"{_PIP} -e {shlex.quote(str(_PROJECT))}"
@@ -144,7 +149,7 @@ def _gpus() -> str:
 
 
 def _driver() -> str:
-    environment = importlib.import_module("compare.records.environment")
+    environment = importlib.import_module("compare.timing.environment")
     return environment.driver_version() or "none"
 
 
@@ -304,3 +309,16 @@ _CAPABILITIES: tuple[tuple[str, Callable[[], None], str], ...] = (
     ("PTX and SASS of the CUDA side", _inspect("cuda"), _INSTALL_NVCC),
     ("PTX and SASS of the Triton side", _inspect("triton"), _INSTALL),
 )
+
+
+def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+    """The form of the answer."""
+    parser.add_argument("--json", action="store_true", help="as JSON on stdout")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Examines, and shows what it found."""
+    if sys.stderr.isatty():
+        sys.stderr.write("trying what works here, which takes some seconds\n")
+    show(examine(), as_json=options.json)
+    return EXIT_OK

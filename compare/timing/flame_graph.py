@@ -10,8 +10,8 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from compare.gpu_trace import Frame, short_name
 from compare.printable import printable
+from compare.timing.gpu_trace import Frame, short_name
 
 _WIDTH = 1200.0
 _MARGIN = 10.0

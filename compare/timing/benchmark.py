@@ -16,9 +16,15 @@ from compare import peers
 from compare.errors import BuildFailedError, UnavailableError, UsageError
 from compare.judge.cases import Case
 from compare.judge.parity import Parity, Prepared, Skipped, check_prepared, prepare
-from compare.records import environment
-from compare.run import check_memory, memory_shortage, require_module
-from compare.timing import ceiling, compiling, gpu_state, implementations, start
+from compare.judge.requirements import check_memory, memory_shortage, require_module
+from compare.timing import (
+    ceiling,
+    compiling,
+    environment,
+    gpu_state,
+    implementations,
+    start,
+)
 from compare.timing.implementations import Implementation
 from compare.timing.measure import measure
 from compare.timing.times import Bench, CaseTimes, Timing

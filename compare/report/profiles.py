@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
-from compare.gpu_trace import short_name
 from compare.judge.parity import Skipped
-from compare.profile import ImplementationProfile, KernelUse, ProfileReport
 from compare.report.terminal import case_name, environment_line
 from compare.report.text import plain
+from compare.timing.gpu_trace import short_name
 from compare.timing.names import NAMES
+from compare.timing.profiler import ImplementationProfile, KernelUse, ProfileReport
 
 _NONE = "-"
 _MAX_NAME = 80

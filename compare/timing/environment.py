@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from bindings import toolchain
-from compare import peers
-from compare.records import repository
+from compare import peers, repository
 
 _DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 

@@ -1,0 +1,28 @@
+"""`compare all`: every op at once, in one table."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from compare.commands import op
+from compare.errors import EXIT_FOUND, EXIT_OK
+from compare.output import write_json
+from compare.parameters import OpSummary, read_ops
+
+SUMMARY = "Compare every op."
+
+
+def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+    """Those that make sense for all."""
+    op.add_shared_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """A line for each op."""
+    reports = op.compare(list(read_ops()), options)
+    from compare.report import comparison, terminal
+
+    if not write_json(options, comparison.all_to_json(reports)):
+        terminal.show_all(reports, terminal.make_console())
+    return EXIT_OK if all(report.passed for report in reports) else EXIT_FOUND

@@ -1,0 +1,163 @@
+"""How long the rungs of an op's ladder take: measured on a GPU, kept and read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bindings.op import Op
+from compare.code.kernel_code import Side
+from compare.code.rungs import SIDES, TWIN
+from compare.errors import UnavailableError
+from compare.judge.cases import Case
+from compare.judge.parity import Skipped, prepare
+from compare.records import store
+from compare.timing import environment, implementations
+from compare.timing.measure import measure
+from compare.timing.times import (
+    Timing,
+    case_from_json,
+    case_to_json,
+    timing_from_json,
+    timing_to_json,
+)
+from compare.timing.turns import TimingError
+
+SCHEMA_VERSION = 2
+
+# What a call takes, as the reports name it; among an op's rungs it has no name.
+CALL = "call"
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long the rungs take.
+
+    Attributes:
+        op: The name of the op.
+        environment: Versions and devices.
+        case: What they were measured on.
+        timings: By rung and language.
+    """
+
+    op: str
+    environment: dict[str, Any]
+    case: Case
+    timings: Mapping[str, Mapping[str, Timing | Skipped]]
+
+
+def rungs_of(op: Op) -> dict[str, Op]:
+    """The op on each of its rungs, by name, and as a call computes it."""
+    return {**{name: op.on_rung(name) for name in op.rungs}, CALL: op}
+
+
+def default_case(op: Op) -> Case:
+    """What a ladder is climbed on, and its times are recorded of."""
+    if op.flops:  # tensor cores, which the last rungs are about, know no float32
+        return Case(op.benchmark_shapes[0], torch.bfloat16, direction=op.direction)
+    return Case(op.large_shape, direction=op.direction)
+
+
+def case_on(op: Op, case: Case) -> Case:
+    """The case as a rung can serve it: of float32 tensor cores take tf32 alone."""
+    if case.dtype != torch.float32 or op.rung != "tensor_cores":
+        return case
+    return replace(case, params={**case.params, "precision": "tf32"})
+
+
+def measure_rungs(op: Op, case: Case, progress: Callable[[str], None]) -> Times:
+    """Times every rung, both languages in turns.
+
+    Raises:
+        UnavailableError: It cannot be measured.
+    """
+    timings: dict[str, dict[str, Timing | Skipped]] = {}
+    try:
+        for rung, on_rung in rungs_of(op).items():
+            progress(f"timing {rung}")
+            prepared = prepare(on_rung, case_on(on_rung, case), "cuda")
+            found = implementations.find(on_rung, tuple(SIDES), ())
+            timings[rung] = dict(measure(prepared, found).timings)
+    except (TimingError, torch.OutOfMemoryError) as error:
+        raise UnavailableError(str(error)) from error
+    return Times(op.name, environment.collect(), case, timings)
+
+
+def write(times: Times, folder: Path = store.FOLDER) -> Path:
+    """Keeps times in place of those that were kept.
+
+    Raises:
+        UnavailableError: The file cannot be written.
+    """
+    document = to_json(times)
+    return store.write_beside(times.environment, "ladder", times.op, document, folder)
+
+
+def find(op: str, folder: Path = store.FOLDER) -> Times | None:
+    """The newest times that are kept.
+
+    Raises:
+        UsageError: A file is something else.
+    """
+    files = folder.glob(f"*/ladder/{op}.json")
+    found = (store.read_beside(file, from_json) for file in files)
+    return max(found, key=lambda each: str(each.environment["date"]), default=None)
+
+
+def gains_of(
+    timings: Mapping[str, Mapping[str, Timing | Skipped]],
+) -> dict[Side, float]:
+    """By language, how many times as fast as the twin a call is.
+
+    Args:
+        timings: By rung and language.
+    """
+    found: dict[Side, float] = {}
+    for side in SIDES:
+        twin, call = (timings.get(rung, {}).get(side) for rung in (TWIN, CALL))
+        if isinstance(twin, Timing) and isinstance(call, Timing):
+            found[side] = twin.kernel.median_us / call.kernel.median_us
+    return found
+
+
+def recorded_gains(op: Op, case: Case) -> dict[Side, float]:
+    """The same from the record, if that is of the case."""
+    times = find(op.name)
+    return gains_of(times.timings) if times and times.case == case else {}
+
+
+def to_json(times: Times) -> dict[str, Any]:
+    """Plain values, for json.dump."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "op": times.op,
+        "environment": times.environment,
+        "case": case_to_json(times.case),
+        "timing": {
+            rung: {side: timing_to_json(each) for side, each in sides.items()}
+            for rung, sides in times.timings.items()
+        },
+    }
+
+
+def from_json(document: Mapping[str, Any]) -> Times:
+    """What to_json has made plain.
+
+    Raises:
+        ValueError: It is of another schema.
+    """
+    if document.get("schema_version") != SCHEMA_VERSION:
+        raise ValueError(f"expected schema_version {SCHEMA_VERSION}")
+    return Times(
+        document["op"],
+        document["environment"],
+        case_from_json(document["case"]),
+        {
+            rung: {side: timing_from_json(each) for side, each in sides.items()}
+            for rung, sides in document["timing"].items()
+        },
+    )
