@@ -32,7 +32,7 @@ from compare.errors import (
     UnavailableError,
     UsageError,
 )
-from compare.options import forward, params_of
+from compare.options import check_shapes, forward, params_of
 from compare.parameters import OpSummary, backward_of, read_ops
 
 _DESCRIPTION = """\
@@ -142,6 +142,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         options.op = backward_of(options.op)
     if hasattr(options, "op") and hasattr(options, "param"):
         params_of(options.op, options.param)  # raises for what makes no sense
+    if hasattr(options, "op") and (shapes := getattr(options, "shape", None)):
+        check_shapes(options.op, shapes if isinstance(shapes, list) else [shapes])
     output.check(options, listings=list(VIEWS))
     return options
 

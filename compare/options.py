@@ -42,14 +42,31 @@ def params_of(op: str, texts: Sequence[str]) -> dict[str, Any]:
         raise UsageError(f"--param: {error}") from error
 
 
+def check_shapes(op: str, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Of an op whose shapes are no tensor's.
+
+    Raises:
+        UsageError: One has too few or too many numbers.
+    """
+    names = read_ops()[op].shape_names
+    for each in shapes:
+        if names and len(each) not in (len(names), len(names) + 1):
+            raise UsageError(
+                f"--shape: {op} takes {'x'.join(names)}, or a batch of them as "
+                f"Bx{'x'.join(names)}; {'x'.join(map(str, each))} is neither"
+            )
+
+
 def backends_of(options: argparse.Namespace) -> tuple[str, ...]:
     """Those asked for, once each."""
     return tuple(dict.fromkeys(options.backend or DEFAULT_BACKENDS))
 
 
-def add_op(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
-    """The op, and its direction."""
-    parser.add_argument("op", choices=forward(ops))
+def add_op(
+    parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary], *others: str
+) -> None:
+    """The op, or one of the other words, and its direction."""
+    parser.add_argument("op", choices=[*forward(ops), *others])
     add_backward(parser)
 
 

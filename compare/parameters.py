@@ -43,6 +43,7 @@ class OpSummary:
         signature: How it is called, such as "softmax(x, dim=-1)".
         summary: The first line of its documentation.
         parameters: By name.
+        shape_names: What the numbers of a shape are, where they are no tensor's: "M".
     """
 
     name: str
@@ -52,6 +53,7 @@ class OpSummary:
     signature: str
     summary: str
     parameters: dict[str, Parameter]
+    shape_names: tuple[str, ...] = ()
 
 
 def backward_of(op: str) -> str:
@@ -80,9 +82,12 @@ def _read_file(path: Path) -> list[OpSummary]:
         node.arg: node.value
         for node in ast.walk(module)
         if isinstance(node, ast.keyword)
-        and node.arg in ("gradient", "optional_inputs", "flops")
+        and node.arg in ("gradient", "optional_inputs", "flops", "shape_names")
     }
-    optional = ast.literal_eval(keywords.get("optional_inputs", ast.Tuple([])))
+    optional, shape_names = (
+        ast.literal_eval(keywords.get(name, ast.Tuple([])))
+        for name in ("optional_inputs", "shape_names")
+    )
     found = [
         _read_op(
             functions[path.stem],
@@ -90,6 +95,7 @@ def _read_file(path: Path) -> list[OpSummary]:
             optional,
             has_gradient="gradient" in keywords,
             has_flops="flops" in keywords,
+            shape_names=shape_names,
         )
     ]
     if backward := functions.get(backward_of(path.stem)):
@@ -104,6 +110,7 @@ def _read_op(
     *,
     has_gradient: bool = False,
     has_flops: bool = False,
+    shape_names: tuple[str, ...] = (),
 ) -> OpSummary:
     arguments = function.args
     defaults = [None] * (len(arguments.args) - len(arguments.defaults))
@@ -137,6 +144,7 @@ def _read_op(
             and default
             and (argument.arg in optional_inputs or not _is_tensor(argument))
         },
+        shape_names=shape_names,
     )
 
 

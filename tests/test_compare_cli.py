@@ -32,7 +32,7 @@ from compare.errors import CodegenUnavailable, CompilationFailed, UnavailableErr
 from compare.judge import requirements
 from compare.judge.cases import Case
 from compare.parameters import Parameter, parse_parameter, read_ops
-from compare.report import collect
+from compare.report import collect, terminal
 
 FORWARD = [op.name for op in OPS.values() if not op.forward]
 COMMANDS = ", ".join([*FORWARD, "all", "bench", "doctor"])
@@ -45,6 +45,8 @@ BAD_COMMAND_LINES = {
     "softmax --shape 4x": "--shape: '4x' is no shape: join sizes by x, such as",
     "softmax --shape x": "--shape: 'x' is no shape",
     "softmax --shape -3": "--shape: '-3' is no shape",
+    "matmul --shape 4x8": "--shape: matmul takes MxNxK, or a batch of them as BxMxNxK",
+    "bench matmul --shape 4x8x2 4": "--shape: matmul takes MxNxK, or a batch of them",
     "softmax --shape ٣": "--shape: '٣' is no shape",
     "softmax --shape 0x3": "--shape: a tensor of shape 0x3 is empty",
     "softmax --arch sm_1": "--arch: unknown architecture 'sm_1': choose one of sm_80",
@@ -516,3 +518,32 @@ def test_study_of_what_makes_no_sense(
 ) -> None:
     assert main(line.split()) == 2
     assert capsys.readouterr().err.startswith(f"compare: {complaint}")
+
+
+@pytest.mark.parametrize("command", ["softmax", "study softmax"])
+def test_a_kernel_that_nobody_launches(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), "--shape", "4x8", "--kernel", "2"]) == 2
+    assert capsys.readouterr().err.startswith(
+        "compare: --kernel: the CUDA side of softmax launches one kernel here; "
+        "there is no --kernel 2"
+    )
+
+
+@pytest.mark.parametrize("columns", ["0", "", "wide"])
+def test_a_width_that_is_none_is_not_taken(
+    columns: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert terminal.make_console().width == 100
+
+
+def test_help_names_what_a_shape_consists_of(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["matmul", "--help"])
+    assert "MxNxK" in capsys.readouterr().out

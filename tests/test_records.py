@@ -190,6 +190,10 @@ def test_choosing_what_to_draw(tmp_path: Path) -> None:
         return [each.op for each in found]
 
     assert choose([]) == ["add", "softmax"]
+    store.write(replace(make_bench("gelu"), sweep=()), tmp_path)
+    assert choose([]) == ["add", "softmax"]  # where there is nothing to draw
+    assert choose(["gelu"]) == ["gelu"]  # which says so
+    store.file_of(make_bench("gelu"), tmp_path).unlink()
     assert choose(["softmax", "softmax"]) == ["softmax"]
     assert choose([], file) == choose(["add"], file) == ["add"]
     with pytest.raises(UsageError, match="is of add, not of softmax"):

@@ -759,3 +759,16 @@ def test_gpu_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
 def test_clean_op_on_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sanitize", "add", "--gpu"]) == 0
     assert "memcheck, racecheck, synccheck, initcheck" in capsys.readouterr().out
+
+
+def test_all_ops_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def sanitize(name: str, progress: Callable[[str], None]) -> Report:
+        findings = [Finding("a race", "forward", 1)] if name == "gelu" else []
+        return Report(name, "emulator", findings)
+
+    monkeypatch.setattr(sanitizer, "sanitize", sanitize)
+    assert main(["sanitize", "all", "--json", "-"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert [each["op"] for each in document["ops"]] == list(OPS)

@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser, op: OpSummary) -> None:
     """Those of one op."""
     add_backward(parser)
+    sizes = "x".join(op.shape_names) or "such as 1823x781"
     parser.add_argument(
         "--shape",
         type=shape,
-        help="sizes joined by x, such as 1823x781; by default what suits the device",
+        help=f"sizes joined by x, {sizes}; by default what suits the device",
     )
     known = ", ".join(
         f"{each.name}={each.default} ({each.type})" for each in op.parameters.values()

@@ -16,7 +16,9 @@ SUMMARY = "Draw bandwidth over size, from the records."
 
 def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
     """What to draw, and where to."""
-    parser.add_argument("ops", nargs="*", metavar="op", help="by default all recorded")
+    parser.add_argument(
+        "ops", nargs="*", metavar="op", help="by default all with a sweep"
+    )
     parser.add_argument(
         "--from",
         dest="source",

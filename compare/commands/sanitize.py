@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from compare.errors import EXIT_FOUND, EXIT_OK
 from compare.options import add_json, add_op
 from compare.output import saying_what_mends_it, working, write_json
-from compare.parameters import OpSummary
+from compare.parameters import OpSummary, read_ops
 
 SUMMARY = "Look for races, bad accesses and deadlocks in an op's CUDA kernels."
 
 
 def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
-    """The op, and where it runs."""
-    add_op(parser, ops)
+    """The op or all, and where it runs."""
+    add_op(parser, ops, "all")
     parser.add_argument(
         "--gpu",
         action="store_true",
@@ -30,9 +30,13 @@ def run(options: argparse.Namespace) -> int:
         with saying_what_mends_it():
             from compare.judge import gpu_sanitizers, sanitizer
         sanitize = gpu_sanitizers.sanitize if options.gpu else sanitizer.sanitize
-        report = sanitize(options.op, progress)
+        names = list(read_ops()) if options.op == "all" else [options.op]
+        reports = [sanitize(name, progress) for name in names]
     from compare.report import reported_faults, terminal
 
-    if not write_json(options, sanitizer.to_json(report)):
-        reported_faults.show(report, terminal.make_console())
-    return EXIT_FOUND if report.findings else EXIT_OK
+    documents = [sanitizer.to_json(each) for each in reports]
+    document = {"ops": documents} if options.op == "all" else documents[0]
+    if not write_json(options, document):
+        for each in reports:
+            reported_faults.show(each, terminal.make_console())
+    return EXIT_FOUND if any(each.findings for each in reports) else EXIT_OK

@@ -78,7 +78,7 @@ def choose(
     """What a command line asks for: one bench of each op.
 
     Args:
-        ops: Their names; by default all that are recorded.
+        ops: Their names; by default all of which a sweep is recorded.
         source: A file to take instead of the records.
         folder: Where the records are.
 
@@ -100,7 +100,7 @@ def choose(
             f"there is no record of {unknown[0]}, only of {', '.join(recorded)}"
         )
     found = (find(op, folder) for op in dict.fromkeys(ops or recorded))
-    return [bench for bench in found if bench]
+    return [bench for bench in found if bench and (ops or bench.sweep)]
 
 
 def gpu(bench: Bench) -> str:

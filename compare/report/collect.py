@@ -292,6 +292,21 @@ def _gains(prepared: Prepared, shown: Mapping[Side, Shown]) -> dict[Side, float]
     return rung_times.gains_of(timings)
 
 
+def require_kernel(codes: Mapping[str, KernelCode | Skipped], number: int) -> None:
+    """Sees to it that a launch that was asked for is there, on one side at least.
+
+    Args:
+        codes: By side.
+        number: Of the launch, counted from 0, which always is there.
+
+    Raises:
+        UsageError: It is on neither.
+    """
+    reasons = [each.reason for each in codes.values() if isinstance(each, Skipped)]
+    if number and len(reasons) == len(codes):
+        raise UsageError(f"--kernel: {reasons[0]}")
+
+
 def _case_report(
     request: Request,
     prepared: Prepared,
@@ -302,6 +317,7 @@ def _case_report(
     gains: Mapping[Side, float],
 ) -> CaseReport:
     op, case = prepared.op, prepared.case
+    require_kernel(codegen, request.kernel)
     for side in ("cuda", "triton"):  # keys of the schema, whatever was asked for
         parity.setdefault(side, NOT_ASKED_FOR)
     cuda, triton = codegen["cuda"], codegen["triton"]

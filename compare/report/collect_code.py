@@ -22,6 +22,7 @@ from compare.errors import (
 from compare.judge.cases import Case, launcher_arguments
 from compare.judge.parity import Skipped
 from compare.records import rung_times
+from compare.report.collect import require_kernel
 from compare.report.comparison import CaseReport, Report
 from compare.timing import environment
 
@@ -106,6 +107,7 @@ def study(request: Request, progress: Callable[[str], None]) -> Report:
             codes[side] = Skipped(str(error))
         except CompilationFailed as error:
             raise BuildFailedError(f"{error}\n{error.log}") from error
+    require_kernel(codes, request.kernel)
     parity = dict.fromkeys(("cuda", "triton", "torch"), _NOT_RUN)
     report = CaseReport(
         case,

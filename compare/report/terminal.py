@@ -46,7 +46,8 @@ _DIFF_STYLES = {"same": "", "changed": "yellow", "left": "cyan", "right": "magen
 
 def make_console() -> Console:
     """The console that reports go to: stdout, whose width a file or a pipe has not."""
-    is_sized = sys.stdout.isatty() or "COLUMNS" in os.environ
+    columns = os.environ.get("COLUMNS", "")
+    is_sized = sys.stdout.isatty() or (columns.isdigit() and int(columns) > 0)
     return _Console(highlight=False, width=None if is_sized else _WIDTH)
 
 
