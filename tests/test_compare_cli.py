@@ -33,6 +33,7 @@ from compare.judge import requirements
 from compare.judge.cases import Case
 from compare.parameters import Parameter, parse_parameter, read_ops
 from compare.report import collect, terminal
+from compare.timing import gpu_state
 
 FORWARD = [op.name for op in OPS.values() if not op.forward]
 COMMANDS = ", ".join([*FORWARD, "all", "bench", "doctor"])
@@ -547,3 +548,30 @@ def test_help_names_what_a_shape_consists_of(
     with pytest.raises(SystemExit):
         main(["matmul", "--help"])
     assert "MxNxK" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "line", ["softmax --shape 4x8", "study softmax --shape 4x8 --memory --mix --trace"]
+)
+def test_a_narrow_terminal_breaks_no_word(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = {}
+    for columns in (200, 40):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert main(line.split()) == 0
+        words[columns] = set(capsys.readouterr().out.split())
+    assert words[200] <= words[40]
+
+
+def test_all_shows_no_times_where_there_are_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = collect.compare(
+        collect.Request("add", (33,), "float32", {}, ("cuda",), None), lambda _: None
+    )
+    terminal.show_all([report], terminal.make_console())
+    header = capsys.readouterr().out.splitlines()[1].split()
+    timed = [] if gpu_state.obstacle() else ["time", "GB/s"]
+    wanted = ["op", "case", "backend", "parity", *timed, "registers", "PTX", "SASS"]
+    assert header == wanted

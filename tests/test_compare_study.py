@@ -61,10 +61,6 @@ def test_sources_are_shown_where_there_is_no_nvcc(
     assert "no code of CUDA: there is no nvcc here" in shown
     assert re.search(r"CUDA: csrc/softmax/long\.cuh, softmax_long_kernel +Trit", shown)
     assert re.search(r"// -- store:.*# -- store:", shown)
-    assert main(["study", "softmax", "--kernel", "2"]) == 0
-    shown = capsys.readouterr().out
-    assert "no code of CUDA: the CUDA side of softmax launches one kernel" in shown
-    assert "csrc/softmax/" not in shown
 
 
 def test_long_rows_have_another_kernel(capsys: pytest.CaptureFixture[str]) -> None:

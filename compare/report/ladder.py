@@ -42,7 +42,7 @@ from compare.records.rung_times import (
 )
 from compare.report.recorded import age, with_article
 from compare.report.terminal import case_name
-from compare.report.text import plain
+from compare.report.text import plain, print_table
 from compare.timing import gpu_state
 from compare.timing.names import NAMES
 from compare.timing.times import (
@@ -281,7 +281,7 @@ def show(ladder: Ladder, console: Console) -> None:
         console.print(plain(f"{number}  {rung.name}", "bold"))
         console.print(Padding(plain(rung.what), (0, 0, 0, 3)))
     console.print()
-    console.print(_table(ladder))
+    print_table(console, _table(ladder))
     for rung in ladder.rungs:
         for side, step in rung.steps.items():
             if isinstance(step, Skipped):
@@ -301,13 +301,13 @@ def _table(ladder: Ladder) -> Table:
     flops = OPS[ladder.op].flops
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for header in ("", "", "kernel", *(["multiplies by"] if flops else [])):
-        table.add_column(header, overflow="fold")
+        table.add_column(header)
     for header in (
         *("lines", "registers", "shared\nbytes"),
         "instructions\nper FLOP" if flops else "instructions\nper element",
         *("global\nMiB", "shared\nMiB", "median us", "TFLOP/s" if flops else "gain"),
     ):
-        table.add_column(header, justify="right", overflow="fold")
+        table.add_column(header, justify="right")
     for rung in ladder.rungs:
         for side, step in rung.steps.items():
             figures = _figures(step) if isinstance(step, Step) else ("-",) * 8

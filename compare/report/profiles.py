@@ -10,7 +10,7 @@ from rich.table import Table
 
 from compare.judge.parity import Skipped
 from compare.report.terminal import case_name, environment_line
-from compare.report.text import plain
+from compare.report.text import plain, print_table
 from compare.timing.gpu_trace import short_name
 from compare.timing.names import NAMES
 from compare.timing.profiler import ImplementationProfile, KernelUse, ProfileReport
@@ -35,7 +35,7 @@ def show(report: ProfileReport, console: Console) -> None:
         if isinstance(each, ImplementationProfile)
     }
     if profiles:
-        console.print(_table(profiles))
+        print_table(console, _table(profiles))
     for name, skipped in report.profiles.items():
         if isinstance(skipped, Skipped):
             note = plain(f"no profile of {NAMES[name]}: {skipped.reason}", "yellow")

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from bindings.sources import ROOT
 from compare.records import source_hash, store
-from compare.report.text import plain
+from compare.report.text import plain, print_table
 from compare.timing import rates
 from compare.timing.names import NAMES
 from compare.timing.times import Bench, CaseTimes, Timing, case_to_json, timing_to_json
@@ -38,14 +38,13 @@ def show(
     code = age(bench.environment, bench.op) or "not measured here"
     console.print(plain(f"Times {where} ({versions}), {code}", "bold"))
     names = [name for name in NAMES if any(store.timing(each, name) for each in cases)]
-    # All eight implementations fit into 100 columns; a narrower terminal folds figures,
-    # which is ugly, but loses none.
+    # All eight implementations fit into 100 columns.
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("median us", overflow="fold")
+    table.add_column("median us")
     for name in names:
         header = NAMES[name].replace(" ", "\n").replace(".", ".\n")
-        table.add_column(header, justify="right", overflow="fold")
-    table.add_column("CUDA / Triton\n% of ceiling", justify="right", overflow="fold")
+        table.add_column(header, justify="right")
+    table.add_column("CUDA / Triton\n% of ceiling", justify="right")
     for each in cases[:_MOST_SHOWN]:
         timings = {name: store.timing(each, name) for name in NAMES}
         table.add_row(
@@ -56,7 +55,7 @@ def show(
                 f"{_share(bench, each, timings['triton'])}"
             ),
         )
-    console.print(table)
+    print_table(console, table)
     if n_more := len(cases[_MOST_SHOWN:]):
         console.print(plain(f"{n_more} more in README.md"))
 

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from compare.judge.parity import Skipped
 from compare.report.terminal import case_name, environment_line
-from compare.report.text import plain
+from compare.report.text import plain, print_table
 from compare.timing.build_routes import DeviceCode, Route, RoutesReport
 
 _NONE = "-"
@@ -24,7 +24,7 @@ def show(report: RoutesReport, console: Console) -> None:
     routes = {
         name: each for name, each in report.routes.items() if isinstance(each, Route)
     }
-    console.print(_table(routes))
+    print_table(console, _table(routes))
     console.print()
     for name, route in routes.items():
         console.print(plain(f"{_NAMES[name]}: {route.how}", "dim"))

@@ -34,7 +34,7 @@ from compare.report.tables import (
     remarks,
     which_kernel,
 )
-from compare.report.text import plain
+from compare.report.text import plain, print_table
 from compare.timing import rates
 from compare.timing.names import NAMES
 from compare.timing.times import Bench, CaseTimes, Timing
@@ -84,23 +84,32 @@ def show_all(reports: list[Report], console: Console) -> None:
     table.add_column("op")
     table.add_column("case")
     table.add_column("backend")
-    for name in ("parity", "time", "GB/s", "registers", "PTX", "SASS"):
+    cases = [(each, case) for each in reports for case in each.cases]
+    are_timed = any(
+        _is_timed(case.timing(backend))
+        for _, case in cases
+        for backend in case.backends
+    )
+    times_header = ("time", "GB/s") if are_timed else ()
+    for name in ("parity", *times_header, "registers", "PTX", "SASS"):
         table.add_column(name, justify="right")
-    for report, case in ((each, case) for each in reports for case in each.cases):
+    for report, case in cases:
         for backend in case.backends:
             code, times = _code_of(case, backend), case.timing(backend)
+            figures = [NONE, NONE]
+            if _is_timed(times):
+                figures = [f"{times.kernel.median_us:.2f} us", f"{times.gb_per_s:.0f}"]
             table.add_row(
                 plain(report.op),
                 plain(case_name(case.case)),
                 plain(NAMES[backend]),
                 _verdict(case, backend),
-                plain(f"{times.kernel.median_us:.2f} us" if _is_timed(times) else NONE),
-                plain(f"{times.gb_per_s:.0f}" if _is_timed(times) else NONE),
+                *map(plain, figures if are_timed else ()),
                 plain(code.registers if code else NONE),
                 plain(code.ptx_mix.total if code else NONE),
                 plain(code.sass_mix.total if code else NONE),
             )
-    console.print(table)
+    print_table(console, table)
     notes: dict[str, list[str]] = {}
     for report in reports:
         for note in itertools.chain.from_iterable(map(_notes, report.cases)):
@@ -218,7 +227,7 @@ def _show_figures(report: Report, case: CaseReport, console: Console) -> None:
             "bytes / sectors of fewest",
             (*(map(plain, _moved(codes, report, case))), plain("")),
         )
-    console.print(table)
+    print_table(console, table)
     for sentence in remarks(report.op, case):
         console.print(Padding(plain(sentence), (0, 0, 0, 2)))
     for note in _notes(case):
@@ -288,11 +297,11 @@ def show_grid(grid: Grid, console: Console) -> None:
     first, *others = grid.header
     table.add_column(plain(first))
     for header in others:
-        table.add_column(plain(header), justify="right", overflow="fold")
+        table.add_column(plain(header), justify="right")
     for name, *cells in grid.rows:
         styled = (plain(cell, "dim" if cell == NONE else "") for cell in cells)
         table.add_row(plain(name), *styled)
-    console.print(table)
+    print_table(console, table)
 
 
 def _show_findings(case: CaseReport, console: Console) -> None:

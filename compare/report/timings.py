@@ -9,7 +9,7 @@ from rich.table import Table
 from bindings.registry import OPS
 from compare.judge.parity import Skipped
 from compare.report.terminal import case_name, environment_line
-from compare.report.text import plain
+from compare.report.text import plain, print_table
 from compare.timing import rates
 from compare.timing.names import BACKENDS, NAMES
 from compare.timing.times import Bench, CaseTimes, Comparison, GpuState, Timing
@@ -25,7 +25,7 @@ def show(bench: Bench, console: Console) -> None:
         _show_case(bench, times, console)
     if bench.start:
         console.print()
-        console.print(_start_table(bench))
+        print_table(console, _start_table(bench))
     for dtype, rate in bench.matmul.items():
         name = f"torch.matmul, 8192 x 8192 x 8192 {dtype}"
         if isinstance(rate, Skipped):
@@ -76,7 +76,7 @@ def _show_case(bench: Bench, times: CaseTimes, console: Console) -> None:
         )
         marker = " (events)" if kernel.method == "events" else ""
         table.add_row(plain(NAMES[name] + marker), *map(plain, cells))
-    console.print(table)
+    print_table(console, table)
     for name, skipped in times.timings.items():
         if isinstance(skipped, Skipped):
             note = plain(f"no time of {NAMES[name]}: {skipped.reason}", "yellow")

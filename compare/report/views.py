@@ -32,7 +32,7 @@ from compare.report.terminal import (
     show_grid,
     show_listings,
 )
-from compare.report.text import plain
+from compare.report.text import plain, print_table
 from compare.timing.names import NAMES
 
 _LEXERS: dict[Side, str] = {"cuda": "cuda", "triton": "python"}
@@ -88,7 +88,7 @@ def _show_trace(case: CaseReport, console: Console) -> None:
         table.add_column(plain(header))
     for _, *cells in grid.rows:
         table.add_row(*map(plain, cells))
-    console.print(table)
+    print_table(console, table)
     for code in codes_of(case):
         if not code.simulation.is_exact:
             note = (
@@ -109,7 +109,7 @@ def _show_who(case: CaseReport, console: Console) -> None:
     for row in who_does_what.table(codes["cuda"], codes["triton"]):
         answers = (plain(_answer(each)) for each in (row.cuda, row.triton))
         table.add_row(plain(row.topic), *answers)
-    console.print(table)
+    print_table(console, table)
 
 
 def _answer(answer: who_does_what.Answer) -> str:
