@@ -575,3 +575,17 @@ def test_all_shows_no_times_where_there_are_none(
     timed = [] if gpu_state.obstacle() else ["time", "GB/s"]
     wanted = ["op", "case", "backend", "parity", *timed, "registers", "PTX", "SASS"]
     assert header == wanted
+
+
+def test_what_stands_out_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = {}
+    for options in ([], ["--all-findings"]):
+        assert main(["layer_norm", "--shape", "3x20000", *options]) == 0
+        text = capsys.readouterr().out
+        shown[len(options)] = text[text.index("What differs") :].splitlines()
+    short, whole = shown[0], shown[1]
+    assert short.index("What differs") < short.index("What is alike")
+    assert len(whole) > len(short)
+    assert " more with --all-findings; " in short[-1]
+    assert "more" not in whole[-1]
+    assert set(short[:-1]) <= set(whole)

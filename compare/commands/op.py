@@ -59,6 +59,11 @@ def add_options(parser: argparse.ArgumentParser, op: OpSummary) -> None:
     for name, what in LISTINGS.items():
         parser.add_argument(f"--{name}", action="store_true", help=f"also show {what}")
     parser.add_argument(
+        "--all-findings",
+        action="store_true",
+        help="what the code differs in and what is alike, all of it",
+    )
+    parser.add_argument(
         "--ladder",
         action="store_true",
         help="instead: the kernels that lead to this one, and what each step gains",
@@ -141,7 +146,7 @@ def _write(options: argparse.Namespace, report: Report) -> None:
     if is_stdout_taken:
         return
     console = terminal.make_console()
-    terminal.show(report, console)
+    terminal.show(report, console, all_findings=options.all_findings)
     if options.diff:
         terminal.show_diff(report, console)
     if options.ptx:

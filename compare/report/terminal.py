@@ -40,7 +40,7 @@ from compare.timing.names import NAMES
 from compare.timing.times import Bench, CaseTimes, Timing
 
 _WIDTH = 100
-_MAX_FINDINGS = 5
+_MOST_FINDINGS = 4  # of each kind, unless all are asked for
 _DIFF_STYLES = {"same": "", "changed": "yellow", "left": "cyan", "right": "magenta"}
 
 
@@ -57,8 +57,8 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-def show(report: Report, console: Console) -> None:
-    """The whole report on one screen."""
+def show(report: Report, console: Console, *, all_findings: bool = False) -> None:
+    """The whole report, on one screen unless all findings are asked for."""
     for case in report.cases:
         _show_header(report, case, console)
         console.print()
@@ -74,7 +74,7 @@ def show(report: Report, console: Console) -> None:
             show_grid(mix(case), console)
         if case.findings:
             console.print()
-            _show_findings(case, console)
+            _show_findings(case, console, None if all_findings else _MOST_FINDINGS)
 
 
 def show_all(reports: list[Report], console: Console) -> None:
@@ -304,16 +304,24 @@ def show_grid(grid: Grid, console: Console) -> None:
     print_table(console, table)
 
 
-def _show_findings(case: CaseReport, console: Console) -> None:
-    console.print(plain("What differs", "bold"))
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for finding in case.findings[:_MAX_FINDINGS]:
-        table.add_row(plain(finding.topic, "cyan"), plain(finding.text))
-    console.print(table)
-    more = len(case.findings) - _MAX_FINDINGS
+def _show_findings(case: CaseReport, console: Console, most: int | None) -> None:
+    """What stands out, then what does not; at most so many of each."""
+    n_shown = 0
+    for title, findings in (
+        ("What differs", [each for each in case.findings if each.side]),
+        ("What is alike", [each for each in case.findings if not each.side]),
+    ):
+        if not findings:
+            continue
+        console.print(plain(title, "bold"))
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for finding in findings[:most]:
+            table.add_row(plain(finding.topic, "cyan"), plain(finding.text))
+            n_shown += 1
+        console.print(table)
     hint = "--diff, --ptx and --sass show the code"
-    if more > 0:
-        hint = f"{more} more in --json FILE; {hint}"
+    if n_more := len(case.findings) - n_shown:
+        hint = f"{n_more} more with --all-findings; {hint}"
     console.print(plain(hint, "dim"))
 
 

@@ -88,7 +88,9 @@ def find(
     simulations: tuple[Simulation, Simulation] | None = None,
     occupancies: tuple[Occupancy, Occupancy] | None = None,
 ) -> tuple[Finding, ...]:
-    """All that the rules have to say, the most telling first.
+    """All that the rules have to say: first what one side does more or worse.
+
+    Then what both do alike, or no worse; of each the most telling first.
 
     Args:
         cuda: the code of the CUDA side.
@@ -109,7 +111,7 @@ def find(
         occupancies[1] if occupancies else None,
     )
     found = [each for rule in RULES if (each := _apply(rule, left, right))]
-    return tuple(sorted(found, key=lambda each: -each.weight))
+    return tuple(sorted(found, key=lambda each: (each.side is None, -each.weight)))
 
 
 def _apply(rule: Rule, cuda: Subject, triton: Subject) -> Finding | None:
