@@ -40,7 +40,7 @@ from compare.timing.names import NAMES
 from compare.timing.times import Bench, CaseTimes, Timing
 
 _WIDTH = 100
-_MOST_FINDINGS = 4  # of each kind, unless all are asked for
+_MOST_FINDINGS = 5  # unless all are asked for
 _DIFF_STYLES = {"same": "", "changed": "yellow", "left": "cyan", "right": "magenta"}
 
 
@@ -305,22 +305,22 @@ def show_grid(grid: Grid, console: Console) -> None:
 
 
 def _show_findings(case: CaseReport, console: Console, most: int | None) -> None:
-    """What stands out, then what does not; at most so many of each."""
-    n_shown = 0
-    for title, findings in (
-        ("What differs", [each for each in case.findings if each.side]),
-        ("What is alike", [each for each in case.findings if not each.side]),
-    ):
+    """What stands out, then what does not; at most so many, two of them alike."""
+    differing = [each for each in case.findings if each.side]
+    alike = [each for each in case.findings if not each.side]
+    if most is not None:
+        del differing[most - min(len(alike), 2) :]
+        del alike[most - len(differing) :]
+    for title, findings in (("What differs", differing), ("What is alike", alike)):
         if not findings:
             continue
         console.print(plain(title, "bold"))
         table = Table.grid(padding=(0, 2, 0, 0))
-        for finding in findings[:most]:
+        for finding in findings:
             table.add_row(plain(finding.topic, "cyan"), plain(finding.text))
-            n_shown += 1
         console.print(table)
     hint = "--diff, --ptx and --sass show the code"
-    if n_more := len(case.findings) - n_shown:
+    if n_more := len(case.findings) - len(differing) - len(alike):
         hint = f"{n_more} more with --all-findings; {hint}"
     console.print(plain(hint, "dim"))
 
