@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 import torch
@@ -10,6 +11,9 @@ from conftest import skip_if_refused
 from torch import Tensor
 
 import bindings
+from bindings.backends import native
+from bindings.errors import BuildError
+from bindings.registry import OPS
 
 EVERY_BACKEND = True
 
@@ -162,3 +166,11 @@ def test_an_error_leaves_the_backend_usable(backend: str) -> None:
     gate, up = torch.full((3,), 100.0), torch.full((3,), 2.0)
     out = bindings.swiglu(gate, up, backend=backend)
     assert torch.equal(out, gate * up)
+
+
+def test_a_launcher_that_nobody_binds() -> None:
+    says = r"^bindings/native/softmax\.cpp binds no launcher 'softmax': .* pip install "
+    with pytest.raises(BuildError, match=says):
+        native.run(
+            ModuleType("_cpu"), OPS["softmax"], torch.empty(3), torch.ones(3), -1
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -13,8 +13,9 @@ from torch import Tensor
 
 from bindings import sources
 from bindings.backends import Launch
+from bindings.backends.prebuilt import REBUILD_COMMAND
 from bindings.backends.template import template_of
-from bindings.errors import UnsupportedError
+from bindings.errors import BuildError, UnsupportedError
 from bindings.op import Argument, Op, Outputs, as_tuple
 
 _CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # DType in dtype.cuh
@@ -41,7 +42,22 @@ def launch(
         UnsupportedError: The op's rung has no kernel for this call.
     """
     with _naming_the_rung(op):
-        getattr(module, op.launcher)(*_values(arguments), stream)
+        _bound(module, op)(*_values(arguments), stream)
+
+
+def _bound(module: ModuleType, op: Op, suffix: str = "") -> Callable[..., Any]:
+    """What bindings/native/<op>.cpp has bound, under the launcher's name and a suffix.
+
+    Raises:
+        BuildError: It has bound nothing.
+    """
+    found: Callable[..., Any] | None = getattr(module, op.launcher + suffix, None)
+    if found is None:
+        raise BuildError(
+            f"bindings/native/{op.source}.cpp binds no launcher {op.launcher!r}: "
+            f"add it as softmax.cpp does, and build again: {REBUILD_COMMAND}"
+        )
+    return found
 
 
 @contextlib.contextmanager
@@ -73,7 +89,7 @@ def record(
     )
     if template is None:
         return None
-    launch: Launch = getattr(module, f"{op.launcher}_replay")(
+    launch: Launch = _bound(module, op, "_replay")(
         *template.values, list(template.places)
     )
     launch([x.data_ptr() for x in tensors], stream)
@@ -95,7 +111,7 @@ def plan(
         numbers that the sources give for it, an address first).
     """
     with _naming_the_rung(op):
-        descriptions: list[dict[str, Any]] = getattr(module, f"{op.launcher}_plan")(
+        descriptions: list[dict[str, Any]] = _bound(module, op, "_plan")(
             *_values(arguments), arch
         )
     return descriptions
