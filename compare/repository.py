@@ -23,7 +23,8 @@ def commit() -> str | None:
     if (head := _git("rev-parse", "HEAD")) is None:
         return None
     # What a record writes is no change to what was measured.
-    changes = _git("status", "--porcelain", "--", ".", ":!records", ":!README.md")
+    written = (":!records", ":!README.md", ":!docs")
+    changes = _git("status", "--porcelain", "--", ".", *written)
     return head[:12] + ("+" if changes else "")
 
 

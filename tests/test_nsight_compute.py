@@ -46,14 +46,14 @@ def test_recorded_counts_agree(file: Path) -> None:
     )
 
 
-def test_readme_says_what_is_recorded() -> None:
+def test_docs_say_what_is_recorded() -> None:
     """It says of how many launches that they agree exactly, and links to the counts."""
-    readme = (ROOT / "README.md").read_text()
+    commands = (ROOT / "docs/commands.md").read_text()
     for file in RECORDS:
         counts = nsight_compute.read(file)
         assert all(each.emulated == each.measured for each in counts)
-        assert f"For {len(counts)} launches of" in readme
-        assert f"({file.relative_to(ROOT)})" in readme
+        assert f"For {len(counts)} launches of" in commands
+        assert f"(../{file.relative_to(ROOT)})" in commands
     assert RECORDS
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,15 +13,17 @@ import torch
 from benches import SHARES, TOO_LONG, make_bench, make_case
 
 from bindings.sources import ROOT
+from compare import cli
 from compare.errors import UsageError
 from compare.judge.parity import Skipped
 from compare.records import store
 from compare.records.source_hash import KEY, hashes
 from compare.report import plots, readme
-from compare.timing.times import Bench
+from compare.timing.times import Bench, Timing
 
 README = ROOT / "README.md"
-SECTIONS = ("comparison", "ops", "ladder", "times", "plots")
+SECTIONS = tuple(itertools.chain(*readme.PAGES.values()))
+DOCS = [README, *(ROOT / "docs").glob("*.md")]
 
 H200 = "NVIDIA H200"
 T4 = "Tesla T4"
@@ -28,8 +32,11 @@ T4 = "Tesla T4"
 def test_sections_are_those_of_the_records() -> None:
     benches = store.read_all()
     assert benches
-    text = README.read_text(encoding="utf-8")
-    assert readme.rewrite(text, benches) == text
+    sections = readme.render(benches)
+    assert sections.keys() == set(SECTIONS)
+    for page in readme.PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert readme.rewrite(page, text, sections) == text
 
 
 def test_plots_are_those_of_the_records() -> None:
@@ -48,16 +55,31 @@ def test_plots_are_those_of_the_records() -> None:
         assert digest.encode() in file.read_bytes(), f"{file}: compare record --redraw"
 
 
-def test_files_that_it_links_to_exist() -> None:
-    text = README.read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
+def test_files_that_it_links_to_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
     links = [part.split(")")[0] for part in text.split("](")[1:]]
     assert links
     for link in links:
-        assert (ROOT / link).exists(), link
+        assert (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
+def test_commands_that_it_names_make_sense(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    commands = re.findall(r"`(?:python -m )?compare ([^`]+)`", text)
+    commands += re.findall(r"python -m compare ([a-z][^\n`&]*)$", text, re.MULTILINE)
+    for command in commands:
+        if "TERM" not in command and "--help" not in command:
+            cli.parse(command.replace("FILE", "-").split())
+
+
+def test_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) < 200
 
 
 def test_the_race_that_it_shows_is_where_it_says() -> None:
-    text = README.read_text(encoding="utf-8")
+    text = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
     shown = re.findall(r"([\w/]+\.cuh?):(\d+) \(from ([\w/.]+):(\d+)\)", text)
     assert len(shown) == 2
     file = (ROOT / "csrc/common/reduce.cuh").read_text().splitlines()
@@ -70,9 +92,12 @@ def test_the_race_that_it_shows_is_where_it_says() -> None:
         assert "block_reduce<" in called
 
 
-@pytest.mark.parametrize("section", SECTIONS)
-def test_each_section_has_its_place(section: str) -> None:
-    lines = README.read_text(encoding="utf-8").splitlines()
+@pytest.mark.parametrize(
+    ("page", "section"),
+    [(page, each) for page, sections in readme.PAGES.items() for each in sections],
+)
+def test_each_section_has_its_place(page: str, section: str) -> None:
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
     first = f"<!-- generated: {section} -->"
     last = f"<!-- end of {section} -->"
     assert lines.count(first) == lines.count(last) == 1
@@ -239,6 +264,32 @@ def test_what_a_compiler_says_is_cut_short(folder: Path) -> None:
     assert len(line) < 250
 
 
+def test_summary(folder: Path) -> None:
+    slow = SHARES | {"cuda": 0.45, "triton": 0.9, "liger": 0.9, "torch.compile": 0.5}
+    bench = replace(
+        make_bench("gelu"),
+        cases=(make_case((8192, 32768), shares=slow), make_case((8192, 32768))),
+    )
+    older = replace(bench, op="add", environment=bench.environment | {KEY: None})
+    rows = _rows(readme.render([bench, older], folder)["summary"])
+    ours, others = (make_case((8192, 32768), shares=each) for each in (slow, SHARES))
+    gains = []
+    for side in ("cuda", "triton"):
+        ratios = []
+        for case in (ours, others):
+            timed = {
+                name: each.kernel.median_us
+                for name, each in case.timings.items()
+                if isinstance(each, Timing)
+            }
+            peers = (timed[name] for name in timed if name not in ("cuda", "triton"))
+            ratios.append(min(peers) / timed[side])
+        mean = math.sqrt(math.prod(ratios))
+        gains.append(f"{mean:.2f}x, {min(ratios):.2f}x")
+    what = "bound by memory: 2 recorded, 1 of them of older code, 4 cases"
+    assert rows[2:] == [[H200, what, *gains]]
+
+
 def test_table_of_starts(folder: Path) -> None:
     head, rule, *rows = _rows(readme.render([make_bench()], folder)["times"], 1)
     assert head[2:] == [
@@ -284,9 +335,10 @@ def test_each_gpu_has_a_block_of_its_own(folder: Path) -> None:
     benches = [make_bench(), make_bench(gpu=T4), make_bench("add", gpu=T4)]
     sections = readme.render(benches, folder)
     # Ops are the same everywhere, and a ladder is of one GPU.
-    for section in set(SECTIONS) - {"ops", "ladder"}:
+    for section in ("comparison", "times", "plots"):
         assert sections[section].index("h200") < sections[section].index("tesla-t4")
     assert "On a Tesla T4 (" in sections["comparison"]
+    assert [row[0] for row in _rows(sections["summary"])[2:]] == [H200, T4]
     assert len(_rows(sections["times"])) == 2 + 4
     assert len(_rows(sections["times"], 2)) == 2 + 8
 
@@ -298,23 +350,27 @@ def test_nothing_recorded_is_said(tmp_path: Path) -> None:
         readme.render([make_bench()], tmp_path)
 
 
-def _readme(**changes: str) -> str:
+def _page(page: str, **changes: str) -> str:
     blocks = {
         name: f"<!-- generated: {name} -->\nOf long ago.\n<!-- end of {name} -->\n"
         for name in SECTIONS
     }
-    return "\n".join(["# Title\n", *(blocks | changes).values(), "The end.\n"])
+    wanted = {name: (blocks | changes)[name] for name in readme.PAGES[page]}
+    return "\n".join(["# Title\n", *wanted.values(), "The end.\n"])
 
 
 def test_only_sections_are_rewritten(folder: Path) -> None:
-    benches = [make_bench()]
-    text = readme.rewrite(_readme(), benches, folder)
-    assert "Of long ago." not in text
-    assert text.startswith("# Title\n\n<!-- generated: comparison -->\n\nOn an NVIDIA")
-    assert text.endswith(".svg) |\n\n<!-- end of plots -->\n\nThe end.\n")
-    for section in readme.render(benches, folder).values():
-        assert f"\n\n{section}\n\n<!-- end of" in text
-    assert readme.rewrite(text, benches, folder) == text
+    sections = readme.render([make_bench()], folder)
+    for page in readme.PAGES:
+        text = readme.rewrite(page, _page(page), sections)
+        assert "Of long ago." not in text
+        assert text.startswith("# Title\n\n<!-- generated: ")
+        assert text.endswith(" -->\n\nThe end.\n")
+        up = "../" if "/" in page else ""
+        for name in readme.PAGES[page]:
+            section = sections[name].replace("](", f"]({up}")
+            assert f"\n\n{section}\n\n<!-- end of {name} -->" in text
+        assert readme.rewrite(page, text, sections) == text
 
 
 @pytest.mark.parametrize(
@@ -334,37 +390,50 @@ def test_only_sections_are_rewritten(folder: Path) -> None:
         ),
     ],
 )
-def test_readme_without_a_place_is_refused(block: str, says: str, folder: Path) -> None:
-    with pytest.raises(ValueError, match=f"^README: .*{says}"):
-        readme.rewrite(_readme(times=block), [make_bench()], folder)
+def test_a_page_without_a_place_is_refused(block: str, says: str, folder: Path) -> None:
+    page = "docs/results.md"
+    sections = readme.render([make_bench()], folder)
+    with pytest.raises(ValueError, match=f"^{page}: .*{says}"):
+        readme.rewrite(page, _page(page, times=block), sections)
 
 
-def test_redrawing(folder: Path) -> None:
+@pytest.fixture
+def root(folder: Path) -> Path:
+    """Where the pages are, beside the folder of records."""
+    for page in readme.PAGES:
+        file = folder.parent / page
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(_page(page))
+    return folder.parent
+
+
+def test_redrawing(folder: Path, root: Path) -> None:
     for bench in (make_bench(), replace(make_bench("add"), sweep=())):
         store.write(bench, folder)
-    file = folder.parent / "README.md"
-    file.write_text(_readme())
-    written = readme.redraw(folder, file)
+    written = readme.redraw(folder, root)
     plots = [
         folder / f"nvidia-h200/softmax-{dtype}.{suffix}"
         for dtype in ("float32", "bfloat16")
         for suffix in ("svg", "png")
     ]
-    assert written == [*plots, file]
+    pages = [root / page for page in readme.PAGES]
+    assert written == [*plots, *pages]
     contents = [each.read_bytes() for each in written]
-    text = file.read_text(encoding="utf-8")
-    assert text == readme.rewrite(text, store.read_all(folder), folder)
-    assert [each.read_bytes() for each in readme.redraw(folder, file)] == contents
-    for part in text.split("](")[1:]:
-        target = part.split(")")[0]
-        assert (folder.parent / target).exists() or (ROOT / target).exists()
+    assert [each.read_bytes() for each in readme.redraw(folder, root)] == contents
+    for page in pages:
+        for part in page.read_text(encoding="utf-8").split("](")[1:]:
+            target = page.parent / part.split(")")[0]
+            in_project = ROOT / target.resolve().relative_to(root.resolve())
+            assert target.exists() or in_project.exists()
 
 
-def test_redrawing_writes_nothing_into_a_readme_without_a_place(folder: Path) -> None:
+def test_redrawing_writes_nothing_where_a_page_has_no_place(
+    folder: Path, root: Path
+) -> None:
     record = store.write(make_bench(), folder)
-    file = folder.parent / "README.md"
-    file.write_text("# Title\n")
-    with pytest.raises(UsageError, match="README: expected one line"):
-        readme.redraw(folder, file)
-    assert file.read_text() == "# Title\n"
+    (root / "docs/results.md").write_text("# Title\n")
+    before = (root / "README.md").read_bytes()
+    with pytest.raises(UsageError, match=r"docs/results\.md: expected one line"):
+        readme.redraw(folder, root)
+    assert (root / "README.md").read_bytes() == before
     assert {each.suffix for each in record.parent.iterdir()} == {".json", ".txt"}

@@ -1,4 +1,4 @@
-"""`compare record`: runs that are kept in the repository, and README made from them."""
+"""`compare record`: runs that are kept, and the pages that are made from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compare.output import saying_what_mends_it, working, write_json
 from compare.parameters import OpSummary, read_ops
 from compare.records import check
 
-SUMMARY = "Measure on a GPU, and write it into records and README."
+SUMMARY = "Measure on a GPU, and write it into records, README and docs."
 
 
 def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
@@ -22,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -
     instead.add_argument(
         "--redraw",
         action="store_true",
-        help="measure nothing: write plots and README from what is recorded",
+        help="measure nothing: write plots and pages from what is recorded",
     )
     instead.add_argument(
         "--check",

@@ -1,4 +1,8 @@
-"""The README's figures: tables, plots and an example, made from the records."""
+"""The figures of README and docs: tables, plots and an example, made from the records.
+
+A page has a pair of comments for each of its sections, and what stands between them is
+generated.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +31,20 @@ from compare.timing.names import BACKENDS, NAMES
 from compare.timing.times import Bench, CaseTimes, StartTime, Timing
 
 EXAMPLE = "softmax"
+# The pages, and which sections each has.
+PAGES = {
+    "README.md": ("ladder", "ops", "comparison", "summary"),
+    "docs/results.md": ("times", "plots"),
+}
 
 _NONE = "-"
 _OLDER = "†"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # in what compilers say
 _ABOUT_COMPARISON = """\
 Without a GPU the kernels run on the CPU, and the times are those on record."""
+_ABOUT_SUMMARY = """\
+How many times as fast as the fastest of PyTorch, torch.compile and the libraries beside
+it: the geometric mean over the recorded shapes, and the lowest of them."""
 _ABOUT_TIMES = """\
 Medians in microseconds, of inputs that no cache holds, the implementations taking
 turns. The ratio is the time of the faster of ours to that of the fastest peer, with
@@ -52,7 +64,7 @@ op's source."""
 
 
 def render(benches: Sequence[Bench], folder: Path = store.FOLDER) -> dict[str, str]:
-    """The generated sections of the README, by name.
+    """The generated sections by name; their links lead from the root.
 
     Args:
         benches: What is recorded.
@@ -72,6 +84,7 @@ def render(benches: Sequence[Bench], folder: Path = store.FOLDER) -> dict[str, s
         "ops": _ops(),
         "ladder": _ladder(folder),
         "comparison": _comparisons(by_gpu, folder),
+        "summary": _summary(by_gpu),
         "times": "\n\n".join(
             (_ABOUT_TIMES, *(_times(each, folder) for each in by_gpu.values()))
         ),
@@ -81,27 +94,35 @@ def render(benches: Sequence[Bench], folder: Path = store.FOLDER) -> dict[str, s
     }
 
 
-def rewrite(text: str, benches: Sequence[Bench], folder: Path = store.FOLDER) -> str:
-    """A README with its sections generated anew.
+def rewrite(page: str, text: str, sections: Mapping[str, str]) -> str:
+    """A page with its sections generated anew.
+
+    Args:
+        page: One of PAGES.
+        text: What it says now.
+        sections: All that `render` returned.
 
     Raises:
-        UsageError: Nothing is recorded, or not the example.
-        ValueError: The README has no such section, or has it twice.
+        ValueError: The page lacks one of its sections, or has it twice.
     """
+    up = "../" * page.count("/")
     lines = text.splitlines()
-    for name, section in render(benches, folder).items():
-        first = _find(lines, f"<!-- generated: {name} -->")
-        last = _find(lines, f"<!-- end of {name} -->")
+    for name in PAGES[page]:
+        first = _find(page, lines, f"<!-- generated: {name} -->")
+        last = _find(page, lines, f"<!-- end of {name} -->")
         if last < first:
-            raise ValueError(f"README: the end of {name} comes before its beginning")
+            raise ValueError(f"{page}: the end of {name} comes before its beginning")
+        section = re.sub(r"\]\((?!https?:|#)", f"]({up}", sections[name])
         lines[first + 1 : last] = ["", *section.splitlines(), ""]
     return "\n".join(lines) + "\n"
 
 
-def redraw(
-    folder: Path = store.FOLDER, readme: Path = ROOT / "README.md"
-) -> list[Path]:
-    """Draws all plots, beside their records, and rewrites the README.
+def redraw(folder: Path = store.FOLDER, root: Path = ROOT) -> list[Path]:
+    """Draws all plots, beside their records, and rewrites the pages.
+
+    Args:
+        folder: Where the records are.
+        root: Where the pages are.
 
     Returns:
         The files that were written.
@@ -111,21 +132,26 @@ def redraw(
         UnavailableError: There is no matplotlib, or a file cannot be written.
     """
     benches = store.read_all(folder)
+    sections = render(benches, folder)
     try:
-        text = rewrite(readme.read_text(encoding="utf-8"), benches, folder)
+        texts = {
+            root / page: rewrite(page, (root / page).read_text("utf-8"), sections)
+            for page in PAGES
+        }
     except (OSError, ValueError) as error:
-        raise UsageError(f"{readme} cannot be rewritten: {error}") from error
+        raise UsageError(f"{root} has a page that is not rewritten: {error}") from error
     files = []
     for bench in benches:
         if bench.sweep:
             files += plots.draw(bench, store.folder_of(store.gpu(bench), folder))
-    store.replace(readme, text.encode())
-    return [*files, readme]
+    for file, text in texts.items():
+        store.replace(file, text.encode())
+    return [*files, *texts]
 
 
-def _find(lines: list[str], marker: str) -> int:
+def _find(page: str, lines: list[str], marker: str) -> int:
     if (count := lines.count(marker)) != 1:
-        raise ValueError(f"README: expected one line {marker!r}, found {count}")
+        raise ValueError(f"{page}: expected one line {marker!r}, found {count}")
     return lines.index(marker)
 
 
@@ -203,8 +229,42 @@ def _comparisons(by_gpu: Mapping[str, list[Bench]], folder: Path) -> str:
     return "\n\n".join((*blocks, _ABOUT_COMPARISON))
 
 
+def _summary(by_gpu: Mapping[str, list[Bench]]) -> str:
+    """How ours do beside the fastest peer, a line for each GPU and kind of op."""
+    rows = []
+    for gpu, benches in by_gpu.items():
+        for kind, bound_by_flops in (("bound by memory", False), ("matmul", True)):
+            of_kind = [b for b in benches if bool(OPS[b.op].flops) == bound_by_flops]
+            cases = [times for bench in of_kind for times in bench.cases]
+            if not cases:
+                continue
+            older = sum(bool(_mark(bench)) for bench in of_kind)
+            notes = f", {older} of them of older code" if older else ""
+            what = f"{kind}: {len(of_kind)} recorded{notes}, {len(cases)} cases"
+            rows.append((printable(gpu), what, *(_gain(cases, e) for e in rungs.SIDES)))
+    table = _table(("GPU", "ops", *(NAMES[e] for e in rungs.SIDES)), 2, rows)
+    return f"{table}\n\n{_ABOUT_SUMMARY}"
+
+
+def _gain(cases: Sequence[CaseTimes], side: str) -> str:
+    """`1.12x, 0.85x`: the mean and the lowest."""
+    gains = []
+    for times in cases:
+        timed = {name: store.timing(times, name) for name in NAMES}
+        peers = [
+            each.kernel.median_us
+            for name, each in timed.items()
+            if each and name not in BACKENDS
+        ]
+        if (own := timed[side]) and peers:
+            gains.append(min(peers) / own.kernel.median_us)
+    if not gains:
+        return _NONE
+    return f"{statistics.geometric_mean(gains):.2f}x, {min(gains):.2f}x"
+
+
 def _folder(gpu: str) -> str:
-    """Where the records of a GPU are, seen from the README."""
+    """Where the records of a GPU are, seen from the root."""
     return f"records/{store.folder_of(gpu).name}"
 
 

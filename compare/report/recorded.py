@@ -57,7 +57,7 @@ def show(
         )
     print_table(console, table)
     if n_more := len(cases[_MOST_SHOWN:]):
-        console.print(plain(f"{n_more} more in README.md"))
+        console.print(plain(f"{n_more} more in docs/results.md"))
 
 
 def to_json(bench: Bench, dtype_name: str, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from compare.timing.times import Bench
 Measured = TypeVar("Measured", Bench, rung_times.Times, fusions.Fusion)
 
 _DTYPES = ("float32", "bfloat16")
-_SWEPT = ("add", "gelu")  # README draws these; bench --sweep measures any other
+_SWEPT = ("add", "gelu")  # docs draw these; bench --sweep measures any other
 
 
 def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
@@ -40,7 +40,7 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
         progress: Is told, from time to time, what is going on.
 
     Returns:
-        The files that were written: records, plots, README.
+        The files that were written: records, plots, pages.
 
     Raises:
         CompareError: It cannot be done, or a result was wrong: nothing is written then
@@ -119,12 +119,12 @@ def require_committed_kernels() -> None:
 
 
 def redraw(progress: Callable[[str], None]) -> list[Path]:
-    """Writes plots and README again from what is recorded, and returns the files.
+    """Writes plots and pages again from what is recorded, and returns the files.
 
     Raises:
         CompareError: A record cannot be read, or matplotlib is missing.
     """
-    progress("drawing plots and rewriting the README")
+    progress("drawing plots and rewriting README and docs")
     return readme.redraw()
 
 
