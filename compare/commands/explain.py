@@ -1,0 +1,58 @@
+"""`compare explain`: what a term of a report means."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Mapping
+
+from compare.errors import EXIT_OK, UnavailableError, UsageError
+from compare.parameters import OpSummary
+from compare.repository import ROOT
+
+SUMMARY = "Say what a term of a report means."
+_GLOSSARY = ROOT / "docs" / "glossary.md"
+
+
+def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+    """The term."""
+    parser.add_argument(
+        "term", nargs="*", help="such as executed; by default all are listed"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the entry, or the names of all."""
+    entries = read()
+    if not options.term:
+        sys.stdout.writelines(f"{each}\n" for each in entries)
+        return EXIT_OK
+    term = " ".join(options.term)
+    by_name = {each.lower(): each for each in entries}
+    # What a reader has seen is often a part of a name, as in "sectors of fewest".
+    parts = [each for each in by_name if term.lower() in each]
+    name = term.lower() if term.lower() in by_name else (parts or [""])[0]
+    if not name:
+        close = difflib.get_close_matches(term.lower(), by_name, n=1)
+        guess = f"did you mean {close[0]}?" if close else "without one it lists all"
+        raise UsageError(f"there is no term {term!r}; {guess}")
+    sys.stdout.write(f"{by_name[name]}\n\n{entries[by_name[name]]}\n")
+    return EXIT_OK
+
+
+def read() -> dict[str, str]:
+    """The entries of the glossary by name.
+
+    Raises:
+        UnavailableError: There is none.
+    """
+    try:
+        text = _GLOSSARY.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UnavailableError(
+            f"{_GLOSSARY} cannot be read ({error.strerror}): a checkout has it"
+        ) from error
+    _, *sections = text.split("\n## ")
+    pairs = (each.partition("\n") for each in sections)
+    return {name: entry.strip() for name, _, entry in pairs}

@@ -1,0 +1,64 @@
+"""The glossary: an entry for each rule and for each line of the first screen."""
+
+from __future__ import annotations
+
+import pytest
+
+from compare.cli import main
+from compare.code.findings import RULES
+from compare.commands import explain
+
+
+def test_every_rule_is_explained() -> None:
+    assert {each.name for each in RULES} <= explain.read().keys()
+
+
+def test_every_line_of_figures_is_explained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["softmax", "--shape", "4x8", "--backend", "cuda"]) == 0
+    _, figures, *_ = capsys.readouterr().out.split("\n\n")
+    rows = [line.strip().partition("  ")[0] for line in figures.splitlines()[1:]]
+    names = {each.removesuffix(", bytes") for each in rows}
+    assert {"ran on", "at most", "shared memory"} <= names
+    assert names - explain.read().keys() == set()
+
+
+def test_entries_stand_in_the_order_of_their_names() -> None:
+    names = [each.lower() for each in explain.read()]
+    assert names == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("executed", "executed"),
+        ("Coalescing", "coalescing"),
+        ("sectors of fewest", "bytes / sectors of fewest"),
+        ("relative to row", "max error, relative to row"),
+    ],
+)
+def test_an_entry(line: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", *line.split()]) == 0
+    first, _, entry = capsys.readouterr().out.partition("\n\n")
+    assert first == name
+    assert entry.strip() == explain.read()[name]
+
+
+def test_all_entries(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain"]) == 0
+    assert capsys.readouterr().out.splitlines() == list(explain.read())
+
+
+@pytest.mark.parametrize(
+    ("term", "says"),
+    [
+        ("coalesing", "did you mean coalescing?"),
+        ("xyzzy", "without one it lists all"),
+    ],
+)
+def test_what_is_no_term(
+    term: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", term]) == 2
+    assert says in capsys.readouterr().err
