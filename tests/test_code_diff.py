@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from compare.assembly.diff import BACKGROUND, LOOP, DiffRow, align
+from compare.assembly.diff import DiffRow, align
 from compare.assembly.listing import Listing, parse_ptx
+from compare.assembly.sections import BACKGROUND, LOOP
 
 
 def ptx_of(*statements: str) -> Listing:

@@ -16,7 +16,7 @@ from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
 from compare.assembly.diff import align
-from compare.code import kernel_code
+from compare.code import launch_parameters
 from compare.code.architectures import ARCHITECTURES, Architecture
 from compare.code.findings import find
 from compare.code.kernel_code import KernelCode, inspect_cuda, inspect_triton
@@ -118,11 +118,11 @@ def test_code_of_both_sides(launch: launches.Launch) -> None:
 def test_layouts_are_kept_where_memory_is_not() -> None:
     base = torch.arange(64, dtype=torch.float16)
     view = base[3:].as_strided((5, 7), (8, 1))
-    meta = kernel_code._meta_tensor(view)
+    meta = launch_parameters._meta_tensor(view)
     assert meta.is_meta
     assert (meta.shape, meta.stride()) == (view.shape, view.stride())
     assert meta.storage_offset() == view.storage_offset()
-    assert kernel_code._meta_tensor(meta) is meta
+    assert launch_parameters._meta_tensor(meta) is meta
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "offset"])

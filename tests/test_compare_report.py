@@ -22,7 +22,7 @@ from compare.judge.acceptance import Errors
 from compare.judge.cases import Case
 from compare.judge.parity import Parity, Skipped
 from compare.ptx_simulator import Launch, TensorArgument
-from compare.report import terminal
+from compare.report import code_views, terminal
 from compare.report.comparison import CaseReport, Report, all_to_json, to_json
 from compare.timing.times import (
     CaseTimes,
@@ -281,9 +281,9 @@ def _render(width: int, report: Report, is_terminal: bool = True) -> str:
         file=file, width=width, highlight=False, force_terminal=is_terminal
     )
     terminal.show(report, console)
-    terminal.show_diff(report, console)
-    terminal.show_listings(report, "ptx", console)
-    terminal.show_listings(report, "sass", console)
+    code_views.show_diff(report, console)
+    code_views.show_listings(report, "ptx", console)
+    code_views.show_listings(report, "sass", console)
     terminal.show_all([report, report], console)
     return file.getvalue()
 
@@ -314,7 +314,7 @@ def test_renderers_without_code() -> None:
 def test_listings_of_one_side() -> None:
     report = _report(codegen={"cuda": _code("cuda", "f32"), "triton": Skipped("no")})
     file = io.StringIO()
-    terminal.show_listings(report, "ptx", Console(file=file, width=100))
+    code_views.show_listings(report, "ptx", Console(file=file, width=100))
     assert "ld.global.f32" in file.getvalue()
     assert "Triton" not in file.getvalue()
 

@@ -17,7 +17,7 @@ from compare.judge import parity
 from compare.judge.cases import Case
 from compare.records import fusions, store
 from compare.records.fusions import PLAIN, SIDES, Fusion
-from compare.report import readme
+from compare.report import results
 from compare.timing import implementations, turns
 from compare.timing.turns import Times, TimingError
 
@@ -88,13 +88,13 @@ def test_it_is_kept_and_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 def test_the_readme_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
     found = measured(monkeypatch, times_of(gelu=25, relu=0))
-    lines = readme._fusions([found]).splitlines()
+    lines = results.fusions_of([found]).splitlines()
     assert "| matmul | 64x64x64 | bfloat16 | none | 100.0 | 100.0 |" in lines
     (gelu,) = (line for line in lines if "gelu" in line)
     cells = [cell.strip() for cell in gelu.strip("|").split("|")]
     assert cells[3] == "bias + gelu"
     assert [cell.partition(" (")[0] for cell in cells[4:]] == 2 * ["125.0, 80.0 %"]
-    assert readme._fusions([]) == ""
+    assert results.fusions_of([]) == ""
 
 
 @needs_gpu

@@ -113,3 +113,17 @@ def test_no_two_modules_share_a_name() -> None:
         if path.stem != "__init__" and not name.startswith("peers.")
     ]
     assert [name for name, count in Counter(names).items() if count > 1] == []
+
+
+def test_nothing_is_too_long_to_read() -> None:
+    too_long = []
+    for name, path in _modules(ROOT).items():
+        text = path.read_text("utf-8")
+        if (n_lines := len(text.splitlines())) > 400:
+            too_long.append(f"{name} has {n_lines} lines")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                assert node.end_lineno
+                if (n_lines := node.end_lineno - node.lineno + 1) > 60:
+                    too_long.append(f"{name}.{node.name} has {n_lines} lines")
+    assert too_long == []

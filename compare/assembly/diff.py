@@ -8,77 +8,30 @@ kind of instruction, with how many of them each side has, in the order of first 
 """
 
 import itertools
-import re
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy
 import numpy.typing
 
-from compare.assembly.control_flow import find_loops
-from compare.assembly.listing import Instruction, Listing
-from compare.assembly.normalize import normalize
-
-# The categories of rows that are no instructions of one category.
-BACKGROUND = "background"
-LOOP = "loop"
+from compare.assembly.listing import Listing
+from compare.assembly.sections import (
+    BACKGROUND,
+    LOOP,
+    SYNCHRONISES,
+    WEIGHTS,
+    Item,
+    sections_of_items,
+)
 
 Kind = Literal["same", "changed", "left", "right"]
 
 _MARKERS: dict[Kind, str] = {"same": " ", "changed": "|", "left": "<", "right": ">"}
 
-# How much it counts to see two rows of this category side by side. What moves data
-# holds the two listings together; arithmetic follows.
-_WEIGHTS = {
-    LOOP: 12.0,
-    "global load": 12.0,
-    "global store": 12.0,
-    "generic memory": 12.0,
-    "atomic": 12.0,
-    "async copy": 12.0,
-    "tensor copy": 12.0,
-    "shared load": 8.0,
-    "shared store": 8.0,
-    "local memory": 8.0,
-    "shuffle / vote": 8.0,
-    "barrier": 4.0,
-    "mbarrier": 4.0,
-    "fence / wait": 4.0,
-    "cache hint": 4.0,
-    "tensor core": 8.0,
-    "special function": 6.0,
-    "division": 6.0,
-    "float64": 6.0,
-    "fp math": 2.0,
-    "conversion": 2.0,
-    "other": 2.0,
-    BACKGROUND: 0.25,
-}
 # Of the weight: for rows that are the same in every part, and for equal counts.
 _SAME_BONUS = 0.25
 _COUNT_BONUS = 0.1
-# What moves data ends one bag of arithmetic and begins the next.
-_MOVES_DATA = frozenset(
-    {
-        "global load",
-        "global store",
-        "generic memory",
-        "atomic",
-        "async copy",
-        "tensor copy",
-        "shared load",
-        "shared store",
-        "local memory",
-        "shuffle / vote",
-    }
-)
-# These keep their place in a bag, but do not end it: a compiler may compute before a
-# barrier what the other one computes after it.
-_SYNCHRONISES = frozenset({"barrier", "mbarrier", "fence / wait"})
-_CONSUMERS = frozenset({"st", "ST", "STG", "STS", "STL", "red", "RED", "REDG"})
-_WIDTH = re.compile(r"v\d|[busf]\d+|[US]?(?:8|16|32|64|128|256)")
 
 
 @dataclass(frozen=True)
@@ -108,53 +61,12 @@ class DiffRow:
         return _MARKERS[self.kind]
 
 
-_BAG = "bag"
-
-
-@dataclass
-class _Section:
-    """A part of one side: a bag, accesses of one category, or the edge of a loop.
-
-    Attributes:
-        name: what two sections must have in common to stand side by side.
-        depth: the number of loops around it.
-        instructions: its own, in program order.
-        between: the kinds of arithmetic between its accesses.
-    """
-
-    name: str
-    depth: int
-    instructions: list[Instruction] = field(default_factory=list)
-    between: set[str] = field(default_factory=set)
-
-
-@dataclass(frozen=True)
-class _Item:
-    """All instructions of one kind in a section: one side of a row.
-
-    Attributes:
-        operation: what must be equal for two items to stand side by side.
-        form: what must be equal for them to be called the same.
-        text: of the only instruction, if there is but one.
-        summary: what is written in front of the number of several.
-    """
-
-    category: str
-    operation: str
-    form: str
-    access_bytes: int
-    text: str
-    summary: str
-    indent: str
-    indices: tuple[int, ...]
-
-
-_Pair = tuple[_Item | None, _Item | None]
+_Pair = tuple[Item | None, Item | None]
 
 
 def align(left: Listing, right: Listing) -> tuple[DiffRow, ...]:
     """Aligns two listings of the same language."""
-    left_items, right_items = _sections_of_items(left), _sections_of_items(right)
+    left_items, right_items = sections_of_items(left), sections_of_items(right)
     rows: list[DiffRow] = []
     next_left = next_right = 0
     ends = (len(left_items), len(right_items))
@@ -170,7 +82,7 @@ def align(left: Listing, right: Listing) -> tuple[DiffRow, ...]:
     return tuple(rows)
 
 
-def _row(left: _Item | None, right: _Item | None) -> DiffRow:
+def _row(left: Item | None, right: Item | None) -> DiffRow:
     kind: Kind
     if left is None:
         kind = "right"
@@ -191,14 +103,14 @@ def _row(left: _Item | None, right: _Item | None) -> DiffRow:
     )
 
 
-def _are_same(left: _Item, right: _Item) -> bool:
+def _are_same(left: Item, right: Item) -> bool:
     # No two backgrounds are alike, and it says nothing: they all count as the same.
     if left.category in (BACKGROUND, LOOP):
         return True
     return left.form == right.form and len(left.indices) == len(right.indices)
 
 
-def _text(item: _Item, count_shown: bool) -> str:
+def _text(item: Item, count_shown: bool) -> str:
     if item.category in (BACKGROUND, LOOP) or not count_shown:
         return item.indent + item.text
     return f"{item.indent}{item.summary} x{len(item.indices)}"
@@ -208,7 +120,7 @@ def _text(item: _Item, count_shown: bool) -> str:
 
 
 def _best_pairs(
-    left: Sequence[list[_Item]], right: Sequence[list[_Item]]
+    left: Sequence[list[Item]], right: Sequence[list[Item]]
 ) -> list[tuple[int, int]]:
     """The pairs, in order on both sides, whose gains have the greatest sum."""
     gain = numpy.array([[_gain(one, other) for other in right] for one in left])
@@ -231,7 +143,7 @@ def _best_pairs(
     return pairs[::-1]
 
 
-def _gain(left: list[_Item], right: list[_Item]) -> float:
+def _gain(left: list[Item], right: list[Item]) -> float:
     """What it is worth to see two sections side by side."""
     gain = 0.0
     for one, other in _partners(left, right):
@@ -239,11 +151,11 @@ def _gain(left: list[_Item], right: list[_Item]) -> float:
         bonus = _COUNT_BONUS * counts[0] / counts[1]
         if one.form == other.form:
             bonus += _SAME_BONUS
-        gain += _WEIGHTS[one.category] * (1 + bonus)
+        gain += WEIGHTS[one.category] * (1 + bonus)
     return gain
 
 
-def _pairs_of_items(left: list[_Item], right: list[_Item]) -> list[_Pair]:
+def _pairs_of_items(left: list[Item], right: list[Item]) -> list[_Pair]:
     """The rows of two sections that stand side by side."""
     partners = _partners(left, right)
     partner_of_left = {id(one): other for one, other in partners}
@@ -263,16 +175,16 @@ def _pairs_of_items(left: list[_Item], right: list[_Item]) -> list[_Pair]:
     return pairs
 
 
-def _partners(left: list[_Item], right: list[_Item]) -> list[tuple[_Item, _Item]]:
+def _partners(left: list[Item], right: list[Item]) -> list[tuple[Item, Item]]:
     """The items that stand side by side: first those of one form, then the similar."""
-    similarities: tuple[Callable[[_Item], tuple[object, ...]], ...] = (
+    similarities: tuple[Callable[[Item], tuple[object, ...]], ...] = (
         lambda item: (item.form,),
         lambda item: (item.operation, item.access_bytes),
         lambda item: (item.operation,),
     )
-    partners: list[tuple[_Item, _Item]] = []
-    free_left = [each for each in left if each.category not in _SYNCHRONISES]
-    free_right = [each for each in right if each.category not in _SYNCHRONISES]
+    partners: list[tuple[Item, Item]] = []
+    free_left = [each for each in left if each.category not in SYNCHRONISES]
+    free_right = [each for each in right if each.category not in SYNCHRONISES]
     for similarity in similarities:
         for one in list(free_left):
             for other in free_right:
@@ -285,18 +197,18 @@ def _partners(left: list[_Item], right: list[_Item]) -> list[tuple[_Item, _Item]
 
 
 def _synchronising_partners(
-    left: list[_Item], right: list[_Item], partners: list[tuple[_Item, _Item]]
-) -> list[tuple[_Item, _Item]]:
+    left: list[Item], right: list[Item], partners: list[tuple[Item, Item]]
+) -> list[tuple[Item, Item]]:
     """The barriers and fences that stand behind the same items on both sides."""
     numbers = {
         id(item): number for number, pair in enumerate(partners) for item in pair
     }
 
-    def places(items: list[_Item]) -> dict[tuple[str, frozenset[int], int], _Item]:
+    def places(items: list[Item]) -> dict[tuple[str, frozenset[int], int], Item]:
         before: set[int] = set()
-        found: dict[tuple[str, frozenset[int], int], _Item] = {}
+        found: dict[tuple[str, frozenset[int], int], Item] = {}
         for each in items:
-            if each.category in _SYNCHRONISES:
+            if each.category in SYNCHRONISES:
                 place = (each.operation, frozenset(before))
                 free = next(n for n in itertools.count() if (*place, n) not in found)
                 found[(*place, free)] = each
@@ -313,158 +225,3 @@ def _synchronising_partners(
 
 
 # ---- One side ----
-
-
-def _sections_of_items(listing: Listing) -> list[list[_Item]]:
-    texts = [line.text for line in normalize(listing)]
-    return [_items(each, texts) for each in _sections(listing)]
-
-
-def _sections(listing: Listing) -> list[_Section]:
-    loops = find_loops(listing)
-    begins = Counter(min(loop.body) for loop in loops)
-    ends = Counter(max(loop.body) for loop in loops)
-    divider = _Divider()
-    for each in listing.instructions:
-        for _ in range(begins[each.index]):
-            divider.begin_loop(each)
-        divider.add(each)
-        for _ in range(ends[each.index]):
-            divider.end_loop(each)
-    return [each for each in divider.sections if each.instructions]
-
-
-class _Divider:
-    """Divides one side's instructions: bags, with one other section between two."""
-
-    def __init__(self) -> None:
-        self.sections = [_Section(_BAG, depth=0)]
-        self._depth = 0
-        self._gap: list[Instruction] = []  # the events since the last access
-
-    def begin_loop(self, instruction: Instruction) -> None:
-        self._open("loop begins", instruction)
-        self._depth += 1
-        self.sections[-1].depth = self._depth
-
-    def end_loop(self, instruction: Instruction) -> None:
-        self._depth -= 1
-        self._open("loop ends", instruction)
-
-    def add(self, instruction: Instruction) -> None:
-        if instruction.category not in _MOVES_DATA:
-            self.sections[-1].instructions.append(instruction)
-            if instruction.category in _WEIGHTS:
-                self._gap.append(instruction)
-            return
-        name = instruction.category
-        is_consumer = _stem(instruction) in _CONSUMERS
-        if name in ("generic memory", "local memory"):
-            name += " store" if is_consumer else " load"
-        if self._continues(name):
-            before, accesses, after = self.sections[-3:]
-            accesses.instructions.append(instruction)
-            # What is stored is computed before, what is loaded is used after.
-            if is_consumer:
-                before.instructions += after.instructions
-                after.instructions = []
-            self._gap = []
-        else:
-            self._open(name, instruction)
-
-    def _open(self, name: str, instruction: Instruction) -> None:
-        self.sections.append(_Section(name, self._depth, [instruction]))
-        self.sections.append(_Section(_BAG, self._depth))
-        self._gap = []
-
-    def _continues(self, name: str) -> bool:
-        """Whether an access belongs to those before it.
-
-        It does if the same is done between them again and again. Anything else is what
-        separates two reductions, for instance.
-        """
-        if len(self.sections) < 3 or self.sections[-2].name != name:
-            return False
-        if any(each.category in _SYNCHRONISES for each in self._gap):
-            return False
-        between = self.sections[-2].between
-        kinds = {_form(each) for each in self._gap}
-        if not between:
-            between |= kinds
-        return kinds <= between
-
-
-def _items(section: _Section, texts: Sequence[str]) -> list[_Item]:
-    indent = "  " * section.depth
-    if section.name.startswith(LOOP):
-        index = section.instructions[0].index
-        text = "loop {" if section.name == "loop begins" else "}"
-        return [_Item(LOOP, section.name, LOOP, 0, text, text, indent, (index,))]
-    background: list[Instruction] = []
-    kinds: dict[tuple[str, int], list[Instruction]] = {}
-    arithmetic: set[str] = set()
-    for each in section.instructions:
-        if each.category not in _WEIGHTS:
-            background.append(each)
-            continue
-        form = _form(each)
-        place = 0
-        if each.category in _SYNCHRONISES:
-            # They keep their place: behind what was begun before them.
-            place = len(arithmetic)
-        else:
-            arithmetic.add(form)
-        kinds.setdefault((form, place), []).append(each)
-    items = []
-    if background:
-        items.append(_background_item(background, indent))
-    for (form, _), instructions in kinds.items():
-        first = instructions[0]
-        items.append(
-            _Item(
-                first.category,
-                _operation(first),
-                form,
-                first.access_bytes,
-                texts[first.index],
-                first.opcode,
-                indent,
-                tuple(each.index for each in instructions),
-            )
-        )
-    return items
-
-
-def _background_item(instructions: list[Instruction], indent: str) -> _Item:
-    counts = Counter(each.category.partition(" / ")[0] for each in instructions)
-    text = ", ".join(f"{name} x{count}" for name, count in counts.most_common())
-    indices = tuple(each.index for each in instructions)
-    return _Item(BACKGROUND, BACKGROUND, BACKGROUND, 0, text, text, indent, indices)
-
-
-def _operation(instruction: Instruction) -> str:
-    stem = _stem(instruction)
-    if instruction.category in _MOVES_DATA - {"shuffle / vote"}:
-        return instruction.category
-    if instruction.category in ("mbarrier", "fence / wait"):
-        return _form(instruction)
-    if instruction.category == "barrier":
-        return instruction.category
-    if instruction.category == "conversion":  # to a wide type is not to a narrow one
-        return f"{stem} from {instruction.opcode.rpartition('.')[2]}"
-    return f"{instruction.category} {stem}"
-
-
-def _stem(instruction: Instruction) -> str:
-    return instruction.opcode.partition(".")[0]
-
-
-def _form(instruction: Instruction) -> str:
-    """The instruction without what says nothing about what it does."""
-    parts = instruction.opcode.split(".")
-    if instruction.access_bytes:
-        meaning = [part for part in parts if not _WIDTH.fullmatch(part)]
-        return f"{'.'.join(meaning)} {instruction.access_bytes}"
-    if instruction.category == "fp math":
-        parts = [part for part in parts if part != "rn"]  # the default
-    return ".".join(parts).replace("barrier.", "bar.", 1)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import functools
-import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
-
-import torch
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from bindings.backends import native, prebuilt, triton
 from bindings.errors import UnsupportedError
@@ -18,13 +14,19 @@ from compare.assembly.listing import Listing, parse_ptx, parse_sass
 from compare.assembly.mix import Mix, mix_of
 from compare.code import cache, cuda, tools, triton_offline
 from compare.code.architectures import Architecture, parse_architecture
+from compare.code.launch_parameters import (
+    as_meta,
+    cuda_parameters,
+    elements_of,
+    require_elements,
+    tensors_of,
+    triton_parameters,
+)
 from compare.code.occupancy import Occupancy, occupancy
 from compare.errors import CodegenUnavailable
 from compare.ptx_simulator import (
     Launch,
     Simulation,
-    TensorArgument,
-    TensorMap,
     simulate,
 )
 
@@ -162,10 +164,10 @@ def planned_kernels(
     """
     if side == "cuda":
         return _plans(op, arguments, architecture)[1]
-    _require_elements(op, arguments)
+    require_elements(op, arguments)
     try:
         return triton_offline.plan_launches(
-            triton.launcher(op), _as_meta(arguments), architecture
+            triton.launcher(op), as_meta(arguments), architecture
         )
     except ValueError as error:
         if op.rung:
@@ -208,10 +210,10 @@ def inspect_cuda(
         CodegenUnavailable: something is missing here; the message says what.
         CompilationFailed: nvcc refused the kernel.
     """
-    arguments = _as_meta(arguments)
+    arguments = as_meta(arguments)
     plans, titles = _plans(op, arguments, architecture, number)
     plan = plans[number]
-    parameters, tensor_maps = _cuda_parameters(plan["arguments"])
+    parameters, tensor_maps = cuda_parameters(plan["arguments"])
     kernel = plan["kernel"]
     signatures = {each["kernel"]: each["signature"] for each in plans}
     build = cuda.compile_kernels(op.source, signatures, architecture)[kernel]
@@ -227,7 +229,7 @@ def inspect_cuda(
         compiler=build.compiler,
         grid=plan["grid"],
         block=plan["block"],
-        elements=_elements(arguments, parameters),
+        elements=elements_of(arguments, parameters),
         registers=resources.registers,
         spill_store_bytes=build.report.spill_store_bytes,
         spill_load_bytes=build.report.spill_load_bytes,
@@ -240,7 +242,7 @@ def inspect_cuda(
             grid=plan["grid"],
             block=plan["block"],
             parameters=parameters,
-            tensors=_tensors(op, arguments, parameters),
+            tensors=tensors_of(op, arguments, parameters),
             dynamic_shared_bytes=plan["shared_bytes"],
             tensor_maps=tensor_maps,
         ),
@@ -283,30 +285,22 @@ def inspect_triton(
         arguments: what `op.arguments` returned, on any device; nothing is read.
         architecture: the one to compile for.
         number: which of its launches, the main one being the first.
-        same_ptxas: whether the assembler is nvcc's, not the one that Triton brings
-            along.
+        same_ptxas: whether the assembler is nvcc's instead of Triton's own.
 
     Raises:
         CodegenUnavailable: something is missing here; the message says what.
         CompilationFailed: Triton refused the kernel.
     """
-    _require_elements(op, arguments)
-    arguments = _as_meta(arguments)
-    launches = triton_offline.record_launches(
-        triton.launcher(op),
-        arguments,
-        architecture,
-        cuda.find_ptxas(architecture) if same_ptxas else None,
-    )
+    require_elements(op, arguments)
+    arguments = as_meta(arguments)
+    launches = _launches(op, arguments, architecture, same_ptxas)
     titles = tuple(each.title for each in launches)
     _require_launch("Triton", op, titles, number)
-    launch = launches[number]
-    parameters, tensor_maps = _triton_parameters(launch, arguments)
-    resources = tools.resources_of(launch.cubin, launch.kernel, architecture)
+    launch, cubin = launches[number], launches[number].cubin
+    parameters, tensor_maps = triton_parameters(launch, arguments)
+    resources = tools.resources_of(cubin, launch.kernel, architecture)
     ptx = parse_ptx(launch.ptx, launch.kernel)
-    report = tools.AssemblerReport()
-    if resources.stack_bytes:
-        report = _triton_report(launch, architecture)
+    report = _triton_report(launch, architecture, resources.stack_bytes > 0)
     return KernelCode(
         side="triton",
         arch=architecture.target,
@@ -317,7 +311,7 @@ def inspect_triton(
         compiler=launch.compiler,
         grid=launch.grid,
         block=launch.block,
-        elements=_elements(arguments, parameters),
+        elements=elements_of(arguments, parameters),
         registers=resources.registers,
         spill_store_bytes=report.spill_store_bytes,
         spill_load_bytes=report.spill_load_bytes,
@@ -325,14 +319,12 @@ def inspect_triton(
         static_shared_bytes=resources.static_shared_bytes,
         dynamic_shared_bytes=launch.dynamic_shared_bytes,
         ptx=ptx,
-        read_sass=lambda: parse_sass(
-            tools.disassemble(launch.cubin, launch.kernel), ptx
-        ),
+        read_sass=lambda: parse_sass(tools.disassemble(cubin, launch.kernel), ptx),
         launch=Launch(
             grid=launch.grid,
             block=launch.block,
             parameters=parameters,
-            tensors=_tensors(op, arguments, parameters),
+            tensors=tensors_of(op, arguments, parameters),
             dynamic_shared_bytes=launch.dynamic_shared_bytes,
             tensor_maps=tensor_maps,
         ),
@@ -346,138 +338,38 @@ def _plans(
     number: int = 0,
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """What the CUDA launcher would launch, that number at least, and the titles."""
-    _require_elements(op, arguments)
+    require_elements(op, arguments)
     try:
         module = prebuilt.load("_cpu")
     except UnsupportedError as error:
         raise CodegenUnavailable(
             "the plan of a launch comes from the native module", str(error)
         ) from error
-    plans = native.plan(module, op, _as_meta(arguments), architecture.number)
+    plans = native.plan(module, op, as_meta(arguments), architecture.number)
     titles = tuple(cuda.title_of(each["signature"]) for each in plans)
     _require_launch("CUDA", op, titles, number)
     return plans, titles
 
 
-_Parameters = tuple[tuple[int, ...], tuple[TensorMap, ...]]
-
-
-def _cuda_parameters(arguments: list[int | tuple[int, ...]]) -> _Parameters:
-    """The kernel's parameters, and the tensor maps among them: describe_argument's."""
-    parameters, maps = [], []
-    for position, argument in enumerate(arguments):
-        if isinstance(argument, int):
-            parameters.append(argument)
-            continue
-        address, element_bytes, *rest = argument
-        sizes, strides, box = rest[:3], rest[3:5], rest[5:]
-        parameters.append(address)
-        maps.append(
-            TensorMap(
-                position,
-                address,
-                element_bytes,
-                tuple(sizes),
-                tuple(strides),
-                tuple(box),
-            )
-        )
-    return tuple(parameters), tuple(maps)
-
-
-def _triton_parameters(
-    launch: triton_offline.TritonLaunch, arguments: tuple[Argument, ...]
-) -> _Parameters:
-    """The kernel's parameters, after which come two pointers to scratch memory."""
-    addresses = {
-        id(each): native.address(position, each)
-        for position, each in enumerate(arguments)
-        if isinstance(each, torch.Tensor)
-    }
-    parameters: list[int] = []
-    maps: list[TensorMap] = []
-    boxes = iter(launch.boxes)
-    for argument in launch.run_time_arguments:
-        if isinstance(argument, torch.Tensor):
-            parameters.append(addresses[id(argument)])
-        elif isinstance(argument, TensorDescriptor):
-            # A tensor map, and then what it tells once more.
-            address = addresses[id(argument.base)]
-            box = next(boxes, None)
-            if box is not None:
-                maps.append(_described(len(parameters), address, argument, box))
-            parameters += [address, *argument.shape, *argument.strides]
-        else:
-            assert isinstance(argument, (int, float))
-            parameters.append(_bits(argument))
-    return (*parameters, 0, 0), tuple(maps)
-
-
-def _described(
-    position: int,
-    address: int,
-    tensor: TensorDescriptor,
-    box: tuple[int, ...],
-) -> TensorMap:
-    """What Triton's launcher makes of a descriptor, whose last dimension is the first.
-
-    Args:
-        position: of the parameter.
-        address: of the tensor.
-        tensor: its descriptor.
-        box: of one copy; the descriptor's own block may take several.
-    """
-    width = tensor.base.element_size()
-    return TensorMap(
-        position=position,
-        address=address,
-        element_bytes=width,
-        sizes=tuple(reversed(tensor.shape)),
-        strides=tuple(each * width for each in reversed(tensor.strides[:-1])),
-        box=tuple(reversed(box)),
+def _launches(
+    op: Op,
+    arguments: tuple[Argument, ...],
+    architecture: Architecture,
+    same_ptxas: bool,
+) -> Sequence[triton_offline.TritonLaunch]:
+    ptxas = cuda.find_ptxas(architecture) if same_ptxas else None
+    return triton_offline.record_launches(
+        triton.launcher(op), arguments, architecture, ptxas
     )
-
-
-def _bits(value: int | float) -> int:
-    """Of a kernel's parameter; floating point ones are float32."""
-    if isinstance(value, float):
-        bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
-        return bits
-    return int(value)
-
-
-def _tensors(
-    op: Op, arguments: tuple[Argument, ...], parameters: tuple[int, ...]
-) -> tuple[TensorArgument, ...]:
-    """Those of the launcher's tensors that a kernel gets, by their own names."""
-    names = (name for name, _ in native.parameters(op))
-    return tuple(
-        TensorArgument(
-            name=name,
-            position=position,
-            address=native.address(position, each),
-            bytes=_extent(each),
-            holds_indices=not each.is_floating_point(),
-        )
-        for position, (name, each) in enumerate(zip(names, arguments, strict=True))
-        if isinstance(each, torch.Tensor)
-        and native.address(position, each) in parameters
-    )
-
-
-def _extent(tensor: torch.Tensor) -> int:
-    """Bytes from the first element of a tensor to the end of its last."""
-    if tensor.numel() == 0:
-        return 0
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    last = sum((int(n) - 1) * int(step) for n, step in steps)
-    return (1 + last) * tensor.element_size()
 
 
 def _triton_report(
-    launch: triton_offline.TritonLaunch, architecture: Architecture
+    launch: triton_offline.TritonLaunch,
+    architecture: Architecture,
+    uses_local_memory: bool,
 ) -> tools.AssemblerReport:
-    # Only a kernel that uses local memory can have spilled, so it is rarely asked for.
+    if not uses_local_memory:  # then nothing is spilled
+        return tools.AssemblerReport()
     key = cache.key_of(launch.cubin, "assembler log")
     stored = cache.read(key, ("log",))
     if stored is None:
@@ -487,25 +379,6 @@ def _triton_report(
     return tools.parse_assembler_report(stored["log"].decode(), launch.kernel)
 
 
-def _elements(arguments: tuple[Argument, ...], parameters: tuple[int, ...]) -> int:
-    return next(
-        each.numel()
-        for position, each in enumerate(arguments)
-        if isinstance(each, torch.Tensor)
-        and native.address(position, each) == parameters[0]
-    )
-
-
-def _require_elements(op: Op, arguments: tuple[Argument, ...]) -> None:
-    out = arguments[0]
-    assert isinstance(out, torch.Tensor)
-    if out.numel() == 0:
-        raise CodegenUnavailable(
-            f"{op.name} launches nothing for an output without elements",
-            "choose a --shape that has some",
-        )
-
-
 def _require_launch(side: str, op: Op, titles: tuple[str, ...], number: int) -> None:
     if number >= len(titles):
         kernels = "one kernel" if len(titles) == 1 else f"{len(titles)} kernels"
@@ -513,24 +386,3 @@ def _require_launch(side: str, op: Op, titles: tuple[str, ...], number: int) -> 
             f"the {side} side of {op.name} launches {kernels} here",
             f"there is no --kernel {number + 1}: choose a smaller number",
         )
-
-
-def _as_meta(arguments: tuple[Argument, ...]) -> tuple[Any, ...]:
-    """The same arguments, with tensors that have a layout but no memory."""
-    return tuple(
-        _meta_tensor(each) if isinstance(each, torch.Tensor) else each
-        for each in arguments
-    )
-
-
-def _meta_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.is_meta:
-        return tensor
-    # A view of storage as large as the original's, so that the offset, and with it the
-    # alignment that the compilers see, stays the same.
-    storage = torch.empty(
-        tensor.untyped_storage().nbytes() // tensor.element_size(),
-        dtype=tensor.dtype,
-        device="meta",
-    )
-    return storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

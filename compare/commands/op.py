@@ -134,7 +134,7 @@ def _climb(options: argparse.Namespace) -> int:
 
 
 def _write(options: argparse.Namespace, report: Report) -> None:
-    from compare.report import comparison, terminal
+    from compare.report import code_views, comparison, terminal
 
     is_stdout_taken = write_json(options, comparison.to_json(report))
     if options.html:
@@ -148,8 +148,8 @@ def _write(options: argparse.Namespace, report: Report) -> None:
     console = terminal.make_console()
     terminal.show(report, console, all_findings=options.all_findings)
     if options.diff:
-        terminal.show_diff(report, console)
+        code_views.show_diff(report, console)
     if options.ptx:
-        terminal.show_listings(report, "ptx", console)
+        code_views.show_listings(report, "ptx", console)
     if options.sass:
-        terminal.show_listings(report, "sass", console)
+        code_views.show_listings(report, "sass", console)

@@ -12,7 +12,7 @@ from bindings.errors import UnsupportedError
 from bindings.registry import OPS
 from compare.code import kernel_code, rungs
 from compare.code.architectures import Architecture
-from compare.code.kernel_code import KernelCode
+from compare.code.kernel_code import KernelCode, Side
 from compare.errors import (
     BuildFailedError,
     CodegenUnavailable,
@@ -83,6 +83,30 @@ def study(request: Request, progress: Callable[[str], None]) -> Report:
         )
     except (TypeError, ValueError, IndexError, UnsupportedError) as error:
         raise UsageError(str(error)) from error
+    codes, planned = _codes(request, case, shown, progress)
+    require_kernel(codes, request.kernel)
+    parity = dict.fromkeys(("cuda", "triton", "torch"), _NOT_RUN)
+    report = CaseReport(
+        case,
+        ("cuda", "triton"),
+        parity,
+        _NOT_RUN,
+        codes,
+        findings=(),
+        planned=planned,
+        shown=shown,
+        gains=rung_times.recorded_gains(op, case),
+    )
+    return Report(op.name, environment.collect(), (report,))
+
+
+def _codes(
+    request: Request,
+    case: Case,
+    shown: Mapping[Side, rungs.Shown],
+    progress: Callable[[str], None],
+) -> tuple[dict[str, KernelCode | Skipped], dict[str, str]]:
+    """The code of both sides, and the kernel of CUDA also where it has none."""
     codes: dict[str, KernelCode | Skipped] = {}
     planned: dict[str, str] = {}
     for side, choice in shown.items():
@@ -107,17 +131,4 @@ def study(request: Request, progress: Callable[[str], None]) -> Report:
             codes[side] = Skipped(str(error))
         except CompilationFailed as error:
             raise BuildFailedError(f"{error}\n{error.log}") from error
-    require_kernel(codes, request.kernel)
-    parity = dict.fromkeys(("cuda", "triton", "torch"), _NOT_RUN)
-    report = CaseReport(
-        case,
-        ("cuda", "triton"),
-        parity,
-        _NOT_RUN,
-        codes,
-        findings=(),
-        planned=planned,
-        shown=shown,
-        gains=rung_times.recorded_gains(op, case),
-    )
-    return Report(op.name, environment.collect(), (report,))
+    return codes, planned

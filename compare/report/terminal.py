@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeGuard
 
@@ -16,10 +16,6 @@ from rich.table import Table
 from rich.text import Text
 
 from bindings.registry import OPS
-from compare.assembly import diff
-from compare.assembly.classify import Language
-from compare.assembly.listing import Listing
-from compare.assembly.normalize import normalize
 from compare.code import memory
 from compare.code.kernel_code import KernelCode
 from compare.judge.cases import Case
@@ -41,7 +37,6 @@ from compare.timing.times import Bench, CaseTimes, Timing
 
 _WIDTH = 100
 _MOST_FINDINGS = 5  # unless all are asked for
-_DIFF_STYLES = {"same": "", "changed": "yellow", "left": "cyan", "right": "magenta"}
 
 
 def make_console() -> Console:
@@ -117,48 +112,6 @@ def show_all(reports: list[Report], console: Console) -> None:
     for note, ops in notes.items():
         is_general = len(ops) == len(reports)
         _show_note(console, note if is_general else f"{_joined(ops)}: {note}")
-
-
-def show_diff(report: Report, console: Console) -> None:
-    """The PTX of both sides, aligned by what the instructions do."""
-    for case in report.cases:
-        if (codes := _both_codes(case, console)) is None:
-            continue
-        rows = diff.align(codes[0].ptx, codes[1].ptx)
-        table = _side_by_side(codes, console, marked=True)
-        for row in rows:
-            # Address arithmetic never matches, and it says little.
-            is_background = row.category == diff.BACKGROUND
-            style = "dim" if is_background else _DIFF_STYLES[row.kind]
-            marker = "" if is_background else row.marker
-            table.add_row(
-                plain(row.left, style), plain(marker), plain(row.right, style)
-            )
-        console.print(plain("PTX, aligned by what the instructions do", "bold"))
-        console.print(table)
-        console.print(
-            plain(
-                "|  on both sides, not alike or not as many    <  >  only here    "
-                "x8  eight of them",
-                "dim",
-            )
-        )
-
-
-def show_listings(report: Report, language: Language, console: Console) -> None:
-    """The whole code of each side that has some, with names made comparable."""
-    for case in report.cases:
-        if not (codes := codes_of(case)):
-            console.print(plain(f"there is no {language.upper()} to show", "yellow"))
-            continue
-        table = _side_by_side(codes, console, marked=False)
-        sides = [
-            list(_lines(each.ptx if language == "ptx" else each.sass)) for each in codes
-        ]
-        for lines in itertools.zip_longest(*sides, fillvalue=""):
-            table.add_row(*map(plain, lines))
-        console.print(plain(language.upper(), "bold"))
-        console.print(table)
 
 
 def _show_header(report: Report, case: CaseReport, console: Console) -> None:
@@ -323,33 +276,6 @@ def _show_findings(case: CaseReport, console: Console, most: int | None) -> None
     if n_more := len(case.findings) - len(differing) - len(alike):
         hint = f"{n_more} more with --all-findings; {hint}"
     console.print(plain(hint, "dim"))
-
-
-def _side_by_side(codes: Sequence[KernelCode], console: Console, marked: bool) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    width = max(1, (console.width - 4) // len(codes))
-    for code in codes:
-        header = plain(f"{NAMES[code.side]}: {code.title}")
-        table.add_column(header, width=width, overflow="fold")
-        if marked and code is codes[0]:
-            table.add_column("", width=1)
-    return table
-
-
-def _lines(listing: Listing) -> Iterator[str]:
-    for line in normalize(listing):
-        yield from (f"{label}:" for label in line.labels)
-        yield f"  {line.text}"
-
-
-def _both_codes(
-    case: CaseReport, console: Console
-) -> tuple[KernelCode, KernelCode] | None:
-    cuda, triton = case.codegen["cuda"], case.codegen["triton"]
-    if isinstance(cuda, KernelCode) and isinstance(triton, KernelCode):
-        return cuda, triton
-    console.print(plain("there is no code of both sides to show", "yellow"))
-    return None
 
 
 def _code_of(case: CaseReport, backend: str) -> KernelCode | None:

@@ -14,6 +14,7 @@ from rich.text import Text
 from compare.code import who_does_what
 from compare.code.kernel_code import Side
 from compare.judge.parity import Skipped
+from compare.report.code_views import show_diff, show_listings
 from compare.report.comparison import CaseReport, Report
 from compare.report.page.links import Kernel, find_kernel, main_file, read_source
 from compare.report.tables import (
@@ -28,9 +29,7 @@ from compare.report.tables import (
 from compare.report.terminal import (
     case_name,
     environment_line,
-    show_diff,
     show_grid,
-    show_listings,
 )
 from compare.report.text import plain, print_table
 from compare.timing.names import NAMES

@@ -15,7 +15,7 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,68 +40,9 @@ from compare.errors import (
 from compare.judge.cases import Case, make_arguments
 from compare.judge.parity import Skipped
 from compare.timing import environment, gpu_state
-from compare.timing.times import case_to_json
-
-SCHEMA_VERSION = 1
+from compare.timing.route_times import DeviceCode, Route, RoutesReport
 
 _DEFAULT_ARCHITECTURE = (90, "sm_90a")
-
-
-@dataclass(frozen=True)
-class DeviceCode:
-    """The machine code of the kernel in a route's binary.
-
-    Attributes:
-        instructions: How many there are.
-        differing: How many have no equal in the code of the first route, or the other
-            way round, whichever are more; names of registers do not count.
-    """
-
-    instructions: int
-    differing: int
-
-
-@dataclass(frozen=True)
-class Route:
-    """What one way to build a .cu takes, and what comes of it.
-
-    Attributes:
-        how: What compiles what.
-        cold_s: Until the launcher can be called, where nothing was built before.
-            Imports, torch's among them, and the CUDA context are not counted.
-        warm_s: The same in a second process.
-        call_us: Of the bare launcher, on the host; or why that was not measured.
-        binary_bytes: The size of what was built.
-        code: The kernel's machine code; or why that is not known.
-    """
-
-    how: str
-    cold_s: float
-    warm_s: float
-    call_us: float | Skipped
-    binary_bytes: int
-    code: DeviceCode | Skipped
-
-
-@dataclass(frozen=True)
-class RoutesReport:
-    """All routes of an op.
-
-    Attributes:
-        op: Its name.
-        case: What it is called on.
-        kernel: The kernel instance that the case takes, whose code is compared.
-        arch: The architecture whose code that is, such as "sm_90a".
-        environment: Versions and devices.
-        routes: By name: "prebuilt", "load_inline" and "nvrtc".
-    """
-
-    op: str
-    case: Case
-    kernel: str
-    arch: str
-    environment: Mapping[str, Any]
-    routes: Mapping[str, Route | Skipped]
 
 
 def compare_routes(op_name: str, progress: Callable[[str], None]) -> RoutesReport:
@@ -141,27 +82,6 @@ def compare_routes(op_name: str, progress: Callable[[str], None]) -> RoutesRepor
         environment=environment.collect(),
         routes=routes,
     )
-
-
-def to_json(report: RoutesReport) -> dict[str, Any]:
-    """Plain values, for json.dump."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "op": report.op,
-        "environment": dict(report.environment),
-        "case": case_to_json(report.case),
-        "kernel": report.kernel,
-        "arch": report.arch,
-        "routes": {name: _to_json(each) for name, each in report.routes.items()},
-    }
-
-
-def _to_json(value: Any) -> Any:
-    if isinstance(value, Skipped):
-        return {"skipped": value.reason}
-    if isinstance(value, Route):
-        return {name: _to_json(each) for name, each in vars(value).items()}
-    return asdict(value) if isinstance(value, DeviceCode) else value
 
 
 # ---- What there is here --------------------------------------------------------------

@@ -1,0 +1,256 @@
+"""A listing cut into what an alignment keeps together: sections, and their items."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from compare.assembly.control_flow import find_loops
+from compare.assembly.listing import Instruction, Listing
+from compare.assembly.normalize import normalize
+
+# The categories of rows that are no instructions of one category.
+BACKGROUND = "background"
+LOOP = "loop"
+# How much it counts to see two rows of this category side by side. What moves data
+# holds the two listings together; arithmetic follows.
+WEIGHTS = {
+    LOOP: 12.0,
+    "global load": 12.0,
+    "global store": 12.0,
+    "generic memory": 12.0,
+    "atomic": 12.0,
+    "async copy": 12.0,
+    "tensor copy": 12.0,
+    "shared load": 8.0,
+    "shared store": 8.0,
+    "local memory": 8.0,
+    "shuffle / vote": 8.0,
+    "barrier": 4.0,
+    "mbarrier": 4.0,
+    "fence / wait": 4.0,
+    "cache hint": 4.0,
+    "tensor core": 8.0,
+    "special function": 6.0,
+    "division": 6.0,
+    "float64": 6.0,
+    "fp math": 2.0,
+    "conversion": 2.0,
+    "other": 2.0,
+    BACKGROUND: 0.25,
+}
+# What moves data ends one bag of arithmetic and begins the next.
+_MOVES_DATA = frozenset(
+    {
+        "global load",
+        "global store",
+        "generic memory",
+        "atomic",
+        "async copy",
+        "tensor copy",
+        "shared load",
+        "shared store",
+        "local memory",
+        "shuffle / vote",
+    }
+)
+# These keep their place in a bag, but do not end it: a compiler may compute before a
+# barrier what the other one computes after it.
+SYNCHRONISES = frozenset({"barrier", "mbarrier", "fence / wait"})
+_CONSUMERS = frozenset({"st", "ST", "STG", "STS", "STL", "red", "RED", "REDG"})
+_WIDTH = re.compile(r"v\d|[busf]\d+|[US]?(?:8|16|32|64|128|256)")
+_BAG = "bag"
+
+
+@dataclass
+class _Section:
+    """A part of one side: a bag, accesses of one category, or the edge of a loop.
+
+    Attributes:
+        name: what two sections must have in common to stand side by side.
+        depth: the number of loops around it.
+        instructions: its own, in program order.
+        between: the kinds of arithmetic between its accesses.
+    """
+
+    name: str
+    depth: int
+    instructions: list[Instruction] = field(default_factory=list)
+    between: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Item:
+    """All instructions of one kind in a section: one side of a row.
+
+    Attributes:
+        operation: what must be equal for two items to stand side by side.
+        form: what must be equal for them to be called the same.
+        text: of the only instruction, if there is but one.
+        summary: what is written in front of the number of several.
+    """
+
+    category: str
+    operation: str
+    form: str
+    access_bytes: int
+    text: str
+    summary: str
+    indent: str
+    indices: tuple[int, ...]
+
+
+def sections_of_items(listing: Listing) -> list[list[Item]]:
+    """The items of each section, in program order."""
+    texts = [line.text for line in normalize(listing)]
+    return [_items(each, texts) for each in _sections(listing)]
+
+
+def _sections(listing: Listing) -> list[_Section]:
+    loops = find_loops(listing)
+    begins = Counter(min(loop.body) for loop in loops)
+    ends = Counter(max(loop.body) for loop in loops)
+    divider = _Divider()
+    for each in listing.instructions:
+        for _ in range(begins[each.index]):
+            divider.begin_loop(each)
+        divider.add(each)
+        for _ in range(ends[each.index]):
+            divider.end_loop(each)
+    return [each for each in divider.sections if each.instructions]
+
+
+class _Divider:
+    """Divides one side's instructions: bags, with one other section between two."""
+
+    def __init__(self) -> None:
+        self.sections = [_Section(_BAG, depth=0)]
+        self._depth = 0
+        self._gap: list[Instruction] = []  # the events since the last access
+
+    def begin_loop(self, instruction: Instruction) -> None:
+        self._open("loop begins", instruction)
+        self._depth += 1
+        self.sections[-1].depth = self._depth
+
+    def end_loop(self, instruction: Instruction) -> None:
+        self._depth -= 1
+        self._open("loop ends", instruction)
+
+    def add(self, instruction: Instruction) -> None:
+        if instruction.category not in _MOVES_DATA:
+            self.sections[-1].instructions.append(instruction)
+            if instruction.category in WEIGHTS:
+                self._gap.append(instruction)
+            return
+        name = instruction.category
+        is_consumer = _stem(instruction) in _CONSUMERS
+        if name in ("generic memory", "local memory"):
+            name += " store" if is_consumer else " load"
+        if self._continues(name):
+            before, accesses, after = self.sections[-3:]
+            accesses.instructions.append(instruction)
+            # What is stored is computed before, what is loaded is used after.
+            if is_consumer:
+                before.instructions += after.instructions
+                after.instructions = []
+            self._gap = []
+        else:
+            self._open(name, instruction)
+
+    def _open(self, name: str, instruction: Instruction) -> None:
+        self.sections.append(_Section(name, self._depth, [instruction]))
+        self.sections.append(_Section(_BAG, self._depth))
+        self._gap = []
+
+    def _continues(self, name: str) -> bool:
+        """Whether an access belongs to those before it.
+
+        It does if the same is done between them again and again. Anything else is what
+        separates two reductions, for instance.
+        """
+        if len(self.sections) < 3 or self.sections[-2].name != name:
+            return False
+        if any(each.category in SYNCHRONISES for each in self._gap):
+            return False
+        between = self.sections[-2].between
+        kinds = {_form(each) for each in self._gap}
+        if not between:
+            between |= kinds
+        return kinds <= between
+
+
+def _items(section: _Section, texts: Sequence[str]) -> list[Item]:
+    indent = "  " * section.depth
+    if section.name.startswith(LOOP):
+        index = section.instructions[0].index
+        text = "loop {" if section.name == "loop begins" else "}"
+        return [Item(LOOP, section.name, LOOP, 0, text, text, indent, (index,))]
+    background: list[Instruction] = []
+    kinds: dict[tuple[str, int], list[Instruction]] = {}
+    arithmetic: set[str] = set()
+    for each in section.instructions:
+        if each.category not in WEIGHTS:
+            background.append(each)
+            continue
+        form = _form(each)
+        place = 0
+        if each.category in SYNCHRONISES:
+            # They keep their place: behind what was begun before them.
+            place = len(arithmetic)
+        else:
+            arithmetic.add(form)
+        kinds.setdefault((form, place), []).append(each)
+    items = []
+    if background:
+        items.append(_background_item(background, indent))
+    for (form, _), instructions in kinds.items():
+        first = instructions[0]
+        items.append(
+            Item(
+                first.category,
+                _operation(first),
+                form,
+                first.access_bytes,
+                texts[first.index],
+                first.opcode,
+                indent,
+                tuple(each.index for each in instructions),
+            )
+        )
+    return items
+
+
+def _background_item(instructions: list[Instruction], indent: str) -> Item:
+    counts = Counter(each.category.partition(" / ")[0] for each in instructions)
+    text = ", ".join(f"{name} x{count}" for name, count in counts.most_common())
+    indices = tuple(each.index for each in instructions)
+    return Item(BACKGROUND, BACKGROUND, BACKGROUND, 0, text, text, indent, indices)
+
+
+def _operation(instruction: Instruction) -> str:
+    stem = _stem(instruction)
+    if instruction.category in _MOVES_DATA - {"shuffle / vote"}:
+        return instruction.category
+    if instruction.category in ("mbarrier", "fence / wait"):
+        return _form(instruction)
+    if instruction.category == "barrier":
+        return instruction.category
+    if instruction.category == "conversion":  # to a wide type is not to a narrow one
+        return f"{stem} from {instruction.opcode.rpartition('.')[2]}"
+    return f"{instruction.category} {stem}"
+
+
+def _stem(instruction: Instruction) -> str:
+    return instruction.opcode.partition(".")[0]
+
+
+def _form(instruction: Instruction) -> str:
+    """The instruction without what says nothing about what it does."""
+    parts = instruction.opcode.split(".")
+    if instruction.access_bytes:
+        meaning = [part for part in parts if not _WIDTH.fullmatch(part)]
+        return f"{'.'.join(meaning)} {instruction.access_bytes}"
+    if instruction.category == "fp math":
+        parts = [part for part in parts if part != "rn"]  # the default
+    return ".".join(parts).replace("barrier.", "bar.", 1)

@@ -1,0 +1,178 @@
+"""What a planned launch passes to a kernel: numbers, tensors and tensor maps."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from bindings.backends import native
+from bindings.op import Argument, Op
+from compare.code import triton_offline
+from compare.errors import CodegenUnavailable
+from compare.ptx_simulator import (
+    TensorArgument,
+    TensorMap,
+)
+
+_Parameters = tuple[tuple[int, ...], tuple[TensorMap, ...]]
+
+
+def cuda_parameters(arguments: list[int | tuple[int, ...]]) -> _Parameters:
+    """The kernel's parameters, and the tensor maps among them: describe_argument's."""
+    parameters, maps = [], []
+    for position, argument in enumerate(arguments):
+        if isinstance(argument, int):
+            parameters.append(argument)
+            continue
+        address, element_bytes, *rest = argument
+        sizes, strides, box = rest[:3], rest[3:5], rest[5:]
+        parameters.append(address)
+        maps.append(
+            TensorMap(
+                position,
+                address,
+                element_bytes,
+                tuple(sizes),
+                tuple(strides),
+                tuple(box),
+            )
+        )
+    return tuple(parameters), tuple(maps)
+
+
+def triton_parameters(
+    launch: triton_offline.TritonLaunch, arguments: tuple[Argument, ...]
+) -> _Parameters:
+    """The kernel's parameters, after which come two pointers to scratch memory."""
+    addresses = {
+        id(each): native.address(position, each)
+        for position, each in enumerate(arguments)
+        if isinstance(each, torch.Tensor)
+    }
+    parameters: list[int] = []
+    maps: list[TensorMap] = []
+    boxes = iter(launch.boxes)
+    for argument in launch.run_time_arguments:
+        if isinstance(argument, torch.Tensor):
+            parameters.append(addresses[id(argument)])
+        elif isinstance(argument, TensorDescriptor):
+            # A tensor map, and then what it tells once more.
+            address = addresses[id(argument.base)]
+            box = next(boxes, None)
+            if box is not None:
+                maps.append(_described(len(parameters), address, argument, box))
+            parameters += [address, *argument.shape, *argument.strides]
+        else:
+            assert isinstance(argument, (int, float))
+            parameters.append(_bits(argument))
+    return (*parameters, 0, 0), tuple(maps)
+
+
+def _described(
+    position: int,
+    address: int,
+    tensor: TensorDescriptor,
+    box: tuple[int, ...],
+) -> TensorMap:
+    """What Triton's launcher makes of a descriptor, whose last dimension is the first.
+
+    Args:
+        position: of the parameter.
+        address: of the tensor.
+        tensor: its descriptor.
+        box: of one copy; the descriptor's own block may take several.
+    """
+    width = tensor.base.element_size()
+    return TensorMap(
+        position=position,
+        address=address,
+        element_bytes=width,
+        sizes=tuple(reversed(tensor.shape)),
+        strides=tuple(each * width for each in reversed(tensor.strides[:-1])),
+        box=tuple(reversed(box)),
+    )
+
+
+def _bits(value: int | float) -> int:
+    """Of a kernel's parameter; floating point ones are float32."""
+    if isinstance(value, float):
+        bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
+        return bits
+    return int(value)
+
+
+def tensors_of(
+    op: Op, arguments: tuple[Argument, ...], parameters: tuple[int, ...]
+) -> tuple[TensorArgument, ...]:
+    """Those of the launcher's tensors that a kernel gets, by their own names."""
+    names = (name for name, _ in native.parameters(op))
+    return tuple(
+        TensorArgument(
+            name=name,
+            position=position,
+            address=native.address(position, each),
+            bytes=_extent(each),
+            holds_indices=not each.is_floating_point(),
+        )
+        for position, (name, each) in enumerate(zip(names, arguments, strict=True))
+        if isinstance(each, torch.Tensor)
+        and native.address(position, each) in parameters
+    )
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """Bytes from the first element of a tensor to the end of its last."""
+    if tensor.numel() == 0:
+        return 0
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((int(n) - 1) * int(step) for n, step in steps)
+    return (1 + last) * tensor.element_size()
+
+
+def elements_of(arguments: tuple[Argument, ...], parameters: tuple[int, ...]) -> int:
+    """How many elements the tensor has that the kernel's first parameter points to."""
+    return next(
+        each.numel()
+        for position, each in enumerate(arguments)
+        if isinstance(each, torch.Tensor)
+        and native.address(position, each) == parameters[0]
+    )
+
+
+def require_elements(op: Op, arguments: tuple[Argument, ...]) -> None:
+    """Sees to it that there is something to compute.
+
+    Raises:
+        CodegenUnavailable: The output is empty.
+    """
+    out = arguments[0]
+    assert isinstance(out, torch.Tensor)
+    if out.numel() == 0:
+        raise CodegenUnavailable(
+            f"{op.name} launches nothing for an output without elements",
+            "choose a --shape that has some",
+        )
+
+
+def as_meta(arguments: tuple[Argument, ...]) -> tuple[Any, ...]:
+    """The same arguments, with tensors that have a layout but no memory."""
+    return tuple(
+        _meta_tensor(each) if isinstance(each, torch.Tensor) else each
+        for each in arguments
+    )
+
+
+def _meta_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_meta:
+        return tensor
+    # A view of storage as large as the original's, so that the offset, and with it the
+    # alignment that the compilers see, stays the same.
+    storage = torch.empty(
+        tensor.untyped_storage().nbytes() // tensor.element_size(),
+        dtype=tensor.dtype,
+        device="meta",
+    )
+    return storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

@@ -1,0 +1,311 @@
+"""What the pages say of times: tables, their origins and notes, and plots."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from compare.judge.parity import Skipped
+from compare.printable import printable
+from compare.records import fusions, store
+from compare.records.fusions import Fusion
+from compare.report import plots
+from compare.report.recorded import age
+from compare.timing import rates
+from compare.timing.names import BACKENDS, NAMES
+from compare.timing.times import Bench, CaseTimes, StartTime, Timing
+
+NONE = "-"
+_OLDER = "†"
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # in what compilers say
+ABOUT_TIMES = """\
+Medians in microseconds, of inputs that no cache holds, the implementations taking
+turns. The ratio is the time of the faster of ours to that of the fastest peer, with
+what its 95 % interval says: "same" is within 1.5 %. The ceiling is the fastest that the
+same GPU, in the same run, read and wrote as many bytes in the same proportion."""
+_ABOUT_FUSIONS = """\
+What a fused epilogue costs: products with and without one took turns, and the
+percentage is what is left of the rate of the same language's own plain product, with
+its 95 % interval."""
+_ABOUT_OLDER = f"{_OLDER} of older code: the sources have changed since."
+_ABOUT_PLOTS = "Bandwidth over size; the dashed line is the ceiling."
+_ABOUT_STARTS = """\
+What a call costs the host, the median over these cases: the public call, which
+allocates its output, and the bare launcher. Then, in a process of its own: the first
+call with filled caches, how much longer it takes with empty ones, and nvcc over the
+op's source."""
+
+
+def records_of(gpu: str) -> str:
+    """Where the records of a GPU are, seen from the root."""
+    return f"records/{store.folder_of(gpu).name}"
+
+
+def times_of(benches: list[Bench], folder: Path) -> str:
+    """All that is said of the times on one GPU."""
+    marks = {bench.op: mark_of(bench) for bench in benches}
+    paragraphs = [
+        _origins(benches),
+        _ABOUT_OLDER if any(marks.values()) else "",
+        _times_table(benches, marks),
+        _notes(benches),
+        fusions_of(fusions.read_all(store.folder_of(store.gpu(benches[0]), folder))),
+        _starts([bench for bench in benches if bench.start], marks),
+    ]
+    return "\n\n".join(filter(None, paragraphs))
+
+
+def _paragraph(text: str) -> str:
+    return textwrap.fill(text, 88, break_long_words=False, break_on_hyphens=False)
+
+
+def _origins(benches: list[Bench]) -> str:
+    """What the figures depend on, and where they come from."""
+    gpu = store.gpu(benches[0])
+    links: dict[str, list[str]] = {}
+    for bench in benches:
+        link = f"[{bench.op}]({records_of(gpu)}/{bench.op}.json)"
+        links.setdefault(_environment(bench), []).append(link)
+    return "\n\n".join(
+        _paragraph(f"**{printable(gpu)}**, {environment}; recorded: {', '.join(each)}.")
+        for environment, each in links.items()
+    )
+
+
+def _environment(bench: Bench) -> str:
+    environment = bench.environment
+    names = ("driver", "torch", "triton", "nvcc")
+    versions = {
+        **{name: environment.get(name) for name in names},
+        **environment.get("packages", {}),
+    }
+    parts = [f"{name} {version}" for name, version in versions.items() if version]
+    parts.append(_commit(environment))
+    return printable(", ".join((*parts, store.date(bench))))
+
+
+def _commit(environment: Mapping[str, Any]) -> str:
+    commit = environment.get("commit")
+    return f"commit {commit}" if commit else "no commit"
+
+
+def mark_of(bench: Bench) -> str:
+    """What marks figures of older code."""
+    return _OLDER if age(bench.environment, bench.op) else ""
+
+
+def _times_table(benches: list[Bench], marks: Mapping[str, str]) -> str:
+    rows = [(bench, each) for bench in benches for each in bench.cases]
+    names = [
+        name
+        for name in NAMES
+        if name in ("cuda", "triton")
+        or any(store.timing(each, name) for _, each in rows)
+    ]
+    head = (
+        *("op", "shape", "dtype"),
+        *(NAMES[name] for name in names),
+        *("ours : fastest peer", "CUDA / Triton, % of the ceiling"),
+    )
+    return markdown(
+        head,
+        3,
+        (
+            (
+                f"{_op_name(bench, each)}{marks[bench.op]}",
+                _shape(each),
+                _dtype(each),
+                *(_figure(store.timing(each, name), _median_us) for name in names),
+                _verdict(each),
+                " / ".join(
+                    _figure(store.timing(each, name), partial(_percent, bench, each))
+                    for name in ("cuda", "triton")
+                ),
+            )
+            for bench, each in rows
+        ),
+    )
+
+
+def _starts(benches: list[Bench], marks: Mapping[str, str]) -> str:
+    if not benches:
+        return ""
+    head = (
+        *("op", "implementation", "call, µs", "launcher, µs"),
+        *("first call, ms", "compile, s", "build, s"),
+    )
+    rows = []
+    for bench in benches:
+        op = f"{bench.op}{marks[bench.op]}"
+        for name in NAMES:
+            hosts = [
+                timing.host
+                for each in bench.cases
+                if (timing := store.timing(each, name))
+            ]
+            start = bench.start.get(name)
+            if not hosts:
+                continue
+            first = [NONE] * 3
+            if isinstance(start, StartTime):
+                first = [
+                    f"{start.first_call_ms:,.0f}",
+                    *map(_seconds, (start.compile_s, start.build_s)),
+                ]
+            call = _typical([each.call_us for each in hosts])
+            launcher = _typical([each.launcher_us for each in hosts])
+            rows.append((op, NAMES[name], call, launcher, *first))
+    return f"{_ABOUT_STARTS}\n\n{markdown(head, 2, rows)}"
+
+
+def fusions_of(measured: list[Fusion]) -> str:
+    """What epilogues cost, and where that comes from."""
+    rows = []
+    for each in measured:
+        for epilogue in next(iter(each.times.values())):
+            sides = [_rate_of_plain(each, side, epilogue) for side in fusions.SIDES]
+            shape = "x".join(map(str, each.case.shape))
+            dtype = str(each.case.dtype).removeprefix("torch.")
+            rows.append((each.op, shape, dtype, epilogue, *sides))
+    if not rows:
+        return ""
+    head = (
+        "op",
+        "shape",
+        "dtype",
+        "epilogue",
+        *(NAMES[side] for side in fusions.SIDES),
+    )
+    origins = printable("; ".join(map(_origin, measured)))
+    about = f"{_ABOUT_FUSIONS}\n({origins})"
+    return f"{about}\n\n{markdown(head, 4, rows)}"
+
+
+def _origin(each: Fusion) -> str:
+    date = str(each.environment["date"])[:10]
+    parts = (_commit(each.environment), date, age(each.environment, each.op))
+    return f"{each.op}: {', '.join(filter(None, parts))}"
+
+
+def _rate_of_plain(each: Fusion, side: str, epilogue: str) -> str:
+    microseconds = f"{each.times[side][epilogue].median_us:,.1f}"
+    rate = each.rates[side].get(epilogue)
+    if rate is None:
+        return microseconds
+    low, high = 100 * rate.low, 100 * rate.high
+    return f"{microseconds}, {100 * rate.ratio:.1f} % ({low:.1f} to {high:.1f})"
+
+
+def _notes(benches: list[Bench]) -> str:
+    """What a peer overwrites or skips, and why a figure is not there."""
+    notes: dict[tuple[str, str], list[str]] = {}
+    for bench in benches:
+        for name, note in bench.notes.items():
+            notes.setdefault((name, note), []).append(bench.op)
+        skipped: dict[tuple[str, str], list[str]] = {}
+        for each in bench.cases:
+            for name, timing in each.timings.items():
+                if isinstance(timing, Skipped):
+                    key = name, f"not timed: {timing.reason}"
+                    skipped.setdefault(key, []).append(_case_name(bench, each))
+        for key, cases in skipped.items():
+            is_general = len(cases) == len(bench.cases)
+            notes.setdefault(key, []).extend([bench.op] if is_general else cases)
+    order = list(NAMES)
+    return "\n".join(
+        f"- {NAMES[name]} ({', '.join(where)}): "
+        f"{textwrap.shorten(printable(_COLOURS.sub('', note)), 200, placeholder=' …')}"
+        for (name, note), where in sorted(
+            notes.items(), key=lambda each: order.index(each[0][0])
+        )
+    )
+
+
+def about_plots(benches: Sequence[Bench]) -> str:
+    """What stands above all plots."""
+    older = dict.fromkeys(each.op for each in benches if each.sweep and mark_of(each))
+    note = f"Of older code: {', '.join(older)}." if older else ""
+    return "\n".join(filter(None, (_ABOUT_PLOTS, _paragraph(note))))
+
+
+def plots_of(benches: list[Bench]) -> str:
+    """A row for each op and its parameters, its dtypes side by side."""
+    rows: dict[str, list[str]] = {}
+    for bench in benches:
+        if not bench.sweep:
+            continue
+        for each in plots.plots(bench):
+            file = f"{records_of(store.gpu(bench))}/{each.name}.svg"
+            text = printable(f"bandwidth of {each.what} over size, {each.where}")
+            rows.setdefault(each.what.rpartition(" ")[0], []).append(
+                f"![{text}]({file})"
+            )
+    width = max(map(len, rows.values()), default=0)
+    return markdown([""] * width, width, rows.values()) if rows else ""
+
+
+def markdown(head: Sequence[str], n_words: int, rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first columns are words, and the others figures."""
+    rule = ["---"] * n_words + ["--:"] * (len(head) - n_words)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+
+
+def _op_name(bench: Bench, times: CaseTimes) -> str:
+    return " ".join((bench.op, *store.unusual_params(bench.op, times.case.params)))
+
+
+def _shape(times: CaseTimes) -> str:
+    return "x".join(map(str, times.case.shape))
+
+
+def _dtype(times: CaseTimes) -> str:
+    return str(times.case.dtype).removeprefix("torch.")
+
+
+def _case_name(bench: Bench, times: CaseTimes) -> str:
+    return f"{_op_name(bench, times)} {_shape(times)} {_dtype(times)}"
+
+
+def _figure(timing: Timing | None, of: Callable[[Timing], float]) -> str:
+    return f"{of(timing):,.1f}" if timing else NONE
+
+
+def _median_us(timing: Timing) -> float:
+    return timing.kernel.median_us
+
+
+def _percent(bench: Bench, times: CaseTimes, timing: Timing) -> float:
+    return 100 * rates.share_of_ceiling(bench, times, timing)
+
+
+def _typical(values: Sequence[float | None]) -> str:
+    known = [each for each in values if each is not None]
+    return f"{statistics.median(known):,.1f}" if known else NONE
+
+
+def _seconds(value: float | None) -> str:
+    return NONE if value is None else f"{value:,.1f}"
+
+
+def _verdict(times: CaseTimes) -> str:
+    """How the faster of ours does beside the fastest peer."""
+    medians = {
+        name: timing.kernel.median_us
+        for name in NAMES
+        if (timing := store.timing(times, name))
+    }
+    ours = [name for name in medians if name in BACKENDS]
+    peers = [name for name in medians if name not in BACKENDS]
+    if not (ours and peers):
+        return NONE
+    best, rival = (min(each, key=medians.__getitem__) for each in (ours, peers))
+    if not (comparison := times.comparison(best, rival)):
+        return NONE
+    return (
+        f"{NAMES[best]} : {NAMES[rival]} {comparison.ratio:.2f}, {comparison.outcome}"
+    )
