@@ -53,7 +53,7 @@ def test_all_entries(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("term", "says"),
     [
-        ("coalesing", "did you mean coalescing?"),
+        ("vecto width", "did you mean vector width?"),
         ("xyzzy", "without one it lists all"),
     ],
 )
