@@ -74,6 +74,24 @@ def test_commands_that_it_names_make_sense(page: Path) -> None:
             cli.parse(command.replace("FILE", "-").split())
 
 
+def test_code_that_docs_quote_is_there() -> None:
+    for page in DOCS:
+        quotes = re.findall(
+            r"```(?:python|cuda)\n(.*?)```", page.read_text("utf-8"), re.S
+        )
+        for quote in quotes:
+            if "bindings.softmax(" in quote:
+                continue  # a session of a user's
+            lines = [line.strip() for line in quote.splitlines() if line.strip()]
+            sources = (
+                file.read_text("utf-8")
+                for folder in ("compare", "csrc", "triton_kernels")
+                for file in (ROOT / folder).rglob("*.*")
+                if file.suffix in (".py", ".cu", ".cuh")
+            )
+            assert any(all(line in text for line in lines) for text in sources), quote
+
+
 def test_readme_is_short() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) < 200
 
