@@ -80,9 +80,19 @@ def call_any(op: Op, backend: str, *args: object, overload: str = "default") -> 
         if outputs is not None:
             return outputs
     check.one_of(op.name, "backend", backend, backends.NAMES)
-    if not is_compiling:
-        _refuse_forward_mode(f"{op.name}_{backend}", args)
-    return _overloads[f"{op.name}_{backend}.{overload}"](*args)
+    overloaded = _overloads[f"{op.name}_{backend}.{overload}"]
+    if is_compiling:
+        return overloaded(*args)
+    _refuse_forward_mode(f"{op.name}_{backend}", args)
+    try:
+        return overloaded(*args)
+    except RuntimeError as error:
+        if "functorch transforms" not in str(error):
+            raise
+        raise NotImplementedError(
+            f"{NAMESPACE}::{op.name}_{backend}: torch.func.grad and its like do not "
+            "know the gradients of torch.library's ops; torch.autograd.grad does"
+        ) from error
 
 
 def _implementation(op: Op, backend: str, overload: str) -> Any:

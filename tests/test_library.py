@@ -223,3 +223,13 @@ def test_meta_tensors_give_shape_and_dtype(
         assert out.is_meta
         assert out.shape == like.shape
         assert out.dtype == torch.float32
+
+
+@pytest.mark.parametrize("backend", ["cuda", "torch"])
+def test_gradients_that_torch_func_cannot_take(backend: str) -> None:
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return FUNCTIONS["softmax"](x, backend=backend).square().sum()
+
+    says = rf"^twin::softmax_{backend}: torch\.func\.grad and its like do not "
+    with pytest.raises(NotImplementedError, match=says):
+        torch.func.grad(loss)(torch.randn(3, 5))
