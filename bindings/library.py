@@ -91,7 +91,7 @@ def call_any(op: Op, backend: str, *args: object, overload: str = "default") -> 
             raise
         raise NotImplementedError(
             f"{NAMESPACE}::{op.name}_{backend}: torch.func.grad and its like do not "
-            "know the gradients of torch.library's ops; torch.autograd.grad does"
+            "know the gradients of PyTorch's custom ops; torch.autograd.grad does"
         ) from error
 
 

@@ -113,8 +113,8 @@ def compile_ahead(requests: Sequence[Request], progress: Callable[[str], None]) 
     """
     tasks = [
         (request.op, case, name)
-        for request in requests
-        for case in (*plan(request).cases, *plan(request).sweep)
+        for request, planned in zip(requests, map(plan, requests), strict=True)
+        for case in (*planned.cases, *planned.sweep)
         for name in (*request.backends, *request.peers)
     ]
     compiling.compile_ahead(tasks, progress)

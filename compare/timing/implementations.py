@@ -16,6 +16,7 @@ from bindings.errors import UnsupportedError
 from bindings.op import Argument, Op, Outputs
 from compare import peers
 from compare.judge.parity import Skipped
+from compare.timing.names import BACKENDS
 
 # What needs no compiler when it is called, of ours and of others.
 COMPILED_BEFORE = ("cuda", "torch", "unfused")
@@ -70,7 +71,7 @@ def find(
 
 def find_one(op: Op, name: str) -> Implementation | Skipped | None:
     """The implementation of this name, ours or another's; None if there is none."""
-    is_ours = name in ("cuda", "cuda_inline", "triton")
+    is_ours = name in BACKENDS
     return find(op, [name] if is_ours else [], [] if is_ours else [name]).get(name)
 
 
