@@ -17,6 +17,9 @@ from bindings.op import Argument, CodeContract, Gradient, Op, Traffic
 # it reads of each row where it adds up columns.
 BLOCK_SIZE = 4096
 ROW_BYTES = 512
+# Columns of a block where 2-byte elements are loaded one by one; so many blocks are
+# enough for a GPU, as a split takes a second launch.
+SINGLES_COLS, ENOUGH_BLOCKS = 128, 384
 
 # Blocks that share the work where there are too few outputs to fill a GPU: eight for
 # each of an H200's 132 multiprocessors, and the same number on any other GPU, so that
@@ -107,6 +110,11 @@ def _splits(
     walk: layout.Reduction, by_rows: bool, element_size: int
 ) -> tuple[int, int]:
     """The number and the length of the parts to split the reduced dimension into."""
+    steps = math.gcd(walk.n_inner, walk.stride_outer, walk.stride_reduced)
+    are_singles = element_size == 2 and (steps % 8 != 0 or walk.stride_inner != 1)
+    n_blocks = walk.n_outer * -(-walk.n_inner // SINGLES_COLS)
+    if are_singles and not by_rows and n_blocks >= ENOUGH_BLOCKS:
+        return 1, max(walk.n_reduced, 1)
     cols = 1 if by_rows else min(walk.n_inner, ROW_BYTES // element_size)
     n_blocks = walk.n_outer * -(-walk.n_inner // cols)
     # A part has whole tiles, and at least two, so that the second launch is worth it.
