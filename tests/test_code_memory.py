@@ -12,6 +12,7 @@ from bindings.backends import native
 from bindings.op import Op
 from bindings.registry import OPS
 from bindings.toolchain import find_cuda_home
+from bindings.trials import TRIALS
 from compare.assembly.places import in_op, in_sources
 from compare.code import launch, memory, who_does_what
 from compare.code.kernel_code import KernelCode, inspect_cuda, inspect_triton
@@ -94,7 +95,7 @@ def test_how_often_long_rows_are_read(side: str, name: str, n_kept: int) -> None
         for each in memory.movements(_code(side, LONG[name]).simulation)
         if not each.is_store and each.argument != memory.SHARED
     ]
-    all_bytes = each_op.traffic(case.shape, 4).read_bytes
+    all_bytes = TRIALS[each_op.name].traffic(case.shape, 4).read_bytes
     assert sum(reads) == (2 - n_kept / 131072) * all_bytes
 
 

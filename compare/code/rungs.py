@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bindings.errors import UnsupportedError
 from bindings.op import Argument, Op
+from bindings.trials import TRIALS
 from compare.code import kernel_code
 from compare.code.architectures import Architecture
 from compare.code.kernel_code import Side
@@ -91,7 +92,7 @@ def name_of(title: str) -> str:
 def reasons(op: Op, titles: Iterable[str]) -> list[str]:
     """Why kernels are no twins, a sentence for each of those that are declared so."""
     names = dict.fromkeys(map(name_of, titles))
-    declared = op.other_kernels
+    declared = TRIALS[op.name].other_kernels
     return [f"{name}: {declared[name]}" for name in names if name in declared]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bindings.registry import OPS
 from bindings.sources import ROOT
+from bindings.trials import TRIALS
 from compare.code import rungs
 from compare.errors import UsageError
 from compare.parameters import read_ops
@@ -215,7 +216,7 @@ def _summary(by_gpu: Mapping[str, list[Bench]]) -> str:
     rows = []
     for gpu, benches in by_gpu.items():
         for kind, bound_by_flops in (("bound by memory", False), ("matmul", True)):
-            of_kind = [b for b in benches if bool(OPS[b.op].flops) == bound_by_flops]
+            of_kind = [b for b in benches if bool(TRIALS[b.op].flops) == bound_by_flops]
             cases = [times for bench in of_kind for times in bench.cases]
             if not cases:
                 continue
