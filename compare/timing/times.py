@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from bindings.op import Traffic
+from bindings.trial import Traffic
 from compare.judge.cases import Case
 from compare.judge.parity import Skipped
 
