@@ -101,7 +101,7 @@ def _recipe(
         name=op + module,
         cpp_source=_include_lines(included) + sources.bindings_of(op),
         cuda_source=_include_lines(kernel),
-        cxx_flags=sources.CXX_FLAGS,
+        cxx_flags=sources.CXX_FLAGS if module == "_cuda" else sources.EMULATED_FLAGS,
         nvcc_flags=nvcc_flags,
         include_folders=(
             *sources.include_folders(module),

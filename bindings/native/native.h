@@ -9,6 +9,7 @@
 #include <pybind11/pybind11.h>
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -30,35 +31,46 @@ template <typename T>
 constexpr bool is_written =
     std::is_pointer_v<T> && !std::is_const_v<std::remove_pointer_t<T>>;
 
-// An argument's type on Python's side: an integer for an address, else the same number.
-template <typename T>
-using FromPython = std::conditional_t<std::is_pointer_v<T>, std::uintptr_t, T>;
+// An argument as it is kept between Python and a launcher: an address, an integer or the
+// bits of a float.
+using Slot = std::uint64_t;
+
+constexpr size_t MAX_ARGUMENTS = 32;
+using Slots = std::array<Slot, MAX_ARGUMENTS>;
+
+// Reads an argument from Python, where an address is an integer.
+using Read = Slot (*)(pybind11::handle argument);
 
 template <typename T>
-T convert(FromPython<T> value) {
+Slot read(pybind11::handle argument) {
     if constexpr (std::is_pointer_v<T>) {
-        return reinterpret_cast<T>(value);
+        return argument.cast<std::uintptr_t>();
+    } else if constexpr (std::is_floating_point_v<T>) {
+        static_assert(sizeof(T) == sizeof(float));
+        return std::bit_cast<std::uint32_t>(argument.cast<float>());
     } else {
-        return value;
+        return static_cast<Slot>(argument.cast<T>());
+    }
+}
+
+template <typename T>
+T as(Slot slot) {
+    if constexpr (std::is_pointer_v<T>) {
+        return reinterpret_cast<T>(slot);
+    } else if constexpr (std::is_floating_point_v<T>) {
+        return std::bit_cast<float>(static_cast<std::uint32_t>(slot));
+    } else {
+        return static_cast<T>(slot);
     }
 }
 
 // The tensor of a call that an argument points into, by index, and the offset from its
-// start in bytes. A number or a null pointer points into none, which is -1.
+// start in bytes.
 struct Place {
-    int tensor = -1;
-    int64_t offset = 0;
+    size_t argument;
+    size_t tensor;
+    int64_t offset;
 };
-
-template <typename T>
-T convert(FromPython<T> value, const Place& place, const pybind11::list& addresses) {
-    if constexpr (std::is_pointer_v<T>) {
-        if (place.tensor >= 0) {
-            value = addresses[place.tensor].cast<std::uintptr_t>() + place.offset;
-        }
-    }
-    return convert<T>(value);
-}
 
 inline void check(const std::string& name, cudaError_t error) {
     if (error != cudaSuccess) {
@@ -104,7 +116,9 @@ inline pybind11::dict as_dict(const PlanDescription& plan) {
 }
 
 // A launcher under its name in Python. bindings/sources.py writes one for each that a .cu
-// defines. It adds itself to the list that module.cpp binds.
+// defines. It adds itself to the list that module.cpp binds. pybind11 sees the same few
+// types whatever a launcher's parameters are: its code for each list of parameters takes
+// four times as long to compile.
 class Binding {
   public:
     template <typename... Params>
@@ -113,83 +127,110 @@ class Binding {
         cudaError_t (*op)(const Launcher& launch, DType dtype, Params...),
         const std::array<const char*, sizeof...(Params)>& parameters
     )
-        : bind_([=](pybind11::module_& module) {
-              pybind11::list described;
-              size_t i = 0;
-              (described.append(
-                   pybind11::make_tuple(parameters[i++], is_written<Params>)
-               ),
-               ...);
-              module.attr((name + "_parameters").c_str()) = described;
-              module.def(
-                  name.c_str(),
-                  [=](int dtype, FromPython<Params>... arguments,
-                      std::uintptr_t stream) {
-                      const Launcher launch(reinterpret_cast<cudaStream_t>(stream));
-                      check(
-                          name, op(launch, DType{dtype}, convert<Params>(arguments)...)
-                      );
-                  },
-                  pybind11::call_guard<pybind11::gil_scoped_release>()
-              );
-              module.def(
-                  (name + "_plan").c_str(),
-                  [=](int dtype, FromPython<Params>... arguments, int arch) {
-                      std::vector<PlanDescription> plans;
-                      const Launcher describe(arch, &plans);
-                      check(
-                          name,
-                          op(describe, DType{dtype}, convert<Params>(arguments)...)
-                      );
-                      pybind11::list result;
-                      for (const PlanDescription& plan : plans) {
-                          result.append(as_dict(plan));
-                      }
-                      return result;
-                  }
-              );
-              // Python passes only addresses and the stream in every call, which takes a
-              // third of the time that all arguments would take.
-              module.def(
-                  (name + "_replay").c_str(),
-                  [=](int dtype, FromPython<Params>... arguments,
-                      const pybind11::list& places) {
-                      std::array<Place, sizeof...(Params)> place_of;
-                      for (const pybind11::handle each : places) {
-                          const auto [position, tensor, offset] =
-                              each.cast<std::tuple<int, int, int64_t>>();
-                          place_of.at(position - 1) = {tensor, offset};
-                      }
-                      const std::tuple values(arguments...);
-                      return pybind11::cpp_function([=](const pybind11::list& addresses,
-                                                        std::uintptr_t stream) {
-                          [&]<size_t... I>(std::index_sequence<I...>) {
-                              const std::tuple<Params...> moved(
-                                  convert<Params>(
-                                      std::get<I>(values), place_of[I], addresses
-                                  )...
-                              );
-                              const pybind11::gil_scoped_release release;
-                              const Launcher launch(
-                                  reinterpret_cast<cudaStream_t>(stream)
-                              );
-                              check(
-                                  name, op(launch, DType{dtype}, std::get<I>(moved)...)
-                              );
-                          }(std::index_sequence_for<Params...>{});
-                      });
-                  }
-              );
-          }) {
+        : name_(name),
+          parameters_(parameters.begin(), parameters.end()),
+          are_written_{is_written<Params>...},
+          reads_{read<Params>...},
+          op_(any_op(op)) {
+        static_assert(sizeof...(Params) <= MAX_ARGUMENTS);
         all().push_back(this);
     }
 
-    void bind(pybind11::module_& module) const { bind_(module); }
+    void bind(pybind11::module_& module) const {
+        pybind11::list described;
+        for (size_t i = 0; i < reads_.size(); ++i) {
+            described.append(
+                pybind11::make_tuple(parameters_[i], bool{are_written_[i]})
+            );
+        }
+        module.attr((name_ + "_parameters").c_str()) = described;
+        module.def(name_.c_str(), [this](const pybind11::args& args) {
+            const Arguments call = split(args);
+            const auto stream = call.last.cast<std::uintptr_t>();
+            const pybind11::gil_scoped_release release;
+            const Launcher launch(reinterpret_cast<cudaStream_t>(stream));
+            check(name_, op_(launch, call.dtype, call.slots));
+        });
+        module.def((name_ + "_plan").c_str(), [this](const pybind11::args& args) {
+            const Arguments call = split(args);
+            std::vector<PlanDescription> plans;
+            const Launcher describe(call.last.cast<int>(), &plans);
+            check(name_, op_(describe, call.dtype, call.slots));
+            pybind11::list result;
+            for (const PlanDescription& plan : plans) result.append(as_dict(plan));
+            return result;
+        });
+        // Python passes only addresses and the stream in every call, which takes a third
+        // of the time that all arguments would take.
+        module.def((name_ + "_replay").c_str(), [this](const pybind11::args& args) {
+            const Arguments call = split(args);
+            std::vector<Place> places;
+            for (const pybind11::handle each : call.last) {
+                const auto [position, tensor, offset] =
+                    each.cast<std::tuple<size_t, size_t, int64_t>>();
+                // The dtype is at position 0.
+                if (position < 1 || position > reads_.size()) {
+                    throw pybind11::index_error(name_ + ": no such argument");
+                }
+                places.push_back({position - 1, tensor, offset});
+            }
+            return pybind11::cpp_function([this, places, dtype = call.dtype,
+                                           slots = call.slots](
+                                              const pybind11::list& addresses,
+                                              std::uintptr_t stream
+                                          ) {
+                Slots moved = slots;
+                for (const Place& place : places) {
+                    moved[place.argument] =
+                        addresses[place.tensor].cast<std::uintptr_t>() + place.offset;
+                }
+                const pybind11::gil_scoped_release release;
+                const Launcher launch(reinterpret_cast<cudaStream_t>(stream));
+                check(name_, op_(launch, dtype, moved));
+            });
+        });
+    }
 
     static std::vector<const Binding*>& all();
 
   private:
-    std::function<void(pybind11::module_&)> bind_;
+    using AnyOp = std::function<cudaError_t(const Launcher&, DType, const Slots&)>;
+
+    // What Python passed: between dtype and `last`, which is no argument of the op, stand
+    // the op's own.
+    struct Arguments {
+        DType dtype;
+        Slots slots;
+        pybind11::object last;
+    };
+
+    template <typename... Params>
+    static AnyOp any_op(cudaError_t (*op)(const Launcher&, DType, Params...)) {
+        return [=](const Launcher& launch, DType dtype, const Slots& slots) {
+            return [&]<size_t... I>(std::index_sequence<I...>) {
+                return op(launch, dtype, as<Params>(slots[I])...);
+            }(std::index_sequence_for<Params...>{});
+        };
+    }
+
+    Arguments split(const pybind11::args& args) const {
+        const size_t n_arguments = reads_.size();
+        if (args.size() != n_arguments + 2) {
+            throw pybind11::type_error(
+                name_ + " takes " + std::to_string(n_arguments + 2) +
+                " arguments, got " + std::to_string(args.size())
+            );
+        }
+        Slots slots{};
+        for (size_t i = 0; i < n_arguments; ++i) slots[i] = reads_[i](args[i + 1]);
+        return {DType{args[0].cast<int>()}, slots, args[n_arguments + 1]};
+    }
+
+    std::string name_;
+    std::vector<const char*> parameters_;
+    std::vector<bool> are_written_;
+    std::vector<Read> reads_;
+    AnyOp op_;
 };
 
 }  // namespace native
