@@ -34,6 +34,8 @@ from triton_kernels.softmax.twin import softmax_kernel
 softmax, add = launcher(OPS["softmax"]), launcher(OPS["add"])
 KERNEL: Any = softmax_kernel  # mypy takes the decorated function for a plain one
 AMPERE, HOPPER = ARCHITECTURES[80], ARCHITECTURES[90]
+# What Triton runs unless `record_launches` has it run another, in whatever thread.
+OWN_PTXAS = Path(get_ptxas(AMPERE.number).path)
 
 needs_nvcc = pytest.mark.skipif(find_cuda_home() is None, reason="needs nvcc")
 
@@ -183,16 +185,11 @@ def test_the_compilers_name_tells_both_versions() -> None:
 def check_assembler(launch: TritonLaunch, same_ptxas: bool) -> None:
     """That the code is of the assembler that was asked for, and named after it."""
     # On Ampere, which both know. TRITON_PTXAS_PATH may have Triton run nvcc's anyway.
-    nvccs, own = map(tools.version_of, (find_ptxas(AMPERE), tritons_ptxas()))
+    nvccs, own = map(tools.version_of, (find_ptxas(AMPERE), OWN_PTXAS))
     version = nvccs if same_ptxas else own
     assert launch.compiler.endswith(f", ptxas {version}")
     # An older one signs its code in another way.
     assert (f"V{nvccs}\0".encode() in launch.cubin) == (version == nvccs)
-
-
-def tritons_ptxas() -> Path:
-    """The assembler that Triton runs for Ampere unless it is told otherwise."""
-    return Path(get_ptxas(AMPERE.number).path)
 
 
 def forget_kernels() -> None:
