@@ -129,6 +129,23 @@ def test_stale_module_is_refused(
 
 
 @pytest.mark.parametrize(
+    "file", ["softmax/softmax.cu", "softmax/twin.cuh", "unary/twin.cuh"]
+)
+def test_sources_that_do_not_compile_are_named(
+    file: str,
+    tree: Path,
+    fresh_load: Callable[[sources.ModuleName], object],
+) -> None:
+    path = tree / "csrc" / file
+    line = path.read_text().count("\n") + 1
+    with path.open("a") as source:
+        source.write("int broken = ;\n")
+    with pytest.raises(UnsupportedError) as caught:
+        fresh_load("_cpu")
+    assert f"(csrc/{file}:{line}: expected" in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("error", "says"),
     [
         (
