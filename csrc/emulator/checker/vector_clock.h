@@ -1,5 +1,4 @@
-// Vector clocks (Fidge 1988, Mattern 1989): how far each of many threads is known to have
-// come.
+// Vector clocks (Fidge 1988): how far each of many threads is known to have come.
 #pragma once
 
 #include <algorithm>
