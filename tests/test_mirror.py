@@ -12,6 +12,7 @@ import pytest
 import torch
 from mirror import Kernel, kernels_of, problems_of
 
+from bindings.backends import native, prebuilt, triton
 from bindings.errors import UnsupportedError
 from bindings.op import Op
 from bindings.registry import OPS
@@ -102,9 +103,14 @@ def test_the_folders_hold_the_same_ops() -> None:
     for folder in ("ops", "trials"):
         files = (ROOT / "bindings" / folder).glob("*.py")
         assert {p.stem for p in files if p.stem[0] != "_"} == stems
-    assert {p.stem for p in (ROOT / "bindings/native").glob("*.cpp")} - {
-        "module"
-    } == stems
+
+
+def test_launchers_name_what_they_take_alike(op: Op) -> None:
+    cuda = [name for name, _ in native.parameters(prebuilt.load("_cpu"), op)]
+    of_triton = triton.parameters(op, len(cuda))
+    assert len(of_triton) == len(cuda)
+    for name, other in zip(cuda, of_triton, strict=True):
+        assert name == other or (other == "strides" and "_stride_" in name)
 
 
 @pytest.mark.parametrize("cuda", CUDA, ids=lambda path: path.stem)

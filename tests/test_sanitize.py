@@ -708,7 +708,7 @@ def test_pieces_of_a_tensor(
 
 
 def test_parameter_names() -> None:
-    names = native.parameters(OPS["softmax"])
+    names = native.parameters(prebuilt.load("_cpu"), OPS["softmax"])
     assert names[:3] == [("out", True), ("x", False), ("n_rows", False)]
 
 

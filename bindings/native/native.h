@@ -1,6 +1,7 @@
 // Binds an op's host function as three functions for Python: `softmax(..., stream)`
 // launches, `softmax_plan(..., arch)` describes the launches, kernel by kernel, and
 // `softmax_replay(..., places)` returns a function that launches again on other tensors.
+// `softmax_parameters` lists what they take: a name, and whether it is written through.
 #pragma once
 
 #include <cxxabi.h>
@@ -23,6 +24,11 @@
 
 // Hidden like pybind11's own types: each module keeps these to itself.
 namespace [[gnu::visibility("hidden")]] native {
+
+// Whether a launcher writes through a parameter of this type.
+template <typename T>
+constexpr bool is_written =
+    std::is_pointer_v<T> && !std::is_const_v<std::remove_pointer_t<T>>;
 
 // An argument's type on Python's side: an integer for an address, else the same number.
 template <typename T>
@@ -97,16 +103,24 @@ inline pybind11::dict as_dict(const PlanDescription& plan) {
     return result;
 }
 
-// An op under its name in Python. Every op's file makes one, which adds itself to the list
-// that module.cpp binds, so a new op is a new file and no edit elsewhere.
+// A launcher under its name in Python. bindings/sources.py writes one for each that a .cu
+// defines. It adds itself to the list that module.cpp binds.
 class Binding {
   public:
     template <typename... Params>
     Binding(
         const std::string& name,
-        cudaError_t (*op)(const Launcher& launch, DType dtype, Params...)
+        cudaError_t (*op)(const Launcher& launch, DType dtype, Params...),
+        const std::array<const char*, sizeof...(Params)>& parameters
     )
         : bind_([=](pybind11::module_& module) {
+              pybind11::list described;
+              size_t i = 0;
+              (described.append(
+                   pybind11::make_tuple(parameters[i++], is_written<Params>)
+               ),
+               ...);
+              module.attr((name + "_parameters").c_str()) = described;
               module.def(
                   name.c_str(),
                   [=](int dtype, FromPython<Params>... arguments,

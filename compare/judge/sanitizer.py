@@ -271,7 +271,7 @@ class Checker:
         """Takes a `_checked` module of the op."""
         self._module = module
         self._op = op
-        self._names = native.parameters(op)
+        self._names = native.parameters(module, op)
         self._library = ctypes.CDLL(str(module.__file__))
         self._library.emulator_register_tensor.argtypes = [
             ctypes.c_char_p,

@@ -307,7 +307,7 @@ def _build(op: str, toolkit: _Toolkit, folder: Path) -> float:
     fingerprint = sources.source_hash("_cuda")
     (folder / "bindings.cpp").write_text(
         f'extern const char SOURCE_HASH[] = "{fingerprint}";\n'
-        f'#include "module.cpp"\n#include "{op}.cpp"\n'
+        f'#include "module.cpp"\n{sources.bindings_of(op)}'
     )
     includes = [
         f"-I{path}"
