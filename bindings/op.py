@@ -58,8 +58,8 @@ class Op:
             contiguous copy if the layout needs it.
         reference: PyTorch's computation of the op, in the dtype of its input.
         rungs: Steps of the op's ladder, from the textbook's kernel to the twin, which
-            is the pair that `compare` shows. Each is a file in csrc/<source> and in
-            triton_kernels/<source>.
+            is the pair that `compare` shows; a new op has the first alone. Each is a
+            file in csrc/<source> and in triton_kernels/<source>.
         rung: The rung that computes the op; empty for the kernel that a call takes,
             which a table chooses by shape and dtype.
         forward: Name of the op that this is the backward of; empty if it is none.

@@ -123,7 +123,8 @@ class Trial:
             is judged by in place of `reference`, where on a GPU that may be more
             precise; None where it never is.
         is_rounded_once: Whether PyTorch's result alone is right, bit for bit.
-        code_contract: Requirements on the generated code.
+        code_contract: Requirements on the generated code; None where the ladder has no
+            twin yet, of which alone they are.
         other_kernels: Kernels that a call may take in place of the twin, by name: one
             sentence on the calls they serve and why they are not twins. Kernels that
             only one language has, or that the two write differently, are declared here.
@@ -145,7 +146,7 @@ class Trial:
     largest_input: float = math.inf
     yardstick: Callable[..., Outputs] | None = None
     is_rounded_once: bool = False
-    code_contract: CodeContract = CodeContract()
+    code_contract: CodeContract | None = CodeContract()
     other_kernels: Mapping[str, str] = field(default_factory=dict)
 
     def bind(

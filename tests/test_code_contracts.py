@@ -63,21 +63,23 @@ def every_kernel(
     ]
 
 
-def test_contract(op: Op) -> None:
+@pytest.mark.parametrize("each_op", launches.TWINS, ids=lambda op: op.name)
+def test_contract(each_op: Op) -> None:
+    contract = TRIALS[each_op.name].code_contract
+    assert contract
     jobs = [
         (side, launch)
-        for launch in launches.of_contract(op)
+        for launch in launches.of_contract(each_op)
         for side in SIDES
         if HAS_NVCC or side == "triton"
     ]
     for architecture in {launch[2] for side, launch in jobs if side == "cuda"}:
-        launches.compile_with_nvcc(op.source, architecture)
+        launches.compile_with_nvcc(each_op.source, architecture)
 
     def look(job: tuple[str, launches.Launch]) -> tuple[str, ...]:
         side, launch = job
         arguments = launches.arguments_of(launch)
-        kernels = every_kernel(side, op, arguments, launch[2])
-        contract = TRIALS[op.name].code_contract
+        kernels = every_kernel(side, each_op, arguments, launch[2])
         return tuple(
             chain.from_iterable(violations(contract, each) for each in kernels)
         )
@@ -151,7 +153,10 @@ KERNELS = {
     "triton": ("triton_kernels", r"(?m)^def (\w+_kernel)\("),
 }
 # Of one op, or shared by several.
-FOLDERS_OF_KERNELS = sorted({e.parent.name for e in ROOT.glob("csrc/*/*first.cuh")})
+FOLDERS_OF_KERNELS = sorted(
+    {path.parent.name for path in ROOT.glob("csrc/*/*first.cuh")}
+    - {op.source for op in OPS.values() if op not in launches.TWINS}
+)
 
 
 def _planned(on_rung: Op, side: Side, dtype: torch.dtype) -> set[str]:
@@ -205,6 +210,13 @@ LARGE = TRIALS["gelu"].large_shape
 )
 def test_what_a_contract_speaks_of(name: str, case: Case, expected: bool) -> None:
     assert applies(OPS[name], case) == expected
+
+
+def test_nothing_is_asked_without_a_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = replace(TRIALS["gelu"], code_contract=None)
+    monkeypatch.setitem(TRIALS, "gelu", trial)
+    assert cases(OPS["gelu"], torch.float32) == ()
+    assert not applies(OPS["gelu"], Case(LARGE))
 
 
 # ---- What breaks a contract ----------------------------------------------------------

@@ -110,7 +110,7 @@ def test_padding_is_masked_off(side: str) -> None:
 
 @on_both_sides
 @pytest.mark.parametrize(
-    "each_op", [op for op in OPS.values() if not op.forward], ids=lambda op: op.name
+    "each_op", [op for op in launches.TWINS if not op.forward], ids=lambda op: op.name
 )
 def test_accesses_come_from_the_sources(each_op: Op, side: str) -> None:
     code = _code(side, next(launches.of_contract(each_op)))

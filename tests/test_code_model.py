@@ -71,7 +71,8 @@ TRIED = [
 )
 def test_code_of_both_sides(launch: launches.Launch) -> None:
     each_op, _, architecture = launch
-    is_reduction = TRIALS[each_op.name].code_contract.is_reduction
+    contract = TRIALS[each_op.name].code_contract
+    is_reduction = contract is not None and contract.is_reduction
     arguments = launches.arguments_of(launch)
     launches.compile_with_nvcc(each_op.source, architecture)
     sides = both(each_op, arguments, architecture)

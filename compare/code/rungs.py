@@ -45,12 +45,12 @@ def choose(
     arguments_of: Callable[[Op], tuple[Argument, ...]],
     architecture: Architecture,
 ) -> Mapping[Side, Shown]:
-    """By side, the rung that was asked for; by default the twin.
+    """By side, the rung that was asked for; by default the last, the twin.
 
     Args:
         op: What a call takes.
-        rung: A name; None for the twin, or for what a call takes where the twin has no
-            kernel.
+        rung: A name; None for the last rung, which is the twin once there is one, or
+            for what a call takes where that has no kernel.
         arguments_of: What both launchers take, of the op on a rung.
         architecture: Which kernels are chosen for.
 
@@ -67,7 +67,7 @@ def _choose(
     arguments_of: Callable[[Op], tuple[Argument, ...]],
     architecture: Architecture,
 ) -> Shown:
-    on_rung = op.on_rung(TWIN if rung is None else rung)
+    on_rung = op.on_rung(op.rungs[-1] if rung is None else rung)
     try:
         taken = kernel_code.planned_kernels(side, op, arguments_of(op), architecture)
     except CodegenUnavailable:

@@ -331,11 +331,12 @@ def _case_report(
             (cuda.simulation, triton.simulation),
             (cuda.occupancy, triton.occupancy),
         )
+    contract = TRIALS[op.name].code_contract if contracts.applies(op, case) else None
     broken = [
         each
         for code in (cuda, triton)
-        if isinstance(code, KernelCode) and contracts.applies(op, case)
-        for each in contracts.violations(TRIALS[op.name].code_contract, code)
+        if contract and isinstance(code, KernelCode)
+        for each in contracts.violations(contract, code)
     ]
     return CaseReport(
         case,
