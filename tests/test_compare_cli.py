@@ -37,7 +37,7 @@ from compare.report import collect, terminal
 from compare.timing import gpu_state
 
 FORWARD = [op.name for op in OPS.values() if not op.forward]
-COMMANDS = ", ".join([*FORWARD, "all", "bench", "doctor"])
+COMMANDS = ", ".join([*FORWARD, "all", "bench", "docs", "doctor"])
 BAD_COMMAND_LINES = {
     "": f"say what to compare: one of {COMMANDS}",
     "sofmax": "there is no op or command 'sofmax'; did you mean softmax?",
