@@ -151,7 +151,7 @@ def _all_files(module: ModuleName) -> list[Path]:
 def write_sources(module: ModuleName, folder: Path) -> list[Path]:
     """Writes a module's small generated files and returns all its source files.
 
-    The bindings are generated as one file, and so is the emulator, because reading
+    The bindings are one such file, and the emulator is compiled as one, because reading
     pybind11's and the standard library's headers takes far longer than compiling the
     code below them. For the emulator every .cu is wrapped in a .cpp, because compilers
     and ninja rules take a file's language from its name.
