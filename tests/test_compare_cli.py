@@ -21,10 +21,11 @@ from triton.backends.nvidia.compiler import get_ptxas
 from bindings import backends
 from bindings.backends import prebuilt
 from bindings.errors import BuildError, UnsupportedError
-from bindings.op import CodeContract
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
+from bindings.trial import CodeContract
+from bindings.trials import TRIALS
 from compare.cli import main
 from compare.code import kernel_code, tools
 from compare.code.architectures import ARCHITECTURES
@@ -37,7 +38,7 @@ from compare.report import collect, terminal
 from compare.timing import gpu_state
 
 FORWARD = [op.name for op in OPS.values() if not op.forward]
-COMMANDS = ", ".join([*FORWARD, "all", "bench", "doctor"])
+COMMANDS = ", ".join([*FORWARD, "all", "bench", "docs", "doctor"])
 BAD_COMMAND_LINES = {
     "": f"say what to compare: one of {COMMANDS}",
     "sofmax": "there is no op or command 'sofmax'; did you mean softmax?",
@@ -157,8 +158,8 @@ def test_a_broken_contract_is_told(
 ) -> None:
     file = tmp_path / "report.json"
     contract = CodeContract(shapes=((64, 1024),), access_bytes=8)
-    op = dataclasses.replace(OPS["softmax"], code_contract=contract)
-    monkeypatch.setitem(OPS, "softmax", op)
+    trial = dataclasses.replace(TRIALS["softmax"], code_contract=contract)
+    monkeypatch.setitem(TRIALS, "softmax", trial)
     line = "softmax --backend triton --arch sm_80 --json"
     broken = "Triton, sm_80, softmax_kernel["
     # What a contract says of one shape, it does not say of another.

@@ -21,11 +21,12 @@ from conftest import needs_gpu_to_itself
 from rich.console import Console
 from torch.cuda import _utils
 
-from bindings import nvrtc, toolchain
+from bindings import toolchain
 from bindings.backends import native, prebuilt
 from bindings.errors import BuildError, UnsupportedError
 from bindings.op import Op, as_tuple
 from bindings.sources import CSRC, EMULATOR
+from bindings.trials import TRIALS
 from compare.assembly.listing import Listing, parse_sass
 from compare.cli import main
 from compare.code import binary, tools
@@ -39,7 +40,7 @@ from compare.errors import (
 from compare.judge.cases import Case, make_arguments
 from compare.judge.parity import Skipped
 from compare.report import route_tables as report
-from compare.timing import build_routes, times
+from compare.timing import build_routes, nvrtc, times
 from compare.timing.route_times import DeviceCode, Route, RoutesReport
 
 CUDA_HOME = toolchain.find_cuda_home()
@@ -319,7 +320,7 @@ def test_there_is_a_stand_in_for_every_header_of_the_host() -> None:
 
 @pytest.mark.skipif(nvrtc.obstacle() is not None, reason=nvrtc.obstacle() or "")
 def test_nvrtc_compiles_every_op(op: Op) -> None:
-    case = Case(op.small_shape)
+    case = Case(TRIALS[op.name].small_shape)
     arguments = make_arguments(op, case)
     outputs = as_tuple(op.allocate(*arguments))
     module = prebuilt.load("_cpu")

@@ -1,6 +1,7 @@
 // Binds an op's host function as three functions for Python: `softmax(..., stream)`
 // launches, `softmax_plan(..., arch)` describes the launches, kernel by kernel, and
 // `softmax_replay(..., places)` returns a function that launches again on other tensors.
+// `softmax_parameters` lists what they take: a name, and whether it is written through.
 #pragma once
 
 #include <cxxabi.h>
@@ -24,6 +25,11 @@
 
 // Hidden like pybind11's own types: each module keeps these to itself.
 namespace [[gnu::visibility("hidden")]] native {
+
+// Whether a launcher writes through a parameter of this type.
+template <typename T>
+constexpr bool is_written =
+    std::is_pointer_v<T> && !std::is_const_v<std::remove_pointer_t<T>>;
 
 // An argument as it is kept between Python and a launcher: an address, an integer or the
 // bits of a float.
@@ -109,23 +115,31 @@ inline pybind11::dict as_dict(const PlanDescription& plan) {
     return result;
 }
 
-// An op under its name in Python. Every op's file makes one, which adds itself to the list
-// that module.cpp binds, so a new op is a new file and no edit elsewhere. pybind11 sees the
-// same few types whatever an op's parameters are: its code for each list of parameters
-// takes four times as long to compile.
+// A launcher under its name in Python. bindings/sources.py writes one for each that a .cu
+// defines. It adds itself to the list that module.cpp binds. pybind11 sees the same few
+// types whatever a launcher's parameters are: its code for each list of parameters takes
+// four times as long to compile.
 class Binding {
   public:
     template <typename... Params>
     Binding(
         const std::string& name,
-        cudaError_t (*op)(const Launcher& launch, DType dtype, Params...)
+        cudaError_t (*op)(const Launcher& launch, DType dtype, Params...),
+        const std::array<const char*, sizeof...(Params)>& parameters
     )
         : name_(name), reads_{read<Params>...}, op_(any_op(op)) {
         static_assert(sizeof...(Params) <= MAX_ARGUMENTS);
+        size_t i = 0;
+        (parameters_.emplace_back(parameters[i++], is_written<Params>), ...);
         all().push_back(this);
     }
 
     void bind(pybind11::module_& module) const {
+        pybind11::list described;
+        for (const auto& [parameter, writes] : parameters_) {
+            described.append(pybind11::make_tuple(parameter, writes));
+        }
+        module.attr((name_ + "_parameters").c_str()) = described;
         module.def(name_.c_str(), [this](const pybind11::args& args) {
             const Arguments call = split(args);
             const auto stream = call.last.cast<std::uintptr_t>();
@@ -178,8 +192,8 @@ class Binding {
   private:
     using AnyOp = std::function<cudaError_t(const Launcher&, DType, const Slots&)>;
 
-    // What Python passed: between dtype and `last`, which is no argument of the op, stand
-    // the op's own.
+    // What Python passed. The first is the dtype, `last` (the stream, say) is no argument
+    // of the op; those between them are.
     struct Arguments {
         DType dtype;
         Slots slots;
@@ -209,6 +223,7 @@ class Binding {
     }
 
     std::string name_;
+    std::vector<std::pair<const char*, bool>> parameters_;
     std::vector<Read> reads_;
     AnyOp op_;
 };

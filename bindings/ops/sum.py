@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bindings import check, layout
 from bindings.library import call, register
-from bindings.op import Argument, CodeContract, Gradient, Op, Traffic
+from bindings.op import Argument, Gradient, Op
 
 # Elements of x that a block adds up before it reads the next ones, and the bytes that
 # it reads of each row where it adds up columns.
@@ -125,16 +125,6 @@ def _reference(
     return torch.sum(x, dims, keepdim)
 
 
-def _inputs(shape: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor]:
-    # Sums of numbers around 0 would cancel and leave rounding errors.
-    return (1 + torch.randn(shape, generator=generator),)
-
-
-def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
-    # Beside the bytes read, the result is negligible.
-    return Traffic(math.prod(shape) * element_size, 0)
-
-
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, dim, keepdim = inputs
     ctx.shape = x.shape
@@ -153,55 +143,8 @@ OP = register(
         name="sum",
         schema="(Tensor x, int[1] dim=0, bool keepdim=False) -> Tensor",
         allocate=_allocate,
-        other_kernels={
-            "sum_rows_kernel": "Rows whose reduced dimension is contiguous: threads "
-            "that share a row read it along, and add up what they have found.",
-        },
         operands=_operands,
         reference=_reference,
-        inputs=_inputs,
-        traffic=_traffic,
-        small_shape=(1823, 781),
-        large_shape=(16384, 8192),
-        benchmark_shapes=(
-            (16384, 8192),
-            (1048576, 128),
-            (64, 2097152),
-            *layout.UNEVEN_ROWS[1::2],
-        ),
-        sweep_shapes=tuple((4**n, 4096) for n in range(9)),
-        edge_shapes=(
-            (),
-            (0,),
-            (1,),
-            (0, 5),
-            (5, 0),
-            (1, 1),
-            (4, 1),
-            (2, 3, 31),
-            # Around the ends of vectors, warps and tiles, along rows and across them.
-            *((3, n) for n in (7, 8, 9, 33, 63, 65, 127, 128, 129, 257, 513)),
-            *((3, n) for n in (2047, 2049, 4095, 4097)),
-            (130, 65),
-            *((n, 3) for n in (33, 255, 256, 257, 2047)),
-            *((n, 40) for n in (15, 17, 31, 33, 64, 129)),
-            (3, 4, 520),
-            (8, 1024),
-            # Split, and added up by a second launch.
-            (3, 16391),
-            (300, 512),
-            (1000, 130),
-            (13000, 2),
-        ),
-        variants=({"dim": 0}, {"dim": -1}),
-        code_contract=CodeContract(
-            # Along rows and across them: whole, and split, when a second kernel adds
-            # the parts.
-            shapes=((16384, 8192), (1048576, 128)),
-            is_reduction=True,
-            # Triton 3.6 hands sums of columns from warp to warp one by one.
-            conflicting_kernels=("sum_kernel[",),
-        ),
         gradient=Gradient(_save, _gradient),
     )
 )

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 
 from bindings.op import Op, as_tuple
+from bindings.trials import TRIALS
 from compare.errors import UnavailableError
 from compare.judge import acceptance
 from compare.judge.cases import Case
@@ -57,8 +58,9 @@ class Fusion:
 def epilogues(op: Op) -> dict[str, dict[str, Any]]:
     """The op's variants that take an optional input, and the one without, by name."""
     found: dict[str, dict[str, Any]] = {PLAIN: {}}
-    for params in op.variants:
-        if any(params.get(name) for name in op.optional_inputs):
+    trial = TRIALS[op.name]
+    for params in trial.variants:
+        if any(params.get(name) for name in trial.optional_inputs):
             words = (k if v is True else v for k, v in params.items())
             found[" + ".join(map(str, words))] = params
     return found

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from bindings.op import Op
+from bindings.trials import TRIALS
 from compare.code.kernel_code import Side
 from compare.code.rungs import SIDES, TWIN
 from compare.errors import UnavailableError
@@ -51,9 +52,10 @@ def rungs_of(op: Op) -> dict[str, Op]:
 
 def default_case(op: Op) -> Case:
     """What a ladder is climbed on, and its times are recorded of."""
-    if op.flops:  # tensor cores, which the last rungs are about, know no float32
-        return Case(op.benchmark_shapes[0], torch.bfloat16, direction=op.direction)
-    return Case(op.large_shape, direction=op.direction)
+    trial = TRIALS[op.name]
+    if trial.flops:  # tensor cores, which the last rungs are about, know no float32
+        return Case(trial.benchmark_shapes[0], torch.bfloat16, direction=op.direction)
+    return Case(trial.large_shape, direction=op.direction)
 
 
 def case_on(op: Op, case: Case) -> Case:

@@ -23,6 +23,7 @@ from bindings.errors import UnsupportedError
 from bindings.op import Op
 from bindings.registry import OPS
 from bindings.sources import ROOT
+from bindings.trials import TRIALS
 from compare.assembly.places import file_of
 from compare.code import kernel_code, memory
 from compare.code.architectures import Architecture
@@ -141,7 +142,10 @@ def climb(
     """
     op = OPS[op_name]
     has_gpu = gpu_state.obstacle() is None
-    default = op.small_shape if op.flops and not has_gpu else default_case(op).shape
+    trial = TRIALS[op.name]
+    default = (
+        trial.small_shape if trial.flops and not has_gpu else default_case(op).shape
+    )
     case = Case(shape or default, getattr(torch, dtype), direction=op.direction)
     rungs = []
     for name, on_rung in rungs_of(op).items():
@@ -188,7 +192,9 @@ def _step(
             inspect(op, launched, architecture, number=number)
             for number in range(1, len(codes[0].kernels))
         ]
-        multiplies = _what_multiplies(codes[0].disassembled()) if op.flops else ""
+        multiplies = (
+            _what_multiplies(codes[0].disassembled()) if TRIALS[op.name].flops else ""
+        )
     except (
         CodegenUnavailable,
         CompilationFailed,
@@ -196,8 +202,9 @@ def _step(
         ValueError,
     ) as error:
         return Skipped(str(error).partition("\n")[0])
-    traffic = op.traffic(case.shape, case.dtype.itemsize).total_bytes
-    work = op.flops(case.shape) if op.flops else traffic / case.dtype.itemsize
+    trial = TRIALS[op.name]
+    traffic = trial.traffic(case.shape, case.dtype.itemsize).total_bytes
+    work = trial.flops(case.shape) if trial.flops else traffic / case.dtype.itemsize
     kernels = tuple(name_of(code.title) for code in codes)
     files = {file_of(side, op.source, kernel) for kernel in kernels}
     simulations = [code.simulation for code in codes]
@@ -289,7 +296,7 @@ def show(ladder: Ladder, console: Console) -> None:
 
 
 def _table(ladder: Ladder) -> Table:
-    flops = OPS[ladder.op].flops
+    flops = TRIALS[ladder.op].flops
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for header in ("", "", "kernel", *(["multiplies by"] if flops else [])):
         table.add_column(header)
@@ -336,7 +343,7 @@ def _times(ladder: Ladder, rung: str, side: str) -> tuple[Text, Text]:
     if not isinstance(timing, Timing):
         return plain("-", "dim"), plain("-", "dim")
     median_us = timing.kernel.median_us
-    if flops := OPS[ladder.op].flops:
+    if flops := TRIALS[ladder.op].flops:
         rate = f"{flops(ladder.times.case.shape) / median_us / 1e6:,.1f}"
     elif isinstance(first, Timing):
         rate = f"{first.kernel.median_us / median_us:.2f}x"

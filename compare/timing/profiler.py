@@ -21,6 +21,7 @@ import torch
 from bindings.errors import BuildError
 from bindings.op import Op
 from bindings.registry import OPS
+from bindings.trials import TRIALS
 from compare.errors import BuildFailedError, UnavailableError, UsageError
 from compare.judge.cases import Case, make_arguments
 from compare.judge.parity import Skipped
@@ -138,7 +139,7 @@ def profile(
         raise UnavailableError(obstacle)
     op = OPS[request.op]
     case = Case(
-        shape=request.shape or op.large_shape,
+        shape=request.shape or TRIALS[op.name].large_shape,
         dtype=getattr(torch, request.dtype),
         params=request.params,
         direction=op.direction,

@@ -10,7 +10,7 @@ import cattrs
 import torch
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
-from bindings.op import Traffic
+from bindings.trial import Traffic
 from compare.judge.cases import Case
 from compare.judge.parity import Skipped
 
