@@ -302,3 +302,11 @@ print(build_backend.get_requires_for_build_editable())
         [sys.executable, "-c", script], text=True, cwd=sources.ROOT
     )
     assert output == "[]\n['no-such-module>=1']\n"
+
+
+def test_a_launcher_counts_its_arguments() -> None:
+    module = prebuilt.load("_cpu")
+    with pytest.raises(TypeError, match=r"^softmax takes \d+ arguments, got 1$"):
+        module.softmax(0)
+    with pytest.raises(RuntimeError, match="cast"):
+        module.softmax_plan(*["0"] * 10)

@@ -178,8 +178,8 @@ class Binding {
   private:
     using AnyOp = std::function<cudaError_t(const Launcher&, DType, const Slots&)>;
 
-    // What Python passed: between dtype and `last`, which is no argument of the op, stand
-    // the op's own.
+    // What Python passed. The first is the dtype, `last` (the stream, say) is no argument
+    // of the op; those between them are.
     struct Arguments {
         DType dtype;
         Slots slots;
