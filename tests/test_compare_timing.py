@@ -41,6 +41,7 @@ from compare.timing.implementations import Implementation
 from compare.timing.names import NAMES
 from compare.timing.statistics import SAME_WITHIN, compare, summarize, verdict
 from compare.timing.times import (
+    Bench,
     CaseTimes,
     Ceiling,
     MatmulRate,
@@ -548,7 +549,7 @@ def test_time_without_synchronisation_is_above_the_ceiling(
 def test_bench_from_one_end_to_the_other(capsys: pytest.CaptureFixture[str]) -> None:
     line = "bench gelu --shape 16777216 --dtype bfloat16 --peers torch --json -"
     assert main(line.split()) == 0
-    bench = from_json(json.loads(capsys.readouterr().out))
+    bench = from_json(json.loads(capsys.readouterr().out), Bench)
     assert len(bench.cases) == len(TRIALS["gelu"].variants)
     for times in bench.cases:
         assert list(times.timings) == ["cuda", "triton", "torch"]
@@ -661,9 +662,9 @@ def test_traffic_is_what_the_tensors_hold(op: Op) -> None:
 
 def test_json_and_back() -> None:
     bench = make_bench()
-    assert from_json(to_json(bench)) == bench
+    assert from_json(to_json(bench), Bench) == bench
     with pytest.raises(ValueError, match="expected schema_version 1, got 7"):
-        from_json({**to_json(bench), "schema_version": 7})
+        from_json({**to_json(bench), "schema_version": 7}, Bench)
 
 
 def test_readings_of_a_gpu() -> None:

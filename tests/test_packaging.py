@@ -159,6 +159,23 @@ def test_stale_module_is_refused(
 
 
 @pytest.mark.parametrize(
+    "file", ["softmax/softmax.cu", "softmax/twin.cuh", "unary/twin.cuh"]
+)
+def test_sources_that_do_not_compile_are_named(
+    file: str,
+    tree: Path,
+    fresh_load: Callable[[sources.ModuleName], object],
+) -> None:
+    path = tree / "csrc" / file
+    line = path.read_text().count("\n") + 1
+    with path.open("a") as source:
+        source.write("int broken = ;\n")
+    with pytest.raises(UnsupportedError) as caught:
+        fresh_load("_cpu")
+    assert f"(csrc/{file}:{line}: expected" in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("error", "says"),
     [
         (
@@ -315,3 +332,11 @@ print(build_backend.get_requires_for_build_editable())
         [sys.executable, "-c", script], text=True, cwd=sources.ROOT
     )
     assert output == "[]\n['no-such-module>=1']\n"
+
+
+def test_a_launcher_counts_its_arguments() -> None:
+    module = prebuilt.load("_cpu")
+    with pytest.raises(TypeError, match=r"^softmax takes \d+ arguments, got 1$"):
+        module.softmax(0)
+    with pytest.raises(RuntimeError, match="cast"):
+        module.softmax_plan(*["0"] * 10)

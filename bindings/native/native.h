@@ -127,21 +127,17 @@ class Binding {
         cudaError_t (*op)(const Launcher& launch, DType dtype, Params...),
         const std::array<const char*, sizeof...(Params)>& parameters
     )
-        : name_(name),
-          parameters_(parameters.begin(), parameters.end()),
-          are_written_{is_written<Params>...},
-          reads_{read<Params>...},
-          op_(any_op(op)) {
+        : name_(name), reads_{read<Params>...}, op_(any_op(op)) {
         static_assert(sizeof...(Params) <= MAX_ARGUMENTS);
+        size_t i = 0;
+        (parameters_.emplace_back(parameters[i++], is_written<Params>), ...);
         all().push_back(this);
     }
 
     void bind(pybind11::module_& module) const {
         pybind11::list described;
-        for (size_t i = 0; i < reads_.size(); ++i) {
-            described.append(
-                pybind11::make_tuple(parameters_[i], bool{are_written_[i]})
-            );
+        for (const auto& [parameter, writes] : parameters_) {
+            described.append(pybind11::make_tuple(parameter, writes));
         }
         module.attr((name_ + "_parameters").c_str()) = described;
         module.def(name_.c_str(), [this](const pybind11::args& args) {
@@ -196,8 +192,8 @@ class Binding {
   private:
     using AnyOp = std::function<cudaError_t(const Launcher&, DType, const Slots&)>;
 
-    // What Python passed: between dtype and `last`, which is no argument of the op, stand
-    // the op's own.
+    // What Python passed. The first is the dtype, `last` (the stream, say) is no argument
+    // of the op; those between them are.
     struct Arguments {
         DType dtype;
         Slots slots;
@@ -227,8 +223,7 @@ class Binding {
     }
 
     std::string name_;
-    std::vector<const char*> parameters_;
-    std::vector<bool> are_written_;
+    std::vector<std::pair<const char*, bool>> parameters_;
     std::vector<Read> reads_;
     AnyOp op_;
 };

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -34,7 +34,6 @@ from compare.judge.cases import Case, launcher_arguments
 from compare.judge.parity import Skipped
 from compare.records import rung_times
 from compare.records.rung_times import (
-    SCHEMA_VERSION,
     Times,
     case_on,
     default_case,
@@ -44,12 +43,9 @@ from compare.records.rung_times import (
 from compare.report.recorded import age, with_article
 from compare.report.terminal import case_name
 from compare.report.text import plain, print_table
-from compare.timing import gpu_state
+from compare.timing import gpu_state, times
 from compare.timing.names import NAMES
-from compare.timing.times import (
-    Timing,
-    case_to_json,
-)
+from compare.timing.times import Timing, as_json
 
 _INSPECT: dict[Side, Callable[..., KernelCode]] = {
     "cuda": kernel_code.inspect_cuda,
@@ -252,24 +248,19 @@ def _what_multiplies(code: KernelCode) -> str:
 def to_json(ladder: Ladder) -> dict[str, Any]:
     """The whole report as JSON types."""
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": rung_times.Times.SCHEMA_VERSION,
         "op": ladder.op,
-        "case": case_to_json(ladder.case),
+        "case": as_json(ladder.case),
         "architecture": ladder.architecture,
         "rungs": [
             {
                 "name": rung.name,
                 "what": rung.what,
-                "steps": {
-                    side: {"skipped": step.reason}
-                    if isinstance(step, Skipped)
-                    else asdict(step)
-                    for side, step in rung.steps.items()
-                },
+                "steps": as_json(rung.steps),
             }
             for rung in ladder.rungs
         ],
-        "times": ladder.times and rung_times.to_json(ladder.times),
+        "times": ladder.times and times.to_json(ladder.times),
         "is_recorded": ladder.is_recorded,
     }
 
