@@ -69,9 +69,8 @@ __launch_bounds__(NUM_THREADS, blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) norm_
         rstd_ptr[row] = rstd;
     }
 
-    // -- store: rounded once; all rows share weight and bias, which come out of a cache,
-    // and read any earlier would occupy registers. A block that has a multiprocessor to
-    // itself reads those of several vectors at once, as no other block fills the wait.
+    // -- store: rounded once; weight and bias, read any earlier, would occupy registers. A
+    // block alone on its multiprocessor reads those of several vectors at once.
     constexpr int VECS_AT_ONCE = NUM_THREADS < 768 ? 1 : HAS_MEAN ? 2 : 4;
     #pragma unroll
     for (int i = 0; i < VECS; ++i) {

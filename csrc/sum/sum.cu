@@ -36,8 +36,7 @@ constexpr RowTile ROW_TILES[] = {
 
 // A block reads so much of a row of columns at a time: less where fewer blocks would be
 // left than keep a GPU busy, a number that is the same on every GPU, as the order of the
-// additions depends on it; more where there are too few rows for the other threads. Single
-// elements that are not split need more blocks.
+// additions depends on it; more where there are too few rows for the other threads.
 constexpr int LEAST_BYTES = 32, MOST_BYTES = 1024;
 constexpr int FEWEST_BLOCKS = 128, FEWEST_SINGLES_BLOCKS = 384, FEWEST_ROWS = 4;
 

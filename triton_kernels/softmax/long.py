@@ -1,8 +1,7 @@
 """A row too long for registers: KEPT columns stay there, the rest is read twice.
 
 A single pass over the rest finds maximum and sum, which is rescaled whenever the
-maximum grows. The second read comes out of a cache that may still have it, as what is
-written is the first to leave it.
+maximum grows. The second read may find x in a cache, which the results leave first.
 """
 
 import triton
