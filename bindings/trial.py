@@ -182,6 +182,17 @@ def normal(n_inputs: int = 1, scale: float = 1.0) -> Inputs:
     return inputs
 
 
+def with_gradient(inputs: Inputs) -> Inputs:
+    """Inputs of a backward: the gradient of an output of that shape, then these."""
+
+    def inputs_backward(
+        shape: tuple[int, ...], generator: torch.Generator
+    ) -> tuple[Tensor, ...]:
+        return (torch.randn(shape, generator=generator), *inputs(shape, generator))
+
+    return inputs_backward
+
+
 def each_element(
     reads: int = 1, writes: int = 1
 ) -> Callable[[tuple[int, ...], int], Traffic]:

@@ -1,19 +1,25 @@
-"""Shapes and requirements that layer_norm and rms_norm share."""
+"""The trials of layer_norm and rms_norm, and of their backwards."""
 
 from __future__ import annotations
 
-from bindings.trial import UNEVEN_ROWS, CodeContract
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
-BENCHMARK_SHAPES = (
+from bindings.op import Op
+from bindings.trial import UNEVEN_ROWS, CodeContract, Inputs, Traffic, Trial
+
+_BENCHMARK_SHAPES = (
     (32768, 1024),
     (16384, 4096),
     (4096, 32768),
     *UNEVEN_ROWS,
 )
-SWEEP_SHAPES = tuple((4**n, 4096) for n in range(9))
+_SWEEP_SHAPES = tuple((4**n, 4096) for n in range(9))
 
 # Shapes around the ends of both languages' tiles, and row counts that fill no tile.
-EDGE_SHAPES: tuple[tuple[int, ...], ...] = (
+_EDGE_SHAPES: tuple[tuple[int, ...], ...] = (
     (1,),
     (0, 5),
     (5, 0),
@@ -51,16 +57,16 @@ EDGE_SHAPES_BACKWARD: tuple[tuple[int, ...], ...] = (
 )
 
 # Sums of squares of the first, and of products of three of the second, fit in float32.
-LARGEST_INPUT = 1e16
-LARGEST_INPUT_BACKWARD = 1e8
+_LARGEST_INPUT = 1e16
+_LARGEST_INPUT_BACKWARD = 1e8
 
 # Rows in registers, the last of which fill a multiprocessor; and one that is read
 # twice, in several tiles.
-CODE_CONTRACT = CodeContract(
+_CODE_CONTRACT = CodeContract(
     shapes=((4096, 1008), (16384, 4096), (512, 32768), (64, 131072))
 )
 # Several rows in a block, one row in a block, a row in a cluster, and a row read twice.
-CODE_CONTRACT_BACKWARD = CodeContract(
+_CODE_CONTRACT_BACKWARD = CodeContract(
     shapes=((16384, 64), (2048, 4096), (512, 12288), (64, 131072)),
     narrow_kernels=("_rows_kernel", "sum_partials_kernel"),
     # Triton 3.6 passes sums of columns from warp to warp one at a time.
@@ -68,10 +74,10 @@ CODE_CONTRACT_BACKWARD = CodeContract(
 )
 
 # Why kernels are no twins.
-LONG_KERNEL = (
+_LONG_KERNEL = (
     "A row too long for registers: it is read a second time, out of the L1 cache."
 )
-OTHER_KERNELS_BACKWARD = {
+_OTHER_KERNELS_BACKWARD = {
     "norm_backward_cached_kernel": "Rows too long for registers beside their sums, "
     "which in Triton are read a second time, out of the L1 cache.",
     "norm_backward_cluster_kernel": "Rows too long for a block, which in CUDA the "
@@ -82,3 +88,61 @@ OTHER_KERNELS_BACKWARD = {
     "norm_backward_columns_kernel": "The second of the two launches: it walks down the "
     "columns, writes the gradient of x and adds up those of weight and bias.",
 }
+
+
+def forward(op: Op, inputs: Inputs, n_vectors: int) -> Trial:
+    """Of a norm with as many vectors (weight, bias) as statistics (mean, rstd)."""
+
+    def traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
+        *rows, n_cols = shape
+        n_elements, statistics = math.prod(shape), 4 * n_vectors * math.prod(rows)
+        return Traffic(
+            (n_elements + n_vectors * n_cols) * element_size,
+            n_elements * element_size + statistics,
+        )
+
+    return Trial(
+        op=op,
+        other_kernels={"norm_long_kernel": _LONG_KERNEL},
+        inputs=inputs,
+        traffic=traffic,
+        small_shape=(1823, 781),
+        large_shape=(16384, 4096),
+        benchmark_shapes=_BENCHMARK_SHAPES,
+        sweep_shapes=_SWEEP_SHAPES,
+        edge_shapes=_EDGE_SHAPES,
+        largest_input=_LARGEST_INPUT,
+        code_contract=_CODE_CONTRACT,
+    )
+
+
+def backward(
+    op: Op,
+    forward: Trial,
+    inputs: Inputs,
+    complete: Callable[..., Any],
+    n_vectors: int,
+    edge_shapes: tuple[tuple[int, ...], ...] = EDGE_SHAPES_BACKWARD,
+) -> Trial:
+    """Of the backward of a norm."""
+
+    def traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
+        *rows, n_cols = shape
+        n_elements, statistics = math.prod(shape), 4 * n_vectors * math.prod(rows)
+        return Traffic(
+            (2 * n_elements + n_cols) * element_size + statistics,
+            (n_elements + n_vectors * n_cols) * element_size,
+        )
+
+    return replace(
+        forward,
+        op=op,
+        other_kernels=_OTHER_KERNELS_BACKWARD,
+        inputs=inputs,
+        traffic=traffic,
+        small_shape=(123, 781),
+        edge_shapes=edge_shapes,
+        largest_input=_LARGEST_INPUT_BACKWARD,
+        complete=complete,
+        code_contract=_CODE_CONTRACT_BACKWARD,
+    )

@@ -52,7 +52,7 @@ _CPP_KEYWORDS = (
     "typename union unsigned using virtual void volatile wchar_t xor xor_eq"
 )
 # What the files import under these names.
-_IMPORTED = frozenset(("call", "torch", "triton"))
+_IMPORTED = frozenset(("torch", "triton"))
 
 
 def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
