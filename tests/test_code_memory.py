@@ -35,7 +35,7 @@ def _code(side: str, each: launches.Launch) -> KernelCode:
 
 
 LONG = {
-    name: (OPS[name], Case((3, 131072)), HOPPER)
+    name: (OPS[name], Case((2, 131072)), HOPPER)
     for name in ("softmax", "softmax_backward")
 }
 PADDED = OPS["softmax"], Case((511, 781)), HOPPER
@@ -78,15 +78,15 @@ def test_every_op_moves_the_fewest_bytes(odd: launches.Launch, side: str) -> Non
         assert dict(moved) == dict.fromkeys(large, n_bytes)
 
 
-# CUDA keeps them in the shared memory of a cluster of blocks, Triton the beginning of
-# one in registers.
+# CUDA keeps them in the shared memory of a cluster of blocks; Triton the beginning of
+# one in registers, in the backward all of it in several programs' registers.
 @pytest.mark.parametrize(
     ("side", "name", "n_kept"),
     [
         pytest.param("cuda", "softmax", 131072, marks=needs_nvcc),
         pytest.param("cuda", "softmax_backward", 131072, marks=needs_nvcc),
         ("triton", "softmax", 32768),
-        ("triton", "softmax_backward", 8192),
+        ("triton", "softmax_backward", 131072),
     ],
 )
 def test_how_often_long_rows_are_read(side: str, name: str, n_kept: int) -> None:
@@ -94,7 +94,7 @@ def test_how_often_long_rows_are_read(side: str, name: str, n_kept: int) -> None
     reads = [
         each.bytes
         for each in memory.movements(_code(side, LONG[name]).simulation)
-        if not each.is_store and each.argument != memory.SHARED
+        if not each.is_store and each.argument not in (memory.SHARED, "sums_ptr")
     ]
     all_bytes = TRIALS[each_op.name].traffic(case.shape, 4).read_bytes
     assert sum(reads) == (2 - n_kept / 131072) * all_bytes

@@ -85,9 +85,9 @@ def empty_partials(out: Tensor, n_sums: int, n_partials: int) -> Tensor:
 
 
 def empty_row_means(out: Tensor, n_means: int, n_rows: int) -> Tensor:
-    """The workspace that the first launch for long rows passes on to the second.
+    """The workspace that CUDA's first launch for long rows passes on to the second.
 
-    Which rows those are depends on the language, the GPU and the strides; none has
+    Which rows those are depends on the GPU and the strides; none has
     BACKWARD_BLOCK_N columns or less.
     """
     n_rows = n_rows if out.shape[-1] > BACKWARD_BLOCK_N else 0

@@ -65,7 +65,8 @@ _LARGEST_INPUT_BACKWARD = 1e8
 _CODE_CONTRACT = CodeContract(
     shapes=((4096, 1008), (16384, 4096), (512, 32768), (64, 131072))
 )
-# Several rows in a block, one row in a block, a row in a cluster, and a row read twice.
+# Several rows in a block, one row in a block, a row that blocks or programs share, and
+# one that CUDA reads twice.
 _CODE_CONTRACT_BACKWARD = CodeContract(
     shapes=((16384, 64), (2048, 4096), (512, 12288), (64, 131072)),
     narrow_kernels=("_rows_kernel", "sum_partials_kernel"),
@@ -78,13 +79,14 @@ _LONG_KERNEL = (
     "A row too long for registers: it is read a second time, out of the L1 cache."
 )
 _OTHER_KERNELS_BACKWARD = {
-    "norm_backward_cached_kernel": "Rows too long for registers beside their sums, "
-    "which in Triton are read a second time, out of the L1 cache.",
     "norm_backward_cluster_kernel": "Rows too long for a block, which in CUDA the "
-    "blocks of a cluster share: each is reduced before the one before it is stored, so "
-    "that no block waits for another.",
-    "norm_backward_rows_kernel": "Rows too long for a block or a cluster, in two "
-    "launches, each of which reads them once: this one finds the means of each row.",
+    "blocks of a cluster share: they exchange their sums through distributed shared "
+    "memory, and reduce each row before they store the one before it.",
+    "norm_backward_shared_kernel": "Rows too long for a program, which in Triton the "
+    "programs of a cooperative grid share: they exchange their sums through global "
+    "memory, and reduce each row before they store the one before it.",
+    "norm_backward_rows_kernel": "Rows too long for a block or a cluster, which CUDA "
+    "reads once in each of two launches: this one finds the means of each row.",
     "norm_backward_columns_kernel": "The second of the two launches: it walks down the "
     "columns, writes the gradient of x and adds up those of weight and bias.",
 }

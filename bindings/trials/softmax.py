@@ -41,7 +41,11 @@ BACKWARD = Trial(
     other_kernels={
         "softmax_backward_long_kernel": "Rows too long for registers: CUDA keeps "
         "them in the shared memory of a cluster; Triton has neither, keeps a part "
-        "in registers, and reads the rest again."
+        "in registers, and reads the rest again.",
+        "softmax_backward_shared_kernel": "Triton alone: even rows of more than 2**17 "
+        "bytes, which the programs of a cooperative grid share; they exchange their "
+        "sums through global memory, as CUDA's blocks of a cluster do through "
+        "distributed shared memory.",
     },
     inputs=_inputs_backward,
     traffic=each_element(reads=2),
@@ -51,8 +55,8 @@ BACKWARD = Trial(
     sweep_shapes=_SWEEP,
     edge_shapes=_EDGES,
     code_contract=CodeContract(
-        # Rows in a warp, in a block, and in a cluster's blocks or read twice.
-        shapes=((4096, 1008), (16384, 4096), (64, 131072))
+        # Rows in a warp, in a block, in a cluster or read twice, and shared in both.
+        shapes=((4096, 1008), (16384, 4096), (512, 32768), (64, 131072))
     ),
 )
 

@@ -21,6 +21,7 @@ from compare.code.launch_parameters import (
     require_elements,
     tensors_of,
     triton_parameters,
+    triton_tensors,
 )
 from compare.code.occupancy import Occupancy, occupancy
 from compare.errors import CodegenUnavailable
@@ -326,7 +327,7 @@ def inspect_triton(
             grid=launch.grid,
             block=launch.block,
             parameters=parameters,
-            tensors=tensors_of(names, arguments, parameters),
+            tensors=triton_tensors(launch, names, arguments, parameters),
             dynamic_shared_bytes=launch.dynamic_shared_bytes,
             tensor_maps=tensor_maps,
         ),

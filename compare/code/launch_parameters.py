@@ -50,7 +50,9 @@ def triton_parameters(
     """The kernel's parameters, after which come two pointers to scratch memory."""
     addresses = {
         id(each): native.address(position, each)
-        for position, each in enumerate(arguments)
+        for position, each in enumerate(
+            (*arguments, *_own_tensors(launch, arguments).values())
+        )
         if isinstance(each, torch.Tensor)
     }
     parameters: list[int] = []
@@ -123,6 +125,29 @@ def tensors_of(
         if isinstance(each, torch.Tensor)
         and native.address(position, each) in parameters
     )
+
+
+def triton_tensors(
+    launch: triton_offline.TritonLaunch,
+    names: Sequence[str],
+    arguments: tuple[Argument, ...],
+    parameters: tuple[int, ...],
+) -> tuple[TensorArgument, ...]:
+    """The same, and those that the launcher itself allocates, by the kernel's names."""
+    own = _own_tensors(launch, arguments)
+    return tensors_of((*names, *own), (*arguments, *own.values()), parameters)
+
+
+def _own_tensors(
+    launch: triton_offline.TritonLaunch, arguments: tuple[Argument, ...]
+) -> dict[str, torch.Tensor]:
+    given = {id(each) for each in arguments}
+    names = launch.compiled.src.fn.arg_names
+    return {
+        name: each
+        for name, each in zip(names, launch.arguments, strict=True)
+        if isinstance(each, torch.Tensor) and id(each) not in given
+    }
 
 
 def _extent(tensor: torch.Tensor) -> int:

@@ -24,9 +24,9 @@
 //          which the rounding is taken back; a mean far from zero costs it no digits.
 //          Gradients of weights are added in an order that depends on the shape, the
 //          dtype and the GPU.
-// Mirror   triton_kernels/layer_norm/layer_norm.py has no norm_backward_cluster_kernel, as
-//          Triton has no clusters: norm_backward_cached_kernel reads such rows twice, the
-//          second time out of the L1
+// Mirror   triton_kernels/layer_norm/layer_norm.py shares longer rows among programs, in
+//          norm_backward_shared_kernel: Triton has no clusters, so their sums go through
+//          global memory
 // Source   Ba, Kiros & Hinton 2016, arXiv:1607.06450; Chan, Golub & LeVeque 1983,
 //          "Algorithms for computing the sample variance" (the corrected two-pass one)
 

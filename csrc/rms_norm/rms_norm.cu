@@ -19,9 +19,9 @@
 //          H200; longer ones, and those of single elements, come from memory twice.
 // Limits   accumulates in float32. Gradients of weights are added in an order that
 //          depends on the shape, the dtype and the GPU.
-// Mirror   triton_kernels/rms_norm/rms_norm.py has no norm_backward_cluster_kernel, as
-//          Triton has no clusters: norm_backward_cached_kernel reads such rows twice, the
-//          second time out of the L1
+// Mirror   triton_kernels/rms_norm/rms_norm.py shares longer rows among programs, in
+//          norm_backward_shared_kernel: Triton has no clusters, so their sums go through
+//          global memory
 // Source   Zhang & Sennrich 2019, arXiv:1910.07467
 
 #include "common/launch.cuh"

@@ -17,7 +17,8 @@
 // Mirror   triton_kernels/softmax/softmax.py differs in softmax_long_kernel and
 //          softmax_backward_long_kernel, because Triton has neither shared memory to keep a
 //          row in nor clusters to share one: it reads a long row again, out of a cache
-//          that may still have it.
+//          that may still have it, or, in softmax_backward_shared_kernel, shares it among
+//          programs that pass their sums on through global memory.
 // Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 2; 3 for long rows)
 
 #include "common/launch.cuh"

@@ -4,19 +4,16 @@ import math
 
 import triton
 
+from triton_kernels.common.share import launch_shared
 from triton_kernels.common.table import (
     FIRST,
+    LONGEST,
     CannotServeError,
     RowTile,
     Rung,
     choose_tile,
 )
-from triton_kernels.common.vec import VEC_BYTES
-from triton_kernels.norm.backward_cached import norm_backward_cached_kernel
-from triton_kernels.norm.backward_long import (
-    norm_backward_columns_kernel,
-    norm_backward_rows_kernel,
-)
+from triton_kernels.norm.backward_shared import norm_backward_shared_kernel
 from triton_kernels.norm.backward_twin import norm_backward_kernel
 from triton_kernels.norm.backward_weights_first import (
     norm_backward_weights_first_kernel,
@@ -44,63 +41,40 @@ BACKWARD_TILES = (
 )
 NUM_STAGES = 3
 
-# Rows that are read twice, the second time out of the L1, in tiles of these columns.
-# With a mean there are two sums for each column, which take twice the registers.
-CACHED_TILES = (
-    RowTile(16384, 1, 4096, 16, element_bytes=2),
-    RowTile(16384, 1, 8192, 32, element_bytes=4),
-)
-MEAN_CACHED_TILES = (
-    RowTile(12288, 1, 4096, 16, element_bytes=2),
-    RowTile(12288, 1, 2048, 8, element_bytes=4),
+# Rows that programs share. Twice the columns of float32 would not fit into registers.
+SHARED_TILES = (
+    RowTile(LONGEST, 1, 2048, 8, element_bytes=4),
+    RowTile(LONGEST, 1, 4096, 8, element_bytes=2),
 )
 
-# Columns of longer rows that a program works on at a time, and elements of a tile of
-# partial sums.
-ROWS_BLOCK_N, COLUMNS_BLOCK_N, SUM_TILE = 4096, 1024, 1024
+SUM_TILE = 1024  # elements of a tile of partial sums
 
 
-def launch_norm_backward(grads, workspace, inputs, walk, n_partials, rung):
-    """Launches what the tables choose: two kernels, or three for the longest rows.
+def launch_norm_backward(grads, partials, inputs, walk, n_partials, rung):
+    """Launches what the tables choose: two kernels.
 
     On the first rung it is the second kernel alone. `inputs` are the tensors that the
     kernels take, and `walk` the numbers that follow, from n_rows to the last stride.
     """
     grad_x, grad_weight, grad_bias = grads
-    partials, row_means = workspace
-    n_rows, n_cols, _, *strides = walk
+    _, n_cols, _, *strides = walk
     if rung == Rung.FIRST:
         norm_backward_weights_first_kernel[(triton.cdiv(n_cols, FIRST["BLOCK_N"]),)](
             grad_weight, grad_bias, *inputs[:-1], *walk, **FIRST
         )
         return
-    element_bytes = grad_x.element_size()
-    divisibility = math.gcd(n_cols, *strides, 16)
-    cached_tiles = CACHED_TILES if grad_bias is None else MEAN_CACHED_TILES
-    has_vectors = divisibility * element_bytes >= VEC_BYTES
-    options = {"DIVISIBILITY": divisibility, "enable_fp_fusion": True}
+    element_bytes, outputs = grad_x.element_size(), (grad_x, partials)
+    options = {"DIVISIBILITY": math.gcd(n_cols, *strides, 16)}
     if tile := choose_tile(BACKWARD_TILES, n_cols, element_bytes):
-        options |= tile.constants(n_cols)
-        norm_backward_kernel[(n_partials,)](
-            grad_x, partials, *inputs, *walk, **options, NUM_STAGES=NUM_STAGES
-        )
+        options |= tile.constants(n_cols) | {"NUM_STAGES": NUM_STAGES}
+        norm_backward_kernel[(n_partials,)](*outputs, *inputs, *walk, **options)
     elif rung == Rung.TWIN:
         message = f"norm_backward_kernel: rows of {n_cols} columns are too long"
         raise CannotServeError(message)
-    elif has_vectors and (tile := choose_tile(cached_tiles, n_cols, element_bytes)):
+    elif tile := choose_tile(SHARED_TILES, n_cols, element_bytes):
         options |= tile.constants(n_cols)
-        del options["BLOCK_M"]  # which is 1
-        norm_backward_cached_kernel[(n_partials,)](
-            grad_x, partials, *inputs, *walk, **options
-        )
-    else:
-        norm_backward_rows_kernel[(n_rows,)](
-            row_means, *inputs, *walk, **options, BLOCK_N=ROWS_BLOCK_N, num_warps=8
-        )
-        n_blocks = triton.cdiv(n_cols, COLUMNS_BLOCK_N)
-        tensors = (grad_x, partials, row_means, *inputs)
-        norm_backward_columns_kernel[(n_blocks, n_partials)](
-            *tensors, *walk, **options, BLOCK_N=COLUMNS_BLOCK_N, num_warps=4
+        n_partials = launch_shared(
+            norm_backward_shared_kernel, outputs, inputs, walk, options, n_partials
         )
     # As many elements of a tile are in a column as there are partial sums, but few
     # enough that 32 columns, which are read as lines of 128 bytes, fit side by side.

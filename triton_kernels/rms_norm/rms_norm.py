@@ -13,13 +13,13 @@ Layout   out, grad_x: (n_rows, n_cols), contiguous. x, grad: columns contiguous;
          rstd: float32, one for each row. weight: contiguous, or None for ones.
 Traffic  reads and writes every element once. Rows of up to 16384 columns, 32768 of
          float32, stay in registers; longer ones are read a second time, out of the L1
-         cache, which an H200 has 256 KB of. In the backward rows of up to 8192
-         columns stay in the registers of a program, and vectors of up to 16384 in the
-         L1; longer ones come from memory twice.
+         cache, which an H200 has 256 KB of. In the backward programs share
+         rows of more than 8192 columns.
 Limits   accumulates in float32. Gradients of weights are added in an order that depends
          on the shape, the dtype and the GPU.
-Mirror   csrc/rms_norm/rms_norm.cu, which in norm_backward_cluster_kernel shares longer
-         rows among the blocks of a cluster
+Mirror   csrc/rms_norm/rms_norm.cu, whose norm_backward_cluster_kernel shares long rows
+         among the blocks of a cluster, as norm_backward_shared_kernel does among
+         programs, which pass their sums on through global memory
 Source   Zhang & Sennrich 2019, arXiv:1910.07467
 """
 
@@ -55,12 +55,12 @@ def rms_norm_backward(
     *strides,
     rung,
 ):
-    """Launches two kernels, for long rows three, on the current device and stream."""
-    grads, workspace = (grad_x, grad_weight, None), (partials, row_means)
+    """Launches two kernels on the current device and stream; CUDA needs row_means."""
+    grads = (grad_x, grad_weight, None)
     walk = (n_rows, n_cols, rows_per_batch, *strides)
     if rung == Rung.FIRST:
         rms_norm_backward_first_kernel[(n_rows,)](
             grad_x, grad, x, rstd, weight, *walk, **FIRST
         )
     inputs = (grad, x, None, rstd, weight)
-    launch_norm_backward(grads, workspace, inputs, walk, n_partials, rung)
+    launch_norm_backward(grads, partials, inputs, walk, n_partials, rung)

@@ -7,19 +7,8 @@ to the first, so that it begins with what the caches have seen last.
 import triton
 import triton.language as tl
 
-from triton_kernels.common.rows import row_offset, split_row
+from triton_kernels.common.rows import load_columns, row_offset, split_row
 from triton_kernels.common.vec import known_multiple
-
-
-@triton.jit
-def load_columns(grad_ptr, y_ptr, start, cols, n_cols, EVICTION: tl.constexpr):
-    """The columns of grad and y from start on, and 0 for those past the end."""
-    grad_ptr += start
-    y_ptr += start
-    mask = cols < n_cols - start
-    grad = tl.load(grad_ptr + cols, mask=mask, other=0.0, eviction_policy=EVICTION)
-    y = tl.load(y_ptr + cols, mask=mask, other=0.0, eviction_policy=EVICTION)
-    return grad.to(tl.float32), y.to(tl.float32)
 
 
 @triton.jit
@@ -40,8 +29,8 @@ def softmax_backward_long_kernel(
     DIVISIBILITY: tl.constexpr,
     VEC_SIZE: tl.constexpr,
 ):
-    # -- tile: a program owns every num_programs-th row and walks over it in tiles of
-    # STEPS times BLOCK_N columns
+    # -- tile: a program owns a row and walks over it in tiles of STEPS times BLOCK_N
+    # columns
     grad_stride_batch = known_multiple(grad_stride_batch, DIVISIBILITY)
     grad_stride_row = known_multiple(grad_stride_row, DIVISIBILITY)
     y_stride_batch = known_multiple(y_stride_batch, DIVISIBILITY)
@@ -52,56 +41,52 @@ def softmax_backward_long_kernel(
     kept_cols = tl.arange(0, KEPT)
     end = tl.cast(n_cols, tl.int64)  # or the step after the last could overflow
     dtype = out_ptr.dtype.element_ty
-    for row in tl.range(tl.program_id(0).to(tl.int64), n_rows, tl.num_programs(0)):
-        grad_start = row_offset(
-            row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
+    row = tl.program_id(0).to(tl.int64)
+    grad_start = row_offset(
+        row, n_rows, rows_per_batch, grad_stride_batch, grad_stride_row
+    )
+    y_start = row_offset(row, n_rows, rows_per_batch, y_stride_batch, y_stride_row)
+    out_start = row * n_cols
+
+    # -- load: the kept columns, and the elements around a row's vectors, as
+    # softmax_long_kernel does
+    n_body = n_cols
+    if VEC_SIZE > 0:
+        first_vec, n_body, edge_offsets, is_edge = split_row(
+            out_start, n_cols, VEC_SIZE
         )
-        y_start = row_offset(row, n_rows, rows_per_batch, y_stride_batch, y_stride_row)
-        out_start = row * n_cols
+        edge_grad = tl.load(grad_ptr + edge_offsets, mask=is_edge, other=0.0)
+        edge_y = tl.load(y_ptr + edge_offsets, mask=is_edge, other=0.0)
+        edge_grad, edge_y = edge_grad.to(tl.float32), edge_y.to(tl.float32)
+        grad_start, y_start, out_start = first_vec, first_vec, first_vec
+    grad_row_ptr, y_row_ptr = grad_ptr + grad_start, y_ptr + y_start
+    out_row_ptr = out_ptr + out_start
+    kept_grad = tl.load(grad_row_ptr + kept_cols, eviction_policy="evict_first")
+    kept_y = tl.load(y_row_ptr + kept_cols, eviction_policy="evict_first")
 
-        # -- load: the kept columns, and the elements around a row's vectors, as
-        # softmax_long_kernel does
-        n_body = n_cols
-        if VEC_SIZE > 0:
-            first_vec, n_body, edge_offsets, is_edge = split_row(
-                out_start, n_cols, VEC_SIZE
-            )
-            edge_grad = tl.load(grad_ptr + edge_offsets, mask=is_edge, other=0.0)
-            edge_y = tl.load(y_ptr + edge_offsets, mask=is_edge, other=0.0)
-            edge_grad, edge_y = edge_grad.to(tl.float32), edge_y.to(tl.float32)
-            grad_start, y_start, out_start = first_vec, first_vec, first_vec
-        grad_row_ptr, y_row_ptr = grad_ptr + grad_start, y_ptr + y_start
-        out_row_ptr = out_ptr + out_start
-        kept_grad = tl.load(grad_row_ptr + kept_cols, eviction_policy="evict_first")
-        kept_y = tl.load(y_row_ptr + kept_cols, eviction_policy="evict_first")
+    # -- sum: of the products in the columns that each lane sees
+    lane_sum = tl.zeros([BLOCK_N], tl.float32)
+    for start in range(KEPT, end, TILE):
+        grad = load_columns(grad_row_ptr + start, cols, n_body - start, "evict_last")
+        y = load_columns(y_row_ptr + start, cols, n_body - start, "evict_last")
+        lane_sum += tl.sum(grad * y, axis=0)
 
-        # -- sum: of the products in the columns that each lane sees
-        lane_sum = tl.zeros([BLOCK_N], tl.float32)
-        for start in range(KEPT, end, TILE):
-            grad, y = load_columns(
-                grad_row_ptr, y_row_ptr, start, cols, n_body, "evict_last"
-            )
-            lane_sum += tl.sum(grad * y, axis=0)
+    # -- combine: the lanes' sums, and those of the kept columns
+    kept_grad, kept_y = kept_grad.to(tl.float32), kept_y.to(tl.float32)
+    row_sum = tl.sum(lane_sum, axis=0) + tl.sum(kept_grad * kept_y, axis=0)
+    if VEC_SIZE > 0:
+        row_sum += tl.sum(edge_grad * edge_y, axis=0)
 
-        # -- combine: the lanes' sums, and those of the kept columns
-        kept_grad, kept_y = kept_grad.to(tl.float32), kept_y.to(tl.float32)
-        row_sum = tl.sum(lane_sum, axis=0) + tl.sum(kept_grad * kept_y, axis=0)
-        if VEC_SIZE > 0:
-            row_sum += tl.sum(edge_grad * edge_y, axis=0)
-
-        # -- store: the second read, after which nobody needs grad and y any more
-        for offset in range(KEPT, end, TILE):
-            start = LAST + KEPT - offset
-            grad, y = load_columns(
-                grad_row_ptr, y_row_ptr, start, cols, n_body, "evict_first"
-            )
-            out = (y * (grad - row_sum)).to(dtype)
-            mask = cols < n_body - start
-            tl.store(
-                out_row_ptr + start + cols, out, mask, eviction_policy="evict_first"
-            )
-        out = (kept_y * (kept_grad - row_sum)).to(dtype)
-        tl.store(out_row_ptr + kept_cols, out, eviction_policy="evict_first")
-        if VEC_SIZE > 0:
-            out = (edge_y * (edge_grad - row_sum)).to(dtype)
-            tl.store(out_ptr + edge_offsets, out, mask=is_edge)
+    # -- store: the second read, after which nobody needs grad and y any more
+    for offset in range(KEPT, end, TILE):
+        start = LAST + KEPT - offset
+        grad = load_columns(grad_row_ptr + start, cols, n_body - start, "evict_first")
+        y = load_columns(y_row_ptr + start, cols, n_body - start, "evict_first")
+        out = (y * (grad - row_sum)).to(dtype)
+        mask = cols < n_body - start
+        tl.store(out_row_ptr + start + cols, out, mask, eviction_policy="evict_first")
+    out = (kept_y * (kept_grad - row_sum)).to(dtype)
+    tl.store(out_row_ptr + kept_cols, out, eviction_policy="evict_first")
+    if VEC_SIZE > 0:
+        out = (edge_y * (edge_grad - row_sum)).to(dtype)
+        tl.store(out_ptr + edge_offsets, out, mask=is_edge)

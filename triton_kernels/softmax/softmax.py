@@ -11,12 +11,14 @@ Layout   out: (n_rows, n_cols), contiguous. x, grad, y: columns contiguous; row 
 Traffic  reads and writes every element once as long as a row fits into the registers of
          a program (16384 columns, 32768 of float32; 24576 in the backward) or the L1
          (65536 of two bytes in the forward). Of a longer row what does not fit into the
-         registers is read twice.
+         registers is read twice; in the backward only if it has no more than 2**17
+         bytes, or single elements: programs share longer ones and read them once.
 Limits   accumulates in float32. A row with NaN or +inf, or of -inf alone, is NaN.
 Mirror   csrc/softmax/softmax.cu differs in softmax_long_kernel and
          softmax_backward_long_kernel, because Triton has neither shared memory to keep
          a row in nor clusters to share one: it reads a long row again, out of a cache
-         that may still have it.
+         that may still have it, or, in softmax_backward_shared_kernel, shares it among
+         programs that pass their sums on through global memory.
 Source   Milakov & Gimelshein 2018, arXiv:1805.02867 (algorithm 2; 3 for long rows)
 """
 
@@ -26,7 +28,7 @@ from typing import Any, NamedTuple
 
 import triton
 
-from triton_kernels.common.device import current_device
+from triton_kernels.common.share import launch_shared
 from triton_kernels.common.table import (
     FIRST,
     LONGEST,
@@ -38,6 +40,7 @@ from triton_kernels.common.table import (
 from triton_kernels.common.vec import VEC_BYTES
 from triton_kernels.softmax.backward_first import softmax_backward_first_kernel
 from triton_kernels.softmax.backward_long import softmax_backward_long_kernel
+from triton_kernels.softmax.backward_shared import softmax_backward_shared_kernel
 from triton_kernels.softmax.backward_twin import softmax_backward_kernel
 from triton_kernels.softmax.cached import softmax_cached_kernel
 from triton_kernels.softmax.first import softmax_first_kernel
@@ -101,16 +104,17 @@ UNEVEN_LONG_TILES = (LongTile(LONGEST, {"KEPT": 16384, "STEPS": 2}),)
 BACKWARD_LONG_TILES = (
     LongTile(32768, {"KEPT": 8192, "STEPS": 1}),
     LongTile(65536, {"KEPT": 16384, "STEPS": 1}, element_bytes=2),
-    LongTile(LONGEST, {"KEPT": 8192, "STEPS": 2}),
 )
 BACKWARD_UNEVEN_LONG_TILES = (
     LongTile(32768, {"KEPT": 4096, "STEPS": 1}),
     LongTile(LONGEST, {"KEPT": 4096, "STEPS": 2}, element_bytes=2),
     LongTile(LONGEST, {"KEPT": 8192, "STEPS": 1}, element_bytes=4),
 )
-# Longer rows share as many programs as there are multiprocessors: a program for each
-# took a fifth longer on an H200 (bfloat16, 131072 columns).
-BACKWARD_MAX_COLS_OF_A_PROGRAM = 65536
+# Even rows of more than 2**17 bytes, which programs share.
+BACKWARD_SHARED_TILES = (
+    RowTile(LONGEST, 1, 8192, 8, element_bytes=2),
+    RowTile(LONGEST, 1, 4096, 8, element_bytes=4),
+)
 
 # As many threads as a program can have: the more, the more of a row they keep.
 LONG_NUM_WARPS = 32
@@ -133,6 +137,7 @@ UNEVEN: Tables = (
 BACKWARD_EVEN: Tables = (
     (softmax_backward_kernel, BACKWARD_TILES),
     (softmax_backward_long_kernel, BACKWARD_LONG_TILES),
+    (softmax_backward_shared_kernel, BACKWARD_SHARED_TILES),
 )
 BACKWARD_UNEVEN: Tables = (
     (softmax_backward_kernel, BACKWARD_TILES[:7]),
@@ -195,6 +200,7 @@ def softmax_backward(out, grad, y, n_rows, n_cols, rows_per_batch, *strides, run
     kernel, n_programs, constants = choose(
         BACKWARD_EVEN, BACKWARD_UNEVEN, rung, y.element_size(), *rows
     )
-    if n_cols > BACKWARD_MAX_COLS_OF_A_PROGRAM:
-        n_programs = min(n_rows, current_device().n_sms)
-    kernel[(n_programs,)](out, grad, y, *rows, **constants)
+    if kernel is softmax_backward_shared_kernel:
+        launch_shared(kernel, (out,), (grad, y), rows, constants, n_rows)
+    else:
+        kernel[(n_programs,)](out, grad, y, *rows, **constants)

@@ -197,11 +197,20 @@ class Subject:
         """Instructions of which it is unknown how often they are executed."""
         doubtful: set[int] = set()
         for index in self.simulation.unknown_branches if self.simulation else ():
-            if self.code.ptx.instructions[index].branch_target:
-                doubtful |= self.ways.between(index)
-            else:
+            if not self.code.ptx.instructions[index].branch_target:
                 doubtful.add(index)
+            elif not self._waits(between := self.ways.between(index)):
+                doubtful |= between
         return frozenset(doubtful)
+
+    def _waits(self, loop: Iterable[int]) -> bool:
+        """Whether a loop does nothing but read until other blocks have written.
+
+        It is counted once, as if they had written before.
+        """
+        opcodes = {self.code.ptx.instructions[index].opcode for index in loop}
+        loads = {each for each in opcodes if each.startswith("ld.relaxed.gpu")}
+        return bool(loads) and opcodes - loads <= {"setp.eq.b64", "bra"}
 
 
 Look = Callable[[Subject, Subject], Statement | None]

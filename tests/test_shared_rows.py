@@ -1,0 +1,64 @@
+"""Long rows that Triton's programs share, which wait for each other."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from bindings.backends.triton import launcher
+from bindings.registry import OPS
+from compare.code import tools
+from compare.code.architectures import ARCHITECTURES, Architecture
+from compare.code.findings.evidence import Subject
+from compare.code.kernel_code import inspect_triton
+from compare.code.launch_parameters import as_meta
+from compare.code.occupancy import occupancy
+from compare.code.triton_offline import record_launches
+from compare.judge.cases import Case, launcher_arguments
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=lambda x: x.name)
+@pytest.mark.parametrize(
+    ("name", "n_cols"),
+    [
+        ("softmax_backward", 131072),
+        ("rms_norm_backward", 12288),
+        ("layer_norm_backward", 12288),
+        ("layer_norm_backward", 50257),
+    ],
+)
+def test_programs_that_wait_for_each_other_run_at_once(
+    name: str, n_cols: int, architecture: Architecture
+) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        case = Case((4096, n_cols), dtype, direction="backward")
+        arguments = as_meta(launcher_arguments(OPS[name], case))
+        launch, *_ = record_launches(launcher(OPS[name]), arguments, architecture)
+        assert "shared" in launch.kernel
+        resources = tools.resources_of(launch.cubin, launch.kernel, architecture)
+        threads, shared_bytes = launch.block[0], launch.dynamic_shared_bytes
+        on_each_sm = occupancy(
+            architecture, resources.registers, threads, shared_bytes
+        ).blocks_per_sm
+        assert math.prod(launch.grid) <= on_each_sm * architecture.multiprocessors
+
+
+@pytest.mark.parametrize("name", ["softmax_backward", "rms_norm_backward"])
+def test_programs_that_wait_for_each_other_are_simulated(name: str) -> None:
+    case = Case((16, 131072), direction="backward")
+    arguments = launcher_arguments(OPS[name], case)
+    code = inspect_triton(OPS[name], arguments, ARCHITECTURES[90])
+    (sums,) = (each for each in code.launch.tensors if each.name == "sums_ptr")
+    assert sums.bytes == 16 * code.grid[0] * 8
+    assert code.simulation.is_complete
+    assert code.simulation.out_of_bounds == ()
+    waiting = [
+        each
+        for each in code.ptx.instructions
+        if each.opcode.startswith("ld.relaxed.gpu")
+    ]
+    triton = Subject("triton", code, code.simulation)
+    # In the first round, before there is a row to store, nobody waits.
+    assert triton.per_warp(waiting) == 16 // code.grid[1]
