@@ -83,7 +83,7 @@ def test_more_long_rows_than_programs(
     skip_if_refused(backend, device, dtype)
     # Programs of 16 multiprocessors share a row or three at a time. Those of 2 are too
     # few for one, and do not wait for each other.
-    one = Device(arch=90, max_shared_bytes=227 * 1024, n_sms=n_sms)
+    one = Device(arch=90, n_sms=n_sms)
     monkeypatch.setattr(share, "current_device", lambda: one)
     backward = OPS["softmax_backward"]
     inputs = random_inputs(backward, (5, 65544), dtype, device, generator)

@@ -17,8 +17,7 @@ constexpr bool HAS_CLUSTERS = false;
 constexpr bool HAS_CLUSTERS = true;
 #endif
 
-// SIZE values of every warp, in the dynamic shared memory of every block. To be used once
-// in a kernel.
+// SIZE values of every warp, in each block's dynamic shared memory; used once in a kernel.
 template <int SIZE, int NUM_WARPS, bool IN_CLUSTER>
 class WarpResults {
   public:

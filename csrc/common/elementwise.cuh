@@ -14,8 +14,7 @@ constexpr int NUM_THREADS = 128;
 constexpr int ELEMENTS_PER_THREAD = 8;
 constexpr int BLOCK_SIZE = NUM_THREADS * ELEMENTS_PER_THREAD;
 
-// Which elements a thread owns: COUNT vectors, in runs of VECS_PER_RUN. Neighbouring threads
-// own neighbouring runs.
+// A thread owns COUNT vectors, in runs of VECS_PER_RUN; neighbours own neighbouring runs.
 template <int VEC_SIZE, bool STRIDED, int COUNT, int VECS_PER_RUN>
 struct ElementTile {
     int64_t n_elements;

@@ -19,8 +19,7 @@ constexpr __device__ __forceinline__ float argument_scale(Activation activation)
     return is_gelu && std::is_same_v<T, __nv_bfloat16> ? 0.5f : 1.0f;
 }
 
-// The activation of an x that comes scaled. Its error is below what T, the type of the
-// result, resolves.
+// The activation of a scaled x, with an error below what T, the result's type, resolves.
 template <Activation ACTIVATION, typename T>
 __device__ __forceinline__ float activate_scaled(float x) {
     constexpr bool IS_FLOAT32 = sizeof(T) == 4;
@@ -44,8 +43,7 @@ __device__ __forceinline__ float activate_scaled(float x) {
     return x;
 }
 
-// The activation of a sum plus its column's bias, which comes scaled and is 0 where there
-// is none.
+// The activation of a sum plus its column's scaled bias, which is 0 where there is none.
 template <Activation ACTIVATION, typename T>
 __device__ __forceinline__ float epilogue(float accumulator, float scaled_bias) {
     constexpr float SCALE = argument_scale<T>(ACTIVATION);

@@ -10,10 +10,9 @@
 #include <utility>
 #include <vector>
 
-// Dynamic shared memory as `unsigned char name[]`. A macro, because CUDA wants a
-// declaration of its own inside the kernel and the emulator wants a pointer. nvcc pads the
-// static shared memory of a file's other kernels to the alignment as well, so that it is
-// no larger than it has to be.
+// Dynamic shared memory as `unsigned char name[]`. A macro: CUDA wants a declaration inside
+// the kernel, the emulator a pointer. nvcc also pads the static shared memory of a file's
+// other kernels to the alignment, which is therefore no larger than needed.
 #ifdef TWIN_EMULATOR
 #define DYNAMIC_SHARED(name, alignment) \
     unsigned char* const name = emulator::dynamic_shared()
@@ -75,8 +74,7 @@ struct PlanDescription {
     std::vector<std::vector<int64_t>> arguments;
 };
 
-// Carries plans out onto a stream, or describes them, in the order of the launches, for a
-// GPU that need not be present.
+// Carries plans out on a stream, or describes them, in order, for a GPU that may be absent.
 class Launcher {
   public:
     // Launches on the current device.
@@ -138,8 +136,7 @@ class Launcher {
             config.numAttrs = plan.cluster.x * plan.cluster.y * plan.cluster.z > 1;
             error = cudaLaunchKernelEx(&config, plan.kernel, arguments...);
         }
-        // A refused launch is reported here, once: left behind, it would surface in
-        // whatever asks the runtime next.
+        // A refused launch is reported once: left behind, it would surface elsewhere.
         if (error != cudaSuccess) cudaGetLastError();
         return error;
     }

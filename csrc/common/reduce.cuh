@@ -37,9 +37,8 @@ __device__ __forceinline__ Vec<float, SIZE>* warp_results() {
     return results;
 }
 
-// Over groups of NUM_THREADS threads: within a warp, or else over the whole block, whose
-// warps need not be a power of two. All of them get the results. Several values at once take
-// no more barriers than one.
+// Over groups of NUM_THREADS threads: within a warp, or over a whole block of any number
+// of warps. All threads get the results. Several values take no more barriers than one.
 template <int NUM_THREADS, int SIZE, typename Op>
 __device__ __forceinline__ Vec<float, SIZE> block_reduce(
     Vec<float, SIZE> values, Op op
@@ -78,8 +77,7 @@ template <int NUM_THREADS, int SIZE, typename Op>
 __device__ __forceinline__ Vec<float, SIZE> column_reduce(
     Vec<float, SIZE> values, Op op
 ) {
-    // What one access moves; were all values of a thread in one place, neighbouring
-    // threads would meet in the same banks.
+    // What one access moves: a thread's values side by side would meet in the same banks.
     constexpr int PART = SIZE < 4 ? SIZE : 4;
     constexpr int NUM_PARTS = SIZE / PART;
     static_assert(SIZE % PART == 0);

@@ -30,9 +30,8 @@ struct Tile {
     }
 };
 
-// Loads part of a row: the vectors at ptr and every STEP columns from there, where n_left
-// columns are left in the row. Columns past its end become `fill`. Single elements may be
-// `stride` apart.
+// Loads the vectors at ptr and every STEP columns from there, where n_left columns are left
+// in the row; those past its end become `fill`. Single elements may be `stride` apart.
 template <int SIZE, int COUNT, int STEP, typename T, typename Index>
 __device__ __forceinline__ Tile<T, SIZE, COUNT> load_row(
     const T* ptr, Index n_left, float fill = 0.0f, int64_t stride = 1

@@ -88,8 +88,7 @@ struct MatmulTile {
     }
 };
 
-// The larger a tile, the fewer bytes a multiplication costs. All stages together take
-// nearly 200 KB.
+// The larger a tile, the fewer bytes a multiplication costs. All stages take nearly 200 KB.
 constexpr MatmulTile TILES[] = {
     {.block_m = 128, .block_n = 256, .num_stages = 4, .min_rows = 65},
     {.block_m = 128, .block_n = 128, .num_stages = 6, .min_rows = 65},
@@ -114,8 +113,7 @@ cudaError_t matmul(
     const int64_t a_stride = a_along_k ? a_stride_row : a_stride_col;
     const int64_t b_stride = b_along_k ? b_stride_col : b_stride_row;
 
-    // Tensor maps need aligned rows, as vectors do. The twin counts in 32 bits, and needs at
-    // least one step along K.
+    // Tensor maps need aligned rows. The twin counts in 32 bits and needs a step along K.
     constexpr int64_t MOST = (int64_t{1} << 31) - 1;
     Call call{dtype, tf32, n_batches, M, N, false};
     call.has_tensor_maps =

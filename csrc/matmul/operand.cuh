@@ -62,8 +62,7 @@ struct Operand {
                      (K_CONTIGUOUS || n_outer >= BLOCK_M || n_outer % CHUNK == 0);
     }
 
-    // Starts to copy the next tile, with zeros past the ends of the matrix, where n_k entries
-    // along k are left.
+    // Starts to copy the next tile, of n_k entries along k; zeros surround the matrix.
     __device__ void copy_to(unsigned char* tile, int64_t n_k) {
         const int row = threadIdx.x / ROW_CHUNKS, chunk = threadIdx.x % ROW_CHUNKS;
         const int left_k = static_cast<int>(min(n_k, int64_t{BLOCK_K}));

@@ -97,8 +97,7 @@ __global__ void __launch_bounds__(tensor_cores::NUM_THREADS) matmul_tensor_cores
         stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
 
-    // -- store: after the epilogue, rounded once, and through shared memory, from where rows
-    // leave in vectors
+    // -- store: after the epilogue, rounded once, by way of shared memory, in vectors
     constexpr int CHUNK = A::CHUNK, ROW_CHUNKS = BLOCK_N / CHUNK;
     __syncthreads();
     #pragma unroll

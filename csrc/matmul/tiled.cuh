@@ -67,8 +67,7 @@ struct Copy {
         ptr = tile_ptr + outer * stride_outer + k * stride_k;
     }
 
-    // Loads the next tile, with zeros past the ends of the matrix, where n_k entries along k
-    // are left.
+    // Loads the next tile, of n_k entries along k; zeros surround the matrix.
     __device__ void load_next(int64_t n_k) {
         const int left_k = static_cast<int>(min(n_k, int64_t{BLOCK_K})) - k;
         const int n_rows = k_is_contiguous ? n_outer : left_k;

@@ -201,8 +201,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
             if (thread == 0) ptx::mbarrier_arrive(&shared.turn);
         }
 
-        // -- epilogue: of all sums at once; the branch to the activation's code comes before
-        // the wait for the last ones
+        // -- epilogue: all sums at once; the activation's branch precedes the last wait
         const auto finish = [&](auto of_sum_and_bias) {
             ptx::wgmma_wait_group<0>();
             release(in_use);

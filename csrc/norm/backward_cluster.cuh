@@ -9,8 +9,7 @@
 #include "norm/row_sums.cuh"
 #include "norm/rows.cuh"
 
-// The slices of a row that waits for its sums, of the next one, and of one or two that
-// are on their way.
+// Slices of a row that waits for its sums, of the next, and of one or two on their way.
 template <typename T, int VEC_SIZE, int VECS, int NUM_THREADS, bool HAS_MEAN>
 struct ClusterShared {
     static constexpr int STAGES = sizeof(T) == 2 ? 4 : 3;

@@ -9,9 +9,8 @@
 #include "norm/row_sums.cuh"
 #include "norm/rows.cuh"
 
-// A block works on 4096 elements of each tensor at a time, of one row or of several;
-// with those on their way they keep the memory busy. A longer row takes a block of more
-// threads.
+// A block works on 4096 elements of each tensor at a time; with those on their way they
+// keep the memory busy. A longer row takes a block of more threads.
 constexpr int BACKWARD_BLOCK_N = 4096;
 constexpr int BACKWARD_STAGES = 2;
 constexpr int backward_num_threads(int elements_per_thread, int threads_per_row) {

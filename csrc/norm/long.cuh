@@ -13,8 +13,7 @@ __device__ __forceinline__ int clip(int64_t n) {
     return n < LIMIT ? static_cast<int>(n) : LIMIT;
 }
 
-// load_row with a hint to the caches: to keep the row for the second pass or, in that
-// one, to give it up.
+// load_row with a hint to the caches: keep the row for a second pass, or give it up.
 enum class Reading { first, last };
 template <Reading READING, int SIZE, int COUNT, int STEP, typename T>
 __device__ __forceinline__ Tile<T, SIZE, COUNT> load_row(const T* ptr, int n_left) {

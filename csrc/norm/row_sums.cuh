@@ -19,8 +19,7 @@ template <int SIZE, int NUM_THREADS, int THREADS_PER_ROW>
 class alignas(VEC_BYTES) RowSums {
   public:
     // All threads of a row get the sums. `turn` alternates between 0 and 1, so that one
-    // barrier a row is enough: a warp may write for the next row while others still
-    // read.
+    // barrier a row is enough: a warp may write for the next while others still read.
     __device__ Vec<float, SIZE> operator()(Vec<float, SIZE> values, int turn) {
         constexpr int WIDTH = THREADS_PER_ROW < WARP_SIZE ? THREADS_PER_ROW : WARP_SIZE;
         values = warp_sum<WIDTH>(values);

@@ -6,8 +6,7 @@
 #include "common/reduce.cuh"
 #include "common/tile.cuh"
 
-// How many sums a row or a column has: that of squares or products and, with a mean,
-// that of the values as well.
+// Sums of a row or a column: of squares or products and, with a mean, of values too.
 template <bool HAS_MEAN>
 constexpr int NUM_SUMS = HAS_MEAN ? 2 : 1;
 

@@ -6,9 +6,8 @@
 #include "norm/long.cuh"
 #include "norm/twin.cuh"
 
-// Rows in registers: longest row, elements a thread, threads a row, bytes of an
-// element. Short rows take few threads, so that a block holds several; long ones leave
-// few threads idle.
+// Rows in registers: longest row, elements a thread, threads a row, bytes of an element.
+// Short rows share a block; of long ones few threads have nothing.
 constexpr RowTile NORM_TILES[] = {
     {64, 8, 8},          {128, 8, 16},     {256, 8, 32},        {512, 16, 32},
     {1024, 8, 128},      {2048, 16, 128},  {4096, 8, 512, 4},   {4096, 32, 128, 2},

@@ -13,8 +13,7 @@ constexpr int LONG_VECS = 16 / VEC_SIZE;  // that a thread works on at a time
 // The columns of a thread are vectors so far apart.
 template <int VEC_SIZE>
 constexpr int LONG_STEP = LONG_NUM_THREADS * VEC_SIZE;
-// A block keeps at most so many times what its threads work on at a time: more than the
-// 227 KB of an H200.
+// The most groups of copies that a block keeps: more than the 227 KB of an H200.
 constexpr int MAX_COPY_GROUPS = 16;
 // Three blocks with as much on a multiprocessor keep an H200's memory busy, and a block of
 // a cluster has no more of a row, unless there are no more blocks.

@@ -12,14 +12,13 @@ class Device(NamedTuple):
     """What a launcher has to know of a GPU."""
 
     arch: int  # its compute capability, such as 90
-    max_shared_bytes: int  # shared memory that one program may have
     n_sms: int  # its multiprocessors
 
 
 def current_device() -> Device:
     """The GPU that the next launch goes to; in the interpreter, one like an H200."""
     if INTERPRETED:
-        return Device(arch=90, max_shared_bytes=227 * 1024, n_sms=132)
+        return Device(arch=90, n_sms=132)
     return _device(triton.runtime.driver.active.get_current_device())
 
 
@@ -28,5 +27,4 @@ def _device(index: object) -> Device:
     driver = triton.runtime.driver.active
     properties = driver.utils.get_device_properties(index)
     arch = driver.get_current_target().arch
-    max_shared_bytes = properties["max_shared_mem"]
-    return Device(arch, max_shared_bytes, properties["multiprocessor_count"])
+    return Device(arch, properties["multiprocessor_count"])

@@ -16,13 +16,6 @@ def row_offset(row, n_rows, rows_per_batch, stride_batch, stride_row):
 
 
 @triton.jit
-def load_columns(x_ptr, cols, n_left, EVICTION: tl.constexpr, fill: tl.constexpr = 0.0):
-    """The columns of x that are among the n_left, in float32; the others are `fill`."""
-    x = tl.load(x_ptr + cols, mask=cols < n_left, other=fill, eviction_policy=EVICTION)
-    return x.to(tl.float32)
-
-
-@triton.jit
 def split_row(start, n_cols, VEC_SIZE: tl.constexpr):
     """Splits a row that begins anywhere into whole vectors and what is around them.
 

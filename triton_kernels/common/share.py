@@ -11,9 +11,12 @@ import triton.language as tl
 from triton_kernels.common.device import current_device
 from triton_kernels.common.math import INTERPRETED
 
-# Two programs share a multiprocessor, so that one works while the other waits. Rows are
-# on their way to shared memory: as many as fit, but no more than keep the memory busy.
-PROGRAMS_PER_SM, MAX_REGISTERS, MOST_ROWS_AHEAD = 2, 128, 3
+# Two programs share a multiprocessor, so that one works while the other waits.
+PROGRAMS_PER_SM, MAX_REGISTERS = 2, 128
+# Rows on their way to shared memory, by architecture: as many as fit beside those of
+# the other program, but no more than keep the memory busy.
+ROWS_AHEAD = {80: 2, 90: 3, 100: 3, 103: 3}
+DEFAULT_ROWS_AHEAD = 1
 
 
 def launch_shared(kernel, outputs, inputs, walk, constants, n_groups):
@@ -23,27 +26,23 @@ def launch_shared(kernel, outputs, inputs, walk, constants, n_groups):
     launches: the first waits for nobody and leaves the sums for the second.
     `constants` are those of a RowTile, with DIVISIBILITY.
     """
-    block_n, n_parts = constants["BLOCK_N"], constants["N_TILES"]
-    divisibility, num_warps = constants["DIVISIBILITY"], constants["num_warps"]
-    element_bytes = outputs[0].element_size()
+    n_parts, divisibility = constants["N_TILES"], constants["DIVISIBILITY"]
     device = current_device()
     most_groups = PROGRAMS_PER_SM * device.n_sms // n_parts
     n_groups = min(n_groups, max(most_groups, 1))
     are_at_once = most_groups > 0 and not INTERPRETED
-    # The driver takes a kilobyte of each program's, and the compiler up to five.
-    free_bytes = (device.max_shared_bytes + 1024) // PROGRAMS_PER_SM - 6 * 1024
-    rows_ahead = min(MOST_ROWS_AHEAD, free_bytes // (2 * block_n * element_bytes))
-    if divisibility * element_bytes < 4:  # too little for an asynchronous copy
+    rows_ahead = ROWS_AHEAD.get(device.arch, DEFAULT_ROWS_AHEAD)
+    if divisibility * outputs[0].element_size() < 4:  # cp.async has no 2-byte form
         rows_ahead = 0
     sums = outputs[0].new_zeros((walk[0], n_parts), dtype=torch.float64)
     for waits in (True,) if are_at_once else (False, True):
         kernel[(n_parts, n_groups)](
-            *(*outputs, sums, *inputs, *walk, block_n),
+            *(*outputs, sums, *inputs, *walk, constants["BLOCK_N"]),
             N_PARTS=triton.next_power_of_2(n_parts),
             NUM_STAGES=rows_ahead + 1,
             WAITS=waits,
             DIVISIBILITY=divisibility,
-            num_warps=num_warps,
+            num_warps=constants["num_warps"],
             maxnreg=MAX_REGISTERS,
             launch_cooperative_grid=are_at_once,
             enable_fp_fusion=True,

@@ -22,8 +22,7 @@ from triton_kernels.norm.sum_partials import norm_sum_partials_kernel
 
 # Rows in registers: longest row, rows of a program, columns of a tile, warps. With
 # those on their way 4096 elements of each tensor keep the memory busy, in one program
-# of 4-byte or two of 2-byte elements on a multiprocessor, and fit into the shared
-# memory of any GPU.
+# of 4-byte or two of 2-byte elements, and fit into the shared memory of any GPU.
 BACKWARD_TILES = (
     RowTile(64, 64, 64, 8),
     RowTile(128, 32, 64, 8, element_bytes=2),

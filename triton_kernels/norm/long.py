@@ -8,9 +8,16 @@ import triton
 import triton.language as tl
 
 from triton_kernels.common.math import relu
-from triton_kernels.common.rows import load_columns, row_offset
+from triton_kernels.common.rows import row_offset
 from triton_kernels.common.vec import known_multiple
 from triton_kernels.norm.rows import load_weight, mean_of
+
+
+@triton.jit
+def load_columns(x_ptr, cols, n_left, EVICTION: tl.constexpr):
+    """The columns of x that are among the n_left, and 0 for the others."""
+    x = tl.load(x_ptr + cols, mask=cols < n_left, other=0.0, eviction_policy=EVICTION)
+    return x.to(tl.float32)
 
 
 @triton.jit

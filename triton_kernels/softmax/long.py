@@ -13,9 +13,8 @@ from triton_kernels.common.vec import known_multiple
 
 
 @triton.jit
-def load_columns(x_ptr, cols, n_left, EVICTION: tl.constexpr):
-    """The columns of x that are among the n_left, and -inf for the others."""
-    fill = -float("inf")
+def load_columns(x_ptr, cols, n_left, EVICTION: tl.constexpr, fill=-float("inf")):
+    """The columns of x that are among the n_left; the others are `fill`."""
     x = tl.load(x_ptr + cols, mask=cols < n_left, other=fill, eviction_policy=EVICTION)
     return x.to(tl.float32)
 

@@ -11,8 +11,8 @@ Layout   out: (n_rows, n_cols), contiguous. x, grad, y: columns contiguous; row 
 Traffic  reads and writes every element once as long as a row fits into the registers of
          a program (16384 columns, 32768 of float32; 24576 in the backward) or the L1
          (65536 of two bytes in the forward). Of a longer row what does not fit into the
-         registers is read twice; in the backward only if it has no more than 2**17
-         bytes, or single elements: programs share longer ones and read them once.
+         registers is read twice; in the backward only if rows begin anywhere, as
+         programs share the others and read them once.
 Limits   accumulates in float32. A row with NaN or +inf, or of -inf alone, is NaN.
 Mirror   csrc/softmax/softmax.cu differs in softmax_long_kernel and
          softmax_backward_long_kernel, because Triton has neither shared memory to keep
@@ -101,16 +101,12 @@ LONG_TILES = (
     LongTile(LONGEST, {"KEPT": 32768, "STEPS": 2}, element_bytes=4),
 )
 UNEVEN_LONG_TILES = (LongTile(LONGEST, {"KEPT": 16384, "STEPS": 2}),)
-BACKWARD_LONG_TILES = (
-    LongTile(32768, {"KEPT": 8192, "STEPS": 1}),
-    LongTile(65536, {"KEPT": 16384, "STEPS": 1}, element_bytes=2),
-)
 BACKWARD_UNEVEN_LONG_TILES = (
     LongTile(32768, {"KEPT": 4096, "STEPS": 1}),
     LongTile(LONGEST, {"KEPT": 4096, "STEPS": 2}, element_bytes=2),
     LongTile(LONGEST, {"KEPT": 8192, "STEPS": 1}, element_bytes=4),
 )
-# Even rows of more than 2**17 bytes, which programs share.
+# Even ones, which programs share.
 BACKWARD_SHARED_TILES = (
     RowTile(LONGEST, 1, 8192, 8, element_bytes=2),
     RowTile(LONGEST, 1, 4096, 8, element_bytes=4),
@@ -136,7 +132,6 @@ UNEVEN: Tables = (
 )
 BACKWARD_EVEN: Tables = (
     (softmax_backward_kernel, BACKWARD_TILES),
-    (softmax_backward_long_kernel, BACKWARD_LONG_TILES),
     (softmax_backward_shared_kernel, BACKWARD_SHARED_TILES),
 )
 BACKWARD_UNEVEN: Tables = (
@@ -202,5 +197,8 @@ def softmax_backward(out, grad, y, n_rows, n_cols, rows_per_batch, *strides, run
     )
     if kernel is softmax_backward_shared_kernel:
         launch_shared(kernel, (out,), (grad, y), rows, constants, n_rows)
+    elif kernel is softmax_backward_long_kernel:
+        del constants["DIVISIBILITY"]  # of strides, which uneven rows do not have
+        kernel[(n_programs,)](out, grad, y, n_cols, **constants)
     else:
         kernel[(n_programs,)](out, grad, y, *rows, **constants)

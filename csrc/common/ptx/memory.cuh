@@ -16,9 +16,8 @@ __device__ __forceinline__ uint32_t shared_address(const void* shared) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-// Loads data that will soon be read again: both caches evict it last, and keep it while
-// other data streams through them. By default the oldest data would go first, which is just
-// what is read next.
+// Loads data that will soon be read again: both caches evict it last, while other data
+// streams through them. By default the oldest goes first, which is just what is read next.
 __device__ __forceinline__ uint4 load_evict_last(const uint4* ptr) {
     uint64_t policy;
     asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));

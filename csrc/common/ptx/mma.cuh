@@ -59,8 +59,7 @@ __device__ __forceinline__ void stmatrix(void* row, const uint32_t (&fragment)[4
     );
 }
 
-// d (16 x 8) = a (16 x 16) * b (16 x 8) + c (16 x 8), with a and b of type T, and sums in
-// float32.
+// d (16 x 8) = a (16 x 16) * b (16 x 8) + c, with a and b of type T, and d in float32.
 template <typename T>
 __device__ __forceinline__ void mma_m16n8k16(
     float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&c)[4]
@@ -70,16 +69,14 @@ __device__ __forceinline__ void mma_m16n8k16(
     if constexpr (std::is_same_v<T, __nv_bfloat16>) MMA("m16n8k16", "bf16");
 }
 
-// The nearest number of tf32, which has 10 bits of fraction, in the bits of a float. Ties
-// round away from zero.
+// The nearest tf32 number (10 bits of fraction), as a float's bits; ties away from zero.
 __device__ __forceinline__ uint32_t round_to_tf32(float x) {
     uint32_t result;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(result) : "f"(x));
     return result;
 }
 
-// d (16 x 8) = a (16 x 8) * b (8 x 8) + c (16 x 8) of float32; the lowest 13 bits of a and
-// b are ignored.
+// d (16 x 8) = a (16 x 8) * b (8 x 8) + c, ignoring the lowest 13 bits of a and b.
 __device__ __forceinline__ void mma_m16n8k8_tf32(
     float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&c)[4]
 ) {

@@ -25,8 +25,7 @@ __device__ __forceinline__ void setmaxnreg_inc() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
-// The dimension along which a matrix in shared memory is contiguous: k, or the other one (m
-// of a, n of b).
+// The dimension along which a matrix in shared memory is contiguous: k, or else m or n.
 enum class Major { K = 0, MN = 1 };
 
 // Describes a matrix in shared memory to the tensor cores. It lies in boxes whose rows have 128
@@ -43,14 +42,12 @@ wgmma_descriptor(const void* shared, int leading_bytes, int stride_bytes) {
            in_16_bytes(leading_bytes) << 16 | in_16_bytes(stride_bytes) << 32;
 }
 
-// The descriptor of what lies so many bytes further on: one addition, where a new
-// descriptor takes eight instructions.
+// The descriptor of what lies so many bytes on: one addition; a new one takes eight.
 __device__ __forceinline__ uint64_t wgmma_advance(uint64_t descriptor, int bytes) {
     return descriptor + bytes / 16;
 }
 
-// Orders earlier accesses to registers, the accumulators among them, before the
-// multiplications that follow.
+// Orders earlier accesses to registers, accumulators among them, before multiplications.
 __device__ __forceinline__ void wgmma_fence() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
