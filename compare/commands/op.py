@@ -24,7 +24,7 @@ from compare.options import (
     shape,
 )
 from compare.output import saying_what_mends_it, working, write_json, write_text
-from compare.parameters import OpSummary, read_ops
+from compare.parameters import OpSummary
 
 if TYPE_CHECKING:
     from compare.report.comparison import Report
@@ -114,15 +114,13 @@ def compare(names: Sequence[str], options: argparse.Namespace) -> list[Report]:
 
 
 def _climb(options: argparse.Namespace) -> int:
-    # The last rungs of some are for tensor cores, which float32 has no use for.
-    default = "bfloat16" if read_ops()[options.op].has_flops else "float32"
     with working() as progress:
         with saying_what_mends_it():
             from compare.report import ladder
         result = ladder.climb(
             options.op,
             options.shape,
-            options.dtype or default,
+            options.dtype,
             options.arch or parse_architecture(DEFAULT_ARCHITECTURE),
             progress,
         )
