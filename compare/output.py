@@ -130,8 +130,9 @@ def _check_folder(name: str) -> None:
     try:
         if not name or (folder.exists() and any(folder.iterdir())):
             raise UsageError(f"{name or 'an empty name'}: a site needs an empty folder")
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
+        if not folder.exists() and not folder.parent.is_dir():
+            raise UsageError(f"{name}: there is no folder {folder.parent}")
+        tempfile.TemporaryFile(dir=folder if folder.exists() else folder.parent).close()
     except OSError as error:
         raise UnavailableError(
             f"{name} cannot be written ({error.strerror})"

@@ -425,6 +425,7 @@ for (const [number, list] of all(".lines").entries()) {
     rows.forEach((row, index) => {
         row.setAttribute("role", "option");
         row.id = `row-${number}-${index}`;
+        if (!row.textContent.trim()) row.setAttribute("aria-label", "an empty line");
     });
 
     const show = () => {

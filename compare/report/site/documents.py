@@ -65,12 +65,17 @@ def render(text: str, path: str, page: str, files: Files) -> Document:
     tokens = parser.parse(text)
     titles = []
     for opening, inside in itertools.pairwise(tokens):
+        if opening.type == "th_open" and not inside.content:
+            opening.tag = "td"  # a heading that says nothing is none
         if opening.type == "heading_open":
             title = _text(inside)
             titles.append(title)
             opening.attrSet("id", anchor(title))
     for each in _all(tokens):
         _relink(each, link)
+    for inside, closing in itertools.pairwise(tokens):
+        if closing.type == "th_close" and not inside.content:
+            closing.tag = "td"
     html = parser.renderer.render(tokens, parser.options, {})
     return Document(titles[0] if titles else "", Markup(html))
 
