@@ -142,8 +142,9 @@ def test_nothing_is_loaded_from_elsewhere(folder: Path, read: dict[str, Page]) -
     for address, page in read.items():
         for name, link in page.links:
             assert not re.match("[a-z]+:|/", link) or link == "data:,", (address, name)
-    for file in folder.glob("*.css"):
-        assert not re.search("url\\(|@import", file.read_text())
+    css = (folder / "site.css").read_text()
+    assert not re.search("url\\(|@import|&", css)
+    assert css.startswith(asset("base.css"))
 
 
 def test_sizes(folder: Path) -> None:

@@ -105,7 +105,8 @@ class _Site:
         self._folder = folder
         self._files = Files()
         self._templates = page.environment(_FOLDER, page.FOLDER)
-        css = page.asset("base.css") + (_FOLDER / "site.css").read_text("utf-8")
+        styles = (page.FOLDER / "base.css", _FOLDER / "site.css")
+        css = "".join(each.read_text("utf-8") for each in styles)
         self._write("site.css", css.encode())
         self._write("theme.js", page.asset("theme.js").encode())
 
