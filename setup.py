@@ -69,7 +69,7 @@ def cpu_extension() -> Extension:
         sources=sources_of("_cpu"),
         include_dirs=[*map(str, sources.include_folders("_cpu")), pybind11_folder()],
         language="c++",
-        extra_compile_args=list(sources.CXX_FLAGS),
+        extra_compile_args=list(sources.EMULATED_FLAGS),
         extra_link_args=["-pthread"],
     )
 

@@ -179,7 +179,7 @@ def _fingerprint(made: Recipe | Part) -> str:
     facts: dict[str, object] = {
         "made": asdict(made),
         "files": [_digest(path) for path in made.files],
-        "c++": _version_of(_cxx()),
+        "c++": _version_of(cxx()),
         "environment": [os.environ.get(variable) for variable in COMPILER_VARIABLES],
     }
     if isinstance(made, Recipe):
@@ -198,8 +198,12 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _cxx() -> tuple[str, ...]:
-    """The C++ compiler that load_inline calls."""
+def cxx() -> tuple[str, ...]:
+    """Returns the command of the C++ compiler that load_inline calls.
+
+    Raises:
+        BuildError: There is none.
+    """
     text = os.environ.get("CXX", "c++")
     command = (text,) if shutil.which(text) else tuple(shlex.split(text))
     if not command or not shutil.which(command[0]):
@@ -269,7 +273,7 @@ def _is_intact(path: Path) -> bool:
 
 def _compile_part(part: Part, _fingerprint: str, path: Path) -> None:
     includes = [f"-I{folder}" for folder in part.include_folders]
-    command = [*_cxx(), *part.flags, "-fPIC", *includes, "-x", "c++", "-c", "-"]
+    command = [*cxx(), *part.flags, "-fPIC", *includes, "-x", "c++", "-c", "-"]
     _run([*command, "-o", str(path)], part.source, part.name, path.parent.parent)
 
 

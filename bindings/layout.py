@@ -14,25 +14,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-# Shapes around the ends of an elementwise kernel's vectors (4 and 8), warps and tiles
-# (512 to 4096 elements), primes, and shapes without elements.
-ELEMENTWISE_EDGES: tuple[tuple[int, ...], ...] = (
-    (),
-    (0,),
-    (3, 0, 2),
-    *((n,) for n in (1, 7, 8, 9, 31, 33, 511, 513, 1023, 1025, 2047, 2048, 2049, 4097)),
-    (7919,),
-    (3, 5, 7),
-    (65, 129),
-)
-
-# Widths of models and vocabularies that are not powers of 2. Most rows of the last do
-# not begin at a multiple of 16 bytes.
-UNEVEN_ROWS = ((13000, 5120), (6000, 11008), (5500, 12288), (1300, 50257))
-
-# From 4 KiB to 1 GiB of float32.
-ELEMENTWISE_SWEEP: tuple[tuple[int, ...], ...] = tuple((4**n,) for n in range(5, 15))
-
 
 class Dimension(NamedTuple):
     """A dimension and the step that each tensor takes along it, in elements."""

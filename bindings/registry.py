@@ -14,6 +14,7 @@ from bindings.op import Op
 _MODULES = {
     module.name: importlib.import_module(f"bindings.ops.{module.name}")
     for module in pkgutil.iter_modules(bindings.ops.__path__)
+    if not module.name.startswith("_")  # which is what several ops share
 }
 
 # A file describes an op as OP, and its backward, if that has kernels, as BACKWARD.

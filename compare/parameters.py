@@ -66,19 +66,22 @@ def read_ops() -> Mapping[str, OpSummary]:
     assert bindings is not None
     assert bindings.submodule_search_locations is not None
     folder = Path(bindings.submodule_search_locations[0], "ops")
-    files = sorted(path for path in folder.glob("*.py") if path.stem != "__init__")
+    files = sorted(path for path in folder.glob("*.py") if path.stem[0] != "_")
     ops = {op.name: op for path in files for op in _read_file(path)}
     return MappingProxyType(ops)  # for all callers
 
 
 def _read_file(path: Path) -> list[OpSummary]:
-    module = ast.parse(path.read_text(encoding="utf-8"))
+    module, trial = (
+        ast.parse(each.read_text(encoding="utf-8"))
+        for each in (path, path.parents[1] / "trials" / path.name)
+    )
     functions = {
         node.name: node for node in module.body if isinstance(node, ast.FunctionDef)
     }
     keywords = {
         node.arg: node.value
-        for node in ast.walk(module)
+        for node in (*ast.walk(module), *ast.walk(trial))
         if isinstance(node, ast.keyword)
         and node.arg in ("gradient", "optional_inputs", "shape_names")
     }

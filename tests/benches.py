@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from bindings.op import Traffic
+from bindings.trial import Traffic
 from compare.judge.cases import Case
 from compare.judge.parity import Skipped
 from compare.records import source_hash

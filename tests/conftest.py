@@ -18,6 +18,7 @@ from bindings.errors import UnsupportedError
 from bindings.library import call_any
 from bindings.op import DTYPES, Op, as_tuple
 from bindings.registry import OPS
+from bindings.trials import TRIALS
 from compare.judge import acceptance
 from compare.judge.cases import in_dtype
 
@@ -167,8 +168,9 @@ def random_inputs(
     generator: torch.Generator,
 ) -> tuple[Tensor, ...]:
     """The op's own random inputs on a device."""
-    made = op.inputs(shape, generator)
-    return op.complete(*(in_dtype(x, dtype).to(device) for x in made))
+    trial = TRIALS[op.name]
+    made = trial.inputs(shape, generator)
+    return trial.complete(*(in_dtype(x, dtype).to(device) for x in made))
 
 
 def laid_out_inputs(
@@ -186,7 +188,7 @@ def laid_out_inputs(
     own; a layout that changes one of them is skipped, and the op's own tests have it.
     """
     inputs = random_inputs(op, shape, dtype, device, generator)
-    if op.shape_names:
+    if TRIALS[op.name].shape_names:
         return _each_in_its_shape(inputs, lay_out)
     full = max(inputs, key=Tensor.dim).shape
     new_shape = tuple(lay_out(torch.empty(full, device="meta")).shape)
@@ -225,7 +227,7 @@ def assert_accepted(
     params: Mapping[str, Any] | None = None,
 ) -> None:
     """Calls the op and judges all that it returns by the acceptance rule."""
-    arguments = op.bind(inputs, params or {})
+    arguments = TRIALS[op.name].bind(inputs, params or {})
     expected = acceptance.expect(op, arguments)
     before = [x.clone() for x in inputs]
     try:

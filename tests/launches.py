@@ -17,6 +17,7 @@ import torch
 
 from bindings.op import Argument, Op, as_tuple
 from bindings.registry import OPS
+from bindings.trials import TRIALS
 from compare.code.architectures import ARCHITECTURES, Architecture
 from compare.code.kernel_code import compile_ahead
 from compare.judge.cases import Case, launcher_arguments, make_arguments
@@ -25,6 +26,9 @@ from compare.judge.contracts import cases
 HOPPER = ARCHITECTURES[90]
 
 Launch = tuple[Op, Case, Architecture]
+
+# Nothing is asked of the code of the others.
+TWINS = [op for op in OPS.values() if TRIALS[op.name].code_contract]
 
 
 def another_architecture(op: Op) -> Architecture:
@@ -46,7 +50,8 @@ def of_contract(op: Op) -> Iterator[Launch]:
 def _odd_shape(op: Op) -> tuple[int, ...]:
     """Of few enough blocks to run them all, and rows that end within a vector."""
     rows = (33, 781)
-    is_flat = () in op.edge_shapes and op.source not in ("softmax", "rotary")
+    has_rows = op.source in ("softmax", "rotary")
+    is_flat = () in TRIALS[op.name].edge_shapes and not has_rows
     return (math.prod(rows),) if is_flat else rows
 
 
@@ -54,7 +59,7 @@ def _odd_shape(op: Op) -> tuple[int, ...]:
 # point to is read once more.
 ODD: list[Launch] = [
     (op, Case(_odd_shape(op)), another_architecture(op))
-    for op in OPS.values()
+    for op in TWINS
     if not op.forward or op.name in ("softmax_backward", "layer_norm_backward")
     if op.source != "cross_entropy"
 ]
@@ -70,7 +75,7 @@ SHORT_SOFTMAX: list[Launch] = [
 
 
 _announced: list[Launch] = [*ODD, *SOFTMAX, *SHORT_SOFTMAX]
-_announced += chain.from_iterable(map(of_contract, OPS.values()))
+_announced += chain.from_iterable(map(of_contract, TWINS))
 
 
 def announce(launches: Iterable[Launch]) -> None:

@@ -11,6 +11,7 @@ import torch
 from bindings.op import as_tuple
 from bindings.registry import OPS
 from bindings.sources import ROOT
+from bindings.trials import TRIALS
 from compare.assembly.listing import parse_ptx, parse_sass
 from compare.code import findings
 from compare.code.architectures import ARCHITECTURES
@@ -80,7 +81,7 @@ SASS = f"""
 def real_code(op_name: str, side: Side) -> KernelCode:
     """What a compiler makes of one side of an op, in its smaller default case."""
     op = OPS[op_name]
-    arguments = make_arguments(op, Case(op.small_shape))
+    arguments = make_arguments(op, Case(TRIALS[op.name].small_shape))
     launch = op.arguments(*as_tuple(op.allocate(*arguments)), *arguments)
     inspect = inspect_cuda if side == "cuda" else inspect_triton
     return inspect(op, launch, ARCHITECTURES[90])
@@ -105,7 +106,7 @@ def report(
 ) -> Report:
     """A report on code that nothing was run of; the changes are to its case."""
     case = CaseReport(
-        case=Case(OPS[op_name].small_shape, torch.float32),
+        case=Case(TRIALS[op_name].small_shape, torch.float32),
         backends=("cuda", "triton"),
         parity=dict.fromkeys(("cuda", "triton", "torch"), PARITY),
         times=Skipped("times need a GPU"),

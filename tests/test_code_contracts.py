@@ -21,10 +21,12 @@ from handicaps.by_hand import LOAD, STORE, sass_of, with_ptx
 from handicaps.catalogue import HANDICAPS, ROWS, SIGMOID, TRANSPOSE, Kernel
 
 from bindings.errors import UnsupportedError
-from bindings.op import Argument, CodeContract, Op
+from bindings.op import Argument, Op
 from bindings.registry import OPS
 from bindings.sources import ROOT, kernel_source
 from bindings.toolchain import find_cuda_home
+from bindings.trial import CodeContract
+from bindings.trials import TRIALS
 from compare.code.architectures import ARCHITECTURES, Architecture
 from compare.code.kernel_code import (
     KernelCode,
@@ -61,21 +63,26 @@ def every_kernel(
     ]
 
 
-def test_contract(op: Op) -> None:
+@pytest.mark.parametrize("each_op", launches.TWINS, ids=lambda op: op.name)
+def test_contract(each_op: Op) -> None:
+    contract = TRIALS[each_op.name].code_contract
+    assert contract
     jobs = [
         (side, launch)
-        for launch in launches.of_contract(op)
+        for launch in launches.of_contract(each_op)
         for side in SIDES
         if HAS_NVCC or side == "triton"
     ]
     for architecture in {launch[2] for side, launch in jobs if side == "cuda"}:
-        launches.compile_with_nvcc(op.source, architecture)
+        launches.compile_with_nvcc(each_op.source, architecture)
 
     def look(job: tuple[str, launches.Launch]) -> tuple[str, ...]:
         side, launch = job
         arguments = launches.arguments_of(launch)
-        kernels = every_kernel(side, op, arguments, launch[2])
-        return tuple(chain.from_iterable(violations(op, each) for each in kernels))
+        kernels = every_kernel(side, each_op, arguments, launch[2])
+        return tuple(
+            chain.from_iterable(violations(contract, each) for each in kernels)
+        )
 
     # One more than there are processors: Triton compiles one kernel at a time.
     with ThreadPoolExecutor((os.cpu_count() or 1) + 1) as threads:
@@ -146,7 +153,10 @@ KERNELS = {
     "triton": ("triton_kernels", r"(?m)^def (\w+_kernel)\("),
 }
 # Of one op, or shared by several.
-FOLDERS_OF_KERNELS = sorted({e.parent.name for e in ROOT.glob("csrc/*/*first.cuh")})
+FOLDERS_OF_KERNELS = sorted(
+    {path.parent.name for path in ROOT.glob("csrc/*/*first.cuh")}
+    - {op.source for op in OPS.values() if op not in launches.TWINS}
+)
 
 
 def _planned(on_rung: Op, side: Side, dtype: torch.dtype) -> set[str]:
@@ -181,6 +191,9 @@ def test_the_shapes_pick_every_kernel(folder: str, side: Side) -> None:
     assert kernels <= picked
 
 
+LARGE = TRIALS["gelu"].large_shape
+
+
 @pytest.mark.parametrize(
     ("name", "case", "expected"),
     [
@@ -189,30 +202,33 @@ def test_the_shapes_pick_every_kernel(folder: str, side: Side) -> None:
         ("softmax", Case((16384, 4096), params={"dim": 0}), False),
         ("softmax", Case((16384, 4096), layout="sliced"), False),
         ("softmax", Case((1823, 781)), False),
-        ("gelu", Case(OPS["gelu"].large_shape), True),
-        ("gelu", Case(OPS["gelu"].large_shape, params={"approximate": "tanh"}), True),
-        ("gelu", Case(OPS["gelu"].small_shape), False),
-        (
-            "gelu_backward",
-            Case(OPS["gelu_backward"].large_shape, direction="backward"),
-            True,
-        ),
+        ("gelu", Case(LARGE), True),
+        ("gelu", Case(LARGE, params={"approximate": "tanh"}), True),
+        ("gelu", Case(TRIALS["gelu"].small_shape), False),
+        ("gelu_backward", Case(LARGE, direction="backward"), True),
     ],
 )
 def test_what_a_contract_speaks_of(name: str, case: Case, expected: bool) -> None:
     assert applies(OPS[name], case) == expected
 
 
+def test_nothing_is_asked_without_a_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = replace(TRIALS["gelu"], code_contract=None)
+    monkeypatch.setitem(TRIALS, "gelu", trial)
+    assert cases(OPS["gelu"], torch.float32) == ()
+    assert not applies(OPS["gelu"], Case(LARGE))
+
+
 # ---- What breaks a contract ----------------------------------------------------------
 
-ANY_OP = replace(OPS["add"], code_contract=CodeContract())
+ANY = CodeContract()
 
 
 def broken(code: KernelCode) -> list[str]:
     """What a contract says that breaks it: each begins with the kernel it is about."""
     name = {"cuda": "CUDA", "triton": "Triton"}[code.side]
     start = f"{name}, {code.arch}, {code.title}: "
-    found = violations(ANY_OP, code)
+    found = violations(ANY, code)
     assert all(each.startswith(start) for each in found)
     return [each.removeprefix(start) for each in found]
 
@@ -315,7 +331,7 @@ def test_accesses_that_cannot_be_counted(
 def test_an_op_of_narrow_accesses() -> None:
     code = compiled(TRANSPOSE, "triton", 90)
     assert broken(code) == []
-    narrow = replace(ANY_OP, code_contract=CodeContract(access_bytes=4))
+    narrow = CodeContract(access_bytes=4)
     assert [each.partition(": ")[2] for each in violations(narrow, code)] == [
         "bytes of the widest global load: expected 4, found 16",
         "bytes of the widest global store: expected 4, found 16",
@@ -357,7 +373,7 @@ def test_what_a_kernel_has_to_be_made_of(
     code = replace(compiled(SIGMOID, "triton", 90), read_sass=lambda: sass_of(*sass))
     name = code.title.partition("[")[0]
     contract = CodeContract(instructions={name: ("HGMMA", "UTMALDG"), "other": ("X",)})
-    sentences = violations(replace(ANY_OP, code_contract=contract), code)
+    sentences = violations(contract, code)
     assert [each.partition(f"{code.title}: ")[2] for each in sentences] == [
         f"instructions: expected {each}, found none" for each in missing
     ]
@@ -371,7 +387,7 @@ def test_conflicts_that_a_contract_allows() -> None:
     name = code.title.partition("<")[0]
     for names, are_told in (((), True), ((name,), False), (("other",), True)):
         contract = CodeContract(conflicting_kernels=names)
-        found = violations(replace(ANY_OP, code_contract=contract), code)
+        found = violations(contract, code)
         assert any("bank conflicts" in each for each in found) == are_told
 
 
@@ -380,7 +396,7 @@ def test_a_sentence_names_the_lines_of_the_sources() -> None:
     op = OPS["gelu"]
     arguments = launcher_arguments(op, cases(op, torch.float32)[0])
     code = inspect_cuda(op, arguments, ARCHITECTURES[90])
-    narrow = replace(op, code_contract=CodeContract(access_bytes=4))
+    narrow = CodeContract(access_bytes=4)
     (load, store) = violations(narrow, code)
     at_line = r": expected 4, found 16, at csrc/common/vec\.cuh:\d+$"
     assert re.search(at_line, load)

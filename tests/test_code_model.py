@@ -15,6 +15,7 @@ from bindings.op import Op
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
+from bindings.trials import TRIALS
 from compare.assembly.diff import align
 from compare.code import launch_parameters
 from compare.code.architectures import ARCHITECTURES, Architecture
@@ -70,7 +71,8 @@ TRIED = [
 )
 def test_code_of_both_sides(launch: launches.Launch) -> None:
     each_op, _, architecture = launch
-    is_reduction = each_op.code_contract.is_reduction
+    contract = TRIALS[each_op.name].code_contract
+    is_reduction = contract is not None and contract.is_reduction
     arguments = launches.arguments_of(launch)
     launches.compile_with_nvcc(each_op.source, architecture)
     sides = both(each_op, arguments, architecture)
@@ -82,7 +84,7 @@ def test_code_of_both_sides(launch: launches.Launch) -> None:
         sizes = {x.numel() for x in arguments if isinstance(x, torch.Tensor)}
         assert code.elements in sizes
         # Of a product these sizes are those of one row, with a tile mostly empty.
-        is_filled = not each_op.shape_names
+        is_filled = not TRIALS[each_op.name].shape_names
         assert code.elements_per_thread >= 1 or is_reduction or not is_filled
         for mix in (code.ptx_mix, code.sass_mix):
             # What the tables do not know, and what should not be there.

@@ -13,6 +13,7 @@ from triton.runtime.jit import JITFunction
 
 from bindings.backends import native, prebuilt, triton
 from bindings.op import Argument, Op, as_tuple
+from bindings.trials import TRIALS
 from compare.code import binary
 from compare.code.architectures import Architecture, parse_architecture
 from compare.code.kernel_code import inspect_cuda, inspect_triton
@@ -23,7 +24,7 @@ pytestmark = needs_gpu
 
 @pytest.fixture
 def arguments(op: Op, dtype: torch.dtype) -> tuple[Argument, ...]:
-    inputs = make_arguments(op, Case(op.small_shape, dtype), "cuda")
+    inputs = make_arguments(op, Case(TRIALS[op.name].small_shape, dtype), "cuda")
     return op.arguments(*as_tuple(op.allocate(*inputs)), *inputs)
 
 

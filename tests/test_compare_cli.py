@@ -16,14 +16,16 @@ from typing import Any, NoReturn
 import pytest
 import torch
 from conftest import needs_interpreter
+from triton.backends.nvidia.compiler import get_ptxas
 
 from bindings import backends
 from bindings.backends import prebuilt
 from bindings.errors import BuildError, UnsupportedError
-from bindings.op import CodeContract
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
+from bindings.trial import CodeContract
+from bindings.trials import TRIALS
 from compare.cli import main
 from compare.code import kernel_code, tools
 from compare.code.architectures import ARCHITECTURES
@@ -36,7 +38,7 @@ from compare.report import collect, terminal
 from compare.timing import gpu_state
 
 FORWARD = [op.name for op in OPS.values() if not op.forward]
-COMMANDS = ", ".join([*FORWARD, "all", "bench", "doctor"])
+COMMANDS = ", ".join([*FORWARD, "all", "bench", "docs", "doctor"])
 BAD_COMMAND_LINES = {
     "": f"say what to compare: one of {COMMANDS}",
     "sofmax": "there is no op or command 'sofmax'; did you mean softmax?",
@@ -156,8 +158,8 @@ def test_a_broken_contract_is_told(
 ) -> None:
     file = tmp_path / "report.json"
     contract = CodeContract(shapes=((64, 1024),), access_bytes=8)
-    op = dataclasses.replace(OPS["softmax"], code_contract=contract)
-    monkeypatch.setitem(OPS, "softmax", op)
+    trial = dataclasses.replace(TRIALS["softmax"], code_contract=contract)
+    monkeypatch.setitem(TRIALS, "softmax", trial)
     line = "softmax --backend triton --arch sm_80 --json"
     broken = "Triton, sm_80, softmax_kernel["
     # What a contract says of one shape, it does not say of another.
@@ -438,10 +440,15 @@ def test_broken_nvcc(
 def test_one_assembler_for_both_sides(
     line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    nvccs = f", ptxas {tools.version_of(find_ptxas(ARCHITECTURES[80]))}"
-    for options in ([], ["--same-ptxas"]):
+    # TRITON_PTXAS_PATH may have Triton run nvcc's anyway.
+    own, nvccs = (
+        f", ptxas {tools.version_of(path)}"
+        for path in (Path(get_ptxas(80).path), find_ptxas(ARCHITECTURES[80]))
+    )
+    for wanted, options in ((own, []), (nvccs, ["--same-ptxas"])):
         assert main([*line.split(), "--arch", "sm_80", *options]) == 0
-        assert (nvccs in capsys.readouterr().out) == bool(options)
+        named = capsys.readouterr().out
+        assert {each for each in (own, nvccs) if each in named} == {wanted}
 
 
 def test_an_nvcc_without_an_assembler(

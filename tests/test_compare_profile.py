@@ -7,8 +7,7 @@ import itertools
 import json
 import re
 import shlex
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from compare.errors import UnavailableError, UsageError
 from compare.judge.cases import Case
 from compare.judge.parity import Skipped
 from compare.report import profiles as report
-from compare.timing import flame_graph, gpu_state, gpu_trace, profiler
+from compare.timing import gpu_state, gpu_trace, profiler
 from compare.timing.gpu_trace import Frame, Span
 from compare.timing.implementations import Implementation
 from compare.timing.profiler import (
@@ -328,78 +327,36 @@ def test_launches_of_another_grid_stand_apart() -> None:
 # ---- The flame graph -----------------------------------------------------------------
 
 
-def _boxes(image: str) -> list[dict[str, Any]]:
-    """Each box with its place, title and label."""
-    space = {"svg": "http://www.w3.org/2000/svg"}
-    boxes = []
-    for group in ElementTree.fromstring(image).findall("svg:g", space):
-        rectangle, title = group.find("svg:rect", space), group.find("svg:title", space)
-        label = group.find("svg:text", space)
-        assert rectangle is not None
-        assert title is not None
-        place = {key: float(rectangle.attrib[key]) for key in ("x", "y", "width")}
-        text = "" if label is None else label.text
-        boxes.append({**place, "title": title.text, "label": text})
-    return boxes
-
-
-def _assert_boxes_nest(boxes: Sequence[dict[str, Any]]) -> None:
-    """In a row no box lies on another, and all that stand below one fill it."""
-    rows = {
-        y: sorted(each, key=lambda box: box["x"])
-        for y, each in itertools.groupby(
-            sorted(boxes, key=lambda box: box["y"]), lambda box: box["y"]
-        )
-    }
-    for y, row in rows.items():
-        for left, right in itertools.pairwise(row):
-            assert left["x"] + left["width"] <= right["x"] + 0.01
-        for parent in row:
-            end = parent["x"] + parent["width"]
-            children = [
-                box["width"]
-                for box in rows.get(y + 22, [])
-                if parent["x"] - 0.01 <= box["x"] and box["x"] + 0.01 < end
-            ]
-            if children:
-                assert sum(children) == pytest.approx(parent["width"], abs=0.01)
+def _nanoseconds(text: str) -> dict[str, int]:
+    """By stack, what each line of collapsed stacks says."""
+    lines = (line.rpartition(" ") for line in text.splitlines())
+    return {stack: int(number) for stack, _, number in lines}
 
 
 def test_flame_graph_of_a_profile() -> None:
-    image = flame_graph.draw("softmax", profiler.stacks(_spans()))
-    boxes = _boxes(image)
-    _assert_boxes_nest(boxes)
-    titles = [box["title"] for box in boxes]
-    assert titles[0] == "all: all\n441.00 us, 100.0%"
-    assert "implementation: CUDA\n130.00 us, 29.5%" in titles
-    assert "implementation: PyTorch unfused\n311.00 us, 70.5%" in titles
-    # Equal stacks of all calls are one box, with its full name only where one points.
-    (exp,) = (box for box in boxes if box["title"].startswith(f"kernel: {EXP}"))
-    assert exp["title"].endswith("\n240.00 us, 54.4%")
-    assert exp["label"].startswith("vectorized_elementwise_kernel<4, exp_kernel_cuda")
-    assert exp["width"] == pytest.approx(1180 * 240 / 441, abs=0.01)
+    spans = _spans()
+    made = _nanoseconds(gpu_trace.collapsed(profiler.stacks(spans)))
+    by_implementation = {
+        name: sum(ns for stack, ns in made.items() if stack.startswith(f"{name};"))
+        for name in ("CUDA", "PyTorch unfused")
+    }
+    assert by_implementation == {"CUDA": 130_000, "PyTorch unfused": 311_000}
+    # Equal stacks of all calls are one line.
+    (exp,) = (stack for stack in made if stack.endswith(EXP))
+    assert made[exp] == 240_000
+    assert exp.split(";")[1:-1] == [frame.name for frame in _stack_of(spans, EXP)]
 
 
-def test_flame_graph_of_odd_names_and_widths() -> None:
-    frames = [Frame("implementation", HOSTILE), Frame("kernel", "k" * 500)]
-    tiny = [Frame("implementation", "b"), Frame("kernel", "tiny")]
-    image = flame_graph.draw(HOSTILE, [(frames, 1000.0), (tiny, 0.001)])
-    boxes = _boxes(image)
-    _assert_boxes_nest(boxes)
-    assert len(boxes) == 5
-    assert "\x1b" not in image
-    (hostile,) = (box for box in boxes if box["title"].startswith("implementation: ["))
-    assert hostile["label"] == "[bold]x[/] <script>&amp;[31m 1,000.0 us"
-    (long,) = (box for box in boxes if box["title"].startswith("kernel: kkk"))
-    assert re.fullmatch("k+…", long["label"])
-    assert 7 * len(long["label"]) < long["width"]
-    (narrow,) = (box for box in boxes if box["title"].startswith("kernel: tiny"))
-    assert narrow["label"] == ""
+def _stack_of(spans: Mapping[str, Span], kernel: str) -> Sequence[Frame]:
+    works = (work for span in spans.values() for work in span.work)
+    return next(work.stack[1:] for work in works if work.name == kernel)
 
 
-def test_flame_graph_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="no time"):
-        flame_graph.draw("softmax", [])
+def test_flame_graph_of_odd_names() -> None:
+    frames = [Frame("implementation", HOSTILE), Frame("kernel", "a;b\n c")]
+    assert gpu_trace.collapsed([(frames, 1000.0), (frames[:1], 0.001)]) == (
+        "[bold]x[/] <script>&amp,[31m;a,b c 1000000\n[bold]x[/] <script>&amp,[31m 1\n"
+    )
 
 
 # ---- The command ---------------------------------------------------------------------
@@ -486,7 +443,7 @@ def _report(**profiles: ImplementationProfile | Skipped | None) -> str:
         case=Case((16384, 4096)),
         environment={**dict.fromkeys(versions, HOSTILE), "gpus": ["NVIDIA H200"]},
         profiles=profiles,
-        files=(Path("profile/softmax.trace.json"), Path("profile/softmax.flame.svg")),
+        files=(Path("profile/softmax.trace.json"), Path("profile/softmax.stacks.txt")),
         commands=("nsys profile", "ncu --nvtx"),
     )
     output = io.StringIO()
@@ -553,10 +510,12 @@ def test_profile_on_a_gpu(tmp_path: Path) -> None:
         assert kernel.registers
         assert kernel.grid
     assert len(kernels["unfused"]) >= 4
-    trace_file, table_file, flame_file = made.files
+    trace_file, table_file, stacks_file = made.files
     assert json.loads(trace_file.read_text())["traceEvents"]
     assert "softmax_kernel" in table_file.read_text()
-    _assert_boxes_nest(_boxes(flame_file.read_text()))
+    made_of = _nanoseconds(stacks_file.read_text())
+    assert {stack.split(";")[0] for stack in made_of} >= {"CUDA", "Triton"}
+    assert min(made_of.values()) > 0
     report.show(made, Console(file=io.StringIO()))
 
 

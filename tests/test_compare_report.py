@@ -13,7 +13,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from bindings.op import Traffic
+from bindings.trial import Traffic
 from compare.assembly.listing import parse_ptx, parse_sass
 from compare.cli import main
 from compare.code import findings

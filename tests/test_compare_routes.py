@@ -21,11 +21,12 @@ from conftest import needs_gpu_to_itself
 from rich.console import Console
 from torch.cuda import _utils
 
-from bindings import nvrtc, toolchain
+from bindings import toolchain
 from bindings.backends import native, prebuilt
 from bindings.errors import BuildError, UnsupportedError
 from bindings.op import Op, as_tuple
 from bindings.sources import CSRC, EMULATOR
+from bindings.trials import TRIALS
 from compare.assembly.listing import Listing, parse_sass
 from compare.cli import main
 from compare.code import binary, tools
@@ -39,7 +40,7 @@ from compare.errors import (
 from compare.judge.cases import Case, make_arguments
 from compare.judge.parity import Skipped
 from compare.report import route_tables as report
-from compare.timing import build_routes, route_times
+from compare.timing import build_routes, nvrtc, times
 from compare.timing.route_times import DeviceCode, Route, RoutesReport
 
 CUDA_HOME = toolchain.find_cuda_home()
@@ -319,7 +320,7 @@ def test_there_is_a_stand_in_for_every_header_of_the_host() -> None:
 
 @pytest.mark.skipif(nvrtc.obstacle() is not None, reason=nvrtc.obstacle() or "")
 def test_nvrtc_compiles_every_op(op: Op) -> None:
-    case = Case(op.small_shape)
+    case = Case(TRIALS[op.name].small_shape)
     arguments = make_arguments(op, case)
     outputs = as_tuple(op.allocate(*arguments))
     module = prebuilt.load("_cpu")
@@ -474,7 +475,7 @@ def test_all_routes_that_there_are(tmp_path: Path) -> None:
         if name != "nvrtc":  # the same compiler and the same flags
             assert route.code.differing == 0
             assert route.cold_s > 2 * route.warm_s
-    text = json.dumps(route_times.to_json(made), allow_nan=False)
+    text = json.dumps(times.to_json(made), allow_nan=False)
     document = json.loads(text)
     assert document["case"]["shape"] == list(made.case.shape)
     assert document["routes"]["prebuilt"]["code"]["differing"] == 0
@@ -548,7 +549,7 @@ def test_report_says_what_is_missing_once() -> None:
     assert "prebuilt, load_inline: no machine code: no cuobjdump" in text
     assert "prebuilt, load_inline: no call: no GPU" in text
     assert "NVRTC: skipped: a CPU build [bold]x[/]" in text
-    document = route_times.to_json(made)
+    document = times.to_json(made)
     assert document["routes"]["nvrtc"] == {"skipped": skipped.reason}
     assert document["routes"]["prebuilt"]["code"] == {"skipped": "no cuobjdump"}
     assert document["routes"]["prebuilt"]["warm_s"] == unread.warm_s

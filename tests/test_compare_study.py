@@ -12,6 +12,7 @@ import pytest
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
+from bindings.trials import TRIALS
 from compare.cli import main
 from compare.code import cuda
 from compare.report.tables import Grid, to_csv, to_markdown
@@ -34,7 +35,8 @@ def test_sources_stand_beside_each_other(
     op = OPS[name]
     backward = ["--backward"] if op.forward else []
     # Where loops are long the large shape takes a while.
-    small = ["--shape", "x".join(map(str, op.small_shape))] if op.flops else []
+    trial = TRIALS[op.name]
+    small = ["--shape", "x".join(map(str, trial.small_shape))] if trial.flops else []
     assert main(["study", op.source, *backward, *small]) == 0
     shown = capsys.readouterr().out
     sections = re.findall(r"// -- (\w+):", shown)
@@ -48,7 +50,8 @@ def test_sources_stand_beside_each_other(
     )
     assert panes
     assert shown.count(panes[2]) >= 2
-    shape = "x".join(map(str, op.small_shape if op.flops else op.large_shape))
+    trial = TRIALS[op.name]
+    shape = "x".join(map(str, trial.small_shape if trial.flops else trial.large_shape))
     assert re.search(rf"^{name}  {shape} float32 .* code for sm_90a?$", shown, re.M)
 
 
@@ -71,7 +74,7 @@ def test_long_rows_have_another_kernel(capsys: pytest.CaptureFixture[str]) -> No
     for side in ("CUDA", "Triton"):
         taken = f"a call at this shape takes softmax_long_kernel in {side}, where the "
         assert f"{taken}twin has no kernel" in shown
-    assert f"softmax_long_kernel: {OPS['softmax'].other_kernels[LONG]}" in shown
+    assert f"softmax_long_kernel: {TRIALS['softmax'].other_kernels[LONG]}" in shown
 
 
 def test_a_rung_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:

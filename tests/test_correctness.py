@@ -17,6 +17,7 @@ from conftest import (
 import bindings
 from bindings.op import Op, as_tuple
 from bindings.registry import OPS
+from bindings.trials import TRIALS
 from compare.judge.cases import in_dtype
 
 EVERY_RUNG = True
@@ -29,7 +30,7 @@ def edges(op: Op, step: int, dtype: torch.dtype) -> list[tuple[int, ...]]:
     """
     return [
         shape
-        for i, shape in enumerate(op.edge_shapes[::step])
+        for i, shape in enumerate(TRIALS[op.name].edge_shapes[::step])
         if dtype == torch.float32 or i % 3 == (dtype == torch.bfloat16)
     ]
 
@@ -42,7 +43,9 @@ def edges(op: Op, step: int, dtype: torch.dtype) -> list[tuple[int, ...]]:
         for op in ON_RUNGS
         # What a parameter changes has its edges where all else has them.
         for params, step in zip(
-            op.variants, itertools.chain([1], itertools.repeat(2)), strict=False
+            TRIALS[op.name].variants,
+            itertools.chain([1], itertools.repeat(2)),
+            strict=False,
         )
     ],
 )
@@ -71,9 +74,10 @@ def test_other_magnitudes(
     generator: torch.Generator,
 ) -> None:
     skip_if_refused(backend, device, dtype)
-    made = op.inputs((5, 257), generator)
+    trial = TRIALS[op.name]
+    made = trial.inputs((5, 257), generator)
     scaled = (magnitude * x if x.is_floating_point() else x for x in made)
-    inputs = op.complete(*(in_dtype(x, dtype).to(device) for x in scaled))
+    inputs = trial.complete(*(in_dtype(x, dtype).to(device) for x in scaled))
     if (op.name, backend, device) == ("gelu", "torch", "cpu") and bool(
         torch.nn.functional.gelu(inputs[0]).isnan().any()
     ):
@@ -82,14 +86,14 @@ def test_other_magnitudes(
         as_tuple(op.reference(*inputs))[0].isnan().any()
     ):
         pytest.skip("PyTorch's float16 softmax backward overflows on a GPU")
-    for params in op.variants:
+    for params in TRIALS[op.name].variants:
         assert_accepted(op, backend, inputs, params)
 
 
 def test_gelu_on_a_dense_grid(backend: str, device: str, dtype: torch.dtype) -> None:
     skip_if_refused(backend, device, dtype)
     x = torch.linspace(-8, 8, 16001, device=device).to(dtype)
-    for params in OPS["gelu"].variants:
+    for params in TRIALS["gelu"].variants:
         assert_accepted(OPS["gelu"], backend, (x,), params)
 
 

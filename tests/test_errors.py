@@ -169,7 +169,7 @@ def test_an_error_leaves_the_backend_usable(backend: str) -> None:
 
 
 def test_a_launcher_that_nobody_binds() -> None:
-    says = r"^bindings/native/softmax\.cpp binds no launcher 'softmax': .* pip install "
+    says = r"^csrc/softmax/softmax\.cu defines no launcher 'softmax': .* pip install "
     with pytest.raises(BuildError, match=says):
         native.run(
             ModuleType("_cpu"), OPS["softmax"], torch.empty(3), torch.ones(3), -1

@@ -17,6 +17,7 @@ from torch import library
 
 from bindings.op import Op, as_tuple
 from bindings.registry import FUNCTIONS
+from bindings.trials import TRIALS
 
 EVERY_BACKEND = True
 
@@ -186,12 +187,12 @@ def test_the_order_of_threads_changes_no_bit(
     generator: torch.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if op.shape_names and max(shape) > 10000:
+    if TRIALS[op.name].shape_names and max(shape) > 10000:
         pytest.skip("it has no rows, which these shapes are long of")
     inputs = random_inputs(op, shape, dtype, "cpu", generator)
-    for params in op.variants:
+    for params in TRIALS[op.name].variants:
         monkeypatch.setenv("TWIN_EMULATOR_ORDER", "forward")
-        arguments = op.bind(inputs, params)
+        arguments = TRIALS[op.name].bind(inputs, params)
         forward = outputs(op, *arguments)
         for order in ("reverse", "random:1"):
             monkeypatch.setenv("TWIN_EMULATOR_ORDER", order)

@@ -12,10 +12,12 @@ import pytest
 import torch
 from mirror import Kernel, kernels_of, problems_of
 
+from bindings.backends import native, prebuilt, triton
 from bindings.errors import UnsupportedError
 from bindings.op import Op
 from bindings.registry import OPS
 from bindings.sources import kernel_sources
+from bindings.trials import TRIALS
 from compare.code import kernel_code, rungs
 from compare.code.architectures import ARCHITECTURES
 from compare.judge.cases import Case, launcher_arguments
@@ -57,7 +59,7 @@ def _kernels(side: str, folders: Iterable[str]) -> dict[str, Kernel]:
 
 def _launched(op: Op, dtype: torch.dtype) -> set[str]:
     """The kernels that an op launches on its rung, in either language."""
-    case = Case(op.large_shape, dtype, direction=op.direction)
+    case = Case(TRIALS[op.name].large_shape, dtype, direction=op.direction)
     found: set[str] = set()
     for side in rungs.SIDES:
         with contextlib.suppress(UnsupportedError):  # tensor cores have no float32
@@ -98,12 +100,17 @@ def test_the_folders_hold_the_same_ops() -> None:
     stems = {path.stem for path in CUDA}
     there = {path.parent.name for path in FOLDERS["triton"].glob("*/*.py")}
     assert there - stems == {*_shared_folders()}
-    assert {p.stem for p in (ROOT / "bindings/ops").glob("*.py")} - {
-        "__init__"
-    } == stems
-    assert {p.stem for p in (ROOT / "bindings/native").glob("*.cpp")} - {
-        "module"
-    } == stems
+    for folder in ("ops", "trials"):
+        files = (ROOT / "bindings" / folder).glob("*.py")
+        assert {p.stem for p in files if p.stem[0] != "_"} == stems
+
+
+def test_launchers_name_what_they_take_alike(op: Op) -> None:
+    cuda = [name for name, _ in native.parameters(prebuilt.load("_cpu"), op)]
+    of_triton = triton.parameters(op, len(cuda))
+    assert len(of_triton) == len(cuda)
+    for name, other in zip(cuda, of_triton, strict=True):
+        assert name == other or (other == "strides" and "_stride_" in name)
 
 
 @pytest.mark.parametrize("cuda", CUDA, ids=lambda path: path.stem)
@@ -119,7 +126,7 @@ def test_headers_have_the_same_keys_and_point_at_each_other(cuda: Path) -> None:
 def test_kernels_are_mirrored_or_declared(source: str) -> None:
     ops = _families()[source]
     on_rungs = _on_rungs(ops)
-    declared = {name for op in ops for name in op.other_kernels}
+    declared = {name for op in ops for name in TRIALS[op.name].other_kernels}
     cuda, triton = (_kernels(side, [source]) for side in FOLDERS)
     for side, kernels in (("cuda", cuda), ("triton", triton)):
         # What it launches of the shared folders is held to the same.
@@ -131,7 +138,7 @@ def test_kernels_are_mirrored_or_declared(source: str) -> None:
 
 def test_shared_kernels_are_launched_by_some_op() -> None:
     used = _on_rungs(OPS.values())
-    used |= {name for op in OPS.values() for name in op.other_kernels}
+    used |= {name for op in OPS.values() for name in TRIALS[op.name].other_kernels}
     for side in FOLDERS:
         assert _kernels(side, _shared_folders()).keys() <= used
 

@@ -11,8 +11,8 @@ from conftest import assert_accepted, random_inputs, skip_if_refused
 from torch import Tensor
 
 import bindings
-from bindings import norm
 from bindings.op import Op, as_tuple
+from bindings.ops import _norm as norm
 from bindings.registry import FUNCTIONS, OPS
 from compare.judge import acceptance
 from compare.judge.acceptance import Expected

@@ -31,16 +31,46 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+CUBE = """\
+// cudaError_t old(const Launcher& launch, DType dtype, int rung) {}
+namespace {
+
+cudaError_t part(const Launcher& launch, DType dtype, int n) {
+    return cudaSuccess;
+}
+
+}  // namespace
+
+cudaError_t cube(
+    const Launcher& launch, DType dtype, void* out,
+    const void* x,  // (n)
+    int64_t n, int rung
+) {
+    return part(launch, dtype, n);
+}
+"""
+
+
 @pytest.mark.parametrize("module", ["_cpu", "_cuda"])
 def test_a_new_op_is_compiled_without_an_edit(
     module: sources.ModuleName, tree: Path
 ) -> None:
     (tree / "csrc/cube").mkdir()
-    (tree / "csrc/cube/cube.cu").touch()
-    (tree / "bindings/native/cube.cpp").touch()
+    (tree / "csrc/cube/cube.cu").write_text(CUBE)
     compiled = sources.write_sources(module, tree / "build")
     assert any(path.name.startswith("cube.cu") for path in compiled)
-    assert '#include "cube.cpp"' in (tree / "build/bindings.cpp").read_text()
+    assert sources.bindings_of("cube") in (tree / "build/bindings.cpp").read_text()
+
+
+def test_the_launchers_of_a_file_are_bound(tree: Path) -> None:
+    (tree / "csrc/cube").mkdir()
+    (tree / "csrc/cube/cube.cu").write_text(CUBE)
+    assert sources.bindings_of("cube").splitlines() == [
+        "cudaError_t cube(const Launcher& launch, DType dtype, void* out, "
+        "const void* x, int64_t n, int rung);",
+        "static const native::Binding cube_binding("
+        '"cube", &cube, {"out", "x", "n", "rung"});',
+    ]
 
 
 def test_generated_files_are_not_touched_without_need(tree: Path) -> None:
@@ -126,6 +156,23 @@ def test_stale_module_is_refused(
     with pytest.raises(UnsupportedError, match="built from other sources") as caught:
         fresh_load("_cpu")
     assert f"--no-build-isolation --no-deps -e {sources.ROOT}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "file", ["softmax/softmax.cu", "softmax/twin.cuh", "unary/twin.cuh"]
+)
+def test_sources_that_do_not_compile_are_named(
+    file: str,
+    tree: Path,
+    fresh_load: Callable[[sources.ModuleName], object],
+) -> None:
+    path = tree / "csrc" / file
+    line = path.read_text().count("\n") + 1
+    with path.open("a") as source:
+        source.write("int broken = ;\n")
+    with pytest.raises(UnsupportedError) as caught:
+        fresh_load("_cpu")
+    assert f"(csrc/{file}:{line}: expected" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -285,3 +332,11 @@ print(build_backend.get_requires_for_build_editable())
         [sys.executable, "-c", script], text=True, cwd=sources.ROOT
     )
     assert output == "[]\n['no-such-module>=1']\n"
+
+
+def test_a_launcher_counts_its_arguments() -> None:
+    module = prebuilt.load("_cpu")
+    with pytest.raises(TypeError, match=r"^softmax takes \d+ arguments, got 1$"):
+        module.softmax(0)
+    with pytest.raises(RuntimeError, match="cast"):
+        module.softmax_plan(*["0"] * 10)

@@ -20,6 +20,7 @@ from bindings.op import Op
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
+from bindings.trials import TRIALS
 from compare.assembly.classify import CATEGORIES, Language
 from compare.assembly.listing import Frame, parse_ptx
 from compare.assembly.normalize import normalize
@@ -446,12 +447,12 @@ def test_how_often(count: float, text: str) -> None:
 
 SHAPES = [
     pytest.param(op, shape, dtype, id=f"{op.name}-{'x'.join(map(str, shape))}-{dtype}")
-    for op in OPS.values()
+    for op, trial in ((each.op, each) for each in TRIALS.values())
     for shape in dict.fromkeys(
-        (op.small_shape, op.large_shape, *op.benchmark_shapes)
+        (trial.small_shape, trial.large_shape, *trial.benchmark_shapes)
         # Where loops are long one tile of each tells as much.
-        if not op.flops
-        else (op.small_shape, (128, 256, 128))
+        if not trial.flops
+        else (trial.small_shape, (128, 256, 128))
     )
     for dtype in ("float32", "bfloat16")
 ]

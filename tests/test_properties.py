@@ -17,6 +17,7 @@ import bindings
 from bindings.backends import interpreter
 from bindings.op import DTYPES, Op, as_tuple
 from bindings.registry import OPS
+from bindings.trials import TRIALS
 from compare.judge import acceptance
 from compare.judge.cases import LAYOUTS, Case, in_dtype, lay_out
 from compare.judge.parity import Parity, Prepared, check_prepared
@@ -137,10 +138,12 @@ class Inputs(NamedTuple):
         """What the op is called with."""
         generator = torch.Generator().manual_seed(self.values.seed)
         # Those of another shape, such as a weight, are as the op makes them.
-        made = op.inputs(self.shape, generator)
+        trial = TRIALS[op.name]
+        made = trial.inputs(self.shape, generator)
         is_full = _are_full(made)
+        most = trial.largest_input
         values = [
-            _up_to(self.values.put_into(x), op.largest_input, self.dtype) if full else x
+            _up_to(self.values.put_into(x), most, self.dtype) if full else x
             for x, full in zip(made, is_full, strict=True)
         ]
         if op.name == "softmax_backward":
@@ -164,7 +167,7 @@ class Inputs(NamedTuple):
                 if isinstance(layout, str)
                 else layout.lay_out(x, device)
             )
-        return op.bind(op.complete(*tensors), self.params)
+        return trial.bind(trial.complete(*tensors), self.params)
 
 
 def _are_full(made: tuple[Tensor, ...]) -> list[bool]:
@@ -186,13 +189,14 @@ def inputs(draw: st.DrawFn, op: Op) -> Inputs:
     """All that an op can be called with."""
     # An op that takes tensors without dimensions has their shape among its edges.
     # A product takes more than a look at each of its elements.
-    most = MOST_ELEMENTS // 8 if op.flops else MOST_ELEMENTS
-    shape = draw(shapes(least_dims=0 if () in op.edge_shapes else 1, most=most))
-    params = dict(draw(st.sampled_from(op.variants)))
+    trial = TRIALS[op.name]
+    most = MOST_ELEMENTS // 8 if trial.flops else MOST_ELEMENTS
+    shape = draw(shapes(least_dims=0 if () in trial.edge_shapes else 1, most=most))
+    params = dict(draw(st.sampled_from(trial.variants)))
     if "dim" in inspect.signature(op.allocate).parameters:
         n_dims = max(len(shape), 1)
         params["dim"] = draw(st.integers(-n_dims, n_dims - 1))
-    made = op.inputs(shape, torch.Generator())
+    made = trial.inputs(shape, torch.Generator())
     return Inputs(
         shape,
         draw(st.sampled_from(DTYPES)),
@@ -263,7 +267,7 @@ def test_both_languages_are_accepted(op: Op, device: str, data: st.DataObject) -
         assume(not cancels(*arguments))
     if op.name == "layer_norm_backward":
         assume(made.shape[-1] != 1)  # of one column only rounding errors are left
-    if op.forward or op.flops:
+    if op.forward or TRIALS[op.name].flops:
         assume(can_be_judged(op, arguments))
     case = Case(made.shape, made.dtype, params=made.params)
     expected = acceptance.expect(op, arguments)

@@ -23,6 +23,7 @@ import triton.language as tl
 from bindings.op import Op
 from bindings.registry import OPS
 from bindings.toolchain import find_cuda_home
+from bindings.trials import TRIALS
 from compare.assembly.listing import Listing, parse_ptx
 from compare.code.architectures import ARCHITECTURES, Architecture
 from compare.code.kernel_code import KernelCode, inspect_cuda, inspect_triton
@@ -1771,7 +1772,7 @@ def test_a_kernel_moves_what_its_op_must_move(
             assert (
                 access.argument == "out" if access.is_store else access.argument in "xy"
             )
-    traffic = each_op.traffic(tried.shape, tried.dtype.itemsize)
+    traffic = TRIALS[each_op.name].traffic(tried.shape, tried.dtype.itemsize)
     assert moved[False] == round(reads * traffic.read_bytes)
     assert moved[True] == traffic.written_bytes
     out = simulation.store_counts["out"]
@@ -1805,7 +1806,7 @@ def test_a_product_is_stored_once(
     assert simulation.out_of_bounds == ()
     assert sum(each.unknown for each in simulation.accesses) == 0
     assert (simulation.store_counts["out"] == 1).all()
-    traffic = OPS["matmul"].traffic(shape, 2)
+    traffic = TRIALS["matmul"].traffic(shape, 2)
     loaded = sum(
         each.bytes
         for each in simulation.accesses

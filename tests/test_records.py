@@ -98,10 +98,8 @@ def _unknown_implementation(document: dict[str, Any]) -> None:
     timing["abacus"] = timing.pop("cuda")
 
 
-def _with_median(value: object) -> Callable[[dict[str, Any]], None]:
-    return lambda document: document["cases"][0]["timing"]["cuda"].update(
-        median_us=value
-    )
+def _in_timing(**changes: object) -> Callable[[dict[str, Any]], None]:
+    return lambda document: document["cases"][0]["timing"]["cuda"].update(changes)
 
 
 @pytest.mark.parametrize(
@@ -115,9 +113,11 @@ def _with_median(value: object) -> Callable[[dict[str, Any]], None]:
         (_environment(gpus=None), "its environment lacks 'gpus'"),
         (_environment(date=None), "its environment lacks 'date'"),
         (_environment(gpus=[]), "it names no GPU"),
-        (lambda each: each.update(environment=[]), "no attribute 'keys'"),
-        (lambda each: each.update(notes=None), "not iterable"),
-        (_with_median("fast"), "'fast' stands where a number should be"),
+        (lambda each: each.update(environment=[]), "no attribute 'items'"),
+        (lambda each: each.update(notes=None), "no attribute 'items'"),
+        (_in_timing(median_us="fast"), "'fast' stands where a number should be"),
+        (_in_timing(median_us=True), "True stands where a number should be"),
+        (_in_timing(method="sundial"), "'sundial' is none of"),
         (_unknown_implementation, "it times 'abacus', which is unknown here"),
     ],
 )
@@ -496,7 +496,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def keep(kind: str, document: dict[str, Any], **changes: Any) -> None:
         document["environment"] = environment | changes
-        store.write_beside(environment, kind, kind, document, folder)
+        file = store.folder_of(environment["gpus"][0], folder) / kind / f"{kind}.json"
+        store.replace(file, json.dumps(document).encode())
 
     keep("fusion", {"op": "add"}, commit=None, **{KEY: None})
     known = {KEY: hashes("add", "gelu")}

@@ -29,6 +29,7 @@ from bindings.backends import triton
 from bindings.backends.template import Place, template_of
 from bindings.op import Op, as_tuple
 from bindings.registry import OPS
+from bindings.trials import TRIALS
 from compare.code import triton_offline
 from compare.code.architectures import ARCHITECTURES
 
@@ -78,11 +79,11 @@ def test_a_replay_gives_the_same_bits(
 ) -> None:
     if backend == "triton" and device == "cpu":
         pytest.skip("the interpreter launches nothing")
-    for params in op.variants:
+    for params in TRIALS[op.name].variants:
         inputs = random_inputs(op, (24, 32), torch.float32, device, generator)
-        made_known(library.call_any, op, backend, *op.bind(inputs, params))
+        made_known(library.call_any, op, backend, *TRIALS[op.name].bind(inputs, params))
         others = random_inputs(op, (24, 32), torch.float32, device, generator)
-        arguments = op.bind(others, params)
+        arguments = TRIALS[op.name].bind(others, params)
         expected = replay.compute(op, backend, arguments)
         ways.clear()
         first = library.call_any(op, backend, *arguments)

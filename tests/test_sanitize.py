@@ -29,8 +29,9 @@ from emulated import object_of
 from bindings import sources
 from bindings.backends import cuda_inline, native, prebuilt
 from bindings.errors import BuildError
-from bindings.ops.matmul import sizes_of
 from bindings.registry import OPS
+from bindings.trials import TRIALS
+from bindings.trials.matmul import sizes_of
 from compare.cli import main
 from compare.judge import gpu_sanitizers, sanitizer
 from compare.judge.cases import Case, make_arguments
@@ -622,7 +623,7 @@ def test_every_parameter_and_a_misaligned_tensor() -> None:
     op = OPS["matmul"]
     chosen = sanitizer.choose_cases(op, prebuilt.load("_cpu"), 90)
     cases = [case for case, kernel in chosen if "matmul_kernel<__half, 64" in kernel]
-    activations = {str(params.get("activation")) for params in op.variants}
+    activations = {str(params.get("activation")) for params in TRIALS[op.name].variants}
     assert {str(case.params.get("activation")) for case in cases} == activations
     assert "offset 2" in {case.layout for case in cases}
     case = Case((16, 24, 40), torch.float16, "offset 2", {"bias": True})
@@ -707,7 +708,7 @@ def test_pieces_of_a_tensor(
 
 
 def test_parameter_names() -> None:
-    names = native.parameters(OPS["softmax"])
+    names = native.parameters(prebuilt.load("_cpu"), OPS["softmax"])
     assert names[:3] == [("out", True), ("x", False), ("n_rows", False)]
 
 

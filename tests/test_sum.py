@@ -187,6 +187,33 @@ def test_split_sums_are_launched_twice(shape: tuple[int, ...], dim: int) -> None
     assert second["signature"].startswith("void sum_kernel<float, float, ")
 
 
+# Loaded one by one, what two bytes have in flight in so many blocks is enough.
+@pytest.mark.parametrize(
+    ("n_cols", "dtype", "is_split"),
+    [
+        (50257, torch.bfloat16, False),
+        (50257, torch.float32, True),
+        (50256, torch.bfloat16, True),
+        (47999, torch.float16, True),
+    ],
+)
+def test_columns_that_fill_a_gpu_are_not_split(
+    n_cols: int, dtype: torch.dtype, is_split: bool
+) -> None:
+    x = torch.empty(1300, n_cols, dtype=dtype, device="meta")
+    *_, n_splits, _, _ = launcher_arguments(x, 0)
+    assert isinstance(n_splits, int)
+    assert (n_splits > 1) == is_split
+
+
+def test_columns_that_are_not_split_are_accepted(
+    backend: str, device: str, generator: torch.Generator
+) -> None:
+    skip_if_refused(backend, device, torch.float16)
+    x = torch.rand((70, 49153), generator=generator).to(device, torch.float16)
+    assert_accepted(SUM, backend, (x,), {"dim": 0})
+
+
 @pytest.mark.parametrize("shape", [(16384, 8192), (1048576, 128), (64, 2097152)])
 @pytest.mark.parametrize("dim", [0, 1, ()])
 def test_large_sums_fill_a_gpu(shape: tuple[int, ...], dim: int) -> None:

@@ -3,7 +3,7 @@
 One module for each op and target: `_cpu` runs the kernel in the emulator, `_cuda` on a
 GPU, built for the architecture of the current one; `_checked`, which only `load`
 returns, runs it in the emulator under the checker. No source is copied: load_inline
-gets #include lines.
+gets #include lines, and what bindings/sources.py makes of the launchers.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _recipe(
     op: str, module: ModuleName, gencode: tuple[str, ...]
 ) -> build_cache.Recipe:
     kernel = [f"{op}/{op}.cu"]
-    bindings = ["module.cpp", f"{op}.cpp"]
+    included = ["module.cpp"]
     cuda_home = None
     nvcc_flags: tuple[str, ...] = ()
     parts: tuple[build_cache.Part, ...] = ()
@@ -95,13 +95,13 @@ def _recipe(
         kernel = []
     else:
         parts = (emulator(),)
-        bindings = [*kernel, *bindings]
+        included = [*kernel, *included]
         kernel = []
     return build_cache.Recipe(
         name=op + module,
-        cpp_source=_include_lines(bindings),
+        cpp_source=_include_lines(included) + sources.bindings_of(op),
         cuda_source=_include_lines(kernel),
-        cxx_flags=sources.CXX_FLAGS,
+        cxx_flags=sources.CXX_FLAGS if module == "_cuda" else sources.EMULATED_FLAGS,
         nvcc_flags=nvcc_flags,
         include_folders=(
             *sources.include_folders(module),
@@ -150,11 +150,7 @@ def _include_lines(names: list[str]) -> str:
 
 
 def _own_files(op: str) -> tuple[Path, ...]:
-    return (
-        sources.kernel_source(op),
-        sources.NATIVE / f"{op}.cpp",
-        sources.NATIVE / "module.cpp",
-    )
+    return sources.kernel_source(op), sources.NATIVE / "module.cpp"
 
 
 def _headers(module: ModuleName) -> list[Path]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bindings import sources
 from bindings.backends import Launch
 from bindings.backends.prebuilt import REBUILD_COMMAND
 from bindings.backends.template import template_of
@@ -45,17 +43,18 @@ def launch(
         _bound(module, op)(*_values(arguments), stream)
 
 
-def _bound(module: ModuleType, op: Op, suffix: str = "") -> Callable[..., Any]:
-    """What bindings/native/<op>.cpp has bound, under the launcher's name and a suffix.
+def _bound(module: ModuleType, op: Op, suffix: str = "") -> Any:
+    """What a module has under the launcher's name and a suffix.
 
     Raises:
-        BuildError: It has bound nothing.
+        BuildError: There is no launcher of that name.
     """
-    found: Callable[..., Any] | None = getattr(module, op.launcher + suffix, None)
+    found = getattr(module, op.launcher + suffix, None)
     if found is None:
         raise BuildError(
-            f"bindings/native/{op.source}.cpp binds no launcher {op.launcher!r}: "
-            f"add it as softmax.cpp does, and build again: {REBUILD_COMMAND}"
+            f"csrc/{op.source}/{op.source}.cu defines no launcher {op.launcher!r}: "
+            f"write cudaError_t {op.launcher}(const Launcher& launch, DType dtype, "
+            f"..., int rung) in no namespace, and build again: {REBUILD_COMMAND}"
         )
     return found
 
@@ -117,16 +116,10 @@ def plan(
     return descriptions
 
 
-def parameters(op: Op) -> list[tuple[str, bool]]:
+def parameters(module: ModuleType, op: Op) -> list[tuple[str, bool]]:
     """Names of the bare launcher's parameters, and whether it writes through each."""
-    text = (sources.NATIVE / f"{op.source}.cpp").read_text()
-    signature = re.search(rf"\b{op.launcher}\(([^)]*)\)", text)
-    assert signature
-    words = [each.split() for each in signature[1].split(",")]
-    return [
-        (each[-1], "const" not in each and each[-2].endswith("*"))
-        for each in words[2:]  # the first two are launcher and dtype
-    ]
+    found: list[tuple[str, bool]] = _bound(module, op, "_parameters")
+    return found
 
 
 def address(position: int, tensor: Tensor) -> int:

@@ -42,7 +42,16 @@ def run(op: Op, outputs: Outputs, *args: Any) -> None:
 
 def launcher(op: Op) -> Any:
     """The bare launcher: on the current device and stream, unchecked."""
-    return launchers.find(f"triton_kernels.{op.source}.{op.source}", op.launcher)
+    return launchers.find(_module_of(op), op.launcher)
+
+
+def parameters(op: Op, n_arguments: int) -> list[str]:
+    """Names of the bare launcher's parameters, when called with so many arguments."""
+    return launchers.parameters(_module_of(op), op.launcher, n_arguments)
+
+
+def _module_of(op: Op) -> str:
+    return f"triton_kernels.{op.source}.{op.source}"
 
 
 def record(

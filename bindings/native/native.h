@@ -1,6 +1,7 @@
 // Binds an op's host function as three functions for Python: `softmax(..., stream)`
 // launches, `softmax_plan(..., arch)` describes the launches, kernel by kernel, and
 // `softmax_replay(..., places)` returns a function that launches again on other tensors.
+// `softmax_parameters` lists what they take: a name, and whether it is written through.
 #pragma once
 
 #include <cxxabi.h>
@@ -8,6 +9,7 @@
 #include <pybind11/pybind11.h>
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -24,35 +26,51 @@
 // Hidden like pybind11's own types: each module keeps these to itself.
 namespace [[gnu::visibility("hidden")]] native {
 
-// An argument's type on Python's side: an integer for an address, else the same number.
+// Whether a launcher writes through a parameter of this type.
 template <typename T>
-using FromPython = std::conditional_t<std::is_pointer_v<T>, std::uintptr_t, T>;
+constexpr bool is_written =
+    std::is_pointer_v<T> && !std::is_const_v<std::remove_pointer_t<T>>;
+
+// An argument as it is kept between Python and a launcher: an address, an integer or the
+// bits of a float.
+using Slot = std::uint64_t;
+
+constexpr size_t MAX_ARGUMENTS = 32;
+using Slots = std::array<Slot, MAX_ARGUMENTS>;
+
+// Reads an argument from Python, where an address is an integer.
+using Read = Slot (*)(pybind11::handle argument);
 
 template <typename T>
-T convert(FromPython<T> value) {
+Slot read(pybind11::handle argument) {
     if constexpr (std::is_pointer_v<T>) {
-        return reinterpret_cast<T>(value);
+        return argument.cast<std::uintptr_t>();
+    } else if constexpr (std::is_floating_point_v<T>) {
+        static_assert(sizeof(T) == sizeof(float));
+        return std::bit_cast<std::uint32_t>(argument.cast<float>());
     } else {
-        return value;
+        return static_cast<Slot>(argument.cast<T>());
+    }
+}
+
+template <typename T>
+T as(Slot slot) {
+    if constexpr (std::is_pointer_v<T>) {
+        return reinterpret_cast<T>(slot);
+    } else if constexpr (std::is_floating_point_v<T>) {
+        return std::bit_cast<float>(static_cast<std::uint32_t>(slot));
+    } else {
+        return static_cast<T>(slot);
     }
 }
 
 // The tensor of a call that an argument points into, by index, and the offset from its
-// start in bytes. A number or a null pointer points into none, which is -1.
+// start in bytes.
 struct Place {
-    int tensor = -1;
-    int64_t offset = 0;
+    size_t argument;
+    size_t tensor;
+    int64_t offset;
 };
-
-template <typename T>
-T convert(FromPython<T> value, const Place& place, const pybind11::list& addresses) {
-    if constexpr (std::is_pointer_v<T>) {
-        if (place.tensor >= 0) {
-            value = addresses[place.tensor].cast<std::uintptr_t>() + place.offset;
-        }
-    }
-    return convert<T>(value);
-}
 
 inline void check(const std::string& name, cudaError_t error) {
     if (error != cudaSuccess) {
@@ -97,85 +115,117 @@ inline pybind11::dict as_dict(const PlanDescription& plan) {
     return result;
 }
 
-// An op under its name in Python. Every op's file makes one, which adds itself to the list
-// that module.cpp binds, so a new op is a new file and no edit elsewhere.
+// A launcher under its name in Python. bindings/sources.py writes one for each that a .cu
+// defines. It adds itself to the list that module.cpp binds. pybind11 sees the same few
+// types whatever a launcher's parameters are: its code for each list of parameters takes
+// four times as long to compile.
 class Binding {
   public:
     template <typename... Params>
     Binding(
         const std::string& name,
-        cudaError_t (*op)(const Launcher& launch, DType dtype, Params...)
+        cudaError_t (*op)(const Launcher& launch, DType dtype, Params...),
+        const std::array<const char*, sizeof...(Params)>& parameters
     )
-        : bind_([=](pybind11::module_& module) {
-              module.def(
-                  name.c_str(),
-                  [=](int dtype, FromPython<Params>... arguments,
-                      std::uintptr_t stream) {
-                      const Launcher launch(reinterpret_cast<cudaStream_t>(stream));
-                      check(
-                          name, op(launch, DType{dtype}, convert<Params>(arguments)...)
-                      );
-                  },
-                  pybind11::call_guard<pybind11::gil_scoped_release>()
-              );
-              module.def(
-                  (name + "_plan").c_str(),
-                  [=](int dtype, FromPython<Params>... arguments, int arch) {
-                      std::vector<PlanDescription> plans;
-                      const Launcher describe(arch, &plans);
-                      check(
-                          name,
-                          op(describe, DType{dtype}, convert<Params>(arguments)...)
-                      );
-                      pybind11::list result;
-                      for (const PlanDescription& plan : plans) {
-                          result.append(as_dict(plan));
-                      }
-                      return result;
-                  }
-              );
-              // Python passes only addresses and the stream in every call, which takes a
-              // third of the time that all arguments would take.
-              module.def(
-                  (name + "_replay").c_str(),
-                  [=](int dtype, FromPython<Params>... arguments,
-                      const pybind11::list& places) {
-                      std::array<Place, sizeof...(Params)> place_of;
-                      for (const pybind11::handle each : places) {
-                          const auto [position, tensor, offset] =
-                              each.cast<std::tuple<int, int, int64_t>>();
-                          place_of.at(position - 1) = {tensor, offset};
-                      }
-                      const std::tuple values(arguments...);
-                      return pybind11::cpp_function([=](const pybind11::list& addresses,
-                                                        std::uintptr_t stream) {
-                          [&]<size_t... I>(std::index_sequence<I...>) {
-                              const std::tuple<Params...> moved(
-                                  convert<Params>(
-                                      std::get<I>(values), place_of[I], addresses
-                                  )...
-                              );
-                              const pybind11::gil_scoped_release release;
-                              const Launcher launch(
-                                  reinterpret_cast<cudaStream_t>(stream)
-                              );
-                              check(
-                                  name, op(launch, DType{dtype}, std::get<I>(moved)...)
-                              );
-                          }(std::index_sequence_for<Params...>{});
-                      });
-                  }
-              );
-          }) {
+        : name_(name), reads_{read<Params>...}, op_(any_op(op)) {
+        static_assert(sizeof...(Params) <= MAX_ARGUMENTS);
+        size_t i = 0;
+        (parameters_.emplace_back(parameters[i++], is_written<Params>), ...);
         all().push_back(this);
     }
 
-    void bind(pybind11::module_& module) const { bind_(module); }
+    void bind(pybind11::module_& module) const {
+        pybind11::list described;
+        for (const auto& [parameter, writes] : parameters_) {
+            described.append(pybind11::make_tuple(parameter, writes));
+        }
+        module.attr((name_ + "_parameters").c_str()) = described;
+        module.def(name_.c_str(), [this](const pybind11::args& args) {
+            const Arguments call = split(args);
+            const auto stream = call.last.cast<std::uintptr_t>();
+            const pybind11::gil_scoped_release release;
+            const Launcher launch(reinterpret_cast<cudaStream_t>(stream));
+            check(name_, op_(launch, call.dtype, call.slots));
+        });
+        module.def((name_ + "_plan").c_str(), [this](const pybind11::args& args) {
+            const Arguments call = split(args);
+            std::vector<PlanDescription> plans;
+            const Launcher describe(call.last.cast<int>(), &plans);
+            check(name_, op_(describe, call.dtype, call.slots));
+            pybind11::list result;
+            for (const PlanDescription& plan : plans) result.append(as_dict(plan));
+            return result;
+        });
+        // Python passes only addresses and the stream in every call, which takes a third
+        // of the time that all arguments would take.
+        module.def((name_ + "_replay").c_str(), [this](const pybind11::args& args) {
+            const Arguments call = split(args);
+            std::vector<Place> places;
+            for (const pybind11::handle each : call.last) {
+                const auto [position, tensor, offset] =
+                    each.cast<std::tuple<size_t, size_t, int64_t>>();
+                // The dtype is at position 0.
+                if (position < 1 || position > reads_.size()) {
+                    throw pybind11::index_error(name_ + ": no such argument");
+                }
+                places.push_back({position - 1, tensor, offset});
+            }
+            return pybind11::cpp_function([this, places, dtype = call.dtype,
+                                           slots = call.slots](
+                                              const pybind11::list& addresses,
+                                              std::uintptr_t stream
+                                          ) {
+                Slots moved = slots;
+                for (const Place& place : places) {
+                    moved[place.argument] =
+                        addresses[place.tensor].cast<std::uintptr_t>() + place.offset;
+                }
+                const pybind11::gil_scoped_release release;
+                const Launcher launch(reinterpret_cast<cudaStream_t>(stream));
+                check(name_, op_(launch, dtype, moved));
+            });
+        });
+    }
 
     static std::vector<const Binding*>& all();
 
   private:
-    std::function<void(pybind11::module_&)> bind_;
+    using AnyOp = std::function<cudaError_t(const Launcher&, DType, const Slots&)>;
+
+    // What Python passed. The first is the dtype, `last` (the stream, say) is no argument
+    // of the op; those between them are.
+    struct Arguments {
+        DType dtype;
+        Slots slots;
+        pybind11::object last;
+    };
+
+    template <typename... Params>
+    static AnyOp any_op(cudaError_t (*op)(const Launcher&, DType, Params...)) {
+        return [=](const Launcher& launch, DType dtype, const Slots& slots) {
+            return [&]<size_t... I>(std::index_sequence<I...>) {
+                return op(launch, dtype, as<Params>(slots[I])...);
+            }(std::index_sequence_for<Params...>{});
+        };
+    }
+
+    Arguments split(const pybind11::args& args) const {
+        const size_t n_arguments = reads_.size();
+        if (args.size() != n_arguments + 2) {
+            throw pybind11::type_error(
+                name_ + " takes " + std::to_string(n_arguments + 2) +
+                " arguments, got " + std::to_string(args.size())
+            );
+        }
+        Slots slots{};
+        for (size_t i = 0; i < n_arguments; ++i) slots[i] = reads_[i](args[i + 1]);
+        return {DType{args[0].cast<int>()}, slots, args[n_arguments + 1]};
+    }
+
+    std::string name_;
+    std::vector<std::pair<const char*, bool>> parameters_;
+    std::vector<Read> reads_;
+    AnyOp op_;
 };
 
 }  // namespace native

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from bindings import check, layout
 from bindings.library import call, register
-from bindings.op import Argument, Gradient, Op, Traffic
+from bindings.op import Argument, Gradient, Op
 from bindings.ops.sum import OP as SUM
 
 
@@ -68,20 +67,6 @@ def _reference(x: Tensor, y: Tensor) -> Tensor:
     return x + y
 
 
-def _inputs(
-    shape: tuple[int, ...], generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    return (
-        torch.randn(shape, generator=generator),
-        torch.randn(shape, generator=generator),
-    )
-
-
-def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
-    n_bytes = math.prod(shape) * element_size
-    return Traffic(2 * n_bytes, n_bytes)
-
-
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.shapes = tuple(operand.shape for operand in inputs)
 
@@ -114,14 +99,6 @@ OP = register(
         allocate=_allocate,
         operands=_operands,
         reference=_reference,
-        inputs=_inputs,
-        traffic=_traffic,
-        small_shape=(1000003,),
-        large_shape=(67108864,),
-        benchmark_shapes=((16777216,), (67108864,)),
-        sweep_shapes=layout.ELEMENTWISE_SWEEP,
-        edge_shapes=layout.ELEMENTWISE_EDGES,
-        is_rounded_once=True,
         gradient=Gradient(_save, _gradient),
     )
 )

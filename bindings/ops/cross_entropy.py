@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bindings import check, layout
 from bindings.library import call, call_any, register
-from bindings.op import Argument, CodeContract, Gradient, Op, Traffic
+from bindings.op import Argument, Gradient, Op
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -272,23 +272,6 @@ def _wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def _inputs(
-    shape: tuple[int, ...], generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    # No target is ignored, or less would be read than `traffic` says.
-    *rows, n_classes = shape or (1,)
-    target = torch.randint(max(n_classes, 1), rows, generator=generator)
-    return (
-        torch.randn((*rows, n_classes), generator=generator),
-        target if n_classes else target.fill_(-100),
-    )
-
-
-def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
-    # Logits and targets, beside which the bytes written are negligible.
-    return Traffic(math.prod(shape) * element_size + 8 * math.prod(shape[:-1]), 0)
-
-
 def _allocate_backward(
     grad: Tensor,
     logits: Tensor,
@@ -377,26 +360,6 @@ def _reference_backward(
     return out.to(logits.dtype)
 
 
-def _inputs_backward(
-    shape: tuple[int, ...], generator: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
-    logits, target = _inputs(shape, generator)
-    return torch.randn(target.shape, generator=generator), logits, target
-
-
-def _complete_backward(
-    grad: Tensor, logits: Tensor, target: Tensor
-) -> tuple[Tensor, ...]:
-    _, logsumexp, n_counted = _reference(logits, target)
-    return grad, logits, target, logsumexp, n_counted
-
-
-def _traffic_backward(shape: tuple[int, ...], element_size: int) -> Traffic:
-    n_bytes, n_rows = math.prod(shape) * element_size, math.prod(shape[:-1])
-    # Each row also reads grad, target and logsumexp; all together read n_counted.
-    return Traffic(n_bytes + n_rows * (element_size + 8 + 4) + 4, n_bytes)
-
-
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     logits, target, ctx.ignore_index, ctx.label_smoothing, reduction = inputs
     _, logsumexp, n_counted = output
@@ -412,30 +375,6 @@ def _compute(run: Any, ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, 
     return run(BACKWARD, grad, *saved, divisor, *parameters), None, None, None, None
 
 
-# Shapes where both languages' kernels change: around the ends of vectors and tiles, of
-# row lengths that share a block, and of lengths that take more threads.
-_EDGES: tuple[tuple[int, ...], ...] = (
-    (5,),
-    (0, 5),
-    (5, 0),
-    (1, 1),
-    (2, 3, 31),
-    *((n, 12) for n in (15, 16, 17, 1031)),
-    *((3, n) for n in (8, 63, 64, 65, 129, 255, 256, 257, 513)),
-    *((3, n) for n in (48, 96, 192, 384, 768)),
-    *((5, n) for n in (1023, 1024, 1025, 1536, 2048)),
-    *((2, n) for n in (3072, 4097, 6144, 8192, 8193, 12288)),
-    *((1, n) for n in (16384, 16392)),
-    (1, 65536),
-    (1, 65537),
-    (1, 131080),
-)
-_SWEEP = tuple((4**n, 32768) for n in range(7))
-_BENCHMARKS = ((8192, 32768), (4096, 131072), (4096, 50257))
-# Rows that share a block, and rows that take one each. Rows that share a warp are left
-# out, because the logits of their targets lie in separate sectors.
-_CONTRACT_SHAPES = ((4096, 1008), (64, 131072))
-
 BACKWARD = register(
     Op(
         name="cross_entropy_backward",
@@ -446,15 +385,6 @@ BACKWARD = register(
         allocate=_allocate_backward,
         operands=_operands_backward,
         reference=_reference_backward,
-        inputs=_inputs_backward,
-        complete=_complete_backward,
-        traffic=_traffic_backward,
-        small_shape=(1823, 781),
-        large_shape=(8192, 32768),
-        benchmark_shapes=_BENCHMARKS,
-        sweep_shapes=_SWEEP,
-        edge_shapes=_EDGES,
-        code_contract=CodeContract(shapes=_CONTRACT_SHAPES),
     )
 )
 
@@ -466,16 +396,6 @@ OP = register(
         allocate=_allocate,
         operands=_operands,
         reference=_reference,
-        inputs=_inputs,
-        traffic=_traffic,
-        small_shape=(1823, 781),
-        large_shape=(8192, 32768),
-        benchmark_shapes=_BENCHMARKS,
-        sweep_shapes=_SWEEP,
-        edge_shapes=_EDGES,
-        variants=({}, {"label_smoothing": 0.1, "reduction": "none"}),
-        largest_input=1e34,  # a row is added up
-        code_contract=CodeContract(shapes=_CONTRACT_SHAPES, is_reduction=True),
         gradient=Gradient(save=_save, compute=_compute),
     )
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from bindings import check, layout
 from bindings.library import call, register
-from bindings.op import Argument, Gradient, Op, Traffic
+from bindings.op import Argument, Gradient, Op
 
 
 def dropout(
@@ -156,15 +155,6 @@ def philox(
     return c0, c1, c2, c3
 
 
-def _inputs(shape: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor]:
-    return (torch.randn(shape, generator=generator),)
-
-
-def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
-    n_bytes = math.prod(shape) * element_size
-    return Traffic(n_bytes, n_bytes)
-
-
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     _, ctx.p, ctx.seed = inputs
     ctx.stride = output.stride()
@@ -190,15 +180,6 @@ OP = register(
         allocate=_allocate,
         operands=_operands,
         reference=_reference,
-        inputs=_inputs,
-        traffic=_traffic,
-        small_shape=(1000003,),
-        large_shape=(67108864,),
-        benchmark_shapes=((67108864,),),
-        sweep_shapes=layout.ELEMENTWISE_SWEEP,
-        edge_shapes=layout.ELEMENTWISE_EDGES,
-        variants=({"p": 0.5}, {"p": 0.1, "seed": 2**40 + 3}),
-        is_rounded_once=True,
         gradient=Gradient(save=_save, compute=_compute),
     )
 )

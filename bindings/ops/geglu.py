@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bindings import check, glu
+from bindings import check
 from bindings.library import call, register
 from bindings.op import Argument, Gradient, Op
+from bindings.ops import _glu as glu
 
 APPROXIMATIONS = ("none", "tanh")
 
 _NAMES = ("value", "gate")
-_ROOT_OF_DERIVATIVE = -0.752  # of both forms of GELU, to three digits
 
 
 def geglu(
@@ -119,15 +119,6 @@ def _reference(
     return value * torch.nn.functional.gelu(gate, approximate=approximate)
 
 
-def _inputs(
-    shape: tuple[int, ...], generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    # Covers both tails of the gate, where it is shut or open, and the bend between.
-    value = torch.randn(shape, generator=generator)
-    gate = 2.0 * torch.randn(shape, generator=generator)
-    return value, glu.away_from(gate, _ROOT_OF_DERIVATIVE)
-
-
 def _allocate_backward(
     grad: Tensor,
     value: Tensor,
@@ -162,12 +153,6 @@ def _reference_backward(
     )
 
 
-def _inputs_backward(
-    shape: tuple[int, ...], generator: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
-    return (torch.randn(shape, generator=generator), *_inputs(shape, generator))
-
-
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     value, gate, ctx.approximate = inputs
     ctx.save_for_backward(value, gate)
@@ -190,15 +175,6 @@ BACKWARD = register(
         allocate=_allocate_backward,
         operands=_operands_backward,
         reference=_reference_backward,
-        inputs=_inputs_backward,
-        traffic=glu.traffic_backward,
-        small_shape=(1024, 688),
-        large_shape=(8192, 11008),
-        benchmark_shapes=((8192, 11008),),
-        sweep_shapes=glu.SWEEP,
-        edge_shapes=glu.EDGES,
-        largest_input=glu.LARGEST_INPUT_BACKWARD,
-        variants=tuple({"approximate": choice} for choice in APPROXIMATIONS),
     )
 )
 
@@ -209,14 +185,6 @@ OP = register(
         allocate=_allocate,
         operands=_operands,
         reference=_reference,
-        inputs=_inputs,
-        traffic=glu.traffic,
-        small_shape=(1024, 688),
-        large_shape=(8192, 11008),
-        benchmark_shapes=((8192, 11008),),
-        sweep_shapes=glu.SWEEP,
-        edge_shapes=glu.EDGES,
-        variants=tuple({"approximate": choice} for choice in APPROXIMATIONS),
         gradient=Gradient(save=_save, compute=_compute),
     )
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from bindings import check, layout
 from bindings.library import call, register
-from bindings.op import Argument, Gradient, Op, Traffic
+from bindings.op import Argument, Gradient, Op
 
 APPROXIMATIONS = ("none", "tanh")
 
@@ -105,16 +104,6 @@ def _reference(x: Tensor, approximate: str = "none") -> Tensor:
     return torch.nn.functional.gelu(x, approximate=approximate)
 
 
-def _inputs(shape: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor]:
-    # Covers both tails, where the function is 0 or x, and the bend between them.
-    return (3.0 * torch.randn(shape, generator=generator),)
-
-
-def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
-    n_bytes = math.prod(shape) * element_size
-    return Traffic(n_bytes, n_bytes)
-
-
 def _allocate_backward(grad: Tensor, x: Tensor, approximate: str = "none") -> Tensor:
     check.is_supported("gelu_backward", "grad", grad)
     check.is_supported("gelu_backward", "x", x)
@@ -144,17 +133,6 @@ def _reference_backward(grad: Tensor, x: Tensor, approximate: str = "none") -> T
     return out
 
 
-def _inputs_backward(
-    shape: tuple[int, ...], generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    return (torch.randn(shape, generator=generator), *_inputs(shape, generator))
-
-
-def _traffic_backward(shape: tuple[int, ...], element_size: int) -> Traffic:
-    n_bytes = math.prod(shape) * element_size
-    return Traffic(2 * n_bytes, n_bytes)
-
-
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, ctx.approximate = inputs
     ctx.save_for_backward(x)
@@ -173,14 +151,6 @@ BACKWARD = register(
         allocate=_allocate_backward,
         operands=_operands_backward,
         reference=_reference_backward,
-        inputs=_inputs_backward,
-        traffic=_traffic_backward,
-        small_shape=(1000003,),
-        large_shape=(67108864,),
-        benchmark_shapes=((67108864,),),
-        sweep_shapes=layout.ELEMENTWISE_SWEEP,
-        edge_shapes=layout.ELEMENTWISE_EDGES,
-        variants=tuple({"approximate": choice} for choice in APPROXIMATIONS),
     )
 )
 
@@ -191,14 +161,6 @@ OP = register(
         allocate=_allocate,
         operands=_operands,
         reference=_reference,
-        inputs=_inputs,
-        traffic=_traffic,
-        small_shape=(1000003,),
-        large_shape=(67108864,),
-        benchmark_shapes=((67108864,),),
-        sweep_shapes=layout.ELEMENTWISE_SWEEP,
-        edge_shapes=layout.ELEMENTWISE_EDGES,
-        variants=tuple({"approximate": choice} for choice in APPROXIMATIONS),
         gradient=Gradient(save=_save, compute=_compute),
     )
 )

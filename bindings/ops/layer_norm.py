@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bindings import check, layout, norm
+from bindings import check, layout
 from bindings.library import call_any, register
-from bindings.op import Argument, Gradient, Op, Traffic
+from bindings.op import Argument, Gradient, Op
+from bindings.ops import _norm as norm
 
 
 def layer_norm(
@@ -166,24 +167,6 @@ def _reference(
     return out.to(x.dtype), mean.squeeze(-1), rstd.squeeze(-1)
 
 
-def _inputs(
-    shape: tuple[int, ...], generator: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
-    return (
-        1 + torch.randn(shape, generator=generator),
-        1 + torch.randn(shape[-1:], generator=generator) / 4,
-        torch.randn(shape[-1:], generator=generator),
-    )
-
-
-def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
-    n_elements, n_cols = math.prod(shape), shape[-1]
-    n_rows = math.prod(shape[:-1])
-    return Traffic(
-        (n_elements + 2 * n_cols) * element_size, n_elements * element_size + 8 * n_rows
-    )
-
-
 def _allocate_backward(
     grad: Tensor,
     x: Tensor,
@@ -263,29 +246,6 @@ def _reference_backward(
     return grad_x, grad_weight, grad_bias
 
 
-def _inputs_backward(
-    shape: tuple[int, ...], generator: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
-    x, weight, _ = _inputs(shape, generator)
-    return torch.randn(shape, generator=generator), x, weight
-
-
-def _complete_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-    wide = x.float()
-    mean = wide.mean(-1)
-    variance = (wide - mean.unsqueeze(-1)).square().mean(-1)
-    return grad, x, mean, (variance + 1e-5).rsqrt(), weight
-
-
-def _traffic_backward(shape: tuple[int, ...], element_size: int) -> Traffic:
-    n_elements, n_cols = math.prod(shape), shape[-1]
-    n_rows = math.prod(shape[:-1])
-    return Traffic(
-        (2 * n_elements + n_cols) * element_size + 8 * n_rows,
-        (n_elements + 2 * n_cols) * element_size,
-    )
-
-
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     x, weight, bias, _ = inputs
     _, mean, rstd = output
@@ -316,20 +276,8 @@ BACKWARD = register(
             " -> (Tensor, Tensor, Tensor)"
         ),
         allocate=_allocate_backward,
-        other_kernels=norm.OTHER_KERNELS_BACKWARD,
         operands=_operands_backward,
         reference=_reference_backward,
-        inputs=_inputs_backward,
-        traffic=_traffic_backward,
-        small_shape=(123, 781),
-        large_shape=(16384, 4096),
-        benchmark_shapes=norm.BENCHMARK_SHAPES,
-        sweep_shapes=norm.SWEEP_SHAPES,
-        # In a row of one column nothing but rounding errors is left.
-        edge_shapes=tuple(s for s in norm.EDGE_SHAPES_BACKWARD if s[-1] != 1),
-        largest_input=norm.LARGEST_INPUT_BACKWARD,
-        complete=_complete_backward,
-        code_contract=norm.CODE_CONTRACT_BACKWARD,
     )
 )
 
@@ -341,18 +289,8 @@ OP = register(
             " -> (Tensor, Tensor, Tensor)"
         ),
         allocate=_allocate,
-        other_kernels={"norm_long_kernel": norm.LONG_KERNEL},
         operands=_operands,
         reference=_reference,
-        inputs=_inputs,
-        traffic=_traffic,
-        small_shape=(1823, 781),
-        large_shape=(16384, 4096),
-        benchmark_shapes=norm.BENCHMARK_SHAPES,
-        sweep_shapes=norm.SWEEP_SHAPES,
-        edge_shapes=norm.EDGE_SHAPES,
-        largest_input=norm.LARGEST_INPUT,
-        code_contract=norm.CODE_CONTRACT,
         gradient=Gradient(save=_save, compute=_compute),
     )
 )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bindings import check, layout, norm
+from bindings import check, layout
 from bindings.library import call_any, register
-from bindings.op import Argument, Gradient, Op, Traffic
+from bindings.op import Argument, Gradient, Op
+from bindings.ops import _norm as norm
 
 
 def rms_norm(
@@ -135,23 +135,6 @@ def _reference(
     return out, rstd.squeeze(-1)
 
 
-def _inputs(
-    shape: tuple[int, ...], generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    return (
-        torch.randn(shape, generator=generator),
-        1 + torch.randn(shape[-1:], generator=generator) / 4,
-    )
-
-
-def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
-    n_elements, n_cols = math.prod(shape), shape[-1]
-    n_rows = math.prod(shape[:-1])
-    return Traffic(
-        (n_elements + n_cols) * element_size, n_elements * element_size + 4 * n_rows
-    )
-
-
 def _allocate_backward(
     grad: Tensor, x: Tensor, rstd: Tensor, weight: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -216,30 +199,6 @@ def _reference_backward(
     return grad_x.to(x.dtype), grad_weight.to(x.dtype)
 
 
-def _inputs_backward(
-    shape: tuple[int, ...], generator: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
-    grad = torch.randn(shape, generator=generator)
-    x, weight = _inputs(shape, generator)
-    # In a row of one column g - x_hat * mean(g * x_hat) is g * eps / (x^2 + eps): x has
-    # to be small for eps to count, or nothing but rounding errors is left.
-    return grad, x / 1000 if shape[-1:] == (1,) else x, weight
-
-
-def _complete_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-    rstd = (x.float().square().mean(-1) + 1e-6).rsqrt()
-    return grad, x, rstd, weight
-
-
-def _traffic_backward(shape: tuple[int, ...], element_size: int) -> Traffic:
-    n_elements, n_cols = math.prod(shape), shape[-1]
-    n_rows = math.prod(shape[:-1])
-    return Traffic(
-        (2 * n_elements + n_cols) * element_size + 4 * n_rows,
-        (n_elements + n_cols) * element_size,
-    )
-
-
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     x, weight, _ = inputs
     _, rstd = output
@@ -264,19 +223,8 @@ BACKWARD = register(
             " -> (Tensor, Tensor)"
         ),
         allocate=_allocate_backward,
-        other_kernels=norm.OTHER_KERNELS_BACKWARD,
         operands=_operands_backward,
         reference=_reference_backward,
-        inputs=_inputs_backward,
-        traffic=_traffic_backward,
-        small_shape=(123, 781),
-        large_shape=(16384, 4096),
-        benchmark_shapes=norm.BENCHMARK_SHAPES,
-        sweep_shapes=norm.SWEEP_SHAPES,
-        edge_shapes=norm.EDGE_SHAPES_BACKWARD,
-        largest_input=norm.LARGEST_INPUT_BACKWARD,
-        complete=_complete_backward,
-        code_contract=norm.CODE_CONTRACT_BACKWARD,
     )
 )
 
@@ -285,18 +233,8 @@ OP = register(
         name="rms_norm",
         schema="(Tensor x, Tensor? weight=None, float eps=1e-6) -> (Tensor, Tensor)",
         allocate=_allocate,
-        other_kernels={"norm_long_kernel": norm.LONG_KERNEL},
         operands=_operands,
         reference=_reference,
-        inputs=_inputs,
-        traffic=_traffic,
-        small_shape=(1823, 781),
-        large_shape=(16384, 4096),
-        benchmark_shapes=norm.BENCHMARK_SHAPES,
-        sweep_shapes=norm.SWEEP_SHAPES,
-        edge_shapes=norm.EDGE_SHAPES,
-        largest_input=norm.LARGEST_INPUT,
-        code_contract=norm.CODE_CONTRACT,
         gradient=Gradient(save=_save, compute=_compute),
     )
 )

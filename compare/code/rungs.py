@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bindings.errors import UnsupportedError
 from bindings.op import Argument, Op
+from bindings.trials import TRIALS
 from compare.code import kernel_code
 from compare.code.architectures import Architecture
 from compare.code.kernel_code import Side
@@ -44,12 +45,12 @@ def choose(
     arguments_of: Callable[[Op], tuple[Argument, ...]],
     architecture: Architecture,
 ) -> Mapping[Side, Shown]:
-    """By side, the rung that was asked for; by default the twin.
+    """By side, the rung that was asked for; by default the last, the twin.
 
     Args:
         op: What a call takes.
-        rung: A name; None for the twin, or for what a call takes where the twin has no
-            kernel.
+        rung: A name; None for the last rung, which is the twin once there is one, or
+            for what a call takes where that has no kernel.
         arguments_of: What both launchers take, of the op on a rung.
         architecture: Which kernels are chosen for.
 
@@ -66,7 +67,7 @@ def _choose(
     arguments_of: Callable[[Op], tuple[Argument, ...]],
     architecture: Architecture,
 ) -> Shown:
-    on_rung = op.on_rung(TWIN if rung is None else rung)
+    on_rung = op.on_rung(op.rungs[-1] if rung is None else rung)
     try:
         taken = kernel_code.planned_kernels(side, op, arguments_of(op), architecture)
     except CodegenUnavailable:
@@ -91,7 +92,7 @@ def name_of(title: str) -> str:
 def reasons(op: Op, titles: Iterable[str]) -> list[str]:
     """Why kernels are no twins, a sentence for each of those that are declared so."""
     names = dict.fromkeys(map(name_of, titles))
-    declared = op.other_kernels
+    declared = TRIALS[op.name].other_kernels
     return [f"{name}: {declared[name]}" for name in names if name in declared]
 
 

@@ -26,8 +26,8 @@ def run(options: argparse.Namespace) -> int:
             from compare.timing import build_routes
         result = build_routes.compare_routes(options.op, progress)
     from compare.report import route_tables, terminal
-    from compare.timing import route_times
+    from compare.timing import times
 
-    if not write_json(options, route_times.to_json(result)):
+    if not write_json(options, times.to_json(result)):
         route_tables.show(result, terminal.make_console())
     return EXIT_OK

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from bindings.op import Op, as_tuple
+from bindings.trials import TRIALS
 
 # How much further off than PyTorch a result may be. Both are a few roundings away from
 # the exact value, and which of the two is luckier differs from input to input; 2 is
@@ -107,11 +108,17 @@ def expect(op: Op, arguments: tuple[Any, ...]) -> tuple[Expected, ...]:
     or find in freed memory the results that others left there.
     """
     exact = op.reference(*(_copy(each, torch.float64) for each in arguments))
-    own = (op.yardstick or op.reference)(*(_copy(each) for each in arguments))
+    own = _yardstick(op, arguments)
     return tuple(
-        Expected(*each, op.is_rounded_once)
-        for each in zip(as_tuple(exact), as_tuple(own), strict=True)
+        Expected(*each, TRIALS[op.name].is_rounded_once)
+        for each in zip(as_tuple(exact), own, strict=True)
     )
+
+
+def _yardstick(op: Op, arguments: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    """PyTorch's results in the precision that the op is judged by."""
+    compute = TRIALS[op.name].yardstick or op.reference
+    return as_tuple(compute(*(_copy(each) for each in arguments)))
 
 
 def changed_reference(
@@ -122,7 +129,7 @@ def changed_reference(
     An implementation, or a library that it imports, might have replaced a function of
     PyTorch's or changed a setting, and the next results would be judged by that.
     """
-    now = as_tuple((op.yardstick or op.reference)(*(_copy(each) for each in arguments)))
+    now = _yardstick(op, arguments)
     before = [Expected(each.torch.double(), each.torch) for each in expected]
     problem = judge_all(now, before).problem
     return problem and f"PyTorch computes something else than before: {problem}"

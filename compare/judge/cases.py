@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bindings.op import Argument, Op, as_tuple
+from bindings.trials import TRIALS
 
 # How the elements of a tensor lie in memory:
 #   contiguous  one behind the other
@@ -47,11 +48,12 @@ def make_arguments(
     op: Op, case: Case, device: str | torch.device = "cpu", seed: int = 0
 ) -> tuple[Any, ...]:
     """The arguments of the op in this case: its random inputs, then its parameters."""
+    trial = TRIALS[op.name]
     generator = torch.Generator(device).manual_seed(seed)
     with torch.device(device):  # a GPU makes millions of random numbers much faster
-        values = op.inputs(case.shape, generator)
+        values = trial.inputs(case.shape, generator)
     inputs = lay_out_all([in_dtype(x, case.dtype) for x in values], case.layout, device)
-    return op.bind(op.complete(*inputs), case.params)
+    return trial.bind(trial.complete(*inputs), case.params)
 
 
 def in_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -119,8 +121,9 @@ def _poison(
 
 def launcher_arguments(op: Op, case: Case) -> tuple[Argument, ...]:
     """What both bare launchers take in a case: tensors that have no memory."""
+    trial = TRIALS[op.name]
     with torch.device("meta"):
-        inputs = op.inputs(case.shape, torch.Generator())
-        tensors = op.complete(*(in_dtype(x, case.dtype) for x in inputs))
-    arguments = op.bind(tensors, case.params)
+        inputs = trial.inputs(case.shape, torch.Generator())
+        tensors = trial.complete(*(in_dtype(x, case.dtype) for x in inputs))
+    arguments = trial.bind(tensors, case.params)
     return op.arguments(*as_tuple(op.allocate(*arguments)), *arguments)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bindings.op import CodeContract, Op
+from bindings.op import Op
+from bindings.trial import CodeContract
+from bindings.trials import TRIALS
 from compare.assembly.classify import is_copy_to_global
 from compare.assembly.listing import Instruction
 from compare.assembly.places import in_sources
@@ -30,11 +32,14 @@ _GLOBAL = {
 
 
 def cases(op: Op, dtype: torch.dtype) -> tuple[Case, ...]:
-    """What the contract of an op speaks of: its shapes, in all variants of the op."""
+    """What an op's contract, if any, speaks of: its shapes, in all variants."""
+    trial = TRIALS[op.name]
+    if trial.code_contract is None:
+        return ()
     return tuple(
         Case(shape, dtype, params=params, direction=op.direction)
-        for params in op.variants
-        for shape in op.code_contract.shapes or (op.large_shape,)
+        for params in trial.variants
+        for shape in trial.code_contract.shapes or (trial.large_shape,)
     )
 
 
@@ -54,11 +59,11 @@ def _params(op: Op, case: Case) -> dict[str, object]:
     return {**defaults, **case.params}
 
 
-def violations(op: Op, code: KernelCode) -> tuple[str, ...]:
+def violations(contract: CodeContract, code: KernelCode) -> tuple[str, ...]:
     """What in the code of one side breaks the contract of its op.
 
     Args:
-        op: the op, with its contract.
+        contract: the op's.
         code: of a case that the contract speaks of.
 
     Returns:
@@ -69,10 +74,10 @@ def violations(op: Op, code: KernelCode) -> tuple[str, ...]:
     broken = (
         *_local_memory(code),
         *_float64(code),
-        *_widths(code, op.code_contract),
-        *_missing(code, op.code_contract),
+        *_widths(code, contract),
+        *_missing(code, contract),
         *_out_of_bounds(code),
-        *_waste(side, op.code_contract),
+        *_waste(side, contract),
     )
     return tuple(f"{side.name}, {code.arch}, {code.title}: {each}" for each in broken)
 

@@ -11,6 +11,7 @@ from bindings.backends import prebuilt
 from bindings.errors import UnsupportedError
 from bindings.op import Op
 from bindings.sources import ModuleName
+from bindings.trials import TRIALS
 from compare.errors import UnavailableError
 from compare.judge.cases import Case
 
@@ -45,9 +46,9 @@ def check_memory(op: Op, case: Case, device: torch.device) -> None:
 
 def memory_shortage(op: Op, case: Case, device: torch.device) -> str:
     """What a case takes that the device has not; empty if it has."""
-    n_elements = math.prod(case.shape)
-    if op.shape_names:  # no tensor has this shape
-        n_elements = op.traffic(case.shape, 1).total_bytes
+    trial, n_elements = TRIALS[op.name], math.prod(case.shape)
+    if trial.shape_names:  # no tensor has this shape
+        n_elements = trial.traffic(case.shape, 1).total_bytes
     needed = n_elements * _BYTES_PER_ELEMENT
     if device.type == "cuda":
         owner, (available, _) = "the GPU", torch.cuda.mem_get_info(device)

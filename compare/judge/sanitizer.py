@@ -25,6 +25,7 @@ from bindings.backends import cuda_inline, native
 from bindings.errors import BuildError, UnsupportedError
 from bindings.op import DTYPES, Argument, Op, as_tuple
 from bindings.registry import OPS
+from bindings.trials import TRIALS
 from compare.code.architectures import ARCHITECTURES
 from compare.errors import BuildFailedError
 from compare.judge.cases import LAYOUTS, Case, in_dtype, lay_out_all, make_arguments
@@ -205,17 +206,17 @@ def distinct_runs(chosen: list[tuple[Run, str]]) -> list[Run]:
 
 def _candidates(op: Op) -> Iterator[tuple[Case, tuple[Argument, ...]]]:
     """All cases with something to compute, on tensors without memory, small first."""
-    generator = torch.Generator()
+    trial, generator = TRIALS[op.name], torch.Generator()
     for shape in sorted(_shapes(op), key=math.prod):
-        inputs = [x.to("meta") for x in op.inputs(shape, generator)]
+        inputs = [x.to("meta") for x in trial.inputs(shape, generator)]
         alone = {f"offset {number}": number for number in range(len(inputs))}
         if len(inputs) == 1 or math.prod(shape[-1:]) % _VECTOR_SIZE > 0:
             alone = {}  # the others would have no vectors either
         layouts = (*LAYOUTS, *alone)
-        for dtype, layout, params in itertools.product(DTYPES, layouts, op.variants):
+        for dtype, layout, params in itertools.product(DTYPES, layouts, trial.variants):
             typed = [in_dtype(x, dtype) for x in inputs]
             laid_out = lay_out_all(typed, layout, "meta")
-            arguments = op.bind(op.complete(*laid_out), params)
+            arguments = trial.bind(trial.complete(*laid_out), params)
             if layout in alone and not any(
                 x is laid_out[alone[layout]] for x in arguments
             ):
@@ -227,7 +228,7 @@ def _candidates(op: Op) -> Iterator[tuple[Case, tuple[Argument, ...]]]:
 
 def _shapes(op: Op) -> set[tuple[int, ...]]:
     """The edge shapes, and for each the next one whose rows are whole vectors."""
-    shapes = {shape for shape in op.edge_shapes if math.prod(shape) > 0}
+    shapes = {shape for shape in TRIALS[op.name].edge_shapes if math.prod(shape) > 0}
     rounded = {
         (*shape[:-1], -(-shape[-1] // _VECTOR_SIZE) * _VECTOR_SIZE)
         for shape in shapes
@@ -270,7 +271,7 @@ class Checker:
         """Takes a `_checked` module of the op."""
         self._module = module
         self._op = op
-        self._names = native.parameters(op)
+        self._names = native.parameters(module, op)
         self._library = ctypes.CDLL(str(module.__file__))
         self._library.emulator_register_tensor.argtypes = [
             ctypes.c_char_p,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bindings import glu
+from bindings.ops import _glu as glu
 from compare.peers import Peer
 
 

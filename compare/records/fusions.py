@@ -7,13 +7,14 @@ costs: a GPU at the limit of its power slows down as it warms up.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from bindings.op import Op, as_tuple
+from bindings.trials import TRIALS
 from compare.errors import UnavailableError
 from compare.judge import acceptance
 from compare.judge.cases import Case
@@ -23,12 +24,11 @@ from compare.timing import environment, implementations, turns
 from compare.timing.implementations import Implementation
 from compare.timing.measure import make_sets
 from compare.timing.statistics import compare, summarize
-from compare.timing.times import Comparison, KernelTime, case_from_json, case_to_json
+from compare.timing.times import Comparison, KernelTime
 from compare.timing.turns import Contestant, TimingError, Turn
 
 SIDES = ("cuda", "triton")
 PLAIN = "none"
-SCHEMA_VERSION = 1
 # An epilogue costs a hundredth of a large product, whose single times scatter by two.
 _REPLAYS = 300
 
@@ -46,6 +46,8 @@ class Fusion:
             by language and epilogue.
     """
 
+    SCHEMA_VERSION: ClassVar[int] = 1
+
     op: str
     environment: dict[str, Any]
     case: Case
@@ -56,8 +58,9 @@ class Fusion:
 def epilogues(op: Op) -> dict[str, dict[str, Any]]:
     """The op's variants that take an optional input, and the one without, by name."""
     found: dict[str, dict[str, Any]] = {PLAIN: {}}
-    for params in op.variants:
-        if any(params.get(name) for name in op.optional_inputs):
+    trial = TRIALS[op.name]
+    for params in trial.variants:
+        if any(params.get(name) for name in trial.optional_inputs):
             words = (k if v is True else v for k, v in params.items())
             found[" + ".join(map(str, words))] = params
     return found
@@ -131,8 +134,7 @@ def write(fusion: Fusion, folder: Path = store.FOLDER) -> Path:
     Raises:
         UnavailableError: The file cannot be written.
     """
-    document = to_json(fusion)
-    return store.write_beside(fusion.environment, "fusion", fusion.op, document, folder)
+    return store.write_beside(fusion, "fusion", folder)
 
 
 def read_all(folder: Path) -> list[Fusion]:
@@ -142,47 +144,4 @@ def read_all(folder: Path) -> list[Fusion]:
         UsageError: A file is something else.
     """
     files = sorted(folder.glob("fusion/*.json"))
-    return [store.read_beside(file, from_json) for file in files]
-
-
-def to_json(fusion: Fusion) -> dict[str, Any]:
-    """Plain values, for json.dump."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "op": fusion.op,
-        "environment": fusion.environment,
-        "case": case_to_json(fusion.case),
-        "times": _plain(fusion.times),
-        "rates": _plain(fusion.rates),
-    }
-
-
-def from_json(document: Mapping[str, Any]) -> Fusion:
-    """What to_json has made plain.
-
-    Raises:
-        ValueError: It is of another schema.
-    """
-    if document.get("schema_version") != SCHEMA_VERSION:
-        raise ValueError(f"expected schema_version {SCHEMA_VERSION}")
-    return Fusion(
-        document["op"],
-        document["environment"],
-        case_from_json(document["case"]),
-        _made(document["times"], KernelTime),
-        _made(document["rates"], Comparison),
-    )
-
-
-def _plain(nested: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    return {
-        side: {name: asdict(each) for name, each in inner.items()}
-        for side, inner in nested.items()
-    }
-
-
-def _made(nested: Mapping[str, Mapping[str, Any]], make: Any) -> dict[str, Any]:
-    return {
-        side: {name: make(**each) for name, each in inner.items()}
-        for side, inner in nested.items()
-    }
+    return [store.read_beside(file, Fusion) for file in files]

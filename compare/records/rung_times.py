@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from bindings.op import Op
+from bindings.trials import TRIALS
 from compare.code.kernel_code import Side
 from compare.code.rungs import SIDES, TWIN
 from compare.errors import UnavailableError
@@ -18,16 +19,8 @@ from compare.judge.parity import Skipped, prepare
 from compare.records import store
 from compare.timing import environment, implementations
 from compare.timing.measure import measure
-from compare.timing.times import (
-    Timing,
-    case_from_json,
-    case_to_json,
-    timing_from_json,
-    timing_to_json,
-)
+from compare.timing.times import Timing
 from compare.timing.turns import TimingError
-
-SCHEMA_VERSION = 2
 
 # What a call takes, as the reports name it; among an op's rungs it has no name.
 CALL = "call"
@@ -44,6 +37,8 @@ class Times:
         timings: By rung and language.
     """
 
+    SCHEMA_VERSION: ClassVar[int] = 2
+
     op: str
     environment: dict[str, Any]
     case: Case
@@ -57,9 +52,10 @@ def rungs_of(op: Op) -> dict[str, Op]:
 
 def default_case(op: Op) -> Case:
     """What a ladder is climbed on, and its times are recorded of."""
-    if op.flops:  # tensor cores, which the last rungs are about, know no float32
-        return Case(op.benchmark_shapes[0], torch.bfloat16, direction=op.direction)
-    return Case(op.large_shape, direction=op.direction)
+    trial = TRIALS[op.name]
+    if trial.flops:  # tensor cores, which the last rungs are about, know no float32
+        return Case(trial.benchmark_shapes[0], torch.bfloat16, direction=op.direction)
+    return Case(trial.large_shape, direction=op.direction)
 
 
 def case_on(op: Op, case: Case) -> Case:
@@ -93,8 +89,7 @@ def write(times: Times, folder: Path = store.FOLDER) -> Path:
     Raises:
         UnavailableError: The file cannot be written.
     """
-    document = to_json(times)
-    return store.write_beside(times.environment, "ladder", times.op, document, folder)
+    return store.write_beside(times, "ladder", folder)
 
 
 def find(op: str, folder: Path = store.FOLDER) -> Times | None:
@@ -104,7 +99,7 @@ def find(op: str, folder: Path = store.FOLDER) -> Times | None:
         UsageError: A file is something else.
     """
     files = folder.glob(f"*/ladder/{op}.json")
-    found = (store.read_beside(file, from_json) for file in files)
+    found = (store.read_beside(file, Times) for file in files)
     return max(found, key=lambda each: str(each.environment["date"]), default=None)
 
 
@@ -128,36 +123,3 @@ def recorded_gains(op: Op, case: Case) -> dict[Side, float]:
     """The same from the record, if that is of the case."""
     times = find(op.name)
     return gains_of(times.timings) if times and times.case == case else {}
-
-
-def to_json(times: Times) -> dict[str, Any]:
-    """Plain values, for json.dump."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "op": times.op,
-        "environment": times.environment,
-        "case": case_to_json(times.case),
-        "timing": {
-            rung: {side: timing_to_json(each) for side, each in sides.items()}
-            for rung, sides in times.timings.items()
-        },
-    }
-
-
-def from_json(document: Mapping[str, Any]) -> Times:
-    """What to_json has made plain.
-
-    Raises:
-        ValueError: It is of another schema.
-    """
-    if document.get("schema_version") != SCHEMA_VERSION:
-        raise ValueError(f"expected schema_version {SCHEMA_VERSION}")
-    return Times(
-        document["op"],
-        document["environment"],
-        case_from_json(document["case"]),
-        {
-            rung: {side: timing_from_json(each) for side, each in sides.items()}
-            for rung, sides in document["timing"].items()
-        },
-    )

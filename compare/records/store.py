@@ -7,18 +7,31 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from compare import repository
 from compare.errors import UnavailableError, UsageError
 from compare.judge.parity import Skipped
 from compare.parameters import read_ops
 from compare.timing.names import NAMES
-from compare.timing.times import Bench, CaseTimes, Timing, from_json, to_json
+from compare.timing.times import Bench, CaseTimes, Document, Timing, from_json, to_json
 
-Kept = TypeVar("Kept")
+
+class OfAnOp(Document, Protocol):
+    """What was measured of an op."""
+
+    @property
+    def op(self) -> str:
+        """Its name."""
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        """Versions and devices."""
+
+
+Kept = TypeVar("Kept", bound=OfAnOp)
 
 FOLDER = repository.RECORDS
 
@@ -29,10 +42,7 @@ def write(bench: Bench, folder: Path = FOLDER) -> Path:
     Raises:
         UnavailableError: The file cannot be written.
     """
-    file = file_of(bench, folder)
-    text = json.dumps(to_json(bench), indent=1, allow_nan=False) + "\n"
-    replace(file, text.encode())
-    return file
+    return _write(bench, file_of(bench, folder))
 
 
 def read(file: Path) -> Bench:
@@ -46,7 +56,7 @@ def read(file: Path) -> Bench:
     except OSError as error:
         raise UsageError(f"{file} cannot be read ({error.strerror})") from error
     try:
-        bench = from_json(json.loads(content))
+        bench = from_json(json.loads(content), Bench)
         if missing := {"date", "gpus"} - bench.environment.keys():
             raise ValueError(f"its environment lacks {min(missing)!r}")
         if not bench.environment["gpus"]:
@@ -139,44 +149,39 @@ def timing(times: CaseTimes, implementation: str) -> Timing | None:
     return None if isinstance(found, Skipped) else found
 
 
-def write_beside(
-    environment: Mapping[str, Any],
-    kind: str,
-    op: str,
-    document: Mapping[str, Any],
-    folder: Path = FOLDER,
-) -> Path:
+def write_beside(kept: OfAnOp, kind: str, folder: Path = FOLDER) -> Path:
     """Keeps something else of an op beside the records of the GPU's benches.
 
     Args:
-        environment: Versions and devices.
+        kept: What to keep.
         kind: What it is, such as "ladder".
-        op: The name of the op.
-        document: What to keep, in plain values.
         folder: Where the records are.
 
     Raises:
         UnavailableError: The file cannot be written.
     """
-    gpu_folder = folder_of(str(environment["gpus"][0]), folder)
-    file = gpu_folder / kind / f"{op}.json"
-    text = json.dumps(document, indent=1, allow_nan=False) + "\n"
+    gpu_folder = folder_of(str(kept.environment["gpus"][0]), folder)
+    return _write(kept, gpu_folder / kind / f"{kept.op}.json")
+
+
+def _write(kept: Document, file: Path) -> Path:
+    text = json.dumps(to_json(kept), indent=1, allow_nan=False) + "\n"
     replace(file, text.encode())
     return file
 
 
-def read_beside(file: Path, make: Callable[[Any], Kept]) -> Kept:
+def read_beside(file: Path, made: type[Kept]) -> Kept:
     """What write_beside has kept.
 
     Args:
         file: Where.
-        make: Makes it of plain values.
+        made: The class of what it keeps.
 
     Raises:
         UsageError: It is something else.
     """
     try:
-        return make(json.loads(file.read_bytes()))
+        return from_json(json.loads(file.read_bytes()), made)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         what = file.parent.name
         raise UsageError(f"{file} is no record of a {what}: {error}") from error

@@ -13,6 +13,7 @@ import torch
 from bindings.errors import BuildError, UnsupportedError
 from bindings.op import Argument, Op, as_tuple
 from bindings.registry import OPS
+from bindings.trials import TRIALS
 from compare.code import findings, kernel_code, rungs
 from compare.code.architectures import (
     DEFAULT_ARCHITECTURE,
@@ -117,7 +118,8 @@ def _recorded(op: str) -> Bench | Skipped | None:
 def _prepare(
     request: Request, op: Op, device: torch.device, progress: Callable[[str], None]
 ) -> Prepared:
-    default_shape = op.large_shape if device.type == "cuda" else op.small_shape
+    trial = TRIALS[op.name]
+    default_shape = trial.large_shape if device.type == "cuda" else trial.small_shape
     case = Case(
         shape=request.shape or default_shape,
         dtype=getattr(torch, request.dtype),
@@ -329,11 +331,12 @@ def _case_report(
             (cuda.simulation, triton.simulation),
             (cuda.occupancy, triton.occupancy),
         )
+    contract = TRIALS[op.name].code_contract if contracts.applies(op, case) else None
     broken = [
         each
         for code in (cuda, triton)
-        if isinstance(code, KernelCode) and contracts.applies(op, case)
-        for each in contracts.violations(op, code)
+        if contract and isinstance(code, KernelCode)
+        for each in contracts.violations(contract, code)
     ]
     return CaseReport(
         case,

@@ -10,6 +10,7 @@ import torch
 
 from bindings.errors import UnsupportedError
 from bindings.registry import OPS
+from bindings.trials import TRIALS
 from compare.code import kernel_code, rungs
 from compare.code.architectures import Architecture
 from compare.code.kernel_code import KernelCode, Side
@@ -69,7 +70,7 @@ def study(request: Request, progress: Callable[[str], None]) -> Report:
     op = OPS[request.op]
     dtype = getattr(torch, request.dtype)
     case = Case(
-        shape=request.shape or op.large_shape,
+        shape=request.shape or TRIALS[op.name].large_shape,
         dtype=dtype,
         params=request.params,
         direction=op.direction,

@@ -22,9 +22,8 @@ from compare.timing.times import (
     Bench,
     CaseTimes,
     Timing,
-    case_to_json,
+    as_json,
     limits_to_json,
-    timing_to_json,
 )
 
 SCHEMA_VERSION = 1
@@ -133,9 +132,9 @@ def _recorded(report: Report, each: CaseReport) -> dict[str, Any]:
 
 def _case(report: CaseReport) -> dict[str, Any]:
     return {
-        "case": case_to_json(report.case),
+        "case": as_json(report.case),
         "parity": {name: _parity(each) for name, each in report.parity.items()},
-        "timing": {name: timing_to_json(report.timing(name)) for name in report.parity},
+        "timing": {name: as_json(report.timing(name)) for name in report.parity},
         **limits_to_json(report.times),
         "rungs": {
             side: {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from bindings.errors import UnsupportedError
 from bindings.op import Op
 from bindings.registry import OPS
 from bindings.sources import ROOT
+from bindings.trials import TRIALS
 from compare.assembly.places import file_of
 from compare.code import kernel_code, memory
 from compare.code.architectures import Architecture
@@ -32,7 +33,6 @@ from compare.judge.cases import Case, launcher_arguments
 from compare.judge.parity import Skipped
 from compare.records import rung_times
 from compare.records.rung_times import (
-    SCHEMA_VERSION,
     Times,
     case_on,
     default_case,
@@ -43,12 +43,9 @@ from compare.report.recorded import age, with_article
 from compare.report.tables import NONE, Grid
 from compare.report.terminal import case_name
 from compare.report.text import plain, print_table
-from compare.timing import gpu_state
+from compare.timing import gpu_state, times
 from compare.timing.names import NAMES
-from compare.timing.times import (
-    Timing,
-    case_to_json,
-)
+from compare.timing.times import Timing, as_json
 
 _INSPECT: dict[Side, Callable[..., KernelCode]] = {
     "cuda": kernel_code.inspect_cuda,
@@ -147,7 +144,8 @@ def climb(
     op = OPS[op_name]
     has_gpu = gpu_state.obstacle() is None
     default = default_case(op)
-    small = op.small_shape if op.flops and not has_gpu else default.shape
+    trial = TRIALS[op.name]
+    small = trial.small_shape if trial.flops and not has_gpu else default.shape
     case = replace(
         default,
         shape=shape or small,
@@ -198,7 +196,9 @@ def _step(
             inspect(op, launched, architecture, number=number)
             for number in range(1, len(codes[0].kernels))
         ]
-        multiplies = _what_multiplies(codes[0].disassembled()) if op.flops else ""
+        multiplies = (
+            _what_multiplies(codes[0].disassembled()) if TRIALS[op.name].flops else ""
+        )
     except (
         CodegenUnavailable,
         CompilationFailed,
@@ -206,8 +206,9 @@ def _step(
         ValueError,
     ) as error:
         return Skipped(str(error).partition("\n")[0])
-    traffic = op.traffic(case.shape, case.dtype.itemsize).total_bytes
-    work = op.flops(case.shape) if op.flops else traffic / case.dtype.itemsize
+    trial = TRIALS[op.name]
+    traffic = trial.traffic(case.shape, case.dtype.itemsize).total_bytes
+    work = trial.flops(case.shape) if trial.flops else traffic / case.dtype.itemsize
     kernels = tuple(name_of(code.title) for code in codes)
     files = {file_of(side, op.source, kernel) for kernel in kernels}
     simulations = [code.simulation for code in codes]
@@ -251,24 +252,19 @@ def _what_multiplies(code: KernelCode) -> str:
 def to_json(ladder: Ladder) -> dict[str, Any]:
     """The whole report as JSON types."""
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": rung_times.Times.SCHEMA_VERSION,
         "op": ladder.op,
-        "case": case_to_json(ladder.case),
+        "case": as_json(ladder.case),
         "architecture": ladder.architecture,
         "rungs": [
             {
                 "name": rung.name,
                 "what": rung.what,
-                "steps": {
-                    side: {"skipped": step.reason}
-                    if isinstance(step, Skipped)
-                    else asdict(step)
-                    for side, step in rung.steps.items()
-                },
+                "steps": as_json(rung.steps),
             }
             for rung in ladder.rungs
         ],
-        "times": ladder.times and rung_times.to_json(ladder.times),
+        "times": ladder.times and times.to_json(ladder.times),
         "is_recorded": ladder.is_recorded,
     }
 
@@ -278,7 +274,7 @@ def to_json(ladder: Ladder) -> dict[str, Any]:
 
 def grid(ladder: Ladder) -> Grid:
     """A row for each rung in each language; its first columns are words."""
-    flops = OPS[ladder.op].flops
+    flops = TRIALS[ladder.op].flops
     header = (
         *("rung", "language", "kernel", *(["multiplies by"] if flops else [])),
         *("lines", "registers", "shared\nbytes"),
@@ -297,7 +293,7 @@ def grid(ladder: Ladder) -> Grid:
 
 def words_of(ladder: Ladder) -> int:
     """How many columns of its grid are words."""
-    return 4 if OPS[ladder.op].flops else 3
+    return 4 if TRIALS[ladder.op].flops else 3
 
 
 def notes(ladder: Ladder) -> Iterator[str]:
@@ -341,7 +337,7 @@ def _times(ladder: Ladder, rung: str, side: str) -> tuple[str, str]:
     if not isinstance(timing, Timing):
         return NONE, NONE
     median_us = timing.kernel.median_us
-    if flops := OPS[ladder.op].flops:
+    if flops := TRIALS[ladder.op].flops:
         rate = f"{flops(ladder.times.case.shape) / median_us / 1e6:,.1f}"
     elif isinstance(first, Timing):
         rate = f"{first.kernel.median_us / median_us:.2f}x"

@@ -20,7 +20,7 @@ _MAX_NAME = 80
 _OPENED_BY = {
     ".trace.json": "open it at https://ui.perfetto.dev or in chrome://tracing",
     ".table.txt": "torch.profiler's own table, of all calls together",
-    ".flame.svg": "open it in a browser, where the boxes tell their full names",
+    ".stacks.txt": "a flame graph; open it at https://www.speedscope.app",
 }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bindings.registry import OPS
 from bindings.sources import ROOT
+from bindings.trials import TRIALS
 from compare.code import rungs
 from compare.errors import UsageError
 from compare.parameters import read_ops
@@ -98,8 +99,8 @@ def rewrite(page: str, text: str, sections: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def redraw(folder: Path = store.FOLDER, root: Path = ROOT) -> list[Path]:
-    """Draws all plots, beside their records, and rewrites the pages.
+def rewrite_pages(folder: Path = store.FOLDER, root: Path = ROOT) -> list[Path]:
+    """Rewrites the pages; their plots are as they were drawn.
 
     Args:
         folder: Where the records are.
@@ -110,10 +111,9 @@ def redraw(folder: Path = store.FOLDER, root: Path = ROOT) -> list[Path]:
 
     Raises:
         UsageError: Nothing is recorded, or not the example, or a file is no record.
-        UnavailableError: There is no matplotlib, or a file cannot be written.
+        UnavailableError: A file cannot be written.
     """
-    benches = store.read_all(folder)
-    sections = render(benches, folder)
+    sections = render(store.read_all(folder), folder)
     try:
         texts = {
             root / page: rewrite(page, (root / page).read_text("utf-8"), sections)
@@ -121,13 +121,33 @@ def redraw(folder: Path = store.FOLDER, root: Path = ROOT) -> list[Path]:
         }
     except (OSError, ValueError) as error:
         raise UsageError(f"{root} has a page that is not rewritten: {error}") from error
-    files = []
-    for bench in benches:
-        if bench.sweep:
-            files += plots.draw(bench, store.folder_of(store.gpu(bench), folder))
     for file, text in texts.items():
         store.replace(file, text.encode())
-    return [*files, *texts]
+    return [*texts]
+
+
+def redraw(folder: Path = store.FOLDER, root: Path = ROOT) -> list[Path]:
+    """Rewrites the pages, and draws all plots beside their records.
+
+    Args:
+        folder: Where the records are.
+        root: Where the pages are.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        UsageError: As of rewrite_pages.
+        UnavailableError: There is no matplotlib, or a file cannot be written.
+    """
+    pages = rewrite_pages(folder, root)
+    drawn = [
+        file
+        for bench in store.read_all(folder)
+        if bench.sweep
+        for file in plots.draw(bench, store.folder_of(store.gpu(bench), folder))
+    ]
+    return [*drawn, *pages]
 
 
 def _find(page: str, lines: list[str], marker: str) -> int:
@@ -215,7 +235,7 @@ def _summary(by_gpu: Mapping[str, list[Bench]]) -> str:
     rows = []
     for gpu, benches in by_gpu.items():
         for kind, bound_by_flops in (("bound by memory", False), ("matmul", True)):
-            of_kind = [b for b in benches if bool(OPS[b.op].flops) == bound_by_flops]
+            of_kind = [b for b in benches if bool(TRIALS[b.op].flops) == bound_by_flops]
             cases = [times for bench in of_kind for times in bench.cases]
             if not cases:
                 continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -14,7 +13,7 @@ from compare.records import source_hash, store
 from compare.report.text import plain, print_table
 from compare.timing import rates
 from compare.timing.names import NAMES
-from compare.timing.times import Bench, CaseTimes, Timing, case_to_json, timing_to_json
+from compare.timing.times import Bench, CaseTimes, Timing, as_json
 
 _NONE = "-"
 _MOST_SHOWN = 4  # or a report would not fit on a screen
@@ -70,11 +69,9 @@ def to_json(bench: Bench, dtype_name: str, params: Mapping[str, Any]) -> dict[st
         "file": str(store.file_of(bench).relative_to(ROOT)),
         "cases": [
             {
-                "case": case_to_json(each.case),
-                "ceiling": asdict(each.ceiling),
-                "timing": {
-                    name: timing_to_json(found) for name, found in each.timings.items()
-                },
+                "case": as_json(each.case),
+                "ceiling": as_json(each.ceiling),
+                "timing": as_json(each.timings),
             }
             for each in _fitting(bench, dtype_name, params)
         ],

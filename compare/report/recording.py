@@ -14,6 +14,7 @@ import torch
 
 from bindings.registry import OPS
 from bindings.sources import ROOT
+from bindings.trials import TRIALS
 from compare import repository
 from compare.errors import UnavailableError, UsageError
 from compare.judge.cases import Case
@@ -94,8 +95,9 @@ def _record(
     # One run writes the example and its record.
     example = _run_example(progress) if op.name == EXAMPLE else ""
     files = [store.write(with_hashes(result)), rung_times.write(with_hashes(climbed))]
-    if op.flops and op.optional_inputs:
-        case = Case(op.sweep_shapes[-1], torch.bfloat16)
+    trial = TRIALS[op.name]
+    if trial.flops and trial.optional_inputs:
+        case = Case(trial.sweep_shapes[-1], torch.bfloat16)
         fused = fusions.measure(op, case, progress)
         files.append(fusions.write(with_hashes(fused)))
     if example:

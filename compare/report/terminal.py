@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from bindings.registry import OPS
+from bindings.trials import TRIALS
 from compare.code import memory
 from compare.code.kernel_code import KernelCode
 from compare.judge.cases import Case
@@ -154,7 +154,7 @@ def _show_figures(report: Report, case: CaseReport, console: Console) -> None:
         row("median us", (plain(_figure(each, _median_us)) for each in times))
         row("  20 % to 80 %", (plain(_spread(each)) for each in times))
         row("  host us", (plain(_figure(each, _host_us)) for each in times))
-        if OPS[report.op].flops and not isinstance(case.times, Skipped):
+        if TRIALS[report.op].flops and not isinstance(case.times, Skipped):
             tflops = partial(_tflops, report.op, case.times)
             row("TFLOP/s", (plain(_figure(each, tflops)) for each in times))
         row("GB/s", (plain(_figure(each, _gb_per_s)) for each in times))
@@ -197,7 +197,7 @@ def _moved(
     codes: list[KernelCode | None], report: Report, case: CaseReport
 ) -> Iterator[str]:
     """Bytes moved to those that the op has to move, and sectors to the fewest."""
-    traffic = OPS[report.op].traffic(case.case.shape, case.case.dtype.itemsize)
+    traffic = TRIALS[report.op].traffic(case.case.shape, case.case.dtype.itemsize)
     for code in codes:
         if code is None:
             yield NONE

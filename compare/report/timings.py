@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
-from bindings.registry import OPS
+from bindings.trials import TRIALS
 from compare.judge.parity import Skipped
 from compare.report.terminal import case_name, environment_line
 from compare.report.text import plain, print_table
@@ -54,7 +54,7 @@ def _show_case(bench: Bench, times: CaseTimes, console: Console) -> None:
     ours = [name for name in BACKENDS if name in timed]
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
-    has_flops = OPS[bench.op].flops is not None
+    has_flops = TRIALS[bench.op].flops is not None
     for header in (
         *("median us", "20 % to 80 %"),
         *(("TFLOP/s", "of matmul") if has_flops else ()),

@@ -12,6 +12,7 @@ import torch
 from bindings.errors import BuildError
 from bindings.op import Op
 from bindings.registry import OPS
+from bindings.trials import TRIALS
 from compare import peers
 from compare.errors import BuildFailedError, UnavailableError, UsageError
 from compare.judge.cases import Case
@@ -84,18 +85,19 @@ def plan(request: Request) -> Plan:
         require_module("_cuda")
     op = OPS[request.op]
     dtypes = [getattr(torch, name) for name in request.dtypes]
-    variants = op.variants if request.params is None else (request.params,)
+    trial = TRIALS[op.name]
+    variants = trial.variants if request.params is None else (request.params,)
     omitted: list[str] = []
     planned = [
         Case(shape, dtype, params=params, direction=op.direction)
         for params in variants
         for dtype in dtypes
-        for shape in request.shapes or op.benchmark_shapes
+        for shape in request.shapes or trial.benchmark_shapes
     ]
     swept = [
         Case(shape, dtype, params=variants[0], direction=op.direction)
         for dtype in dtypes
-        for shape in (op.sweep_shapes if request.sweep else ())
+        for shape in (trial.sweep_shapes if request.sweep else ())
     ]
     if request.shapes is None:
         planned = _fitting(op, planned, omitted)
@@ -139,7 +141,7 @@ def bench(request: Request, progress: Callable[[str], None]) -> Bench:
         names = _timed(cases)
         _free_memory()
         starts = (
-            start.measure(op.name, op.large_shape, names, progress)
+            start.measure(op.name, TRIALS[op.name].large_shape, names, progress)
             if request.starts
             else {}
         )

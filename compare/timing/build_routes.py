@@ -23,11 +23,12 @@ import pybind11
 import torch
 from torch import Tensor
 
-from bindings import child_process, nvrtc, sources, toolchain
+from bindings import child_process, sources, toolchain
 from bindings.backends import cuda_inline, native, prebuilt
 from bindings.errors import UnsupportedError
 from bindings.op import Op, as_tuple
 from bindings.registry import OPS
+from bindings.trials import TRIALS
 from compare.assembly.listing import Listing
 from compare.code import binary
 from compare.code.cuda import title_of
@@ -39,7 +40,7 @@ from compare.errors import (
 )
 from compare.judge.cases import Case, make_arguments
 from compare.judge.parity import Skipped
-from compare.timing import environment, gpu_state
+from compare.timing import environment, gpu_state, nvrtc
 from compare.timing.route_times import DeviceCode, Route, RoutesReport
 
 _DEFAULT_ARCHITECTURE = (90, "sm_90a")
@@ -57,7 +58,7 @@ def compare_routes(op_name: str, progress: Callable[[str], None]) -> RoutesRepor
         BuildFailedError: A compiler refused the sources.
     """
     op = OPS[op_name]
-    case = Case(op.large_shape)
+    case = Case(TRIALS[op.name].large_shape)
     number, arch = _architecture()
     toolkit = _find_toolkit(op_name)
     plans = _plans(op, case, number)
@@ -306,7 +307,7 @@ def _build(op: str, toolkit: _Toolkit, folder: Path) -> float:
     fingerprint = sources.source_hash("_cuda")
     (folder / "bindings.cpp").write_text(
         f'extern const char SOURCE_HASH[] = "{fingerprint}";\n'
-        f'#include "module.cpp"\n#include "{op}.cpp"\n'
+        f'#include "module.cpp"\n{sources.bindings_of(op)}'
     )
     includes = [
         f"-I{path}"

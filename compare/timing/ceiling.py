@@ -13,7 +13,7 @@ import statistics
 import torch
 from torch import Tensor
 
-from bindings.op import Traffic
+from bindings.trial import Traffic
 from compare.judge.parity import Skipped
 from compare.timing import gpu_state, turns
 from compare.timing.times import Ceiling, MatmulRate

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from compare.printable import printable
+
 Layer = Literal["implementation", "annotation", "op", "launch", "kernel"]
 Dimensions = tuple[int, int, int]
 
@@ -110,6 +112,24 @@ def short_name(kernel: str) -> str:
         name = shorter
     name = _SCOPE.sub("", _LAMBDA.sub("", name))
     return " ".join(name.replace(" >", ">").split())
+
+
+def collapsed(stacks: Iterable[tuple[Sequence[Frame], float]]) -> str:
+    """Stacks as flame graph viewers read them: "outer;inner 1500", a line for each.
+
+    Args:
+        stacks: From the outside in, each with the microseconds spent at its end. The
+            lines have nanoseconds, which are whole numbers.
+    """
+    ns: dict[str, float] = {}
+    for stack, us in stacks:
+        line = ";".join(_frame_text(frame) for frame in stack)
+        ns[line] = ns.get(line, 0.0) + 1000 * us
+    return "".join(f"{line} {spent:.0f}\n" for line, spent in ns.items())
+
+
+def _frame_text(frame: Frame) -> str:
+    return " ".join(printable(frame.name).replace(";", ",").split())
 
 
 def _of(

@@ -21,13 +21,13 @@ import torch
 from bindings.errors import BuildError
 from bindings.op import Op
 from bindings.registry import OPS
+from bindings.trials import TRIALS
 from compare.errors import BuildFailedError, UnavailableError, UsageError
 from compare.judge.cases import Case, make_arguments
 from compare.judge.parity import Skipped
 from compare.judge.requirements import check_memory
 from compare.timing import (
     environment,
-    flame_graph,
     gpu_state,
     gpu_trace,
     implementations,
@@ -110,7 +110,7 @@ class ProfileReport:
         case: What it was called on.
         environment: Versions and devices.
         profiles: By implementation; None where torch.profiler was left out.
-        files: Those that were written: trace, table and flame graph, or none.
+        files: Those that were written: trace, table and stacks, or none.
         commands: The command lines that put the ranges before Nsight's eyes.
     """
 
@@ -139,7 +139,7 @@ def profile(
         raise UnavailableError(obstacle)
     op = OPS[request.op]
     case = Case(
-        shape=request.shape or op.large_shape,
+        shape=request.shape or TRIALS[op.name].large_shape,
         dtype=getattr(torch, request.dtype),
         params=request.params,
         direction=op.direction,
@@ -302,7 +302,7 @@ def _run_under_profiler(
     calls: Mapping[str, Callable[..., Any]],
     arguments: tuple[Any, ...],
 ) -> tuple[tuple[Path, ...], dict[str, Span]]:
-    """Writes trace, table and flame graph; returns their files and what is in them."""
+    """Writes trace, table and stacks; returns their files and what is in them."""
     activities = [
         torch.profiler.ProfilerActivity.CPU,
         torch.profiler.ProfilerActivity.CUDA,
@@ -312,9 +312,9 @@ def _run_under_profiler(
         # The first operation under a profiler waits for it to be ready.
         torch.empty(1, device="cuda").zero_()
         _run(calls, arguments)
-    trace_file, table_file, flame_file = (
+    trace_file, table_file, stacks_file = (
         folder / f"{op.name}.{suffix}"
-        for suffix in ("trace.json", "table.txt", "flame.svg")
+        for suffix in ("trace.json", "table.txt", "stacks.txt")
     )
     profiler.export_chrome_trace(str(trace_file))
     spans = gpu_trace.read(json.loads(trace_file.read_text("utf-8")), list(calls))
@@ -326,8 +326,6 @@ def _run_under_profiler(
     table = profiler.key_averages().table(
         sort_by="self_device_time_total", row_limit=-1
     )
-    shape = "x".join(map(str, case.shape))
-    title = f"{op.name} {shape} {case.dtype}, one call of each implementation"
     table_file.write_text(table, "utf-8")
-    flame_file.write_text(flame_graph.draw(title, stacks(spans)), "utf-8")
-    return (trace_file, table_file, flame_file), spans
+    stacks_file.write_text(gpu_trace.collapsed(stacks(spans)), "utf-8")
+    return (trace_file, table_file, stacks_file), spans

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bindings.registry import OPS
+from bindings.trials import TRIALS
 from compare.timing.times import Bench, CaseTimes, MatmulRate, Timing
 
 
 def tflops(op: str, times: CaseTimes, timing: Timing) -> float | None:
     """10^12 multiplications and additions in a second; None where they do not count."""
-    flops = OPS[op].flops
+    flops = TRIALS[op].flops
     if flops is None:
         return None
     return flops(times.case.shape) / timing.kernel.median_us / 1e6

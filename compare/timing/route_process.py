@@ -21,14 +21,15 @@ from typing import Any
 
 import torch
 
-from bindings import nvrtc
 from bindings.backends import cuda_inline, native
 from bindings.errors import BuildError, UnsupportedError
 from bindings.op import Argument, Op, as_tuple
 from bindings.registry import OPS
+from bindings.trials import TRIALS
 from compare.code.cuda import title_of
 from compare.judge import acceptance
 from compare.judge.cases import Case, make_arguments
+from compare.timing import nvrtc
 
 # Fewer than the launches that wait for a GPU before the host has to (1024).
 _CALLS = 100
@@ -140,7 +141,7 @@ def _bind(op: Op, module: ModuleType) -> _Bind:
 
 def _time_calls(op: Op, bind: _Bind) -> dict[str, Any]:
     """Microseconds of a call on the host, if what it computes is right."""
-    arguments = make_arguments(op, Case(op.large_shape), "cuda")
+    arguments = make_arguments(op, Case(TRIALS[op.name].large_shape), "cuda")
     expected = acceptance.expect(op, arguments)
     outputs = as_tuple(op.allocate(*arguments))
     for out in outputs:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from compare.judge.cases import Case
 from compare.judge.parity import Skipped
-from compare.timing.times import case_to_json
-
-SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -62,30 +59,11 @@ class RoutesReport:
         routes: By name: "prebuilt", "load_inline" and "nvrtc".
     """
 
+    SCHEMA_VERSION: ClassVar[int] = 1
+
     op: str
     case: Case
     kernel: str
     arch: str
     environment: Mapping[str, Any]
     routes: Mapping[str, Route | Skipped]
-
-
-def to_json(report: RoutesReport) -> dict[str, Any]:
-    """Plain values, for json.dump."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "op": report.op,
-        "environment": dict(report.environment),
-        "case": case_to_json(report.case),
-        "kernel": report.kernel,
-        "arch": report.arch,
-        "routes": {name: _to_json(each) for name, each in report.routes.items()},
-    }
-
-
-def _to_json(value: Any) -> Any:
-    if isinstance(value, Skipped):
-        return {"skipped": value.reason}
-    if isinstance(value, Route):
-        return {name: _to_json(each) for name, each in vars(value).items()}
-    return asdict(value) if isinstance(value, DeviceCode) else value

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args, get_origin
 
+import cattrs
 import torch
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
-from bindings.op import Traffic
+from bindings.trial import Traffic
 from compare.judge.cases import Case
 from compare.judge.parity import Skipped
-
-SCHEMA_VERSION = 1
 
 Method = Literal["graph", "events"]
 Outcome = Literal["faster", "slower", "same", "unclear"]
@@ -180,17 +180,17 @@ class CaseTimes:
 
     Attributes:
         case: The case.
+        timings: By implementation.
         traffic: The fewest bytes that the op has to move in it.
         ceiling: What the memory can do.
-        timings: By implementation.
         comparisons: Of every two implementations that were timed.
         gpu_state: Meanwhile; None where nvidia-smi cannot say.
     """
 
     case: Case
+    timings: Mapping[str, Timing | Skipped]
     traffic: Traffic
     ceiling: Ceiling
-    timings: Mapping[str, Timing | Skipped]
     comparisons: tuple[Comparison, ...]
     gpu_state: GpuState | None
 
@@ -219,6 +219,8 @@ class Bench:
         notes: What a peer overwrites or skips, by implementation.
     """
 
+    SCHEMA_VERSION: ClassVar[int] = 1
+
     op: str
     environment: dict[str, Any]
     cases: tuple[CaseTimes, ...]
@@ -229,78 +231,75 @@ class Bench:
     notes: Mapping[str, str]
 
 
-def to_json(bench: Bench) -> dict[str, Any]:
-    """Plain values, for json.dump."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "op": bench.op,
-        "environment": bench.environment,
-        "cases": [_case_to_json(each) for each in bench.cases],
-        "sweep": [_case_to_json(each) for each in bench.sweep],
-        "start": {name: _to_json(each) for name, each in bench.start.items()},
-        "matmul": {name: _to_json(each) for name, each in bench.matmul.items()},
-        "omitted": list(bench.omitted),
-        "notes": dict(bench.notes),
-    }
+# ---- JSON ---------------------------------------------------------------------------
 
 
-def from_json(document: Mapping[str, Any]) -> Bench:
+def as_json(value: Any) -> Any:
+    """A value of this module or beside it, in plain values for json.dump."""
+    return _converter.unstructure(value)
+
+
+class Document(Protocol):
+    """A dataclass that is written to a file of its own."""
+
+    SCHEMA_VERSION: ClassVar[int]
+
+
+Kept = TypeVar("Kept", bound=Document)
+
+
+def to_json(kept: Document) -> dict[str, Any]:
+    """The same of a whole document, which names its schema."""
+    return {"schema_version": kept.SCHEMA_VERSION, **as_json(kept)}
+
+
+def from_json(document: Mapping[str, Any], made: type[Kept]) -> Kept:
     """What to_json has made plain.
 
+    Args:
+        document: Plain values.
+        made: The class of which it is.
+
     Raises:
-        ValueError: It is of another schema.
+        ValueError: It is of another schema, or a value is none that can stand there.
+        AttributeError, KeyError, TypeError: It is no such document.
     """
-    if document.get("schema_version") != SCHEMA_VERSION:
+    version = document.get("schema_version")
+    if version != made.SCHEMA_VERSION:
         raise ValueError(
-            f"expected schema_version {SCHEMA_VERSION}, "
-            f"got {document.get('schema_version')!r}"
+            f"expected schema_version {made.SCHEMA_VERSION}, got {version!r}"
         )
-    return Bench(
-        op=document["op"],
-        environment=document["environment"],
-        cases=tuple(map(_case_from_json, document["cases"])),
-        sweep=tuple(map(_case_from_json, document["sweep"])),
-        start={
-            name: _from_json(each, lambda each: StartTime(**each))
-            for name, each in document["start"].items()
-        },
-        matmul={
-            name: _from_json(each, _matmul_from_json)
-            for name, each in document["matmul"].items()
-        },
-        omitted=tuple(document["omitted"]),
-        notes=dict(document["notes"]),
-    )
+    kept: Kept = _converter.structure(document, made)
+    return kept
 
 
-def case_to_json(case: Case) -> dict[str, Any]:
-    """A case in plain values."""
+def limits_to_json(times: CaseTimes | Skipped) -> dict[str, Any]:
+    """What holds for all implementations of a case, in plain values."""
+    if isinstance(times, Skipped):
+        return {}
+    names = ("traffic", "ceiling", "comparisons", "gpu_state")
+    return {name: as_json(getattr(times, name)) for name in names}
+
+
+def _number(value: Any, _type: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{value!r} stands where a number should be")
+    return value
+
+
+def _is_literal(annotation: Any) -> bool:
+    return get_origin(annotation) in (Literal,)
+
+
+def _one_of(value: Any, literal: Any) -> Any:
+    if value not in get_args(literal):
+        raise ValueError(f"{value!r} is none of {get_args(literal)}")
+    return value
+
+
+def _timing_to_json(timing: Timing) -> dict[str, Any]:
     return {
-        "shape": list(case.shape),
-        "dtype": str(case.dtype).removeprefix("torch."),
-        "layout": case.layout,
-        "params": dict(case.params),
-        "direction": case.direction,
-    }
-
-
-def case_from_json(document: Mapping[str, Any]) -> Case:
-    """What case_to_json has made plain."""
-    return Case(
-        shape=tuple(document["shape"]),
-        dtype=getattr(torch, document["dtype"]),
-        layout=document["layout"],
-        params=document["params"],
-        direction=document["direction"],
-    )
-
-
-def timing_to_json(timing: Timing | Skipped) -> dict[str, Any]:
-    """A timing in plain values."""
-    if isinstance(timing, Skipped):
-        return {"skipped": timing.reason}
-    return {
-        **asdict(timing.kernel),
+        **as_json(timing.kernel),
         "host_us": timing.host.call_us,
         "launcher_us": timing.host.launcher_us,
         "gb_per_s": timing.gb_per_s,
@@ -308,87 +307,51 @@ def timing_to_json(timing: Timing | Skipped) -> dict[str, Any]:
     }
 
 
-def timing_from_json(document: Mapping[str, Any]) -> Timing | Skipped:
-    """What timing_to_json has made plain."""
-    timing: Timing | Skipped = _from_json(document, _timing_from_json)
+def _timing_from_json(document: Mapping[str, Any], _type: Any) -> Timing:
+    host = {"call_us": document["host_us"], "launcher_us": document["launcher_us"]}
+    nested = {**document, "kernel": document, "host": host}
+    timing: Timing = _structure_timing(nested, Timing)
     return timing
 
 
-def limits_to_json(times: CaseTimes | Skipped) -> dict[str, Any]:
-    """What holds for all implementations of a case, in plain values."""
-    if isinstance(times, Skipped):
-        return {}
-    return {
-        "traffic": asdict(times.traffic),
-        "ceiling": asdict(times.ceiling),
-        "comparisons": [asdict(each) for each in times.comparisons],
-        "gpu_state": times.gpu_state and asdict(times.gpu_state),
-    }
+def _has_timings(made: Any) -> bool:
+    return "timings" in getattr(made, "__dataclass_fields__", ())
 
 
-def _to_json(value: Any) -> dict[str, Any]:
-    if isinstance(value, Skipped):
-        return {"skipped": value.reason}
-    return asdict(value)
+def _may_be_skipped(annotation: Any) -> bool:
+    return Skipped in get_args(annotation)
 
 
-def _from_json(document: Any, make: Any) -> Any:
+def _skipped_or(document: Mapping[str, Any], union: Any) -> Any:
     if "skipped" in document:
         return Skipped(document["skipped"])
-    return make(document)
+    (done,) = (each for each in get_args(union) if each is not Skipped)
+    return _converter.structure(document, done)
 
 
-def _case_to_json(times: CaseTimes) -> dict[str, Any]:
-    return {
-        "case": case_to_json(times.case),
-        "timing": {name: timing_to_json(each) for name, each in times.timings.items()},
-        **limits_to_json(times),
-    }
-
-
-def _case_from_json(document: Mapping[str, Any]) -> CaseTimes:
-    return CaseTimes(
-        case=case_from_json(document["case"]),
-        traffic=Traffic(**document["traffic"]),
-        ceiling=Ceiling(**document["ceiling"]),
-        timings={
-            name: timing_from_json(each) for name, each in document["timing"].items()
-        },
-        comparisons=tuple(Comparison(**each) for each in document["comparisons"]),
-        gpu_state=_state_from_json(document["gpu_state"]),
-    )
-
-
-def _matmul_from_json(document: Mapping[str, Any]) -> MatmulRate:
-    return MatmulRate(
-        _number(document["tflops"]), _state_from_json(document["gpu_state"])
-    )
-
-
-def _state_from_json(document: Mapping[str, Any] | None) -> GpuState | None:
-    if document is None:
-        return None
-    return GpuState(**{**document, "throttled_by": tuple(document["throttled_by"])})
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{value!r} stands where a number should be")
-    return value
-
-
-def _timing_from_json(document: Mapping[str, Any]) -> Timing:
-    *numbers, method = (document[each.name] for each in fields(KernelTime))
-    median_us, p20_us, p80_us, low_us, high_us = map(_number, numbers[:5])
-    launcher_us = document["launcher_us"]
-    return Timing(
-        kernel=KernelTime(
-            median_us, p20_us, p80_us, low_us, high_us, numbers[5], method
-        ),
-        host=HostTime(
-            _number(document["host_us"]),
-            None if launcher_us is None else _number(launcher_us),
-        ),
-        gb_per_s=_number(document["gb_per_s"]),
-        fraction=_number(document["fraction"]),
-    )
+_converter = cattrs.Converter(
+    detailed_validation=False, unstruct_collection_overrides={tuple: list}
+)
+for _type in (float, int):
+    _converter.register_structure_hook(_type, _number)
+_converter.register_structure_hook_func(_is_literal, _one_of)
+_converter.register_structure_hook_func(_may_be_skipped, _skipped_or)
+_converter.register_structure_hook(
+    torch.dtype, lambda name, _type: getattr(torch, name)
+)
+_converter.register_unstructure_hook(
+    torch.dtype, lambda dtype: str(dtype).removeprefix("torch.")
+)
+_converter.register_unstructure_hook(Skipped, lambda each: {"skipped": each.reason})
+_RENAMED = override(rename="timing")
+_converter.register_structure_hook_factory(
+    _has_timings,
+    lambda made: make_dict_structure_fn(made, _converter, timings=_RENAMED),
+)
+_converter.register_unstructure_hook_factory(
+    _has_timings,
+    lambda made: make_dict_unstructure_fn(made, _converter, timings=_RENAMED),
+)
+_structure_timing = make_dict_structure_fn(Timing, _converter)
+_converter.register_structure_hook(Timing, _timing_from_json)
+_converter.register_unstructure_hook(Timing, _timing_to_json)

@@ -69,17 +69,20 @@ __launch_bounds__(NUM_THREADS, blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) norm_
         rstd_ptr[row] = rstd;
     }
 
-    // -- store: rounded once; all rows share weight and bias, which come out of a cache,
-    // and read any earlier would occupy registers
+    // -- store: rounded once; weight and bias, read any earlier, would occupy registers. A
+    // block alone on its multiprocessor reads those of several vectors at once.
+    constexpr int VECS_AT_ONCE = NUM_THREADS < 768 ? 1 : HAS_MEAN ? 2 : 4;
     #pragma unroll
     for (int i = 0; i < VECS; ++i) {
-        if (i * STEP >= n_left) break;
+        if (i % VECS_AT_ONCE == 0 && i * STEP >= n_left) break;
         const int col = first_col + i * STEP;
+        const int n_valid = VECS_AT_ONCE > 1 ? n_left - i * STEP : 1;
         const Tile<float, VEC_SIZE, 1> vec{x[i]};
-        const auto weight = load_weight<VEC_SIZE, 1, STEP>(weight_ptr, col, 1, 1.0f);
-        const auto bias = load_weight<VEC_SIZE, 1, STEP>(bias_ptr, col, 1, 0.0f);
+        const auto weight =
+            load_weight<VEC_SIZE, 1, STEP>(weight_ptr, col, n_valid, 1.0f);
+        const auto bias = load_weight<VEC_SIZE, 1, STEP>(bias_ptr, col, n_valid, 0.0f);
         auto out = (vec - correction) * rstd * to_float(weight);
         if constexpr (HAS_MEAN) out = out + to_float(bias);
-        store(out_ptr + i * STEP, from_float<T>(out[0]));
+        store_row<STEP>(out_ptr + i * STEP, n_valid, out);
     }
 }

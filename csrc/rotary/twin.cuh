@@ -44,9 +44,10 @@ __device__ __forceinline__ Tile<float, VEC_SIZE, 2> rotate(
 }
 
 // x and out may be the same memory: every element is read and written by one thread.
-// That is why they are not __restrict__.
+// That is why they are not __restrict__. Interleaved, the bound leaves registers for all
+// loads: else the second vector of x is not read before the first one has been turned.
 template <typename T, typename TableT, int VEC_SIZE, bool INTERLEAVED, bool CONJUGATE>
-__global__ void __launch_bounds__(NUM_THREADS) rotary_kernel(
+__global__ void __launch_bounds__(NUM_THREADS, INTERLEAVED ? 10 : 0) rotary_kernel(
     T* out_ptr,                              // (batch, seq_len, n_heads, head_dim)
     const T* x_ptr,                          // (batch, seq_len, n_heads, head_dim)
     const TableT* __restrict__ cos_ptr,      // (n_positions, n_pairs)

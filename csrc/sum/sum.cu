@@ -38,7 +38,7 @@ constexpr RowTile ROW_TILES[] = {
 // left than keep a GPU busy, a number that is the same on every GPU, as the order of the
 // additions depends on it; more where there are too few rows for the other threads.
 constexpr int LEAST_BYTES = 32, MOST_BYTES = 1024;
-constexpr int FEWEST_BLOCKS = 128, FEWEST_ROWS = 4;
+constexpr int FEWEST_BLOCKS = 128, FEWEST_SINGLES_BLOCKS = 384, FEWEST_ROWS = 4;
 
 template <typename In, typename Out, int VEC_SIZE, bool BY_ROWS>
 auto plan_sums(const Device& device, const Walk& walk) {
@@ -58,12 +58,14 @@ auto plan_sums(const Device& device, const Walk& walk) {
         return choose_tile<In, ROW_TILES>(device, ceil_div(n_added, VEC_SIZE), plan);
     } else {
         constexpr int BYTES = VEC_SIZE * sizeof(In);
+        const bool are_singles = BYTES == 2 && walk.n_splits == 1;
+        const int fewest_blocks = are_singles ? FEWEST_SINGLES_BLOCKS : FEWEST_BLOCKS;
         const auto n_blocks = [&](int n_threads) {
             return walk.n_outer * ceil_div(walk.n_inner, n_threads * VEC_SIZE);
         };
         int n_threads = LEAST_BYTES / BYTES;  // that share a row
         while (n_threads < NUM_THREADS && n_threads * VEC_SIZE < walk.n_inner &&
-               n_blocks(2 * n_threads) * walk.n_splits >= FEWEST_BLOCKS &&
+               n_blocks(2 * n_threads) * walk.n_splits >= fewest_blocks &&
                (n_threads * BYTES < MOST_BYTES ||
                 n_threads * n_added < FEWEST_ROWS * NUM_THREADS)) {
             n_threads *= 2;

@@ -38,7 +38,7 @@ def compiled(kernel: Kernel, side: Side, architecture: int) -> KernelCode:
     if side == "triton":
         with (
             patch.object(triton, "launcher", lambda op: _launcher(kernel)),
-            patch.object(native, "parameters", return_value=parameters),
+            patch.object(triton, "parameters", return_value=names),
         ):
             return kernel_code.inspect_triton(
                 op, arguments, ARCHITECTURES[architecture]

@@ -40,11 +40,13 @@ LONG_TILES = (
     RowTile(LONGEST, 1, 16384, 16, element_bytes=2),
     RowTile(LONGEST, 1, 4096, 16, element_bytes=4),
 )
-# With a mean, also those whose elements come one by one, each from an address in
-# registers.
 MEAN_LONG_TILES = (RowTile(32768, 1, 4096, 16, element_bytes=2), *LONG_TILES)
+# Those whose elements come one by one, each from an address in registers: with a mean,
+# also what else would stay in registers. Without, a program has a multiprocessor to
+# itself, and its row the L1.
 MOST_SINGLE_COLS = 16384
-SINGLE_TILE = RowTile(LONGEST, 1, 4096, 32)
+SINGLE_TILE = RowTile(LONGEST, 1, 8192, 16)
+MEAN_SINGLE_TILE = RowTile(LONGEST, 1, 4096, 32)
 
 
 def launch_norm(tensors, walk, eps, rung):
@@ -67,7 +69,10 @@ def launch_norm(tensors, walk, eps, rung):
     if rung == Rung.TWIN:
         raise CannotServeError(f"norm_kernel: rows of {n_cols} columns are too long")
     long_tiles = MEAN_LONG_TILES if has_mean else LONG_TILES
-    tile = SINGLE_TILE if is_single else choose_tile(long_tiles, n_cols, element_bytes)
+    if divisibility == 1 and (has_mean or element_bytes == 4):
+        tile = MEAN_SINGLE_TILE if has_mean else SINGLE_TILE
+    else:
+        tile = choose_tile(long_tiles, n_cols, element_bytes)
     assert tile
     options = {"num_warps": tile.num_warps, "enable_fp_fusion": True}
     norm_long_kernel[(n_rows,)](

@@ -64,6 +64,9 @@ def rotary(
     block_m = block_pairs // block_n
     divisibility = math.gcd(16, head_dim, n_pairs, *strides)
     vec_size = math.gcd(divisibility, VEC_BYTES // out.element_size())
+    # Interleaved pairs need registers for all loads: else the second vector of x is not
+    # read before the first one has been turned. Single elements need more than these.
+    whole_vectors = vec_size * out.element_size() == VEC_BYTES
     rotary_kernel[(triton.cdiv(n_rows, block_m),)](
         *arguments,
         **constants,
@@ -72,5 +75,6 @@ def rotary(
         PAIRS_PER_VEC=max(vec_size // 2, 1),
         DIVISIBILITY=divisibility,
         num_warps=NUM_WARPS,
+        maxnreg=48 if interleaved and whole_vectors else None,
         enable_fp_fusion=True,
     )

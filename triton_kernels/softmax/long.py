@@ -1,7 +1,7 @@
 """A row too long for registers: KEPT columns stay there, the rest is read twice.
 
 A single pass over the rest finds maximum and sum, which is rescaled whenever the
-maximum grows. The second read comes out of a cache that may still have it.
+maximum grows. The second read may find x in a cache, which the results leave first.
 """
 
 import triton
@@ -95,9 +95,11 @@ def softmax_long_kernel(
     dtype = out_ptr.dtype.element_ty
     for start in range(KEPT, end, TILE):
         x = load_columns(x_ptr + start, cols, n_body - start, "evict_first")
-        out = fast_exp(x - row_max) * inverse_sum
-        tl.store(out_ptr + start + cols, out.to(dtype), mask=cols < n_body - start)
-    tl.store(out_ptr + kept_cols, (kept_numerator * inverse_sum).to(dtype))
+        out = (fast_exp(x - row_max) * inverse_sum).to(dtype)
+        mask = cols < n_body - start
+        tl.store(out_ptr + start + cols, out, mask, eviction_policy="evict_first")
+    out = (kept_numerator * inverse_sum).to(dtype)
+    tl.store(out_ptr + kept_cols, out, eviction_policy="evict_first")
     if VEC_SIZE > 0:
         out = (edge_numerator * inverse_sum).to(dtype)
         tl.store(out_edge_ptr, out, mask=is_edge)

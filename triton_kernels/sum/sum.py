@@ -24,14 +24,14 @@ from triton_kernels.sum.twin import sum_kernel
 
 NUM_WARPS = 4
 # A tile, and what it takes of a row of columns where there are many; of elements that
-# are loaded one by one, half as much is faster.
+# are loaded one by one, half as much is faster, unless two-byte ones are not split.
 TILE_BYTES, NARROW_TILE_BYTES = 16384, 8192
 WIDTH_BYTES, NARROW_WIDTH_BYTES = 2048, 1024
 # Less of a row where fewer programs would be left than keep a GPU busy, a number that
 # is the same on every GPU, as the order of the additions depends on it; more where
 # there are too few rows for as many steps.
 LEAST_WIDTH_BYTES = 64
-FEWEST_BLOCKS, FEWEST_STEPS = 128, 16
+FEWEST_BLOCKS, FEWEST_SINGLES_BLOCKS, FEWEST_STEPS = 128, 384, 16
 
 
 def rows_tile(n_cols: int, element_size: int) -> tuple[int, int, int]:
@@ -73,13 +73,16 @@ def launch_columns(out, x, n_outer, n_reduced, n_inner, strides, n_splits, split
     element_size, n_rows = x.element_size(), min(n_reduced, split_size)
     divisibility = math.gcd(n_inner, stride_outer, stride_reduced, 16)
     has_vectors = stride_inner == 1 and divisibility * element_size >= VEC_BYTES
-    tile_size = (TILE_BYTES if has_vectors else NARROW_TILE_BYTES) // element_size
+    are_singles = not has_vectors and element_size == 2 and n_splits == 1
+    is_wide = has_vectors or are_singles
+    tile_size = (TILE_BYTES if is_wide else NARROW_TILE_BYTES) // element_size
+    fewest_blocks = FEWEST_SINGLES_BLOCKS if are_singles else FEWEST_BLOCKS
     width = (WIDTH_BYTES if has_vectors else NARROW_WIDTH_BYTES) // element_size
     block_n = LEAST_WIDTH_BYTES // element_size
     while block_n < n_inner and block_n < tile_size:
         too_few_rows = block_n * n_rows < FEWEST_STEPS * tile_size
         n_blocks = n_outer * triton.cdiv(n_inner, 2 * block_n) * n_splits
-        if n_blocks < FEWEST_BLOCKS or (block_n >= width and not too_few_rows):
+        if n_blocks < fewest_blocks or (block_n >= width and not too_few_rows):
             break
         block_n *= 2
     sum_kernel[(n_outer * triton.cdiv(n_inner, block_n), n_splits)](

@@ -19,6 +19,7 @@ namespace {
 /// Of the blocks that this thread of the operating system runs: those of one cluster.
 thread_local std::vector<std::unique_ptr<BlockState>> own_states;
 thread_local std::vector<BlockState*> cluster;
+thread_local std::vector<HappensBefore*> orders_of_cluster;
 thread_local BlockState* running_block = nullptr;
 
 /// Between these two, calls of the checker by the checker have no effect, and no timer
@@ -70,10 +71,15 @@ class Checker final : public Observer {
         while (own_states.size() < block.cluster_size) {
             own_states.push_back(std::make_unique<BlockState>());
         }
-        if (block.rank == 0) cluster.clear();
+        if (block.rank == 0) {
+            cluster.clear();
+            orders_of_cluster.clear();
+        }
         running_block = own_states[block.rank].get();
         cluster.push_back(running_block);
+        orders_of_cluster.push_back(&running_block->order);
         running_block->begin(block, cluster);
+        running_block->order.begin(block, orders_of_cluster);
         std::lock_guard lock(last_kernel_mutex);
         last_kernel = block.kernel;
     }
@@ -85,11 +91,11 @@ class Checker final : public Observer {
         running_block = own_states[rank].get();
     }
     void cluster_barrier_completes() override {
-        running_block->complete_cluster_barrier();
+        running_block->order.complete_cluster_barrier();
     }
     void barrier_completes() override { running_block->complete_barrier(); }
     void warp_barrier_completes(unsigned warp, unsigned lanes) override {
-        running_block->complete_warp_barrier(warp, lanes);
+        running_block->order.complete_warp_barrier(warp, lanes);
     }
     void accesses(
         const void* address, std::size_t bytes, Access kind, Site site
@@ -101,27 +107,29 @@ class Checker final : public Observer {
         );
     }
     void threads_meet(const unsigned* threads, std::size_t count) override {
-        running_block->threads_meet(threads, count);
+        running_block->order.threads_meet(threads, count);
     }
     void mbarrier_begins(MbarrierId mbarrier) override {
-        running_block->mbarrier_begins(mbarrier);
+        running_block->order.mbarrier_begins(mbarrier);
     }
     void mbarrier_is_arrived_at(MbarrierId mbarrier, unsigned thread) override {
-        running_block->mbarrier_is_arrived_at(mbarrier, thread);
+        running_block->order.mbarrier_is_arrived_at(mbarrier, thread);
     }
     void mbarrier_phase_ends(MbarrierId mbarrier) override {
-        running_block->mbarrier_phase_ends(mbarrier);
+        running_block->order.mbarrier_phase_ends(mbarrier);
     }
     void mbarrier_is_awaited(MbarrierId mbarrier, unsigned thread) override {
-        running_block->mbarrier_is_awaited(mbarrier, thread);
+        running_block->order.mbarrier_is_awaited(mbarrier, thread);
     }
     void writes_are_published(unsigned thread) override {
-        running_block->writes_are_published(thread);
+        running_block->order.writes_are_published(thread);
     }
     std::uint32_t agent_begins(
         unsigned agent, const unsigned* threads, std::size_t count
     ) override {
-        return running_block->agent_begins(agent, threads, count);
+        return running_block->order.agent_begins(
+            agent, threads, count, running_block->running_thread()
+        );
     }
     void agent_accesses(
         const void* address, std::size_t bytes, Access kind, Site site
@@ -136,12 +144,12 @@ class Checker final : public Observer {
     void mbarrier_hears_of(
         MbarrierId mbarrier, unsigned rank, unsigned agent, std::uint32_t time
     ) override {
-        running_block->mbarrier_hears_of(mbarrier, rank, agent, time);
+        running_block->order.mbarrier_hears_of(mbarrier, rank, agent, time);
     }
     void agent_is_awaited(
         unsigned agent, std::uint32_t time, unsigned thread
     ) override {
-        running_block->agent_is_awaited(agent, time, thread);
+        running_block->order.agent_is_awaited(agent, time, thread);
     }
 };
 

@@ -27,7 +27,7 @@ std::string address_text(std::uintptr_t address) {
 void BlockState::fail(
     cudaError error, const Event& event, const std::string& what
 ) const {
-    fail_in_thread(error, what, event.is_by_agent() ? piece_.thread : event.thread);
+    fail_in_thread(error, what, event.is_by_agent() ? order.beginner() : event.thread);
 }
 
 std::string BlockState::verb(const Attempt& access) {
@@ -59,7 +59,7 @@ std::string BlockState::actor(const Event& event, const Event& other) const {
 }
 
 std::string BlockState::missing_order(const Event& earlier, const Event& now) const {
-    if (earlier.block != now.block && of_cluster(earlier.block) == nullptr) {
+    if (earlier.block != now.block && !order.is_of_cluster(earlier.block)) {
         return "nothing orders the blocks of a launch";
     }
     if (earlier.is_by_agent()) {
@@ -70,34 +70,34 @@ std::string BlockState::missing_order(const Event& earlier, const Event& now) co
         return "no " + wait + " between them, or nobody who tells of it";
     }
     if (earlier.block != now.block) return "no barrier of the cluster between them";
-    if (follows_each_thread_) return "no barrier between them";
+    if (order.follows_each_thread()) return "no barrier between them";
     if (earlier.warp() == now.warp()) {
         return "no __syncthreads() or __syncwarp() between them";
     }
     return "no __syncthreads() between them";
 }
 
-void BlockState::fail_for_order(
-    const Finding& finding, const Attempt& access, const std::string& place
+void BlockState::fail_for_race(
+    const Race& race, const Attempt& access, const std::string& place
 ) const {
     const Event& now = access.event;
-    const Event& earlier = finding.earlier;
+    const Event& earlier = race.earlier;
     Event beginner = now;  // who begins what an agent does
     if (now.is_by_agent()) {
-        beginner.thread = static_cast<std::uint16_t>(piece_.thread);
+        beginner.thread = static_cast<std::uint16_t>(order.beginner());
     }
     std::string name = actor(earlier, now);
     std::string first = source_line(earlier.location);
     std::string second = actor(beginner, earlier) + " " + verb(access) + " there at " +
                          source_line(now.location);
-    if (finding.is_in_flight) {
+    if (race.is_in_flight) {
         fail(
             cudaErrorLaunchFailure, now,
             "asynchronous copy not awaited: " + name + " starts to copy to " + place +
                 " at " + first + ", and without having waited for it " + second
         );
     }
-    if (finding.is_unpublished) {
+    if (race.is_unpublished) {
         fail(
             cudaErrorLaunchFailure, now,
             "missing fence: " + name + " writes " + place + " at " + first + ", " +
@@ -106,7 +106,7 @@ void BlockState::fail_for_order(
     }
     fail(
         cudaErrorLaunchFailure, now,
-        "race: " + name + (finding.earlier_wrote ? " writes " : " reads ") + place +
+        "race: " + name + (race.earlier_wrote ? " writes " : " reads ") + place +
             " at " + first + ", " + second + ": " + missing_order(earlier, now)
     );
 }

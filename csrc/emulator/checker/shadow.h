@@ -8,28 +8,10 @@
 #include <cstdint>
 #include <new>
 
-#include "knowledge.h"
-#include "location.h"
+#include "happens_before.h"
 
 namespace emulator {
 namespace [[gnu::visibility("hidden")]] checking {
-
-/// An access by one thread, or by an agent.
-struct Event {
-    Location location;
-    std::uint32_t block;  // its number in the grid, modulo 2^32
-    std::uint32_t epoch;  // counts the block's barriers, from 1; 0: there was no access
-    std::uint32_t clock;  // counts what lets others know of the thread's accesses
-    std::uint16_t thread;
-    bool is_atomic;
-
-    bool is_by_agent() const { return thread >= MAX_THREADS; }
-
-    bool by_same_thread(const Event& other) const {
-        return thread == other.thread && block == other.block;
-    }
-    unsigned warp() const { return thread / 32; }
-};
 
 /// What is known of one granule of memory, or of one byte of it.
 struct Cell {
@@ -44,10 +26,10 @@ struct Cell {
     Event other_read;
 
     void note_read(const Event& event) {
-        bool is_newest = read.epoch == event.epoch && read.block == event.block;
+        bool is_newest = read.interval == event.interval && read.block == event.block;
         if (is_newest && !read.by_same_thread(event)) {
-            bool other_is_newest =
-                other_read.epoch == event.epoch && other_read.block == event.block;
+            bool other_is_newest = other_read.interval == event.interval &&
+                                   other_read.block == event.block;
             if (read.warp() != event.warp() || !other_is_newest ||
                 other_read.warp() == event.warp()) {
                 other_read = read;

@@ -6,30 +6,13 @@ second is None, the first holds both, side by side in its last dimension.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from bindings import check, layout
-from bindings.op import Argument, Traffic
+from bindings.op import Argument
 
 Names = tuple[str, str]
-
-# Shapes around the ends of vectors and tiles, then rows that are vector-aligned or not.
-EDGES: tuple[tuple[int, ...], ...] = (
-    *layout.ELEMENTWISE_EDGES,
-    (2, 1),
-    (37, 8),
-    (5, 1024),
-)
-
-# Beyond this, products of three factors are not all finite in float32, and whether
-# PyTorch's derivatives at infinity are NaN depends on dtype and length.
-LARGEST_INPUT_BACKWARD = 1e12
-
-# From 4 KiB to 1 GiB of float32 in each tensor.
-SWEEP = layout.ELEMENTWISE_SWEEP
 
 
 def is_pair(op: str, names: Names, first: object, second: object) -> None:
@@ -110,15 +93,6 @@ def arguments_backward(
     )
 
 
-def away_from(x: Tensor, root: float) -> Tensor:
-    """Returns x with values within 0.1 of a root of the derivative moved up by 0.2.
-
-    Near a root the terms of the derivative cancel and leave rounding errors, so that a
-    comparison says nothing about the gradient.
-    """
-    return x + 0.2 * ((x - root).abs() < 0.1)
-
-
 def joined(first_grad: Tensor, second_grad: Tensor, second: Tensor | None) -> Tensor:
     """Joins two gradients in the layout of allocate_backward."""
     if second is None:
@@ -129,15 +103,3 @@ def joined(first_grad: Tensor, second_grad: Tensor, second: Tensor | None) -> Te
 def split(grads: Tensor, second: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """The gradient of each argument, None for one that was not given."""
     return (grads, None) if second is None else (grads[0], grads[1])
-
-
-def traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
-    """The traffic of a forward on two tensors."""
-    n_bytes = math.prod(shape) * element_size
-    return Traffic(2 * n_bytes, n_bytes)
-
-
-def traffic_backward(shape: tuple[int, ...], element_size: int) -> Traffic:
-    """The traffic of a backward on two tensors."""
-    n_bytes = math.prod(shape) * element_size
-    return Traffic(3 * n_bytes, 2 * n_bytes)

@@ -1,0 +1,121 @@
+"""`compare new` writes an op that works, or nothing."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import needs_interpreter
+
+from bindings.registry import OPS
+from bindings.sources import ROOT
+from compare.cli import main
+from compare.code import rungs
+from compare.code.architectures import ARCHITECTURES
+from compare.commands import new
+from compare.errors import UnavailableError, UsageError
+from compare.judge.cases import Case, launcher_arguments
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what an op is made of, for one to be added."""
+    ignore = shutil.ignore_patterns("__pycache__", "*.so")
+    for folder in ("bindings", "compare", "csrc", "triton_kernels"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignore)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+# Of an op that the copy has, so that this runs there.
+_COMPUTES = """
+import sys, torch
+from bindings.trials import TRIALS
+from compare.judge import acceptance
+from compare.judge.cases import Case, make_arguments
+import bindings
+trial = TRIALS["squared_cube"]
+assert bindings.__file__.startswith(sys.argv[1])
+for shape in ((3, 1025), (2, 0), (5, 1)):
+    for layout in ("contiguous", "transposed"):
+        arguments = make_arguments(trial.op, Case(shape, layout=layout))
+        expected = acceptance.expect(trial.op, arguments)
+        for backend in ("cuda_inline", "triton"):
+            result = bindings.squared_cube(*arguments, backend=backend)
+            verdict = acceptance.judge_all((result,), expected)
+            assert verdict.passed, (backend, shape, layout, verdict.problem)
+"""
+
+
+@needs_interpreter
+@pytest.mark.parametrize("kind", new.KINDS)
+def test_a_new_op_works_at_once(kind: str, checkout: Path) -> None:
+    def run(*arguments: str) -> str:
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=checkout,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout
+
+    output = run("-m", "compare", "new", "squared_cube", "--kind", kind).splitlines()
+    files = output[: output.index("")]
+    assert [each for each in files if not (checkout / each).is_file()] == []
+    assert "bindings/trials/squared_cube.py" in files
+    assert "squared_cube   forward " in run("-m", "compare", "list")
+    run("-c", _COMPUTES, str(checkout))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Cube", "'Cube' is no name for an op"),
+        ("2cubes", "'2cubes' is no name for an op"),
+        ("a-cube", "'a-cube' is no name for an op"),
+        ("../cube", "'../cube' is no name for an op"),
+        ("cube_", "'cube_' is no name for an op"),
+        ("", "'' is no name for an op"),
+        ("lambda", "lambda is a word of Python's or of C++'s own"),
+        ("double", "double is a word of Python's or of C++'s own"),
+        ("softmax", "there is an op softmax already"),
+        ("cube_backward", "cube_backward: a backward belongs to the files of its"),
+        ("list", "compare list is a command"),
+        ("norm", "the name norm is taken by csrc/norm, triton_kernels/norm"),
+        ("layout", "the name layout is taken by bindings/layout.py"),
+        ("torch", "the name torch is taken by an import of the op's own file"),
+    ],
+)
+def test_a_name_that_no_op_can_have(
+    name: str, says: str, checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(checkout.rglob("*"))
+    with pytest.raises(UsageError) as refused:
+        new.write(name, "rows", checkout)
+    assert str(refused.value).startswith(says)
+    assert sorted(checkout.rglob("*")) == before
+    assert main(["new", name, "--kind", "rows"]) == UsageError.exit_code
+    assert capsys.readouterr().err.startswith(f"compare: {says}")
+
+
+def test_an_installed_package_gets_no_op(checkout: Path) -> None:
+    (checkout / "pyproject.toml").unlink()
+    before = sorted(checkout.rglob("*"))
+    with pytest.raises(UnavailableError, match="is no checkout"):
+        new.write("squared_cube", "rows", checkout)
+    assert sorted(checkout.rglob("*")) == before
+
+
+def test_where_there_is_no_twin_the_last_rung_is_shown() -> None:
+    op = replace(OPS["gelu"], rungs=("first",))
+    shown = rungs.choose(
+        op,
+        None,
+        lambda on_rung: launcher_arguments(on_rung, Case((1000,))),
+        ARCHITECTURES[90],
+    )
+    assert {each.rung for each in shown.values()} == {"first"}
