@@ -246,7 +246,7 @@ def test_text_stays_text() -> None:
     panel = Panel("panel", HOSTILE, (Column(HOSTILE),), (cells,), HOSTILE)
     html = render(report, Extras(panels=(panel,)))
     page = Page(html)
-    assert len(page.all("script")) == 2
+    assert len(page.all("script")) == 3
     assert not page.all("img")
     assert not page.all("b", **{"": ""})
     assert not any(

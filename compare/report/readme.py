@@ -242,12 +242,12 @@ def _summary(by_gpu: Mapping[str, list[Bench]]) -> str:
             older = sum(bool(results.mark_of(bench)) for bench in of_kind)
             notes = f", {older} of them of older code" if older else ""
             what = f"{kind}: {len(of_kind)} recorded{notes}, {len(cases)} cases"
-            rows.append((printable(gpu), what, *(_gain(cases, e) for e in rungs.SIDES)))
+            rows.append((printable(gpu), what, *(gain(cases, e) for e in rungs.SIDES)))
     table = results.markdown(("GPU", "ops", *(NAMES[e] for e in rungs.SIDES)), 2, rows)
     return f"{table}\n\n{_ABOUT_SUMMARY}"
 
 
-def _gain(cases: Sequence[CaseTimes], side: str) -> str:
+def gain(cases: Sequence[CaseTimes], side: str) -> str:
     """`1.12x, 0.85x`: the mean and the lowest."""
     gains = []
     for times in cases:

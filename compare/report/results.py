@@ -46,15 +46,16 @@ def records_of(gpu: str) -> str:
     return f"records/{store.folder_of(gpu).name}"
 
 
-def times_of(benches: list[Bench], folder: Path) -> str:
-    """All that is said of the times on one GPU."""
+def times_of(benches: list[Bench], folder: Path = store.FOLDER) -> str:
+    """All that is said of the times of some ops on one GPU."""
+    fused = fusions.read_all(store.folder_of(store.gpu(benches[0]), folder))
     marks = {bench.op: mark_of(bench) for bench in benches}
     paragraphs = [
         _origins(benches),
         _ABOUT_OLDER if any(marks.values()) else "",
         _times_table(benches, marks),
         _notes(benches),
-        fusions_of(fusions.read_all(store.folder_of(store.gpu(benches[0]), folder))),
+        fusions_of([each for each in fused if each.op in marks]),
         _starts([bench for bench in benches if bench.start], marks),
     ]
     return "\n\n".join(filter(None, paragraphs))
