@@ -7,7 +7,7 @@ import numpy as np
 from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.building import Execute
 from compare.ptx_simulator.group import Group
-from compare.ptx_simulator.loads_and_stores import Part, count, forget_memory
+from compare.ptx_simulator.loads_and_stores import Part
 from compare.ptx_simulator.meter import Access
 from compare.ptx_simulator.operands import Decoded
 from compare.ptx_simulator.simulation import TensorMap
@@ -30,23 +30,21 @@ def copy_of_box(decoded: Decoded, *, is_store: bool) -> Execute:
     maps = decoded.decoder.tensor_maps if has_box else {}
 
     def execute(batch: Batch, group: Group) -> None:
-        unknown = Part("shared", group, None, slice(None))
         if not is_store:
-            forget_memory(batch, unknown, 0)
+            Part(batch, "shared", group).forget()
         described = _map_at(address(batch, group), maps)
         place = [each(batch, group) for each in coordinates]
         is_known = all(settled(each.known) is True for each in place)
         if described is None or len(place) != len(described.box) or not is_known:
-            count(batch, access, Part("global", group, None, slice(None)))
+            Part(batch, "global", group).count(access)
             return
         corner = [
             np.broadcast_to(signed(bits).astype(np.int64), group.size)
             for bits, _ in place
         ]
         starts, lengths = _rows(described, corner)
-        doubtful = batch.doubtful(group)
         batch.meter.count_boxes(
-            access, group, described.address, starts, lengths, doubtful
+            access, group, described.address, starts, lengths, batch.doubtful(group)
         )
 
     return execute

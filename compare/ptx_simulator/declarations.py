@@ -9,7 +9,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from compare.assembly.listing import Listing
+from compare.assembly.listing import (
+    PTX_INSTRUCTION,
+    Listing,
+    find_entry,
+    ptx_parts,
+)
 from compare.ptx_simulator.values import PtxType, parse_type
 
 _ROOT = 0  # the scope of the kernel's body
@@ -25,8 +30,6 @@ _VARIABLE = re.compile(
     r"(?P<name>[\w$]+)(?P<sizes>(?:\[\d*\])*)"
 )
 _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
-_LABEL = re.compile(r"([$\w]+):\s*")
-_NOT_A_STATEMENT = re.compile(r"\s*\.(?:loc|file)\s")
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Declarations:
     def __init__(self, listing: Listing) -> None:
         """Reads the text that the listing was read from."""
         lines = [line.partition("//")[0] for line in listing.text.split("\n")]
-        start, body = _find_kernel(lines, listing.kernel)
+        _, start, body = find_entry(lines, listing.kernel)
         self.parameters = tuple(
             found["name"] for found in _PARAMETER.finditer("\n".join(lines[start:body]))
         )
@@ -75,7 +78,7 @@ class Declarations:
         self._scopes = [_Scope(parent=_ROOT)]
         self._scope_of: list[int] = []  # by index of the instruction
         self._jump_tables: dict[str, tuple[str, ...]] = {}
-        self._read_body(listing, lines, body)
+        self._read_body(lines, body)
 
     def scope_of(self, index: int) -> int:
         """The innermost scope around an instruction; in it a name means one thing."""
@@ -113,40 +116,25 @@ class Declarations:
             scope = self._scopes[scope].parent
         yield _ROOT
 
-    def _read_body(self, listing: Listing, lines: list[str], body: int) -> None:
-        """Goes from statement to statement, as `parse_ptx` does."""
+    def _read_body(self, lines: list[str], body: int) -> None:
         open_scopes: list[int] = []
         label = ""  # the last one
-        pending = ""
-        for number, line in enumerate(lines[body:], start=body + 1):
-            if _NOT_A_STATEMENT.match(line):
-                continue
-            pending = f"{pending} {line}".strip()
-            while pending:
-                if pending[0] == "{":
-                    if open_scopes:
-                        self._scopes.append(_Scope(parent=open_scopes[-1]))
-                    open_scopes.append(len(self._scopes) - 1)
-                    pending = pending[1:].lstrip()
-                elif pending[0] == "}":
-                    open_scopes.pop()
-                    pending = pending[1:].lstrip()
-                    if not open_scopes:
-                        return
-                elif found := _LABEL.match(pending):
-                    label = found[1]
-                    labels = self._scopes[open_scopes[-1]].labels
-                    labels[label] = len(self._scope_of)
-                    pending = pending[found.end() :]
-                elif ";" not in pending:
-                    break
-                else:
-                    statement, _, pending = pending.partition(";")
-                    pending = pending.lstrip()
-                    if _is_next(listing, len(self._scope_of), number, statement):
-                        self._scope_of.append(open_scopes[-1])
-                    else:
-                        self._read_directive(statement, open_scopes[-1], label)
+        for _, part in ptx_parts(lines, body):
+            if part == "{":
+                if open_scopes:
+                    self._scopes.append(_Scope(parent=open_scopes[-1]))
+                open_scopes.append(len(self._scopes) - 1)
+            elif part == "}":
+                open_scopes.pop()
+                if not open_scopes:
+                    return
+            elif part.endswith(":"):
+                label = part[:-1]
+                self._scopes[open_scopes[-1]].labels[label] = len(self._scope_of)
+            elif PTX_INSTRUCTION.fullmatch(part):
+                self._scope_of.append(open_scopes[-1])
+            else:
+                self._read_directive(part, open_scopes[-1], label)
 
     def _read_directive(self, statement: str, scope: int, label: str) -> None:
         if found := _REGISTERS.match(statement):
@@ -165,18 +153,6 @@ class Declarations:
         elif statement.startswith(".branchtargets"):
             targets = statement.removeprefix(".branchtargets").split(",")
             self._jump_tables[label] = tuple(each.strip() for each in targets)
-
-
-def _find_kernel(lines: list[str], kernel: str) -> tuple[int, int]:
-    """The indices of the lines that name the kernel and open its body."""
-    entry = re.compile(rf"\.entry\s+{re.escape(kernel)}(?![\w$])")
-    start = next(index for index, line in enumerate(lines) if entry.search(line))
-    body = next(
-        index
-        for index in range(start, len(lines))
-        if lines[index].lstrip().startswith("{")
-    )
-    return start, body
 
 
 def _variables_outside_functions(lines: list[str]) -> Iterator[Variable]:
@@ -199,11 +175,3 @@ def _variable(found: re.Match[str]) -> Variable:
         bytes=0 if is_open else element * math.prod(map(int, sizes)),
         align=int(found["align"] or element),
     )
-
-
-def _is_next(listing: Listing, index: int, line: int, statement: str) -> bool:
-    """Whether a statement that ends in this line is the instruction of this index."""
-    if index == len(listing.instructions):
-        return False
-    instruction = listing.instructions[index]
-    return instruction.text_line == line and instruction.opcode in statement

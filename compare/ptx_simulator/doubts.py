@@ -32,8 +32,7 @@ class Doubts:
             settled = group.select(lanes[group.numbers]) if meeting == place else None
             if settled is None:
                 continue
-            for slot in slots:
-                self._batch.forget(slot, settled)
+            self._batch.forget(slots, settled)
             left = lanes & ~settled.members
             if left.any():
                 self._lanes[branch] = left

@@ -160,8 +160,7 @@ class Machine:
         batch.doubt = unsure.members | (np.False_ if before is None else before)
         operation.execute(batch, together)
         batch.doubt = before
-        for slot in operation.writes:
-            batch.forget(slot, unsure)
+        batch.forget(operation.writes, unsure)
 
     def _split(
         self, operation: Operation, group: Group

@@ -6,21 +6,26 @@ from functools import cached_property
 from typing import Literal
 
 import networkx
-import numpy as np
 
 from compare.assembly.listing import Instruction, Listing
 from compare.ptx_simulator.alu import ARITHMETIC
 from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.bitwise import BITWISE
-from compare.ptx_simulator.building import Builder, Execute, do_nothing, forget
+from compare.ptx_simulator.building import (
+    Builder,
+    Execute,
+    compute,
+    do_nothing,
+    forget,
+)
 from compare.ptx_simulator.copies import COPIES
 from compare.ptx_simulator.group import Group
-from compare.ptx_simulator.loads_and_stores import MEMORY, Part, forget_memory
+from compare.ptx_simulator.loads_and_stores import MEMORY, Part
 from compare.ptx_simulator.moves import MOVES
 from compare.ptx_simulator.operands import Decoded, Decoder, Operand
 from compare.ptx_simulator.selection import SELECTION
 from compare.ptx_simulator.simulation import Launch
-from compare.ptx_simulator.values import U32, Value
+from compare.ptx_simulator.values import BOOL, U32, constant
 from compare.ptx_simulator.warp import WARP_LEVEL
 
 Kind = Literal["simple", "branch", "exit", "barrier", "warp", "last"]
@@ -68,36 +73,25 @@ def _opaque(decoded: Decoded) -> Execute:
     return forget(decoded.destinations(0))
 
 
-def _writes_shared_memory(decoded: Decoded) -> Execute:
-    """What writes something unknown into shared memory."""
-
-    def execute(batch: Batch, group: Group) -> None:
-        forget_memory(batch, Part("shared", group, None, slice(None)), 0)
-
-    return execute
+def _writes_shared_memory(batch: Batch, group: Group) -> None:
+    """Executes what writes something unknown into shared memory."""
+    Part(batch, "shared", group).forget()
 
 
 def _wmma(decoded: Decoded) -> Execute:
     """`wmma`: its loads and stores are not counted; how lanes share them is secret."""
-    return (_writes_shared_memory if decoded.has("store") else _opaque)(decoded)
+    return _writes_shared_memory if decoded.has("store") else _opaque(decoded)
 
 
 def _tcgen05(decoded: Decoded) -> Execute:
-    return (_writes_shared_memory if decoded.has("alloc") else _opaque)(decoded)
+    return _writes_shared_memory if decoded.has("alloc") else _opaque(decoded)
 
 
 def _mbarrier(decoded: Decoded) -> Execute:
     """`mbarrier`: what is waited for has always come, as it does at last."""
     if not any(map(decoded.has, _WAITS)):
         return _opaque(decoded)
-    slot = decoded.destination()
-    over = Value(np.array([True]), known=True)
-
-    def execute(batch: Batch, group: Group) -> None:
-        if slot is not None:
-            batch.write(slot, group, over)
-
-    return execute
+    return compute(decoded.destination(), [], lambda: constant(1, BOOL))
 
 
 _OPAQUE = (
@@ -124,6 +118,8 @@ _BUILDERS: dict[str, Builder] = {
     "tcgen05": _tcgen05,
     "mbarrier": _mbarrier,
 }
+# Of floating point, what these compute is unknown.
+_FLOATING = (*ARITHMETIC, "cvt", "redux", "set")
 _EXITS = ("ret", "exit", "trap")
 _WAITS = ("try_wait", "test_wait")
 
@@ -207,7 +203,7 @@ class Program:
 
     def _operation(self, instruction: Instruction) -> Operation:
         decoded = Decoded(self.decoder, instruction)
-        operation = self._decode(decoded, instruction.opcode.partition(".")[0])
+        operation = self._decode(decoded)
         return replace(
             operation,
             guard=self._guard(instruction),
@@ -215,7 +211,8 @@ class Program:
             writes=tuple(decoded.writes),
         )
 
-    def _decode(self, decoded: Decoded, stem: str) -> Operation:
+    def _decode(self, decoded: Decoded) -> Operation:
+        stem = decoded.stem
         if stem in _EXITS:
             return Operation("exit")
         if stem in ("bra", "brx"):
@@ -223,8 +220,10 @@ class Program:
             return Operation("branch", targets=self._targets(decoded), choice=choice)
         if stem in ("bar", "barrier"):
             return _barrier(decoded)
-        execute = _built(decoded, stem)
-        if execute is None:
+        try:
+            is_opaque = stem in _FLOATING and any(e.kind == "f" for e in decoded.types)
+            execute = (_opaque if is_opaque else _BUILDERS[stem])(decoded)
+        except LookupError:  # another opcode, or a form with other operands
             self.unknown_opcodes[decoded.instruction.index] = decoded.instruction.opcode
             execute = _unknown(decoded)
         if stem in WARP_LEVEL and decoded.has("sync"):
@@ -265,21 +264,12 @@ def _barrier(decoded: Decoded) -> Operation:
     )
 
 
-def _built(decoded: Decoded, stem: str) -> Execute | None:
-    """What executes an instruction; None for what cannot be simulated."""
-    builder = _BUILDERS.get(stem)
-    try:
-        return builder(decoded) if builder else None
-    except (LookupError, StopIteration):  # a form with other operands or modifiers
-        return None
-
-
 def _unknown(decoded: Decoded) -> Execute:
     """Executes what cannot be simulated: afterwards less is known."""
     lost = _opaque(decoded)
 
     def execute(batch: Batch, group: Group) -> None:
         lost(batch, group)
-        forget_memory(batch, Part("generic", group, None, slice(None)), 0)
+        Part(batch, "generic", group).forget()
 
     return execute

@@ -88,7 +88,7 @@ class Launch:
         return x * y * z
 
 
-@dataclass(frozen=True)
+@dataclass
 class MemoryAccess:
     """What one instruction moved between a space and one tensor, in all blocks run.
 
@@ -120,13 +120,13 @@ class MemoryAccess:
     is_store: bool
     argument: str
     bytes_per_thread: int
-    requests: int
-    bytes: int
-    sectors: int
-    ideal_sectors: int
-    wavefronts: int
-    bank_conflicts: int
-    unknown: int
+    requests: int = 0
+    bytes: int = 0
+    sectors: int = 0
+    ideal_sectors: int = 0
+    wavefronts: int = 0
+    bank_conflicts: int = 0
+    unknown: int = 0
 
 
 @dataclass(frozen=True)
