@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from compare.ptx_simulator.group import Group, Layout
 from compare.ptx_simulator.meter import Meter
+from compare.ptx_simulator.spaces import Addresses
 from compare.ptx_simulator.storage import Storage
 from compare.ptx_simulator.values import (
     BOOL,
@@ -35,8 +36,7 @@ class Batch:
         self,
         layout: Layout,
         dtypes: Sequence[Dtype],
-        shared_bytes: int,
-        local_bytes: int,
+        addresses: Addresses,
         meter: Meter,
     ) -> None:
         """Begins with nothing in registers and memory."""
@@ -44,8 +44,8 @@ class Batch:
         self.dtypes = dtypes
         self.registers = [unknown(dtype) for dtype in dtypes]
         self.storages = {
-            "shared": Storage(len(layout.blocks), shared_bytes),
-            "local": Storage(layout.lanes, local_bytes),
+            "shared": Storage(len(layout.blocks), addresses.shared_bytes),
+            "local": Storage(layout.lanes, addresses.local_bytes),
         }
         self.meter = meter
         self.alive = layout.everyone().members.copy()

@@ -6,6 +6,7 @@ labels of their own, whose names may occur many times in one kernel.
 
 import math
 import re
+from collections import ChainMap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -16,8 +17,6 @@ from compare.assembly.listing import (
     ptx_parts,
 )
 from compare.ptx_simulator.values import PtxType, parse_type
-
-_ROOT = 0  # the scope of the kernel's body
 
 _PARAMETER = re.compile(
     r"\.param\s+(?:\.align\s+\d+\s+)?\.\w+\s+"
@@ -42,21 +41,22 @@ class Variable:
     align: int
 
 
-@dataclass
-class _Scope:
-    parent: int
-    registers: dict[str, PtxType] = field(default_factory=dict)
-    families: dict[str, tuple[int, PtxType]] = field(default_factory=dict)
-    labels: dict[str, int] = field(default_factory=dict)
+@dataclass(frozen=True, eq=False)
+class Register:
+    """A register; in another scope there may be one of the same name."""
+
+    type: PtxType
 
 
 @dataclass(frozen=True)
-class Register:
-    """A register as the scope tells it from others of the same name."""
+class _Scope:
+    """What names mean between two braces, by the name; a label its instruction."""
 
-    scope: int
-    name: str
-    type: PtxType
+    registers: ChainMap[str, Register] = field(default_factory=ChainMap)
+    labels: ChainMap[str, int] = field(default_factory=ChainMap)
+
+    def inner(self) -> "_Scope":
+        return _Scope(self.registers.new_child(), self.labels.new_child())
 
 
 class Declarations:
@@ -65,6 +65,7 @@ class Declarations:
     Attributes:
         parameters: their names, in order.
         variables: those outside of functions, and those of the kernel.
+        jump_tables: the labels of each `.branchtargets`, by its own label.
     """
 
     def __init__(self, listing: Listing) -> None:
@@ -75,84 +76,50 @@ class Declarations:
             found["name"] for found in _PARAMETER.finditer("\n".join(lines[start:body]))
         )
         self.variables = list(_variables_outside_functions(lines))
-        self._scopes = [_Scope(parent=_ROOT)]
-        self._scope_of: list[int] = []  # by index of the instruction
-        self._jump_tables: dict[str, tuple[str, ...]] = {}
+        self.jump_tables: dict[str, tuple[str, ...]] = {}
+        self._scope_of: list[_Scope] = []  # by index of the instruction
         self._read_body(lines, body)
-
-    def scope_of(self, index: int) -> int:
-        """The innermost scope around an instruction; in it a name means one thing."""
-        return self._scope_of[index]
 
     def register(self, index: int, name: str) -> Register | None:
         """The register that an instruction means by a name."""
-        digits = len(name) - len(name.rstrip("0123456789"))
-        family, number = name[: len(name) - digits], name[len(name) - digits :]
-        for scope in self._scopes_around(index):
-            known = self._scopes[scope]
-            if name in known.registers:
-                return Register(scope, name, known.registers[name])
-            if number and family in known.families:
-                count, register_type = known.families[family]
-                if int(number) < count:
-                    return Register(scope, name, register_type)
-        return None
+        return self._scope_of[index].registers.get(name)
 
     def target(self, index: int, label: str) -> int | None:
         """The index of the instruction that an instruction means by a label."""
-        for scope in self._scopes_around(index):
-            if label in self._scopes[scope].labels:
-                return self._scopes[scope].labels[label]
-        return None
-
-    def jump_table(self, name: str) -> tuple[str, ...]:
-        """The labels of a `.branchtargets`; none if there is no such table."""
-        return self._jump_tables.get(name, ())
-
-    def _scopes_around(self, index: int) -> Iterator[int]:
-        scope = self._scope_of[index]
-        while scope != _ROOT:
-            yield scope
-            scope = self._scopes[scope].parent
-        yield _ROOT
+        return self._scope_of[index].labels.get(label)
 
     def _read_body(self, lines: list[str], body: int) -> None:
-        open_scopes: list[int] = []
+        scopes: list[_Scope] = []  # that are open
         label = ""  # the last one
         for _, part in ptx_parts(lines, body):
             if part == "{":
-                if open_scopes:
-                    self._scopes.append(_Scope(parent=open_scopes[-1]))
-                open_scopes.append(len(self._scopes) - 1)
+                scopes.append(scopes[-1].inner() if scopes else _Scope())
             elif part == "}":
-                open_scopes.pop()
-                if not open_scopes:
+                scopes.pop()
+                if not scopes:
                     return
             elif part.endswith(":"):
                 label = part[:-1]
-                self._scopes[open_scopes[-1]].labels[label] = len(self._scope_of)
+                scopes[-1].labels[label] = len(self._scope_of)
             elif PTX_INSTRUCTION.fullmatch(part):
-                self._scope_of.append(open_scopes[-1])
+                self._scope_of.append(scopes[-1])
             else:
-                self._read_directive(part, open_scopes[-1], label)
+                self._read_directive(part, scopes[-1], label)
 
-    def _read_directive(self, statement: str, scope: int, label: str) -> None:
+    def _read_directive(self, statement: str, scope: _Scope, label: str) -> None:
         if found := _REGISTERS.match(statement):
             register_type = parse_type(found[1])
             if register_type is None:
                 return
-            for name in found[2].split(","):
-                family, _, count = name.strip().partition("<")
-                if count:
-                    families = self._scopes[scope].families
-                    families[family] = (int(count.rstrip(" >")), register_type)
-                else:
-                    self._scopes[scope].registers[family] = register_type
+            for declared in found[2].split(","):
+                name, _, count = declared.strip(" >").partition("<")
+                for number in range(int(count)) if count else ("",):
+                    scope.registers[f"{name}{number}"] = Register(register_type)
         elif found := _VARIABLE.match(statement):
             self.variables.append(_variable(found))
         elif statement.startswith(".branchtargets"):
             targets = statement.removeprefix(".branchtargets").split(",")
-            self._jump_tables[label] = tuple(each.strip() for each in targets)
+            self.jump_tables[label] = tuple(each.strip() for each in targets)
 
 
 def _variables_outside_functions(lines: list[str]) -> Iterator[Variable]:

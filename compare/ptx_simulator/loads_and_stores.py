@@ -144,7 +144,7 @@ def _access(decoded: Decoded, *, is_store: bool) -> Access:
 
 
 def _load(decoded: Decoded) -> Execute:
-    space, kind, slots = _space(decoded), decoded.type, decoded.destinations(0)
+    space, kind, slots = _space(decoded), decoded.type, decoded.destinations()
     if space == "param":
         return _load_parameter(decoded, slots)
     if space == "const":
@@ -207,7 +207,7 @@ def _matrices(decoded: Decoded) -> Execute:
     """`ldmatrix`, `stmatrix`: eight lanes for each matrix give its rows' addresses."""
     is_store = decoded.stem == "stmatrix"
     access = Access(decoded.instruction.index, is_store, _MATRIX_ROW_BYTES)
-    slots = [] if is_store else decoded.destinations(0)
+    slots = [] if is_store else decoded.destinations()
     space, address = _space(decoded), decoded.address(0 if is_store else 1)
     rows = 16 if any(each.startswith("m16") for each in decoded.modifiers) else 8
     lanes = min(32, rows * int(decoded.one_of(("x1", "x2", "x4"))[1]))
@@ -227,7 +227,7 @@ def _matrices(decoded: Decoded) -> Execute:
 def _read_and_write(decoded: Decoded) -> Execute:
     """`atom`, which returns what was there, and `red`: a load and a store."""
     returns = decoded.stem == "atom"
-    slots = decoded.destinations(0) if returns else []
+    slots = decoded.destinations() if returns else []
     address = decoded.address(1 if returns else 0)
     accesses = [_access(decoded, is_store=each) for each in (False, True)]
     space = _space(decoded)

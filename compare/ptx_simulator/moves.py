@@ -12,7 +12,7 @@ from compare.ptx_simulator.values import U64, Bits, PtxType, Value
 
 def _move(decoded: Decoded) -> Execute:
     """`mov`, also of what is cut into several registers or put together from them."""
-    slots, dtype = decoded.destinations(0), decoded.type.dtype
+    slots, dtype = decoded.destinations(), decoded.type.dtype
     if len(slots) > 1:
         return _unpack(slots, decoded.source(1, dtype), decoded.type.bits)
     if decoded.text(1).startswith("{"):

@@ -20,7 +20,6 @@ from compare.ptx_simulator.values import (
     Value,
     constant,
     parse_type,
-    signed,
     unknown,
 )
 
@@ -70,18 +69,15 @@ class Decoder:
         self.dtypes: list[Dtype] = []
         self.specials: dict[str, int] = {}
         self._slots: dict[Register, int] = {}
-        self._known: dict[tuple[int, str], int | None] = {}  # by scope and name
 
     def register(self, index: int, name: str) -> int | None:
         """The slot of a register; None if there is none, or none so wide."""
-        key = self.declarations.scope_of(index), name
-        if key not in self._known:
-            register = self.declarations.register(index, name)
-            dtype = register.type.dtype if register else None
-            if register and dtype is not None and register not in self._slots:
-                self._slots[register] = self._new_slot(dtype)
-            self._known[key] = self._slots.get(register) if register else None
-        return self._known[key]
+        register = self.declarations.register(index, name)
+        if register is None or register.type.dtype is None:
+            return None
+        if register not in self._slots:
+            self._slots[register] = self._new_slot(register.type.dtype)
+        return self._slots[register]
 
     def special(self, name: str) -> int:
         """The slot of a register that has a meaning."""
@@ -157,21 +153,21 @@ class Decoded:
         """An operand as it is written."""
         return self.instruction.operands[position]
 
-    def destinations(self, position: int) -> list[int | None]:
-        """The registers that an operand names, to be written: `{a, b}`, `p|q`, `a`.
+    def destinations(self) -> list[int | None]:
+        """The registers that the first operand names: `{a, b}`, `p|q`, `a`.
 
         None stands for what is thrown away, or cannot be held.
         """
         slots = [
             self.decoder.register(self.instruction.index, name)
-            for name in _parts(self.text(position))
+            for name in _parts(self.text(0))
         ]
         self.writes += [slot for slot in slots if slot is not None]
         return slots
 
-    def destination(self, position: int = 0) -> int | None:
-        """The only register of an operand, to be written."""
-        return self.destinations(position)[0]
+    def destination(self) -> int | None:
+        """The register that the first operand names."""
+        return self.destinations()[0]
 
     def sources(self, position: int, dtype: Dtype | None) -> list[Operand]:
         """The values of an operand that may be a vector."""
@@ -197,8 +193,7 @@ class Decoded:
 
         def address(batch: Batch, group: Group) -> Value:
             bits, known = base(batch, group)
-            wide = signed(bits) if bits.dtype == U64 else bits.astype(np.int64)
-            return Value(wide + offset if offset else wide, known)
+            return Value(bits.astype(np.int64) + offset, known)
 
         return address
 

@@ -70,7 +70,7 @@ def _opaque(decoded: Decoded) -> Execute:
     """What is known, but its results never are: floating point, matrices, tokens."""
     if not decoded.count or decoded.text(0).startswith("["):
         return do_nothing
-    return forget(decoded.destinations(0))
+    return forget(decoded.destinations())
 
 
 def _writes_shared_memory(batch: Batch, group: Group) -> None:
@@ -242,7 +242,7 @@ class Program:
     def _targets(self, decoded: Decoded) -> tuple[int, ...]:
         declarations, index = self.decoder.declarations, decoded.instruction.index
         last = decoded.text(decoded.count - 1)
-        labels = declarations.jump_table(last) or (last,)
+        labels = declarations.jump_tables.get(last, (last,))
         places = [declarations.target(index, label) for label in labels]
         return tuple(place for place in places if place is not None)
 
@@ -257,7 +257,7 @@ def _barrier(decoded: Decoded) -> Operation:
     has_threads = decoded.count > (3 if reduces else 1)
     return Operation(
         "barrier",
-        execute=forget(decoded.destinations(0)) if reduces else do_nothing,
+        execute=forget(decoded.destinations()) if reduces else do_nothing,
         choice=decoded.source(first, U32),
         threads=decoded.source(first + 1, U32) if has_threads else None,
         waits=not decoded.has("arrive"),

@@ -45,7 +45,7 @@ def _comparison(decoded: Decoded) -> Operand:
 
 def _set_predicate(decoded: Decoded) -> Execute:
     """`setp`: into one register what a comparison gives, into another the opposite."""
-    slots, comparison = decoded.destinations(0), _comparison(decoded)
+    slots, comparison = decoded.destinations(), _comparison(decoded)
     combine = LOGIC[decoded.modifiers[1]] if decoded.count > 3 else None
     other = decoded.source(3, BOOL) if combine else None
 

@@ -1,5 +1,6 @@
 """What is simulated, and what comes of it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -78,14 +79,12 @@ class Launch:
     @property
     def blocks(self) -> int:
         """Blocks of the whole launch."""
-        x, y, z = self.grid
-        return x * y * z
+        return math.prod(self.grid)
 
     @property
     def threads_per_block(self) -> int:
         """Threads of a block."""
-        x, y, z = self.block
-        return x * y * z
+        return math.prod(self.block)
 
 
 @dataclass
@@ -188,11 +187,6 @@ class Simulation:
     is_complete: bool
     traces: Mapping[int, tuple[int, ...]]
     store_counts: Mapping[str, Bits] = field(default_factory=dict)
-
-    @property
-    def trace(self) -> tuple[int, ...]:
-        """The instructions that the first warp of the first block executes."""
-        return self.traces[0]
 
     @property
     def is_exact(self) -> bool:

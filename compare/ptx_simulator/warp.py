@@ -14,7 +14,7 @@ from compare.ptx_simulator.values import BOOL, U32, Bits, Value
 
 def _shuffle(decoded: Decoded) -> Execute:
     """`shfl`: the value of another lane, and whether there is such a lane."""
-    slot, finds = [*decoded.destinations(0), None][:2]
+    slot, finds = [*decoded.destinations(), None][:2]
     mode = decoded.one_of(("up", "down", "bfly", "idx"))
     value, amount = decoded.source(1, U32), decoded.source(2, U32)
     clamp = decoded.source(3, U32)
@@ -92,7 +92,7 @@ def _active_mask(decoded: Decoded) -> Execute:
 
 def _elect(decoded: Decoded) -> Execute:
     """`elect`: the first lane of those that are here; which one is not promised."""
-    number, is_elected = decoded.destinations(0)
+    number, is_elected = decoded.destinations()
 
     def execute(batch: Batch, group: Group) -> None:
         first = group.is_present.argmax(axis=1)[group.row]
@@ -129,7 +129,7 @@ def _reduce(decoded: Decoded) -> Execute:
 
 def _match(decoded: Decoded) -> Execute:
     """`match`: the lanes that have the same number."""
-    mask, matches = [*decoded.destinations(0), None][:2]
+    mask, matches = [*decoded.destinations(), None][:2]
     source, wants_all = decoded.source(1, decoded.dtype), decoded.has("all")
 
     def execute(batch: Batch, group: Group) -> None:
@@ -155,7 +155,7 @@ def _among_members(build: Builder) -> Builder:
         execute = build(decoded)
         if not decoded.has("sync"):
             return execute
-        members, slots = decoded.source(-1, U32), decoded.destinations(0)
+        members, slots = decoded.source(-1, U32), decoded.destinations()
 
         def execute_by_members(batch: Batch, group: Group) -> None:
             masks, known = members(batch, group)
