@@ -20,7 +20,7 @@ from compare.ptx_simulator.simulation import (
     OutOfBounds,
     TensorArgument,
 )
-from compare.ptx_simulator.values import Bits, Lanes, Mask
+from compare.ptx_simulator.values import Lanes, Mask
 
 # Tensors lie below, variables of the PTX and the other spaces above.
 END_OF_TENSORS = 1 << 59
@@ -133,9 +133,7 @@ class Meter:
         """
         place = np.searchsorted(self._borders, tensor_address, side="right")
         tensor = self._tensors[int(place)]
-        tally = self._tally(access, "global", group, tensor.name if tensor else "")
-        self._add_ranges(tally, starts, lengths)
-        self._check_bounds(access, tensor, group, starts, lengths, doubtful)
+        self._count_ranges(access, tensor, group, starts, lengths, doubtful)
 
     def _count_global(
         self,
@@ -148,19 +146,12 @@ class Meter:
         if sizes is None:
             sizes = np.full(group.size, access.bytes_per_thread)
         for tensor, part, chosen in self._by_tensor(group, addresses):
-            starts, lengths = addresses[chosen], sizes[chosen]
-            tally = self._tally(access, "global", part, tensor.name if tensor else "")
-            self._add_ranges(tally, part.by_warp(starts), part.by_warp(lengths))
-            self._check_bounds(
-                access,
-                tensor,
-                part,
-                starts[:, np.newaxis],
-                lengths[:, np.newaxis],
-                None if doubtful is None else doubtful[chosen],
+            in_doubt = None if doubtful is None else doubtful[chosen]
+            self._count_ranges(
+                access, tensor, part, addresses[chosen], sizes[chosen], in_doubt
             )
 
-    def _check_bounds(
+    def _count_ranges(
         self,
         access: Access,
         tensor: TensorArgument | None,
@@ -169,7 +160,19 @@ class Meter:
         lengths: Lanes,
         doubtful: Mask | None,
     ) -> None:
-        """Looks whether a row of ranges for each lane is within its tensor."""
+        """Counts bytes of a tensor: one range for each lane, or a row of several.
+
+        A row is a request of its own; of single ranges those of a warp are one.
+        """
+        tally = self._tally(access, "global", group, tensor.name if tensor else "")
+        is_row = starts.ndim == 2
+        begin, sizes = (
+            each if is_row else group.by_warp(each) for each in (starts, lengths)
+        )
+        n_bytes, n_sectors = bytes_and_sectors(begin, begin + sizes)
+        tally.bytes += int(lengths.sum())
+        tally.sectors += int(n_sectors.sum())
+        tally.ideal_sectors += int((-(-n_bytes // SECTOR_BYTES)).sum())
         if tensor is None:
             return
         offsets = starts - tensor.address
@@ -177,10 +180,11 @@ class Meter:
         outside &= lengths > 0
         if access.is_store and self.store_counts:
             self._count_stores(tensor.name, offsets[~outside], lengths[~outside])
-        if outside.any():
-            first = offsets[np.arange(group.size), outside.argmax(axis=1)]
-            any_outside = np.any(outside, axis=1)
-            self._tell(access, tensor.name, group, first, any_outside, doubtful)
+        if is_row:  # of which the first that is outside tells
+            first = outside.argmax(axis=1)
+            offsets = offsets[np.arange(group.size), first]
+            outside = outside[np.arange(group.size), first]
+        self._tell(access, tensor.name, group, offsets, outside, doubtful)
 
     def _count_shared(
         self, access: Access, group: Group, offsets: Lanes, doubtful: Mask | None
@@ -218,14 +222,6 @@ class Meter:
             self._tallies[key] = MemoryAccess(*key, access.bytes_per_thread)
         self._tallies[key].requests += group.warps
         return self._tallies[key]
-
-    @staticmethod
-    def _add_ranges(tally: MemoryAccess, starts: Bits, lengths: Bits) -> None:
-        """Adds one row of ranges of bytes for each request."""
-        n_bytes, n_sectors = bytes_and_sectors(starts, starts + lengths)
-        tally.bytes += int(lengths.sum())
-        tally.sectors += int(n_sectors.sum())
-        tally.ideal_sectors += int((-(-n_bytes // SECTOR_BYTES)).sum())
 
     def _by_tensor(
         self, group: Group, addresses: Lanes
