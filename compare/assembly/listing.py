@@ -48,9 +48,14 @@ class Instruction:
         return f"{guard}{self.opcode} {', '.join(self.operands)}".rstrip()
 
     @property
+    def stem(self) -> str:
+        """The first part of the opcode, which names what is done."""
+        return self.opcode.partition(".")[0]
+
+    @property
     def branch_target(self) -> str | None:
         """The label that it may go to, or None if it is no direct branch."""
-        if self.opcode.partition(".")[0] not in ("bra", "BRA"):
+        if self.stem not in ("bra", "BRA"):
             return None
         return self.operands[-1].removeprefix("`(").removesuffix(")")
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from compare.assembly.classify import MEMORY_CATEGORIES, OTHER
 from compare.assembly.control_flow import find_loops
 from compare.assembly.listing import Instruction, Listing
 from compare.assembly.normalize import normalize
@@ -16,12 +17,7 @@ LOOP = "loop"
 # holds the two listings together; arithmetic follows.
 WEIGHTS = {
     LOOP: 12.0,
-    "global load": 12.0,
-    "global store": 12.0,
-    "generic memory": 12.0,
-    "atomic": 12.0,
-    "async copy": 12.0,
-    "tensor copy": 12.0,
+    **dict.fromkeys(MEMORY_CATEGORIES, 12.0),
     "shared load": 8.0,
     "shared store": 8.0,
     "local memory": 8.0,
@@ -36,24 +32,11 @@ WEIGHTS = {
     "float64": 6.0,
     "fp math": 2.0,
     "conversion": 2.0,
-    "other": 2.0,
+    OTHER: 2.0,
     BACKGROUND: 0.25,
 }
 # What moves data ends one bag of arithmetic and begins the next.
-_MOVES_DATA = frozenset(
-    {
-        "global load",
-        "global store",
-        "generic memory",
-        "atomic",
-        "async copy",
-        "tensor copy",
-        "shared load",
-        "shared store",
-        "local memory",
-        "shuffle / vote",
-    }
-)
+_MOVES_DATA = {*MEMORY_CATEGORIES, "shuffle / vote"}
 # These keep their place in a bag, but do not end it: a compiler may compute before a
 # barrier what the other one computes after it.
 SYNCHRONISES = frozenset({"barrier", "mbarrier", "fence / wait"})
@@ -144,7 +127,7 @@ class _Divider:
                 self._gap.append(instruction)
             return
         name = instruction.category
-        is_consumer = _stem(instruction) in _CONSUMERS
+        is_consumer = instruction.stem in _CONSUMERS
         if name in ("generic memory", "local memory"):
             name += " store" if is_consumer else " load"
         if self._continues(name):
@@ -229,20 +212,13 @@ def _background_item(instructions: list[Instruction], indent: str) -> Item:
 
 
 def _operation(instruction: Instruction) -> str:
-    stem = _stem(instruction)
-    if instruction.category in _MOVES_DATA - {"shuffle / vote"}:
+    if instruction.category in (*MEMORY_CATEGORIES, "barrier"):
         return instruction.category
     if instruction.category in ("mbarrier", "fence / wait"):
         return _form(instruction)
-    if instruction.category == "barrier":
-        return instruction.category
     if instruction.category == "conversion":  # to a wide type is not to a narrow one
-        return f"{stem} from {instruction.opcode.rpartition('.')[2]}"
-    return f"{instruction.category} {stem}"
-
-
-def _stem(instruction: Instruction) -> str:
-    return instruction.opcode.partition(".")[0]
+        return f"{instruction.stem} from {instruction.opcode.rpartition('.')[2]}"
+    return f"{instruction.category} {instruction.stem}"
 
 
 def _form(instruction: Instruction) -> str:

@@ -14,7 +14,6 @@ from compare.ptx_simulator.operands import Decoded, UnmodelledError
 from compare.ptx_simulator.spaces import WINDOW_BYTES, WINDOWS
 from compare.ptx_simulator.values import (
     BOOL,
-    Dtype,
     Lanes,
     Mask,
     PtxType,
@@ -69,42 +68,25 @@ class Part:
             return False
         return self.batch.meter.are_indices(self.addresses)
 
-    @property
-    def is_followed(self) -> bool:
-        """Whether it is known where in memory whose content is followed this is."""
-        return self.space in self.batch.storages and self.addresses is not None
-
     def load(self, offset: int, kind: PtxType) -> Value:
-        """What memory holds so many bytes behind the addresses."""
+        """The content of memory so many bytes behind the addresses."""
         storage = self.batch.storages.get(self.space)
         if storage is None or storage.is_blank or self.addresses is None:
             return unknown(BOOL)
         if kind.dtype is None:
             return unknown(BOOL)
         places = self.addresses + offset
-        bits, known = storage.load(self._owners(self.space), places, kind.dtype)
+        bits, known = storage.load(self.owners(self.space), places, kind.dtype)
         return Value(kind.numbers(bits), known)
-
-    def store(self, offset: int, value: Value, dtype: Dtype) -> None:
-        """Stores so many bytes behind the addresses, where that is followed."""
-        storage = self.batch.storages[self.space]
-        if storage.is_blank and value.known is False:
-            return
-        assert self.addresses is not None
-        places = self.addresses + offset
-        storage.store(self._owners(self.space), places, value, dtype)
 
     def forget(self, size: int = 0) -> None:
         """Something unknown was written: what was in memory is not known any more."""
         for space, storage in self.batch.storages.items():
-            if storage.is_blank or self.space not in (space, "generic"):
-                continue
-            if self.addresses is None:
-                storage.forget_all(self._owners(space))
-            else:
-                storage.forget(self._owners(space), self.addresses, size)
+            if self.space in (space, "generic"):
+                storage.forget(self.owners(space), self.addresses, size)
 
-    def _owners(self, space: str) -> Lanes:
+    def owners(self, space: str) -> Lanes:
+        """To whom in a storage belongs what each lane accesses."""
         return self.group.blocks if space == "shared" else self.group.numbers
 
 
@@ -193,12 +175,14 @@ def _store(decoded: Decoded) -> Execute:
     def execute(batch: Batch, group: Group) -> None:
         for part in parts(batch, space, group, address(batch, group)):
             part.count(access)
-            if dtype is None or not part.is_followed:
+            storage = batch.storages.get(part.space)
+            if storage is None or part.addresses is None or dtype is None:
                 part.forget(access.bytes_per_thread)
                 continue
             for place, source in enumerate(sources):
                 value = batch.believed(source(batch, part.group), part.group)
-                part.store(place * dtype.itemsize, value, dtype)
+                places = part.addresses + place * dtype.itemsize
+                storage.store(part.owners(part.space), places, value, dtype)
 
     return execute
 

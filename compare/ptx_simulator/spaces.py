@@ -1,12 +1,8 @@
 """Where a kernel's variables lie, and which space a generic address is in."""
 
-from typing import Literal
-
 from compare.assembly.listing import Listing
 from compare.ptx_simulator.declarations import Declarations
 from compare.ptx_simulator.meter import END_OF_TENSORS
-
-Space = Literal["global", "shared", "local", "const", "param"]
 
 # Generic addresses of what is not global begin here. Where they do on a GPU is not for
 # a kernel to know.
