@@ -83,21 +83,16 @@ def align(left: Listing, right: Listing) -> tuple[DiffRow, ...]:
 
 
 def _row(left: Item | None, right: Item | None) -> DiffRow:
-    kind: Kind
-    if left is None:
-        kind = "right"
-    elif right is None:
-        kind = "left"
-    else:
+    kind: Kind = "left" if left else "right"
+    if left and right:
         kind = "same" if _are_same(left, right) else "changed"
-    one = left or right
-    assert one is not None
-    counts_shown = any(each and len(each.indices) > 1 for each in (left, right))
+    items = [each for each in (left, right) if each]
+    counts_shown = any(len(each.indices) > 1 for each in items)
     return DiffRow(
         kind=kind,
         left=_text(left, counts_shown) if left else "",
         right=_text(right, counts_shown) if right else "",
-        category=one.category,
+        category=items[0].category,
         left_indices=left.indices if left else (),
         right_indices=right.indices if right else (),
     )
@@ -112,8 +107,8 @@ def _are_same(left: Item, right: Item) -> bool:
 
 def _text(item: Item, count_shown: bool) -> str:
     if item.category in (BACKGROUND, LOOP) or not count_shown:
-        return item.indent + item.text
-    return f"{item.indent}{item.summary} x{len(item.indices)}"
+        return item.text
+    return f"{item.summary} x{len(item.indices)}"
 
 
 # ---- Which sections stand side by side, and which items in them ----

@@ -232,10 +232,7 @@ class _PtxLocations:
 
 _SASS_FUNCTION = re.compile(r"\.text\.(\S+):$")
 _SASS_LABEL = re.compile(r"(\.L_\w+):$")
-_SASS_FRAME = re.compile(
-    r'//## File "(?P<file>[^"]+)", line (?P<line>\d+)'
-    r'(?: inlined at "(?P<caller_file>[^"]+)", line (?P<caller_line>\d+))?'
-)
+_SASS_FRAME = re.compile(r'//## File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _SASS_INSTRUCTION = re.compile(
     r"\s*/\*[0-9a-f]+\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;?\s*$"
 )
@@ -287,16 +284,13 @@ def parse_sass(text: str, ptx: Listing | None = None) -> Listing:
                 )
             )
             labels = []
-    while instructions and _is_padding(instructions[-1]):
+    # The last cache line is filled up with NOPs behind a branch to itself.
+    while instructions and (
+        instructions[-1].opcode == "NOP"
+        or instructions[-1].branch_target in instructions[-1].labels
+    ):
         instructions.pop()
     return Listing("sass", name, text, tuple(instructions))
-
-
-def _is_padding(instruction: Instruction) -> bool:
-    """Whether it fills up the last cache line: NOPs behind a branch to itself."""
-    if instruction.opcode == "NOP":
-        return True
-    return instruction.branch_target in instruction.labels
 
 
 # ---- both ----

@@ -70,7 +70,7 @@ class Item:
         operation: what must be equal for two items to stand side by side.
         form: what must be equal for them to be called the same.
         text: of the only instruction, if there is but one.
-        summary: what is written in front of the number of several.
+        summary: of several, in front of their number.
     """
 
     category: str
@@ -79,7 +79,6 @@ class Item:
     access_bytes: int
     text: str
     summary: str
-    indent: str
     indices: tuple[int, ...]
 
 
@@ -167,8 +166,8 @@ def _items(section: _Section, texts: Sequence[str]) -> list[Item]:
     indent = "  " * section.depth
     if section.name.startswith(LOOP):
         index = section.instructions[0].index
-        text = "loop {" if section.name == "loop begins" else "}"
-        return [Item(LOOP, section.name, LOOP, 0, text, text, indent, (index,))]
+        text = indent + ("loop {" if section.name == "loop begins" else "}")
+        return [Item(LOOP, section.name, LOOP, 0, text, text, (index,))]
     background: list[Instruction] = []
     kinds: dict[tuple[str, int], list[Instruction]] = {}
     arithmetic: set[str] = set()
@@ -178,8 +177,7 @@ def _items(section: _Section, texts: Sequence[str]) -> list[Item]:
             continue
         form = _form(each)
         place = 0
-        if each.category in SYNCHRONISES:
-            # They keep their place: behind what was begun before them.
+        if each.category in SYNCHRONISES:  # keeps its place behind what began before it
             place = len(arithmetic)
         else:
             arithmetic.add(form)
@@ -195,9 +193,8 @@ def _items(section: _Section, texts: Sequence[str]) -> list[Item]:
                 _operation(first),
                 form,
                 first.access_bytes,
-                texts[first.index],
-                first.opcode,
-                indent,
+                indent + texts[first.index],
+                indent + first.opcode,
                 tuple(each.index for each in instructions),
             )
         )
@@ -206,9 +203,10 @@ def _items(section: _Section, texts: Sequence[str]) -> list[Item]:
 
 def _background_item(instructions: list[Instruction], indent: str) -> Item:
     counts = Counter(each.category.partition(" / ")[0] for each in instructions)
-    text = ", ".join(f"{name} x{count}" for name, count in counts.most_common())
+    listed = ", ".join(f"{name} x{count}" for name, count in counts.most_common())
+    text = indent + listed
     indices = tuple(each.index for each in instructions)
-    return Item(BACKGROUND, BACKGROUND, BACKGROUND, 0, text, text, indent, indices)
+    return Item(BACKGROUND, BACKGROUND, BACKGROUND, 0, text, text, indices)
 
 
 def _operation(instruction: Instruction) -> str:

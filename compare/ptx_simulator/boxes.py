@@ -11,7 +11,6 @@ from compare.ptx_simulator.loads_and_stores import Part
 from compare.ptx_simulator.meter import Access
 from compare.ptx_simulator.operands import Decoded
 from compare.ptx_simulator.simulation import TensorMap
-from compare.ptx_simulator.spaces import parameter_at
 from compare.ptx_simulator.values import Lanes, Value, settled, signed
 
 # Copies of other boxes than a tensor map has.
@@ -55,16 +54,15 @@ def _map_at(address: Value, maps: dict[int, TensorMap]) -> TensorMap | None:
     bits, known = address
     if settled(known) is not True or (bits != bits[0]).any():
         return None
-    position = parameter_at(int(bits[0]))
-    return None if position is None else maps.get(position)
+    return maps.get(int(bits[0]))
 
 
 def _rows(tensor_map: TensorMap, corner: Sequence[Lanes]) -> tuple[Lanes, Lanes]:
     """For each lane where the rows of its box begin, and their bytes in the tensor.
 
     Args:
-        tensor_map: what the box is of.
-        corner: for each dimension, the contiguous one first, where each lane's begins.
+        tensor_map: describes the tensor.
+        corner: the first element of each lane's box, by dimension.
     """
     width = tensor_map.element_bytes
     first = np.clip(corner[0], 0, tensor_map.sizes[0])

@@ -33,14 +33,14 @@ MOST_STEPS = 500_000
 
 
 class Counters:
-    """What is counted over all batches.
+    """Counts over all batches.
 
     Attributes:
         executed: by instruction, in how many lanes.
         warp_executed: by instruction, in how many warps.
         unknown: the instructions whose predicate, or whose target, was unknown.
-        trace: the instructions that the first block of the first batch executes, each
-            with a bit for each warp that does.
+        trace: the instructions of the first block, each with a bit for each warp that
+            executes it.
         steps: instructions executed, each in any number of lanes.
         is_complete: whether all lanes came to their end.
     """
@@ -56,10 +56,10 @@ class Counters:
 
 
 class Machine:
-    """The threads of the blocks of one batch, and where each of them is.
+    """The threads of one batch, and where in the program each of them is.
 
     Attributes:
-        batch: what their registers and their memory hold.
+        batch: their registers and their memory.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class Machine:
         Args:
             program: what they run.
             layout: which threads there are.
-            meter: what counts accesses to memory.
-            counters: what counts instructions.
-            is_traced: whether to write down what the first block executes.
+            meter: counts accesses to memory.
+            counters: counts instructions.
+            is_traced: whether to keep the trace of the first block.
         """
         decoder = program.decoder
         self._program = program

@@ -23,7 +23,7 @@ from compare.ptx_simulator.values import (
     unknown,
 )
 
-# What an operand is worth to a group. Addresses are signed numbers of 64 bits.
+# Gives the value of an operand in a group; addresses are signed numbers of 64 bits.
 Operand = Callable[[Batch, Group], Value]
 
 _INTEGER = re.compile(r"(-?)(0[xX][\da-fA-F]+|0[bB][01]+|0[0-7]*|[1-9]\d*)U?")
@@ -37,19 +37,19 @@ class UnmodelledError(LookupError):
 
 
 class Decoder:
-    """What the operands of all instructions of a kernel refer to.
+    """A kernel's names: what the operands of its instructions refer to.
 
     Attributes:
         declarations: of the kernel.
         parameters: the values of the kernel's parameters, by name.
         addresses: of the kernel's variables.
-        tensor_maps: by their position among the parameters.
+        tensor_maps: by their generic address.
         dtypes: of the registers, by slot.
         specials: the slots of registers that have a meaning, by name.
     """
 
     def __init__(self, listing: Listing, launch: Launch) -> None:
-        """Reads what the listing declares.
+        """Reads the declarations.
 
         Raises:
             ValueError: the launch has more or fewer parameters than the kernel.
@@ -65,7 +65,10 @@ class Decoder:
         self.addresses = Addresses(
             listing, self.declarations, launch.dynamic_shared_bytes
         )
-        self.tensor_maps = {each.position: each for each in launch.tensor_maps}
+        self.tensor_maps = {
+            WINDOWS["param"] + self.addresses.by_name[parameters[each.position]]: each
+            for each in launch.tensor_maps
+        }
         self.dtypes: list[Dtype] = []
         self.specials: dict[str, int] = {}
         self._slots: dict[Register, int] = {}
@@ -100,7 +103,7 @@ class Decoded:
         modifiers: its other parts.
         types: the types among them.
         spaces: the spaces among them; `shared` also of `shared::cta`.
-        writes: the slots of the registers that it writes, as far as asked for.
+        writes: the slots of the destinations that were asked for.
     """
 
     def __init__(self, decoder: Decoder, instruction: Instruction) -> None:
@@ -120,10 +123,10 @@ class Decoded:
 
     @property
     def dtype(self) -> Dtype:
-        """What holds an operand.
+        """The numpy type of the operands.
 
         Raises:
-            UnmodelledError: nothing does.
+            UnmodelledError: there is none, see `PtxType.dtype`.
         """
         if self.type.dtype is None:
             raise UnmodelledError
@@ -131,7 +134,7 @@ class Decoded:
 
     @property
     def count(self) -> int:
-        """How many operands there are."""
+        """The number of operands."""
         return len(self.instruction.operands)
 
     def has(self, modifier: str) -> bool:
@@ -174,7 +177,7 @@ class Decoded:
         return [self._source(text, dtype) for text in _parts(self.text(position))]
 
     def source(self, position: int, dtype: Dtype | None) -> Operand:
-        """The value of an operand, made as wide as asked for; None: as it is."""
+        """The value of an operand in this type; None leaves it in its own."""
         return self._source(self.text(position), dtype)
 
     def is_predicate(self, position: int) -> bool:
@@ -203,7 +206,7 @@ class Decoded:
         return [self._source(each, U32) for each in _parts(found[0])] if found else []
 
     def _source(self, text: str, dtype: Dtype | None) -> Operand:
-        """An operand; without a dtype a register has its own, and a number 64 bits."""
+        """The value of what is written; a number without a type has 64 bits."""
         if text.startswith("!"):
             return _opposite(self._source(text[1:].lstrip(), BOOL))
         slot = self.decoder.register(self.instruction.index, text)
@@ -213,14 +216,14 @@ class Decoded:
             return _register(slot, self.decoder.dtypes[slot], dtype)
         number = WARP if text == "WARP_SZ" else parse_integer(text)
         if number is None:
-            number = self.decoder.addresses.of(text)
+            number = self.decoder.addresses.by_name.get(text)
         wanted = U64 if dtype is None else dtype
         value = unknown(wanted) if number is None else constant(number, wanted)
         return lambda batch, group: value
 
 
 def parse_integer(text: str) -> int | None:
-    """The number that a text is, that of a float's bits included; else None."""
+    """The number that is written, of a float its bits; None if it is no number."""
     if found := _FLOAT.fullmatch(text):
         return int(found[1] or found[2], 16)
     found = _INTEGER.fullmatch(text)

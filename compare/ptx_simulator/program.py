@@ -146,15 +146,14 @@ class Program:
         self.unknown_opcodes: dict[int, str] = {}
         self.operations = tuple(map(self._operation, listing.instructions))
 
-    def meeting_point(self, branch: int) -> tuple[int | None, frozenset[int]]:
-        """Where the ways behind a branch meet, and the registers changed before that.
+    def meeting_point(self, branch: int) -> tuple[int, set[int]]:
+        """The place where the ways behind a branch meet, and the registers they change.
 
-        The place is None if they meet at the kernel's end only.
+        The place is -1 if they meet at the kernel's end only.
         """
         meeting = self._dominators.get(branch, _END)
         between = self._ways(self._successors(branch), meeting)
-        slots = {slot for place in between for slot in self.operations[place].writes}
-        return (None if meeting == _END else meeting), frozenset(slots)
+        return meeting, {e for place in between for e in self.operations[place].writes}
 
     def likely_goes(self, branch: int) -> bool:
         """Whether an unknown branch is better taken than not.
