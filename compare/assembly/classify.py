@@ -1,4 +1,4 @@
-"""What an instruction is for, and how many bytes it moves for one thread.
+"""The category of an instruction, and the bytes that it moves for one thread.
 
 Both tables are ordered: the first row that matches an instruction names its category.
 What no row knows is `other`, so that a new instruction shows up instead of hiding.

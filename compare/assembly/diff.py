@@ -29,7 +29,7 @@ Kind = Literal["same", "changed", "left", "right"]
 
 _MARKERS: dict[Kind, str] = {"same": " ", "changed": "|", "left": "<", "right": ">"}
 
-# Of the weight: for rows that are the same in every part, and for equal counts.
+# Shares of a weight that are added for equal forms, and for equal counts.
 _SAME_BONUS = 0.25
 _COUNT_BONUS = 0.1
 
@@ -57,7 +57,7 @@ class DiffRow:
 
     @property
     def marker(self) -> str:
-        """What stands between the columns, as `diff -y` prints it."""
+        """The mark between the columns, as `diff -y` prints it."""
         return _MARKERS[self.kind]
 
 
@@ -139,7 +139,7 @@ def _best_pairs(
 
 
 def _gain(left: list[Item], right: list[Item]) -> float:
-    """What it is worth to see two sections side by side."""
+    """The worth of seeing two sections side by side."""
     gain = 0.0
     for one, other in _partners(left, right):
         counts = sorted((len(one.indices), len(other.indices)))

@@ -146,7 +146,7 @@ def find_entry(lines: list[str], kernel: str | None) -> tuple[str, int, int]:
 
 
 def ptx_parts(lines: list[str], body: int) -> Iterator[tuple[int, str]]:
-    """What the PTX from a line on consists of, with the line that each part ends in.
+    """The parts of PTX from a line on, each with the number of the line it ends in.
 
     Parts are braces, labels with their colon, statements, and lines that tell where
     these come from: `.loc`, and the comments around inline assembly.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import PurePath
 
 from bindings.sources import ROOT
@@ -40,30 +40,28 @@ def file_of(side: str, source: str, kernel: str) -> str:
     raise LookupError(f"{kernel} stands in no file of {folder}")
 
 
-def in_sources(instructions: Iterable[Instruction]) -> tuple[str, ...]:
-    """The innermost line of each in the project's kernels: "csrc/common/vec.cuh:41"."""
-    return _places(instructions, lambda parts: True)
-
-
-def in_op(instructions: Iterable[Instruction]) -> tuple[str, ...]:
-    """The line of the op's own file that each comes from: "csrc/softmax/softmax.cu:83".
-
-    An op's own files are those of its folder.
-    """
-    return _places(instructions, lambda parts: parts[1] != "common")
-
-
-def _places(
-    instructions: Iterable[Instruction], is_wanted: Callable[[list[str]], bool]
+def in_sources(
+    instructions: Iterable[Instruction], *, without: str = ""
 ) -> tuple[str, ...]:
+    """The innermost line of each in the project's kernels: "csrc/common/vec.cuh:41".
+
+    Args:
+        instructions: Of either side.
+        without: The folder whose lines do not count.
+    """
     found = set()
     for instruction in instructions:
         for frame in instruction.frames:
             parts = _within_project(frame.file)
-            if parts and is_wanted(parts):
+            if parts and parts[1] != without:
                 found.add(("/".join(parts), frame.line))
                 break
     return tuple(f"{path}:{line}" for path, line in sorted(found))
+
+
+def in_op(instructions: Iterable[Instruction]) -> tuple[str, ...]:
+    """The line of the op's own folder that each comes from."""
+    return in_sources(instructions, without="common")
 
 
 @functools.cache

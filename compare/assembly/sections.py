@@ -13,8 +13,8 @@ from compare.assembly.normalize import normalize
 # The categories of rows that are no instructions of one category.
 BACKGROUND = "background"
 LOOP = "loop"
-# How much it counts to see two rows of this category side by side. What moves data
-# holds the two listings together; arithmetic follows.
+# The worth of seeing two rows of a category side by side. Accesses to memory hold the
+# two listings together; arithmetic follows.
 WEIGHTS = {
     LOOP: 12.0,
     **dict.fromkeys(MEMORY_CATEGORIES, 12.0),
@@ -35,7 +35,7 @@ WEIGHTS = {
     OTHER: 2.0,
     BACKGROUND: 0.25,
 }
-# What moves data ends one bag of arithmetic and begins the next.
+# Instructions that move data end one bag of arithmetic and begin the next.
 _MOVES_DATA = {*MEMORY_CATEGORIES, "shuffle / vote"}
 # These keep their place in a bag, but do not end it: a compiler may compute before a
 # barrier what the other one computes after it.
@@ -220,7 +220,7 @@ def _operation(instruction: Instruction) -> str:
 
 
 def _form(instruction: Instruction) -> str:
-    """The instruction without what says nothing about what it does."""
+    """The opcode without widths and defaults, with the bytes that it accesses."""
     parts = instruction.opcode.split(".")
     if instruction.access_bytes:
         meaning = [part for part in parts if not _WIDTH.fullmatch(part)]

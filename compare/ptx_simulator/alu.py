@@ -18,7 +18,7 @@ from compare.ptx_simulator.values import Bits, Value, decided, signed
 
 
 def _magnitude(bits: Bits) -> Bits:
-    """Of numbers in two's complement, without a sign: that of the least fits, too."""
+    """Absolute values of numbers in two's complement; that of the least fits, too."""
     return np.where(signed(bits) < 0, -bits, bits)
 
 

@@ -17,8 +17,8 @@ class Barriers:
         """Begins with nobody there."""
         self._layout = layout
         self._arrived = np.zeros(len(layout.blocks) * _BARRIERS, np.int64)
-        # Of each lane: the barrier where it waits, for how many threads that waits, and
-        # the instruction that brought it there.
+        # By lane: the barrier it waits at, the threads that this waits for, and the
+        # instruction that brought the lane there.
         self._barrier = np.full(layout.lanes, _NOWHERE)
         self._threads = np.zeros(layout.lanes, np.int64)
         self._place = np.zeros(layout.lanes, np.int64)

@@ -26,10 +26,10 @@ class Batch:
         dtypes: of the registers, by slot.
         registers: by slot.
         storages: by space: shared memory of every block, local memory of every lane.
-        meter: what counts accesses to memory.
-        alive: of each lane, whether it is a thread that has not come to its end.
-        doubt: the lanes that may not execute at all what they execute, because a branch
-            or a predicate before it was unknown; None where there are none.
+        meter: counts accesses to memory.
+        alive: for each lane, whether it is a thread that has not come to its end.
+        doubt: the lanes that may be where they are by mistake, because a branch or a
+            predicate was unknown; None if there are none.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class Batch:
         self.doubt: Mask | None = None
 
     def read(self, slot: int, group: Group) -> Value:
-        """What a register holds in the lanes of a group."""
+        """The value of a register in the lanes of a group."""
         return take(self.registers[slot], group.lanes)
 
     def write(self, slot: int | None, group: Group, value: Value) -> None:
-        """Puts a value of a group's lanes into a register; no slot: throws it away.
+        """Puts a value of a group's lanes into a register; without a slot, nowhere.
 
-        In a wider register there are zeros before it, or the sign of a signed number.
+        A wider register is filled up with zeros, or with the sign of signed numbers.
         """
         if slot is None:
             return
@@ -72,7 +72,7 @@ class Batch:
         self.registers[slot] = value
 
     def forget(self, slots: Iterable[int | None], group: Group) -> None:
-        """What registers hold in the lanes of a group is unknown from now on."""
+        """Makes registers unknown in the lanes of a group."""
         for slot in slots:
             self.write(slot, group, unknown(BOOL))
 

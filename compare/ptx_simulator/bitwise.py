@@ -149,7 +149,7 @@ def _permute(decoded: Decoded, a: Bits, b: Bits, selector: Bits) -> Bits:
 
 
 def _length(bits: Bits) -> Bits:
-    """How many bits a number has without its leading zeros."""
+    """The number of bits without the leading zeros."""
     wide = bits.astype(U64)
     high, low = wide >> 32, wide & 0xFFFFFFFF
     # Halves are exact as floating point, whose exponent is what is looked for.

@@ -1,4 +1,4 @@
-"""How an instruction becomes a function that executes it."""
+"""Makes functions that execute instructions."""
 
 import operator
 from collections.abc import Callable, Sequence
@@ -21,14 +21,14 @@ def do_nothing(batch: Batch, group: Group) -> None:
 
 
 def forget(slots: Sequence[int | None]) -> Execute:
-    """What leaves these registers with nothing that is known."""
+    """Makes these registers unknown."""
     return lambda batch, group: batch.forget(slots, group)
 
 
 def compute(
     slot: int | None, operands: Sequence[Operand], function: Callable[..., Value]
 ) -> Execute:
-    """What puts a function of the operands into a register."""
+    """Puts a function of the operands into a register."""
 
     def execute(batch: Batch, group: Group) -> None:
         batch.write(slot, group, function(*(each(batch, group) for each in operands)))

@@ -35,7 +35,7 @@ def _copy(decoded: Decoded) -> Execute:
 
 
 def _count_ranges(access: Access, address: Operand, size: Operand) -> Execute:
-    """Counts accesses to global memory, in each lane of so many bytes."""
+    """Counts accesses to global memory, each of its own size."""
 
     def execute(batch: Batch, group: Group) -> None:
         (addresses, known), sizes = address(batch, group), size(batch, group)
@@ -68,7 +68,7 @@ def _copy_of_threads(decoded: Decoded) -> Execute:
 
 
 def _bytes_read(decoded: Decoded, size: int) -> Operand:
-    """How many bytes each thread reads: a fourth operand may say so, or say none."""
+    """The bytes that each thread reads; a fourth operand may say fewer, or none."""
     last = decoded.count - decoded.has("L2::cache_hint")
     if last < 4:
         whole = constant(size, U32)

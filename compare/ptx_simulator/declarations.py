@@ -1,4 +1,4 @@
-"""What a kernel's PTX declares: parameters, registers, variables, and where.
+"""The declarations of a kernel: parameters, registers, variables, and their scopes.
 
 A listing holds instructions alone. Inline assembly opens scopes with registers and
 labels of their own, whose names may occur many times in one kernel.
@@ -50,7 +50,7 @@ class Register:
 
 @dataclass(frozen=True)
 class _Scope:
-    """What names mean between two braces, by the name; a label its instruction."""
+    """The meaning of names between two braces; of a label its instruction."""
 
     registers: ChainMap[str, Register] = field(default_factory=ChainMap)
     labels: ChainMap[str, int] = field(default_factory=ChainMap)

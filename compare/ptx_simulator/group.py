@@ -132,7 +132,7 @@ class Group:
 
     @cached_property
     def members(self) -> Mask:
-        """Of every lane of the batch, whether it is in the group."""
+        """For each lane of the batch, whether it is in the group."""
         members = np.zeros(self.layout.lanes, np.bool_)
         members[self.lanes] = True
         return members
@@ -148,7 +148,7 @@ class Group:
 
     @cached_property
     def warps(self) -> int:
-        """How many warps have a lane in the group."""
+        """The number of warps that have a lane in the group."""
         return len(self.warp_numbers)
 
     @cached_property
@@ -199,7 +199,7 @@ class Group:
 
     @cached_property
     def repetitions(self) -> int:
-        """How many blocks the group has, if it has the same lanes of each; else 1."""
+        """The number of blocks, if the group has the same lanes of each; else 1."""
         blocks = len(self.layout.blocks)
         if self.lanes is None or self.size % blocks:
             return blocks if self.lanes is None else 1

@@ -80,13 +80,13 @@ class Part:
         return Value(kind.numbers(bits), known)
 
     def forget(self, size: int = 0) -> None:
-        """Something unknown was written: what was in memory is not known any more."""
+        """Makes memory unknown there, or, without addresses, all of it."""
         for space, storage in self.batch.storages.items():
             if self.space in (space, "generic"):
                 storage.forget(self.owners(space), self.addresses, size)
 
     def owners(self, space: str) -> Lanes:
-        """To whom in a storage belongs what each lane accesses."""
+        """For each lane the owner of what it accesses: its block, or itself."""
         return self.group.blocks if space == "shared" else self.group.numbers
 
 

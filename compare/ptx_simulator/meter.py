@@ -30,7 +30,7 @@ _TOLD_THREADS = 8  # of an instruction that goes out of bounds; more would add n
 
 @dataclass(frozen=True)
 class Access:
-    """What a memory instruction does, whatever the addresses.
+    """A memory instruction, whatever the addresses.
 
     Attributes:
         index: of the instruction in the listing.

@@ -1,4 +1,4 @@
-"""A kernel made ready to be run: every instruction taken apart once."""
+"""A kernel made ready to be run: its instructions decoded, its ways known."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -67,7 +67,7 @@ class Operation:
 
 
 def _opaque(decoded: Decoded) -> Execute:
-    """What is known, but its results never are: floating point, matrices, tokens."""
+    """An instruction whose results are unknown: floating point, matrices, tokens."""
     if not decoded.count or decoded.text(0).startswith("["):
         return do_nothing
     return forget(decoded.destinations())
@@ -118,7 +118,7 @@ _BUILDERS: dict[str, Builder] = {
     "tcgen05": _tcgen05,
     "mbarrier": _mbarrier,
 }
-# Of floating point, what these compute is unknown.
+# The results of these are unknown if a type is floating point.
 _FLOATING = (*ARITHMETIC, "cvt", "redux", "set")
 _EXITS = ("ret", "exit", "trap")
 _WAITS = ("try_wait", "test_wait")

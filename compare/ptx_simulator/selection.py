@@ -8,7 +8,7 @@ import numpy as np
 
 from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.bitwise import LOGIC
-from compare.ptx_simulator.building import Builder, Execute, compute
+from compare.ptx_simulator.building import Builder, Execute, compute, of_values
 from compare.ptx_simulator.group import Group
 from compare.ptx_simulator.operands import Decoded, Operand, UnmodelledError
 from compare.ptx_simulator.values import BOOL, Known, Value, settled, signed, unknown
@@ -28,7 +28,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _comparison(decoded: Decoded) -> Operand:
-    """What a `setp` or `set` compares, without what it combines it with."""
+    """The comparison of a `setp` or `set`, before it is combined with a predicate."""
     kind = decoded.type
     if kind.kind == "f":
         return lambda batch, group: unknown(BOOL)
@@ -44,7 +44,7 @@ def _comparison(decoded: Decoded) -> Operand:
 
 
 def _set_predicate(decoded: Decoded) -> Execute:
-    """`setp`: into one register what a comparison gives, into another the opposite."""
+    """`setp`: a comparison into one register, the opposite into another."""
     slots, comparison = decoded.destinations(), _comparison(decoded)
     combine = LOGIC[decoded.modifiers[1]] if decoded.count > 3 else None
     other = decoded.source(3, BOOL) if combine else None
@@ -72,7 +72,8 @@ def _set(decoded: Decoded) -> Execute:
     )
 
 
-def _choice(a: Value, b: Value, condition: Value) -> Value:
+def _select(decoded: Decoded, a: Value, b: Value, condition: Value) -> Value:
+    """`selp`: one of two by a predicate."""
     known: Known = a.known
     if a.known is not b.known:
         known = np.where(condition.bits, a.known, b.known)
@@ -82,13 +83,6 @@ def _choice(a: Value, b: Value, condition: Value) -> Value:
     return Value(np.where(condition.bits, a.bits, b.bits), known)
 
 
-def _select(decoded: Decoded) -> Execute:
-    """`selp`: one of two by a predicate."""
-    dtype = decoded.dtype
-    operands = [decoded.source(1, dtype), decoded.source(2, dtype)]
-    return compute(decoded.destination(), [*operands, decoded.source(3, BOOL)], _choice)
-
-
 def _select_by_sign(decoded: Decoded) -> Execute:
     """`slct`: one of two by whether a third is negative."""
     dtype = decoded.types[0].dtype
@@ -96,13 +90,13 @@ def _select_by_sign(decoded: Decoded) -> Execute:
     return compute(
         decoded.destination(),
         [*operands, decoded.source(3, decoded.dtype)],
-        lambda a, b, c: _choice(a, b, Value(signed(c.bits) >= 0, c.known)),
+        lambda a, b, c: _select(decoded, a, b, Value(signed(c.bits) >= 0, c.known)),
     )
 
 
 SELECTION: dict[str, Builder] = {
     "setp": _set_predicate,
     "set": _set,
-    "selp": _select,
+    "selp": of_values(_select, own=2),
     "slct": _select_by_sign,
 }

@@ -53,12 +53,12 @@ class PtxType:
 
     @property
     def bytes(self) -> int:
-        """How wide it is in memory."""
+        """Its width in memory."""
         return self.bits // 8
 
     @property
     def dtype(self) -> Dtype | None:
-        """What holds its bits; None of several integers, or of more than 64 bits."""
+        """The numpy type of its bits; None if several integers or more than 64 bits."""
         if self.kind == "p":
             return BOOL
         if self.kind == "x" or self.bits > 64:
@@ -66,7 +66,7 @@ class PtxType:
         return np.dtype(f"u{self.bytes}")
 
     def numbers(self, bits: Bits) -> Bits:
-        """What bits of this width stand for: in two's complement if it has a sign."""
+        """Bits of this width as numbers: in two's complement if the type has a sign."""
         return signed(bits) if self.kind == "s" else bits
 
 
@@ -91,7 +91,7 @@ def parse_type(text: str) -> PtxType | None:
 
 @functools.cache
 def unknown(dtype: Dtype) -> Value:
-    """A value of which nothing is known."""
+    """A value that is unknown in all lanes."""
     return Value(np.zeros(1, dtype), known=False)
 
 
@@ -145,5 +145,5 @@ def put(old: Value, new: Value, lanes: Lanes, total: int) -> Value:
 
 
 def signed(bits: Bits) -> Bits:
-    """The same bits in two's complement."""
+    """Bits as numbers in two's complement."""
     return bits.view(f"i{bits.dtype.itemsize}")

@@ -1,4 +1,4 @@
-"""What lanes of a warp tell each other: shuffles, votes, reductions.
+"""Exchanges between the lanes of a warp: shuffles, votes, reductions.
 
 A lane that does not take part has nothing to tell: what others get from it is unknown.
 """
