@@ -42,9 +42,7 @@ def copy_of_box(decoded: Decoded, *, is_store: bool) -> Execute:
             for bits, _ in place
         ]
         starts, lengths = _rows(described, corner)
-        batch.meter.count_boxes(
-            access, group, described.address, starts, lengths, batch.doubtful(group)
-        )
+        Part(batch, "global", group, starts).count(access, lengths)
 
     return execute
 

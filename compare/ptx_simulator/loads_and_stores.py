@@ -38,7 +38,7 @@ class Part:
         batch: whose lanes they are.
         space: which one; `generic` if the addresses are unknown.
         group: the lanes.
-        addresses: in this space, one for each lane; None if they are unknown.
+        addresses: in this space, one or a row for each lane; None if unknown.
         chosen: which of the lanes of the whole access these are; None: all.
     """
 

@@ -97,8 +97,9 @@ class Meter:
             access: the instruction.
             space: see `MemoryAccess`.
             group: the lanes.
-            addresses: one for each of them; None if they are unknown.
-            sizes: bytes that each of them moves, if not all that the instruction can.
+            addresses: one for each of them; or a row for each, which is a request of
+                its own; None if they are unknown.
+            sizes: the bytes at each address, if not all that the instruction can move.
             doubtful: which of the lanes may not be there at all; None if all are.
         """
         if addresses is None:
@@ -111,29 +112,6 @@ class Meter:
             self._count_shared(access, group, addresses, doubtful)
         elif space == "local":
             self._count_local(access, group, addresses)
-
-    def count_boxes(
-        self,
-        access: Access,
-        group: Group,
-        tensor_address: int,
-        starts: Lanes,
-        lengths: Lanes,
-        doubtful: Mask | None,
-    ) -> None:
-        """Counts boxes of a tensor, of which each lane moves one.
-
-        Args:
-            access: the instruction.
-            group: the lanes.
-            tensor_address: where the tensor begins.
-            starts: for each lane the addresses of its box's rows.
-            lengths: their bytes.
-            doubtful: which of the lanes may not be there at all; None if all are.
-        """
-        place = np.searchsorted(self._borders, tensor_address, side="right")
-        tensor = self._tensors[int(place)]
-        self._count_ranges(access, tensor, group, starts, lengths, doubtful)
 
     def _count_global(
         self,
@@ -160,10 +138,7 @@ class Meter:
         lengths: Lanes,
         doubtful: Mask | None,
     ) -> None:
-        """Counts bytes of a tensor: one range for each lane, or a row of several.
-
-        A row is a request of its own; of single ranges those of a warp are one.
-        """
+        """Counts ranges of bytes of a tensor, one or a row of them for each lane."""
         tally = self._tally(access, "global", group, tensor.name if tensor else "")
         is_row = starts.ndim == 2
         begin, sizes = (
@@ -227,6 +202,7 @@ class Meter:
         self, group: Group, addresses: Lanes
     ) -> Iterator[tuple[TensorArgument | None, Group, Mask | slice]]:
         """The tensors accessed, by which lanes, and which of the group these are."""
+        addresses = addresses.reshape(group.size, -1)[:, 0]
         ends = np.array([addresses.min(), addresses.max()])
         first, last = np.searchsorted(self._borders, ends, side="right")
         if first == last:
