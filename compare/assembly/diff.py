@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy
-import numpy.typing
+import numpy as np
 
 from compare.assembly.listing import Listing
 from compare.assembly.sections import (
@@ -118,13 +117,13 @@ def _best_pairs(
     left: Sequence[list[Item]], right: Sequence[list[Item]]
 ) -> list[tuple[int, int]]:
     """The pairs, in order on both sides, whose gains have the greatest sum."""
-    gain = numpy.array([[_gain(one, other) for other in right] for one in left])
+    gain = np.array([[_gain(one, other) for other in right] for one in left])
     # best[i, j]: what the first i of the left and the first j of the right can reach.
-    best = numpy.zeros((len(left) + 1, len(right) + 1))
+    best = np.zeros((len(left) + 1, len(right) + 1))
     if right:
         for i in range(len(left)):
-            candidates = numpy.maximum(best[i, 1:], best[i, :-1] + gain[i])
-            best[i + 1, 1:] = numpy.maximum.accumulate(candidates)
+            candidates = np.maximum(best[i, 1:], best[i, :-1] + gain[i])
+            best[i + 1, 1:] = np.maximum.accumulate(candidates)
     pairs = []
     i, j = len(left), len(right)
     while i and j:

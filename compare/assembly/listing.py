@@ -79,8 +79,8 @@ class Listing:
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _FILE = re.compile(r'\s*\.file\s+(\d+)\s+"([^"]+)"')
 _LOCATION = re.compile(
-    r"\s*\.loc\s+(?P<place>\d+\s+\d+\s+\d+)"
-    r"(?:,\s*function_name\s+\S+,\s*inlined_at\s+(?P<caller>\d+\s+\d+\s+\d+))?"
+    r"\.loc\s+(?P<place>\d+ \d+ \d+)"
+    r"(?:,\s*function_name\s+\S+,\s*inlined_at\s+(?P<caller>\d+ \d+ \d+))?"
     r"\s*(?://\s*(?P<comment>.*))?"
 )
 _COMMENT_FRAME = re.compile(r"([^\s@\[\]]+):(\d+):\d+")
@@ -191,14 +191,8 @@ class _PtxLocations:
         found = _LOCATION.match(line)
         if found is None:
             return
-        place, caller = (
-            " ".join(found[name].split()) if found[name] else ""
-            for name in ("place", "caller")
-        )
-        if caller:
-            self._callers[place] = caller
-        else:
-            self._callers.pop(place, None)
+        place = found["place"]
+        self._callers[place] = found["caller"] or ""
         if self._in_assembly and self._is_placed:
             return
         self._is_placed = True

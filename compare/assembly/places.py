@@ -10,8 +10,7 @@ from pathlib import PurePath
 from bindings.sources import ROOT
 from compare.assembly.listing import Instruction
 
-_FOLDERS = ("csrc", "triton_kernels")
-# By side: the folder, the files' suffixes, and what a kernel's definition looks like.
+# By side: the folder, the files' suffixes, and the pattern of a kernel's definition.
 _LANGUAGES = {
     "cuda": ("csrc", (".cu", ".cuh"), r"__global__[^;{{}}]*\b{}\("),
     "triton": ("triton_kernels", (".py",), r"(?m)^def {}\("),
@@ -71,6 +70,9 @@ def _within_project(file: str) -> list[str]:
     # that names the folder in which another copy of the project was compiled.
     parts = PurePath(file).parts
     for index in range(len(parts) - 1, -1, -1):
-        if parts[index] in _FOLDERS and ROOT.joinpath(*parts[index:]).is_file():
+        if (
+            parts[index] in ("csrc", "triton_kernels")
+            and ROOT.joinpath(*parts[index:]).is_file()
+        ):
             return list(parts[index:])
     return []

@@ -73,13 +73,13 @@ def _bytes_read(decoded: Decoded, size: int) -> Operand:
     if last < 4:
         whole = constant(size, U32)
         return lambda batch, group: whole
-    if not decoded.is_predicate(3):
-        return decoded.source(3, U32)
-    is_ignored = decoded.source(3, BOOL)
+    asked = decoded.source(3, None)
 
     def read_bytes(batch: Batch, group: Group) -> Value:
-        bits, known = is_ignored(batch, group)
-        return Value(np.where(bits, U32.type(0), U32.type(size)), known)
+        bits, known = asked(batch, group)
+        if bits.dtype == BOOL:  # a predicate that says whether to ignore the source
+            bits = np.where(bits, U32.type(0), U32.type(size))
+        return Value(bits, known)
 
     return read_bytes
 

@@ -180,12 +180,6 @@ class Decoded:
         """The value of an operand in this type; None leaves it in its own."""
         return self._source(self.text(position), dtype)
 
-    def is_predicate(self, position: int) -> bool:
-        """Whether an operand is a predicate."""
-        name = self.text(position).lstrip("!")
-        slot = self.decoder.register(self.instruction.index, name)
-        return slot is not None and self.decoder.dtypes[slot] == BOOL
-
     def address(self, position: int) -> Operand:
         """The address that an operand in brackets stands for, in its own space."""
         found = _ADDRESS.fullmatch(self.text(position))
