@@ -168,45 +168,39 @@ def _items(section: _Section, texts: Sequence[str]) -> list[Item]:
         index = section.instructions[0].index
         text = indent + ("loop {" if section.name == "loop begins" else "}")
         return [Item(LOOP, section.name, LOOP, 0, text, text, (index,))]
-    background: list[Instruction] = []
-    kinds: dict[tuple[str, int], list[Instruction]] = {}
+    kinds: dict[tuple[str, int], list[Instruction]] = {(BACKGROUND, 0): []}
     arithmetic: set[str] = set()
     for each in section.instructions:
-        if each.category not in WEIGHTS:
-            background.append(each)
-            continue
-        form = _form(each)
+        form = _form(each) if each.category in WEIGHTS else BACKGROUND
         place = 0
         if each.category in SYNCHRONISES:  # keeps its place behind what began before it
             place = len(arithmetic)
-        else:
+        elif form != BACKGROUND:
             arithmetic.add(form)
         kinds.setdefault((form, place), []).append(each)
-    items = []
-    if background:
-        items.append(_background_item(background, indent))
-    for (form, _), instructions in kinds.items():
-        first = instructions[0]
-        items.append(
-            Item(
-                first.category,
-                _operation(first),
-                form,
-                first.access_bytes,
-                indent + texts[first.index],
-                indent + first.opcode,
-                tuple(each.index for each in instructions),
-            )
-        )
-    return items
+    return [
+        _item(form, instructions, indent, texts[instructions[0].index])
+        for (form, _), instructions in kinds.items()
+        if instructions
+    ]
 
 
-def _background_item(instructions: list[Instruction], indent: str) -> Item:
-    counts = Counter(each.category.partition(" / ")[0] for each in instructions)
-    listed = ", ".join(f"{name} x{count}" for name, count in counts.most_common())
-    text = indent + listed
-    indices = tuple(each.index for each in instructions)
-    return Item(BACKGROUND, BACKGROUND, BACKGROUND, 0, text, text, indices)
+def _item(form: str, instructions: list[Instruction], indent: str, text: str) -> Item:
+    first, indices = instructions[0], tuple(each.index for each in instructions)
+    if form == BACKGROUND:
+        counts = Counter(each.category.partition(" / ")[0] for each in instructions)
+        listed = (f"{name} x{count}" for name, count in counts.most_common())
+        text = indent + ", ".join(listed)
+        return Item(BACKGROUND, BACKGROUND, BACKGROUND, 0, text, text, indices)
+    return Item(
+        first.category,
+        _operation(first),
+        form,
+        first.access_bytes,
+        indent + text,
+        indent + first.opcode,
+        indices,
+    )
 
 
 def _operation(instruction: Instruction) -> str:

@@ -9,6 +9,8 @@ from compare.ptx_simulator.group import Group
 from compare.ptx_simulator.operands import Decoded, Operand
 from compare.ptx_simulator.values import U32, Bits, Value
 
+_ALL = 8  # operands; no instruction that is built here has more
+
 # Executes an instruction in the lanes of a group.
 Execute = Callable[[Batch, Group], None]
 
@@ -36,12 +38,12 @@ def compute(
     return execute
 
 
-def of_values(function: Callable[..., Value], own: int = 8) -> Builder:
+def of_values(function: Callable[..., Value], own: int = _ALL) -> Builder:
     """Builds instructions of one result.
 
     Args:
         function: of the decoded instruction and its operands.
-        own: how many of these are of the opcode's type; those behind have 32 bits.
+        own: how many of these are of the opcode's type; the others have 32 bits.
     """
 
     def build(decoded: Decoded) -> Execute:
@@ -56,7 +58,7 @@ def of_values(function: Callable[..., Value], own: int = 8) -> Builder:
     return build
 
 
-def exactly(function: Callable[..., Bits], own: int = 8) -> Builder:
+def exactly(function: Callable[..., Bits], own: int = _ALL) -> Builder:
     """Builds instructions whose result is known where all operands are.
 
     Args:
