@@ -688,7 +688,7 @@ def test_the_ways_of_a_branch_meet_again() -> None:
     # Once for the warp, so all lanes were there together.
     assert set(simulation.warp_executed) == {1}
     assert simulation.is_exact
-    assert simulation.trace == tuple(range(len(listing.instructions)))
+    assert simulation.traces[0] == tuple(range(len(listing.instructions)))
     values = registers_after(DIVERGENT)
     assert values("%r4") == [3 * t if t < 10 else t + 1 for t in range(32)]
 
@@ -735,7 +735,7 @@ def test_a_loop_of_different_lengths() -> None:
     assert executed(simulation, listing, "max.s32") == [turns]
     assert executed(simulation, listing, "bra") == [turns]
     assert executed(simulation, listing, "xor.b32") == [40]
-    assert simulation.trace.count(simulation.trace[5]) == 31
+    assert simulation.traces[0].count(simulation.traces[0][5]) == 31
     assert simulation.executed_per_thread == sum(simulation.executed) / 40
 
 
@@ -958,7 +958,7 @@ def test_waiting_at_an_mbarrier_ends() -> None:
     """
     simulation = run(body)
     assert simulation.is_exact
-    assert simulation.trace == tuple(
+    assert simulation.traces[0] == tuple(
         each.index
         for each in listing_of(body).instructions
         if each.text != "bra.uni WAIT"
@@ -1516,7 +1516,6 @@ def test_traces_of_warps_with_other_registers() -> None:
         if each.opcode.startswith("setmaxnreg")
     }
     assert sorted(simulation.traces) == [0, 8]
-    assert simulation.trace == simulation.traces[0]
     assert place["inc"] in simulation.traces[0]
     assert place["dec"] not in simulation.traces[0]
     assert place["dec"] in simulation.traces[8]
@@ -1665,7 +1664,7 @@ def test_a_large_launch_is_sampled() -> None:
     assert every.blocks == every.total_blocks == 300
     many = run(body, grid=(2000, 1, 1), blocks=range(2000))  # not all side by side
     assert many.blocks == 2000
-    assert many.trace == tuple(range(len(listing_of(body).instructions)))
+    assert many.traces[0] == tuple(range(len(listing_of(body).instructions)))
 
 
 # One behind the other, with gaps or without; then in any order, empty ones among them.

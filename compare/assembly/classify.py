@@ -1,4 +1,4 @@
-"""What an instruction is for, and how many bytes it moves for one thread.
+"""The category of an instruction, and the bytes that it moves for one thread.
 
 Both tables are ordered: the first row that matches an instruction names its category.
 What no row knows is `other`, so that a new instruction shows up instead of hiding.
@@ -11,17 +11,38 @@ from typing import Literal
 Language = Literal["ptx", "sass"]
 
 OTHER = "other"
-MEMORY_CATEGORIES = frozenset(
-    {
-        "global load",
-        "global store",
-        "generic memory",
-        "shared load",
-        "shared store",
-        "local memory",
-        "async copy",
-        "tensor copy",
-    }
+# All that move data to or from memory.
+MEMORY_CATEGORIES = (
+    "global load",
+    "global store",
+    "generic memory",
+    "atomic",
+    "async copy",
+    "tensor copy",
+    "shared load",
+    "shared store",
+    "local memory",
+)
+# In the order of a report.
+CATEGORIES = (
+    *MEMORY_CATEGORIES,
+    "cache hint",
+    "shuffle / vote",
+    "barrier",
+    "mbarrier",
+    "fence / wait",
+    "tensor core",
+    "special function",
+    "division",
+    "float64",
+    "fp math",
+    "conversion",
+    "compare / select",
+    "integer / address",
+    "parameter / constant",
+    "move",
+    "branch / control",
+    OTHER,
 )
 
 _FLOAT = r"(?:f16|f16x2|bf16|bf16x2|f32|f32x2|tf32)"
@@ -125,35 +146,6 @@ _SASS_TABLE = (
     ),
 )
 
-CATEGORIES = (
-    "global load",
-    "global store",
-    "generic memory",
-    "atomic",
-    "async copy",
-    "tensor copy",
-    "shared load",
-    "shared store",
-    "local memory",
-    "cache hint",
-    "shuffle / vote",
-    "barrier",
-    "mbarrier",
-    "fence / wait",
-    "tensor core",
-    "special function",
-    "division",
-    "float64",
-    "fp math",
-    "conversion",
-    "compare / select",
-    "integer / address",
-    "parameter / constant",
-    "move",
-    "branch / control",
-    OTHER,
-)
-
 _TABLES = {
     language: tuple((name, re.compile(pattern)) for name, pattern in table)
     for language, table in (("ptx", _PTX_TABLE), ("sass", _SASS_TABLE))
@@ -161,15 +153,7 @@ _TABLES = {
 
 _PTX_ACCESS = re.compile(r"(?:\.v(\d))?\.[busf]f?(\d+)(?:x(\d))?$")
 _MATRIX_ACCESS = re.compile(r"\.x(\d)\b|\.M88\.(\d)\b")
-_SASS_ACCESS_BYTES = {
-    "U8": 1,
-    "S8": 1,
-    "U16": 2,
-    "S16": 2,
-    "64": 8,
-    "128": 16,
-    "256": 32,
-}
+_SASS_WIDTH = re.compile(r"\.[US]?(8|16|64|128|256)\b")
 
 
 @functools.cache
@@ -193,7 +177,7 @@ def access_bytes_of(
 
     Also 0 where one thread moves for all what the instruction does not tell.
     """
-    if category not in MEMORY_CATEGORIES or category == "tensor copy":
+    if category not in MEMORY_CATEGORIES or category in ("atomic", "tensor copy"):
         return 0
     if opcode.startswith("UBLKCP"):
         return 0
@@ -202,12 +186,8 @@ def access_bytes_of(
         found = _MATRIX_ACCESS.search(opcode)
         return 4 * int(found[1] or found[2]) if found else 4
     if language == "sass":
-        sizes = [
-            _SASS_ACCESS_BYTES[modifier]
-            for modifier in opcode.split(".")
-            if modifier in _SASS_ACCESS_BYTES
-        ]
-        return sizes[-1] if sizes else 4
+        widths = _SASS_WIDTH.findall(opcode)
+        return int(widths[-1]) // 8 if widths else 4
     if category == "async copy":
         size = operands[2] if len(operands) > 2 else ""
         return int(size, 0) if re.fullmatch(r"0x[0-9a-f]+|\d+", size) else 0

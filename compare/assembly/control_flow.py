@@ -55,7 +55,7 @@ def _basic_blocks(instructions: tuple[Instruction, ...]) -> list[range]:
         for index, each in enumerate(instructions)
         if index == 0
         or targets.intersection(each.labels)
-        or _stem(instructions[index - 1]) in _BRANCHES
+        or instructions[index - 1].stem in _BRANCHES
     ]
     return [
         range(start, stop)
@@ -77,14 +77,10 @@ def _control_flow_graph(
         last = instructions[block.stop - 1]
         if last.branch_target in block_of_label:
             graph.add_edge(number, block_of_label[last.branch_target])
-        always_leaves = _stem(last) in _BRANCHES and not last.predicate
+        always_leaves = last.stem in _BRANCHES and not last.predicate
         if not always_leaves and number + 1 < len(blocks):
             graph.add_edge(number, number + 1)
     return graph
-
-
-def _stem(instruction: Instruction) -> str:
-    return instruction.opcode.partition(".")[0]
 
 
 def _dominates(candidate: int, block: int, dominators: dict[int, int | None]) -> bool:
@@ -97,11 +93,8 @@ def _dominates(candidate: int, block: int, dominators: dict[int, int | None]) ->
 
 
 def _natural_loop(graph: networkx.DiGraph, tail: int, head: int) -> set[int]:
-    body = {head}
-    waiting = [tail]
-    while waiting:
-        block = waiting.pop()
-        if block not in body:
-            body.add(block)
-            waiting.extend(graph.predecessors(block))
-    return body
+    """All from where the tail is reached without passing the head, and the head."""
+    if tail == head:
+        return {head}
+    without_head = networkx.restricted_view(graph, [head], [])
+    return {head, tail, *networkx.ancestors(without_head, tail)}

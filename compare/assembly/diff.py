@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy
-import numpy.typing
+import numpy as np
 
 from compare.assembly.listing import Listing
 from compare.assembly.sections import (
@@ -29,7 +28,7 @@ Kind = Literal["same", "changed", "left", "right"]
 
 _MARKERS: dict[Kind, str] = {"same": " ", "changed": "|", "left": "<", "right": ">"}
 
-# Of the weight: for rows that are the same in every part, and for equal counts.
+# Shares of a weight that are added for equal forms, and for equal counts.
 _SAME_BONUS = 0.25
 _COUNT_BONUS = 0.1
 
@@ -57,7 +56,7 @@ class DiffRow:
 
     @property
     def marker(self) -> str:
-        """What stands between the columns, as `diff -y` prints it."""
+        """The mark between the columns, as `diff -y` prints it."""
         return _MARKERS[self.kind]
 
 
@@ -83,21 +82,16 @@ def align(left: Listing, right: Listing) -> tuple[DiffRow, ...]:
 
 
 def _row(left: Item | None, right: Item | None) -> DiffRow:
-    kind: Kind
-    if left is None:
-        kind = "right"
-    elif right is None:
-        kind = "left"
-    else:
+    kind: Kind = "left" if left else "right"
+    if left and right:
         kind = "same" if _are_same(left, right) else "changed"
-    one = left or right
-    assert one is not None
-    counts_shown = any(each and len(each.indices) > 1 for each in (left, right))
+    items = [each for each in (left, right) if each]
+    counts_shown = any(len(each.indices) > 1 for each in items)
     return DiffRow(
         kind=kind,
         left=_text(left, counts_shown) if left else "",
         right=_text(right, counts_shown) if right else "",
-        category=one.category,
+        category=items[0].category,
         left_indices=left.indices if left else (),
         right_indices=right.indices if right else (),
     )
@@ -112,8 +106,8 @@ def _are_same(left: Item, right: Item) -> bool:
 
 def _text(item: Item, count_shown: bool) -> str:
     if item.category in (BACKGROUND, LOOP) or not count_shown:
-        return item.indent + item.text
-    return f"{item.indent}{item.summary} x{len(item.indices)}"
+        return item.text
+    return f"{item.summary} x{len(item.indices)}"
 
 
 # ---- Which sections stand side by side, and which items in them ----
@@ -123,13 +117,13 @@ def _best_pairs(
     left: Sequence[list[Item]], right: Sequence[list[Item]]
 ) -> list[tuple[int, int]]:
     """The pairs, in order on both sides, whose gains have the greatest sum."""
-    gain = numpy.array([[_gain(one, other) for other in right] for one in left])
+    gain = np.array([[_gain(one, other) for other in right] for one in left])
     # best[i, j]: what the first i of the left and the first j of the right can reach.
-    best = numpy.zeros((len(left) + 1, len(right) + 1))
+    best = np.zeros((len(left) + 1, len(right) + 1))
     if right:
         for i in range(len(left)):
-            candidates = numpy.maximum(best[i, 1:], best[i, :-1] + gain[i])
-            best[i + 1, 1:] = numpy.maximum.accumulate(candidates)
+            candidates = np.maximum(best[i, 1:], best[i, :-1] + gain[i])
+            best[i + 1, 1:] = np.maximum.accumulate(candidates)
     pairs = []
     i, j = len(left), len(right)
     while i and j:
@@ -144,7 +138,7 @@ def _best_pairs(
 
 
 def _gain(left: list[Item], right: list[Item]) -> float:
-    """What it is worth to see two sections side by side."""
+    """The worth of seeing two sections side by side."""
     gain = 0.0
     for one, other in _partners(left, right):
         counts = sorted((len(one.indices), len(other.indices)))

@@ -21,19 +21,14 @@ _LONGEST_BODY = 512
 
 @dataclass(frozen=True)
 class Loop(Generic[_Event]):
-    """What comes several times in a row.
-
-    Attributes:
-        count: How many times.
-        body: What comes each time.
-    """
+    """A body that comes `count` times in a row."""
 
     count: int
     body: tuple[_Event | Loop[_Event], ...]
 
 
 def fold(events: Sequence[_Event]) -> tuple[_Event | Loop[_Event], ...]:
-    """The same sequence, with loops in place of what repeats."""
+    """The sequence with loops in place of what repeats."""
     nodes: list[_Event | Loop[_Event]] = []
     numbers: dict[_Event | Loop[_Event], int] = {}
 

@@ -2,7 +2,7 @@
 
 import os.path
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from compare.assembly.classify import Language, access_bytes_of, category_of
@@ -48,9 +48,14 @@ class Instruction:
         return f"{guard}{self.opcode} {', '.join(self.operands)}".rstrip()
 
     @property
+    def stem(self) -> str:
+        """The first part of the opcode, which names what is done."""
+        return self.opcode.partition(".")[0]
+
+    @property
     def branch_target(self) -> str | None:
         """The label that it may go to, or None if it is no direct branch."""
-        if self.opcode.partition(".")[0] not in ("bra", "BRA"):
+        if self.stem not in ("bra", "BRA"):
             return None
         return self.operands[-1].removeprefix("`(").removesuffix(")")
 
@@ -74,13 +79,15 @@ class Listing:
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _FILE = re.compile(r'\s*\.file\s+(\d+)\s+"([^"]+)"')
 _LOCATION = re.compile(
-    r"\s*\.loc\s+(?P<place>\d+\s+\d+\s+\d+)"
-    r"(?:,\s*function_name\s+\S+,\s*inlined_at\s+(?P<caller>\d+\s+\d+\s+\d+))?"
+    r"\.loc\s+(?P<place>\d+ \d+ \d+)"
+    r"(?:,\s*function_name\s+\S+,\s*inlined_at\s+(?P<caller>\d+ \d+ \d+))?"
     r"\s*(?://\s*(?P<comment>.*))?"
 )
 _COMMENT_FRAME = re.compile(r"([^\s@\[\]]+):(\d+):\d+")
-_PTX_LABEL = re.compile(r"([$\w]+):\s*")
-_PTX_STATEMENT = re.compile(r"(?:@(!?[%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
+_ASSEMBLY_BEGINS, _ASSEMBLY_ENDS = "// begin inline asm", "// end inline asm"
+_PLACES = (".loc", ".file", _ASSEMBLY_BEGINS, _ASSEMBLY_ENDS)
+_PTX_PART = re.compile(r"([{}]|[$\w]+:|[^;]*(?=;));?\s*")
+PTX_INSTRUCTION = re.compile(r"(?:@(!?[%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 
 
 def parse_ptx(text: str, kernel: str | None = None) -> Listing:
@@ -94,58 +101,65 @@ def parse_ptx(text: str, kernel: str | None = None) -> Listing:
         ValueError: the text has no such entry.
     """
     lines = text.split("\n")
-    name, first_line = _find_entry(lines, kernel)
+    name, _, body = find_entry(lines, kernel)
     locations = _PtxLocations(lines)
     instructions: list[Instruction] = []
     labels: list[str] = []
-    pending = ""  # the part of a statement that the lines so far hold
     depth = 0  # of braces: inline assembly opens scopes of its own
-    for number, line in enumerate(lines[first_line:], start=first_line + 1):
-        if locations.read(line):
-            continue
-        pending = f"{pending} {line.partition('//')[0]}".strip()
-        while pending:
-            if pending[0] in "{}":
-                depth += 1 if pending[0] == "{" else -1
-                pending = pending[1:].lstrip()
-                if depth == 0:
-                    return Listing("ptx", name, text, tuple(instructions))
-            elif found := _PTX_LABEL.match(pending):
-                labels.append(found[1])
-                pending = pending[found.end() :]
-            elif ";" not in pending:
-                break
-            else:
-                statement, _, pending = pending.partition(";")
-                pending = pending.lstrip()
-                found = _PTX_STATEMENT.fullmatch(statement.rstrip())
-                if found is None:  # a directive: .reg, .shared, .pragma
-                    continue
-                instructions.append(
-                    _instruction(
-                        "ptx",
-                        index=len(instructions),
-                        text_line=number,
-                        predicate=found[1] or "",
-                        opcode=found[2],
-                        operands=found[3],
-                        labels=labels,
-                        frames=locations.frames,
-                    )
+    for number, part in ptx_parts(lines, body):
+        if part in ("{", "}"):
+            depth += 1 if part == "{" else -1
+            if depth == 0:
+                return Listing("ptx", name, text, tuple(instructions))
+        elif part.endswith(":"):
+            labels.append(part[:-1])
+        elif statement := PTX_INSTRUCTION.fullmatch(part):
+            instructions.append(
+                _instruction(
+                    "ptx",
+                    len(instructions),
+                    number,
+                    statement,
+                    labels,
+                    locations.frames,
                 )
-                labels = []
+            )
+            labels = []
+        else:
+            locations.read(part)
     raise ValueError(f"the PTX of kernel {name} has no end")
 
 
-def _find_entry(lines: list[str], kernel: str | None) -> tuple[str, int]:
-    """The name of the entry and the index of the line that opens its body."""
+def find_entry(lines: list[str], kernel: str | None) -> tuple[str, int, int]:
+    """An entry's name, and the indices of the lines that name it and open its body.
+
+    Raises:
+        ValueError: there is no such entry.
+    """
     for start, line in enumerate(lines):
         found = _ENTRY.search(line)
         if found and kernel in (None, found[1]):
-            for index in range(start, len(lines)):
-                if lines[index].lstrip().startswith("{"):
-                    return found[1], index
+            for body in range(start, len(lines)):
+                if lines[body].lstrip().startswith("{"):
+                    return found[1], start, body
     raise ValueError(f"no entry {kernel or ''} in the PTX")
+
+
+def ptx_parts(lines: list[str], body: int) -> Iterator[tuple[int, str]]:
+    """The parts of PTX from a line on, each with the number of the line it ends in.
+
+    Parts are braces, labels with their colon, statements, and lines that tell where
+    these come from: `.loc`, and the comments around inline assembly.
+    """
+    pending = ""  # the part of a statement that the lines so far hold
+    for number, line in enumerate(lines[body:], start=body + 1):
+        if line.lstrip().startswith(_PLACES):
+            yield number, line.strip()
+            continue
+        pending = f"{pending} {line.partition('//')[0]}".strip()
+        while found := _PTX_PART.match(pending):
+            yield number, found[1].rstrip()
+            pending = pending[found.end() :]
 
 
 class _PtxLocations:
@@ -169,26 +183,18 @@ class _PtxLocations:
         self._in_assembly = False
         self._is_placed = False
 
-    def read(self, line: str) -> bool:
-        """Takes note of the line; returns whether it was about locations only."""
-        marker = line.strip()
-        if marker in ("// begin inline asm", "// end inline asm"):
-            self._in_assembly = marker == "// begin inline asm"
+    def read(self, line: str) -> None:
+        """Takes note of a line, if it tells of a location."""
+        if line in (_ASSEMBLY_BEGINS, _ASSEMBLY_ENDS):
+            self._in_assembly = line == _ASSEMBLY_BEGINS
             self._is_placed = False
-            return True
         found = _LOCATION.match(line)
         if found is None:
-            return False
-        place, caller = (
-            " ".join(found[name].split()) if found[name] else ""
-            for name in ("place", "caller")
-        )
-        if caller:
-            self._callers[place] = caller
-        else:
-            self._callers.pop(place, None)
+            return
+        place = found["place"]
+        self._callers[place] = found["caller"] or ""
         if self._in_assembly and self._is_placed:
-            return True
+            return
         self._is_placed = True
         comment = found["comment"] or ""
         frames = (
@@ -199,7 +205,6 @@ class _PtxLocations:
         # Line 0: made by the compiler, for no line of its own.
         if frames and frames[0].line != 0:
             self.frames = frames
-        return True
 
     def _frames_of_comment(self, comment: str) -> tuple[Frame, ...]:
         return tuple(
@@ -221,10 +226,7 @@ class _PtxLocations:
 
 _SASS_FUNCTION = re.compile(r"\.text\.(\S+):$")
 _SASS_LABEL = re.compile(r"(\.L_\w+):$")
-_SASS_FRAME = re.compile(
-    r'//## File "(?P<file>[^"]+)", line (?P<line>\d+)'
-    r'(?: inlined at "(?P<caller_file>[^"]+)", line (?P<caller_line>\d+))?'
-)
+_SASS_FRAME = re.compile(r'//## File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _SASS_INSTRUCTION = re.compile(
     r"\s*/\*[0-9a-f]+\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;?\s*$"
 )
@@ -267,27 +269,22 @@ def parse_sass(text: str, ptx: Listing | None = None) -> Listing:
             instructions.append(
                 _instruction(
                     "sass",
-                    index=len(instructions),
-                    text_line=number,
-                    predicate=found[1] or "",
-                    opcode=found[2],
-                    operands=found[3],
-                    labels=labels,
-                    frames=frames_of_ptx_line.get(ptx_line, frames),
-                    ptx_line=ptx_line,
+                    len(instructions),
+                    number,
+                    found,
+                    labels,
+                    frames_of_ptx_line.get(ptx_line, frames),
+                    ptx_line,
                 )
             )
             labels = []
-    while instructions and _is_padding(instructions[-1]):
+    # The last cache line is filled up with NOPs behind a branch to itself.
+    while instructions and (
+        instructions[-1].opcode == "NOP"
+        or instructions[-1].branch_target in instructions[-1].labels
+    ):
         instructions.pop()
     return Listing("sass", name, text, tuple(instructions))
-
-
-def _is_padding(instruction: Instruction) -> bool:
-    """Whether it fills up the last cache line: NOPs behind a branch to itself."""
-    if instruction.opcode == "NOP":
-        return True
-    return instruction.branch_target in instruction.labels
 
 
 # ---- both ----
@@ -295,28 +292,27 @@ def _is_padding(instruction: Instruction) -> bool:
 
 def _instruction(
     language: Language,
-    *,
     index: int,
     text_line: int,
-    predicate: str,
-    opcode: str,
-    operands: str,
+    found: re.Match[str],
     labels: Iterable[str],
     frames: tuple[Frame, ...],
     ptx_line: int = 0,
 ) -> Instruction:
-    parts = _split_operands(operands)
-    category = category_of(language, f"{opcode} {', '.join(parts)}".rstrip())
+    """Made of what was found: a predicate or None, the opcode, the operands."""
+    predicate, opcode, text = found.groups()
+    operands = _split_operands(text)
+    category = category_of(language, f"{opcode} {', '.join(operands)}".rstrip())
     return Instruction(
         index=index,
         text_line=text_line,
         opcode=opcode,
-        operands=parts,
-        predicate=predicate,
+        operands=operands,
+        predicate=predicate or "",
         labels=tuple(labels),
         frames=frames,
         category=category,
-        access_bytes=access_bytes_of(language, opcode, parts, category),
+        access_bytes=access_bytes_of(language, opcode, operands, category),
         ptx_line=ptx_line,
     )
 

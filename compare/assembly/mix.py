@@ -9,7 +9,7 @@ from compare.assembly.listing import Listing
 
 @dataclass(frozen=True)
 class Mix:
-    """How many instructions of each kind a listing has.
+    """The number of instructions of each kind in a listing.
 
     Attributes:
         total: all of them.

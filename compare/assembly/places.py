@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import PurePath
 
 from bindings.sources import ROOT
 from compare.assembly.listing import Instruction
 
-_FOLDERS = ("csrc", "triton_kernels")
-# By side: the folder, the files' suffixes, and what a kernel's definition looks like.
+# By side: the folder, the files' suffixes, and the pattern of a kernel's definition.
 _LANGUAGES = {
     "cuda": ("csrc", (".cu", ".cuh"), r"__global__[^;{{}}]*\b{}\("),
     "triton": ("triton_kernels", (".py",), r"(?m)^def {}\("),
@@ -40,30 +39,28 @@ def file_of(side: str, source: str, kernel: str) -> str:
     raise LookupError(f"{kernel} stands in no file of {folder}")
 
 
-def in_sources(instructions: Iterable[Instruction]) -> tuple[str, ...]:
-    """The innermost line of each in the project's kernels: "csrc/common/vec.cuh:41"."""
-    return _places(instructions, lambda parts: True)
-
-
-def in_op(instructions: Iterable[Instruction]) -> tuple[str, ...]:
-    """The line of the op's own file that each comes from: "csrc/softmax/softmax.cu:83".
-
-    An op's own files are those of its folder.
-    """
-    return _places(instructions, lambda parts: parts[1] != "common")
-
-
-def _places(
-    instructions: Iterable[Instruction], is_wanted: Callable[[list[str]], bool]
+def in_sources(
+    instructions: Iterable[Instruction], *, without: str = ""
 ) -> tuple[str, ...]:
+    """The innermost line of each in the project's kernels: "csrc/common/vec.cuh:41".
+
+    Args:
+        instructions: Of either side.
+        without: The folder whose lines do not count.
+    """
     found = set()
     for instruction in instructions:
         for frame in instruction.frames:
             parts = _within_project(frame.file)
-            if parts and is_wanted(parts):
+            if parts and parts[1] != without:
                 found.add(("/".join(parts), frame.line))
                 break
     return tuple(f"{path}:{line}" for path, line in sorted(found))
+
+
+def in_op(instructions: Iterable[Instruction]) -> tuple[str, ...]:
+    """The line of the op's own folder that each comes from."""
+    return in_sources(instructions, without="common")
 
 
 @functools.cache
@@ -73,6 +70,9 @@ def _within_project(file: str) -> list[str]:
     # that names the folder in which another copy of the project was compiled.
     parts = PurePath(file).parts
     for index in range(len(parts) - 1, -1, -1):
-        if parts[index] in _FOLDERS and ROOT.joinpath(*parts[index:]).is_file():
+        if (
+            parts[index] in ("csrc", "triton_kernels")
+            and ROOT.joinpath(*parts[index:]).is_file()
+        ):
             return list(parts[index:])
     return []

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from compare.assembly.classify import MEMORY_CATEGORIES, OTHER
 from compare.assembly.control_flow import find_loops
 from compare.assembly.listing import Instruction, Listing
 from compare.assembly.normalize import normalize
@@ -12,16 +13,11 @@ from compare.assembly.normalize import normalize
 # The categories of rows that are no instructions of one category.
 BACKGROUND = "background"
 LOOP = "loop"
-# How much it counts to see two rows of this category side by side. What moves data
-# holds the two listings together; arithmetic follows.
+# The worth of seeing two rows of a category side by side. Accesses to memory hold the
+# two listings together; arithmetic follows.
 WEIGHTS = {
     LOOP: 12.0,
-    "global load": 12.0,
-    "global store": 12.0,
-    "generic memory": 12.0,
-    "atomic": 12.0,
-    "async copy": 12.0,
-    "tensor copy": 12.0,
+    **dict.fromkeys(MEMORY_CATEGORIES, 12.0),
     "shared load": 8.0,
     "shared store": 8.0,
     "local memory": 8.0,
@@ -36,24 +32,11 @@ WEIGHTS = {
     "float64": 6.0,
     "fp math": 2.0,
     "conversion": 2.0,
-    "other": 2.0,
+    OTHER: 2.0,
     BACKGROUND: 0.25,
 }
-# What moves data ends one bag of arithmetic and begins the next.
-_MOVES_DATA = frozenset(
-    {
-        "global load",
-        "global store",
-        "generic memory",
-        "atomic",
-        "async copy",
-        "tensor copy",
-        "shared load",
-        "shared store",
-        "local memory",
-        "shuffle / vote",
-    }
-)
+# Instructions that move data end one bag of arithmetic and begin the next.
+_MOVES_DATA = {*MEMORY_CATEGORIES, "shuffle / vote"}
 # These keep their place in a bag, but do not end it: a compiler may compute before a
 # barrier what the other one computes after it.
 SYNCHRONISES = frozenset({"barrier", "mbarrier", "fence / wait"})
@@ -87,7 +70,7 @@ class Item:
         operation: what must be equal for two items to stand side by side.
         form: what must be equal for them to be called the same.
         text: of the only instruction, if there is but one.
-        summary: what is written in front of the number of several.
+        summary: of several, in front of their number.
     """
 
     category: str
@@ -96,7 +79,6 @@ class Item:
     access_bytes: int
     text: str
     summary: str
-    indent: str
     indices: tuple[int, ...]
 
 
@@ -144,7 +126,7 @@ class _Divider:
                 self._gap.append(instruction)
             return
         name = instruction.category
-        is_consumer = _stem(instruction) in _CONSUMERS
+        is_consumer = instruction.stem in _CONSUMERS
         if name in ("generic memory", "local memory"):
             name += " store" if is_consumer else " load"
         if self._continues(name):
@@ -184,69 +166,55 @@ def _items(section: _Section, texts: Sequence[str]) -> list[Item]:
     indent = "  " * section.depth
     if section.name.startswith(LOOP):
         index = section.instructions[0].index
-        text = "loop {" if section.name == "loop begins" else "}"
-        return [Item(LOOP, section.name, LOOP, 0, text, text, indent, (index,))]
-    background: list[Instruction] = []
-    kinds: dict[tuple[str, int], list[Instruction]] = {}
+        text = indent + ("loop {" if section.name == "loop begins" else "}")
+        return [Item(LOOP, section.name, LOOP, 0, text, text, (index,))]
+    kinds: dict[tuple[str, int], list[Instruction]] = {(BACKGROUND, 0): []}
     arithmetic: set[str] = set()
     for each in section.instructions:
-        if each.category not in WEIGHTS:
-            background.append(each)
-            continue
-        form = _form(each)
+        form = _form(each) if each.category in WEIGHTS else BACKGROUND
         place = 0
-        if each.category in SYNCHRONISES:
-            # They keep their place: behind what was begun before them.
+        if each.category in SYNCHRONISES:  # keeps its place behind what began before it
             place = len(arithmetic)
-        else:
+        elif form != BACKGROUND:
             arithmetic.add(form)
         kinds.setdefault((form, place), []).append(each)
-    items = []
-    if background:
-        items.append(_background_item(background, indent))
-    for (form, _), instructions in kinds.items():
-        first = instructions[0]
-        items.append(
-            Item(
-                first.category,
-                _operation(first),
-                form,
-                first.access_bytes,
-                texts[first.index],
-                first.opcode,
-                indent,
-                tuple(each.index for each in instructions),
-            )
-        )
-    return items
+    return [
+        _item(form, instructions, indent, texts[instructions[0].index])
+        for (form, _), instructions in kinds.items()
+        if instructions
+    ]
 
 
-def _background_item(instructions: list[Instruction], indent: str) -> Item:
-    counts = Counter(each.category.partition(" / ")[0] for each in instructions)
-    text = ", ".join(f"{name} x{count}" for name, count in counts.most_common())
-    indices = tuple(each.index for each in instructions)
-    return Item(BACKGROUND, BACKGROUND, BACKGROUND, 0, text, text, indent, indices)
+def _item(form: str, instructions: list[Instruction], indent: str, text: str) -> Item:
+    first, indices = instructions[0], tuple(each.index for each in instructions)
+    if form == BACKGROUND:
+        counts = Counter(each.category.partition(" / ")[0] for each in instructions)
+        listed = (f"{name} x{count}" for name, count in counts.most_common())
+        text = indent + ", ".join(listed)
+        return Item(BACKGROUND, BACKGROUND, BACKGROUND, 0, text, text, indices)
+    return Item(
+        first.category,
+        _operation(first),
+        form,
+        first.access_bytes,
+        indent + text,
+        indent + first.opcode,
+        indices,
+    )
 
 
 def _operation(instruction: Instruction) -> str:
-    stem = _stem(instruction)
-    if instruction.category in _MOVES_DATA - {"shuffle / vote"}:
+    if instruction.category in (*MEMORY_CATEGORIES, "barrier"):
         return instruction.category
     if instruction.category in ("mbarrier", "fence / wait"):
         return _form(instruction)
-    if instruction.category == "barrier":
-        return instruction.category
     if instruction.category == "conversion":  # to a wide type is not to a narrow one
-        return f"{stem} from {instruction.opcode.rpartition('.')[2]}"
-    return f"{instruction.category} {stem}"
-
-
-def _stem(instruction: Instruction) -> str:
-    return instruction.opcode.partition(".")[0]
+        return f"{instruction.stem} from {instruction.opcode.rpartition('.')[2]}"
+    return f"{instruction.category} {instruction.stem}"
 
 
 def _form(instruction: Instruction) -> str:
-    """The instruction without what says nothing about what it does."""
+    """The opcode without widths and defaults, with the bytes that it accesses."""
     parts = instruction.opcode.split(".")
     if instruction.access_bytes:
         meaning = [part for part in parts if not _WIDTH.fullmatch(part)]

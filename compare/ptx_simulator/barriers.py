@@ -1,7 +1,5 @@
 """The barriers at which threads of a block wait for each other."""
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from compare.ptx_simulator.group import Group, Layout
@@ -9,25 +7,7 @@ from compare.ptx_simulator.values import Lanes, Mask
 
 _BARRIERS = 16  # of a block
 _ALL_THREADS = -1
-
-
-@dataclass(frozen=True)
-class _Arrived:
-    """Lanes that have come to a barrier.
-
-    Attributes:
-        place: the instruction that brought them there.
-        group: the lanes.
-        barrier: for each of them its block and the barrier's number, in one.
-        threads: for how many threads the barrier waits.
-        waits: whether the lanes wait for the others.
-    """
-
-    place: int
-    group: Group
-    barrier: Lanes
-    threads: Lanes
-    waits: bool
+_NOWHERE = -1
 
 
 class Barriers:
@@ -36,12 +16,17 @@ class Barriers:
     def __init__(self, layout: Layout) -> None:
         """Begins with nobody there."""
         self._layout = layout
-        self._arrived: list[_Arrived] = []
+        self._arrived = np.zeros(len(layout.blocks) * _BARRIERS, np.int64)
+        # By lane: the barrier it waits at, the threads that this waits for, and the
+        # instruction that brought the lane there.
+        self._barrier = np.full(layout.lanes, _NOWHERE)
+        self._threads = np.zeros(layout.lanes, np.int64)
+        self._place = np.zeros(layout.lanes, np.int64)
 
     @property
     def are_waited_at(self) -> bool:
         """Whether anybody waits."""
-        return any(each.waits for each in self._arrived)
+        return bool((self._barrier != _NOWHERE).any())
 
     def arrive(
         self,
@@ -61,16 +46,12 @@ class Barriers:
             threads: for how many the barriers wait, if not for all of the block.
             waits: whether the lanes wait for the others.
         """
-        count = np.full(1, _ALL_THREADS) if threads is None else threads
-        self._arrived.append(
-            _Arrived(
-                place=place,
-                group=group,
-                barrier=group.blocks * _BARRIERS + numbers,
-                threads=np.broadcast_to(count, group.size),
-                waits=waits,
-            )
-        )
+        barrier = group.blocks * _BARRIERS + numbers % _BARRIERS
+        self._arrived += np.bincount(barrier, minlength=len(self._arrived))
+        if waits:
+            self._barrier[group.numbers] = barrier
+            self._threads[group.numbers] = _ALL_THREADS if threads is None else threads
+            self._place[group.numbers] = place
 
     def open(self, alive: Mask) -> list[tuple[int, Group]]:
         """Opens the barriers that enough threads have come to.
@@ -81,31 +62,17 @@ class Barriers:
         Returns:
             Who waited there, with the instruction that brought them there.
         """
-        if not self._arrived:
-            return []
-        in_block = np.bincount(
-            self._layout.block_of_lane[alive], minlength=len(self._layout.blocks)
-        )
-        count = np.bincount(np.concatenate([each.barrier for each in self._arrived]))
-        is_open = np.zeros(len(count), np.bool_)
-        for each in self._arrived:
-            if each.waits:
-                everybody = in_block[each.group.blocks]
-                needed = np.where(each.threads < 0, everybody, each.threads)
-                is_open[each.barrier[count[each.barrier] >= needed]] = True
-        free, held = [], []
-        for each in self._arrived:
-            leaves = is_open[each.barrier]
-            leaving, staying = each.group.select(leaves), each.group.select(~leaves)
-            if leaving is not None and each.waits:
-                free.append((each.place, leaving))
-            if staying is not None:
-                rest = replace(
-                    each,
-                    group=staying,
-                    barrier=each.barrier[~leaves],
-                    threads=each.threads[~leaves],
-                )
-                held.append(rest)
-        self._arrived = held
-        return free
+        waits = self._barrier != _NOWHERE
+        block = self._layout.block_of_lane
+        in_block = np.bincount(block[alive], minlength=len(self._layout.blocks))
+        needed = np.where(self._threads < 0, in_block[block], self._threads)
+        is_open = np.zeros(len(self._arrived), np.bool_)
+        is_open[self._barrier[waits & (self._arrived[self._barrier] >= needed)]] = True
+        free = waits & is_open[self._barrier]
+        self._arrived[is_open] = 0
+        self._barrier[free] = _NOWHERE
+        return [
+            (int(place), group)
+            for place in np.unique(self._place[free])
+            if (group := self._layout.all_lanes.select(free & (self._place == place)))
+        ]

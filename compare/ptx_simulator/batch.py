@@ -1,20 +1,20 @@
 """The state of all threads of some blocks: registers, memory, what is in doubt."""
 
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Iterable, Sequence
 
 from compare.ptx_simulator.group import Group, Layout
 from compare.ptx_simulator.meter import Meter
+from compare.ptx_simulator.spaces import Addresses
 from compare.ptx_simulator.storage import Storage
 from compare.ptx_simulator.values import (
+    BOOL,
     Dtype,
     Mask,
     Value,
     put,
+    settled,
     take,
     unknown,
-    unsigned,
 )
 
 
@@ -25,59 +25,56 @@ class Batch:
         layout: which lane is which thread.
         dtypes: of the registers, by slot.
         registers: by slot.
-        shared: shared memory, by block.
-        local: local memory, by lane.
-        meter: what counts accesses to memory.
-        alive: of each lane, whether it is a thread that has not come to its end.
-        doubt: the lanes that may not execute at all what they execute, because a branch
-            or a predicate before it was unknown; None where there are none.
+        storages: by space: shared memory of every block, local memory of every lane.
+        meter: counts accesses to memory.
+        alive: for each lane, whether it is a thread that has not come to its end.
+        doubt: the lanes that may be where they are by mistake, because a branch or a
+            predicate was unknown; None if there are none.
     """
 
     def __init__(
         self,
         layout: Layout,
         dtypes: Sequence[Dtype],
-        shared_bytes: int,
-        local_bytes: int,
+        addresses: Addresses,
         meter: Meter,
     ) -> None:
-        """Begins with nothing in registers and memory.
-
-        Args:
-            layout: which lane is which thread.
-            dtypes: of the registers, by slot.
-            shared_bytes: shared memory of a block.
-            local_bytes: local memory of a thread.
-            meter: what counts accesses to memory.
-        """
+        """Begins with nothing in registers and memory."""
         self.layout = layout
+        self.dtypes = dtypes
         self.registers = [unknown(dtype) for dtype in dtypes]
-        self.shared = Storage(len(layout.blocks), shared_bytes)
-        self.local = Storage(layout.lanes, local_bytes)
+        self.storages = {
+            "shared": Storage(len(layout.blocks), addresses.shared_bytes),
+            "local": Storage(layout.lanes, addresses.local_bytes),
+        }
         self.meter = meter
         self.alive = layout.everyone().members.copy()
         self.doubt: Mask | None = None
-        self.dtypes = dtypes
 
     def read(self, slot: int, group: Group) -> Value:
-        """What a register holds in the lanes of a group."""
+        """The value of a register in the lanes of a group."""
         return take(self.registers[slot], group.lanes)
 
-    def write(self, slot: int, group: Group, value: Value) -> None:
-        """Puts a value of a group's lanes into a register."""
-        bits = unsigned(value.bits).astype(self.dtypes[slot], copy=False)
-        value = Value(bits, value.known)
+    def write(self, slot: int | None, group: Group, value: Value) -> None:
+        """Puts a value of a group's lanes into a register; without a slot, nowhere.
+
+        A wider register is filled up with zeros, or with the sign of signed numbers.
+        """
+        if slot is None:
+            return
+        dtype, known = self.dtypes[slot], settled(value.known)
+        if known is False:
+            value = unknown(dtype)
+        else:
+            value = Value(value.bits.astype(dtype, copy=False), known)
         if group.lanes is not None:
-            old = self.registers[slot]
-            value = put(old, value, group.lanes, self.layout.lanes)
+            value = put(self.registers[slot], value, group.lanes, self.layout.lanes)
         self.registers[slot] = value
 
-    def forget(self, slot: int, group: Group) -> None:
-        """What a register holds in the lanes of a group is unknown from now on."""
-        if group.lanes is None:
-            self.registers[slot] = unknown(self.dtypes[slot])
-        elif self.registers[slot].known is not False:
-            self.write(slot, group, unknown(self.dtypes[slot]))
+    def forget(self, slots: Iterable[int | None], group: Group) -> None:
+        """Makes registers unknown in the lanes of a group."""
+        for slot in slots:
+            self.write(slot, group, unknown(BOOL))
 
     def doubtful(self, group: Group) -> Mask | None:
         """Which lanes of a group are in doubt; None if none is."""
@@ -91,4 +88,4 @@ class Batch:
         doubtful = self.doubtful(group)
         if doubtful is None:
             return value
-        return Value(value.bits, ~doubtful & np.asarray(value.known))
+        return Value(value.bits, ~doubtful & value.known)

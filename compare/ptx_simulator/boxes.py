@@ -7,11 +7,10 @@ import numpy as np
 from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.building import Execute
 from compare.ptx_simulator.group import Group
-from compare.ptx_simulator.loads_and_stores import Part, count, forget_memory
+from compare.ptx_simulator.loads_and_stores import Part
 from compare.ptx_simulator.meter import Access
 from compare.ptx_simulator.operands import Decoded
 from compare.ptx_simulator.simulation import TensorMap
-from compare.ptx_simulator.spaces import parameter_at
 from compare.ptx_simulator.values import Lanes, Value, settled, signed
 
 # Copies of other boxes than a tensor map has.
@@ -30,24 +29,20 @@ def copy_of_box(decoded: Decoded, *, is_store: bool) -> Execute:
     maps = decoded.decoder.tensor_maps if has_box else {}
 
     def execute(batch: Batch, group: Group) -> None:
-        unknown = Part("shared", group, None, slice(None))
         if not is_store:
-            forget_memory(batch, unknown, 0)
+            Part(batch, "shared", group).forget()
         described = _map_at(address(batch, group), maps)
         place = [each(batch, group) for each in coordinates]
         is_known = all(settled(each.known) is True for each in place)
         if described is None or len(place) != len(described.box) or not is_known:
-            count(batch, access, Part("global", group, None, slice(None)))
+            Part(batch, "global", group).count(access)
             return
         corner = [
             np.broadcast_to(signed(bits).astype(np.int64), group.size)
             for bits, _ in place
         ]
         starts, lengths = _rows(described, corner)
-        doubtful = batch.doubtful(group)
-        batch.meter.count_boxes(
-            access, group, described.address, starts, lengths, doubtful
-        )
+        Part(batch, "global", group, starts).count(access, lengths)
 
     return execute
 
@@ -57,16 +52,15 @@ def _map_at(address: Value, maps: dict[int, TensorMap]) -> TensorMap | None:
     bits, known = address
     if settled(known) is not True or (bits != bits[0]).any():
         return None
-    position = parameter_at(int(bits[0]))
-    return None if position is None else maps.get(position)
+    return maps.get(int(bits[0]))
 
 
 def _rows(tensor_map: TensorMap, corner: Sequence[Lanes]) -> tuple[Lanes, Lanes]:
     """For each lane where the rows of its box begin, and their bytes in the tensor.
 
     Args:
-        tensor_map: what the box is of.
-        corner: for each dimension, the contiguous one first, where each lane's begins.
+        tensor_map: describes the tensor.
+        corner: the first element of each lane's box, by dimension.
     """
     width = tensor_map.element_bytes
     first = np.clip(corner[0], 0, tensor_map.sizes[0])

@@ -1,20 +1,21 @@
-"""How an instruction becomes a function that executes it."""
+"""Makes functions that execute instructions."""
 
+import operator
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.group import Group
 from compare.ptx_simulator.operands import Decoded, Operand
-from compare.ptx_simulator.values import Bits, Dtype, Value, both
+from compare.ptx_simulator.values import U32, Bits, Value
+
+_ALL = 8  # operands; no instruction that is built here has more
 
 # Executes an instruction in the lanes of a group.
 Execute = Callable[[Batch, Group], None]
 
-# Makes such a function; None for a form of the instruction that cannot be simulated.
-Builder = Callable[[Decoded], Execute | None]
-
-# What an instruction makes of the bits of its operands.
-Function = Callable[..., Bits]
+# Makes such a function, or raises `UnmodelledError`.
+Builder = Callable[[Decoded], Execute]
 
 
 def do_nothing(batch: Batch, group: Group) -> None:
@@ -22,63 +23,51 @@ def do_nothing(batch: Batch, group: Group) -> None:
 
 
 def forget(slots: Sequence[int | None]) -> Execute:
-    """What leaves these registers with nothing that is known."""
-
-    def execute(batch: Batch, group: Group) -> None:
-        for slot in slots:
-            if slot is not None:
-                batch.forget(slot, group)
-
-    return execute
+    """Makes these registers unknown."""
+    return lambda batch, group: batch.forget(slots, group)
 
 
 def compute(
-    slot: int | None, operands: Sequence[Operand], function: Function
+    slot: int | None, operands: Sequence[Operand], function: Callable[..., Value]
 ) -> Execute:
-    """What puts a function of the operands into a register, where all are known."""
-    if slot is None:
-        return do_nothing
+    """Puts a function of the operands into a register."""
 
     def execute(batch: Batch, group: Group) -> None:
-        bits: list[Bits] = []
-        known: bool | Bits = True
-        for operand in operands:
-            value = operand(batch, group)
-            known = both(known, value.known)
-            if known is False:
-                batch.forget(slot, group)
-                return
-            bits.append(value.bits)
-        batch.write(slot, group, Value(function(*bits), known))
+        batch.write(slot, group, function(*(each(batch, group) for each in operands)))
 
     return execute
 
 
-def exactly(
-    make: Callable[[Decoded], Function | None], *dtypes: Dtype | None
-) -> Builder:
-    """Builds instructions of one result that integer arithmetic computes exactly.
+def of_values(function: Callable[..., Value], own: int = _ALL) -> Builder:
+    """Builds instructions of one result.
 
     Args:
-        make: returns what is to be computed; None where that is not modelled.
-        dtypes: of the operands, as far as these are not of the opcode's type.
+        function: of the decoded instruction and its operands.
+        own: how many of these are of the opcode's type; the others have 32 bits.
     """
 
-    def build(decoded: Decoded) -> Execute | None:
-        slot = decoded.destination()
-        if decoded.type.kind == "f":
-            return forget([slot])
-        function = make(decoded)
-        if function is None or decoded.type.dtype is None or decoded.type.kind == "x":
-            return None
+    def build(decoded: Decoded) -> Execute:
         operands = [
-            decoded.source(position, dtype or decoded.type.dtype)
-            for position, dtype in zip(
-                range(1, decoded.count),
-                [*dtypes, *[None] * decoded.count],
-                strict=False,
-            )
+            decoded.source(position, decoded.dtype if position <= own else U32)
+            for position in range(1, decoded.count)
         ]
-        return compute(slot, operands, function)
+        return compute(
+            decoded.destination(), operands, lambda *values: function(decoded, *values)
+        )
 
     return build
+
+
+def exactly(function: Callable[..., Bits], own: int = _ALL) -> Builder:
+    """Builds instructions whose result is known where all operands are.
+
+    Args:
+        function: of the decoded instruction and the bits of its operands.
+        own: see `of_values`.
+    """
+
+    def of_known(decoded: Decoded, *values: Value) -> Value:
+        known = reduce(operator.and_, (each.known for each in values))
+        return Value(function(decoded, *(each.bits for each in values)), known)
+
+    return of_values(of_known, own)

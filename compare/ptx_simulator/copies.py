@@ -6,10 +6,15 @@ from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.boxes import copy_of_box
 from compare.ptx_simulator.building import Builder, Execute, do_nothing
 from compare.ptx_simulator.group import Group
-from compare.ptx_simulator.loads_and_stores import Part, count, forget_memory, parts
+from compare.ptx_simulator.loads_and_stores import Part, parts
 from compare.ptx_simulator.meter import Access
-from compare.ptx_simulator.operands import Decoded, Operand, parse_integer
-from compare.ptx_simulator.values import BOOL, U32, Value, both, constant
+from compare.ptx_simulator.operands import (
+    Decoded,
+    Operand,
+    UnmodelledError,
+    parse_integer,
+)
+from compare.ptx_simulator.values import BOOL, U32, Value, constant
 
 _NO_COPY = (
     "commit_group",
@@ -20,7 +25,7 @@ _NO_COPY = (
 )
 
 
-def _copy(decoded: Decoded) -> Execute | None:
+def _copy(decoded: Decoded) -> Execute:
     """`cp` in all its forms."""
     if any(decoded.has(each) for each in _NO_COPY):
         return do_nothing
@@ -29,83 +34,74 @@ def _copy(decoded: Decoded) -> Execute | None:
     return _copy_of_threads(decoded)
 
 
-# ---- By every thread for itself ------------------------------------------------------
+def _count_ranges(access: Access, address: Operand, size: Operand) -> Execute:
+    """Counts accesses to global memory, each of its own size."""
+
+    def execute(batch: Batch, group: Group) -> None:
+        (addresses, known), sizes = address(batch, group), size(batch, group)
+        lengths = np.broadcast_to(sizes.bits.astype(np.int64), group.size)
+        ranges = Value(addresses, known & sizes.known)
+        for part in parts(batch, "global", group, ranges):
+            part.count(access, lengths)
+
+    return execute
 
 
-def _copy_of_threads(decoded: Decoded) -> Execute | None:
+def _copy_of_threads(decoded: Decoded) -> Execute:
     """`cp.async.ca`, `cp.async.cg`: what is not read is written as zeros."""
     size = parse_integer(decoded.text(2))
     if size is None:
-        return None
-    index = decoded.instruction.index
-    load, store = (Access(index, is_store, size) for is_store in (False, True))
-    into, source = decoded.address(0), decoded.address(1)
-    read_bytes = _bytes_read(decoded, size)
+        raise UnmodelledError
+    load, store = (
+        Access(decoded.instruction.index, is_store, size) for is_store in (False, True)
+    )
+    into = decoded.address(0)
+    count_loads = _count_ranges(load, decoded.address(1), _bytes_read(decoded, size))
 
     def execute(batch: Batch, group: Group) -> None:
-        (addresses, known), (sizes, sizes_known) = (
-            source(batch, group),
-            read_bytes(batch, group),
-        )
-        sizes = np.broadcast_to(sizes.astype(np.int64), group.size)
-        address = Value(addresses, both(known, sizes_known))
-        for part in parts("global", group, address):
-            count(batch, load, part, sizes[part.chosen])
-        for part in parts("shared", group, into(batch, group)):
-            count(batch, store, part)
-            forget_memory(batch, part, size)
+        count_loads(batch, group)
+        for part in parts(batch, "shared", group, into(batch, group)):
+            part.count(store)
+            part.forget(size)
 
     return execute
 
 
 def _bytes_read(decoded: Decoded, size: int) -> Operand:
-    """How many bytes each thread reads: a fourth operand may say so, or say none."""
+    """The bytes that each thread reads; a fourth operand may say fewer, or none."""
     last = decoded.count - decoded.has("L2::cache_hint")
     if last < 4:
         whole = constant(size, U32)
         return lambda batch, group: whole
-    if not decoded.is_predicate(3):
-        return decoded.source(3, U32)
-    is_ignored = decoded.source(3, BOOL)
+    asked = decoded.source(3, None)
 
     def read_bytes(batch: Batch, group: Group) -> Value:
-        bits, known = is_ignored(batch, group)
-        return Value(np.where(bits, U32.type(0), U32.type(size)), known)
+        bits, known = asked(batch, group)
+        if bits.dtype == BOOL:  # a predicate that says whether to ignore the source
+            bits = np.where(bits, U32.type(0), U32.type(size))
+        return Value(bits, known)
 
     return read_bytes
 
 
-# ---- By one thread for all -----------------------------------------------------------
-
-
-def _bulk_copy(decoded: Decoded) -> Execute | None:
-    """`cp.async.bulk`: of so many bytes, or of a box of a tensor.
+def _bulk_copy(decoded: Decoded) -> Execute:
+    """`cp.async.bulk`, by one thread for all: of some bytes, or a box of a tensor.
 
     Only the side of global memory is counted.
     """
-    spaces = [each.partition("::")[0] for each in decoded.modifiers]
-    if "global" not in spaces or "shared" not in spaces:
-        return None
-    is_store = spaces.index("global") < spaces.index("shared")
+    if not {"global", "shared"}.issubset(decoded.spaces):
+        raise UnmodelledError
+    is_store = decoded.spaces.index("global") < decoded.spaces.index("shared")
     if decoded.has("tensor"):
         return copy_of_box(decoded, is_store=is_store)
     access = Access(decoded.instruction.index, is_store, 0)
-    global_address = decoded.address(0 if is_store else 1)
-    shared_address = decoded.address(1 if is_store else 0)
-    size = decoded.source(2, U32)
+    source = decoded.address(0 if is_store else 1)
+    count_ranges = _count_ranges(access, source, decoded.source(2, U32))
 
     def execute(batch: Batch, group: Group) -> None:
-        (addresses, known), (sizes, sizes_known) = (
-            global_address(batch, group),
-            size(batch, group),
-        )
-        sizes = np.broadcast_to(sizes.astype(np.int64), group.size)
-        address = Value(addresses, both(known, sizes_known))
-        for part in parts("global", group, address):
-            count(batch, access, part, sizes[part.chosen])
+        count_ranges(batch, group)
         if not is_store:
-            for part in parts("shared", group, shared_address(batch, group)):
-                forget_memory(batch, Part("shared", part.group, None, part.chosen), 0)
+            Part(batch, "shared", group).forget()
 
     return execute
 

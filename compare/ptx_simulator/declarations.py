@@ -1,4 +1,4 @@
-"""What a kernel's PTX declares: parameters, registers, variables, and where.
+"""The declarations of a kernel: parameters, registers, variables, and their scopes.
 
 A listing holds instructions alone. Inline assembly opens scopes with registers and
 labels of their own, whose names may occur many times in one kernel.
@@ -6,13 +6,17 @@ labels of their own, whose names may occur many times in one kernel.
 
 import math
 import re
+from collections import ChainMap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from compare.assembly.listing import Listing
+from compare.assembly.listing import (
+    PTX_INSTRUCTION,
+    Listing,
+    find_entry,
+    ptx_parts,
+)
 from compare.ptx_simulator.values import PtxType, parse_type
-
-_ROOT = 0  # the scope of the kernel's body
 
 _PARAMETER = re.compile(
     r"\.param\s+(?:\.align\s+\d+\s+)?\.\w+\s+"
@@ -25,8 +29,6 @@ _VARIABLE = re.compile(
     r"(?P<name>[\w$]+)(?P<sizes>(?:\[\d*\])*)"
 )
 _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
-_LABEL = re.compile(r"([$\w]+):\s*")
-_NOT_A_STATEMENT = re.compile(r"\s*\.(?:loc|file)\s")
 
 
 @dataclass(frozen=True)
@@ -39,21 +41,22 @@ class Variable:
     align: int
 
 
-@dataclass
-class _Scope:
-    parent: int
-    registers: dict[str, PtxType] = field(default_factory=dict)
-    families: dict[str, tuple[int, PtxType]] = field(default_factory=dict)
-    labels: dict[str, int] = field(default_factory=dict)
+@dataclass(frozen=True, eq=False)
+class Register:
+    """A register; in another scope there may be one of the same name."""
+
+    type: PtxType
 
 
 @dataclass(frozen=True)
-class Register:
-    """A register as the scope tells it from others of the same name."""
+class _Scope:
+    """The meaning of names between two braces; of a label its instruction."""
 
-    scope: int
-    name: str
-    type: PtxType
+    registers: ChainMap[str, Register] = field(default_factory=ChainMap)
+    labels: ChainMap[str, int] = field(default_factory=ChainMap)
+
+    def inner(self) -> "_Scope":
+        return _Scope(self.registers.new_child(), self.labels.new_child())
 
 
 class Declarations:
@@ -62,121 +65,61 @@ class Declarations:
     Attributes:
         parameters: their names, in order.
         variables: those outside of functions, and those of the kernel.
+        jump_tables: the labels of each `.branchtargets`, by its own label.
     """
 
     def __init__(self, listing: Listing) -> None:
         """Reads the text that the listing was read from."""
         lines = [line.partition("//")[0] for line in listing.text.split("\n")]
-        start, body = _find_kernel(lines, listing.kernel)
+        _, start, body = find_entry(lines, listing.kernel)
         self.parameters = tuple(
             found["name"] for found in _PARAMETER.finditer("\n".join(lines[start:body]))
         )
         self.variables = list(_variables_outside_functions(lines))
-        self._scopes = [_Scope(parent=_ROOT)]
-        self._scope_of: list[int] = []  # by index of the instruction
-        self._jump_tables: dict[str, tuple[str, ...]] = {}
-        self._read_body(listing, lines, body)
-
-    def scope_of(self, index: int) -> int:
-        """The innermost scope around an instruction; in it a name means one thing."""
-        return self._scope_of[index]
+        self.jump_tables: dict[str, tuple[str, ...]] = {}
+        self._scope_of: list[_Scope] = []  # by index of the instruction
+        self._read_body(lines, body)
 
     def register(self, index: int, name: str) -> Register | None:
         """The register that an instruction means by a name."""
-        digits = len(name) - len(name.rstrip("0123456789"))
-        family, number = name[: len(name) - digits], name[len(name) - digits :]
-        for scope in self._scopes_around(index):
-            known = self._scopes[scope]
-            if name in known.registers:
-                return Register(scope, name, known.registers[name])
-            if number and family in known.families:
-                count, register_type = known.families[family]
-                if int(number) < count:
-                    return Register(scope, name, register_type)
-        return None
+        return self._scope_of[index].registers.get(name)
 
     def target(self, index: int, label: str) -> int | None:
         """The index of the instruction that an instruction means by a label."""
-        for scope in self._scopes_around(index):
-            if label in self._scopes[scope].labels:
-                return self._scopes[scope].labels[label]
-        return None
+        return self._scope_of[index].labels.get(label)
 
-    def jump_table(self, name: str) -> tuple[str, ...]:
-        """The labels of a `.branchtargets`; none if there is no such table."""
-        return self._jump_tables.get(name, ())
-
-    def _scopes_around(self, index: int) -> Iterator[int]:
-        scope = self._scope_of[index]
-        while scope != _ROOT:
-            yield scope
-            scope = self._scopes[scope].parent
-        yield _ROOT
-
-    def _read_body(self, listing: Listing, lines: list[str], body: int) -> None:
-        """Goes from statement to statement, as `parse_ptx` does."""
-        open_scopes: list[int] = []
+    def _read_body(self, lines: list[str], body: int) -> None:
+        scopes: list[_Scope] = []  # that are open
         label = ""  # the last one
-        pending = ""
-        for number, line in enumerate(lines[body:], start=body + 1):
-            if _NOT_A_STATEMENT.match(line):
-                continue
-            pending = f"{pending} {line}".strip()
-            while pending:
-                if pending[0] == "{":
-                    if open_scopes:
-                        self._scopes.append(_Scope(parent=open_scopes[-1]))
-                    open_scopes.append(len(self._scopes) - 1)
-                    pending = pending[1:].lstrip()
-                elif pending[0] == "}":
-                    open_scopes.pop()
-                    pending = pending[1:].lstrip()
-                    if not open_scopes:
-                        return
-                elif found := _LABEL.match(pending):
-                    label = found[1]
-                    labels = self._scopes[open_scopes[-1]].labels
-                    labels[label] = len(self._scope_of)
-                    pending = pending[found.end() :]
-                elif ";" not in pending:
-                    break
-                else:
-                    statement, _, pending = pending.partition(";")
-                    pending = pending.lstrip()
-                    if _is_next(listing, len(self._scope_of), number, statement):
-                        self._scope_of.append(open_scopes[-1])
-                    else:
-                        self._read_directive(statement, open_scopes[-1], label)
+        for _, part in ptx_parts(lines, body):
+            if part == "{":
+                scopes.append(scopes[-1].inner() if scopes else _Scope())
+            elif part == "}":
+                scopes.pop()
+                if not scopes:
+                    return
+            elif part.endswith(":"):
+                label = part[:-1]
+                scopes[-1].labels[label] = len(self._scope_of)
+            elif PTX_INSTRUCTION.fullmatch(part):
+                self._scope_of.append(scopes[-1])
+            else:
+                self._read_directive(part, scopes[-1], label)
 
-    def _read_directive(self, statement: str, scope: int, label: str) -> None:
+    def _read_directive(self, statement: str, scope: _Scope, label: str) -> None:
         if found := _REGISTERS.match(statement):
             register_type = parse_type(found[1])
             if register_type is None:
                 return
-            for name in found[2].split(","):
-                family, _, count = name.strip().partition("<")
-                if count:
-                    families = self._scopes[scope].families
-                    families[family] = (int(count.rstrip(" >")), register_type)
-                else:
-                    self._scopes[scope].registers[family] = register_type
+            for declared in found[2].split(","):
+                name, _, count = declared.strip(" >").partition("<")
+                for number in range(int(count)) if count else ("",):
+                    scope.registers[f"{name}{number}"] = Register(register_type)
         elif found := _VARIABLE.match(statement):
             self.variables.append(_variable(found))
         elif statement.startswith(".branchtargets"):
             targets = statement.removeprefix(".branchtargets").split(",")
-            self._jump_tables[label] = tuple(each.strip() for each in targets)
-
-
-def _find_kernel(lines: list[str], kernel: str) -> tuple[int, int]:
-    """The indices of the lines that name the kernel and open its body."""
-    entry = re.compile(rf"\.entry\s+{re.escape(kernel)}(?![\w$])")
-    start = next(index for index, line in enumerate(lines) if entry.search(line))
-    body = next(
-        index
-        for index in range(start, len(lines))
-        if lines[index].lstrip().startswith("{")
-    )
-    return start, body
+            self.jump_tables[label] = tuple(each.strip() for each in targets)
 
 
 def _variables_outside_functions(lines: list[str]) -> Iterator[Variable]:
@@ -199,11 +142,3 @@ def _variable(found: re.Match[str]) -> Variable:
         bytes=0 if is_open else element * math.prod(map(int, sizes)),
         align=int(found["align"] or element),
     )
-
-
-def _is_next(listing: Listing, index: int, line: int, statement: str) -> bool:
-    """Whether a statement that ends in this line is the instruction of this index."""
-    if index == len(listing.instructions):
-        return False
-    instruction = listing.instructions[index]
-    return instruction.text_line == line and instruction.opcode in statement

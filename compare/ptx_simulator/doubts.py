@@ -16,7 +16,7 @@ class Doubts:
         self._program = program
         self._batch = batch
         self._lanes: dict[int, Mask] = {}  # in doubt, by the branch that is to blame
-        self._meetings: dict[int, tuple[int | None, frozenset[int]]] = {}
+        self._meetings: dict[int, tuple[int, set[int]]] = {}
 
     def begin(self, branch: int, group: Group) -> None:
         """From here on it is unknown whether these lanes went the right way."""
@@ -32,8 +32,7 @@ class Doubts:
             settled = group.select(lanes[group.numbers]) if meeting == place else None
             if settled is None:
                 continue
-            for slot in slots:
-                self._batch.forget(slot, settled)
+            self._batch.forget(slots, settled)
             left = lanes & ~settled.members
             if left.any():
                 self._lanes[branch] = left

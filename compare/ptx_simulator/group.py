@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from compare.ptx_simulator.simulation import Launch, Triple
-from compare.ptx_simulator.values import Bits, Lanes, Mask
+from compare.ptx_simulator.values import Bits, Known, Lanes, Mask
 
 WARP = 32
 
@@ -132,7 +132,7 @@ class Group:
 
     @cached_property
     def members(self) -> Mask:
-        """Of every lane of the batch, whether it is in the group."""
+        """For each lane of the batch, whether it is in the group."""
         members = np.zeros(self.layout.lanes, np.bool_)
         members[self.lanes] = True
         return members
@@ -148,7 +148,7 @@ class Group:
 
     @cached_property
     def warps(self) -> int:
-        """How many warps have a lane in the group."""
+        """The number of warps that have a lane in the group."""
         return len(self.warp_numbers)
 
     @cached_property
@@ -170,9 +170,14 @@ class Group:
         return self.numbers % WARP
 
     @cached_property
+    def is_present(self) -> Mask:
+        """For each warp of the group, whether each of its lanes is in the group."""
+        return self.by_warp(np.ones(1, np.bool_))
+
+    @cached_property
     def present(self) -> Bits:
         """For each warp of the group, a bit for each lane that is in the group."""
-        return self.bits_by_warp(np.ones(1, np.bool_))
+        return self.bits_by_warp(True)
 
     def by_warp(self, values: Bits) -> Bits:
         """One row for each warp; zero stands where a lane is not in the group."""
@@ -182,14 +187,19 @@ class Group:
         rows[self.row, self.column] = values
         return rows
 
-    def bits_by_warp(self, predicate: Mask) -> Bits:
+    def bits_by_warp(self, predicate: Known) -> Bits:
         """For each warp a bit for each lane of the group for which it is true."""
-        packed = np.packbits(self.by_warp(predicate), axis=1, bitorder="little")
-        return packed.view(np.uint32).reshape(-1)
+        rows = self.by_warp(np.asarray(predicate))
+        return np.packbits(rows, axis=1, bitorder="little").view(np.uint32).reshape(-1)
+
+    def in_all_of_warp(self, predicate: Known) -> Mask:
+        """For each lane whether it is true for all lanes of the group in its warp."""
+        in_all: Mask = self.bits_by_warp(predicate) == self.present
+        return in_all[self.row]
 
     @cached_property
     def repetitions(self) -> int:
-        """How many blocks the group has, if it has the same lanes of each; else 1."""
+        """The number of blocks, if the group has the same lanes of each; else 1."""
         blocks = len(self.layout.blocks)
         if self.lanes is None or self.size % blocks:
             return blocks if self.lanes is None else 1

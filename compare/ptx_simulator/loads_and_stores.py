@@ -10,10 +10,17 @@ from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.building import Builder, Execute, do_nothing, forget
 from compare.ptx_simulator.group import Group
 from compare.ptx_simulator.meter import Access
-from compare.ptx_simulator.operands import Decoded
+from compare.ptx_simulator.operands import Decoded, UnmodelledError
 from compare.ptx_simulator.spaces import WINDOW_BYTES, WINDOWS
-from compare.ptx_simulator.storage import Storage
-from compare.ptx_simulator.values import Lanes, Mask, PtxType, Value, constant, extend
+from compare.ptx_simulator.values import (
+    BOOL,
+    Lanes,
+    Mask,
+    PtxType,
+    Value,
+    constant,
+    unknown,
+)
 
 _WINDOW_NAMES = {
     window // WINDOW_BYTES: name for name, window in WINDOWS.items() if window
@@ -25,30 +32,72 @@ _MATRIX_ROW_BYTES = 16
 
 @dataclass(frozen=True)
 class Part:
-    """Lanes that access the same space.
+    """Lanes of a batch that access the same space.
 
     Attributes:
+        batch: whose lanes they are.
         space: which one; `generic` if the addresses are unknown.
         group: the lanes.
-        addresses: in this space, one for each lane; None if they are unknown.
-        chosen: which of the lanes of the whole access these are.
+        addresses: in this space, one or a row for each lane; None if unknown.
+        chosen: which of the lanes of the whole access these are; None: all.
     """
 
+    batch: Batch
     space: str
     group: Group
-    addresses: Lanes | None
-    chosen: Mask | slice
+    addresses: Lanes | None = None
+    chosen: Mask | None = None
+
+    def count(self, access: Access, sizes: Lanes | None = None) -> None:
+        """Counts what is moved; `sizes`, of the whole access, if not all is."""
+        if sizes is not None and self.chosen is not None:
+            sizes = sizes[self.chosen]
+        self.batch.meter.count(
+            access,
+            self.space,
+            self.group,
+            self.addresses,
+            sizes,
+            self.batch.doubtful(self.group),
+        )
+
+    @property
+    def are_indices(self) -> bool:
+        """Whether a tensor of indices is accessed."""
+        if self.space != "global" or self.addresses is None:
+            return False
+        return self.batch.meter.are_indices(self.addresses)
+
+    def load(self, offset: int, kind: PtxType) -> Value:
+        """The content of memory so many bytes behind the addresses."""
+        storage = self.batch.storages.get(self.space)
+        if storage is None or storage.is_blank or self.addresses is None:
+            return unknown(BOOL)
+        if kind.dtype is None:
+            return unknown(BOOL)
+        places = self.addresses + offset
+        bits, known = storage.load(self.owners(self.space), places, kind.dtype)
+        return Value(kind.numbers(bits), known)
+
+    def forget(self, size: int = 0) -> None:
+        """Makes memory unknown there, or, without addresses, all of it."""
+        for space, storage in self.batch.storages.items():
+            if self.space in (space, "generic"):
+                storage.forget(self.owners(space), self.addresses, size)
+
+    def owners(self, space: str) -> Lanes:
+        """For each lane the owner of what it accesses: its block, or itself."""
+        return self.group.blocks if space == "shared" else self.group.numbers
 
 
-def parts(space: str, group: Group, address: Value) -> Iterator[Part]:
+def parts(batch: Batch, space: str, group: Group, address: Value) -> Iterator[Part]:
     """Splits an access into lanes of known and unknown addresses, and by space."""
-    everything = slice(None)
     if address.known is False:
-        yield Part(space, group, None, everything)
+        yield Part(batch, space, group)
         return
     addresses = np.broadcast_to(address.bits, group.size)
     if space != "generic" and address.known is True:
-        yield Part(space, group, addresses, everything)
+        yield Part(batch, space, group, addresses)
         return
     windows = addresses // WINDOW_BYTES if space == "generic" else 0 * addresses
     windows = np.where(address.known, windows, _UNKNOWN_WINDOW)
@@ -57,52 +106,17 @@ def parts(space: str, group: Group, address: Value) -> Iterator[Part]:
         part = group.select(chosen)
         assert part
         if window == _UNKNOWN_WINDOW:
-            yield Part(space, part, None, chosen)
+            yield Part(batch, space, part, None, chosen)
         elif window in _WINDOW_NAMES:
             inside = addresses[chosen] - window * WINDOW_BYTES
-            yield Part(_WINDOW_NAMES[window], part, inside, chosen)
+            yield Part(batch, _WINDOW_NAMES[window], part, inside, chosen)
         else:
             name = "global" if space == "generic" else space
-            yield Part(name, part, addresses[chosen], chosen)
-
-
-def count(batch: Batch, access: Access, part: Part, sizes: Lanes | None = None) -> None:
-    """Counts what a part of an access moves; `sizes` if not all lanes move the same."""
-    meter, group, doubtful = batch.meter, part.group, batch.doubtful(part.group)
-    if part.addresses is None:
-        meter.count_unknown(access, part.space, group)
-    elif part.space == "global":
-        meter.count_global(access, group, part.addresses, sizes, doubtful)
-    elif part.space == "shared":
-        meter.count_shared(access, group, part.addresses, doubtful)
-    elif part.space == "local":
-        meter.count_local(access, group, part.addresses)
-
-
-def forget_memory(batch: Batch, part: Part, size: int) -> None:
-    """Something unknown was written: what memory held there is not known any more."""
-    for space, storage in (("shared", batch.shared), ("local", batch.local)):
-        if storage.is_blank or part.space not in (space, "generic"):
-            continue
-        owners = _owners(part.group, space)
-        if part.addresses is None:
-            storage.forget_all(owners)
-        else:
-            storage.forget(owners, part.addresses, size)
-
-
-def _storage(batch: Batch, space: str) -> Storage | None:
-    return {"shared": batch.shared, "local": batch.local}.get(space)
-
-
-def _owners(group: Group, space: str) -> Lanes:
-    return group.blocks if space == "shared" else group.numbers
+            yield Part(batch, name, part, addresses[chosen], chosen)
 
 
 def _space(decoded: Decoded) -> str:
-    spaces = ("global", "shared", "local", "const", "param")
-    names = (each.partition("::")[0] for each in decoded.modifiers)
-    return next((each for each in names if each in spaces), "generic")
+    return next(iter(decoded.spaces), "generic")
 
 
 def _access(decoded: Decoded, *, is_store: bool) -> Access:
@@ -111,169 +125,110 @@ def _access(decoded: Decoded, *, is_store: bool) -> Access:
     return Access(decoded.instruction.index, is_store, decoded.type.bytes * length)
 
 
-# ---- Loads ---------------------------------------------------------------------------
-
-
-def _load(decoded: Decoded) -> Execute | None:
-    space, slots = _space(decoded), decoded.destinations(0)
-    unknown = forget(slots)
+def _load(decoded: Decoded) -> Execute:
+    space, kind, slots = _space(decoded), decoded.type, decoded.destinations()
     if space == "param":
-        return _load_parameter(decoded, slots) or unknown
+        return _load_parameter(decoded, slots)
     if space == "const":
-        return unknown
+        return forget(slots)
     access, address = _access(decoded, is_store=False), decoded.address(1)
-    kind = decoded.type
+    zero = constant(0, BOOL)
 
     def execute(batch: Batch, group: Group) -> None:
-        for part in parts(space, group, address(batch, group)):
-            count(batch, access, part)
-            if _are_indices(batch, part):
-                for slot in slots:
-                    if slot is not None:
-                        zero = constant(0, batch.dtypes[slot])
-                        batch.write(slot, part.group, zero)
-                continue
-            storage = _storage(batch, part.space)
-            if storage is None or storage.is_blank or part.addresses is None:
-                unknown(batch, part.group)
-                continue
-            owners = _owners(part.group, part.space)
+        for part in parts(batch, space, group, address(batch, group)):
+            part.count(access)
+            are_indices = part.are_indices
             for place, slot in enumerate(slots):
-                if slot is not None and kind.dtype is not None:
-                    offsets = part.addresses + place * kind.bytes
-                    value = storage.load(owners, offsets, kind.dtype)
-                    _write_extended(batch, slot, part.group, value, kind)
+                loaded = zero if are_indices else part.load(place * kind.bytes, kind)
+                batch.write(slot, part.group, loaded)
 
     return execute
 
 
-def _are_indices(batch: Batch, part: Part) -> bool:
-    """Whether a part of an access is to a tensor of indices."""
-    if part.space != "global" or part.addresses is None:
-        return False
-    return batch.meter.are_indices(part.addresses)
-
-
-def _write_extended(
-    batch: Batch, slot: int, group: Group, value: Value, kind: PtxType
-) -> None:
-    """Writes a number from memory into a register that may be wider."""
-    dtype = batch.dtypes[slot]
-    bits = extend(value.bits, dtype, is_signed=kind.kind == "s")
-    batch.write(slot, group, Value(bits, value.known))
-
-
-def _load_parameter(decoded: Decoded, slots: list[int | None]) -> Execute | None:
-    """`ld.param` of the kernel's own parameters; None for those of a call."""
-    found = _PARAMETER.fullmatch(decoded.text(1))
-    kind = decoded.type
-    if not found or found[1] not in decoded.decoder.parameters or kind.dtype is None:
-        return None
-    number = decoded.decoder.parameters[found[1]] >> 8 * int(found[2] or 0)
+def _load_parameter(decoded: Decoded, slots: list[int | None]) -> Execute:
+    """`ld.param` of the kernel's own parameters; those of a call are unknown."""
+    found, kind = _PARAMETER.fullmatch(decoded.text(1)), decoded.type
+    number = decoded.decoder.parameters.get(found[1]) if found else None
+    if found is None or number is None or kind.dtype is None:
+        return forget(slots)
+    number >>= 8 * int(found[2] or 0)
     values = [
         constant(number >> place * kind.bits, kind.dtype) for place in range(len(slots))
     ]
 
     def execute(batch: Batch, group: Group) -> None:
-        for slot, value in zip(slots, values, strict=True):
-            if slot is not None:
-                _write_extended(batch, slot, group, value, kind)
+        for slot, (bits, known) in zip(slots, values, strict=True):
+            batch.write(slot, group, Value(kind.numbers(bits), known))
 
     return execute
 
 
-def _load_matrix(decoded: Decoded) -> Execute | None:
-    """`ldmatrix`: eight lanes for each matrix give the addresses of its rows."""
-    access = Access(decoded.instruction.index, False, _MATRIX_ROW_BYTES)
-    unknown, address = forget(decoded.destinations(0)), decoded.address(1)
-    lanes = _matrix_rows(decoded)
-
-    def execute(batch: Batch, group: Group) -> None:
-        rows = group.select(group.column < lanes)
-        if rows:
-            for part in parts(_space(decoded), rows, address(batch, rows)):
-                count(batch, access, part)
-        unknown(batch, group)
-
-    return execute
-
-
-def _matrix_rows(decoded: Decoded) -> int:
-    shape = next(each for each in decoded.modifiers if each.startswith("m"))
-    number = next(each for each in decoded.modifiers if each in ("x1", "x2", "x4"))
-    return min(32, (16 if shape.startswith("m16") else 8) * int(number[1:]))
-
-
-# ---- Stores --------------------------------------------------------------------------
-
-
-def _store(decoded: Decoded) -> Execute | None:
-    space = _space(decoded)
+def _store(decoded: Decoded) -> Execute:
+    space, dtype = _space(decoded), decoded.type.dtype
     if space == "param":
         return do_nothing
     if decoded.has("bulk"):
-        return None
+        raise UnmodelledError
     access, address = _access(decoded, is_store=True), decoded.address(0)
-    dtype = decoded.type.dtype
     sources = decoded.sources(1, dtype)
-    width = access.bytes_per_thread
 
     def execute(batch: Batch, group: Group) -> None:
-        for part in parts(space, group, address(batch, group)):
-            count(batch, access, part)
-            storage = _storage(batch, part.space)
+        for part in parts(batch, space, group, address(batch, group)):
+            part.count(access)
+            storage = batch.storages.get(part.space)
             if storage is None or part.addresses is None or dtype is None:
-                forget_memory(batch, part, width)
+                part.forget(access.bytes_per_thread)
                 continue
             for place, source in enumerate(sources):
                 value = batch.believed(source(batch, part.group), part.group)
-                if storage.is_blank and value.known is False:
-                    continue
-                owners = _owners(part.group, part.space)
-                offsets = part.addresses + place * dtype.itemsize
-                storage.store(owners, offsets, value, dtype)
+                places = part.addresses + place * dtype.itemsize
+                storage.store(part.owners(part.space), places, value, dtype)
 
     return execute
 
 
-def _store_matrix(decoded: Decoded) -> Execute | None:
-    """`stmatrix`: the same as `ldmatrix`, the other way round."""
-    access = Access(decoded.instruction.index, True, _MATRIX_ROW_BYTES)
-    address, lanes = decoded.address(0), _matrix_rows(decoded)
+def _matrices(decoded: Decoded) -> Execute:
+    """`ldmatrix`, `stmatrix`: eight lanes for each matrix give its rows' addresses."""
+    is_store = decoded.stem == "stmatrix"
+    access = Access(decoded.instruction.index, is_store, _MATRIX_ROW_BYTES)
+    slots = [] if is_store else decoded.destinations()
+    space, address = _space(decoded), decoded.address(0 if is_store else 1)
+    rows = 16 if any(each.startswith("m16") for each in decoded.modifiers) else 8
+    lanes = min(32, rows * int(decoded.one_of(("x1", "x2", "x4"))[1]))
 
     def execute(batch: Batch, group: Group) -> None:
-        rows = group.select(group.column < lanes)
-        if rows:
-            for part in parts(_space(decoded), rows, address(batch, rows)):
-                count(batch, access, part)
-                forget_memory(batch, part, _MATRIX_ROW_BYTES)
+        givers = group.select(group.column < lanes)
+        if givers:
+            for part in parts(batch, space, givers, address(batch, givers)):
+                part.count(access)
+                if is_store:
+                    part.forget(_MATRIX_ROW_BYTES)
+        batch.forget(slots, group)
 
     return execute
 
 
-def _read_and_write(decoded: Decoded, address_position: int) -> Execute:
-    """`atom`, `red`: a load and a store."""
-    slots = decoded.destinations(0) if address_position else []
-    space, unknown = _space(decoded), forget(slots)
+def _read_and_write(decoded: Decoded) -> Execute:
+    """`atom`, which returns what was there, and `red`: a load and a store."""
+    returns = decoded.stem == "atom"
+    slots = decoded.destinations() if returns else []
+    address = decoded.address(1 if returns else 0)
     accesses = [_access(decoded, is_store=each) for each in (False, True)]
-    address = decoded.address(address_position)
+    space = _space(decoded)
 
     def execute(batch: Batch, group: Group) -> None:
-        for part in parts(space, group, address(batch, group)):
+        for part in parts(batch, space, group, address(batch, group)):
             for access in accesses:
-                count(batch, access, part)
-            forget_memory(batch, part, accesses[0].bytes_per_thread)
-        unknown(batch, group)
+                part.count(access)
+            part.forget(accesses[0].bytes_per_thread)
+        batch.forget(slots, group)
 
     return execute
 
 
 MEMORY: dict[str, Builder] = {
-    "ld": _load,
-    "ldu": _load,
-    "ldmatrix": _load_matrix,
+    **dict.fromkeys(("ld", "ldu"), _load),
     "st": _store,
-    "stmatrix": _store_matrix,
-    "atom": lambda decoded: _read_and_write(decoded, 1),
-    "red": lambda decoded: _read_and_write(decoded, 0),
+    **dict.fromkeys(("ldmatrix", "stmatrix"), _matrices),
+    **dict.fromkeys(("atom", "red"), _read_and_write),
 }

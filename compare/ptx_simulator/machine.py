@@ -33,14 +33,14 @@ MOST_STEPS = 500_000
 
 
 class Counters:
-    """What is counted over all batches.
+    """Counts over all batches.
 
     Attributes:
         executed: by instruction, in how many lanes.
         warp_executed: by instruction, in how many warps.
         unknown: the instructions whose predicate, or whose target, was unknown.
-        trace: the instructions that the first block of the first batch executes, each
-            with a bit for each warp that does.
+        trace: the instructions of the first block, each with a bit for each warp that
+            executes it.
         steps: instructions executed, each in any number of lanes.
         is_complete: whether all lanes came to their end.
     """
@@ -56,10 +56,10 @@ class Counters:
 
 
 class Machine:
-    """The threads of the blocks of one batch, and where each of them is.
+    """The threads of one batch, and where in the program each of them is.
 
     Attributes:
-        batch: what their registers and their memory hold.
+        batch: their registers and their memory.
     """
 
     def __init__(
@@ -76,20 +76,14 @@ class Machine:
         Args:
             program: what they run.
             layout: which threads there are.
-            meter: what counts accesses to memory.
-            counters: what counts instructions.
-            is_traced: whether to write down what the first block executes.
+            meter: counts accesses to memory.
+            counters: counts instructions.
+            is_traced: whether to keep the trace of the first block.
         """
         decoder = program.decoder
         self._program = program
         self._operations = program.operations
-        self.batch = Batch(
-            layout,
-            decoder.dtypes,
-            decoder.addresses.shared_bytes,
-            decoder.addresses.local_bytes,
-            meter,
-        )
+        self.batch = Batch(layout, decoder.dtypes, decoder.addresses, meter)
         for name, slot in decoder.specials.items():
             self.batch.registers[slot] = special_register(name, layout)
         self._counters = counters
@@ -99,6 +93,15 @@ class Machine:
         self._ready = {0: layout.everyone()}  # by the instruction to go on with
         self._waiting: dict[int, Group] = {}  # for other lanes, by the instruction
         self._excused: set[int] = set()  # where they wait no longer
+        # Each returns where a group goes on, if it stays together.
+        self._steps = {
+            "simple": self._pass,
+            "branch": self._branch,
+            "exit": self._exit,
+            "barrier": self._arrive,
+            "warp": self._meet,
+            "last": self._meet,
+        }
 
     def run(self) -> None:
         """Runs until no lane can go on."""
@@ -108,9 +111,10 @@ class Machine:
         if self._barriers.are_waited_at:
             self._counters.is_complete = False
 
-    def _enter(self, place: int, group: Group) -> None:
+    def _enter(self, place: int, group: Group | None) -> None:
         """Lets a group go on from an instruction, together with whoever is there."""
-        self._ready[place] = group.union(self._ready.get(place))
+        if group is not None:
+            self._ready[place] = group.union(self._ready.get(place))
 
     def _run_on(self, place: int, group: Group) -> None:
         """Runs a group until it splits, stops, or comes to where others are."""
@@ -124,26 +128,16 @@ class Machine:
             if self._doubts:
                 self._doubts.settle(place, group)
             operation = self._operations[place]
-            if operation.kind == "simple":
-                self._execute(place, operation, group)
-                place += 1
-                continue
-            following = self._follow(place, operation, group)
+            following = self._steps[operation.kind](place, operation, group)
             if following is None:
                 return
             place = following
         if place < len(self._operations):
             self._enter(place, group)
 
-    def _follow(self, place: int, operation: Operation, group: Group) -> int | None:
-        """Does what is not simple; where the group goes on, if it stays together."""
-        if operation.kind == "branch":
-            return self._branch(place, operation, group)
-        if operation.kind == "exit":
-            return self._exit(place, operation, group)
-        if operation.kind == "barrier":
-            return self._arrive(place, operation, group)
-        return self._meet(place, operation, group)
+    def _pass(self, place: int, operation: Operation, group: Group) -> int:
+        self._execute(place, operation, group)
+        return place + 1
 
     def _execute(self, place: int, operation: Operation, group: Group) -> None:
         """Executes an instruction in the lanes whose predicate allows it."""
@@ -160,8 +154,7 @@ class Machine:
         batch.doubt = unsure.members | (np.False_ if before is None else before)
         operation.execute(batch, together)
         batch.doubt = before
-        for slot in operation.writes:
-            batch.forget(slot, unsure)
+        batch.forget(operation.writes, unsure)
 
     def _split(
         self, operation: Operation, group: Group
@@ -189,55 +182,47 @@ class Machine:
     def _branch(self, place: int, operation: Operation, group: Group) -> int | None:
         self._count(place, group)
         taken, unsure = self._split(operation, group)
-        if unsure is not None:
-            self._doubt(place, unsure)
-            if self._program.likely_goes(place):
-                taken = unsure.union(taken)
+        self._doubt(place, unsure)
+        if unsure is not None and self._program.likely_goes(place):
+            taken = unsure.union(taken)
         if taken is None:
             return place + 1
         rest = group.without(taken)
-        if rest is not None:
-            self._enter(place + 1, rest)
-        if operation.choice is not None:
-            bits, known = operation.choice(self.batch, taken)
-            self._jump(place, operation, taken, Value(bits, known))
-        elif rest is None:
+        if rest is None and operation.choice is None:
             return operation.targets[0]
-        else:
+        self._enter(place + 1, rest)
+        if operation.choice is None:
             self._enter(operation.targets[0], taken)
+        else:
+            choice = operation.choice(self.batch, taken)
+            self._jump(place, operation.targets, taken, choice)
         return None
 
     def _jump(
-        self, place: int, operation: Operation, group: Group, choice: Value
+        self, place: int, targets: tuple[int, ...], group: Group, choice: Value
     ) -> None:
         """`brx`: sends each lane to a target of its own."""
-        last = len(operation.targets) - 1
+        last = len(targets) - 1
         known = np.broadcast_to(choice.known, group.size)
         choices = np.where(known, np.minimum(choice.bits, last), last)
-        unsure = group.select(~known)
-        if unsure is not None:
-            self._doubt(place, unsure)
+        self._doubt(place, group.select(~known))
         for number in np.unique(choices):
-            part = group.select(choices == number)
-            assert part
-            self._enter(operation.targets[number], part)
+            self._enter(targets[number], group.select(choices == number))
 
     def _exit(self, place: int, operation: Operation, group: Group) -> int | None:
         ended, unsure = self._split(operation, group)
-        if unsure is not None:
-            self._doubt(place, unsure)
+        self._doubt(place, unsure)
         if ended is None:
             return place + 1
         self._count(place, ended)
         self.batch.alive &= ~ended.members
-        rest = group.without(ended)
-        if rest is not None:
-            self._enter(place + 1, rest)
+        self._enter(place + 1, group.without(ended))
         return None
 
-    def _doubt(self, place: int, group: Group) -> None:
-        self._counters.unknown.add(place)
-        self._doubts.begin(place, group)
+    def _doubt(self, place: int, group: Group | None) -> None:
+        if group is not None:
+            self._counters.unknown.add(place)
+            self._doubts.begin(place, group)
 
     # ---- Waiting ---------------------------------------------------------------------
 
@@ -250,13 +235,11 @@ class Machine:
         elif operation.choice is not None:
             late = self._waiting_for_others(operation.choice, group)
         if late is None:
-            self._execute(place, operation, group)
-            return place + 1
+            return self._pass(place, operation, group)
         self._waiting[place] = late.union(self._waiting.get(place))
         there = group.without(late)
         if there is not None:
-            self._execute(place, operation, there)
-            self._enter(place + 1, there)
+            self._enter(self._pass(place, operation, there), there)
         return None
 
     def _waiting_for_others(self, asked: Operand, group: Group) -> Group | None:
@@ -288,9 +271,7 @@ class Machine:
         self._barriers.arrive(place, comers, numbers, threads, waits=operation.waits)
         if not operation.waits:
             return place + 1
-        rest = group.without(comers)
-        if rest is not None:
-            self._enter(place + 1, rest)
+        self._enter(place + 1, group.without(comers))
         return None
 
     def _release(self) -> bool:

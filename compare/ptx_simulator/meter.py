@@ -1,6 +1,7 @@
 """Adds up the accesses to memory of all blocks that are run."""
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from compare.ptx_simulator.simulation import (
     OutOfBounds,
     TensorArgument,
 )
-from compare.ptx_simulator.values import Bits, Lanes, Mask
+from compare.ptx_simulator.values import Lanes, Mask
 
 # Tensors lie below, variables of the PTX and the other spaces above.
 END_OF_TENSORS = 1 << 59
@@ -29,7 +30,7 @@ _TOLD_THREADS = 8  # of an instruction that goes out of bounds; more would add n
 
 @dataclass(frozen=True)
 class Access:
-    """What a memory instruction does, whatever the addresses.
+    """A memory instruction, whatever the addresses.
 
     Attributes:
         index: of the instruction in the listing.
@@ -42,33 +43,13 @@ class Access:
     bytes_per_thread: int
 
 
-@dataclass
-class _Tally:
-    """What an instruction has moved so far; the names are those of `MemoryAccess`."""
-
-    bytes_per_thread: int
-    requests: int = 0
-    bytes: int = 0
-    sectors: int = 0
-    ideal_sectors: int = 0
-    wavefronts: int = 0
-    bank_conflicts: int = 0
-    unknown: int = 0
-
-
 class Meter:
     """Counts accesses, and looks whether they are within bounds."""
 
     def __init__(
         self, launch: Launch, shared_bytes: int, *, counts_stores: bool
     ) -> None:
-        """Starts from nothing.
-
-        Args:
-            launch: whose tensors are accessed.
-            shared_bytes: the shared memory of a block.
-            counts_stores: whether to count the stores to each byte of each tensor.
-        """
+        """Starts from nothing; counts the stores to each byte only where asked for."""
         self.out_of_bounds: list[OutOfBounds] = []
         self.store_counts = (
             {each.name: np.zeros(each.bytes, np.uint32) for each in launch.tensors}
@@ -76,8 +57,8 @@ class Meter:
             else {}
         )
         self._shared_bytes = shared_bytes
-        self._tallies: dict[tuple[int, str, bool, str], _Tally] = {}
-        self._told: dict[tuple[int, str], int] = {}
+        self._tallies: dict[tuple[int, str, bool, str], MemoryAccess] = {}
+        self._told: Counter[tuple[int, str]] = Counter()
         # An address belongs to the tensor that is nearest.
         tensors = sorted(launch.tensors, key=lambda each: each.address)
         self._tensors: list[TensorArgument | None] = [*tensors, None]
@@ -90,12 +71,7 @@ class Meter:
 
     def accesses(self) -> tuple[MemoryAccess, ...]:
         """All there were, by instruction."""
-        return tuple(
-            MemoryAccess(index, space, is_store, argument, **vars(tally))
-            for (index, space, is_store, argument), tally in sorted(
-                self._tallies.items()
-            )
-        )
+        return tuple(self._tallies[key] for key in sorted(self._tallies))
 
     def are_indices(self, addresses: Lanes) -> bool:
         """Whether a tensor of indices lies at all of these addresses."""
@@ -106,13 +82,38 @@ class Meter:
             if each and each.holds_indices
         )
 
-    def count_unknown(self, access: Access, space: str, group: Group) -> None:
-        """Accesses to who knows where."""
-        tally = self._tally(access, space, group)
-        tally.unknown += group.warps
-        tally.bytes += group.size * access.bytes_per_thread
+    def count(
+        self,
+        access: Access,
+        space: str,
+        group: Group,
+        addresses: Lanes | None,
+        sizes: Lanes | None,
+        doubtful: Mask | None,
+    ) -> None:
+        """Counts what the lanes of a group access in a space.
 
-    def count_global(
+        Args:
+            access: the instruction.
+            space: see `MemoryAccess`.
+            group: the lanes.
+            addresses: one for each of them; or a row for each, which is a request of
+                its own; None if they are unknown.
+            sizes: the bytes at each address, if not all that the instruction can move.
+            doubtful: which of the lanes may not be there at all; None if all are.
+        """
+        if addresses is None:
+            tally = self._tally(access, space, group)
+            tally.unknown += group.warps
+            tally.bytes += group.size * access.bytes_per_thread
+        elif space == "global":
+            self._count_global(access, group, addresses, sizes, doubtful)
+        elif space == "shared":
+            self._count_shared(access, group, addresses, doubtful)
+        elif space == "local":
+            self._count_local(access, group, addresses)
+
+    def _count_global(
         self,
         access: Access,
         group: Group,
@@ -120,72 +121,49 @@ class Meter:
         sizes: Lanes | None,
         doubtful: Mask | None,
     ) -> None:
-        """Accesses to global memory.
-
-        Args:
-            access: the instruction.
-            group: the lanes that access memory.
-            addresses: one for each of them.
-            sizes: bytes that each of them moves, if not all that the instruction can.
-            doubtful: which of the lanes may not be there at all; None if all are.
-        """
         if sizes is None:
             sizes = np.full(group.size, access.bytes_per_thread)
         for tensor, part, chosen in self._by_tensor(group, addresses):
-            starts, lengths = addresses[chosen], sizes[chosen]
-            name = tensor.name if tensor else ""
-            tally = self._tally(access, "global", part, name)
-            self._add_ranges(tally, part.by_warp(starts), part.by_warp(lengths))
-            if tensor:
-                offsets = starts - tensor.address
-                outside = (offsets < 0) | (offsets + lengths > tensor.bytes)
-                outside &= lengths > 0
-                if access.is_store and self.store_counts:
-                    self._count_stores(name, offsets[~outside], lengths[~outside])
-                if doubtful is not None:
-                    outside &= ~doubtful[chosen]
-                self._tell(access, name, part, offsets, outside)
+            in_doubt = None if doubtful is None else doubtful[chosen]
+            self._count_ranges(
+                access, tensor, part, addresses[chosen], sizes[chosen], in_doubt
+            )
 
-    def count_boxes(
+    def _count_ranges(
         self,
         access: Access,
+        tensor: TensorArgument | None,
         group: Group,
-        tensor_address: int,
         starts: Lanes,
         lengths: Lanes,
         doubtful: Mask | None,
     ) -> None:
-        """Boxes of a tensor, of which each lane moves one.
-
-        Args:
-            access: the instruction.
-            group: the lanes.
-            tensor_address: where the tensor begins.
-            starts: for each lane the addresses of its box's rows.
-            lengths: their bytes.
-            doubtful: which of the lanes may not be there at all; None if all are.
-        """
-        tensor = self._tensors[
-            int(np.searchsorted(self._borders, tensor_address, side="right"))
-        ]
-        name = tensor.name if tensor else ""
-        self._add_ranges(self._tally(access, "global", group, name), starts, lengths)
+        """Counts ranges of bytes of a tensor, one or a row of them for each lane."""
+        tally = self._tally(access, "global", group, tensor.name if tensor else "")
+        is_row = starts.ndim == 2
+        begin, sizes = (
+            each if is_row else group.by_warp(each) for each in (starts, lengths)
+        )
+        n_bytes, n_sectors = bytes_and_sectors(begin, begin + sizes)
+        tally.bytes += int(lengths.sum())
+        tally.sectors += int(n_sectors.sum())
+        tally.ideal_sectors += int((-(-n_bytes // SECTOR_BYTES)).sum())
         if tensor is None:
             return
         offsets = starts - tensor.address
         outside = (offsets < 0) | (offsets + lengths > tensor.bytes)
         outside &= lengths > 0
         if access.is_store and self.store_counts:
-            self._count_stores(name, offsets[~outside], lengths[~outside])
-        if doubtful is not None:
-            outside &= ~doubtful[:, np.newaxis]
-        first = np.take_along_axis(offsets, outside.argmax(axis=1)[:, np.newaxis], 1)
-        self._tell(access, name, group, first[:, 0], np.any(outside, axis=1))
+            self._count_stores(tensor.name, offsets[~outside], lengths[~outside])
+        if is_row:  # of which the first that is outside tells
+            first = outside.argmax(axis=1)
+            offsets = offsets[np.arange(group.size), first]
+            outside = outside[np.arange(group.size), first]
+        self._tell(access, tensor.name, group, offsets, outside, doubtful)
 
-    def count_shared(
+    def _count_shared(
         self, access: Access, group: Group, offsets: Lanes, doubtful: Mask | None
     ) -> None:
-        """Accesses to shared memory; for the arguments see `count_global`."""
         width = access.bytes_per_thread
         tally = self._tally(access, "shared", group)
         tally.bytes += group.size * width
@@ -201,12 +179,9 @@ class Meter:
         tally.wavefronts += blocks * taken
         tally.bank_conflicts += blocks * (taken - fewest)
         outside = (offsets < 0) | (offsets + width > self._shared_bytes)
-        if doubtful is not None:
-            outside &= ~doubtful
-        self._tell(access, "shared memory", group, offsets, outside)
+        self._tell(access, "shared memory", group, offsets, outside, doubtful)
 
-    def count_local(self, access: Access, group: Group, offsets: Lanes) -> None:
-        """Accesses to local memory, the thread's own."""
+    def _count_local(self, access: Access, group: Group, offsets: Lanes) -> None:
         width = access.bytes_per_thread
         tally = self._tally(access, "local", group)
         tally.bytes += group.size * width
@@ -216,24 +191,18 @@ class Meter:
 
     def _tally(
         self, access: Access, space: str, group: Group, argument: str = ""
-    ) -> _Tally:
+    ) -> MemoryAccess:
         key = access.index, space, access.is_store, argument
-        tally = self._tallies.setdefault(key, _Tally(access.bytes_per_thread))
-        tally.requests += group.warps
-        return tally
-
-    @staticmethod
-    def _add_ranges(tally: _Tally, starts: Bits, lengths: Bits) -> None:
-        """Adds one row of ranges of bytes for each request."""
-        n_bytes, n_sectors = bytes_and_sectors(starts, starts + lengths)
-        tally.bytes += int(lengths.sum())
-        tally.sectors += int(n_sectors.sum())
-        tally.ideal_sectors += int((-(-n_bytes // SECTOR_BYTES)).sum())
+        if key not in self._tallies:
+            self._tallies[key] = MemoryAccess(*key, access.bytes_per_thread)
+        self._tallies[key].requests += group.warps
+        return self._tallies[key]
 
     def _by_tensor(
         self, group: Group, addresses: Lanes
     ) -> Iterator[tuple[TensorArgument | None, Group, Mask | slice]]:
         """The tensors accessed, by which lanes, and which of the group these are."""
+        addresses = addresses.reshape(group.size, -1)[:, 0]
         ends = np.array([addresses.min(), addresses.max()])
         first, last = np.searchsorted(self._borders, ends, side="right")
         if first == last:
@@ -258,21 +227,21 @@ class Meter:
         group: Group,
         offsets: Lanes,
         outside: Mask,
+        doubtful: Mask | None,
     ) -> None:
-        """Notes the first accesses out of bounds."""
+        """Notes the first accesses out of bounds, unless these are in doubt."""
+        if doubtful is not None:
+            outside = outside & ~doubtful
         key = access.index, argument
-        for place in np.flatnonzero(outside):
-            told = self._told.get(key, 0)
-            if told == _TOLD_THREADS:
-                return
-            self._told[key] = told + 1
-            block, thread = group.layout.coordinates(int(group.numbers[place]))
+        free = _TOLD_THREADS - self._told[key]
+        for place in np.flatnonzero(outside)[:free]:
+            self._told[key] += 1
+            lane = int(group.numbers[place])
             self.out_of_bounds.append(
                 OutOfBounds(
                     access.index,
                     argument,
-                    block,
-                    thread,
+                    *group.layout.coordinates(lane),
                     int(offsets[place]),
                     access.is_store,
                 )

@@ -1,7 +1,7 @@
 """Reads the operands of instructions: once, before anything is run."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.declarations import Declarations, Register
 from compare.ptx_simulator.group import WARP, Group
 from compare.ptx_simulator.simulation import Launch
-from compare.ptx_simulator.spaces import Addresses
+from compare.ptx_simulator.spaces import WINDOWS, Addresses
 from compare.ptx_simulator.values import (
     BOOL,
     U32,
@@ -20,33 +20,36 @@ from compare.ptx_simulator.values import (
     Value,
     constant,
     parse_type,
-    signed,
     unknown,
 )
 
-# What an operand is worth to a group. Addresses are signed numbers of 64 bits.
+# Gives the value of an operand in a group; addresses are signed numbers of 64 bits.
 Operand = Callable[[Batch, Group], Value]
 
-_INTEGER = re.compile(r"(-?)(?:0[xX]([\da-fA-F]+)|0[bB]([01]+)|(0[0-7]*)|(\d+))U?")
+_INTEGER = re.compile(r"(-?)(0[xX][\da-fA-F]+|0[bB][01]+|0[0-7]*|[1-9]\d*)U?")
 _FLOAT = re.compile(r"0[fF]([\da-fA-F]{8})|0[dD]([\da-fA-F]{16})")
 _COORDINATES = re.compile(r"\{[^{}]*\}")
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*([-\w]+))?\s*(?:,.*)?\]")
 
 
+class UnmodelledError(LookupError):
+    """A form of an instruction that cannot be simulated."""
+
+
 class Decoder:
-    """What the operands of all instructions of a kernel refer to.
+    """A kernel's names: what the operands of its instructions refer to.
 
     Attributes:
         declarations: of the kernel.
         parameters: the values of the kernel's parameters, by name.
         addresses: of the kernel's variables.
-        tensor_maps: by their position among the parameters.
+        tensor_maps: by their generic address.
         dtypes: of the registers, by slot.
-        specials: the slots of the special registers that are read, by name.
+        specials: the slots of registers that have a meaning, by name.
     """
 
     def __init__(self, listing: Listing, launch: Launch) -> None:
-        """Reads what the listing declares.
+        """Reads the declarations.
 
         Raises:
             ValueError: the launch has more or fewer parameters than the kernel.
@@ -62,20 +65,16 @@ class Decoder:
         self.addresses = Addresses(
             listing, self.declarations, launch.dynamic_shared_bytes
         )
-        self.tensor_maps = {each.position: each for each in launch.tensor_maps}
+        self.tensor_maps = {
+            WINDOWS["param"] + self.addresses.by_name[parameters[each.position]]: each
+            for each in launch.tensor_maps
+        }
         self.dtypes: list[Dtype] = []
         self.specials: dict[str, int] = {}
         self._slots: dict[Register, int] = {}
-        self._known: dict[tuple[int, str], int | None] = {}  # by scope and name
 
     def register(self, index: int, name: str) -> int | None:
         """The slot of a register; None if there is none, or none so wide."""
-        key = self.declarations.scope_of(index), name
-        if key not in self._known:
-            self._known[key] = self._slot(index, name)
-        return self._known[key]
-
-    def _slot(self, index: int, name: str) -> int | None:
         register = self.declarations.register(index, name)
         if register is None or register.type.dtype is None:
             return None
@@ -84,17 +83,10 @@ class Decoder:
         return self._slots[register]
 
     def special(self, name: str) -> int:
-        """The slot of a special register."""
+        """The slot of a register that has a meaning."""
         if name not in self.specials:
             self.specials[name] = self._new_slot(U64 if "64" in name else U32)
         return self.specials[name]
-
-    def flag(self, name: str) -> int:
-        """The slot of a register that instructions use without naming it."""
-        register = Register(-1, name, PtxType("u", 32))
-        if register not in self._slots:
-            self._slots[register] = self._new_slot(U32)
-        return self._slots[register]
 
     def _new_slot(self, dtype: Dtype) -> int:
         self.dtypes.append(dtype)
@@ -107,19 +99,21 @@ class Decoded:
     Attributes:
         decoder: of the kernel.
         instruction: as the listing has it.
-        modifiers: the parts of the opcode behind the first.
+        stem: the first part of the opcode.
+        modifiers: its other parts.
         types: the types among them.
-        writes: the slots of the registers that it writes, as far as asked for.
+        spaces: the spaces among them; `shared` also of `shared::cta`.
+        writes: the slots of the destinations that were asked for.
     """
 
     def __init__(self, decoder: Decoder, instruction: Instruction) -> None:
         """Takes the opcode apart; operands are read when they are asked for."""
         self.decoder = decoder
         self.instruction = instruction
-        self.modifiers = tuple(instruction.opcode.split(".")[1:])
-        self.types = tuple(
-            found for each in self.modifiers if (found := parse_type(each))
-        )
+        self.stem, *self.modifiers = instruction.opcode.split(".")
+        self.types = [found for each in self.modifiers if (found := parse_type(each))]
+        names = (each.partition("::")[0] for each in self.modifiers)
+        self.spaces = [each for each in names if each in WINDOWS]
         self.writes: list[int] = []
 
     @property
@@ -128,60 +122,75 @@ class Decoded:
         return self.types[-1] if self.types else PtxType("b", 32)
 
     @property
+    def dtype(self) -> Dtype:
+        """The numpy type of the operands.
+
+        Raises:
+            UnmodelledError: there is none, see `PtxType.dtype`.
+        """
+        if self.type.dtype is None:
+            raise UnmodelledError
+        return self.type.dtype
+
+    @property
     def count(self) -> int:
-        """How many operands there are."""
+        """The number of operands."""
         return len(self.instruction.operands)
 
     def has(self, modifier: str) -> bool:
         """Whether a part of the opcode is this one."""
         return modifier in self.modifiers
 
+    def one_of(self, modifiers: Container[str]) -> str:
+        """The first part of the opcode that is one of these.
+
+        Raises:
+            UnmodelledError: none is.
+        """
+        for each in self.modifiers:
+            if each in modifiers:
+                return each
+        raise UnmodelledError
+
     def text(self, position: int) -> str:
         """An operand as it is written."""
         return self.instruction.operands[position]
 
-    def destinations(self, position: int) -> list[int | None]:
-        """The registers that an operand names, to be written: `{a, b}`, `p|q`, `a`.
+    def destinations(self) -> list[int | None]:
+        """The registers that the first operand names: `{a, b}`, `p|q`, `a`.
 
         None stands for what is thrown away, or cannot be held.
         """
         slots = [
             self.decoder.register(self.instruction.index, name)
-            for name in _parts(self.text(position))
+            for name in _parts(self.text(0))
         ]
         self.writes += [slot for slot in slots if slot is not None]
         return slots
 
-    def destination(self, position: int = 0) -> int | None:
-        """The only register of an operand, to be written."""
-        return self.destinations(position)[0]
+    def destination(self) -> int | None:
+        """The register that the first operand names."""
+        return self.destinations()[0]
 
     def sources(self, position: int, dtype: Dtype | None) -> list[Operand]:
         """The values of an operand that may be a vector."""
         return [self._source(text, dtype) for text in _parts(self.text(position))]
 
     def source(self, position: int, dtype: Dtype | None) -> Operand:
-        """The value of an operand, made as wide as asked for; None: as it is."""
+        """The value of an operand in this type; None leaves it in its own."""
         return self._source(self.text(position), dtype)
-
-    def is_predicate(self, position: int) -> bool:
-        """Whether an operand is a predicate."""
-        name = self.text(position).lstrip("!")
-        slot = self.decoder.register(self.instruction.index, name)
-        return slot is not None and self.decoder.dtypes[slot] == BOOL
 
     def address(self, position: int) -> Operand:
         """The address that an operand in brackets stands for, in its own space."""
         found = _ADDRESS.fullmatch(self.text(position))
         offset = parse_integer(found[2] or "0") if found else None
         if found is None or offset is None:
-            return _fixed(unknown(U64))
+            return lambda batch, group: unknown(U64)
         base = self._source(found[1], None)
 
         def address(batch: Batch, group: Group) -> Value:
             bits, known = base(batch, group)
-            wide = signed(bits) if bits.dtype == U64 else bits.astype(np.int64)
-            return Value(wide + offset if offset else wide, known)
+            return Value(bits.astype(np.int64) + offset, known)
 
         return address
 
@@ -191,47 +200,37 @@ class Decoded:
         return [self._source(each, U32) for each in _parts(found[0])] if found else []
 
     def _source(self, text: str, dtype: Dtype | None) -> Operand:
-        """An operand; without a dtype a register has its own, and a number 64 bits."""
+        """The value of what is written; a number without a type has 64 bits."""
         if text.startswith("!"):
             return _opposite(self._source(text[1:].lstrip(), BOOL))
-        if text.startswith("%"):
-            slot = self.decoder.register(self.instruction.index, text)
-            if slot is None:
-                slot = self.decoder.special(text)
-        else:
-            slot = self.decoder.register(self.instruction.index, text)
+        slot = self.decoder.register(self.instruction.index, text)
+        if slot is None and text.startswith("%"):
+            slot = self.decoder.special(text)
         if slot is not None:
             return _register(slot, self.decoder.dtypes[slot], dtype)
-        number = parse_integer(text)
+        number = WARP if text == "WARP_SZ" else parse_integer(text)
         if number is None:
-            number = self.decoder.addresses.of(text)
-        if text == "WARP_SZ":
-            number = WARP
+            number = self.decoder.addresses.by_name.get(text)
         wanted = U64 if dtype is None else dtype
-        return _fixed(unknown(wanted) if number is None else constant(number, wanted))
+        value = unknown(wanted) if number is None else constant(number, wanted)
+        return lambda batch, group: value
 
 
 def parse_integer(text: str) -> int | None:
-    """The number that a text is, that of a float's bits included; else None."""
+    """The number that is written, of a float its bits; None if it is no number."""
     if found := _FLOAT.fullmatch(text):
         return int(found[1] or found[2], 16)
     found = _INTEGER.fullmatch(text)
     if found is None:
         return None
-    for digits, base in zip(found.groups()[1:], (16, 2, 8, 10), strict=True):
-        if digits:
-            return int(digits, base) * (-1 if found[1] else 1)
-    return None
+    # An octal number has no letter behind its zero.
+    return int(found[1] + re.sub(r"^0(?=\d)", "0o", found[2]), 0)
 
 
 def _parts(text: str) -> list[str]:
     """The registers of `{a, b}` and of `p|q`."""
     separator = "," if text.startswith("{") else "|"
     return [each.strip() for each in text.strip("{} ").split(separator)]
-
-
-def _fixed(value: Value) -> Operand:
-    return lambda batch, group: value
 
 
 def _register(slot: int, own: Dtype, wanted: Dtype | None) -> Operand:

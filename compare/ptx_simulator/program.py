@@ -1,4 +1,4 @@
-"""A kernel made ready to be run: every instruction taken apart once."""
+"""A kernel made ready to be run: its instructions decoded, its ways known."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -6,21 +6,26 @@ from functools import cached_property
 from typing import Literal
 
 import networkx
-import numpy as np
 
 from compare.assembly.listing import Instruction, Listing
 from compare.ptx_simulator.alu import ARITHMETIC
 from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.bitwise import BITWISE
-from compare.ptx_simulator.building import Builder, Execute, do_nothing, forget
+from compare.ptx_simulator.building import (
+    Builder,
+    Execute,
+    compute,
+    do_nothing,
+    forget,
+)
 from compare.ptx_simulator.copies import COPIES
 from compare.ptx_simulator.group import Group
-from compare.ptx_simulator.loads_and_stores import MEMORY, Part, forget_memory
+from compare.ptx_simulator.loads_and_stores import MEMORY, Part
 from compare.ptx_simulator.moves import MOVES
 from compare.ptx_simulator.operands import Decoded, Decoder, Operand
 from compare.ptx_simulator.selection import SELECTION
 from compare.ptx_simulator.simulation import Launch
-from compare.ptx_simulator.values import U32, Value
+from compare.ptx_simulator.values import BOOL, U32, constant
 from compare.ptx_simulator.warp import WARP_LEVEL
 
 Kind = Literal["simple", "branch", "exit", "barrier", "warp", "last"]
@@ -62,42 +67,31 @@ class Operation:
 
 
 def _opaque(decoded: Decoded) -> Execute:
-    """What is known, but its results never are: floating point, matrices, tokens."""
+    """An instruction whose results are unknown: floating point, matrices, tokens."""
     if not decoded.count or decoded.text(0).startswith("["):
         return do_nothing
-    return forget(decoded.destinations(0))
+    return forget(decoded.destinations())
 
 
-def _writes_shared_memory(decoded: Decoded) -> Execute:
-    """What writes something unknown into shared memory."""
-
-    def execute(batch: Batch, group: Group) -> None:
-        forget_memory(batch, Part("shared", group, None, slice(None)), 0)
-
-    return execute
+def _writes_shared_memory(batch: Batch, group: Group) -> None:
+    """Executes what writes something unknown into shared memory."""
+    Part(batch, "shared", group).forget()
 
 
 def _wmma(decoded: Decoded) -> Execute:
     """`wmma`: its loads and stores are not counted; how lanes share them is secret."""
-    return (_writes_shared_memory if decoded.has("store") else _opaque)(decoded)
+    return _writes_shared_memory if decoded.has("store") else _opaque(decoded)
 
 
 def _tcgen05(decoded: Decoded) -> Execute:
-    return (_writes_shared_memory if decoded.has("alloc") else _opaque)(decoded)
+    return _writes_shared_memory if decoded.has("alloc") else _opaque(decoded)
 
 
 def _mbarrier(decoded: Decoded) -> Execute:
     """`mbarrier`: what is waited for has always come, as it does at last."""
     if not any(map(decoded.has, _WAITS)):
         return _opaque(decoded)
-    slot = decoded.destination()
-    over = Value(np.array([True]), known=True)
-
-    def execute(batch: Batch, group: Group) -> None:
-        if slot is not None:
-            batch.write(slot, group, over)
-
-    return execute
+    return compute(decoded.destination(), [], lambda: constant(1, BOOL))
 
 
 _OPAQUE = (
@@ -124,6 +118,8 @@ _BUILDERS: dict[str, Builder] = {
     "tcgen05": _tcgen05,
     "mbarrier": _mbarrier,
 }
+# The results of these are unknown if a type is floating point.
+_FLOATING = (*ARITHMETIC, "cvt", "redux", "set")
 _EXITS = ("ret", "exit", "trap")
 _WAITS = ("try_wait", "test_wait")
 
@@ -150,15 +146,14 @@ class Program:
         self.unknown_opcodes: dict[int, str] = {}
         self.operations = tuple(map(self._operation, listing.instructions))
 
-    def meeting_point(self, branch: int) -> tuple[int | None, frozenset[int]]:
-        """Where the ways behind a branch meet, and the registers changed before that.
+    def meeting_point(self, branch: int) -> tuple[int, set[int]]:
+        """The place where the ways behind a branch meet, and the registers they change.
 
-        The place is None if they meet at the kernel's end only.
+        The place is -1 if they meet at the kernel's end only.
         """
         meeting = self._dominators.get(branch, _END)
         between = self._ways(self._successors(branch), meeting)
-        slots = {slot for place in between for slot in self.operations[place].writes}
-        return (None if meeting == _END else meeting), frozenset(slots)
+        return meeting, {e for place in between for e in self.operations[place].writes}
 
     def likely_goes(self, branch: int) -> bool:
         """Whether an unknown branch is better taken than not.
@@ -207,7 +202,7 @@ class Program:
 
     def _operation(self, instruction: Instruction) -> Operation:
         decoded = Decoded(self.decoder, instruction)
-        operation = self._decode(decoded, instruction.opcode.partition(".")[0])
+        operation = self._decode(decoded)
         return replace(
             operation,
             guard=self._guard(instruction),
@@ -215,7 +210,8 @@ class Program:
             writes=tuple(decoded.writes),
         )
 
-    def _decode(self, decoded: Decoded, stem: str) -> Operation:
+    def _decode(self, decoded: Decoded) -> Operation:
+        stem = decoded.stem
         if stem in _EXITS:
             return Operation("exit")
         if stem in ("bra", "brx"):
@@ -223,8 +219,10 @@ class Program:
             return Operation("branch", targets=self._targets(decoded), choice=choice)
         if stem in ("bar", "barrier"):
             return _barrier(decoded)
-        execute = _built(decoded, stem)
-        if execute is None:
+        try:
+            is_opaque = stem in _FLOATING and any(e.kind == "f" for e in decoded.types)
+            execute = (_opaque if is_opaque else _BUILDERS[stem])(decoded)
+        except LookupError:  # another opcode, or a form with other operands
             self.unknown_opcodes[decoded.instruction.index] = decoded.instruction.opcode
             execute = _unknown(decoded)
         if stem in WARP_LEVEL and decoded.has("sync"):
@@ -243,7 +241,7 @@ class Program:
     def _targets(self, decoded: Decoded) -> tuple[int, ...]:
         declarations, index = self.decoder.declarations, decoded.instruction.index
         last = decoded.text(decoded.count - 1)
-        labels = declarations.jump_table(last) or (last,)
+        labels = declarations.jump_tables.get(last, (last,))
         places = [declarations.target(index, label) for label in labels]
         return tuple(place for place in places if place is not None)
 
@@ -258,20 +256,11 @@ def _barrier(decoded: Decoded) -> Operation:
     has_threads = decoded.count > (3 if reduces else 1)
     return Operation(
         "barrier",
-        execute=forget(decoded.destinations(0)) if reduces else do_nothing,
+        execute=forget(decoded.destinations()) if reduces else do_nothing,
         choice=decoded.source(first, U32),
         threads=decoded.source(first + 1, U32) if has_threads else None,
         waits=not decoded.has("arrive"),
     )
-
-
-def _built(decoded: Decoded, stem: str) -> Execute | None:
-    """What executes an instruction; None for what cannot be simulated."""
-    builder = _BUILDERS.get(stem)
-    try:
-        return builder(decoded) if builder else None
-    except (LookupError, StopIteration):  # a form with other operands or modifiers
-        return None
 
 
 def _unknown(decoded: Decoded) -> Execute:
@@ -280,6 +269,6 @@ def _unknown(decoded: Decoded) -> Execute:
 
     def execute(batch: Batch, group: Group) -> None:
         lost(batch, group)
-        forget_memory(batch, Part("generic", group, None, slice(None)), 0)
+        Part(batch, "generic", group).forget()
 
     return execute

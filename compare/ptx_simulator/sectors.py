@@ -1,4 +1,4 @@
-"""What it costs a warp that its lanes access memory together.
+"""The cost of the accesses that the lanes of a warp make together.
 
 The rules are those of NVIDIA's programming guides. Global memory is moved in sectors of
 32 bytes, each once for a request. Shared memory has 32 banks of 4 bytes; in a wavefront
@@ -19,7 +19,7 @@ _BANK_BYTES = 4
 
 
 def bytes_and_sectors(starts: Bits, ends: Bits) -> tuple[Lanes, Lanes]:
-    """How many different bytes, and sectors, each row of byte ranges covers.
+    """The number of different bytes, and of sectors, that each row of ranges covers.
 
     Args:
         starts: one row for each request.
@@ -41,7 +41,7 @@ def bytes_and_sectors(starts: Bits, ends: Bits) -> tuple[Lanes, Lanes]:
 
 
 def _covered(starts: Bits, ends: Bits) -> Lanes:
-    """How many numbers each row of ranges covers, which are sorted by their starts."""
+    """The size of the union of each row of ranges, which are sorted by their starts."""
     new = ends - starts
     reach = np.maximum.accumulate(ends, axis=1)[:, :-1]
     new[:, 1:] = ends[:, 1:] - np.maximum(starts[:, 1:], reach)

@@ -1,5 +1,6 @@
-"""What is simulated, and what comes of it."""
+"""The launch that is simulated, and the results."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -15,12 +16,11 @@ class TensorArgument:
     Attributes:
         name: for a reader, such as `out`.
         position: of the pointer among the kernel's parameters.
-        address: where it is taken to lie: aligned as the real one, and far from every
-            other, so that an address out of bounds still tells whose bounds.
+        address: made up: aligned as the real one, and far from every other, so that an
+            address out of bounds still tells whose bounds.
         bytes: from the address on, which may be read and written.
-        holds_indices: whether it holds integers. Each is taken for 0, since where a
-            kernel reads and what it leaves out can depend on them; of other tensors,
-            nothing that they hold is known.
+        holds_indices: whether it holds integers. Each is taken for 0, since addresses
+            and branches can depend on them; the content of other tensors is unknown.
     """
 
     name: str
@@ -32,15 +32,13 @@ class TensorArgument:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What a kernel's parameter tells the tensor memory accelerator of a tensor.
-
-    Sizes are those of all dimensions, the contiguous one first.
+    """A parameter that describes a tensor to the tensor memory accelerator.
 
     Attributes:
         position: among the kernel's parameters.
         address: where the tensor begins.
         element_bytes: of a number in it.
-        sizes: of the tensor, in elements.
+        sizes: of the tensor, in elements, the contiguous dimension first.
         strides: in bytes, of all dimensions but the first.
         box: what one copy moves, in elements.
     """
@@ -55,14 +53,14 @@ class TensorMap:
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is launched, as far as its own code can tell.
+    """A launch, as far as the kernel's own code can tell.
 
     Attributes:
         grid: blocks in x, y and z.
         block: threads of a block in x, y and z.
-        parameters: one for each of the PTX entry, in order: addresses, integers, and
-            the bits of anything else, the first byte the lowest; of a tensor map its
-            tensor's address.
+        parameters: of the PTX entry, in order: addresses, integers, and the bits of
+            anything else, the first byte the lowest; for a tensor map its tensor's
+            address.
         tensors: what the addresses among them point to.
         dynamic_shared_bytes: shared memory of a block on top of what the PTX declares.
         tensor_maps: those among the parameters.
@@ -78,41 +76,36 @@ class Launch:
     @property
     def blocks(self) -> int:
         """Blocks of the whole launch."""
-        x, y, z = self.grid
-        return x * y * z
+        return math.prod(self.grid)
 
     @property
     def threads_per_block(self) -> int:
         """Threads of a block."""
-        x, y, z = self.block
-        return x * y * z
+        return math.prod(self.block)
 
 
-@dataclass(frozen=True)
+@dataclass
 class MemoryAccess:
-    """What one instruction moved between a space and one tensor, in all blocks run.
+    """The accesses of one instruction to a space and a tensor, in all blocks run.
 
-    Instructions that move something twice have two of these: asynchronous copies read
-    global and write shared memory, atomics read and write the same. So have the rare
-    ones whose threads go to several spaces or tensors.
+    An instruction has several if it loads and stores, as asynchronous copies and
+    atomics do, or if its threads go to several spaces or tensors.
 
     Attributes:
         index: of the instruction in the listing.
-        space: `global`, `shared` or `local`; `generic` where the address, and so the
-            space, is unknown.
+        space: `global`, `shared` or `local`; `generic` if the address is unknown.
         is_store: whether it writes.
         argument: the tensor's name; empty if there is none, or none that is known.
-        bytes_per_thread: by one execution; of `ldmatrix` and `stmatrix` the row whose
-            address a thread gives, and 0 of a bulk copy, whose size is not fixed.
+        bytes_per_thread: by one execution; for `ldmatrix` and `stmatrix` the row whose
+            address a thread gives; 0 for a bulk copy, whose size is not fixed.
         requests: executions, counted once for each warp.
         bytes: by all active threads together.
-        sectors: of 32 bytes, each counted once for each request that touches it; of
-            global and local memory.
+        sectors: of 32 bytes of global or local memory, each counted once for each
+            request that touches it.
         ideal_sectors: the fewest that hold as many different bytes.
         wavefronts: passes that the banks of shared memory need.
         bank_conflicts: those of them that other addresses would have spared.
-        unknown: requests with an address that cannot be known; of these there are
-            requests and bytes alone, and the argument is empty.
+        unknown: requests with an unknown address; only these and bytes are counted.
     """
 
     index: int
@@ -120,25 +113,25 @@ class MemoryAccess:
     is_store: bool
     argument: str
     bytes_per_thread: int
-    requests: int
-    bytes: int
-    sectors: int
-    ideal_sectors: int
-    wavefronts: int
-    bank_conflicts: int
-    unknown: int
+    requests: int = 0
+    bytes: int = 0
+    sectors: int = 0
+    ideal_sectors: int = 0
+    wavefronts: int = 0
+    bank_conflicts: int = 0
+    unknown: int = 0
 
 
 @dataclass(frozen=True)
 class OutOfBounds:
-    """A thread that reads or writes what it must not.
+    """An access of one thread out of bounds.
 
     Attributes:
         index: of the instruction in the listing.
         argument: the tensor next to the address, or `shared memory`.
         block: in x, y and z.
         thread: in x, y and z.
-        offset: in bytes, from where the tensor begins to the first byte accessed.
+        offset: in bytes, from the tensor's first byte to the first that is accessed.
         is_store: whether it writes.
     """
 
@@ -152,7 +145,7 @@ class OutOfBounds:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What some blocks of a launch did.
+    """The run of some blocks of a launch.
 
     Attributes:
         blocks: how many were run.
@@ -160,20 +153,18 @@ class Simulation:
         threads: of a block.
         executed: for each instruction of the listing, how many threads executed it. A
             thread whose predicate is false does not; a branch counts, taken or not.
-        warp_executed: the same, counted once for each warp that executes it together.
+        warp_executed: how many warps did, each counted once where it acts as one.
         accesses: by instruction.
-        out_of_bounds: of every instruction the first few threads.
-        unknown_branches: the instructions whose predicate, or whose target, could not
-            be known. They are taken for executed, and a branch for not taken, unless
-            the kernel ends right behind it: what is counted until its two ways meet is
-            a guess.
+        out_of_bounds: the first few threads of every instruction.
+        unknown_branches: the instructions whose predicate or target is unknown. They
+            are taken for executed, and a branch for not taken, unless the kernel ends
+            right behind it: what is counted until its two ways meet is a guess.
         unknown_opcodes: what could not be simulated; its results are unknown.
         is_complete: whether all threads came to their end. Otherwise they were stopped,
             in an endless loop or at a barrier that not all threads come to.
-        traces: the instructions that warps of the first block execute, by their number:
-            the first one, and of those that do something else on purpose their first.
-        store_counts: how often each byte was written, by tensor, where that was asked
-            for.
+        traces: the instructions that warps of the first block execute, by the warp's
+            number: the first warp, and the first of each other role.
+        store_counts: how often each byte of each tensor was written, if asked for.
     """
 
     blocks: int
@@ -188,11 +179,6 @@ class Simulation:
     is_complete: bool
     traces: Mapping[int, tuple[int, ...]]
     store_counts: Mapping[str, Bits] = field(default_factory=dict)
-
-    @property
-    def trace(self) -> tuple[int, ...]:
-        """The instructions that the first warp of the first block executes."""
-        return self.traces[0]
 
     @property
     def is_exact(self) -> bool:

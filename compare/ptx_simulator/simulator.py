@@ -11,13 +11,12 @@ from compare.ptx_simulator.meter import Meter
 from compare.ptx_simulator.program import Program
 from compare.ptx_simulator.simulation import Launch, Simulation
 
-# By it warps that do different things share out the registers of their block.
+# Warps with roles of their own share out the registers of their block by it.
 _ROLE = "setmaxnreg"
 
-# Threads that run side by side. More are slower: their registers leave the caches.
+# Threads that run side by side; the registers of more leave the caches.
 _LANES_AT_ONCE = 1 << 15
-# Threads that are run of a launch where nobody says which. With fewer it takes as long:
-# each instruction costs more than its lanes.
+# Threads of a sample; fewer take as long: an instruction costs more than its lanes.
 _SAMPLED_LANES = 1 << 14
 
 
@@ -33,8 +32,8 @@ def simulate(
     Args:
         listing: the kernel's PTX.
         launch: how it is launched.
-        blocks: which to run, counted along x first. If not given: all of them, or, if
-            that takes long, the first, the last, and as many between as does not.
+        blocks: which to run, counted along x first; all of them if not given, or of
+            many the first, the last and some between.
         counts_stores: whether to count how often each byte of each tensor is written.
 
     Raises:
@@ -76,7 +75,7 @@ def simulate(
 def _traces(
     listing: Listing, executed: Sequence[tuple[int, int]]
 ) -> dict[int, tuple[int, ...]]:
-    """What the first warp executes, and the first of all that have other registers."""
+    """The instructions of the first warp, and of the first one of each other role."""
     warps = {0}
     seen: set[int] = set()
     for place, members in executed:

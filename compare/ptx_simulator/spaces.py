@@ -1,15 +1,10 @@
 """Where a kernel's variables lie, and which space a generic address is in."""
 
-from typing import Literal
-
 from compare.assembly.listing import Listing
 from compare.ptx_simulator.declarations import Declarations
 from compare.ptx_simulator.meter import END_OF_TENSORS
 
-Space = Literal["global", "shared", "local", "const", "param"]
-
-# Generic addresses of what is not global begin here. Where they do on a GPU is not for
-# a kernel to know.
+# The generic addresses of each space begin here; on a GPU, where it likes.
 WINDOW_BYTES = 2 * END_OF_TENSORS
 WINDOWS: dict[str, int] = {
     "global": 0,
@@ -24,16 +19,11 @@ _DYNAMIC_SHARED_ALIGN = 16
 _PARAMETER_BYTES = 4096  # more than one can have
 
 
-def parameter_at(address: int) -> int | None:
-    """The position of the parameter that begins at a generic address."""
-    position, rest = divmod(address - WINDOWS["param"], _PARAMETER_BYTES)
-    return position if position >= 0 and rest == 0 else None
-
-
 class Addresses:
     """Gives every variable and parameter of the kernel an address in its space.
 
     Attributes:
+        by_name: the address in its own space of each that has one.
         shared_bytes: of a block, what the launch adds included.
         local_bytes: of a thread.
     """
@@ -42,7 +32,7 @@ class Addresses:
         self, listing: Listing, declarations: Declarations, dynamic_shared_bytes: int
     ) -> None:
         """Lays out the variables that the kernel names."""
-        self._addresses = {
+        self.by_name = {
             name: position * _PARAMETER_BYTES
             for position, name in enumerate(declarations.parameters)
         }
@@ -56,17 +46,13 @@ class Addresses:
         for each in named:
             if each.bytes:
                 start = -(-ends[each.space] // each.align) * each.align
-                self._addresses[each.name] = start
+                self.by_name[each.name] = start
                 ends[each.space] = start + each.bytes
         # Shared memory without a size is what the launch adds, behind all other.
         align = _DYNAMIC_SHARED_ALIGN
         start = -(-ends["shared"] // align) * align
         for each in named:
             if not each.bytes and each.space == "shared":
-                self._addresses[each.name] = start
+                self.by_name[each.name] = start
         self.shared_bytes = max(ends["shared"], start + dynamic_shared_bytes)
         self.local_bytes = ends["local"]
-
-    def of(self, name: str) -> int | None:
-        """The address of a variable in its space; None if there is no such variable."""
-        return self._addresses.get(name)

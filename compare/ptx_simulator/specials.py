@@ -11,40 +11,34 @@ _AXES = ("x", "y", "z")
 
 
 def special_register(name: str, layout: Layout) -> Value:
-    """What a special register holds; unknown if it depends on where and when one runs.
-
-    Args:
-        name: as in PTX, such as `%tid.x`.
-        layout: the lanes that read it.
-    """
+    """The value of `%tid.x` and the like; unknown if it is another for each run."""
     register, _, axis = name.removeprefix("%").partition(".")
-    launch = layout.launch
-    by_axis = {
-        "tid": (layout.thread_of_lane, launch.block),
+    launch, thread = layout.launch, layout.thread_of_lane
+    places = {
+        "tid": (thread, launch.block),
         "ctaid": (layout.blocks[layout.block_of_lane], launch.grid),
     }
-    if register in by_axis and axis in _AXES:
-        numbers, (x, y, _) = by_axis[register]
-        place = {"x": numbers % x, "y": numbers // x % y, "z": numbers // (x * y)}[axis]
-        return _value(place)
-    sizes = {"ntid": launch.block, "nctaid": launch.grid}
-    if register in sizes and axis in _AXES:
-        return constant(sizes[register][_AXES.index(axis)], U32)
+    if axis in _AXES and register in places:
+        numbers, (x, y, _) = places[register]
+        return _value(
+            {"x": numbers % x, "y": numbers // x % y, "z": numbers // (x * y)}[axis]
+        )
+    if axis in _AXES and register[1:] in places:  # ntid, nctaid
+        return constant(places[register[1:]][1][_AXES.index(axis)], U32)
     if register == "dynamic_smem_size":
         return constant(launch.dynamic_shared_bytes, U32)
-    lane = layout.thread_of_lane % WARP
-    bit = np.uint64(1) << lane.astype(U64)
-    masks: dict[str, Callable[[], Bits]] = {
-        "laneid": lambda: lane,
-        "warpid": lambda: layout.thread_of_lane // WARP,
+    bit = np.uint64(1) << (thread % WARP).astype(U64)
+    by_lane: dict[str, Callable[[], Bits]] = {
+        "laneid": lambda: thread % WARP,
+        "warpid": lambda: thread // WARP,
         "lanemask_eq": lambda: bit,
         "lanemask_lt": lambda: bit - 1,
         "lanemask_le": lambda: 2 * bit - 1,
         "lanemask_gt": lambda: ~(2 * bit - 1),
         "lanemask_ge": lambda: ~(bit - 1),
     }
-    if register in masks:
-        return _value(masks[register]())
+    if register in by_lane:
+        return _value(by_lane[register]())
     return unknown(U64 if "64" in name else U32)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from compare.ptx_simulator.values import U8, Bits, Dtype, Lanes, Mask, Value, unknown
+from compare.ptx_simulator.values import U8, Dtype, Lanes, Mask, Value, unknown
 
 
 class Storage:
@@ -13,25 +13,19 @@ class Storage:
     """
 
     def __init__(self, owners: int, size: int) -> None:
-        """Makes the storage, all of it unknown.
-
-        Args:
-            owners: how many there are.
-            size: bytes of each.
-        """
-        self.size = size
+        """Makes so many bytes for each owner, all of them unknown."""
         self._owners = owners
-        self._bytes: Bits | None = None
-        self._known: Mask | None = None
+        self._size = size
+        self._bytes, self._known = np.zeros(0, U8), np.zeros(0, np.bool_)
 
     @property
     def is_blank(self) -> bool:
         """Whether nothing known was ever stored."""
-        return self._known is None
+        return not self._known.size
 
     def load(self, owners: Lanes, offsets: Lanes, dtype: Dtype) -> Value:
         """One number for each pair of an owner and an offset."""
-        if self._bytes is None or self._known is None:
+        if self.is_blank:
             return unknown(dtype)
         places, inside = self._places(owners, offsets, dtype.itemsize)
         content = np.ascontiguousarray(self._bytes[places])
@@ -40,11 +34,11 @@ class Storage:
 
     def store(self, owners: Lanes, offsets: Lanes, value: Value, dtype: Dtype) -> None:
         """Stores a value; where lanes store different ones at one place, none."""
-        if self._bytes is None or self._known is None:
+        if self.is_blank:
             if not np.any(value.known):
                 return
-            self._bytes = np.zeros(self._owners * self.size, U8)
-            self._known = np.zeros(self._owners * self.size, np.bool_)
+            self._bytes = np.zeros(self._owners * self._size, U8)
+            self._known = np.zeros(self._owners * self._size, np.bool_)
         places, inside = self._places(owners, offsets, dtype.itemsize)
         count = len(places)
         bits = np.broadcast_to(value.bits.astype(dtype, copy=False), count)
@@ -56,20 +50,19 @@ class Storage:
         lost = (self._bytes[places] != content) | ~known[:, np.newaxis]
         self._known[places[lost]] = False
 
-    def forget(self, owners: Lanes, offsets: Lanes, size: int) -> None:
-        """What some instruction writes there is unknown."""
-        if self._known is not None:
+    def forget(self, owners: Lanes, offsets: Lanes | None, size: int) -> None:
+        """Something unknown is written there, or who knows where."""
+        if self.is_blank:
+            return
+        if offsets is None:
+            self._known.reshape(self._owners, -1)[owners] = False
+        else:
             places, inside = self._places(owners, offsets, size)
             self._known[places[inside]] = False
 
-    def forget_all(self, owners: Lanes) -> None:
-        """Something unknown was written to an unknown place."""
-        if self._known is not None:
-            self._known.reshape(self._owners, self.size)[owners] = False
-
     def _places(self, owners: Lanes, offsets: Lanes, size: int) -> tuple[Lanes, Mask]:
         """Row by row the places of a number's bytes, and whether all of them exist."""
-        inside = (offsets >= 0) & (offsets + size <= self.size)
-        starts = owners * self.size + offsets
+        inside = (offsets >= 0) & (offsets + size <= self._size)
+        starts = owners * self._size + offsets
         places = starts[:, np.newaxis] + np.arange(size)
         return np.where(inside[:, np.newaxis], places, 0), inside

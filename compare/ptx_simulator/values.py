@@ -6,6 +6,7 @@ point is unknown, in some threads or in all of them.
 
 import functools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -16,6 +17,7 @@ Bits = npt.NDArray[Any]  # of an unsigned type, or bool for a predicate
 Mask = npt.NDArray[np.bool_]
 Lanes = npt.NDArray[np.int64]
 Dtype = np.dtype[Any]
+Known = bool | Mask  # one answer for all lanes, or one for each
 
 BOOL: Dtype = np.dtype(np.bool_)
 U8: Dtype = np.dtype(np.uint8)
@@ -27,13 +29,12 @@ class Value(NamedTuple):
     """Bits, and whether they are known.
 
     Attributes:
-        bits: one for each lane, or a single one that is the same in all lanes; what
-            they are where the value is not known means nothing.
-        known: for each lane, or one answer for all.
+        bits: one for each lane, or a single one that is the same in all lanes. Where
+            the value is not known they mean nothing.
     """
 
     bits: Bits
-    known: bool | Mask
+    known: Known
 
 
 @dataclass(frozen=True)
@@ -52,20 +53,21 @@ class PtxType:
 
     @property
     def bytes(self) -> int:
-        """How wide it is in memory."""
+        """Its width in memory."""
         return self.bits // 8
 
     @property
-    def is_integer(self) -> bool:
-        """Whether arithmetic on it is exact here."""
-        return self.kind in "bus" and self.bits <= 64
-
-    @property
     def dtype(self) -> Dtype | None:
-        """What holds its bits, or None if nothing of numpy's is as wide."""
+        """The numpy type of its bits; None if several integers or more than 64 bits."""
         if self.kind == "p":
             return BOOL
-        return None if self.bits > 64 else np.dtype(f"u{self.bytes}")
+        if self.kind == "x" or self.bits > 64:
+            return None
+        return np.dtype(f"u{self.bytes}")
+
+    def numbers(self, bits: Bits) -> Bits:
+        """Bits of this width as numbers: in two's complement if the type has a sign."""
+        return signed(bits) if self.kind == "s" else bits
 
 
 _SCALAR = re.compile(r"([busf])(\d+)(x\d)?")
@@ -87,48 +89,27 @@ def parse_type(text: str) -> PtxType | None:
     return PtxType(kind, int(found[2]) * int((found[3] or "x1")[1:]))
 
 
-_UNKNOWN = {
-    dtype: Value(np.zeros(1, dtype), known=False)
-    for dtype in (BOOL, *(np.dtype(f"u{size}") for size in (1, 2, 4, 8)))
-}
-
-
+@functools.cache
 def unknown(dtype: Dtype) -> Value:
-    """A value of which nothing is known."""
-    return _UNKNOWN[dtype]
+    """A value that is unknown in all lanes."""
+    return Value(np.zeros(1, dtype), known=False)
 
 
 def constant(number: int, dtype: Dtype) -> Value:
-    """The same known number in all lanes."""
-    if dtype == BOOL:
-        return Value(np.array([number != 0]), known=True)
+    """A known number, the same in all lanes."""
     return Value(np.array([number & (1 << 8 * dtype.itemsize) - 1], dtype), known=True)
 
 
-def both(left: bool | Mask, right: bool | Mask) -> bool | Mask:
-    """Where left and right are true."""
-    if left is True:
-        return right
-    if right is True:
-        return left
-    if left is False or right is False:
-        return False
-    return left & right
-
-
-def either(left: bool | Mask, right: bool | Mask) -> bool | Mask:
-    """Where left or right is true."""
-    if left is False:
-        return right
-    if right is False:
-        return left
-    if left is True or right is True:
+def decided(left: Value, right: Value, decides: Callable[[Bits], Mask]) -> Known:
+    """Where a result is known: both operands are, or one is that decides it alone."""
+    known = left.known & right.known
+    if known is True:
         return True
-    return left | right
+    return known | left.known & decides(left.bits) | right.known & decides(right.bits)
 
 
-def settled(known: bool | Mask) -> bool | Mask:
-    """The same, as one answer for all where it is the same for all."""
+def settled(known: Known) -> Known:
+    """One answer for all lanes where it is the same for all."""
     if isinstance(known, bool):
         return known
     if known.all():
@@ -147,10 +128,10 @@ def take(value: Value, lanes: Lanes | None) -> Value:
     )
 
 
-def put(old: Value, new: Value, lanes: Lanes | None, total: int) -> Value:
+def put(old: Value, new: Value, lanes: Lanes, total: int) -> Value:
     """The old value, but in some lanes the new one, which has an entry for each."""
-    if lanes is None:
-        return new
+    if old.known is False and new.known is False:
+        return old
     if old.bits.size == new.bits.size == 1 and old.bits[0] == new.bits[0]:
         bits = old.bits
     else:
@@ -164,19 +145,5 @@ def put(old: Value, new: Value, lanes: Lanes | None, total: int) -> Value:
 
 
 def signed(bits: Bits) -> Bits:
-    """The same bits in two's complement."""
+    """Bits as numbers in two's complement."""
     return bits.view(f"i{bits.dtype.itemsize}")
-
-
-def unsigned(bits: Bits) -> Bits:
-    """The bits of numbers that may be in two's complement."""
-    if bits.dtype.kind != "i":
-        return bits
-    return bits.view(f"u{bits.dtype.itemsize}")
-
-
-def extend(bits: Bits, dtype: Dtype, *, is_signed: bool) -> Bits:
-    """The bits of a number in a wider register, behind zeros or its sign."""
-    if not is_signed or dtype.itemsize <= bits.dtype.itemsize:
-        return bits.astype(dtype, copy=False)
-    return unsigned(signed(bits).astype(f"i{dtype.itemsize}"))

@@ -1,54 +1,32 @@
-"""What lanes of a warp tell each other: shuffles, votes, reductions.
+"""Exchanges between the lanes of a warp: shuffles, votes, reductions.
 
 A lane that does not take part has nothing to tell: what others get from it is unknown.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
 from compare.ptx_simulator.batch import Batch
-from compare.ptx_simulator.building import Builder, Execute, forget
+from compare.ptx_simulator.building import Builder, Execute
 from compare.ptx_simulator.group import WARP, Group
 from compare.ptx_simulator.operands import Decoded
-from compare.ptx_simulator.values import (
-    BOOL,
-    U32,
-    Bits,
-    Mask,
-    Value,
-    both,
-    settled,
-    signed,
-)
-
-# Works on one row for each warp: of values, and of the lanes that take part.
-_Reduction = Callable[[Bits, Mask], Bits]
+from compare.ptx_simulator.values import BOOL, U32, Bits, Value
 
 
-def _shuffle(decoded: Decoded) -> Execute | None:
+def _shuffle(decoded: Decoded) -> Execute:
     """`shfl`: the value of another lane, and whether there is such a lane."""
-    slots = [*decoded.destinations(0), None][:2]
-    mode = next(
-        (each for each in decoded.modifiers if each in ("up", "down", "bfly", "idx")),
-        None,
-    )
-    if mode is None:
-        return None
+    slot, finds = [*decoded.destinations(), None][:2]
+    mode = decoded.one_of(("up", "down", "bfly", "idx"))
     value, amount = decoded.source(1, U32), decoded.source(2, U32)
     clamp = decoded.source(3, U32)
 
     def execute(batch: Batch, group: Group) -> None:
-        (b, b_known), (c, c_known) = amount(batch, group), clamp(batch, group)
-        lanes_known = both(b_known, c_known)
-        source, is_there = _source_lanes(mode, group.column, b, c)
-        if slots[1] is not None:
-            batch.write(slots[1], group, Value(is_there, lanes_known))
-        if slots[0] is None:
-            return
+        b, c = amount(batch, group), clamp(batch, group)
+        lanes_known = b.known & c.known
+        source, is_there = _source_lanes(mode, group.column, b.bits, c.bits)
+        batch.write(finds, group, Value(is_there, lanes_known))
         bits, known = value(batch, batch.layout.all_lanes)
         if known is False or lanes_known is False:
-            batch.forget(slots[0], group)
+            batch.forget([slot], group)
             return
         places = group.numbers // WARP * WARP + source
         if bits.size > 1:
@@ -56,8 +34,8 @@ def _shuffle(decoded: Decoded) -> Execute | None:
         if not isinstance(known, bool):
             known = known[places]
         if group.lanes is not None:
-            known = both(known, group.members[places])
-        batch.write(slots[0], group, Value(bits, both(known, lanes_known)))
+            known = known & group.members[places]
+        batch.write(slot, group, Value(bits, known & lanes_known))
 
     return execute
 
@@ -81,18 +59,13 @@ def _source_lanes(
     return np.where(is_there, source, lane), is_there
 
 
-def _vote(decoded: Decoded) -> Execute | None:
+def _vote(decoded: Decoded) -> Execute:
     """`vote`: something of the predicates of all lanes that take part."""
-    slots = decoded.destinations(0)
-    slot = slots[0]
-    if slot is None:
-        return None
-    condition = decoded.source(1, BOOL)
+    slot, condition = decoded.destination(), decoded.source(1, BOOL)
 
     def execute(batch: Batch, group: Group) -> None:
         bits, known = condition(batch, group)
-        is_known = group.bits_by_warp(np.broadcast_to(known, group.size))
-        is_true = group.bits_by_warp(np.broadcast_to(bits & known, group.size))
+        is_known, is_true = group.bits_by_warp(known), group.bits_by_warp(bits & known)
         all_known, present = is_known == group.present, group.present
         has_false, has_true = (is_known & ~is_true) != 0, is_true != 0
         if decoded.has("ballot"):
@@ -104,114 +77,73 @@ def _vote(decoded: Decoded) -> Execute | None:
         else:
             mixed = has_true & has_false
             result, result_known = ~mixed, all_known | mixed
-        batch.write(
-            slot,
-            group,
-            Value(result[group.row], settled(result_known[group.row])),
-        )
+        batch.write(slot, group, Value(result[group.row], result_known[group.row]))
 
     return execute
 
 
-def _active_mask(decoded: Decoded) -> Execute | None:
+def _active_mask(decoded: Decoded) -> Execute:
     """`activemask`: the lanes that are here together."""
     slot = decoded.destination()
-    if slot is None:
-        return None
-
-    def execute(batch: Batch, group: Group) -> None:
-        batch.write(slot, group, Value(group.present[group.row], known=True))
-
-    return execute
+    return lambda batch, group: batch.write(
+        slot, group, Value(group.present[group.row], known=True)
+    )
 
 
-def _elect(decoded: Decoded) -> Execute | None:
+def _elect(decoded: Decoded) -> Execute:
     """`elect`: the first lane of those that are here; which one is not promised."""
-    number, is_elected = decoded.destinations(0)
+    number, is_elected = decoded.destinations()
 
     def execute(batch: Batch, group: Group) -> None:
-        first = group.by_warp(np.ones(1, np.bool_)).argmax(axis=1)[group.row]
-        if number is not None:
-            batch.write(number, group, Value(first.astype(U32), known=True))
-        if is_elected is not None:
-            batch.write(is_elected, group, Value(group.column == first, known=True))
+        first = group.is_present.argmax(axis=1)[group.row]
+        batch.write(number, group, Value(first, known=True))
+        batch.write(is_elected, group, Value(group.column == first, known=True))
 
     return execute
 
 
-def _extreme(pick: np.ufunc, is_signed: bool) -> _Reduction:
-    def reduction(rows: Bits, present: Mask) -> Bits:
-        numbers = signed(rows) if is_signed else rows
-        limits = np.iinfo(numbers.dtype)
-        neutral = limits.max if pick is np.minimum else limits.min
-        result: Bits = pick.reduce(np.where(present, numbers, neutral), axis=1)
-        return result.astype(numbers.dtype)
-
-    return reduction
-
-
-def _bitwise(combine: np.ufunc) -> _Reduction:
-    def reduction(rows: Bits, present: Mask) -> Bits:
-        neutral = U32.type(0xFFFFFFFF if combine is np.bitwise_and else 0)
-        result: Bits = combine.reduce(np.where(present, rows, neutral), axis=1)
-        return result
-
-    return reduction
-
-
-def _reduce(decoded: Decoded) -> Execute | None:
+def _reduce(decoded: Decoded) -> Execute:
     """`redux`: a number made of those of all lanes that take part."""
-    slot = decoded.destination()
-    if slot is None or decoded.type.kind == "f":
-        return forget([slot])
-    reductions: dict[str, _Reduction] = {
-        "add": _bitwise(np.add),
-        "and": _bitwise(np.bitwise_and),
-        "or": _bitwise(np.bitwise_or),
-        "xor": _bitwise(np.bitwise_xor),
-        "min": _extreme(np.minimum, decoded.type.kind == "s"),
-        "max": _extreme(np.maximum, decoded.type.kind == "s"),
+    slot, source = decoded.destination(), decoded.source(1, U32)
+    limits = np.iinfo(np.int32 if decoded.type.kind == "s" else np.uint32)
+    # Each with what a lane stands for that does not take part.
+    reductions: dict[str, tuple[np.ufunc, int]] = {
+        "add": (np.add, 0),
+        "and": (np.bitwise_and, limits.max),
+        "or": (np.bitwise_or, 0),
+        "xor": (np.bitwise_xor, 0),
+        "min": (np.minimum, limits.max),
+        "max": (np.maximum, limits.min),
     }
-    name = next((each for each in decoded.modifiers if each in reductions), None)
-    if name is None:
-        return None
-    reduction, source = reductions[name], decoded.source(1, U32)
+    combine, neutral = reductions[decoded.one_of(reductions)]
 
     def execute(batch: Batch, group: Group) -> None:
         bits, known = source(batch, group)
-        if known is False:
-            batch.forget(slot, group)
-            return
-        present = group.by_warp(np.ones(1, np.bool_))
-        result = reduction(group.by_warp(bits), present)[group.row]
-        is_known = group.bits_by_warp(np.broadcast_to(known, group.size))
-        all_known = (is_known == group.present)[group.row]
-        batch.write(slot, group, Value(result, settled(all_known)))
+        rows = decoded.type.numbers(group.by_warp(bits))
+        rows = np.where(group.is_present, rows, rows.dtype.type(neutral))
+        result = combine.reduce(rows, axis=1)[group.row]
+        batch.write(slot, group, Value(result, group.in_all_of_warp(known)))
 
     return execute
 
 
-def _match(decoded: Decoded) -> Execute | None:
+def _match(decoded: Decoded) -> Execute:
     """`match`: the lanes that have the same number."""
-    slots = [*decoded.destinations(0), None][:2]
-    mask, matches = slots
-    source, wants_all = decoded.source(1, decoded.type.dtype), decoded.has("all")
+    mask, matches = [*decoded.destinations(), None][:2]
+    source, wants_all = decoded.source(1, decoded.dtype), decoded.has("all")
 
     def execute(batch: Batch, group: Group) -> None:
         bits, known = source(batch, group)
-        rows, present = group.by_warp(bits), group.by_warp(np.ones(1, np.bool_))
+        rows = group.by_warp(bits)
         alike = rows[:, :, np.newaxis] == rows[:, np.newaxis, :]
-        alike &= present[:, np.newaxis, :]
+        alike &= group.is_present[:, np.newaxis, :]
         lanes = np.packbits(alike, axis=2, bitorder="little").view(U32)
         found = lanes[group.row, group.column, 0]
-        is_known = group.bits_by_warp(np.broadcast_to(known, group.size))
-        all_known = settled((is_known == group.present)[group.row])
+        all_known = group.in_all_of_warp(known)
         are_all = found == group.present[group.row]
-        if mask is not None:
-            result = np.where(are_all | (not wants_all), found, U32.type(0))
-            batch.write(mask, group, Value(result, all_known))
-        if matches is not None:
-            batch.write(matches, group, Value(are_all, all_known))
+        result = np.where(are_all | (not wants_all), found, U32.type(0))
+        batch.write(mask, group, Value(result, all_known))
+        batch.write(matches, group, Value(are_all, all_known))
 
     return execute
 
@@ -219,16 +151,16 @@ def _match(decoded: Decoded) -> Execute | None:
 def _among_members(build: Builder) -> Builder:
     """Builds what is done by those lanes alone that the last operand names."""
 
-    def build_for_members(decoded: Decoded) -> Execute | None:
+    def build_for_members(decoded: Decoded) -> Execute:
         execute = build(decoded)
-        if execute is None or not decoded.has("sync"):
+        if not decoded.has("sync"):
             return execute
-        members, lost = decoded.source(-1, U32), forget(decoded.destinations(0))
+        members, slots = decoded.source(-1, U32), decoded.destinations()
 
         def execute_by_members(batch: Batch, group: Group) -> None:
             masks, known = members(batch, group)
             if known is not True:
-                lost(batch, group)
+                batch.forget(slots, group)
                 return
             for mask in np.unique(masks):
                 part = group.select(masks == mask)
