@@ -18,12 +18,21 @@ constexpr bool HAS_CLUSTERS = true;
 #endif
 
 // SIZE values of every warp, in each block's dynamic shared memory; used once in a kernel.
+// They take whole lines of 128 bytes, as copies to what follows are slower across lines.
 template <int SIZE, int NUM_WARPS, bool IN_CLUSTER>
-class WarpResults {
+class alignas(128) WarpResults {
   public:
     // Comes first: a block's memory may be written only once the block has started.
-    __device__ void begin() const {
-        if constexpr (IN_CLUSTER && HAS_CLUSTERS) ptx::cluster_arrive();
+    __device__ void begin() {
+        if constexpr (IN_CLUSTER && HAS_CLUSTERS) {
+            if (threadIdx.x == 0) {
+                const int n_bytes = size() * int{sizeof(values_[0])};
+                ptx::mbarrier_init(&barrier_, 1);
+                ptx::mbarrier_arrive_expect_bytes(&barrier_, n_bytes);
+                ptx::fence_mbarrier_init();
+            }
+            ptx::cluster_arrive();
+        }
     }
 
     // Passes what this warp has found to all; afterwards each can read what all have found.
@@ -34,10 +43,11 @@ class WarpResults {
             __syncthreads();
         } else if constexpr (HAS_CLUSTERS) {
             Vec<float, SIZE>* const own = &values_[blockIdx.y * NUM_WARPS + warp];
+            const int n_blocks = gridDim.y;
             ptx::cluster_wait();
-            // Each lane writes to another block. Reads would find blocks that have ended.
-            if (lane < static_cast<int>(gridDim.y)) *ptx::map_shared(own, lane) = found;
-            ptx::cluster_sync();
+            // Each lane writes to another block, which does not end before it has all.
+            if (lane < n_blocks) ptx::store_remote(own, found, &barrier_, lane);
+            ptx::mbarrier_wait(&barrier_, 0);
         }
     }
 
@@ -48,4 +58,5 @@ class WarpResults {
 
   private:
     Vec<float, SIZE> values_[NUM_WARPS * (IN_CLUSTER ? MAX_CLUSTER_SIZE : 1)];
+    uint64_t barrier_;  // all values of a cluster have come
 };

@@ -58,15 +58,10 @@ struct Regime {
 
 // A call takes the first rung that can serve it.
 constexpr Regime REGIMES[] = {
-    {.rung = MatmulRung::twin,
-     .takes_ieee = false,
-     .takes_tf32 = false,
-     .needs_tensor_maps = true,
-     .min_arch = 90,
-     .max_arch = 90},
-    {.rung = MatmulRung::tensor_cores, .takes_ieee = false},
-    {.rung = MatmulRung::tiled},
-    {.rung = MatmulRung::first},
+    {MatmulRung::twin, false, false, true, 90, 90},
+    {MatmulRung::tensor_cores, false},
+    {MatmulRung::tiled},
+    {MatmulRung::first},
 };
 
 // A tile of the twin, and the calls that it is for.
