@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from bindings.op import Argument, Op
 from compare.assembly.listing import Listing, parse_ptx, parse_sass
 from compare.assembly.mix import Mix, mix_of
 from compare.code import cache, cuda, tools, triton_offline
-from compare.code.architectures import Architecture, parse_architecture
+from compare.code.architectures import WARP_SIZE, Architecture, parse_architecture
 from compare.code.launch_parameters import (
     as_meta,
     cuda_parameters,
@@ -24,11 +24,7 @@ from compare.code.launch_parameters import (
 )
 from compare.code.occupancy import Occupancy, occupancy
 from compare.errors import CodegenUnavailable
-from compare.ptx_simulator import (
-    Launch,
-    Simulation,
-    simulate,
-)
+from compare.ptx_simulator import Launch, Simulation, simulate
 
 Side = Literal["cuda", "triton"]
 
@@ -45,8 +41,6 @@ class KernelCode:
         kernels: the titles of all kernels that the launcher launches, in order.
         number: which of them this is, counted from 0.
         compiler: what compiled it, with versions.
-        grid: blocks in x, y and z.
-        block: threads of a block in x, y and z.
         elements: of the output that one launch computes, which the kernel's first
             parameter points at.
         registers: of one thread.
@@ -54,7 +48,6 @@ class KernelCode:
         spill_load_bytes: what it gets back.
         stack_bytes: local memory of a thread, for spills and for arrays.
         static_shared_bytes: shared memory of a block that the kernel itself declares.
-        dynamic_shared_bytes: what the launch adds to it.
         read_sass: what `sass` calls when it is first asked for: the disassembler takes
             half a second.
         launch: what the kernel is called with, its tensors at addresses made up.
@@ -67,15 +60,12 @@ class KernelCode:
     kernels: tuple[str, ...]
     number: int
     compiler: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
     elements: int
     registers: int
     spill_store_bytes: int
     spill_load_bytes: int
     stack_bytes: int
     static_shared_bytes: int
-    dynamic_shared_bytes: int
     ptx: Listing
     read_sass: Callable[[], Listing]
     launch: Launch
@@ -91,12 +81,7 @@ class KernelCode:
         return self.read_sass()
 
     def disassembled(self) -> KernelCode:
-        """The same, for those who want to know here if its machine code can be read.
-
-        Raises:
-            CodegenUnavailable: there is no disassembler.
-            CompilationFailed: it cannot read the code.
-        """
+        """The same, its machine code read here, with all that `sass` may raise."""
         _ = self.sass
         return self
 
@@ -123,34 +108,27 @@ class KernelCode:
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block, without what the driver keeps for itself."""
-        return self.static_shared_bytes + self.dynamic_shared_bytes
+        return self.static_shared_bytes + self.launch.dynamic_shared_bytes
 
-    @property
+    @functools.cached_property
     def occupancy(self) -> Occupancy:
         """How many blocks a multiprocessor holds at a time, and why not more."""
         return occupancy(
             parse_architecture(self.arch),
             self.registers,
-            self.threads_per_block,
+            self.launch.threads_per_block,
             self.shared_bytes,
         )
 
     @property
-    def threads_per_block(self) -> int:
-        """Threads of a block."""
-        x, y, z = self.block
-        return x * y * z
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of the launch."""
-        x, y, z = self.grid
-        return x * y * z
+    def warps_per_block(self) -> int:
+        """Of 32 threads; the last one may be incomplete."""
+        return -(-self.launch.threads_per_block // WARP_SIZE)
 
     @property
     def elements_per_thread(self) -> float:
         """How many elements of the output there are for each thread, on average."""
-        return self.elements / (self.blocks * self.threads_per_block)
+        return self.elements / (self.launch.blocks * self.launch.threads_per_block)
 
 
 def planned_kernels(
@@ -215,30 +193,20 @@ def inspect_cuda(
     plan = plans[number]
     parameters, tensor_maps = cuda_parameters(plan["arguments"])
     names = [name for name, _ in native.parameters(prebuilt.load("_cpu"), op)]
-    kernel = plan["kernel"]
     signatures = {each["kernel"]: each["signature"] for each in plans}
-    build = cuda.compile_kernels(op.source, signatures, architecture)[kernel]
-    resources = tools.resources_of(build.cubin, kernel, architecture)
-    ptx = parse_ptx(build.ptx, kernel)
-    return KernelCode(
-        side="cuda",
-        arch=architecture.target,
-        kernel=kernel,
-        title=titles[number],
-        kernels=titles,
-        number=number,
+    builds = cuda.compile_kernels(op.source, signatures, architecture)
+    build = builds[plan["kernel"]]
+    return _kernel_code(
+        "cuda",
+        architecture,
+        titles,
+        number,
+        kernel=plan["kernel"],
         compiler=build.compiler,
-        grid=plan["grid"],
-        block=plan["block"],
+        ptx=build.ptx,
+        cubin=build.cubin,
+        read_report=lambda: build.report,
         elements=elements_of(arguments, parameters),
-        registers=resources.registers,
-        spill_store_bytes=build.report.spill_store_bytes,
-        spill_load_bytes=build.report.spill_load_bytes,
-        stack_bytes=resources.stack_bytes,
-        static_shared_bytes=resources.static_shared_bytes,
-        dynamic_shared_bytes=plan["shared_bytes"],
-        ptx=ptx,
-        read_sass=lambda: parse_sass(tools.disassemble(build.cubin, kernel), ptx),
         launch=Launch(
             grid=plan["grid"],
             block=plan["block"],
@@ -265,8 +233,7 @@ def compile_ahead(
     for op, arguments in launches:
         of_source = signatures.setdefault(op.source, {})
         plans, _ = _plans(op, arguments, architecture)
-        for each in plans:
-            of_source[each["kernel"]] = each["signature"]
+        of_source |= {each["kernel"]: each["signature"] for each in plans}
     for source, wanted in signatures.items():
         cuda.compile_kernels(source, wanted, architecture)
 
@@ -294,34 +261,28 @@ def inspect_triton(
     """
     require_elements(op, arguments)
     arguments = as_meta(arguments)
-    launches = _launches(op, arguments, architecture, same_ptxas)
+    launches = triton_offline.record_launches(
+        triton.launcher(op),
+        arguments,
+        architecture,
+        cuda.find_ptxas(architecture) if same_ptxas else None,
+    )
     titles = tuple(each.title for each in launches)
     _require_launch("Triton", op, titles, number)
-    launch, cubin = launches[number], launches[number].cubin
+    launch = launches[number]
     parameters, tensor_maps = triton_parameters(launch, arguments)
     names = triton.parameters(op, len(arguments))
-    resources = tools.resources_of(cubin, launch.kernel, architecture)
-    ptx = parse_ptx(launch.ptx, launch.kernel)
-    report = _triton_report(launch, architecture, resources.stack_bytes > 0)
-    return KernelCode(
-        side="triton",
-        arch=architecture.target,
+    return _kernel_code(
+        "triton",
+        architecture,
+        titles,
+        number,
         kernel=launch.kernel,
-        title=titles[number],
-        kernels=titles,
-        number=number,
         compiler=launch.compiler,
-        grid=launch.grid,
-        block=launch.block,
+        ptx=launch.ptx,
+        cubin=launch.cubin,
+        read_report=lambda: _triton_report(launch, architecture),
         elements=elements_of(arguments, parameters),
-        registers=resources.registers,
-        spill_store_bytes=report.spill_store_bytes,
-        spill_load_bytes=report.spill_load_bytes,
-        stack_bytes=resources.stack_bytes,
-        static_shared_bytes=resources.static_shared_bytes,
-        dynamic_shared_bytes=launch.dynamic_shared_bytes,
-        ptx=ptx,
-        read_sass=lambda: parse_sass(tools.disassemble(cubin, launch.kernel), ptx),
         launch=Launch(
             grid=launch.grid,
             block=launch.block,
@@ -330,6 +291,41 @@ def inspect_triton(
             dynamic_shared_bytes=launch.dynamic_shared_bytes,
             tensor_maps=tensor_maps,
         ),
+    )
+
+
+def _kernel_code(
+    side: Side,
+    architecture: Architecture,
+    titles: tuple[str, ...],
+    number: int,
+    *,
+    kernel: str,
+    compiler: str,
+    ptx: str,
+    cubin: bytes,
+    read_report: Callable[[], tools.AssemblerReport],
+    elements: int,
+    launch: Launch,
+) -> KernelCode:
+    resources = tools.resources_of(cubin, kernel, architecture)
+    # What is spilled is in local memory.
+    report = read_report() if resources.stack_bytes else tools.AssemblerReport()
+    listing = parse_ptx(ptx, kernel)
+    return KernelCode(
+        side=side,
+        arch=architecture.target,
+        kernel=kernel,
+        title=titles[number],
+        kernels=titles,
+        number=number,
+        compiler=compiler,
+        elements=elements,
+        **vars(resources),
+        **vars(report),
+        ptx=listing,
+        read_sass=lambda: parse_sass(tools.disassemble(cubin, kernel), listing),
+        launch=launch,
     )
 
 
@@ -353,25 +349,9 @@ def _plans(
     return plans, titles
 
 
-def _launches(
-    op: Op,
-    arguments: tuple[Argument, ...],
-    architecture: Architecture,
-    same_ptxas: bool,
-) -> Sequence[triton_offline.TritonLaunch]:
-    ptxas = cuda.find_ptxas(architecture) if same_ptxas else None
-    return triton_offline.record_launches(
-        triton.launcher(op), arguments, architecture, ptxas
-    )
-
-
 def _triton_report(
-    launch: triton_offline.TritonLaunch,
-    architecture: Architecture,
-    uses_local_memory: bool,
+    launch: triton_offline.TritonLaunch, architecture: Architecture
 ) -> tools.AssemblerReport:
-    if not uses_local_memory:  # then nothing is spilled
-        return tools.AssemblerReport()
     key = cache.key_of(launch.cubin, "assembler log")
     stored = cache.read(key, ("log",))
     if stored is None:

@@ -28,6 +28,7 @@ from compare.code.architectures import (
     WARP_SIZE,
     Architecture,
 )
+from compare.code.words import listed
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,14 @@ class Occupancy:
     max_warps_per_sm: int
     fraction: float
     limited_by: tuple[str, ...]
+
+    @property
+    def limits(self) -> str:
+        """The same for a sentence."""
+        return listed(
+            f"the number of {each}" if each in ("threads", "blocks") else each
+            for each in self.limited_by
+        )
 
 
 def occupancy(

@@ -85,7 +85,7 @@ def _shared_memory(code: KernelCode) -> Answer:
 def _within_an_sm(code: KernelCode) -> Answer:
     exchanges = code.ptx.in_category("shuffle / vote")
     barriers = code.ptx.in_category("barrier")
-    warps = -(-code.threads_per_block // 32)
+    warps = code.warps_per_block
     steps = f"{len(exchanges)} shuffles and votes, {len(barriers)} barriers"
     if not exchanges and not barriers:
         steps = "the threads exchange nothing"
@@ -98,7 +98,7 @@ def _within_an_sm(code: KernelCode) -> Answer:
 
 def _across_sms(code: KernelCode) -> Answer:
     unit = "blocks" if code.side == "cuda" else "programs"
-    what = f"{code.blocks} {unit}, each of which finds its part by its index"
+    what = f"{code.launch.blocks} {unit}, each of which finds its part by its index"
     return Answer("by hand", what, in_op(_readers_of_block_index(code)))
 
 

@@ -18,7 +18,7 @@ from compare.assembly.listing import Instruction
 from compare.assembly.places import in_sources
 from compare.code import memory
 from compare.code.findings.evidence import Subject
-from compare.code.findings.words import listed, opcodes
+from compare.code.words import listed, opcodes
 from compare.judge.cases import Case
 
 if TYPE_CHECKING:  # importing the model imports Triton
@@ -70,7 +70,7 @@ def violations(contract: CodeContract, code: KernelCode) -> tuple[str, ...]:
         A sentence for each: the side, the architecture, the kernel, what is expected,
         what is found, and where it comes from in the project's sources.
     """
-    side = Subject(code.side, code, code.simulation)
+    side = Subject(code.side, code)
     broken = (
         *_local_memory(code),
         *_float64(code),

@@ -7,8 +7,15 @@ from collections.abc import Iterable
 
 from compare.assembly.classify import is_copy_to_global
 from compare.assembly.listing import Instruction
-from compare.code.findings.evidence import Statement, Subject, having, less
-from compare.code.findings.words import listed, opcodes
+from compare.code.findings.evidence import (
+    Sides,
+    Statement,
+    Subject,
+    having,
+    in_order,
+    less,
+)
+from compare.code.words import listed, opcodes
 
 _HINT = re.compile(r"L[12]::\w+|c[agsv]|w[bt]|lu")
 
@@ -16,34 +23,33 @@ _HINT = re.compile(r"L[12]::\w+|c[agsv]|w[bt]|lu")
 # ---- Caches --------------------------------------------------------------------------
 
 
-def read_only_path(cuda: Subject, triton: Subject) -> Statement | None:
+def read_only_path(sides: Sides) -> Statement | None:
     """Loads by ld.global.nc."""
-    loads = [each.ptx("global load") for each in (cuda, triton)]
+    loads = [each.ptx("global load") for each in sides]
     cached = [[each for each in side if ".nc" in each.opcode] for side in loads]
-    if not all(loads) or bool(cached[0]) == bool(cached[1]):
+    whose = having(*cached)
+    if not all(loads) or whose is None:
         return None
-    user, other = (cuda, triton) if cached[0] else (triton, cuda)
+    user, other = in_order(whose, sides)
     text = (
         f"{user.name} loads through the read-only data cache (ld.global.nc), which it"
         f" may because nothing writes there during the launch; {other.name} by plain"
         " ld.global"
     )
     evidence = [hits or side for hits, side in zip(cached, loads, strict=True)]
-    return Statement(text, evidence, user.side)
+    return Statement(text, evidence, whose)
 
 
-def cache_hints(cuda: Subject, triton: Subject) -> Statement | None:
+def cache_hints(sides: Sides) -> Statement | None:
     """What opcodes tell the caches."""
-    sides = (cuda, triton)
     accesses = [each.ptx("global load", "global store") for each in sides]
     hinted = [[each for each in side if _hints(each)] for side in accesses]
     if not all(accesses) or {*map(_hints, hinted[0])} == {*map(_hints, hinted[1])}:
         return None
-    parts = [
-        f"{side.name} {f'by {opcodes(found)}' if found else 'gives none'}"
-        for side, found in zip(sides, hinted, strict=True)
-    ]
-    text = f"Hints to the caches: {parts[0]}, {parts[1]}"
+    left, right = (
+        f"by {opcodes(found)}" if found else "gives none" for found in hinted
+    )
+    text = f"Hints to the caches: CUDA {left}, Triton {right}"
     return Statement(text, hinted, having(*hinted))
 
 
@@ -55,35 +61,32 @@ def _hints(access: Instruction) -> tuple[str, ...]:
 # ---- Copies --------------------------------------------------------------------------
 
 
-def asynchronous_copies(cuda: Subject, triton: Subject) -> Statement | None:
+def asynchronous_copies(sides: Sides) -> Statement | None:
     """Copies from global to shared memory that nobody waits for at once."""
-    sides = (cuda, triton)
     copies = [_copies(each) for each in sides]
-    if not any(copies):
-        return None
     if all(copies):
-        return _both_asynchronous(cuda, triton)
-    place = 0 if copies[0] else 1
-    user, other = sides[place], sides[1 - place]
+        return _both_asynchronous(sides)
+    whose = having(*copies)
+    if whose is None:
+        return None
+    user, other = in_order(whose, sides)
     staged = _through_registers(other)
     if not staged:
         return None
     depth = _bytes_under_way(user)
-    ahead = "" if depth is None else _while_computing(depth)
     text = (
         f"{other.name} copies from global to shared memory through registers"
-        f" ({opcodes(staged)}); {user.name} asynchronously ({_names(copies[place])})"
-        f"{ahead}"
+        f" ({opcodes(staged)}); {user.name} asynchronously"
+        f" ({_names(copies[0] or copies[1])})"
+        f"{'' if depth is None else _while_computing(depth)}"
     )
-    mine = _copies_and_waits(user)
-    evidence = [mine, staged] if user is cuda else [staged, mine]
+    evidence = in_order(whose, (_copies_and_waits(user), staged))
     return Statement(text, evidence, other.side)
 
 
-def _both_asynchronous(cuda: Subject, triton: Subject) -> Statement:
-    sides = (cuda, triton)
-    by = [_names(_copies(each)) for each in sides]
-    names = by[0] if by[0] == by[1] else f"CUDA: {by[0]}; Triton: {by[1]}"
+def _both_asynchronous(sides: Sides) -> Statement:
+    cuda, triton = (_names(_copies(each)) for each in sides)
+    names = cuda if cuda == triton else f"CUDA: {cuda}; Triton: {triton}"
     text = f"Both copy from global to shared memory asynchronously ({names})"
     evidence = [_copies_and_waits(each) for each in sides]
     left, right = (_bytes_under_way(each) for each in sides)

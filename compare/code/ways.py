@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 
 import networkx
@@ -18,6 +19,10 @@ class Ways:
     def __init__(self, ptx: Listing) -> None:
         """Follows none yet."""
         self._all = ptx.instructions
+        self._places = {
+            label: each.index for each in self._all for label in each.labels
+        }
+        self._targets = {each.branch_target for each in self._all}
 
     def block(self, access: Instruction) -> list[Instruction]:
         """What is executed one after the other, with this instruction among it."""
@@ -34,7 +39,7 @@ class Ways:
         None if there is none, or if something else is executed on the other way.
         """
         for index in range(access.index, 0, -1):
-            if self._targets.intersection(self._all[index].labels):
+            if self._is_target(index):
                 return None
             before = self._all[index - 1]
             if before.branch_target:
@@ -48,36 +53,27 @@ class Ways:
         target = instruction.branch_target
         return target is not None and self._places.get(target, 0) <= instruction.index
 
-    def between(self, branch: int) -> frozenset[int]:
-        """What is executed on some of the ways behind a branch, until they meet."""
-        meeting = self._meetings.get(branch, _END)
-        inside: set[int] = set()
-        waiting = [*self._graph.successors(branch)]
-        while waiting:
-            place = waiting.pop()
-            if place not in inside and place not in (meeting, _END):
-                inside.add(place)
-                waiting += self._graph.successors(place)
-        return frozenset(inside)
-
-    def _is_edge(self, index: int) -> bool:
-        """Whether something new begins with this instruction."""
-        return self._all[index - 1].category == "branch / control" or bool(
-            self._targets.intersection(self._all[index].labels)
-        )
-
-    @cached_property
-    def _places(self) -> dict[str, int]:
-        return {label: each.index for each in self._all for label in each.labels}
+    def depending_on(self, conditions: Iterable[int]) -> frozenset[int]:
+        """What is executed, or not, by the conditions of these instructions."""
+        found: set[int] = set()
+        for index in conditions:
+            if self._all[index].branch_target is None:
+                found.add(index)
+            # What comes behind, until the ways meet.
+            meeting = self._meetings.get(index, _END)
+            waiting = [*self.graph.successors(index)]
+            inside = {meeting, _END}
+            while waiting:
+                place = waiting.pop()
+                if place not in inside:
+                    inside.add(place)
+                    waiting += self.graph.successors(place)
+            found |= inside - {meeting, _END}
+        return frozenset(found)
 
     @cached_property
-    def _targets(self) -> frozenset[str]:
-        """The labels that something branches to."""
-        return frozenset(filter(None, (each.branch_target for each in self._all)))
-
-    @cached_property
-    def _graph(self) -> networkx.DiGraph:
-        """From each instruction to those that may follow it."""
+    def graph(self) -> networkx.DiGraph:
+        """From each instruction to those that may follow it, and to the end."""
         graph = networkx.DiGraph()
         graph.add_nodes_from([*range(len(self._all)), _END])
         for each in self._all:
@@ -96,6 +92,14 @@ class Ways:
     def _meetings(self) -> dict[int, int]:
         """For each instruction the first that every way from it to the end passes."""
         found: dict[int, int] = networkx.immediate_dominators(
-            self._graph.reverse(), _END
+            self.graph.reverse(copy=False), _END
         )
         return found
+
+    def _is_target(self, index: int) -> bool:
+        return not self._targets.isdisjoint(self._all[index].labels)
+
+    def _is_edge(self, index: int) -> bool:
+        """Whether something new begins with this instruction."""
+        is_behind = self._all[index - 1].category == "branch / control"
+        return is_behind or self._is_target(index)
