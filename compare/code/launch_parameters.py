@@ -13,10 +13,7 @@ from bindings.backends import native
 from bindings.op import Argument, Op
 from compare.code import triton_offline
 from compare.errors import CodegenUnavailable
-from compare.ptx_simulator import (
-    TensorArgument,
-    TensorMap,
-)
+from compare.ptx_simulator import TensorArgument, TensorMap
 
 _Parameters = tuple[tuple[int, ...], tuple[TensorMap, ...]]
 
@@ -27,20 +24,11 @@ def cuda_parameters(arguments: list[int | tuple[int, ...]]) -> _Parameters:
     for position, argument in enumerate(arguments):
         if isinstance(argument, int):
             parameters.append(argument)
-            continue
-        address, element_bytes, *rest = argument
-        sizes, strides, box = rest[:3], rest[3:5], rest[5:]
-        parameters.append(address)
-        maps.append(
-            TensorMap(
-                position,
-                address,
-                element_bytes,
-                tuple(sizes),
-                tuple(strides),
-                tuple(box),
-            )
-        )
+        else:
+            address, element_bytes, *rest = argument
+            parameters.append(address)
+            shape = tuple(rest[:3]), tuple(rest[3:5]), tuple(rest[5:])
+            maps.append(TensorMap(position, address, element_bytes, *shape))
     return tuple(parameters), tuple(maps)
 
 
@@ -49,9 +37,7 @@ def triton_parameters(
 ) -> _Parameters:
     """The kernel's parameters, after which come two pointers to scratch memory."""
     addresses = {
-        id(each): native.address(position, each)
-        for position, each in enumerate(arguments)
-        if isinstance(each, torch.Tensor)
+        id(each): address for address, (_, each) in _tensors(arguments).items()
     }
     parameters: list[int] = []
     maps: list[TensorMap] = []
@@ -62,29 +48,23 @@ def triton_parameters(
         elif isinstance(argument, TensorDescriptor):
             # A tensor map, and then what it tells once more.
             address = addresses[id(argument.base)]
-            box = next(boxes, None)
-            if box is not None:
-                maps.append(_described(len(parameters), address, argument, box))
+            if box := next(boxes, None):
+                maps.append(_tensor_map(len(parameters), address, argument, box))
             parameters += [address, *argument.shape, *argument.strides]
+        elif isinstance(argument, float):  # the bits of a float32
+            parameters += struct.unpack("<I", struct.pack("<f", argument))
         else:
-            assert isinstance(argument, (int, float))
-            parameters.append(_bits(argument))
+            assert isinstance(argument, int)
+            parameters.append(int(argument))
     return (*parameters, 0, 0), tuple(maps)
 
 
-def _described(
-    position: int,
-    address: int,
-    tensor: TensorDescriptor,
-    box: tuple[int, ...],
+def _tensor_map(
+    position: int, address: int, tensor: TensorDescriptor, box: tuple[int, ...]
 ) -> TensorMap:
     """What Triton's launcher makes of a descriptor, whose last dimension is the first.
 
-    Args:
-        position: of the parameter.
-        address: of the tensor.
-        tensor: its descriptor.
-        box: of one copy; the descriptor's own block may take several.
+    The box is that of one copy; the descriptor's own block may take several.
     """
     width = tensor.base.element_size()
     return TensorMap(
@@ -97,14 +77,6 @@ def _described(
     )
 
 
-def _bits(value: int | float) -> int:
-    """Of a kernel's parameter; floating point ones are float32."""
-    if isinstance(value, float):
-        bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
-        return bits
-    return int(value)
-
-
 def tensors_of(
     names: Sequence[str],
     arguments: tuple[Argument, ...],
@@ -113,16 +85,32 @@ def tensors_of(
     """Those of the launcher's tensors that a kernel gets, by the launcher's names."""
     return tuple(
         TensorArgument(
-            name=name,
+            name=names[position],
             position=position,
-            address=native.address(position, each),
+            address=address,
             bytes=_extent(each),
             holds_indices=not each.is_floating_point(),
         )
-        for position, (name, each) in enumerate(zip(names, arguments, strict=True))
-        if isinstance(each, torch.Tensor)
-        and native.address(position, each) in parameters
+        for address, (position, each) in _tensors(arguments).items()
+        if address in parameters
     )
+
+
+def elements_of(arguments: tuple[Argument, ...], parameters: tuple[int, ...]) -> int:
+    """How many elements the tensor has that the kernel's first parameter points to."""
+    _, tensor = _tensors(arguments)[parameters[0]]
+    return tensor.numel()
+
+
+def _tensors(
+    arguments: tuple[Argument, ...],
+) -> dict[int, tuple[int, torch.Tensor]]:
+    """The tensors among a launcher's arguments by address, with their positions."""
+    return {
+        native.address(position, each): (position, each)
+        for position, each in enumerate(arguments)
+        if isinstance(each, torch.Tensor)
+    }
 
 
 def _extent(tensor: torch.Tensor) -> int:
@@ -132,16 +120,6 @@ def _extent(tensor: torch.Tensor) -> int:
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     last = sum((int(n) - 1) * int(step) for n, step in steps)
     return (1 + last) * tensor.element_size()
-
-
-def elements_of(arguments: tuple[Argument, ...], parameters: tuple[int, ...]) -> int:
-    """How many elements the tensor has that the kernel's first parameter points to."""
-    return next(
-        each.numel()
-        for position, each in enumerate(arguments)
-        if isinstance(each, torch.Tensor)
-        and native.address(position, each) == parameters[0]
-    )
 
 
 def require_elements(op: Op, arguments: tuple[Argument, ...]) -> None:

@@ -99,12 +99,9 @@ def reasons(op: Op, titles: Iterable[str]) -> list[str]:
 def sentences(
     shown: Mapping[Side, Shown], gains: Mapping[Side, float], names: Mapping[str, str]
 ) -> list[str]:
-    """What a reader has to know of the choice, one sentence for each side.
+    """What a call takes that is not shown, a sentence for each side.
 
-    Args:
-        shown: By side.
-        gains: By side, how many times as fast as the twin a call is; those known.
-        names: Of the sides, for a reader.
+    The gains tell, where it is known, how many times as fast as the twin a call is.
     """
     found = []
     for side, each in shown.items():

@@ -62,15 +62,10 @@ class Expected:
 
 @dataclass(frozen=True)
 class Errors:
-    """How far off a result is, relative to the rows of the exact one.
-
-    Attributes:
-        max: The largest error.
-        rms: The root mean square of the errors.
-    """
+    """How far off a result is, relative to the rows of the exact one."""
 
     max: float
-    rms: float
+    rms: float  # the root mean square
 
 
 UNKNOWN = Errors(math.nan, math.nan)
@@ -92,7 +87,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the result is accepted."""
+        """Whether there is no problem."""
         return not self.problem
 
     @property
@@ -235,20 +230,21 @@ def _misplaced_specials(result: Tensor, exact: Tensor) -> str:
         ("-inf", torch.isneginf),
     ):
         found, wanted = where(result), where(exact)
-        if count := int((found & ~wanted).sum()):
-            return f"{count} of {result.numel()} elements are {name} and should not be"
-        if count := int((wanted & ~found).sum()):
-            return f"{count} of {result.numel()} elements should be {name} and are not"
+        for wrong, problem in (
+            (found & ~wanted, f"are {name} and should not be"),
+            (wanted & ~found, f"should be {name} and are not"),
+        ):
+            if count := int(wrong.sum()):
+                return f"{count} of {result.numel()} elements {problem}"
     return ""
 
 
 def _bit_differences(result: Tensor, expected: Expected) -> str:
     # Where both are NaN, whose bits mean nothing, the check above was enough.
     differs = (bits(result) != bits(expected.torch)) & ~result.isnan()
-    count = int(differs.sum())
-    if not count:
-        return ""
-    return f"{count} of {result.numel()} elements are not bit for bit PyTorch's"
+    if count := int(differs.sum()):
+        return f"{count} of {result.numel()} elements are not bit for bit PyTorch's"
+    return ""
 
 
 def _too_far_off(error: Errors, allowed: Errors) -> str:

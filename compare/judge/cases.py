@@ -81,11 +81,9 @@ def lay_out(x: Tensor, layout: str, device: str | torch.device) -> Tensor:
     reads beyond its tensor shows.
     """
     shape = tuple(x.shape)
-    if layout == "contiguous":
+    if layout == "contiguous" or (layout == "transposed" and x.dim() < 2):
         return x.to(device).contiguous()
     if layout == "transposed":
-        if x.dim() < 2:
-            return x.to(device).contiguous()
         return x.to(device).transpose(-1, -2).contiguous().transpose(-1, -2)
     if layout == "expanded":
         return x[:1].to(device, copy=True).expand(shape) if x.dim() else x.to(device)
@@ -101,15 +99,13 @@ def lay_out(x: Tensor, layout: str, device: str | torch.device) -> Tensor:
 def _sliced(
     shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device
 ) -> Tensor:
-    sizes = list(shape)
-    if len(sizes) > 1:
-        sizes[-1] += 3
-    if sizes:
-        sizes[0] *= 2
-    view = _poison(tuple(sizes), dtype, device)
-    if sizes:
-        view = view[::2]
-    return view[..., 1:-2] if len(sizes) > 1 else view
+    if not shape:
+        return _poison((), dtype, device)
+    if len(shape) == 1:
+        return _poison((2 * shape[0],), dtype, device)[::2]
+    first, *middle, last = shape
+    memory = _poison((2 * first, *middle, last + 3), dtype, device)
+    return memory[::2, ..., 1:-2]
 
 
 def _poison(

@@ -38,7 +38,6 @@ _MARGIN_BYTES = 1 << 16
 # 50 ms on an H200. A call that does not wait for the GPU takes a thousandth of it.
 _LATE_CYCLES = 100_000_000
 
-
 # What the emulator says of settings that make no sense, and of kernels that it ended.
 _EMULATOR_SETTING = re.compile(r"\bTWIN_EMULATOR_\w+ must be ")
 _EMULATOR_LIMIT = re.compile(r"\b(step limit|time limit|endless polling): ")
@@ -46,26 +45,17 @@ _EMULATOR_LIMIT = re.compile(r"\b(step limit|time limit|endless polling): ")
 
 @dataclass(frozen=True)
 class Parity:
-    """How an implementation did.
+    """How an implementation did."""
 
-    Attributes:
-        ran_on: "gpu", "emulator", "interpreter" or "cpu".
-        error: How far off it is, relative to the values of a row.
-        allowed: How far off it may be.
-        problem: What is wrong, one sentence; empty if nothing is.
-        is_finished: Whether it came to an end, rather than to a limit of the emulator
-            or the interpreter.
-    """
-
-    ran_on: str
+    ran_on: str  # "gpu", "emulator", "interpreter" or "cpu"
     error: Errors
     allowed: Errors
-    problem: str = ""
-    is_finished: bool = True
+    problem: str = ""  # one sentence; empty if nothing is wrong
+    is_finished: bool = True  # not ended by a limit of the emulator or interpreter
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no problem."""
         return not self.problem
 
 
@@ -272,9 +262,8 @@ class _Call:
 class _Watched:
     """A tensor between two margins that nobody may write to.
 
-    Attributes:
-        tensor: Its shape, strides and alignment are those of the one it is made like.
-        memory: As many bytes as that one's storage has.
+    Its shape, strides and alignment are those of the one it is made like, and `memory`
+    has as many bytes as that one's storage.
     """
 
     def __init__(self, like: Tensor) -> None:
