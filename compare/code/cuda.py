@@ -32,16 +32,13 @@ def compile_kernels(
     """Compiles kernels of an op's .cu, with the flags of the build that runs.
 
     Those that no earlier call has compiled take one run of nvcc together: most of the
-    time of a run goes into CUDA's headers.
+    time of a run goes into CUDA's headers. Then they share PTX and cubin.
 
     Args:
         op_name: the stem of the file.
         signatures: by the symbols of the kernel instances, the same demangled:
             `void f<float, 4>(float*, float const*, long)`.
         architecture: what to compile for.
-
-    Returns:
-        What nvcc made, by the symbols. Kernels of one run share PTX and cubin.
 
     Raises:
         CodegenUnavailable: there is no nvcc, or it does not know the architecture.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -31,44 +31,24 @@ Side = Literal["cuda", "triton"]
 
 @dataclass(frozen=True)
 class KernelCode:
-    """One kernel as a compiler made it, and as it is launched.
+    """One kernel as a compiler made it, and as it is launched."""
 
-    Attributes:
-        side: which language it was written in.
-        arch: what it was compiled for, such as `sm_90a`.
-        kernel: its name in the PTX.
-        title: its name for a reader, with the constants that it was compiled for.
-        kernels: the titles of all kernels that the launcher launches, in order.
-        number: which of them this is, counted from 0.
-        compiler: what compiled it, with versions.
-        elements: of the output that one launch computes, which the kernel's first
-            parameter points at.
-        registers: of one thread.
-        spill_store_bytes: what a thread puts from registers into local memory.
-        spill_load_bytes: what it gets back.
-        stack_bytes: local memory of a thread, for spills and for arrays.
-        static_shared_bytes: shared memory of a block that the kernel itself declares.
-        read_sass: what `sass` calls when it is first asked for: the disassembler takes
-            half a second.
-        launch: what the kernel is called with, its tensors at addresses made up.
-    """
-
-    side: Side
-    arch: str
-    kernel: str
-    title: str
-    kernels: tuple[str, ...]
-    number: int
-    compiler: str
-    elements: int
-    registers: int
-    spill_store_bytes: int
-    spill_load_bytes: int
-    stack_bytes: int
-    static_shared_bytes: int
+    side: Side  # which language it was written in
+    arch: str  # what it was compiled for, such as `sm_90a`
+    kernel: str  # its name in the PTX
+    title: str  # its name for a reader, with the constants that it was compiled for
+    kernels: tuple[str, ...]  # the titles of all that the launcher launches, in order
+    number: int  # which of them this is, counted from 0
+    compiler: str  # what compiled it, with versions
+    elements: int  # of the output: of what the kernel's first parameter points at
+    registers: int  # of one thread
+    spill_store_bytes: int  # what a thread puts from registers into local memory
+    spill_load_bytes: int  # what it gets back
+    stack_bytes: int  # local memory of a thread, for spills and for arrays
+    static_shared_bytes: int  # shared memory of a block that the kernel itself declares
     ptx: Listing
-    read_sass: Callable[[], Listing]
-    launch: Launch
+    read_sass: Callable[[], Listing]  # takes half a second, so `sass` puts it off
+    launch: Launch  # what the kernel is called with, its tensors at addresses made up
 
     @functools.cached_property
     def sass(self) -> Listing:
@@ -153,22 +133,6 @@ def planned_kernels(
         raise
 
 
-def cuda_kernel(
-    op: Op,
-    arguments: tuple[Argument, ...],
-    architecture: Architecture,
-    *,
-    number: int = 0,
-) -> str:
-    """The title of the kernel that `inspect_cuda` compiles; this needs no nvcc.
-
-    Raises:
-        CodegenUnavailable: something is missing here; the message says what.
-    """
-    _, titles = _plans(op, arguments, architecture, number)
-    return titles[number]
-
-
 def inspect_cuda(
     op: Op,
     arguments: tuple[Argument, ...],
@@ -178,18 +142,16 @@ def inspect_cuda(
 ) -> KernelCode:
     """Compiles the kernel instance that the CUDA launcher would take for `arguments`.
 
-    Args:
-        op: the op.
-        arguments: what `op.arguments` returned, on any device; nothing is read.
-        architecture: the one to plan and compile for.
-        number: which of its launches, the main one being the first.
+    These are what `op.arguments` returned, on any device; nothing is read. The number
+    says which of the launches, the main one being the first.
 
     Raises:
         CodegenUnavailable: something is missing here; the message says what.
         CompilationFailed: nvcc refused the kernel.
     """
     arguments = as_meta(arguments)
-    plans, titles = _plans(op, arguments, architecture, number)
+    plans, titles = _plans(op, arguments, architecture)
+    _require_launch("CUDA", op, titles, number)
     plan = plans[number]
     parameters, tensor_maps = cuda_parameters(plan["arguments"])
     names = [name for name, _ in native.parameters(prebuilt.load("_cpu"), op)]
@@ -218,26 +180,6 @@ def inspect_cuda(
     )
 
 
-def compile_ahead(
-    launches: Iterable[tuple[Op, tuple[Argument, ...]]], architecture: Architecture
-) -> None:
-    """Compiles the CUDA kernels of many launches, for later calls.
-
-    Those of one source, which several ops may share, take one run of nvcc.
-
-    Raises:
-        CodegenUnavailable: something is missing here; the message says what.
-        CompilationFailed: nvcc refused a kernel.
-    """
-    signatures: dict[str, dict[str, str]] = {}
-    for op, arguments in launches:
-        of_source = signatures.setdefault(op.source, {})
-        plans, _ = _plans(op, arguments, architecture)
-        of_source |= {each["kernel"]: each["signature"] for each in plans}
-    for source, wanted in signatures.items():
-        cuda.compile_kernels(source, wanted, architecture)
-
-
 def inspect_triton(
     op: Op,
     arguments: tuple[Argument, ...],
@@ -248,12 +190,8 @@ def inspect_triton(
 ) -> KernelCode:
     """Compiles what the Triton launcher would launch for `arguments`.
 
-    Args:
-        op: the op.
-        arguments: what `op.arguments` returned, on any device; nothing is read.
-        architecture: the one to compile for.
-        number: which of its launches, the main one being the first.
-        same_ptxas: whether the assembler is nvcc's instead of Triton's own.
+    They and the number are those of `inspect_cuda`. `same_ptxas` takes nvcc's assembler
+    in place of Triton's own.
 
     Raises:
         CodegenUnavailable: something is missing here; the message says what.
@@ -330,12 +268,9 @@ def _kernel_code(
 
 
 def _plans(
-    op: Op,
-    arguments: tuple[Argument, ...],
-    architecture: Architecture,
-    number: int = 0,
+    op: Op, arguments: tuple[Argument, ...], architecture: Architecture
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """What the CUDA launcher would launch, that number at least, and the titles."""
+    """What the CUDA launcher would launch, and the titles."""
     require_elements(op, arguments)
     try:
         module = prebuilt.load("_cpu")
@@ -344,9 +279,7 @@ def _plans(
             "the plan of a launch comes from the native module", str(error)
         ) from error
     plans = native.plan(module, op, as_meta(arguments), architecture.number)
-    titles = tuple(cuda.title_of(each["signature"]) for each in plans)
-    _require_launch("CUDA", op, titles, number)
-    return plans, titles
+    return plans, tuple(cuda.title_of(each["signature"]) for each in plans)
 
 
 def _triton_report(

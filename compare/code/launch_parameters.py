@@ -42,7 +42,7 @@ def triton_parameters(
     parameters: list[int] = []
     maps: list[TensorMap] = []
     boxes = iter(launch.boxes)
-    for argument in launch.run_time_arguments:
+    for argument in launch.arguments:
         if isinstance(argument, torch.Tensor):
             parameters.append(addresses[id(argument)])
         elif isinstance(argument, TensorDescriptor):

@@ -20,18 +20,11 @@ TWIN = "twin"
 
 @dataclass(frozen=True)
 class Shown:
-    """What one side shows of an op.
+    """What one side shows of an op."""
 
-    Attributes:
-        op: The op on the rung that is shown.
-        taken: The kernel that a call takes, where that is not the rung's.
-        is_missing: Whether the twin has no kernel for this call, so that what a call
-            takes is shown in its place.
-    """
-
-    op: Op
-    taken: str = ""
-    is_missing: bool = False
+    op: Op  # on the rung that is shown
+    taken: str = ""  # the kernel that a call takes, where that is not the rung's
+    is_missing: bool = False  # the twin has no kernel: what a call takes is shown
 
     @property
     def rung(self) -> str:

@@ -43,27 +43,18 @@ _SHAPE = re.compile(r"\.(m\d+n\d+k\d+)\b")
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a folded trace.
+    """A line of a folded trace."""
 
-    Attributes:
-        depth: In how many loops it stands.
-        text: What happens, such as "global load 16 B"; empty for a loop's head.
-        count: How many times in a row.
-        is_loop: Whether it is the head of a loop, whose body follows one level deeper.
-    """
-
-    depth: int
-    text: str
-    count: int
-    is_loop: bool
+    depth: int  # in how many loops it stands
+    text: str  # what happens, such as "global load 16 B"; empty for a loop's head
+    count: int  # how many times in a row
+    is_loop: bool  # the head of a loop, whose body follows one level deeper
 
 
 def rows_of(ptx: Listing, traces: Mapping[int, Sequence[int]]) -> tuple[Row, ...]:
     """The folded traces of warps, each of several under its number.
 
-    Args:
-        ptx: The kernel.
-        traces: Indices of the instructions that a warp executes, by its number.
+    A trace has the indices of the instructions that the warp executes, in order.
     """
     if len(traces) == 1:
         (only,) = traces.values()

@@ -49,69 +49,58 @@ _one_at_a_time = threading.Lock()
 
 @dataclass(frozen=True)
 class TritonLaunch:
-    """A launch that was recorded, and the kernel that Triton compiled for it."""
+    """A launch that was recorded, and what Triton compiled for it."""
 
     compiled: Any  # triton.compiler.CompiledKernel, whose metadata is untyped
+    kernel: str  # the entry in the PTX
+    title: str  # the kernel with the constants that it was compiled for
     grid: tuple[int, int, int]
-    arguments: tuple[Any, ...]  # one for each parameter of the function
-    assembler: Path  # the ptxas that made the cubin
+    block: tuple[int, int, int]  # the threads that run one program
+    arguments: tuple[Any, ...]  # those of run time: no constants, and no 1
+    boxes: tuple[tuple[int, ...] | None, ...]  # of one copy by each descriptor's map
+    dynamic_shared_bytes: int  # Triton has no static shared memory
+    ptx: str
+    cubin: bytes
+    assembler: Path  # the ptxas that made it
+
+    @classmethod
+    def of(
+        cls,
+        compiled: Any,
+        grid: tuple[int, int, int],
+        arguments: tuple[Any, ...],
+        assembler: Path,
+    ) -> "TritonLaunch":
+        """Reads what Triton compiled, for one argument for each parameter."""
+        function, constants = compiled.src.fn, compiled.src.constants
+        metadata = compiled.metadata
+        named = {
+            function.arg_names[path[0]]: value
+            for path, value in constants.items()
+            if function.params[path[0]].is_constexpr
+        }
+        described = getattr(metadata, "tensordesc_meta", None) or ()
+        return cls(
+            compiled=compiled,
+            kernel=metadata.name,
+            title=_title(function, named | {"num_warps": metadata.num_warps}),
+            grid=grid,
+            block=(metadata.num_warps * WARP_SIZE, 1, 1),
+            arguments=tuple(
+                each for i, each in enumerate(arguments) if (i,) not in constants
+            ),
+            boxes=tuple(each and tuple(each["block_size"]) for each in described),
+            dynamic_shared_bytes=metadata.shared,
+            ptx=compiled.asm["ptx"],
+            cubin=compiled.asm["cubin"],
+            assembler=assembler,
+        )
 
     @property
     def compiler(self) -> str:
         """Triton's version, and that of the assembler."""
         version = tools.version_of(self.assembler)
         return f"triton {triton.__version__}, ptxas {version}"
-
-    @property
-    def kernel(self) -> str:
-        """The name of the entry in the PTX."""
-        return str(self.compiled.metadata.name)
-
-    @property
-    def title(self) -> str:
-        """The kernel with the constants that it was compiled for."""
-        function = self.compiled.src.fn
-        constants = {
-            function.arg_names[path[0]]: value
-            for path, value in self.compiled.src.constants.items()
-            if function.params[path[0]].is_constexpr
-        }
-        constants["num_warps"] = self.compiled.metadata.num_warps
-        return _title(function, constants)
-
-    @property
-    def block(self) -> tuple[int, int, int]:
-        """The threads that run one program."""
-        return (self.compiled.metadata.num_warps * WARP_SIZE, 1, 1)
-
-    @property
-    def run_time_arguments(self) -> tuple[Any, ...]:
-        """Those that the compiled kernel takes: no constants, and no 1."""
-        constants = self.compiled.src.constants
-        return tuple(
-            each for i, each in enumerate(self.arguments) if (i,) not in constants
-        )
-
-    @property
-    def boxes(self) -> tuple[tuple[int, ...] | None, ...]:
-        """What one copy by each tensor map moves; None where there is no map."""
-        described = getattr(self.compiled.metadata, "tensordesc_meta", None) or ()
-        return tuple(each and tuple(each["block_size"]) for each in described)
-
-    @property
-    def dynamic_shared_bytes(self) -> int:
-        """What one program asks for at launch; Triton has no static shared memory."""
-        return int(self.compiled.metadata.shared)
-
-    @property
-    def ptx(self) -> str:
-        """The text that Triton gave to the assembler."""
-        return str(self.compiled.asm["ptx"])
-
-    @property
-    def cubin(self) -> bytes:
-        """What the assembler made of it."""
-        return bytes(self.compiled.asm["cubin"])
 
 
 def record_launches(
@@ -122,12 +111,8 @@ def record_launches(
 ) -> tuple[TritonLaunch, ...]:
     """Records the launches of `launcher(*arguments)`, whose tensors are meta tensors.
 
-    Args:
-        launcher: launches Triton kernels.
-        arguments: what it takes.
-        architecture: the one to compile for.
-        assembler: a ptxas that can be run and knows the architecture, to be taken in
-            place of the one that Triton brings along.
+    An assembler, a ptxas that can be run and knows the architecture, takes the place of
+    the one that Triton brings along.
 
     Raises:
         CodegenUnavailable: Triton's interpreter has taken its compiler's place here,
@@ -341,7 +326,8 @@ class _OfflineDriver(DriverBase):
             # Metadata and hooks come before them.
             own = arguments[-len(src.fn.arg_names) :]
             _, assembler = recorder.device
-            recorder.launches.append(TritonLaunch(compiled, (x, y, z), own, assembler))
+            launch = TritonLaunch.of(compiled, (x, y, z), own, assembler)
+            recorder.launches.append(launch)
 
         return record
 

@@ -47,17 +47,11 @@ SHORTEST_ROW = 32
 
 @dataclass(frozen=True)
 class Expected:
-    """What a result is judged by.
+    """What a result is judged by."""
 
-    Attributes:
-        exact: The result in float64.
-        torch: PyTorch's result in the dtype of the op.
-        must_equal_torch: Whether every bit has to be PyTorch's.
-    """
-
-    exact: Tensor
-    torch: Tensor
-    must_equal_torch: bool = False
+    exact: Tensor  # the result in float64
+    torch: Tensor  # PyTorch's result in the dtype of the op
+    must_equal_torch: bool = False  # bit for bit
 
 
 @dataclass(frozen=True)
@@ -73,17 +67,11 @@ UNKNOWN = Errors(math.nan, math.nan)
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a result is accepted, and by how much.
+    """Whether a result is accepted, and by how much."""
 
-    Attributes:
-        error: How far off it is.
-        allowed: How far off it may be.
-        problem: What is wrong with it, one sentence; empty if it is accepted.
-    """
-
-    error: Errors
-    allowed: Errors
-    problem: str
+    error: Errors  # how far off it is
+    allowed: Errors  # how far off it may be
+    problem: str  # one sentence; empty if the result is accepted
 
     @property
     def passed(self) -> bool:
@@ -158,10 +146,8 @@ def judge(result: Tensor, expected: Expected) -> Verdict:
 def errors_of(result: Tensor, exact: Tensor, dtype: torch.dtype) -> Errors:
     """How far off a result is where both it and the exact one are finite.
 
-    Args:
-        result: Any dtype; shape and device of the exact one.
-        exact: The result in float64.
-        dtype: Of the op: what it cannot represent is not held against the result.
+    What `dtype`, that of the op, cannot represent is not held against the result, which
+    has the shape and device of the exact one, in float64, and any dtype.
     """
     if exact.numel() == 0:
         return Errors(0.0, 0.0)

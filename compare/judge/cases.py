@@ -27,21 +27,14 @@ LAYOUTS = ("contiguous", "transposed", "sliced", "expanded", "offset")
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to try an op on.
+    """One thing to try an op on."""
 
-    Attributes:
-        shape: Of the tensors, and so of the result.
-        dtype: Of the tensors and the result.
-        layout: How the tensors lie in memory: one of LAYOUTS, or "offset" and a number.
-        params: The op's other arguments, by name; those left out have their default.
-        direction: "forward" or "backward".
-    """
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype = torch.float32
-    layout: str = "contiguous"
+    shape: tuple[int, ...]  # of the tensors, and so of the result
+    dtype: torch.dtype = torch.float32  # of the tensors and the result
+    layout: str = "contiguous"  # one of LAYOUTS, or "offset" and a number
+    # The op's other arguments, by name; those left out have their default.
     params: Mapping[str, Any] = field(default_factory=dict)
-    direction: str = "forward"
+    direction: str = "forward"  # or "backward"
 
 
 def make_arguments(

@@ -64,25 +64,15 @@ class Run:
 
 @dataclass
 class Report:
-    """What was found in an op, and where it was looked for.
-
-    Attributes:
-        op: Its name.
-        device: "emulator", or the name of a GPU.
-        findings: Each once, in the order in which they were found.
-        kernels: The kernel instances that ran.
-        runs: What they ran on.
-        passes: The orders of threads and blocks, or the tools, for each case.
-        seconds: How long it took.
-    """
+    """What was found in an op, and where it was looked for."""
 
     op: str
-    device: str
-    findings: list[Finding] = field(default_factory=list)
-    kernels: list[str] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
-    passes: tuple[str, ...] = ORDERS
-    seconds: float = 0.0
+    device: str  # "emulator", or the name of a GPU
+    findings: list[Finding] = field(default_factory=list)  # in the order of discovery
+    kernels: list[str] = field(default_factory=list)  # the instances that ran
+    runs: list[Run] = field(default_factory=list)  # what they ran on
+    passes: tuple[str, ...] = ORDERS  # of threads and blocks, or tools, for each case
+    seconds: float = 0.0  # that it took
 
     @property
     def launches(self) -> int:
@@ -137,14 +127,10 @@ def describe(run: Run) -> str:
 
 
 def choose_runs(op: Op, module: ModuleType, arch: int) -> dict[str, list[Run]]:
-    """By kernel instance, as few runs as will do, the smallest first.
+    """By kernel instance, as few runs as will do on an architecture, small ones first.
 
-    A call takes most of the kernels; the others are those of the rungs.
-
-    Args:
-        op: The op.
-        module: Any native module of it.
-        arch: The architecture it will run on.
+    A call takes most of the kernels; the others are those of the rungs. Any native
+    module of the op will do.
     """
     chosen: dict[str, list[Run]] = {}
     for rung in ("", *op.rungs):

@@ -30,21 +30,13 @@ __all__ = ["RULES", "Finding", "Rule", "find"]
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule, with how telling it is.
+    """A rule, with how telling it is."""
 
-    Attributes:
-        name: it is known by.
-        topic: of its findings.
-        about_one: the weight of what it says of one side: it does more or worse.
-        about_both: the weight of what it says of both alike.
-        look: the rule itself.
-    """
-
-    name: str
-    topic: str
-    about_one: float
-    about_both: float
-    look: Look
+    name: str  # it is known by
+    topic: str  # memory, launch, control, reduction, math, registers, shared, overhead
+    about_one: float  # the weight of what it says of one side: it does more or worse
+    about_both: float  # the weight of what it says of both alike
+    look: Look  # the rule itself
 
 
 # First what a kernel must not do; then what every kernel does in some way, and a reader

@@ -27,14 +27,10 @@ class Sum:
     """An integer as a sum: of terms, each with a factor, and of a number.
 
     Two addresses with the same terms are always as far apart as their numbers.
-
-    Attributes:
-        terms: by the index of the instruction that computes the term.
-        number: what is added to them.
     """
 
-    terms: Mapping[int, int]
-    number: int
+    terms: Mapping[int, int]  # their factors, by the instruction that computes the term
+    number: int  # what is added to them
 
     def times(self, factor: int) -> Sum:
         """The product."""

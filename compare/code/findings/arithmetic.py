@@ -42,7 +42,7 @@ def float64(sides: Sides) -> Statement | None:
 def subnormals(sides: Sides) -> Statement | None:
     """Numbers below 2^-126 that are taken for 0."""
     math = [each.ptx("fp math") for each in sides]
-    flushing = [[each for each in side if _FLUSHING in each.opcode] for side in math]
+    flushing = [each.ptx("fp math", opcode=re.escape(_FLUSHING)) for each in sides]
     whose = having(*flushing)
     if not all(math) or whose is None:
         return None
@@ -99,7 +99,7 @@ def _described_division(
 def packed_math(sides: Sides) -> Statement | None:
     """Two numbers computed by one instruction."""
     math = [each.ptx("fp math") for each in sides]
-    packed = [[each for each in side if each.opcode.endswith("x2")] for side in math]
+    packed = [each.ptx("fp math", opcode="x2$") for each in sides]
     whose = having(*packed)
     if not all(math) or whose is None:
         return None
@@ -113,10 +113,7 @@ def packed_math(sides: Sides) -> Statement | None:
 
 def tensor_cores(sides: Sides) -> Statement | None:
     """Matrix products: on tensor cores or not, and by which instructions."""
-    found = [
-        [each for each in side.ptx("tensor core") if "mma" in each.opcode]
-        for side in sides
-    ]
+    found = [each.ptx("tensor core", opcode="mma") for each in sides]
     left, right = names = [_matrix_instructions(each) for each in found]
     if all(found):
         by = f", by {left}" if left == right else f": CUDA by {left}, Triton by {right}"
@@ -131,7 +128,7 @@ def tensor_cores(sides: Sides) -> Statement | None:
     if whose is None:
         return None
     user, other = in_order(whose, sides)
-    plain = [each for each in other.ptx("fp math") if each.opcode.startswith("fma.")]
+    plain = other.ptx("fp math", opcode=r"^fma\.")
     if not plain:
         return None
     text = (

@@ -75,8 +75,7 @@ def specialisation(sides: Sides) -> Statement | None:
 
 
 def _register_shares(side: Subject) -> list[Instruction]:
-    waits = side.ptx("fence / wait")
-    return [each for each in waits if each.opcode.startswith("setmaxnreg")]
+    return side.ptx("fence / wait", opcode="^setmaxnreg")
 
 
 def _loop_heads(side: Subject) -> list[Instruction]:

@@ -27,45 +27,28 @@ _UNCOUNTED = re.compile(r"wmma\.(?:load|store)\.(?!.*\bshared)|cp\.reduce|red\.a
 
 @dataclass(frozen=True)
 class Finding:
-    """One difference, or one thing worth knowing that the sides have in common.
+    """One difference, or one thing worth knowing that the sides have in common."""
 
-    Attributes:
-        topic: memory, launch, control, reduction, math, registers, shared or overhead.
-        text: the sentence.
-        language: of the listings that the evidence is in.
-        cuda: indices of the instructions of the CUDA side that prove it.
-        triton: those of the Triton side.
-        rule: the name of the rule, which does not change with the numbers.
-        side: the one that does more or worse than the other, or what the other does
-            not; None if the sentence is about both alike.
-        weight: the more telling it is, the greater; from 0 to 100.
-    """
-
-    topic: str
-    text: str
-    language: Language
-    cuda: tuple[int, ...]
-    triton: tuple[int, ...]
-    rule: str
+    topic: str  # as that of its rule
+    text: str  # the sentence
+    language: Language  # of the listings that the evidence is in
+    cuda: tuple[int, ...]  # indices of the instructions of the CUDA side that prove it
+    triton: tuple[int, ...]  # those of the Triton side
+    rule: str  # its name, which does not change with the numbers
+    # The one that does more or worse, or what the other does not; None if the sentence
+    # is about both alike.
     side: Side | None
-    weight: float
+    weight: float  # the more telling it is, the greater; from 0 to 100
 
 
 @dataclass(frozen=True)
 class Statement:
-    """What a rule has to say.
+    """What a rule has to say."""
 
-    Attributes:
-        text: the sentence, without the full stop.
-        evidence: the instructions that prove it, of CUDA and of Triton.
-        side: as that of a finding.
-        language: of the instructions.
-    """
-
-    text: str
-    evidence: Sequence[Iterable[Instruction]]
-    side: Side | None = None
-    language: Language = "ptx"
+    text: str  # the sentence, without the full stop
+    evidence: Sequence[Iterable[Instruction]]  # that proves it, of CUDA and of Triton
+    side: Side | None = None  # as that of a finding
+    language: Language = "ptx"  # of the instructions
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +92,13 @@ class Subject:
         threads = simulation.blocks * simulation.threads
         return threads * self.code.elements_per_thread
 
-    def ptx(self, *categories: str) -> list[Instruction]:
-        """The instructions of these categories that are executed, as far as known."""
-        return self.used(self.code.ptx.in_category(*categories))
+    def ptx(self, *categories: str, opcode: str = "") -> list[Instruction]:
+        """The instructions of these categories that are executed, as far as known.
+
+        Those alone in whose opcode the regular expression is found.
+        """
+        found = self.code.ptx.in_category(*categories)
+        return self.used(each for each in found if re.search(opcode, each.opcode))
 
     def used(self, instructions: Iterable[Instruction]) -> list[Instruction]:
         """Those of the instructions that are executed, as far as known."""

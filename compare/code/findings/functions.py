@@ -74,9 +74,8 @@ def _way(found: Sequence[_Exponential]) -> str:
 
 
 def _exponentials(side: Subject) -> Iterator[_Exponential]:
-    for each in side.ptx("special function"):
-        if each.opcode.startswith("ex2."):
-            yield _exponential(each, side)
+    for each in side.ptx("special function", opcode=r"^ex2\."):
+        yield _exponential(each, side)
 
 
 def _exponential(instruction: Instruction, side: Subject) -> _Exponential:
@@ -99,11 +98,8 @@ def _exponential(instruction: Instruction, side: Subject) -> _Exponential:
 
 def _compares_with(side: Subject, bits: int) -> list[Instruction]:
     """Comparisons with a number."""
-    return [
-        each
-        for each in side.ptx("compare / select")
-        if each.opcode.startswith("setp.") and bits in side.flow.constants(each)
-    ]
+    comparisons = side.ptx("compare / select", opcode=r"^setp\.")
+    return [each for each in comparisons if bits in side.flow.constants(each)]
 
 
 # ---- erf and tanh --------------------------------------------------------------------
@@ -145,10 +141,7 @@ def _choice(side: Subject, comparisons: Sequence[Instruction]) -> str:
 
 def hyperbolic_tangent(sides: Sides) -> Statement | None:
     """How tanh is computed."""
-    hardware = [
-        [each for each in side.ptx("special function") if _is_tanh(each)]
-        for side in sides
-    ]
+    hardware = [each.ptx("special function", opcode=r"^tanh\.") for each in sides]
     software = [_compares_with(each, _TANH_BENDS) for each in sides]
     if not all(map(having, hardware, software)):
         return None
@@ -164,10 +157,6 @@ def hyperbolic_tangent(sides: Sides) -> Statement | None:
     slow, fast = in_order(whose, ways)
     text = f"{user.name} computes tanh by {slow}; {other.name} by {fast}"
     return Statement(text, evidence, whose)
-
-
-def _is_tanh(instruction: Instruction) -> bool:
-    return instruction.opcode.startswith("tanh.")
 
 
 # ---- The rest ------------------------------------------------------------------------
@@ -189,4 +178,4 @@ def _is_told(instruction: Instruction, side: Subject) -> bool:
     """Whether another rule is about it: exp, erf, tanh or division."""
     if instruction.opcode.startswith("ex2."):
         return bool(_exponential(instruction, side).part_of)
-    return instruction.opcode.startswith("rcp.") or _is_tanh(instruction)
+    return instruction.opcode.startswith(("rcp.", "tanh."))

@@ -26,7 +26,7 @@ _HINT = re.compile(r"L[12]::\w+|c[agsv]|w[bt]|lu")
 def read_only_path(sides: Sides) -> Statement | None:
     """Loads by ld.global.nc."""
     loads = [each.ptx("global load") for each in sides]
-    cached = [[each for each in side if ".nc" in each.opcode] for side in loads]
+    cached = [each.ptx("global load", opcode=r"\.nc") for each in sides]
     whose = having(*cached)
     if not all(loads) or whose is None:
         return None
@@ -119,12 +119,8 @@ def _names(copies: Iterable[Instruction]) -> str:
 
 
 def _copies_and_waits(side: Subject) -> list[Instruction]:
-    waits = side.ptx("fence / wait")
-    return [
-        *_copies(side),
-        *side.ptx("mbarrier"),
-        *(each for each in waits if "cp." in each.opcode),
-    ]
+    waits = side.ptx("fence / wait", opcode=r"cp\.")
+    return [*_copies(side), *side.ptx("mbarrier"), *waits]
 
 
 def _bytes_under_way(side: Subject) -> int | None:
@@ -132,18 +128,14 @@ def _bytes_under_way(side: Subject) -> int | None:
 
     A wait names the number of groups of copies that it does not wait for.
     """
-    waits = side.ptx("fence / wait")
-    groups = [
-        int(each.operands[0], 0)
-        for each in waits
-        if each.opcode == "cp.async.wait_group"
-    ]
-    commits = [each for each in waits if each.opcode == "cp.async.commit_group"]
+    waits = side.ptx("fence / wait", opcode=r"^cp\.async\.wait_group$")
+    commits = side.ptx("fence / wait", opcode=r"^cp\.async\.commit_group$")
     copied = [each.access_bytes for each in _copies(side)]
+    groups = max((int(each.operands[0], 0) for each in waits), default=0)
     # Where all is waited for, more may be on its way before the values are used.
-    if max(groups, default=0) == 0 or not commits or 0 in copied:
+    if groups == 0 or not commits or 0 in copied:
         return None
-    return max(groups) * sum(copied) // len(commits)
+    return groups * sum(copied) // len(commits)
 
 
 def _through_registers(side: Subject) -> list[Instruction]:

@@ -14,7 +14,7 @@ from compare.code.words import amount, counted, listed
 if TYPE_CHECKING:  # importing the model imports torch and Triton
     from compare.code.kernel_code import Side
 
-_EXCHANGE = re.compile(r"shfl\.sync\.(?:bfly|down|up)|redux")
+_EXCHANGE = r"^(?:shfl\.sync\.(?:bfly|down|up)|redux)"
 # What a value may go through between an exchange and the store of a partial result.
 _COMBINING = ("fp math", "integer / address", "compare / select", "move")
 _MOST_STEPS = 4
@@ -61,12 +61,9 @@ def reduction(sides: Sides) -> Statement | None:
 def _reduction(side: Subject) -> _Reduction | None:
     """What is certain about a side; None if nothing is."""
     exchanges = _exchanges(side)
-    steps = {
-        "shuffle": [each for each in exchanges if each.opcode.startswith("shfl")],
-        "redux instruction": [
-            each for each in exchanges if each.opcode.startswith("redux")
-        ],
-    }
+    redux = [each for each in exchanges if each.opcode.startswith("redux")]
+    shuffles = [each for each in exchanges if each not in redux]
+    steps = {"shuffle": shuffles, "redux instruction": redux}
     by_memory = {
         _BARRIER: side.ptx("barrier"),
         "access to it": side.ptx("shared load", "shared store"),
@@ -92,7 +89,7 @@ def _reduction(side: Subject) -> _Reduction | None:
 
 
 def _exchanges(side: Subject) -> list[Instruction]:
-    return [each for each in side.ptx("shuffle / vote") if _EXCHANGE.match(each.opcode)]
+    return side.ptx("shuffle / vote", opcode=_EXCHANGE)
 
 
 def _stores_partial_results(side: Subject, exchanges: Sequence[Instruction]) -> bool:
@@ -104,7 +101,7 @@ def _stores_partial_results(side: Subject, exchanges: Sequence[Instruction]) -> 
         waiting = side.flow.origins(store, len(store.operands) - 1)
         for _ in range(_MOST_STEPS):
             if any(
-                _EXCHANGE.match(each.opcode)
+                re.match(_EXCHANGE, each.opcode)
                 or (not exchanges and each.category == "shared load")
                 for each in waiting
             ):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from compare.assembly.classify import Language
 from compare.assembly.listing import Instruction
 from compare.code.findings.evidence import (
@@ -22,7 +20,7 @@ _NOTEWORTHY_INTEGERS = 2.0  # instructions more for each element
 _OFTEN_PER_ELEMENT = 0.1
 _NOTEWORTHY_OCCUPANCY = 1.3  # by which one side has more warps on an SM
 
-_INTEGER_DIVISION = re.compile(r"(?:div|rem)\.[su](?:32|64)")
+_INTEGER_DIVISION = r"^(?:div|rem)\.[su](?:32|64)$"
 
 
 def spills(sides: Sides) -> Statement | None:
@@ -147,9 +145,5 @@ def _integers(sides: Sides, language: Language) -> Statement | None:
 
 def _frequent_divisions(side: Subject) -> list[Instruction]:
     """Divisions of integers that are executed for more than a few elements."""
-    found = [
-        each
-        for each in side.ptx("integer / address")
-        if _INTEGER_DIVISION.fullmatch(each.opcode)
-    ]
+    found = side.ptx("integer / address", opcode=_INTEGER_DIVISION)
     return found if (side.per_element(found) or 0) > _OFTEN_PER_ELEMENT else []
