@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import networkx
 
 from compare.assembly.control_flow import find_loops
-from compare.assembly.listing import Instruction, Listing
+from compare.assembly.listing import Listing
 from compare.code.architectures import parse_architecture
 from compare.code.ways import Ways
 from compare.code.words import amount, counted
@@ -123,41 +123,24 @@ def masked_fraction(ptx: Listing, simulation: Simulation) -> float | None:
     for access in simulation.accesses:
         if access.index in accesses and access.space == "global":
             moved[loop_of.get(access.index)] += access.bytes
-    needed = _needed(accesses, loop_of, simulation)
+    # Compilers put a loop's odd turn in front of it or behind, and parts of the source
+    # are for other launches. An access that no thread makes is masked only if others of
+    # the same place in the source are made: those of another column, or row.
+    place_of = {
+        index: (loop_of.get(index), each.frames) for index, each in accesses.items()
+    }
+    used = {place for index, place in place_of.items() if simulation.executed[index]}
     masked = 0
     for head, count in turns.items():
         weights = {
-            index: access.access_bytes
-            for index, access in needed.items()
-            if loop_of.get(index) == head
+            index: accesses[index].access_bytes
+            for index, place in place_of.items()
+            if place in used and place[0] == head
         }
         # A turn that is broken off does not count, but may have moved something.
         masked += max(0, count * _heaviest_way(graph, weights) - moved[head])
     total = moved.total() + masked
     return masked / total if total else None
-
-
-def _needed(
-    accesses: Mapping[int, Instruction],
-    loop_of: Mapping[int, int],
-    simulation: Simulation,
-) -> dict[int, Instruction]:
-    """The accesses without those that no thread makes, for another reason than a mask.
-
-    Compilers put a loop's odd turn in front of it or behind, and parts of the source
-    are for other launches. A mask keeps all threads from an access only where they make
-    others of the same place in the source: those of another column, or row.
-    """
-    used = {
-        (access.frames, loop_of.get(index))
-        for index, access in accesses.items()
-        if simulation.executed[index]
-    }
-    return {
-        index: access
-        for index, access in accesses.items()
-        if (access.frames, loop_of.get(index)) in used
-    }
 
 
 def _heaviest_way(graph: networkx.DiGraph, weights: Mapping[int, int]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from compare.assembly.classify import is_copy_to_global
 from compare.assembly.listing import Instruction
@@ -51,22 +51,19 @@ def vector_width(sides: Sides) -> Statement | None:
     ]
     narrower = {less(max(left), max(right)) for left, right in kinds.values()} - {None}
     return Statement(
-        f"{'; '.join(_compared_widths(by_widths))} ({'; '.join(names)})",
+        f"{_compared_widths(by_widths)} ({'; '.join(names)})",
         evidence,
         narrower.pop() if len(narrower) == 1 else None,
     )
 
 
-def _compared_widths(by_widths: Mapping[tuple[str, ...], list[str]]) -> Iterator[str]:
+def _compared_widths(by_widths: Mapping[tuple[str, ...], list[str]]) -> str:
     """`A thread loads 16 bytes at a time in CUDA, 4 in Triton`, for each difference."""
-    subject = "A thread"
-    for (left, right), verbs in by_widths.items():
-        does = f"{subject} {listed(verbs)}"
-        if left == right:
-            yield f"{does} {left} bytes at a time on both sides"
-        else:
-            yield f"{does} {left} bytes at a time in CUDA, {right} in Triton"
-        subject = "it"
+    return "A thread " + "; it ".join(
+        f"{listed(verbs)} {left} bytes at a time "
+        + ("on both sides" if left == right else f"in CUDA, {right} in Triton")
+        for (left, right), verbs in by_widths.items()
+    )
 
 
 def _by_width(side: Subject, categories: Sequence[str], *, is_store: bool) -> _ByWidth:
