@@ -39,7 +39,7 @@ class Architecture:
 
     @property
     def max_shared_bytes(self) -> int:
-        """What one block can have, if the launcher opts in to more than 48 KiB."""
+        """The most for one block, if the launcher opts in to more than 48 KiB."""
         return self.shared_bytes_per_sm - DRIVER_SHARED_BYTES
 
     @property

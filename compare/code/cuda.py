@@ -18,7 +18,7 @@ _NEWER_REMEDY = "install CUDA 13.0 or newer, or choose another --arch"
 
 @dataclass(frozen=True)
 class CudaBuild:
-    """What nvcc made of one kernel."""
+    """One kernel as nvcc compiled it."""
 
     compiler: str
     ptx: str

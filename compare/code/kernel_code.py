@@ -52,7 +52,7 @@ class KernelCode:
 
     @functools.cached_property
     def sass(self) -> Listing:
-        """What the assembler made of the PTX.
+        """The machine code that the assembler made of the PTX.
 
         Raises:
             CodegenUnavailable: there is no disassembler.
@@ -61,7 +61,7 @@ class KernelCode:
         return self.read_sass()
 
     def disassembled(self) -> KernelCode:
-        """The same, its machine code read here, with all that `sass` may raise."""
+        """Reads the machine code now, and raises what `sass` raises."""
         _ = self.sass
         return self
 
@@ -77,12 +77,12 @@ class KernelCode:
 
     @functools.cached_property
     def simulation(self) -> Simulation:
-        """What the PTX does, in all blocks or, of many, in some."""
+        """A run of the PTX, in all blocks or, where these are many, in some."""
         return simulate(self.ptx, self.launch)
 
     @property
     def spill_bytes(self) -> int:
-        """What a thread moves because it ran out of registers."""
+        """Bytes that a thread moves because it ran out of registers."""
         return self.spill_store_bytes + self.spill_load_bytes
 
     @property
@@ -102,7 +102,7 @@ class KernelCode:
 
     @property
     def warps_per_block(self) -> int:
-        """Of 32 threads; the last one may be incomplete."""
+        """Warps of a block; the last one may be incomplete."""
         return -(-self.launch.threads_per_block // WARP_SIZE)
 
     @property
@@ -247,7 +247,7 @@ def _kernel_code(
     launch: Launch,
 ) -> KernelCode:
     resources = tools.resources_of(cubin, kernel, architecture)
-    # What is spilled is in local memory.
+    # Spills are in local memory.
     report = read_report() if resources.stack_bytes else tools.AssemblerReport()
     listing = parse_ptx(ptx, kernel)
     return KernelCode(
@@ -270,7 +270,7 @@ def _kernel_code(
 def _plans(
     op: Op, arguments: tuple[Argument, ...], architecture: Architecture
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """What the CUDA launcher would launch, and the titles."""
+    """Plans the launches of the CUDA launcher, and gives each a title."""
     require_elements(op, arguments)
     try:
         module = prebuilt.load("_cpu")

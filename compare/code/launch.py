@@ -1,4 +1,4 @@
-"""What a launch is: its blocks and threads, how they fill a GPU, and what lies idle.
+"""A launch in words: blocks and threads, how they fill a GPU, and how many lie idle.
 
 CUDA's blocks and Triton's programs are the same to the GPU, and so are they here.
 """

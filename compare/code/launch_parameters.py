@@ -1,4 +1,4 @@
-"""What a planned launch passes to a kernel: numbers, tensors and tensor maps."""
+"""The parameters of a planned launch: numbers, tensors and tensor maps."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def triton_parameters(
 def _tensor_map(
     position: int, address: int, tensor: TensorDescriptor, box: tuple[int, ...]
 ) -> TensorMap:
-    """What Triton's launcher makes of a descriptor, whose last dimension is the first.
+    """A descriptor as Triton's launcher encodes it: its last dimension comes first.
 
     The box is that of one copy; the descriptor's own block may take several.
     """
@@ -138,7 +138,7 @@ def require_elements(op: Op, arguments: tuple[Argument, ...]) -> None:
 
 
 def as_meta(arguments: tuple[Argument, ...]) -> tuple[Any, ...]:
-    """The same arguments, with tensors that have a layout but no memory."""
+    """Replaces tensors by others that have their layout, but no memory."""
     return tuple(
         _meta_tensor(each) if isinstance(each, torch.Tensor) else each
         for each in arguments

@@ -1,4 +1,4 @@
-"""What a kernel moves, tensor by tensor, from the simulation of its PTX."""
+"""The traffic of a kernel, tensor by tensor, from the simulation of its PTX."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Movement:
 
     argument: str  # the tensor's name, or SHARED; empty where the address is unknown
     is_store: bool
-    # What one thread moves by one instruction, the widest first; 0 where it moves for
-    # all what the instruction does not tell.
+    # By one thread in one instruction, the widest first; 0 where one thread moves for
+    # all, and the instruction does not tell how much.
     access_bytes: tuple[int, ...]
     requests: int  # executions, counted once for each warp
     bytes: int  # by all active threads together
@@ -28,7 +28,7 @@ class Movement:
 
     @property
     def widths(self) -> str:
-        """The same for a reader."""
+        """The widths of the accesses for a reader."""
         return ", ".join(str(each or "bulk") for each in self.access_bytes)
 
 
@@ -73,7 +73,7 @@ def sampled_elements(
 
 @dataclass(frozen=True)
 class Totals:
-    """What the blocks that were simulated move altogether."""
+    """The traffic of the simulated blocks altogether."""
 
     global_bytes: int  # from and to global memory, by all active threads
     sectors: int  # of 32 bytes, that their requests touch
@@ -82,7 +82,7 @@ class Totals:
 
 
 def totals(simulation: Simulation) -> Totals:
-    """Of all accesses."""
+    """Sums up all accesses."""
     outside = [
         each for each in simulation.accesses if each.space in ("global", "generic")
     ]

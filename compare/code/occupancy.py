@@ -33,7 +33,7 @@ from compare.code.words import listed
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What one SM holds of a kernel at a time."""
+    """The blocks and warps of a kernel that one SM holds at a time."""
 
     blocks_per_sm: int  # whole blocks
     warps_per_sm: int  # of these blocks together
@@ -45,7 +45,7 @@ class Occupancy:
 
     @property
     def limits(self) -> str:
-        """The same for a sentence."""
+        """The limiting resources, for a sentence."""
         return listed(
             f"the number of {each}" if each in ("threads", "blocks") else each
             for each in self.limited_by
@@ -58,10 +58,10 @@ def occupancy(
     threads_per_block: int,
     shared_bytes: int,
 ) -> Occupancy:
-    """Computes what one SM holds of a kernel.
+    """Computes how many blocks of a kernel one SM holds.
 
-    The shared memory is what a block asks for, static and dynamic, without what the
-    driver reserves.
+    `shared_bytes` is what a block asks for, static and dynamic, without what the driver
+    reserves.
 
     Raises:
         ValueError: such a kernel cannot be launched; the message says why.

@@ -20,7 +20,7 @@ TWIN = "twin"
 
 @dataclass(frozen=True)
 class Shown:
-    """What one side shows of an op."""
+    """The rung of an op that one side shows."""
 
     op: Op  # on the rung that is shown
     taken: str = ""  # the kernel that a call takes, where that is not the rung's
@@ -92,7 +92,7 @@ def reasons(op: Op, titles: Iterable[str]) -> list[str]:
 def sentences(
     shown: Mapping[Side, Shown], gains: Mapping[Side, float], names: Mapping[str, str]
 ) -> list[str]:
-    """What a call takes that is not shown, a sentence for each side.
+    """The kernels that a call takes and that are not shown, a sentence for each side.
 
     The gains tell, where it is known, how many times as fast as the twin a call is.
     """

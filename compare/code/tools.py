@@ -25,7 +25,7 @@ _JUMP_TO_REGISTER = re.compile(r"\b(BRX|BRXU|JMX|JMXU) ")
 
 @dataclass(frozen=True)
 class Resources:
-    """What a kernel takes of a multiprocessor."""
+    """The resources of a multiprocessor that a kernel takes."""
 
     registers: int
     stack_bytes: int
@@ -34,7 +34,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class AssemblerReport:
-    """What `ptxas -v` says of one kernel, and a cubin does not."""
+    """Figures of one kernel that `ptxas -v` prints, and a cubin does not have."""
 
     spill_store_bytes: int = 0
     spill_load_bytes: int = 0
@@ -120,7 +120,7 @@ def disassemble(cubin: bytes, kernel: str) -> str:
 
 
 def section_of(disassembly: str, kernel: str) -> str:
-    """What nvdisasm has printed of one kernel; empty if there is no such kernel."""
+    """The part of a disassembly about one kernel; empty if it has no such kernel."""
     start = re.search(rf"(?m)^\.text\.{re.escape(kernel)}:$", disassembly)
     if start is None:
         return ""
@@ -129,7 +129,7 @@ def section_of(disassembly: str, kernel: str) -> str:
 
 
 def _read(command: list[str], cubin: bytes, kernel: str) -> str:
-    """What a tool prints of a cubin."""
+    """Runs a tool on a cubin, and returns what it prints."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
@@ -138,7 +138,7 @@ def _read(command: list[str], cubin: bytes, kernel: str) -> str:
 
 
 def parse_assembler_report(log: str, kernel: str) -> AssemblerReport:
-    """What `ptxas -v` wrote about `kernel`."""
+    """Reads the lines about `kernel` in what `ptxas -v` wrote."""
     _, _, text = log.partition(f"Function properties for {kernel}\n")
     found = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", text)
     if found is None:

@@ -1,4 +1,4 @@
-"""What a warp of a kernel does, step by step, folded into loops.
+"""The steps of a warp through a kernel, folded into loops.
 
 Of the instructions that it executes, those that a reader wants to see: accesses to
 memory, exchanges between threads, and what the arithmetic is slow at. The rest, most of
@@ -86,7 +86,7 @@ def _folded(nodes: Sequence[str | Loop[str]], depth: int) -> Iterator[Row]:
 
 
 def event_of(instruction: Instruction) -> str | None:
-    """What a reader is told of an instruction; None if nothing."""
+    """An instruction in a word or two; None if it is not shown."""
     category = instruction.category
     if category in _HIDDEN:
         return None

@@ -314,7 +314,7 @@ class _OfflineDriver(DriverBase):
 
     @staticmethod
     def launcher_cls(src: Any, metadata: Any) -> Callable[..., None]:
-        """What Triton calls in place of a launcher compiled for the kernel."""
+        """Takes the place of the launcher that Triton compiles for a kernel."""
 
         def record(
             x: int, y: int, z: int, stream: int, function: int, *arguments: Any

@@ -25,7 +25,7 @@ class Ways:
         self._targets = {each.branch_target for each in self._all}
 
     def block(self, access: Instruction) -> list[Instruction]:
-        """What is executed one after the other, with this instruction among it."""
+        """The basic block of an instruction: all that is executed together with it."""
         start, stop = access.index, access.index + 1
         while start > 0 and not self._is_edge(start):
             start -= 1
@@ -54,12 +54,12 @@ class Ways:
         return target is not None and self._places.get(target, 0) <= instruction.index
 
     def depending_on(self, conditions: Iterable[int]) -> frozenset[int]:
-        """What is executed, or not, by the conditions of these instructions."""
+        """The instructions whose execution these conditions decide."""
         found: set[int] = set()
         for index in conditions:
             if self._all[index].branch_target is None:
                 found.add(index)
-            # What comes behind, until the ways meet.
+            # All behind it, until the ways meet.
             meeting = self._meetings.get(index, _END)
             waiting = [*self.graph.successors(index)]
             inside = {meeting, _END}

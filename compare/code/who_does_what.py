@@ -37,7 +37,7 @@ class Row:
 
 
 def table(cuda: KernelCode, triton: KernelCode) -> tuple[Row, ...]:
-    """All that there is to see to."""
+    """A row for each thing that somebody has to see to."""
     return tuple(
         Row(topic, answer(cuda), answer(triton)) for topic, answer in _TOPICS.items()
     )

@@ -32,12 +32,12 @@ from bindings.trials import TRIALS
 # what FlashAttention's tests use. A precision of two bits less is 4 times as far off.
 FACTOR = 2.0
 
-# What float32 arithmetic may cost, in units of its epsilon (2^-23): fast exponentials,
+# The cost of float32 arithmetic, in units of its epsilon (2^-23): fast exponentials,
 # reciprocals and divisions of up to 2 units each, and a sum, come to less. It matters
 # where PyTorch happens to be exact. The next lower precision, TF32, is off by 4096.
 FLOAT32_UNITS = 8.0
 
-# What rounding once to the dtype may cost, in units of its epsilon: half of one. The
+# The cost of rounding once to the dtype, in units of its epsilon: half of one. The
 # next lower precision than float16 is bfloat16, off by 4 units.
 ROUNDING_UNITS = 0.5
 
@@ -47,7 +47,7 @@ SHORTEST_ROW = 32
 
 @dataclass(frozen=True)
 class Expected:
-    """What a result is judged by."""
+    """The yardsticks of a result."""
 
     exact: Tensor  # the result in float64
     torch: Tensor  # PyTorch's result in the dtype of the op
@@ -85,7 +85,7 @@ class Verdict:
 
 
 def expect(op: Op, arguments: tuple[Any, ...]) -> tuple[Expected, ...]:
-    """What each output of the op of these arguments should be.
+    """Computes what each output of the op should be.
 
     To be called before the implementation under test, which might write to its inputs,
     or find in freed memory the results that others left there.
@@ -107,7 +107,7 @@ def _yardstick(op: Op, arguments: tuple[Any, ...]) -> tuple[Tensor, ...]:
 def changed_reference(
     op: Op, arguments: tuple[Any, ...], expected: tuple[Expected, ...]
 ) -> str:
-    """What PyTorch computes differently than before; empty if nothing.
+    """Tells how PyTorch now computes something else than before; empty if it does not.
 
     An implementation, or a library that it imports, might have replaced a function of
     PyTorch's or changed a setting, and the next results would be judged by that.
@@ -166,7 +166,7 @@ def errors_of(result: Tensor, exact: Tensor, dtype: torch.dtype) -> Errors:
 
 
 def bits(x: Tensor) -> Tensor:
-    """The same memory, seen as whole numbers."""
+    """The memory of x, seen as whole numbers."""
     return x.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
 
 
@@ -195,7 +195,7 @@ def _allowed(expected: Expected) -> Errors:
 
 
 def wrong_kind(result: object, expected: Expected) -> str:
-    """What a result is, if not what it should be; empty if it is."""
+    """Tells of a wrong class, shape, dtype or device; empty if all are right."""
     like = expected.torch
     # A subclass can put off its work until somebody looks, or look like what it is not.
     if type(result) is not Tensor:

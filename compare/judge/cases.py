@@ -1,4 +1,4 @@
-"""What an op is tried on: shapes, dtypes, layouts in memory, parameters."""
+"""The cases that an op is tried on: shapes, dtypes, layouts in memory, parameters."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _poison(
 
 
 def launcher_arguments(op: Op, case: Case) -> tuple[Argument, ...]:
-    """What both bare launchers take in a case: tensors that have no memory."""
+    """The arguments of both bare launchers in a case; the tensors have no memory."""
     trial = TRIALS[op.name]
     with torch.device("meta"):
         inputs = trial.inputs(case.shape, torch.Generator())

@@ -24,7 +24,7 @@ from compare.judge.cases import Case
 if TYPE_CHECKING:  # importing the model imports Triton
     from compare.code.kernel_code import KernelCode
 
-# What moves global memory for a thread, by the contract's word for it.
+# The accesses to global memory, by the contract's word for them.
 _GLOBAL = {
     "load": ("global load", "async copy"),
     "store": ("global store",),
@@ -32,7 +32,7 @@ _GLOBAL = {
 
 
 def cases(op: Op, dtype: torch.dtype) -> tuple[Case, ...]:
-    """What an op's contract, if any, speaks of: its shapes, in all variants."""
+    """The cases of an op's contract, if it has one: its shapes, in all variants."""
     trial = TRIALS[op.name]
     if trial.code_contract is None:
         return ()
@@ -60,7 +60,7 @@ def _params(op: Op, case: Case) -> dict[str, object]:
 
 
 def violations(contract: CodeContract, code: KernelCode) -> tuple[str, ...]:
-    """What breaks the contract of an op in its code, of a case that this speaks of.
+    """Finds breaches of an op's contract in the code of a case that it speaks of.
 
     Returns:
         A sentence for each: the side, the architecture, the kernel, what is expected,
@@ -125,7 +125,7 @@ def _widths(code: KernelCode, contract: CodeContract) -> Iterator[str]:
 
 
 def _missing(code: KernelCode, contract: CodeContract) -> Iterator[str]:
-    """What the machine code has to be made of, and is not."""
+    """Instructions that the machine code has to have, and has not."""
     for name, patterns in contract.instructions.items():
         if name in code.title:
             opcodes_of_code = {each.opcode for each in code.sass.instructions}
@@ -147,7 +147,7 @@ def _out_of_bounds(code: KernelCode) -> Iterator[str]:
 
 
 def _waste(side: Subject, contract: CodeContract) -> Iterator[str]:
-    """What warps touch and wait for beyond what they need."""
+    """Sectors and passes beyond those that warps need."""
     if side.accesses("global") is None or side.accesses("shared") is None:
         yield _sentence("accesses that cannot be counted", "none", _doubt(side))
         return

@@ -118,7 +118,7 @@ def parse(output: str, tool: str) -> list[Finding]:
         lines = [line for line in lines if "COMPUTE-SANITIZER" not in line]
         if not lines or "SUMMARY:" in lines[0]:
             continue
-        # What follows is the stack of the host, which is the same for all.
+        # The stack of the host follows, which is the same for all.
         own = itertools.takewhile(
             lambda line: "Saved host backtrace" not in line, lines
         )

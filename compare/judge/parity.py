@@ -26,9 +26,9 @@ _ON_CPU = {
     "torch": "cpu",
 }
 
-# What the output, and the memory around all tensors, is filled with. A NaN in every
-# float format, so that reading it shows; and one that no arithmetic gives (the first
-# bit of its fraction is 0), so that an element that still holds it was not written.
+# Fills the output, and the memory around all tensors. A NaN in every float format, so
+# that reading it shows; and one that no arithmetic gives (the first bit of its fraction
+# is 0), so that an element that still holds it was not written.
 _PATTERN = 0x7FA5
 _PATTERNS = {2: _PATTERN, 4: _PATTERN << 16 | _PATTERN}  # by bytes of an element
 
@@ -38,7 +38,7 @@ _MARGIN_BYTES = 1 << 16
 # 50 ms on an H200. A call that does not wait for the GPU takes a thousandth of it.
 _LATE_CYCLES = 100_000_000
 
-# What the emulator says of settings that make no sense, and of kernels that it ended.
+# In messages of the emulator: settings make no sense, and it has ended a kernel.
 _EMULATOR_SETTING = re.compile(r"\bTWIN_EMULATOR_\w+ must be ")
 _EMULATOR_LIMIT = re.compile(r"\b(step limit|time limit|endless polling): ")
 
@@ -174,7 +174,7 @@ def _wait_for(device: torch.device) -> None:
 
 
 def _problem_on_a_late_stream(call: _Call) -> str:
-    """What goes wrong on a stream that gets the inputs some time after the call.
+    """Looks for faults on a stream that gets the inputs some time after the call.
 
     A kernel on another stream finds others, or writes the output too early or too late.
     A call that waits for the GPU is still there when they come.
@@ -214,7 +214,7 @@ class _Call:
 
     @property
     def outputs(self) -> list[Tensor]:
-        """What is written."""
+        """The tensors that are written."""
         return [each.tensor for each in self._outputs]
 
     def reset(self) -> None:

@@ -64,7 +64,7 @@ class Run:
 
 @dataclass
 class Report:
-    """What was found in an op, and where it was looked for."""
+    """The faults that were found in an op, and where they were looked for."""
 
     op: str
     device: str  # "emulator", or the name of a GPU
@@ -245,7 +245,7 @@ class Checker:
         self._library.emulator_unwritten_outputs.restype = ctypes.c_char_p
 
     def run(self, case: Case, order: str) -> str:
-        """What is wrong with one launch; empty if nothing is."""
+        """Launches the op once, and returns the fault that was found; empty if none."""
         arguments = make_arguments(self._op, case)
         outputs = as_tuple(self._op.allocate(*arguments))
         for out in outputs:
@@ -301,7 +301,7 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 
 def identity(message: str) -> str:
-    """What two messages of one fault have in common: its kind, and the places.
+    """The part that all messages of one fault have in common: its kind, and the places.
 
     Of a function that is inlined into several kernels, the place is its own line.
     """

@@ -1,4 +1,4 @@
-"""What differs between the two sides, in words, with the instructions that prove it.
+"""The differences of the two sides in words, with the instructions that prove them.
 
 A rule looks at both sides and returns a sentence, or nothing where it has nothing
 certain to say. Every number in a sentence is counted in the code at hand, or in what
@@ -73,9 +73,9 @@ RULES = (
 
 
 def find(cuda: KernelCode, triton: KernelCode) -> tuple[Finding, ...]:
-    """All that the rules have to say: first what one side does more or worse.
+    """Asks every rule, and sorts the findings: those about one side come first.
 
-    Then what both do alike, or no worse; of each the most telling first.
+    It does more or worse there. Of either kind, the most telling comes first.
     """
     sides = Subject("cuda", cuda), Subject("triton", triton)
     found = []

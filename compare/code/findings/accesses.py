@@ -21,7 +21,7 @@ _NOTEWORTHY_PART = 0.05
 _ORDERED = ("barrier", "mbarrier", "fence / wait", "atomic", "shuffle / vote")
 
 _ByWidth = dict[int, list[Instruction]]
-# Of one thread, side by side, in the order of their addresses.
+# Accesses of one thread, side by side, in the order of their addresses.
 _Neighbours = tuple[Instruction, ...]
 _Terms = tuple[tuple[int, int], ...]  # of an address: instructions and factors
 
@@ -161,7 +161,7 @@ def _merged_bytes(accesses: _Neighbours) -> int:
 def _runs(
     group: Iterable[tuple[int, Instruction]],
 ) -> list[list[tuple[int, Instruction]]]:
-    """What follows each other without a gap; an address that comes twice ends a run."""
+    """Runs of accesses without a gap; an address that comes twice ends one."""
     runs: list[list[tuple[int, Instruction]]] = []
     for number, each in sorted(group, key=lambda item: (item[0], item[1].index)):
         if runs and number == runs[-1][-1][0] + each.access_bytes:

@@ -18,7 +18,7 @@ from compare.code.findings.dataflow import (
 
 _ADDRESS = re.compile(r"\[\s*(%\w+)\s*(?:\+\s*(-?\d+))?\s*\]")
 _FLOATING = re.compile(r"\.b?f(?:16|32|64)(?:x2)?\b")
-# What bits the numbers of a thread can have.
+# The bits that the numbers of a thread can have.
 _PLACES = {"%tid.x": 1023, "%tid.y": 1023, "%tid.z": 63, "%laneid": 31}
 
 
@@ -83,7 +83,7 @@ class Addresses:
 
     @cached_property
     def _sums(self) -> dict[int, Sum]:
-        """What each instruction with a result computes; itself if that is no sum."""
+        """The result of each instruction; a term of its own if it is no sum."""
         sums: dict[int, Sum] = {}
         for each in self._flow.instructions:
             if each.operands:

@@ -1,4 +1,4 @@
-"""What rules look at, and what they find."""
+"""The two sides as rules see them, and the findings that rules make."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # importing the model imports torch and Triton
 
 _Item = TypeVar("_Item")
 
-# What reaches global memory in a way that no access of a thread shows.
+# These reach global memory in a way that no access of a thread shows.
 _UNCOUNTED = re.compile(r"wmma\.(?:load|store)\.(?!.*\bshared)|cp\.reduce|red\.async")
 
 
@@ -43,7 +43,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Statement:
-    """What a rule has to say."""
+    """A sentence of a rule, with its evidence."""
 
     text: str  # the sentence, without the full stop
     evidence: Sequence[Iterable[Instruction]]  # that proves it, of CUDA and of Triton
@@ -75,7 +75,7 @@ class Subject:
 
     @cached_property
     def ways(self) -> Ways:
-        """What is executed after what."""
+        """The order of execution."""
         return Ways(self.code.ptx)
 
     @property
@@ -136,7 +136,7 @@ class Subject:
         return self._average(instructions, simulation.warp_executed, n_warps)
 
     def accesses(self, space: str) -> list[MemoryAccess] | None:
-        """What was accessed; None if that is not known in full."""
+        """The accesses to a memory space; None if they are not known in full."""
         simulation = self.code.simulation
         if not simulation.is_complete or simulation.unknown_opcodes:
             return None

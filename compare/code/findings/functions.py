@@ -11,7 +11,7 @@ from compare.code.words import opcodes
 
 # Numbers, as the bits of a float32, that give away what an expression computes.
 _LOG2_E = frozenset({0x3FB8AA3B, 0xBFB8AA3B})  # for x and for -x
-# What float32 drops of log2(e), which only expf adds.
+# The part of log2(e) that float32 drops, which only expf adds.
 _LOG2_E_LOW_PART = frozenset({0x32A57060, 0xB2A57060})
 _TWO_LOG2_E = 0x4038AA3B  # in tanhf
 _ERF_BENDS = 0x3F8060FE  # erff: 1.003, where one polynomial ends and another begins

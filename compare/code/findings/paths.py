@@ -41,7 +41,7 @@ def read_only_path(sides: Sides) -> Statement | None:
 
 
 def cache_hints(sides: Sides) -> Statement | None:
-    """What opcodes tell the caches."""
+    """Hints in opcodes to the caches."""
     accesses = [each.ptx("global load", "global store") for each in sides]
     hinted = [[each for each in side if _hints(each)] for side in accesses]
     if not all(accesses) or {*map(_hints, hinted[0])} == {*map(_hints, hinted[1])}:
@@ -124,7 +124,7 @@ def _copies_and_waits(side: Subject) -> list[Instruction]:
 
 
 def _bytes_under_way(side: Subject) -> int | None:
-    """What a thread has copied but not waited for; None if that is not in the code.
+    """Bytes that a thread has not waited for yet; None if the code does not tell.
 
     A wait names the number of groups of copies that it does not wait for.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # importing the model imports torch and Triton
     from compare.code.kernel_code import Side
 
 _EXCHANGE = r"^(?:shfl\.sync\.(?:bfly|down|up)|redux)"
-# What a value may go through between an exchange and the store of a partial result.
+# A value may go through these between an exchange and the store of a partial result.
 _COMBINING = ("fp math", "integer / address", "compare / select", "move")
 _MOST_STEPS = 4
 
@@ -59,7 +59,7 @@ def reduction(sides: Sides) -> Statement | None:
 
 
 def _reduction(side: Subject) -> _Reduction | None:
-    """What is certain about a side; None if nothing is."""
+    """The reduction of a side, as far as it is certain; None if it is not."""
     exchanges = _exchanges(side)
     redux = [each for each in exchanges if each.opcode.startswith("redux")]
     shuffles = [each for each in exchanges if each not in redux]
