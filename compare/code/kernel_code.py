@@ -16,11 +16,10 @@ from compare.code import cache, cuda, tools, triton_offline
 from compare.code.architectures import WARP_SIZE, Architecture, parse_architecture
 from compare.code.launch_parameters import (
     as_meta,
-    cuda_parameters,
+    cuda_launch,
     elements_of,
     require_elements,
-    tensors_of,
-    triton_parameters,
+    triton_launch,
 )
 from compare.code.occupancy import Occupancy, occupancy
 from compare.errors import CodegenUnavailable
@@ -153,7 +152,6 @@ def inspect_cuda(
     plans, titles = _plans(op, arguments, architecture)
     _require_launch("CUDA", op, titles, number)
     plan = plans[number]
-    parameters, tensor_maps = cuda_parameters(plan["arguments"])
     names = [name for name, _ in native.parameters(prebuilt.load("_cpu"), op)]
     signatures = {each["kernel"]: each["signature"] for each in plans}
     builds = cuda.compile_kernels(op.source, signatures, architecture)
@@ -161,6 +159,7 @@ def inspect_cuda(
     return _kernel_code(
         "cuda",
         architecture,
+        arguments,
         titles,
         number,
         kernel=plan["kernel"],
@@ -168,15 +167,7 @@ def inspect_cuda(
         ptx=build.ptx,
         cubin=build.cubin,
         read_report=lambda: build.report,
-        elements=elements_of(arguments, parameters),
-        launch=Launch(
-            grid=plan["grid"],
-            block=plan["block"],
-            parameters=parameters,
-            tensors=tensors_of(names, arguments, parameters),
-            dynamic_shared_bytes=plan["shared_bytes"],
-            tensor_maps=tensor_maps,
-        ),
+        launch=cuda_launch(plan, names, arguments),
     )
 
 
@@ -208,11 +199,11 @@ def inspect_triton(
     titles = tuple(each.title for each in launches)
     _require_launch("Triton", op, titles, number)
     launch = launches[number]
-    parameters, tensor_maps = triton_parameters(launch, arguments)
     names = triton.parameters(op, len(arguments))
     return _kernel_code(
         "triton",
         architecture,
+        arguments,
         titles,
         number,
         kernel=launch.kernel,
@@ -220,21 +211,14 @@ def inspect_triton(
         ptx=launch.ptx,
         cubin=launch.cubin,
         read_report=lambda: _triton_report(launch, architecture),
-        elements=elements_of(arguments, parameters),
-        launch=Launch(
-            grid=launch.grid,
-            block=launch.block,
-            parameters=parameters,
-            tensors=tensors_of(names, arguments, parameters),
-            dynamic_shared_bytes=launch.dynamic_shared_bytes,
-            tensor_maps=tensor_maps,
-        ),
+        launch=triton_launch(launch, names, arguments),
     )
 
 
 def _kernel_code(
     side: Side,
     architecture: Architecture,
+    arguments: tuple[Argument, ...],
     titles: tuple[str, ...],
     number: int,
     *,
@@ -243,7 +227,6 @@ def _kernel_code(
     ptx: str,
     cubin: bytes,
     read_report: Callable[[], tools.AssemblerReport],
-    elements: int,
     launch: Launch,
 ) -> KernelCode:
     resources = tools.resources_of(cubin, kernel, architecture)
@@ -258,7 +241,7 @@ def _kernel_code(
         kernels=titles,
         number=number,
         compiler=compiler,
-        elements=elements,
+        elements=elements_of(arguments, launch),
         **vars(resources),
         **vars(report),
         ptx=listing,

@@ -13,15 +13,16 @@ from bindings.backends import native
 from bindings.op import Argument, Op
 from compare.code import triton_offline
 from compare.errors import CodegenUnavailable
-from compare.ptx_simulator import TensorArgument, TensorMap
-
-_Parameters = tuple[tuple[int, ...], tuple[TensorMap, ...]]
+from compare.ptx_simulator import Launch, TensorArgument, TensorMap
 
 
-def cuda_parameters(arguments: list[int | tuple[int, ...]]) -> _Parameters:
-    """The kernel's parameters, and the tensor maps among them: describe_argument's."""
-    parameters, maps = [], []
-    for position, argument in enumerate(arguments):
+def cuda_launch(
+    plan: dict[str, Any], names: Sequence[str], arguments: tuple[Argument, ...]
+) -> Launch:
+    """A planned launch of CUDA, whose arguments describe_argument has described."""
+    parameters: list[int] = []
+    maps: list[TensorMap] = []
+    for position, argument in enumerate(plan["arguments"]):
         if isinstance(argument, int):
             parameters.append(argument)
         else:
@@ -29,20 +30,29 @@ def cuda_parameters(arguments: list[int | tuple[int, ...]]) -> _Parameters:
             parameters.append(address)
             shape = tuple(rest[:3]), tuple(rest[3:5]), tuple(rest[5:])
             maps.append(TensorMap(position, address, element_bytes, *shape))
-    return tuple(parameters), tuple(maps)
+    return Launch(
+        grid=plan["grid"],
+        block=plan["block"],
+        parameters=tuple(parameters),
+        tensors=_passed(names, arguments, parameters),
+        dynamic_shared_bytes=plan["shared_bytes"],
+        tensor_maps=tuple(maps),
+    )
 
 
-def triton_parameters(
-    launch: triton_offline.TritonLaunch, arguments: tuple[Argument, ...]
-) -> _Parameters:
-    """The kernel's parameters, after which come two pointers to scratch memory."""
+def triton_launch(
+    recorded: triton_offline.TritonLaunch,
+    names: Sequence[str],
+    arguments: tuple[Argument, ...],
+) -> Launch:
+    """A recorded launch of Triton, which ends with two pointers to scratch memory."""
     addresses = {
         id(each): address for address, (_, each) in _tensors(arguments).items()
     }
     parameters: list[int] = []
     maps: list[TensorMap] = []
-    boxes = iter(launch.boxes)
-    for argument in launch.arguments:
+    boxes = iter(recorded.boxes)
+    for argument in recorded.arguments:
         if isinstance(argument, torch.Tensor):
             parameters.append(addresses[id(argument)])
         elif isinstance(argument, TensorDescriptor):
@@ -56,7 +66,14 @@ def triton_parameters(
         else:
             assert isinstance(argument, int)
             parameters.append(int(argument))
-    return (*parameters, 0, 0), tuple(maps)
+    return Launch(
+        grid=recorded.grid,
+        block=recorded.block,
+        parameters=(*parameters, 0, 0),
+        tensors=_passed(names, arguments, parameters),
+        dynamic_shared_bytes=recorded.dynamic_shared_bytes,
+        tensor_maps=tuple(maps),
+    )
 
 
 def _tensor_map(
@@ -77,10 +94,8 @@ def _tensor_map(
     )
 
 
-def tensors_of(
-    names: Sequence[str],
-    arguments: tuple[Argument, ...],
-    parameters: tuple[int, ...],
+def _passed(
+    names: Sequence[str], arguments: tuple[Argument, ...], parameters: Sequence[int]
 ) -> tuple[TensorArgument, ...]:
     """Those of the launcher's tensors that a kernel gets, by the launcher's names."""
     return tuple(
@@ -96,9 +111,9 @@ def tensors_of(
     )
 
 
-def elements_of(arguments: tuple[Argument, ...], parameters: tuple[int, ...]) -> int:
+def elements_of(arguments: tuple[Argument, ...], launch: Launch) -> int:
     """How many elements the tensor has that the kernel's first parameter points to."""
-    _, tensor = _tensors(arguments)[parameters[0]]
+    _, tensor = _tensors(arguments)[launch.parameters[0]]
     return tensor.numel()
 
 
