@@ -80,7 +80,7 @@ def test_code_of_both_sides(launch: launches.Launch) -> None:
         assert code.arch == architecture.target
         assert 8 <= code.registers <= 255
         assert (code.spill_bytes, code.stack_bytes) == (0, 0)
-        assert code.threads_per_block % 32 == 0
+        assert code.launch.threads_per_block % 32 == 0
         sizes = {x.numel() for x in arguments if isinstance(x, torch.Tensor)}
         assert code.elements in sizes
         # Of a product these sizes are those of one row, with a tile mostly empty.
@@ -149,8 +149,10 @@ def test_dynamic_shared_memory_is_counted() -> None:
     launches.compile_with_nvcc("softmax", HOPPER)
     arguments = arguments_of(OPS["softmax"], (2, 40000))
     code = inspect_cuda(OPS["softmax"], arguments, HOPPER)
-    assert code.dynamic_shared_bytes == 64 * 1024 + 8 * 16 * 8
-    assert code.shared_bytes == code.dynamic_shared_bytes + code.static_shared_bytes
+    assert code.launch.dynamic_shared_bytes == 64 * 1024 + 8 * 16 * 8
+    assert (
+        code.shared_bytes == code.launch.dynamic_shared_bytes + code.static_shared_bytes
+    )
 
 
 def test_nothing_is_launched_for_no_elements() -> None:

@@ -66,19 +66,20 @@ def _code(side: Side, load: str) -> KernelCode:
         kernels=(f"{side}_kernel<{HOSTILE}>",),
         number=0,
         compiler="nvcc",
-        grid=(4, 1, 1),
-        block=(128, 1, 1),
         elements=512,
         registers=16,
         spill_store_bytes=0,
         spill_load_bytes=4,
         stack_bytes=0,
         static_shared_bytes=0,
-        dynamic_shared_bytes=64,
         ptx=ptx,
         read_sass=lambda: sass,
         launch=Launch(
-            (4, 1, 1), (128, 1, 1), (1 << 44,), (TensorArgument("x", 0, 1 << 44, 16),)
+            (4, 1, 1),
+            (128, 1, 1),
+            (1 << 44,),
+            (TensorArgument("x", 0, 1 << 44, 16),),
+            dynamic_shared_bytes=64,
         ),
     )
 

@@ -226,7 +226,7 @@ def test_ids_are_unique_and_found() -> None:
 
 def test_text_stays_text() -> None:
     code = pages.made_up_code("triton", title=HOSTILE, compiler=HOSTILE)
-    finding = Finding(HOSTILE, HOSTILE, "ptx", (0,), (1,))
+    finding = Finding(HOSTILE, HOSTILE, "ptx", (0,), (1,), "", None, 0.0)
     report = pages.made_up_report(
         codegen={"cuda": Skipped(HOSTILE), "triton": code},
         parity={

@@ -325,12 +325,7 @@ def _case_report(
     cuda, triton = codegen["cuda"], codegen["triton"]
     found: tuple[findings.Finding, ...] = ()
     if isinstance(cuda, KernelCode) and isinstance(triton, KernelCode):
-        found = findings.find(
-            cuda,
-            triton,
-            (cuda.simulation, triton.simulation),
-            (cuda.occupancy, triton.occupancy),
-        )
+        found = findings.find(cuda, triton)
     contract = TRIALS[op.name].code_contract if contracts.applies(op, case) else None
     broken = [
         each

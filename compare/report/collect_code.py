@@ -117,7 +117,9 @@ def _codes(
             if side == "cuda":
                 launch = (choice.op, arguments, request.architecture)
                 # Its source can be read where it cannot be compiled.
-                planned[side] = kernel_code.cuda_kernel(*launch, number=request.kernel)
+                titles = kernel_code.planned_kernels(side, *launch)
+                if request.kernel < len(titles):
+                    planned[side] = titles[request.kernel]
                 code = kernel_code.inspect_cuda(*launch, number=request.kernel)
             else:
                 code = kernel_code.inspect_triton(

@@ -166,7 +166,8 @@ def _show_figures(report: Report, case: CaseReport, console: Console) -> None:
             ("shared memory, bytes", "{0.shared_bytes}"),
             (
                 "blocks x threads, occupancy",
-                "{0.blocks} x {0.threads_per_block}, {0.occupancy.fraction:.0%}",
+                "{0.launch.blocks} x {0.launch.threads_per_block}, "
+                "{0.occupancy.fraction:.0%}",
             ),
             (
                 "PTX / SASS / executed",

@@ -6,7 +6,6 @@ import itertools
 
 from compare.assembly.places import in_sources
 from compare.code import launch, trace, who_does_what
-from compare.code.architectures import parse_architecture
 from compare.code.kernel_code import KernelCode
 from compare.code.memory import movements
 from compare.report.comparison import CaseReport
@@ -58,14 +57,12 @@ def _who(cuda: KernelCode, triton: KernelCode) -> Panel:
 
 
 def _launches(codes: list[KernelCode]) -> Panel:
-    rows = []
-    for code in codes:
-        architecture = parse_architecture(code.arch)
-        facts = launch.facts(code, code.occupancy, architecture, code.simulation)
-        text = " ".join(launch.sentences(facts, code.side))
-        rows.append((Cell(NAMES[code.side]), Cell(text)))
+    rows = tuple(
+        (Cell(NAMES[code.side]), Cell(" ".join(launch.sentences(code))))
+        for code in codes
+    )
     columns = (Column(""), Column(""))
-    return Panel("launch", "The launch", columns, tuple(rows))
+    return Panel("launch", "The launch", columns, rows)
 
 
 def _traces(codes: list[KernelCode]) -> Panel:

@@ -18,9 +18,13 @@ class Ways:
     def __init__(self, ptx: Listing) -> None:
         """Follows none yet."""
         self._all = ptx.instructions
+        self._places = {
+            label: each.index for each in self._all for label in each.labels
+        }
+        self._targets = {each.branch_target for each in self._all}
 
     def block(self, access: Instruction) -> list[Instruction]:
-        """What is executed one after the other, with this instruction among it."""
+        """The basic block of an instruction: all that is executed together with it."""
         start, stop = access.index, access.index + 1
         while start > 0 and not self._is_edge(start):
             start -= 1
@@ -34,7 +38,7 @@ class Ways:
         None if there is none, or if something else is executed on the other way.
         """
         for index in range(access.index, 0, -1):
-            if self._targets.intersection(self._all[index].labels):
+            if self._is_target(index):
                 return None
             before = self._all[index - 1]
             if before.branch_target:
@@ -48,36 +52,24 @@ class Ways:
         target = instruction.branch_target
         return target is not None and self._places.get(target, 0) <= instruction.index
 
-    def between(self, branch: int) -> frozenset[int]:
-        """What is executed on some of the ways behind a branch, until they meet."""
-        meeting = self._meetings.get(branch, _END)
-        inside: set[int] = set()
-        waiting = [*self._graph.successors(branch)]
+    def depending_on(self, condition: int) -> frozenset[int]:
+        """The instructions whose execution a branch or a predicate decides."""
+        instruction = self._all[condition]
+        itself = set[int]() if instruction.branch_target else {condition}
+        # All behind it, until the ways meet.
+        ends = {self._meetings.get(condition, _END), _END}
+        inside = ends.copy()
+        waiting = [*self.graph.successors(condition)]
         while waiting:
             place = waiting.pop()
-            if place not in inside and place not in (meeting, _END):
+            if place not in inside:
                 inside.add(place)
-                waiting += self._graph.successors(place)
-        return frozenset(inside)
-
-    def _is_edge(self, index: int) -> bool:
-        """Whether something new begins with this instruction."""
-        return self._all[index - 1].category == "branch / control" or bool(
-            self._targets.intersection(self._all[index].labels)
-        )
+                waiting += self.graph.successors(place)
+        return frozenset(inside - ends | itself)
 
     @cached_property
-    def _places(self) -> dict[str, int]:
-        return {label: each.index for each in self._all for label in each.labels}
-
-    @cached_property
-    def _targets(self) -> frozenset[str]:
-        """The labels that something branches to."""
-        return frozenset(filter(None, (each.branch_target for each in self._all)))
-
-    @cached_property
-    def _graph(self) -> networkx.DiGraph:
-        """From each instruction to those that may follow it."""
+    def graph(self) -> networkx.DiGraph:
+        """From each instruction to those that may follow it, and to the end."""
         graph = networkx.DiGraph()
         graph.add_nodes_from([*range(len(self._all)), _END])
         for each in self._all:
@@ -96,6 +88,14 @@ class Ways:
     def _meetings(self) -> dict[int, int]:
         """For each instruction the first that every way from it to the end passes."""
         found: dict[int, int] = networkx.immediate_dominators(
-            self._graph.reverse(), _END
+            self.graph.reverse(copy=False), _END
         )
         return found
+
+    def _is_target(self, index: int) -> bool:
+        return not self._targets.isdisjoint(self._all[index].labels)
+
+    def _is_edge(self, index: int) -> bool:
+        """Whether something new begins with this instruction."""
+        is_behind = self._all[index - 1].category == "branch / control"
+        return is_behind or self._is_target(index)
