@@ -731,8 +731,8 @@ def test_peers_that_are_missing_say_how_to_get_them(
         peers,
         "of",
         lambda op: (
-            peers.Peer("liger", load, package="liger-kernel"),
-            peers.Peer("quack", broken, package="quack-kernels"),
+            peers.Peer("liger", load),
+            peers.Peer("quack", broken),
         ),
     )
     op = OPS["softmax"]
@@ -742,6 +742,16 @@ def test_peers_that_are_missing_say_how_to_get_them(
     assert found["quack"] == Skipped(
         "quack-kernels cannot be imported: OSError('libcuda.so.1: cannot open')"
     )
+
+
+def test_a_peer_is_given_what_it_uses_of_a_package() -> None:
+    load = peers.using(
+        lambda root, power, x: power(root(x), 3), "math:sqrt", "math:pow"
+    )
+    assert load()(4) == 8
+    missing = peers.using(lambda function, x: function(x), "liger_kernel.none:softmax")
+    with pytest.raises(ModuleNotFoundError, match="liger_kernel"):
+        missing()
 
 
 def test_unfused_peers_compute_the_op(op: Op, dtype: torch.dtype) -> None:

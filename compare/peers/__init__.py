@@ -1,11 +1,13 @@
 """What others have made of the same ops, to be timed beside ours.
 
 None of them is needed: a peer whose package is missing is left out, and the report says
-so. A new op may bring its peers along as compare/peers/<op>.py, with a tuple PEERS.
+so. A new op may bring its peers along as compare/peers/<op>.py, with a tuple PEERS, and
+a tuple BACKWARD of those of its backward.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import pkgutil
@@ -15,6 +17,14 @@ from dataclasses import dataclass
 import torch
 
 from bindings.op import Outputs
+
+# What pip knows the peers as that are not PyTorch.
+PACKAGES = {
+    "liger": "liger-kernel",
+    "quack": "quack-kernels",
+    "flash-attn": "flash-attn",
+}
+FORMULA = "the formula in float32, each operation a kernel"
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,6 @@ class Peer:
             op's reference where no peer has that name.
         load: Imports what it needs, and returns what takes the op's own arguments and
             returns what the op returns.
-        package: What pip knows it as; empty if it is PyTorch.
         note: What it overwrites or skips, and how it differs; one sentence or none.
         n_outputs: How many of the outputs it returns, from the first on; None where
             it returns all.
@@ -36,10 +45,21 @@ class Peer:
 
     name: str
     load: Callable[[], Callable[..., Outputs]]
-    package: str = ""
     note: str = ""
     n_outputs: int | None = None
     is_random: bool = False
+
+
+def using(
+    function: Callable[..., Outputs], *names: str
+) -> Callable[[], Callable[..., Outputs]]:
+    """A loader of a function whose first arguments are taken from a package.
+
+    Args:
+        function: Takes them, and then the op's own arguments.
+        names: Such as "quack.softmax:softmax".
+    """
+    return lambda: functools.partial(function, *map(pkgutil.resolve_name, names))
 
 
 def compiled(function: Callable[..., Outputs]) -> Callable[..., Outputs]:
@@ -59,14 +79,10 @@ def compiled(function: Callable[..., Outputs]) -> Callable[..., Outputs]:
 
 def of(op: str) -> tuple[Peer, ...]:
     """The peers of an op."""
-    name = f"compare.peers.{op}"
+    forward = op.removesuffix("_backward")
+    name = f"compare.peers.{forward}"
     if importlib.util.find_spec(name) is None:
         return ()
-    peers: tuple[Peer, ...] = importlib.import_module(name).PEERS
+    kind = "PEERS" if op == forward else "BACKWARD"
+    peers: tuple[Peer, ...] = getattr(importlib.import_module(name), kind, ())
     return peers
-
-
-def packages() -> list[str]:
-    """The packages of all peers, as pip knows them."""
-    ops = (module.name for module in pkgutil.iter_modules(__path__))
-    return sorted({peer.package for op in ops for peer in of(op) if peer.package})

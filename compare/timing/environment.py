@@ -35,7 +35,7 @@ def collect() -> dict[str, Any]:
         "driver": driver_version(),
         "packages": {
             name: version
-            for name in peers.packages()
+            for name in sorted(peers.PACKAGES.values())
             if (version := _package_version(name))
         },
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(

@@ -131,6 +131,6 @@ def _of_a_peer(peer: peers.Peer) -> Implementation | Skipped:
             is_random=peer.is_random,
         )
     except ModuleNotFoundError as error:
-        return Skipped(f"needs {error.name}: pip install {peer.package}")
+        return Skipped(f"needs {error.name}: pip install {peers.PACKAGES[peer.name]}")
     except Exception as error:  # what a package of others raises when it is imported
-        return Skipped(f"{peer.package} cannot be imported: {error!r}")
+        return Skipped(f"{peers.PACKAGES[peer.name]} cannot be imported: {error!r}")
