@@ -28,8 +28,6 @@ from compare.timing.times import (
     CaseTimes,
     Ceiling,
     Comparison,
-    HostTime,
-    KernelTime,
     Timing,
 )
 
@@ -84,8 +82,10 @@ def _code(side: Side, load: str) -> KernelCode:
 
 
 def _timing(us: float) -> Timing:
-    kernel = KernelTime(us, 0.9 * us, 1.1 * us, 0.95 * us, 1.05 * us, 640, "graph")
-    return Timing(kernel, HostTime(4.5, None), 41250.25 / us, 10.0 / us)
+    return Timing(
+        *(us, 0.9 * us, 1.1 * us, 0.95 * us, 1.05 * us, 640, "graph"),
+        *(4.5, None, 41250.25 / us, 10.0 / us),
+    )
 
 
 def _report(**changes: Any) -> Report:

@@ -342,11 +342,11 @@ def _times(ladder: Ladder, rung: str, side: str) -> tuple[Text, Text]:
     timing, first = timings.get(rung, {}).get(side), timings["first"].get(side)
     if not isinstance(timing, Timing):
         return plain("-", "dim"), plain("-", "dim")
-    median_us = timing.kernel.median_us
+    median_us = timing.median_us
     if flops := TRIALS[ladder.op].flops:
         rate = f"{flops(ladder.times.case.shape) / median_us / 1e6:,.1f}"
     elif isinstance(first, Timing):
-        rate = f"{first.kernel.median_us / median_us:.2f}x"
+        rate = f"{first.median_us / median_us:.2f}x"
     else:
         rate = "-"
     return plain(f"{median_us:,.1f}"), plain(rate)

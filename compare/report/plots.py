@@ -176,8 +176,8 @@ def _line(implementation: str, cases: list[CaseTimes]) -> Line:
             continue
         kilobytes = each.traffic.total_bytes / 1e3  # by microseconds they are GB/s
         medians.append(timing.gb_per_s)
-        lows.append(kilobytes / timing.kernel.p80_us)
-        highs.append(kilobytes / timing.kernel.p20_us)
+        lows.append(kilobytes / timing.p80_us)
+        highs.append(kilobytes / timing.p20_us)
     return Line(implementation, tuple(medians), tuple(lows), tuple(highs))
 
 

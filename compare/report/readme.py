@@ -181,8 +181,8 @@ def _ladder(folder: Path) -> str:
         timing, first = (timings.get(e, {}).get(side) for e in (rung, op.rungs[0]))
         if not isinstance(timing, Timing) or not isinstance(first, Timing):
             return results.NONE
-        gain = first.kernel.median_us / timing.kernel.median_us
-        return f"{timing.kernel.median_us:,.1f}, {gain:.2f}x"
+        gain = first.median_us / timing.median_us
+        return f"{timing.median_us:,.1f}, {gain:.2f}x"
 
     rows = [
         (
@@ -253,12 +253,12 @@ def _gain(cases: Sequence[CaseTimes], side: str) -> str:
     for times in cases:
         timed = {name: store.timing(times, name) for name in NAMES}
         peers = [
-            each.kernel.median_us
+            each.median_us
             for name, each in timed.items()
             if each and name not in BACKENDS
         ]
         if (own := timed[side]) and peers:
-            gains.append(min(peers) / own.kernel.median_us)
+            gains.append(min(peers) / own.median_us)
     if not gains:
         return results.NONE
     return f"{statistics.geometric_mean(gains):.2f}x, {min(gains):.2f}x"

@@ -109,7 +109,7 @@ def _fitting(
 
 
 def _median(timing: Timing | None) -> str:
-    return f"{timing.kernel.median_us:,.1f}" if timing else _NONE
+    return f"{timing.median_us:,.1f}" if timing else _NONE
 
 
 def _share(bench: Bench, times: CaseTimes, timing: Timing | None) -> str:

@@ -143,13 +143,11 @@ def _starts(benches: list[Bench], marks: Mapping[str, str]) -> str:
     for bench in benches:
         op = f"{bench.op}{marks[bench.op]}"
         for name in NAMES:
-            hosts = [
-                timing.host
-                for each in bench.cases
-                if (timing := store.timing(each, name))
+            timed = [
+                timing for each in bench.cases if (timing := store.timing(each, name))
             ]
             start = bench.start.get(name)
-            if not hosts:
+            if not timed:
                 continue
             first = [NONE] * 3
             if isinstance(start, StartTime):
@@ -157,8 +155,8 @@ def _starts(benches: list[Bench], marks: Mapping[str, str]) -> str:
                     f"{start.first_call_ms:,.0f}",
                     *map(_seconds, (start.compile_s, start.build_s)),
                 ]
-            call = _typical([each.call_us for each in hosts])
-            launcher = _typical([each.launcher_us for each in hosts])
+            call = _typical([each.host_us for each in timed])
+            launcher = _typical([each.launcher_us for each in timed])
             rows.append((op, NAMES[name], call, launcher, *first))
     return f"{_ABOUT_STARTS}\n\n{markdown(head, 2, rows)}"
 
@@ -276,7 +274,7 @@ def _figure(timing: Timing | None, of: Callable[[Timing], float]) -> str:
 
 
 def _median_us(timing: Timing) -> float:
-    return timing.kernel.median_us
+    return timing.median_us
 
 
 def _percent(bench: Bench, times: CaseTimes, timing: Timing) -> float:
@@ -295,7 +293,7 @@ def _seconds(value: float | None) -> str:
 def _verdict(times: CaseTimes) -> str:
     """How the faster of ours does beside the fastest peer."""
     medians = {
-        name: timing.kernel.median_us
+        name: timing.median_us
         for name in NAMES
         if (timing := store.timing(times, name))
     }

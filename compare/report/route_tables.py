@@ -9,7 +9,7 @@ from rich.table import Table
 from compare.judge.parity import Skipped
 from compare.report.terminal import case_name, environment_line
 from compare.report.text import plain, print_table
-from compare.timing.route_times import DeviceCode, Route, RoutesReport
+from compare.timing.build_routes import DeviceCode, Route, RoutesReport
 
 _NONE = "-"
 _NAMES = {"prebuilt": "prebuilt", "load_inline": "load_inline", "nvrtc": "NVRTC"}

@@ -93,7 +93,7 @@ def show_all(reports: list[Report], console: Console) -> None:
             code, times = _code_of(case, backend), case.timing(backend)
             figures = [NONE, NONE]
             if _is_timed(times):
-                figures = [f"{times.kernel.median_us:.2f} us", f"{times.gb_per_s:.0f}"]
+                figures = [f"{times.median_us:.2f} us", f"{times.gb_per_s:.0f}"]
             table.add_row(
                 plain(report.op),
                 plain(case_name(case.case)),
@@ -331,11 +331,11 @@ def _is_timed(timing: Timing | Skipped) -> TypeGuard[Timing]:
 
 
 def _median_us(timing: Timing) -> float:
-    return timing.kernel.median_us
+    return timing.median_us
 
 
 def _host_us(timing: Timing) -> float:
-    return timing.host.call_us
+    return timing.host_us
 
 
 def _gb_per_s(timing: Timing) -> float:
@@ -353,7 +353,7 @@ def _figure(timing: Timing | Skipped, of: Callable[[Timing], float]) -> str:
 def _spread(timing: Timing | Skipped) -> str:
     if not _is_timed(timing):
         return NONE
-    return f"{timing.kernel.p20_us:,.2f} to {timing.kernel.p80_us:,.2f}"
+    return f"{timing.p20_us:,.2f} to {timing.p80_us:,.2f}"
 
 
 def _share(timing: Timing | Skipped) -> str:

@@ -63,18 +63,17 @@ def _show_case(bench: Bench, times: CaseTimes, console: Console) -> None:
     ):
         table.add_column(header, justify="right")
     for name, each in timed.items():
-        launcher_us, kernel = each.host.launcher_us, each.kernel
         cells = (
-            f"{kernel.median_us:,.2f}",
-            f"{kernel.p20_us:,.2f} to {kernel.p80_us:,.2f}",
+            f"{each.median_us:,.2f}",
+            f"{each.p20_us:,.2f} to {each.p80_us:,.2f}",
             *(_rates(bench, times, each) if has_flops else ()),
             f"{each.gb_per_s:,.0f}",
             f"{100 * each.fraction:.1f} %",
-            f"{each.host.call_us:.1f}",
-            _NONE if launcher_us is None else f"{launcher_us:.1f}",
+            f"{each.host_us:.1f}",
+            _NONE if each.launcher_us is None else f"{each.launcher_us:.1f}",
             *(_verdict(times.comparison(own, name)) for own in ours),
         )
-        marker = " (events)" if kernel.method == "events" else ""
+        marker = " (events)" if each.method == "events" else ""
         table.add_row(plain(NAMES[name] + marker), *map(plain, cells))
     print_table(console, table)
     for name, skipped in times.timings.items():

@@ -29,7 +29,6 @@ from compare.timing.times import (
     CaseTimes,
     Ceiling,
     GpuState,
-    HostTime,
     KernelTime,
     Timing,
 )
@@ -292,12 +291,13 @@ def _timing(
     if problem := above_ceiling(prepared, kernel, limit):
         return Skipped(problem)
     try:
-        host = _host_time(prepared, implementation)
+        host_us, launcher_us = _host_times(prepared, implementation)
     except Exception as error:  # whatever a library of others raises
         return Skipped(f"raises {type(error).__name__}: {error}")
     return Timing(
-        kernel=kernel,
-        host=host,
+        **vars(kernel),
+        host_us=host_us,
+        launcher_us=launcher_us,
         gb_per_s=prepared.traffic.total_bytes / kernel.median_us / 1e3,
         fraction=limit.median_us / kernel.median_us,
     )
@@ -312,7 +312,8 @@ def above_ceiling(prepared: Prepared, kernel: KernelTime, limit: Ceiling) -> str
     # more than one tensor, in a better order; but never faster than many bytes can be
     # moved, or than they can be read.
     mix = ceiling.mix_of(prepared.traffic)
-    highest = max(limit, ceiling.peak(*mix), ceiling.peak(1, 0), key=_rate)
+    limits = limit, ceiling.peak(*mix), ceiling.peak(1, 0)
+    highest = max(limits, key=lambda each: each.gb_per_s)
     if rate <= (1 + SAME_WITHIN) * highest.gb_per_s:
         return ""
     return (
@@ -321,21 +322,21 @@ def above_ceiling(prepared: Prepared, kernel: KernelTime, limit: Ceiling) -> str
     )
 
 
-def _rate(limit: Ceiling) -> float:
-    return limit.gb_per_s
-
-
-def _host_time(prepared: Prepared, implementation: Implementation) -> HostTime:
+def _host_times(
+    prepared: Prepared, implementation: Implementation
+) -> tuple[float, float | None]:
+    """Of the public call, and of the bare launcher."""
     arguments = prepared.arguments
-    call_us = _host_us(lambda: implementation.call(*arguments))
+    call_us = host_us(lambda: implementation.call(*arguments))
     if implementation.bare_launcher is None:
-        return HostTime(call_us, None)
+        return call_us, None
     outputs = as_tuple(prepared.op.allocate(*arguments))
     launch = implementation.bare_launcher(*outputs, *arguments)
-    return HostTime(call_us, _host_us(launch))
+    return call_us, host_us(launch)
 
 
-def _host_us(call: Callable[[], object]) -> float:
+def host_us(call: Callable[[], object]) -> float:
+    """Microseconds that a call takes the host, which does not wait for the GPU."""
     batches = []
     for _ in range(_HOST_BATCHES):
         torch.cuda.synchronize()  # or the host would wait for room in the queue

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,23 +85,27 @@ def _build_s(op: str) -> float | None:
     cuda_home = toolchain.find_cuda_home()
     if cuda_home is None:
         return None
-    symbol_flags = toolchain.kernel_symbol_flags(toolchain.nvcc_version(cuda_home))
-    flags = [*sources.NVCC_FLAGS, *cuda_inline.gencode_flags(), *symbol_flags]
-    includes = [f"-I{folder}" for folder in sources.include_folders("_cuda")]
-    source = str(sources.kernel_source(OPS[op].source))
+    gencode = cuda_inline.gencode_flags()
+    command = nvcc_command(cuda_home, OPS[op].source, gencode)
     with tempfile.TemporaryDirectory() as folder:
-        target = str(Path(folder, "object.o"))
-        command = [str(cuda_home / "bin" / "nvcc"), *flags, *includes]
         began = time.perf_counter()
         done = subprocess.run(
-            [*command, "-c", source, "-o", target],
-            capture_output=True,
-            text=True,
-            check=False,
+            command, cwd=folder, capture_output=True, text=True, check=False
         )
-        if done.returncode != 0:
-            raise BuildError(f"nvcc refuses csrc/{op}/{op}.cu:\n{done.stderr}")
-        return time.perf_counter() - began
+        seconds = time.perf_counter() - began
+    if done.returncode != 0:
+        raise BuildError(f"nvcc refuses csrc/{op}/{op}.cu:\n{done.stderr}")
+    return seconds
+
+
+def nvcc_command(cuda_home: Path, op: str, gencode: Iterable[str]) -> list[str]:
+    """The command that compiles csrc/<op>/<op>.cu to kernel.o, as setup.py does."""
+    symbol_flags = toolchain.kernel_symbol_flags(toolchain.nvcc_version(cuda_home))
+    return [
+        *(f"{cuda_home}/bin/nvcc", *sources.NVCC_FLAGS, *gencode, *symbol_flags),
+        *(f"-I{folder}" for folder in sources.include_folders("_cuda")),
+        *("-Xcompiler=-fPIC", "-c", str(sources.kernel_source(op)), "-o", "kernel.o"),
+    ]
 
 
 def _first_call_in_a_process(
