@@ -121,7 +121,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         UnavailableError: What it asks for cannot be written.
     """
     ops, modules = read_ops(), _commands()
-    known = [*forward(ops), *modules]
+    known = [*forward(), *modules]
     if not arguments:
         raise UsageError(f"say what to compare: one of {', '.join(known)}")
     if not arguments[0].startswith("-") and arguments[0] not in known:
@@ -167,8 +167,8 @@ def _parser(
             name, help=summary, description=summary, allow_abbrev=False
         )
 
-    for name in forward(ops):
+    for name in forward():
         op_command.add_options(add(name, ops[name].summary), ops[name])
     for name, module in modules.items():
-        module.add_options(add(name, module.SUMMARY), ops)
+        module.add_options(add(name, module.SUMMARY))
     return parser

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from compare.code.architectures import (
-    ARCHITECTURES,
-    parse_architecture,
-)
+from compare.code.architectures import ARCHITECTURES, parse_architecture
 from compare.errors import UsageError
-from compare.parameters import OpSummary, parse_parameter, read_ops
+from compare.parameters import parse_parameter, read_ops
 from compare.timing.names import BACKENDS, DEFAULT_BACKENDS, PEERS
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -23,9 +20,9 @@ LISTINGS = {
 }
 
 
-def forward(ops: Mapping[str, OpSummary]) -> list[str]:
+def forward() -> list[str]:
     """The names of the ops that are no backward."""
-    return [op.name for op in ops.values() if not op.forward]
+    return [op.name for op in read_ops().values() if not op.forward]
 
 
 def params_of(op: str, texts: Sequence[str]) -> dict[str, Any]:
@@ -62,11 +59,9 @@ def backends_of(options: argparse.Namespace) -> tuple[str, ...]:
     return tuple(dict.fromkeys(options.backend or DEFAULT_BACKENDS))
 
 
-def add_op(
-    parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary], *others: str
-) -> None:
+def add_op(parser: argparse.ArgumentParser, *others: str) -> None:
     """The op, or one of the other words, and its direction."""
-    parser.add_argument("op", choices=[*forward(ops), *others])
+    parser.add_argument("op", choices=[*forward(), *others])
     add_backward(parser)
 
 

@@ -434,8 +434,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[Bench]:
     monkeypatch.setattr(benchmark, "failures", lambda *_: [])
     for module, name in ((rung_times, "measure_rungs"), (fusions, "measure")):
         monkeypatch.setattr(module, name, lambda op, *_: measured(op.name))
-    for writer in (store, rung_times, fusions):
-        monkeypatch.setattr(writer, "write", keep)
+    monkeypatch.setattr(store, "write", keep)
     monkeypatch.setattr(recording, "redraw", lambda progress: [])
     monkeypatch.setattr(recording, "_run_example", lambda progress: "")
     return kept

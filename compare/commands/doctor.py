@@ -17,13 +17,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from compare.errors import EXIT_OK
-from compare.parameters import OpSummary
 from compare.printable import printable
 
 SUMMARY = "Say what works here, what cannot, and what mends it."
@@ -311,7 +310,7 @@ _CAPABILITIES: tuple[tuple[str, Callable[[], None], str], ...] = (
 )
 
 
-def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The form of the answer."""
     parser.add_argument("--json", action="store_true", help="as JSON on stdout")
 

@@ -7,12 +7,11 @@ import keyword
 import pkgutil
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from compare import commands
 from compare.errors import EXIT_OK, UnavailableError, UsageError
-from compare.parameters import OpSummary, backward_of, read_ops
+from compare.parameters import backward_of, read_ops
 from compare.repository import ROOT
 
 SUMMARY = "Write a working op, with its first rung in both languages."
@@ -55,7 +54,7 @@ _CPP_KEYWORDS = (
 _IMPORTED = frozenset(("torch", "triton"))
 
 
-def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The name, and what to start from."""
     parser.add_argument("name", help="the op's, such as squared_cube")
     parser.add_argument(

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 
 from compare import repository
 from compare.errors import EXIT_FOUND, EXIT_OK, UsageError
 from compare.output import saying_what_mends_it, working, write_json
-from compare.parameters import OpSummary, read_ops
+from compare.parameters import read_ops
 from compare.records import check
 
 SUMMARY = "Measure on a GPU, and write it into records, README and docs."
 
 
-def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Of which ops, and what to do instead of measuring."""
     parser.add_argument("ops", nargs="*", metavar="op", help="by default all")
     instead = parser.add_mutually_exclusive_group()

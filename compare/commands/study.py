@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 
 from compare.code.architectures import DEFAULT_ARCHITECTURE, parse_architecture
 from compare.errors import EXIT_OK
@@ -18,7 +17,6 @@ from compare.options import (
     shape,
 )
 from compare.output import saying_what_mends_it, working, write_text
-from compare.parameters import OpSummary
 
 SUMMARY = "Study an op's two sources, and their code."
 VIEWS = {
@@ -29,9 +27,9 @@ VIEWS = {
 } | LISTINGS
 
 
-def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The case, the code, and which views of it."""
-    add_op(parser, ops)
+    add_op(parser)
     parser.add_argument("--shape", type=shape, help="by default the large one")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     add_params(parser)

@@ -29,24 +29,18 @@ FORMULA = "the formula in float32, each operation a kernel"
 
 @dataclass(frozen=True)
 class Peer:
-    """Another implementation of an op.
+    """Another implementation of an op."""
 
-    Attributes:
-        name: One of compare.timing.names.PEERS. "torch" and "torch.compile" are the
-            op's reference where no peer has that name.
-        load: Imports what it needs, and returns what takes the op's own arguments and
-            returns what the op returns.
-        note: What it overwrites or skips, and how it differs; one sentence or none.
-        n_outputs: How many of the outputs it returns, from the first on; None where
-            it returns all.
-        is_random: Whether it draws other random numbers than the op is defined by, so
-            that the values of its results cannot be judged. The note has to say so.
-    """
-
+    # One of compare.timing.names.PEERS. "torch" and "torch.compile" are the op's
+    # reference where no peer has that name.
     name: str
+    # Imports what it needs, and returns what takes the op's own arguments and returns
+    # what the op returns.
     load: Callable[[], Callable[..., Outputs]]
-    note: str = ""
-    n_outputs: int | None = None
+    note: str = ""  # what it overwrites or skips, and how it differs; one sentence
+    n_outputs: int | None = None  # if it returns the first of the op's outputs only
+    # Draws other random numbers than the op is defined by, so that nobody can judge the
+    # values of its results. The note has to say so.
     is_random: bool = False
 
 

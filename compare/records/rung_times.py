@@ -13,14 +13,12 @@ from bindings.op import Op
 from bindings.trials import TRIALS
 from compare.code.kernel_code import Side
 from compare.code.rungs import SIDES, TWIN
-from compare.errors import UnavailableError
 from compare.judge.cases import Case
 from compare.judge.parity import Skipped, prepare
 from compare.records import store
-from compare.timing import environment, implementations
+from compare.timing import environment, gpu_state, implementations
 from compare.timing.measure import measure
 from compare.timing.times import Timing
-from compare.timing.turns import TimingError
 
 # What a call takes, as the reports name it; among an op's rungs it has no name.
 CALL = "call"
@@ -28,16 +26,10 @@ CALL = "call"
 
 @dataclass(frozen=True)
 class Times:
-    """How long the rungs take.
-
-    Attributes:
-        op: The name of the op.
-        environment: Versions and devices.
-        case: What they were measured on.
-        timings: By rung and language.
-    """
+    """How long the rungs take, by rung and language."""
 
     SCHEMA_VERSION: ClassVar[int] = 2
+    KIND: ClassVar[str] = "ladder"
 
     op: str
     environment: dict[str, Any]
@@ -69,27 +61,16 @@ def measure_rungs(op: Op, case: Case, progress: Callable[[str], None]) -> Times:
     """Times every rung, both languages in turns.
 
     Raises:
-        UnavailableError: It cannot be measured.
+        CompareError: It cannot be measured.
     """
     timings: dict[str, dict[str, Timing | Skipped]] = {}
-    try:
+    with gpu_state.measuring():
         for rung, on_rung in rungs_of(op).items():
             progress(f"timing {rung}")
             prepared = prepare(on_rung, case_on(on_rung, case), "cuda")
             found = implementations.find(on_rung, tuple(SIDES), ())
             timings[rung] = dict(measure(prepared, found).timings)
-    except (TimingError, torch.OutOfMemoryError) as error:
-        raise UnavailableError(str(error)) from error
     return Times(op.name, environment.collect(), case, timings)
-
-
-def write(times: Times, folder: Path = store.FOLDER) -> Path:
-    """Keeps times in place of those that were kept.
-
-    Raises:
-        UnavailableError: The file cannot be written.
-    """
-    return store.write_beside(times, "ladder", folder)
 
 
 def find(op: str, folder: Path = store.FOLDER) -> Times | None:
@@ -98,7 +79,7 @@ def find(op: str, folder: Path = store.FOLDER) -> Times | None:
     Raises:
         UsageError: A file is something else.
     """
-    files = folder.glob(f"*/ladder/{op}.json")
+    files = folder.glob(f"*/{Times.KIND}/{op}.json")
     found = (store.read_beside(file, Times) for file in files)
     return max(found, key=lambda each: str(each.environment["date"]), default=None)
 
@@ -106,11 +87,7 @@ def find(op: str, folder: Path = store.FOLDER) -> Times | None:
 def gains_of(
     timings: Mapping[str, Mapping[str, Timing | Skipped]],
 ) -> dict[Side, float]:
-    """By language, how many times as fast as the twin a call is.
-
-    Args:
-        timings: By rung and language.
-    """
+    """By language, how many times as fast as the twin a call is."""
     found: dict[Side, float] = {}
     for side in SIDES:
         twin, call = (timings.get(rung, {}).get(side) for rung in (TWIN, CALL))

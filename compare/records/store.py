@@ -9,7 +9,7 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from compare import repository
 from compare.errors import UnavailableError, UsageError
@@ -19,30 +19,35 @@ from compare.timing.names import NAMES
 from compare.timing.times import Bench, CaseTimes, Document, Timing, from_json, to_json
 
 
-class OfAnOp(Document, Protocol):
-    """What was measured of an op."""
+class Record(Document, Protocol):
+    """What was measured of an op on a GPU."""
+
+    KIND: ClassVar[str]  # the folder of its kind within the GPU's, where benches lie
 
     @property
     def op(self) -> str:
-        """Its name."""
+        """The name of the op."""
 
     @property
     def environment(self) -> Mapping[str, Any]:
         """Versions and devices."""
 
 
-Kept = TypeVar("Kept", bound=OfAnOp)
+Kept = TypeVar("Kept", bound=Record)
 
 FOLDER = repository.RECORDS
 
 
-def write(bench: Bench, folder: Path = FOLDER) -> Path:
-    """Keeps it, in place of what was kept of this op and GPU.
+def write(kept: Record, folder: Path = FOLDER) -> Path:
+    """Keeps it, in place of what was kept of this kind, op and GPU.
 
     Raises:
         UnavailableError: The file cannot be written.
     """
-    return _write(bench, file_of(bench, folder))
+    file = file_of(kept, folder)
+    text = json.dumps(to_json(kept), indent=1, allow_nan=False) + "\n"
+    replace(file, text.encode())
+    return file
 
 
 def read(file: Path) -> Bench:
@@ -63,10 +68,12 @@ def read(file: Path) -> Bench:
             raise ValueError("it names no GPU")
         if unknown := _implementations(bench) - NAMES.keys():
             raise ValueError(f"it times {min(unknown)!r}, which is unknown here")
-    except KeyError as error:
-        raise _not_a_record(file, f"it lacks {error}") from error
-    except (AttributeError, TypeError, ValueError) as error:
-        raise _not_a_record(file, str(error)) from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        lack = "it lacks " if isinstance(error, KeyError) else ""
+        raise UsageError(
+            f"{file} is not what compare record or compare bench --json writes: "
+            f"{lack}{error}"
+        ) from error
     return bench
 
 
@@ -88,7 +95,7 @@ def choose(
     """What a command line asks for: one bench of each op.
 
     Args:
-        ops: Their names; by default all of which a sweep is recorded.
+        ops: By default all of which a sweep is recorded.
         source: A file to take instead of the records.
         folder: Where the records are.
 
@@ -113,9 +120,9 @@ def choose(
     return [bench for bench in found if bench and (ops or bench.sweep)]
 
 
-def gpu(bench: Bench) -> str:
+def gpu(kept: Record) -> str:
     """The name of the GPU that it was measured on."""
-    return str(bench.environment["gpus"][0])
+    return str(kept.environment["gpus"][0])
 
 
 def date(bench: Bench) -> str:
@@ -128,9 +135,9 @@ def folder_of(gpu_name: str, folder: Path = FOLDER) -> Path:
     return folder / re.sub(r"[^a-z0-9]+", "-", gpu_name.lower()).strip("-")
 
 
-def file_of(bench: Bench, folder: Path = FOLDER) -> Path:
+def file_of(kept: Record, folder: Path = FOLDER) -> Path:
     """Where it is kept, such as records/nvidia-h200/softmax.json."""
-    return folder_of(gpu(bench), folder) / f"{bench.op}.json"
+    return folder_of(gpu(kept), folder) / kept.KIND / f"{kept.op}.json"
 
 
 def unusual_params(op: str, params: Mapping[str, Any]) -> tuple[str, ...]:
@@ -149,33 +156,8 @@ def timing(times: CaseTimes, implementation: str) -> Timing | None:
     return None if isinstance(found, Skipped) else found
 
 
-def write_beside(kept: OfAnOp, kind: str, folder: Path = FOLDER) -> Path:
-    """Keeps something else of an op beside the records of the GPU's benches.
-
-    Args:
-        kept: What to keep.
-        kind: What it is, such as "ladder".
-        folder: Where the records are.
-
-    Raises:
-        UnavailableError: The file cannot be written.
-    """
-    gpu_folder = folder_of(str(kept.environment["gpus"][0]), folder)
-    return _write(kept, gpu_folder / kind / f"{kept.op}.json")
-
-
-def _write(kept: Document, file: Path) -> Path:
-    text = json.dumps(to_json(kept), indent=1, allow_nan=False) + "\n"
-    replace(file, text.encode())
-    return file
-
-
 def read_beside(file: Path, made: type[Kept]) -> Kept:
-    """What write_beside has kept.
-
-    Args:
-        file: Where.
-        made: The class of what it keeps.
+    """What a file keeps of this class.
 
     Raises:
         UsageError: It is something else.
@@ -202,12 +184,6 @@ def replace(file: Path, content: bytes) -> None:
     except OSError as error:
         problem = f"{file} cannot be written ({error.strerror})"
         raise UnavailableError(problem) from error
-
-
-def _not_a_record(file: Path, problem: str) -> UsageError:
-    return UsageError(
-        f"{file} is not what compare record or compare bench --json writes: {problem}"
-    )
 
 
 def _implementations(bench: Bench) -> set[str]:

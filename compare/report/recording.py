@@ -94,12 +94,12 @@ def _record(
     climbed = rung_times.measure_rungs(op, rung_times.default_case(op), progress)
     # One run writes the example and its record.
     example = _run_example(progress) if op.name == EXAMPLE else ""
-    files = [store.write(with_hashes(result)), rung_times.write(with_hashes(climbed))]
+    files = [store.write(with_hashes(result)), store.write(with_hashes(climbed))]
     trial = TRIALS[op.name]
     if trial.flops and trial.optional_inputs:
         case = Case(trial.sweep_shapes[-1], torch.bfloat16)
         fused = fusions.measure(op, case, progress)
-        files.append(fusions.write(with_hashes(fused)))
+        files.append(store.write(with_hashes(fused)))
     if example:
         files.append(files[0].parent / f"compare-{EXAMPLE}.txt")
         store.replace(files[-1], example.encode())

@@ -7,6 +7,7 @@ H200 reads 4.6 TB/s and copies 4.3. So the ceiling has the op's mix, and its siz
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import statistics
 
@@ -37,19 +38,10 @@ _MATMUL_WARM_UP_MS = 1500.0
 def mix_of(traffic: Traffic) -> tuple[int, int]:
     """How many arrays a kernel reads and writes that moves bytes in this proportion."""
     share = traffic.read_bytes / traffic.total_bytes
-
-    def distance(mix: tuple[int, int]) -> float:
-        reads, writes = mix
-        return abs(reads / (reads + writes) - share)
-
     numbers = range(_MOST_ARRAYS + 1)
-    mixes = [
-        (reads, writes)
-        for reads in numbers
-        for writes in numbers
-        if math.gcd(reads, writes) == 1
-    ]
-    return min(mixes, key=distance)
+    pairs = itertools.product(numbers, numbers)
+    mixes = [mix for mix in pairs if math.gcd(*mix) == 1]
+    return min(mixes, key=lambda mix: abs(mix[0] / sum(mix) - share))
 
 
 def contestants(traffic: Traffic) -> list[Contestant]:
@@ -69,11 +61,9 @@ def contestants(traffic: Traffic) -> list[Contestant]:
         for block_size, warps in _CONFIGURATIONS
     ]
     if (reads, writes) == (1, 1):
-
-        def copy(index: int) -> None:
-            written[index].copy_(read[index])
-
-        found.append(Contestant("cudaMemcpy", copy, n_sets))
+        found.append(
+            Contestant("cudaMemcpy", lambda i: written[i].copy_(read[i]), n_sets)
+        )
     return found
 
 
@@ -162,11 +152,7 @@ def matmul_rate(dtype: torch.dtype) -> MatmulRate | Skipped:
         for _ in range(2)
     )
     out = torch.empty_like(a)
-
-    def launch(index: int) -> None:
-        torch.matmul(a, b, out=out)
-
-    turn = Turn(Contestant("matmul", launch, 1))
+    turn = Turn(Contestant("matmul", lambda index: torch.matmul(a, b, out=out), 1))
     with gpu_state.sampled() as sampler:
         own = turns.take_turns({"matmul": turn}, _MATMUL_WARM_UP_MS)["matmul"]
     if isinstance(own, TimingError):

@@ -13,11 +13,15 @@ import statistics
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from bindings.errors import BuildError
+from compare.errors import BuildFailedError, UnavailableError
 from compare.timing.times import GpuState
+from compare.timing.turns import TimingError
 
 # More than what is left of our own work a second after it is done.
 _BUSY_PERCENT = 5
@@ -48,9 +52,7 @@ def obstacle() -> str | None:
         return "CUDA_LAUNCH_BLOCKING is set, which times the host: unset it"
     if sanitizer := _sanitizer():
         return f"this process runs under {sanitizer}, which slows kernels down"
-    if busy := _other_work():
-        return busy
-    return None
+    return _other_work()
 
 
 def _sanitizer() -> str | None:
@@ -96,24 +98,40 @@ def _this_gpu() -> list[str]:
     return ["-i", f"GPU-{torch.cuda.get_device_properties().uuid}"]
 
 
+@contextlib.contextmanager
+def measuring() -> Iterator[None]:
+    """Where kernels run on a GPU, each of which may fail.
+
+    Raises:
+        UnavailableError: The GPU, or the timing lab, cannot do it.
+        BuildFailedError: A compiler refused the sources.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise UnavailableError(
+            f"the GPU has not enough memory for this shape: {error}"
+        ) from error
+    except torch.AcceleratorError as error:
+        raise UnavailableError(
+            f"the GPU cannot be used any more, for a kernel has failed there: {error}"
+        ) from error
+    except TimingError as error:
+        raise UnavailableError(str(error)) from error
+    except BuildError as error:
+        raise BuildFailedError(str(error)) from error
+
+
+@dataclass
 class Sampler:
-    """Reads the state of the GPU in the background."""
+    """The state of the GPU, when its sampling has ended; None without nvidia-smi."""
 
-    def __init__(self) -> None:
-        """Has read nothing yet."""
-        self.state: GpuState | None = None
-
-    def finish(self, output: str) -> None:
-        """Takes what nvidia-smi has printed."""
-        self.state = parse(output)
+    state: GpuState | None = None
 
 
 @contextlib.contextmanager
 def sampled() -> Iterator[Sampler]:
-    """Samples ten times a second as long as the context lasts.
-
-    Afterwards the sampler's state is set; it stays None where there is no nvidia-smi.
-    """
+    """Samples ten times a second as long as the context lasts."""
     sampler = Sampler()
     if (program := _nvidia_smi()) is None:
         yield sampler
@@ -132,7 +150,7 @@ def sampled() -> Iterator[Sampler]:
     finally:
         process.terminate()
         output, _ = process.communicate()
-        sampler.finish(output)
+        sampler.state = parse(output)
 
 
 def parse(output: str) -> GpuState | None:

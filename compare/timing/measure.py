@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bindings.op import Outputs, as_tuple
+from bindings.op import as_tuple
 from compare.judge import acceptance
 from compare.judge.acceptance import Expected
 from compare.judge.parity import Prepared, Skipped
@@ -81,12 +81,12 @@ def _take_turns(
     sets = make_sets(prepared)
     streams = ceiling.prepare(prepared.traffic)
     _negate(sets)
-    entries: dict[str, _Entry] = {}
+    entries: dict[str, Entry] = {}
     results: dict[str, Times | Skipped] = {}
     for name, each in implementations.items():
         entry = each if isinstance(each, Skipped) else _enter(each, prepared, sets)
         results[name] = entry if isinstance(entry, Skipped) else Skipped("")
-        if isinstance(entry, _Entry):
+        if isinstance(entry, Entry):
             entries[name] = entry
     _negate(sets)
     for entry in entries.values():
@@ -158,12 +158,12 @@ def _change_with_the_sign(prepared: Prepared) -> list[bool]:
 
 def _enter(
     implementation: Implementation, prepared: Prepared, sets: list[tuple[Any, ...]]
-) -> _Entry | Skipped:
+) -> Entry | Skipped:
     """An implementation that is ready for its turns, or why it has none."""
     before = [_copy(x) for x in sets[0] if isinstance(x, Tensor)]
-    entry: _Entry | Skipped
+    entry: Entry | Skipped
     try:
-        entry = _Entry(implementation, prepared, sets)
+        entry = Entry(implementation, prepared, sets)
     except TimingError as error:
         entry = Skipped(str(error))
     except torch.OutOfMemoryError:
@@ -184,8 +184,8 @@ def _same_bits(x: Tensor, y: Tensor) -> bool:
     return torch.equal(acceptance.bits(x), acceptance.bits(y))
 
 
-class _Entry:
-    """An implementation with its sets, captured."""
+class Entry:
+    """An implementation that is compiled and, on all sets, captured."""
 
     def __init__(
         self,
@@ -196,10 +196,14 @@ class _Entry:
         """Compiles it, and runs it on every set."""
         self._is_random = implementation.is_random
         self.n_outputs = implementation.n_outputs
-        self._outputs: list[tuple[Tensor, ...]] = []  # of each set
+        self._outputs: list[tuple[Tensor, ...]] = [()] * len(sets)
         if implementation.bare_launcher is None:
-            self._outputs = [()] * len(sets)
-            launch = self._allocating(implementation.call, sets)
+
+            def launch(index: int) -> None:
+                # Dropped only when the set's turn comes again: or all of them would
+                # land in the same memory, which the cache would hold.
+                self._outputs[index] = as_tuple(implementation.call(*sets[index]))
+
         else:
             allocate = prepared.op.allocate
             self._outputs = [as_tuple(allocate(*arguments)) for arguments in sets]
@@ -212,16 +216,6 @@ class _Entry:
                 launchers[index]()
 
         self.turn = Turn(Contestant(implementation.name, launch, len(sets)))
-
-    def _allocating(
-        self, call: Callable[..., Outputs], sets: list[tuple[Any, ...]]
-    ) -> Callable[[int], None]:
-        def launch(index: int) -> None:
-            # Dropped only when the set's turn comes again: or all of them would land in
-            # the same memory, which the cache would hold.
-            self._outputs[index] = as_tuple(call(*sets[index]))
-
-        return launch
 
     def forget_outputs(self) -> None:
         """Leaves nothing of what the capture has computed."""

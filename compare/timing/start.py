@@ -45,14 +45,7 @@ def measure(
     names: Sequence[str],
     progress: Callable[[str], None],
 ) -> dict[str, StartTime | Skipped]:
-    """First calls of an op in float32, its parameters as they are by default.
-
-    Args:
-        op: Its name.
-        shape: Of its inputs.
-        names: Of implementations.
-        progress: Is told what is going on.
-    """
+    """First calls of implementations of an op, in float32 and with its defaults."""
     results: dict[str, StartTime | Skipped] = {}
     for name in names:
         progress(f"first calls of {name}, in processes of their own")

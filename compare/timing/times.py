@@ -135,6 +135,7 @@ class Bench:
     """What `compare bench` measures of one op, and `compare record` keeps."""
 
     SCHEMA_VERSION: ClassVar[int] = 1
+    KIND: ClassVar[str] = ""
 
     op: str
     environment: dict[str, Any]  # from compare.timing.environment

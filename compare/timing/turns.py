@@ -44,31 +44,20 @@ class TimingError(Exception):
 
 @dataclass(frozen=True)
 class Contestant:
-    """Something to be timed.
-
-    Attributes:
-        name: Its name.
-        launch: Runs it on the set of this number, without waiting for the GPU.
-        n_sets: How many sets of inputs and outputs there are.
-    """
+    """Something to be timed."""
 
     name: str
-    launch: Callable[[int], None]
-    n_sets: int
+    # Runs it on the set of this number, without waiting for the GPU.
+    launch: Callable[[int], object]
+    n_sets: int  # of inputs and outputs
 
 
 @dataclass(frozen=True)
 class Times:
-    """What the clock said.
+    """What the clock said."""
 
-    Attributes:
-        call_us: Of a call, one for each round.
-        calls: In all rounds.
-        method: How they were made.
-    """
-
-    call_us: tuple[float, ...]
-    calls: int
+    call_us: tuple[float, ...]  # of a call, one for each round
+    calls: int  # in all rounds
     method: Method
 
 
@@ -147,7 +136,7 @@ def take_turns(
 
     Args:
         turns: By name.
-        warm_up_ms: How long that goes on before the first is counted.
+        warm_up_ms: How long that goes on before the first counts.
         min_replays: How many times of each there are at least.
     """
     clock = _Clock(torch.ones(COLD_BYTES // 4, device=FLUSH_DEVICE))
@@ -200,18 +189,17 @@ class _Race:
         order = list(self.running.items())
         self.random.shuffle(order)
         for name, turn in order:
-            failure = None
             try:
                 spans[name] = act(name, turn)
+                continue
             except torch.OutOfMemoryError:
                 raise
             except TimingError as error:
                 failure = error
             except Exception as error:  # whatever a library of others raises
                 failure = TimingError(f"raises {type(error).__name__}: {error}")
-            if failure:
-                self.failures[name] = failure
-                del self.running[name]
+            self.failures[name] = failure
+            del self.running[name]
         return spans
 
 
