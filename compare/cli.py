@@ -51,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code."""
     _mend_streams()
     try:
-        exit_code = _run(sys.argv[1:] if arguments is None else arguments)
+        options = parse(sys.argv[1:] if arguments is None else arguments)
+        exit_code: int = _commands().get(options.command, op_command).run(options)
         sys.stdout.flush()
         return exit_code
     except CompareError as error:
@@ -89,12 +90,6 @@ def _mend_streams() -> None:
 def _discard_stdout() -> None:
     # Without this, Python would complain when it flushes at its end.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _run(arguments: Sequence[str]) -> int:
-    options = parse(arguments)
-    exit_code: int = _commands().get(options.command, op_command).run(options)
-    return exit_code
 
 
 @functools.cache

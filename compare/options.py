@@ -40,11 +40,7 @@ def params_of(op: str, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def check_shapes(op: str, shapes: Sequence[tuple[int, ...]]) -> None:
-    """Of an op whose shapes are no tensor's.
-
-    Raises:
-        UsageError: One has too few or too many numbers.
-    """
+    """Raises UsageError for a shape that has too few or too many sizes for the op."""
     names = read_ops()[op].shape_names
     for each in shapes:
         if names and len(each) not in (len(names), len(names) + 1):
@@ -55,7 +51,7 @@ def check_shapes(op: str, shapes: Sequence[tuple[int, ...]]) -> None:
 
 
 def backends_of(options: argparse.Namespace) -> tuple[str, ...]:
-    """Those asked for, once each."""
+    """Our implementations that were asked for, once each."""
     return tuple(dict.fromkeys(options.backend or DEFAULT_BACKENDS))
 
 
@@ -84,7 +80,7 @@ def add_params(parser: argparse.ArgumentParser) -> None:
 
 
 def add_peers(parser: argparse.ArgumentParser) -> None:
-    """What is measured, of ours and of others."""
+    """The implementations to measure, ours and the peers'."""
     add_backends(parser)
     parser.add_argument(
         "--peers",
@@ -107,7 +103,7 @@ def add_folder(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def add_kernel(parser: argparse.ArgumentParser) -> None:
-    """Which of an op's kernels is shown."""
+    """The rung and the kernel that are shown."""
     parser.add_argument(
         "--rung",
         metavar="NAME",
@@ -125,7 +121,7 @@ def add_kernel(parser: argparse.ArgumentParser) -> None:
 
 
 def add_code(parser: argparse.ArgumentParser, default: str) -> None:
-    """What code is generated."""
+    """The generated code: the architecture, and the assembler."""
     parser.add_argument(
         "--arch",
         type=_argument(parse_architecture),
@@ -141,7 +137,7 @@ def add_code(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def add_backends(parser: argparse.ArgumentParser) -> None:
-    """Which of our implementations."""
+    """Our implementations."""
     parser.add_argument(
         "--backend",
         action="extend",

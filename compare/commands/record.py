@@ -15,7 +15,7 @@ SUMMARY = "Measure on a GPU, and write it into records, README and docs."
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Of which ops, and what to do instead of measuring."""
+    """The ops, and what to do instead of measuring."""
     parser.add_argument("ops", nargs="*", metavar="op", help="by default all")
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(

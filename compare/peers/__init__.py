@@ -1,4 +1,4 @@
-"""What others have made of the same ops, to be timed beside ours.
+"""Implementations of the same ops by others, to be timed beside ours.
 
 None of them is needed: a peer whose package is missing is left out, and the report says
 so. A new op may bring its peers along as compare/peers/<op>.py, with a tuple PEERS, and
@@ -18,7 +18,7 @@ import torch
 
 from bindings.op import Outputs
 
-# What pip knows the peers as that are not PyTorch.
+# By pip's names; the other peers come with PyTorch.
 PACKAGES = {
     "liger": "liger-kernel",
     "quack": "quack-kernels",
@@ -57,15 +57,15 @@ def using(
 
 
 def compiled(function: Callable[..., Outputs]) -> Callable[..., Outputs]:
-    """What torch.compile makes of a function, for each shape anew."""
+    """A function as torch.compile compiles it, for each shape anew."""
     # Shapes of one case after the other must not make it compile for any shape.
     torch.compiler.reset()
     result: Callable[..., Outputs] = torch.compile(
         function,
         fullgraph=True,
         dynamic=False,
-        # It times its configurations in every process, also where the code is cached:
-        # compile_ahead's choice was made while others used the GPU.
+        # Inductor times its configurations in every process, even if the code is in the
+        # cache: compile_ahead's choice was made while others used the GPU.
         options={"autotune_local_cache": False},
     )
     return result

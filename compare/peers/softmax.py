@@ -24,7 +24,7 @@ def _unfused_backward(grad: Tensor, y: Tensor, dim: int) -> Tensor:
 
 
 def _of_rows(function: Callable[..., Tensor], *arguments: Any) -> Tensor:
-    """What a function of rows makes of tensors, by their dimension dim."""
+    """Applies a function of rows along a dimension, the last of the arguments."""
     *tensors, dim = arguments
     rows = [each.movedim(dim, -1) for each in tensors]
     shape = rows[0].shape

@@ -1,4 +1,4 @@
-"""What a fused epilogue costs: the same product with and without one, in turns.
+"""The cost of a fused epilogue: a product with and without one, in turns.
 
 Measured minutes apart, two products of this size differ by as much as an epilogue
 costs: a GPU at the limit of its power slows down as it warms up.

@@ -20,7 +20,7 @@ from compare.timing import environment, gpu_state, implementations
 from compare.timing.measure import measure
 from compare.timing.times import Timing
 
-# What a call takes, as the reports name it; among an op's rungs it has no name.
+# The reports' name of the kernels that a call takes, which are no rung of their own.
 CALL = "call"
 
 
@@ -43,7 +43,7 @@ def rungs_of(op: Op) -> dict[str, Op]:
 
 
 def default_case(op: Op) -> Case:
-    """What a ladder is climbed on, and its times are recorded of."""
+    """The case that a ladder is climbed on, and that its recorded times are of."""
     trial = TRIALS[op.name]
     if trial.flops:  # tensor cores, which the last rungs are about, know no float32
         return Case(trial.benchmark_shapes[0], torch.bfloat16, direction=op.direction)
@@ -51,7 +51,7 @@ def default_case(op: Op) -> Case:
 
 
 def case_on(op: Op, case: Case) -> Case:
-    """The case as a rung can serve it: of float32 tensor cores take tf32 alone."""
+    """The case as a rung can serve it: tensor cores take float32 as tf32 alone."""
     if case.dtype != torch.float32 or op.rung != "tensor_cores":
         return case
     return replace(case, params={**case.params, "precision": "tf32"})
@@ -97,6 +97,6 @@ def gains_of(
 
 
 def recorded_gains(op: Op, case: Case) -> dict[Side, float]:
-    """The same from the record, if that is of the case."""
+    """The gains on record, if the record is of the case."""
     times = find(op.name)
     return gains_of(times.timings) if times and times.case == case else {}

@@ -127,7 +127,7 @@ def _cuda_files(root: Path, folder: str) -> set[Path]:
     def included(path: Path) -> Iterator[Path]:
         for name in _INCLUDE.findall(_kept_of_cuda(path.read_text("utf-8"))):
             places = ((base / name).resolve() for base in (path.parent, csrc))
-            # What is found nowhere is a header of CUDA, C++ or the emulator.
+            # A file that is found nowhere is a header of CUDA, C++ or the emulator.
             if (file := next(filter(Path.is_file, places), None)) and counts(file):
                 yield file
 
@@ -178,7 +178,7 @@ def _triton_files(root: Path, folder: str) -> set[Path]:
 
 @functools.cache
 def _imports(text: str, file: str) -> tuple[str, ...]:
-    """What a module imports of triton_kernels: modules, and names in them."""
+    """The names that a module imports from triton_kernels, with their modules."""
     found = []
     package = Path(file).parent.parts
     for node in ast.walk(ast.parse(text, file)):

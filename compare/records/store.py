@@ -1,8 +1,7 @@
-"""What was measured and is kept: a file per GPU and op, which others are made from."""
+"""The records: a file for each GPU and op, from which plots and pages are made."""
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import re
@@ -20,7 +19,7 @@ from compare.timing.times import Bench, CaseTimes, Document, Timing, from_json, 
 
 
 class Record(Document, Protocol):
-    """What was measured of an op on a GPU."""
+    """Anything that is measured of an op on a GPU, and kept."""
 
     KIND: ClassVar[str]  # the folder of its kind within the GPU's, where benches lie
 
@@ -51,7 +50,7 @@ def write(kept: Record, folder: Path = FOLDER) -> Path:
 
 
 def read(file: Path) -> Bench:
-    """What a file keeps, also one that `compare bench --json` wrote.
+    """The bench in a file of the records, or in one of `compare bench --json`.
 
     Raises:
         UsageError: It is not there, or keeps something else.
@@ -78,13 +77,13 @@ def read(file: Path) -> Bench:
 
 
 def read_all(folder: Path = FOLDER) -> list[Bench]:
-    """All that is kept, by GPU and op."""
+    """All records, by GPU and op."""
     benches = map(read, folder.glob("*/*.json"))
     return sorted(benches, key=lambda bench: (gpu(bench), bench.op))
 
 
 def find(op: str, folder: Path = FOLDER) -> Bench | None:
-    """What is kept of an op; the newest where it was measured on several GPUs."""
+    """The record of an op; the newest where it was measured on several GPUs."""
     benches = map(read, folder.glob(f"*/{op}.json"))
     return max(benches, key=lambda bench: str(bench.environment["date"]), default=None)
 
@@ -92,7 +91,7 @@ def find(op: str, folder: Path = FOLDER) -> Bench | None:
 def choose(
     ops: Sequence[str], source: str | None, folder: Path = FOLDER
 ) -> list[Bench]:
-    """What a command line asks for: one bench of each op.
+    """The benches that a command line asks for, one of each op.
 
     Args:
         ops: By default all of which a sweep is recorded.
@@ -141,12 +140,12 @@ def file_of(kept: Record, folder: Path = FOLDER) -> Path:
 
 
 def unusual_params(op: str, params: Mapping[str, Any]) -> tuple[str, ...]:
-    """Those of an op's parameters that are not as they are by default: "dim=0"."""
-    defaults = _defaults().get(op, {})
+    """The parameters of an op that have not their default, such as "dim=0"."""
+    known = read_ops()[op].parameters if op in read_ops() else {}
     return tuple(
         f"{name}={value}"
         for name, value in sorted(params.items())
-        if name not in defaults or defaults[name] != value
+        if name not in known or known[name].default != value
     )
 
 
@@ -157,7 +156,7 @@ def timing(times: CaseTimes, implementation: str) -> Timing | None:
 
 
 def read_beside(file: Path, made: type[Kept]) -> Kept:
-    """What a file keeps of this class.
+    """The record of this class in a file.
 
     Raises:
         UsageError: It is something else.
@@ -189,11 +188,3 @@ def replace(file: Path, content: bytes) -> None:
 def _implementations(bench: Bench) -> set[str]:
     cases = (*bench.cases, *bench.sweep)
     return {*bench.start, *bench.notes}.union(*(each.timings for each in cases))
-
-
-@functools.cache
-def _defaults() -> dict[str, dict[str, Any]]:
-    return {
-        op.name: {each.name: each.default for each in op.parameters.values()}
-        for op in read_ops().values()
-    }

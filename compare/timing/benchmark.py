@@ -32,7 +32,7 @@ from compare.timing.times import Bench, CaseTimes, Timing
 
 @dataclass(frozen=True)
 class Request:
-    """What to measure."""
+    """A command line, or a run of compare record, to be measured."""
 
     op: str
     shapes: tuple[tuple[int, ...], ...] | None  # by default those it is judged by
@@ -46,7 +46,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a request comes to on this GPU."""
+    """The cases of a request that this GPU's memory is enough for."""
 
     cases: tuple[Case, ...]
     sweep: tuple[Case, ...]
@@ -149,7 +149,7 @@ def bench(request: Request, progress: Callable[[str], None]) -> Bench:
 
 
 def failures(bench: Bench, ours: tuple[str, ...]) -> list[str]:
-    """What went wrong with implementations of ours, a sentence for each case."""
+    """A sentence for each case in which one of our implementations has no time."""
     return [
         f"{name}, {'x'.join(map(str, times.case.shape))}: {each.reason}"
         for times in (*bench.cases, *bench.sweep)
@@ -175,7 +175,7 @@ def _measure(
 
 
 def _fitting(op: Op, cases: list[Case], omitted: list[str]) -> list[Case]:
-    """Those that the GPU's memory is enough for; what is said of the others."""
+    """The cases that the GPU's memory is enough for; the others are omitted."""
     fitting = []
     for case in cases:
         if shortage := memory_shortage(op, case, torch.device("cuda")):

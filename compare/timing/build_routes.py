@@ -52,14 +52,14 @@ class DeviceCode:
     """The machine code of the kernel in a route's binary."""
 
     instructions: int
-    # Those without an equal in the code of the first route, or the other way round,
-    # whichever are more; names of registers do not count.
+    # How many have no equal in the first route's code, or the other way round, if that
+    # is more; names of registers do not count.
     differing: int
 
 
 @dataclass(frozen=True)
 class Route:
-    """What one way to build a .cu takes, and what comes of it."""
+    """The cost of one way to build a .cu, and its result."""
 
     how: str  # what compiles what
     # Until the launcher can be called, where nothing was built before. Imports, torch's
@@ -159,7 +159,7 @@ def _find_toolkit(op: str) -> _Toolkit:
 
 
 def _plans(op: Op, case: Case, architecture: int) -> list[dict[str, Any]]:
-    """What is launched, with positions in place of addresses, for another process."""
+    """The launches, for another process: positions stand in place of addresses."""
     try:
         module = prebuilt.load("_cpu")
     except UnsupportedError as error:
@@ -187,7 +187,7 @@ def _plans(op: Op, case: Case, architecture: int) -> list[dict[str, Any]]:
 
 @dataclass
 class _Lab:
-    """What every route is tried with."""
+    """The setting in which every route is tried."""
 
     op: Op
     plans: Sequence[Mapping[str, Any]]
@@ -199,7 +199,7 @@ class _Lab:
     first_code: Listing | None = None  # which that of later routes is compared with
 
     def load_in_a_process(self, route: str) -> dict[str, Any]:
-        """What compare.timing.route_process answers.
+        """The answer of compare.timing.route_process.
 
         Raises:
             UnavailableError: The process crashed.

@@ -1,4 +1,4 @@
-"""What there is to reach: memory at an op's own mix of reads and writes, and matmul.
+"""The ceilings: memory bandwidth at an op's own mix of reads and writes, and matmul.
 
 A copy, which reads as much as it writes, is no measure for an op that only reads: an
 H200 reads 4.6 TB/s and copies 4.3. So the ceiling has the op's mix, and its size.
@@ -24,14 +24,14 @@ from compare.timing.turns import Contestant, Times, TimingError, Turn
 # thread and array. Which is fastest depends on size and mix.
 _CONFIGURATIONS = ((1024, 4), (2048, 4), (4096, 4), (8192, 8))
 
-# Of each kind: five parts in all are as close as an op's own traffic comes.
+# Read or written: five arrays in all come as close to a mix as any op's own do.
 _MOST_ARRAYS = 4
 
 # Where size no longer matters.
 _PEAK_BYTES = 2 * 1024**3
 
 _MATMUL_SIZE = 8192
-# It draws so much power that the clocks take longer to settle.
+# Matmul draws so much power that the clocks take longer to settle.
 _MATMUL_WARM_UP_MS = 1500.0
 
 
@@ -144,7 +144,7 @@ def peak(reads: int, writes: int) -> Ceiling:
 
 
 def matmul_rate(dtype: torch.dtype) -> MatmulRate | Skipped:
-    """What torch.matmul, which is cuBLAS, reaches with random numbers."""
+    """The rate of torch.matmul, which is cuBLAS, with random numbers."""
     n = _MATMUL_SIZE
     generator = _generator()
     a, b = (

@@ -1,6 +1,6 @@
-"""What a GPU says of itself, and whether this is a place and a time to measure.
+"""The state of the GPU, and whether it can be measured on, here and now.
 
-All of it is read through nvidia-smi, which comes with the driver; nothing is set.
+nvidia-smi, which comes with the driver, reads the state; nothing is set.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _THROTTLES = {
     0x80: "power brake",
 }
 _QUERY = "clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
-# What compute-sanitizer and g++'s sanitizers have the loader bring in.
+# Libraries that compute-sanitizer and g++'s sanitizers load.
 _SANITIZERS = re.compile(
     r"/lib[^/]*(?:sanitizer|asan|tsan|msan)[^/]*\.so[.\d]*", re.IGNORECASE
 )

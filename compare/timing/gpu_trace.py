@@ -1,4 +1,4 @@
-"""What a GPU did, and what asked for it, from the trace that torch.profiler exports.
+"""The work of a GPU and who asked for it, from the trace that torch.profiler exports.
 
 That is the Chrome trace of Kineto, whose format is public. A kernel bears the number
 (its correlation) of the call of the CUDA runtime or driver that launched it; and that
@@ -23,7 +23,7 @@ _GPU_SPAN = "gpu_user_annotation"
 
 _SCOPE = re.compile(r"\b[A-Za-z_]\w*::")
 _PARENTHESES = re.compile(r"\([^()]*\)")
-# What is left of `f()::{lambda()#1}::operator()() const` without its parentheses.
+# The rest of `f()::{lambda()#1}::operator()() const` without its parentheses.
 _LAMBDA = re.compile(r"::(?:\{lambda[^{}]*\}|operator\b)(?: const)?")
 
 
@@ -38,14 +38,14 @@ class Work:
     block: Dimensions | None  # threads of a block in x, y and z
     registers: int | None  # of a thread
     shared_bytes: int | None  # of a block
-    # What the host was in when it asked for it: the implementation first, then
-    # operations, and last the call that launched it.
+    # Whatever the host was in when it launched it: the implementation first, then
+    # operations, and last the launching call.
     stack: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Span:
-    """What happened within one annotation."""
+    """The time and the GPU's work within one annotation."""
 
     host_us: float
     work: tuple[Work, ...]  # of the GPU, in the order of its start
@@ -135,7 +135,7 @@ def _owner(
     annotations: Mapping[str, Mapping[str, Any]],
     events: Sequence[Mapping[str, Any]],
 ) -> str | None:
-    """Whose work it is; None if it was asked for outside of all annotations."""
+    """The annotation that asked for the work; None if none did."""
     if launch is not None:
         for name, annotation in annotations.items():
             if _contains(annotation, launch):

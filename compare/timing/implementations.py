@@ -1,4 +1,4 @@
-"""What can be timed: our own implementations, PyTorch's, and those of the peers."""
+"""The implementations that can be timed: our own, PyTorch's, and the peers'."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from compare import peers
 from compare.judge.parity import Skipped
 from compare.timing.names import BACKENDS
 
-# What needs no compiler when it is called, of ours and of others.
+# They need no compiler when they are called.
 COMPILED_BEFORE = ("cuda", "torch", "unfused")
 
 
@@ -85,7 +85,7 @@ def _of_ours(op: Op, backend: str) -> Implementation | Skipped:
 def _bind(
     op: Op, record: Callable[..., Launch | None], *arguments: Any
 ) -> Callable[[], object]:
-    """What launches as a call does whose kind is known."""
+    """A launch on these arguments, as cheap as that of a call that is repeated."""
     bare = op.arguments(*arguments)
     tensors = [x for x in bare if isinstance(x, Tensor)]
     device = torch_internals.current_device()

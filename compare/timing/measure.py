@@ -105,7 +105,7 @@ def _take_turns(
             results[name] = Skipped(problem) if problem else clocked
     changes = _change_with_the_sign(prepared)
     if any(changes):
-        # What reads the first set's inputs for all of them finds others there now.
+        # Whoever reads the first set's inputs in place of its own is found out now.
         _negate(sets[1:])
         for name, entry in entries.items():
             if isinstance(results[name], Times) and any(changes[: entry.n_outputs]):
@@ -116,7 +116,7 @@ def _take_turns(
 
 
 def make_sets(prepared: Prepared) -> list[tuple[Any, ...]]:
-    """The same arguments in as many places as it takes to outgrow the caches."""
+    """Copies of the arguments, as many as it takes to outgrow the caches."""
     n_bytes = sum(x.untyped_storage().nbytes() for x in prepared.tensors)
     n_bytes += sum(each.torch.nbytes for each in prepared.expected)
     return [
@@ -142,7 +142,7 @@ def _negate(sets: list[tuple[Any, ...]]) -> None:
 
 
 def _change_with_the_sign(prepared: Prepared) -> list[bool]:
-    """Which outputs are others for other inputs: softmax of a single column is 1."""
+    """Which outputs depend on the inputs' sign: softmax of a single column is 1."""
     arguments = [
         -each if isinstance(each, Tensor) and each.is_floating_point() else each
         for each in prepared.arguments
@@ -224,7 +224,7 @@ class Entry:
                 out.detach().fill_(math.nan)
 
     def wrong_output(self, prepared: Prepared) -> str:
-        """What is wrong with the outputs that were timed; empty if nothing is."""
+        """The fault of the outputs that were timed; empty if they have none."""
         wanted = prepared.expected[: self.n_outputs]
         for each in self._outputs:
             if len(each) != len(wanted):
@@ -258,7 +258,7 @@ class Entry:
         return ""
 
     def stale_output(self) -> str:
-        """What is wrong, now that all inputs but the first have changed."""
+        """The fault that shows when all sets of inputs but the first have changed."""
         if self._is_random:
             return ""  # all results are others than before
         first = [out.clone() for out in self._outputs[0]]
@@ -298,13 +298,13 @@ def _timing(
 
 
 def above_ceiling(prepared: Prepared, kernel: KernelTime, limit: Ceiling) -> str:
-    """What to say of a time that the memory does not allow; empty if it does."""
+    """The objection to a time that the memory does not allow; empty if it does."""
     rate = prepared.traffic.total_bytes / kernel.high_us / 1e3
     if rate <= (1 + SAME_WITHIN) * limit.gb_per_s:
         return ""
-    # Of few bytes, a kernel may be done faster than those that only move them, and of
-    # more than one tensor, in a better order; but never faster than many bytes can be
-    # moved, or than they can be read.
+    # With few bytes, a kernel may be done before those that only move them, and with
+    # several tensors, it may have a better order; but never is it faster than many
+    # bytes can be moved, or read.
     mix = ceiling.mix_of(prepared.traffic)
     limits = limit, ceiling.peak(*mix), ceiling.peak(1, 0)
     highest = max(limits, key=lambda each: each.gb_per_s)
@@ -319,7 +319,7 @@ def above_ceiling(prepared: Prepared, kernel: KernelTime, limit: Ceiling) -> str
 def _host_times(
     prepared: Prepared, implementation: Implementation
 ) -> tuple[float, float | None]:
-    """Of the public call, and of the bare launcher."""
+    """Microseconds of the public call, and of the bare launcher."""
     arguments = prepared.arguments
     call_us = host_us(lambda: implementation.call(*arguments))
     if implementation.bare_launcher is None:

@@ -1,4 +1,4 @@
-"""`compare profile`: what each implementation has the GPU do, and the host for it.
+"""`compare profile`: the kernels of each implementation, and the host's part.
 
 Every implementation is called a few times under torch.profiler, in a range that bears
 its name; Nsight Systems and Nsight Compute, which do not go together with
@@ -39,7 +39,7 @@ _Launch = tuple[str, Dimensions | None, Dimensions | None, int | None, int | Non
 
 @dataclass(frozen=True)
 class ProfileRequest:
-    """What to look into."""
+    """A command line of compare profile."""
 
     op: str
     shape: tuple[int, ...] | None  # by default the large one
@@ -75,7 +75,7 @@ class ImplementationProfile:
 
 @dataclass(frozen=True)
 class ProfileReport:
-    """What was found."""
+    """The profiles of an op's implementations, and how to see more."""
 
     op: str
     case: Case
@@ -154,7 +154,7 @@ def summarize(span: Span) -> ImplementationProfile:
 
 
 def stacks(spans: Mapping[str, Span]) -> list[tuple[tuple[str, ...], float]]:
-    """Where the GPU time of a call of each comes from, for a flame graph."""
+    """Stacks and the GPU time of a call that each accounts for, for a flame graph."""
     return [
         ((NAMES[name], *work.stack[1:], work.name), work.us / CALLS)
         for name, span in spans.items()

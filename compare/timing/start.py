@@ -1,4 +1,4 @@
-"""What it takes until the first result is there: first call, compilation, build.
+"""The time until the first result is there: first call, compilation, build.
 
 Each in a process of its own, where nothing is loaded yet: it runs this file, once with
 empty caches on disk and once more with those that the first has filled. What has to be
@@ -29,7 +29,7 @@ from compare.judge.parity import Skipped
 from compare.timing import implementations
 from compare.timing.times import StartTime
 
-# What compiles at run time keeps its results below these.
+# Compilers at run time keep their results below these.
 _CACHE_VARIABLES = (
     "XDG_CACHE_HOME",
     "TRITON_CACHE_DIR",

@@ -49,7 +49,7 @@ def compare(call_us: Mapping[str, Sequence[float]]) -> tuple[Comparison, ...]:
 
 
 def verdict(low: float, high: float) -> Outcome:
-    """What the interval of a ratio of times says of the one above the line."""
+    """The verdict on the numerator of a ratio of times, by its interval."""
     if high < 1 - SAME_WITHIN:
         return "faster"
     if low > 1 + SAME_WITHIN:

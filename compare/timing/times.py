@@ -1,4 +1,4 @@
-"""What the timing lab finds out, and the JSON of it, which records are written in."""
+"""The results of the timing lab, and their JSON, in which records are written."""
 
 from __future__ import annotations
 
@@ -64,8 +64,7 @@ class Comparison:
     ratio: float  # the first's time by the second's
     low: float  # from here to high lies the ratio, with 95 % confidence
     high: float
-    # What the first is; "same" is within 1.5 %, and "unclear" where the interval allows
-    # two of the others.
+    # The first's: "same" within 1.5 %, "unclear" where the interval allows two others.
     outcome: Outcome
 
     def reversed(self) -> Comparison:
@@ -82,7 +81,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class GpuState:
-    """What the GPU was like while it was measured: medians of its own readings."""
+    """The GPU while it was measured: medians of its own readings."""
 
     sm_mhz: float
     memory_mhz: float
@@ -94,7 +93,7 @@ class GpuState:
 
 @dataclass(frozen=True)
 class StartTime:
-    """What it takes until the first result is there, in a process of its own."""
+    """The time until the first result is there, in a process of its own."""
 
     first_call_ms: float  # when every cache on disk is filled
     compile_s: float | None  # by how much empty caches delay it; None if none are used
@@ -103,7 +102,7 @@ class StartTime:
 
 @dataclass(frozen=True)
 class MatmulRate:
-    """What torch.matmul reaches, 8192 x 8192 x 8192."""
+    """The rate of torch.matmul, 8192 x 8192 x 8192."""
 
     tflops: float  # 10^12 multiplications and additions in a second
     gpu_state: GpuState | None  # meanwhile; None where nvidia-smi cannot say
@@ -132,7 +131,7 @@ class CaseTimes:
 
 @dataclass(frozen=True)
 class Bench:
-    """What `compare bench` measures of one op, and `compare record` keeps."""
+    """The times of one op, measured by `compare bench`, kept by `compare record`."""
 
     SCHEMA_VERSION: ClassVar[int] = 1
     KIND: ClassVar[str] = ""
@@ -186,7 +185,7 @@ def from_json(document: Mapping[str, Any], made: type[Kept]) -> Kept:
 
 
 def limits_to_json(times: CaseTimes | Skipped) -> dict[str, Any]:
-    """What holds for all implementations of a case, in plain values."""
+    """The figures that all implementations of a case share, in plain values."""
     if isinstance(times, Skipped):
         return {}
     names = ("traffic", "ceiling", "comparisons", "gpu_state")
