@@ -50,7 +50,7 @@ from compare.timing.times import (
     from_json,
     to_json,
 )
-from compare.timing.turns import Contestant, Turn
+from compare.timing.turns import Turn
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -100,8 +100,8 @@ def _laboratory(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.cuda, name, stand_in)
 
 
-def _slow_contestants(traffic: Traffic) -> list[Contestant]:
-    return [Contestant("a nap", lambda index: time.sleep(1e-5), 2)]
+def _slow_contestants(traffic: Traffic, n_sets: int) -> dict[str, turns.Launch]:
+    return {"a nap": lambda index: time.sleep(1e-5)}
 
 
 def _prepared(
@@ -295,7 +295,7 @@ def test_everyone_runs_after_everyone(monkeypatch: pytest.MonkeyPatch) -> None:
         replay(turn)
 
     monkeypatch.setattr(Turn, "replay", note_and_replay)
-    entered = {name: Turn(Contestant(name, launch, 2)) for name in "abc"}
+    entered = {name: Turn(launch, 2) for name in "abc"}
     times = turns.take_turns(entered)
     assert list(times) == ["a", "b", "c"]
     # Of the end: before the first round one may rehearse more often than another.
@@ -411,8 +411,8 @@ def test_ceiling_that_cannot_be_measured_is_said(
         raise RuntimeError("no such kernel")
 
     calls = iter(range(5))
-    contestant = Contestant("", lambda i: fail(i) if next(calls, 9) > 3 else None, 2)
-    monkeypatch.setattr(ceiling, "contestants", lambda traffic: [contestant])
+    launches = {"": lambda i: fail(i) if next(calls, 9) > 3 else None}
+    monkeypatch.setattr(ceiling, "contestants", lambda traffic, n_sets: launches)
     prepared = _prepared()
     found = implementations.find(prepared.op, [], ["torch"])
     with pytest.raises(turns.TimingError, match="ceiling cannot be measured: "):
@@ -536,7 +536,7 @@ def test_time_without_synchronisation_is_above_the_ceiling(
     monkeypatch.setattr(turns, "_MEASURE_MS", 20.0)
     monkeypatch.setattr(turns, "_TIMES_LATE", math.inf)  # which would notice it first
     monkeypatch.setattr(turns, "_LATE_MS", math.inf)
-    monkeypatch.setattr(ceiling, "contestants", lambda traffic: [])
+    monkeypatch.setattr(ceiling, "contestants", lambda traffic, n_sets: {})
     monkeypatch.setattr(ceiling, "best_of", lambda traffic, times: limit)
     times = lab.measure(prepared, implementations.find(prepared.op, ["cuda"], []))
     result = times.timings["cuda"]
@@ -687,10 +687,9 @@ def test_obstacles(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "times need a GPU, and torch" in str(gpu_state.obstacle())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(gpu_state, "_this_gpu", list)
-    monkeypatch.setattr(gpu_state, "_nvidia_smi", lambda: "nvidia-smi")
+    monkeypatch.setattr(gpu_state, "_query", lambda what: ["nvidia-smi"])
     loads = [0]
-    monkeypatch.setattr(gpu_state, "_utilization", lambda program: loads[-1])
+    monkeypatch.setattr(gpu_state, "_utilization", lambda command: loads[-1])
     monkeypatch.setattr(gpu_state, "_PATIENCE_S", 0.0)
     assert gpu_state.obstacle() is None
     loads.append(97)

@@ -30,9 +30,9 @@ _FILES = {
 }
 _NEXT = """
 It works as it is, and computes {what}. Write what yours does in
-    {cuda}
-    {triton}
-    {op_file}, by PyTorch
+    csrc/{op}/first.cuh
+    triton_kernels/{op}/first.py
+    bindings/ops/{op}.py, by PyTorch
 and then
     pip install -e . && python -m compare {op}
     python -m pytest -k {op}
@@ -58,16 +58,7 @@ def run(options: argparse.Namespace) -> int:
     """Writes the files, lists them, and says what comes next."""
     written = write(options.name, options.kind)
     sys.stdout.writelines(f"{path}\n" for path in written)
-    of_op = {key: path.format(op=options.name) for key, path in _FILES.items()}
-    sys.stdout.write(
-        _NEXT.format(
-            op=options.name,
-            what=KINDS[options.kind],
-            cuda=of_op["first.cuh.j2"],
-            triton=of_op["first.py.j2"],
-            op_file=of_op["op.py.j2"],
-        )
-    )
+    sys.stdout.write(_NEXT.format(op=options.name, what=KINDS[options.kind]))
     return EXIT_OK
 
 

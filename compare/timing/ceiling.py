@@ -18,7 +18,7 @@ from bindings.trial import Traffic
 from compare.judge.parity import Skipped
 from compare.timing import gpu_state, turns
 from compare.timing.times import Ceiling, MatmulRate
-from compare.timing.turns import Contestant, Times, TimingError, Turn
+from compare.timing.turns import Launch, Times, TimingError, Turn
 
 # Elements of 4 bytes to a block, and warps: two, four and eight 16-byte accesses per
 # thread and array. Which is fastest depends on size and mix.
@@ -44,26 +44,21 @@ def mix_of(traffic: Traffic) -> tuple[int, int]:
     return min(mixes, key=lambda mix: abs(mix[0] / sum(mix) - share))
 
 
-def contestants(traffic: Traffic) -> list[Contestant]:
-    """Kernels that move as many bytes as the op and do nothing with them."""
+def contestants(traffic: Traffic, n_sets: int) -> dict[str, Launch]:
+    """Kernels that move as many bytes as the op and do nothing with them, by name."""
     reads, writes = mix_of(traffic)
     # Whole 64 bytes, so that every array begins where 16-byte accesses can.
     n = 16 * max(1, round(traffic.total_bytes / (reads + writes) / 64))
-    n_sets = turns.n_sets_of(traffic.total_bytes)
     read = [_numbers(max(reads, 1), n) for _ in range(n_sets)]
     written = [_numbers(max(writes, 1), n) for _ in range(n_sets)]
-    found = [
-        Contestant(
-            f"{block_size} elements to a block of {warps} warps",
-            functools.partial(_stream, read, written, reads, writes, block_size, warps),
-            n_sets,
+    found: dict[str, Launch] = {
+        f"{block_size} elements to a block of {warps} warps": functools.partial(
+            _stream, read, written, reads, writes, block_size, warps
         )
         for block_size, warps in _CONFIGURATIONS
-    ]
+    }
     if (reads, writes) == (1, 1):
-        found.append(
-            Contestant("cudaMemcpy", lambda i: written[i].copy_(read[i]), n_sets)
-        )
+        found["cudaMemcpy"] = lambda index: written[index].copy_(read[index])
     return found
 
 
@@ -73,8 +68,12 @@ def prepare(traffic: Traffic) -> dict[str, Turn]:
     Raises:
         TimingError: One of them cannot be timed.
     """
+    n_sets = turns.n_sets_of(traffic.total_bytes)
     try:
-        return {each.name: Turn(each) for each in contestants(traffic)}
+        return {
+            name: Turn(launch, n_sets)
+            for name, launch in contestants(traffic, n_sets).items()
+        }
     except TimingError as error:
         raise TimingError(f"the ceiling cannot be measured: {error}") from error
 
@@ -152,7 +151,7 @@ def matmul_rate(dtype: torch.dtype) -> MatmulRate | Skipped:
         for _ in range(2)
     )
     out = torch.empty_like(a)
-    turn = Turn(Contestant("matmul", lambda index: torch.matmul(a, b, out=out), 1))
+    turn = Turn(lambda index: torch.matmul(a, b, out=out), 1)
     with gpu_state.sampled() as sampler:
         own = turns.take_turns({"matmul": turn}, _MATMUL_WARM_UP_MS)["matmul"]
     if isinstance(own, TimingError):

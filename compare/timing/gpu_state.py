@@ -37,7 +37,7 @@ _THROTTLES = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-_QUERY = "clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
+_STATE = "clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
 # Libraries that compute-sanitizer and g++'s sanitizers load.
 _SANITIZERS = re.compile(
     r"/lib[^/]*(?:sanitizer|asan|tsan|msan)[^/]*\.so[.\d]*", re.IGNORECASE
@@ -63,11 +63,11 @@ def _sanitizer() -> str | None:
 
 def _other_work() -> str | None:
     """Waits until the GPU has nothing to do; what to say if that never comes."""
-    if (program := _nvidia_smi()) is None:
+    if (command := _query("utilization.gpu")) is None:
         return None
     torch.cuda.synchronize()
     deadline = time.monotonic() + _PATIENCE_S
-    while (percent := _utilization(program)) > _BUSY_PERCENT:
+    while (percent := _utilization(command)) > _BUSY_PERCENT:
         if time.monotonic() > deadline:
             return (
                 f"the GPU is busy with other work ({percent} % of the time, says "
@@ -77,25 +77,20 @@ def _other_work() -> str | None:
     return None
 
 
-def _utilization(program: str) -> int:
-    command = [program, *_this_gpu(), "--query-gpu=utilization.gpu"]
-    done = subprocess.run(
-        [*command, "--format=csv,noheader,nounits"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def _utilization(command: list[str]) -> int:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     text = done.stdout.strip()
     return int(text) if text.isdigit() else 0  # "[N/A]" where it is not told
 
 
-def _nvidia_smi() -> str | None:
-    return shutil.which("nvidia-smi")
-
-
-def _this_gpu() -> list[str]:
+def _query(what: str, *options: str) -> list[str] | None:
+    """The command that asks about torch's GPU; None where there is no nvidia-smi."""
+    if (program := shutil.which("nvidia-smi")) is None:
+        return None
     # Its number may differ from torch's, which CUDA_VISIBLE_DEVICES changes.
-    return ["-i", f"GPU-{torch.cuda.get_device_properties().uuid}"]
+    gpu = f"GPU-{torch.cuda.get_device_properties().uuid}"
+    form = "--format=csv,noheader,nounits"
+    return [program, "-i", gpu, f"--query-gpu={what}", form, *options]
 
 
 @contextlib.contextmanager
@@ -133,17 +128,11 @@ class Sampler:
 def sampled() -> Iterator[Sampler]:
     """Samples ten times a second as long as the context lasts."""
     sampler = Sampler()
-    if (program := _nvidia_smi()) is None:
+    if (command := _query(_STATE, f"-lms={_SAMPLE_MS}")) is None:
         yield sampler
         return
     process = subprocess.Popen(
-        [
-            *(program, *_this_gpu(), f"--query-gpu={_QUERY}"),
-            *("--format=csv,noheader,nounits", f"-lms={_SAMPLE_MS}"),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     try:
         yield sampler

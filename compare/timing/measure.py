@@ -32,7 +32,7 @@ from compare.timing.times import (
     KernelTime,
     Timing,
 )
-from compare.timing.turns import Contestant, Times, TimingError, Turn
+from compare.timing.turns import Times, TimingError, Turn
 
 _HOST_CALLS = 20
 _HOST_BATCHES = 15
@@ -215,7 +215,7 @@ class Entry:
             def launch(index: int) -> None:
                 launchers[index]()
 
-        self.turn = Turn(Contestant(implementation.name, launch, len(sets)))
+        self.turn = Turn(launch, len(sets))
 
     def forget_outputs(self) -> None:
         """Leaves nothing of what the capture has computed."""

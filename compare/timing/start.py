@@ -52,18 +52,16 @@ def measure(
         with tempfile.TemporaryDirectory() as folder:
             run = functools.partial(_first_call_in_a_process, folder, op, shape, name)
             cold, warm = run(), run()
-        if isinstance(cold, Skipped):
-            results[name] = cold
-            continue
-        if isinstance(warm, Skipped):
-            results[name] = warm
-            continue
-        is_prebuilt = name in implementations.COMPILED_BEFORE
-        results[name] = StartTime(
-            first_call_ms=1e3 * warm,
-            compile_s=None if is_prebuilt else max(0.0, cold - warm),
-            build_s=_build_s(op) if name == "cuda" else None,
-        )
+        match cold, warm:
+            case float(), float():
+                is_prebuilt = name in implementations.COMPILED_BEFORE
+                results[name] = StartTime(
+                    first_call_ms=1e3 * warm,
+                    compile_s=None if is_prebuilt else max(0.0, cold - warm),
+                    build_s=_build_s(op) if name == "cuda" else None,
+                )
+            case (Skipped() as skipped, _) | (_, Skipped() as skipped):
+                results[name] = skipped
     return results
 
 

@@ -38,17 +38,11 @@ _TIMES_LATE = 3  # once or twice, the host may have been late to look
 
 
 class TimingError(Exception):
-    """A contestant cannot be timed, or tries to escape the clock; it says why."""
+    """Something cannot be timed, or tries to escape the clock; it says why."""
 
 
-@dataclass(frozen=True)
-class Contestant:
-    """Something to be timed."""
-
-    name: str
-    # Runs it on the set of this number, without waiting for the GPU.
-    launch: Callable[[int], object]
-    n_sets: int  # of inputs and outputs
+# Runs something on the set of this number, without waiting for the GPU.
+Launch = Callable[[int], object]
 
 
 @dataclass(frozen=True)
@@ -61,19 +55,19 @@ class Times:
 
 
 class Turn:
-    """A contestant that is compiled, warm and, if that is possible, captured."""
+    """Something to be timed: compiled, warm and, if that is possible, captured."""
 
-    def __init__(self, contestant: Contestant) -> None:
-        """Runs it.
+    def __init__(self, launch: Launch, n_sets: int) -> None:
+        """Runs it on every set of inputs and outputs.
 
         Raises:
             TimingError: It cannot be called in a way that can be timed.
         """
         self.method: Method = "graph"
-        self.n_calls = contestant.n_sets
+        self.n_calls = n_sets
         self.head_start = 1  # flushes of the caches that keep the GPU busy before it
-        self._launch = contestant.launch
-        self._n_sets = contestant.n_sets
+        self._launch = launch
+        self._n_sets = n_sets
         self._call_all()  # compiles, and loads the code
         try:
             self._graph = self._capture()
