@@ -130,12 +130,10 @@ def _torch() -> str:
 def _gpus() -> str:
     from torch import cuda
 
-    names = [
-        f"{cuda.get_device_name(index)} (sm_{{}}{{}})".format(
-            *cuda.get_device_capability(index)
-        )
-        for index in range(cuda.device_count())
-    ]
+    names = []
+    for index in range(cuda.device_count()):
+        major, minor = cuda.get_device_capability(index)
+        names.append(f"{cuda.get_device_name(index)} (sm_{major}{minor})")
     return ", ".join(names) or "none that torch can use"
 
 

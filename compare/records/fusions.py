@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from bindings.op import Op
 from bindings.trials import TRIALS
@@ -20,7 +20,7 @@ from compare.records import store
 from compare.timing import environment, gpu_state, implementations, turns
 from compare.timing.measure import Entry, make_sets
 from compare.timing.statistics import compare, summarize
-from compare.timing.times import Comparison, KernelTime
+from compare.timing.times import Comparison, Document, KernelTime
 from compare.timing.turns import TimingError
 
 SIDES = ("cuda", "triton")
@@ -30,14 +30,12 @@ _REPLAYS = 300
 
 
 @dataclass(frozen=True)
-class Fusion:
+class Fusion(Document):
     """Products that took turns."""
 
-    SCHEMA_VERSION: ClassVar[int] = 1
-    KIND: ClassVar[str] = "fusion"
+    SCHEMA_VERSION = 1
+    KIND = "fusion"
 
-    op: str
-    environment: dict[str, Any]
     case: Case  # without an epilogue
     times: Mapping[str, Mapping[str, KernelTime]]  # by language and epilogue, and PLAIN
     # The rate of a product with an epilogue beside the plain one's, likewise.

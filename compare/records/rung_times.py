@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
 
 import torch
 
@@ -18,21 +17,19 @@ from compare.judge.parity import Skipped, prepare
 from compare.records import store
 from compare.timing import environment, gpu_state, implementations
 from compare.timing.measure import measure
-from compare.timing.times import Timing
+from compare.timing.times import Document, Timing
 
 # The reports' name of the kernels that a call takes, which are no rung of their own.
 CALL = "call"
 
 
 @dataclass(frozen=True)
-class Times:
+class Times(Document):
     """How long the rungs take, by rung and language."""
 
-    SCHEMA_VERSION: ClassVar[int] = 2
-    KIND: ClassVar[str] = "ladder"
+    SCHEMA_VERSION = 2
+    KIND = "ladder"
 
-    op: str
-    environment: dict[str, Any]
     case: Case
     timings: Mapping[str, Mapping[str, Timing | Skipped]]
 

@@ -8,36 +8,27 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any
 
 from compare import repository
 from compare.errors import UnavailableError, UsageError
 from compare.judge.parity import Skipped
 from compare.parameters import read_ops
 from compare.timing.names import NAMES
-from compare.timing.times import Bench, CaseTimes, Document, Timing, from_json, to_json
-
-
-class Record(Document, Protocol):
-    """Anything that is measured of an op on a GPU, and kept."""
-
-    KIND: ClassVar[str]  # the folder of its kind within the GPU's, where benches lie
-
-    @property
-    def op(self) -> str:
-        """The name of the op."""
-
-    @property
-    def environment(self) -> Mapping[str, Any]:
-        """Versions and devices."""
-
-
-Kept = TypeVar("Kept", bound=Record)
+from compare.timing.times import (
+    Bench,
+    CaseTimes,
+    Document,
+    Kept,
+    Timing,
+    from_json,
+    to_json,
+)
 
 FOLDER = repository.RECORDS
 
 
-def write(kept: Record, folder: Path = FOLDER) -> Path:
+def write(kept: Document, folder: Path = FOLDER) -> Path:
     """Keeps it, in place of what was kept of this kind, op and GPU.
 
     Raises:
@@ -119,7 +110,7 @@ def choose(
     return [bench for bench in found if bench and (ops or bench.sweep)]
 
 
-def gpu(kept: Record) -> str:
+def gpu(kept: Document) -> str:
     """The name of the GPU that it was measured on."""
     return str(kept.environment["gpus"][0])
 
@@ -134,7 +125,7 @@ def folder_of(gpu_name: str, folder: Path = FOLDER) -> Path:
     return folder / re.sub(r"[^a-z0-9]+", "-", gpu_name.lower()).strip("-")
 
 
-def file_of(kept: Record, folder: Path = FOLDER) -> Path:
+def file_of(kept: Document, folder: Path = FOLDER) -> Path:
     """Where it is kept, such as records/nvidia-h200/softmax.json."""
     return folder_of(gpu(kept), folder) / kept.KIND / f"{kept.op}.json"
 

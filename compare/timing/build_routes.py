@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pybind11
 import torch
@@ -43,6 +43,7 @@ from compare.judge.cases import Case, make_arguments
 from compare.judge.parity import Skipped
 from compare.timing import environment, gpu_state, nvrtc
 from compare.timing.start import nvcc_command
+from compare.timing.times import Document
 
 _DEFAULT_ARCHITECTURE = (90, "sm_90a")
 
@@ -72,16 +73,14 @@ class Route:
 
 
 @dataclass(frozen=True)
-class RoutesReport:
+class RoutesReport(Document):
     """All routes of an op: "prebuilt", "load_inline" and "nvrtc"."""
 
-    SCHEMA_VERSION: ClassVar[int] = 1
+    SCHEMA_VERSION = 1
 
-    op: str
     case: Case
     kernel: str  # the instance that the case takes, whose code is compared
     arch: str  # of that code, such as "sm_90a"
-    environment: Mapping[str, Any]
     routes: Mapping[str, Route | Skipped]
 
 

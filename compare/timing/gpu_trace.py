@@ -137,15 +137,11 @@ def _owner(
 ) -> str | None:
     """The annotation that asked for the work; None if none did."""
     if launch is not None:
-        for name, annotation in annotations.items():
-            if _contains(annotation, launch):
-                return name
-        return None
+        owners = (name for name, each in annotations.items() if _contains(each, launch))
+        return next(owners, None)
     # Not every call that launches is traced; Kineto's own spans on the GPU tell then.
-    for span in _of(events, (_GPU_SPAN,)):
-        if span["name"] in annotations and _contains(span, work):
-            return str(span["name"])
-    return None
+    spans = (each for each in _of(events, (_GPU_SPAN,)) if _contains(each, work))
+    return next((each["name"] for each in spans if each["name"] in annotations), None)
 
 
 def _contains(outer: Mapping[str, Any], inner: Mapping[str, Any]) -> bool:

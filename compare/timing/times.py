@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import cattrs
 import torch
@@ -130,14 +130,22 @@ class CaseTimes:
 
 
 @dataclass(frozen=True)
-class Bench:
-    """The times of one op, measured by `compare bench`, kept by `compare record`."""
+class Document:
+    """Anything that is measured of an op and written to a file of its own."""
 
-    SCHEMA_VERSION: ClassVar[int] = 1
-    KIND: ClassVar[str] = ""
+    SCHEMA_VERSION: ClassVar[int]
+    KIND: ClassVar[str] = ""  # a record's folder within the GPU's, where benches lie
 
     op: str
     environment: dict[str, Any]  # from compare.timing.environment
+
+
+@dataclass(frozen=True)
+class Bench(Document):
+    """The times of one op, measured by `compare bench`, kept by `compare record`."""
+
+    SCHEMA_VERSION = 1
+
     cases: tuple[CaseTimes, ...]  # at the shapes that it is judged by
     sweep: tuple[CaseTimes, ...]  # from sizes that are all launch to all memory
     start: Mapping[str, StartTime | Skipped]  # by implementation
@@ -152,12 +160,6 @@ class Bench:
 def as_json(value: Any) -> Any:
     """A dataclass, or several, in plain values for json.dump."""
     return _converter.unstructure(value)
-
-
-class Document(Protocol):
-    """A dataclass that is written to a file of its own."""
-
-    SCHEMA_VERSION: ClassVar[int]
 
 
 Kept = TypeVar("Kept", bound=Document)
