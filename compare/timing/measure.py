@@ -164,12 +164,8 @@ def _enter(
     entry: Entry | Skipped
     try:
         entry = Entry(implementation, prepared, sets)
-    except TimingError as error:
-        entry = Skipped(str(error))
-    except torch.OutOfMemoryError:
-        raise
     except Exception as error:  # whatever a library of others raises
-        entry = Skipped(f"raises {type(error).__name__}: {error}")
+        entry = Skipped(str(turns.failure_of(error)))
     after = [x for x in sets[0] if isinstance(x, Tensor)]
     if not all(map(_same_bits, before, after)):
         for arguments in sets:

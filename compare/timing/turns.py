@@ -41,6 +41,15 @@ class TimingError(Exception):
     """Something cannot be timed, or tries to escape the clock; it says why."""
 
 
+def failure_of(error: Exception) -> TimingError:
+    """The failure of whoever raised this; raises again what is nobody's own fault."""
+    if isinstance(error, torch.OutOfMemoryError):
+        raise error
+    if isinstance(error, TimingError):
+        return error
+    return TimingError(f"raises {type(error).__name__}: {error}")
+
+
 # Runs something on the set of this number, without waiting for the GPU.
 Launch = Callable[[int], object]
 
@@ -172,13 +181,8 @@ class _Race:
             try:
                 spans[name] = act(turn)
                 continue
-            except torch.OutOfMemoryError:
-                raise
-            except TimingError as error:
-                failure = error
             except Exception as error:  # whatever a library of others raises
-                failure = TimingError(f"raises {type(error).__name__}: {error}")
-            self.failures[name] = failure
+                self.failures[name] = failure_of(error)
             del self.running[name]
         return spans
 
