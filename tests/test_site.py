@@ -199,13 +199,11 @@ def test_it_is_the_same_every_time(tmp_path: Path) -> None:
 @needs_nvcc
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     report = pages.real_report("add")
-    (case,) = report.cases
-    no_code = {**case.codegen, "cuda": Skipped("nvcc is on holiday")}
-    half = dataclasses.replace(case, codegen=no_code, findings=())
+    no_code = {**report.codegen, "cuda": Skipped("nvcc is on holiday")}
     built = site.build(
         tmp_path / "site",
         {
-            "add": dataclasses.replace(report, cases=(half,)),
+            "add": dataclasses.replace(report, codegen=no_code, findings=()),
             "softmax": Skipped("the emulator is not built"),
         },
         ARCHITECTURES[80],

@@ -113,14 +113,14 @@ def choose(
     return [bench for bench in found if bench and (ops or bench.sweep)]
 
 
-def gpu(bench: Bench) -> str:
+def gpu(kept: OfAnOp) -> str:
     """The name of the GPU that it was measured on."""
-    return str(bench.environment["gpus"][0])
+    return str(kept.environment["gpus"][0])
 
 
-def date(bench: Bench) -> str:
+def date(kept: OfAnOp) -> str:
     """The day that it was measured on, such as 2026-11-20."""
-    return str(bench.environment["date"])[:10]
+    return str(kept.environment["date"])[:10]
 
 
 def folder_of(gpu_name: str, folder: Path = FOLDER) -> Path:
@@ -160,7 +160,7 @@ def write_beside(kept: OfAnOp, kind: str, folder: Path = FOLDER) -> Path:
     Raises:
         UnavailableError: The file cannot be written.
     """
-    gpu_folder = folder_of(str(kept.environment["gpus"][0]), folder)
+    gpu_folder = folder_of(gpu(kept), folder)
     return _write(kept, gpu_folder / kind / f"{kept.op}.json")
 
 

@@ -17,7 +17,7 @@ from compare.errors import UnavailableError, UsageError
 from compare.printable import printable
 from compare.records import store
 from compare.timing.names import NAMES
-from compare.timing.times import Bench, CaseTimes
+from compare.timing.times import Bench, CaseTimes, Timing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,8 +116,8 @@ def plots(bench: Bench) -> list[Plot]:
         )
     groups: dict[tuple[str, ...], list[CaseTimes]] = {}
     for each in bench.sweep:
-        dtype = str(each.case.dtype).removeprefix("torch.")
-        key = (*store.unusual_params(bench.op, each.case.params), dtype)
+        unusual = store.unusual_params(bench.op, each.case.params)
+        key = (*unusual, each.case.dtype_name)
         groups.setdefault(key, []).append(each)
     return [_plot(bench, *key, cases=cases) for key, cases in groups.items()]
 
@@ -165,20 +165,21 @@ def _plot(bench: Bench, *words: str, cases: list[CaseTimes]) -> Plot:
 
 
 def _line(implementation: str, cases: list[CaseTimes]) -> Line:
-    medians: list[float | None] = []
-    lows: list[float | None] = []
-    highs: list[float | None] = []
-    for each in cases:
-        timing = store.timing(each, implementation)
-        if timing is None:
-            for values in (medians, lows, highs):
-                values.append(None)
-            continue
-        kilobytes = each.traffic.total_bytes / 1e3  # by microseconds they are GB/s
-        medians.append(timing.gb_per_s)
-        lows.append(kilobytes / timing.kernel.p80_us)
-        highs.append(kilobytes / timing.kernel.p20_us)
-    return Line(implementation, tuple(medians), tuple(lows), tuple(highs))
+    medians, lows, highs = zip(
+        *(_bandwidths(each, store.timing(each, implementation)) for each in cases),
+        strict=True,
+    )
+    return Line(implementation, medians, lows, highs)
+
+
+def _bandwidths(
+    times: CaseTimes, timing: Timing | None
+) -> tuple[float | None, float | None, float | None]:
+    if timing is None:
+        return None, None, None
+    kilobytes = times.traffic.total_bytes / 1e3  # by microseconds they are GB/s
+    kernel = timing.kernel
+    return timing.gb_per_s, kilobytes / kernel.p80_us, kilobytes / kernel.p20_us
 
 
 def _draw(plot: Plot) -> dict[str, bytes]:

@@ -20,8 +20,9 @@ from compare.parameters import read_ops
 from compare.printable import printable
 from compare.records import rung_times, store
 from compare.report import ladder, plots, results
-from compare.report.recorded import age, with_article
+from compare.report.recorded import age, where, with_article
 from compare.report.terminal import case_name
+from compare.report.text import NONE
 from compare.timing.names import BACKENDS, NAMES
 from compare.timing.times import Bench, CaseTimes, Timing
 
@@ -180,7 +181,7 @@ def _ladder(folder: Path) -> str:
     def cell(rung: str, side: str) -> str:
         timing, first = (timings.get(e, {}).get(side) for e in (rung, op.rungs[0]))
         if not isinstance(timing, Timing) or not isinstance(first, Timing):
-            return results.NONE
+            return NONE
         gain = first.kernel.median_us / timing.kernel.median_us
         return f"{timing.kernel.median_us:,.1f}, {gain:.2f}x"
 
@@ -197,10 +198,8 @@ def _ladder(folder: Path) -> str:
     table = results.markdown(headers, 2, rows)
     if times is None:
         return f"{table}\n\nThe times of the rungs are not recorded yet."
-    gpu, date = times.environment["gpus"][0], str(times.environment["date"])[:10]
-    older = age(times.environment, EXAMPLE)
-    where = ", ".join(filter(None, (f"{with_article(str(gpu))}", date, older)))
-    return f"{table}\n\nMedians of {case_name(times.case)} on {where}."
+    measured = ", ".join(filter(None, (where(times), age(times))))
+    return f"{table}\n\nMedians of {case_name(times.case)} on {measured}."
 
 
 def _comparisons(by_gpu: Mapping[str, list[Bench]], folder: Path) -> str:
@@ -213,7 +212,7 @@ def _comparisons(by_gpu: Mapping[str, list[Bench]], folder: Path) -> str:
             output = map(str.rstrip, printable(file.read_text("utf-8")).splitlines())
             # One run writes it and the example's record.
             code = "".join(
-                f", {age(each.environment, EXAMPLE)}"
+                f", {age(each)}"
                 for each in benches
                 if each.op == EXAMPLE and results.mark_of(each)
             )
@@ -260,5 +259,5 @@ def gain(cases: Sequence[CaseTimes], side: str) -> str:
         if (own := timed[side]) and peers:
             gains.append(min(peers) / own.kernel.median_us)
     if not gains:
-        return results.NONE
+        return NONE
     return f"{statistics.geometric_mean(gains):.2f}x, {min(gains):.2f}x"

@@ -15,12 +15,12 @@ from compare.printable import printable
 from compare.records import fusions, store
 from compare.records.fusions import Fusion
 from compare.report import plots
-from compare.report.recorded import age
+from compare.report.recorded import age, timed_in
+from compare.report.text import NONE
 from compare.timing import rates
 from compare.timing.names import BACKENDS, NAMES
 from compare.timing.times import Bench, CaseTimes, StartTime, Timing
 
-NONE = "-"
 _OLDER = "†"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # in what compilers say
 ABOUT_TIMES = """\
@@ -97,17 +97,13 @@ def _commit(environment: Mapping[str, Any]) -> str:
 
 def mark_of(bench: Bench) -> str:
     """What marks figures of older code."""
-    return _OLDER if age(bench.environment, bench.op) else ""
+    return _OLDER if age(bench) else ""
 
 
 def _times_table(benches: list[Bench], marks: Mapping[str, str]) -> str:
     rows = [(bench, each) for bench in benches for each in bench.cases]
-    names = [
-        name
-        for name in NAMES
-        if name in ("cuda", "triton")
-        or any(store.timing(each, name) for _, each in rows)
-    ]
+    timed = timed_in([each for _, each in rows])
+    names = [name for name in NAMES if name in ("cuda", "triton", *timed)]
     head = (
         *("op", "shape", "dtype"),
         *(NAMES[name] for name in names),
@@ -119,8 +115,8 @@ def _times_table(benches: list[Bench], marks: Mapping[str, str]) -> str:
         (
             (
                 f"{_op_name(bench, each)}{marks[bench.op]}",
-                _shape(each),
-                _dtype(each),
+                each.case.shape_name,
+                each.case.dtype_name,
                 *(_figure(store.timing(each, name), _median_us) for name in names),
                 _verdict(each),
                 " / ".join(
@@ -170,26 +166,19 @@ def fusions_of(measured: list[Fusion]) -> str:
     for each in measured:
         for epilogue in next(iter(each.times.values())):
             sides = [_rate_of_plain(each, side, epilogue) for side in fusions.SIDES]
-            shape = "x".join(map(str, each.case.shape))
-            dtype = str(each.case.dtype).removeprefix("torch.")
-            rows.append((each.op, shape, dtype, epilogue, *sides))
+            case = each.case.shape_name, each.case.dtype_name
+            rows.append((each.op, *case, epilogue, *sides))
     if not rows:
         return ""
-    head = (
-        "op",
-        "shape",
-        "dtype",
-        "epilogue",
-        *(NAMES[side] for side in fusions.SIDES),
-    )
+    names = (NAMES[side] for side in fusions.SIDES)
+    head = ("op", "shape", "dtype", "epilogue", *names)
     origins = printable("; ".join(map(_origin, measured)))
     about = f"{_ABOUT_FUSIONS}\n({origins})"
     return f"{about}\n\n{markdown(head, 4, rows)}"
 
 
 def _origin(each: Fusion) -> str:
-    date = str(each.environment["date"])[:10]
-    parts = (_commit(each.environment), date, age(each.environment, each.op))
+    parts = (_commit(each.environment), store.date(each), age(each))
     return f"{each.op}: {', '.join(filter(None, parts))}"
 
 
@@ -260,16 +249,9 @@ def _op_name(bench: Bench, times: CaseTimes) -> str:
     return " ".join((bench.op, *store.unusual_params(bench.op, times.case.params)))
 
 
-def _shape(times: CaseTimes) -> str:
-    return "x".join(map(str, times.case.shape))
-
-
-def _dtype(times: CaseTimes) -> str:
-    return str(times.case.dtype).removeprefix("torch.")
-
-
 def _case_name(bench: Bench, times: CaseTimes) -> str:
-    return f"{_op_name(bench, times)} {_shape(times)} {_dtype(times)}"
+    case = times.case
+    return f"{_op_name(bench, times)} {case.shape_name} {case.dtype_name}"
 
 
 def _figure(timing: Timing | None, of: Callable[[Timing], float]) -> str:

@@ -127,7 +127,7 @@ class _Site:
             tuple((text, relative(each, address)) for text, each in links),
             relative(self._files.address(glossary.FILE), address),
         )
-        html = page.render(known.report, extras_of(known.report.cases[0]), around)
+        html = page.render(known.report, extras_of(known.report), around)
         self._write(address, html.encode())
 
     def write_home(self, everything: Sequence[Known]) -> None:
