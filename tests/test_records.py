@@ -26,7 +26,7 @@ from compare.errors import UnavailableError, UsageError
 from compare.judge.cases import Case
 from compare.records import check, fusions, rung_times, store
 from compare.records.source_hash import KEY, SIDES, hashes
-from compare.report import plots, recorded, recording
+from compare.report import plots, readme, recorded, recording
 from compare.timing import benchmark, gpu_state
 from compare.timing.times import Bench, to_json
 
@@ -441,7 +441,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[Bench]:
         monkeypatch.setattr(module, name, lambda op, *_: measured(op.name))
     for writer in (store, rung_times, fusions):
         monkeypatch.setattr(writer, "write", keep)
-    monkeypatch.setattr(recording, "redraw", lambda progress: [])
+    monkeypatch.setattr(readme, "redraw", list)
     monkeypatch.setattr(recording, "_run_example", lambda progress: "")
     return kept
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from compare.errors import UnavailableError, UsageError
 from compare.printable import printable
 from compare.records import store
+from compare.report.text import size_name
 from compare.timing.names import NAMES
 from compare.timing.times import Bench, CaseTimes, Timing
 
@@ -256,7 +257,7 @@ def _scale(axes: Axes, plot: Plot) -> None:
     step = math.ceil((last - first + 1) / _MAX_TICKS)
     powers = [2**n for n in range(first, last + 1)]
     named = powers[-first % step :: step]
-    axes.set_xticks(named, [_size(each) for each in named])
+    axes.set_xticks(named, [size_name(each) for each in named])
     axes.set_xticks(powers, minor=True)
     axes.xaxis.set_minor_formatter(NullFormatter())
 
@@ -264,14 +265,6 @@ def _scale(axes: Axes, plot: Plot) -> None:
 def _gaps(values: Sequence[float | None]) -> list[float]:
     """The values as matplotlib takes them: it draws nothing where there is NaN."""
     return [math.nan if each is None else each for each in values]
-
-
-def _size(n_bytes: int) -> str:
-    """A power of two as it is said: 4 KiB."""
-    for exponent, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if n_bytes >= 1 << exponent:
-            return f"{n_bytes >> exponent} {unit}"
-    return f"{n_bytes} B"
 
 
 def _content(figure: Figure, plot: Plot, suffix: str) -> bytes:

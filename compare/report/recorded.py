@@ -12,7 +12,7 @@ from compare.records import source_hash, store
 from compare.report.text import NONE, plain, print_rows
 from compare.timing import rates
 from compare.timing.names import NAMES
-from compare.timing.times import Bench, CaseTimes, Timing, as_json
+from compare.timing.times import Bench, CaseTimes, as_json
 
 _MOST_SHOWN = 4  # or a report would not fit on a screen
 
@@ -33,8 +33,8 @@ def show(bench: Bench, case: Case, console: Console) -> None:
     rows = (
         (
             each.case.shape_name,
-            *(_median(store.timing(each, name)) for name in names),
-            " / ".join(_share(bench, each, name) for name in ("cuda", "triton")),
+            *(median(each, name) for name in names),
+            " / ".join(share(bench, each, name) for name in ("cuda", "triton")),
         )
         for each in cases[:_MOST_SHOWN]
     )
@@ -105,14 +105,25 @@ def fitting(bench: Bench, case: Case) -> list[CaseTimes]:
 
 def timed_in(cases: list[CaseTimes]) -> list[str]:
     """The implementations that one of the cases has times of."""
-    return [name for name in NAMES if any(store.timing(each, name) for each in cases)]
+    timed = {name for each in cases for name in medians_of(each)}
+    return [name for name in NAMES if name in timed]
 
 
-def _median(timing: Timing | None) -> str:
-    return f"{timing.kernel.median_us:,.1f}" if timing else NONE
+def medians_of(times: CaseTimes) -> dict[str, float]:
+    """The microseconds of each implementation that was timed, ours first."""
+    timings = {name: store.timing(times, name) for name in NAMES}
+    return {name: e.kernel.median_us for name, e in timings.items() if e}
 
 
-def _share(bench: Bench, times: CaseTimes, name: str) -> str:
-    if (timing := store.timing(times, name)) is None:
+def median(times: CaseTimes, name: str) -> str:
+    """Of an implementation, in microseconds."""
+    medians = medians_of(times)
+    return f"{medians[name]:,.1f}" if name in medians else NONE
+
+
+def share(bench: Bench, times: CaseTimes, name: str) -> str:
+    """What an implementation reaches of the ceiling, in per cent."""
+    timing = store.timing(times, name)
+    if timing is None:
         return NONE
     return f"{100 * rates.share_of_ceiling(bench, times, timing):.1f}"

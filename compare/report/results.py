@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ from compare.printable import printable
 from compare.records import fusions, store
 from compare.records.fusions import Fusion
 from compare.report import plots
-from compare.report.recorded import age, timed_in
+from compare.report.recorded import age, median, medians_of, share, timed_in
 from compare.report.text import NONE
-from compare.timing import rates
 from compare.timing.names import BACKENDS, NAMES
-from compare.timing.times import Bench, CaseTimes, StartTime, Timing
+from compare.timing.times import Bench, CaseTimes, StartTime
 
 _OLDER = "†"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # in what compilers say
@@ -117,12 +115,9 @@ def _times_table(benches: list[Bench], marks: Mapping[str, str]) -> str:
                 f"{_op_name(bench, each)}{marks[bench.op]}",
                 each.case.shape_name,
                 each.case.dtype_name,
-                *(_figure(store.timing(each, name), _median_us) for name in names),
+                *(median(each, name) for name in names),
                 _verdict(each),
-                " / ".join(
-                    _figure(store.timing(each, name), partial(_percent, bench, each))
-                    for name in ("cuda", "triton")
-                ),
+                " / ".join(share(bench, each, name) for name in ("cuda", "triton")),
             )
             for bench, each in rows
         ),
@@ -254,18 +249,6 @@ def _case_name(bench: Bench, times: CaseTimes) -> str:
     return f"{_op_name(bench, times)} {case.shape_name} {case.dtype_name}"
 
 
-def _figure(timing: Timing | None, of: Callable[[Timing], float]) -> str:
-    return f"{of(timing):,.1f}" if timing else NONE
-
-
-def _median_us(timing: Timing) -> float:
-    return timing.kernel.median_us
-
-
-def _percent(bench: Bench, times: CaseTimes, timing: Timing) -> float:
-    return 100 * rates.share_of_ceiling(bench, times, timing)
-
-
 def _typical(values: Sequence[float | None]) -> str:
     known = [each for each in values if each is not None]
     return f"{statistics.median(known):,.1f}" if known else NONE
@@ -277,11 +260,7 @@ def _seconds(value: float | None) -> str:
 
 def _verdict(times: CaseTimes) -> str:
     """How the faster of ours does beside the fastest peer."""
-    medians = {
-        name: timing.kernel.median_us
-        for name in NAMES
-        if (timing := store.timing(times, name))
-    }
+    medians = medians_of(times)
     ours = [name for name in medians if name in BACKENDS]
     peers = [name for name in medians if name not in BACKENDS]
     if not (ours and peers):

@@ -19,6 +19,14 @@ def plain(value: object, style: str = "") -> Text:
     return Text(printable(value), style)
 
 
+def size_name(n_bytes: int) -> str:
+    """Such as "1.5 KiB"."""
+    for exponent, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if n_bytes >= 1 << exponent:
+            return f"{n_bytes / (1 << exponent):,.4g} {unit}"
+    return f"{n_bytes} B"
+
+
 def print_note(console: Console, text: str, style: str = "yellow") -> None:
     """Prints a sentence, indented below a table."""
     console.print(Padding(plain(text, style), (0, 0, 0, 2)))

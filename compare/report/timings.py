@@ -7,7 +7,7 @@ from rich.console import Console, RenderableType
 from bindings.trials import TRIALS
 from compare.judge.parity import Skipped
 from compare.report.terminal import case_name, environment_line
-from compare.report.text import NONE, plain, print_note, print_rows
+from compare.report.text import NONE, plain, print_note, print_rows, size_name
 from compare.timing import rates
 from compare.timing.names import BACKENDS, NAMES
 from compare.timing.times import Bench, CaseTimes, Comparison, GpuState, Timing
@@ -40,7 +40,7 @@ def _show_case(bench: Bench, times: CaseTimes, console: Console) -> None:
     console.print(
         plain(f"{bench.op}  ", "bold")
         + plain(
-            f"{case_name(times.case)}  {_size(times.traffic.total_bytes)}  "
+            f"{case_name(times.case)}  {size_name(times.traffic.total_bytes)}  "
             f"ceiling of {ceiling.mix}: {ceiling.gb_per_s:,.0f} GB/s"
         )
     )
@@ -106,13 +106,6 @@ def _state(state: GpuState) -> str:
         f"SM clock {state.sm_mhz:,.0f} MHz, memory {state.memory_mhz:,.0f} MHz, "
         f"{state.power_w:.0f} W, {state.temperature_c:.0f} °C; held down by {slowed}"
     )
-
-
-def _size(n_bytes: int) -> str:
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if n_bytes >= factor:
-            return f"{n_bytes / factor:,.4g} {unit}"
-    return f"{n_bytes} bytes"
 
 
 def _show_starts(bench: Bench, console: Console) -> None:

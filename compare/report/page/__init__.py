@@ -91,7 +91,7 @@ def render(
             for each, parts in zip(report.findings, sentences, strict=True)
         ],
         implementations=[NAMES[name] for name in report.implementations],
-        figures=figures(report),
+        figure_rows=figures(report),
         notes=[*remarks(report), *notes(report)],
         is_recorded=bool(recorded),
         columns=columns,

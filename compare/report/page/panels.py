@@ -15,9 +15,8 @@ from compare.judge.cases import Case
 from compare.records import store
 from compare.report import recorded
 from compare.report.tables import Cell
-from compare.report.text import NONE
 from compare.timing.names import NAMES
-from compare.timing.times import Bench, Timing
+from compare.timing.times import Bench, CaseTimes
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def recorded_times(bench: Bench, case: Case) -> Panel:
         rows=tuple(
             (
                 Cell(each.case.shape_name),
-                *(_time(store.timing(each, name)) for name in names),
+                *(_time(each, name) for name in names),
             )
             for each in cases
         ),
@@ -87,7 +86,7 @@ def recorded_times(bench: Bench, case: Case) -> Panel:
     )
 
 
-def _time(timing: Timing | None) -> Cell:
-    if timing is None:
-        return Cell(NONE)
-    return Cell(f"{timing.kernel.median_us:,.1f} ({timing.fraction:.0%})")
+def _time(times: CaseTimes, name: str) -> Cell:
+    timing = store.timing(times, name)
+    share = f" ({timing.fraction:.0%})" if timing else ""
+    return Cell(recorded.median(times, name) + share)

@@ -58,6 +58,7 @@ def code_address(op: str) -> str:
 def values(known: Known, files: Files) -> dict[str, Any]:
     """What the template of an op's page takes."""
     op, page = known.summary, address(known.summary.name)
+    times = [results.times_of([each]) for each in known.benches]
     other = op.forward or (f"{op.name}_backward" if op.has_gradient else "")
     return {
         "op": op,
@@ -72,8 +73,8 @@ def values(known: Known, files: Files) -> dict[str, Any]:
         "glossary": relative(files.address(glossary.FILE), page),
         **_of_report(known.report),
         **_of_ladder(known.ladder, page, files),
-        "times": _times(known.benches, page, files),
-        "plots": _plots(known.benches, page, files),
+        "times": _prose(times and [results.ABOUT_TIMES, *times], page, files),
+        "plots": _prose([results.plots_of([e]) for e in known.benches], page, files),
     }
 
 
@@ -128,7 +129,7 @@ def _of_report(report: Report | Skipped) -> dict[str, Any]:
         ],
         "n_more": max(0, len(report.findings) - _MOST_FINDINGS),
         "implementations": [NAMES[name] for name in report.implementations],
-        "figures": figures(report),
+        "figure_rows": figures(report),
         "notes": [*remarks(report), *notes(report)],
     }
 
@@ -163,18 +164,9 @@ def _sources(op: str, rung: Rung, page: str, files: Files) -> list[tuple[str, st
     ]
 
 
-def _times(benches: Sequence[Bench], page: str, files: Files) -> Markup:
-    if not benches:
-        return Markup()
-    texts = [results.ABOUT_TIMES, *(results.times_of([each]) for each in benches)]
-    return documents.render("\n\n".join(texts), "README.md", page, files).html
-
-
-def _plots(benches: Sequence[Bench], page: str, files: Files) -> Markup:
-    texts = [results.plots_of([each]) for each in benches]
-    if not any(texts):
-        return Markup()
-    return documents.render("\n\n".join(texts), "README.md", page, files).html
+def _prose(texts: Sequence[str], page: str, files: Files) -> Markup:
+    """What README and docs would say, on a page of the site."""
+    return documents.render("\n\n".join(texts), "README.md", page, files)
 
 
 def _verdict(report: Report | Skipped) -> str:
