@@ -103,6 +103,8 @@ def check(options: argparse.Namespace, listings: Sequence[str]) -> None:
     for name, file in files.items():
         if isinstance(file, str) and file != "-":
             _check_file(f"--{name}", file)
+    if (folder := getattr(options, "site", None)) is not None:
+        _check_folder(folder)
 
 
 def _check_file(option: str, file: str) -> None:
@@ -120,6 +122,21 @@ def _check_file(option: str, file: str) -> None:
             tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
         raise _unwritable(option, file, error) from error
+
+
+def _check_folder(name: str) -> None:
+    """A site goes into a folder of its own, or pages of an earlier one would stay."""
+    folder = Path(name)
+    try:
+        if not name or (folder.exists() and any(folder.iterdir())):
+            raise UsageError(f"{name or 'an empty name'}: a site needs an empty folder")
+        if not folder.exists() and not folder.parent.is_dir():
+            raise UsageError(f"{name}: there is no folder {folder.parent}")
+        tempfile.TemporaryFile(dir=folder if folder.exists() else folder.parent).close()
+    except OSError as error:
+        raise UnavailableError(
+            f"{name} cannot be written ({error.strerror})"
+        ) from error
 
 
 def _unwritable(option: str, file: str, error: OSError) -> UnavailableError:

@@ -39,7 +39,6 @@ class OpSummary:
         name: Its name.
         forward: The op that this is the backward of; empty if it is none.
         has_gradient: Whether autograd can differentiate it.
-        has_flops: Whether it is bound by arithmetic at some shapes.
         signature: How it is called, such as "softmax(x, dim=-1)".
         summary: The first line of its documentation.
         parameters: By name.
@@ -49,7 +48,6 @@ class OpSummary:
     name: str
     forward: str
     has_gradient: bool
-    has_flops: bool
     signature: str
     summary: str
     parameters: dict[str, Parameter]
@@ -85,7 +83,7 @@ def _read_file(path: Path) -> list[OpSummary]:
         node.arg: node.value
         for node in (*ast.walk(module), *ast.walk(trial))
         if isinstance(node, ast.keyword)
-        and node.arg in ("gradient", "optional_inputs", "flops", "shape_names")
+        and node.arg in ("gradient", "optional_inputs", "shape_names")
     }
     optional, shape_names = (
         ast.literal_eval(keywords.get(name, ast.Tuple([])))
@@ -97,7 +95,6 @@ def _read_file(path: Path) -> list[OpSummary]:
             "",
             optional,
             has_gradient="gradient" in keywords,
-            has_flops="flops" in keywords,
             shape_names=shape_names,
         )
     ]
@@ -112,7 +109,6 @@ def _read_op(
     optional_inputs: tuple[str, ...],
     *,
     has_gradient: bool = False,
-    has_flops: bool = False,
     shape_names: tuple[str, ...] = (),
 ) -> OpSummary:
     arguments = function.args
@@ -133,7 +129,6 @@ def _read_op(
         name=function.name,
         forward=forward,
         has_gradient=has_gradient,
-        has_flops=has_flops,
         signature=f"{function.name}({', '.join(written)})",
         summary=(ast.get_docstring(function) or "").partition("\n")[0],
         parameters={

@@ -6,11 +6,9 @@ import argparse
 import difflib
 import sys
 
-from compare.errors import EXIT_OK, UnavailableError, UsageError
-from compare.repository import ROOT
+from compare.errors import EXIT_OK, UsageError
 
 SUMMARY = "Say what a term of a report means."
-_GLOSSARY = ROOT / "docs" / "glossary.md"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +20,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the entry, or the names of all."""
-    entries = read()
+    from compare.report import glossary
+
+    entries = glossary.read()
     if not options.term:
         sys.stdout.writelines(f"{each}\n" for each in entries)
         return EXIT_OK
@@ -37,20 +37,3 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"there is no term {term!r}; {guess}")
     sys.stdout.write(f"{by_name[name]}\n\n{entries[by_name[name]]}\n")
     return EXIT_OK
-
-
-def read() -> dict[str, str]:
-    """The entries of the glossary by name.
-
-    Raises:
-        UnavailableError: There is none.
-    """
-    try:
-        text = _GLOSSARY.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UnavailableError(
-            f"{_GLOSSARY} cannot be read ({error.strerror}): a checkout has it"
-        ) from error
-    _, *sections = text.split("\n## ")
-    pairs = (each.partition("\n") for each in sections)
-    return {name: entry.strip() for name, _, entry in pairs}

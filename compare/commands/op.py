@@ -6,7 +6,7 @@ No command has this name: every op is one, and its summary is the op's own.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from compare.code.architectures import DEFAULT_ARCHITECTURE, parse_architecture
@@ -24,7 +24,7 @@ from compare.options import (
     shape,
 )
 from compare.output import saying_what_mends_it, working, write_json, write_text
-from compare.parameters import OpSummary, read_ops
+from compare.parameters import OpSummary
 
 if TYPE_CHECKING:
     from compare.report.comparison import Report
@@ -94,35 +94,54 @@ def compare(names: Sequence[str], options: argparse.Namespace) -> list[Report]:
         CompareError: It cannot be done.
     """
     with working() as progress:
-        with saying_what_mends_it():
-            from compare.report import collect
-        requests = [
-            collect.Request(
-                op=name,
-                shape=getattr(options, "shape", None),
-                dtype=options.dtype or "float32",
-                params=params_of(name, getattr(options, "param", ())),
-                backends=backends_of(options),
-                architecture=options.arch,
-                same_ptxas=options.same_ptxas,
-                kernel=getattr(options, "kernel", 1) - 1,
-                rung=getattr(options, "rung", None),
-            )
-            for name in names
+        return [
+            compare_one(name, options, telling(progress, number, names))
+            for number, name in enumerate(names)
         ]
-        return [collect.compare(request, progress) for request in requests]
+
+
+def telling(
+    progress: Callable[[str], None], number: int, names: Sequence[str]
+) -> Callable[[str], None]:
+    """Tells also which of several ops it is that something is going on with."""
+    if len(names) == 1:
+        return progress
+    where = f"{number + 1} of {len(names)}: {names[number]}: "
+    return lambda what: progress(where + what)
+
+
+def compare_one(
+    name: str, options: argparse.Namespace, progress: Callable[[str], None]
+) -> Report:
+    """The report of one op.
+
+    Raises:
+        CompareError: It cannot be done.
+    """
+    with saying_what_mends_it():
+        from compare.report import collect, collect_code
+    request = collect_code.Request(
+        op=name,
+        shape=getattr(options, "shape", None),
+        dtype=options.dtype or "float32",
+        params=params_of(name, getattr(options, "param", ())),
+        backends=backends_of(options),
+        architecture=options.arch,
+        same_ptxas=options.same_ptxas,
+        kernel=getattr(options, "kernel", 1) - 1,
+        rung=getattr(options, "rung", None),
+    )
+    return collect.compare(request, progress)
 
 
 def _climb(options: argparse.Namespace) -> int:
-    # The last rungs of some are for tensor cores, which float32 has no use for.
-    default = "bfloat16" if read_ops()[options.op].has_flops else "float32"
     with working() as progress:
         with saying_what_mends_it():
             from compare.report import ladder
         result = ladder.climb(
             options.op,
             options.shape,
-            options.dtype or default,
+            options.dtype,
             options.arch or parse_architecture(DEFAULT_ARCHITECTURE),
             progress,
         )
@@ -141,7 +160,7 @@ def _write(options: argparse.Namespace, report: Report) -> None:
         from compare.report import page
         from compare.report.page.simulated import extras_of
 
-        html = page.render(report, extras_of(report.cases[0]))
+        html = page.render(report, extras_of(report))
         is_stdout_taken |= write_text(options, "html", html)
     if is_stdout_taken:
         return

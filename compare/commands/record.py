@@ -44,12 +44,12 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--json: it is --check whose list can be written as JSON")
     with working() as progress:
         with saying_what_mends_it():
-            from compare.report import recording
-        files = (
-            recording.redraw(progress)
-            if options.redraw
-            else recording.record(options.ops or list(read_ops()), progress)
-        )
+            from compare.report import readme, recording
+        if options.redraw:
+            progress("drawing plots and rewriting README and docs")
+            files = readme.redraw()
+        else:
+            files = recording.record(options.ops or list(read_ops()), progress)
     sys.stdout.writelines(f"{file}\n" for file in files)
     if not options.redraw and repository.commit() is None:
         sys.stderr.write("compare: git knows no commit here, so none is recorded\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from compare.code.architectures import DEFAULT_ARCHITECTURE, parse_architecture
+from compare.code.architectures import DEFAULT_ARCHITECTURE
 from compare.errors import EXIT_OK
 from compare.options import (
     DTYPES,
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
             shape=options.shape,
             dtype=options.dtype,
             params=params_of(options.op, options.param),
-            architecture=options.arch or parse_architecture(DEFAULT_ARCHITECTURE),
+            architecture=options.arch,
             same_ptxas=options.same_ptxas,
             kernel=options.kernel - 1,
             rung=options.rung,
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
     if writes_tables:
         kinds = (tables.resources, tables.mix, tables.moved, tables.traces)
-        grids = [make(report.cases[0]) for make in kinds]
+        grids = [make(report) for make in kinds]
         if options.markdown:
             write_text(options, "markdown", tables.to_markdown(grids))
         if options.csv:

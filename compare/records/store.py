@@ -115,9 +115,9 @@ def gpu(kept: Document) -> str:
     return str(kept.environment["gpus"][0])
 
 
-def date(bench: Bench) -> str:
+def date(kept: Document) -> str:
     """The day that it was measured on, such as 2026-11-20."""
-    return str(bench.environment["date"])[:10]
+    return str(kept.environment["date"])[:10]
 
 
 def folder_of(gpu_name: str, folder: Path = FOLDER) -> Path:

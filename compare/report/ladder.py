@@ -9,15 +9,13 @@ record.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
 from bindings.errors import UnsupportedError
 from bindings.op import Op
@@ -40,9 +38,10 @@ from compare.records.rung_times import (
     measure_rungs,
     rungs_of,
 )
-from compare.report.recorded import age, with_article
+from compare.report.recorded import age, where
+from compare.report.tables import Grid
 from compare.report.terminal import case_name
-from compare.report.text import plain, print_table
+from compare.report.text import NONE, plain, print_note, print_rows
 from compare.timing import gpu_state, times
 from compare.timing.names import NAMES
 from compare.timing.times import Timing, as_json
@@ -123,7 +122,7 @@ class Ladder:
 def climb(
     op_name: str,
     shape: tuple[int, ...] | None,
-    dtype: str,
+    dtype: str | None,
     architecture: Architecture,
     progress: Callable[[str], None],
 ) -> Ladder:
@@ -133,7 +132,8 @@ def climb(
         op_name: The name of the op.
         shape: Of its case; by default the one whose times are recorded, or without a
             GPU, of an op whose loops are long, the small one.
-        dtype: Such as "bfloat16".
+        dtype: Such as "bfloat16", which is the default of an op that is bound by
+            arithmetic: tensor cores know no float32. Of all others that is.
         architecture: What to generate code for.
         progress: Is told, from time to time, what is going on.
 
@@ -142,11 +142,14 @@ def climb(
     """
     op = OPS[op_name]
     has_gpu = gpu_state.obstacle() is None
+    default = default_case(op)
     trial = TRIALS[op.name]
-    default = (
-        trial.small_shape if trial.flops and not has_gpu else default_case(op).shape
+    small = trial.small_shape if trial.flops and not has_gpu else default.shape
+    case = replace(
+        default,
+        shape=shape or small,
+        dtype=getattr(torch, dtype) if dtype else default.dtype,
     )
-    case = Case(shape or default, getattr(torch, dtype), direction=op.direction)
     rungs = []
     for name, on_rung in rungs_of(op).items():
         progress(f"looking at the code of {name}")
@@ -252,17 +255,85 @@ def to_json(ladder: Ladder) -> dict[str, Any]:
         "op": ladder.op,
         "case": as_json(ladder.case),
         "architecture": ladder.architecture,
-        "rungs": [
-            {
-                "name": rung.name,
-                "what": rung.what,
-                "steps": as_json(rung.steps),
-            }
-            for rung in ladder.rungs
-        ],
+        "rungs": as_json(ladder.rungs),
         "times": ladder.times and times.to_json(ladder.times),
         "is_recorded": ladder.is_recorded,
     }
+
+
+# ---- As a table ---------------------------------------------------------------------
+
+
+def grid(ladder: Ladder) -> Grid:
+    """A row for each rung in each language; its first columns are words."""
+    flops = TRIALS[ladder.op].flops
+    header = (
+        *("rung", "language", "kernel", *(["multiplies by"] if flops else [])),
+        *("lines", "registers", "shared\nbytes"),
+        f"instructions\nper {'FLOP' if flops else 'element'}",
+        *("global\nMiB", "shared\nMiB", "median us", "TFLOP/s" if flops else "gain"),
+    )
+    rows = []
+    for rung in ladder.rungs:
+        for side, step in rung.steps.items():
+            figures = _figures(step) if isinstance(step, Step) else (NONE,) * 8
+            kernel, multiplies, *cells = figures
+            words = (rung.name, NAMES[side], kernel, *([multiplies] if flops else []))
+            rows.append((*words, *cells, *_times(ladder, rung.name, side)))
+    return Grid("ladder", header, tuple(rows))
+
+
+def words_of(ladder: Ladder) -> int:
+    """How many columns of its grid are words."""
+    return 4 if TRIALS[ladder.op].flops else 3
+
+
+def notes(ladder: Ladder) -> Iterator[str]:
+    """Which code is missing, and why."""
+    for rung in ladder.rungs:
+        for side, step in rung.steps.items():
+            if isinstance(step, Skipped):
+                yield f"no code of {rung.name} in {NAMES[side]}: {step.reason}"
+
+
+def origin(ladder: Ladder) -> str:
+    """Where times from a record come from; nothing of those measured here."""
+    if not ladder.times or not ladder.is_recorded:
+        return ""
+    older = filter(None, [age(ladder.times)])
+    recorded = ", ".join((f"recorded on {where(ladder.times)}", *older))
+    return f"Times of {case_name(ladder.times.case)}, {recorded}"
+
+
+def _figures(step: Step) -> tuple[str, ...]:
+    return (
+        ", ".join(step.kernels),
+        ".".join(step.instruction.split(".")[:2]),  # and not the types
+        str(step.lines),
+        str(step.registers),
+        f"{step.shared_bytes:,}",
+        f"{step.instructions:.3f}",
+        NONE if step.global_bytes is None else f"{step.global_bytes / 2**20:,.2f}",
+        f"{step.shared_memory_bytes / 2**20:,.2f}",
+    )
+
+
+def _times(ladder: Ladder, rung: str, side: str) -> tuple[str, str]:
+    """The time, and the rate, or how many times as fast as the first rung it is."""
+    if ladder.times is None:
+        return "needs a GPU", ""
+    timings = ladder.times.timings
+    timing, first = timings.get(rung, {}).get(side), timings["first"].get(side)
+    if not isinstance(timing, Timing):
+        return NONE, NONE
+    median_us = timing.median_us
+    if flops := TRIALS[ladder.op].flops:
+        rate = f"{flops(ladder.times.case.shape) / median_us / 1e6:,.1f}"
+    elif isinstance(first, Timing):
+        rate = f"{first.median_us / median_us:.2f}x"
+    else:
+        rate = NONE
+    return f"{median_us:,.1f}", rate
 
 
 # ---- On a terminal ------------------------------------------------------------------
@@ -279,74 +350,11 @@ def show(ladder: Ladder, console: Console) -> None:
         console.print(plain(f"{number}  {rung.name}", "bold"))
         console.print(Padding(plain(rung.what), (0, 0, 0, 3)))
     console.print()
-    print_table(console, _table(ladder))
-    for rung in ladder.rungs:
-        for side, step in rung.steps.items():
-            if isinstance(step, Skipped):
-                note = f"no code of {rung.name} in {NAMES[side]}: {step.reason}"
-                console.print(Padding(plain(note, "yellow"), (0, 0, 0, 2)))
-    if ladder.times and ladder.is_recorded:
-        gpu = str(ladder.times.environment["gpus"][0])
-        date = str(ladder.times.environment["date"])[:10]
-        older = age(ladder.times.environment, ladder.op)
-        where = ", ".join(
-            filter(None, (f"recorded on {with_article(gpu)}", date, older))
-        )
-        console.print(plain(f"Times of {case_name(ladder.times.case)}, {where}", "dim"))
-
-
-def _table(ladder: Ladder) -> Table:
-    flops = TRIALS[ladder.op].flops
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for header in ("", "", "kernel", *(["multiplies by"] if flops else [])):
-        table.add_column(header)
-    for header in (
-        *("lines", "registers", "shared\nbytes"),
-        "instructions\nper FLOP" if flops else "instructions\nper element",
-        *("global\nMiB", "shared\nMiB", "median us", "TFLOP/s" if flops else "gain"),
-    ):
-        table.add_column(header, justify="right")
-    for rung in ladder.rungs:
-        for side, step in rung.steps.items():
-            figures = _figures(step) if isinstance(step, Step) else ("-",) * 8
-            kernel, multiplies, *cells = figures
-            table.add_row(
-                plain(rung.name),
-                plain(NAMES[side]),
-                plain(kernel),
-                *([plain(multiplies)] if flops else []),
-                *map(plain, cells),
-                *_times(ladder, rung.name, side),
-            )
-    return table
-
-
-def _figures(step: Step) -> tuple[str, ...]:
-    return (
-        ", ".join(step.kernels),
-        ".".join(step.instruction.split(".")[:2]),  # and not the types
-        str(step.lines),
-        str(step.registers),
-        f"{step.shared_bytes:,}",
-        f"{step.instructions:.3f}",
-        "-" if step.global_bytes is None else f"{step.global_bytes / 2**20:,.2f}",
-        f"{step.shared_memory_bytes / 2**20:,.2f}",
-    )
-
-
-def _times(ladder: Ladder, rung: str, side: str) -> tuple[Text, Text]:
-    """The time, and the rate, or how many times as fast as the first rung it is."""
-    if ladder.times is None:
-        return plain("needs a GPU", "dim"), plain("")
-    timings = ladder.times.timings
-    timing, first = timings.get(rung, {}).get(side), timings["first"].get(side)
-    if not isinstance(timing, Timing):
-        return plain("-", "dim"), plain("-", "dim")
-    median_us = timing.median_us
-    if flops := TRIALS[ladder.op].flops:
-        rate = f"{flops(ladder.times.case.shape) / median_us / 1e6:,.1f}"
-    elif isinstance(first, Timing):
-        rate = f"{first.median_us / median_us:.2f}x"
-    else:
-        rate = "-"
-    return plain(f"{median_us:,.1f}"), plain(rate)
+    # The words of the rows say what the first two columns are.
+    made = grid(ladder)
+    header = ("", "", *made.header[2:])
+    print_rows(console, header, made.rows, n_words=words_of(ladder), gap=1)
+    for note in notes(ladder):
+        print_note(console, note)
+    if text := origin(ladder):
+        console.print(plain(text, "dim"))

@@ -60,7 +60,8 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
     files: list[Path] = []
     for request in requests:
         files += _record(request, hashes[request.op], progress)
-    return [*files, *redraw(progress)]
+    progress("drawing plots and rewriting README and docs")
+    return [*files, *readme.redraw()]
 
 
 def _request(op: str) -> benchmark.Request:
@@ -118,16 +119,6 @@ def require_committed_kernels() -> None:
             "commit the kernels first, because a record names the commit that has them "
             f"(not committed: {changed[0]}{others})"
         )
-
-
-def redraw(progress: Callable[[str], None]) -> list[Path]:
-    """Writes plots and pages again from what is recorded, and returns the files.
-
-    Raises:
-        CompareError: A record cannot be read, or matplotlib is missing.
-    """
-    progress("drawing plots and rewriting README and docs")
-    return readme.redraw()
 
 
 def _run_example(progress: Callable[[str], None]) -> str:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,51 +15,84 @@ from markupsafe import Markup
 
 from compare.assembly.classify import CATEGORIES
 from compare.printable import printable
-from compare.report.comparison import CaseReport, Report
-from compare.report.page import panels
+from compare.report import glossary
+from compare.report.comparison import Report
+from compare.report.figures import figures, notes
 from compare.report.page.instruction_mix import category_rows, mix_columns, section_rows
-from compare.report.page.panels import Cell, Column, Extras, Panel
+from compare.report.page.panels import Extras, Panel, recorded_times
 from compare.report.page.sides import SideView, view_sides
+from compare.report.tables import Cell, remarks
 from compare.report.terminal import case_name, environment_line
 from compare.timing.names import NAMES
 from compare.timing.times import Bench
 
-__all__ = ["Cell", "Column", "Extras", "Panel", "render"]
+__all__ = ["Around", "Cell", "Extras", "Panel", "render"]
 
-_FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent
 
 
-def render(report: Report, extras: Extras | None = None) -> str:
+@dataclass(frozen=True)
+class Around:
+    """The site that a page is part of.
+
+    Attributes:
+        links: Their texts and addresses.
+        glossary: The address of the glossary.
+    """
+
+    links: tuple[tuple[str, str], ...]
+    glossary: str
+
+
+def render(
+    report: Report, extras: Extras | None = None, around: Around | None = None
+) -> str:
     """The page of an op in one case.
 
     Args:
-        report: Of one case.
+        report: Of the op.
         extras: What else is known.
+        around: The site that it is part of. Without one it explains its terms itself.
     """
     extras = extras or Extras()
-    (case,) = report.cases
-    sides = view_sides(report.op, case, extras)
+    meanings = glossary.explanations()
+    sentences = [glossary.parts(e.text, e.rule, meanings) for e in report.findings]
+    terms = {part.term for parts in sentences for part in parts if part.term}
+    sides = view_sides(report, extras)
     columns = mix_columns(sides, extras.executed)
     sections = _sections(sides)
     recorded = []
     if isinstance(report.recorded, Bench):
-        recorded.append(panels.recorded_times(report.recorded, case))
-    css, js = _asset("page.css"), _asset("page.js")
-    template = _environment().get_template("template.html.j2")
+        recorded.append(recorded_times(report.recorded, report.case))
+    css = Markup("\n").join(map(asset, ("base.css", "page.css")))
+    theme, js = asset("theme.js"), asset("page.js")
+    template = environment(FOLDER).get_template("template.html.j2")
     return template.render(
         css=css,
         js=js,
+        theme=theme,
         css_hash=_hash(css),
+        theme_hash=_hash(theme),
         js_hash=_hash(js),
         op=report.op,
-        case_name=case_name(case.case),
+        case_name=case_name(report.case),
         environment_line=environment_line(report.environment),
         date=str(report.environment.get("date", ""))[:10],
         arch=next((side.code.arch for side in sides if side.code), None),
-        findings=case.findings,
-        implementations=[NAMES[name] for name in panels.implementations(case)],
-        figures=panels.figures(case),
-        notes=list(panels.notes(report, case)),
+        around=around,
+        glossary=around.glossary if around else "",
+        terms={} if around else {e: meanings[e] for e in meanings if e in terms},
+        findings=[
+            {
+                "topic": each.topic,
+                "parts": parts,
+                "is_linked": bool(each.cuda or each.triton),
+            }
+            for each, parts in zip(report.findings, sentences, strict=True)
+        ],
+        implementations=[NAMES[name] for name in report.implementations],
+        figure_rows=figures(report),
+        notes=[*remarks(report), *notes(report)],
         is_recorded=bool(recorded),
         columns=columns,
         groups=Counter(each.group for each in columns),
@@ -66,7 +100,7 @@ def render(report: Report, extras: Extras | None = None) -> str:
         section_rows=section_rows(columns, sections),
         sides=sides,
         panels=[*recorded, *extras.panels],
-        data=_data(case, sides, sections),
+        data=_data(report, sides, sections),
     )
 
 
@@ -81,7 +115,7 @@ def _sections(sides: Sequence[SideView]) -> dict[str, dict[str, tuple[int, int]]
 
 
 def _data(
-    case: CaseReport, sides: Sequence[SideView], sections: Mapping[str, Any]
+    report: Report, sides: Sequence[SideView], sections: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What the page's script has to know beyond what is in the page."""
     return {
@@ -101,13 +135,14 @@ def _data(
                 "cuda": each.cuda,
                 "triton": each.triton,
             }
-            for each in case.findings
+            for each in report.findings
         ],
     }
 
 
-def _asset(name: str) -> Markup:
-    return Markup((_FOLDER / name).read_text(encoding="utf-8"))
+def asset(name: str) -> Markup:
+    """A style or a script of this folder, to be put into a page."""
+    return Markup((FOLDER / name).read_text(encoding="utf-8"))
 
 
 def _hash(text: str) -> str:
@@ -116,15 +151,18 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FOLDER),
+def environment(*folders: Path) -> jinja2.Environment:
+    """Templates of these folders, which show text as it is and obey none of it."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folders),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_printable,
     )
+    made.filters["anchor"] = glossary.anchor
+    return made
 
 
 def _printable(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Colours for sources and listings: a few kinds of token, each a class of page.css."""
+"""Colours for sources and listings: a few kinds of token, each a class of base.css."""
 
 from __future__ import annotations
 

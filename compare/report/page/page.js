@@ -342,7 +342,7 @@ function switchTo(code) {
 function siblings() {
     const [link] = targets.get(pinned) || [];
     const links = link ? all("a[href^='#']", link.closest("ol, table")) : [];
-    return links.map((each) => normal(each.hash));
+    return links.map((each) => normal(each.hash)).filter(meaningOf);
 }
 
 // ---- what the reader does ----
@@ -390,10 +390,7 @@ for (const input of all("input[name=code]")) {
 }
 
 for (const input of all("input[name=theme]")) {
-    input.addEventListener("change", () => {
-        document.documentElement.dataset.theme = input.value;
-        drawRulers();
-    });
+    input.addEventListener("change", drawRulers); // theme.js changes the colours
 }
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawRulers);
@@ -428,6 +425,7 @@ for (const [number, list] of all(".lines").entries()) {
     rows.forEach((row, index) => {
         row.setAttribute("role", "option");
         row.id = `row-${number}-${index}`;
+        if (!row.textContent.trim()) row.setAttribute("aria-label", "an empty line");
     });
 
     const show = () => {

@@ -1,0 +1,184 @@
+"""What the page of an op shows, and its row on the first page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from bindings.registry import OPS
+from compare.assembly.places import file_of
+from compare.code.rungs import SIDES
+from compare.judge.parity import Parity, Skipped
+from compare.parameters import OpSummary
+from compare.report import glossary, ladder, readme, results
+from compare.report.comparison import Report
+from compare.report.figures import figures, notes
+from compare.report.ladder import Ladder, Rung, Step
+from compare.report.site import documents
+from compare.report.site.files import Files, relative
+from compare.report.tables import remarks
+from compare.report.terminal import case_name, environment_line
+from compare.report.text import NONE
+from compare.timing.names import NAMES
+from compare.timing.times import Bench
+
+_MOST_FINDINGS = 5  # the page of its code has all of them
+
+
+@dataclass(frozen=True)
+class Known:
+    """All that is known of an op.
+
+    Attributes:
+        summary: What the sources say of it.
+        report: Of its twin, or why there is none.
+        ladder: Its rungs, or why they are not known.
+        benches: Its times, those of each GPU that has recorded some.
+    """
+
+    summary: OpSummary
+    report: Report | Skipped
+    ladder: Ladder | Skipped
+    benches: Sequence[Bench]
+
+
+def address(op: str) -> str:
+    """Of an op's page."""
+    return f"ops/{op}.html"
+
+
+def code_address(op: str) -> str:
+    """Of the page of its code."""
+    return f"code/{op}.html"
+
+
+def values(known: Known, files: Files) -> dict[str, Any]:
+    """What the template of an op's page takes."""
+    op, page = known.summary, address(known.summary.name)
+    times = [results.times_of([each]) for each in known.benches]
+    other = op.forward or (f"{op.name}_backward" if op.has_gradient else "")
+    return {
+        "op": op,
+        "other": relative(address(other), page) if other in OPS else "",
+        "sources": [
+            (
+                NAMES[side],
+                relative(files.address(f"{folder}/{OPS[op.name].source}"), page),
+            )
+            for side, folder in zip(SIDES, ("csrc", "triton_kernels"), strict=True)
+        ],
+        "glossary": relative(files.address(glossary.FILE), page),
+        **_of_report(known.report),
+        **_of_ladder(known.ladder, page, files),
+        "times": _prose(times and [results.ABOUT_TIMES, *times], page, files),
+        "plots": _prose([results.plots_of([e]) for e in known.benches], page, files),
+    }
+
+
+def row(known: Known) -> dict[str, Any]:
+    """What the first page says of an op."""
+    cases = [times for bench in known.benches for times in bench.cases]
+    return {
+        "name": known.summary.name,
+        "address": address(known.summary.name),
+        "code": ""
+        if isinstance(known.report, Skipped)
+        else code_address(known.summary.name),
+        "summary": known.summary.summary.removesuffix("."),
+        "parity": _verdict(known.report),
+        "rungs": NONE
+        if isinstance(known.ladder, Skipped)
+        else str(len(known.ladder.rungs)),
+        "gains": [readme.gain(cases, side) for side in SIDES],
+        "is_older": any(results.mark_of(bench) for bench in known.benches),
+    }
+
+
+def missing(known: Known) -> Iterator[tuple[str, str]]:
+    """What is not there, and why."""
+    if isinstance(known.report, Skipped):
+        yield "nothing was compared", known.report.reason
+    else:
+        for side, code in known.report.codegen.items():
+            if isinstance(code, Skipped):
+                yield f"no code of {NAMES[side]}", code.reason
+    if isinstance(known.ladder, Skipped):
+        yield "no ladder", known.ladder.reason
+    else:
+        for note in ladder.notes(known.ladder):
+            what, _, why = note.partition(": ")
+            yield what, why
+    if not known.benches:
+        yield "no recorded times", "python -m compare record measures on a GPU"
+
+
+def _of_report(report: Report | Skipped) -> dict[str, Any]:
+    if isinstance(report, Skipped):
+        return {"code": "", "why_no_code": report.reason}
+    terms = glossary.explanations()
+    return {
+        "code": relative(code_address(report.op), address(report.op)),
+        "case_name": case_name(report.case),
+        "environment": environment_line(report.environment),
+        "findings": [
+            (each.topic, glossary.parts(each.text, each.rule, terms))
+            for each in report.findings[:_MOST_FINDINGS]
+        ],
+        "n_more": max(0, len(report.findings) - _MOST_FINDINGS),
+        "implementations": [NAMES[name] for name in report.implementations],
+        "figure_rows": figures(report),
+        "notes": [*remarks(report), *notes(report)],
+    }
+
+
+def _of_ladder(made: Ladder | Skipped, page: str, files: Files) -> dict[str, Any]:
+    if isinstance(made, Skipped):
+        return {"ladder": None, "why_no_ladder": made.reason}
+    grid = ladder.grid(made)
+    return {
+        "ladder": made,
+        "ladder_case": case_name(made.case),
+        "rungs": [
+            (each.name, each.what, _sources(made.op, each, page, files))
+            for each in made.rungs
+        ],
+        "grid": grid,
+        "n_words": ladder.words_of(made),
+        "ladder_notes": [*ladder.notes(made), *filter(None, [ladder.origin(made)])],
+    }
+
+
+def _sources(op: str, rung: Rung, page: str, files: Files) -> list[tuple[str, str]]:
+    """The files of a rung's kernels, by language."""
+    return [
+        (
+            f"{NAMES[side]}: {file.rpartition('/')[2]}",
+            relative(files.address(file), page),
+        )
+        for side, step in rung.steps.items()
+        if isinstance(step, Step)
+        for file in sorted({file_of(side, OPS[op].source, e) for e in step.kernels})
+    ]
+
+
+def _prose(texts: Sequence[str], page: str, files: Files) -> Markup:
+    """What README and docs would say, on a page of the site."""
+    return documents.render("\n\n".join(texts), "README.md", page, files)
+
+
+def _verdict(report: Report | Skipped) -> str:
+    """What the tried implementations came to: right, wrong, or not tried."""
+    if isinstance(report, Skipped):
+        return NONE
+    tried = {name: report.parity[name] for name in report.backends}
+    if all(isinstance(each, Parity) and each.passed for each in tried.values()):
+        return "passed"
+    words = (
+        f"{NAMES[name]} {'passed' if each.passed else 'FAILED'}"
+        for name, each in tried.items()
+        if isinstance(each, Parity)
+    )
+    return ", ".join(words) or "not tried"
