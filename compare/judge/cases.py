@@ -36,6 +36,16 @@ class Case:
     params: Mapping[str, Any] = field(default_factory=dict)
     direction: str = "forward"  # or "backward"
 
+    @property
+    def shape_name(self) -> str:
+        """Such as "1823x781"."""
+        return "x".join(map(str, self.shape))
+
+    @property
+    def dtype_name(self) -> str:
+        """Such as "bfloat16"."""
+        return str(self.dtype).removeprefix("torch.")
+
 
 def make_arguments(
     op: Op, case: Case, device: str | torch.device = "cpu", seed: int = 0

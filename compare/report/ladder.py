@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 
 from bindings.errors import UnsupportedError
 from bindings.op import Op
@@ -39,10 +38,10 @@ from compare.records.rung_times import (
     measure_rungs,
     rungs_of,
 )
-from compare.report.recorded import age, with_article
-from compare.report.tables import NONE, Grid
+from compare.report.recorded import age, where
+from compare.report.tables import Grid
 from compare.report.terminal import case_name
-from compare.report.text import plain, print_table
+from compare.report.text import NONE, plain, print_note, print_rows
 from compare.timing import gpu_state, times
 from compare.timing.names import NAMES
 from compare.timing.times import Timing, as_json
@@ -256,14 +255,7 @@ def to_json(ladder: Ladder) -> dict[str, Any]:
         "op": ladder.op,
         "case": as_json(ladder.case),
         "architecture": ladder.architecture,
-        "rungs": [
-            {
-                "name": rung.name,
-                "what": rung.what,
-                "steps": as_json(rung.steps),
-            }
-            for rung in ladder.rungs
-        ],
+        "rungs": as_json(ladder.rungs),
         "times": ladder.times and times.to_json(ladder.times),
         "is_recorded": ladder.is_recorded,
     }
@@ -308,11 +300,9 @@ def origin(ladder: Ladder) -> str:
     """Where times from a record come from; nothing of those measured here."""
     if not ladder.times or not ladder.is_recorded:
         return ""
-    gpu = str(ladder.times.environment["gpus"][0])
-    date = str(ladder.times.environment["date"])[:10]
-    older = age(ladder.times.environment, ladder.op)
-    where = ", ".join(filter(None, (f"recorded on {with_article(gpu)}", date, older)))
-    return f"Times of {case_name(ladder.times.case)}, {where}"
+    older = filter(None, [age(ladder.times)])
+    recorded = ", ".join((f"recorded on {where(ladder.times)}", *older))
+    return f"Times of {case_name(ladder.times.case)}, {recorded}"
 
 
 def _figures(step: Step) -> tuple[str, ...]:
@@ -336,11 +326,11 @@ def _times(ladder: Ladder, rung: str, side: str) -> tuple[str, str]:
     timing, first = timings.get(rung, {}).get(side), timings["first"].get(side)
     if not isinstance(timing, Timing):
         return NONE, NONE
-    median_us = timing.kernel.median_us
+    median_us = timing.median_us
     if flops := TRIALS[ladder.op].flops:
         rate = f"{flops(ladder.times.case.shape) / median_us / 1e6:,.1f}"
     elif isinstance(first, Timing):
-        rate = f"{first.kernel.median_us / median_us:.2f}x"
+        rate = f"{first.median_us / median_us:.2f}x"
     else:
         rate = NONE
     return f"{median_us:,.1f}", rate
@@ -360,22 +350,11 @@ def show(ladder: Ladder, console: Console) -> None:
         console.print(plain(f"{number}  {rung.name}", "bold"))
         console.print(Padding(plain(rung.what), (0, 0, 0, 3)))
     console.print()
-    print_table(console, _table(ladder))
-    for note in notes(ladder):
-        console.print(Padding(plain(note, "yellow"), (0, 0, 0, 2)))
-    if where := origin(ladder):
-        console.print(plain(where, "dim"))
-
-
-def _table(ladder: Ladder) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    # The words of the rows say what the first two columns are.
     made = grid(ladder)
-    for number, header in enumerate(made.header):
-        # The words of the rows say what the first two are.
-        table.add_column(
-            header if number > 1 else "",
-            justify="left" if number < words_of(ladder) else "right",
-        )
-    for row in made.rows:
-        table.add_row(*map(plain, row))
-    return table
+    header = ("", "", *made.header[2:])
+    print_rows(console, header, made.rows, n_words=words_of(ladder), gap=1)
+    for note in notes(ladder):
+        print_note(console, note)
+    if text := origin(ladder):
+        console.print(plain(text, "dim"))

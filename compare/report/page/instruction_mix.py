@@ -12,8 +12,9 @@ from compare.assembly.listing import Instruction, Listing
 from compare.code.kernel_code import Side
 from compare.report.page.links import Chains
 from compare.report.page.listings import FAMILY_OF, times
-from compare.report.page.panels import NONE, fragment
+from compare.report.page.panels import fragment
 from compare.report.page.sides import SideView
+from compare.report.text import NONE
 
 _Key = TypeVar("_Key")
 

@@ -154,25 +154,20 @@ class Chains:
 
     def _chain(self, frames: tuple[Frame, ...]) -> Chain:
         files = [self._shown_file(frame) for frame in frames]
-        names = [
-            file or PurePath(frame.file).name
-            for file, frame in zip(files, frames, strict=True)
-        ]
+        pairs = [*zip(files, frames, strict=True)]
+        sections = (
+            section
+            for file, frame in pairs
+            for section, lines in self._sections.items()
+            if file == self._main and frame.line in lines
+        )
         return Chain(
             places=tuple(
-                f"{name}:{frame.line}"
-                for name, frame in zip(names, frames, strict=True)
+                f"{file or PurePath(frame.file).name}:{frame.line}"
+                for file, frame in pairs
             ),
             is_foreign=not any(files[:1]),
-            section=next(
-                (
-                    section
-                    for file, frame in zip(files, frames, strict=True)
-                    for section, lines in self._sections.items()
-                    if file == self._main and frame.line in lines
-                ),
-                "",
-            ),
+            section=next(sections, ""),
         )
 
     def _shown_file(self, frame: Frame) -> str | None:

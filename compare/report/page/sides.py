@@ -11,15 +11,13 @@ from markupsafe import Markup
 from compare.assembly.classify import Language
 from compare.assembly.listing import Listing
 from compare.code.kernel_code import KernelCode, Side
-from compare.code.rungs import name_of
 from compare.judge.parity import Skipped
-from compare.report.comparison import CaseReport
+from compare.report.comparison import Report
 from compare.report.page import links
 from compare.report.page.lexers import highlight_source
 from compare.report.page.links import Chains, Kernel
 from compare.report.page.listings import Row, listing_rows
 from compare.report.page.panels import Extras
-from compare.report.tables import codes_of
 from compare.timing.names import NAMES
 
 _LANGUAGES: dict[Side, str] = {"cuda": "CUDA C++", "triton": "Triton"}
@@ -89,15 +87,19 @@ class SideView:
         return self.kernel.sections if self.kernel else {}
 
 
-def view_sides(op: str, case: CaseReport, extras: Extras) -> list[SideView]:
+def view_sides(report: Report, extras: Extras) -> list[SideView]:
     """Both sides; of one without code, the source that its code would come from."""
-    titles = {each.side: each.title for each in codes_of(case)}
-    names = {side: name_of(titles.get(side, "")) for side in _LANGUAGES}
     # Of a side without code the kernel that has the other's name.
-    known = next(filter(None, names.values()), "")
+    known = next(iter(report.kernels.values()), "")
     return [
-        _view(side, op, name or known, case.codegen[side], extras)
-        for side, name in names.items()
+        _view(
+            side,
+            report.op,
+            report.kernels.get(side, known),
+            report.codegen[side],
+            extras,
+        )
+        for side in _LANGUAGES
     ]
 
 
