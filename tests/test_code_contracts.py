@@ -318,7 +318,7 @@ MATRICES = "wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r1}, [%rd1], %r2
         (("$L:", LOAD, "bra $L"), "threads that do not come to their end"),
         (
             (LOAD, "frobnicate.b32 %r1, %r2", STORE),
-            "what the emulator does not know: frobnicate.b32",
+            "what the simulator does not know: frobnicate.b32",
         ),
         (
             (LOAD, "ld.global.b32 %r5, [%rd9]", STORE),

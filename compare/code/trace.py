@@ -11,21 +11,21 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from compare.assembly.classify import is_copy_to_global
+from compare.assembly.classify import MEMORY_CATEGORIES, is_copy_to_global
 from compare.assembly.fold import Loop, fold
 from compare.assembly.listing import Instruction, Listing
 
-_HIDDEN = frozenset(
+_SHOWN = frozenset(
     {
-        "cache hint",
-        "fp math",
-        "conversion",
-        "compare / select",
-        "integer / address",
-        "parameter / constant",
-        "move",
-        "branch / control",
-        "other",
+        *MEMORY_CATEGORIES,
+        "shuffle / vote",
+        "barrier",
+        "mbarrier",
+        "fence / wait",
+        "tensor core",
+        "special function",
+        "division",
+        "float64",
     }
 )
 _SPECIAL_FUNCTIONS = {
@@ -88,9 +88,9 @@ def _folded(nodes: Sequence[str | Loop[str]], depth: int) -> Iterator[Row]:
 def event_of(instruction: Instruction) -> str | None:
     """An instruction in a word or two; None if it is not shown."""
     category = instruction.category
-    if category in _HIDDEN:
+    if category not in _SHOWN:
         return None
-    stem = instruction.opcode.partition(".")[0]
+    stem = instruction.stem
     if category == "special function":
         return _SPECIAL_FUNCTIONS.get(stem, stem)
     if stem == "cp" and category == "fence / wait":

@@ -6,10 +6,8 @@ from functools import cached_property
 
 import networkx
 
+from compare.assembly.control_flow import END, flow_graph
 from compare.assembly.listing import Instruction, Listing
-
-_EXITS = frozenset({"ret", "exit", "trap"})
-_END = -1  # of the kernel, as a place to go to
 
 
 class Ways:
@@ -17,6 +15,7 @@ class Ways:
 
     def __init__(self, ptx: Listing) -> None:
         """Follows none yet."""
+        self.graph = flow_graph(ptx)
         self._all = ptx.instructions
         self._places = {
             label: each.index for each in self._all for label in each.labels
@@ -42,7 +41,7 @@ class Ways:
                 return None
             before = self._all[index - 1]
             if before.branch_target:
-                place = self._places.get(before.branch_target, _END)
+                place = self._places.get(before.branch_target, END)
                 leads_around = before.predicate and place > access.index
                 return before if leads_around else None
         return None
@@ -57,7 +56,7 @@ class Ways:
         instruction = self._all[condition]
         itself = set[int]() if instruction.branch_target else {condition}
         # All behind it, until the ways meet.
-        ends = {self._meetings.get(condition, _END), _END}
+        ends = {self._meetings.get(condition, END), END}
         inside = ends.copy()
         waiting = [*self.graph.successors(condition)]
         while waiting:
@@ -68,27 +67,10 @@ class Ways:
         return frozenset(inside - ends | itself)
 
     @cached_property
-    def graph(self) -> networkx.DiGraph:
-        """From each instruction to those that may follow it, and to the end."""
-        graph = networkx.DiGraph()
-        graph.add_nodes_from([*range(len(self._all)), _END])
-        for each in self._all:
-            exits = each.opcode.partition(".")[0] in _EXITS
-            if exits:
-                graph.add_edge(each.index, _END)
-            if each.branch_target:
-                target = self._places.get(each.branch_target, _END)
-                graph.add_edge(each.index, target)
-            if each.predicate or not (exits or each.branch_target):
-                is_last = each.index + 1 == len(self._all)
-                graph.add_edge(each.index, _END if is_last else each.index + 1)
-        return graph
-
-    @cached_property
     def _meetings(self) -> dict[int, int]:
         """For each instruction the first that every way from it to the end passes."""
         found: dict[int, int] = networkx.immediate_dominators(
-            self.graph.reverse(copy=False), _END
+            self.graph.reverse(copy=False), END
         )
         return found
 

@@ -171,5 +171,5 @@ def _doubt(side: Subject) -> str:
     if not simulation.is_complete:
         return "threads that do not come to their end"
     if simulation.unknown_opcodes:
-        return f"what the emulator does not know: {listed(simulation.unknown_opcodes)}"
+        return f"what the simulator does not know: {listed(simulation.unknown_opcodes)}"
     return "some that depend on data, or are made by no single thread"

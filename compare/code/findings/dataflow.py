@@ -79,7 +79,7 @@ class Dataflow:
     def _writers(self) -> dict[str, list[int]]:
         writers: dict[str, list[int]] = {}
         for each in self.instructions:
-            if each.operands and each.opcode.partition(".")[0] not in _WITHOUT_RESULT:
+            if each.operands and each.stem not in _WITHOUT_RESULT:
                 for register in _REGISTER.findall(each.operands[0]):
                     writers.setdefault(register, []).append(each.index)
         return writers

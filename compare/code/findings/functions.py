@@ -84,7 +84,7 @@ def _exponential(instruction: Instruction, side: Subject) -> _Exponential:
         return _Exponential("", instruction)
     scaling = origins[0]
     constants = side.flow.constants(scaling)
-    stem = scaling.opcode.partition(".")[0]
+    stem = scaling.stem
     if stem == "fma" and constants & _LOG2_E_LOW_PART:
         return _Exponential("expf", instruction)
     if stem in ("mul", "fma") and constants & _LOG2_E:
