@@ -44,10 +44,6 @@ _Result = TypeVar("_Result")
 def compare(request: Request, progress: Callable[[str], None]) -> Report:
     """Runs, times and inspects an op.
 
-    Args:
-        request: What to do.
-        progress: Is told, from time to time, what is going on.
-
     Raises:
         CompareError: It cannot be done.
     """

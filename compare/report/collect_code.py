@@ -38,19 +38,19 @@ _NOT_RUN = Skipped("compare study runs nothing")
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asks for.
+    """The options of `compare <op>` or `compare study`.
 
     Attributes:
         op: The name of the op.
-        shape: Of its inputs; None for what suits the device, or the large one.
-        dtype: Of its inputs, such as "float32".
+        shape: Its inputs'; None for what suits the device, or the large one.
+        dtype: Its inputs', such as "float32".
         params: Its other arguments, by name.
-        architecture: What to generate code for; None for that of the GPU, or the usual.
-        backends: What to compare.
+        architecture: The code's; None for that of the GPU, or the usual one.
+        backends: The implementations to compare.
         same_ptxas: Whether nvcc's assembler makes the machine code of both sides.
-        kernel: Of which launch to show the code, counted from 0.
-        rung: Of which rung everything is; by default the code is the twin's, and what
-            runs is what a call takes.
+        kernel: The launch whose code is shown, counted from 0.
+        rung: The rung that is shown and run; by default the code is the twin's, and
+            a call's kernels run.
         shows_sass: Whether machine code is of interest, which takes a second more.
     """
 
@@ -66,7 +66,7 @@ class Request:
     shows_sass: bool = True
 
     def case(self, default_shape: tuple[int, ...]) -> Case:
-        """What the op is tried on."""
+        """The case to try the op on."""
         return Case(
             shape=self.shape or default_shape,
             dtype=getattr(torch, self.dtype),
@@ -77,10 +77,6 @@ class Request:
 
 def study(request: Request, progress: Callable[[str], None]) -> Report:
     """The code of both sides.
-
-    Args:
-        request: What to study.
-        progress: Is told, from time to time, what is going on.
 
     Raises:
         CompareError: It cannot be done.
@@ -167,11 +163,7 @@ def inspect(
 
 
 def require_kernel(codes: Mapping[str, KernelCode | Skipped], number: int) -> None:
-    """Sees to it that a launch that was asked for is there, on one side at least.
-
-    Args:
-        codes: By side.
-        number: Of the launch, counted from 0, which always is there.
+    """Sees to it that the launch of this number, from 0 on, is there on one side.
 
     Raises:
         UsageError: It is on neither.

@@ -1,4 +1,4 @@
-"""What was found out about an op, and the JSON of it, which is schema 1."""
+"""The report on an op, and its JSON, which is schema 1."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Report:
         op: Its name.
         environment: Versions and devices, from compare.timing.environment.
         case: What it was tried on.
-        backends: What was compared.
+        backends: Those that were compared.
         parity: By backend, PyTorch's own errors under "torch".
-        times: Of the backends and of PyTorch.
+        times: The backends' and PyTorch's.
         codegen: "cuda" and "triton".
         findings: How the two differ, where that is shown and there is code of both.
-        violations: What in the code breaks the op's contract, if that speaks of the
-            case.
+        violations: Sentences on code that breaks the op's contract, where that speaks
+            of the case.
         planned: The titles of kernels that are known though there is no code of them,
             "cuda" or none.
         shown: By side, the rung that the code is of; nothing where that is unknown.
@@ -68,7 +68,7 @@ class Report:
 
     @property
     def implementations(self) -> tuple[str, ...]:
-        """What has figures: the backends, then PyTorch."""
+        """The columns of figures: the backends, then PyTorch."""
         return (*self.backends, "torch")
 
     @property

@@ -121,7 +121,7 @@ def _cells(
 
 
 def notes(report: Report) -> Iterator[str]:
-    """What failed, what the code should not be like, what was skipped, and why."""
+    """Sentences on failures, broken contracts, and skipped parts with their reasons."""
     names = report.implementations
     for name in report.backends:
         parity = report.parity[name]

@@ -64,7 +64,7 @@ class Line:
 
     Attributes:
         implementation: Its name.
-        medians: Of its replays.
+        medians: By the median of the replays.
         lows: A fifth of the replays was slower.
         highs: A fifth was faster.
     """
@@ -80,12 +80,12 @@ class Plot:
     """All that is drawn in a figure.
 
     Attributes:
-        name: Of its files, without a suffix.
+        name: Its files', without a suffix.
         what: The op, its unusual parameters and the dtype.
         where: The GPU and the day.
         sizes: Bytes that have to be moved, ascending.
         lines: Of each implementation that was timed.
-        ceiling: What the memory can do, GB/s by size.
+        ceiling: The memory's, GB/s by size.
         mix: Bytes read to bytes written, such as "2:1".
     """
 
@@ -99,7 +99,7 @@ class Plot:
 
     @property
     def digest(self) -> str:
-        """Of all of it; each file that was drawn from it holds this text."""
+        """A hash of all of it, which each file that was drawn from it holds."""
         text = json.dumps(asdict(self), sort_keys=True)
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 

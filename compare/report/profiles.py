@@ -1,4 +1,4 @@
-"""What `compare profile` found, on a terminal."""
+"""The launches of `compare profile` on a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.padding import Padding
 
 from compare.judge.parity import Skipped
 from compare.report.terminal import case_name, environment_line
-from compare.report.text import NONE, plain, print_note, print_rows
+from compare.report.text import NONE, plain, print_head, print_note, print_rows
 from compare.timing.gpu_trace import short_name
 from compare.timing.names import NAMES
 from compare.timing.profiler import ImplementationProfile, KernelUse, ProfileReport
@@ -24,7 +24,7 @@ _OPENED_BY = {
 
 def show(report: ProfileReport, console: Console) -> None:
     """The kernels of each implementation, then the files and how to see more."""
-    console.print(plain(f"{report.op}  ", "bold") + plain(case_name(report.case)))
+    print_head(console, report.op, case_name(report.case))
     console.print(plain(environment_line(report.environment), "dim"))
     console.print()
     profiles = {

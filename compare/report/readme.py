@@ -41,11 +41,9 @@ it: the geometric mean over the recorded shapes, and the lowest of them."""
 
 
 def render(benches: Sequence[Bench], folder: Path = store.FOLDER) -> dict[str, str]:
-    """The generated sections by name; their links lead from the root.
+    """The generated sections by name, from a folder's benches and what is beside them.
 
-    Args:
-        benches: What is recorded.
-        folder: Where it is recorded, and the example's output too.
+    Their links lead from the root.
 
     Raises:
         UsageError: Nothing is recorded, or not the example.
@@ -70,12 +68,7 @@ def render(benches: Sequence[Bench], folder: Path = store.FOLDER) -> dict[str, s
 
 
 def rewrite(page: str, text: str, sections: Mapping[str, str]) -> str:
-    """A page with its sections generated anew.
-
-    Args:
-        page: One of PAGES.
-        text: What it says now.
-        sections: All that `render` returned.
+    """The text of one of PAGES with its sections, which `render` returned, anew.
 
     Raises:
         ValueError: The page lacks one of its sections, or has it twice.

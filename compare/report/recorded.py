@@ -45,7 +45,7 @@ def show(bench: Bench, case: Case, console: Console) -> None:
 
 
 def to_json(bench: Bench, case: Case) -> dict[str, Any]:
-    """The same in plain values; no cases where no times are recorded."""
+    """All recorded times of the case's dtype and parameters, in plain values."""
     return {
         "gpu": store.gpu(bench),
         "date": bench.environment["date"],
@@ -64,7 +64,7 @@ def to_json(bench: Bench, case: Case) -> dict[str, Any]:
 
 
 def age(kept: Document) -> str:
-    """What to say of a record whose sources have changed since; else nothing."""
+    """A remark on a record whose sources have changed since; else nothing."""
     older = source_hash.older_sides(kept.environment, kept.op)
     if older == source_hash.SIDES:
         return "of older code"
@@ -116,13 +116,13 @@ def medians_of(times: CaseTimes) -> dict[str, float]:
 
 
 def median(times: CaseTimes, name: str) -> str:
-    """Of an implementation, in microseconds."""
+    """The median of an implementation, in microseconds."""
     medians = medians_of(times)
     return f"{medians[name]:,.1f}" if name in medians else NONE
 
 
 def share(bench: Bench, times: CaseTimes, name: str) -> str:
-    """What an implementation reaches of the ceiling, in per cent."""
+    """An implementation's share of the ceiling, in per cent."""
     timing = store.timing(times, name)
     if timing is None:
         return NONE

@@ -36,10 +36,6 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
 
     An op's records are written as soon as it is measured: those after it may fail.
 
-    Args:
-        ops: Their names.
-        progress: Is told, from time to time, what is going on.
-
     Returns:
         The files that were written: records, plots, pages.
 

@@ -1,4 +1,4 @@
-"""What the pages say of times: tables, their origins and notes, and plots."""
+"""Recorded times in Markdown: tables, their origins and notes, and plots."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _paragraph(text: str) -> str:
 
 
 def _origins(benches: list[Bench]) -> str:
-    """What the figures depend on, and where they come from."""
+    """The GPU and the versions that figures depend on, with links to the records."""
     gpu = store.gpu(benches[0])
     links: dict[str, list[str]] = {}
     for bench in benches:
@@ -94,7 +94,7 @@ def _commit(environment: Mapping[str, Any]) -> str:
 
 
 def mark_of(bench: Bench) -> str:
-    """What marks figures of older code."""
+    """The sign behind figures of older code; nothing behind others."""
     return _OLDER if age(bench) else ""
 
 
@@ -154,7 +154,7 @@ def _starts(benches: list[Bench], marks: Mapping[str, str]) -> str:
 
 
 def fusions_of(measured: list[Fusion]) -> str:
-    """What epilogues cost, and where that comes from."""
+    """The costs of epilogues, and which records they are from."""
     rows = []
     for each in measured:
         for epilogue in next(iter(each.times.values())):
@@ -185,7 +185,7 @@ def _rate_of_plain(each: Fusion, side: str, epilogue: str) -> str:
 
 
 def _notes(benches: list[Bench]) -> str:
-    """What a peer overwrites or skips, and why a figure is not there."""
+    """Caveats of peers, and why figures are missing."""
     notes: dict[tuple[str, str], list[str]] = {}
     for bench in benches:
         for name, note in bench.notes.items():
@@ -210,7 +210,7 @@ def _notes(benches: list[Bench]) -> str:
 
 
 def about_plots(benches: Sequence[Bench]) -> str:
-    """What stands above all plots."""
+    """The text above all plots."""
     older = dict.fromkeys(each.op for each in benches if each.sweep and mark_of(each))
     note = f"Of older code: {', '.join(older)}." if older else ""
     return "\n".join(filter(None, (_ABOUT_PLOTS, _paragraph(note))))

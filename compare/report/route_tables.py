@@ -1,4 +1,4 @@
-"""What `compare routes` found, on a terminal."""
+"""The ways to build of `compare routes` on a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from rich.console import Console
 
 from compare.judge.parity import Skipped
 from compare.report.terminal import case_name, environment_line
-from compare.report.text import NONE, plain, print_note, print_rows
+from compare.report.text import NONE, plain, print_head, print_note, print_rows
 from compare.timing.build_routes import DeviceCode, Route, RoutesReport
 
 _NAMES = {"prebuilt": "prebuilt", "load_inline": "load_inline", "nvrtc": "NVRTC"}
@@ -14,7 +14,7 @@ _NAMES = {"prebuilt": "prebuilt", "load_inline": "load_inline", "nvrtc": "NVRTC"
 
 def show(report: RoutesReport, console: Console) -> None:
     """The routes side by side, then what each does and what is missing."""
-    console.print(plain(f"{report.op}  ", "bold") + plain(case_name(report.case)))
+    print_head(console, report.op, case_name(report.case))
     console.print(plain(environment_line(report.environment), "dim"))
     console.print(plain(f"{report.kernel} for {report.arch}"))
     console.print()
@@ -59,7 +59,7 @@ def _code(route: Route, is_first: bool) -> str:
 
 
 def _notes(report: RoutesReport) -> list[str]:
-    """What is missing, and why; what holds for several routes once."""
+    """Why figures are missing; a reason of several routes is given once."""
     missing: dict[str, list[str]] = {}
     for name, route in report.routes.items():
         if isinstance(route, Skipped):

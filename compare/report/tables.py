@@ -43,8 +43,8 @@ class Grid:
     """A table of text.
 
     Attributes:
-        name: What it is of.
-        header: Of each column; the first is that of the rows' names.
+        name: Its subject.
+        header: The heads of the columns; the first is that of the rows' names.
         rows: Each with its name first.
     """
 
@@ -64,7 +64,7 @@ def which_kernel(report: Report) -> str:
 
 
 def remarks(report: Report) -> list[str]:
-    """What a call takes in place of the shown kernels, and why those are no twins."""
+    """The kernels that a call takes in place of those shown; why some are no twins."""
     titles = [*(each.title for each in report.codes), *report.planned.values()]
     return [
         *rungs.sentences(report.shown, report.gains, NAMES),
@@ -92,7 +92,7 @@ _RESOURCES = {
 
 
 def resources(report: Report) -> Grid:
-    """What a launch of each side takes."""
+    """The resources that a launch of each side takes."""
     limits = [", ".join(each.occupancy.limited_by) for each in report.codes]
     rows = (
         (name, *map(text.format, report.codes, limits))
@@ -127,7 +127,7 @@ def mix(report: Report) -> Grid:
 
 
 def moved(report: Report) -> Grid:
-    """What each side loads and stores for an element, by tensor."""
+    """Loads and stores of each side for an element, by tensor."""
     rows = tuple(
         (
             f"{NAMES[code.side]}: {'stores to' if each.is_store else 'loads of'} "
@@ -178,7 +178,7 @@ def places_of(code: KernelCode, movement: Movement) -> tuple[str, ...]:
 
 
 def traces(report: Report) -> Grid:
-    """What the first warp of each side does, folded into loops."""
+    """The steps of each side's first warp, folded into loops."""
     codes = report.codes
     columns = [
         [step_of(row) for row in trace.rows_of(each.ptx, each.simulation.traces)]

@@ -16,7 +16,7 @@ from compare.report import recorded
 from compare.report.comparison import Report
 from compare.report.figures import figures, notes, verdict
 from compare.report.tables import Cell, Grid, mix, remarks, which_kernel
-from compare.report.text import NONE, plain, print_note, print_rows
+from compare.report.text import NONE, plain, print_head, print_note, print_rows
 from compare.timing.names import NAMES
 from compare.timing.times import Bench, Timing
 
@@ -40,12 +40,9 @@ class _Console(Console):
 
 def show(report: Report, console: Console, *, all_findings: bool = False) -> None:
     """The whole report, on one screen unless all findings are asked for."""
-    what = (
-        case_name(report.case),
-        *(f"code for {each.arch}" for each in report.codes[:1]),
-        *filter(None, [which_kernel(report)]),
-    )
-    console.print(plain(f"{report.op}  ", "bold") + plain("  ".join(what)))
+    code = "".join(f"  code for {each.arch}" for each in report.codes[:1])
+    kernel = f"  {which}" if (which := which_kernel(report)) else ""
+    print_head(console, report.op, case_name(report.case) + code + kernel)
     console.print(plain(environment_line(report.environment), "dim"))
     console.print()
     _show_figures(report, console)
@@ -143,7 +140,7 @@ def show_grid(grid: Grid, console: Console) -> None:
 
 
 def _show_findings(report: Report, console: Console, most: int | None) -> None:
-    """What stands out, then what does not; at most so many, two of them alike."""
+    """Prints what differs, then what is alike; at most so many, two of them alike."""
     differing = [each for each in report.findings if each.side]
     alike = [each for each in report.findings if not each.side]
     if most is not None:

@@ -27,6 +27,11 @@ def size_name(n_bytes: int) -> str:
     return f"{n_bytes} B"
 
 
+def print_head(console: Console, op: str, what: str) -> None:
+    """Prints the first line of a report, which says what it is of."""
+    console.print(plain(f"{op}  ", "bold") + plain(what))
+
+
 def print_note(console: Console, text: str, style: str = "yellow") -> None:
     """Prints a sentence, indented below a table."""
     console.print(Padding(plain(text, style), (0, 0, 0, 2)))

@@ -1,4 +1,4 @@
-"""What `compare bench` found, on a terminal."""
+"""The times of `compare bench` on a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from rich.console import Console, RenderableType
 from bindings.trials import TRIALS
 from compare.judge.parity import Skipped
 from compare.report.terminal import case_name, environment_line
-from compare.report.text import NONE, plain, print_note, print_rows, size_name
+from compare.report.text import (
+    NONE,
+    plain,
+    print_head,
+    print_note,
+    print_rows,
+    size_name,
+)
 from compare.timing import rates
 from compare.timing.names import BACKENDS, NAMES
 from compare.timing.times import Bench, CaseTimes, Comparison, GpuState, Timing
@@ -37,13 +44,12 @@ def show(bench: Bench, console: Console) -> None:
 
 def _show_case(bench: Bench, times: CaseTimes, console: Console) -> None:
     ceiling = times.ceiling
-    console.print(
-        plain(f"{bench.op}  ", "bold")
-        + plain(
-            f"{case_name(times.case)}  {size_name(times.traffic.total_bytes)}  "
-            f"ceiling of {ceiling.mix}: {ceiling.gb_per_s:,.0f} GB/s"
-        )
+    what = (
+        case_name(times.case),
+        size_name(times.traffic.total_bytes),
+        f"ceiling of {ceiling.mix}: {ceiling.gb_per_s:,.0f} GB/s",
     )
+    print_head(console, bench.op, "  ".join(what))
     timed = {
         name: each for name, each in times.timings.items() if isinstance(each, Timing)
     }

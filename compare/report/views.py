@@ -29,7 +29,7 @@ from compare.report.terminal import (
     environment_line,
     show_grid,
 )
-from compare.report.text import plain, print_rows
+from compare.report.text import plain, print_head, print_rows
 from compare.timing.names import NAMES
 
 _LEXERS: dict[Side, str] = {"cuda": "cuda", "triton": "python"}
@@ -38,16 +38,10 @@ _SIGNATURE = "signature"
 
 
 def show(report: Report, views: Sequence[str], console: Console) -> None:
-    """Prints the views, or the two sources if there is none.
-
-    Args:
-        report: Of the code.
-        views: Names, of compare.commands.study.VIEWS.
-        console: Where to.
-    """
+    """Prints these of compare.commands.study.VIEWS, or the two sources."""
     targets = dict.fromkeys(each.arch for each in report.codes)
-    what = (case_name(report.case), *(f"code for {each}" for each in targets))
-    console.print(plain(f"{report.op}  ", "bold") + plain("  ".join(what)))
+    code = "".join(f"  code for {each}" for each in targets)
+    print_head(console, report.op, case_name(report.case) + code)
     console.print(plain(environment_line(report.environment), "dim"))
     if which := which_kernel(report):
         console.print(plain(which))

@@ -50,8 +50,8 @@ def render(
     """The page of an op in one case.
 
     Args:
-        report: Of the op.
-        extras: What else is known.
+        report: The op's.
+        extras: Counts and tables of a simulation.
         around: The site that it is part of. Without one it explains its terms itself.
     """
     extras = extras or Extras()
@@ -117,7 +117,7 @@ def _sections(sides: Sequence[SideView]) -> dict[str, dict[str, tuple[int, int]]
 def _data(
     report: Report, sides: Sequence[SideView], sections: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What the page's script has to know beyond what is in the page."""
+    """The data of the page's script that the page itself does not show."""
     return {
         "categories": CATEGORIES,
         "sections": sections,
@@ -146,7 +146,7 @@ def asset(name: str) -> Markup:
 
 
 def _hash(text: str) -> str:
-    """What a content security policy knows an element by."""
+    """The name by which a content security policy allows an element."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
 

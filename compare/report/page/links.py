@@ -1,4 +1,4 @@
-"""What belongs together: source lines, sections of the two sources, instructions."""
+"""Links between source lines, sections of the two sources, and instructions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Chain:
-    """Where an instruction comes from.
+    """An instruction's place in the sources, through all inlined functions.
 
     Attributes:
         places: From the innermost inlined function outwards, such as
@@ -119,14 +119,7 @@ class Chains:
     def __init__(
         self, side: Side, main: str, texts: Mapping[str, str], kernel: Kernel | None
     ) -> None:
-        """Starts without any.
-
-        Args:
-            side: Whose instructions.
-            main: The kernel's file.
-            texts: Of the files that the page shows.
-            kernel: The one whose code it is.
-        """
+        """Starts without any, of a kernel in a main file; the page shows the texts."""
         self._side = side
         self._main = main
         self._lengths = {file: text.count("\n") for file, text in texts.items()}

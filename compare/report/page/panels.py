@@ -1,4 +1,4 @@
-"""What the page shows besides code: tables that may point into the code.
+"""Tables below the code of a page, which may point into it.
 
 A target is the fragment of a link: "line=csrc/softmax/softmax.cu:65", "section=load",
 "category=fp math", "instructions=cuda:ptx:3,4,5", "finding=2". `fragment` writes one.
@@ -26,7 +26,7 @@ class Panel:
     Attributes:
         name: Its anchor.
         title: Its heading.
-        header: Of each column; the first one names the rows.
+        header: The heads of the columns; the first one is that of the rows' names.
         rows: As many cells as columns in each.
         note: A sentence below the heading.
         has_numbers: Whether all columns but the first hold numbers.
@@ -42,7 +42,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Extras:
-    """What a page shows where it is known.
+    """Parts of a page that need a simulation.
 
     Attributes:
         executed: How often a thread executes each instruction of a side's PTX.

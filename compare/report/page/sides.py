@@ -44,20 +44,18 @@ class SourceFile:
 
     Attributes:
         path: In the project.
-        name: Without the folder.
         start: The line that is shown first.
         lines: All of it.
     """
 
     path: str
-    name: str
     start: int
     lines: list[SourceLine]
 
 
 @dataclass(frozen=True)
 class SideView:
-    """What the page shows of one side.
+    """One side of the page.
 
     Attributes:
         key: "cuda" or "triton".
@@ -106,9 +104,9 @@ def view_sides(report: Report, extras: Extras) -> list[SideView]:
 def _view(
     side: Side, op: str, kernel_name: str, code: KernelCode | Skipped, extras: Extras
 ) -> SideView:
-    listings: dict[Language, Listing] = {}
-    if isinstance(code, KernelCode):
-        listings = {"ptx": code.ptx, "sass": code.sass}
+    listings: dict[Language, Listing] = (
+        {} if isinstance(code, Skipped) else {"ptx": code.ptx, "sass": code.sass}
+    )
     instructions = [e for listing in listings.values() for e in listing.instructions]
     main = links.main_file(side, op, kernel_name)
     texts = {
@@ -152,10 +150,8 @@ def _source_file(
 ) -> SourceFile:
     sections = kernel.sections.items() if kernel else ()
     section_at = {lines.start: name for name, lines in sections}
-    name = PurePosixPath(path)
     return SourceFile(
         path=path,
-        name=name.name,
         start=kernel.lines.start if kernel else 1,
         lines=[
             SourceLine(
@@ -163,6 +159,8 @@ def _source_file(
                 {language: each[f"{path}:{n}"] for language, each in counts.items()},
                 section_at.get(n, ""),
             )
-            for n, html in enumerate(highlight_source(text, name.suffix), start=1)
+            for n, html in enumerate(
+                highlight_source(text, PurePosixPath(path).suffix), start=1
+            )
         ],
     )

@@ -1,4 +1,4 @@
-"""What the simulation of the PTX adds to a page: counts, and tables that point back."""
+"""Counts and tables that the simulation of the PTX adds to a page."""
 
 from __future__ import annotations
 

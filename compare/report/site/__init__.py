@@ -34,7 +34,7 @@ _NAVIGATION = ("README.md", "docs/reading.md", "docs/results.md", glossary.FILE)
 
 @dataclass(frozen=True)
 class Built:
-    """What was written.
+    """A site that was written.
 
     Attributes:
         sizes: In bytes, by address.
@@ -52,13 +52,13 @@ def build(
     progress: Callable[[str], None],
     records: Path = store.FOLDER,
 ) -> Built:
-    """Writes the site.
+    """Writes the site into a folder, which is made if it is not there.
 
     Args:
-        folder: Where to; made if it is not there.
-        reports: By op, of the case that is shown, or why there is none.
+        folder: Where to.
+        reports: By op, of its default case, or why there is none.
         architecture: What the ladders' code is made for; by default the usual one.
-        progress: Is told, from time to time, what is going on.
+        progress: Is told what is going on.
         records: Where the times are kept.
 
     Raises:
@@ -174,7 +174,7 @@ class _Site:
                 self._page(address, "source.html.j2", title=path, lines=lines)
 
     def _links(self) -> Iterator[tuple[str, str]]:
-        """What every page links to."""
+        """The links of every page: their texts and addresses."""
         yield "Twin Kernels", HOME
         for path in _NAVIGATION:
             name = path.rpartition("/")[2].removesuffix(".md")

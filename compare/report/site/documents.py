@@ -23,7 +23,7 @@ _COMMENT = re.compile(r"<!--.*?-->\s*", re.DOTALL)
 
 
 def title(text: str) -> str:
-    """What a file in Markdown has in its first line, its heading."""
+    """The heading of a file in Markdown, which is its first line."""
     return text.partition("\n")[0].removeprefix("# ").replace("`", "")
 
 

@@ -1,4 +1,4 @@
-"""What the page of an op shows, and its row on the first page."""
+"""The page of an op, and its row on the first page."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ class Known:
 
 
 def address(op: str) -> str:
-    """Of an op's page."""
+    """The address of an op's page."""
     return f"ops/{op}.html"
 
 
 def code_address(op: str) -> str:
-    """Of the page of its code."""
+    """The address of the page of its code."""
     return f"code/{op}.html"
 
 
 def values(known: Known, files: Files) -> dict[str, Any]:
-    """What the template of an op's page takes."""
+    """The values of the template of an op's page."""
     op, page = known.summary, address(known.summary.name)
     times = [results.times_of([each]) for each in known.benches]
     other = op.forward or (f"{op.name}_backward" if op.has_gradient else "")
@@ -79,7 +79,7 @@ def values(known: Known, files: Files) -> dict[str, Any]:
 
 
 def row(known: Known) -> dict[str, Any]:
-    """What the first page says of an op."""
+    """An op's row on the first page."""
     cases = [times for bench in known.benches for times in bench.cases]
     return {
         "name": known.summary.name,
@@ -98,7 +98,7 @@ def row(known: Known) -> dict[str, Any]:
 
 
 def missing(known: Known) -> Iterator[tuple[str, str]]:
-    """What is not there, and why."""
+    """The parts that are missing, each with its reason."""
     if isinstance(known.report, Skipped):
         yield "nothing was compared", known.report.reason
     else:
@@ -165,12 +165,12 @@ def _sources(op: str, rung: Rung, page: str, files: Files) -> list[tuple[str, st
 
 
 def _prose(texts: Sequence[str], page: str, files: Files) -> Markup:
-    """What README and docs would say, on a page of the site."""
+    """Markdown as in README and docs, for a page of the site."""
     return documents.render("\n\n".join(texts), "README.md", page, files)
 
 
 def _verdict(report: Report | Skipped) -> str:
-    """What the tried implementations came to: right, wrong, or not tried."""
+    """The verdict on the implementations: right, wrong, or not tried."""
     if isinstance(report, Skipped):
         return NONE
     tried = {name: report.parity[name] for name in report.backends}
