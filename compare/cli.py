@@ -51,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code."""
     _mend_streams()
     try:
-        exit_code = _run(sys.argv[1:] if arguments is None else arguments)
+        options = parse(sys.argv[1:] if arguments is None else arguments)
+        exit_code: int = _commands().get(options.command, op_command).run(options)
         sys.stdout.flush()
         return exit_code
     except CompareError as error:
@@ -78,10 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _mend_streams() -> None:
     """Makes writing possible where a stream is closed, or knows few characters."""
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (until the end)
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (until the end)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (until the end)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
@@ -89,12 +89,6 @@ def _mend_streams() -> None:
 def _discard_stdout() -> None:
     # Without this, Python would complain when it flushes at its end.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _run(arguments: Sequence[str]) -> int:
-    options = parse(arguments)
-    exit_code: int = _commands().get(options.command, op_command).run(options)
-    return exit_code
 
 
 @functools.cache
@@ -121,7 +115,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         UnavailableError: What it asks for cannot be written.
     """
     ops, modules = read_ops(), _commands()
-    known = [*forward(ops), *modules]
+    known = [*forward(), *modules]
     if not arguments:
         raise UsageError(f"say what to compare: one of {', '.join(known)}")
     if not arguments[0].startswith("-") and arguments[0] not in known:
@@ -167,8 +161,8 @@ def _parser(
             name, help=summary, description=summary, allow_abbrev=False
         )
 
-    for name in forward(ops):
+    for name in forward():
         op_command.add_options(add(name, ops[name].summary), ops[name])
     for name, module in modules.items():
-        module.add_options(add(name, module.SUMMARY), ops)
+        module.add_options(add(name, module.SUMMARY))
     return parser

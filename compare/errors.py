@@ -15,7 +15,7 @@ class CompareError(Exception):
 
 
 class UsageError(CompareError):
-    """What was asked for makes no sense."""
+    """The request makes no sense."""
 
     exit_code = 2
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from compare.code.architectures import (
-    ARCHITECTURES,
-    parse_architecture,
-)
+from compare.code.architectures import ARCHITECTURES, parse_architecture
 from compare.errors import UsageError
-from compare.parameters import OpSummary, parse_parameter, read_ops
+from compare.parameters import parse_parameter, read_ops
 from compare.timing.names import BACKENDS, DEFAULT_BACKENDS, PEERS
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -23,9 +20,9 @@ LISTINGS = {
 }
 
 
-def forward(ops: Mapping[str, OpSummary]) -> list[str]:
+def forward() -> list[str]:
     """The names of the ops that are no backward."""
-    return [op.name for op in ops.values() if not op.forward]
+    return [op.name for op in read_ops().values() if not op.forward]
 
 
 def params_of(op: str, texts: Sequence[str]) -> dict[str, Any]:
@@ -43,11 +40,7 @@ def params_of(op: str, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def check_shapes(op: str, shapes: Sequence[tuple[int, ...]]) -> None:
-    """Of an op whose shapes are no tensor's.
-
-    Raises:
-        UsageError: One has too few or too many numbers.
-    """
+    """Raises UsageError for a shape that has too few or too many sizes for the op."""
     names = read_ops()[op].shape_names
     for each in shapes:
         if names and len(each) not in (len(names), len(names) + 1):
@@ -58,15 +51,13 @@ def check_shapes(op: str, shapes: Sequence[tuple[int, ...]]) -> None:
 
 
 def backends_of(options: argparse.Namespace) -> tuple[str, ...]:
-    """Those asked for, once each."""
+    """Our implementations that were asked for, once each."""
     return tuple(dict.fromkeys(options.backend or DEFAULT_BACKENDS))
 
 
-def add_op(
-    parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary], *others: str
-) -> None:
+def add_op(parser: argparse.ArgumentParser, *others: str) -> None:
     """The op, or one of the other words, and its direction."""
-    parser.add_argument("op", choices=[*forward(ops), *others])
+    parser.add_argument("op", choices=[*forward(), *others])
     add_backward(parser)
 
 
@@ -89,7 +80,7 @@ def add_params(parser: argparse.ArgumentParser) -> None:
 
 
 def add_peers(parser: argparse.ArgumentParser) -> None:
-    """What is measured, of ours and of others."""
+    """The implementations to measure, ours and the peers'."""
     add_backends(parser)
     parser.add_argument(
         "--peers",
@@ -112,7 +103,7 @@ def add_folder(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def add_kernel(parser: argparse.ArgumentParser) -> None:
-    """Which of an op's kernels is shown."""
+    """The rung and the kernel that are shown."""
     parser.add_argument(
         "--rung",
         metavar="NAME",
@@ -130,7 +121,7 @@ def add_kernel(parser: argparse.ArgumentParser) -> None:
 
 
 def add_code(parser: argparse.ArgumentParser, default: str) -> None:
-    """What code is generated."""
+    """The generated code: the architecture, and the assembler."""
     parser.add_argument(
         "--arch",
         type=_argument(parse_architecture),
@@ -146,7 +137,7 @@ def add_code(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def add_backends(parser: argparse.ArgumentParser) -> None:
-    """Which of our implementations."""
+    """Our implementations."""
     parser.add_argument(
         "--backend",
         action="extend",

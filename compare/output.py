@@ -140,5 +140,5 @@ def _check_folder(name: str) -> None:
 
 
 def _unwritable(option: str, file: str, error: OSError) -> UnavailableError:
-    """What to say of a file that cannot be written."""
+    """The error for a file that cannot be written."""
     return UnavailableError(f"{option}: {file} cannot be written ({error.strerror})")

@@ -33,24 +33,24 @@ class Parameter:
 
 @dataclass(frozen=True)
 class OpSummary:
-    """What the command line has to know of an op.
+    """An op as the command line knows it.
 
     Attributes:
         name: Its name.
-        forward: The op that this is the backward of; empty if it is none.
-        has_gradient: Whether autograd can differentiate it.
         signature: How it is called, such as "softmax(x, dim=-1)".
         summary: The first line of its documentation.
         parameters: By name.
+        forward: The op that this is the backward of; empty if it is none.
+        has_gradient: Whether autograd can differentiate it.
         shape_names: What the numbers of a shape are, where they are no tensor's: "M".
     """
 
     name: str
-    forward: str
-    has_gradient: bool
     signature: str
     summary: str
     parameters: dict[str, Parameter]
+    forward: str = ""
+    has_gradient: bool = False
     shape_names: tuple[str, ...] = ()
 
 
@@ -89,35 +89,28 @@ def _read_file(path: Path) -> list[OpSummary]:
         ast.literal_eval(keywords.get(name, ast.Tuple([])))
         for name in ("optional_inputs", "shape_names")
     )
-    found = [
-        _read_op(
-            functions[path.stem],
-            "",
-            optional,
-            has_gradient="gradient" in keywords,
-            shape_names=shape_names,
-        )
-    ]
+    op = _read_op(
+        functions[path.stem],
+        optional,
+        has_gradient="gradient" in keywords,
+        shape_names=shape_names,
+    )
     if backward := functions.get(backward_of(path.stem)):
-        found.append(_read_op(backward, path.stem, ()))
-    return found
+        return [op, _read_op(backward, forward=path.stem)]
+    return [op]
 
 
 def _read_op(
-    function: ast.FunctionDef,
-    forward: str,
-    optional_inputs: tuple[str, ...],
-    *,
-    has_gradient: bool = False,
-    shape_names: tuple[str, ...] = (),
+    function: ast.FunctionDef, optional_inputs: tuple[str, ...] = (), **known: Any
 ) -> OpSummary:
     arguments = function.args
-    defaults = [None] * (len(arguments.args) - len(arguments.defaults))
+    required = len(arguments.args) - len(arguments.defaults)
     pairs = [
         (argument, default)
-        for argument, default in (
-            *zip(arguments.args, [*defaults, *arguments.defaults], strict=True),
-            *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+        for argument, default in zip(
+            [*arguments.args, *arguments.kwonlyargs],
+            [*[None] * required, *arguments.defaults, *arguments.kw_defaults],
+            strict=True,
         )
         if argument.arg != "backend"
     ]
@@ -127,8 +120,6 @@ def _read_op(
     ]
     return OpSummary(
         name=function.name,
-        forward=forward,
-        has_gradient=has_gradient,
         signature=f"{function.name}({', '.join(written)})",
         summary=(ast.get_docstring(function) or "").partition("\n")[0],
         parameters={
@@ -142,7 +133,7 @@ def _read_op(
             and default
             and (argument.arg in optional_inputs or not _is_tensor(argument))
         },
-        shape_names=shape_names,
+        **known,
     )
 
 

@@ -19,10 +19,10 @@ _KERNELS = ("csrc", ":!csrc/emulator", "triton_kernels", "bindings/sources.py")
 
 
 def commit() -> str | None:
-    """Of the checkout, such as "518d24be8e9d", with a "+" if files differ from it."""
+    """The checkout's commit, such as "518d24be8e9d", with a "+" if files differ."""
     if (head := _git("rev-parse", "HEAD")) is None:
         return None
-    # What a record writes is no change to what was measured.
+    # Files that a record writes change nothing that was measured.
     written = (":!records", ":!README.md", ":!docs")
     changes = _git("status", "--porcelain", "--", ".", *written)
     return head[:12] + ("+" if changes else "")
@@ -45,7 +45,7 @@ def changed_kernels() -> list[str]:
 
 
 def _git(*arguments: str) -> str | None:
-    """What git prints; None where it fails, or there is none."""
+    """The output of git; None where it fails, or there is none."""
     git = shutil.which("git")
     # Without a .git of its own this is an installed package, in whose folder git would
     # answer for whatever repository lies above.

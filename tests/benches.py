@@ -21,8 +21,6 @@ from compare.timing.times import (
     Ceiling,
     Comparison,
     GpuState,
-    HostTime,
-    KernelTime,
     MatmulRate,
     StartTime,
     Timing,
@@ -136,16 +134,15 @@ def make_case(
 
 def _timing(name: str, median_us: float, n_bytes: int, share: float) -> Timing:
     return Timing(
-        kernel=KernelTime(
-            median_us=median_us,
-            p20_us=0.99 * median_us,
-            p80_us=1.02 * median_us,
-            low_us=0.998 * median_us,
-            high_us=1.001 * median_us,
-            calls=200,
-            method="graph",
-        ),
-        host=HostTime(6.5, 4.25 if name in BACKENDS else None),
+        median_us=median_us,
+        p20_us=0.99 * median_us,
+        p80_us=1.02 * median_us,
+        low_us=0.998 * median_us,
+        high_us=1.001 * median_us,
+        calls=200,
+        method="graph",
+        host_us=6.5,
+        launcher_us=4.25 if name in BACKENDS else None,
         gb_per_s=n_bytes / median_us / 1e3,
         fraction=share,
     )

@@ -15,11 +15,13 @@ from itertools import chain
 
 import torch
 
+from bindings.backends import native, prebuilt
 from bindings.op import Argument, Op, as_tuple
 from bindings.registry import OPS
 from bindings.trials import TRIALS
+from compare.code import cuda
 from compare.code.architectures import ARCHITECTURES, Architecture
-from compare.code.kernel_code import compile_ahead
+from compare.code.launch_parameters import as_meta
 from compare.judge.cases import Case, launcher_arguments, make_arguments
 from compare.judge.contracts import cases
 
@@ -95,9 +97,13 @@ def arguments_of(launch: Launch) -> tuple[Argument, ...]:
 @functools.cache
 def compile_with_nvcc(source: str, architecture: Architecture) -> None:
     """Compiles all that was announced of one file of CUDA on an architecture."""
-    wanted = [
-        (launch[0], arguments_of(launch))
+    module = prebuilt.load("_cpu")
+    signatures = {
+        each["kernel"]: each["signature"]
         for launch in _announced
         if launch[0].source == source and launch[2] == architecture
-    ]
-    compile_ahead(wanted, architecture)
+        for each in native.plan(
+            module, launch[0], as_meta(arguments_of(launch)), architecture.number
+        )
+    }
+    cuda.compile_kernels(source, signatures, architecture)

@@ -214,7 +214,7 @@ def _integer(text: str) -> int:
 
 
 def _emulated(code: KernelCode) -> dict[str, int]:
-    simulation = simulate(code.ptx, code.launch, range(code.blocks))
+    simulation = simulate(code.ptx, code.launch, range(code.launch.blocks))
     assert simulation.is_complete  # a branch on loaded data is a guess, as in erf
     outside = [each for each in simulation.accesses if each.space == "global"]
     counts = {

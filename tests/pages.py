@@ -19,7 +19,8 @@ from compare.code.kernel_code import KernelCode, Side, inspect_cuda, inspect_tri
 from compare.judge.acceptance import Errors
 from compare.judge.cases import Case, make_arguments
 from compare.judge.parity import Parity, Skipped
-from compare.report.comparison import CaseReport, Report
+from compare.ptx_simulator import Launch, TensorArgument
+from compare.report.comparison import Report
 
 PARITY = Parity("emulator", Errors(1e-7, 1e-8), Errors(1e-6, 1e-6))
 
@@ -48,6 +49,9 @@ PTX = f"""
     .param .u64 softmax_kernel_param_0
 )
 {{
+    .reg .pred %p<3>;
+    .reg .f32 %f<6>;
+    .reg .b64 %rd<2>;
     .loc 1 {ENTRY} 0
     ld.param.u64 %rd1, [softmax_kernel_param_0];
     .loc 1 {LOAD} 0
@@ -59,7 +63,7 @@ PTX = f"""
 $again:
     .loc 1 {SUM} 0
     add.f32 %f1, %f1, %f5;
-    @%p1 bra $again;
+    @%p2 bra $again;
     .loc 1 99999 0
     st.global.f32 [%rd1], %f1;
     ret;
@@ -67,10 +71,10 @@ $again:
 """
 SASS = f"""
         //## File "/elsewhere/csrc/softmax/twin.cuh", line {LOAD}
-        //## File ".nv_debug_ptx_txt", line 13
+        //## File ".nv_debug_ptx_txt", line 16
         /*0000*/ LDG.E.128 R0, [R2.64] ;
         //## File "/elsewhere/csrc/softmax/twin.cuh", line {SUM}
-        //## File ".nv_debug_ptx_txt", line 19
+        //## File ".nv_debug_ptx_txt", line 22
         /*0010*/ FADD R0, R0, R0 ;
         /*0020*/ STG.E [R2.64], R0 ;
         /*0030*/ EXIT ;
@@ -91,28 +95,27 @@ def made_up_code(side: Side, **changes: Any) -> KernelCode:
     """The code of a kernel that nobody has compiled; it takes no nvcc."""
     ptx = parse_ptx(PTX)
     sass = parse_sass(SASS, ptx)
+    real = real_code("softmax", "triton")
     made_up = {
         "side": side,
         "title": "softmax_kernel<float>",
         "kernels": ("softmax_kernel<float>",),
         "ptx": ptx,
         "read_sass": lambda: sass,
+        "launch": Launch(
+            (1, 1, 1), (128, 1, 1), (1 << 44,), (TensorArgument("x", 0, 1 << 44, 16),)
+        ),
     }
-    return dataclasses.replace(real_code("softmax", "triton"), **made_up | changes)
+    code = dataclasses.replace(real, **made_up | changes)
+    stopped = dataclasses.replace(real.simulation, is_complete=False)
+    vars(code)["simulation"] = stopped  # of which nothing is said
+    return code
 
 
 def report(
     op_name: str, cuda: KernelCode, triton: KernelCode, **changes: Any
 ) -> Report:
-    """A report on code that nothing was run of; the changes are to its case."""
-    case = CaseReport(
-        case=Case(TRIALS[op_name].small_shape, torch.float32),
-        backends=("cuda", "triton"),
-        parity=dict.fromkeys(("cuda", "triton", "torch"), PARITY),
-        times=Skipped("times need a GPU"),
-        codegen={"cuda": cuda, "triton": triton},
-        findings=findings.find(cuda, triton),
-    )
+    """A report on code that nothing was run of."""
     environment: dict[str, Any] = {
         "python": "3.13",
         "torch": "2.13",
@@ -122,7 +125,17 @@ def report(
         "gpus": [],
         "date": "2026-11-20T10:00:00+00:00",
     }
-    return Report(op_name, environment, (dataclasses.replace(case, **changes),))
+    made = Report(
+        op=op_name,
+        environment=environment,
+        case=Case(TRIALS[op_name].small_shape, torch.float32),
+        backends=("cuda", "triton"),
+        parity=dict.fromkeys(("cuda", "triton", "torch"), PARITY),
+        times=Skipped("times need a GPU"),
+        codegen={"cuda": cuda, "triton": triton},
+        findings=findings.find(cuda, triton),
+    )
+    return dataclasses.replace(made, **changes)
 
 
 def real_report(op_name: str) -> Report:
@@ -131,5 +144,5 @@ def real_report(op_name: str) -> Report:
 
 
 def made_up_report(**changes: Any) -> Report:
-    """A report on a kernel that nobody has compiled; the changes are to its case."""
+    """A report on a kernel that nobody has compiled."""
     return report("softmax", made_up_code("cuda"), made_up_code("triton"), **changes)

@@ -25,7 +25,7 @@ from bindings.op import Argument, Op
 from bindings.registry import OPS
 from bindings.sources import ROOT, kernel_source
 from bindings.toolchain import find_cuda_home
-from bindings.trial import CodeContract
+from bindings.trial import UNEVEN_ROWS, CodeContract
 from bindings.trials import TRIALS
 from compare.code.architectures import ARCHITECTURES, Architecture
 from compare.code.kernel_code import (
@@ -161,7 +161,13 @@ FOLDERS_OF_KERNELS = sorted(
 
 def _planned(on_rung: Op, side: Side, dtype: torch.dtype) -> set[str]:
     found: set[str] = set()
-    for case in cases(on_rung, dtype):
+    # Rows that begin anywhere, of which no contract speaks, have kernels of their own.
+    uneven = (
+        Case(shape, dtype, direction=on_rung.direction)
+        for shape in TRIALS[on_rung.name].benchmark_shapes
+        if shape in UNEVEN_ROWS
+    )
+    for case in chain(cases(on_rung, dtype), uneven):
         # A rung may serve some of these alone.
         with contextlib.suppress(UnsupportedError):
             arguments = launcher_arguments(on_rung, case)
@@ -312,7 +318,7 @@ MATRICES = "wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r1}, [%rd1], %r2
         (("$L:", LOAD, "bra $L"), "threads that do not come to their end"),
         (
             (LOAD, "frobnicate.b32 %r1, %r2", STORE),
-            "what the emulator does not know: frobnicate.b32",
+            "what the simulator does not know: frobnicate.b32",
         ),
         (
             (LOAD, "ld.global.b32 %r5, [%rd9]", STORE),

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 
 import launches
 import pytest
 from handicaps.build import EVERY, FOLDER, compiled
-from handicaps.by_hand import ADD, CLEAN, LOAD, PAIRS, ROUND, SILENT, STORE, with_ptx
+from handicaps.by_hand import (
+    ADD,
+    CLEAN,
+    LOAD,
+    PAIRS,
+    ROUND,
+    SILENT,
+    STORE,
+    launched,
+    with_ptx,
+)
 from handicaps.catalogue import CLEAN as CLEAN_KERNELS
 from handicaps.catalogue import HANDICAPS, Handicap, Kernel
 
@@ -67,14 +78,38 @@ def access(index: int, *, is_store: bool = False, **changes: int) -> MemoryAcces
 CLEAN_EMULATION = emulation_of(CLEAN, access(0), access(2, is_store=True))
 
 
+def knowing(code: KernelCode, **known: Simulation | Occupancy) -> KernelCode:
+    """The code, of which something is known beforehand that it would find out."""
+    knows = copy.copy(code)
+    vars(knows).update(known)
+    return knows
+
+
+def find_in(
+    cuda: KernelCode,
+    triton: KernelCode,
+    emulations: tuple[Simulation, Simulation] | None = None,
+) -> tuple[Finding, ...]:
+    """What is found, in kernels that come to no end if their emulation is not given."""
+    codes = cuda, triton
+    if emulations is None:
+        stopped = [replace(emulation_of(each), is_complete=False) for each in codes]
+        emulations = stopped[0], stopped[1]
+    return find(
+        *(
+            knowing(code, simulation=emulation)
+            for code, emulation in zip(codes, emulations, strict=True)
+        )
+    )
+
+
 def found_of(
     cuda: KernelCode,
     triton: KernelCode = CLEAN,
     emulations: tuple[Simulation, Simulation] | None = None,
-    occupancies: tuple[Occupancy, Occupancy] | None = None,
 ) -> dict[str, Finding]:
-    """What is found, by rule."""
-    return {each.rule: each for each in find(cuda, triton, emulations, occupancies)}
+    """The same by rule."""
+    return {each.rule: each for each in find_in(cuda, triton, emulations)}
 
 
 def compiled_pair(handicap: Handicap, architecture: int) -> dict[str, Finding]:
@@ -93,12 +128,7 @@ def compiled_pair(handicap: Handicap, architecture: int) -> dict[str, Finding]:
 
 def everything(cuda: KernelCode, triton: KernelCode) -> dict[str, Finding]:
     """What is found with all that is known of two kernels."""
-    return found_of(
-        cuda,
-        triton,
-        (cuda.simulation, triton.simulation),
-        (cuda.occupancy, triton.occupancy),
-    )
+    return found_of(cuda, triton, (cuda.simulation, triton.simulation))
 
 
 # ---- The bank ------------------------------------------------------------------------
@@ -173,6 +203,10 @@ def test_what_two_equal_sides_have_in_common() -> None:
             " (CUDA: ld.global.v4.b32 and st.global.v4.b32;"
             " Triton: ld.global.v4.b32 and st.global.v4.b32)."
         ),
+        "occupancy": (
+            "A thread takes 32 registers on both sides. An SM holds 64 of at most 64"
+            " warps."
+        ),
     }
 
 
@@ -197,7 +231,7 @@ def test_what_a_rule_says(
 def test_rules_know_no_favourite_side() -> None:
     other = {"cuda": "triton", "triton": "cuda", None: None}
     for cuda, triton, *_ in PAIRS.values():
-        forward, backward = find(cuda, triton), find(triton, cuda)
+        forward, backward = find_in(cuda, triton), find_in(triton, cuda)
         assert [each.rule for each in forward] == [each.rule for each in backward]
         assert [each.cuda for each in forward] == [each.triton for each in backward]
         assert [other[each.side] for each in forward] == [
@@ -222,7 +256,7 @@ def test_bytes_for_each_element() -> None:
 
 
 def test_threads_with_more_elements_move_no_more_for_each() -> None:
-    half = replace(CLEAN, grid=(5, 1, 1))
+    half = launched(CLEAN, grid=(5, 1, 1))
     emulation = emulation_of(
         half, access(0, bytes=4096), access(2, is_store=True, bytes=4096)
     )
@@ -298,7 +332,7 @@ def test_rounds_of_loops() -> None:
     )
     # A loop that is passed once is none; and as many rounds for each element are alike.
     assert "loops" not in found_of(loop, CLEAN, (once, CLEAN_EMULATION))
-    longer = replace(loop, grid=(5, 1, 1))
+    longer = launched(loop, grid=(5, 1, 1))
     both = often, emulation_of(longer, times=16)
     assert "loops" not in found_of(loop, longer, both)
 
@@ -341,7 +375,8 @@ def test_occupancy() -> None:
     registers = "A thread takes 32 registers on both sides."
 
     def said(cuda: Occupancy, triton: Occupancy) -> tuple[Side | None, str]:
-        found = found_of(CLEAN, occupancies=(cuda, triton))["occupancy"]
+        sides = [knowing(CLEAN, occupancy=each) for each in (cuda, triton)]
+        found = found_of(sides[0], sides[1])["occupancy"]
         assert found.text.startswith(registers)
         return found.side, found.text.removeprefix(f"{registers} ")
 
@@ -435,7 +470,7 @@ def test_instructions_that_are_never_executed_do_not_count() -> None:
 
 def test_most_telling_first() -> None:
     cuda, triton, *_ = PAIRS["float64"]
-    found = find(replace(cuda, registers=200), triton)
+    found = find_in(replace(cuda, registers=200), triton)
     assert found[0].rule == "float64"
     order = [(each.side is None, -each.weight) for each in found]
     assert order == sorted(order)
@@ -446,7 +481,8 @@ def test_every_rule_is_tested_to_speak_and_to_be_silent() -> None:
     assert len(names) == len(RULES)
     only_executed = EXECUTED | {"address arithmetic"}
     assert {rule for _, _, rule, *_ in PAIRS.values()} | only_executed == names
-    assert {rule for rule, *_ in SILENT.values()} | only_executed == names
+    always = {"occupancy"}
+    assert {rule for rule, *_ in SILENT.values()} | only_executed | always == names
 
 
 def test_the_order_of_rules_is_that_of_their_weights() -> None:

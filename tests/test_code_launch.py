@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,12 +12,10 @@ from bindings.registry import OPS
 from compare.assembly.listing import Listing, parse_ptx
 from compare.code.architectures import ARCHITECTURES
 from compare.code.kernel_code import KernelCode, inspect_triton
-from compare.code.launch import LaunchFacts, facts, masked_fraction, sentences
-from compare.code.occupancy import occupancy
+from compare.code.launch import masked_fraction, sentences
 from compare.ptx_simulator import Launch, Simulation, TensorArgument, simulate
 
 HOPPER = ARCHITECTURES[90]  # 132 SMs
-EIGHT_BLOCKS = occupancy(HOPPER, 64, 128, 0)  # on an SM: half of its warps
 
 
 # ---- Numbers and sentences ----
@@ -30,54 +29,34 @@ def code() -> KernelCode:
     return inspect_triton(op, op.arguments(op.allocate(*inputs), *inputs), HOPPER)
 
 
-def facts_of(code: KernelCode, blocks: int, body: str = "") -> LaunchFacts:
-    """Of a launch with 128 threads in a block, and six elements for each of them."""
-    launched = replace(
-        code,
-        grid=(blocks, 1, 1),
-        block=(32, 4, 1),
-        elements=blocks * 128 * 6,
-        ptx=kernel(body),
-    )
-    return facts(launched, EIGHT_BLOCKS, HOPPER, emulation_of(kernel(body), 20))
+def sentences_of(
+    code: KernelCode, blocks: int, body: str = "", **changes: Any
+) -> tuple[str, ...]:
+    """A launch with 128 threads in a block, and six elements for each of them.
 
-
-@pytest.mark.parametrize(
-    ("blocks", "waves", "tail"),
-    [
-        (1, 1 / 1056, 1 / 1056),
-        (456, 456 / 1056, 456 / 1056),
-        (1056, 1, 1),
-        (1057, 1057 / 1056, 1 / 1056),
-        (3168, 3, 1),
-    ],
-)
-def test_waves_of_eight_blocks_on_132_sms(
-    code: KernelCode, blocks: int, waves: float, tail: float
-) -> None:
-    assert facts_of(code, blocks) == LaunchFacts(
-        blocks=blocks,
-        threads_per_block=128,
-        warps_per_block=4,
-        elements_per_thread=6,
-        multiprocessors=132,
-        occupancy=EIGHT_BLOCKS,
-        waves=waves,
-        tail=tail,
-        masked=None,
-        simulated_blocks=1,
-    )
+    An SM holds eight blocks. One is simulated, which has 20 elements.
+    """
+    made_up: dict[str, Any] = {
+        "elements": blocks * 128 * 6,
+        "registers": 64,
+        "static_shared_bytes": 0,
+        "launch": Launch((blocks, 1, 1), (32, 4, 1), (), ()),
+        "ptx": kernel(body),
+    }
+    launched = replace(code, **made_up | changes)
+    vars(launched)["simulation"] = emulation_of(launched.ptx, 20)
+    return sentences(launched)
 
 
 def test_a_warp_counts_as_a_whole_even_if_it_is_incomplete(code: KernelCode) -> None:
-    launched = replace(code, block=(33, 1, 1), ptx=kernel(""))
-    found = facts(launched, EIGHT_BLOCKS, HOPPER, emulation_of(kernel(""), 20))
-    assert found.warps_per_block == 2
+    launch = Launch((1, 1, 1), (33, 1, 1), (), ())
+    (first, _) = sentences_of(code, 1, side="cuda", launch=launch)
+    assert first.startswith("1 block of 33 threads (2 warps);")
 
 
 def test_sentences_about_cuda(code: KernelCode) -> None:
     masked = "setp.lt.u32 %p1, %r2, %r1; @%p1 st.global.b32 [%rd3], %r2;"
-    assert sentences(facts_of(code, 456, masked), "cuda") == (
+    assert sentences_of(code, 456, masked, side="cuda") == (
         "456 blocks of 128 threads (4 warps); for each thread 6 elements of the output"
         " on average.",
         "An SM holds 8 blocks at a time (50% of its warps, limited by registers):"
@@ -88,14 +67,19 @@ def test_sentences_about_cuda(code: KernelCode) -> None:
 
 
 def test_sentences_about_triton(code: KernelCode) -> None:
-    found = facts_of(code, 2000, "st.global.b32 [%rd3], %r2;")
-    assert sentences(replace(found, simulated_blocks=2000), "triton") == (
+    assert sentences_of(code, 2000, "st.global.b32 [%rd3], %r2;") == (
         "2,000 programs of 128 threads (num_warps=4); for each thread 6 elements of"
         " the output on average.",
         "An SM holds 8 programs at a time (50% of its warps, limited by registers):"
         " 1.89 waves over 132 SMs, the last of them 89% full.",
-        "None of its loads and stores of global memory are masked off.",
+        "None of its loads and stores of global memory are masked off (seen in 1 of"
+        " 2,000 programs).",
     )
+
+
+def test_masks_that_were_seen_in_every_block(code: KernelCode) -> None:
+    *_, last = sentences_of(code, 1, "st.global.b32 [%rd3], %r2;")
+    assert last == "None of its loads and stores of global memory are masked off."
 
 
 @pytest.mark.parametrize(
@@ -104,23 +88,28 @@ def test_sentences_about_triton(code: KernelCode) -> None:
         (1, ", but at most 1 of 132 SMs get one."),
         (131, ", but at most 131 of 132 SMs get one."),
         (132, ": 12% of a wave over 132 SMs, so that all 132 run at once."),
+        (456, ": 43% of a wave over 132 SMs, so that all 456 run at once."),
         (1055, ": over 99% of a wave over 132 SMs, so that all 1,055 run at once."),
         (1056, ": exactly 1 wave over 132 SMs."),
         (1057, ": 1.00 waves over 132 SMs, the last of them under 1% full."),
+        (2000, ": 1.89 waves over 132 SMs, the last of them 89% full."),
         (3168, ": exactly 3 waves over 132 SMs."),
     ],
 )
 def test_how_the_gpu_is_filled(code: KernelCode, blocks: int, ending: str) -> None:
-    sentence = sentences(facts_of(code, blocks), "cuda")[1]
+    sentence = sentences_of(code, blocks)[1]
     assert sentence.partition(")")[2] == ending
 
 
 def test_what_limits_is_told_unless_nothing_is_left_to_gain(code: KernelCode) -> None:
-    found = facts_of(code, 2000)
-
     def limits(registers: int, threads: int, shared_bytes: int) -> str:
-        occupied = occupancy(HOPPER, registers, threads, shared_bytes)
-        sentence = sentences(replace(found, occupancy=occupied), "cuda")[1]
+        sentence = sentences_of(
+            code,
+            2000,
+            registers=registers,
+            static_shared_bytes=shared_bytes,
+            launch=Launch((2000, 1, 1), (threads, 1, 1), (), ()),
+        )[1]
         return sentence.partition("(")[2].partition(")")[0]
 
     assert limits(32, 128, 0) == "100% of its warps"
@@ -132,7 +121,7 @@ def test_what_limits_is_told_unless_nothing_is_left_to_gain(code: KernelCode) ->
 
 
 def test_no_sentence_about_masks_where_nothing_is_known(code: KernelCode) -> None:
-    assert len(sentences(facts_of(code, 456), "cuda")) == 2
+    assert len(sentences_of(code, 456)) == 2
 
 
 # ---- Masks ----

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
+from handicaps.by_hand import sass_of
 
 from compare.assembly.classify import CATEGORIES, access_bytes_of, category_of
-from compare.assembly.control_flow import find_loops
+from compare.assembly.control_flow import END, find_loops, flow_graph
 from compare.assembly.listing import Frame, Listing, parse_ptx, parse_sass
 from compare.assembly.mix import mix_of
 from compare.assembly.normalize import normalize
@@ -318,6 +319,11 @@ def test_a_jump_back_from_rare_code_is_no_loop() -> None:
         "bra.uni $BACK;",
     )
     assert find_loops(listing) == ()
+
+
+def test_a_branch_whose_condition_is_an_operand_may_be_passed() -> None:
+    listing = sass_of("BRA.DIV UR5, `(.L_x_1)", "FADD R1, R1, R1", "EXIT")
+    assert set(flow_graph(listing).edges) == {(0, END), (0, 1), (1, 2), (2, END)}
 
 
 def test_normal_names_of_ptx() -> None:

@@ -80,7 +80,7 @@ def test_code_of_both_sides(launch: launches.Launch) -> None:
         assert code.arch == architecture.target
         assert 8 <= code.registers <= 255
         assert (code.spill_bytes, code.stack_bytes) == (0, 0)
-        assert code.threads_per_block % 32 == 0
+        assert code.launch.threads_per_block % 32 == 0
         sizes = {x.numel() for x in arguments if isinstance(x, torch.Tensor)}
         assert code.elements in sizes
         # Of a product these sizes are those of one row, with a tile mostly empty.
@@ -145,12 +145,15 @@ def test_alignment_decides_the_width_of_cuda(layout: str) -> None:
 
 @needs_nvcc
 def test_dynamic_shared_memory_is_counted() -> None:
-    # 64 KB of a row, and the results of all warps of a cluster.
+    # 64 KB of a row, the results of all warps of a cluster, and the 128 bytes of a line
+    # that their barrier begins.
     launches.compile_with_nvcc("softmax", HOPPER)
     arguments = arguments_of(OPS["softmax"], (2, 40000))
     code = inspect_cuda(OPS["softmax"], arguments, HOPPER)
-    assert code.dynamic_shared_bytes == 64 * 1024 + 8 * 16 * 8
-    assert code.shared_bytes == code.dynamic_shared_bytes + code.static_shared_bytes
+    assert code.launch.dynamic_shared_bytes == 64 * 1024 + 8 * 16 * 8 + 128
+    assert (
+        code.shared_bytes == code.launch.dynamic_shared_bytes + code.static_shared_bytes
+    )
 
 
 def test_nothing_is_launched_for_no_elements() -> None:

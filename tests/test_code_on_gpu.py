@@ -59,7 +59,10 @@ def test_cuda_code_is_that_of_the_extension(
         lambda: native.launch(module, op, arguments, stream), tmp_path
     )
     assert 1 + len(others) == len(code.kernels)
-    assert (ran["grid"], ran["block"]) == (list(code.grid), list(code.block))
+    assert (ran["grid"], ran["block"]) == (
+        list(code.launch.grid),
+        list(code.launch.block),
+    )
     assert ran["registers per thread"] == code.registers
     assert ran["shared memory"] == code.shared_bytes
     assert code.title.partition("<")[0] in ran["name"]
@@ -86,7 +89,10 @@ def test_triton_code_is_that_of_the_launch(
     monkeypatch.setattr(JITFunction, "run", run_and_keep)
     ran, *others = kernels_of(lambda: triton.launcher(op)(*arguments), tmp_path)
     assert 1 + len(others) == len(code.kernels)
-    assert (ran["grid"], ran["block"]) == (list(code.grid), list(code.block))
+    assert (ran["grid"], ran["block"]) == (
+        list(code.launch.grid),
+        list(code.launch.block),
+    )
     assert ran["registers per thread"] == code.registers
     assert ran["shared memory"] == code.shared_bytes
     assert ran["name"] == code.kernel

@@ -88,7 +88,7 @@ $L:
 def test_rows_of_a_kernel() -> None:
     ptx = parse_ptx(PTX)
     body = list(range(2, 12))
-    rows = trace.rows(ptx, [0, 1, *(body * 3), 12])
+    rows = trace.rows_of(ptx, {0: [0, 1, *(body * 3), 12]})
     assert [(row.depth, row.text, row.count, row.is_loop) for row in rows] == [
         (0, "", 3, True),
         (1, "global load 16 B", 1, False),
@@ -129,7 +129,6 @@ def test_events_of_hopper(statement: str, event: str | None) -> None:
 def test_rows_of_several_warps() -> None:
     ptx = parse_ptx(PTX)
     load, barrier = 2, 6
-    assert trace.rows_of(ptx, {0: [load, barrier]}) == trace.rows(ptx, [load, barrier])
     found = trace.rows_of(ptx, {0: [load, load], 8: [barrier]})
     assert [(row.depth, row.text, row.count) for row in found] == [
         (0, "warp 0:", 1),

@@ -35,6 +35,7 @@ from compare.judge import requirements
 from compare.judge.cases import Case
 from compare.parameters import Parameter, parse_parameter, read_ops
 from compare.report import collect, terminal
+from compare.report.collect_code import Request
 from compare.timing import gpu_state
 
 FORWARD = [op.name for op in OPS.values() if not op.forward]
@@ -398,7 +399,7 @@ def test_limits_are_told_apart_from_wrong_kernels(
 def test_backends_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, ...]] = []
 
-    def compare(request: collect.Request, progress: object) -> NoReturn:
+    def compare(request: Request, progress: object) -> NoReturn:
         asked.append(request.backends)
         raise UnavailableError("enough")
 
@@ -575,7 +576,7 @@ def test_all_shows_no_times_where_there_are_none(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = collect.compare(
-        collect.Request("add", (33,), "float32", {}, ("cuda",), None), lambda _: None
+        Request("add", (33,), "float32", {}, backends=("cuda",)), lambda _: None
     )
     terminal.show_all([report], terminal.make_console())
     header = capsys.readouterr().out.splitlines()[1].split()

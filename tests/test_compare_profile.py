@@ -25,7 +25,7 @@ from compare.judge.cases import Case
 from compare.judge.parity import Skipped
 from compare.report import profiles as report
 from compare.timing import gpu_state, gpu_trace, profiler
-from compare.timing.gpu_trace import Frame, Span
+from compare.timing.gpu_trace import Span
 from compare.timing.implementations import Implementation
 from compare.timing.profiler import (
     CALLS,
@@ -182,24 +182,24 @@ def test_facts_of_a_launch() -> None:
 def test_stacks_go_from_the_implementation_to_the_launch() -> None:
     spans = _spans()
     assert [
-        [(frame.layer, frame.name) for frame in spans[name].work[index].stack]
+        list(spans[name].work[index].stack)
         for name, index in (("cuda", 0), ("unfused", 0), ("unfused", 1))
     ] == [
         [
-            ("implementation", "cuda"),
-            ("op", "twin::softmax_cuda"),
-            ("launch", "cudaLaunchKernelExC"),
+            "cuda",
+            "twin::softmax_cuda",
+            "cudaLaunchKernelExC",
         ],
         [
-            ("implementation", "unfused"),
-            ("op", "aten::amax"),
-            ("op", "aten::fill_"),
-            ("launch", "cudaMemsetAsync"),
+            "unfused",
+            "aten::amax",
+            "aten::fill_",
+            "cudaMemsetAsync",
         ],
         [
-            ("implementation", "unfused"),
-            ("op", "aten::amax"),
-            ("launch", "cudaLaunchKernel"),
+            "unfused",
+            "aten::amax",
+            "cudaLaunchKernel",
         ],
     ]
 
@@ -214,10 +214,10 @@ def test_the_driver_launches_too_and_other_threads_do_not_count() -> None:
     for event in (other, region, span):
         recorder.end(event)
     (work,) = gpu_trace.read(recorder.trace, ["triton"])["triton"].work
-    assert [(frame.layer, frame.name) for frame in work.stack] == [
-        ("implementation", "triton"),
-        ("annotation", "Torch-Compiled Region: 0/0"),
-        ("launch", "cuLaunchKernelEx"),
+    assert list(work.stack) == [
+        "triton",
+        "Torch-Compiled Region: 0/0",
+        "cuLaunchKernelEx",
     ]
 
 
@@ -234,7 +234,7 @@ def test_a_launch_that_was_not_traced_is_told_by_the_span_on_the_gpu() -> None:
     spans = gpu_trace.read(recorder.trace, ["quack", "liger"])
     found = {name: [each.name for each in span.work] for name, span in spans.items()}
     assert found == {"quack": ["quack_kernel"], "liger": ["liger_kernel"]}
-    assert spans["quack"].work[0].stack == (Frame("implementation", "quack"),)
+    assert spans["quack"].work[0].stack == ("quack",)
 
 
 def test_an_annotation_that_is_missing_is_named() -> None:
@@ -266,7 +266,7 @@ def test_what_torch_exports_here_is_read(tmp_path: Path) -> None:
         event["args"] = {"correlation": 1}
     document["traceEvents"] += [kernel, launch]
     (work,) = gpu_trace.read(document, ["first"])["first"].work
-    assert [frame.name for frame in work.stack] == [
+    assert list(work.stack) == [
         "first",
         "aten::softmax",
         "aten::_softmax",
@@ -344,16 +344,16 @@ def test_flame_graph_of_a_profile() -> None:
     # Equal stacks of all calls are one line.
     (exp,) = (stack for stack in made if stack.endswith(EXP))
     assert made[exp] == 240_000
-    assert exp.split(";")[1:-1] == [frame.name for frame in _stack_of(spans, EXP)]
+    assert exp.split(";")[1:-1] == list(_stack_of(spans, EXP))
 
 
-def _stack_of(spans: Mapping[str, Span], kernel: str) -> Sequence[Frame]:
+def _stack_of(spans: Mapping[str, Span], kernel: str) -> Sequence[str]:
     works = (work for span in spans.values() for work in span.work)
     return next(work.stack[1:] for work in works if work.name == kernel)
 
 
 def test_flame_graph_of_odd_names() -> None:
-    frames = [Frame("implementation", HOSTILE), Frame("kernel", "a;b\n c")]
+    frames = [HOSTILE, "a;b\n c"]
     assert gpu_trace.collapsed([(frames, 1000.0), (frames[:1], 0.001)]) == (
         "[bold]x[/] <script>&amp,[31m;a,b c 1000000\n[bold]x[/] <script>&amp,[31m 1\n"
     )
@@ -477,7 +477,7 @@ def test_report_of_the_ranges_alone() -> None:
 
 
 def test_a_use_without_facts_is_shown() -> None:
-    memset = KernelUse(HOSTILE, 0.5, 1.0, None, None, None, None)
+    memset = KernelUse(HOSTILE, None, None, None, None, launches=0.5, us=1.0)
     text = _report(cuda=ImplementationProfile((memset,), 1.0, 2.0))
     assert "0.5" in text
     assert "\x1b" not in text

@@ -23,13 +23,11 @@ from compare.judge.cases import Case
 from compare.judge.parity import Parity, Skipped
 from compare.ptx_simulator import Launch, TensorArgument
 from compare.report import code_views, terminal
-from compare.report.comparison import CaseReport, Report, all_to_json, to_json
+from compare.report.comparison import Report, all_to_json, to_json
 from compare.timing.times import (
     CaseTimes,
     Ceiling,
     Comparison,
-    HostTime,
-    KernelTime,
     Timing,
 )
 
@@ -66,32 +64,45 @@ def _code(side: Side, load: str) -> KernelCode:
         kernels=(f"{side}_kernel<{HOSTILE}>",),
         number=0,
         compiler="nvcc",
-        grid=(4, 1, 1),
-        block=(128, 1, 1),
         elements=512,
         registers=16,
         spill_store_bytes=0,
         spill_load_bytes=4,
         stack_bytes=0,
         static_shared_bytes=0,
-        dynamic_shared_bytes=64,
         ptx=ptx,
         read_sass=lambda: sass,
         launch=Launch(
-            (4, 1, 1), (128, 1, 1), (1 << 44,), (TensorArgument("x", 0, 1 << 44, 16),)
+            (4, 1, 1),
+            (128, 1, 1),
+            (1 << 44,),
+            (TensorArgument("x", 0, 1 << 44, 16),),
+            dynamic_shared_bytes=64,
         ),
     )
 
 
 def _timing(us: float) -> Timing:
-    kernel = KernelTime(us, 0.9 * us, 1.1 * us, 0.95 * us, 1.05 * us, 640, "graph")
-    return Timing(kernel, HostTime(4.5, None), 41250.25 / us, 10.0 / us)
+    return Timing(
+        *(us, 0.9 * us, 1.1 * us, 0.95 * us, 1.05 * us, 640, "graph"),
+        *(4.5, None, 41250.25 / us, 10.0 / us),
+    )
 
 
 def _report(**changes: Any) -> Report:
     cuda, triton = _code("cuda", "f32"), _code("triton", "v4.b32")
     parity = Parity("gpu", Errors(1e-7, 1e-8), Errors(1e-6, 1e-6))
-    case = CaseReport(
+    environment = {
+        "python": "3.13",
+        "torch": "2.13",
+        "triton": None,
+        "nvcc": "13.0",
+        "driver": None,
+        "gpus": [HOSTILE],
+    }
+    made = Report(
+        op="softmax",
+        environment=environment,
         case=Case((1823, 781), torch.float32, params={"dim": -1}),
         backends=("cuda", "triton"),
         parity={
@@ -116,15 +127,7 @@ def _report(**changes: Any) -> Report:
         codegen={"cuda": cuda, "triton": triton},
         findings=findings.find(cuda, triton),
     )
-    environment = {
-        "python": "3.13",
-        "torch": "2.13",
-        "triton": None,
-        "nvcc": "13.0",
-        "driver": None,
-        "gpus": [HOSTILE],
-    }
-    return Report("softmax", environment, (dataclasses.replace(case, **changes),))
+    return dataclasses.replace(made, **changes)
 
 
 # The schema, in its own words: a type, or what a dictionary has to hold at least. Each

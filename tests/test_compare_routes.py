@@ -22,7 +22,7 @@ from rich.console import Console
 from torch.cuda import _utils
 
 from bindings import toolchain
-from bindings.backends import native, prebuilt
+from bindings.backends import cuda_inline, native, prebuilt
 from bindings.errors import BuildError, UnsupportedError
 from bindings.op import Op, as_tuple
 from bindings.sources import CSRC, EMULATOR
@@ -41,7 +41,7 @@ from compare.judge.cases import Case, make_arguments
 from compare.judge.parity import Skipped
 from compare.report import route_tables as report
 from compare.timing import build_routes, nvrtc, times
-from compare.timing.route_times import DeviceCode, Route, RoutesReport
+from compare.timing.build_routes import DeviceCode, Route, RoutesReport
 
 CUDA_HOME = toolchain.find_cuda_home()
 needs_nvcc = pytest.mark.skipif(CUDA_HOME is None, reason="needs nvcc")
@@ -145,23 +145,20 @@ def test_code_that_cannot_be_read_has_a_reason(
             raise CodegenUnavailable("there is no cuobjdump", "reinstall triton")
         if path.name == "bad.so":
             raise CompilationFailed("cuobjdump cannot read bad.so", "no library")
+        if path.name == "shorter.so":
+            return parse_sass(KERNEL.replace("EXIT ;", ""))
         return parse_sass(KERNEL if path.name == "good.so" else OTHER_KERNEL)
 
     monkeypatch.setattr(binary, "read_kernel", read_kernel)
-    common = build_routes._Tried("", 1.0, 1.0, 1.0, Path("_cuda.so"), "k")
-    tried: dict[str, build_routes._Tried | Skipped] = {
-        "skipped": Skipped("a CPU build"),
-        "unavailable": common,
-        "bad": replace(common, binary=Path("bad.so")),
-        "good": replace(common, binary=Path("good.so")),
-        "other": replace(common, binary=Path("other.so")),
-    }
-    assert build_routes._read_codes(tried, "sm_90a") == {
-        "unavailable": Skipped("there is no cuobjdump; reinstall triton"),
-        "bad": Skipped("cuobjdump cannot read bad.so: no library"),
-        "good": DeviceCode(4, 0),
-        "other": DeviceCode(4, 0),
-    }
+    lab = _lab(tmp_path)
+    for name, code in (
+        ("_cuda.so", Skipped("there is no cuobjdump; reinstall triton")),
+        ("bad.so", Skipped("cuobjdump cannot read bad.so: no library")),
+        ("good.so", DeviceCode(4, 0)),
+        ("other.so", DeviceCode(4, 0)),
+        ("shorter.so", DeviceCode(3, 1)),  # beside the first that could be read
+    ):
+        assert lab.code(Path(name), "k") == code
 
 
 # ---- NVRTC ---------------------------------------------------------------------------
@@ -400,11 +397,9 @@ def test_what_a_process_says_when_it_crashes_is_kept(
 
 
 def _lab(folder: Path, no_calls: str | None = None) -> build_routes._Lab:
-    toolkit = build_routes._Toolkit(
-        Path("/toolkit"), "13.0", Path("/toolkit/lib"), (), ()
-    )
+    toolkit = build_routes._Toolkit(Path("/toolkit"), "13.0", Path("/toolkit/lib"), ())
     op: Any = SimpleNamespace(name="add")
-    return build_routes._Lab(op, [], "sm_90a", toolkit, folder, no_calls)
+    return build_routes._Lab(op, [], "sm_90a", toolkit, folder, no_calls, print)
 
 
 @pytest.mark.parametrize(
@@ -420,11 +415,19 @@ def test_a_call_has_a_time_or_a_reason(
     answer: dict[str, Any],
     call_us: float | Skipped,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    common = {"load_s": 0.5, "binary": "_cuda.so", "symbol": "k"}
-    tried = _lab(tmp_path, no_calls).tried("by hand", 9.0, common | answer)
-    assert tried.call_us == call_us
-    assert (tried.cold_s, tried.warm_s, tried.symbol) == (9.0, 0.5, "k")
+    library = tmp_path / "_cuda.so"
+    library.write_bytes(bytes(7))
+    symbols: list[str] = []
+    monkeypatch.setattr(
+        build_routes._Lab, "code", lambda self, path, symbol: symbols.append(symbol)
+    )
+    common = {"load_s": 0.5, "binary": str(library), "symbol": "k"}
+    route = _lab(tmp_path, no_calls).route("by hand", 9.0, common | answer)
+    assert route.call_us == call_us
+    assert (route.cold_s, route.warm_s, route.binary_bytes) == (9.0, 0.5, 7)
+    assert symbols == ["k"]
 
 
 def test_a_source_that_load_inline_cannot_build(
@@ -432,16 +435,18 @@ def test_a_source_that_load_inline_cannot_build(
 ) -> None:
     monkeypatch.setattr(toolchain, "cuda_obstacle", lambda *versions: None)
     monkeypatch.setattr(nvrtc, "obstacle", lambda: None)
-    problem = {"problem": "add.cu: error: no"}
-    monkeypatch.setattr(
-        build_routes._Lab, "load_in_a_process", lambda self, route: problem
-    )
+
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        answer = Path(json.loads(options["input"])["answer"])
+        answer.write_text('{"problem": "add.cu: error: no"}')
+        return SimpleNamespace(returncode=0, stdout="")
+
+    monkeypatch.setattr(subprocess, "run", refuse)
+    monkeypatch.setattr(cuda_inline, "gencode_flags", tuple)
     with pytest.raises(BuildFailedError, match=r"add\.cu: error: no"):
-        build_routes._try_load_inline(_lab(tmp_path), print)
+        build_routes._try_load_inline(_lab(tmp_path))
     # NVRTC knows less than nvcc, so its refusal is nothing to mend in the source.
-    assert build_routes._try_nvrtc(_lab(tmp_path), print) == Skipped(
-        "add.cu: error: no"
-    )
+    assert build_routes._try_nvrtc(_lab(tmp_path)) == Skipped("add.cu: error: no")
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ from compare.timing.times import (
     from_json,
     to_json,
 )
-from compare.timing.turns import Contestant, Turn
+from compare.timing.turns import Turn
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -100,8 +100,8 @@ def _laboratory(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.cuda, name, stand_in)
 
 
-def _slow_contestants(traffic: Traffic) -> list[Contestant]:
-    return [Contestant("a nap", lambda index: time.sleep(1e-5), 2)]
+def _slow_contestants(traffic: Traffic, n_sets: int) -> dict[str, turns.Launch]:
+    return {"a nap": lambda index: time.sleep(1e-5)}
 
 
 def _prepared(
@@ -124,16 +124,15 @@ def test_figures_of_a_case() -> None:
     assert list(times.timings) == ["cuda", "torch"]
     for name, each in times.timings.items():
         assert isinstance(each, Timing), each
-        kernel = each.kernel
-        assert 0 < kernel.p20_us <= kernel.median_us <= kernel.p80_us
-        assert 0 < kernel.low_us <= kernel.median_us <= kernel.high_us
-        assert kernel.method == ("graph" if DEVICE == "cuda" else "events")
-        assert kernel.calls >= turns.MIN_REPLAYS
-        assert each.host.call_us > 0
-        assert (each.host.launcher_us is None) == (name == "torch")
+        assert 0 < each.p20_us <= each.median_us <= each.p80_us
+        assert 0 < each.low_us <= each.median_us <= each.high_us
+        assert each.method == ("graph" if DEVICE == "cuda" else "events")
+        assert each.calls >= turns.MIN_REPLAYS
+        assert each.host_us > 0
+        assert (each.launcher_us is None) == (name == "torch")
         n_bytes = 2 * 64 * 781 * 4
-        assert each.gb_per_s == pytest.approx(n_bytes / kernel.median_us / 1e3)
-        share = times.ceiling.median_us / kernel.median_us
+        assert each.gb_per_s == pytest.approx(n_bytes / each.median_us / 1e3)
+        share = times.ceiling.median_us / each.median_us
         assert each.fraction == pytest.approx(share)
     assert [(each.first, each.second) for each in times.comparisons] == [
         ("cuda", "torch")
@@ -296,7 +295,7 @@ def test_everyone_runs_after_everyone(monkeypatch: pytest.MonkeyPatch) -> None:
         replay(turn)
 
     monkeypatch.setattr(Turn, "replay", note_and_replay)
-    entered = {name: Turn(Contestant(name, launch, 2)) for name in "abc"}
+    entered = {name: Turn(launch, 2) for name in "abc"}
     times = turns.take_turns(entered)
     assert list(times) == ["a", "b", "c"]
     # Of the end: before the first round one may rehearse more often than another.
@@ -412,8 +411,8 @@ def test_ceiling_that_cannot_be_measured_is_said(
         raise RuntimeError("no such kernel")
 
     calls = iter(range(5))
-    contestant = Contestant("", lambda i: fail(i) if next(calls, 9) > 3 else None, 2)
-    monkeypatch.setattr(ceiling, "contestants", lambda traffic: [contestant])
+    launches = {"": lambda i: fail(i) if next(calls, 9) > 3 else None}
+    monkeypatch.setattr(ceiling, "contestants", lambda traffic, n_sets: launches)
     prepared = _prepared()
     found = implementations.find(prepared.op, [], ["torch"])
     with pytest.raises(turns.TimingError, match="ceiling cannot be measured: "):
@@ -522,8 +521,8 @@ def test_what_cannot_be_captured_is_timed_between_events() -> None:
     captured, called = times.timings["torch"], times.timings["quack"]
     assert isinstance(captured, Timing)
     assert isinstance(called, Timing)
-    assert (captured.kernel.method, called.kernel.method) == ("graph", "events")
-    assert called.kernel.median_us == pytest.approx(captured.kernel.median_us, rel=0.1)
+    assert (captured.method, called.method) == ("graph", "events")
+    assert called.median_us == pytest.approx(captured.median_us, rel=0.1)
 
 
 @needs_gpu_to_itself
@@ -537,7 +536,7 @@ def test_time_without_synchronisation_is_above_the_ceiling(
     monkeypatch.setattr(turns, "_MEASURE_MS", 20.0)
     monkeypatch.setattr(turns, "_TIMES_LATE", math.inf)  # which would notice it first
     monkeypatch.setattr(turns, "_LATE_MS", math.inf)
-    monkeypatch.setattr(ceiling, "contestants", lambda traffic: [])
+    monkeypatch.setattr(ceiling, "contestants", lambda traffic, n_sets: {})
     monkeypatch.setattr(ceiling, "best_of", lambda traffic, times: limit)
     times = lab.measure(prepared, implementations.find(prepared.op, ["cuda"], []))
     result = times.timings["cuda"]
@@ -688,10 +687,9 @@ def test_obstacles(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "times need a GPU, and torch" in str(gpu_state.obstacle())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(gpu_state, "_this_gpu", list)
-    monkeypatch.setattr(gpu_state, "_nvidia_smi", lambda: "nvidia-smi")
+    monkeypatch.setattr(gpu_state, "_query", lambda what: ["nvidia-smi"])
     loads = [0]
-    monkeypatch.setattr(gpu_state, "_utilization", lambda program: loads[-1])
+    monkeypatch.setattr(gpu_state, "_utilization", lambda command: loads[-1])
     monkeypatch.setattr(gpu_state, "_PATIENCE_S", 0.0)
     assert gpu_state.obstacle() is None
     loads.append(97)
@@ -731,8 +729,8 @@ def test_peers_that_are_missing_say_how_to_get_them(
         peers,
         "of",
         lambda op: (
-            peers.Peer("liger", load, package="liger-kernel"),
-            peers.Peer("quack", broken, package="quack-kernels"),
+            peers.Peer("liger", load),
+            peers.Peer("quack", broken),
         ),
     )
     op = OPS["softmax"]
@@ -742,6 +740,16 @@ def test_peers_that_are_missing_say_how_to_get_them(
     assert found["quack"] == Skipped(
         "quack-kernels cannot be imported: OSError('libcuda.so.1: cannot open')"
     )
+
+
+def test_a_peer_is_given_what_it_uses_of_a_package() -> None:
+    load = peers.using(
+        lambda root, power, x: power(root(x), 3), "math:sqrt", "math:pow"
+    )
+    assert load()(4) == 8
+    missing = peers.using(lambda function, x: function(x), "liger_kernel.none:softmax")
+    with pytest.raises(ModuleNotFoundError, match="liger_kernel"):
+        missing()
 
 
 def test_unfused_peers_compute_the_op(op: Op, dtype: torch.dtype) -> None:
@@ -773,12 +781,12 @@ def test_times_agree_with_a_stopwatch() -> None:
     stopwatch_us = 1e6 * (time.perf_counter() - began) / 100
     own = times["torch"]
     assert isinstance(own, Timing)
-    assert own.kernel.median_us == pytest.approx(stopwatch_us, rel=0.05)
+    assert own.median_us == pytest.approx(stopwatch_us, rel=0.05)
     assert 0.9 < own.fraction < 1.0 + SAME_WITHIN
     for each in times.values():
         assert isinstance(each, Timing)
-        assert each.kernel.median_us == pytest.approx(own.kernel.median_us, rel=0.5)
-        assert each.kernel.p80_us < 1.1 * each.kernel.p20_us
+        assert each.median_us == pytest.approx(own.median_us, rel=0.5)
+        assert each.p80_us < 1.1 * each.p20_us
 
 
 @needs_gpu_to_itself
@@ -814,7 +822,7 @@ for name, shape, dtype in (
     found = implementations.find(op, ["cuda", "triton"], ["torch"])
     times = measure(prepare(op, Case(shape, dtype), "cuda"), found)
     for each, timing in times.timings.items():
-        medians[f"{name} {shape} {dtype} {each}"] = timing.kernel.median_us
+        medians[f"{name} {shape} {dtype} {each}"] = timing.median_us
 print(json.dumps(medians))
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,7 +40,8 @@ def measured(
     monkeypatch.setattr(
         fusions, "prepare", lambda op, case, _: parity.prepare(op, case, "cpu")
     )
-    monkeypatch.setattr(fusions, "_turn", lambda *_: None)
+    entry = SimpleNamespace(turn=None, wrong_output=lambda prepared: "")
+    monkeypatch.setattr(fusions, "Entry", lambda *_: entry)
     monkeypatch.setattr(implementations, "find", lambda *_: dict.fromkeys(SIDES))
     monkeypatch.setattr(turns, "take_turns", lambda racing, min_replays: times)
     found = fusions.measure(OP, CASE, lambda _: None)
@@ -78,7 +80,7 @@ def test_what_cannot_be_timed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_is_kept_and_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = measured(monkeypatch, times_of(gelu=25, relu=0))
-    file = fusions.write(found, tmp_path)
+    file = store.write(found, tmp_path)
     assert file == store.folder_of(GPU, tmp_path) / "fusion/matmul.json"
     assert fusions.read_all(file.parent.parent) == [found]
     file.write_text("{}")

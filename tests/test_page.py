@@ -31,7 +31,7 @@ from compare.judge.parity import Parity, Skipped
 from compare.printable import printable
 from compare.records import store
 from compare.report import collect_code
-from compare.report.page import Cell, Column, Extras, Panel, lexers, links, render
+from compare.report.page import Cell, Extras, Panel, lexers, links, render
 from compare.report.page.listings import FAMILY_OF, times
 from compare.report.page.sides import view_sides
 
@@ -131,8 +131,7 @@ def test_page_of_an_op(name: str) -> None:
     assert str(ROOT) not in html
     assert str(Path.home()) not in html
     page = Page(html)
-    (case,) = report.cases
-    for side, code in case.codegen.items():
+    for side, code in report.codegen.items():
         assert not isinstance(code, Skipped)
         for listing in (code.ptx, code.sass):
             rows = page.rows(side, listing.language)
@@ -215,7 +214,7 @@ def test_policy_allows_what_is_there_and_nothing_else() -> None:
 
 
 def test_ids_are_unique_and_found() -> None:
-    panel = Panel("memory", "Memory", (Column("argument"),), ((Cell("out"),),))
+    panel = Panel("memory", "Memory", ("argument",), ((Cell("out"),),))
     page = page_of(pages.made_up_report(), Extras(panels=(panel,)))
     ids = [found["id"] for _, found, _ in page.elements if "id" in found]
     assert len({*ids}) == len(ids)
@@ -226,7 +225,7 @@ def test_ids_are_unique_and_found() -> None:
 
 def test_text_stays_text() -> None:
     code = pages.made_up_code("triton", title=HOSTILE, compiler=HOSTILE)
-    finding = Finding(HOSTILE, HOSTILE, "ptx", (0,), (1,))
+    finding = Finding(HOSTILE, HOSTILE, "ptx", (0,), (1,), "", None, 0.0)
     report = pages.made_up_report(
         codegen={"cuda": Skipped(HOSTILE), "triton": code},
         parity={
@@ -243,7 +242,7 @@ def test_text_stays_text() -> None:
     )
     evil = f'"><b>{HOSTILE}'
     cells = (Cell(HOSTILE, target=evil, places=(evil,), is_code=True),)
-    panel = Panel("panel", HOSTILE, (Column(HOSTILE),), (cells,), HOSTILE)
+    panel = Panel("panel", HOSTILE, (HOSTILE,), (cells,), HOSTILE)
     html = render(report, Extras(panels=(panel,)))
     page = Page(html)
     assert len(page.all("script")) == 3
@@ -342,9 +341,9 @@ def test_figures_and_notes() -> None:
         )
     )
     for text in (
-        *("FAILED", "CUDA is wrong: all is 0", "No parity of CUDA inline: no ninja"),
+        *("FAILED", "CUDA is wrong: all is 0", "no parity of CUDA inline: no ninja"),
         *("NOT FINISHED", "Triton did not finish: too long"),
-        "No times: times need a GPU",
+        "times need a GPU",
     ):
         assert text in html
 
@@ -383,9 +382,8 @@ def test_recorded_times_say_where_they_are_from() -> None:
     assert store.gpu(bench) in shown
     assert store.date(bench) in shown
     assert "Not measured here" in shown
-    case = dataclasses.replace(report.cases[0].case, params={"dim": 0})
-    cases = (dataclasses.replace(report.cases[0], case=case),)
-    other = page_of(dataclasses.replace(report, cases=cases))
+    case = dataclasses.replace(report.case, params={"dim": 0})
+    other = page_of(dataclasses.replace(report, case=case))
     assert "None of softmax dim=0 float32" in other.all("section", id="times")[0][1]
 
 
@@ -400,7 +398,7 @@ def test_extras() -> None:
                 Panel(
                     "memory",
                     "Memory",
-                    (Column("argument"), Column("sectors", is_number=True)),
+                    ("argument", "sectors"),
                     (
                         (
                             Cell("x", target, ("csrc/softmax/twin.cuh:40",)),
@@ -464,8 +462,8 @@ def test_the_page_shows_what_is_launched(
     each_op: Op, shape: tuple[int, ...], dtype: str
 ) -> None:
     request = collect_code.Request(each_op.name, shape, dtype, {}, ARCHITECTURES[90])
-    (case,) = collect_code.study(request, lambda what: None).cases
-    for side in view_sides(each_op.name, case, Extras()):
+    report = collect_code.study(request, lambda what: None)
+    for side in view_sides(report, Extras()):
         assert side.code is not None, side.reason
         assert side.kernel is not None, side.code.title
         sections = [side.chains.of(each).section for each in side.code.ptx.instructions]

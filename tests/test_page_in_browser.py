@@ -16,7 +16,7 @@ from pages import CUDA, LOAD, TRITON, line_of
 from bindings.registry import OPS
 from bindings.toolchain import find_cuda_home
 from compare.records import store
-from compare.report.page import Cell, Column, Extras, Panel, render
+from compare.report.page import Cell, Extras, Panel, render
 
 pytest.importorskip(
     "playwright", reason="needs playwright: pip install -e '.[browser]'"
@@ -112,7 +112,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     panel = Panel(
         "memory",
         "Memory",
-        (Column("argument"), Column("of")),
+        ("argument", "of"),
         ((Cell("x", places=(f"{CUDA}:{LOAD}",)), Cell("load", "section=load")),),
     )
     for name in OPS:
@@ -323,7 +323,7 @@ def test_a_width_marks_its_accesses_alone(
 
 
 def test_a_finding_marks_its_instructions(reader: Reader) -> None:
-    findings = pages.real_report("softmax").cases[0].findings
+    findings = pages.real_report("softmax").findings
     for number, finding in enumerate(findings, start=1):
         link = reader.page.locator(f"#findings a[href='#finding={number}']")
         if not finding.cuda and not finding.triton:

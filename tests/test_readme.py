@@ -308,7 +308,7 @@ def test_summary(folder: Path) -> None:
         ratios = []
         for case in (ours, others):
             timed = {
-                name: each.kernel.median_us
+                name: each.median_us
                 for name, each in case.timings.items()
                 if isinstance(each, Timing)
             }

@@ -23,9 +23,10 @@ from bindings.sources import ROOT
 from compare import repository
 from compare.cli import main
 from compare.errors import UnavailableError, UsageError
+from compare.judge.cases import Case
 from compare.records import check, fusions, rung_times, store
 from compare.records.source_hash import KEY, SIDES, hashes
-from compare.report import plots, recorded, recording
+from compare.report import plots, readme, recorded, recording
 from compare.timing import benchmark, gpu_state
 from compare.timing.times import Bench, to_json
 
@@ -218,10 +219,14 @@ def test_unusual_params(
     assert store.unusual_params(op_name, params) == unusual
 
 
+def _case(dtype_name: str, **params: Any) -> Case:
+    return Case((1,), getattr(torch, dtype_name), params=params)
+
+
 def _shown(bench: Bench, dtype_name: str, width: int = 100, **params: Any) -> list[str]:
     console = Console(file=io.StringIO(), width=width)
     with console.capture() as capture:
-        recorded.show(bench, dtype_name, params, console)
+        recorded.show(bench, _case(dtype_name, **params), console)
     return capture.get().splitlines()
 
 
@@ -276,12 +281,12 @@ def test_what_is_of_older_code_is_shown_as_such(
         "Times recorded on an NVIDIA H200, 2026-11-20 "
         f"(torch 2.11.0+cu130, triton 3.6.0), {says}"
     )
-    document = recorded.to_json(bench, "float32", {})
+    document = recorded.to_json(bench, _case("float32"))
     assert document["of_older_code"] == list(sides)
 
 
 def _median(timings: Any) -> Callable[[str], str]:
-    return lambda name: f"{timings[name].kernel.median_us:,.1f}"
+    return lambda name: f"{timings[name].median_us:,.1f}"
 
 
 @pytest.mark.parametrize(
@@ -330,7 +335,7 @@ def test_a_name_from_a_file_does_not_drive_the_terminal(mixed_bench: Bench) -> N
 
 
 def test_recorded_times_as_json(mixed_bench: Bench) -> None:
-    document = recorded.to_json(mixed_bench, "float32", {"dim": -1})
+    document = recorded.to_json(mixed_bench, _case("float32", dim=-1))
     assert json.loads(json.dumps(document)) == document
     assert {key: document[key] for key in ("gpu", "date", "commit", "file")} == {
         "gpu": "NVIDIA H200",
@@ -341,11 +346,11 @@ def test_recorded_times_as_json(mixed_bench: Bench) -> None:
     first, second = document["cases"]
     assert first["case"]["shape"] == [16384, 4096]
     assert first["ceiling"]["mix"] == "1:1"
-    median = mixed_bench.cases[0].timings["cuda"].kernel.median_us  # type: ignore[union-attr]
+    median = mixed_bench.cases[0].timings["cuda"].median_us  # type: ignore[union-attr]
     assert first["timing"]["cuda"]["median_us"] == median
     assert first["timing"]["quack"] == {"skipped": NOT_INSTALLED.reason}
     assert second["timing"]["cuda"] == {"skipped": TOO_LONG.reason}
-    assert recorded.to_json(mixed_bench, "float16", {})["cases"] == []
+    assert recorded.to_json(mixed_bench, _case("float16"))["cases"] == []
 
 
 # ---- compare record --check ----------------------------------------------------------
@@ -434,9 +439,8 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[Bench]:
     monkeypatch.setattr(benchmark, "failures", lambda *_: [])
     for module, name in ((rung_times, "measure_rungs"), (fusions, "measure")):
         monkeypatch.setattr(module, name, lambda op, *_: measured(op.name))
-    for writer in (store, rung_times, fusions):
-        monkeypatch.setattr(writer, "write", keep)
-    monkeypatch.setattr(recording, "redraw", lambda progress: [])
+    monkeypatch.setattr(store, "write", keep)
+    monkeypatch.setattr(readme, "redraw", list)
     monkeypatch.setattr(recording, "_run_example", lambda progress: "")
     return kept
 

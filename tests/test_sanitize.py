@@ -608,9 +608,9 @@ def test_clean_op(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 
 def test_blocks_of_several_tiles() -> None:
-    chosen = sanitizer.choose_cases(OPS["matmul"], prebuilt.load("_cpu"), 90)
+    chosen = sanitizer.choose_runs(OPS["matmul"], prebuilt.load("_cpu"), 90)
     found = set()
-    for case, kernel in chosen:
+    for case, kernel in ((run.case, name) for name in chosen for run in chosen[name]):
         n_batches, n_rows, n_cols, _ = sizes_of(case.shape)
         n_tiles = n_batches * -(-n_rows // 64) * -(-n_cols // 64)
         if "matmul_kernel<" in kernel and ", 64, 64, " in kernel and n_tiles > 132:
@@ -621,8 +621,13 @@ def test_blocks_of_several_tiles() -> None:
 
 def test_every_parameter_and_a_misaligned_tensor() -> None:
     op = OPS["matmul"]
-    chosen = sanitizer.choose_cases(op, prebuilt.load("_cpu"), 90)
-    cases = [case for case, kernel in chosen if "matmul_kernel<__half, 64" in kernel]
+    chosen = sanitizer.choose_runs(op, prebuilt.load("_cpu"), 90)
+    cases = [
+        run.case
+        for kernel, runs in chosen.items()
+        if "matmul_kernel<__half, 64" in kernel
+        for run in runs
+    ]
     activations = {str(params.get("activation")) for params in TRIALS[op.name].variants}
     assert {str(case.params.get("activation")) for case in cases} == activations
     assert "offset 2" in {case.layout for case in cases}

@@ -51,7 +51,7 @@ def test_programs_that_wait_for_each_other_are_simulated(name: str) -> None:
     arguments = launcher_arguments(OPS[name], case)
     code = inspect_triton(OPS[name], arguments, ARCHITECTURES[90])
     (sums,) = (each for each in code.launch.tensors if each.name == "sums_ptr")
-    assert sums.bytes == 16 * code.grid[0] * 8
+    assert sums.bytes == 16 * code.launch.grid[0] * 8
     assert code.simulation.is_complete
     assert code.simulation.out_of_bounds == ()
     waiting = [
@@ -59,6 +59,6 @@ def test_programs_that_wait_for_each_other_are_simulated(name: str) -> None:
         for each in code.ptx.instructions
         if each.opcode.startswith("ld.relaxed.gpu")
     ]
-    triton = Subject("triton", code, code.simulation)
+    triton = Subject("triton", code)
     # In the first round, before there is a row to store, nobody waits.
-    assert triton.per_warp(waiting) == 16 // code.grid[1]
+    assert triton.per_warp(waiting) == 16 // code.launch.grid[1]

@@ -1,1 +1,1 @@
-"""What the two compilers made of an op: PTX and SASS, parsed, counted and compared."""
+"""The PTX and SASS of both compilers: made, parsed, counted and compared."""

@@ -18,23 +18,14 @@ DRIVER_SHARED_BYTES = 1024  # the driver takes them for itself in every block
 
 @dataclass(frozen=True)
 class Architecture:
-    """One GPU architecture, with what a launcher asks about its device.
+    """One GPU architecture, with what a launcher asks about its device."""
 
-    Attributes:
-        number: the compute capability without the dot.
-        device: what it is known from.
-        multiprocessors: (SMs) of the first device of these.
-        max_warps_per_sm: that an SM holds at a time.
-        max_blocks_per_sm: that an SM holds at a time.
-        shared_bytes_per_sm: for all blocks that an SM holds.
-    """
-
-    number: int
-    device: str
-    multiprocessors: int
-    max_warps_per_sm: int
-    max_blocks_per_sm: int
-    shared_bytes_per_sm: int
+    number: int  # the compute capability without the dot
+    device: str  # what it is known from
+    multiprocessors: int  # (SMs) of the first device of these
+    max_warps_per_sm: int  # that an SM holds at a time
+    max_blocks_per_sm: int  # that an SM holds at a time
+    shared_bytes_per_sm: int  # for all blocks that an SM holds
 
     @property
     def name(self) -> str:
@@ -48,7 +39,7 @@ class Architecture:
 
     @property
     def max_shared_bytes(self) -> int:
-        """What one block can have, if the launcher opts in to more than 48 KiB."""
+        """The most for one block, if the launcher opts in to more than 48 KiB."""
         return self.shared_bytes_per_sm - DRIVER_SHARED_BYTES
 
     @property

@@ -1,4 +1,4 @@
-"""What compilers and disassemblers wrote, kept on disk by the hash of their inputs.
+"""The output of compilers and disassemblers, kept on disk by the hash of its inputs.
 
 Where the disk cannot be used, nothing is kept, and the tools run again next time.
 """

@@ -18,7 +18,7 @@ _NEWER_REMEDY = "install CUDA 13.0 or newer, or choose another --arch"
 
 @dataclass(frozen=True)
 class CudaBuild:
-    """What nvcc made of one kernel."""
+    """One kernel as nvcc compiled it."""
 
     compiler: str
     ptx: str
@@ -32,16 +32,13 @@ def compile_kernels(
     """Compiles kernels of an op's .cu, with the flags of the build that runs.
 
     Those that no earlier call has compiled take one run of nvcc together: most of the
-    time of a run goes into CUDA's headers.
+    time of a run goes into CUDA's headers. Then they share PTX and cubin.
 
     Args:
         op_name: the stem of the file.
         signatures: by the symbols of the kernel instances, the same demangled:
             `void f<float, 4>(float*, float const*, long)`.
         architecture: what to compile for.
-
-    Returns:
-        What nvcc made, by the symbols. Kernels of one run share PTX and cubin.
 
     Raises:
         CodegenUnavailable: there is no nvcc, or it does not know the architecture.
@@ -56,12 +53,11 @@ def compile_kernels(
         "-Xptxas=-v",
         "-cubin",
     )
-    inputs = (tools.version_of(nvcc), *options, op_name, _all_sources())
+    version = tools.version_of(nvcc)
+    inputs = (version, *options, op_name, _all_sources())
     keys = {each: cache.key_of(*inputs, text) for each, text in signatures.items()}
-    found = {each: cache.read(key, _OUTPUTS) for each, key in keys.items()}
-    stored = {each: files for each, files in found.items() if files is not None}
-    missing = [each for each in signatures if each not in stored]
-    if missing:
+    stored = {each: cache.read(key, _OUTPUTS) for each, key in keys.items()}
+    if missing := [each for each, files in stored.items() if files is None]:
         wanted = [signatures[each] for each in missing]
         files = _compile(nvcc, options, op_name, wanted, architecture)
         for each in missing:
@@ -69,12 +65,13 @@ def compile_kernels(
             stored[each] = files
     return {
         symbol: CudaBuild(
-            compiler=f"nvcc {tools.version_of(nvcc)}",
-            ptx=stored[symbol]["ptx"].decode(),
-            cubin=stored[symbol]["cubin"],
-            report=tools.parse_assembler_report(stored[symbol]["log"].decode(), symbol),
+            compiler=f"nvcc {version}",
+            ptx=files["ptx"].decode(),
+            cubin=files["cubin"],
+            report=tools.parse_assembler_report(files["log"].decode(), symbol),
         )
-        for symbol in signatures
+        for symbol, files in stored.items()
+        if files is not None
     }
 
 
@@ -113,11 +110,6 @@ def title_of(signature: str) -> str:
     return signature
 
 
-def _as_declared(signature: str) -> str:
-    """With what a symbol does not tell: how kernels here take tensor maps."""
-    return signature.replace("TensorMap", "const __grid_constant__ TensorMap")
-
-
 def _compile(
     nvcc: Path,
     options: tuple[str, ...],
@@ -125,11 +117,13 @@ def _compile(
     signatures: list[str],
     architecture: Architecture,
 ) -> dict[str, bytes]:
-    instances = [
-        f"template __global__ {_as_declared(each)};\n"
+    # With what a symbol does not tell: how kernels here take tensor maps.
+    declared = (
+        each.replace("TensorMap", "const __grid_constant__ TensorMap")
         for each in signatures
         if "<" in each  # a plain function is compiled without being asked for
-    ]
+    )
+    instances = (f"template __global__ {each};\n" for each in declared)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         source = f'#include "{op_name}/{op_name}.cu"\n' + "".join(instances)

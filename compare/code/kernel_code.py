@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,77 +13,45 @@ from bindings.op import Argument, Op
 from compare.assembly.listing import Listing, parse_ptx, parse_sass
 from compare.assembly.mix import Mix, mix_of
 from compare.code import cache, cuda, tools, triton_offline
-from compare.code.architectures import Architecture, parse_architecture
+from compare.code.architectures import WARP_SIZE, Architecture, parse_architecture
 from compare.code.launch_parameters import (
     as_meta,
-    cuda_parameters,
+    cuda_launch,
     elements_of,
     require_elements,
-    tensors_of,
-    triton_parameters,
-    triton_tensors,
+    triton_launch,
 )
 from compare.code.occupancy import Occupancy, occupancy
 from compare.errors import CodegenUnavailable
-from compare.ptx_simulator import (
-    Launch,
-    Simulation,
-    simulate,
-)
+from compare.ptx_simulator import Launch, Simulation, simulate
 
 Side = Literal["cuda", "triton"]
 
 
 @dataclass(frozen=True)
 class KernelCode:
-    """One kernel as a compiler made it, and as it is launched.
+    """One kernel as a compiler made it, and as it is launched."""
 
-    Attributes:
-        side: which language it was written in.
-        arch: what it was compiled for, such as `sm_90a`.
-        kernel: its name in the PTX.
-        title: its name for a reader, with the constants that it was compiled for.
-        kernels: the titles of all kernels that the launcher launches, in order.
-        number: which of them this is, counted from 0.
-        compiler: what compiled it, with versions.
-        grid: blocks in x, y and z.
-        block: threads of a block in x, y and z.
-        elements: of the output that one launch computes, which the kernel's first
-            parameter points at.
-        registers: of one thread.
-        spill_store_bytes: what a thread puts from registers into local memory.
-        spill_load_bytes: what it gets back.
-        stack_bytes: local memory of a thread, for spills and for arrays.
-        static_shared_bytes: shared memory of a block that the kernel itself declares.
-        dynamic_shared_bytes: what the launch adds to it.
-        read_sass: what `sass` calls when it is first asked for: the disassembler takes
-            half a second.
-        launch: what the kernel is called with, its tensors at addresses made up.
-    """
-
-    side: Side
-    arch: str
-    kernel: str
-    title: str
-    kernels: tuple[str, ...]
-    number: int
-    compiler: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    elements: int
-    registers: int
-    spill_store_bytes: int
-    spill_load_bytes: int
-    stack_bytes: int
-    static_shared_bytes: int
-    dynamic_shared_bytes: int
+    side: Side  # which language it was written in
+    arch: str  # what it was compiled for, such as `sm_90a`
+    kernel: str  # its name in the PTX
+    title: str  # its name for a reader, with the constants that it was compiled for
+    kernels: tuple[str, ...]  # the titles of all that the launcher launches, in order
+    number: int  # which of them this is, counted from 0
+    compiler: str  # what compiled it, with versions
+    elements: int  # of the output: of what the kernel's first parameter points at
+    registers: int  # of one thread
+    spill_store_bytes: int  # what a thread puts from registers into local memory
+    spill_load_bytes: int  # what it gets back
+    stack_bytes: int  # local memory of a thread, for spills and for arrays
+    static_shared_bytes: int  # shared memory of a block that the kernel itself declares
     ptx: Listing
-    read_sass: Callable[[], Listing]
-    launch: Launch
+    read_sass: Callable[[], Listing]  # takes half a second, so `sass` puts it off
+    launch: Launch  # what the kernel is called with, its tensors at addresses made up
 
     @functools.cached_property
     def sass(self) -> Listing:
-        """What the assembler made of the PTX.
+        """The machine code that the assembler made of the PTX.
 
         Raises:
             CodegenUnavailable: there is no disassembler.
@@ -92,12 +60,7 @@ class KernelCode:
         return self.read_sass()
 
     def disassembled(self) -> KernelCode:
-        """The same, for those who want to know here if its machine code can be read.
-
-        Raises:
-            CodegenUnavailable: there is no disassembler.
-            CompilationFailed: it cannot read the code.
-        """
+        """Reads the machine code now, and raises what `sass` raises."""
         _ = self.sass
         return self
 
@@ -113,45 +76,38 @@ class KernelCode:
 
     @functools.cached_property
     def simulation(self) -> Simulation:
-        """What the PTX does, in all blocks or, of many, in some."""
+        """A run of the PTX, in all blocks or, where these are many, in some."""
         return simulate(self.ptx, self.launch)
 
     @property
     def spill_bytes(self) -> int:
-        """What a thread moves because it ran out of registers."""
+        """Bytes that a thread moves because it ran out of registers."""
         return self.spill_store_bytes + self.spill_load_bytes
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block, without what the driver keeps for itself."""
-        return self.static_shared_bytes + self.dynamic_shared_bytes
+        return self.static_shared_bytes + self.launch.dynamic_shared_bytes
 
-    @property
+    @functools.cached_property
     def occupancy(self) -> Occupancy:
         """How many blocks a multiprocessor holds at a time, and why not more."""
         return occupancy(
             parse_architecture(self.arch),
             self.registers,
-            self.threads_per_block,
+            self.launch.threads_per_block,
             self.shared_bytes,
         )
 
     @property
-    def threads_per_block(self) -> int:
-        """Threads of a block."""
-        x, y, z = self.block
-        return x * y * z
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of the launch."""
-        x, y, z = self.grid
-        return x * y * z
+    def warps_per_block(self) -> int:
+        """Warps of a block; the last one may be incomplete."""
+        return -(-self.launch.threads_per_block // WARP_SIZE)
 
     @property
     def elements_per_thread(self) -> float:
         """How many elements of the output there are for each thread, on average."""
-        return self.elements / (self.blocks * self.threads_per_block)
+        return self.elements / (self.launch.blocks * self.launch.threads_per_block)
 
 
 def planned_kernels(
@@ -176,22 +132,6 @@ def planned_kernels(
         raise
 
 
-def cuda_kernel(
-    op: Op,
-    arguments: tuple[Argument, ...],
-    architecture: Architecture,
-    *,
-    number: int = 0,
-) -> str:
-    """The title of the kernel that `inspect_cuda` compiles; this needs no nvcc.
-
-    Raises:
-        CodegenUnavailable: something is missing here; the message says what.
-    """
-    _, titles = _plans(op, arguments, architecture, number)
-    return titles[number]
-
-
 def inspect_cuda(
     op: Op,
     arguments: tuple[Argument, ...],
@@ -201,75 +141,34 @@ def inspect_cuda(
 ) -> KernelCode:
     """Compiles the kernel instance that the CUDA launcher would take for `arguments`.
 
-    Args:
-        op: the op.
-        arguments: what `op.arguments` returned, on any device; nothing is read.
-        architecture: the one to plan and compile for.
-        number: which of its launches, the main one being the first.
+    These are what `op.arguments` returned, on any device; nothing is read. The number
+    says which of the launches, the main one being the first.
 
     Raises:
         CodegenUnavailable: something is missing here; the message says what.
         CompilationFailed: nvcc refused the kernel.
     """
     arguments = as_meta(arguments)
-    plans, titles = _plans(op, arguments, architecture, number)
+    plans, titles = _plans(op, arguments, architecture)
+    _require_launch("CUDA", op, titles, number)
     plan = plans[number]
-    parameters, tensor_maps = cuda_parameters(plan["arguments"])
     names = [name for name, _ in native.parameters(prebuilt.load("_cpu"), op)]
-    kernel = plan["kernel"]
     signatures = {each["kernel"]: each["signature"] for each in plans}
-    build = cuda.compile_kernels(op.source, signatures, architecture)[kernel]
-    resources = tools.resources_of(build.cubin, kernel, architecture)
-    ptx = parse_ptx(build.ptx, kernel)
-    return KernelCode(
-        side="cuda",
-        arch=architecture.target,
-        kernel=kernel,
-        title=titles[number],
-        kernels=titles,
-        number=number,
+    builds = cuda.compile_kernels(op.source, signatures, architecture)
+    build = builds[plan["kernel"]]
+    return _kernel_code(
+        "cuda",
+        architecture,
+        arguments,
+        titles,
+        number,
+        kernel=plan["kernel"],
         compiler=build.compiler,
-        grid=plan["grid"],
-        block=plan["block"],
-        elements=elements_of(arguments, parameters),
-        registers=resources.registers,
-        spill_store_bytes=build.report.spill_store_bytes,
-        spill_load_bytes=build.report.spill_load_bytes,
-        stack_bytes=resources.stack_bytes,
-        static_shared_bytes=resources.static_shared_bytes,
-        dynamic_shared_bytes=plan["shared_bytes"],
-        ptx=ptx,
-        read_sass=lambda: parse_sass(tools.disassemble(build.cubin, kernel), ptx),
-        launch=Launch(
-            grid=plan["grid"],
-            block=plan["block"],
-            parameters=parameters,
-            tensors=tensors_of(names, arguments, parameters),
-            dynamic_shared_bytes=plan["shared_bytes"],
-            tensor_maps=tensor_maps,
-        ),
+        ptx=build.ptx,
+        cubin=build.cubin,
+        read_report=lambda: build.report,
+        launch=cuda_launch(plan, names, arguments),
     )
-
-
-def compile_ahead(
-    launches: Iterable[tuple[Op, tuple[Argument, ...]]], architecture: Architecture
-) -> None:
-    """Compiles the CUDA kernels of many launches, for later calls.
-
-    Those of one source, which several ops may share, take one run of nvcc.
-
-    Raises:
-        CodegenUnavailable: something is missing here; the message says what.
-        CompilationFailed: nvcc refused a kernel.
-    """
-    signatures: dict[str, dict[str, str]] = {}
-    for op, arguments in launches:
-        of_source = signatures.setdefault(op.source, {})
-        plans, _ = _plans(op, arguments, architecture)
-        for each in plans:
-            of_source[each["kernel"]] = each["signature"]
-    for source, wanted in signatures.items():
-        cuda.compile_kernels(source, wanted, architecture)
 
 
 def inspect_triton(
@@ -282,12 +181,8 @@ def inspect_triton(
 ) -> KernelCode:
     """Compiles what the Triton launcher would launch for `arguments`.
 
-    Args:
-        op: the op.
-        arguments: what `op.arguments` returned, on any device; nothing is read.
-        architecture: the one to compile for.
-        number: which of its launches, the main one being the first.
-        same_ptxas: whether the assembler is nvcc's instead of Triton's own.
+    They and the number are those of `inspect_cuda`. `same_ptxas` takes nvcc's assembler
+    in place of Triton's own.
 
     Raises:
         CodegenUnavailable: something is missing here; the message says what.
@@ -295,52 +190,70 @@ def inspect_triton(
     """
     require_elements(op, arguments)
     arguments = as_meta(arguments)
-    launches = _launches(op, arguments, architecture, same_ptxas)
+    launches = triton_offline.record_launches(
+        triton.launcher(op),
+        arguments,
+        architecture,
+        cuda.find_ptxas(architecture) if same_ptxas else None,
+    )
     titles = tuple(each.title for each in launches)
     _require_launch("Triton", op, titles, number)
-    launch, cubin = launches[number], launches[number].cubin
-    parameters, tensor_maps = triton_parameters(launch, arguments)
+    launch = launches[number]
     names = triton.parameters(op, len(arguments))
-    resources = tools.resources_of(cubin, launch.kernel, architecture)
-    ptx = parse_ptx(launch.ptx, launch.kernel)
-    report = _triton_report(launch, architecture, resources.stack_bytes > 0)
-    return KernelCode(
-        side="triton",
-        arch=architecture.target,
+    return _kernel_code(
+        "triton",
+        architecture,
+        arguments,
+        titles,
+        number,
         kernel=launch.kernel,
+        compiler=launch.compiler,
+        ptx=launch.ptx,
+        cubin=launch.cubin,
+        read_report=lambda: _triton_report(launch, architecture),
+        launch=triton_launch(launch, names, arguments),
+    )
+
+
+def _kernel_code(
+    side: Side,
+    architecture: Architecture,
+    arguments: tuple[Argument, ...],
+    titles: tuple[str, ...],
+    number: int,
+    *,
+    kernel: str,
+    compiler: str,
+    ptx: str,
+    cubin: bytes,
+    read_report: Callable[[], tools.AssemblerReport],
+    launch: Launch,
+) -> KernelCode:
+    resources = tools.resources_of(cubin, kernel, architecture)
+    # Spills are in local memory.
+    report = read_report() if resources.stack_bytes else tools.AssemblerReport()
+    listing = parse_ptx(ptx, kernel)
+    return KernelCode(
+        side=side,
+        arch=architecture.target,
+        kernel=kernel,
         title=titles[number],
         kernels=titles,
         number=number,
-        compiler=launch.compiler,
-        grid=launch.grid,
-        block=launch.block,
-        elements=elements_of(arguments, parameters),
-        registers=resources.registers,
-        spill_store_bytes=report.spill_store_bytes,
-        spill_load_bytes=report.spill_load_bytes,
-        stack_bytes=resources.stack_bytes,
-        static_shared_bytes=resources.static_shared_bytes,
-        dynamic_shared_bytes=launch.dynamic_shared_bytes,
-        ptx=ptx,
-        read_sass=lambda: parse_sass(tools.disassemble(cubin, launch.kernel), ptx),
-        launch=Launch(
-            grid=launch.grid,
-            block=launch.block,
-            parameters=parameters,
-            tensors=triton_tensors(launch, names, arguments, parameters),
-            dynamic_shared_bytes=launch.dynamic_shared_bytes,
-            tensor_maps=tensor_maps,
-        ),
+        compiler=compiler,
+        elements=elements_of(arguments, launch),
+        **vars(resources),
+        **vars(report),
+        ptx=listing,
+        read_sass=lambda: parse_sass(tools.disassemble(cubin, kernel), listing),
+        launch=launch,
     )
 
 
 def _plans(
-    op: Op,
-    arguments: tuple[Argument, ...],
-    architecture: Architecture,
-    number: int = 0,
+    op: Op, arguments: tuple[Argument, ...], architecture: Architecture
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """What the CUDA launcher would launch, that number at least, and the titles."""
+    """Plans the launches of the CUDA launcher, and gives each a title."""
     require_elements(op, arguments)
     try:
         module = prebuilt.load("_cpu")
@@ -349,30 +262,12 @@ def _plans(
             "the plan of a launch comes from the native module", str(error)
         ) from error
     plans = native.plan(module, op, as_meta(arguments), architecture.number)
-    titles = tuple(cuda.title_of(each["signature"]) for each in plans)
-    _require_launch("CUDA", op, titles, number)
-    return plans, titles
-
-
-def _launches(
-    op: Op,
-    arguments: tuple[Argument, ...],
-    architecture: Architecture,
-    same_ptxas: bool,
-) -> Sequence[triton_offline.TritonLaunch]:
-    ptxas = cuda.find_ptxas(architecture) if same_ptxas else None
-    return triton_offline.record_launches(
-        triton.launcher(op), arguments, architecture, ptxas
-    )
+    return plans, tuple(cuda.title_of(each["signature"]) for each in plans)
 
 
 def _triton_report(
-    launch: triton_offline.TritonLaunch,
-    architecture: Architecture,
-    uses_local_memory: bool,
+    launch: triton_offline.TritonLaunch, architecture: Architecture
 ) -> tools.AssemblerReport:
-    if not uses_local_memory:  # then nothing is spilled
-        return tools.AssemblerReport()
     key = cache.key_of(launch.cubin, "assembler log")
     stored = cache.read(key, ("log",))
     if stored is None:

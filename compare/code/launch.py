@@ -1,4 +1,4 @@
-"""What a launch is: its blocks and threads, how they fill a GPU, and what lies idle.
+"""A launch in words: blocks and threads, how they fill a GPU, and how many lie idle.
 
 CUDA's blocks and Triton's programs are the same to the GPU, and so are they here.
 """
@@ -7,138 +7,70 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import networkx
 
 from compare.assembly.control_flow import find_loops
-from compare.assembly.listing import Instruction, Listing
-from compare.code.architectures import WARP_SIZE, Architecture
-from compare.code.occupancy import Occupancy
+from compare.assembly.listing import Listing
+from compare.code.architectures import parse_architecture
+from compare.code.ways import Ways
+from compare.code.words import amount, counted
 from compare.ptx_simulator import Simulation
 
 if TYPE_CHECKING:  # importing the model imports torch and Triton
-    from compare.code.kernel_code import KernelCode, Side
-
-_LIMITS = {
-    "registers": "registers",
-    "shared memory": "shared memory",
-    "threads": "the number of threads",
-    "blocks": "the number of blocks",
-}
+    from compare.code.kernel_code import KernelCode
 
 
-@dataclass(frozen=True)
-class LaunchFacts:
-    """One launch of a kernel on the GPU of an architecture.
-
-    Attributes:
-        blocks: of the launch; Triton calls them programs.
-        threads_per_block: each of which computes several elements, or one, or none.
-        warps_per_block: of 32 threads; the last one may be incomplete.
-        elements_per_thread: of the output, on average.
-        multiprocessors: (SMs) of the GPU.
-        occupancy: how many blocks one of them holds at a time.
-        waves: how often the GPU is filled with blocks until all have run.
-        tail: how full the last wave is: more than 0, and 1 if it is full.
-        masked: the part of the loads and stores that threads are kept from, as
-            `masked_fraction` finds it in the blocks that were simulated.
-        simulated_blocks: how many these are.
-    """
-
-    blocks: int
-    threads_per_block: int
-    warps_per_block: int
-    elements_per_thread: float
-    multiprocessors: int
-    occupancy: Occupancy
-    waves: float
-    tail: float
-    masked: float | None
-    simulated_blocks: int
-
-
-def facts(
-    code: KernelCode,
-    occupancy: Occupancy,
-    architecture: Architecture,
-    simulation: Simulation,
-) -> LaunchFacts:
-    """Gathers what there is to know of the launch of a kernel.
-
-    Args:
-        code: the kernel.
-        occupancy: that of the kernel on the architecture.
-        architecture: the one that the kernel was compiled for.
-        simulation: of all blocks of the launch, or of many. Among a few, those at the
-            edge of the data would weigh too much.
-    """
-    blocks_at_once = architecture.multiprocessors * occupancy.blocks_per_sm
-    return LaunchFacts(
-        blocks=code.blocks,
-        threads_per_block=code.threads_per_block,
-        warps_per_block=-(-code.threads_per_block // WARP_SIZE),
-        elements_per_thread=code.elements_per_thread,
-        multiprocessors=architecture.multiprocessors,
-        occupancy=occupancy,
-        waves=code.blocks / blocks_at_once,
-        tail=(code.blocks % blocks_at_once or blocks_at_once) / blocks_at_once,
-        masked=masked_fraction(code.ptx, simulation),
-        simulated_blocks=simulation.blocks,
-    )
-
-
-def sentences(facts: LaunchFacts, side: Side) -> tuple[str, ...]:
-    """The launch in two or three sentences, in the words of its side."""
-    noun = "program" if side == "triton" else "block"
-    first = _division_of_work(facts, side, noun)
-    second = _filling_of_the_gpu(facts, noun)
-    if facts.masked is None:
-        return first, second
-    return first, second, _masking(facts, facts.masked, noun)
-
-
-def _division_of_work(facts: LaunchFacts, side: Side, noun: str) -> str:
-    threads = _counted(facts.threads_per_block, "thread")
-    if side == "triton":
-        warps = f"num_warps={facts.warps_per_block}"
-    else:
-        warps = _counted(facts.warps_per_block, "warp")
-    elements = facts.elements_per_thread
-    average = f"{elements:.3g}" if elements < 100 else f"{elements:,.0f}"
+def sentences(code: KernelCode) -> tuple[str, ...]:
+    """The launch of a kernel in two or three sentences, in the words of its side."""
+    noun = "program" if code.side == "triton" else "block"
+    masked = masked_fraction(code.ptx, code.simulation)
     return (
-        f"{_counted(facts.blocks, noun)} of {threads} ({warps}); for each thread"
-        f" {average} elements of the output on average."
+        _division_of_work(code, noun),
+        _filling_of_the_gpu(code, noun),
+        *([] if masked is None else [_masking(code, masked, noun)]),
     )
 
 
-def _filling_of_the_gpu(facts: LaunchFacts, noun: str) -> str:
-    occupancy = facts.occupancy
-    used = f"{_percent(occupancy.fraction)} of its warps"
-    if occupancy.fraction < 1:
-        limits = " and ".join(_LIMITS[each] for each in occupancy.limited_by)
-        used += f", limited by {limits}"
-    holds = f"An SM holds {_counted(occupancy.blocks_per_sm, noun)} at a time ({used})"
-    sms = f"{facts.multiprocessors} SMs"
-    if facts.blocks < facts.multiprocessors:
-        return f"{holds}, but at most {facts.blocks} of {sms} get one."
-    if facts.waves < 1:
-        share = f"{_percent(facts.waves)} of a wave over {sms}"
-        return f"{holds}: {share}, so that all {facts.blocks:,} run at once."
-    if facts.tail == 1:
-        return f"{holds}: exactly {_counted(round(facts.waves), 'wave')} over {sms}."
+def _division_of_work(code: KernelCode, noun: str) -> str:
+    threads = counted(code.launch.threads_per_block, "thread")
+    warps = counted(code.warps_per_block, "warp")
+    if code.side == "triton":
+        warps = f"num_warps={code.warps_per_block}"
     return (
-        f"{holds}: {facts.waves:,.2f} waves over {sms}, the last of them"
-        f" {_percent(facts.tail)} full."
+        f"{counted(code.launch.blocks, noun)} of {threads} ({warps}); for each thread"
+        f" {amount(code.elements_per_thread)} elements of the output on average."
     )
 
 
-def _masking(facts: LaunchFacts, masked: float, noun: str) -> str:
+def _filling_of_the_gpu(code: KernelCode, noun: str) -> str:
+    held, blocks = code.occupancy, code.launch.blocks
+    used = f"{_percent(held.fraction)} of its warps"
+    if held.fraction < 1:
+        used += f", limited by {held.limits}"
+    holds = f"An SM holds {counted(held.blocks_per_sm, noun)} at a time ({used})"
+    n_sms = parse_architecture(code.arch).multiprocessors
+    at_once = n_sms * held.blocks_per_sm
+    waves, tail = divmod(blocks, at_once)
+    if blocks < n_sms:
+        return f"{holds}, but at most {blocks} of {n_sms} SMs get one."
+    if not waves:
+        share = f"{_percent(blocks / at_once)} of a wave over {n_sms} SMs"
+        return f"{holds}: {share}, so that all {blocks:,} run at once."
+    if not tail:
+        return f"{holds}: exactly {counted(waves, 'wave')} over {n_sms} SMs."
+    return (
+        f"{holds}: {blocks / at_once:,.2f} waves over {n_sms} SMs, the last of them"
+        f" {_percent(tail / at_once)} full."
+    )
+
+
+def _masking(code: KernelCode, masked: float, noun: str) -> str:
     share = _percent(masked) if masked else "None"
     text = f"{share} of its loads and stores of global memory are masked off"
-    if facts.simulated_blocks < facts.blocks:
-        of_all = f"{facts.simulated_blocks:,} of {facts.blocks:,} {noun}s"
+    if code.simulation.blocks < code.launch.blocks:
+        of_all = f"{code.simulation.blocks:,} of {code.launch.blocks:,} {noun}s"
         return f"{text} (seen in {of_all})."
     return f"{text}."
 
@@ -150,10 +82,6 @@ def _percent(part: float) -> str:
     if 0.995 <= part < 1:
         return "over 99%"
     return f"{part:.0%}"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 # ---- Masks ----
@@ -177,9 +105,12 @@ def masked_fraction(ptx: Listing, simulation: Simulation) -> float | None:
         for each in ptx.in_category("global load", "global store", "async copy")
         if "bulk" not in each.opcode
     }
-    graph, loops = _flow(ptx), find_loops(ptx)
-    if not simulation.is_complete or accesses.keys() & _doubtful(graph, simulation):
+    ways, loops = Ways(ptx), find_loops(ptx)
+    branches = simulation.unknown_branches
+    doubtful = frozenset[int]().union(*map(ways.depending_on, branches))
+    if not simulation.is_complete or accesses.keys() & doubtful:
         return None
+    graph = ways.graph
     turns: dict[int | None, int] = {None: simulation.blocks * simulation.threads}
     for loop in loops:
         ends = [each for each in graph.predecessors(loop.head) if each in loop.body]
@@ -193,75 +124,24 @@ def masked_fraction(ptx: Listing, simulation: Simulation) -> float | None:
     for access in simulation.accesses:
         if access.index in accesses and access.space == "global":
             moved[loop_of.get(access.index)] += access.bytes
-    needed = _needed(accesses, loop_of, simulation)
+    # Compilers put a loop's odd turn in front of it or behind, and parts of the source
+    # are for other launches. An access that no thread makes is masked only if others of
+    # the same place in the source are made: those of another column, or row.
+    place_of = {
+        index: (loop_of.get(index), each.frames) for index, each in accesses.items()
+    }
+    used = {place for index, place in place_of.items() if simulation.executed[index]}
     masked = 0
     for head, count in turns.items():
         weights = {
-            index: access.access_bytes
-            for index, access in needed.items()
-            if loop_of.get(index) == head
+            index: accesses[index].access_bytes
+            for index, place in place_of.items()
+            if place in used and place[0] == head
         }
         # A turn that is broken off does not count, but may have moved something.
         masked += max(0, count * _heaviest_way(graph, weights) - moved[head])
     total = moved.total() + masked
     return masked / total if total else None
-
-
-def _flow(ptx: Listing) -> networkx.DiGraph:
-    """Which instruction can follow which; the end of the kernel stands behind all."""
-    end = len(ptx.instructions)
-    places = {label: each.index for each in ptx.instructions for label in each.labels}
-    graph = networkx.DiGraph()
-    graph.add_nodes_from(range(end + 1))
-    for each in ptx.instructions:
-        leaves = each.opcode.partition(".")[0] in ("ret", "exit", "trap")
-        if each.branch_target is not None:
-            graph.add_edge(each.index, places.get(each.branch_target, end))
-        elif leaves:
-            graph.add_edge(each.index, end)
-        if each.predicate or (each.branch_target is None and not leaves):
-            graph.add_edge(each.index, each.index + 1)
-    return graph
-
-
-def _doubtful(graph: networkx.DiGraph, simulation: Simulation) -> set[int]:
-    """The instructions of which it is unknown how many threads execute them."""
-    end = len(graph) - 1
-    meetings = networkx.immediate_dominators(graph.reverse(copy=False), end)
-    doubtful = set(simulation.unknown_branches)
-    for branch in simulation.unknown_branches:
-        seen = {meetings.get(branch)}
-        waiting = [*graph.successors(branch)]
-        while waiting:
-            index = waiting.pop()
-            if index not in seen:
-                seen.add(index)
-                doubtful.add(index)
-                waiting.extend(graph.successors(index))
-    return doubtful
-
-
-def _needed(
-    accesses: Mapping[int, Instruction],
-    loop_of: Mapping[int, int],
-    simulation: Simulation,
-) -> dict[int, Instruction]:
-    """The accesses without those that no thread makes, for another reason than a mask.
-
-    Compilers put a loop's odd turn in front of it or behind, and parts of the source
-    are for other launches. A mask keeps all threads from an access only where they make
-    others of the same place in the source: those of another column, or row.
-    """
-    used = {
-        (access.frames, loop_of.get(index))
-        for index, access in accesses.items()
-        if simulation.executed[index]
-    }
-    return {
-        index: access
-        for index, access in accesses.items()
-        if (access.frames, loop_of.get(index)) in used
-    }
 
 
 def _heaviest_way(graph: networkx.DiGraph, weights: Mapping[int, int]) -> int:

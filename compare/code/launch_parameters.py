@@ -1,4 +1,4 @@
-"""What a planned launch passes to a kernel: numbers, tensors and tensor maps."""
+"""The parameters of a planned launch: numbers, tensors and tensor maps."""
 
 from __future__ import annotations
 
@@ -13,80 +13,85 @@ from bindings.backends import native
 from bindings.op import Argument, Op
 from compare.code import triton_offline
 from compare.errors import CodegenUnavailable
-from compare.ptx_simulator import (
-    TensorArgument,
-    TensorMap,
-)
-
-_Parameters = tuple[tuple[int, ...], tuple[TensorMap, ...]]
+from compare.ptx_simulator import Launch, TensorArgument, TensorMap
 
 
-def cuda_parameters(arguments: list[int | tuple[int, ...]]) -> _Parameters:
-    """The kernel's parameters, and the tensor maps among them: describe_argument's."""
-    parameters, maps = [], []
-    for position, argument in enumerate(arguments):
+def cuda_launch(
+    plan: dict[str, Any], names: Sequence[str], arguments: tuple[Argument, ...]
+) -> Launch:
+    """A planned launch of CUDA, whose arguments describe_argument has described."""
+    parameters: list[int] = []
+    maps: list[TensorMap] = []
+    for position, argument in enumerate(plan["arguments"]):
         if isinstance(argument, int):
             parameters.append(argument)
-            continue
-        address, element_bytes, *rest = argument
-        sizes, strides, box = rest[:3], rest[3:5], rest[5:]
-        parameters.append(address)
-        maps.append(
-            TensorMap(
-                position,
-                address,
-                element_bytes,
-                tuple(sizes),
-                tuple(strides),
-                tuple(box),
-            )
-        )
-    return tuple(parameters), tuple(maps)
+        else:
+            address, element_bytes, *rest = argument
+            parameters.append(address)
+            shape = tuple(rest[:3]), tuple(rest[3:5]), tuple(rest[5:])
+            maps.append(TensorMap(position, address, element_bytes, *shape))
+    return Launch(
+        grid=plan["grid"],
+        block=plan["block"],
+        parameters=tuple(parameters),
+        tensors=_passed(names, arguments, parameters),
+        dynamic_shared_bytes=plan["shared_bytes"],
+        tensor_maps=tuple(maps),
+    )
 
 
-def triton_parameters(
-    launch: triton_offline.TritonLaunch, arguments: tuple[Argument, ...]
-) -> _Parameters:
-    """The kernel's parameters, after which come two pointers to scratch memory."""
+def triton_launch(
+    recorded: triton_offline.TritonLaunch,
+    names: Sequence[str],
+    arguments: tuple[Argument, ...],
+) -> Launch:
+    """A recorded launch of Triton, which ends with two pointers to scratch memory.
+
+    Tensors that the launcher itself allocates have the kernel's names.
+    """
+    given = {id(each) for each in arguments}
+    own = {
+        name: each
+        for name, each in recorded.arguments.items()
+        if isinstance(each, torch.Tensor) and id(each) not in given
+    }
+    names, arguments = (*names, *own), (*arguments, *own.values())
     addresses = {
-        id(each): native.address(position, each)
-        for position, each in enumerate(
-            (*arguments, *_own_tensors(launch, arguments).values())
-        )
-        if isinstance(each, torch.Tensor)
+        id(each): address for address, (_, each) in _tensors(arguments).items()
     }
     parameters: list[int] = []
     maps: list[TensorMap] = []
-    boxes = iter(launch.boxes)
-    for argument in launch.run_time_arguments:
+    boxes = iter(recorded.boxes)
+    for argument in recorded.arguments.values():
         if isinstance(argument, torch.Tensor):
             parameters.append(addresses[id(argument)])
         elif isinstance(argument, TensorDescriptor):
             # A tensor map, and then what it tells once more.
             address = addresses[id(argument.base)]
-            box = next(boxes, None)
-            if box is not None:
-                maps.append(_described(len(parameters), address, argument, box))
+            if box := next(boxes, None):
+                maps.append(_tensor_map(len(parameters), address, argument, box))
             parameters += [address, *argument.shape, *argument.strides]
+        elif isinstance(argument, float):  # the bits of a float32
+            parameters += struct.unpack("<I", struct.pack("<f", argument))
         else:
-            assert isinstance(argument, (int, float))
-            parameters.append(_bits(argument))
-    return (*parameters, 0, 0), tuple(maps)
+            assert isinstance(argument, int)
+            parameters.append(int(argument))
+    return Launch(
+        grid=recorded.grid,
+        block=recorded.block,
+        parameters=(*parameters, 0, 0),
+        tensors=_passed(names, arguments, parameters),
+        dynamic_shared_bytes=recorded.dynamic_shared_bytes,
+        tensor_maps=tuple(maps),
+    )
 
 
-def _described(
-    position: int,
-    address: int,
-    tensor: TensorDescriptor,
-    box: tuple[int, ...],
+def _tensor_map(
+    position: int, address: int, tensor: TensorDescriptor, box: tuple[int, ...]
 ) -> TensorMap:
-    """What Triton's launcher makes of a descriptor, whose last dimension is the first.
+    """A descriptor as Triton's launcher encodes it: its last dimension comes first.
 
-    Args:
-        position: of the parameter.
-        address: of the tensor.
-        tensor: its descriptor.
-        box: of one copy; the descriptor's own block may take several.
+    The box is that of one copy; the descriptor's own block may take several.
     """
     width = tensor.base.element_size()
     return TensorMap(
@@ -99,54 +104,37 @@ def _described(
     )
 
 
-def _bits(value: int | float) -> int:
-    """Of a kernel's parameter; floating point ones are float32."""
-    if isinstance(value, float):
-        bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
-        return bits
-    return int(value)
-
-
-def tensors_of(
-    names: Sequence[str],
-    arguments: tuple[Argument, ...],
-    parameters: tuple[int, ...],
+def _passed(
+    names: Sequence[str], arguments: tuple[Argument, ...], parameters: Sequence[int]
 ) -> tuple[TensorArgument, ...]:
     """Those of the launcher's tensors that a kernel gets, by the launcher's names."""
     return tuple(
         TensorArgument(
-            name=name,
+            name=names[position],
             position=position,
-            address=native.address(position, each),
+            address=address,
             bytes=_extent(each),
             holds_indices=not each.is_floating_point(),
         )
-        for position, (name, each) in enumerate(zip(names, arguments, strict=True))
-        if isinstance(each, torch.Tensor)
-        and native.address(position, each) in parameters
+        for address, (position, each) in _tensors(arguments).items()
+        if address in parameters
     )
 
 
-def triton_tensors(
-    launch: triton_offline.TritonLaunch,
-    names: Sequence[str],
+def elements_of(arguments: tuple[Argument, ...], launch: Launch) -> int:
+    """How many elements the tensor has that the kernel's first parameter points to."""
+    _, tensor = _tensors(arguments)[launch.parameters[0]]
+    return tensor.numel()
+
+
+def _tensors(
     arguments: tuple[Argument, ...],
-    parameters: tuple[int, ...],
-) -> tuple[TensorArgument, ...]:
-    """The same, and those that the launcher itself allocates, by the kernel's names."""
-    own = _own_tensors(launch, arguments)
-    return tensors_of((*names, *own), (*arguments, *own.values()), parameters)
-
-
-def _own_tensors(
-    launch: triton_offline.TritonLaunch, arguments: tuple[Argument, ...]
-) -> dict[str, torch.Tensor]:
-    given = {id(each) for each in arguments}
-    names = launch.compiled.src.fn.arg_names
+) -> dict[int, tuple[int, torch.Tensor]]:
+    """The tensors among a launcher's arguments by address, with their positions."""
     return {
-        name: each
-        for name, each in zip(names, launch.arguments, strict=True)
-        if isinstance(each, torch.Tensor) and id(each) not in given
+        native.address(position, each): (position, each)
+        for position, each in enumerate(arguments)
+        if isinstance(each, torch.Tensor)
     }
 
 
@@ -157,16 +145,6 @@ def _extent(tensor: torch.Tensor) -> int:
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     last = sum((int(n) - 1) * int(step) for n, step in steps)
     return (1 + last) * tensor.element_size()
-
-
-def elements_of(arguments: tuple[Argument, ...], parameters: tuple[int, ...]) -> int:
-    """How many elements the tensor has that the kernel's first parameter points to."""
-    return next(
-        each.numel()
-        for position, each in enumerate(arguments)
-        if isinstance(each, torch.Tensor)
-        and native.address(position, each) == parameters[0]
-    )
 
 
 def require_elements(op: Op, arguments: tuple[Argument, ...]) -> None:
@@ -185,7 +163,7 @@ def require_elements(op: Op, arguments: tuple[Argument, ...]) -> None:
 
 
 def as_meta(arguments: tuple[Argument, ...]) -> tuple[Any, ...]:
-    """The same arguments, with tensors that have a layout but no memory."""
+    """Replaces tensors by others that have their layout, but no memory."""
     return tuple(
         _meta_tensor(each) if isinstance(each, torch.Tensor) else each
         for each in arguments

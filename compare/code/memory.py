@@ -1,4 +1,4 @@
-"""What a kernel moves, tensor by tensor, from the simulation of its PTX."""
+"""The traffic of a kernel, tensor by tensor, from the simulation of its PTX."""
 
 from __future__ import annotations
 
@@ -11,36 +11,24 @@ SHARED = "shared memory"
 
 @dataclass(frozen=True)
 class Movement:
-    """All loads of a tensor, or all stores to it, in the blocks that were simulated.
+    """All loads of a tensor, or all stores to it, in the blocks that were simulated."""
 
-    Attributes:
-        argument: The tensor's name, or SHARED; empty where the address is unknown.
-        is_store: Whether it is written.
-        access_bytes: What one thread moves by one instruction, the widest first; 0
-            where it moves for all what the instruction does not tell.
-        requests: Executions, counted once for each warp.
-        bytes: By all active threads together.
-        sectors: Of 32 bytes, that these requests touch.
-        fewest_sectors: That would hold as many different bytes.
-        wavefronts: Passes that the banks of shared memory need.
-        bank_conflicts: Those of them that other addresses would have spared.
-        instructions: Indices in the PTX.
-    """
-
-    argument: str
+    argument: str  # the tensor's name, or SHARED; empty where the address is unknown
     is_store: bool
+    # By one thread in one instruction, the widest first; 0 where one thread moves for
+    # all, and the instruction does not tell how much.
     access_bytes: tuple[int, ...]
-    requests: int
-    bytes: int
-    sectors: int
-    fewest_sectors: int
-    wavefronts: int
-    bank_conflicts: int
-    instructions: tuple[int, ...]
+    requests: int  # executions, counted once for each warp
+    bytes: int  # by all active threads together
+    sectors: int  # of 32 bytes, that these requests touch
+    fewest_sectors: int  # that would hold as many different bytes
+    wavefronts: int  # passes that the banks of shared memory need
+    bank_conflicts: int  # those of them that other addresses would have spared
+    instructions: tuple[int, ...]  # indices in the PTX
 
     @property
     def widths(self) -> str:
-        """The same for a reader."""
+        """The widths of the accesses for a reader."""
         return ", ".join(str(each or "bulk") for each in self.access_bytes)
 
 
@@ -78,11 +66,6 @@ def sampled_elements(
 
     Two sides simulate different numbers of blocks, which own different numbers of rows:
     their counts are comparable only for each element.
-
-    Args:
-        simulation: Of some blocks of the launch.
-        launch: All of it.
-        element_bytes: Of an element of the tensors.
     """
     largest = max((each.bytes for each in launch.tensors), default=0)
     return largest / element_bytes * simulation.blocks / simulation.total_blocks
@@ -90,23 +73,16 @@ def sampled_elements(
 
 @dataclass(frozen=True)
 class Totals:
-    """What the blocks that were simulated move altogether.
+    """The traffic of the simulated blocks altogether."""
 
-    Attributes:
-        global_bytes: From and to global memory, by all active threads.
-        sectors: Of 32 bytes, that their requests touch.
-        fewest_sectors: That would hold as many different bytes.
-        bank_conflicts: Passes of shared memory that other addresses would have spared.
-    """
-
-    global_bytes: int
-    sectors: int
-    fewest_sectors: int
-    bank_conflicts: int
+    global_bytes: int  # from and to global memory, by all active threads
+    sectors: int  # of 32 bytes, that their requests touch
+    fewest_sectors: int  # that would hold as many different bytes
+    bank_conflicts: int  # passes of shared memory that could have been spared
 
 
 def totals(simulation: Simulation) -> Totals:
-    """Of all accesses."""
+    """Sums up all accesses."""
     outside = [
         each for each in simulation.accesses if each.space in ("global", "generic")
     ]

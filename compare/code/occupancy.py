@@ -28,26 +28,28 @@ from compare.code.architectures import (
     WARP_SIZE,
     Architecture,
 )
+from compare.code.words import listed
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What one SM holds of a kernel at a time.
+    """The blocks and warps of a kernel that one SM holds at a time."""
 
-    Attributes:
-        blocks_per_sm: whole blocks.
-        warps_per_sm: of these blocks together.
-        max_warps_per_sm: for which the SM has room.
-        fraction: the former of the latter; this is what is called the occupancy.
-        limited_by: every resource of which another block would need more than is left:
-            "registers", "shared memory", "threads", "blocks".
-    """
-
-    blocks_per_sm: int
-    warps_per_sm: int
-    max_warps_per_sm: int
-    fraction: float
+    blocks_per_sm: int  # whole blocks
+    warps_per_sm: int  # of these blocks together
+    max_warps_per_sm: int  # for which the SM has room
+    fraction: float  # the former of the latter; this is what is called the occupancy
+    # Resources of which another block would need more than is left: "registers",
+    # "shared memory", "threads", "blocks".
     limited_by: tuple[str, ...]
+
+    @property
+    def limits(self) -> str:
+        """The limiting resources, for a sentence."""
+        return listed(
+            f"the number of {each}" if each in ("threads", "blocks") else each
+            for each in self.limited_by
+        )
 
 
 def occupancy(
@@ -56,14 +58,10 @@ def occupancy(
     threads_per_block: int,
     shared_bytes: int,
 ) -> Occupancy:
-    """Computes what one SM holds of a kernel.
+    """Computes how many blocks of a kernel one SM holds.
 
-    Args:
-        architecture: of the SM.
-        registers: of a thread.
-        threads_per_block: in all dimensions together.
-        shared_bytes: that a block asks for, static and dynamic, without what the driver
-            reserves.
+    `shared_bytes` is what a block asks for, static and dynamic, without what the driver
+    reserves.
 
     Raises:
         ValueError: such a kernel cannot be launched; the message says why.

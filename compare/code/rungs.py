@@ -20,18 +20,11 @@ TWIN = "twin"
 
 @dataclass(frozen=True)
 class Shown:
-    """What one side shows of an op.
+    """The rung of an op that one side shows."""
 
-    Attributes:
-        op: The op on the rung that is shown.
-        taken: The kernel that a call takes, where that is not the rung's.
-        is_missing: Whether the twin has no kernel for this call, so that what a call
-            takes is shown in its place.
-    """
-
-    op: Op
-    taken: str = ""
-    is_missing: bool = False
+    op: Op  # on the rung that is shown
+    taken: str = ""  # the kernel that a call takes, where that is not the rung's
+    is_missing: bool = False  # the twin has no kernel: what a call takes is shown
 
     @property
     def rung(self) -> str:
@@ -99,12 +92,9 @@ def reasons(op: Op, titles: Iterable[str]) -> list[str]:
 def sentences(
     shown: Mapping[Side, Shown], gains: Mapping[Side, float], names: Mapping[str, str]
 ) -> list[str]:
-    """What a reader has to know of the choice, one sentence for each side.
+    """The kernels that a call takes and that are not shown, a sentence for each side.
 
-    Args:
-        shown: By side.
-        gains: By side, how many times as fast as the twin a call is; those known.
-        names: Of the sides, for a reader.
+    The gains tell, where it is known, how many times as fast as the twin a call is.
     """
     found = []
     for side, each in shown.items():

@@ -25,7 +25,7 @@ _JUMP_TO_REGISTER = re.compile(r"\b(BRX|BRXU|JMX|JMXU) ")
 
 @dataclass(frozen=True)
 class Resources:
-    """What a kernel takes of a multiprocessor."""
+    """The resources of a multiprocessor that a kernel takes."""
 
     registers: int
     stack_bytes: int
@@ -34,7 +34,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class AssemblerReport:
-    """What `ptxas -v` says of one kernel, and a cubin does not."""
+    """Figures of one kernel that `ptxas -v` prints, and a cubin does not have."""
 
     spill_store_bytes: int = 0
     spill_load_bytes: int = 0
@@ -87,14 +87,11 @@ def resources_of(cubin: bytes, kernel: str, architecture: Architecture) -> Resou
     """Reads from a cubin what the driver does, with the cuobjdump of Triton's wheel."""
     cuobjdump = triton_tool("cuobjdump").path
     command = [cuobjdump, "--dump-resource-usage"]
-    usage = parse_resource_usage(_read(command, cubin, kernel), kernel)
-    return Resources(
-        registers=usage["REG"],
-        stack_bytes=usage["STACK"],
-        static_shared_bytes=max(
-            0, usage["SHARED"] - architecture.reserved_shared_bytes
-        ),
-    )
+    text = _read(command, cubin, kernel)
+    line = text.partition(f" Function {kernel}:")[2].lstrip().partition("\n")[0]
+    usage = {name: int(value) for name, value in re.findall(r"(\w+):(\d+)", line)}
+    shared_bytes = usage["SHARED"] - architecture.reserved_shared_bytes
+    return Resources(usage["REG"], usage["STACK"], max(0, shared_bytes))
 
 
 def disassemble(cubin: bytes, kernel: str) -> str:
@@ -123,7 +120,7 @@ def disassemble(cubin: bytes, kernel: str) -> str:
 
 
 def section_of(disassembly: str, kernel: str) -> str:
-    """What nvdisasm has printed of one kernel; empty if there is no such kernel."""
+    """The part of a disassembly about one kernel; empty if it has no such kernel."""
     start = re.search(rf"(?m)^\.text\.{re.escape(kernel)}:$", disassembly)
     if start is None:
         return ""
@@ -132,7 +129,7 @@ def section_of(disassembly: str, kernel: str) -> str:
 
 
 def _read(command: list[str], cubin: bytes, kernel: str) -> str:
-    """What a tool prints of a cubin."""
+    """Runs a tool on a cubin, and returns what it prints."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
@@ -140,18 +137,10 @@ def _read(command: list[str], cubin: bytes, kernel: str) -> str:
         return run([*command, str(path)], failure).stdout
 
 
-def parse_resource_usage(text: str, kernel: str) -> dict[str, int]:
-    """The resources that `cuobjdump --dump-resource-usage` names for `kernel`."""
-    line = text.partition(f" Function {kernel}:")[2].lstrip().partition("\n")[0]
-    return {name: int(value) for name, value in re.findall(r"(\w+):(\d+)", line)}
-
-
 def parse_assembler_report(log: str, kernel: str) -> AssemblerReport:
-    """What `ptxas -v` wrote about `kernel`."""
-    about_kernel = log.partition(f"Function properties for {kernel}\n")[2]
-    found = re.search(
-        r"(\d+) bytes spill stores, (\d+) bytes spill loads", about_kernel
-    )
+    """Reads the lines about `kernel` in what `ptxas -v` wrote."""
+    _, _, text = log.partition(f"Function properties for {kernel}\n")
+    found = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", text)
     if found is None:
         raise ValueError(f"ptxas says nothing of {kernel}:\n{log}")
     return AssemblerReport(int(found[1]), int(found[2]))

@@ -1,4 +1,4 @@
-"""What a warp of a kernel does, step by step, folded into loops.
+"""The steps of a warp through a kernel, folded into loops.
 
 Of the instructions that it executes, those that a reader wants to see: accesses to
 memory, exchanges between threads, and what the arithmetic is slow at. The rest, most of
@@ -11,21 +11,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from compare.assembly.classify import is_copy_to_global
+from compare.assembly.classify import MEMORY_CATEGORIES, is_copy_to_global
 from compare.assembly.fold import Loop, fold
 from compare.assembly.listing import Instruction, Listing
 
 _SHOWN = frozenset(
     {
-        "global load",
-        "global store",
-        "generic memory",
-        "atomic",
-        "async copy",
-        "tensor copy",
-        "shared load",
-        "shared store",
-        "local memory",
+        *MEMORY_CATEGORIES,
         "shuffle / vote",
         "barrier",
         "mbarrier",
@@ -51,58 +43,38 @@ _SHAPE = re.compile(r"\.(m\d+n\d+k\d+)\b")
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a folded trace.
+    """A line of a folded trace."""
 
-    Attributes:
-        depth: In how many loops it stands.
-        text: What happens, such as "global load 16 B"; empty for a loop's head.
-        count: How many times in a row.
-        is_loop: Whether it is the head of a loop, whose body follows one level deeper.
-    """
-
-    depth: int
-    text: str
-    count: int
-    is_loop: bool
+    depth: int  # in how many loops it stands
+    text: str  # what happens, such as "global load 16 B"; empty for a loop's head
+    count: int  # how many times in a row
+    is_loop: bool  # the head of a loop, whose body follows one level deeper
 
 
 def rows_of(ptx: Listing, traces: Mapping[int, Sequence[int]]) -> tuple[Row, ...]:
-    """The folded traces of warps, each of several under its name.
+    """The folded traces of warps, each of several under its number.
 
-    Args:
-        ptx: The kernel.
-        traces: Indices of the instructions that a warp executes, by its number.
+    A trace has the indices of the instructions that the warp executes, in order.
     """
     if len(traces) == 1:
         (only,) = traces.values()
-        return rows(ptx, only)
+        return tuple(_rows(ptx, only))
     return tuple(
         row
-        for warp, each in traces.items()
+        for warp, trace in traces.items()
         for row in (
             Row(0, f"warp {warp}:", 1, is_loop=False),
-            *rows(ptx, each, depth=1),
+            *_rows(ptx, trace, depth=1),
         )
     )
 
 
-def rows(ptx: Listing, trace: Sequence[int], depth: int = 0) -> tuple[Row, ...]:
-    """The folded trace of a warp.
-
-    Args:
-        ptx: The kernel.
-        trace: Indices of the instructions that the warp executes, in order.
-        depth: In how many loops it is to stand.
-    """
-    events = [
-        name
-        for index in trace
-        if (name := event_of(ptx.instructions[index])) is not None
-    ]
-    return tuple(_rows(fold(events), depth))
+def _rows(ptx: Listing, trace: Sequence[int], depth: int = 0) -> Iterator[Row]:
+    events = (event_of(ptx.instructions[index]) for index in trace)
+    return _folded(fold([each for each in events if each is not None]), depth)
 
 
-def _rows(nodes: Sequence[str | Loop[str]], depth: int) -> Iterator[Row]:
+def _folded(nodes: Sequence[str | Loop[str]], depth: int) -> Iterator[Row]:
     for node in nodes:
         if isinstance(node, str):
             yield Row(depth, node, 1, is_loop=False)
@@ -110,15 +82,15 @@ def _rows(nodes: Sequence[str | Loop[str]], depth: int) -> Iterator[Row]:
             yield Row(depth, node.body[0], node.count, is_loop=False)
         else:
             yield Row(depth, "", node.count, is_loop=True)
-            yield from _rows(node.body, depth + 1)
+            yield from _folded(node.body, depth + 1)
 
 
 def event_of(instruction: Instruction) -> str | None:
-    """What a reader is told of an instruction; None if nothing."""
+    """An instruction in a word or two; None if it is not shown."""
     category = instruction.category
     if category not in _SHOWN:
         return None
-    stem = instruction.opcode.partition(".")[0]
+    stem = instruction.stem
     if category == "special function":
         return _SPECIAL_FUNCTIONS.get(stem, stem)
     if stem == "cp" and category == "fence / wait":

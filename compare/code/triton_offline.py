@@ -30,11 +30,14 @@ from triton.runtime import JITFunction
 from triton.runtime.driver import driver
 
 from compare.code import tools
-from compare.code.architectures import ARCHITECTURES, Architecture
+from compare.code.architectures import (
+    ARCHITECTURES,
+    MAX_THREADS_PER_BLOCK,
+    REGISTERS_PER_SM,
+    WARP_SIZE,
+    Architecture,
+)
 from compare.errors import CodegenUnavailable, CompilationFailed
-
-_WARP_SIZE = 32
-_MAX_THREADS_PER_BLOCK = 1024
 
 _Device = tuple[int, Path]  # architecture, assembler
 
@@ -46,70 +49,62 @@ _one_at_a_time = threading.Lock()
 
 @dataclass(frozen=True)
 class TritonLaunch:
-    """A launch that was recorded, and the kernel that Triton compiled for it."""
+    """A launch that was recorded, and what Triton compiled for it."""
 
     compiled: Any  # triton.compiler.CompiledKernel, whose metadata is untyped
+    kernel: str  # the entry in the PTX
+    title: str  # the kernel with the constants that it was compiled for
     grid: tuple[int, int, int]
-    arguments: tuple[Any, ...]  # one for each parameter of the function
-    assembler: Path  # the ptxas that made the cubin
+    block: tuple[int, int, int]  # the threads that run one program
+    arguments: dict[str, Any]  # those of run time: no constants, and no 1
+    boxes: tuple[tuple[int, ...] | None, ...]  # of one copy by each descriptor's map
+    dynamic_shared_bytes: int  # Triton has no static shared memory
+    ptx: str
+    cubin: bytes
+    assembler: Path  # the ptxas that made it
+
+    @classmethod
+    def of(
+        cls,
+        compiled: Any,
+        grid: tuple[int, int, int],
+        arguments: tuple[Any, ...],
+        assembler: Path,
+    ) -> "TritonLaunch":
+        """Reads what Triton compiled, for one argument for each parameter."""
+        function, constants = compiled.src.fn, compiled.src.constants
+        metadata = compiled.metadata
+        named = {
+            function.arg_names[path[0]]: value
+            for path, value in constants.items()
+            if function.params[path[0]].is_constexpr
+        }
+        described = getattr(metadata, "tensordesc_meta", None) or ()
+        return cls(
+            compiled=compiled,
+            kernel=metadata.name,
+            title=_title(function, named | {"num_warps": metadata.num_warps}),
+            grid=grid,
+            block=(metadata.num_warps * WARP_SIZE, 1, 1),
+            arguments={
+                name: each
+                for i, (name, each) in enumerate(
+                    zip(function.arg_names, arguments, strict=True)
+                )
+                if (i,) not in constants
+            },
+            boxes=tuple(each and tuple(each["block_size"]) for each in described),
+            dynamic_shared_bytes=metadata.shared,
+            ptx=compiled.asm["ptx"],
+            cubin=compiled.asm["cubin"],
+            assembler=assembler,
+        )
 
     @property
     def compiler(self) -> str:
         """Triton's version, and that of the assembler."""
         version = tools.version_of(self.assembler)
         return f"triton {triton.__version__}, ptxas {version}"
-
-    @property
-    def kernel(self) -> str:
-        """The name of the entry in the PTX."""
-        return str(self.compiled.metadata.name)
-
-    @property
-    def title(self) -> str:
-        """The kernel with the constants that it was compiled for."""
-        function = self.compiled.src.fn
-        constants = {
-            function.arg_names[path[0]]: getattr(value, "__name__", value)
-            for path, value in self.compiled.src.constants.items()
-            if function.params[path[0]].is_constexpr
-        }
-        constants["num_warps"] = self.compiled.metadata.num_warps
-        text = ", ".join(f"{name}={value}" for name, value in constants.items())
-        return f"{function.__name__}[{text}]"
-
-    @property
-    def block(self) -> tuple[int, int, int]:
-        """The threads that run one program."""
-        return (self.compiled.metadata.num_warps * _WARP_SIZE, 1, 1)
-
-    @property
-    def run_time_arguments(self) -> tuple[Any, ...]:
-        """Those that the compiled kernel takes: no constants, and no 1."""
-        constants = self.compiled.src.constants
-        return tuple(
-            each for i, each in enumerate(self.arguments) if (i,) not in constants
-        )
-
-    @property
-    def boxes(self) -> tuple[tuple[int, ...] | None, ...]:
-        """What one copy by each tensor map moves; None where there is no map."""
-        described = getattr(self.compiled.metadata, "tensordesc_meta", None) or ()
-        return tuple(each and tuple(each["block_size"]) for each in described)
-
-    @property
-    def dynamic_shared_bytes(self) -> int:
-        """What one program asks for at launch; Triton has no static shared memory."""
-        return int(self.compiled.metadata.shared)
-
-    @property
-    def ptx(self) -> str:
-        """The text that Triton gave to the assembler."""
-        return str(self.compiled.asm["ptx"])
-
-    @property
-    def cubin(self) -> bytes:
-        """What the assembler made of it."""
-        return bytes(self.compiled.asm["cubin"])
 
 
 def record_launches(
@@ -118,14 +113,10 @@ def record_launches(
     architecture: Architecture,
     assembler: Path | None = None,
 ) -> tuple[TritonLaunch, ...]:
-    """Calls `launcher(*arguments)`, whose tensors are meta tensors.
+    """Records the launches of `launcher(*arguments)`, whose tensors are meta tensors.
 
-    Args:
-        launcher: launches Triton kernels.
-        arguments: what it takes.
-        architecture: the one to compile for.
-        assembler: a ptxas that can be run and knows the architecture, to be taken in
-            place of the one that Triton brings along.
+    An assembler, a ptxas that can be run and knows the architecture, takes the place of
+    the one that Triton brings along.
 
     Raises:
         CodegenUnavailable: Triton's interpreter has taken its compiler's place here,
@@ -150,15 +141,9 @@ def plan_launches(
     arguments: tuple[Any, ...],
     architecture: Architecture,
 ) -> tuple[str, ...]:
-    """The kernels that `launcher(*arguments)` would launch, none of which is compiled.
+    """The titles of what `launcher(*arguments)` would launch; nothing is compiled.
 
-    Args:
-        launcher: launches Triton kernels.
-        arguments: what it takes; its tensors are meta tensors.
-        architecture: the one to choose for.
-
-    Returns:
-        For each launch the kernel's name, with what it would be compiled for.
+    The tensors among the arguments are meta tensors.
     """
     planned: list[str] = []
     function: Any = JITFunction
@@ -166,11 +151,7 @@ def plan_launches(
     def plan(
         kernel: Any, *args: Any, grid: Any, warmup: bool, **constants: Any
     ) -> None:
-        text = ", ".join(
-            f"{name}={getattr(value, '__name__', value)}"
-            for name, value in constants.items()
-        )
-        planned.append(f"{kernel.__name__}[{text}]")
+        planned.append(_title(kernel, constants))
 
     with _offline_driver(architecture, None):
         original = function.run
@@ -180,6 +161,14 @@ def plan_launches(
         finally:
             function.run = original
     return tuple(planned)
+
+
+def _title(function: Any, constants: dict[str, Any]) -> str:
+    text = ", ".join(
+        f"{name}={getattr(value, '__name__', value)}"
+        for name, value in constants.items()
+    )
+    return f"{function.__name__}[{text}]"
 
 
 def assembler_log(launch: TritonLaunch, architecture: Architecture) -> str:
@@ -277,10 +266,12 @@ class _OfflineDriver(DriverBase):
     code depends on; that of a real device is a number.
     """
 
+    _handles = itertools.count(start=1)
+
     def __init__(self, architecture: Architecture) -> None:
         self.architecture = architecture
         self.device = (architecture.number, _assembler_of(architecture))
-        self.utils = _DeviceUtilities()
+        self.utils = self  # what Triton asks about a device, and loads kernels with
         self.launches: list[TritonLaunch] = []
 
     @classmethod
@@ -291,7 +282,7 @@ class _OfflineDriver(DriverBase):
         return ty
 
     def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", self.architecture.number, _WARP_SIZE)
+        return GPUTarget("cuda", self.architecture.number, WARP_SIZE)
 
     def get_active_torch_device(self) -> torch.device:
         return torch.device("meta")
@@ -308,17 +299,29 @@ class _OfflineDriver(DriverBase):
     def get_current_stream(self, device: _Device | None = None) -> int:
         return 0
 
+    def get_device_properties(self, device: _Device) -> dict[str, int]:
+        number, _ = device
+        architecture = ARCHITECTURES[number]
+        return {
+            "max_shared_mem": architecture.max_shared_bytes,
+            "max_num_regs": REGISTERS_PER_SM,
+            "multiprocessor_count": architecture.multiprocessors,
+            "warpSize": WARP_SIZE,
+        }
+
+    def load_binary(
+        self, name: str, cubin: bytes, shared_bytes: int, device: _Device
+    ) -> tuple[int, int, int, int, int]:
+        handle = next(self._handles)
+        # Registers and spills are read from the cubin elsewhere.
+        return handle, handle, 0, 0, MAX_THREADS_PER_BLOCK
+
     @staticmethod
     def launcher_cls(src: Any, metadata: Any) -> Callable[..., None]:
-        """What Triton calls in place of a launcher compiled for the kernel."""
+        """Takes the place of the launcher that Triton compiles for a kernel."""
 
         def record(
-            grid_x: int,
-            grid_y: int,
-            grid_z: int,
-            stream: int,
-            function: int,
-            *arguments: Any,
+            x: int, y: int, z: int, stream: int, function: int, *arguments: Any
         ) -> None:
             # The driver that is active now: Triton keeps this function with the kernel.
             recorder = _driver.active
@@ -326,9 +329,9 @@ class _OfflineDriver(DriverBase):
             compiled = next(each for each in kernels if each.function == function)
             # Metadata and hooks come before them.
             own = arguments[-len(src.fn.arg_names) :]
-            grid = (grid_x, grid_y, grid_z)
             _, assembler = recorder.device
-            recorder.launches.append(TritonLaunch(compiled, grid, own, assembler))
+            launch = TritonLaunch.of(compiled, (x, y, z), own, assembler)
+            recorder.launches.append(launch)
 
         return record
 
@@ -341,26 +344,3 @@ def _assembler_of(architecture: Architecture) -> Path:
         raise CodegenUnavailable(
             f"Triton's copy of ptxas cannot be run ({error})", "reinstall triton"
         ) from error
-
-
-class _DeviceUtilities:
-    """What Triton asks of a driver about a device, and to load a kernel on it."""
-
-    _handles = itertools.count(start=1)
-
-    def get_device_properties(self, device: _Device) -> dict[str, int]:
-        number, _ = device
-        architecture = ARCHITECTURES[number]
-        return {
-            "max_shared_mem": architecture.max_shared_bytes,
-            "max_num_regs": 64 * 1024,
-            "multiprocessor_count": architecture.multiprocessors,
-            "warpSize": _WARP_SIZE,
-        }
-
-    def load_binary(
-        self, name: str, cubin: bytes, shared_bytes: int, device: _Device
-    ) -> tuple[int, int, int, int, int]:
-        handle = next(self._handles)
-        # Registers and spills are read from the cubin elsewhere.
-        return handle, handle, 0, 0, _MAX_THREADS_PER_BLOCK

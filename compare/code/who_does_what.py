@@ -7,7 +7,7 @@ lines of the one, and what instructions of the other, say so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,17 +20,11 @@ How = Literal["by hand", "automatic", "not needed"]
 
 @dataclass(frozen=True)
 class Answer:
-    """Who sees to something on one side.
-
-    Attributes:
-        how: The programmer, the compiler, or nobody.
-        what: What was done, one sentence.
-        places: Where in the project's sources, such as "csrc/softmax/softmax.cu:69".
-    """
+    """Who sees to something on one side: the programmer, the compiler, or nobody."""
 
     how: How
-    what: str
-    places: tuple[str, ...]
+    what: str  # was done, one sentence
+    places: tuple[str, ...]  # in the project's sources: "csrc/softmax/softmax.cu:69"
 
 
 @dataclass(frozen=True)
@@ -43,7 +37,7 @@ class Row:
 
 
 def table(cuda: KernelCode, triton: KernelCode) -> tuple[Row, ...]:
-    """All that there is to see to."""
+    """A row for each thing that somebody has to see to."""
     return tuple(
         Row(topic, answer(cuda), answer(triton)) for topic, answer in _TOPICS.items()
     )
@@ -52,54 +46,75 @@ def table(cuda: KernelCode, triton: KernelCode) -> tuple[Row, ...]:
 def _coalescing(code: KernelCode) -> Answer:
     accesses = code.ptx.in_category("global load", "global store", "async copy")
     boxes = code.ptx.in_category("tensor copy")
+    widths = Counter(each.access_bytes for each in accesses)
     parts = [
         f"{count} of {width} bytes"
-        for width, count in sorted(
-            Counter(each.access_bytes for each in accesses).items(), reverse=True
-        )
+        for width, count in sorted(widths.items(), reverse=True)
     ]
     if boxes:
         parts.append(f"{len(boxes)} of boxes of a tensor, each by one thread for all")
-    widths = ", ".join(parts)
-    accesses += boxes
-    if code.side == "cuda":
-        what = f"every thread takes the addresses that its index gives: {widths}"
-        return Answer("by hand", what, in_op(accesses))
-    what = f"a load or store of a tile became accesses of a thread: {widths}"
-    return Answer("automatic", what, in_op(accesses))
+    return _answer(
+        code,
+        accesses + boxes,
+        by_hand="every thread takes the addresses that its index gives",
+        automatic="a load or store of a tile became accesses of a thread",
+        found=f": {', '.join(parts)}",
+    )
 
 
 def _shared_memory(code: KernelCode) -> Answer:
-    accesses = code.ptx.in_category("shared load", "shared store")
-    if not accesses and not code.shared_bytes:
+    loads = code.ptx.in_category("shared load")
+    stores = code.ptx.in_category("shared store")
+    if not loads and not stores and not code.shared_bytes:
         return Answer("not needed", "the kernel uses none", ())
-    loads = len(code.ptx.in_category("shared load"))
-    moved = f"{loads} loads, {len(accesses) - loads} stores"
-    if code.side == "cuda":
-        what = f"{code.shared_bytes} bytes that the source declares; {moved}"
-        return Answer("by hand", what, in_op(accesses))
-    what = f"{code.shared_bytes} bytes that the compiler lays out; {moved}"
-    return Answer("automatic", what, in_op(accesses))
+    return _answer(
+        code,
+        loads + stores,
+        by_hand=f"{code.shared_bytes} bytes that the source declares",
+        automatic=f"{code.shared_bytes} bytes that the compiler lays out",
+        found=f"; {len(loads)} loads, {len(stores)} stores",
+    )
 
 
 def _within_an_sm(code: KernelCode) -> Answer:
     exchanges = code.ptx.in_category("shuffle / vote")
     barriers = code.ptx.in_category("barrier")
-    warps = -(-code.threads_per_block // 32)
     steps = f"{len(exchanges)} shuffles and votes, {len(barriers)} barriers"
     if not exchanges and not barriers:
         steps = "the threads exchange nothing"
-    if code.side == "cuda":
-        what = f"{warps} warps whose work the source divides: {steps}"
-        return Answer("by hand", what, in_op([*exchanges, *barriers]))
-    what = f"the launch asks for {warps} warps; the compiler divides the tile: {steps}"
-    return Answer("automatic", what, in_op([*exchanges, *barriers]))
+    warps = f"{code.warps_per_block} warps"
+    return _answer(
+        code,
+        exchanges + barriers,
+        by_hand=f"{warps} whose work the source divides",
+        automatic=f"the launch asks for {warps}; the compiler divides the tile",
+        found=f": {steps}",
+    )
 
 
 def _across_sms(code: KernelCode) -> Answer:
     unit = "blocks" if code.side == "cuda" else "programs"
-    what = f"{code.blocks} {unit}, each of which finds its part by its index"
-    return Answer("by hand", what, in_op(_readers_of_block_index(code)))
+    what = f"{code.launch.blocks} {unit}, each of which finds its part by its index"
+    readers = [
+        each
+        for each in code.ptx.instructions
+        if any(operand.startswith("%ctaid") for operand in each.operands)
+    ]
+    return Answer("by hand", what, in_op(readers))
+
+
+def _answer(
+    code: KernelCode,
+    instructions: Iterable[Instruction],
+    *,
+    by_hand: str,
+    automatic: str,
+    found: str,
+) -> Answer:
+    """CUDA's programmer sees to it, or Triton's compiler; the code shows how."""
+    if code.side == "cuda":
+        return Answer("by hand", f"{by_hand}{found}", in_op(instructions))
+    return Answer("automatic", f"{automatic}{found}", in_op(instructions))
 
 
 _TOPICS: dict[str, Callable[[KernelCode], Answer]] = {
@@ -108,11 +123,3 @@ _TOPICS: dict[str, Callable[[KernelCode], Answer]] = {
     "scheduling within an SM": _within_an_sm,
     "scheduling across SMs": _across_sms,
 }
-
-
-def _readers_of_block_index(code: KernelCode) -> list[Instruction]:
-    return [
-        each
-        for each in code.ptx.instructions
-        if any(operand.startswith("%ctaid") for operand in each.operands)
-    ]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 
 from compare.commands import op, site
 from compare.errors import EXIT_FOUND, EXIT_OK
 from compare.output import write_json
-from compare.parameters import OpSummary, read_ops
+from compare.parameters import read_ops
 
 SUMMARY = "Compare every op."
 
 
-def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Those that make sense for all."""
     op.add_shared_options(parser)
     parser.add_argument(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 
 from compare.errors import EXIT_FOUND, EXIT_OK
 from compare.options import (
@@ -17,14 +16,13 @@ from compare.options import (
     shape,
 )
 from compare.output import saying_what_mends_it, working, write_json
-from compare.parameters import OpSummary
 
 SUMMARY = "Time an op and its peers on a GPU."
 
 
-def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The cases, and what is timed in each."""
-    add_op(parser, ops)
+    add_op(parser)
     parser.add_argument(
         "--shape",
         type=shape,

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 
 from compare.errors import EXIT_OK
 from compare.output import saying_what_mends_it
-from compare.parameters import OpSummary
 
 SUMMARY = "Write the tables of README and docs anew, from the ops and the records."
 
 
-def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """None."""
 
 

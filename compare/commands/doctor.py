@@ -17,13 +17,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from compare.errors import EXIT_OK
-from compare.parameters import OpSummary
 from compare.printable import printable
 
 SUMMARY = "Say what works here, what cannot, and what mends it."
@@ -40,24 +39,17 @@ _PREFIXES = ("CUDA_", "TORCH_", "TRITON_", "TWIN_")
 
 @dataclass(frozen=True)
 class Capability:
-    """Something that the project can do, tried here.
-
-    Attributes:
-        name: What it is.
-        works: Whether it can be done here.
-        reason: Why not; empty if it works.
-        remedy: What mends that.
-    """
+    """Something that the project can do, tried here."""
 
     name: str
     works: bool
-    reason: str
-    remedy: str
+    reason: str  # why not; empty if it works
+    remedy: str  # what mends that
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What there is, by name, and what works."""
+    """The facts about this machine by name, and the capabilities."""
 
     facts: dict[str, str]
     capabilities: tuple[Capability, ...]
@@ -123,38 +115,37 @@ class _MissingError(Exception):
         self.remedy = remedy
 
 
-def _package(name: str) -> Callable[[], str]:
-    def version() -> str:
-        module = importlib.import_module(name)
-        return f"{module.__version__}, {Path(str(module.__file__)).parent}"
-
-    return version
+def _package(name: str) -> str:
+    module = importlib.import_module(name)
+    return f"{module.__version__}, {Path(str(module.__file__)).parent}"
 
 
 def _torch() -> str:
-    torch = importlib.import_module("torch")
+    import torch
+
     build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "a CPU build"
     return f"{torch.__version__}, {build}, {Path(str(torch.__file__)).parent}"
 
 
 def _gpus() -> str:
-    torch = importlib.import_module("torch")
-    names = [
-        "{} (sm_{}{})".format(
-            torch.cuda.get_device_name(index), *torch.cuda.get_device_capability(index)
-        )
-        for index in range(torch.cuda.device_count())
-    ]
+    from torch import cuda
+
+    names = []
+    for index in range(cuda.device_count()):
+        major, minor = cuda.get_device_capability(index)
+        names.append(f"{cuda.get_device_name(index)} (sm_{major}{minor})")
     return ", ".join(names) or "none that torch can use"
 
 
 def _driver() -> str:
-    environment = importlib.import_module("compare.timing.environment")
-    return environment.driver_version() or "none"
+    from compare.timing.environment import driver_version
+
+    return driver_version() or "none"
 
 
 def _nvcc() -> str:
-    toolchain = importlib.import_module("bindings.toolchain")
+    from bindings import toolchain
+
     ignored = "".join(
         f"\n{name}={os.environ[name]} is ignored: it has no bin/nvcc with "
         "include/cuda_runtime.h"
@@ -190,19 +181,18 @@ def _ninja() -> str:
     return path
 
 
-def _module(name: str) -> Callable[[], str]:
-    def state() -> str:
-        prebuilt = importlib.import_module("bindings.backends.prebuilt")
-        return str(prebuilt.load(name).__file__)
-
-    return state
+def _module(name: str) -> str:
+    prebuilt = importlib.import_module("bindings.backends.prebuilt")
+    return str(prebuilt.load(name).__file__)
 
 
 def _caches() -> str:
-    platformdirs = importlib.import_module("platformdirs")
+    import platformdirs
+    import triton
+
     folders = [
         Path(platformdirs.user_cache_dir("twin-kernels")),
-        Path(importlib.import_module("triton").knobs.cache.dir),
+        Path(triton.knobs.cache.dir),
     ]
     return "\n".join(f"{folder}, {_access(folder)}" for folder in folders)
 
@@ -233,34 +223,33 @@ def _variables() -> str:
     return "\n".join(settings) or "none that matter"
 
 
-def _run_add(backend: str, device: str) -> Callable[[], None]:
-    def run() -> None:
-        torch = importlib.import_module("torch")
-        if device == "cuda" and not torch.cuda.is_available():
-            raise _MissingError(
-                f"torch {torch.__version__} finds no GPU",
-                "use a machine with an NVIDIA GPU and a CUDA build of torch",
-            )
-        x = torch.arange(8.0, device=device)
-        result = importlib.import_module("bindings").add(x, x, backend=backend)
-        if not torch.equal(result, 2 * x):
-            raise RuntimeError(f"8 numbers were added wrongly: {result.tolist()}")
+def _add(backend: str, device: str) -> None:
+    import torch
 
-    return run
+    import bindings
 
-
-def _inspect(side: str) -> Callable[[], None]:
-    def run() -> None:
-        torch = importlib.import_module("torch")
-        op = importlib.import_module("bindings.registry").OPS["add"]
-        model: Any = importlib.import_module("compare.code.kernel_code")
-        architectures = importlib.import_module("compare.code.architectures")
-        x = torch.zeros(4096, device="meta")
-        getattr(model, f"inspect_{side}")(
-            op, op.arguments(x, x, x), architectures.parse_architecture("sm_90")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise _MissingError(
+            f"torch {torch.__version__} finds no GPU",
+            "use a machine with an NVIDIA GPU and a CUDA build of torch",
         )
+    x = torch.arange(8.0, device=device)
+    result = bindings.add(x, x, backend=backend)
+    if not torch.equal(result, 2 * x):
+        raise RuntimeError(f"8 numbers were added wrongly: {result.tolist()}")
 
-    return run
+
+def _inspect(side: str) -> None:
+    import torch
+
+    from bindings.registry import OPS
+    from compare.code import kernel_code
+    from compare.code.architectures import parse_architecture
+
+    x = torch.zeros(4096, device="meta")
+    arguments = OPS["add"].arguments(x, x, x)
+    inspect = getattr(kernel_code, f"inspect_{side}")
+    inspect(OPS["add"], arguments, parse_architecture("sm_90"))
 
 
 def _build() -> None:
@@ -269,7 +258,8 @@ def _build() -> None:
     importlib.import_module("pybind11")
     _compiler()
     _ninja()
-    build_cache = importlib.import_module("bindings.build_cache")
+    from bindings import build_cache
+
     remedy = "set XDG_CACHE_HOME to a folder that can be written"
     try:
         folder = build_cache.cache_folder()
@@ -283,35 +273,39 @@ _FACTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("system", platform.platform),
     ("python", lambda: f"{platform.python_version()}, {sys.executable}"),
     ("torch", _torch),
-    ("triton", _package("triton")),
-    ("numpy", _package("numpy")),
+    ("triton", partial(_package, "triton")),
+    ("numpy", partial(_package, "numpy")),
     ("GPU", _gpus),
     ("driver", _driver),
     ("nvcc", _nvcc),
     ("C++ compiler", _compiler),
     ("ninja", _ninja),
-    ("bindings._cpu", _module("_cpu")),
-    ("bindings._cuda", _module("_cuda")),
+    ("bindings._cpu", partial(_module, "_cpu")),
+    ("bindings._cuda", partial(_module, "_cuda")),
     ("caches", _caches),
     ("environment", _variables),
 )
 
 _CAPABILITIES: tuple[tuple[str, Callable[[], None], str], ...] = (
-    ("CUDA kernels on the CPU, in the emulator", _run_add("cuda", "cpu"), _REBUILD),
+    (
+        "CUDA kernels on the CPU, in the emulator",
+        partial(_add, "cuda", "cpu"),
+        _REBUILD,
+    ),
     (
         "Triton kernels on the CPU, in its interpreter",
-        _run_add("triton", "cpu"),
+        partial(_add, "triton", "cpu"),
         _INSTALL,
     ),
-    ("CUDA kernels on a GPU", _run_add("cuda", "cuda"), _REBUILD),
-    ("Triton kernels on a GPU, and times", _run_add("triton", "cuda"), _INSTALL),
+    ("CUDA kernels on a GPU", partial(_add, "cuda", "cuda"), _REBUILD),
+    ("Triton kernels on a GPU, and times", partial(_add, "triton", "cuda"), _INSTALL),
     ("CUDA sources built by load_inline", _build, _INSTALL),
-    ("PTX and SASS of the CUDA side", _inspect("cuda"), _INSTALL_NVCC),
-    ("PTX and SASS of the Triton side", _inspect("triton"), _INSTALL),
+    ("PTX and SASS of the CUDA side", partial(_inspect, "cuda"), _INSTALL_NVCC),
+    ("PTX and SASS of the Triton side", partial(_inspect, "triton"), _INSTALL),
 )
 
 
-def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The form of the answer."""
     parser.add_argument("--json", action="store_true", help="as JSON on stdout")
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from collections.abc import Mapping
 
 from compare.errors import EXIT_OK, UsageError
-from compare.parameters import OpSummary
 
 SUMMARY = "Say what a term of a report means."
 
 
-def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The term."""
     parser.add_argument(
         "term", nargs="*", help="such as executed; by default all are listed"

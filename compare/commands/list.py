@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 
 from compare.errors import EXIT_OK
-from compare.parameters import OpSummary, read_ops
+from compare.parameters import read_ops
 
 SUMMARY = "List the ops."
 
 
-def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """There are none."""
 
 

@@ -7,17 +7,16 @@ import keyword
 import pkgutil
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from compare import commands
 from compare.errors import EXIT_OK, UnavailableError, UsageError
-from compare.parameters import OpSummary, backward_of, read_ops
+from compare.parameters import backward_of, read_ops
 from compare.repository import ROOT
 
 SUMMARY = "Write a working op, with its first rung in both languages."
 
-# What each computes until somebody writes something else.
+# With what each computes until somebody writes something else.
 KINDS = {"elementwise": "x * x", "rows": "x / sum(abs(x)) of each row"}
 # By template.
 _FILES = {
@@ -31,31 +30,20 @@ _FILES = {
 }
 _NEXT = """
 It works as it is, and computes {what}. Write what yours does in
-    {cuda}
-    {triton}
-    {op_file}, by PyTorch
+    csrc/{op}/first.cuh
+    triton_kernels/{op}/first.py
+    bindings/ops/{op}.py, by PyTorch
 and then
     pip install -e . && python -m compare {op}
     python -m pytest -k {op}
     python -m compare docs  # lists it in the README
 """
 
-# A launcher's name is a function's in C++ too.
-_CPP_KEYWORDS = (
-    "alignas alignof and_eq asm auto bitand bitor bool case catch char char16_t "
-    "char32_t char8_t co_await co_return co_yield compl concept const const_cast "
-    "consteval constexpr constinit decltype default delete do double dynamic_cast enum "
-    "explicit export extern false float friend goto inline int long main mutable "
-    "namespace new noexcept not_eq nullptr operator or_eq private protected public "
-    "register reinterpret_cast requires short signed sizeof static static_assert "
-    "static_cast struct switch template this thread_local throw true typedef typeid "
-    "typename union unsigned using virtual void volatile wchar_t xor xor_eq"
-)
-# What the files import under these names.
+# Imports of the files that are written.
 _IMPORTED = frozenset(("torch", "triton"))
 
 
-def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The name, and what to start from."""
     parser.add_argument("name", help="the op's, such as squared_cube")
     parser.add_argument(
@@ -70,16 +58,7 @@ def run(options: argparse.Namespace) -> int:
     """Writes the files, lists them, and says what comes next."""
     written = write(options.name, options.kind)
     sys.stdout.writelines(f"{path}\n" for path in written)
-    of_op = {key: path.format(op=options.name) for key, path in _FILES.items()}
-    sys.stdout.write(
-        _NEXT.format(
-            op=options.name,
-            what=KINDS[options.kind],
-            cuda=of_op["first.cuh.j2"],
-            triton=of_op["first.py.j2"],
-            op_file=of_op["op.py.j2"],
-        )
-    )
+    sys.stdout.write(_NEXT.format(op=options.name, what=KINDS[options.kind]))
     return EXIT_OK
 
 
@@ -131,7 +110,8 @@ def check_name(op: str, root: Path = ROOT) -> None:
             f"{op!r} is no name for an op: expected small letters, digits and "
             "underscores between them, as in squared_cube"
         )
-    if keyword.iskeyword(op) or op in _CPP_KEYWORDS.split():
+    # A launcher's name is a function's in C++ too.
+    if keyword.iskeyword(op) or _is_of_cpp(op):
         raise UsageError(f"{op} is a word of Python's or of C++'s own")
     if op.endswith(backward_of("")):
         raise UsageError(f"{op}: a backward belongs to the files of its forward")
@@ -149,3 +129,11 @@ def check_name(op: str, root: Path = ROOT) -> None:
     if taken or op in _IMPORTED:
         by = ", ".join(taken) or "an import of the op's own file"
         raise UsageError(f"the name {op} is taken by {by}")
+
+
+def _is_of_cpp(word: str) -> bool:
+    from pygments.lexers.c_cpp import CppLexer
+    from pygments.token import Name
+
+    (kind, _), *_ = CppLexer().get_tokens(word)
+    return word == "main" or kind is not Name

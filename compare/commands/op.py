@@ -119,8 +119,8 @@ def compare_one(
         CompareError: It cannot be done.
     """
     with saying_what_mends_it():
-        from compare.report import collect
-    request = collect.Request(
+        from compare.report import collect, collect_code
+    request = collect_code.Request(
         op=name,
         shape=getattr(options, "shape", None),
         dtype=options.dtype or "float32",
@@ -160,7 +160,7 @@ def _write(options: argparse.Namespace, report: Report) -> None:
         from compare.report import page
         from compare.report.page.simulated import extras_of
 
-        html = page.render(report, extras_of(report.cases[0]))
+        html = page.render(report, extras_of(report))
         is_stdout_taken |= write_text(options, "html", html)
     if is_stdout_taken:
         return

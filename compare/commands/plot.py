@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 
 from compare.errors import EXIT_OK
 from compare.options import add_folder
 from compare.output import saying_what_mends_it, working
-from compare.parameters import OpSummary
 
 SUMMARY = "Draw bandwidth over size, from the records."
 
 
-def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """What to draw, and where to."""
     parser.add_argument(
         "ops", nargs="*", metavar="op", help="by default all with a sweep"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 
 from compare.errors import EXIT_OK
 from compare.options import (
@@ -17,14 +16,13 @@ from compare.options import (
     shape,
 )
 from compare.output import saying_what_mends_it, working
-from compare.parameters import OpSummary
 
 SUMMARY = "Look into an op and its peers with torch.profiler."
 
 
-def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The case, what is looked into, and where the files go."""
-    add_op(parser, ops)
+    add_op(parser)
     parser.add_argument("--shape", type=shape, help="by default the large one")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     add_params(parser)

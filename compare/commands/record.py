@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 
 from compare import repository
 from compare.errors import EXIT_FOUND, EXIT_OK, UsageError
 from compare.output import saying_what_mends_it, working, write_json
-from compare.parameters import OpSummary, read_ops
+from compare.parameters import read_ops
 from compare.records import check
 
 SUMMARY = "Measure on a GPU, and write it into records, README and docs."
 
 
-def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
-    """Of which ops, and what to do instead of measuring."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The ops, and what to do instead of measuring."""
     parser.add_argument("ops", nargs="*", metavar="op", help="by default all")
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(
@@ -45,12 +44,12 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--json: it is --check whose list can be written as JSON")
     with working() as progress:
         with saying_what_mends_it():
-            from compare.report import recording
-        files = (
-            recording.redraw(progress)
-            if options.redraw
-            else recording.record(options.ops or list(read_ops()), progress)
-        )
+            from compare.report import readme, recording
+        if options.redraw:
+            progress("drawing plots and rewriting README and docs")
+            files = readme.redraw()
+        else:
+            files = recording.record(options.ops or list(read_ops()), progress)
     sys.stdout.writelines(f"{file}\n" for file in files)
     if not options.redraw and repository.commit() is None:
         sys.stderr.write("compare: git knows no commit here, so none is recorded\n")

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 
 from compare.errors import EXIT_OK
 from compare.options import add_json, add_op
 from compare.output import saying_what_mends_it, working, write_json
-from compare.parameters import OpSummary
 
 SUMMARY = "Compare the ways to build an op's .cu: prebuilt, load_inline, NVRTC."
 
 
-def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The op."""
-    add_op(parser, ops)
+    add_op(parser)
     add_json(parser)
 
 

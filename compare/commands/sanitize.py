@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 
 from compare.errors import EXIT_FOUND, EXIT_OK
 from compare.options import add_json, add_op
 from compare.output import saying_what_mends_it, working, write_json
-from compare.parameters import OpSummary, read_ops
+from compare.parameters import read_ops
 
 SUMMARY = "Look for races, bad accesses and deadlocks in an op's CUDA kernels."
 
 
-def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The op or all, and where it runs."""
-    add_op(parser, ops, "all")
+    add_op(parser, "all")
     parser.add_argument(
         "--gpu",
         action="store_true",

@@ -13,7 +13,7 @@ from compare.commands import op as op_command
 from compare.errors import EXIT_FOUND, EXIT_OK, CompareError
 from compare.options import add_code
 from compare.output import saying_what_mends_it, working
-from compare.parameters import OpSummary, read_ops
+from compare.parameters import read_ops
 
 if TYPE_CHECKING:
     from compare.judge.parity import Skipped
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SUMMARY = "Write a site of all ops and the docs, which loads nothing from elsewhere."
 
 
-def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Where to, and what the code is generated for."""
     parser.add_argument(
         "site",

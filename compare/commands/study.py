@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 
-from compare.code.architectures import DEFAULT_ARCHITECTURE, parse_architecture
+from compare.code.architectures import DEFAULT_ARCHITECTURE
 from compare.errors import EXIT_OK
 from compare.options import (
     DTYPES,
@@ -18,7 +17,6 @@ from compare.options import (
     shape,
 )
 from compare.output import saying_what_mends_it, working, write_text
-from compare.parameters import OpSummary
 
 SUMMARY = "Study an op's two sources, and their code."
 VIEWS = {
@@ -29,9 +27,9 @@ VIEWS = {
 } | LISTINGS
 
 
-def add_options(parser: argparse.ArgumentParser, ops: Mapping[str, OpSummary]) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """The case, the code, and which views of it."""
-    add_op(parser, ops)
+    add_op(parser)
     parser.add_argument("--shape", type=shape, help="by default the large one")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     add_params(parser)
@@ -59,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
             shape=options.shape,
             dtype=options.dtype,
             params=params_of(options.op, options.param),
-            architecture=options.arch or parse_architecture(DEFAULT_ARCHITECTURE),
+            architecture=options.arch,
             same_ptxas=options.same_ptxas,
             kernel=options.kernel - 1,
             rung=options.rung,
@@ -70,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
     if writes_tables:
         kinds = (tables.resources, tables.mix, tables.moved, tables.traces)
-        grids = [make(report.cases[0]) for make in kinds]
+        grids = [make(report) for make in kinds]
         if options.markdown:
             write_text(options, "markdown", tables.to_markdown(grids))
         if options.csv:

@@ -32,12 +32,12 @@ from bindings.trials import TRIALS
 # what FlashAttention's tests use. A precision of two bits less is 4 times as far off.
 FACTOR = 2.0
 
-# What float32 arithmetic may cost, in units of its epsilon (2^-23): fast exponentials,
+# The cost of float32 arithmetic, in units of its epsilon (2^-23): fast exponentials,
 # reciprocals and divisions of up to 2 units each, and a sum, come to less. It matters
 # where PyTorch happens to be exact. The next lower precision, TF32, is off by 4096.
 FLOAT32_UNITS = 8.0
 
-# What rounding once to the dtype may cost, in units of its epsilon: half of one. The
+# The cost of rounding once to the dtype, in units of its epsilon: half of one. The
 # next lower precision than float16 is bfloat16, off by 4 units.
 ROUNDING_UNITS = 0.5
 
@@ -47,30 +47,19 @@ SHORTEST_ROW = 32
 
 @dataclass(frozen=True)
 class Expected:
-    """What a result is judged by.
+    """The yardsticks of a result."""
 
-    Attributes:
-        exact: The result in float64.
-        torch: PyTorch's result in the dtype of the op.
-        must_equal_torch: Whether every bit has to be PyTorch's.
-    """
-
-    exact: Tensor
-    torch: Tensor
-    must_equal_torch: bool = False
+    exact: Tensor  # the result in float64
+    torch: Tensor  # PyTorch's result in the dtype of the op
+    must_equal_torch: bool = False  # bit for bit
 
 
 @dataclass(frozen=True)
 class Errors:
-    """How far off a result is, relative to the rows of the exact one.
-
-    Attributes:
-        max: The largest error.
-        rms: The root mean square of the errors.
-    """
+    """How far off a result is, relative to the rows of the exact one."""
 
     max: float
-    rms: float
+    rms: float  # the root mean square
 
 
 UNKNOWN = Errors(math.nan, math.nan)
@@ -78,21 +67,15 @@ UNKNOWN = Errors(math.nan, math.nan)
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a result is accepted, and by how much.
+    """Whether a result is accepted, and by how much."""
 
-    Attributes:
-        error: How far off it is.
-        allowed: How far off it may be.
-        problem: What is wrong with it, one sentence; empty if it is accepted.
-    """
-
-    error: Errors
-    allowed: Errors
-    problem: str
+    error: Errors  # how far off it is
+    allowed: Errors  # how far off it may be
+    problem: str  # one sentence; empty if the result is accepted
 
     @property
     def passed(self) -> bool:
-        """Whether the result is accepted."""
+        """Whether there is no problem."""
         return not self.problem
 
     @property
@@ -102,7 +85,7 @@ class Verdict:
 
 
 def expect(op: Op, arguments: tuple[Any, ...]) -> tuple[Expected, ...]:
-    """What each output of the op of these arguments should be.
+    """Computes what each output of the op should be.
 
     To be called before the implementation under test, which might write to its inputs,
     or find in freed memory the results that others left there.
@@ -124,7 +107,7 @@ def _yardstick(op: Op, arguments: tuple[Any, ...]) -> tuple[Tensor, ...]:
 def changed_reference(
     op: Op, arguments: tuple[Any, ...], expected: tuple[Expected, ...]
 ) -> str:
-    """What PyTorch computes differently than before; empty if nothing.
+    """Tells how PyTorch now computes something else than before; empty if it does not.
 
     An implementation, or a library that it imports, might have replaced a function of
     PyTorch's or changed a setting, and the next results would be judged by that.
@@ -163,10 +146,8 @@ def judge(result: Tensor, expected: Expected) -> Verdict:
 def errors_of(result: Tensor, exact: Tensor, dtype: torch.dtype) -> Errors:
     """How far off a result is where both it and the exact one are finite.
 
-    Args:
-        result: Any dtype; shape and device of the exact one.
-        exact: The result in float64.
-        dtype: Of the op: what it cannot represent is not held against the result.
+    What `dtype`, that of the op, cannot represent is not held against the result, which
+    has the shape and device of the exact one, in float64, and any dtype.
     """
     if exact.numel() == 0:
         return Errors(0.0, 0.0)
@@ -185,7 +166,7 @@ def errors_of(result: Tensor, exact: Tensor, dtype: torch.dtype) -> Errors:
 
 
 def bits(x: Tensor) -> Tensor:
-    """The same memory, seen as whole numbers."""
+    """The memory of x, seen as whole numbers."""
     return x.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
 
 
@@ -214,7 +195,7 @@ def _allowed(expected: Expected) -> Errors:
 
 
 def wrong_kind(result: object, expected: Expected) -> str:
-    """What a result is, if not what it should be; empty if it is."""
+    """Tells of a wrong class, shape, dtype or device; empty if all are right."""
     like = expected.torch
     # A subclass can put off its work until somebody looks, or look like what it is not.
     if type(result) is not Tensor:
@@ -235,20 +216,21 @@ def _misplaced_specials(result: Tensor, exact: Tensor) -> str:
         ("-inf", torch.isneginf),
     ):
         found, wanted = where(result), where(exact)
-        if count := int((found & ~wanted).sum()):
-            return f"{count} of {result.numel()} elements are {name} and should not be"
-        if count := int((wanted & ~found).sum()):
-            return f"{count} of {result.numel()} elements should be {name} and are not"
+        for wrong, problem in (
+            (found & ~wanted, f"are {name} and should not be"),
+            (wanted & ~found, f"should be {name} and are not"),
+        ):
+            if count := int(wrong.sum()):
+                return f"{count} of {result.numel()} elements {problem}"
     return ""
 
 
 def _bit_differences(result: Tensor, expected: Expected) -> str:
     # Where both are NaN, whose bits mean nothing, the check above was enough.
     differs = (bits(result) != bits(expected.torch)) & ~result.isnan()
-    count = int(differs.sum())
-    if not count:
-        return ""
-    return f"{count} of {result.numel()} elements are not bit for bit PyTorch's"
+    if count := int(differs.sum()):
+        return f"{count} of {result.numel()} elements are not bit for bit PyTorch's"
+    return ""
 
 
 def _too_far_off(error: Errors, allowed: Errors) -> str:

@@ -1,4 +1,4 @@
-"""What an op is tried on: shapes, dtypes, layouts in memory, parameters."""
+"""The cases that an op is tried on: shapes, dtypes, layouts in memory, parameters."""
 
 from __future__ import annotations
 
@@ -27,21 +27,24 @@ LAYOUTS = ("contiguous", "transposed", "sliced", "expanded", "offset")
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to try an op on.
+    """One thing to try an op on."""
 
-    Attributes:
-        shape: Of the tensors, and so of the result.
-        dtype: Of the tensors and the result.
-        layout: How the tensors lie in memory: one of LAYOUTS, or "offset" and a number.
-        params: The op's other arguments, by name; those left out have their default.
-        direction: "forward" or "backward".
-    """
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype = torch.float32
-    layout: str = "contiguous"
+    shape: tuple[int, ...]  # of the tensors, and so of the result
+    dtype: torch.dtype = torch.float32  # of the tensors and the result
+    layout: str = "contiguous"  # one of LAYOUTS, or "offset" and a number
+    # The op's other arguments, by name; those left out have their default.
     params: Mapping[str, Any] = field(default_factory=dict)
-    direction: str = "forward"
+    direction: str = "forward"  # or "backward"
+
+    @property
+    def shape_name(self) -> str:
+        """Such as "1823x781"."""
+        return "x".join(map(str, self.shape))
+
+    @property
+    def dtype_name(self) -> str:
+        """Such as "bfloat16"."""
+        return str(self.dtype).removeprefix("torch.")
 
 
 def make_arguments(
@@ -81,11 +84,9 @@ def lay_out(x: Tensor, layout: str, device: str | torch.device) -> Tensor:
     reads beyond its tensor shows.
     """
     shape = tuple(x.shape)
-    if layout == "contiguous":
+    if layout == "contiguous" or (layout == "transposed" and x.dim() < 2):
         return x.to(device).contiguous()
     if layout == "transposed":
-        if x.dim() < 2:
-            return x.to(device).contiguous()
         return x.to(device).transpose(-1, -2).contiguous().transpose(-1, -2)
     if layout == "expanded":
         return x[:1].to(device, copy=True).expand(shape) if x.dim() else x.to(device)
@@ -101,15 +102,13 @@ def lay_out(x: Tensor, layout: str, device: str | torch.device) -> Tensor:
 def _sliced(
     shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device
 ) -> Tensor:
-    sizes = list(shape)
-    if len(sizes) > 1:
-        sizes[-1] += 3
-    if sizes:
-        sizes[0] *= 2
-    view = _poison(tuple(sizes), dtype, device)
-    if sizes:
-        view = view[::2]
-    return view[..., 1:-2] if len(sizes) > 1 else view
+    if not shape:
+        return _poison((), dtype, device)
+    if len(shape) == 1:
+        return _poison((2 * shape[0],), dtype, device)[::2]
+    first, *middle, last = shape
+    memory = _poison((2 * first, *middle, last + 3), dtype, device)
+    return memory[::2, ..., 1:-2]
 
 
 def _poison(
@@ -120,7 +119,7 @@ def _poison(
 
 
 def launcher_arguments(op: Op, case: Case) -> tuple[Argument, ...]:
-    """What both bare launchers take in a case: tensors that have no memory."""
+    """The arguments of both bare launchers in a case; the tensors have no memory."""
     trial = TRIALS[op.name]
     with torch.device("meta"):
         inputs = trial.inputs(case.shape, torch.Generator())

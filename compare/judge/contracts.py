@@ -18,13 +18,13 @@ from compare.assembly.listing import Instruction
 from compare.assembly.places import in_sources
 from compare.code import memory
 from compare.code.findings.evidence import Subject
-from compare.code.findings.words import listed, opcodes
+from compare.code.words import listed, opcodes
 from compare.judge.cases import Case
 
 if TYPE_CHECKING:  # importing the model imports Triton
     from compare.code.kernel_code import KernelCode
 
-# What moves global memory for a thread, by the contract's word for it.
+# The accesses to global memory, by the contract's word for them.
 _GLOBAL = {
     "load": ("global load", "async copy"),
     "store": ("global store",),
@@ -32,7 +32,7 @@ _GLOBAL = {
 
 
 def cases(op: Op, dtype: torch.dtype) -> tuple[Case, ...]:
-    """What an op's contract, if any, speaks of: its shapes, in all variants."""
+    """The cases of an op's contract, if it has one: its shapes, in all variants."""
     trial = TRIALS[op.name]
     if trial.code_contract is None:
         return ()
@@ -60,17 +60,13 @@ def _params(op: Op, case: Case) -> dict[str, object]:
 
 
 def violations(contract: CodeContract, code: KernelCode) -> tuple[str, ...]:
-    """What in the code of one side breaks the contract of its op.
-
-    Args:
-        contract: the op's.
-        code: of a case that the contract speaks of.
+    """Finds breaches of an op's contract in the code of a case that it speaks of.
 
     Returns:
         A sentence for each: the side, the architecture, the kernel, what is expected,
         what is found, and where it comes from in the project's sources.
     """
-    side = Subject(code.side, code, code.simulation)
+    side = Subject(code.side, code)
     broken = (
         *_local_memory(code),
         *_float64(code),
@@ -107,38 +103,35 @@ def _float64(code: KernelCode) -> Iterator[str]:
 
 
 def _widths(code: KernelCode, contract: CodeContract) -> Iterator[str]:
-    """Narrow accesses beside the widest are for ends that fill no vector.
+    """The widest accesses of the PTX, which the assembler follows here.
 
-    Of the PTX, which the assembler follows here.
+    Narrow ones beside them are for ends that fill no vector.
     """
     if any(each in code.title for each in contract.narrow_kernels):
         return
-    expected = contract.access_bytes
+    copies = code.ptx.in_category("tensor copy")
     for kind, categories in _GLOBAL.items():
-        if kind == "store" and contract.is_reduction:
-            continue
-        if any(
-            is_copy_to_global(each.opcode) == (kind == "store")
-            for each in code.ptx.in_category("tensor copy")
+        is_store = kind == "store"
+        if (is_store and contract.is_reduction) or any(
+            is_copy_to_global(each.opcode) == is_store for each in copies
         ):
             continue
         accesses = code.ptx.in_category(*categories)
         widest = max((each.access_bytes for each in accesses), default=0)
-        if widest != expected:
+        if widest != contract.access_bytes:
             what = f"bytes of the widest global {kind}"
             proof = [each for each in accesses if each.access_bytes == widest]
-            yield _sentence(what, expected, widest, proof)
+            yield _sentence(what, contract.access_bytes, widest, proof)
 
 
 def _missing(code: KernelCode, contract: CodeContract) -> Iterator[str]:
-    """What the machine code has to be made of, and is not."""
+    """Instructions that the machine code has to have, and has not."""
     for name, patterns in contract.instructions.items():
-        if name not in code.title:
-            continue
-        opcodes_of_code = {each.opcode for each in code.sass.instructions}
-        for pattern in patterns:
-            if not any(re.match(pattern, each) for each in opcodes_of_code):
-                yield _sentence("instructions", pattern, "none")
+        if name in code.title:
+            opcodes_of_code = {each.opcode for each in code.sass.instructions}
+            for pattern in patterns:
+                if not any(re.match(pattern, each) for each in opcodes_of_code):
+                    yield _sentence("instructions", pattern, "none")
 
 
 def _out_of_bounds(code: KernelCode) -> Iterator[str]:
@@ -154,12 +147,11 @@ def _out_of_bounds(code: KernelCode) -> Iterator[str]:
 
 
 def _waste(side: Subject, contract: CodeContract) -> Iterator[str]:
-    """What warps touch and wait for beyond what they need."""
+    """Sectors and passes beyond those that warps need."""
     if side.accesses("global") is None or side.accesses("shared") is None:
         yield _sentence("accesses that cannot be counted", "none", _doubt(side))
         return
-    title = side.code.title
-    may_conflict = any(each in title for each in contract.conflicting_kernels)
+    may_conflict = any(each in side.code.title for each in contract.conflicting_kernels)
     for each in memory.movements(side.code.simulation):
         kind = "stores to" if each.is_store else "loads of"
         proof = [side.code.ptx.instructions[index] for index in each.instructions]
@@ -179,5 +171,5 @@ def _doubt(side: Subject) -> str:
     if not simulation.is_complete:
         return "threads that do not come to their end"
     if simulation.unknown_opcodes:
-        return f"what the emulator does not know: {listed(simulation.unknown_opcodes)}"
+        return f"what the simulator does not know: {listed(simulation.unknown_opcodes)}"
     return "some that depend on data, or are made by no single thread"

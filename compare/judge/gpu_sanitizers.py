@@ -6,6 +6,7 @@ file. The tools make a kernel ten to a hundred times slower.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import shutil
@@ -18,11 +19,11 @@ import torch
 
 from bindings import child_process, sources, toolchain
 from bindings.backends import native, prebuilt
-from bindings.errors import UnsupportedError
 from bindings.op import as_tuple
 from bindings.registry import OPS
 from compare.errors import UnavailableError
 from compare.judge.cases import make_arguments
+from compare.judge.requirements import require_module
 from compare.judge.sanitizer import (
     Finding,
     Report,
@@ -39,11 +40,7 @@ _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 
 
 def sanitize(name: str, progress: Callable[[str], None]) -> Report:
-    """Runs an op under all four tools.
-
-    Args:
-        name: Of the op.
-        progress: Is told, from time to time, what is going on.
+    """Runs an op under all four tools, and tells `progress` what is going on.
 
     Raises:
         UnavailableError: There is no GPU, no compute-sanitizer or no module, or a tool
@@ -61,7 +58,7 @@ def sanitize(name: str, progress: Callable[[str], None]) -> Report:
     report = Report(
         name,
         torch.cuda.get_device_name(),
-        kernels=sorted({kernel for _, kernel in chosen}),
+        kernels=sorted(chosen),
         runs=distinct_runs(chosen),
         passes=TOOLS,
     )
@@ -83,13 +80,10 @@ def find_program() -> str | None:
     return None
 
 
-def _choose(name: str) -> list[tuple[Run, str]]:
-    try:
-        module = prebuilt.load("_cuda")
-    except UnsupportedError as error:
-        raise UnavailableError(str(error)) from error
+def _choose(name: str) -> dict[str, list[Run]]:
+    require_module("_cuda")
     major, minor = torch.cuda.get_device_capability()
-    return choose_runs(OPS[name], module, 10 * major + minor)
+    return choose_runs(OPS[name], prebuilt.load("_cuda"), 10 * major + minor)
 
 
 def _run(program: str, tool: str, name: str) -> list[Finding]:
@@ -124,12 +118,11 @@ def parse(output: str, tool: str) -> list[Finding]:
         lines = [line for line in lines if "COMPUTE-SANITIZER" not in line]
         if not lines or "SUMMARY:" in lines[0]:
             continue
-        # What follows is the stack of the host, which is the same for all.
-        n_lines = next(
-            (i for i, line in enumerate(lines) if "Saved host backtrace" in line),
-            len(lines),
+        # The stack of the host follows, which is the same for all.
+        own = itertools.takewhile(
+            lambda line: "Saved host backtrace" not in line, lines
         )
-        message = "\n".join(line.rstrip() for line in lines[:n_lines])
+        message = "\n".join(line.rstrip() for line in own)
         finding = Finding(f"{tool}: {message}", tool)
         found.setdefault(identity(finding.message), finding).count += 1
     summary = _SUMMARY.search(output)

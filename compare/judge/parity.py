@@ -26,9 +26,9 @@ _ON_CPU = {
     "torch": "cpu",
 }
 
-# What the output, and the memory around all tensors, is filled with. A NaN in every
-# float format, so that reading it shows; and one that no arithmetic gives (the first
-# bit of its fraction is 0), so that an element that still holds it was not written.
+# Fills the output, and the memory around all tensors. A NaN in every float format, so
+# that reading it shows; and one that no arithmetic gives (the first bit of its fraction
+# is 0), so that an element that still holds it was not written.
 _PATTERN = 0x7FA5
 _PATTERNS = {2: _PATTERN, 4: _PATTERN << 16 | _PATTERN}  # by bytes of an element
 
@@ -38,34 +38,24 @@ _MARGIN_BYTES = 1 << 16
 # 50 ms on an H200. A call that does not wait for the GPU takes a thousandth of it.
 _LATE_CYCLES = 100_000_000
 
-
-# What the emulator says of settings that make no sense, and of kernels that it ended.
+# In messages of the emulator: settings make no sense, and it has ended a kernel.
 _EMULATOR_SETTING = re.compile(r"\bTWIN_EMULATOR_\w+ must be ")
 _EMULATOR_LIMIT = re.compile(r"\b(step limit|time limit|endless polling): ")
 
 
 @dataclass(frozen=True)
 class Parity:
-    """How an implementation did.
+    """How an implementation did."""
 
-    Attributes:
-        ran_on: "gpu", "emulator", "interpreter" or "cpu".
-        error: How far off it is, relative to the values of a row.
-        allowed: How far off it may be.
-        problem: What is wrong, one sentence; empty if nothing is.
-        is_finished: Whether it came to an end, rather than to a limit of the emulator
-            or the interpreter.
-    """
-
-    ran_on: str
+    ran_on: str  # "gpu", "emulator", "interpreter" or "cpu"
     error: Errors
     allowed: Errors
-    problem: str = ""
-    is_finished: bool = True
+    problem: str = ""  # one sentence; empty if nothing is wrong
+    is_finished: bool = True  # not ended by a limit of the emulator or interpreter
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no problem."""
         return not self.problem
 
 
@@ -184,7 +174,7 @@ def _wait_for(device: torch.device) -> None:
 
 
 def _problem_on_a_late_stream(call: _Call) -> str:
-    """What goes wrong on a stream that gets the inputs some time after the call.
+    """Looks for faults on a stream that gets the inputs some time after the call.
 
     A kernel on another stream finds others, or writes the output too early or too late.
     A call that waits for the GPU is still there when they come.
@@ -224,7 +214,7 @@ class _Call:
 
     @property
     def outputs(self) -> list[Tensor]:
-        """What is written."""
+        """The tensors that are written."""
         return [each.tensor for each in self._outputs]
 
     def reset(self) -> None:
@@ -272,9 +262,8 @@ class _Call:
 class _Watched:
     """A tensor between two margins that nobody may write to.
 
-    Attributes:
-        tensor: Its shape, strides and alignment are those of the one it is made like.
-        memory: As many bytes as that one's storage has.
+    Its shape, strides and alignment are those of the one it is made like, and `memory`
+    has as many bytes as that one's storage.
     """
 
     def __init__(self, like: Tensor) -> None:

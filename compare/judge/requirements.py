@@ -1,4 +1,4 @@
-"""What a case needs before it is run: native modules and memory."""
+"""The needs of a case before it is run: native modules and memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_memory(op: Op, case: Case, device: torch.device) -> None:
 
 
 def memory_shortage(op: Op, case: Case, device: torch.device) -> str:
-    """What a case takes that the device has not; empty if it has."""
+    """Tells how much memory a case lacks on the device; empty if none."""
     trial, n_elements = TRIALS[op.name], math.prod(case.shape)
     if trial.shape_names:  # no tensor has this shape
         n_elements = trial.traffic(case.shape, 1).total_bytes

@@ -13,10 +13,10 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -39,33 +39,24 @@ _VECTOR_SIZE = 8  # elements of the smallest dtype in 16 bytes
 # Several blocks of the elementwise kernels, and still quick.
 _SMALL = 10_000
 
+_Item = TypeVar("_Item")
+
 # As in csrc/emulator/emulator_checker.h.
 _INPUT, _OUTPUT, _WORKSPACE = range(3)
 
 
 @dataclass
 class Finding:
-    """A fault, however often it was found.
+    """A fault, however often it was found."""
 
-    Attributes:
-        message: What is said of it the first time.
-        first: In which launch that was.
-        count: In how many launches, or how often by a tool, it was found.
-    """
-
-    message: str
-    first: str
-    count: int = 0
+    message: str  # what is said of it the first time
+    first: str  # in which launch, or by which tool, that was
+    count: int = 0  # of launches, or by a tool
 
 
 @dataclass(frozen=True)
 class Run:
-    """One thing that is run.
-
-    Attributes:
-        op: The op, perhaps on a rung of its ladder.
-        case: What it runs on.
-    """
+    """One thing that is run: an op, perhaps on a rung of its ladder, in a case."""
 
     op: Op
     case: Case
@@ -73,25 +64,15 @@ class Run:
 
 @dataclass
 class Report:
-    """What was found in an op, and where it was looked for.
-
-    Attributes:
-        op: Its name.
-        device: "emulator", or the name of a GPU.
-        findings: Each once, in the order in which they were found.
-        kernels: The kernel instances that ran.
-        runs: What they ran on.
-        passes: The orders of threads and blocks, or the tools, for each case.
-        seconds: How long it took.
-    """
+    """The faults that were found in an op, and where they were looked for."""
 
     op: str
-    device: str
-    findings: list[Finding] = field(default_factory=list)
-    kernels: list[str] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
-    passes: tuple[str, ...] = ORDERS
-    seconds: float = 0.0
+    device: str  # "emulator", or the name of a GPU
+    findings: list[Finding] = field(default_factory=list)  # in the order of discovery
+    kernels: list[str] = field(default_factory=list)  # the instances that ran
+    runs: list[Run] = field(default_factory=list)  # what they ran on
+    passes: tuple[str, ...] = ORDERS  # of threads and blocks, or tools, for each case
+    seconds: float = 0.0  # that it took
 
     @property
     def launches(self) -> int:
@@ -100,11 +81,7 @@ class Report:
 
 
 def sanitize(name: str, progress: Callable[[str], None]) -> Report:
-    """Runs an op under the checker.
-
-    Args:
-        name: Of the op.
-        progress: Is told, from time to time, what is going on.
+    """Runs an op under the checker, and tells `progress` what is going on.
 
     Raises:
         BuildFailedError: The kernels do not compile.
@@ -118,10 +95,7 @@ def sanitize(name: str, progress: Callable[[str], None]) -> Report:
     progress("choosing cases")
     chosen = choose_runs(op, module, _ARCHITECTURE)
     report = Report(
-        name,
-        "emulator",
-        kernels=sorted({kernel for _, kernel in chosen}),
-        runs=distinct_runs(chosen),
+        name, "emulator", kernels=sorted(chosen), runs=distinct_runs(chosen)
     )
     found: dict[str, Finding] = {}
     begin = time.perf_counter()
@@ -140,68 +114,61 @@ def describe(run: Run) -> str:
     """The case in words, and the rung where it is of one."""
     case = run.case
     parts = [
-        *([f"rung {run.op.rung}"] if run.op.rung else []),
+        f"rung {run.op.rung}" if run.op.rung else "",
         "x".join(map(str, case.shape)) or "0-d",
         str(case.dtype).removeprefix("torch."),
         case.layout,
         *(f"{name}={value}" for name, value in case.params.items()),
     ]
-    return " ".join(parts)
+    return " ".join(filter(None, parts))
 
 
 # ---- Cases ---------------------------------------------------------------------------
 
 
-def choose_runs(op: Op, module: ModuleType, arch: int) -> list[tuple[Run, str]]:
-    """The fewest runs of every kernel instance, and what each launches.
+def choose_runs(op: Op, module: ModuleType, arch: int) -> dict[str, list[Run]]:
+    """By kernel instance, as few runs as will do on an architecture, small ones first.
 
-    A call takes most of them; the others are those of the rungs.
-
-    Args:
-        op: The op.
-        module: Any native module of it.
-        arch: The architecture it will run on.
+    A call takes most of the kernels; the others are those of the rungs. Any native
+    module of the op will do.
     """
-    runs: list[tuple[Run, str]] = []
+    chosen: dict[str, list[Run]] = {}
     for rung in ("", *op.rungs):
         on_rung = op.on_rung(rung)
-        known = {kernel for _, kernel in runs}
-        runs += [
-            (Run(on_rung, case), kernel)
-            for case, kernel in choose_cases(on_rung, module, arch)
-            if kernel not in known
-        ]
-    return runs
+        for kernel, launched in _launched(on_rung, module, arch).items():
+            runs = [Run(on_rung, case) for case in _most_different(launched)]
+            chosen.setdefault(kernel, runs)
+    return chosen
 
 
-def choose_cases(op: Op, module: ModuleType, arch: int) -> list[tuple[Case, str]]:
-    """The smallest cases that launch every kernel instance, and what each launches.
+def distinct_runs(chosen: dict[str, list[Run]]) -> list[Run]:
+    """Each run once: some launch several kernels."""
+    return _distinct(itertools.chain.from_iterable(chosen.values()))
 
-    Args:
-        op: The op; a case that its rung has no kernel for is left out.
-        module: Any native module of it.
-        arch: The architecture it will run on.
+
+def _distinct(items: Iterable[_Item]) -> list[_Item]:
+    """Each once, of what has no hash."""
+    found: list[_Item] = []
+    for each in items:
+        if each not in found:
+            found.append(each)
+    return found
+
+
+def _launched(
+    op: Op, module: ModuleType, arch: int
+) -> dict[str, list[tuple[Case, int]]]:
+    """By kernel instance all cases that launch it, small first, and its blocks there.
+
+    A case that the op's rung has no kernel for is left out.
     """
     by_kernel: dict[str, list[tuple[Case, int]]] = {}
     for case, arguments in _candidates(op):
-        try:
-            plans = native.plan(module, op, arguments, arch)
-        except UnsupportedError:
-            continue
-        for plan in plans:
-            launched = case, math.prod(plan["grid"])
-            by_kernel.setdefault(plan["signature"], []).append(launched)
-    return [
-        (case, kernel)
-        for kernel, launched in by_kernel.items()
-        for case in _most_different(launched)
-    ]
-
-
-def distinct_runs(chosen: list[tuple[Run, str]]) -> list[Run]:
-    """Each run once: some launch several kernels."""
-    runs = [run for run, _ in chosen]
-    return [run for i, run in enumerate(runs) if run not in runs[:i]]
+        with contextlib.suppress(UnsupportedError):
+            for plan in native.plan(module, op, arguments, arch):
+                launched = case, math.prod(plan["grid"])
+                by_kernel.setdefault(plan["signature"], []).append(launched)
+    return by_kernel
 
 
 def _candidates(op: Op) -> Iterator[tuple[Case, tuple[Argument, ...]]]:
@@ -217,10 +184,10 @@ def _candidates(op: Op) -> Iterator[tuple[Case, tuple[Argument, ...]]]:
             typed = [in_dtype(x, dtype) for x in inputs]
             laid_out = lay_out_all(typed, layout, "meta")
             arguments = trial.bind(trial.complete(*laid_out), params)
-            if layout in alone and not any(
-                x is laid_out[alone[layout]] for x in arguments
-            ):
-                continue  # what is offset has no part in it
+            if layout in alone:
+                offset = laid_out[alone[layout]]
+                if not any(x is offset for x in arguments):
+                    continue  # it has no part in the call
             outputs = as_tuple(op.allocate(*arguments))
             case = Case(shape, dtype, layout, params)
             yield case, op.arguments(*outputs, *arguments)
@@ -238,14 +205,10 @@ def _shapes(op: Op) -> set[tuple[int, ...]]:
 
 
 def _most_different(launched: list[tuple[Case, int]]) -> list[Case]:
-    """A few of the cases: the smallest, one with a tail, the largest, other layouts.
+    """A few cases of a kernel: small, large, with a tail, of each layout and parameter.
 
-    And other parameters, and one that fills the multiprocessors, beyond which a
-    persistent kernel has no more blocks: one that goes on to another tile finds there
-    what it has left itself.
-
-    Args:
-        launched: Cases of a kernel, and how many blocks it has there.
+    And one whose blocks, the number beside it, fill the multiprocessors: a persistent
+    kernel never has more, and finds in its next tile what it has left itself.
     """
     cases = [case for case, _ in launched]
     limit = max(_SMALL, math.prod(cases[0].shape))
@@ -258,17 +221,17 @@ def _most_different(launched: list[tuple[Case, int]]) -> list[Case]:
         firsts.setdefault(case.layout, case)
         firsts.setdefault(str(case.params), case)
     chosen += firsts.values()
-    return [case for i, case in enumerate(chosen) if case not in chosen[:i]]
+    return _distinct(chosen)
 
 
 # ---- Runs ----------------------------------------------------------------------------
 
 
 class Checker:
-    """The checker that a module of an op holds."""
+    """The checker that a `_checked` module of an op holds."""
 
     def __init__(self, module: ModuleType, op: Op) -> None:
-        """Takes a `_checked` module of the op."""
+        """Finds the checker's functions in the module."""
         self._module = module
         self._op = op
         self._names = native.parameters(module, op)
@@ -282,7 +245,7 @@ class Checker:
         self._library.emulator_unwritten_outputs.restype = ctypes.c_char_p
 
     def run(self, case: Case, order: str) -> str:
-        """What is wrong with one launch; empty if nothing is."""
+        """Launches the op once, and returns the fault that was found; empty if none."""
         arguments = make_arguments(self._op, case)
         outputs = as_tuple(self._op.allocate(*arguments))
         for out in outputs:
@@ -307,10 +270,8 @@ class Checker:
             use = _INPUT
             if is_written:  # what follows the outputs is memory to work in
                 use = _OUTPUT if number < n_outputs else _WORKSPACE
-            for address, n_bytes in _pieces(argument):
-                self._library.emulator_register_tensor(
-                    name.encode(), address, n_bytes, use
-                )
+            for piece in _pieces(argument):
+                self._library.emulator_register_tensor(name.encode(), *piece, use)
 
 
 def _pieces(x: Tensor) -> Iterator[tuple[int, int]]:
@@ -340,7 +301,7 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 
 def identity(message: str) -> str:
-    """What two messages of one fault have in common: its kind, and the places.
+    """The part that all messages of one fault have in common: its kind, and the places.
 
     Of a function that is inlined into several kernels, the place is its own line.
     """

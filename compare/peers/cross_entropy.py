@@ -2,92 +2,81 @@
 
 Liger-Kernel's is not among them. Its public function returns no logsumexp, without
 which there is nothing to judge or to start a backward from; where logits want a
-gradient it is written over them; and it waits for the GPU several times in every call.
+gradient it is written over them, and its backward at most scales that in place; and it
+waits for the GPU several times in every call.
 """
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from compare.peers import Peer, compiled
+from compare.peers import FORMULA, Peer, compiled, using
 
 Losses = tuple[Tensor, Tensor, Tensor]
 
 
-def _torch() -> Callable[..., Tensor]:
-    def cross_entropy(
-        logits: Tensor,
-        target: Tensor,
-        ignore_index: int,
-        label_smoothing: float,
-        reduction: str,
-    ) -> Tensor:
-        loss = torch.nn.functional.cross_entropy(
-            logits.flatten(0, -2),
-            target.flatten(),
-            ignore_index=ignore_index,
-            label_smoothing=label_smoothing,
-            reduction=reduction,
-        )
-        return loss.view(target.shape) if reduction == "none" else loss
-
-    return cross_entropy
+def _torch(
+    logits: Tensor,
+    target: Tensor,
+    ignore_index: int,
+    label_smoothing: float,
+    reduction: str,
+) -> Tensor:
+    loss = torch.nn.functional.cross_entropy(
+        logits.flatten(0, -2),
+        target.flatten(),
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        reduction=reduction,
+    )
+    return loss.view(target.shape) if reduction == "none" else loss
 
 
-def _unfused() -> Callable[..., Any]:
-    def cross_entropy(
-        logits: Tensor,
-        target: Tensor,
-        ignore_index: int,
-        label_smoothing: float,
-        reduction: str,
-    ) -> Losses:
-        wide, is_counted = logits.float(), target != ignore_index
-        maximum = wide.amax(-1, keepdim=True)
-        sums = torch.exp(wide - maximum).sum(-1)
-        logsumexp = maximum.squeeze(-1) + torch.log(sums)
-        classes = torch.where(is_counted, target, 0).unsqueeze(-1)
-        loss = logsumexp - (1 - label_smoothing) * wide.gather(-1, classes).squeeze(-1)
-        if label_smoothing:
-            loss = loss - label_smoothing * wide.mean(-1)
-        return _reduced(loss, logsumexp, is_counted, reduction, logits.dtype)
-
-    return cross_entropy
+def _unfused(
+    logits: Tensor,
+    target: Tensor,
+    ignore_index: int,
+    label_smoothing: float,
+    reduction: str,
+) -> Losses:
+    wide, is_counted = logits.float(), target != ignore_index
+    maximum = wide.amax(-1, keepdim=True)
+    sums = torch.exp(wide - maximum).sum(-1)
+    logsumexp = maximum.squeeze(-1) + torch.log(sums)
+    classes = torch.where(is_counted, target, 0).unsqueeze(-1)
+    loss = logsumexp - (1 - label_smoothing) * wide.gather(-1, classes).squeeze(-1)
+    if label_smoothing:
+        loss = loss - label_smoothing * wide.mean(-1)
+    return _reduced(loss, logsumexp, is_counted, reduction, logits.dtype)
 
 
-def _quack() -> Callable[..., Any]:
-    function = importlib.import_module("quack.cross_entropy").cross_entropy_fwd
-
-    def cross_entropy(
-        logits: Tensor,
-        target: Tensor,
-        ignore_index: int,
-        label_smoothing: float,
-        reduction: str,
-    ) -> Losses:
-        if label_smoothing:
-            raise NotImplementedError("quack does not smooth labels")
-        loss, logsumexp = function(
-            logits.flatten(0, -2),
-            target.flatten(),
-            ignore_index=ignore_index,
-            return_lse=True,
-        )
-        return _reduced(
-            loss.view(target.shape),
-            logsumexp.view(target.shape),
-            target != ignore_index,
-            reduction,
-            logits.dtype,
-        )
-
-    return cross_entropy
+def _quack(
+    forward: Callable[..., tuple[Tensor, Tensor]],
+    logits: Tensor,
+    target: Tensor,
+    ignore_index: int,
+    label_smoothing: float,
+    reduction: str,
+) -> Losses:
+    if label_smoothing:
+        raise NotImplementedError("quack does not smooth labels")
+    loss, logsumexp = forward(
+        logits.flatten(0, -2),
+        target.flatten(),
+        ignore_index=ignore_index,
+        return_lse=True,
+    )
+    return _reduced(
+        loss.view(target.shape),
+        logsumexp.view(target.shape),
+        target != ignore_index,
+        reduction,
+        logits.dtype,
+    )
 
 
 def _reduced(
@@ -106,20 +95,89 @@ def _reduced(
     return loss.to(dtype), logsumexp, n_counted
 
 
+def _torch_backward(
+    grad: Tensor,
+    logits: Tensor,
+    target: Tensor,
+    logsumexp: Tensor,
+    n_counted: Tensor | None,
+    ignore_index: int,
+    label_smoothing: float,
+) -> Tensor:
+    leaf = logits.detach().requires_grad_()
+    losses = _torch(leaf, target, ignore_index, label_smoothing, "none")
+    grad = grad if n_counted is None else (grad / n_counted).to(grad.dtype)
+    return torch.autograd.grad(losses, leaf, grad.expand(target.shape))[0]
+
+
+def _unfused_backward(
+    grad: Tensor,
+    logits: Tensor,
+    target: Tensor,
+    logsumexp: Tensor,
+    n_counted: Tensor | None,
+    ignore_index: int,
+    label_smoothing: float,
+) -> Tensor:
+    scale = _scale(grad, target, n_counted, ignore_index).unsqueeze(-1)
+    out = torch.exp(logits.float() - logsumexp.unsqueeze(-1))
+    out = torch.where(scale == 0, 0.0, out - label_smoothing / logits.shape[-1])
+    classes = torch.where(target == ignore_index, 0, target).unsqueeze(-1)
+    share = torch.full_like(scale, label_smoothing - 1.0)
+    return (out.scatter_add(-1, classes, share) * scale).to(logits.dtype)
+
+
+def _quack_backward(
+    backward: Callable[..., Tensor],
+    grad: Tensor,
+    logits: Tensor,
+    target: Tensor,
+    logsumexp: Tensor,
+    n_counted: Tensor | None,
+    ignore_index: int,
+    label_smoothing: float,
+) -> Tensor:
+    if label_smoothing:
+        raise NotImplementedError("quack does not smooth labels")
+    return backward(
+        logits.flatten(0, -2),
+        target.flatten(),
+        _scale(grad, target, n_counted, ignore_index).flatten(),
+        logsumexp.flatten(),
+        ignore_index=ignore_index,
+    ).view(logits.shape)
+
+
+def _scale(
+    grad: Tensor, target: Tensor, n_counted: Tensor | None, ignore_index: int
+) -> Tensor:
+    """The gradient of each row's loss, in float32."""
+    scale = torch.where(target == ignore_index, 0.0, grad.float())
+    return scale if n_counted is None else scale / n_counted
+
+
 _LOSS_ALONE = "returns the loss alone; its backward starts from what it computes beside"
 
 PEERS = (
-    Peer("torch", _torch, n_outputs=1, note=_LOSS_ALONE),
-    Peer("torch.compile", lambda: compiled(_torch()), n_outputs=1, note=_LOSS_ALONE),
-    Peer(
-        "unfused",
-        _unfused,
-        note="the formula in float32, each operation a kernel",
-    ),
+    Peer("torch", lambda: _torch, _LOSS_ALONE, n_outputs=1),
+    Peer("torch.compile", lambda: compiled(_torch), _LOSS_ALONE, n_outputs=1),
+    Peer("unfused", lambda: _unfused, FORMULA),
     Peer(
         "quack",
-        _quack,
-        package="quack-kernels",
-        note="losses of the rows and their logsumexp; PyTorch counts and adds up",
+        using(_quack, "quack.cross_entropy:cross_entropy_fwd"),
+        "losses of the rows and their logsumexp; PyTorch counts and adds up",
+    ),
+)
+BACKWARD = (
+    Peer(
+        "torch",
+        lambda: _torch_backward,
+        "forward and backward, which starts from what the forward leaves",
+    ),
+    Peer("unfused", lambda: _unfused_backward, FORMULA),
+    Peer(
+        "quack",
+        using(_quack_backward, "quack.cross_entropy:cross_entropy_bwd"),
+        "PyTorch divides the gradient by the number of rows that count",
     ),
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -11,16 +9,8 @@ from bindings.ops.dropout import OP
 from compare.peers import Peer, compiled
 
 
-def _torch() -> Callable[..., Tensor]:
-    def dropout(x: Tensor, p: float, seed: int) -> Tensor:
-        return torch.nn.functional.dropout(x, p)
-
-    return dropout
-
-
-def _unfused() -> Callable[..., Tensor]:
-    reference: Callable[..., Tensor] = OP.reference  # type: ignore[assignment]
-    return reference
+def _torch(x: Tensor, p: float, seed: int) -> Tensor:
+    return torch.nn.functional.dropout(x, p)
 
 
 _OF_ANOTHER_GENERATOR = (
@@ -30,19 +20,19 @@ _OF_ANOTHER_GENERATOR = (
 PEERS = (
     Peer(
         "torch",
-        _torch,
-        note=f"{_OF_ANOTHER_GENERATOR}; stores the mask, a byte for each element",
+        lambda: _torch,
+        f"{_OF_ANOTHER_GENERATOR}; stores the mask, a byte for each element",
         is_random=True,
     ),
     Peer(
         "torch.compile",
-        lambda: compiled(_torch()),
-        note=_OF_ANOTHER_GENERATOR,
+        lambda: compiled(_torch),
+        _OF_ANOTHER_GENERATOR,
         is_random=True,
     ),
     Peer(
         "unfused",
-        _unfused,
-        note="the same mapping in int64, each operation a kernel",
+        lambda: OP.reference,
+        "the same mapping in int64, each operation a kernel",
     ),
 )

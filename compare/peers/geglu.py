@@ -2,53 +2,34 @@
 
 from __future__ import annotations
 
-import importlib
-import math
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
 from bindings.ops import _glu as glu
-from compare.peers import Peer
+from compare.peers import FORMULA, Peer, using
+from compare.peers.gelu import gelu
 
 
-def _unfused() -> Callable[..., Tensor]:
-    def geglu(value: Tensor, gate: Tensor | None, approximate: str) -> Tensor:
-        value, gate = glu.pair(value, gate)
-        x = gate.float()
-        if approximate == "tanh":
-            phi = 0.5 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-        else:
-            phi = 0.5 * (1 + torch.erf(x * math.sqrt(0.5)))
-        return (value.float() * (x * phi)).to(value.dtype)
-
-    return geglu
+def _unfused(value: Tensor, gate: Tensor | None, approximate: str) -> Tensor:
+    value, gate = glu.pair(value, gate)
+    return (value.float() * gelu(gate.float(), approximate)).to(value.dtype)
 
 
-def _liger() -> Callable[..., Tensor]:
-    function = importlib.import_module("liger_kernel.ops.geglu").LigerGELUMulFunction
-
-    def geglu(value: Tensor, gate: Tensor | None, approximate: str) -> Tensor:
-        if approximate != "tanh":
-            raise NotImplementedError("Liger-Kernel has the tanh approximation only")
-        value, gate = glu.pair(value, gate)
-        out: Tensor = function.apply(gate, value)
-        return out
-
-    return geglu
+def _liger(
+    apply: Callable[..., Tensor], value: Tensor, gate: Tensor | None, approximate: str
+) -> Tensor:
+    if approximate != "tanh":
+        raise NotImplementedError("Liger-Kernel has the tanh approximation only")
+    value, gate = glu.pair(value, gate)
+    return apply(gate, value)
 
 
 PEERS = (
-    Peer(
-        "unfused",
-        _unfused,
-        note="the formula in float32, each operation a kernel",
-    ),
+    Peer("unfused", lambda: _unfused, FORMULA),
     Peer(
         "liger",
-        _liger,
-        package="liger-kernel",
-        note="the tanh approximation only; its backward overwrites both inputs",
+        using(_liger, "liger_kernel.ops.geglu:LigerGELUMulFunction.apply"),
+        "the tanh approximation only; its backward overwrites both inputs",
     ),
 )

@@ -2,58 +2,99 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from compare.peers import Peer
+from compare.peers import FORMULA, Peer, using
 
-Norm = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
-
-
-def _unfused() -> Norm:
-    def rms_norm(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        wide = x.float()
-        rstd = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-        return (wide * rstd * weight.float()).to(x.dtype), rstd.squeeze(-1)
-
-    return rms_norm
+Two = tuple[Tensor, Tensor]
 
 
-def _liger() -> Norm:
-    forward = importlib.import_module("liger_kernel.ops.rms_norm").rms_norm_forward
-
-    def rms_norm(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        out, _, rstd, *_ = forward(x.contiguous(), weight, eps, 0.0, "gemma", None)
-        return out, rstd.view(x.shape[:-1])
-
-    return rms_norm
+def _unfused(x: Tensor, weight: Tensor, eps: float) -> Two:
+    wide = x.float()
+    rstd = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return (wide * rstd * weight.float()).to(x.dtype), rstd.squeeze(-1)
 
 
-def _quack() -> Norm:
-    forward = importlib.import_module("quack.rmsnorm").rmsnorm_fwd
+def _liger(forward: Callable[..., Any], x: Tensor, weight: Tensor, eps: float) -> Two:
+    out, _, rstd, *_ = forward(x.contiguous(), weight, eps, 0.0, "gemma", None)
+    return out, rstd.view(x.shape[:-1])
 
-    def rms_norm(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        rows = x.reshape(-1, x.shape[-1])
-        out, _, rstd = forward(rows, weight, eps=eps, store_rstd=True)
-        return out.view(x.shape), rstd.view(x.shape[:-1])
 
-    return rms_norm
+def _quack(forward: Callable[..., Any], x: Tensor, weight: Tensor, eps: float) -> Two:
+    rows = x.reshape(-1, x.shape[-1])
+    out, _, rstd = forward(rows, weight, eps=eps, store_rstd=True)
+    return out.view(x.shape), rstd.view(x.shape[:-1])
 
+
+def _unfused_backward(grad: Tensor, x: Tensor, rstd: Tensor, weight: Tensor) -> Two:
+    rstd, wide_grad = rstd.unsqueeze(-1), grad.float()
+    x_hat, g = x.float() * rstd, wide_grad * weight.float()
+    grad_x = rstd * (g - x_hat * (g * x_hat).mean(-1, keepdim=True))
+    grad_weight = (wide_grad * x_hat).sum_to_size(weight.shape)
+    return grad_x.to(x.dtype), grad_weight.to(x.dtype)
+
+
+def _liger_backward(
+    backward: Callable[..., Two],
+    calculate_settings: Callable[[int], tuple[int, int]],
+    grad: Tensor,
+    x: Tensor,
+    rstd: Tensor,
+    weight: Tensor,
+) -> Two:
+    n_cols = x.shape[-1]
+    block_size, num_warps = calculate_settings(n_cols)
+    return backward(
+        grad.contiguous(),
+        x.reshape(-1, n_cols),
+        weight,
+        rstd.flatten(),
+        0.0,
+        1,  # the mode that computes all of it in float32, by its number
+        block_size,
+        num_warps,
+        False,
+        None,
+    )
+
+
+def _quack_backward(
+    backward: Callable[..., Any], grad: Tensor, x: Tensor, rstd: Tensor, weight: Tensor
+) -> Two:
+    x_rows, grad_rows = (each.reshape(-1, x.shape[-1]) for each in (x, grad))
+    grad_x, grad_weight, *_ = backward(x_rows, weight, grad_rows, rstd.flatten())
+    return grad_x.view(x.shape), grad_weight
+
+
+_IN_FLOAT32 = "in the mode that computes all of it in float32"
 
 PEERS = (
     Peer(
         "unfused",
-        _unfused,
-        note="square, mean, rsqrt and two products in float32, each a kernel",
+        lambda: _unfused,
+        "square, mean, rsqrt and two products in float32, each a kernel",
     ),
     Peer(
         "liger",
-        _liger,
-        package="liger-kernel",
-        note="in the mode that computes all of it in float32",
+        using(_liger, "liger_kernel.ops.rms_norm:rms_norm_forward"),
+        _IN_FLOAT32,
     ),
-    Peer("quack", _quack, package="quack-kernels"),
+    Peer("quack", using(_quack, "quack.rmsnorm:rmsnorm_fwd")),
+)
+BACKWARD = (
+    Peer("unfused", lambda: _unfused_backward, FORMULA),
+    Peer(
+        "liger",
+        using(
+            _liger_backward,
+            "liger_kernel.ops.rms_norm:rms_norm_backward",
+            "liger_kernel.ops.utils:calculate_settings",
+        ),
+        _IN_FLOAT32,
+    ),
+    Peer("quack", using(_quack_backward, "quack.rmsnorm:rmsnorm_bwd")),
 )

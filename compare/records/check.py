@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,27 +23,16 @@ _HEAD = ("op", "GPU", "date", "commit", "CUDA", "Triton")
 
 @dataclass(frozen=True)
 class Checked:
-    """A record.
+    """A record."""
 
-    Attributes:
-        file: Where it is, seen from the folder of the records.
-        kind: "times", or what else was measured: the name of its folder.
-        ops: What it is of; empty if it does not say.
-        gpu: What it was measured on.
-        date: The day.
-        commit: What it was made from; None if there was no git.
-        has_commit: Whether the repository has that; None where nobody can tell.
-        older: The sides whose sources have changed since.
-    """
-
-    file: str
-    kind: str
-    ops: tuple[str, ...]
+    file: str  # seen from the folder of the records
+    kind: str  # "times", or what else was measured: the name of its folder
+    ops: tuple[str, ...]  # empty if it does not say
     gpu: str
-    date: str
-    commit: str | None
-    has_commit: bool | None
-    older: tuple[str, ...]
+    date: str  # the day
+    commit: str | None  # that it was made from; None if there was no git
+    has_commit: bool | None  # in this repository; None where nobody can tell
+    older: tuple[str, ...]  # the sides whose sources have changed since
 
 
 def check(
@@ -70,23 +59,14 @@ def check(
 
 
 def to_json(found: Sequence[Checked]) -> dict[str, Any]:
-    """The same in plain values."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "records": [
-            {
-                "file": each.file,
-                "kind": each.kind,
-                "ops": list(each.ops),
-                "gpu": each.gpu,
-                "date": each.date,
-                "commit": each.commit,
-                "has_commit": each.has_commit,
-                "is_of_this_code": {side: side not in each.older for side in SIDES},
-            }
-            for each in found
-        ],
-    }
+    """The records in plain values."""
+    records = []
+    for each in found:
+        facts = {**asdict(each), "ops": list(each.ops)}
+        older = facts.pop("older")
+        facts["is_of_this_code"] = {side: side not in older for side in SIDES}
+        records.append(facts)
+    return {"schema_version": SCHEMA_VERSION, "records": records}
 
 
 def text(found: Sequence[Checked]) -> str:

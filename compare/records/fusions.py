@@ -1,4 +1,4 @@
-"""What a fused epilogue costs: the same product with and without one, in turns.
+"""The cost of a fused epilogue: a product with and without one, in turns.
 
 Measured minutes apart, two products of this size differ by as much as an epilogue
 costs: a GPU at the limit of its power slows down as it warms up.
@@ -9,23 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import torch
-
-from bindings.op import Op, as_tuple
+from bindings.op import Op
 from bindings.trials import TRIALS
 from compare.errors import UnavailableError
-from compare.judge import acceptance
 from compare.judge.cases import Case
-from compare.judge.parity import Prepared, Skipped, prepare
+from compare.judge.parity import Skipped, prepare
 from compare.records import store
-from compare.timing import environment, implementations, turns
-from compare.timing.implementations import Implementation
-from compare.timing.measure import make_sets
+from compare.timing import environment, gpu_state, implementations, turns
+from compare.timing.measure import Entry, make_sets
 from compare.timing.statistics import compare, summarize
-from compare.timing.times import Comparison, KernelTime
-from compare.timing.turns import Contestant, TimingError, Turn
+from compare.timing.times import Comparison, Document, KernelTime
+from compare.timing.turns import TimingError
 
 SIDES = ("cuda", "triton")
 PLAIN = "none"
@@ -34,24 +30,15 @@ _REPLAYS = 300
 
 
 @dataclass(frozen=True)
-class Fusion:
-    """Products that took turns.
+class Fusion(Document):
+    """Products that took turns."""
 
-    Attributes:
-        op: The name of the op.
-        environment: Versions and devices.
-        case: The product without an epilogue.
-        times: By language and epilogue, PLAIN among them.
-        rates: What each language's product with an epilogue has of the rate without,
-            by language and epilogue.
-    """
+    SCHEMA_VERSION = 1
+    KIND = "fusion"
 
-    SCHEMA_VERSION: ClassVar[int] = 1
-
-    op: str
-    environment: dict[str, Any]
-    case: Case
-    times: Mapping[str, Mapping[str, KernelTime]]
+    case: Case  # without an epilogue
+    times: Mapping[str, Mapping[str, KernelTime]]  # by language and epilogue, and PLAIN
+    # The rate of a product with an epilogue beside the plain one's, likewise.
     rates: Mapping[str, Mapping[str, Comparison]]
 
 
@@ -72,15 +59,15 @@ def measure(op: Op, case: Case, progress: Callable[[str], None]) -> Fusion:
     Args:
         op: One with optional inputs.
         case: Without any.
-        progress: Is told, from time to time, what is going on.
+        progress: Is told what is going on.
 
     Raises:
-        UnavailableError: It cannot be measured, or a result was wrong.
+        CompareError: It cannot be measured, or a result was wrong.
     """
     progress(f"timing {op.name} with and without what is fused to it")
     named: dict[str, tuple[str, str]] = {}
-    racing: dict[str, Turn] = {}
-    try:
+    racing: dict[str, turns.Turn] = {}
+    with gpu_state.measuring():
         for epilogue, params in epilogues(op).items():
             prepared = prepare(op, replace(case, params=params), "cuda")
             sets = make_sets(prepared)
@@ -89,10 +76,11 @@ def measure(op: Op, case: Case, progress: Callable[[str], None]) -> Fusion:
                     raise UnavailableError(each.reason)
                 name = f"{side} {epilogue}"
                 named[name] = side, epilogue
-                racing[name] = _turn(prepared, each, sets)
+                entry = Entry(each, prepared, sets)
+                if problem := entry.wrong_output(prepared):
+                    raise UnavailableError(f"{name}: {problem}")
+                racing[name] = entry.turn
         clocked = turns.take_turns(racing, min_replays=_REPLAYS)
-    except (TimingError, torch.OutOfMemoryError) as error:
-        raise UnavailableError(str(error)) from error
     times: dict[str, dict[str, KernelTime]] = {side: {} for side in SIDES}
     rates: dict[str, dict[str, Comparison]] = {side: {} for side in SIDES}
     call_us: dict[str, tuple[float, ...]] = {}
@@ -109,39 +97,11 @@ def measure(op: Op, case: Case, progress: Callable[[str], None]) -> Fusion:
     return Fusion(op.name, environment.collect(), case, times, rates)
 
 
-def _turn(
-    prepared: Prepared, implementation: Implementation, sets: list[tuple[Any, ...]]
-) -> Turn:
-    assert implementation.bare_launcher is not None
-    outputs = [as_tuple(prepared.op.allocate(*arguments)) for arguments in sets]
-    launchers = [
-        implementation.bare_launcher(*each, *arguments)
-        for each, arguments in zip(outputs, sets, strict=True)
-    ]
-    turn = Turn(Contestant(implementation.name, lambda i: launchers[i](), len(sets)))
-    verdict = acceptance.judge_all(outputs[0], prepared.expected)
-    if not verdict.passed:
-        raise UnavailableError(f"{implementation.name}: {verdict.problem}")
-    return turn
-
-
-# ---- What is kept --------------------------------------------------------------------
-
-
-def write(fusion: Fusion, folder: Path = store.FOLDER) -> Path:
-    """Keeps it in place of what was kept.
-
-    Raises:
-        UnavailableError: The file cannot be written.
-    """
-    return store.write_beside(fusion, "fusion", folder)
-
-
 def read_all(folder: Path) -> list[Fusion]:
     """All that is kept in a GPU's folder, by op.
 
     Raises:
         UsageError: A file is something else.
     """
-    files = sorted(folder.glob("fusion/*.json"))
+    files = sorted(folder.glob(f"{Fusion.KIND}/*.json"))
     return [store.read_beside(file, Fusion) for file in files]

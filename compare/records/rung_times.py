@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
 
 import torch
 
@@ -13,34 +12,24 @@ from bindings.op import Op
 from bindings.trials import TRIALS
 from compare.code.kernel_code import Side
 from compare.code.rungs import SIDES, TWIN
-from compare.errors import UnavailableError
 from compare.judge.cases import Case
 from compare.judge.parity import Skipped, prepare
 from compare.records import store
-from compare.timing import environment, implementations
+from compare.timing import environment, gpu_state, implementations
 from compare.timing.measure import measure
-from compare.timing.times import Timing
-from compare.timing.turns import TimingError
+from compare.timing.times import Document, Timing
 
-# What a call takes, as the reports name it; among an op's rungs it has no name.
+# The reports' name of the kernels that a call takes, which are no rung of their own.
 CALL = "call"
 
 
 @dataclass(frozen=True)
-class Times:
-    """How long the rungs take.
+class Times(Document):
+    """How long the rungs take, by rung and language."""
 
-    Attributes:
-        op: The name of the op.
-        environment: Versions and devices.
-        case: What they were measured on.
-        timings: By rung and language.
-    """
+    SCHEMA_VERSION = 2
+    KIND = "ladder"
 
-    SCHEMA_VERSION: ClassVar[int] = 2
-
-    op: str
-    environment: dict[str, Any]
     case: Case
     timings: Mapping[str, Mapping[str, Timing | Skipped]]
 
@@ -51,7 +40,7 @@ def rungs_of(op: Op) -> dict[str, Op]:
 
 
 def default_case(op: Op) -> Case:
-    """What a ladder is climbed on, and its times are recorded of."""
+    """The case that a ladder is climbed on, and that its recorded times are of."""
     trial = TRIALS[op.name]
     if trial.flops:  # tensor cores, which the last rungs are about, know no float32
         return Case(trial.benchmark_shapes[0], torch.bfloat16, direction=op.direction)
@@ -59,7 +48,7 @@ def default_case(op: Op) -> Case:
 
 
 def case_on(op: Op, case: Case) -> Case:
-    """The case as a rung can serve it: of float32 tensor cores take tf32 alone."""
+    """The case as a rung can serve it: tensor cores take float32 as tf32 alone."""
     if case.dtype != torch.float32 or op.rung != "tensor_cores":
         return case
     return replace(case, params={**case.params, "precision": "tf32"})
@@ -69,27 +58,16 @@ def measure_rungs(op: Op, case: Case, progress: Callable[[str], None]) -> Times:
     """Times every rung, both languages in turns.
 
     Raises:
-        UnavailableError: It cannot be measured.
+        CompareError: It cannot be measured.
     """
     timings: dict[str, dict[str, Timing | Skipped]] = {}
-    try:
+    with gpu_state.measuring():
         for rung, on_rung in rungs_of(op).items():
             progress(f"timing {rung}")
             prepared = prepare(on_rung, case_on(on_rung, case), "cuda")
             found = implementations.find(on_rung, tuple(SIDES), ())
             timings[rung] = dict(measure(prepared, found).timings)
-    except (TimingError, torch.OutOfMemoryError) as error:
-        raise UnavailableError(str(error)) from error
     return Times(op.name, environment.collect(), case, timings)
-
-
-def write(times: Times, folder: Path = store.FOLDER) -> Path:
-    """Keeps times in place of those that were kept.
-
-    Raises:
-        UnavailableError: The file cannot be written.
-    """
-    return store.write_beside(times, "ladder", folder)
 
 
 def find(op: str, folder: Path = store.FOLDER) -> Times | None:
@@ -98,7 +76,7 @@ def find(op: str, folder: Path = store.FOLDER) -> Times | None:
     Raises:
         UsageError: A file is something else.
     """
-    files = folder.glob(f"*/ladder/{op}.json")
+    files = folder.glob(f"*/{Times.KIND}/{op}.json")
     found = (store.read_beside(file, Times) for file in files)
     return max(found, key=lambda each: str(each.environment["date"]), default=None)
 
@@ -106,20 +84,16 @@ def find(op: str, folder: Path = store.FOLDER) -> Times | None:
 def gains_of(
     timings: Mapping[str, Mapping[str, Timing | Skipped]],
 ) -> dict[Side, float]:
-    """By language, how many times as fast as the twin a call is.
-
-    Args:
-        timings: By rung and language.
-    """
+    """By language, how many times as fast as the twin a call is."""
     found: dict[Side, float] = {}
     for side in SIDES:
         twin, call = (timings.get(rung, {}).get(side) for rung in (TWIN, CALL))
         if isinstance(twin, Timing) and isinstance(call, Timing):
-            found[side] = twin.kernel.median_us / call.kernel.median_us
+            found[side] = twin.median_us / call.median_us
     return found
 
 
 def recorded_gains(op: Op, case: Case) -> dict[Side, float]:
-    """The same from the record, if that is of the case."""
+    """The gains on record, if the record is of the case."""
     times = find(op.name)
     return gains_of(times.timings) if times and times.case == case else {}

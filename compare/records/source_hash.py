@@ -49,14 +49,9 @@ _LINE_TOKENS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
 
 def hashes(*ops: str, root: Path = ROOT) -> dict[str, str]:
-    """The hash of what ops are made from, by side.
+    """The hash of what ops are made from, by side: sixteen digits.
 
-    Args:
-        ops: Their names, also of backwards.
-        root: The checkout.
-
-    Returns:
-        Sixteen digits for each side; a side is missing if an op has no sources there.
+    A side is missing if an op has no sources there.
 
     Raises:
         SyntaxError: A module of Triton's side is no Python.
@@ -74,7 +69,7 @@ def hashes(*ops: str, root: Path = ROOT) -> dict[str, str]:
         digest = hashlib.sha256(_nvcc_flags(root).encode() if side == "cuda" else b"")
         for path in sorted(set().union(*by_op)):
             name = path.relative_to(root).as_posix()
-            digest.update(f"\0{name}\0{kept_of(_read(path))}".encode())
+            digest.update(f"\0{name}\0{kept_of(path.read_text('utf-8'))}".encode())
         found[side] = digest.hexdigest()[:16]
     return found
 
@@ -82,10 +77,10 @@ def hashes(*ops: str, root: Path = ROOT) -> dict[str, str]:
 def older_sides(
     environment: Mapping[str, Any], *ops: str, root: Path = ROOT
 ) -> tuple[str, ...]:
-    """The sides whose figures are of older code; those without a hash count as such.
+    """The sides of a record that are of older code; those without a hash count as such.
 
     Args:
-        environment: Of a record.
+        environment: The record's.
         ops: What it is of.
         root: The checkout.
     """
@@ -106,10 +101,6 @@ def _folder(op: str, root: Path) -> str | None:
         return None
     names = (op, op.removesuffix("_backward"))
     return next((name for name in names if (root / "csrc" / name).is_dir()), None)
-
-
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
 
 
 def _reachable(
@@ -134,9 +125,9 @@ def _cuda_files(root: Path, folder: str) -> set[Path]:
         return path.is_relative_to(csrc) and not path.is_relative_to(csrc / "emulator")
 
     def included(path: Path) -> Iterator[Path]:
-        for name in _INCLUDE.findall(_kept_of_cuda(_read(path))):
+        for name in _INCLUDE.findall(_kept_of_cuda(path.read_text("utf-8"))):
             places = ((base / name).resolve() for base in (path.parent, csrc))
-            # What is found nowhere is a header of CUDA, C++ or the emulator.
+            # A file that is found nowhere is a header of CUDA, C++ or the emulator.
             if (file := next(filter(Path.is_file, places), None)) and counts(file):
                 yield file
 
@@ -147,7 +138,7 @@ def _cuda_files(root: Path, folder: str) -> set[Path]:
 def _nvcc_flags(root: Path) -> str:
     """From the source, because importing bindings imports torch."""
     path = root / "bindings/sources.py"
-    for node in ast.parse(_read(path), str(path)).body:
+    for node in ast.parse(path.read_text("utf-8"), str(path)).body:
         match node:
             case ast.Assign(targets=[ast.Name("NVCC_FLAGS")], value=flags):
                 return repr(ast.literal_eval(flags))
@@ -171,7 +162,9 @@ def _kept_of_cuda(text: str) -> str:
 
 def _triton_files(root: Path, folder: str) -> set[Path]:
     def imported(path: Path) -> Iterator[Path]:
-        for name in _imports(_read(path), path.relative_to(root).as_posix()):
+        for name in _imports(
+            path.read_text("utf-8"), path.relative_to(root).as_posix()
+        ):
             # A package comes before its modules, and runs when they are imported.
             parts = name.split(".")
             for end in range(1, len(parts) + 1):
@@ -185,7 +178,7 @@ def _triton_files(root: Path, folder: str) -> set[Path]:
 
 @functools.cache
 def _imports(text: str, file: str) -> tuple[str, ...]:
-    """What a module imports of triton_kernels: modules, and names in them."""
+    """The names that a module imports from triton_kernels, with their modules."""
     found = []
     package = Path(file).parent.parts
     for node in ast.walk(ast.parse(text, file)):

@@ -1,52 +1,47 @@
-"""What was measured and is kept: a file per GPU and op, which others are made from."""
+"""The records: a file for each GPU and op, from which plots and pages are made."""
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from compare import repository
 from compare.errors import UnavailableError, UsageError
 from compare.judge.parity import Skipped
 from compare.parameters import read_ops
 from compare.timing.names import NAMES
-from compare.timing.times import Bench, CaseTimes, Document, Timing, from_json, to_json
-
-
-class OfAnOp(Document, Protocol):
-    """What was measured of an op."""
-
-    @property
-    def op(self) -> str:
-        """Its name."""
-
-    @property
-    def environment(self) -> Mapping[str, Any]:
-        """Versions and devices."""
-
-
-Kept = TypeVar("Kept", bound=OfAnOp)
+from compare.timing.times import (
+    Bench,
+    CaseTimes,
+    Document,
+    Kept,
+    Timing,
+    from_json,
+    to_json,
+)
 
 FOLDER = repository.RECORDS
 
 
-def write(bench: Bench, folder: Path = FOLDER) -> Path:
-    """Keeps it, in place of what was kept of this op and GPU.
+def write(kept: Document, folder: Path = FOLDER) -> Path:
+    """Keeps it, in place of what was kept of this kind, op and GPU.
 
     Raises:
         UnavailableError: The file cannot be written.
     """
-    return _write(bench, file_of(bench, folder))
+    file = file_of(kept, folder)
+    text = json.dumps(to_json(kept), indent=1, allow_nan=False) + "\n"
+    replace(file, text.encode())
+    return file
 
 
 def read(file: Path) -> Bench:
-    """What a file keeps, also one that `compare bench --json` wrote.
+    """The bench in a file of the records, or in one of `compare bench --json`.
 
     Raises:
         UsageError: It is not there, or keeps something else.
@@ -63,21 +58,23 @@ def read(file: Path) -> Bench:
             raise ValueError("it names no GPU")
         if unknown := _implementations(bench) - NAMES.keys():
             raise ValueError(f"it times {min(unknown)!r}, which is unknown here")
-    except KeyError as error:
-        raise _not_a_record(file, f"it lacks {error}") from error
-    except (AttributeError, TypeError, ValueError) as error:
-        raise _not_a_record(file, str(error)) from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        lack = "it lacks " if isinstance(error, KeyError) else ""
+        raise UsageError(
+            f"{file} is not what compare record or compare bench --json writes: "
+            f"{lack}{error}"
+        ) from error
     return bench
 
 
 def read_all(folder: Path = FOLDER) -> list[Bench]:
-    """All that is kept, by GPU and op."""
+    """All records, by GPU and op."""
     benches = map(read, folder.glob("*/*.json"))
     return sorted(benches, key=lambda bench: (gpu(bench), bench.op))
 
 
 def find(op: str, folder: Path = FOLDER) -> Bench | None:
-    """What is kept of an op; the newest where it was measured on several GPUs."""
+    """The record of an op; the newest where it was measured on several GPUs."""
     benches = map(read, folder.glob(f"*/{op}.json"))
     return max(benches, key=lambda bench: str(bench.environment["date"]), default=None)
 
@@ -85,10 +82,10 @@ def find(op: str, folder: Path = FOLDER) -> Bench | None:
 def choose(
     ops: Sequence[str], source: str | None, folder: Path = FOLDER
 ) -> list[Bench]:
-    """What a command line asks for: one bench of each op.
+    """The benches that a command line asks for, one of each op.
 
     Args:
-        ops: Their names; by default all of which a sweep is recorded.
+        ops: By default all of which a sweep is recorded.
         source: A file to take instead of the records.
         folder: Where the records are.
 
@@ -113,14 +110,14 @@ def choose(
     return [bench for bench in found if bench and (ops or bench.sweep)]
 
 
-def gpu(bench: Bench) -> str:
+def gpu(kept: Document) -> str:
     """The name of the GPU that it was measured on."""
-    return str(bench.environment["gpus"][0])
+    return str(kept.environment["gpus"][0])
 
 
-def date(bench: Bench) -> str:
+def date(kept: Document) -> str:
     """The day that it was measured on, such as 2026-11-20."""
-    return str(bench.environment["date"])[:10]
+    return str(kept.environment["date"])[:10]
 
 
 def folder_of(gpu_name: str, folder: Path = FOLDER) -> Path:
@@ -128,18 +125,18 @@ def folder_of(gpu_name: str, folder: Path = FOLDER) -> Path:
     return folder / re.sub(r"[^a-z0-9]+", "-", gpu_name.lower()).strip("-")
 
 
-def file_of(bench: Bench, folder: Path = FOLDER) -> Path:
+def file_of(kept: Document, folder: Path = FOLDER) -> Path:
     """Where it is kept, such as records/nvidia-h200/softmax.json."""
-    return folder_of(gpu(bench), folder) / f"{bench.op}.json"
+    return folder_of(gpu(kept), folder) / kept.KIND / f"{kept.op}.json"
 
 
 def unusual_params(op: str, params: Mapping[str, Any]) -> tuple[str, ...]:
-    """Those of an op's parameters that are not as they are by default: "dim=0"."""
-    defaults = _defaults().get(op, {})
+    """The parameters of an op that have not their default, such as "dim=0"."""
+    known = read_ops()[op].parameters if op in read_ops() else {}
     return tuple(
         f"{name}={value}"
         for name, value in sorted(params.items())
-        if name not in defaults or defaults[name] != value
+        if name not in known or known[name].default != value
     )
 
 
@@ -149,33 +146,8 @@ def timing(times: CaseTimes, implementation: str) -> Timing | None:
     return None if isinstance(found, Skipped) else found
 
 
-def write_beside(kept: OfAnOp, kind: str, folder: Path = FOLDER) -> Path:
-    """Keeps something else of an op beside the records of the GPU's benches.
-
-    Args:
-        kept: What to keep.
-        kind: What it is, such as "ladder".
-        folder: Where the records are.
-
-    Raises:
-        UnavailableError: The file cannot be written.
-    """
-    gpu_folder = folder_of(str(kept.environment["gpus"][0]), folder)
-    return _write(kept, gpu_folder / kind / f"{kept.op}.json")
-
-
-def _write(kept: Document, file: Path) -> Path:
-    text = json.dumps(to_json(kept), indent=1, allow_nan=False) + "\n"
-    replace(file, text.encode())
-    return file
-
-
 def read_beside(file: Path, made: type[Kept]) -> Kept:
-    """What write_beside has kept.
-
-    Args:
-        file: Where.
-        made: The class of what it keeps.
+    """The record of this class in a file.
 
     Raises:
         UsageError: It is something else.
@@ -204,20 +176,6 @@ def replace(file: Path, content: bytes) -> None:
         raise UnavailableError(problem) from error
 
 
-def _not_a_record(file: Path, problem: str) -> UsageError:
-    return UsageError(
-        f"{file} is not what compare record or compare bench --json writes: {problem}"
-    )
-
-
 def _implementations(bench: Bench) -> set[str]:
     cases = (*bench.cases, *bench.sweep)
     return {*bench.start, *bench.notes}.union(*(each.timings for each in cases))
-
-
-@functools.cache
-def _defaults() -> dict[str, dict[str, Any]]:
-    return {
-        op.name: {each.name: each.default for each in op.parameters.values()}
-        for op in read_ops().values()
-    }

@@ -14,56 +14,47 @@ from compare.assembly.listing import Listing
 from compare.assembly.normalize import normalize
 from compare.assembly.sections import BACKGROUND
 from compare.code.kernel_code import KernelCode
-from compare.report.comparison import CaseReport, Report
-from compare.report.tables import (
-    codes_of,
-)
+from compare.report.comparison import Report
 from compare.report.text import plain
 from compare.timing.names import NAMES
 
 _DIFF_STYLES = {"same": "", "changed": "yellow", "left": "cyan", "right": "magenta"}
+_LEGEND = (
+    "|  on both sides, not alike or not as many    <  >  only here    x8  eight of them"
+)
 
 
 def show_diff(report: Report, console: Console) -> None:
     """The PTX of both sides, aligned by what the instructions do."""
-    for case in report.cases:
-        if (codes := _both_codes(case, console)) is None:
-            continue
-        rows = diff.align(codes[0].ptx, codes[1].ptx)
-        table = _side_by_side(codes, console, marked=True)
-        for row in rows:
-            # Address arithmetic never matches, and it says little.
-            is_background = row.category == BACKGROUND
-            style = "dim" if is_background else _DIFF_STYLES[row.kind]
-            marker = "" if is_background else row.marker
-            table.add_row(
-                plain(row.left, style), plain(marker), plain(row.right, style)
-            )
-        console.print(plain("PTX, aligned by what the instructions do", "bold"))
-        console.print(table)
-        console.print(
-            plain(
-                "|  on both sides, not alike or not as many    <  >  only here    "
-                "x8  eight of them",
-                "dim",
-            )
-        )
+    if len(report.codes) < 2:
+        console.print(plain("there is no code of both sides to show", "yellow"))
+        return
+    cuda, triton = report.codes
+    table = _side_by_side(report.codes, console, marked=True)
+    for row in diff.align(cuda.ptx, triton.ptx):
+        # Address arithmetic never matches, and it says little.
+        is_background = row.category == BACKGROUND
+        style = "dim" if is_background else _DIFF_STYLES[row.kind]
+        marker = "" if is_background else row.marker
+        table.add_row(plain(row.left, style), plain(marker), plain(row.right, style))
+    console.print(plain("PTX, aligned by what the instructions do", "bold"))
+    console.print(table)
+    console.print(plain(_LEGEND, "dim"))
 
 
 def show_listings(report: Report, language: Language, console: Console) -> None:
     """The whole code of each side that has some, with names made comparable."""
-    for case in report.cases:
-        if not (codes := codes_of(case)):
-            console.print(plain(f"there is no {language.upper()} to show", "yellow"))
-            continue
-        table = _side_by_side(codes, console, marked=False)
-        sides = [
-            list(_lines(each.ptx if language == "ptx" else each.sass)) for each in codes
-        ]
-        for lines in itertools.zip_longest(*sides, fillvalue=""):
-            table.add_row(*map(plain, lines))
-        console.print(plain(language.upper(), "bold"))
-        console.print(table)
+    if not report.codes:
+        console.print(plain(f"there is no {language.upper()} to show", "yellow"))
+        return
+    table = _side_by_side(report.codes, console, marked=False)
+    sides = (
+        _lines(each.ptx if language == "ptx" else each.sass) for each in report.codes
+    )
+    for lines in itertools.zip_longest(*sides, fillvalue=""):
+        table.add_row(*map(plain, lines))
+    console.print(plain(language.upper(), "bold"))
+    console.print(table)
 
 
 def _side_by_side(codes: Sequence[KernelCode], console: Console, marked: bool) -> Table:
@@ -81,13 +72,3 @@ def _lines(listing: Listing) -> Iterator[str]:
     for line in normalize(listing):
         yield from (f"{label}:" for label in line.labels)
         yield f"  {line.text}"
-
-
-def _both_codes(
-    case: CaseReport, console: Console
-) -> tuple[KernelCode, KernelCode] | None:
-    cuda, triton = case.codegen["cuda"], case.codegen["triton"]
-    if isinstance(cuda, KernelCode) and isinstance(triton, KernelCode):
-        return cuda, triton
-    console.print(plain("there is no code of both sides to show", "yellow"))
-    return None

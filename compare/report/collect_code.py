@@ -1,4 +1,4 @@
-"""`compare study`: what the compilers make of an op, without running it."""
+"""The code of an op: for `compare`, and for `compare study`, which runs nothing."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from typing import Any
 import torch
 
 from bindings.errors import UnsupportedError
+from bindings.op import Op
 from bindings.registry import OPS
 from bindings.trials import TRIALS
 from compare.code import kernel_code, rungs
-from compare.code.architectures import Architecture
+from compare.code.architectures import (
+    DEFAULT_ARCHITECTURE,
+    Architecture,
+    parse_architecture,
+)
 from compare.code.kernel_code import KernelCode, Side
+from compare.code.rungs import Shown
 from compare.errors import (
     BuildFailedError,
     CodegenUnavailable,
@@ -23,113 +29,145 @@ from compare.errors import (
 from compare.judge.cases import Case, launcher_arguments
 from compare.judge.parity import Skipped
 from compare.records import rung_times
-from compare.report.collect import require_kernel
-from compare.report.comparison import CaseReport, Report
+from compare.report.comparison import Report
 from compare.timing import environment
+from compare.timing.names import DEFAULT_BACKENDS
 
 _NOT_RUN = Skipped("compare study runs nothing")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to study.
+    """The options of `compare <op>` or `compare study`.
 
     Attributes:
         op: The name of the op.
-        shape: Of its inputs; by default the large one.
-        dtype: Of its inputs, such as "float32".
+        shape: Its inputs'; None for what suits the device, or the large one.
+        dtype: Its inputs', such as "float32".
         params: Its other arguments, by name.
-        architecture: What to generate code for.
+        architecture: The code's; None for that of the GPU, or the usual one.
+        backends: The implementations to compare.
         same_ptxas: Whether nvcc's assembler makes the machine code of both sides.
-        kernel: Of which launch to show the code, counted from 0.
-        rung: Of which rung; by default the twin.
-        shows_sass: Whether its machine code is of interest, which takes a second more.
+        kernel: The launch whose code is shown, counted from 0.
+        rung: The rung that is shown and run; by default the code is the twin's, and
+            a call's kernels run.
+        shows_sass: Whether machine code is of interest, which takes a second more.
     """
 
     op: str
     shape: tuple[int, ...] | None
     dtype: str
     params: Mapping[str, Any]
-    architecture: Architecture
+    architecture: Architecture | None = None
+    backends: tuple[str, ...] = DEFAULT_BACKENDS
     same_ptxas: bool = False
     kernel: int = 0
     rung: str | None = None
-    shows_sass: bool = False
+    shows_sass: bool = True
+
+    def case(self, default_shape: tuple[int, ...]) -> Case:
+        """The case to try the op on."""
+        return Case(
+            shape=self.shape or default_shape,
+            dtype=getattr(torch, self.dtype),
+            params=self.params,
+            direction=OPS[self.op].direction,
+        )
 
 
 def study(request: Request, progress: Callable[[str], None]) -> Report:
     """The code of both sides.
 
-    Args:
-        request: What to study.
-        progress: Is told, from time to time, what is going on.
-
     Raises:
         CompareError: It cannot be done.
     """
     op = OPS[request.op]
-    dtype = getattr(torch, request.dtype)
-    case = Case(
-        shape=request.shape or TRIALS[op.name].large_shape,
-        dtype=dtype,
-        params=request.params,
-        direction=op.direction,
-    )
+    case = request.case(TRIALS[op.name].large_shape)
+    architecture = request.architecture or parse_architecture(DEFAULT_ARCHITECTURE)
+    codes: dict[str, KernelCode | Skipped] = {}
     try:
-        shown = rungs.choose(
-            op,
-            request.rung,
-            lambda on_rung: launcher_arguments(on_rung, case),
-            request.architecture,
-        )
-    except (TypeError, ValueError, IndexError, UnsupportedError) as error:
+        shown = choose(request, case, architecture)
+    except (TypeError, ValueError, IndexError) as error:
         raise UsageError(str(error)) from error
-    codes, planned = _codes(request, case, shown, progress)
+    for side, choice in shown.items():
+        progress(f"generating the code of {side}")
+        try:
+            codes[side] = inspect(side, choice.op, case, architecture, request)
+        except CompilationFailed as error:
+            raise BuildFailedError(f"{error}\n{error.log}") from error
     require_kernel(codes, request.kernel)
-    parity = dict.fromkeys(("cuda", "triton", "torch"), _NOT_RUN)
-    report = CaseReport(
-        case,
-        ("cuda", "triton"),
-        parity,
-        _NOT_RUN,
-        codes,
-        findings=(),
-        planned=planned,
+    return Report(
+        op=op.name,
+        environment=environment.collect(),
+        case=case,
+        backends=rungs.SIDES,
+        parity=dict.fromkeys((*rungs.SIDES, "torch"), _NOT_RUN),
+        times=_NOT_RUN,
+        codegen=codes,
+        planned=_planned(shown["cuda"].op, case, architecture, request.kernel),
         shown=shown,
         gains=rung_times.recorded_gains(op, case),
     )
-    return Report(op.name, environment.collect(), (report,))
 
 
-def _codes(
-    request: Request,
-    case: Case,
-    shown: Mapping[Side, rungs.Shown],
-    progress: Callable[[str], None],
-) -> tuple[dict[str, KernelCode | Skipped], dict[str, str]]:
-    """The code of both sides, and the kernel of CUDA also where it has none."""
-    codes: dict[str, KernelCode | Skipped] = {}
-    planned: dict[str, str] = {}
-    for side, choice in shown.items():
-        progress(f"generating the code of {side}")
-        arguments = launcher_arguments(choice.op, case)
-        try:
-            if side == "cuda":
-                launch = (choice.op, arguments, request.architecture)
-                # Its source can be read where it cannot be compiled.
-                planned[side] = kernel_code.cuda_kernel(*launch, number=request.kernel)
-                code = kernel_code.inspect_cuda(*launch, number=request.kernel)
-            else:
-                code = kernel_code.inspect_triton(
-                    choice.op,
-                    arguments,
-                    request.architecture,
-                    number=request.kernel,
-                    same_ptxas=request.same_ptxas,
-                )
-            codes[side] = code.disassembled() if request.shows_sass else code
-        except CodegenUnavailable as error:
-            codes[side] = Skipped(str(error))
-        except CompilationFailed as error:
-            raise BuildFailedError(f"{error}\n{error.log}") from error
-    return codes, planned
+def _planned(
+    op: Op, case: Case, architecture: Architecture, number: int
+) -> dict[str, str]:
+    """The kernel of CUDA, whose source can be read where it cannot be compiled."""
+    launch = (op, launcher_arguments(op, case), architecture)
+    try:
+        titles = kernel_code.planned_kernels("cuda", *launch)
+    except CodegenUnavailable:
+        return {}
+    return {"cuda": titles[number]} if number < len(titles) else {}
+
+
+def choose(
+    request: Request, case: Case, architecture: Architecture
+) -> Mapping[Side, Shown]:
+    """By side, the rung whose code is shown.
+
+    Raises:
+        UsageError: The rung that was asked for has no kernel for this call.
+    """
+    try:
+        return rungs.choose(
+            OPS[request.op],
+            request.rung,
+            lambda on_rung: launcher_arguments(on_rung, case),
+            architecture,
+        )
+    except UnsupportedError as error:
+        raise UsageError(f"--rung: {error}" if request.rung else str(error)) from error
+
+
+def inspect(
+    side: Side, op: Op, case: Case, architecture: Architecture, request: Request
+) -> KernelCode | Skipped:
+    """The code of one side, or why there is none.
+
+    Raises:
+        CompilationFailed: A compiler refuses the kernel.
+    """
+    launch, number = (op, launcher_arguments(op, case), architecture), request.kernel
+    try:
+        if side == "cuda":
+            code = kernel_code.inspect_cuda(*launch, number=number)
+        else:
+            code = kernel_code.inspect_triton(
+                *launch, number=number, same_ptxas=request.same_ptxas
+            )
+        return code.disassembled() if request.shows_sass else code
+    except CodegenUnavailable as error:
+        return Skipped(str(error))
+
+
+def require_kernel(codes: Mapping[str, KernelCode | Skipped], number: int) -> None:
+    """Sees to it that the launch of this number, from 0 on, is there on one side.
+
+    Raises:
+        UsageError: It is on neither.
+    """
+    reasons = [each.reason for each in codes.values() if isinstance(each, Skipped)]
+    if number and len(reasons) == len(codes):
+        raise UsageError(f"--kernel: {reasons[0]}")

@@ -1,30 +1,23 @@
-"""What was found out about an op, and the JSON of it, which is schema 1."""
+"""The report on an op, and its JSON, which is schema 1."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from compare.assembly.classify import Language
+from compare.assembly.listing import Instruction
 from compare.assembly.mix import Mix
 from compare.assembly.places import in_sources
 from compare.code import memory, trace
 from compare.code.findings import Finding
 from compare.code.kernel_code import KernelCode, Side
-from compare.code.occupancy import Occupancy
-from compare.code.rungs import Shown
+from compare.code.rungs import SIDES, Shown, name_of
 from compare.judge.cases import Case
 from compare.judge.parity import Parity, Skipped
 from compare.report import recorded
-from compare.timing.times import (
-    Bench,
-    CaseTimes,
-    Timing,
-    as_json,
-    limits_to_json,
-)
+from compare.timing.times import Bench, CaseTimes, Timing, as_json, limits_to_json
 
 SCHEMA_VERSION = 1
 
@@ -32,67 +25,79 @@ NOT_ASKED_FOR = Skipped("not asked for by --backend")
 
 
 @dataclass(frozen=True)
-class CaseReport:
-    """An op in one case.
-
-    Attributes:
-        case: What it was tried on.
-        backends: What was compared.
-        parity: By backend, PyTorch's own errors under "torch".
-        times: Of the backends and of PyTorch.
-        codegen: "cuda" and "triton".
-        findings: How the two differ, where that is shown and there is code of both.
-        violations: What in the code breaks the op's contract, if that speaks of the
-            case.
-        planned: The titles of kernels that are known though there is no code of them,
-            "cuda" or none.
-        shown: By side, the rung that the code is of; nothing where that is unknown.
-        gains: By side, how many times as fast as the twin a call is; those known.
-    """
-
-    case: Case
-    backends: tuple[str, ...]
-    parity: Mapping[str, Parity | Skipped]
-    times: CaseTimes | Skipped
-    codegen: Mapping[str, KernelCode | Skipped]
-    findings: tuple[Finding, ...]
-    violations: tuple[str, ...] = ()
-    planned: Mapping[str, str] = field(default_factory=dict)
-    shown: Mapping[Side, Shown] = field(default_factory=dict)
-    gains: Mapping[Side, float] = field(default_factory=dict)
-
-    def timing(self, backend: str) -> Timing | Skipped:
-        """The times of a backend."""
-        if isinstance(self.times, Skipped):
-            return self.times
-        return self.times.timings.get(backend, NOT_ASKED_FOR)
-
-
-@dataclass(frozen=True)
 class Report:
-    """An op in its cases.
+    """An op in one case.
 
     Attributes:
         op: Its name.
         environment: Versions and devices, from compare.timing.environment.
-        cases: The cases.
+        case: What it was tried on.
+        backends: Those that were compared.
+        parity: By backend, PyTorch's own errors under "torch".
+        times: The backends' and PyTorch's.
+        codegen: "cuda" and "triton".
+        findings: How the two differ, where that is shown and there is code of both.
+        violations: Sentences on code that breaks the op's contract, where that speaks
+            of the case.
+        planned: The titles of kernels that are known though there is no code of them,
+            "cuda" or none.
+        shown: By side, the rung that the code is of; nothing where that is unknown.
+        gains: By side, how many times as fast as the twin a call is; those known.
         recorded: Times from a GPU, for where there is none; or why there are none.
     """
 
     op: str
     environment: dict[str, Any]
-    cases: tuple[CaseReport, ...]
+    case: Case
+    backends: tuple[str, ...]
+    parity: Mapping[str, Parity | Skipped]
+    times: CaseTimes | Skipped
+    codegen: Mapping[str, KernelCode | Skipped]
+    findings: tuple[Finding, ...] = ()
+    violations: tuple[str, ...] = ()
+    planned: Mapping[str, str] = field(default_factory=dict)
+    shown: Mapping[Side, Shown] = field(default_factory=dict)
+    gains: Mapping[Side, float] = field(default_factory=dict)
     recorded: Bench | Skipped | None = None
 
     @property
     def passed(self) -> bool:
         """Whether no backend that ran failed."""
-        return all(
-            each.passed
-            for case in self.cases
-            for each in case.parity.values()
-            if isinstance(each, Parity)
-        )
+        tried = (each for each in self.parity.values() if isinstance(each, Parity))
+        return all(each.passed for each in tried)
+
+    @property
+    def implementations(self) -> tuple[str, ...]:
+        """The columns of figures: the backends, then PyTorch."""
+        return (*self.backends, "torch")
+
+    @property
+    def codes(self) -> list[KernelCode]:
+        """The code of each side that has some."""
+        return [each for each in self.codegen.values() if isinstance(each, KernelCode)]
+
+    @property
+    def kernels(self) -> dict[Side, str]:
+        """By side the name of its kernel, where that is known, code or not."""
+        titles = {each.side: each.title for each in self.codes}
+        return {
+            side: name_of(title)
+            for side in SIDES
+            if (title := titles.get(side) or self.planned.get(side))
+        }
+
+    def code_of(self, implementation: str) -> KernelCode | None:
+        """The generated code of an implementation, if there is some."""
+        # Both ways of building the CUDA side compile the same sources.
+        side = "cuda" if implementation == "cuda_inline" else implementation
+        code = self.codegen.get(side)
+        return code if isinstance(code, KernelCode) else None
+
+    def timing(self, implementation: str) -> Timing | Skipped:
+        """The times of an implementation."""
+        if isinstance(self.times, Skipped):
+            return self.times
+        return self.times.timings.get(implementation, NOT_ASKED_FOR)
 
 
 def to_json(report: Report) -> dict[str, Any]:
@@ -114,23 +119,16 @@ def all_to_json(reports: list[Report]) -> dict[str, Any]:
 
 
 def _op(report: Report) -> dict[str, Any]:
-    return {
-        "op": report.op,
-        "cases": [_case(each) | _recorded(report, each) for each in report.cases],
-    }
+    return {"op": report.op, "cases": [_case(report) | _recorded(report)]}
 
 
-def _recorded(report: Report, each: CaseReport) -> dict[str, Any]:
-    if report.recorded is None:
-        return {}
-    if isinstance(report.recorded, Skipped):
-        return {"recorded": {"skipped": report.recorded.reason}}
-    case = each.case
-    dtype_name = str(case.dtype).removeprefix("torch.")
-    return {"recorded": recorded.to_json(report.recorded, dtype_name, case.params)}
+def _recorded(report: Report) -> dict[str, Any]:
+    if isinstance(report.recorded, Bench):
+        return {"recorded": recorded.to_json(report.recorded, report.case)}
+    return {"recorded": as_json(report.recorded)} if report.recorded else {}
 
 
-def _case(report: CaseReport) -> dict[str, Any]:
+def _case(report: Report) -> dict[str, Any]:
     return {
         "case": as_json(report.case),
         "parity": {name: _parity(each) for name, each in report.parity.items()},
@@ -145,14 +143,14 @@ def _case(report: CaseReport) -> dict[str, Any]:
             for side, each in report.shown.items()
         },
         "codegen": {name: _codegen(each) for name, each in report.codegen.items()},
-        "findings": [_finding(each, report.codegen) for each in report.findings],
+        "findings": [_finding(each, report) for each in report.findings],
         "violations": list(report.violations),
     }
 
 
-def _parity(parity: Parity | Skipped) -> dict[str, Any]:
+def _parity(parity: Parity | Skipped) -> Any:
     if isinstance(parity, Skipped):
-        return {"skipped": parity.reason}
+        return as_json(parity)
     return {
         "passed": parity.passed,
         "max_error": _number(parity.error.max),
@@ -164,68 +162,47 @@ def _parity(parity: Parity | Skipped) -> dict[str, Any]:
     }
 
 
-def _codegen(code: KernelCode | Skipped) -> dict[str, Any]:
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None  # JSON has no NaN
+
+
+def _codegen(code: KernelCode | Skipped) -> Any:
     if isinstance(code, Skipped):
-        return {"skipped": code.reason}
+        return as_json(code)
+    simulation, totals = code.simulation, memory.totals(code.simulation)
     return {
-        "arch": code.arch,
-        "kernel": code.kernel,
-        "title": code.title,
-        "kernels": list(code.kernels),
-        "compiler": code.compiler,
-        "grid": list(code.grid),
-        "block": list(code.block),
-        "registers": code.registers,
-        "spill_bytes": code.spill_bytes,
-        "stack_bytes": code.stack_bytes,
-        "shared_bytes": code.shared_bytes,
-        "occupancy": _occupancy(code.occupancy),
-        "executed_per_thread": code.simulation.executed_per_thread,
-        **_movements(code),
-        "trace": [
-            asdict(row) for row in trace.rows_of(code.ptx, code.simulation.traces)
+        **_selected(code, "arch", "kernel", "title", "kernels", "compiler"),
+        **_selected(code.launch, "grid", "block"),
+        **_selected(code, "registers", "spill_bytes", "stack_bytes", "shared_bytes"),
+        "occupancy": _selected(
+            code.occupancy, "fraction", "blocks_per_sm", "warps_per_sm", "limited_by"
+        ),
+        "executed_per_thread": simulation.executed_per_thread,
+        "emulated_blocks": simulation.blocks,
+        "is_exact": simulation.is_exact,
+        **_selected(totals, "global_bytes", "sectors", "fewest_sectors"),
+        "bank_conflicts": totals.bank_conflicts,
+        "memory": [
+            {**as_json(each), "places": _places(code, each.instructions)}
+            for each in memory.movements(simulation)
         ],
+        "out_of_bounds": [
+            {**as_json(each), "places": _places(code, [each.index])}
+            for each in simulation.out_of_bounds
+        ],
+        "trace": as_json(list(trace.rows_of(code.ptx, simulation.traces))),
         "ptx_instructions": code.ptx_mix.total,
         "sass_instructions": code.sass_mix.total,
         "mix": {"ptx": _mix(code.ptx_mix), "sass": _mix(code.sass_mix)},
     }
 
 
-def _movements(code: KernelCode) -> dict[str, Any]:
-    simulation = code.simulation
-    totals = memory.totals(simulation)
-    return {
-        "emulated_blocks": simulation.blocks,
-        "is_exact": simulation.is_exact,
-        "global_bytes": totals.global_bytes,
-        "sectors": totals.sectors,
-        "fewest_sectors": totals.fewest_sectors,
-        "bank_conflicts": totals.bank_conflicts,
-        "memory": [
-            {**asdict(each), "places": _places(code, each)}
-            for each in memory.movements(simulation)
-        ],
-        "out_of_bounds": [
-            {
-                **asdict(each),
-                "places": list(in_sources([code.ptx.instructions[each.index]])),
-            }
-            for each in simulation.out_of_bounds
-        ],
-    }
+def _selected(value: object, *names: str) -> dict[str, Any]:
+    return {name: as_json(getattr(value, name)) for name in names}
 
 
-def _places(code: KernelCode, movement: memory.Movement) -> list[str]:
-    return list(in_sources(code.ptx.instructions[i] for i in movement.instructions))
-
-
-def _occupancy(occupancy: Occupancy) -> dict[str, Any]:
-    return {
-        "fraction": occupancy.fraction,
-        "blocks_per_sm": occupancy.blocks_per_sm,
-        "warps_per_sm": occupancy.warps_per_sm,
-        "limited_by": list(occupancy.limited_by),
-    }
+def _places(code: KernelCode, indices: Sequence[int]) -> list[str]:
+    return list(in_sources(code.ptx.instructions[index] for index in indices))
 
 
 def _mix(mix: Mix) -> dict[str, Any]:
@@ -241,43 +218,25 @@ def _mix(mix: Mix) -> dict[str, Any]:
     }
 
 
-def _finding(
-    finding: Finding, codegen: Mapping[str, KernelCode | Skipped]
-) -> dict[str, Any]:
+def _finding(finding: Finding, report: Report) -> dict[str, Any]:
     return {
-        "rule": finding.rule,
-        "topic": finding.topic,
-        "text": finding.text,
-        "side": finding.side,
-        "weight": finding.weight,
-        "language": finding.language,
+        **_selected(finding, "rule", "topic", "text", "side", "weight", "language"),
         "evidence": [
-            *_evidence("cuda", finding.cuda, finding.language, codegen),
-            *_evidence("triton", finding.triton, finding.language, codegen),
+            {
+                "side": side,
+                "place": next(iter(in_sources([each])), None),
+                "index": each.index,
+                "instruction": each.text,
+            }
+            for side, each in _evidence(finding, report)
         ],
     }
 
 
-def _evidence(
-    side: str,
-    indices: tuple[int, ...],
-    language: Language,
-    codegen: Mapping[str, KernelCode | Skipped],
-) -> list[dict[str, Any]]:
-    code = codegen[side]
-    assert isinstance(code, KernelCode)  # else there are no findings
-    listing = code.ptx if language == "ptx" else code.sass
-    instructions = [listing.instructions[index] for index in indices]
-    return [
-        {
-            "side": side,
-            "place": next(iter(in_sources([each])), None),
-            "index": each.index,
-            "instruction": each.text,
-        }
-        for each in instructions
-    ]
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None  # JSON has no NaN
+def _evidence(finding: Finding, report: Report) -> Iterator[tuple[str, Instruction]]:
+    for side, indices in (("cuda", finding.cuda), ("triton", finding.triton)):
+        code = report.codegen[side]
+        assert isinstance(code, KernelCode)  # else there are no findings
+        listing = code.ptx if finding.language == "ptx" else code.sass
+        for index in indices:
+            yield side, listing.instructions[index]

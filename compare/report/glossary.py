@@ -57,7 +57,7 @@ def explanations() -> dict[str, str]:
 
 
 def anchor(heading: str) -> str:
-    """What a heading is linked by, the same as on GitHub."""
+    """The fragment of a link to a heading, the same as on GitHub."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
@@ -97,7 +97,7 @@ def _pattern(stems: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _stem(name: str) -> str:
-    """What is alike in singular and plural."""
+    """The part of a name that singular and plural share."""
     return name.lower().removesuffix("s")
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 
 from bindings.errors import UnsupportedError
 from bindings.op import Op
@@ -39,10 +38,10 @@ from compare.records.rung_times import (
     measure_rungs,
     rungs_of,
 )
-from compare.report.recorded import age, with_article
-from compare.report.tables import NONE, Grid
+from compare.report.recorded import age, where
+from compare.report.tables import Grid
 from compare.report.terminal import case_name
-from compare.report.text import plain, print_table
+from compare.report.text import NONE, plain, print_head, print_note, print_rows
 from compare.timing import gpu_state, times
 from compare.timing.names import NAMES
 from compare.timing.times import Timing, as_json
@@ -51,6 +50,8 @@ _INSPECT: dict[Side, Callable[..., KernelCode]] = {
     "cuda": kernel_code.inspect_cuda,
     "triton": kernel_code.inspect_triton,
 }
+
+_NO_CODE = (CodegenUnavailable, CompilationFailed, UnsupportedError, ValueError)
 
 # What multiplies, the most powerful first: a kernel is named by what it has of these.
 _MULTIPLIES = ("HGMMA", "HMMA", "FFMA")
@@ -62,16 +63,17 @@ class Step:
 
     Attributes:
         kernels: Their names, in the order of the launches.
-        lines: Of the files that they stand in.
+        lines: Those of the files that they stand in.
         instruction: What multiplies, such as "HMMA.16816.F32.BF16"; empty of an op that
             is bound by memory.
-        registers: Of a thread, the most of all launches.
-        shared_bytes: Of a block, likewise.
+        registers: A thread's, the most of all launches.
+        shared_bytes: A block's, likewise.
         instructions: That all threads execute, for each multiplication and addition of
             the op, or for each element that it has to read or write.
         global_bytes: That all threads load from and store to global memory; None of
             copies by tensor maps, whose size no instruction says.
-        shared_memory_bytes: The same of shared memory, by instructions of threads.
+        shared_memory_bytes: Loaded from and stored to shared memory by instructions of
+            threads.
     """
 
     kernels: tuple[str, ...]
@@ -90,7 +92,7 @@ class Rung:
 
     Attributes:
         name: Its name, CALL for what a call takes.
-        what: What it changes, the first sentences of its source.
+        what: The first sentences of its source, on what it changes.
         steps: By language.
     """
 
@@ -101,12 +103,12 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """What `compare <op> --ladder` finds out.
+    """The rungs of an op, as `compare <op> --ladder` shows them.
 
     Attributes:
         op: The name of the op.
-        case: What the code was made for.
-        architecture: What it was made for.
+        case: The one that the code was made for.
+        architecture: The code's.
         rungs: From the first to what a call takes.
         times: Measured here or recorded; None where neither is there.
         is_recorded: Whether they are from the record.
@@ -129,14 +131,9 @@ def climb(
 ) -> Ladder:
     """Looks at every rung of an op, and times it where there is a GPU.
 
-    Args:
-        op_name: The name of the op.
-        shape: Of its case; by default the one whose times are recorded, or without a
-            GPU, of an op whose loops are long, the small one.
-        dtype: Such as "bfloat16", which is the default of an op that is bound by
-            arithmetic: tensor cores know no float32. Of all others that is.
-        architecture: What to generate code for.
-        progress: Is told, from time to time, what is going on.
+    The default shape is the one whose times are recorded or, without a GPU, of an op
+    whose loops are long, the small one. The default dtype is float32 or, of an op that
+    is bound by arithmetic, bfloat16: tensor cores know no float32.
 
     Raises:
         CompareError: It cannot be done.
@@ -164,7 +161,7 @@ def climb(
 
 
 def what_changed(op: Op, steps: Mapping[str, Step | Skipped]) -> str:
-    """What the rung's source in CUDA says of it first, without its line breaks."""
+    """The first sentences of a rung's source in CUDA, without line breaks."""
     if not op.rung:
         taken = [each.kernels[0] for each in steps.values() if isinstance(each, Step)]
         return f"What a call takes at this shape: {', '.join(dict.fromkeys(taken))}."
@@ -188,55 +185,43 @@ def _step(
     architecture: Architecture,
     inspect: Callable[..., KernelCode],
 ) -> Step | Skipped:
-    case = case_on(op, case)
+    case, trial = case_on(op, case), TRIALS[op.name]
     try:
         launched = launcher_arguments(op, case)
-        codes = [inspect(op, launched, architecture)]
-        codes += [
+        first = inspect(op, launched, architecture)
+        others = (
             inspect(op, launched, architecture, number=number)
-            for number in range(1, len(codes[0].kernels))
-        ]
-        multiplies = (
-            _what_multiplies(codes[0].disassembled()) if TRIALS[op.name].flops else ""
+            for number in range(1, len(first.kernels))
         )
-    except (
-        CodegenUnavailable,
-        CompilationFailed,
-        UnsupportedError,
-        ValueError,
-    ) as error:
+        codes = [first, *others]
+        multiplies = _what_multiplies(first.disassembled()) if trial.flops else ""
+    except _NO_CODE as error:
         return Skipped(str(error).partition("\n")[0])
-    trial = TRIALS[op.name]
     traffic = trial.traffic(case.shape, case.dtype.itemsize).total_bytes
     work = trial.flops(case.shape) if trial.flops else traffic / case.dtype.itemsize
     kernels = tuple(name_of(code.title) for code in codes)
     files = {file_of(side, op.source, kernel) for kernel in kernels}
     simulations = [code.simulation for code in codes]
     totals = [memory.totals(each) for each in simulations]
+    executed = (e.executed_per_thread * e.total_blocks * e.threads for e in simulations)
+    # Of all blocks, where only some are simulated.
     wholes = [each.total_blocks / each.blocks for each in simulations]
+    in_global = (e.global_bytes * n for e, n in zip(totals, wholes, strict=True))
+    in_shared = (
+        each.bytes * whole
+        for simulation, whole in zip(simulations, wholes, strict=True)
+        for each in memory.movements(simulation)
+        if each.argument == memory.SHARED
+    )
     return Step(
         kernels=kernels,
         lines=sum(len((ROOT / file).read_text().splitlines()) for file in files),
         instruction=multiplies,
         registers=max(code.registers for code in codes),
         shared_bytes=max(code.shared_bytes for code in codes),
-        instructions=sum(
-            each.executed_per_thread * each.total_blocks * each.threads
-            for each in simulations
-        )
-        / work,
-        global_bytes=sum(
-            each.global_bytes * whole
-            for each, whole in zip(totals, wholes, strict=True)
-        )
-        if all(each.sectors for each in totals)
-        else None,
-        shared_memory_bytes=sum(
-            each.bytes * whole
-            for simulation, whole in zip(simulations, wholes, strict=True)
-            for each in memory.movements(simulation)
-            if each.argument == memory.SHARED
-        ),
+        instructions=sum(executed) / work,
+        global_bytes=sum(in_global) if all(e.sectors for e in totals) else None,
+        shared_memory_bytes=sum(in_shared),
     )
 
 
@@ -256,14 +241,7 @@ def to_json(ladder: Ladder) -> dict[str, Any]:
         "op": ladder.op,
         "case": as_json(ladder.case),
         "architecture": ladder.architecture,
-        "rungs": [
-            {
-                "name": rung.name,
-                "what": rung.what,
-                "steps": as_json(rung.steps),
-            }
-            for rung in ladder.rungs
-        ],
+        "rungs": as_json(ladder.rungs),
         "times": ladder.times and times.to_json(ladder.times),
         "is_recorded": ladder.is_recorded,
     }
@@ -308,11 +286,9 @@ def origin(ladder: Ladder) -> str:
     """Where times from a record come from; nothing of those measured here."""
     if not ladder.times or not ladder.is_recorded:
         return ""
-    gpu = str(ladder.times.environment["gpus"][0])
-    date = str(ladder.times.environment["date"])[:10]
-    older = age(ladder.times.environment, ladder.op)
-    where = ", ".join(filter(None, (f"recorded on {with_article(gpu)}", date, older)))
-    return f"Times of {case_name(ladder.times.case)}, {where}"
+    older = filter(None, [age(ladder.times)])
+    recorded = ", ".join((f"recorded on {where(ladder.times)}", *older))
+    return f"Times of {case_name(ladder.times.case)}, {recorded}"
 
 
 def _figures(step: Step) -> tuple[str, ...]:
@@ -336,11 +312,11 @@ def _times(ladder: Ladder, rung: str, side: str) -> tuple[str, str]:
     timing, first = timings.get(rung, {}).get(side), timings["first"].get(side)
     if not isinstance(timing, Timing):
         return NONE, NONE
-    median_us = timing.kernel.median_us
+    median_us = timing.median_us
     if flops := TRIALS[ladder.op].flops:
         rate = f"{flops(ladder.times.case.shape) / median_us / 1e6:,.1f}"
     elif isinstance(first, Timing):
-        rate = f"{first.kernel.median_us / median_us:.2f}x"
+        rate = f"{first.median_us / median_us:.2f}x"
     else:
         rate = NONE
     return f"{median_us:,.1f}", rate
@@ -350,32 +326,19 @@ def _times(ladder: Ladder, rung: str, side: str) -> tuple[str, str]:
 
 
 def show(ladder: Ladder, console: Console) -> None:
-    """What each rung changes, then a line for each in both languages."""
-    console.print(
-        plain(f"{ladder.op}  ", "bold")
-        + plain(f"{case_name(ladder.case)}  code for {ladder.architecture}")
-    )
+    """Prints what each rung changes, then a line for each in both languages."""
+    what = f"{case_name(ladder.case)}  code for {ladder.architecture}"
+    print_head(console, ladder.op, what)
     for number, rung in enumerate(ladder.rungs, 1):
         console.print()
         console.print(plain(f"{number}  {rung.name}", "bold"))
         console.print(Padding(plain(rung.what), (0, 0, 0, 3)))
     console.print()
-    print_table(console, _table(ladder))
-    for note in notes(ladder):
-        console.print(Padding(plain(note, "yellow"), (0, 0, 0, 2)))
-    if where := origin(ladder):
-        console.print(plain(where, "dim"))
-
-
-def _table(ladder: Ladder) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    # The words of the rows say what the first two columns are.
     made = grid(ladder)
-    for number, header in enumerate(made.header):
-        # The words of the rows say what the first two are.
-        table.add_column(
-            header if number > 1 else "",
-            justify="left" if number < words_of(ladder) else "right",
-        )
-    for row in made.rows:
-        table.add_row(*map(plain, row))
-    return table
+    header = ("", "", *made.header[2:])
+    print_rows(console, header, made.rows, n_words=words_of(ladder), gap=1)
+    for note in notes(ladder):
+        print_note(console, note)
+    if text := origin(ladder):
+        console.print(plain(text, "dim"))

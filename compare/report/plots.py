@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from compare.errors import UnavailableError, UsageError
 from compare.printable import printable
 from compare.records import store
+from compare.report.text import size_name
 from compare.timing.names import NAMES
-from compare.timing.times import Bench, CaseTimes
+from compare.timing.times import Bench, CaseTimes, Timing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +64,7 @@ class Line:
 
     Attributes:
         implementation: Its name.
-        medians: Of its replays.
+        medians: By the median of the replays.
         lows: A fifth of the replays was slower.
         highs: A fifth was faster.
     """
@@ -79,12 +80,12 @@ class Plot:
     """All that is drawn in a figure.
 
     Attributes:
-        name: Of its files, without a suffix.
+        name: Its files', without a suffix.
         what: The op, its unusual parameters and the dtype.
         where: The GPU and the day.
         sizes: Bytes that have to be moved, ascending.
         lines: Of each implementation that was timed.
-        ceiling: What the memory can do, GB/s by size.
+        ceiling: The memory's, GB/s by size.
         mix: Bytes read to bytes written, such as "2:1".
     """
 
@@ -98,7 +99,7 @@ class Plot:
 
     @property
     def digest(self) -> str:
-        """Of all of it; each file that was drawn from it holds this text."""
+        """A hash of all of it, which each file that was drawn from it holds."""
         text = json.dumps(asdict(self), sort_keys=True)
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
@@ -116,8 +117,8 @@ def plots(bench: Bench) -> list[Plot]:
         )
     groups: dict[tuple[str, ...], list[CaseTimes]] = {}
     for each in bench.sweep:
-        dtype = str(each.case.dtype).removeprefix("torch.")
-        key = (*store.unusual_params(bench.op, each.case.params), dtype)
+        unusual = store.unusual_params(bench.op, each.case.params)
+        key = (*unusual, each.case.dtype_name)
         groups.setdefault(key, []).append(each)
     return [_plot(bench, *key, cases=cases) for key, cases in groups.items()]
 
@@ -165,20 +166,20 @@ def _plot(bench: Bench, *words: str, cases: list[CaseTimes]) -> Plot:
 
 
 def _line(implementation: str, cases: list[CaseTimes]) -> Line:
-    medians: list[float | None] = []
-    lows: list[float | None] = []
-    highs: list[float | None] = []
-    for each in cases:
-        timing = store.timing(each, implementation)
-        if timing is None:
-            for values in (medians, lows, highs):
-                values.append(None)
-            continue
-        kilobytes = each.traffic.total_bytes / 1e3  # by microseconds they are GB/s
-        medians.append(timing.gb_per_s)
-        lows.append(kilobytes / timing.kernel.p80_us)
-        highs.append(kilobytes / timing.kernel.p20_us)
-    return Line(implementation, tuple(medians), tuple(lows), tuple(highs))
+    medians, lows, highs = zip(
+        *(_bandwidths(each, store.timing(each, implementation)) for each in cases),
+        strict=True,
+    )
+    return Line(implementation, medians, lows, highs)
+
+
+def _bandwidths(
+    times: CaseTimes, timing: Timing | None
+) -> tuple[float | None, float | None, float | None]:
+    if timing is None:
+        return None, None, None
+    kilobytes = times.traffic.total_bytes / 1e3  # by microseconds they are GB/s
+    return timing.gb_per_s, kilobytes / timing.p80_us, kilobytes / timing.p20_us
 
 
 def _draw(plot: Plot) -> dict[str, bytes]:
@@ -255,7 +256,7 @@ def _scale(axes: Axes, plot: Plot) -> None:
     step = math.ceil((last - first + 1) / _MAX_TICKS)
     powers = [2**n for n in range(first, last + 1)]
     named = powers[-first % step :: step]
-    axes.set_xticks(named, [_size(each) for each in named])
+    axes.set_xticks(named, [size_name(each) for each in named])
     axes.set_xticks(powers, minor=True)
     axes.xaxis.set_minor_formatter(NullFormatter())
 
@@ -263,14 +264,6 @@ def _scale(axes: Axes, plot: Plot) -> None:
 def _gaps(values: Sequence[float | None]) -> list[float]:
     """The values as matplotlib takes them: it draws nothing where there is NaN."""
     return [math.nan if each is None else each for each in values]
-
-
-def _size(n_bytes: int) -> str:
-    """A power of two as it is said: 4 KiB."""
-    for exponent, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if n_bytes >= 1 << exponent:
-            return f"{n_bytes >> exponent} {unit}"
-    return f"{n_bytes} B"
 
 
 def _content(figure: Figure, plot: Plot, suffix: str) -> bytes:

@@ -1,21 +1,19 @@
-"""What `compare profile` found, on a terminal."""
+"""The launches of `compare profile` on a terminal."""
 
 from __future__ import annotations
 
 import math
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 
 from compare.judge.parity import Skipped
 from compare.report.terminal import case_name, environment_line
-from compare.report.text import plain, print_table
+from compare.report.text import NONE, plain, print_head, print_note, print_rows
 from compare.timing.gpu_trace import short_name
 from compare.timing.names import NAMES
 from compare.timing.profiler import ImplementationProfile, KernelUse, ProfileReport
 
-_NONE = "-"
 _MAX_NAME = 80
 _OPENED_BY = {
     ".trace.json": "open it at https://ui.perfetto.dev or in chrome://tracing",
@@ -26,7 +24,7 @@ _OPENED_BY = {
 
 def show(report: ProfileReport, console: Console) -> None:
     """The kernels of each implementation, then the files and how to see more."""
-    console.print(plain(f"{report.op}  ", "bold") + plain(case_name(report.case)))
+    print_head(console, report.op, case_name(report.case))
     console.print(plain(environment_line(report.environment), "dim"))
     console.print()
     profiles = {
@@ -35,11 +33,10 @@ def show(report: ProfileReport, console: Console) -> None:
         if isinstance(each, ImplementationProfile)
     }
     if profiles:
-        print_table(console, _table(profiles))
+        _show_launches(profiles, console)
     for name, skipped in report.profiles.items():
         if isinstance(skipped, Skipped):
-            note = plain(f"no profile of {NAMES[name]}: {skipped.reason}", "yellow")
-            console.print(Padding(note, (0, 0, 0, 2)))
+            print_note(console, f"no profile of {NAMES[name]}: {skipped.reason}")
     ranges = [name for name, each in report.profiles.items() if each is None]
     if ranges:
         console.print(plain(f"ran in the NVTX ranges {', '.join(ranges)}"))
@@ -53,22 +50,22 @@ def show(report: ProfileReport, console: Console) -> None:
         console.print(plain(f"  {command}"), soft_wrap=True)
 
 
-def _table(profiles: dict[str, ImplementationProfile]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("of one call", overflow="fold")
-    for header in (
-        *("launches", "GPU us", "host us"),
+def _show_launches(
+    profiles: dict[str, ImplementationProfile], console: Console
+) -> None:
+    header = (
+        *("of one call", "launches", "GPU us", "host us"),
         *("blocks x threads", "registers", "shared bytes"),
-    ):
-        table.add_column(header, justify="right")
+    )
+    rows: list[tuple[RenderableType, ...]] = []
     for name, each in profiles.items():
         launches = sum(kernel.launches for kernel in each.kernels)
         cells = (f"{launches:g}", f"{each.gpu_us:,.2f}", f"{each.host_us:,.1f}")
-        table.add_row(*(plain(cell, "bold") for cell in (NAMES[name], *cells)))
+        rows.append(tuple(plain(cell, "bold") for cell in (NAMES[name], *cells)))
         for kernel in each.kernels:
             kernel_name = Padding(plain(_name(kernel)), (0, 0, 0, 2))
-            table.add_row(kernel_name, *map(plain, _cells(kernel)))
-    return table
+            rows.append((kernel_name, *_cells(kernel)))
+    print_rows(console, header, rows)
 
 
 def _name(kernel: KernelUse) -> str:
@@ -77,7 +74,7 @@ def _name(kernel: KernelUse) -> str:
 
 
 def _cells(kernel: KernelUse) -> tuple[str, ...]:
-    launch = _NONE
+    launch = NONE
     if kernel.grid and kernel.block:
         launch = f"{math.prod(kernel.grid)} x {math.prod(kernel.block)}"
     return (
@@ -85,6 +82,6 @@ def _cells(kernel: KernelUse) -> tuple[str, ...]:
         f"{kernel.us:,.2f}",
         "",
         launch,
-        _NONE if kernel.registers is None else str(kernel.registers),
-        _NONE if kernel.shared_bytes is None else f"{kernel.shared_bytes:g}",
+        NONE if kernel.registers is None else str(kernel.registers),
+        NONE if kernel.shared_bytes is None else f"{kernel.shared_bytes:g}",
     )

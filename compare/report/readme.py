@@ -20,8 +20,9 @@ from compare.parameters import read_ops
 from compare.printable import printable
 from compare.records import rung_times, store
 from compare.report import ladder, plots, results
-from compare.report.recorded import age, with_article
+from compare.report.recorded import age, medians_of, where, with_article
 from compare.report.terminal import case_name
+from compare.report.text import NONE
 from compare.timing.names import BACKENDS, NAMES
 from compare.timing.times import Bench, CaseTimes, Timing
 
@@ -40,11 +41,9 @@ it: the geometric mean over the recorded shapes, and the lowest of them."""
 
 
 def render(benches: Sequence[Bench], folder: Path = store.FOLDER) -> dict[str, str]:
-    """The generated sections by name; their links lead from the root.
+    """The generated sections by name, from a folder's benches and what is beside them.
 
-    Args:
-        benches: What is recorded.
-        folder: Where it is recorded, and the example's output too.
+    Their links lead from the root.
 
     Raises:
         UsageError: Nothing is recorded, or not the example.
@@ -56,33 +55,20 @@ def render(benches: Sequence[Bench], folder: Path = store.FOLDER) -> dict[str, s
     by_gpu: dict[str, list[Bench]] = {}
     for bench in benches:
         by_gpu.setdefault(store.gpu(bench), []).append(bench)
+    times = (results.times_of(each, folder) for each in by_gpu.values())
+    drawn = map(results.plots_of, by_gpu.values())
     return {
         "ops": _ops(),
         "ladder": _ladder(folder),
         "comparison": _comparisons(by_gpu, folder),
         "summary": _summary(by_gpu),
-        "times": "\n\n".join(
-            (
-                results.ABOUT_TIMES,
-                *(results.times_of(each, folder) for each in by_gpu.values()),
-            )
-        ),
-        "plots": "\n\n".join(
-            filter(
-                None,
-                (results.about_plots(benches), *map(results.plots_of, by_gpu.values())),
-            )
-        ),
+        "times": "\n\n".join((results.ABOUT_TIMES, *times)),
+        "plots": "\n\n".join((results.about_plots(benches), *filter(None, drawn))),
     }
 
 
 def rewrite(page: str, text: str, sections: Mapping[str, str]) -> str:
-    """A page with its sections generated anew.
-
-    Args:
-        page: One of PAGES.
-        text: What it says now.
-        sections: All that `render` returned.
+    """The text of one of PAGES with its sections, which `render` returned, anew.
 
     Raises:
         ValueError: The page lacks one of its sections, or has it twice.
@@ -100,14 +86,9 @@ def rewrite(page: str, text: str, sections: Mapping[str, str]) -> str:
 
 
 def rewrite_pages(folder: Path = store.FOLDER, root: Path = ROOT) -> list[Path]:
-    """Rewrites the pages; their plots are as they were drawn.
+    """Rewrites the pages below a root from the records of a folder, and returns them.
 
-    Args:
-        folder: Where the records are.
-        root: Where the pages are.
-
-    Returns:
-        The files that were written.
+    Their plots are as they were drawn.
 
     Raises:
         UsageError: Nothing is recorded, or not the example, or a file is no record.
@@ -127,14 +108,7 @@ def rewrite_pages(folder: Path = store.FOLDER, root: Path = ROOT) -> list[Path]:
 
 
 def redraw(folder: Path = store.FOLDER, root: Path = ROOT) -> list[Path]:
-    """Rewrites the pages, and draws all plots beside their records.
-
-    Args:
-        folder: Where the records are.
-        root: Where the pages are.
-
-    Returns:
-        The files that were written.
+    """Rewrites the pages, draws all plots beside their records, and returns the files.
 
     Raises:
         UsageError: As of rewrite_pages.
@@ -180,9 +154,9 @@ def _ladder(folder: Path) -> str:
     def cell(rung: str, side: str) -> str:
         timing, first = (timings.get(e, {}).get(side) for e in (rung, op.rungs[0]))
         if not isinstance(timing, Timing) or not isinstance(first, Timing):
-            return results.NONE
-        gain = first.kernel.median_us / timing.kernel.median_us
-        return f"{timing.kernel.median_us:,.1f}, {gain:.2f}x"
+            return NONE
+        gain = first.median_us / timing.median_us
+        return f"{timing.median_us:,.1f}, {gain:.2f}x"
 
     rows = [
         (
@@ -197,10 +171,8 @@ def _ladder(folder: Path) -> str:
     table = results.markdown(headers, 2, rows)
     if times is None:
         return f"{table}\n\nThe times of the rungs are not recorded yet."
-    gpu, date = times.environment["gpus"][0], str(times.environment["date"])[:10]
-    older = age(times.environment, EXAMPLE)
-    where = ", ".join(filter(None, (f"{with_article(str(gpu))}", date, older)))
-    return f"{table}\n\nMedians of {case_name(times.case)} on {where}."
+    measured = ", ".join(filter(None, (where(times), age(times))))
+    return f"{table}\n\nMedians of {case_name(times.case)} on {measured}."
 
 
 def _comparisons(by_gpu: Mapping[str, list[Bench]], folder: Path) -> str:
@@ -208,20 +180,18 @@ def _comparisons(by_gpu: Mapping[str, list[Bench]], folder: Path) -> str:
     blocks = []
     for gpu, benches in by_gpu.items():
         file = store.folder_of(gpu, folder) / file_name
-        if file.is_file():
-            # rich fills every line with spaces, which nobody sees.
-            output = map(str.rstrip, printable(file.read_text("utf-8")).splitlines())
-            # One run writes it and the example's record.
-            code = "".join(
-                f", {age(each.environment, EXAMPLE)}"
-                for each in benches
-                if each.op == EXAMPLE and results.mark_of(each)
-            )
-            link = f"{results.records_of(gpu)}/{file_name}"
-            blocks.append(
-                f"On {with_article(printable(gpu))} ([the run]({link}){code}):\n\n"
-                f"```\n$ python -m compare {EXAMPLE}\n" + "\n".join(output) + "\n```"
-            )
+        if not file.is_file():
+            continue
+        # rich fills every line with spaces, which nobody sees.
+        output = map(str.rstrip, printable(file.read_text("utf-8")).splitlines())
+        # One run writes it and the example's record.
+        ages = [age(each) for each in benches if each.op == EXAMPLE]
+        origin = f"[the run]({results.records_of(gpu)}/{file_name})"
+        blocks.append(
+            f"On {with_article(printable(gpu))} "
+            f"({', '.join(filter(None, (origin, *ages)))}):\n\n"
+            f"```\n$ python -m compare {EXAMPLE}\n" + "\n".join(output) + "\n```"
+        )
     if not blocks:
         raise UsageError(
             f"no {file_name} is recorded in {folder}: python -m compare record "
@@ -251,14 +221,10 @@ def gain(cases: Sequence[CaseTimes], side: str) -> str:
     """`1.12x, 0.85x`: the mean and the lowest."""
     gains = []
     for times in cases:
-        timed = {name: store.timing(times, name) for name in NAMES}
-        peers = [
-            each.kernel.median_us
-            for name, each in timed.items()
-            if each and name not in BACKENDS
-        ]
-        if (own := timed[side]) and peers:
-            gains.append(min(peers) / own.kernel.median_us)
+        medians = medians_of(times)
+        peers = [medians[name] for name in medians if name not in BACKENDS]
+        if side in medians and peers:
+            gains.append(min(peers) / medians[side])
     if not gains:
-        return results.NONE
+        return NONE
     return f"{statistics.geometric_mean(gains):.2f}x, {min(gains):.2f}x"

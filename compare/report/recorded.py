@@ -2,93 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from bindings.sources import ROOT
+from compare.judge.cases import Case
 from compare.records import source_hash, store
-from compare.report.text import plain, print_table
+from compare.report.text import NONE, plain, print_rows
 from compare.timing import rates
 from compare.timing.names import NAMES
-from compare.timing.times import Bench, CaseTimes, Timing, as_json
+from compare.timing.times import Bench, CaseTimes, Document, as_json
 
-_NONE = "-"
 _MOST_SHOWN = 4  # or a report would not fit on a screen
 
 
-def show(
-    bench: Bench, dtype_name: str, params: Mapping[str, Any], console: Console
-) -> None:
+def show(bench: Bench, case: Case, console: Console) -> None:
     """The times of the first recorded shapes, or that there are none."""
-    where = f"recorded on {with_article(store.gpu(bench))}, {store.date(bench)}"
-    cases = _fitting(bench, dtype_name, params)
+    cases = fitting(bench, case)
     if not cases:
-        words = (bench.op, *store.unusual_params(bench.op, params), dtype_name)
-        console.print(plain(f"No times of {' '.join(words)} are {where}."))
+        text = f"No times of {what(bench, case)} are recorded on {where(bench)}."
+        console.print(plain(text))
         return
-    versions = ", ".join(
-        f"{name} {version}"
-        for name in ("torch", "triton")
-        if (version := bench.environment.get(name))
-    )
-    code = age(bench.environment, bench.op) or "not measured here"
-    console.print(plain(f"Times {where} ({versions}), {code}", "bold"))
-    names = [name for name in NAMES if any(store.timing(each, name) for each in cases)]
+    code = age(bench) or "not measured here"
+    origin = f"recorded on {where(bench)} ({versions(bench, 'torch', 'triton')})"
+    console.print(plain(f"Times {origin}, {code}", "bold"))
+    names = timed_in(cases)
     # All eight implementations fit into 100 columns.
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("median us")
-    for name in names:
-        header = NAMES[name].replace(" ", "\n").replace(".", ".\n")
-        table.add_column(header, justify="right")
-    table.add_column("CUDA / Triton\n% of ceiling", justify="right")
-    for each in cases[:_MOST_SHOWN]:
-        timings = {name: store.timing(each, name) for name in NAMES}
-        table.add_row(
-            plain("x".join(map(str, each.case.shape))),
-            *(plain(_median(timings[name])) for name in names),
-            plain(
-                f"{_share(bench, each, timings['cuda'])} / "
-                f"{_share(bench, each, timings['triton'])}"
-            ),
+    heads = (NAMES[each].replace(" ", "\n").replace(".", ".\n") for each in names)
+    rows = (
+        (
+            each.case.shape_name,
+            *(median(each, name) for name in names),
+            " / ".join(share(bench, each, name) for name in ("cuda", "triton")),
         )
-    print_table(console, table)
+        for each in cases[:_MOST_SHOWN]
+    )
+    header = ("median us", *heads, "CUDA / Triton\n% of ceiling")
+    print_rows(console, header, rows, gap=1)
     if n_more := len(cases[_MOST_SHOWN:]):
         console.print(plain(f"{n_more} more in docs/results.md"))
 
 
-def to_json(bench: Bench, dtype_name: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The same in plain values; no cases where no times are recorded."""
+def to_json(bench: Bench, case: Case) -> dict[str, Any]:
+    """All recorded times of the case's dtype and parameters, in plain values."""
     return {
         "gpu": store.gpu(bench),
         "date": bench.environment["date"],
         "commit": bench.environment.get("commit"),
         "of_older_code": list(source_hash.older_sides(bench.environment, bench.op)),
-        "file": str(store.file_of(bench).relative_to(ROOT)),
+        "file": file_of(bench),
         "cases": [
             {
                 "case": as_json(each.case),
                 "ceiling": as_json(each.ceiling),
                 "timing": as_json(each.timings),
             }
-            for each in _fitting(bench, dtype_name, params)
+            for each in fitting(bench, case)
         ],
     }
 
 
-def age(environment: Mapping[str, Any], op: str) -> str:
-    """What to say of a record whose sources have changed since; else nothing.
-
-    Args:
-        environment: The record's.
-        op: What it is of.
-    """
-    older = source_hash.older_sides(environment, op)
+def age(kept: Document) -> str:
+    """A remark on a record whose sources have changed since; else nothing."""
+    older = source_hash.older_sides(kept.environment, kept.op)
     if older == source_hash.SIDES:
         return "of older code"
     return f"of older {NAMES[older[0]]} code" if older else ""
+
+
+def where(kept: Document) -> str:
+    """Where and when it was measured: "an NVIDIA H200, 2026-11-25"."""
+    return f"{with_article(store.gpu(kept))}, {store.date(kept)}"
 
 
 def with_article(gpu: str) -> str:
@@ -96,23 +81,49 @@ def with_article(gpu: str) -> str:
     return f"{'an' if gpu.startswith('NVIDIA') else 'a'} {gpu}"
 
 
-def _fitting(
-    bench: Bench, dtype_name: str, params: Mapping[str, Any]
-) -> list[CaseTimes]:
-    unusual = store.unusual_params(bench.op, params)
-    return [
-        each
-        for each in bench.cases
-        if str(each.case.dtype) == f"torch.{dtype_name}"
-        and store.unusual_params(bench.op, each.case.params) == unusual
-    ]
+def versions(bench: Bench, *names: str) -> str:
+    """Those that are known of what it was measured with."""
+    known = ((name, bench.environment.get(name)) for name in names)
+    return ", ".join(f"{name} {version}" for name, version in known if version)
 
 
-def _median(timing: Timing | None) -> str:
-    return f"{timing.kernel.median_us:,.1f}" if timing else _NONE
+def file_of(bench: Bench) -> str:
+    """Its file, seen from the root."""
+    return str(store.file_of(bench).relative_to(ROOT))
 
 
-def _share(bench: Bench, times: CaseTimes, timing: Timing | None) -> str:
+def what(bench: Bench, case: Case) -> str:
+    """The op, those of the case's parameters that are unusual, and the dtype."""
+    unusual = store.unusual_params(bench.op, case.params)
+    return " ".join((bench.op, *unusual, case.dtype_name))
+
+
+def fitting(bench: Bench, case: Case) -> list[CaseTimes]:
+    """The recorded times of a case's dtype and parameters, whatever the shape."""
+    return [each for each in bench.cases if what(bench, each.case) == what(bench, case)]
+
+
+def timed_in(cases: list[CaseTimes]) -> list[str]:
+    """The implementations that one of the cases has times of."""
+    timed = {name for each in cases for name in medians_of(each)}
+    return [name for name in NAMES if name in timed]
+
+
+def medians_of(times: CaseTimes) -> dict[str, float]:
+    """The microseconds of each implementation that was timed, ours first."""
+    timings = {name: store.timing(times, name) for name in NAMES}
+    return {name: e.median_us for name, e in timings.items() if e}
+
+
+def median(times: CaseTimes, name: str) -> str:
+    """The median of an implementation, in microseconds."""
+    medians = medians_of(times)
+    return f"{medians[name]:,.1f}" if name in medians else NONE
+
+
+def share(bench: Bench, times: CaseTimes, name: str) -> str:
+    """An implementation's share of the ceiling, in per cent."""
+    timing = store.timing(times, name)
     if timing is None:
-        return _NONE
+        return NONE
     return f"{100 * rates.share_of_ceiling(bench, times, timing):.1f}"

@@ -36,10 +36,6 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
 
     An op's records are written as soon as it is measured: those after it may fail.
 
-    Args:
-        ops: Their names.
-        progress: Is told, from time to time, what is going on.
-
     Returns:
         The files that were written: records, plots, pages.
 
@@ -60,7 +56,8 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
     files: list[Path] = []
     for request in requests:
         files += _record(request, hashes[request.op], progress)
-    return [*files, *redraw(progress)]
+    progress("drawing plots and rewriting README and docs")
+    return [*files, *readme.redraw()]
 
 
 def _request(op: str) -> benchmark.Request:
@@ -94,12 +91,12 @@ def _record(
     climbed = rung_times.measure_rungs(op, rung_times.default_case(op), progress)
     # One run writes the example and its record.
     example = _run_example(progress) if op.name == EXAMPLE else ""
-    files = [store.write(with_hashes(result)), rung_times.write(with_hashes(climbed))]
+    files = [store.write(with_hashes(result)), store.write(with_hashes(climbed))]
     trial = TRIALS[op.name]
     if trial.flops and trial.optional_inputs:
         case = Case(trial.sweep_shapes[-1], torch.bfloat16)
         fused = fusions.measure(op, case, progress)
-        files.append(fusions.write(with_hashes(fused)))
+        files.append(store.write(with_hashes(fused)))
     if example:
         files.append(files[0].parent / f"compare-{EXAMPLE}.txt")
         store.replace(files[-1], example.encode())
@@ -118,16 +115,6 @@ def require_committed_kernels() -> None:
             "commit the kernels first, because a record names the commit that has them "
             f"(not committed: {changed[0]}{others})"
         )
-
-
-def redraw(progress: Callable[[str], None]) -> list[Path]:
-    """Writes plots and pages again from what is recorded, and returns the files.
-
-    Raises:
-        CompareError: A record cannot be read, or matplotlib is missing.
-    """
-    progress("drawing plots and rewriting README and docs")
-    return readme.redraw()
 
 
 def _run_example(progress: Callable[[str], None]) -> str:

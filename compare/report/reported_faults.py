@@ -1,4 +1,4 @@
-"""What `compare sanitize` shows on a terminal."""
+"""The faults of `compare sanitize` on a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from compare.report.text import plain
 
 
 def show(report: Report, console: Console) -> None:
-    """What was found, each fault once, and what was covered."""
+    """Prints each fault once, then what was covered."""
     where = "the GPU" if report.device != "emulator" else "the CPU"
     console.print(
         plain(f"{report.op}  CUDA kernels on {where}: {report.device}", "bold")

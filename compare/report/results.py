@@ -1,12 +1,11 @@
-"""What the pages say of times: tables, their origins and notes, and plots."""
+"""Recorded times in Markdown: tables, their origins and notes, and plots."""
 
 from __future__ import annotations
 
 import re
 import statistics
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,11 @@ from compare.printable import printable
 from compare.records import fusions, store
 from compare.records.fusions import Fusion
 from compare.report import plots
-from compare.report.recorded import age
-from compare.timing import rates
+from compare.report.recorded import age, median, medians_of, share, timed_in
+from compare.report.text import NONE
 from compare.timing.names import BACKENDS, NAMES
-from compare.timing.times import Bench, CaseTimes, StartTime, Timing
+from compare.timing.times import Bench, CaseTimes, StartTime
 
-NONE = "-"
 _OLDER = "†"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # in what compilers say
 ABOUT_TIMES = """\
@@ -66,7 +64,7 @@ def _paragraph(text: str) -> str:
 
 
 def _origins(benches: list[Bench]) -> str:
-    """What the figures depend on, and where they come from."""
+    """The GPU and the versions that figures depend on, with links to the records."""
     gpu = store.gpu(benches[0])
     links: dict[str, list[str]] = {}
     for bench in benches:
@@ -96,18 +94,14 @@ def _commit(environment: Mapping[str, Any]) -> str:
 
 
 def mark_of(bench: Bench) -> str:
-    """What marks figures of older code."""
-    return _OLDER if age(bench.environment, bench.op) else ""
+    """The sign behind figures of older code; nothing behind others."""
+    return _OLDER if age(bench) else ""
 
 
 def _times_table(benches: list[Bench], marks: Mapping[str, str]) -> str:
     rows = [(bench, each) for bench in benches for each in bench.cases]
-    names = [
-        name
-        for name in NAMES
-        if name in ("cuda", "triton")
-        or any(store.timing(each, name) for _, each in rows)
-    ]
+    timed = timed_in([each for _, each in rows])
+    names = [name for name in NAMES if name in ("cuda", "triton", *timed)]
     head = (
         *("op", "shape", "dtype"),
         *(NAMES[name] for name in names),
@@ -119,14 +113,11 @@ def _times_table(benches: list[Bench], marks: Mapping[str, str]) -> str:
         (
             (
                 f"{_op_name(bench, each)}{marks[bench.op]}",
-                _shape(each),
-                _dtype(each),
-                *(_figure(store.timing(each, name), _median_us) for name in names),
+                each.case.shape_name,
+                each.case.dtype_name,
+                *(median(each, name) for name in names),
                 _verdict(each),
-                " / ".join(
-                    _figure(store.timing(each, name), partial(_percent, bench, each))
-                    for name in ("cuda", "triton")
-                ),
+                " / ".join(share(bench, each, name) for name in ("cuda", "triton")),
             )
             for bench, each in rows
         ),
@@ -144,13 +135,11 @@ def _starts(benches: list[Bench], marks: Mapping[str, str]) -> str:
     for bench in benches:
         op = f"{bench.op}{marks[bench.op]}"
         for name in NAMES:
-            hosts = [
-                timing.host
-                for each in bench.cases
-                if (timing := store.timing(each, name))
+            timed = [
+                timing for each in bench.cases if (timing := store.timing(each, name))
             ]
             start = bench.start.get(name)
-            if not hosts:
+            if not timed:
                 continue
             first = [NONE] * 3
             if isinstance(start, StartTime):
@@ -158,38 +147,31 @@ def _starts(benches: list[Bench], marks: Mapping[str, str]) -> str:
                     f"{start.first_call_ms:,.0f}",
                     *map(_seconds, (start.compile_s, start.build_s)),
                 ]
-            call = _typical([each.call_us for each in hosts])
-            launcher = _typical([each.launcher_us for each in hosts])
+            call = _typical([each.host_us for each in timed])
+            launcher = _typical([each.launcher_us for each in timed])
             rows.append((op, NAMES[name], call, launcher, *first))
     return f"{_ABOUT_STARTS}\n\n{markdown(head, 2, rows)}"
 
 
 def fusions_of(measured: list[Fusion]) -> str:
-    """What epilogues cost, and where that comes from."""
+    """The costs of epilogues, and which records they are from."""
     rows = []
     for each in measured:
         for epilogue in next(iter(each.times.values())):
             sides = [_rate_of_plain(each, side, epilogue) for side in fusions.SIDES]
-            shape = "x".join(map(str, each.case.shape))
-            dtype = str(each.case.dtype).removeprefix("torch.")
-            rows.append((each.op, shape, dtype, epilogue, *sides))
+            case = each.case.shape_name, each.case.dtype_name
+            rows.append((each.op, *case, epilogue, *sides))
     if not rows:
         return ""
-    head = (
-        "op",
-        "shape",
-        "dtype",
-        "epilogue",
-        *(NAMES[side] for side in fusions.SIDES),
-    )
+    names = (NAMES[side] for side in fusions.SIDES)
+    head = ("op", "shape", "dtype", "epilogue", *names)
     origins = printable("; ".join(map(_origin, measured)))
     about = f"{_ABOUT_FUSIONS}\n({origins})"
     return f"{about}\n\n{markdown(head, 4, rows)}"
 
 
 def _origin(each: Fusion) -> str:
-    date = str(each.environment["date"])[:10]
-    parts = (_commit(each.environment), date, age(each.environment, each.op))
+    parts = (_commit(each.environment), store.date(each), age(each))
     return f"{each.op}: {', '.join(filter(None, parts))}"
 
 
@@ -203,7 +185,7 @@ def _rate_of_plain(each: Fusion, side: str, epilogue: str) -> str:
 
 
 def _notes(benches: list[Bench]) -> str:
-    """What a peer overwrites or skips, and why a figure is not there."""
+    """Caveats of peers, and why figures are missing."""
     notes: dict[tuple[str, str], list[str]] = {}
     for bench in benches:
         for name, note in bench.notes.items():
@@ -228,7 +210,7 @@ def _notes(benches: list[Bench]) -> str:
 
 
 def about_plots(benches: Sequence[Bench]) -> str:
-    """What stands above all plots."""
+    """The text above all plots."""
     older = dict.fromkeys(each.op for each in benches if each.sweep and mark_of(each))
     note = f"Of older code: {', '.join(older)}." if older else ""
     return "\n".join(filter(None, (_ABOUT_PLOTS, _paragraph(note))))
@@ -260,28 +242,9 @@ def _op_name(bench: Bench, times: CaseTimes) -> str:
     return " ".join((bench.op, *store.unusual_params(bench.op, times.case.params)))
 
 
-def _shape(times: CaseTimes) -> str:
-    return "x".join(map(str, times.case.shape))
-
-
-def _dtype(times: CaseTimes) -> str:
-    return str(times.case.dtype).removeprefix("torch.")
-
-
 def _case_name(bench: Bench, times: CaseTimes) -> str:
-    return f"{_op_name(bench, times)} {_shape(times)} {_dtype(times)}"
-
-
-def _figure(timing: Timing | None, of: Callable[[Timing], float]) -> str:
-    return f"{of(timing):,.1f}" if timing else NONE
-
-
-def _median_us(timing: Timing) -> float:
-    return timing.kernel.median_us
-
-
-def _percent(bench: Bench, times: CaseTimes, timing: Timing) -> float:
-    return 100 * rates.share_of_ceiling(bench, times, timing)
+    case = times.case
+    return f"{_op_name(bench, times)} {case.shape_name} {case.dtype_name}"
 
 
 def _typical(values: Sequence[float | None]) -> str:
@@ -295,11 +258,7 @@ def _seconds(value: float | None) -> str:
 
 def _verdict(times: CaseTimes) -> str:
     """How the faster of ours does beside the fastest peer."""
-    medians = {
-        name: timing.kernel.median_us
-        for name in NAMES
-        if (timing := store.timing(times, name))
-    }
+    medians = medians_of(times)
     ours = [name for name in medians if name in BACKENDS]
     peers = [name for name in medians if name not in BACKENDS]
     if not (ours and peers):

@@ -1,69 +1,56 @@
-"""What `compare routes` found, on a terminal."""
+"""The ways to build of `compare routes` on a terminal."""
 
 from __future__ import annotations
 
 from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
 
 from compare.judge.parity import Skipped
 from compare.report.terminal import case_name, environment_line
-from compare.report.text import plain, print_table
-from compare.timing.route_times import DeviceCode, Route, RoutesReport
+from compare.report.text import NONE, plain, print_head, print_note, print_rows
+from compare.timing.build_routes import DeviceCode, Route, RoutesReport
 
-_NONE = "-"
 _NAMES = {"prebuilt": "prebuilt", "load_inline": "load_inline", "nvrtc": "NVRTC"}
 
 
 def show(report: RoutesReport, console: Console) -> None:
     """The routes side by side, then what each does and what is missing."""
-    console.print(plain(f"{report.op}  ", "bold") + plain(case_name(report.case)))
+    print_head(console, report.op, case_name(report.case))
     console.print(plain(environment_line(report.environment), "dim"))
     console.print(plain(f"{report.kernel} for {report.arch}"))
     console.print()
     routes = {
         name: each for name, each in report.routes.items() if isinstance(each, Route)
     }
-    print_table(console, _table(routes))
+    _show_table(routes, console)
     console.print()
     for name, route in routes.items():
         console.print(plain(f"{_NAMES[name]}: {route.how}", "dim"))
     for text in _notes(report):
-        console.print(Padding(plain(text, "yellow"), (0, 0, 0, 2)))
+        print_note(console, text)
 
 
-def _table(routes: dict[str, Route]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
-    for name in routes:
-        table.add_column(_NAMES[name], justify="right")
-    first = next(
-        (name for name, each in routes.items() if isinstance(each.code, DeviceCode)),
-        None,
+def _show_table(routes: dict[str, Route], console: Console) -> None:
+    all_of = routes.values()
+    first = next((each for each in all_of if isinstance(each.code, DeviceCode)), None)
+    rows = (
+        ("seconds until it can be called",),
+        ("  nothing built before", *(f"{each.cold_s:.3g}" for each in all_of)),
+        ("  in a second process", *(f"{each.warm_s:.3g}" for each in all_of)),
+        ("call on the host, us", *map(_call, all_of)),
+        ("binary, kB", *(f"{each.binary_bytes / 1e3:,.0f}" for each in all_of)),
+        ("machine code", *(_code(each, is_first=each is first) for each in all_of)),
     )
-    for title, cells in (
-        ("seconds until it can be called", [""] * len(routes)),
-        ("  nothing built before", [f"{each.cold_s:.3g}" for each in routes.values()]),
-        ("  in a second process", [f"{each.warm_s:.3g}" for each in routes.values()]),
-        ("call on the host, us", [_call(each) for each in routes.values()]),
-        ("binary, kB", [f"{each.binary_bytes / 1e3:,.0f}" for each in routes.values()]),
-        (
-            "machine code",
-            [_code(each, is_first=name == first) for name, each in routes.items()],
-        ),
-    ):
-        table.add_row(plain(title), *map(plain, cells))
-    return table
+    print_rows(console, ("", *(_NAMES[name] for name in routes)), rows)
 
 
 def _call(route: Route) -> str:
-    return _NONE if isinstance(route.call_us, Skipped) else f"{route.call_us:.2f}"
+    return NONE if isinstance(route.call_us, Skipped) else f"{route.call_us:.2f}"
 
 
 def _code(route: Route, is_first: bool) -> str:
     code = route.code
     if isinstance(code, Skipped):
-        return _NONE
+        return NONE
     if is_first:
         return f"{code.instructions} instructions"
     if code.differing == 0:
@@ -72,7 +59,7 @@ def _code(route: Route, is_first: bool) -> str:
 
 
 def _notes(report: RoutesReport) -> list[str]:
-    """What is missing, and why; what holds for several routes once."""
+    """Why figures are missing; a reason of several routes is given once."""
     missing: dict[str, list[str]] = {}
     for name, route in report.routes.items():
         if isinstance(route, Skipped):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,10 +14,28 @@ from compare.assembly.places import in_sources
 from compare.code import rungs, trace
 from compare.code.kernel_code import KernelCode
 from compare.code.memory import Movement, movements, sampled_elements
-from compare.report.comparison import CaseReport
+from compare.report.comparison import Report
+from compare.report.text import NONE
 from compare.timing.names import NAMES
 
-NONE = "-"
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table.
+
+    Attributes:
+        text: What it says.
+        target: What a click on it pins on a page; empty for nothing.
+        places: Lines that it speaks of, such as "csrc/softmax/softmax.cu:69".
+        is_code: Whether it is set like code, with its blanks.
+        mood: "good", "bad" or "unsure", which colour it; or empty.
+    """
+
+    text: str
+    target: str = ""
+    places: tuple[str, ...] = ()
+    is_code: bool = False
+    mood: str = ""
 
 
 @dataclass(frozen=True)
@@ -26,8 +43,8 @@ class Grid:
     """A table of text.
 
     Attributes:
-        name: What it is of.
-        header: Of each column; the first is that of the rows' names.
+        name: Its subject.
+        header: The heads of the columns; the first is that of the rows' names.
         rows: Each with its name first.
     """
 
@@ -36,59 +53,58 @@ class Grid:
     rows: tuple[tuple[str, ...], ...]
 
 
-def codes_of(case: CaseReport) -> list[KernelCode]:
-    """The code of each side that has some."""
-    return [each for each in case.codegen.values() if isinstance(each, KernelCode)]
-
-
-def which_kernel(case: CaseReport) -> str:
+def which_kernel(report: Report) -> str:
     """Which of the kernels of an op this is; nothing where there is only one."""
-    for code in codes_of(case):
+    for code in report.codes:
         if len(code.kernels) > 1:
-            # Both sides have the same name, which ends where constants begin.
-            name = re.split(r"[<\[]", code.title, maxsplit=1)[0]
+            # Both sides have the same name.
+            name = rungs.name_of(code.title)
             return f"kernel {code.number + 1} of {len(code.kernels)}: {name}"
     return ""
 
 
-def remarks(op: str, case: CaseReport) -> list[str]:
-    """What a call takes in place of the shown kernels, and why those are no twins."""
-    titles = [*(each.title for each in codes_of(case)), *case.planned.values()]
+def remarks(report: Report) -> list[str]:
+    """The kernels that a call takes in place of those shown; why some are no twins."""
+    titles = [*(each.title for each in report.codes), *report.planned.values()]
     return [
-        *rungs.sentences(case.shown, case.gains, NAMES),
-        *rungs.reasons(OPS[op], titles),
+        *rungs.sentences(report.shown, report.gains, NAMES),
+        *rungs.reasons(OPS[report.op], titles),
     ]
 
 
-def resources(case: CaseReport) -> Grid:
-    """What a launch of each side takes."""
-    codes = codes_of(case)
+_RESOURCES = {
+    "kernel": "{0.title}",
+    "compiler": "{0.compiler}",
+    "architecture": "{0.arch}",
+    "registers": "{0.registers}",
+    "spilled bytes": "{0.spill_bytes}",
+    "stack bytes": "{0.stack_bytes}",
+    "static shared bytes": "{0.static_shared_bytes}",
+    "dynamic shared bytes": "{0.launch.dynamic_shared_bytes}",
+    "blocks": "{0.launch.blocks}",
+    "threads per block": "{0.launch.threads_per_block}",
+    "blocks on an SM": "{0.occupancy.blocks_per_sm}",
+    "occupancy": "{0.occupancy.fraction:.0%}",
+    "limited by": "{1}",
+    "elements per thread": "{0.elements_per_thread:g}",
+    "instructions a thread executes": "{0.simulation.executed_per_thread:,.0f}",
+}
+
+
+def resources(report: Report) -> Grid:
+    """The resources that a launch of each side takes."""
+    limits = [", ".join(each.occupancy.limited_by) for each in report.codes]
     rows = (
-        ("kernel", *(each.title for each in codes)),
-        ("compiler", *(each.compiler for each in codes)),
-        ("architecture", *(each.arch for each in codes)),
-        ("registers", *(str(each.registers) for each in codes)),
-        ("spilled bytes", *(str(each.spill_bytes) for each in codes)),
-        ("stack bytes", *(str(each.stack_bytes) for each in codes)),
-        ("static shared bytes", *(str(each.static_shared_bytes) for each in codes)),
-        ("dynamic shared bytes", *(str(each.dynamic_shared_bytes) for each in codes)),
-        ("blocks", *(str(each.blocks) for each in codes)),
-        ("threads per block", *(str(each.threads_per_block) for each in codes)),
-        ("blocks on an SM", *(str(each.occupancy.blocks_per_sm) for each in codes)),
-        ("occupancy", *(f"{each.occupancy.fraction:.0%}" for each in codes)),
-        ("limited by", *(", ".join(each.occupancy.limited_by) for each in codes)),
-        ("elements per thread", *(f"{each.elements_per_thread:g}" for each in codes)),
-        (
-            "instructions a thread executes",
-            *(f"{each.simulation.executed_per_thread:,.0f}" for each in codes),
-        ),
+        (name, *map(text.format, report.codes, limits))
+        for name, text in _RESOURCES.items()
     )
-    return Grid("resources", ("", *(NAMES[each.side] for each in codes)), rows)
+    header = ("", *(NAMES[each.side] for each in report.codes))
+    return Grid("resources", header, tuple(rows))
 
 
-def mix(case: CaseReport) -> Grid:
+def mix(report: Report) -> Grid:
     """Instructions of each side by what they are for, accesses by their width too."""
-    codes = codes_of(case)
+    codes = report.codes
     columns = [(language, code) for language in ("PTX", "SASS") for code in codes]
     mixes = [code.ptx_mix if name == "PTX" else code.sass_mix for name, code in columns]
 
@@ -110,16 +126,16 @@ def mix(case: CaseReport) -> Grid:
     return Grid("instructions", ("instructions", *header), tuple(rows()))
 
 
-def moved(case: CaseReport) -> Grid:
-    """What each side loads and stores for an element, by tensor."""
+def moved(report: Report) -> Grid:
+    """Loads and stores of each side for an element, by tensor."""
     rows = tuple(
         (
             f"{NAMES[code.side]}: {'stores to' if each.is_store else 'loads of'} "
             f"{each.argument or 'unknown addresses'}",
-            *movement_figures(case, code, each),
-            ", ".join(place.rpartition("/")[2] for place in _places(code, each)),
+            *movement_figures(report, code, each),
+            ", ".join(place.rpartition("/")[2] for place in places_of(code, each)),
         )
-        for code in codes_of(case)
+        for code in report.codes
         for each in movements(code.simulation)
     )
     return Grid("memory", ("memory", *MOVEMENT_COLUMNS, "source"), rows)
@@ -137,10 +153,10 @@ MOVEMENT_COLUMNS = (
 
 
 def movement_figures(
-    case: CaseReport, code: KernelCode, movement: Movement
+    report: Report, code: KernelCode, movement: Movement
 ) -> tuple[str, ...]:
     """The cells of MOVEMENT_COLUMNS."""
-    itemsize = case.case.dtype.itemsize
+    itemsize = report.case.dtype.itemsize
     n_elements = sampled_elements(code.simulation, code.launch, itemsize)
     if not n_elements:
         return (movement.widths, *(NONE,) * (len(MOVEMENT_COLUMNS) - 1))
@@ -156,13 +172,14 @@ def movement_figures(
     )
 
 
-def _places(code: KernelCode, movement: Movement) -> tuple[str, ...]:
+def places_of(code: KernelCode, movement: Movement) -> tuple[str, ...]:
+    """The lines of the sources that a movement's instructions are from."""
     return in_sources(code.ptx.instructions[i] for i in movement.instructions)
 
 
-def traces(case: CaseReport) -> Grid:
-    """What the first warp of each side does, folded into loops."""
-    codes = codes_of(case)
+def traces(report: Report) -> Grid:
+    """The steps of each side's first warp, folded into loops."""
+    codes = report.codes
     columns = [
         [step_of(row) for row in trace.rows_of(each.ptx, each.simulation.traces)]
         for each in codes

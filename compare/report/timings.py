@@ -1,20 +1,23 @@
-"""What `compare bench` found, on a terminal."""
+"""The times of `compare bench` on a terminal."""
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from bindings.trials import TRIALS
 from compare.judge.parity import Skipped
 from compare.report.terminal import case_name, environment_line
-from compare.report.text import plain, print_table
+from compare.report.text import (
+    NONE,
+    plain,
+    print_head,
+    print_note,
+    print_rows,
+    size_name,
+)
 from compare.timing import rates
 from compare.timing.names import BACKENDS, NAMES
 from compare.timing.times import Bench, CaseTimes, Comparison, GpuState, Timing
-
-_NONE = "-"
 
 
 def show(bench: Bench, console: Console) -> None:
@@ -25,7 +28,7 @@ def show(bench: Bench, console: Console) -> None:
         _show_case(bench, times, console)
     if bench.start:
         console.print()
-        print_table(console, _start_table(bench))
+        _show_starts(bench, console)
     for dtype, rate in bench.matmul.items():
         name = f"torch.matmul, 8192 x 8192 x 8192 {dtype}"
         if isinstance(rate, Skipped):
@@ -41,57 +44,55 @@ def show(bench: Bench, console: Console) -> None:
 
 def _show_case(bench: Bench, times: CaseTimes, console: Console) -> None:
     ceiling = times.ceiling
-    console.print(
-        plain(f"{bench.op}  ", "bold")
-        + plain(
-            f"{case_name(times.case)}  {_size(times.traffic.total_bytes)}  "
-            f"ceiling of {ceiling.mix}: {ceiling.gb_per_s:,.0f} GB/s"
-        )
+    what = (
+        case_name(times.case),
+        size_name(times.traffic.total_bytes),
+        f"ceiling of {ceiling.mix}: {ceiling.gb_per_s:,.0f} GB/s",
     )
+    print_head(console, bench.op, "  ".join(what))
     timed = {
         name: each for name, each in times.timings.items() if isinstance(each, Timing)
     }
     ours = [name for name in BACKENDS if name in timed]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
     has_flops = TRIALS[bench.op].flops is not None
-    for header in (
-        *("median us", "20 % to 80 %"),
+    header = (
+        *("", "median us", "20 % to 80 %"),
         *(("TFLOP/s", "of matmul") if has_flops else ()),
         *("GB/s", "of ceiling", "host us", "launcher us"),
         *(f"{NAMES[name]} is" for name in ours),
-    ):
-        table.add_column(header, justify="right")
+    )
+    rows = []
     for name, each in timed.items():
-        launcher_us, kernel = each.host.launcher_us, each.kernel
-        cells = (
-            f"{kernel.median_us:,.2f}",
-            f"{kernel.p20_us:,.2f} to {kernel.p80_us:,.2f}",
+        row = (
+            NAMES[name] + (" (events)" if each.method == "events" else ""),
+            f"{each.median_us:,.2f}",
+            f"{each.p20_us:,.2f} to {each.p80_us:,.2f}",
             *(_rates(bench, times, each) if has_flops else ()),
             f"{each.gb_per_s:,.0f}",
             f"{100 * each.fraction:.1f} %",
-            f"{each.host.call_us:.1f}",
-            _NONE if launcher_us is None else f"{launcher_us:.1f}",
+            f"{each.host_us:.1f}",
+            _figure(each.launcher_us),
             *(_verdict(times.comparison(own, name)) for own in ours),
         )
-        marker = " (events)" if kernel.method == "events" else ""
-        table.add_row(plain(NAMES[name] + marker), *map(plain, cells))
-    print_table(console, table)
+        rows.append(row)
+    print_rows(console, header, rows)
     for name, skipped in times.timings.items():
         if isinstance(skipped, Skipped):
-            note = plain(f"no time of {NAMES[name]}: {skipped.reason}", "yellow")
-            console.print(Padding(note, (0, 0, 0, 2)))
+            print_note(console, f"no time of {NAMES[name]}: {skipped.reason}")
     if times.gpu_state:
         console.print(plain(_state(times.gpu_state), "dim"))
 
 
 def _rates(bench: Bench, times: CaseTimes, timing: Timing) -> tuple[str, str]:
-    rate = rates.tflops(bench.op, times, timing)
     share = rates.share_of_matmul(bench, times, timing)
     return (
-        _NONE if rate is None else f"{rate:,.1f}",
-        _NONE if share is None else f"{100 * share:.1f} %",
+        _figure(rates.tflops(bench.op, times, timing)),
+        NONE if share is None else f"{100 * share:.1f} %",
     )
+
+
+def _figure(value: float | None) -> str:
+    return NONE if value is None else f"{value:,.1f}"
 
 
 def _verdict(comparison: Comparison | None) -> str:
@@ -112,23 +113,13 @@ def _state(state: GpuState) -> str:
     )
 
 
-def _size(n_bytes: int) -> str:
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if n_bytes >= factor:
-            return f"{n_bytes / factor:,.4g} {unit}"
-    return f"{n_bytes} bytes"
-
-
-def _start_table(bench: Bench) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("until the first result")
-    for header in ("first call ms", "compile s", "build s"):
-        table.add_column(header, justify="right")
+def _show_starts(bench: Bench, console: Console) -> None:
+    header = ("until the first result", "first call ms", "compile s", "build s")
+    rows: list[tuple[RenderableType, ...]] = []
     for name, each in bench.start.items():
         if isinstance(each, Skipped):
-            table.add_row(plain(NAMES[name]), plain(each.reason, "yellow"))
+            rows.append((NAMES[name], plain(each.reason, "yellow")))
             continue
         figures = (each.first_call_ms, each.compile_s, each.build_s)
-        cells = (_NONE if figure is None else f"{figure:.1f}" for figure in figures)
-        table.add_row(plain(NAMES[name]), *map(plain, cells))
-    return table
+        rows.append((NAMES[name], *map(_figure, figures)))
+    print_rows(console, header, rows)

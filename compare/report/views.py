@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console, Group
 from rich.syntax import Syntax
@@ -15,10 +14,9 @@ from compare.code import who_does_what
 from compare.code.kernel_code import Side
 from compare.judge.parity import Skipped
 from compare.report.code_views import show_diff, show_listings
-from compare.report.comparison import CaseReport, Report
+from compare.report.comparison import Report
 from compare.report.page.links import Kernel, find_kernel, main_file, read_source
 from compare.report.tables import (
-    codes_of,
     mix,
     moved,
     remarks,
@@ -31,7 +29,7 @@ from compare.report.terminal import (
     environment_line,
     show_grid,
 )
-from compare.report.text import plain, print_table
+from compare.report.text import plain, print_head, print_rows
 from compare.timing.names import NAMES
 
 _LEXERS: dict[Side, str] = {"cuda": "cuda", "triton": "python"}
@@ -40,55 +38,44 @@ _SIGNATURE = "signature"
 
 
 def show(report: Report, views: Sequence[str], console: Console) -> None:
-    """Prints the views, or the two sources if there is none.
-
-    Args:
-        report: Of one case.
-        views: Names, of compare.commands.study.VIEWS.
-        console: Where to.
-    """
-    (case,) = report.cases
-    targets = dict.fromkeys(each.arch for each in codes_of(case))
-    what = (case_name(case.case), *(f"code for {each}" for each in targets))
-    console.print(plain(f"{report.op}  ", "bold") + plain("  ".join(what)))
+    """Prints these of compare.commands.study.VIEWS, or the two sources."""
+    targets = dict.fromkeys(each.arch for each in report.codes)
+    code = "".join(f"  code for {each}" for each in targets)
+    print_head(console, report.op, case_name(report.case) + code)
     console.print(plain(environment_line(report.environment), "dim"))
-    if which := which_kernel(case):
+    if which := which_kernel(report):
         console.print(plain(which))
-    for sentence in remarks(report.op, case):
+    for sentence in remarks(report):
         console.print(plain(sentence))
-    for name, each in case.codegen.items():
+    for name, each in report.codegen.items():
         if isinstance(each, Skipped):
             note = f"no code of {NAMES[name]}: {each.reason}"
             console.print(plain(note, "yellow"))
     if not views:
-        show_sources(report.op, _kernels(case), console)
+        _show_sources(report, console)
     for view in views:
         console.print()
         if view == "trace":
-            _show_trace(case, console)
+            _show_trace(report, console)
         elif view == "memory":
-            show_grid(moved(case), console)
+            show_grid(moved(report), console)
         elif view == "who":
-            _show_who(case, console)
+            _show_who(report, console)
         elif view == "mix":
-            show_grid(resources(case), console)
+            show_grid(resources(report), console)
             console.print()
-            show_grid(mix(case), console)
+            show_grid(mix(report), console)
         elif view == "diff":
             show_diff(report, console)
         elif view in ("ptx", "sass"):
             show_listings(report, "ptx" if view == "ptx" else "sass", console)
 
 
-def _show_trace(case: CaseReport, console: Console) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    grid = traces(case)
-    for header in grid.header[1:]:
-        table.add_column(plain(header))
-    for _, *cells in grid.rows:
-        table.add_row(*map(plain, cells))
-    print_table(console, table)
-    for code in codes_of(case):
+def _show_trace(report: Report, console: Console) -> None:
+    grid = traces(report)
+    rows = (cells[1:] for cells in grid.rows)
+    print_rows(console, grid.header[1:], rows, n_words=2)
+    for code in report.codes:
         if not code.simulation.is_exact:
             note = (
                 f"{NAMES[code.side]}: some branches depend on data that is not known "
@@ -97,18 +84,16 @@ def _show_trace(case: CaseReport, console: Console) -> None:
             console.print(plain(note, "yellow"))
 
 
-def _show_who(case: CaseReport, console: Console) -> None:
-    codes = {each.side: each for each in codes_of(case)}
-    if len(codes) < len(_LEXERS):
+def _show_who(report: Report, console: Console) -> None:
+    if len(report.codes) < 2:
         console.print(plain("there is no code of both sides to show", "yellow"))
         return
-    table = Table(box=None, pad_edge=False, header_style="bold", show_lines=True)
-    for header in ("", NAMES["cuda"], NAMES["triton"]):
-        table.add_column(plain(header))
-    for row in who_does_what.table(codes["cuda"], codes["triton"]):
-        answers = (plain(_answer(each)) for each in (row.cuda, row.triton))
-        table.add_row(plain(row.topic), *answers)
-    print_table(console, table)
+    rows = (
+        (row.topic, _answer(row.cuda), _answer(row.triton))
+        for row in who_does_what.table(*report.codes)
+    )
+    header = ("", NAMES["cuda"], NAMES["triton"])
+    print_rows(console, header, rows, n_words=3, show_lines=True)
 
 
 def _answer(answer: who_does_what.Answer) -> str:
@@ -116,25 +101,9 @@ def _answer(answer: who_does_what.Answer) -> str:
     return f"{answer.how}: {answer.what}{where}"
 
 
-def _kernels(case: CaseReport) -> dict[Side, str]:
-    """By side the name of its kernel, without the constants it was compiled for."""
-    titles = {each.side: each.title for each in codes_of(case)}
-    both: tuple[Side, Side] = ("cuda", "triton")
-    return {
-        side: re.split(r"[<\[]", title, maxsplit=1)[0]
-        for side in both
-        if (title := titles.get(side) or case.planned.get(side))
-    }
-
-
-def show_sources(op: str, kernels: dict[Side, str], console: Console) -> None:
-    """Prints the kernel of each side, matched by section.
-
-    Args:
-        op: The name of the op.
-        kernels: By side, the name of its kernel; those that are known.
-        console: Where to.
-    """
+def _show_sources(report: Report, console: Console) -> None:
+    """Prints the kernel of each side that is known, matched by section."""
+    op, kernels = report.op, report.kernels
     files = {side: main_file(side, op, name) for side, name in kernels.items()}
     texts = {side: read_source(file) for side, file in files.items()}
     found = {side: find_kernel(side, texts[side], kernels[side]) for side in kernels}
@@ -143,20 +112,16 @@ def show_sources(op: str, kernels: dict[Side, str], console: Console) -> None:
     for side in kernels:
         header = plain(f"{NAMES[side]}: {files[side]}, {kernels[side]}")
         table.add_column(header, width=width, overflow="fold")
-    for section in _sections(found):
+    # In the order in which the first of the kernels has them.
+    sections = dict.fromkeys(
+        name for each in found.values() if each for name in each.sections
+    )
+    for section in (_SIGNATURE, *sections):
         panes = [
             _pane(side, texts[side], found[side], section, width) for side in kernels
         ]
         table.add_row(*panes)
     console.print(table)
-
-
-def _sections(found: dict[Side, Kernel | None]) -> Iterator[str]:
-    """Of all kernels, in the order in which the first of them has them."""
-    names = [_SIGNATURE]
-    for kernel in found.values():
-        names += kernel.sections if kernel else ()
-    yield from dict.fromkeys(names)
 
 
 def _pane(

@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 
-from bindings.errors import BuildError
 from bindings.op import Op
 from bindings.registry import OPS
 from bindings.trials import TRIALS
 from compare import peers
-from compare.errors import BuildFailedError, UnavailableError, UsageError
+from compare.errors import UnavailableError, UsageError
 from compare.judge.cases import Case
 from compare.judge.parity import Parity, Prepared, Skipped, check_prepared, prepare
 from compare.judge.requirements import check_memory, memory_shortage, require_module
@@ -29,47 +28,29 @@ from compare.timing import (
 from compare.timing.implementations import Implementation
 from compare.timing.measure import measure
 from compare.timing.times import Bench, CaseTimes, Timing
-from compare.timing.turns import TimingError
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to measure; None is the default.
-
-    Attributes:
-        op: The name of the op.
-        shapes: Of its inputs; by default those that it is judged by.
-        dtypes: Such as "float32".
-        params: Its other arguments; by default every variant of the op.
-        backends: Which of ours.
-        peers: Which of the others.
-        sweep: Whether to go through all sizes too.
-        starts: Whether to measure first calls, in processes of their own.
-    """
+    """A command line, or a run of compare record, to be measured."""
 
     op: str
-    shapes: tuple[tuple[int, ...], ...] | None
-    dtypes: tuple[str, ...]
-    params: Mapping[str, Any] | None
+    shapes: tuple[tuple[int, ...], ...] | None  # by default those it is judged by
+    dtypes: tuple[str, ...]  # such as "float32"
+    params: Mapping[str, Any] | None  # by default every variant of the op
     backends: tuple[str, ...]
     peers: tuple[str, ...]
-    sweep: bool
-    starts: bool = True
+    sweep: bool  # all sizes, too
+    starts: bool = True  # first calls, too, in processes of their own
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a request comes to on this GPU.
-
-    Attributes:
-        cases: What the op is judged by, or what was asked for.
-        sweep: All sizes.
-        omitted: What the GPU's memory is not enough for, a sentence each.
-    """
+    """The cases of a request that this GPU's memory is enough for."""
 
     cases: tuple[Case, ...]
     sweep: tuple[Case, ...]
-    omitted: tuple[str, ...]
+    omitted: tuple[str, ...]  # for want of memory, a sentence each
 
 
 def plan(request: Request) -> Plan:
@@ -125,20 +106,22 @@ def compile_ahead(requests: Sequence[Request], progress: Callable[[str], None]) 
 def bench(request: Request, progress: Callable[[str], None]) -> Bench:
     """Measures an op and its peers.
 
-    Args:
-        request: What to measure.
-        progress: Is told, from time to time, what is going on.
-
     Raises:
         CompareError: It cannot be done.
     """
     planned = plan(request)
     op = OPS[request.op]
     surroundings = environment.collect()
-    try:
+    with gpu_state.measuring():
         cases = [_measure(request, op, case, progress) for case in planned.cases]
         sweep = [_measure(request, op, case, progress) for case in planned.sweep]
-        names = _timed(cases)
+        timed = (
+            name
+            for times in cases
+            for name, each in times.timings.items()
+            if isinstance(each, Timing)
+        )
+        names = list(dict.fromkeys(timed))
         _free_memory()
         starts = (
             start.measure(op.name, TRIALS[op.name].large_shape, names, progress)
@@ -149,18 +132,6 @@ def bench(request: Request, progress: Callable[[str], None]) -> Bench:
         matmul = {
             name: ceiling.matmul_rate(getattr(torch, name)) for name in request.dtypes
         }
-    except torch.OutOfMemoryError as error:
-        raise UnavailableError(
-            f"the GPU has not enough memory for this --shape: {error}"
-        ) from error
-    except torch.AcceleratorError as error:
-        raise UnavailableError(
-            f"the GPU cannot be used any more, for a kernel has failed there: {error}"
-        ) from error
-    except TimingError as error:
-        raise UnavailableError(str(error)) from error
-    except BuildError as error:
-        raise BuildFailedError(str(error)) from error
     return Bench(
         op=op.name,
         environment=surroundings,
@@ -178,7 +149,7 @@ def bench(request: Request, progress: Callable[[str], None]) -> Bench:
 
 
 def failures(bench: Bench, ours: tuple[str, ...]) -> list[str]:
-    """What went wrong with implementations of ours, a sentence for each case."""
+    """A sentence for each case in which one of our implementations has no time."""
     return [
         f"{name}, {'x'.join(map(str, times.case.shape))}: {each.reason}"
         for times in (*bench.cases, *bench.sweep)
@@ -204,7 +175,7 @@ def _measure(
 
 
 def _fitting(op: Op, cases: list[Case], omitted: list[str]) -> list[Case]:
-    """Those that the GPU's memory is enough for; what is said of the others."""
+    """The cases that the GPU's memory is enough for; the others are omitted."""
     fitting = []
     for case in cases:
         if shortage := memory_shortage(op, case, torch.device("cuda")):
@@ -232,14 +203,3 @@ def _checked(
     if isinstance(parity, Parity) and not parity.passed:
         return Skipped(f"it did not pass parity: {parity.problem}")
     return parity if isinstance(parity, Skipped) else implementation
-
-
-def _timed(cases: list[CaseTimes]) -> list[str]:
-    """The names of the implementations that have a figure."""
-    names = [
-        name
-        for times in cases
-        for name, each in times.timings.items()
-        if isinstance(each, Timing)
-    ]
-    return list(dict.fromkeys(names))

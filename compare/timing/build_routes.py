@@ -15,6 +15,7 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,17 +42,50 @@ from compare.errors import (
 from compare.judge.cases import Case, make_arguments
 from compare.judge.parity import Skipped
 from compare.timing import environment, gpu_state, nvrtc
-from compare.timing.route_times import DeviceCode, Route, RoutesReport
+from compare.timing.start import nvcc_command
+from compare.timing.times import Document
 
 _DEFAULT_ARCHITECTURE = (90, "sm_90a")
 
 
+@dataclass(frozen=True)
+class DeviceCode:
+    """The machine code of the kernel in a route's binary."""
+
+    instructions: int
+    # How many have no equal in the first route's code, or the other way round, if that
+    # is more; names of registers do not count.
+    differing: int
+
+
+@dataclass(frozen=True)
+class Route:
+    """The cost of one way to build a .cu, and its result."""
+
+    how: str  # what compiles what
+    # Until the launcher can be called, where nothing was built before. Imports, torch's
+    # among them, and the CUDA context do not count.
+    cold_s: float
+    warm_s: float  # likewise, in a second process
+    call_us: float | Skipped  # of the bare launcher, on the host
+    binary_bytes: int
+    code: DeviceCode | Skipped
+
+
+@dataclass(frozen=True)
+class RoutesReport(Document):
+    """All routes of an op: "prebuilt", "load_inline" and "nvrtc"."""
+
+    SCHEMA_VERSION = 1
+
+    case: Case
+    kernel: str  # the instance that the case takes, whose code is compared
+    arch: str  # of that code, such as "sm_90a"
+    routes: Mapping[str, Route | Skipped]
+
+
 def compare_routes(op_name: str, progress: Callable[[str], None]) -> RoutesReport:
     """Builds an op by every route that there is here.
-
-    Args:
-        op_name: Of the op.
-        progress: Is told, from time to time, what is going on.
 
     Raises:
         UnavailableError: There is no nvcc that works, or no native module.
@@ -62,18 +96,13 @@ def compare_routes(op_name: str, progress: Callable[[str], None]) -> RoutesRepor
     number, arch = _architecture()
     toolkit = _find_toolkit(op_name)
     plans = _plans(op, case, number)
+    no_calls = gpu_state.obstacle()
     with tempfile.TemporaryDirectory(prefix="twin-routes-") as folder:
-        lab = _Lab(op, plans, arch, toolkit, Path(folder), gpu_state.obstacle())
-        tried = {
-            "prebuilt": _try_prebuilt(lab, progress),
-            "load_inline": _try_load_inline(lab, progress),
-            "nvrtc": _try_nvrtc(lab, progress),
-        }
-        progress("comparing the machine code")
-        codes = _read_codes(tried, arch)
+        lab = _Lab(op, plans, arch, toolkit, Path(folder), no_calls, progress)
         routes = {
-            name: _route(each, codes[name]) if isinstance(each, _Tried) else each
-            for name, each in tried.items()
+            "prebuilt": _try_prebuilt(lab),
+            "load_inline": _try_load_inline(lab),
+            "nvrtc": _try_nvrtc(lab),
         }
     return RoutesReport(
         op=op.name,
@@ -94,7 +123,6 @@ class _Toolkit:
     version: str
     runtime_folder: Path
     gencode: tuple[str, ...]
-    symbol_flags: tuple[str, ...]
 
 
 def _architecture() -> tuple[int, str]:
@@ -120,23 +148,17 @@ def _find_toolkit(op: str) -> _Toolkit:
             "module is linked with; set CUDA_HOME to a toolkit that has"
         )
     try:
-        version = toolchain.nvcc_version(home)
-        gencode = toolchain.gencode_flags()
+        version = "{}.{}".format(*toolchain.nvcc_version(home))
+        gencode = tuple(toolchain.gencode_flags())
     except (OSError, subprocess.CalledProcessError, RuntimeError) as error:
         raise UnavailableError(f"{home}/bin/nvcc cannot be run ({error})") from error
     except ValueError as error:
         raise UnavailableError(str(error)) from error
-    return _Toolkit(
-        home=home,
-        version="{}.{}".format(*version),
-        runtime_folder=runtime_folder,
-        gencode=tuple(gencode),
-        symbol_flags=tuple(toolchain.kernel_symbol_flags(version)),
-    )
+    return _Toolkit(home, version, runtime_folder, gencode)
 
 
 def _plans(op: Op, case: Case, architecture: int) -> list[dict[str, Any]]:
-    """What is launched, with positions in place of addresses, for another process."""
+    """The launches, for another process: positions stand in place of addresses."""
     try:
         module = prebuilt.load("_cpu")
     except UnsupportedError as error:
@@ -162,31 +184,26 @@ def _plans(op: Op, case: Case, architecture: int) -> list[dict[str, Any]]:
 # ---- The routes ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Tried:
-    """A route as Route has it, with its binary, which is there for a while."""
-
-    how: str
-    cold_s: float
-    warm_s: float
-    call_us: float | Skipped
-    binary: Path
-    symbol: str
-
-
-@dataclass(frozen=True)
+@dataclass
 class _Lab:
-    """What every route is tried with; no_calls says why no call can be timed."""
+    """The setting in which every route is tried."""
 
     op: Op
     plans: Sequence[Mapping[str, Any]]
     arch: str
     toolkit: _Toolkit
     folder: Path
-    no_calls: str | None
+    no_calls: str | None  # why no call can be timed
+    progress: Callable[[str], None]
+    first_code: Listing | None = None  # which that of later routes is compared with
 
     def load_in_a_process(self, route: str) -> dict[str, Any]:
-        """What compare.timing.route_process answers."""
+        """The answer of compare.timing.route_process.
+
+        Raises:
+            UnavailableError: The process crashed.
+            BuildFailedError: The route's compiler refused the source.
+        """
         answer = self.folder / "answer.json"
         request = {
             "route": route,
@@ -216,31 +233,47 @@ class _Lab:
                 f"the process of {route} ended with {done.returncode}:\n{done.stdout}"
             )
         result: dict[str, Any] = json.loads(answer.read_text("utf-8"))
+        if "problem" in result:
+            raise BuildFailedError(result["problem"])
         return result
 
-    def tried(self, how: str, cold_s: float, warm: Mapping[str, Any]) -> _Tried:
+    def load_twice(self, route: str, how: str) -> Route:
+        """A route that builds at run time, and keeps what it can for the next time."""
+        self.progress(f"{route} where nothing is built")
+        cold = self.load_in_a_process(route)
+        self.progress(f"{route} once more")
+        return self.route(how, cold["load_s"], self.load_in_a_process(route))
+
+    def route(self, how: str, cold_s: float, warm: Mapping[str, Any]) -> Route:
         """A route, by what its last process has answered."""
-        call_us: float | Skipped
-        if self.no_calls is not None:
-            call_us = Skipped(self.no_calls)
-        elif "not_called" in warm:
-            call_us = Skipped(warm["not_called"])
-        else:
-            call_us = warm["call_us"]
-        return _Tried(
+        path = Path(warm["binary"])
+        reason = self.no_calls or warm.get("not_called")
+        return Route(
             how=how,
             cold_s=cold_s,
             warm_s=warm["load_s"],
-            call_us=call_us,
-            binary=Path(warm["binary"]),
-            symbol=warm["symbol"],
+            call_us=Skipped(reason) if reason else warm["call_us"],
+            binary_bytes=path.stat().st_size,
+            code=self.code(path, warm["symbol"]),
         )
 
+    def code(self, path: Path, symbol: str) -> DeviceCode | Skipped:
+        """A kernel's machine code beside that of the first route that has some."""
+        try:
+            code = binary.read_kernel(path, symbol, self.arch)
+        except CodegenUnavailable as error:
+            return Skipped(str(error))
+        except CompilationFailed as error:
+            return Skipped(f"{error}: {error.log}")
+        self.first_code = self.first_code or code
+        differing = binary.count_differing(self.first_code, code)
+        return DeviceCode(len(code.instructions), differing)
 
-def _try_prebuilt(lab: _Lab, progress: Callable[[str], None]) -> _Tried:
-    progress(f"building csrc/{lab.op.source}/{lab.op.source}.cu as setup.py does")
+
+def _try_prebuilt(lab: _Lab) -> Route:
+    lab.progress(f"building csrc/{lab.op.source}/{lab.op.source}.cu as setup.py does")
     build_s = _build(lab.op.source, lab.toolkit, lab.folder)
-    progress("loading what was built")
+    lab.progress("loading what was built")
     answer = lab.load_in_a_process("prebuilt")
     how = (
         f"nvcc {lab.toolkit.version} with the flags of setup.py, every kernel for "
@@ -248,39 +281,30 @@ def _try_prebuilt(lab: _Lab, progress: Callable[[str], None]) -> _Tried:
     )
     if obstacle := toolchain.cuda_obstacle(torch.__version__, torch.version.cuda):
         how += f"; setup.py itself leaves it out here: {obstacle}"
-    return lab.tried(how, build_s + answer["load_s"], answer)
+    return lab.route(how, build_s + answer["load_s"], answer)
 
 
-def _try_load_inline(lab: _Lab, progress: Callable[[str], None]) -> _Tried | Skipped:
+def _try_load_inline(lab: _Lab) -> Route | Skipped:
     if obstacle := toolchain.cuda_obstacle(torch.__version__, torch.version.cuda):
         return Skipped(obstacle)
-    progress("load_inline with an empty cache")
-    cold = lab.load_in_a_process("load_inline")
-    if "problem" in cold:
-        raise BuildFailedError(cold["problem"])
-    progress("load_inline with a filled cache")
-    warm = lab.load_in_a_process("load_inline")
     how = (
         f"nvcc {lab.toolkit.version} by torch's load_inline, every kernel for "
         f"{_targets(cuda_inline.gencode_flags())}"
     )
-    return lab.tried(how, cold["load_s"], warm)
+    return lab.load_twice("load_inline", how)
 
 
-def _try_nvrtc(lab: _Lab, progress: Callable[[str], None]) -> _Tried | Skipped:
+def _try_nvrtc(lab: _Lab) -> Route | Skipped:
     if obstacle := nvrtc.obstacle():
         return Skipped(obstacle)
-    progress("NVRTC")
-    cold = lab.load_in_a_process("nvrtc")
-    if "problem" in cold:
-        return Skipped(cold["problem"])
-    progress("NVRTC once more")
-    warm = lab.load_in_a_process("nvrtc")
     how = (
         f"NVRTC of CUDA {torch.version.cuda} by a private function of torch, this one "
         f"kernel for {lab.arch}, and nothing is kept for another process"
     )
-    return lab.tried(how, cold["load_s"], warm)
+    try:
+        return lab.load_twice("nvrtc", how)
+    except BuildFailedError as error:  # NVRTC accepts less than nvcc does
+        return Skipped(str(error))
 
 
 def _targets(gencode: Iterable[str]) -> str:
@@ -288,15 +312,7 @@ def _targets(gencode: Iterable[str]) -> str:
     return ", ".join(flag.rpartition("code=")[2] for flag in gencode)
 
 
-def _route(tried: _Tried, code: DeviceCode | Skipped) -> Route:
-    return Route(
-        how=tried.how,
-        cold_s=tried.cold_s,
-        warm_s=tried.warm_s,
-        call_us=tried.call_us,
-        binary_bytes=tried.binary.stat().st_size,
-        code=code,
-    )
+# ---- Building as setup.py does -------------------------------------------------------
 
 
 def _build(op: str, toolkit: _Toolkit, folder: Path) -> float:
@@ -309,6 +325,7 @@ def _build(op: str, toolkit: _Toolkit, folder: Path) -> float:
         f'extern const char SOURCE_HASH[] = "{fingerprint}";\n'
         f'#include "module.cpp"\n{sources.bindings_of(op)}'
     )
+    cxx = shlex.split(os.environ.get("CXX", "c++"))
     includes = [
         f"-I{path}"
         for path in (
@@ -318,23 +335,19 @@ def _build(op: str, toolkit: _Toolkit, folder: Path) -> float:
             sysconfig.get_path("include"),
         )
     ]
-    cxx = shlex.split(os.environ.get("CXX", "c++"))
-    nvcc = [
-        *(str(toolkit.home / "bin/nvcc"), *sources.NVCC_FLAGS, *toolkit.gencode),
-        *(*toolkit.symbol_flags, "-Xcompiler=-fPIC"),
+    bindings = [
+        *(*cxx, *sources.CXX_FLAGS, "-fPIC", "-DTORCH_EXTENSION_NAME=_cuda"),
+        *(*includes, "-c", "bindings.cpp"),
     ]
-    defines = ("-fPIC", "-DTORCH_EXTENSION_NAME=_cuda")
-    libraries = ("-lcudart_static", "-lrt", "-ldl", "-lpthread")
+    link = [
+        *(*cxx, "-shared", "kernel.o", "bindings.o", "-o", "_cuda.so"),
+        f"-L{toolkit.runtime_folder}",
+        *("-lcudart_static", "-lrt", "-ldl", "-lpthread"),
+    ]
+    kernel = nvcc_command(toolkit.home, op, toolkit.gencode)
     began = time.perf_counter()
-    _run_at_once(
-        [
-            [*nvcc, *includes, "-c", str(sources.kernel_source(op)), "-o", "kernel.o"],
-            [*cxx, *sources.CXX_FLAGS, *defines, *includes, "-c", "bindings.cpp"],
-        ],
-        folder,
-    )
-    link = [*cxx, "-shared", "kernel.o", "bindings.o", "-o", "_cuda.so"]
-    _run_at_once([[*link, f"-L{toolkit.runtime_folder}", *libraries]], folder)
+    _run_at_once([kernel, bindings], folder)
+    _run_at_once([link], folder)
     return time.perf_counter() - began
 
 
@@ -342,50 +355,24 @@ def _run_at_once(commands: list[list[str]], folder: Path) -> None:
     """Runs compilers side by side, as ninja does.
 
     Raises:
+        UnavailableError: One of them cannot be run.
         BuildFailedError: One of them failed.
     """
-    processes: list[subprocess.Popen[str]] = []
+
+    def run(command: list[str]) -> None:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise BuildFailedError(f"{shlex.join(command)} failed:\n{done.stdout}")
+
     try:
-        for command in commands:
-            process = subprocess.Popen(
-                command,
-                cwd=folder,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            processes.append(process)
-        outputs = [process.communicate()[0] for process in processes]
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(run, commands))
     except OSError as error:
         raise UnavailableError(f"a compiler cannot be run: {error}") from error
-    finally:
-        for process in processes:
-            process.kill()  # only where this was interrupted are they still there
-    for command, process, output in zip(commands, processes, outputs, strict=True):
-        if process.returncode != 0:
-            raise BuildFailedError(f"{shlex.join(command)} failed:\n{output}")
-
-
-# ---- Machine code --------------------------------------------------------------------
-
-
-def _read_codes(
-    tried: Mapping[str, _Tried | Skipped], arch: str
-) -> dict[str, DeviceCode | Skipped]:
-    """Each route's code beside that of the first one that has some."""
-    codes: dict[str, DeviceCode | Skipped] = {}
-    first: Listing | None = None
-    for name, each in tried.items():
-        if isinstance(each, Skipped):
-            continue
-        try:
-            code = binary.read_kernel(each.binary, each.symbol, arch)
-        except CodegenUnavailable as error:
-            codes[name] = Skipped(str(error))
-        except CompilationFailed as error:
-            codes[name] = Skipped(f"{error}: {error.log}")
-        else:
-            first = first or code
-            differing = binary.count_differing(first, code)
-            codes[name] = DeviceCode(len(code.instructions), differing)
-    return codes

@@ -1,4 +1,4 @@
-"""What there is to reach: memory at an op's own mix of reads and writes, and matmul.
+"""The ceilings: memory bandwidth at an op's own mix of reads and writes, and matmul.
 
 A copy, which reads as much as it writes, is no measure for an op that only reads: an
 H200 reads 4.6 TB/s and copies 4.3. So the ceiling has the op's mix, and its size.
@@ -7,6 +7,7 @@ H200 reads 4.6 TB/s and copies 4.3. So the ceiling has the op's mix, and its siz
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import statistics
 
@@ -17,63 +18,47 @@ from bindings.trial import Traffic
 from compare.judge.parity import Skipped
 from compare.timing import gpu_state, turns
 from compare.timing.times import Ceiling, MatmulRate
-from compare.timing.turns import Contestant, Times, TimingError, Turn
+from compare.timing.turns import Launch, Times, TimingError, Turn
 
 # Elements of 4 bytes to a block, and warps: two, four and eight 16-byte accesses per
 # thread and array. Which is fastest depends on size and mix.
 _CONFIGURATIONS = ((1024, 4), (2048, 4), (4096, 4), (8192, 8))
 
-# Of each kind: five parts in all are as close as an op's own traffic comes.
+# Read or written: five arrays in all come as close to a mix as any op's own do.
 _MOST_ARRAYS = 4
 
 # Where size no longer matters.
 _PEAK_BYTES = 2 * 1024**3
 
 _MATMUL_SIZE = 8192
-# It draws so much power that the clocks take longer to settle.
+# Matmul draws so much power that the clocks take longer to settle.
 _MATMUL_WARM_UP_MS = 1500.0
 
 
 def mix_of(traffic: Traffic) -> tuple[int, int]:
     """How many arrays a kernel reads and writes that moves bytes in this proportion."""
     share = traffic.read_bytes / traffic.total_bytes
-
-    def distance(mix: tuple[int, int]) -> float:
-        reads, writes = mix
-        return abs(reads / (reads + writes) - share)
-
     numbers = range(_MOST_ARRAYS + 1)
-    mixes = [
-        (reads, writes)
-        for reads in numbers
-        for writes in numbers
-        if math.gcd(reads, writes) == 1
-    ]
-    return min(mixes, key=distance)
+    pairs = itertools.product(numbers, numbers)
+    mixes = [mix for mix in pairs if math.gcd(*mix) == 1]
+    return min(mixes, key=lambda mix: abs(mix[0] / sum(mix) - share))
 
 
-def contestants(traffic: Traffic) -> list[Contestant]:
-    """Kernels that move as many bytes as the op and do nothing with them."""
+def contestants(traffic: Traffic, n_sets: int) -> dict[str, Launch]:
+    """Kernels that move as many bytes as the op and do nothing with them, by name."""
     reads, writes = mix_of(traffic)
     # Whole 64 bytes, so that every array begins where 16-byte accesses can.
     n = 16 * max(1, round(traffic.total_bytes / (reads + writes) / 64))
-    n_sets = turns.n_sets_of(traffic.total_bytes)
     read = [_numbers(max(reads, 1), n) for _ in range(n_sets)]
     written = [_numbers(max(writes, 1), n) for _ in range(n_sets)]
-    found = [
-        Contestant(
-            f"{block_size} elements to a block of {warps} warps",
-            functools.partial(_stream, read, written, reads, writes, block_size, warps),
-            n_sets,
+    found: dict[str, Launch] = {
+        f"{block_size} elements to a block of {warps} warps": functools.partial(
+            _stream, read, written, reads, writes, block_size, warps
         )
         for block_size, warps in _CONFIGURATIONS
-    ]
+    }
     if (reads, writes) == (1, 1):
-
-        def copy(index: int) -> None:
-            written[index].copy_(read[index])
-
-        found.append(Contestant("cudaMemcpy", copy, n_sets))
+        found["cudaMemcpy"] = lambda index: written[index].copy_(read[index])
     return found
 
 
@@ -83,8 +68,12 @@ def prepare(traffic: Traffic) -> dict[str, Turn]:
     Raises:
         TimingError: One of them cannot be timed.
     """
+    n_sets = turns.n_sets_of(traffic.total_bytes)
     try:
-        return {each.name: Turn(each) for each in contestants(traffic)}
+        return {
+            name: Turn(launch, n_sets)
+            for name, launch in contestants(traffic, n_sets).items()
+        }
     except TimingError as error:
         raise TimingError(f"the ceiling cannot be measured: {error}") from error
 
@@ -154,7 +143,7 @@ def peak(reads: int, writes: int) -> Ceiling:
 
 
 def matmul_rate(dtype: torch.dtype) -> MatmulRate | Skipped:
-    """What torch.matmul, which is cuBLAS, reaches with random numbers."""
+    """The rate of torch.matmul, which is cuBLAS, with random numbers."""
     n = _MATMUL_SIZE
     generator = _generator()
     a, b = (
@@ -162,11 +151,7 @@ def matmul_rate(dtype: torch.dtype) -> MatmulRate | Skipped:
         for _ in range(2)
     )
     out = torch.empty_like(a)
-
-    def launch(index: int) -> None:
-        torch.matmul(a, b, out=out)
-
-    turn = Turn(Contestant("matmul", launch, 1))
+    turn = Turn(lambda index: torch.matmul(a, b, out=out), 1)
     with gpu_state.sampled() as sampler:
         own = turns.take_turns({"matmul": turn}, _MATMUL_WARM_UP_MS)["matmul"]
     if isinstance(own, TimingError):

@@ -33,7 +33,7 @@ def compile_ahead(
 
     Args:
         calls: The name of the op, the case, and the implementation's name.
-        progress: Is told how far it is.
+        progress: Is told what is going on.
 
     Raises:
         UnavailableError: A process was killed, probably because memory was short.

@@ -1,4 +1,4 @@
-"""What the figures of a report depend on: versions and devices."""
+"""Versions and devices, on which the figures of a report depend."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 
 
 def collect() -> dict[str, Any]:
-    """Versions and devices, in plain values; None is what is not there."""
+    """The environment in plain values; None stands for what is not there."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -35,7 +35,7 @@ def collect() -> dict[str, Any]:
         "driver": driver_version(),
         "packages": {
             name: version
-            for name in peers.packages()
+            for name in sorted(peers.PACKAGES.values())
             if (version := _package_version(name))
         },
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(

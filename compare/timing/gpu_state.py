@@ -1,6 +1,6 @@
-"""What a GPU says of itself, and whether this is a place and a time to measure.
+"""The state of the GPU, and whether it can be measured on, here and now.
 
-All of it is read through nvidia-smi, which comes with the driver; nothing is set.
+nvidia-smi, which comes with the driver, reads the state; nothing is set.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ import statistics
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from bindings.errors import BuildError
+from compare.errors import BuildFailedError, UnavailableError
 from compare.timing.times import GpuState
+from compare.timing.turns import TimingError
 
 # More than what is left of our own work a second after it is done.
 _BUSY_PERCENT = 5
@@ -33,8 +37,8 @@ _THROTTLES = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-_QUERY = "clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
-# What compute-sanitizer and g++'s sanitizers have the loader bring in.
+_STATE = "clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
+# Libraries that compute-sanitizer and g++'s sanitizers load.
 _SANITIZERS = re.compile(
     r"/lib[^/]*(?:sanitizer|asan|tsan|msan)[^/]*\.so[.\d]*", re.IGNORECASE
 )
@@ -48,9 +52,7 @@ def obstacle() -> str | None:
         return "CUDA_LAUNCH_BLOCKING is set, which times the host: unset it"
     if sanitizer := _sanitizer():
         return f"this process runs under {sanitizer}, which slows kernels down"
-    if busy := _other_work():
-        return busy
-    return None
+    return _other_work()
 
 
 def _sanitizer() -> str | None:
@@ -61,11 +63,11 @@ def _sanitizer() -> str | None:
 
 def _other_work() -> str | None:
     """Waits until the GPU has nothing to do; what to say if that never comes."""
-    if (program := _nvidia_smi()) is None:
+    if (command := _query("utilization.gpu")) is None:
         return None
     torch.cuda.synchronize()
     deadline = time.monotonic() + _PATIENCE_S
-    while (percent := _utilization(program)) > _BUSY_PERCENT:
+    while (percent := _utilization(command)) > _BUSY_PERCENT:
         if time.monotonic() > deadline:
             return (
                 f"the GPU is busy with other work ({percent} % of the time, says "
@@ -75,64 +77,69 @@ def _other_work() -> str | None:
     return None
 
 
-def _utilization(program: str) -> int:
-    command = [program, *_this_gpu(), "--query-gpu=utilization.gpu"]
-    done = subprocess.run(
-        [*command, "--format=csv,noheader,nounits"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def _utilization(command: list[str]) -> int:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     text = done.stdout.strip()
     return int(text) if text.isdigit() else 0  # "[N/A]" where it is not told
 
 
-def _nvidia_smi() -> str | None:
-    return shutil.which("nvidia-smi")
-
-
-def _this_gpu() -> list[str]:
+def _query(what: str, *options: str) -> list[str] | None:
+    """The command that asks about torch's GPU; None where there is no nvidia-smi."""
+    if (program := shutil.which("nvidia-smi")) is None:
+        return None
     # Its number may differ from torch's, which CUDA_VISIBLE_DEVICES changes.
-    return ["-i", f"GPU-{torch.cuda.get_device_properties().uuid}"]
+    gpu = f"GPU-{torch.cuda.get_device_properties().uuid}"
+    form = "--format=csv,noheader,nounits"
+    return [program, "-i", gpu, f"--query-gpu={what}", form, *options]
 
 
+@contextlib.contextmanager
+def measuring() -> Iterator[None]:
+    """Where kernels run on a GPU, each of which may fail.
+
+    Raises:
+        UnavailableError: The GPU, or the timing lab, cannot do it.
+        BuildFailedError: A compiler refused the sources.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise UnavailableError(
+            f"the GPU has not enough memory for this shape: {error}"
+        ) from error
+    except torch.AcceleratorError as error:
+        raise UnavailableError(
+            f"the GPU cannot be used any more, for a kernel has failed there: {error}"
+        ) from error
+    except TimingError as error:
+        raise UnavailableError(str(error)) from error
+    except BuildError as error:
+        raise BuildFailedError(str(error)) from error
+
+
+@dataclass
 class Sampler:
-    """Reads the state of the GPU in the background."""
+    """The state of the GPU, when its sampling has ended; None without nvidia-smi."""
 
-    def __init__(self) -> None:
-        """Has read nothing yet."""
-        self.state: GpuState | None = None
-
-    def finish(self, output: str) -> None:
-        """Takes what nvidia-smi has printed."""
-        self.state = parse(output)
+    state: GpuState | None = None
 
 
 @contextlib.contextmanager
 def sampled() -> Iterator[Sampler]:
-    """Samples ten times a second as long as the context lasts.
-
-    Afterwards the sampler's state is set; it stays None where there is no nvidia-smi.
-    """
+    """Samples ten times a second as long as the context lasts."""
     sampler = Sampler()
-    if (program := _nvidia_smi()) is None:
+    if (command := _query(_STATE, f"-lms={_SAMPLE_MS}")) is None:
         yield sampler
         return
     process = subprocess.Popen(
-        [
-            *(program, *_this_gpu(), f"--query-gpu={_QUERY}"),
-            *("--format=csv,noheader,nounits", f"-lms={_SAMPLE_MS}"),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     try:
         yield sampler
     finally:
         process.terminate()
         output, _ = process.communicate()
-        sampler.finish(output)
+        sampler.state = parse(output)
 
 
 def parse(output: str) -> GpuState | None:

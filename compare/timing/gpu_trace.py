@@ -1,4 +1,4 @@
-"""What a GPU did, and what asked for it, from the trace that torch.profiler exports.
+"""The work of a GPU and who asked for it, from the trace that torch.profiler exports.
 
 That is the Chrome trace of Kineto, whose format is public. A kernel bears the number
 (its correlation) of the call of the CUDA runtime or driver that launched it; and that
@@ -10,67 +10,45 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from compare.printable import printable
 
-Layer = Literal["implementation", "annotation", "op", "launch", "kernel"]
-Dimensions = tuple[int, int, int]
+Dimensions = tuple[int, ...]
 
-_HOST_LAYERS: dict[str, Layer] = {"user_annotation": "annotation", "cpu_op": "op"}
+_HOST_WORK = ("user_annotation", "cpu_op")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
 _GPU_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 _GPU_SPAN = "gpu_user_annotation"
 
 _SCOPE = re.compile(r"\b[A-Za-z_]\w*::")
 _PARENTHESES = re.compile(r"\([^()]*\)")
-# What is left of `f()::{lambda()#1}::operator()() const` without its parentheses.
+# The rest of `f()::{lambda()#1}::operator()() const` without its parentheses.
 _LAMBDA = re.compile(r"::(?:\{lambda[^{}]*\}|operator\b)(?: const)?")
 
 
 @dataclass(frozen=True)
-class Frame:
-    """One level of a stack: something with a name, and what kind of thing it is."""
-
-    layer: Layer
-    name: str
-
-
-@dataclass(frozen=True)
 class Work:
-    """Something that the GPU did: a kernel, or a copy or fill of memory.
+    """Something that the GPU did: a kernel, or a copy or fill of memory."""
 
-    Attributes:
-        name: As the trace has it, demangled.
-        us: How long it took.
-        grid: Blocks in x, y and z; None for what is no kernel.
-        block: Threads of a block in x, y and z, likewise.
-        registers: Of one thread, likewise.
-        shared_bytes: Shared memory of a block, likewise.
-        stack: What the host was in when it asked for it: the implementation first, then
-            operations, and last the call that launched it.
-    """
-
-    name: str
+    name: str  # demangled
     us: float
-    grid: Dimensions | None
-    block: Dimensions | None
-    registers: int | None
-    shared_bytes: int | None
-    stack: tuple[Frame, ...]
+    # None for what is no kernel.
+    grid: Dimensions | None  # blocks in x, y and z
+    block: Dimensions | None  # threads of a block in x, y and z
+    registers: int | None  # of a thread
+    shared_bytes: int | None  # of a block
+    # Whatever the host was in when it launched it: the implementation first, then
+    # operations, and last the launching call.
+    stack: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Span:
-    """What happened within one annotation.
-
-    Attributes:
-        host_us: How long the host was in it.
-        work: What the GPU did for it, in the order of its start.
-    """
+    """The time and the GPU's work within one annotation."""
 
     host_us: float
-    work: tuple[Work, ...]
+    work: tuple[Work, ...]  # of the GPU, in the order of its start
 
 
 def read(trace: Mapping[str, Any], names: Sequence[str]) -> dict[str, Span]:
@@ -97,8 +75,17 @@ def read(trace: Mapping[str, Any], names: Sequence[str]) -> dict[str, Span]:
         launch = launches.get(each["args"]["correlation"])
         name = _owner(each, launch, annotations, events)
         if name is not None:
-            stack = _stack(annotations[name], launch, events)
-            work[name].append(_work(each, stack))
+            facts = each["args"]
+            made = Work(
+                name=each["name"],
+                us=float(each["dur"]),
+                grid=_dimensions(facts.get("grid")),
+                block=_dimensions(facts.get("block")),
+                registers=facts.get("registers per thread"),
+                shared_bytes=facts.get("shared memory"),
+                stack=_stack(annotations[name], launch, events),
+            )
+            work[name].append(made)
     return {
         name: Span(float(annotation["dur"]), tuple(work[name]))
         for name, annotation in annotations.items()
@@ -114,7 +101,7 @@ def short_name(kernel: str) -> str:
     return " ".join(name.replace(" >", ">").split())
 
 
-def collapsed(stacks: Iterable[tuple[Sequence[Frame], float]]) -> str:
+def collapsed(stacks: Iterable[tuple[Sequence[str], float]]) -> str:
     """Stacks as flame graph viewers read them: "outer;inner 1500", a line for each.
 
     Args:
@@ -123,13 +110,10 @@ def collapsed(stacks: Iterable[tuple[Sequence[Frame], float]]) -> str:
     """
     ns: dict[str, float] = {}
     for stack, us in stacks:
-        line = ";".join(_frame_text(frame) for frame in stack)
+        frames = (printable(name).replace(";", ",").split() for name in stack)
+        line = ";".join(map(" ".join, frames))
         ns[line] = ns.get(line, 0.0) + 1000 * us
     return "".join(f"{line} {spent:.0f}\n" for line, spent in ns.items())
-
-
-def _frame_text(frame: Frame) -> str:
-    return " ".join(printable(frame.name).replace(";", ",").split())
 
 
 def _of(
@@ -151,17 +135,13 @@ def _owner(
     annotations: Mapping[str, Mapping[str, Any]],
     events: Sequence[Mapping[str, Any]],
 ) -> str | None:
-    """Whose work it is; None if it was asked for outside of all annotations."""
+    """The annotation that asked for the work; None if none did."""
     if launch is not None:
-        for name, annotation in annotations.items():
-            if _contains(annotation, launch):
-                return name
-        return None
+        owners = (name for name, each in annotations.items() if _contains(each, launch))
+        return next(owners, None)
     # Not every call that launches is traced; Kineto's own spans on the GPU tell then.
-    for span in _of(events, (_GPU_SPAN,)):
-        if span["name"] in annotations and _contains(span, work):
-            return str(span["name"])
-    return None
+    spans = (each for each in _of(events, (_GPU_SPAN,)) if _contains(each, work))
+    return next((each["name"] for each in spans if each["name"] in annotations), None)
 
 
 def _contains(outer: Mapping[str, Any], inner: Mapping[str, Any]) -> bool:
@@ -172,36 +152,19 @@ def _stack(
     annotation: Mapping[str, Any],
     launch: Mapping[str, Any] | None,
     events: Sequence[Mapping[str, Any]],
-) -> tuple[Frame, ...]:
-    stack = [Frame("implementation", str(annotation["name"]))]
+) -> tuple[str, ...]:
     if launch is None:
-        return tuple(stack)
-    stack += [
-        Frame(_HOST_LAYERS[each["cat"]], str(each["name"]))
-        for each in _of(events, tuple(_HOST_LAYERS))
+        return (annotation["name"],)
+    within = (
+        each["name"]
+        for each in _of(events, _HOST_WORK)
         if each is not annotation
         and each["tid"] == annotation["tid"]
         and _contains(annotation, each)
         and _contains(each, launch)
-    ]
-    return (*stack, Frame("launch", str(launch["name"])))
-
-
-def _work(event: Mapping[str, Any], stack: tuple[Frame, ...]) -> Work:
-    facts = event["args"]
-    return Work(
-        name=str(event["name"]),
-        us=float(event["dur"]),
-        grid=_dimensions(facts.get("grid")),
-        block=_dimensions(facts.get("block")),
-        registers=facts.get("registers per thread"),
-        shared_bytes=facts.get("shared memory"),
-        stack=stack,
     )
+    return (annotation["name"], *within, launch["name"])
 
 
 def _dimensions(values: Sequence[int] | None) -> Dimensions | None:
-    if values is None:
-        return None
-    x, y, z = values
-    return x, y, z
+    return None if values is None else tuple(values)

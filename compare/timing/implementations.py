@@ -1,4 +1,4 @@
-"""What can be timed: our own implementations, PyTorch's, and those of the peers."""
+"""The implementations that can be timed: our own, PyTorch's, and the peers'."""
 
 from __future__ import annotations
 
@@ -13,35 +13,26 @@ import bindings
 from bindings import torch_internals
 from bindings.backends import Launch, cuda_inline, native, prebuilt, triton
 from bindings.errors import UnsupportedError
-from bindings.op import Argument, Op, Outputs
+from bindings.op import Op, Outputs
 from compare import peers
 from compare.judge.parity import Skipped
 from compare.timing.names import BACKENDS
 
-# What needs no compiler when it is called, of ours and of others.
+# They need no compiler when they are called.
 COMPILED_BEFORE = ("cuda", "torch", "unfused")
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """An implementation of an op.
+    """An implementation of an op."""
 
-    Attributes:
-        name: Such as "cuda" or "torch.compile".
-        call: Takes the op's arguments and returns the outputs, which it allocates.
-        bare_launcher: Takes all outputs and the op's arguments, and returns what
-            launches the kernel and does nothing else; None where there is no such
-            thing.
-        note: What a peer overwrites or skips.
-        n_outputs: How many of the op's outputs it returns; None where it returns all.
-        is_random: Whether the values of its results cannot be judged.
-    """
-
-    name: str
+    name: str  # such as "cuda" or "torch.compile"
+    # Takes the op's arguments and returns the outputs, which it allocates.
     call: Callable[..., Outputs]
-    bare_launcher: Callable[..., Callable[[], None]] | None = None
-    note: str = ""
-    n_outputs: int | None = None
+    # Takes all outputs and the op's arguments, and returns what launches the kernel and
+    # does nothing else; None where there is no such thing.
+    bare_launcher: Callable[..., Callable[[], object]] | None = None
+    n_outputs: int | None = None  # as in Peer
     is_random: bool = False
 
 
@@ -55,9 +46,7 @@ def find(
         backends: Of ours.
         peer_names: Of the others; those that have no such op are left out.
     """
-    found: dict[str, Implementation | Skipped] = {}
-    for name in backends:
-        found[name] = _of_ours(op, name)
+    found = {name: _of_ours(op, name) for name in backends}
     theirs = {each.name: each for each in peers.of(op.name)}
     for name in peer_names:
         if name in theirs:
@@ -78,7 +67,9 @@ def find_one(op: Op, name: str) -> Implementation | Skipped | None:
 def _of_ours(op: Op, backend: str) -> Implementation | Skipped:
     call = functools.partial(getattr(bindings, op.name), backend=backend)
     if backend == "triton":
-        return Implementation(backend, call, functools.partial(_triton, op))
+        return Implementation(
+            backend, call, functools.partial(_bind, op, triton.record)
+        )
     try:
         module = (
             prebuilt.load("_cuda")
@@ -87,50 +78,32 @@ def _of_ours(op: Op, backend: str) -> Implementation | Skipped:
         )
     except UnsupportedError as error:
         return Skipped(str(error))
-    return Implementation(backend, call, functools.partial(_native, op, module))
+    record = functools.partial(native.record, module)
+    return Implementation(backend, call, functools.partial(_bind, op, record))
 
 
-def _triton(op: Op, *arguments: Any) -> Callable[[], None]:
+def _bind(
+    op: Op, record: Callable[..., Launch | None], *arguments: Any
+) -> Callable[[], object]:
+    """A launch on these arguments, as cheap as that of a call that is repeated."""
     bare = op.arguments(*arguments)
-    again = _again(triton.record, op, bare)
-    return again or functools.partial(triton.launcher(op), *bare)
-
-
-def _native(op: Op, module: Any, *arguments: Any) -> Callable[[], None]:
-    again = _again(
-        functools.partial(native.record, module), op, op.arguments(*arguments)
-    )
-    assert again
-    return again
-
-
-def _again(
-    record: Callable[..., Launch | None], op: Op, bare: tuple[Argument, ...]
-) -> Callable[[], None] | None:
-    """What launches as a call does whose kind is known; None if it cannot be."""
     tensors = [x for x in bare if isinstance(x, Tensor)]
     device = torch_internals.current_device()
     launch = record(op, bare, tensors, torch_internals.current_stream(device))
-    if launch is None:
-        return None
-
-    def again() -> None:
-        addresses = [x.data_ptr() for x in tensors]
-        launch(addresses, torch_internals.current_stream(device))
-
-    return again
+    if launch is None:  # Triton has launches that cannot be repeated
+        return functools.partial(triton.launcher(op), *bare)
+    return lambda: launch(
+        [x.data_ptr() for x in tensors], torch_internals.current_stream(device)
+    )
 
 
 def _of_a_peer(peer: peers.Peer) -> Implementation | Skipped:
+    package = peers.PACKAGES.get(peer.name, peer.name)
     try:
         return Implementation(
-            peer.name,
-            peer.load(),
-            note=peer.note,
-            n_outputs=peer.n_outputs,
-            is_random=peer.is_random,
+            peer.name, peer.load(), None, peer.n_outputs, peer.is_random
         )
     except ModuleNotFoundError as error:
-        return Skipped(f"needs {error.name}: pip install {peer.package}")
+        return Skipped(f"needs {error.name}: pip install {package}")
     except Exception as error:  # what a package of others raises when it is imported
-        return Skipped(f"{peer.package} cannot be imported: {error!r}")
+        return Skipped(f"{package} cannot be imported: {error!r}")

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bindings.op import Outputs, as_tuple
+from bindings.op import as_tuple
 from compare.judge import acceptance
 from compare.judge.acceptance import Expected
 from compare.judge.parity import Prepared, Skipped
@@ -29,11 +29,10 @@ from compare.timing.times import (
     CaseTimes,
     Ceiling,
     GpuState,
-    HostTime,
     KernelTime,
     Timing,
 )
-from compare.timing.turns import Contestant, Times, TimingError, Turn
+from compare.timing.turns import Times, TimingError, Turn
 
 _HOST_CALLS = 20
 _HOST_BATCHES = 15
@@ -82,12 +81,12 @@ def _take_turns(
     sets = make_sets(prepared)
     streams = ceiling.prepare(prepared.traffic)
     _negate(sets)
-    entries: dict[str, _Entry] = {}
+    entries: dict[str, Entry] = {}
     results: dict[str, Times | Skipped] = {}
     for name, each in implementations.items():
         entry = each if isinstance(each, Skipped) else _enter(each, prepared, sets)
         results[name] = entry if isinstance(entry, Skipped) else Skipped("")
-        if isinstance(entry, _Entry):
+        if isinstance(entry, Entry):
             entries[name] = entry
     _negate(sets)
     for entry in entries.values():
@@ -106,7 +105,7 @@ def _take_turns(
             results[name] = Skipped(problem) if problem else clocked
     changes = _change_with_the_sign(prepared)
     if any(changes):
-        # What reads the first set's inputs for all of them finds others there now.
+        # Whoever reads the first set's inputs in place of its own is found out now.
         _negate(sets[1:])
         for name, entry in entries.items():
             if isinstance(results[name], Times) and any(changes[: entry.n_outputs]):
@@ -117,7 +116,7 @@ def _take_turns(
 
 
 def make_sets(prepared: Prepared) -> list[tuple[Any, ...]]:
-    """The same arguments in as many places as it takes to outgrow the caches."""
+    """Copies of the arguments, as many as it takes to outgrow the caches."""
     n_bytes = sum(x.untyped_storage().nbytes() for x in prepared.tensors)
     n_bytes += sum(each.torch.nbytes for each in prepared.expected)
     return [
@@ -143,7 +142,7 @@ def _negate(sets: list[tuple[Any, ...]]) -> None:
 
 
 def _change_with_the_sign(prepared: Prepared) -> list[bool]:
-    """Which outputs are others for other inputs: softmax of a single column is 1."""
+    """Which outputs depend on the inputs' sign: softmax of a single column is 1."""
     arguments = [
         -each if isinstance(each, Tensor) and each.is_floating_point() else each
         for each in prepared.arguments
@@ -159,18 +158,14 @@ def _change_with_the_sign(prepared: Prepared) -> list[bool]:
 
 def _enter(
     implementation: Implementation, prepared: Prepared, sets: list[tuple[Any, ...]]
-) -> _Entry | Skipped:
+) -> Entry | Skipped:
     """An implementation that is ready for its turns, or why it has none."""
     before = [_copy(x) for x in sets[0] if isinstance(x, Tensor)]
-    entry: _Entry | Skipped
+    entry: Entry | Skipped
     try:
-        entry = _Entry(implementation, prepared, sets)
-    except TimingError as error:
-        entry = Skipped(str(error))
-    except torch.OutOfMemoryError:
-        raise
+        entry = Entry(implementation, prepared, sets)
     except Exception as error:  # whatever a library of others raises
-        entry = Skipped(f"raises {type(error).__name__}: {error}")
+        entry = Skipped(str(turns.failure_of(error)))
     after = [x for x in sets[0] if isinstance(x, Tensor)]
     if not all(map(_same_bits, before, after)):
         for arguments in sets:
@@ -185,8 +180,8 @@ def _same_bits(x: Tensor, y: Tensor) -> bool:
     return torch.equal(acceptance.bits(x), acceptance.bits(y))
 
 
-class _Entry:
-    """An implementation with its sets, captured."""
+class Entry:
+    """An implementation that is compiled and, on all sets, captured."""
 
     def __init__(
         self,
@@ -197,10 +192,14 @@ class _Entry:
         """Compiles it, and runs it on every set."""
         self._is_random = implementation.is_random
         self.n_outputs = implementation.n_outputs
-        self._outputs: list[tuple[Tensor, ...]] = []  # of each set
+        self._outputs: list[tuple[Tensor, ...]] = [()] * len(sets)
         if implementation.bare_launcher is None:
-            self._outputs = [()] * len(sets)
-            launch = self._allocating(implementation.call, sets)
+
+            def launch(index: int) -> None:
+                # Dropped only when the set's turn comes again: or all of them would
+                # land in the same memory, which the cache would hold.
+                self._outputs[index] = as_tuple(implementation.call(*sets[index]))
+
         else:
             allocate = prepared.op.allocate
             self._outputs = [as_tuple(allocate(*arguments)) for arguments in sets]
@@ -212,17 +211,7 @@ class _Entry:
             def launch(index: int) -> None:
                 launchers[index]()
 
-        self.turn = Turn(Contestant(implementation.name, launch, len(sets)))
-
-    def _allocating(
-        self, call: Callable[..., Outputs], sets: list[tuple[Any, ...]]
-    ) -> Callable[[int], None]:
-        def launch(index: int) -> None:
-            # Dropped only when the set's turn comes again: or all of them would land in
-            # the same memory, which the cache would hold.
-            self._outputs[index] = as_tuple(call(*sets[index]))
-
-        return launch
+        self.turn = Turn(launch, len(sets))
 
     def forget_outputs(self) -> None:
         """Leaves nothing of what the capture has computed."""
@@ -231,7 +220,7 @@ class _Entry:
                 out.detach().fill_(math.nan)
 
     def wrong_output(self, prepared: Prepared) -> str:
-        """What is wrong with the outputs that were timed; empty if nothing is."""
+        """The fault of the outputs that were timed; empty if they have none."""
         wanted = prepared.expected[: self.n_outputs]
         for each in self._outputs:
             if len(each) != len(wanted):
@@ -265,7 +254,7 @@ class _Entry:
         return ""
 
     def stale_output(self) -> str:
-        """What is wrong, now that all inputs but the first have changed."""
+        """The fault that shows when all sets of inputs but the first have changed."""
         if self._is_random:
             return ""  # all results are others than before
         first = [out.clone() for out in self._outputs[0]]
@@ -292,27 +281,29 @@ def _timing(
     if problem := above_ceiling(prepared, kernel, limit):
         return Skipped(problem)
     try:
-        host = _host_time(prepared, implementation)
+        host_us, launcher_us = _host_times(prepared, implementation)
     except Exception as error:  # whatever a library of others raises
         return Skipped(f"raises {type(error).__name__}: {error}")
     return Timing(
-        kernel=kernel,
-        host=host,
+        **vars(kernel),
+        host_us=host_us,
+        launcher_us=launcher_us,
         gb_per_s=prepared.traffic.total_bytes / kernel.median_us / 1e3,
         fraction=limit.median_us / kernel.median_us,
     )
 
 
 def above_ceiling(prepared: Prepared, kernel: KernelTime, limit: Ceiling) -> str:
-    """What to say of a time that the memory does not allow; empty if it does."""
+    """The objection to a time that the memory does not allow; empty if it does."""
     rate = prepared.traffic.total_bytes / kernel.high_us / 1e3
     if rate <= (1 + SAME_WITHIN) * limit.gb_per_s:
         return ""
-    # Of few bytes, a kernel may be done faster than those that only move them, and of
-    # more than one tensor, in a better order; but never faster than many bytes can be
-    # moved, or than they can be read.
+    # With few bytes, a kernel may be done before those that only move them, and with
+    # several tensors, it may have a better order; but never is it faster than many
+    # bytes can be moved, or read.
     mix = ceiling.mix_of(prepared.traffic)
-    highest = max(limit, ceiling.peak(*mix), ceiling.peak(1, 0), key=_rate)
+    limits = limit, ceiling.peak(*mix), ceiling.peak(1, 0)
+    highest = max(limits, key=lambda each: each.gb_per_s)
     if rate <= (1 + SAME_WITHIN) * highest.gb_per_s:
         return ""
     return (
@@ -321,21 +312,21 @@ def above_ceiling(prepared: Prepared, kernel: KernelTime, limit: Ceiling) -> str
     )
 
 
-def _rate(limit: Ceiling) -> float:
-    return limit.gb_per_s
-
-
-def _host_time(prepared: Prepared, implementation: Implementation) -> HostTime:
+def _host_times(
+    prepared: Prepared, implementation: Implementation
+) -> tuple[float, float | None]:
+    """Microseconds of the public call, and of the bare launcher."""
     arguments = prepared.arguments
-    call_us = _host_us(lambda: implementation.call(*arguments))
+    call_us = host_us(lambda: implementation.call(*arguments))
     if implementation.bare_launcher is None:
-        return HostTime(call_us, None)
+        return call_us, None
     outputs = as_tuple(prepared.op.allocate(*arguments))
     launch = implementation.bare_launcher(*outputs, *arguments)
-    return HostTime(call_us, _host_us(launch))
+    return call_us, host_us(launch)
 
 
-def _host_us(call: Callable[[], object]) -> float:
+def host_us(call: Callable[[], object]) -> float:
+    """Microseconds that a call takes the host, which does not wait for the GPU."""
     batches = []
     for _ in range(_HOST_BATCHES):
         torch.cuda.synchronize()  # or the host would wait for room in the queue

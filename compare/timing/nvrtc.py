@@ -29,14 +29,11 @@ from bindings.op import Argument
 from bindings.sources import CSRC
 
 _USED = {
-    "_nvrtc_compile": (
-        "kernel_source",
-        "kernel_name",
-        "compute_capability",
-        "cuda_include_dirs",
-        "nvcc_options",
-    ),
-    "_cuda_load_module": ("ptx",),
+    "_nvrtc_compile": {
+        *("kernel_source", "kernel_name", "compute_capability"),
+        *("cuda_include_dirs", "nvcc_options"),
+    },
+    "_cuda_load_module": {"ptx"},
 }
 _OPTIONS = (
     "--std=c++20",
@@ -84,14 +81,9 @@ _PRELUDE = """\
 
 @dataclass(frozen=True)
 class Compiled:
-    """A kernel that NVRTC has compiled.
+    """A kernel that NVRTC has compiled for one architecture."""
 
-    Attributes:
-        symbol: Its name in the cubin.
-        cubin: Machine code for one architecture.
-    """
-
-    symbol: str
+    symbol: str  # its name in the cubin
     cubin: bytes
 
 
@@ -101,9 +93,7 @@ def obstacle() -> str | None:
         return f"torch {torch.__version__} is a CPU build, which comes without NVRTC"
     for function, parameters in _USED.items():
         known = getattr(_utils, function, None)
-        if known is None or not set(parameters) <= {
-            *inspect.signature(known).parameters
-        }:
+        if not known or not parameters <= inspect.signature(known).parameters.keys():
             return (
                 f"torch {torch.__version__} has no torch.cuda._utils.{function} as "
                 "torch 2.11 to 2.13 have it"
@@ -123,8 +113,8 @@ def compile_kernel(op: str, kernel: str, arch: str) -> Compiled:
 
     Args:
         op: The stem of the file.
-        kernel: Its name with template arguments: "softmax_kernel<float, 4, 8, 128>".
-        arch: The architecture to compile for: "sm_90a".
+        kernel: With template arguments: "softmax_kernel<float, 4, 8, 128>".
+        arch: Such as "sm_90a".
 
     Raises:
         UnsupportedError: torch has no NVRTC that works here; the message says why.
@@ -164,13 +154,12 @@ def load(
 
     Args:
         compiled: The kernel.
-        plan: How it is launched, from bindings.backends.native.plan, but with a
-            tensor's address replaced by its position among the launcher's arguments,
-            and a null pointer by None.
+        plan: From bindings.backends.native.plan, but with the tensors' positions among
+            the launcher's arguments in place of addresses, and None for a null pointer.
 
     Returns:
-        A function that takes a launcher's arguments and returns another, which launches
-        the kernel on them, on the current stream.
+        What takes a launcher's arguments, and returns what launches the kernel on them,
+        on the current stream.
     """
     kernel = getattr(_utils._cuda_load_module(compiled.cubin), compiled.symbol)
     kernel.set_shared_memory_config(plan["shared_bytes"])
@@ -198,9 +187,8 @@ def kernel_arguments(
     bits. A float, of which the plan has the bits, goes as the int with those bits.
 
     Args:
-        signature: The kernel's signature, such as
-            "void f<float, 4>(float*, float const*, long)".
-        arguments: The kernel's arguments; None is a null pointer.
+        signature: Such as "void f<float, 4>(float*, float const*, long)".
+        arguments: The kernel's; None is a null pointer.
 
     Raises:
         UnsupportedError: The kernel takes something that torch cannot pass on.

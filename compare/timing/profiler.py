@@ -1,4 +1,4 @@
-"""`compare profile`: what each implementation has the GPU do, and the host for it.
+"""`compare profile`: the kernels of each implementation, and the host's part.
 
 Every implementation is called a few times under torch.profiler, in a range that bears
 its name; Nsight Systems and Nsight Compute, which do not go together with
@@ -7,7 +7,6 @@ torch.profiler, find the same ranges as NVTX's.
 
 from __future__ import annotations
 
-import itertools
 import json
 import shlex
 import tempfile
@@ -22,104 +21,69 @@ from bindings.errors import BuildError
 from bindings.op import Op
 from bindings.registry import OPS
 from bindings.trials import TRIALS
-from compare.errors import BuildFailedError, UnavailableError, UsageError
+from compare.errors import UnavailableError, UsageError
 from compare.judge.cases import Case, make_arguments
 from compare.judge.parity import Skipped
 from compare.judge.requirements import check_memory
-from compare.timing import (
-    environment,
-    gpu_state,
-    gpu_trace,
-    implementations,
-)
-from compare.timing.gpu_trace import Dimensions, Frame, Span, Work
+from compare.timing import environment, gpu_state, gpu_trace, implementations
+from compare.timing.gpu_trace import Dimensions, Span
 from compare.timing.implementations import Implementation
 from compare.timing.names import NAMES
 
 CALLS = 10
 _WARM_UP_CALLS = 3  # the first compiles
 
+# A name, grid, block, registers and shared bytes.
+_Launch = tuple[str, Dimensions | None, Dimensions | None, int | None, int | None]
+
 
 @dataclass(frozen=True)
 class ProfileRequest:
-    """What to look into; None is the default.
-
-    Attributes:
-        op: The name of the op.
-        shape: Of its inputs; by default the large one.
-        dtype: Of its inputs, such as "float32".
-        params: Its other arguments, by name.
-        backends: Which of ours.
-        peers: Which of the others.
-        nvtx_only: Whether to leave torch.profiler out.
-    """
+    """A command line of compare profile."""
 
     op: str
-    shape: tuple[int, ...] | None
-    dtype: str
+    shape: tuple[int, ...] | None  # by default the large one
+    dtype: str  # such as "float32"
     params: Mapping[str, Any]
     backends: tuple[str, ...]
     peers: tuple[str, ...]
-    nvtx_only: bool
+    nvtx_only: bool  # without torch.profiler
 
 
 @dataclass(frozen=True)
 class KernelUse:
-    """Equal launches of one kernel, or equal copies or fills of memory.
-
-    Attributes:
-        name: Its full name.
-        launches: In each call of the implementation.
-        us: What they take together, in each call.
-        grid: Blocks in x, y and z; None for what is no kernel.
-        block: Threads of a block in x, y and z, likewise.
-        registers: Of one thread, likewise.
-        shared_bytes: Shared memory of a block, likewise.
-    """
+    """Equal launches of one kernel, or equal copies or fills of memory, in a call."""
 
     name: str
-    launches: float
-    us: float
+    # As in gpu_trace.Work; None for what is no kernel.
     grid: Dimensions | None
     block: Dimensions | None
     registers: int | None
     shared_bytes: int | None
+    launches: float
+    us: float  # together
 
 
 @dataclass(frozen=True)
 class ImplementationProfile:
-    """One call of an implementation.
+    """One call of an implementation."""
 
-    Attributes:
-        kernels: What it has the GPU do, in the order in which that begins.
-        gpu_us: How long all of it takes.
-        host_us: How long the call takes the host, which the profiler slows down.
-    """
-
-    kernels: tuple[KernelUse, ...]
-    gpu_us: float
-    host_us: float
+    kernels: tuple[KernelUse, ...]  # in the order in which they begin
+    gpu_us: float  # all of them
+    host_us: float  # of the call, which the profiler slows down
 
 
 @dataclass(frozen=True)
 class ProfileReport:
-    """What was found.
-
-    Attributes:
-        op: Its name.
-        case: What it was called on.
-        environment: Versions and devices.
-        profiles: By implementation; None where torch.profiler was left out.
-        files: Those that were written: trace, table and stacks, or none.
-        commands: The command lines that put the ranges before Nsight's eyes.
-    """
+    """The profiles of an op's implementations, and how to see more."""
 
     op: str
     case: Case
     environment: Mapping[str, Any]
+    # By implementation; None where torch.profiler was left out.
     profiles: Mapping[str, ImplementationProfile | Skipped | None]
-    files: tuple[Path, ...]
-    commands: tuple[str, ...]
+    files: tuple[Path, ...]  # trace, table and stacks, or none
+    commands: tuple[str, ...]  # that put the ranges before Nsight's eyes
 
 
 def profile(
@@ -127,10 +91,7 @@ def profile(
 ) -> ProfileReport:
     """Calls the implementations of an op, each in a range of its own.
 
-    Args:
-        request: What to look into.
-        folder: Where the files go; it is made if it is missing.
-        progress: Is told, from time to time, what is going on.
+    The files go to the folder, which is made if it is missing.
 
     Raises:
         CompareError: It cannot be done.
@@ -148,7 +109,7 @@ def profile(
         _make(folder)
     profiles: dict[str, ImplementationProfile | Skipped | None] = {}
     files: tuple[Path, ...] = ()
-    try:
+    with gpu_state.measuring():
         arguments = _make_arguments(op, case)
         found = implementations.find(op, request.backends, request.peers)
         for name, each in found.items():
@@ -164,14 +125,8 @@ def profile(
         if request.nvtx_only:
             _run(calls, arguments)
         elif calls:
-            files, spans = _run_under_profiler(op, case, folder, calls, arguments)
+            files, spans = _run_under_profiler(op, folder, calls, arguments)
             profiles |= {name: summarize(span) for name, span in spans.items()}
-    except torch.OutOfMemoryError as error:
-        raise UnavailableError(
-            f"the GPU has not enough memory for this --shape: {error}"
-        ) from error
-    except BuildError as error:
-        raise BuildFailedError(str(error)) from error
     return ProfileReport(
         op=op.name,
         case=case,
@@ -184,39 +139,24 @@ def profile(
 
 def summarize(span: Span) -> ImplementationProfile:
     """One call, from a span of CALLS calls."""
-    uses: dict[Any, list[Work]] = {}
+    uses: dict[_Launch, list[float]] = {}
     for work in span.work:
         launch = (work.name, work.grid, work.block, work.registers, work.shared_bytes)
-        uses.setdefault(launch, []).append(work)
+        uses.setdefault(launch, []).append(work.us)
     return ImplementationProfile(
         kernels=tuple(
-            KernelUse(
-                name=alike[0].name,
-                launches=len(alike) / CALLS,
-                us=sum(work.us for work in alike) / CALLS,
-                grid=alike[0].grid,
-                block=alike[0].block,
-                registers=alike[0].registers,
-                shared_bytes=alike[0].shared_bytes,
-            )
-            for alike in uses.values()
+            KernelUse(*launch, len(us) / CALLS, sum(us) / CALLS)
+            for launch, us in uses.items()
         ),
         gpu_us=sum(work.us for work in span.work) / CALLS,
         host_us=span.host_us / CALLS,
     )
 
 
-def stacks(spans: Mapping[str, Span]) -> list[tuple[tuple[Frame, ...], float]]:
-    """Where the GPU time of a call of each comes from, for a flame graph."""
+def stacks(spans: Mapping[str, Span]) -> list[tuple[tuple[str, ...], float]]:
+    """Stacks and the GPU time of a call that each accounts for, for a flame graph."""
     return [
-        (
-            (
-                Frame("implementation", NAMES[name]),
-                *work.stack[1:],
-                Frame("kernel", work.name),
-            ),
-            work.us / CALLS,
-        )
+        ((NAMES[name], *work.stack[1:], work.name), work.us / CALLS)
         for name, span in spans.items()
         for work in span.work
     ]
@@ -225,13 +165,11 @@ def stacks(spans: Mapping[str, Span]) -> list[tuple[tuple[Frame, ...], float]]:
 def nsight_commands(request: ProfileRequest, ranges: Sequence[str]) -> tuple[str, ...]:
     """Command lines of Nsight Systems and, for the first range, of Nsight Compute."""
     shape = ["--shape", "x".join(map(str, request.shape))] if request.shape else []
-    params = itertools.chain.from_iterable(
-        ("--param", f"{name}={_parameter(value)}")
-        for name, value in request.params.items()
-    )
+    settings = (f"{name}={_word(each)}" for name, each in request.params.items())
     command = [
         *("python", "-m", "compare", "profile", request.op, *shape),
-        *("--dtype", request.dtype, *params),
+        *("--dtype", request.dtype),
+        *(word for setting in settings for word in ("--param", setting)),
         *("--backend", *request.backends, "--peers", *request.peers, "--nvtx-only"),
     ]
     systems = ["nsys", "profile", "--trace=cuda,nvtx", f"--output={request.op}"]
@@ -242,7 +180,7 @@ def nsight_commands(request: ProfileRequest, ranges: Sequence[str]) -> tuple[str
     return tuple(lines)
 
 
-def _parameter(value: Any) -> str:
+def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -297,18 +235,14 @@ def _run(calls: Mapping[str, Callable[..., Any]], arguments: tuple[Any, ...]) ->
 
 def _run_under_profiler(
     op: Op,
-    case: Case,
     folder: Path,
     calls: Mapping[str, Callable[..., Any]],
     arguments: tuple[Any, ...],
 ) -> tuple[tuple[Path, ...], dict[str, Span]]:
     """Writes trace, table and stacks; returns their files and what is in them."""
-    activities = [
-        torch.profiler.ProfilerActivity.CPU,
-        torch.profiler.ProfilerActivity.CUDA,
-    ]
-    # Else torch 2.11 warns of what it forgets between cycles, of which there is one.
-    with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
+    # Without acc_events torch 2.11 warns of what it forgets between cycles, of which
+    # there is one.
+    with torch.profiler.profile(acc_events=True) as profiler:
         # The first operation under a profiler waits for it to be ready.
         torch.empty(1, device="cuda").zero_()
         _run(calls, arguments)

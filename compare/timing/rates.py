@@ -11,11 +11,11 @@ def tflops(op: str, times: CaseTimes, timing: Timing) -> float | None:
     flops = TRIALS[op].flops
     if flops is None:
         return None
-    return flops(times.case.shape) / timing.kernel.median_us / 1e6
+    return flops(times.case.shape) / timing.median_us / 1e6
 
 
 def share_of_matmul(bench: Bench, times: CaseTimes, timing: Timing) -> float | None:
-    """Of the rate of torch.matmul in this dtype, which is measured as IEEE has it."""
+    """The share of torch.matmul's rate in this dtype, which is measured in IEEE's."""
     rate = bench.matmul.get(str(times.case.dtype).removeprefix("torch."))
     own = tflops(bench.op, times, timing)
     is_ieee = times.case.params.get("precision", "ieee") == "ieee"
@@ -25,5 +25,5 @@ def share_of_matmul(bench: Bench, times: CaseTimes, timing: Timing) -> float | N
 
 
 def share_of_ceiling(bench: Bench, times: CaseTimes, timing: Timing) -> float:
-    """Of the ceiling that is nearer: of the memory, or of matmul."""
+    """The share of the nearer ceiling, memory or matmul."""
     return max(timing.fraction, share_of_matmul(bench, times, timing) or 0.0)

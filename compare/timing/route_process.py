@@ -6,15 +6,14 @@ from a file, because compilers may print.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import json
 import math
-import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,22 +29,12 @@ from compare.code.cuda import title_of
 from compare.judge import acceptance
 from compare.judge.cases import Case, make_arguments
 from compare.timing import nvrtc
-
-# Fewer than the launches that wait for a GPU before the host has to (1024).
-_CALLS = 100
-_BATCHES = 30
+from compare.timing.measure import host_us
 
 # Takes a launcher's arguments, and returns what launches the kernel on them.
-_Bind = Callable[[Sequence[Argument]], Callable[[], None]]
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    """Where the binary is, and the kernel's name in it; no bind without a GPU."""
-
-    binary: Path
-    symbol: str
-    bind: _Bind | None
+_Bind = Callable[[Sequence[Argument]], Callable[[], object]]
+# Where the binary is, the kernel's name in it, and what binds it on a GPU.
+_Loaded = tuple[Path, str, _Bind | None]
 
 
 def main() -> None:
@@ -62,18 +51,14 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         torch.zeros(1, device="cuda")  # makes the context
     began = time.perf_counter()
     try:
-        loaded = _ROUTES[request["route"]](op, request)
+        binary, symbol, bind = _ROUTES[request["route"]](op, request)
     except (BuildError, UnsupportedError) as error:
         return {"problem": str(error)}
     load_s = time.perf_counter() - began
-    answer = {
-        "load_s": load_s,
-        "binary": str(loaded.binary),
-        "symbol": loaded.symbol,
-    }
+    answer = {"load_s": load_s, "binary": str(binary), "symbol": symbol}
     if request["times_calls"]:
-        assert loaded.bind
-        answer |= _time_calls(op, loaded.bind)
+        assert bind
+        answer |= _time_calls(op, bind)
     return answer
 
 
@@ -84,15 +69,14 @@ def _load_prebuilt(op: Op, request: Mapping[str, Any]) -> _Loaded:
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return _Loaded(path, request["plans"][0]["kernel"], _bind(op, module))
+    return path, request["plans"][0]["kernel"], functools.partial(_bind, op, module)
 
 
 def _load_inline(op: Op, request: Mapping[str, Any]) -> _Loaded:
     module = cuda_inline.load(op, "_cuda")
     assert module.__file__
-    return _Loaded(
-        Path(module.__file__), request["plans"][0]["kernel"], _bind(op, module)
-    )
+    bind = functools.partial(_bind, op, module)
+    return Path(module.__file__), request["plans"][0]["kernel"], bind
 
 
 def _load_nvrtc(op: Op, request: Mapping[str, Any]) -> _Loaded:
@@ -107,16 +91,11 @@ def _load_nvrtc(op: Op, request: Mapping[str, Any]) -> _Loaded:
     if torch.cuda.is_available():
         loaded = list(map(nvrtc.load, compiled, plans))
 
-        def bind(arguments: Sequence[Argument]) -> Callable[[], None]:
+        def bind(arguments: Sequence[Argument]) -> Callable[[], object]:
             launches = [each(arguments) for each in loaded]
+            return lambda: [launch() for launch in launches]
 
-            def launch() -> None:
-                for each in launches:
-                    each()
-
-            return launch
-
-    return _Loaded(path, compiled[0].symbol, bind)
+    return path, compiled[0].symbol, bind
 
 
 _ROUTES = {
@@ -126,17 +105,13 @@ _ROUTES = {
 }
 
 
-def _bind(op: Op, module: ModuleType) -> _Bind:
-    def bind(arguments: Sequence[Argument]) -> Callable[[], None]:
-        bare = tuple(arguments)
-
-        def launch() -> None:
-            stream = torch.cuda.current_stream().cuda_stream
-            native.launch(module, op, bare, stream)
-
-        return launch
-
-    return bind
+def _bind(
+    op: Op, module: ModuleType, arguments: Sequence[Argument]
+) -> Callable[[], object]:
+    bare = tuple(arguments)
+    return lambda: native.launch(
+        module, op, bare, torch.cuda.current_stream().cuda_stream
+    )
 
 
 def _time_calls(op: Op, bind: _Bind) -> dict[str, Any]:
@@ -150,17 +125,10 @@ def _time_calls(op: Op, bind: _Bind) -> dict[str, Any]:
         launch = bind(op.arguments(*outputs, *arguments))
     except UnsupportedError as error:
         return {"not_called": str(error)}
-    call_us = []
-    for _ in range(_BATCHES):
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        for _ in range(_CALLS):
-            launch()
-        call_us.append(1e6 * (time.perf_counter() - began) / _CALLS)
-    torch.cuda.synchronize()
+    call_us = host_us(launch)
     if problem := acceptance.judge_all(outputs, expected).problem:
         return {"not_called": f"what it computes is wrong: {problem}"}
-    return {"call_us": statistics.median(call_us)}
+    return {"call_us": call_us}
 
 
 if __name__ == "__main__":

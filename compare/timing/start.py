@@ -1,4 +1,4 @@
-"""What it takes until the first result is there: first call, compilation, build.
+"""The time until the first result is there: first call, compilation, build.
 
 Each in a process of its own, where nothing is loaded yet: it runs this file, once with
 empty caches on disk and once more with those that the first has filled. What has to be
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from compare.judge.parity import Skipped
 from compare.timing import implementations
 from compare.timing.times import StartTime
 
-# What compiles at run time keeps its results below these.
+# Compilers at run time keep their results below these.
 _CACHE_VARIABLES = (
     "XDG_CACHE_HOME",
     "TRITON_CACHE_DIR",
@@ -45,32 +45,23 @@ def measure(
     names: Sequence[str],
     progress: Callable[[str], None],
 ) -> dict[str, StartTime | Skipped]:
-    """First calls of an op in float32, its parameters as they are by default.
-
-    Args:
-        op: Its name.
-        shape: Of its inputs.
-        names: Of implementations.
-        progress: Is told what is going on.
-    """
+    """First calls of implementations of an op, in float32 and with its defaults."""
     results: dict[str, StartTime | Skipped] = {}
     for name in names:
         progress(f"first calls of {name}, in processes of their own")
         with tempfile.TemporaryDirectory() as folder:
             run = functools.partial(_first_call_in_a_process, folder, op, shape, name)
             cold, warm = run(), run()
-        if isinstance(cold, Skipped):
-            results[name] = cold
-            continue
-        if isinstance(warm, Skipped):
-            results[name] = warm
-            continue
-        is_prebuilt = name in implementations.COMPILED_BEFORE
-        results[name] = StartTime(
-            first_call_ms=1e3 * warm,
-            compile_s=None if is_prebuilt else max(0.0, cold - warm),
-            build_s=_build_s(op) if name == "cuda" else None,
-        )
+        match cold, warm:
+            case float(), float():
+                is_prebuilt = name in implementations.COMPILED_BEFORE
+                results[name] = StartTime(
+                    first_call_ms=1e3 * warm,
+                    compile_s=None if is_prebuilt else max(0.0, cold - warm),
+                    build_s=_build_s(op) if name == "cuda" else None,
+                )
+            case (Skipped() as skipped, _) | (_, Skipped() as skipped):
+                results[name] = skipped
     return results
 
 
@@ -85,23 +76,27 @@ def _build_s(op: str) -> float | None:
     cuda_home = toolchain.find_cuda_home()
     if cuda_home is None:
         return None
-    symbol_flags = toolchain.kernel_symbol_flags(toolchain.nvcc_version(cuda_home))
-    flags = [*sources.NVCC_FLAGS, *cuda_inline.gencode_flags(), *symbol_flags]
-    includes = [f"-I{folder}" for folder in sources.include_folders("_cuda")]
-    source = str(sources.kernel_source(OPS[op].source))
+    gencode = cuda_inline.gencode_flags()
+    command = nvcc_command(cuda_home, OPS[op].source, gencode)
     with tempfile.TemporaryDirectory() as folder:
-        target = str(Path(folder, "object.o"))
-        command = [str(cuda_home / "bin" / "nvcc"), *flags, *includes]
         began = time.perf_counter()
         done = subprocess.run(
-            [*command, "-c", source, "-o", target],
-            capture_output=True,
-            text=True,
-            check=False,
+            command, cwd=folder, capture_output=True, text=True, check=False
         )
-        if done.returncode != 0:
-            raise BuildError(f"nvcc refuses csrc/{op}/{op}.cu:\n{done.stderr}")
-        return time.perf_counter() - began
+        seconds = time.perf_counter() - began
+    if done.returncode != 0:
+        raise BuildError(f"nvcc refuses csrc/{op}/{op}.cu:\n{done.stderr}")
+    return seconds
+
+
+def nvcc_command(cuda_home: Path, op: str, gencode: Iterable[str]) -> list[str]:
+    """The command that compiles csrc/<op>/<op>.cu to kernel.o, as setup.py does."""
+    symbol_flags = toolchain.kernel_symbol_flags(toolchain.nvcc_version(cuda_home))
+    return [
+        *(f"{cuda_home}/bin/nvcc", *sources.NVCC_FLAGS, *gencode, *symbol_flags),
+        *(f"-I{folder}" for folder in sources.include_folders("_cuda")),
+        *("-Xcompiler=-fPIC", "-c", str(sources.kernel_source(op)), "-o", "kernel.o"),
+    ]
 
 
 def _first_call_in_a_process(

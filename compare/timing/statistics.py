@@ -25,13 +25,7 @@ _SEED = 20261120  # the same figures from the same times
 
 
 def summarize(call_us: Sequence[float], calls: int, method: Method) -> KernelTime:
-    """The figures of one implementation.
-
-    Args:
-        call_us: Microseconds of a call, one for each round.
-        calls: How many calls were timed altogether.
-        method: How.
-    """
+    """The figures of one implementation, from the time of a call in each round."""
     times = np.asarray(call_us)
     low, high = _interval(_medians(times, _resamples(len(times))))
     p20, median, p80 = np.quantile(times, [0.2, 0.5, 0.8])
@@ -39,11 +33,7 @@ def summarize(call_us: Sequence[float], calls: int, method: Method) -> KernelTim
 
 
 def compare(call_us: Mapping[str, Sequence[float]]) -> tuple[Comparison, ...]:
-    """How each implementation does beside those that come after it.
-
-    Args:
-        call_us: By name, microseconds of a call, one for each round.
-    """
+    """How each implementation does beside those that come after it, by its times."""
     if not call_us:
         return ()
     times = {name: np.asarray(each) for name, each in call_us.items()}
@@ -59,7 +49,7 @@ def compare(call_us: Mapping[str, Sequence[float]]) -> tuple[Comparison, ...]:
 
 
 def verdict(low: float, high: float) -> Outcome:
-    """What the interval of a ratio of times says of the one above the line."""
+    """The verdict on the numerator of a ratio of times, by its interval."""
     if high < 1 - SAME_WITHIN:
         return "faster"
     if low > 1 + SAME_WITHIN:

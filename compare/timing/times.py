@@ -1,10 +1,10 @@
-"""What the timing lab finds out, and the JSON of it, which records are written in."""
+"""The results of the timing lab, and their JSON, in which records are written."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import cattrs
 import torch
@@ -22,98 +22,53 @@ _SEEN_FROM_THE_OTHER: dict[Outcome, Outcome] = {"faster": "slower", "slower": "f
 
 @dataclass(frozen=True)
 class KernelTime:
-    """Time of a call on the GPU, launch excluded.
-
-    Attributes:
-        median_us: Of all replays.
-        p20_us: A fifth of the replays took less.
-        p80_us: A fifth took longer.
-        low_us: From here to high_us lies the median, with 95 % confidence.
-        high_us: See low_us.
-        calls: How many calls were timed.
-        method: "graph", replays of a CUDA graph; or "events", around calls that the
-            host had queued before the GPU came to them.
-    """
+    """Time of a call on the GPU, launch excluded."""
 
     median_us: float
-    p20_us: float
-    p80_us: float
-    low_us: float
+    p20_us: float  # a fifth of the replays took less
+    p80_us: float  # a fifth took longer
+    low_us: float  # from here to high_us lies the median, with 95 % confidence
     high_us: float
-    calls: int
+    calls: int  # that were timed
+    # "graph", replays of a CUDA graph; or "events", around calls that the host had
+    # queued before the GPU came to them.
     method: Method
 
 
 @dataclass(frozen=True)
-class HostTime:
-    """Time that a call takes the host, which does not wait for the GPU.
+class Timing(KernelTime):
+    """Times of one implementation in one case."""
 
-    Attributes:
-        call_us: Of the public call, which allocates its output.
-        launcher_us: Of the bare launcher; None for those that have none.
-    """
-
-    call_us: float
-    launcher_us: float | None
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Times of one implementation in one case.
-
-    Attributes:
-        kernel: On the GPU.
-        host: On the host.
-        gb_per_s: The fewest bytes that the op has to move, by the kernel's median.
-        fraction: Of the ceiling; 1 is as fast as the memory can be.
-    """
-
-    kernel: KernelTime
-    host: HostTime
-    gb_per_s: float
-    fraction: float
+    host_us: float  # of the public call, which does not wait for the GPU
+    launcher_us: float | None  # of the bare launcher, on the host; None without one
+    gb_per_s: float  # the fewest bytes that the op has to move, by the median
+    fraction: float  # of the ceiling; 1 is as fast as the memory can be
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The fastest that as many bytes were read and written, by kernels that do no more.
+    """The fastest that kernels read and wrote as many bytes, which did nothing else."""
 
-    Attributes:
-        mix: Bytes read to bytes written, such as "2:1".
-        median_us: The best kernel's.
-        gb_per_s: Of read and written bytes.
-        kernel: Which kernel it was.
-    """
-
-    mix: str
+    mix: str  # bytes read to bytes written, such as "2:1"
     median_us: float
-    gb_per_s: float
-    kernel: str
+    gb_per_s: float  # of read and written bytes
+    kernel: str  # the fastest one
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two implementations that took turns.
-
-    Attributes:
-        first: The name of one.
-        second: The name of the other.
-        ratio: The first's time by the second's.
-        low: From here to high lies the ratio, with 95 % confidence.
-        high: See low.
-        outcome: What the first is: "faster", "slower", "same" (within 1.5 %), or
-            "unclear" where the interval allows two of these.
-    """
+    """Two implementations that took turns."""
 
     first: str
     second: str
-    ratio: float
-    low: float
+    ratio: float  # the first's time by the second's
+    low: float  # from here to high lies the ratio, with 95 % confidence
     high: float
+    # The first's: "same" within 1.5 %, "unclear" where the interval allows two others.
     outcome: Outcome
 
     def reversed(self) -> Comparison:
-        """The same, seen from the second."""
+        """The comparison as the second sees it."""
         return Comparison(
             first=self.second,
             second=self.first,
@@ -126,73 +81,43 @@ class Comparison:
 
 @dataclass(frozen=True)
 class GpuState:
-    """What the GPU was like while it was measured: medians of its own readings.
-
-    Attributes:
-        sm_mhz: The clock of the multiprocessors.
-        memory_mhz: The clock of the memory.
-        power_w: The power drawn.
-        temperature_c: Of the chip.
-        throttled_by: What held the clocks down, such as "power cap".
-        samples: How many readings there were.
-    """
+    """The GPU while it was measured: medians of its own readings."""
 
     sm_mhz: float
     memory_mhz: float
     power_w: float
     temperature_c: float
-    throttled_by: tuple[str, ...]
+    throttled_by: tuple[str, ...]  # what held the clocks down, such as "power cap"
     samples: int
 
 
 @dataclass(frozen=True)
 class StartTime:
-    """What it takes until the first result is there, in a process of its own.
+    """The time until the first result is there, in a process of its own."""
 
-    Attributes:
-        first_call_ms: The first call, when every cache on disk is filled.
-        compile_s: How much longer it takes with empty caches; None if nothing is
-            compiled at run time.
-        build_s: nvcc over the op's source for this GPU; None if there is no such step.
-    """
-
-    first_call_ms: float
-    compile_s: float | None
-    build_s: float | None
+    first_call_ms: float  # when every cache on disk is filled
+    compile_s: float | None  # by how much empty caches delay it; None if none are used
+    build_s: float | None  # nvcc over the op's source for this GPU, if it has one
 
 
 @dataclass(frozen=True)
 class MatmulRate:
-    """What torch.matmul reaches, 8192 x 8192 x 8192.
+    """The rate of torch.matmul, 8192 x 8192 x 8192."""
 
-    Attributes:
-        tflops: 10^12 multiplications and additions in a second.
-        gpu_state: Meanwhile; None where nvidia-smi cannot say.
-    """
-
-    tflops: float
-    gpu_state: GpuState | None
+    tflops: float  # 10^12 multiplications and additions in a second
+    gpu_state: GpuState | None  # meanwhile; None where nvidia-smi cannot say
 
 
 @dataclass(frozen=True)
 class CaseTimes:
-    """All implementations of an op in one case.
-
-    Attributes:
-        case: The case.
-        timings: By implementation.
-        traffic: The fewest bytes that the op has to move in it.
-        ceiling: What the memory can do.
-        comparisons: Of every two implementations that were timed.
-        gpu_state: Meanwhile; None where nvidia-smi cannot say.
-    """
+    """All implementations of an op in one case."""
 
     case: Case
     timings: Mapping[str, Timing | Skipped]
-    traffic: Traffic
+    traffic: Traffic  # the fewest bytes that the op has to move
     ceiling: Ceiling
-    comparisons: tuple[Comparison, ...]
-    gpu_state: GpuState | None
+    comparisons: tuple[Comparison, ...]  # of every two that were timed
+    gpu_state: GpuState | None  # meanwhile; None where nvidia-smi cannot say
 
     def comparison(self, first: str, second: str) -> Comparison | None:
         """How the first of two implementations does beside the second."""
@@ -205,60 +130,48 @@ class CaseTimes:
 
 
 @dataclass(frozen=True)
-class Bench:
-    """What `compare bench` measures of one op, and `compare record` keeps.
+class Document:
+    """Anything that is measured of an op and written to a file of its own."""
 
-    Attributes:
-        op: Its name.
-        environment: Versions and devices, from compare.timing.environment.
-        cases: At the shapes that it is judged by.
-        sweep: From sizes that are all launch to sizes that are all memory.
-        start: By implementation, what it takes until the first result is there.
-        matmul: By dtype.
-        omitted: What was left out for want of memory, a sentence each.
-        notes: What a peer overwrites or skips, by implementation.
-    """
-
-    SCHEMA_VERSION: ClassVar[int] = 1
+    SCHEMA_VERSION: ClassVar[int]
+    KIND: ClassVar[str] = ""  # a record's folder within the GPU's, where benches lie
 
     op: str
-    environment: dict[str, Any]
-    cases: tuple[CaseTimes, ...]
-    sweep: tuple[CaseTimes, ...]
-    start: Mapping[str, StartTime | Skipped]
-    matmul: Mapping[str, MatmulRate | Skipped]
-    omitted: tuple[str, ...]
-    notes: Mapping[str, str]
+    environment: dict[str, Any]  # from compare.timing.environment
+
+
+@dataclass(frozen=True)
+class Bench(Document):
+    """The times of one op, measured by `compare bench`, kept by `compare record`."""
+
+    SCHEMA_VERSION = 1
+
+    cases: tuple[CaseTimes, ...]  # at the shapes that it is judged by
+    sweep: tuple[CaseTimes, ...]  # from sizes that are all launch to all memory
+    start: Mapping[str, StartTime | Skipped]  # by implementation
+    matmul: Mapping[str, MatmulRate | Skipped]  # by dtype
+    omitted: tuple[str, ...]  # for want of memory, a sentence each
+    notes: Mapping[str, str]  # what a peer overwrites or skips, by implementation
 
 
 # ---- JSON ---------------------------------------------------------------------------
 
 
 def as_json(value: Any) -> Any:
-    """A value of this module or beside it, in plain values for json.dump."""
+    """A dataclass, or several, in plain values for json.dump."""
     return _converter.unstructure(value)
-
-
-class Document(Protocol):
-    """A dataclass that is written to a file of its own."""
-
-    SCHEMA_VERSION: ClassVar[int]
 
 
 Kept = TypeVar("Kept", bound=Document)
 
 
 def to_json(kept: Document) -> dict[str, Any]:
-    """The same of a whole document, which names its schema."""
+    """A whole document in plain values, which name its schema."""
     return {"schema_version": kept.SCHEMA_VERSION, **as_json(kept)}
 
 
 def from_json(document: Mapping[str, Any], made: type[Kept]) -> Kept:
-    """What to_json has made plain.
-
-    Args:
-        document: Plain values.
-        made: The class of which it is.
+    """The document of a class from its plain values.
 
     Raises:
         ValueError: It is of another schema, or a value is none that can stand there.
@@ -274,7 +187,7 @@ def from_json(document: Mapping[str, Any], made: type[Kept]) -> Kept:
 
 
 def limits_to_json(times: CaseTimes | Skipped) -> dict[str, Any]:
-    """What holds for all implementations of a case, in plain values."""
+    """The figures that all implementations of a case share, in plain values."""
     if isinstance(times, Skipped):
         return {}
     names = ("traffic", "ceiling", "comparisons", "gpu_state")
@@ -288,30 +201,13 @@ def _number(value: Any, _type: Any) -> Any:
 
 
 def _is_literal(annotation: Any) -> bool:
-    return get_origin(annotation) in (Literal,)
+    return get_origin(annotation) is Literal
 
 
 def _one_of(value: Any, literal: Any) -> Any:
     if value not in get_args(literal):
         raise ValueError(f"{value!r} is none of {get_args(literal)}")
     return value
-
-
-def _timing_to_json(timing: Timing) -> dict[str, Any]:
-    return {
-        **as_json(timing.kernel),
-        "host_us": timing.host.call_us,
-        "launcher_us": timing.host.launcher_us,
-        "gb_per_s": timing.gb_per_s,
-        "fraction": timing.fraction,
-    }
-
-
-def _timing_from_json(document: Mapping[str, Any], _type: Any) -> Timing:
-    host = {"call_us": document["host_us"], "launcher_us": document["launcher_us"]}
-    nested = {**document, "kernel": document, "host": host}
-    timing: Timing = _structure_timing(nested, Timing)
-    return timing
 
 
 def _has_timings(made: Any) -> bool:
@@ -352,6 +248,3 @@ _converter.register_unstructure_hook_factory(
     _has_timings,
     lambda made: make_dict_unstructure_fn(made, _converter, timings=_RENAMED),
 )
-_structure_timing = make_dict_structure_fn(Timing, _converter)
-_converter.register_structure_hook(Timing, _timing_from_json)
-_converter.register_unstructure_hook(Timing, _timing_to_json)

@@ -15,10 +15,9 @@ import random
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from compare.timing.times import Method
 
@@ -39,52 +38,45 @@ _TIMES_LATE = 3  # once or twice, the host may have been late to look
 
 
 class TimingError(Exception):
-    """A contestant cannot be timed, or tries to escape the clock; it says why."""
+    """Something cannot be timed, or tries to escape the clock; it says why."""
 
 
-@dataclass(frozen=True)
-class Contestant:
-    """Something to be timed.
+def failure_of(error: Exception) -> TimingError:
+    """The failure of whoever raised this; raises again what is nobody's own fault."""
+    if isinstance(error, torch.OutOfMemoryError):
+        raise error
+    if isinstance(error, TimingError):
+        return error
+    return TimingError(f"raises {type(error).__name__}: {error}")
 
-    Attributes:
-        name: Its name.
-        launch: Runs it on the set of this number, without waiting for the GPU.
-        n_sets: How many sets of inputs and outputs there are.
-    """
 
-    name: str
-    launch: Callable[[int], None]
-    n_sets: int
+# Runs something on the set of this number, without waiting for the GPU.
+Launch = Callable[[int], object]
 
 
 @dataclass(frozen=True)
 class Times:
-    """What the clock said.
+    """The times of one contestant."""
 
-    Attributes:
-        call_us: Of a call, one for each round.
-        calls: In all rounds.
-        method: How they were made.
-    """
-
-    call_us: tuple[float, ...]
-    calls: int
+    call_us: tuple[float, ...]  # of a call, one for each round
+    calls: int  # in all rounds
     method: Method
 
 
 class Turn:
-    """A contestant that is compiled, warm and, if that is possible, captured."""
+    """Something to be timed: compiled, warm and, if that is possible, captured."""
 
-    def __init__(self, contestant: Contestant) -> None:
-        """Runs it.
+    def __init__(self, launch: Launch, n_sets: int) -> None:
+        """Runs it on every set of inputs and outputs.
 
         Raises:
             TimingError: It cannot be called in a way that can be timed.
         """
         self.method: Method = "graph"
-        self.n_calls = contestant.n_sets
-        self._launch = contestant.launch
-        self._n_sets = contestant.n_sets
+        self.n_calls = n_sets
+        self.head_start = 1  # flushes of the caches that keep the GPU busy before it
+        self._launch = launch
+        self._n_sets = n_sets
         self._call_all()  # compiles, and loads the code
         try:
             self._graph = self._capture()
@@ -147,13 +139,12 @@ def take_turns(
 
     Args:
         turns: By name.
-        warm_up_ms: How long that goes on before the first is counted.
+        warm_up_ms: How long that goes on before the first counts.
         min_replays: How many times of each there are at least.
     """
-    clock = _Clock(torch.ones(COLD_BYTES // 4, device=FLUSH_DEVICE))
-    race = _Race(dict(turns), clock)
-    race.go_on(clock.rehearse)
-    rounds = _rounds(race, warm_up_ms, min_replays)
+    race = _Race(dict(turns))
+    race.go_on(race.rehearse)
+    rounds = race.rounds(warm_up_ms, min_replays)
     times: dict[str, Times | TimingError] = dict(race.failures)
     for name, turn in race.running.items():
         spans_ms = [spans[name][0].elapsed_time(spans[name][1]) for spans in rounds]
@@ -168,72 +159,60 @@ def take_turns(
 _Span = tuple[torch.cuda.Event, torch.cuda.Event]
 
 
-def _rounds(race: _Race, warm_up_ms: float, min_replays: int) -> list[dict[str, _Span]]:
-    n_warm_up, round_ms = 0, 0.0
-    while n_warm_up * round_ms < warm_up_ms and race.running:
-        began = time.perf_counter()
-        race.go_on(race.clock.time)
-        torch.cuda.synchronize()
-        round_ms = 1e3 * (time.perf_counter() - began)
-        n_warm_up += 1
-    n_rounds = min_replays
-    if race.running:
-        measure_ms = len(race.running) * _MEASURE_MS
-        n_rounds = max(n_rounds, math.ceil(measure_ms / round_ms))
-    rounds = [race.go_on(race.clock.time) for _ in range(n_rounds)]
-    torch.cuda.synchronize()
-    return rounds
-
-
-@dataclass
 class _Race:
-    """Those who still run, and why the others do not."""
+    """The turns that still run, why the others do not, and the clock.
 
-    running: dict[str, Turn]
-    clock: _Clock
-    failures: dict[str, TimingError] = field(default_factory=dict)
-    random: random.Random = field(default_factory=lambda: random.Random(0))
+    The clock is two events around a replay, queued before the GPU comes to them.
+    """
 
-    def go_on(self, act: Callable[[str, Turn], _Span]) -> dict[str, _Span]:
+    def __init__(self, running: dict[str, Turn]) -> None:
+        self.running = running
+        self.failures: dict[str, TimingError] = {}
+        self._random = random.Random(0)
+        # Larger than every cache.
+        self._flush = torch.ones(COLD_BYTES // 4, device=FLUSH_DEVICE)
+
+    def go_on(self, act: Callable[[Turn], _Span]) -> dict[str, _Span]:
         """Lets each one act, in any order; whoever raises is out."""
         spans = {}
         order = list(self.running.items())
-        self.random.shuffle(order)
+        self._random.shuffle(order)
         for name, turn in order:
-            failure = None
             try:
-                spans[name] = act(name, turn)
-            except torch.OutOfMemoryError:
-                raise
-            except TimingError as error:
-                failure = error
+                spans[name] = act(turn)
+                continue
             except Exception as error:  # whatever a library of others raises
-                failure = TimingError(f"raises {type(error).__name__}: {error}")
-            if failure:
-                self.failures[name] = failure
-                del self.running[name]
+                self.failures[name] = failure_of(error)
+            del self.running[name]
         return spans
 
+    def rounds(self, warm_up_ms: float, min_replays: int) -> list[dict[str, _Span]]:
+        """The spans of enough rounds, by name, after some that do not count."""
+        n_warm_up, round_ms = 0, 0.0
+        while n_warm_up * round_ms < warm_up_ms and self.running:
+            began = time.perf_counter()
+            self.go_on(self.time)
+            torch.cuda.synchronize()
+            round_ms = 1e3 * (time.perf_counter() - began)
+            n_warm_up += 1
+        n_rounds = min_replays
+        if self.running:
+            measure_ms = len(self.running) * _MEASURE_MS
+            n_rounds = max(n_rounds, math.ceil(measure_ms / round_ms))
+        rounds = [self.go_on(self.time) for _ in range(n_rounds)]
+        torch.cuda.synchronize()
+        return rounds
 
-class _Clock:
-    """Events around a replay that the GPU does not come to before the host is done."""
-
-    def __init__(self, flush: Tensor) -> None:
-        """Takes a tensor that fills every cache when it is read."""
-        self._flush = flush
-        self._head_starts: dict[str, int] = {}
-
-    def rehearse(self, name: str, turn: Turn) -> _Span:
+    def rehearse(self, turn: Turn) -> _Span:
         """Finds out how long the GPU has to be busy for the host to keep ahead of it.
 
         Raises:
             TimingError: That fails: a call waits for the GPU, or the GPU goes on when
                 the stream that is timed has finished.
         """
-        self._head_starts[name] = 1
         n_late = 0
         for _ in range(_REHEARSALS):
-            start, end = self.time(name, turn)
+            start, end = self.time(turn)
             is_ahead = not start.query()
             end.synchronize()
             began = time.perf_counter()
@@ -249,12 +228,12 @@ class _Clock:
             if is_ahead and not is_late:
                 return start, end
             if not is_ahead:
-                self._head_starts[name] *= 2
+                turn.head_start *= 2
         raise TimingError("a call waits for the GPU, so its kernels cannot be timed")
 
-    def time(self, name: str, turn: Turn) -> _Span:
+    def time(self, turn: Turn) -> _Span:
         """Queues a replay."""
-        for _ in range(self._head_starts[name]):
+        for _ in range(turn.head_start):
             # Reading this empties the caches, and lets the host get ahead of the GPU.
             self._flush.sum()
         start, end = event(), event()

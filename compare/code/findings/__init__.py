@@ -1,4 +1,4 @@
-"""What differs between the two sides, in words, with the instructions that prove it.
+"""The differences of the two sides in words, with the instructions that prove them.
 
 A rule looks at both sides and returns a sentence, or nothing where it has nothing
 certain to say. Every number in a sentence is counted in the code at hand, or in what
@@ -24,29 +24,19 @@ from compare.code.findings.evidence import Finding, Look, Subject
 
 if TYPE_CHECKING:  # importing the model imports torch and Triton
     from compare.code.kernel_code import KernelCode
-    from compare.code.occupancy import Occupancy
-    from compare.ptx_simulator import Simulation
 
 __all__ = ["RULES", "Finding", "Rule", "find"]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule, with how telling it is.
+    """A rule, with how telling it is."""
 
-    Attributes:
-        name: it is known by.
-        topic: of its findings.
-        about_one: the weight of what it says of one side: it does more or worse.
-        about_both: the weight of what it says of both alike.
-        look: the rule itself.
-    """
-
-    name: str
-    topic: str
-    about_one: float
-    about_both: float
-    look: Look
+    name: str  # it is known by
+    topic: str  # memory, launch, control, reduction, math, registers, shared, overhead
+    about_one: float  # the weight of what it says of one side: it does more or worse
+    about_both: float  # the weight of what it says of both alike
+    look: Look  # the rule itself
 
 
 # First what a kernel must not do; then what every kernel does in some way, and a reader
@@ -82,50 +72,26 @@ RULES = (
 )
 
 
-def find(
-    cuda: KernelCode,
-    triton: KernelCode,
-    simulations: tuple[Simulation, Simulation] | None = None,
-    occupancies: tuple[Occupancy, Occupancy] | None = None,
-) -> tuple[Finding, ...]:
-    """All that the rules have to say: first what one side does more or worse.
+def find(cuda: KernelCode, triton: KernelCode) -> tuple[Finding, ...]:
+    """Asks every rule, and sorts the findings: those about one side come first.
 
-    Then what both do alike, or no worse; of each the most telling first.
-
-    Args:
-        cuda: the code of the CUDA side.
-        triton: the code of the Triton side.
-        simulations: what the two do. Without these less is said, and less exactly.
-        occupancies: what an SM holds of the two.
+    It does more or worse there. Of either kind, the most telling comes first.
     """
-    left = Subject(
-        "cuda",
-        cuda,
-        simulations[0] if simulations else None,
-        occupancies[0] if occupancies else None,
-    )
-    right = Subject(
-        "triton",
-        triton,
-        simulations[1] if simulations else None,
-        occupancies[1] if occupancies else None,
-    )
-    found = [each for rule in RULES if (each := _apply(rule, left, right))]
+    sides = Subject("cuda", cuda), Subject("triton", triton)
+    found = []
+    for rule in RULES:
+        if said := rule.look(sides):
+            left, right = (tuple(e.index for e in each) for each in said.evidence)
+            found.append(
+                Finding(
+                    topic=rule.topic,
+                    text=f"{said.text}.",
+                    language=said.language,
+                    cuda=left,
+                    triton=right,
+                    rule=rule.name,
+                    side=said.side,
+                    weight=rule.about_one if said.side else rule.about_both,
+                )
+            )
     return tuple(sorted(found, key=lambda each: (each.side is None, -each.weight)))
-
-
-def _apply(rule: Rule, cuda: Subject, triton: Subject) -> Finding | None:
-    said = rule.look(cuda, triton)
-    if said is None:
-        return None
-    evidence = [list(each) for each in said.evidence]
-    return Finding(
-        topic=rule.topic,
-        text=f"{said.text}.",
-        language=said.language,
-        cuda=tuple(each.index for each in evidence[0]),
-        triton=tuple(each.index for each in evidence[1]),
-        rule=rule.name,
-        side=said.side,
-        weight=rule.about_one if said.side else rule.about_both,
-    )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 from compare.assembly.classify import is_copy_to_global
 from compare.assembly.listing import Instruction
-from compare.code.findings.evidence import Statement, Subject, having, less
-from compare.code.findings.words import listed
+from compare.code.findings.evidence import Sides, Statement, Subject, having, less
+from compare.code.words import listed
 
 _LOADS = ("global load", "async copy")
 _STORES = ("global store",)
@@ -22,15 +21,16 @@ _NOTEWORTHY_PART = 0.05
 _ORDERED = ("barrier", "mbarrier", "fence / wait", "atomic", "shuffle / vote")
 
 _ByWidth = dict[int, list[Instruction]]
+# Accesses of one thread, side by side, in the order of their addresses.
+_Neighbours = tuple[Instruction, ...]
 _Terms = tuple[tuple[int, int], ...]  # of an address: instructions and factors
 
 
 # ---- Width ---------------------------------------------------------------------------
 
 
-def vector_width(cuda: Subject, triton: Subject) -> Statement | None:
+def vector_width(sides: Sides) -> Statement | None:
     """How many bytes a thread loads and stores by one instruction."""
-    sides = (cuda, triton)
     kinds = {
         "loads": [_by_width(each, _LOADS, is_store=False) for each in sides],
         "stores": [_by_width(each, _STORES, is_store=True) for each in sides],
@@ -51,22 +51,19 @@ def vector_width(cuda: Subject, triton: Subject) -> Statement | None:
     ]
     narrower = {less(max(left), max(right)) for left, right in kinds.values()} - {None}
     return Statement(
-        f"{'; '.join(_compared_widths(by_widths))} ({'; '.join(names)})",
+        f"{_compared_widths(by_widths)} ({'; '.join(names)})",
         evidence,
         narrower.pop() if len(narrower) == 1 else None,
     )
 
 
-def _compared_widths(by_widths: Mapping[tuple[str, ...], list[str]]) -> Iterator[str]:
+def _compared_widths(by_widths: Mapping[tuple[str, ...], list[str]]) -> str:
     """`A thread loads 16 bytes at a time in CUDA, 4 in Triton`, for each difference."""
-    subject = "A thread"
-    for (left, right), verbs in by_widths.items():
-        does = f"{subject} {listed(verbs)}"
-        if left == right:
-            yield f"{does} {left} bytes at a time on both sides"
-        else:
-            yield f"{does} {left} bytes at a time in CUDA, {right} in Triton"
-        subject = "it"
+    return "A thread " + "; it ".join(
+        f"{listed(verbs)} {left} bytes at a time "
+        + ("on both sides" if left == right else f"in CUDA, {right} in Triton")
+        for (left, right), verbs in by_widths.items()
+    )
 
 
 def _by_width(side: Subject, categories: Sequence[str], *, is_store: bool) -> _ByWidth:
@@ -108,51 +105,29 @@ def _all(side: _ByWidth) -> list[Instruction]:
 # ---- Merging -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Neighbours:
-    """Accesses of one thread, side by side, that could have been one.
-
-    Attributes:
-        accesses: in the order of their addresses.
-        reason: why they are not; empty if that is not certain.
-    """
-
-    accesses: tuple[Instruction, ...]
-    reason: str
-
-    @property
-    def merged_bytes(self) -> int:
-        """The width of the access that they could have been."""
-        return sum(each.access_bytes for each in self.accesses)
-
-    @property
-    def text(self) -> str:
-        """`loads one by one what lies side by side: ...`."""
-        verb = "loads" if "load" in self.accesses[0].category else "stores"
-        text = (
-            f"{verb} one by one what lies side by side: {len(self.accesses)} times"
-            f" {self.accesses[0].opcode}, not {self.merged_bytes} bytes at once"
-        )
-        return f"{text}, since {self.reason}" if self.reason else text
-
-
-def merging(cuda: Subject, triton: Subject) -> Statement | None:
+def merging(sides: Sides) -> Statement | None:
     """Neighbouring accesses of one thread that stayed apart, and why."""
-    sides = (cuda, triton)
     found = [
         [*_apart(each, "global load"), *_apart(each, "global store")] for each in sides
     ]
     parts = [
-        f"{side.name} {max(groups, key=lambda each: each.merged_bytes).text}"
+        f"{side.name} {_described(max(groups, key=_merged_bytes), side)}"
         for side, groups in zip(sides, found, strict=True)
         if groups
     ]
-    if not parts:
-        return None
-    evidence = [
-        [each for group in groups for each in group.accesses] for groups in found
-    ]
-    return Statement(". ".join(parts), evidence, having(*found))
+    evidence = [[each for group in groups for each in group] for groups in found]
+    return Statement(". ".join(parts), evidence, having(*found)) if parts else None
+
+
+def _described(accesses: _Neighbours, side: Subject) -> str:
+    """`loads one by one what lies side by side: ...`."""
+    verb = "loads" if "load" in accesses[0].category else "stores"
+    text = (
+        f"{verb} one by one what lies side by side: {len(accesses)} times"
+        f" {accesses[0].opcode}, not {_merged_bytes(accesses)} bytes at once"
+    )
+    reason = _reason(accesses, side)
+    return f"{text}, since {reason}" if reason else text
 
 
 def _apart(side: Subject, category: str) -> list[_Neighbours]:
@@ -164,13 +139,13 @@ def _apart(side: Subject, category: str) -> list[_Neighbours]:
         if address := side.addresses.of(each):
             terms = tuple(sorted(address.terms.items()))
             groups[each.opcode, terms].append((address.number, each))
-    found = [
-        _Neighbours(accesses, _reason(accesses, side))
+    apart = [
+        accesses
         for (_, terms), group in groups.items()
         for run in _runs(group)
         for accesses in _mergeable(run, terms, side)
+        if _merged_bytes(accesses) > widest
     ]
-    apart = [each for each in found if each.merged_bytes > widest]
     if apart:
         in_sass = side.code.sass.in_category(category)
         if any(each.access_bytes > widest for each in in_sass):
@@ -178,10 +153,15 @@ def _apart(side: Subject, category: str) -> list[_Neighbours]:
     return apart
 
 
+def _merged_bytes(accesses: _Neighbours) -> int:
+    """The width of the access that they could have been."""
+    return sum(each.access_bytes for each in accesses)
+
+
 def _runs(
     group: Iterable[tuple[int, Instruction]],
 ) -> list[list[tuple[int, Instruction]]]:
-    """What follows each other without a gap; an address that comes twice ends a run."""
+    """Runs of accesses without a gap; an address that comes twice ends one."""
     runs: list[list[tuple[int, Instruction]]] = []
     for number, each in sorted(group, key=lambda item: (item[0], item[1].index)):
         if runs and number == runs[-1][-1][0] + each.access_bytes:
@@ -193,7 +173,7 @@ def _runs(
 
 def _mergeable(
     run: Sequence[tuple[int, Instruction]], terms: _Terms, side: Subject
-) -> list[tuple[Instruction, ...]]:
+) -> list[_Neighbours]:
     """The parts of a run that could be one access each, as wide as possible.
 
     What depends on a thread's place alone has to be a multiple of the access's width.
@@ -222,7 +202,7 @@ def _mergeable(
     return []
 
 
-def _may_merge(accesses: Sequence[Instruction], side: Subject) -> bool:
+def _may_merge(accesses: _Neighbours, side: Subject) -> bool:
     """Whether nothing stands between accesses that they must not be moved over."""
     first, *_, last = sorted(each.index for each in accesses)
     between = side.code.ptx.instructions[first : last + 1]
@@ -235,7 +215,7 @@ def _may_merge(accesses: Sequence[Instruction], side: Subject) -> bool:
     )
 
 
-def _reason(accesses: Sequence[Instruction], side: Subject) -> str:
+def _reason(accesses: _Neighbours, side: Subject) -> str:
     """Why accesses that could be merged are not; empty if that is not certain."""
     conditions = {(each.predicate, side.ways.guard(each)) for each in accesses}
     blocks = {side.ways.block(each)[0].index for each in accesses}
@@ -243,5 +223,7 @@ def _reason(accesses: Sequence[Instruction], side: Subject) -> str:
         return "each has a condition of its own"
     if len(conditions) > 1 or len(blocks) > 1:
         return ""
-    merged = sum(each.access_bytes for each in accesses)
-    return f"nothing tells the compiler that their address is a multiple of {merged}"
+    return (
+        "nothing tells the compiler that their address is a multiple of"
+        f" {_merged_bytes(accesses)}"
+    )

@@ -18,7 +18,7 @@ from compare.code.findings.dataflow import (
 
 _ADDRESS = re.compile(r"\[\s*(%\w+)\s*(?:\+\s*(-?\d+))?\s*\]")
 _FLOATING = re.compile(r"\.b?f(?:16|32|64)(?:x2)?\b")
-# What bits the numbers of a thread can have.
+# The bits that the numbers of a thread can have.
 _PLACES = {"%tid.x": 1023, "%tid.y": 1023, "%tid.z": 63, "%laneid": 31}
 
 
@@ -27,14 +27,10 @@ class Sum:
     """An integer as a sum: of terms, each with a factor, and of a number.
 
     Two addresses with the same terms are always as far apart as their numbers.
-
-    Attributes:
-        terms: by the index of the instruction that computes the term.
-        number: what is added to them.
     """
 
-    terms: Mapping[int, int]
-    number: int
+    terms: Mapping[int, int]  # their factors, by the instruction that computes the term
+    number: int  # what is added to them
 
     def times(self, factor: int) -> Sum:
         """The product."""
@@ -87,7 +83,7 @@ class Addresses:
 
     @cached_property
     def _sums(self) -> dict[int, Sum]:
-        """What each instruction with a result computes; itself if that is no sum."""
+        """The result of each instruction; a term of its own if it is no sum."""
         sums: dict[int, Sum] = {}
         for each in self._flow.instructions:
             if each.operands:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from compare.assembly.listing import Instruction
-from compare.code.findings.evidence import Statement, Subject, having
-from compare.code.findings.words import amount, counted, listed, opcodes
+from compare.code.findings.evidence import Sides, Statement, Subject, having, in_order
+from compare.code.words import amount, counted, listed, opcodes
 
 _DIVISIONS = {
     "div.rn.f32": "rounded as IEEE 754 asks",
@@ -18,7 +18,7 @@ _DIVISIONS = {
     "rcp.approx.f32": "a reciprocal within 1 ulp",
 }
 _FLUSHING = ".ftz"  # in an opcode: subnormal numbers are taken for 0
-# Of a division for each of so many elements, how it is rounded matters little.
+# How a division is rounded matters little where it is one for many elements.
 _RARE_PER_ELEMENT = 0.25
 
 _SHAPE = re.compile(r"\.(m\d+n\d+k\d+)\b")
@@ -27,43 +27,36 @@ _SHAPE = re.compile(r"\.(m\d+n\d+k\d+)\b")
 # ---- Precision -----------------------------------------------------------------------
 
 
-def float64(cuda: Subject, triton: Subject) -> Statement | None:
+def float64(sides: Sides) -> Statement | None:
     """Arithmetic in float64, of which GPUs have little."""
-    leaks = [each.ptx("float64") for each in (cuda, triton)]
-    parts = [
-        f"{side.name} computes in float64, by {opcodes(leak)}{_for_each(leak, side)}"
-        for side, leak in zip((cuda, triton), leaks, strict=True)
-        if leak
-    ]
-    if not parts:
-        return None
-    return Statement("; ".join(parts), leaks, having(*leaks))
+    leaks = [each.ptx("float64") for each in sides]
+    parts = []
+    for side, leak in zip(sides, leaks, strict=True):
+        if leak:
+            times = side.per_element(leak)
+            of = f" ({counted(times, 'instruction')} for each element)" if times else ""
+            parts.append(f"{side.name} computes in float64, by {opcodes(leak)}{of}")
+    return Statement("; ".join(parts), leaks, having(*leaks)) if parts else None
 
 
-def _for_each(found: Sequence[Instruction], side: Subject) -> str:
-    times = side.per_element(found)
-    return f" ({counted(times, 'instruction')} for each element)" if times else ""
-
-
-def subnormals(cuda: Subject, triton: Subject) -> Statement | None:
+def subnormals(sides: Sides) -> Statement | None:
     """Numbers below 2^-126 that are taken for 0."""
-    sides = (cuda, triton)
     math = [each.ptx("fp math") for each in sides]
-    flushing = [[each for each in side if _FLUSHING in each.opcode] for side in math]
-    if not all(math) or having(*flushing) is None:
+    flushing = [each.ptx("fp math", opcode=re.escape(_FLUSHING)) for each in sides]
+    whose = having(*flushing)
+    if not all(math) or whose is None:
         return None
-    place = 0 if flushing[0] else 1
+    user, other = in_order(whose, sides)
     text = (
-        f"{sides[place].name} takes subnormal numbers for 0 in {len(flushing[place])}"
-        f" of its {len(math[place])} floating-point instructions ({_FLUSHING});"
-        f" {sides[1 - place].name} in none"
+        f"{user.name} takes subnormal numbers for 0 in"
+        f" {len(flushing[0] or flushing[1])} of its {len(in_order(whose, math)[0])}"
+        f" floating-point instructions ({_FLUSHING}); {other.name} in none"
     )
     return Statement(text, flushing)
 
 
-def division(cuda: Subject, triton: Subject) -> Statement | None:
+def division(sides: Sides) -> Statement | None:
     """How divisions and reciprocals are rounded."""
-    sides = (cuda, triton)
     found = [_divisions(each) for each in sides]
     forms = [{each.opcode for each in side} for side in found]
     if not all(forms) or forms[0] == forms[1]:
@@ -103,13 +96,14 @@ def _described_division(
 # ---- Units ---------------------------------------------------------------------------
 
 
-def packed_math(cuda: Subject, triton: Subject) -> Statement | None:
+def packed_math(sides: Sides) -> Statement | None:
     """Two numbers computed by one instruction."""
-    math = [each.ptx("fp math") for each in (cuda, triton)]
-    packed = [[each for each in side if each.opcode.endswith("x2")] for side in math]
-    if not all(math) or having(*packed) is None:
+    math = [each.ptx("fp math") for each in sides]
+    packed = [each.ptx("fp math", opcode="x2$") for each in sides]
+    whose = having(*packed)
+    if not all(math) or whose is None:
         return None
-    user, other = (cuda, triton) if packed[0] else (triton, cuda)
+    user, other = in_order(whose, sides)
     text = (
         f"{user.name} computes on two numbers by one instruction"
         f" ({opcodes(packed[0] or packed[1])}); {other.name} on one"
@@ -117,51 +111,38 @@ def packed_math(cuda: Subject, triton: Subject) -> Statement | None:
     return Statement(text, packed, other.side)
 
 
-def tensor_cores(cuda: Subject, triton: Subject) -> Statement | None:
+def tensor_cores(sides: Sides) -> Statement | None:
     """Matrix products: on tensor cores or not, and by which instructions."""
-    sides = (cuda, triton)
-    found = [
-        [each for each in side.ptx("tensor core") if "mma" in each.opcode]
-        for side in sides
-    ]
-    if not any(found):
-        return None
-    names = [_matrix_instructions(each) for each in found]
+    found = [each.ptx("tensor core", opcode="mma") for each in sides]
+    left, right = names = [_matrix_instructions(each) for each in found]
     if all(found):
-        by = (
-            f", by {names[0]}"
-            if names[0] == names[1]
-            else f": CUDA by {names[0]}, Triton by {names[1]}"
-        )
+        by = f", by {left}" if left == right else f": CUDA by {left}, Triton by {right}"
         text = f"Both multiply matrices on tensor cores{by}"
-        warpgroups = [[each for each in side if _is_hopper(each)] for side in found]
-        if having(*warpgroups):
+        if having(*("wgmma" in each for each in names)):
             text += (
                 "; wgmma is Hopper's own: four warps at once, by operands in shared"
                 " memory"
             )
         return Statement(text, found)
-    place = 0 if found[0] else 1
-    user, other = sides[place], sides[1 - place]
-    plain = [each for each in other.ptx("fp math") if each.opcode.startswith("fma.")]
+    whose = having(*found)
+    if whose is None:
+        return None
+    user, other = in_order(whose, sides)
+    plain = other.ptx("fp math", opcode=r"^fma\.")
     if not plain:
         return None
     text = (
-        f"{user.name} multiplies matrices on tensor cores, by {names[place]};"
+        f"{user.name} multiplies matrices on tensor cores, by {left or right};"
         f" {other.name} does not, it multiplies and adds by {opcodes(plain)}"
     )
-    return Statement(text, [found[0] or plain, found[1] or plain], other.side)
-
-
-def _is_hopper(instruction: Instruction) -> bool:
-    return instruction.opcode.startswith("wgmma")
+    return Statement(text, [each or plain for each in found], other.side)
 
 
 def _matrix_instructions(found: Iterable[Instruction]) -> str:
     """`mma m16n8k16`, the most frequent first."""
     names: Counter[str] = Counter()
     for each in found:
-        stem, *modifiers = each.opcode.split(".")
+        stem, first, *_ = each.opcode.split(".")
         shape = _SHAPE.search(each.opcode)
-        names[f"{stem} {shape[1]}" if shape else f"{stem}.{modifiers[0]}"] += 1
-    return listed(name for name, _ in names.most_common()) if names else ""
+        names[f"{stem} {shape[1]}" if shape else f"{stem}.{first}"] += 1
+    return listed(name for name, _ in names.most_common())

@@ -6,81 +6,80 @@ from collections.abc import Sequence
 
 from compare.assembly.control_flow import find_loops
 from compare.assembly.listing import Instruction
-from compare.code.findings.evidence import Statement, Subject, greater
-from compare.code.findings.words import amount, counted, listed, percent
+from compare.code.findings.evidence import (
+    Sides,
+    Statement,
+    Subject,
+    greater,
+    having,
+    in_order,
+)
+from compare.code.words import amount, counted, listed
 
 _NOTEWORTHY_RATIO = 1.5  # of rounds
 _NOTEWORTHY_MASKED = 0.1  # of all lanes
 
 
-def loops(cuda: Subject, triton: Subject) -> Statement | None:
+def loops(sides: Sides) -> Statement | None:
     """Loops that the compilers left, and how many rounds they take."""
-    sides = (cuda, triton)
     heads = [_loop_heads(each) for each in sides]
     rounds = [_rounds(side, each) for side, each in zip(sides, heads, strict=True)]
-    if bool(heads[0]) != bool(heads[1]):
-        place = 0 if heads[0] else 1
-        number = rounds[place]
-        of = f" ({counted(number, 'round')} in each thread)" if number else ""
+    numbers = [counted(len(each), "loop") for each in heads]
+    if whose := having(*heads):
+        user, other = in_order(whose, sides)
+        number, times = in_order(whose, numbers)[0], in_order(whose, rounds)[0]
+        of = f" ({counted(times, 'round')} in each thread)" if times else ""
         text = (
-            f"{sides[place].name} has {counted(len(heads[place]), 'loop')}{of};"
-            f" {sides[1 - place].name} none: its code runs straight to the end"
+            f"{user.name} has {number}{of}; {other.name} none: its code runs straight"
+            " to the end"
         )
-        return Statement(text, heads, sides[place].side)
+        return Statement(text, heads, whose)
     left, right = rounds
     # Where warps do different things, an average tells of none of them.
     if not left or not right or any(map(_register_shares, sides)):
         return None
-    whose = greater(
-        left / cuda.code.elements_per_thread,
-        right / triton.code.elements_per_thread,
-        _NOTEWORTHY_RATIO,
-    )
-    if whose is None:
+    cuda, triton = (each.code.elements_per_thread for each in sides)
+    more = greater(left / cuda, right / triton, _NOTEWORTHY_RATIO)
+    if more is None:
         return None
     text = (
-        f"Each thread goes round {amount(left)} times in CUDA"
-        f" ({counted(len(heads[0]), 'loop')}), {amount(right)} times in Triton"
-        f" ({counted(len(heads[1]), 'loop')})"
+        f"Each thread goes round {amount(left)} times in CUDA ({numbers[0]}),"
+        f" {amount(right)} times in Triton ({numbers[1]})"
     )
-    return Statement(text, heads, whose)
+    return Statement(text, heads, more)
 
 
-def specialisation(cuda: Subject, triton: Subject) -> Statement | None:
+def specialisation(sides: Sides) -> Statement | None:
     """Warps of a block that do different things, for which they share out registers."""
-    sides = (cuda, triton)
     shares = [_register_shares(each) for each in sides]
     if not any(shares):
         return None
-    described = [
+    left, right = (
         f"{listed(sorted({each.operands[0] for each in share}, key=int))} registers"
-        if share
-        else ""
         for share in shares
-    ]
-    if all(shares):
+    )
+    whose = having(*shares)
+    if whose is None:
         text = (
             "Warps of a block do different things, and share out its registers for"
-            f" that (setmaxnreg): a thread has {described[0]} in CUDA, {described[1]}"
-            " in Triton"
+            f" that (setmaxnreg): a thread has {left} in CUDA, {right} in Triton"
         )
         return Statement(text, shares)
-    place = 0 if shares[0] else 1
+    user, other = in_order(whose, sides)
     text = (
-        f"{sides[place].name} gives warps of a block different things to do, and to"
-        f" their threads {described[place]} (setmaxnreg); {sides[1 - place].name} all"
-        " the same"
+        f"{user.name} gives warps of a block different things to do, and to their"
+        f" threads {left if shares[0] else right} (setmaxnreg); {other.name} all the"
+        " same"
     )
-    return Statement(text, shares, sides[place].side)
+    return Statement(text, shares, whose)
 
 
 def _register_shares(side: Subject) -> list[Instruction]:
-    waits = side.ptx("fence / wait")
-    return [each for each in waits if each.opcode.startswith("setmaxnreg")]
+    return side.ptx("fence / wait", opcode="^setmaxnreg")
 
 
 def _loop_heads(side: Subject) -> list[Instruction]:
-    """Of loops that are in no other one, without those that are not gone round."""
+    """The heads of outermost loops, without those that are not gone round."""
     found = find_loops(side.code.ptx)
     heads = [
         side.code.ptx.instructions[each.head]
@@ -97,78 +96,75 @@ def _rounds(side: Subject, heads: Sequence[Instruction]) -> float | None:
     return None if times is None else times * side.code.elements_per_thread
 
 
-def guards(cuda: Subject, triton: Subject) -> Statement | None:
+def guards(sides: Sides) -> Statement | None:
     """How accesses are kept from going past the end."""
-    sides = (cuda, triton)
     accesses = [each.ptx("global load", "global store") for each in sides]
     guarded = [[each for each in side if each.predicate] for side in accesses]
-    if not all(accesses) or bool(guarded[0]) == bool(guarded[1]):
+    whose = having(*guarded)
+    if not all(accesses) or whose is None:
         return None
-    place = 0 if guarded[0] else 1
-    other = sides[1 - place]
-    around = {other.ways.guard(each) for each in accesses[1 - place]} - {None}
+    user, other = in_order(whose, sides)
+    masked, plain = in_order(whose, accesses)
+    around = {other.ways.guard(each) for each in plain}
     branches = [each for each in other.ptx("branch / control") if each in around]
     if not branches:
         return None
     text = (
-        f"{sides[place].name} masks its global accesses by predicates"
-        f" ({len(guarded[place])} of {len(accesses[place])} in PTX); {other.name}"
+        f"{user.name} masks its global accesses by predicates"
+        f" ({len(guarded[0] or guarded[1])} of {len(masked)} in PTX); {other.name}"
         f" branches around them ({counted(len(branches), 'branch')})"
     )
-    return Statement(text, [guarded[0] or branches, guarded[1] or branches])
+    return Statement(text, [each or branches for each in guarded])
 
 
-def padding(cuda: Subject, triton: Subject) -> Statement | None:
+def padding(sides: Sides) -> Statement | None:
     """Lanes that have nothing to load or store."""
-    sides = (cuda, triton)
-    masked = [_masked_part(each) for each in sides]
-    left, right = masked
+    left, right = (_masked_part(each) for each in sides)
     if left is None or right is None or max(left, right) < _NOTEWORTHY_MASKED:
         return None
     evidence = [_masked(each) for each in sides]
     whose = greater(left, right, least=_NOTEWORTHY_MASKED)
     idle = "of the lanes that come to a load or store of global memory"
     if whose is None:
-        text = f"{percent(max(left, right))} {idle} are masked off, on both sides"
+        text = f"{max(left, right):.0%} {idle} are masked off, on both sides"
         return Statement(text, evidence)
-    most, least = (left, right) if whose == "cuda" else (right, left)
-    name, other = ("CUDA", "Triton") if whose == "cuda" else ("Triton", "CUDA")
+    user, other = in_order(whose, sides)
+    most, least = in_order(whose, (left, right))
     why = "; Triton's tiles are powers of two" if whose == "triton" else ""
     text = (
-        f"{percent(most)} {idle} are masked off in {name}, {percent(least)} in"
-        f" {other}{why}"
+        f"{most:.0%} {idle} are masked off in {user.name}, {least:.0%} in"
+        f" {other.name}{why}"
     )
     return Statement(text, evidence, whose)
 
 
 def _masked_part(side: Subject) -> float | None:
     """The part of the lanes that are masked off or led around, weighed by bytes."""
-    if side.simulation is None or side.accesses("global") is None:
+    if side.accesses("global") is None:
         return None
-    executed = side.simulation.executed
+    executed = side.code.simulation.executed
     came = moved = 0
     for each in side.code.ptx.in_category("global load", "global store"):
-        arrived = max(executed[other] for other in _come_to(each, side))
-        came += arrived * each.access_bytes
+        came += _arrived(each, side) * each.access_bytes
         moved += executed[each.index] * each.access_bytes
     return (came - moved) / came if came else None
 
 
 def _masked(side: Subject) -> list[Instruction]:
     """The accesses that not all lanes which come to them execute."""
-    assert side.simulation
-    executed = side.simulation.executed
     return [
         each
         for each in side.code.ptx.in_category("global load", "global store")
-        if executed[each.index] < max(executed[i] for i in _come_to(each, side))
+        if side.code.simulation.executed[each.index] < _arrived(each, side)
     ]
 
 
-def _come_to(access: Instruction, side: Subject) -> list[int]:
-    """Instructions of which one is executed by all lanes that come to an access."""
+def _arrived(access: Instruction, side: Subject) -> int:
+    """How many lanes come to an access, to its predicate or the branch around it."""
+    passed = {access.index}
     if access.predicate:
         block = side.ways.block(access)
-        return [each.index for each in block if each is access or not each.predicate]
-    guard = side.ways.guard(access)
-    return [access.index, guard.index] if guard else [access.index]
+        passed |= {each.index for each in block if not each.predicate}
+    elif guard := side.ways.guard(access):
+        passed.add(guard.index)
+    return max(side.code.simulation.executed[index] for index in passed)

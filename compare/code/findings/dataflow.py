@@ -37,13 +37,13 @@ class Dataflow:
         return self._writers.get(register, ())
 
     def sources(self, instruction: Instruction) -> list[Instruction]:
-        """What computes the registers that an instruction reads."""
+        """The instructions that compute the registers which one reads."""
         registers = _REGISTER.findall(" ".join(instruction.operands[1:]))
         found = (self.origin(each, instruction.index) for each in registers)
         return [each for each in found if each]
 
     def origins(self, instruction: Instruction, position: int) -> list[Instruction]:
-        """What computes the registers in an operand, past the moves in between."""
+        """Those that compute an operand's registers, past the moves in between."""
         found = []
         waiting = [(instruction.index, instruction.operands[position], _MOST_MOVES)]
         while waiting:
@@ -79,7 +79,7 @@ class Dataflow:
     def _writers(self) -> dict[str, list[int]]:
         writers: dict[str, list[int]] = {}
         for each in self.instructions:
-            if each.operands and each.opcode.partition(".")[0] not in _WITHOUT_RESULT:
+            if each.operands and each.stem not in _WITHOUT_RESULT:
                 for register in _REGISTER.findall(each.operands[0]):
                     writers.setdefault(register, []).append(each.index)
         return writers

@@ -1,88 +1,63 @@
-"""What rules look at, and what they find."""
+"""The two sides as rules see them, and the findings that rules make."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from compare.assembly.classify import Language
 from compare.assembly.control_flow import find_loops
 from compare.assembly.listing import Instruction
-from compare.code.architectures import WARP_SIZE
 from compare.code.findings.addresses import Addresses
 from compare.code.findings.dataflow import Dataflow
-from compare.code.findings.ways import Ways
+from compare.code.ways import Ways
 
 if TYPE_CHECKING:  # importing the model imports torch and Triton
     from compare.code.kernel_code import KernelCode, Side
-    from compare.code.occupancy import Occupancy
-    from compare.ptx_simulator import MemoryAccess, Simulation
+    from compare.ptx_simulator import MemoryAccess
 
-# What reaches global memory in a way that no access of a thread shows.
+_Item = TypeVar("_Item")
+
+# These reach global memory in a way that no access of a thread shows.
 _UNCOUNTED = re.compile(r"wmma\.(?:load|store)\.(?!.*\bshared)|cp\.reduce|red\.async")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One difference, or one thing worth knowing that the sides have in common.
+    """One difference, or one thing worth knowing that the sides have in common."""
 
-    Attributes:
-        topic: memory, launch, control, reduction, math, registers, shared or overhead.
-        text: the sentence.
-        language: of the listings that the evidence is in.
-        cuda: indices of the instructions of the CUDA side that prove it.
-        triton: those of the Triton side.
-        rule: the name of the rule, which does not change with the numbers.
-        side: the one that does more or worse than the other, or what the other does
-            not; None if the sentence is about both alike.
-        weight: the more telling it is, the greater; from 0 to 100.
-    """
-
-    topic: str
-    text: str
-    language: Language
-    cuda: tuple[int, ...]
-    triton: tuple[int, ...]
-    rule: str = ""
-    side: Side | None = None
-    weight: float = 0.0
+    topic: str  # as that of its rule
+    text: str  # the sentence
+    language: Language  # of the listings that the evidence is in
+    cuda: tuple[int, ...]  # indices of the instructions of the CUDA side that prove it
+    triton: tuple[int, ...]  # those of the Triton side
+    rule: str  # its name, which does not change with the numbers
+    # The one that does more or worse, or what the other does not; None if the sentence
+    # is about both alike.
+    side: Side | None
+    weight: float  # the more telling it is, the greater; from 0 to 100
 
 
 @dataclass(frozen=True)
 class Statement:
-    """What a rule has to say.
+    """A sentence of a rule, with its evidence."""
 
-    Attributes:
-        text: the sentence, without the full stop.
-        evidence: the instructions that prove it, of CUDA and of Triton.
-        side: as that of a finding.
-        language: of the instructions.
-    """
-
-    text: str
-    evidence: Sequence[Iterable[Instruction]]
-    side: Side | None = None
-    language: Language = "ptx"
+    text: str  # the sentence, without the full stop
+    evidence: Sequence[Iterable[Instruction]]  # that proves it, of CUDA and of Triton
+    side: Side | None = None  # as that of a finding
+    language: Language = "ptx"  # of the instructions
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """One side, as rules see it.
-
-    Attributes:
-        side: which.
-        code: its code.
-        simulation: what the code does, if that is known.
-        occupancy: what an SM holds of it, if that is known.
-    """
+    """One side, as rules see it."""
 
     side: Side
     code: KernelCode
-    simulation: Simulation | None = None
-    occupancy: Occupancy | None = None
 
     @property
     def name(self) -> str:
@@ -101,22 +76,35 @@ class Subject:
 
     @cached_property
     def ways(self) -> Ways:
-        """What is executed after what."""
+        """The order of execution."""
         return Ways(self.code.ptx)
 
     @property
     def elements_per_warp(self) -> float:
         """Elements of the output for each warp of the launch, on average."""
-        return self.code.elements / (self.code.blocks * self._warps_per_block)
+        return self.code.elements / (
+            self.code.launch.blocks * self.code.warps_per_block
+        )
 
-    def ptx(self, *categories: str) -> list[Instruction]:
-        """The instructions of these categories that are executed, as far as known."""
-        return self.used(self.code.ptx.in_category(*categories))
+    @property
+    def simulated_elements(self) -> float:
+        """Elements of the output that the simulated blocks are there for."""
+        simulation = self.code.simulation
+        threads = simulation.blocks * simulation.threads
+        return threads * self.code.elements_per_thread
+
+    def ptx(self, *categories: str, opcode: str = "") -> list[Instruction]:
+        """The instructions of these categories that are executed, as far as known.
+
+        Those alone in whose opcode the regular expression is found.
+        """
+        found = self.code.ptx.in_category(*categories)
+        return self.used(each for each in found if re.search(opcode, each.opcode))
 
     def used(self, instructions: Iterable[Instruction]) -> list[Instruction]:
         """Those of the instructions that are executed, as far as known."""
-        simulation = self.simulation
-        if simulation is None or not simulation.is_complete:
+        simulation = self.code.simulation
+        if not simulation.is_complete:
             return list(instructions)
         return [
             each
@@ -126,12 +114,8 @@ class Subject:
 
     def per_element(self, instructions: Iterable[Instruction]) -> float | None:
         """How often a thread executes them for each element; None if unknown."""
-        executed = self._executed(instructions)
-        if executed is None:
-            return None
-        assert self.simulation
-        threads = self.simulation.blocks * self.simulation.threads
-        return executed / (threads * self.code.elements_per_thread)
+        executed = self.code.simulation.executed
+        return self._average(instructions, executed, self.simulated_elements)
 
     def sass_per_element(self, instructions: Iterable[Instruction]) -> float | None:
         """About how often a thread executes SASS instructions for each element.
@@ -148,22 +132,17 @@ class Subject:
 
     def per_warp(self, instructions: Iterable[Instruction]) -> float | None:
         """How often a warp executes them; None if unknown."""
-        chosen = list(instructions)
-        if self._executed(chosen) is None:
-            return None
-        assert self.simulation
-        total = sum(self.simulation.warp_executed[each.index] for each in chosen)
-        return total / (self.simulation.blocks * self._warps_per_block)
+        simulation = self.code.simulation
+        n_warps = simulation.blocks * self.code.warps_per_block
+        return self._average(instructions, simulation.warp_executed, n_warps)
 
     def accesses(self, space: str) -> list[MemoryAccess] | None:
-        """What was accessed; None if that is not known in full."""
-        simulation = self.simulation
-        if simulation is None or not simulation.is_complete:
+        """The accesses to a memory space; None if they are not known in full."""
+        simulation = self.code.simulation
+        if not simulation.is_complete or simulation.unknown_opcodes:
             return None
-        if simulation.unknown_opcodes or any(
-            _UNCOUNTED.match(each.opcode)
-            for each in self.used(self.code.ptx.instructions)
-        ):
+        executed = self.used(self.code.ptx.instructions)
+        if any(_UNCOUNTED.match(each.opcode) for each in executed):
             return None
         found = [
             each for each in simulation.accesses if each.space in (space, "generic")
@@ -176,32 +155,27 @@ class Subject:
         )
         return found if is_known else None
 
-    def instruction(self, access: MemoryAccess) -> Instruction:
-        """The instruction that accesses memory."""
-        return self.code.ptx.instructions[access.index]
+    def instructions(self, accesses: Iterable[MemoryAccess]) -> list[Instruction]:
+        """The instructions that access memory."""
+        return [self.code.ptx.instructions[each.index] for each in accesses]
 
-    @property
-    def _warps_per_block(self) -> int:
-        return -(-self.code.threads_per_block // WARP_SIZE)
-
-    def _executed(self, instructions: Iterable[Instruction]) -> int | None:
-        simulation, indices = self.simulation, [each.index for each in instructions]
-        if simulation is None or not simulation.is_complete:
+    def _average(
+        self,
+        instructions: Iterable[Instruction],
+        executed: Sequence[int],
+        number: float,
+    ) -> float | None:
+        """Executions for each of a number of things."""
+        indices = [each.index for each in instructions]
+        if not self.code.simulation.is_complete or self._doubtful & {*indices}:
             return None
-        if self._doubtful.intersection(indices):
-            return None
-        return sum(simulation.executed[index] for index in indices)
+        return sum(executed[index] for index in indices) / number
 
     @cached_property
     def _doubtful(self) -> frozenset[int]:
         """Instructions of which it is unknown how often they are executed."""
-        doubtful: set[int] = set()
-        for index in self.simulation.unknown_branches if self.simulation else ():
-            if not self.code.ptx.instructions[index].branch_target:
-                doubtful.add(index)
-            elif not self._waits(between := self.ways.between(index)):
-                doubtful |= between
-        return frozenset(doubtful)
+        depending = map(self.ways.depending_on, self.code.simulation.unknown_branches)
+        return frozenset[int]().union(*itertools.filterfalse(self._waits, depending))
 
     def _waits(self, loop: Iterable[int]) -> bool:
         """Whether a loop does nothing but read until other blocks have written.
@@ -213,7 +187,14 @@ class Subject:
         return bool(loads) and opcodes - loads <= {"setp.eq.b64", "bra"}
 
 
-Look = Callable[[Subject, Subject], Statement | None]
+Sides = tuple[Subject, Subject]  # CUDA and Triton
+Look = Callable[[Sides], Statement | None]
+
+
+def in_order(first: Side, pair: Sequence[_Item]) -> tuple[_Item, _Item]:
+    """Something of CUDA and of Triton, that of one side in front."""
+    cuda, triton = pair
+    return (cuda, triton) if first == "cuda" else (triton, cuda)
 
 
 def having(cuda: object, triton: object) -> Side | None:

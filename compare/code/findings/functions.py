@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from compare.assembly.listing import Instruction
-from compare.code.findings.evidence import Statement, Subject
-from compare.code.findings.words import opcodes
+from compare.code.findings.evidence import Sides, Statement, Subject, having, in_order
+from compare.code.words import opcodes
 
 # Numbers, as the bits of a float32, that give away what an expression computes.
 _LOG2_E = frozenset({0x3FB8AA3B, 0xBFB8AA3B})  # for x and for -x
-# What float32 drops of log2(e), which only expf adds.
+# The part of log2(e) that float32 drops, which only expf adds.
 _LOG2_E_LOW_PART = frozenset({0x32A57060, 0xB2A57060})
 _TWO_LOG2_E = 0x4038AA3B  # in tanhf
 _ERF_BENDS = 0x3F8060FE  # erff: 1.003, where one polynomial ends and another begins
@@ -34,12 +34,11 @@ class _Exponential:
 
     part_of: str  # "exp", "expf", "erf", "tanh" or "" if that is unknown
     instruction: Instruction
-    scaling: Instruction | None
+    scaling: Instruction | None = None
 
 
-def exponential(cuda: Subject, triton: Subject) -> Statement | None:
+def exponential(sides: Sides) -> Statement | None:
     """How exp is computed."""
-    sides = (cuda, triton)
     found = [
         [each for each in _exponentials(side) if each.part_of not in ("erf", "tanh")]
         for side in sides
@@ -51,84 +50,72 @@ def exponential(cuda: Subject, triton: Subject) -> Statement | None:
         [each for one in side for each in (one.scaling, one.instruction) if each]
         for side in found
     ]
-    ways = [" and ".join(_ways(each)) for each in found]
-    if forms[0] == forms[1]:
+    left, right = ways = [_way(each) for each in found]
+    whose = having(*(each == {"expf"} for each in forms))
+    if whose is None:
         does = f"exp(x) as {_FAST}" if forms[0] == {"exp"} else _ACCURATE
-        by = (
-            ways[0] if ways[0] == ways[1] else f"{ways[0]} in CUDA, {ways[1]} in Triton"
-        )
+        by = left if left == right else f"{left} in CUDA, {right} in Triton"
         return Statement(f"Both compute {does}, by {by}", evidence)
-    place = 0 if forms[0] == {"expf"} else 1
+    user, other = in_order(whose, sides)
+    accurate, _ = in_order(whose, found)
     text = (
-        f"{sides[place].name} computes {_ACCURATE}, around"
-        f" {opcodes(each.instruction for each in found[place])};"
-        f" {sides[1 - place].name} takes {_FAST} at once, by {ways[1 - place]}"
+        f"{user.name} computes {_ACCURATE}, around"
+        f" {opcodes(each.instruction for each in accurate)};"
+        f" {other.name} takes {_FAST} at once, by {in_order(whose, ways)[1]}"
     )
-    return Statement(text, evidence, sides[place].side)
+    return Statement(text, evidence, whose)
 
 
-def _ways(found: Sequence[_Exponential]) -> list[str]:
-    """`mul.f32`, `ex2.approx.f32`."""
+def _way(found: Sequence[_Exponential]) -> str:
+    """`mul.f32 and ex2.approx.f32`."""
+    way = opcodes(each.instruction for each in found)
     scalings = [each.scaling for each in found if each.scaling]
-    names = [opcodes(scalings)] if scalings else []
-    return [*names, opcodes(each.instruction for each in found)]
+    return f"{opcodes(scalings)} and {way}" if scalings else way
 
 
-def _exponentials(side: Subject) -> list[_Exponential]:
-    return [
-        _exponential(each, side)
-        for each in side.ptx("special function")
-        if each.opcode.startswith("ex2.")
-    ]
+def _exponentials(side: Subject) -> Iterator[_Exponential]:
+    for each in side.ptx("special function", opcode=r"^ex2\."):
+        yield _exponential(each, side)
 
 
 def _exponential(instruction: Instruction, side: Subject) -> _Exponential:
     origins = side.flow.origins(instruction, 1)
     if len({each.opcode for each in origins}) != 1:
-        return _Exponential("", instruction, None)
+        return _Exponential("", instruction)
     scaling = origins[0]
     constants = side.flow.constants(scaling)
-    stem = scaling.opcode.partition(".")[0]
+    stem = scaling.stem
     if stem == "fma" and constants & _LOG2_E_LOW_PART:
-        return _Exponential("expf", instruction, None)
+        return _Exponential("expf", instruction)
     if stem in ("mul", "fma") and constants & _LOG2_E:
         return _Exponential("exp", instruction, scaling)
     if stem == "mul" and _TWO_LOG2_E in constants:
         return _Exponential("tanh", instruction, scaling)
     if stem == "fma" and _compares_with(side, _ERF_BENDS):
         return _Exponential("erf", instruction, scaling)
-    return _Exponential("", instruction, None)
+    return _Exponential("", instruction)
 
 
 def _compares_with(side: Subject, bits: int) -> list[Instruction]:
     """Comparisons with a number."""
-    return [
-        each
-        for each in side.ptx("compare / select")
-        if each.opcode.startswith("setp.") and bits in side.flow.constants(each)
-    ]
+    comparisons = side.ptx("compare / select", opcode=r"^setp\.")
+    return [each for each in comparisons if bits in side.flow.constants(each)]
 
 
 # ---- erf and tanh --------------------------------------------------------------------
 
 
-def error_function(cuda: Subject, triton: Subject) -> Statement | None:
+def error_function(sides: Sides) -> Statement | None:
     """How erf is computed."""
-    sides = (cuda, triton)
     found = [_compares_with(each, _ERF_BENDS) for each in sides]
-    if not any(found):
-        return None
+    if whose := having(*found):
+        user, other = in_order(whose, sides)
+        text = f"{user.name} computes erf by {_ERF}; {other.name} does without erff"
+        return Statement(text, found, whose)
     if not all(found):
-        place = 0 if found[0] else 1
-        text = (
-            f"{sides[place].name} computes erf by {_ERF}; {sides[1 - place].name} does"
-            " without erff"
-        )
-        return Statement(text, found, sides[place].side)
+        return None
     text = f"Both compute erf by {_ERF}"
-    left, right = (
-        _choice(each, list(side)) for each, side in zip(sides, found, strict=True)
-    )
+    left, right = map(_choice, sides, found)
     if left and right and left != right:
         text += f". In PTX, CUDA chooses the polynomial {left}, Triton {right}"
     return Statement(text, found)
@@ -139,62 +126,51 @@ def _choice(side: Subject, comparisons: Sequence[Instruction]) -> str:
     predicates = {each.operands[0] for each in comparisons}
     after = side.code.ptx.instructions[comparisons[0].index :]
     chosen = [
-        each.opcode
+        each
         for each in after
         if each.opcode.startswith("selp.") and each.operands[-1] in predicates
     ]
-    branches = [
-        each
-        for each in after
-        if each.branch_target and each.predicate.lstrip("!") in predicates
-    ]
     if len(chosen) > 2 * len(comparisons):  # most of the seven coefficients
         return "by selp"
+    branches = any(
+        each.branch_target and each.predicate.lstrip("!") in predicates
+        for each in after
+    )
     return "by branches" if branches else ""
 
 
-def hyperbolic_tangent(cuda: Subject, triton: Subject) -> Statement | None:
+def hyperbolic_tangent(sides: Sides) -> Statement | None:
     """How tanh is computed."""
-    sides = (cuda, triton)
-    hardware = [
-        [each for each in side.ptx("special function") if _is_tanh(each)]
-        for side in sides
-    ]
+    hardware = [each.ptx("special function", opcode=r"^tanh\.") for each in sides]
     software = [_compares_with(each, _TANH_BENDS) for each in sides]
-    if any(
-        bool(fast) == bool(slow) for fast, slow in zip(hardware, software, strict=True)
-    ):
+    if not all(map(having, hardware, software)):
         return None
-    ways = [f"one {opcodes(each)}" if each else _TANH for each in hardware]
+    left, right = ways = [
+        f"one {opcodes(each)}" if each else _TANH for each in hardware
+    ]
     evidence = [fast or slow for fast, slow in zip(hardware, software, strict=True)]
-    if ways[0] == ways[1]:
-        return Statement(f"Both compute tanh by {ways[0]}", evidence)
-    place = 0 if software[0] else 1
-    text = (
-        f"{sides[place].name} computes tanh by {ways[place]};"
-        f" {sides[1 - place].name} by {ways[1 - place]}"
-    )
-    return Statement(text, evidence, sides[place].side)
-
-
-def _is_tanh(instruction: Instruction) -> bool:
-    return instruction.opcode.startswith("tanh.")
+    whose = having(*software)
+    if whose is None:
+        by = left if left == right else f"{left} in CUDA, {right} in Triton"
+        return Statement(f"Both compute tanh by {by}", evidence)
+    user, other = in_order(whose, sides)
+    slow, fast = in_order(whose, ways)
+    text = f"{user.name} computes tanh by {slow}; {other.name} by {fast}"
+    return Statement(text, evidence, whose)
 
 
 # ---- The rest ------------------------------------------------------------------------
 
 
-def special_functions(cuda: Subject, triton: Subject) -> Statement | None:
+def special_functions(sides: Sides) -> Statement | None:
     """Other instructions of the special function units."""
-    sides = (cuda, triton)
     found = [
         [each for each in side.ptx("special function") if not _is_told(each, side)]
         for side in sides
     ]
-    forms = [{each.opcode for each in side} for side in found]
-    if forms[0] == forms[1]:
+    left, right = (opcodes(side) or "none" for side in found)
+    if left == right:
         return None
-    left, right = (opcodes(side) if side else "none" for side in found)
     return Statement(f"Special functions: CUDA {left}; Triton {right}", found)
 
 
@@ -202,4 +178,4 @@ def _is_told(instruction: Instruction, side: Subject) -> bool:
     """Whether another rule is about it: exp, erf, tanh or division."""
     if instruction.opcode.startswith("ex2."):
         return bool(_exponential(instruction, side).part_of)
-    return instruction.opcode.startswith("rcp.") or _is_tanh(instruction)
+    return instruction.opcode.startswith(("rcp.", "tanh."))

@@ -7,8 +7,15 @@ from collections.abc import Iterable
 
 from compare.assembly.classify import is_copy_to_global
 from compare.assembly.listing import Instruction
-from compare.code.findings.evidence import Statement, Subject, having, less
-from compare.code.findings.words import listed, opcodes
+from compare.code.findings.evidence import (
+    Sides,
+    Statement,
+    Subject,
+    having,
+    in_order,
+    less,
+)
+from compare.code.words import listed, opcodes
 
 _HINT = re.compile(r"L[12]::\w+|c[agsv]|w[bt]|lu")
 
@@ -16,34 +23,33 @@ _HINT = re.compile(r"L[12]::\w+|c[agsv]|w[bt]|lu")
 # ---- Caches --------------------------------------------------------------------------
 
 
-def read_only_path(cuda: Subject, triton: Subject) -> Statement | None:
+def read_only_path(sides: Sides) -> Statement | None:
     """Loads by ld.global.nc."""
-    loads = [each.ptx("global load") for each in (cuda, triton)]
-    cached = [[each for each in side if ".nc" in each.opcode] for side in loads]
-    if not all(loads) or bool(cached[0]) == bool(cached[1]):
+    loads = [each.ptx("global load") for each in sides]
+    cached = [each.ptx("global load", opcode=r"\.nc") for each in sides]
+    whose = having(*cached)
+    if not all(loads) or whose is None:
         return None
-    user, other = (cuda, triton) if cached[0] else (triton, cuda)
+    user, other = in_order(whose, sides)
     text = (
         f"{user.name} loads through the read-only data cache (ld.global.nc), which it"
         f" may because nothing writes there during the launch; {other.name} by plain"
         " ld.global"
     )
     evidence = [hits or side for hits, side in zip(cached, loads, strict=True)]
-    return Statement(text, evidence, user.side)
+    return Statement(text, evidence, whose)
 
 
-def cache_hints(cuda: Subject, triton: Subject) -> Statement | None:
-    """What opcodes tell the caches."""
-    sides = (cuda, triton)
+def cache_hints(sides: Sides) -> Statement | None:
+    """Hints in opcodes to the caches."""
     accesses = [each.ptx("global load", "global store") for each in sides]
     hinted = [[each for each in side if _hints(each)] for side in accesses]
     if not all(accesses) or {*map(_hints, hinted[0])} == {*map(_hints, hinted[1])}:
         return None
-    parts = [
-        f"{side.name} {f'by {opcodes(found)}' if found else 'gives none'}"
-        for side, found in zip(sides, hinted, strict=True)
-    ]
-    text = f"Hints to the caches: {parts[0]}, {parts[1]}"
+    left, right = (
+        f"by {opcodes(found)}" if found else "gives none" for found in hinted
+    )
+    text = f"Hints to the caches: CUDA {left}, Triton {right}"
     return Statement(text, hinted, having(*hinted))
 
 
@@ -55,35 +61,32 @@ def _hints(access: Instruction) -> tuple[str, ...]:
 # ---- Copies --------------------------------------------------------------------------
 
 
-def asynchronous_copies(cuda: Subject, triton: Subject) -> Statement | None:
+def asynchronous_copies(sides: Sides) -> Statement | None:
     """Copies from global to shared memory that nobody waits for at once."""
-    sides = (cuda, triton)
     copies = [_copies(each) for each in sides]
-    if not any(copies):
-        return None
     if all(copies):
-        return _both_asynchronous(cuda, triton)
-    place = 0 if copies[0] else 1
-    user, other = sides[place], sides[1 - place]
+        return _both_asynchronous(sides)
+    whose = having(*copies)
+    if whose is None:
+        return None
+    user, other = in_order(whose, sides)
     staged = _through_registers(other)
     if not staged:
         return None
     depth = _bytes_under_way(user)
-    ahead = "" if depth is None else _while_computing(depth)
     text = (
         f"{other.name} copies from global to shared memory through registers"
-        f" ({opcodes(staged)}); {user.name} asynchronously ({_names(copies[place])})"
-        f"{ahead}"
+        f" ({opcodes(staged)}); {user.name} asynchronously"
+        f" ({_names(copies[0] or copies[1])})"
+        f"{'' if depth is None else _while_computing(depth)}"
     )
-    mine = _copies_and_waits(user)
-    evidence = [mine, staged] if user is cuda else [staged, mine]
+    evidence = in_order(whose, (_copies_and_waits(user), staged))
     return Statement(text, evidence, other.side)
 
 
-def _both_asynchronous(cuda: Subject, triton: Subject) -> Statement:
-    sides = (cuda, triton)
-    by = [_names(_copies(each)) for each in sides]
-    names = by[0] if by[0] == by[1] else f"CUDA: {by[0]}; Triton: {by[1]}"
+def _both_asynchronous(sides: Sides) -> Statement:
+    cuda, triton = (_names(_copies(each)) for each in sides)
+    names = cuda if cuda == triton else f"CUDA: {cuda}; Triton: {triton}"
     text = f"Both copy from global to shared memory asynchronously ({names})"
     evidence = [_copies_and_waits(each) for each in sides]
     left, right = (_bytes_under_way(each) for each in sides)
@@ -116,31 +119,23 @@ def _names(copies: Iterable[Instruction]) -> str:
 
 
 def _copies_and_waits(side: Subject) -> list[Instruction]:
-    waits = side.ptx("fence / wait")
-    return [
-        *_copies(side),
-        *side.ptx("mbarrier"),
-        *(each for each in waits if "cp." in each.opcode),
-    ]
+    waits = side.ptx("fence / wait", opcode=r"cp\.")
+    return [*_copies(side), *side.ptx("mbarrier"), *waits]
 
 
 def _bytes_under_way(side: Subject) -> int | None:
-    """What a thread has copied but not waited for; None if that is not in the code.
+    """Bytes that a thread has not waited for yet; None if the code does not tell.
 
     A wait names the number of groups of copies that it does not wait for.
     """
-    waits = side.ptx("fence / wait")
-    groups = [
-        int(each.operands[0], 0)
-        for each in waits
-        if each.opcode == "cp.async.wait_group"
-    ]
-    commits = [each for each in waits if each.opcode == "cp.async.commit_group"]
+    waits = side.ptx("fence / wait", opcode=r"^cp\.async\.wait_group$")
+    commits = side.ptx("fence / wait", opcode=r"^cp\.async\.commit_group$")
     copied = [each.access_bytes for each in _copies(side)]
+    groups = max((int(each.operands[0], 0) for each in waits), default=0)
     # Where all is waited for, more may be on its way before the values are used.
-    if max(groups, default=0) == 0 or not commits or 0 in copied:
+    if groups == 0 or not commits or 0 in copied:
         return None
-    return max(groups) * sum(copied) // len(commits)
+    return groups * sum(copied) // len(commits)
 
 
 def _through_registers(side: Subject) -> list[Instruction]:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compare.assembly.listing import Instruction
-from compare.code.findings.evidence import Statement, Subject, greater
-from compare.code.findings.words import amount, counted, listed
+from compare.code.findings.evidence import Sides, Statement, Subject, greater
+from compare.code.words import amount, counted, listed
 
 if TYPE_CHECKING:  # importing the model imports torch and Triton
     from compare.code.kernel_code import Side
 
-_EXCHANGE = re.compile(r"shfl\.sync\.(?:bfly|down|up)|redux")
-# What a value may go through between an exchange and the store of a partial result.
+_EXCHANGE = r"^(?:shfl\.sync\.(?:bfly|down|up)|redux)"
+# A value may go through these between an exchange and the store of a partial result.
 _COMBINING = ("fp math", "integer / address", "compare / select", "move")
 _MOST_STEPS = 4
 
@@ -25,88 +25,84 @@ _NOTEWORTHY_RATIO = 1.5
 _NOTEWORTHY_EXCHANGES = 0.25
 _NOTEWORTHY_BARRIERS = 0.1
 
-_BARRIER, _SHARED = "barrier", "access to it"
+_BARRIER = "barrier"
 
 
 @dataclass(frozen=True)
 class _Reduction:
-    """How one side reduces.
+    """How one side reduces."""
 
-    Attributes:
-        way: in which parts of the GPU.
-        steps: the instructions, by what they do.
-    """
-
-    way: str
-    steps: Mapping[str, Sequence[Instruction]]
-
-    @property
-    def instructions(self) -> list[Instruction]:
-        """All of them."""
-        return [each for group in self.steps.values() for each in group]
+    way: str  # in which parts of the GPU
+    steps: Mapping[str, Sequence[Instruction]]  # by what they do
+    times: Mapping[str, float]  # that a warp executes them; if unknown, how many
 
 
-def reduction(cuda: Subject, triton: Subject) -> Statement | None:
+def reduction(sides: Sides) -> Statement | None:
     """How threads put their results together."""
-    sides = (cuda, triton)
-    left, right = _reduction(cuda), _reduction(triton)
+    left, right = map(_reduction, sides)
     if left is None or right is None or not any(map(_exchanges, sides)):
         return None
-    found = (left, right)
-    counts = [_counts(side, each) for side, each in zip(sides, found, strict=True)]
-    elements = [f"{amount(each.elements_per_warp)} elements" for each in sides]
-    evidence = [each.instructions for each in found]
-    if (left.way, counts[0], elements[0]) == (right.way, counts[1], elements[1]):
-        text = f"Both reduce a warp's {elements[0]} {left.way}: {counts[0]}"
-        return Statement(text, evidence)
-    what = "" if elements[0] == elements[1] else f" its {elements[1]}"
+    cuda, triton = (_counts(each.times) for each in (left, right))
+    mine, other = (f"{amount(each.elements_per_warp)} elements" for each in sides)
+    evidence = [
+        [each for group in side.steps.values() for each in group]
+        for side in (left, right)
+    ]
+    if (left.way, cuda, mine) == (right.way, triton, other):
+        return Statement(f"Both reduce a warp's {mine} {left.way}: {cuda}", evidence)
+    what = "" if mine == other else f" its {other}"
     how = "likewise" if left.way == right.way else right.way
     text = (
-        f"CUDA reduces a warp's {elements[0]} {left.way}: {counts[0]}."
-        f" Triton{what} {how}: {counts[1]}"
+        f"CUDA reduces a warp's {mine} {left.way}: {cuda}. Triton{what} {how}: {triton}"
     )
-    return Statement(text, evidence, _more_steps(sides, found))
+    return Statement(text, evidence, _more_steps(sides, left, right))
 
 
 def _reduction(side: Subject) -> _Reduction | None:
-    """What is certain about a side; None if nothing is."""
+    """The reduction of a side, as far as it is certain; None if it is not."""
     exchanges = _exchanges(side)
-    steps: dict[str, Sequence[Instruction]] = {
-        "shuffle": [each for each in exchanges if each.opcode.startswith("shfl")],
-        "redux instruction": [
-            each for each in exchanges if each.opcode.startswith("redux")
-        ],
+    redux = [each for each in exchanges if each.opcode.startswith("redux")]
+    shuffles = [each for each in exchanges if each not in redux]
+    steps = {"shuffle": shuffles, "redux instruction": redux}
+    by_memory = {
+        _BARRIER: side.ptx("barrier"),
+        "access to it": side.ptx("shared load", "shared store"),
     }
-    barriers = side.ptx("barrier")
-    shared = side.ptx("shared load", "shared store")
-    everything = {**steps, _BARRIER: barriers, _SHARED: shared}
-    if exchanges and not barriers and not shared:
-        return _Reduction("within the warp", everything)
     # Shared memory may also hold tiles, of which a reduction knows nothing.
-    if not side.ptx(
-        "tensor core", "async copy", "tensor copy"
-    ) and _stores_partial_results(side):
-        start = "within the warp, then " if exchanges else ""
-        return _Reduction(f"{start}through shared memory", everything)
-    return _Reduction("by shuffles", steps) if exchanges else None
+    has_tiles = side.ptx("tensor core", "async copy", "tensor copy")
+    if exchanges and not any(by_memory.values()):
+        way = "within the warp"
+        steps |= by_memory
+    elif not has_tiles and _stores_partial_results(side, exchanges):
+        way = f"{'within the warp, then ' if exchanges else ''}through shared memory"
+        steps |= by_memory
+    elif exchanges:
+        way = "by shuffles"
+    else:
+        return None
+    executed = {name: side.per_warp(each) for name, each in steps.items()}
+    times = {
+        name: len(steps[name]) if number is None else number
+        for name, number in executed.items()
+    }
+    return _Reduction(way, steps, times)
 
 
 def _exchanges(side: Subject) -> list[Instruction]:
-    return [each for each in side.ptx("shuffle / vote") if _EXCHANGE.match(each.opcode)]
+    return side.ptx("shuffle / vote", opcode=_EXCHANGE)
 
 
-def _stores_partial_results(side: Subject) -> bool:
+def _stores_partial_results(side: Subject, exchanges: Sequence[Instruction]) -> bool:
     """Whether what is stored to shared memory was combined from other threads' values.
 
     Or it comes from shared memory itself, if there are no exchanges within warps.
     """
-    has_exchanges = bool(_exchanges(side))
     for store in side.ptx("shared store"):
         waiting = side.flow.origins(store, len(store.operands) - 1)
         for _ in range(_MOST_STEPS):
             if any(
-                _EXCHANGE.match(each.opcode)
-                or (not has_exchanges and each.category == "shared load")
+                re.match(_EXCHANGE, each.opcode)
+                or (not exchanges and each.category == "shared load")
                 for each in waiting
             ):
                 return True
@@ -119,9 +115,8 @@ def _stores_partial_results(side: Subject) -> bool:
     return False
 
 
-def _counts(side: Subject, found: _Reduction) -> str:
+def _counts(times: Mapping[str, float]) -> str:
     """`10 shuffles and no barriers`, by a warp."""
-    times = {name: _times(side, each) for name, each in found.steps.items()}
     return listed(
         counted(number, name)
         for name, number in times.items()
@@ -129,19 +124,13 @@ def _counts(side: Subject, found: _Reduction) -> str:
     )
 
 
-def _times(side: Subject, instructions: Sequence[Instruction]) -> float:
-    """How often a warp executes them; where that is unknown, how many there are."""
-    executed = side.per_warp(instructions)
-    return len(instructions) if executed is None else executed
-
-
-def _more_steps(sides: Sequence[Subject], found: Sequence[_Reduction]) -> Side | None:
+def _more_steps(sides: Sides, cuda: _Reduction, triton: _Reduction) -> Side | None:
     """The side that takes more of something for each element, and less of nothing."""
     more = set()
-    for name in found[0].steps.keys() & found[1].steps.keys():
+    for name in cuda.times.keys() & triton.times.keys():
         left, right = (
-            _times(side, each.steps[name]) / side.code.elements_per_thread
-            for side, each in zip(sides, found, strict=True)
+            each.times[name] / side.code.elements_per_thread
+            for side, each in zip(sides, (cuda, triton), strict=True)
         )
         least = _NOTEWORTHY_BARRIERS if name == _BARRIER else _NOTEWORTHY_EXCHANGES
         more.add(greater(left, right, _NOTEWORTHY_RATIO, least))

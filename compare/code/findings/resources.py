@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
-
 from compare.assembly.classify import Language
 from compare.assembly.listing import Instruction
-from compare.code.findings.evidence import Statement, Subject, greater, less
-from compare.code.findings.words import amount, counted, listed, opcodes
-
-if TYPE_CHECKING:
-    from compare.code.occupancy import Occupancy
+from compare.code.findings.evidence import (
+    Sides,
+    Statement,
+    Subject,
+    greater,
+    having,
+    in_order,
+    less,
+)
+from compare.code.words import amount, counted, listed, opcodes
 
 _NOTEWORTHY_RATIO = 1.5
 _NOTEWORTHY_INTEGERS = 2.0  # instructions more for each element
 _OFTEN_PER_ELEMENT = 0.1
 _NOTEWORTHY_OCCUPANCY = 1.3  # by which one side has more warps on an SM
 
-_LIMITS = {
-    "registers": "registers",
-    "shared memory": "shared memory",
-    "threads": "the number of threads",
-    "blocks": "the number of blocks",
-}
-_INTEGER_DIVISION = re.compile(r"(?:div|rem)\.[su](?:32|64)")
+_INTEGER_DIVISION = r"^(?:div|rem)\.[su](?:32|64)$"
 
 
-def spills(cuda: Subject, triton: Subject) -> Statement | None:
+def spills(sides: Sides) -> Statement | None:
     """Values that do not fit into registers."""
     parts = []
-    for side in (cuda, triton):
+    for side in sides:
         code = side.code
         if code.spill_bytes:
             parts.append(
@@ -47,81 +43,62 @@ def spills(cuda: Subject, triton: Subject) -> Statement | None:
         return None
     return Statement(
         "; ".join(parts),
-        [each.code.sass.in_category("local memory") for each in (cuda, triton)],
-        greater(cuda.code.stack_bytes, triton.code.stack_bytes),
+        [each.code.sass.in_category("local memory") for each in sides],
+        greater(*(each.code.stack_bytes for each in sides)),
         language="sass",
     )
 
 
-def occupancy(cuda: Subject, triton: Subject) -> Statement | None:
+def occupancy(sides: Sides) -> Statement:
     """Registers, and how many warps an SM holds, because of them or of others."""
-    left, right = cuda.occupancy, triton.occupancy
-    same = cuda.code.registers == triton.code.registers
-    registers = (
-        f"A thread takes {cuda.code.registers} registers on both sides"
-        if same
-        else f"A thread takes {cuda.code.registers} registers in CUDA,"
-        f" {triton.code.registers} in Triton"
+    cuda, triton = (each.code.registers for each in sides)
+    left, right = (each.code.occupancy for each in sides)
+    text = f"A thread takes {cuda} registers"
+    text += " on both sides" if cuda == triton else f" in CUDA, {triton} in Triton"
+    text += (
+        f". An SM holds {left.warps_per_sm} of at most {left.max_warps_per_sm} warps"
     )
-    if left is None or right is None:
-        return None if same else Statement(registers, ([], []))
-    held = f"An SM holds {left.warps_per_sm} of at most {left.max_warps_per_sm} warps"
-    limits = [_limits(each) for each in (left, right)]
-    if left.warps_per_sm == right.warps_per_sm and limits[0] == limits[1]:
-        text = f"{registers}. {held}{limits[0]}"
-    elif limits[0] == limits[1]:
-        text = (
-            f"{registers}. {held} in CUDA, {right.warps_per_sm} in Triton, both"
-            f"{limits[0].removeprefix(',')}"
-        )
+    first, second = (
+        f", limited by {each.limits}" if each.fraction < 1 else ""
+        for each in (left, right)
+    )
+    if first != second:
+        text += f" in CUDA{first}; {right.warps_per_sm} in Triton{second}"
+    elif left.warps_per_sm == right.warps_per_sm:
+        text += first
     else:
-        text = (
-            f"{registers}. {held} in CUDA{limits[0]}; {right.warps_per_sm} in"
-            f" Triton{limits[1]}"
-        )
+        text += f" in CUDA, {right.warps_per_sm} in Triton, both{first.lstrip(',')}"
     whose = less(left.fraction, right.fraction, _NOTEWORTHY_OCCUPANCY)
     return Statement(text, ([], []), whose)
 
 
-def _limits(held: Occupancy) -> str:
-    limits = listed(_LIMITS[each] for each in held.limited_by)
-    return f", limited by {limits}" if held.fraction < 1 else ""
-
-
-def shared_memory(cuda: Subject, triton: Subject) -> Statement | None:
+def shared_memory(sides: Sides) -> Statement | None:
     """Shared memory of a block."""
-
-    def described(side: Subject) -> str:
-        parts = [
-            f"{amount_of:,} bytes {how}"
-            for amount_of, how in (
-                (side.code.static_shared_bytes, "that the kernel declares"),
-                (side.code.dynamic_shared_bytes, "that the launch asks for"),
-            )
-            if amount_of
-        ]
-        return listed(parts) if parts else "none"
-
-    if cuda.code.shared_bytes == triton.code.shared_bytes == 0:
+    if not any(each.code.shared_bytes for each in sides):
         return None
+    left, right = map(_described_shared_memory, sides)
     return Statement(
-        f"Shared memory of a block: CUDA {described(cuda)}; Triton {described(triton)}",
-        [each.ptx("shared load", "shared store") for each in (cuda, triton)],
+        f"Shared memory of a block: CUDA {left}; Triton {right}",
+        [each.ptx("shared load", "shared store") for each in sides],
     )
 
 
-def elements_per_thread(cuda: Subject, triton: Subject) -> Statement | None:
+def _described_shared_memory(side: Subject) -> str:
+    parts = {
+        "that the kernel declares": side.code.static_shared_bytes,
+        "that the launch asks for": side.code.launch.dynamic_shared_bytes,
+    }
+    used = (f"{number:,} bytes {which}" for which, number in parts.items() if number)
+    return listed(used) or "none"
+
+
+def elements_per_thread(sides: Sides) -> Statement | None:
     """How the work is divided."""
-
-    def described(side: Subject) -> str:
-        code = side.code
-        blocks = counted(code.blocks, "block")
-        return (
-            f"{amount(code.elements_per_thread)} ({blocks} of"
-            f" {code.threads_per_block} threads)"
-        )
-
-    left, right = described(cuda), described(triton)
+    left, right = (
+        f"{amount(each.elements_per_thread)} ({counted(each.launch.blocks, 'block')}"
+        f" of {each.launch.threads_per_block} threads)"
+        for each in (side.code for side in sides)
+    )
     if left == right:
         return None
     text = (
@@ -131,50 +108,42 @@ def elements_per_thread(cuda: Subject, triton: Subject) -> Statement | None:
     return Statement(text, ([], []))
 
 
-def address_arithmetic(cuda: Subject, triton: Subject) -> Statement | None:
+def address_arithmetic(sides: Sides) -> Statement | None:
     """Instructions that compute where, not what."""
-    divisions = [_frequent_divisions(each) for each in (cuda, triton)]
-    if bool(divisions[0]) != bool(divisions[1]):
-        side, found = (cuda, divisions[0]) if divisions[0] else (triton, divisions[1])
+    divisions = [_frequent_divisions(each) for each in sides]
+    if whose := having(*divisions):
+        side, found = in_order(whose, sides)[0], divisions[0] or divisions[1]
         text = (
             f"{side.name} divides integers ({opcodes(found)}),"
             f" {amount(side.per_element(found) or 0)} times for each element. No GPU"
             " has an instruction for that: each becomes a sequence of others"
         )
-        return Statement(text, divisions, side.side)
-    return _integers(cuda, triton, "sass") or _integers(cuda, triton, "ptx")
+        return Statement(text, divisions, whose)
+    return _integers(sides, "sass") or _integers(sides, "ptx")
 
 
-def _integers(cuda: Subject, triton: Subject, language: Language) -> Statement | None:
-    sides = (cuda, triton)
-    found = [
-        (each.code.sass if language == "sass" else each.code.ptx).in_category(
-            "integer / address"
-        )
-        for each in sides
-    ]
-    times = [
-        side.sass_per_element(each) if language == "sass" else side.per_element(each)
-        for side, each in zip(sides, found, strict=True)
-    ]
-    if times[0] is None or times[1] is None:
+def _integers(sides: Sides, language: Language) -> Statement | None:
+    if language == "sass":
+        listings, about = [each.code.sass for each in sides], "about "
+        counts = [each.sass_per_element for each in sides]
+    else:
+        listings, about = [each.code.ptx for each in sides], ""
+        counts = [each.per_element for each in sides]
+    found = [each.in_category("integer / address") for each in listings]
+    left, right = (count(each) for count, each in zip(counts, found, strict=True))
+    if left is None or right is None:
         return None
-    more = greater(times[0], times[1], _NOTEWORTHY_RATIO, _NOTEWORTHY_INTEGERS)
+    more = greater(left, right, _NOTEWORTHY_RATIO, _NOTEWORTHY_INTEGERS)
     if more is None:
         return None
-    about = "about " if language == "sass" else ""
     text = (
-        f"Integers and addresses take {about}{amount(times[0])} {language.upper()}"
-        f" instructions for each element in CUDA, {about}{amount(times[1])} in Triton"
+        f"Integers and addresses take {about}{amount(left)} {language.upper()}"
+        f" instructions for each element in CUDA, {about}{amount(right)} in Triton"
     )
     return Statement(text, found, more, language)
 
 
 def _frequent_divisions(side: Subject) -> list[Instruction]:
     """Divisions of integers that are executed for more than a few elements."""
-    found = [
-        each
-        for each in side.ptx("integer / address")
-        if _INTEGER_DIVISION.fullmatch(each.opcode)
-    ]
+    found = side.ptx("integer / address", opcode=_INTEGER_DIVISION)
     return found if (side.per_element(found) or 0) > _OFTEN_PER_ELEMENT else []

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from compare.code.findings.evidence import Statement, Subject, greater
-from compare.code.findings.words import amount, listed
+from compare.code.findings.evidence import Sides, Statement, Subject, greater, in_order
+from compare.code.words import amount, listed
 
 if TYPE_CHECKING:  # its package needs numpy, which rules do not
     from compare.ptx_simulator import MemoryAccess
@@ -19,65 +20,65 @@ _NOTEWORTHY_RATIO = 1.1
 _ALMOST_NONE = 1.02
 
 
+def _ratio(taken: int, fewest: int) -> float:
+    return taken / fewest if fewest else 1.0
+
+
 # ---- Global memory -------------------------------------------------------------------
 
 
-def coalescing(cuda: Subject, triton: Subject) -> Statement | None:
+def coalescing(sides: Sides) -> Statement | None:
     """Sectors of global memory that are touched, against the fewest that would do."""
-    sides = (cuda, triton)
     accesses = [each.accesses("global") or [] for each in sides]
-    ratios = [_sector_ratio(each) for each in accesses]
-    if not all(accesses) or max(ratios) < _NOTEWORTHY_RATIO:
+    if not all(accesses):
         return None
-    wasteful = [[each for each in found if _is_wasteful(each)] for found in accesses]
-    evidence = [
-        [side.instruction(each) for each in found]
-        for side, found in zip(sides, wasteful, strict=True)
+    left, right = ratios = [
+        _ratio(
+            sum(each.sectors for each in found),
+            sum(each.ideal_sectors for each in found),
+        )
+        for found in accesses
     ]
-    whose = greater(ratios[0], ratios[1], ratio=_NOTEWORTHY_RATIO)
+    if max(ratios) < _NOTEWORTHY_RATIO:
+        return None
+    wasteful = [
+        [
+            each
+            for each in found
+            if each.sectors > _NOTEWORTHY_RATIO * each.ideal_sectors
+        ]
+        for found in accesses
+    ]
+    evidence = [
+        side.instructions(each) for side, each in zip(sides, wasteful, strict=True)
+    ]
+    whose = greater(left, right, ratio=_NOTEWORTHY_RATIO)
     touched = "times the sectors (32 bytes) of global memory"
     if whose is None:
-        most = max([*wasteful[0], *wasteful[1]], key=_spare_sectors)
         text = (
             f"Both touch {amount(max(ratios))} {touched} that they need:"
-            f" {_sectors_of(most)}"
+            f" {_most_sectors([*wasteful[0], *wasteful[1]])}"
         )
         return Statement(text, evidence)
-    place = 0 if whose == "cuda" else 1
-    most = max(wasteful[place], key=_spare_sectors)
-    rest = ratios[1 - place]
-    others = (
-        "what it needs"
-        if rest < _ALMOST_NONE
-        else f"{amount(rest)} times as many as it needs"
-    )
+    user, other = in_order(whose, sides)
+    most, rest = in_order(whose, ratios)
+    others = "what" if rest < _ALMOST_NONE else f"{amount(rest)} times as many as"
     text = (
-        f"{sides[place].name} touches {amount(ratios[place])} {touched} that it"
-        f" needs: {_sectors_of(most)}. {sides[1 - place].name} touches {others}"
+        f"{user.name} touches {amount(most)} {touched} that it needs:"
+        f" {_most_sectors(in_order(whose, wasteful)[0])}. {other.name} touches"
+        f" {others} it needs"
     )
     return Statement(text, evidence, whose)
 
 
-def _sectors_of(access: MemoryAccess) -> str:
-    tensor = access.argument or "a tensor"
+def _most_sectors(accesses: Sequence[MemoryAccess]) -> str:
+    """The access that wastes most: `32 for a warp's load of x, where 16 ...`."""
+    most = max(accesses, key=lambda each: each.sectors - each.ideal_sectors)
     return (
-        f"{amount(access.sectors / access.requests)} for a warp's"
-        f" {'store' if access.is_store else 'load'} of {tensor}, where"
-        f" {amount(access.ideal_sectors / access.requests)} would hold as much"
+        f"{amount(most.sectors / most.requests)} for a warp's"
+        f" {'store' if most.is_store else 'load'} of {most.argument or 'a tensor'},"
+        f" where {amount(most.ideal_sectors / most.requests)} would hold as much"
     )
-
-
-def _spare_sectors(access: MemoryAccess) -> int:
-    return access.sectors - access.ideal_sectors
-
-
-def _is_wasteful(access: MemoryAccess) -> bool:
-    return access.sectors > _NOTEWORTHY_RATIO * access.ideal_sectors
-
-
-def _sector_ratio(accesses: Sequence[MemoryAccess]) -> float:
-    fewest = sum(each.ideal_sectors for each in accesses)
-    return sum(each.sectors for each in accesses) / fewest if fewest else 1.0
 
 
 @dataclass(frozen=True)
@@ -97,51 +98,45 @@ class _Traffic:
         return f"{loaded} loaded, {amount(self.stored)} stored"
 
 
-def bytes_moved(cuda: Subject, triton: Subject) -> Statement | None:
+def bytes_moved(sides: Sides) -> Statement | None:
     """Bytes that cross between threads and global memory, for each element."""
-    sides = (cuda, triton)
     accesses = [each.accesses("global") or [] for each in sides]
     if not all(accesses):
         return None
-    moved = [_traffic(side, each) for side, each in zip(sides, accesses, strict=True)]
+    left, right = moved = [
+        _traffic(side, each) for side, each in zip(sides, accesses, strict=True)
+    ]
     evidence = [
-        [side.instruction(each) for each in found]
-        for side, found in zip(sides, accesses, strict=True)
+        side.instructions(each) for side, each in zip(sides, accesses, strict=True)
     ]
     of = "bytes of global memory for each element of the output"
-    whose = greater(moved[0].total, moved[1].total, ratio=_NOTEWORTHY_RATIO)
+    whose = greater(left.total, right.total, ratio=_NOTEWORTHY_RATIO)
     if whose is None:
-        text = f"Both move {amount(moved[0].total)} {of}: {moved[0].parts}"
-        own = _tensor_bytes(cuda)
-        if own / _ALMOST_NONE < moved[0].total < own * _ALMOST_NONE:
+        text = f"Both move {amount(left.total)} {of}: {left.parts}"
+        code = sides[0].code
+        own = sum(each.bytes for each in code.launch.tensors) / code.elements
+        if own / _ALMOST_NONE < left.total < own * _ALMOST_NONE:
             text += ", as many as the tensors have"
-        elif moved[0].total > own * _NOTEWORTHY_RATIO:
+        elif left.total > own * _NOTEWORTHY_RATIO:
             text += f", where the tensors have {amount(own)}"
         return Statement(text, evidence)
-    place = 0 if whose == "cuda" else 1
+    user, other = in_order(whose, sides)
+    more, fewer = in_order(whose, moved)
     text = (
-        f"{sides[place].name} moves {amount(moved[place].total)} {of}"
-        f" ({moved[place].parts}), {sides[1 - place].name}"
-        f" {amount(moved[1 - place].total)} ({moved[1 - place].parts})"
+        f"{user.name} moves {amount(more.total)} {of} ({more.parts}), {other.name}"
+        f" {amount(fewer.total)} ({fewer.parts})"
     )
-    if often := _more_often(moved[place], moved[1 - place]):
-        text += f": {sides[place].name} loads {often} as often"
+    if often := _more_often(more, fewer):
+        text += f": {user.name} loads {often} as often"
     return Statement(text, evidence, whose)
 
 
-def _tensor_bytes(side: Subject) -> float:
-    """What the tensors have for each element of the output."""
-    return sum(each.bytes for each in side.code.launch.tensors) / side.code.elements
-
-
 def _traffic(side: Subject, accesses: Sequence[MemoryAccess]) -> _Traffic:
-    assert side.simulation
-    threads = side.simulation.blocks * side.simulation.threads
-    elements = threads * side.code.elements_per_thread
     loaded: Counter[str] = Counter()
     for each in accesses:
         if not each.is_store:
             loaded[each.argument] += each.bytes
+    elements = side.simulated_elements
     return _Traffic(
         Counter({name: number / elements for name, number in loaded.items()}),
         sum(each.bytes for each in accesses if each.is_store) / elements,
@@ -155,59 +150,52 @@ def _more_often(mine: _Traffic, other: _Traffic) -> str:
         for name, loaded in mine.loaded.items()
         if name and other.loaded[name]
     }
-    parts = [
+    return listed(
         f"{name} {amount(ratio)} times"
         for name, ratio in ratios.items()
         if ratio > _NOTEWORTHY_RATIO
-    ]
-    return listed(parts) if parts else ""
+    )
 
 
 # ---- Shared memory -------------------------------------------------------------------
 
 
-def bank_conflicts(cuda: Subject, triton: Subject) -> Statement | None:
+def bank_conflicts(sides: Sides) -> Statement | None:
     """Passes that the banks of shared memory need, against the fewest."""
-    sides = (cuda, triton)
     accesses = [each.accesses("shared") for each in sides]
     if accesses[0] is None or accesses[1] is None:
         return None
-    ratios = [_pass_ratio(each) for each in accesses if each is not None]
+    found = [[each for each in side or () if each.bank_conflicts] for side in accesses]
+    passes = [sum(each.wavefronts for each in side or ()) for side in accesses]
+    left, right = ratios = [
+        _ratio(taken, taken - sum(each.bank_conflicts for each in conflicts))
+        for taken, conflicts in zip(passes, found, strict=True)
+    ]
     if max(ratios) < _NOTEWORTHY_RATIO:
         return None
-    found = [[each for each in side or () if each.bank_conflicts] for side in accesses]
     evidence = [
-        [side.instruction(each) for each in conflicts]
-        for side, conflicts in zip(sides, found, strict=True)
+        side.instructions(each) for side, each in zip(sides, found, strict=True)
     ]
-    whose = greater(ratios[0], ratios[1], ratio=_NOTEWORTHY_RATIO)
+    whose = greater(left, right, ratio=_NOTEWORTHY_RATIO)
     do = "lanes of a warp ask for different words of one bank of shared memory"
     if whose is None:
-        most = max([*found[0], *found[1]], key=_spare_passes)
-        return Statement(f"On both sides {do}: {_passes_of(most)}", evidence)
-    place = 0 if whose == "cuda" else 1
-    most = max(found[place], key=_spare_passes)
+        text = f"On both sides {do}: {_most_passes([*found[0], *found[1]])}"
+        return Statement(text, evidence)
+    user, other = in_order(whose, sides)
+    more, fewer = in_order(whose, found)
     text = (
-        f"In {sides[place].name} {do}: {_passes_of(most)}. In {sides[1 - place].name}"
-        f" they {'do so less' if found[1 - place] else 'never do'}"
+        f"In {user.name} {do}: {_most_passes(more)}. In {other.name} they"
+        f" {'do so less' if fewer else 'never do'}"
     )
     return Statement(text, evidence, whose)
 
 
-def _passes_of(access: MemoryAccess) -> str:
-    fewest = access.wavefronts - access.bank_conflicts
+def _most_passes(accesses: Sequence[MemoryAccess]) -> str:
+    """The access with most conflicts: `a store takes 2 passes, where 1 would do`."""
+    most = max(accesses, key=attrgetter("bank_conflicts"))
+    fewest = most.wavefronts - most.bank_conflicts
     return (
-        f"a {'store' if access.is_store else 'load'} takes"
-        f" {amount(access.wavefronts / access.requests)} passes, where"
-        f" {amount(fewest / access.requests)} would do"
+        f"a {'store' if most.is_store else 'load'} takes"
+        f" {amount(most.wavefronts / most.requests)} passes, where"
+        f" {amount(fewest / most.requests)} would do"
     )
-
-
-def _spare_passes(access: MemoryAccess) -> int:
-    return access.bank_conflicts
-
-
-def _pass_ratio(accesses: Sequence[MemoryAccess]) -> float:
-    taken = sum(each.wavefronts for each in accesses)
-    fewest = taken - sum(each.bank_conflicts for each in accesses)
-    return taken / fewest if fewest else 1.0

@@ -16,16 +16,17 @@ from markupsafe import Markup
 from compare.assembly.classify import CATEGORIES
 from compare.printable import printable
 from compare.report import glossary
-from compare.report.comparison import CaseReport, Report
-from compare.report.page import panels
+from compare.report.comparison import Report
+from compare.report.figures import figures, notes
 from compare.report.page.instruction_mix import category_rows, mix_columns, section_rows
-from compare.report.page.panels import Cell, Column, Extras, Panel
+from compare.report.page.panels import Extras, Panel, recorded_times
 from compare.report.page.sides import SideView, view_sides
+from compare.report.tables import Cell, remarks
 from compare.report.terminal import case_name, environment_line
 from compare.timing.names import NAMES
 from compare.timing.times import Bench
 
-__all__ = ["Around", "Cell", "Column", "Extras", "Panel", "render"]
+__all__ = ["Around", "Cell", "Extras", "Panel", "render"]
 
 FOLDER = Path(__file__).parent
 
@@ -49,21 +50,20 @@ def render(
     """The page of an op in one case.
 
     Args:
-        report: Of one case.
-        extras: What else is known.
+        report: The op's.
+        extras: Counts and tables of a simulation.
         around: The site that it is part of. Without one it explains its terms itself.
     """
     extras = extras or Extras()
-    (case,) = report.cases
     meanings = glossary.explanations()
-    sentences = [glossary.parts(e.text, e.rule, meanings) for e in case.findings]
+    sentences = [glossary.parts(e.text, e.rule, meanings) for e in report.findings]
     terms = {part.term for parts in sentences for part in parts if part.term}
-    sides = view_sides(report.op, case, extras)
+    sides = view_sides(report, extras)
     columns = mix_columns(sides, extras.executed)
     sections = _sections(sides)
     recorded = []
     if isinstance(report.recorded, Bench):
-        recorded.append(panels.recorded_times(report.recorded, case))
+        recorded.append(recorded_times(report.recorded, report.case))
     css = Markup("\n").join(map(asset, ("base.css", "page.css")))
     theme, js = asset("theme.js"), asset("page.js")
     template = environment(FOLDER).get_template("template.html.j2")
@@ -75,7 +75,7 @@ def render(
         theme_hash=_hash(theme),
         js_hash=_hash(js),
         op=report.op,
-        case_name=case_name(case.case),
+        case_name=case_name(report.case),
         environment_line=environment_line(report.environment),
         date=str(report.environment.get("date", ""))[:10],
         arch=next((side.code.arch for side in sides if side.code), None),
@@ -88,11 +88,11 @@ def render(
                 "parts": parts,
                 "is_linked": bool(each.cuda or each.triton),
             }
-            for each, parts in zip(case.findings, sentences, strict=True)
+            for each, parts in zip(report.findings, sentences, strict=True)
         ],
-        implementations=[NAMES[name] for name in panels.implementations(case)],
-        figures=panels.figures(case),
-        notes=list(panels.notes(report, case)),
+        implementations=[NAMES[name] for name in report.implementations],
+        figure_rows=figures(report),
+        notes=[*remarks(report), *notes(report)],
         is_recorded=bool(recorded),
         columns=columns,
         groups=Counter(each.group for each in columns),
@@ -100,7 +100,7 @@ def render(
         section_rows=section_rows(columns, sections),
         sides=sides,
         panels=[*recorded, *extras.panels],
-        data=_data(case, sides, sections),
+        data=_data(report, sides, sections),
     )
 
 
@@ -115,9 +115,9 @@ def _sections(sides: Sequence[SideView]) -> dict[str, dict[str, tuple[int, int]]
 
 
 def _data(
-    case: CaseReport, sides: Sequence[SideView], sections: Mapping[str, Any]
+    report: Report, sides: Sequence[SideView], sections: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What the page's script has to know beyond what is in the page."""
+    """The data of the page's script that the page itself does not show."""
     return {
         "categories": CATEGORIES,
         "sections": sections,
@@ -135,7 +135,7 @@ def _data(
                 "cuda": each.cuda,
                 "triton": each.triton,
             }
-            for each in case.findings
+            for each in report.findings
         ],
     }
 
@@ -146,7 +146,7 @@ def asset(name: str) -> Markup:
 
 
 def _hash(text: str) -> str:
-    """What a content security policy knows an element by."""
+    """The name by which a content security policy allows an element."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
 

@@ -1,4 +1,4 @@
-"""What listings are made of: instructions by category, and by section of the source."""
+"""Counts of instructions, by category and by section of the source."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from compare.assembly.listing import Instruction, Listing
 from compare.code.kernel_code import Side
 from compare.report.page.links import Chains
 from compare.report.page.listings import FAMILY_OF, times
-from compare.report.page.panels import NONE, fragment
+from compare.report.page.panels import fragment
 from compare.report.page.sides import SideView
+from compare.report.text import NONE
 
 _Key = TypeVar("_Key")
 
@@ -24,10 +25,10 @@ class MixColumn:
 
     Attributes:
         group: "PTX", "executed" or "SASS".
-        name: Of the side.
+        name: The side's.
         listing: Whose instructions it counts.
-        chains: Of the side.
-        weights: What each instruction counts; by default 1.
+        chains: The side's.
+        weights: The count of each instruction; by default 1.
     """
 
     group: str
@@ -62,7 +63,7 @@ class MixRow:
     """A row of the table of instructions.
 
     Attributes:
-        text: What is counted.
+        text: Its heading.
         target: What a click on it pins; empty for nothing.
         family: Of the category, which colours the row; empty for a section.
         counts: By column.

@@ -1,4 +1,4 @@
-"""What belongs together: source lines, sections of the two sources, instructions."""
+"""Links between source lines, sections of the two sources, and instructions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Chain:
-    """Where an instruction comes from.
+    """An instruction's place in the sources, through all inlined functions.
 
     Attributes:
         places: From the innermost inlined function outwards, such as
@@ -119,14 +119,7 @@ class Chains:
     def __init__(
         self, side: Side, main: str, texts: Mapping[str, str], kernel: Kernel | None
     ) -> None:
-        """Starts without any.
-
-        Args:
-            side: Whose instructions.
-            main: The kernel's file.
-            texts: Of the files that the page shows.
-            kernel: The one whose code it is.
-        """
+        """Starts without any, of a kernel in a main file; the page shows the texts."""
         self._side = side
         self._main = main
         self._lengths = {file: text.count("\n") for file, text in texts.items()}
@@ -154,25 +147,20 @@ class Chains:
 
     def _chain(self, frames: tuple[Frame, ...]) -> Chain:
         files = [self._shown_file(frame) for frame in frames]
-        names = [
-            file or PurePath(frame.file).name
-            for file, frame in zip(files, frames, strict=True)
-        ]
+        pairs = [*zip(files, frames, strict=True)]
+        sections = (
+            section
+            for file, frame in pairs
+            for section, lines in self._sections.items()
+            if file == self._main and frame.line in lines
+        )
         return Chain(
             places=tuple(
-                f"{name}:{frame.line}"
-                for name, frame in zip(names, frames, strict=True)
+                f"{file or PurePath(frame.file).name}:{frame.line}"
+                for file, frame in pairs
             ),
             is_foreign=not any(files[:1]),
-            section=next(
-                (
-                    section
-                    for file, frame in zip(files, frames, strict=True)
-                    for section, lines in self._sections.items()
-                    if file == self._main and frame.line in lines
-                ),
-                "",
-            ),
+            section=next(sections, ""),
         )
 
     def _shown_file(self, frame: Frame) -> str | None:

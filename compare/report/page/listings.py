@@ -49,12 +49,12 @@ class Row:
 
     Attributes:
         html: The line.
-        family: Of its category; empty for a label.
+        family: Its category's; empty for a label.
         category: The place of its category in CATEGORIES.
         chain: The number of its chain.
-        line: Of the op's own file that it is from; empty if of none.
+        line: The line of the op's own file that it is from; empty if of none.
         origin: Where it was inlined from, such as "vec.cuh:41"; empty if from nowhere.
-        access_bytes: What it moves for one thread; 0 if nothing.
+        access_bytes: Moved for one thread; 0 if nothing.
         ptx_index: SASS only: the PTX instruction that it was made from.
         executed: How often a thread executes it, where that is known.
         is_foreign: Whether it comes from a file of CUDA or Triton.
@@ -82,11 +82,11 @@ def listing_rows(
     """The lines of a listing, names normalised and loops indented.
 
     Args:
-        listing: PTX or SASS.
+        listing: PTX, or the SASS that was made from it.
         chains: Where the instructions of this side come from.
         main_file: The op's own file.
-        ptx: That the SASS was made from.
-        executed: How often a thread executes each instruction.
+        ptx: The PTX in either case.
+        executed: How often a thread executes each instruction, where that is known.
     """
     depths = Counter(index for loop in find_loops(listing) for index in loop.body)
     ptx_indices = {

@@ -11,15 +11,13 @@ from markupsafe import Markup
 from compare.assembly.classify import Language
 from compare.assembly.listing import Listing
 from compare.code.kernel_code import KernelCode, Side
-from compare.code.rungs import name_of
 from compare.judge.parity import Skipped
-from compare.report.comparison import CaseReport
+from compare.report.comparison import Report
 from compare.report.page import links
 from compare.report.page.lexers import highlight_source
 from compare.report.page.links import Chains, Kernel
 from compare.report.page.listings import Row, listing_rows
 from compare.report.page.panels import Extras
-from compare.report.tables import codes_of
 from compare.timing.names import NAMES
 
 _LANGUAGES: dict[Side, str] = {"cuda": "CUDA C++", "triton": "Triton"}
@@ -46,20 +44,18 @@ class SourceFile:
 
     Attributes:
         path: In the project.
-        name: Without the folder.
         start: The line that is shown first.
         lines: All of it.
     """
 
     path: str
-    name: str
     start: int
     lines: list[SourceLine]
 
 
 @dataclass(frozen=True)
 class SideView:
-    """What the page shows of one side.
+    """One side of the page.
 
     Attributes:
         key: "cuda" or "triton".
@@ -89,24 +85,28 @@ class SideView:
         return self.kernel.sections if self.kernel else {}
 
 
-def view_sides(op: str, case: CaseReport, extras: Extras) -> list[SideView]:
+def view_sides(report: Report, extras: Extras) -> list[SideView]:
     """Both sides; of one without code, the source that its code would come from."""
-    titles = {each.side: each.title for each in codes_of(case)}
-    names = {side: name_of(titles.get(side, "")) for side in _LANGUAGES}
     # Of a side without code the kernel that has the other's name.
-    known = next(filter(None, names.values()), "")
+    known = next(iter(report.kernels.values()), "")
     return [
-        _view(side, op, name or known, case.codegen[side], extras)
-        for side, name in names.items()
+        _view(
+            side,
+            report.op,
+            report.kernels.get(side, known),
+            report.codegen[side],
+            extras,
+        )
+        for side in _LANGUAGES
     ]
 
 
 def _view(
     side: Side, op: str, kernel_name: str, code: KernelCode | Skipped, extras: Extras
 ) -> SideView:
-    listings: dict[Language, Listing] = {}
-    if isinstance(code, KernelCode):
-        listings = {"ptx": code.ptx, "sass": code.sass}
+    listings: dict[Language, Listing] = (
+        {} if isinstance(code, Skipped) else {"ptx": code.ptx, "sass": code.sass}
+    )
     instructions = [e for listing in listings.values() for e in listing.instructions]
     main = links.main_file(side, op, kernel_name)
     texts = {
@@ -150,10 +150,8 @@ def _source_file(
 ) -> SourceFile:
     sections = kernel.sections.items() if kernel else ()
     section_at = {lines.start: name for name, lines in sections}
-    name = PurePosixPath(path)
     return SourceFile(
         path=path,
-        name=name.name,
         start=kernel.lines.start if kernel else 1,
         lines=[
             SourceLine(
@@ -161,6 +159,8 @@ def _source_file(
                 {language: each[f"{path}:{n}"] for language, each in counts.items()},
                 section_at.get(n, ""),
             )
-            for n, html in enumerate(highlight_source(text, name.suffix), start=1)
+            for n, html in enumerate(
+                highlight_source(text, PurePosixPath(path).suffix), start=1
+            )
         ],
     )

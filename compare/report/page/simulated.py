@@ -1,34 +1,30 @@
-"""What the simulation of the PTX adds to a page: counts, and tables that point back."""
+"""Counts and tables that the simulation of the PTX adds to a page."""
 
 from __future__ import annotations
 
-import itertools
-
-from compare.assembly.places import in_sources
-from compare.code import launch, trace, who_does_what
-from compare.code.architectures import parse_architecture
+from compare.code import launch, who_does_what
 from compare.code.kernel_code import KernelCode
 from compare.code.memory import movements
-from compare.report.comparison import CaseReport
-from compare.report.page.panels import Cell, Column, Extras, Panel, fragment
+from compare.report.comparison import Report
+from compare.report.page.panels import Extras, Panel, fragment
 from compare.report.tables import (
     MOVEMENT_COLUMNS,
-    codes_of,
+    Cell,
     movement_figures,
-    step_of,
+    places_of,
+    traces,
 )
 from compare.timing.names import NAMES
 
 
-def extras_of(case: CaseReport) -> Extras:
-    """All that the simulation of a case's kernels tells."""
-    codes = codes_of(case)
+def extras_of(report: Report) -> Extras:
+    """All that the simulation of a report's kernels tells."""
+    codes = report.codes
     if not codes:
         return Extras()
-    panels = [_launches(codes), _traces(codes), _movements(case)]
-    sides = {each.side: each for each in codes}
-    if len(sides) > 1:
-        panels.insert(0, _who(sides["cuda"], sides["triton"]))
+    panels = [_launches(codes), _traces(report), _movements(report)]
+    if len(codes) > 1:
+        panels.insert(0, _who(*codes))
     return Extras(
         executed={each.side: _executions(each) for each in codes},
         panels=tuple(panels),
@@ -49,7 +45,7 @@ def _who(cuda: KernelCode, triton: KernelCode) -> Panel:
     return Panel(
         name="who",
         title="Who does what",
-        columns=(Column(""), Column(NAMES["cuda"]), Column(NAMES["triton"])),
+        header=("", NAMES["cuda"], NAMES["triton"]),
         rows=tuple(
             (Cell(row.topic), cell(row.cuda), cell(row.triton))
             for row in who_does_what.table(cuda, triton)
@@ -58,67 +54,44 @@ def _who(cuda: KernelCode, triton: KernelCode) -> Panel:
 
 
 def _launches(codes: list[KernelCode]) -> Panel:
-    rows = []
-    for code in codes:
-        architecture = parse_architecture(code.arch)
-        facts = launch.facts(code, code.occupancy, architecture, code.simulation)
-        text = " ".join(launch.sentences(facts, code.side))
-        rows.append((Cell(NAMES[code.side]), Cell(text)))
-    columns = (Column(""), Column(""))
-    return Panel("launch", "The launch", columns, tuple(rows))
-
-
-def _traces(codes: list[KernelCode]) -> Panel:
-    columns = [
-        [
-            Cell(step_of(row), is_code=True)
-            for row in trace.rows_of(each.ptx, each.simulation.traces)
-        ]
-        for each in codes
-    ]
-    note = "The first warp of the first block; what repeats is folded into loops."
-    if any(len(each.simulation.traces) > 1 for each in codes):
-        note += " Where warps have different work, the first of each kind."
-    if not all(each.simulation.is_exact for each in codes):
-        note += " Branches that depend on loaded data are taken as not taken."
-    return Panel(
-        name="trace",
-        title="What a warp does",
-        columns=tuple(Column(NAMES[each.side]) for each in codes),
-        rows=tuple(itertools.zip_longest(*columns, fillvalue=Cell(""))),
-        note=note,
+    rows = tuple(
+        (Cell(NAMES[code.side]), Cell(" ".join(launch.sentences(code))))
+        for code in codes
     )
+    return Panel("launch", "The launch", ("", ""), rows)
 
 
-def _movements(case: CaseReport) -> Panel:
+def _traces(report: Report) -> Panel:
+    grid = traces(report)
+    note = "The first warp of the first block; what repeats is folded into loops."
+    if any(len(each.simulation.traces) > 1 for each in report.codes):
+        note += " Where warps have different work, the first of each kind."
+    if not all(each.simulation.is_exact for each in report.codes):
+        note += " Branches that depend on loaded data are taken as not taken."
+    rows = (tuple(Cell(e, is_code=bool(e)) for e in row[1:]) for row in grid.rows)
+    return Panel("trace", "What a warp does", grid.header[1:], tuple(rows), note)
+
+
+def _movements(report: Report) -> Panel:
     rows = []
-    for code in codes_of(case):
+    for code in report.codes:
         for each in movements(code.simulation):
             verb = "stores to" if each.is_store else "loads of"
-            target = fragment(
-                instructions=f"{code.side}:ptx:{','.join(map(str, each.instructions))}"
+            indices = ",".join(map(str, each.instructions))
+            name = Cell(
+                f"{NAMES[code.side]}: {verb} {each.argument or 'the unknown'}",
+                target=fragment(instructions=f"{code.side}:ptx:{indices}"),
+                places=places_of(code, each),
             )
-            instructions = [code.ptx.instructions[i] for i in each.instructions]
-            rows.append(
-                (
-                    Cell(
-                        f"{NAMES[code.side]}: {verb} {each.argument or 'the unknown'}",
-                        target=target,
-                        places=in_sources(instructions),
-                    ),
-                    *map(Cell, movement_figures(case, code, each)),
-                )
-            )
+            rows.append((name, *map(Cell, movement_figures(report, code, each))))
     return Panel(
         name="memory",
         title="Memory",
-        columns=(
-            Column(""),
-            *(Column(name, is_number=True) for name in MOVEMENT_COLUMNS),
-        ),
+        header=("", *MOVEMENT_COLUMNS),
         rows=tuple(rows),
         note=(
             "From simulating the PTX of some blocks, for each element of the largest "
             "tensor. A sector is 32 bytes."
         ),
+        has_numbers=True,
     )

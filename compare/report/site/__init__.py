@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from compare.code.architectures import (
     DEFAULT_ARCHITECTURE,
     Architecture,
@@ -36,7 +34,7 @@ _NAVIGATION = ("README.md", "docs/reading.md", "docs/results.md", glossary.FILE)
 
 @dataclass(frozen=True)
 class Built:
-    """What was written.
+    """A site that was written.
 
     Attributes:
         sizes: In bytes, by address.
@@ -54,13 +52,13 @@ def build(
     progress: Callable[[str], None],
     records: Path = store.FOLDER,
 ) -> Built:
-    """Writes the site.
+    """Writes the site into a folder, which is made if it is not there.
 
     Args:
-        folder: Where to; made if it is not there.
-        reports: By op, of the case that is shown, or why there is none.
+        folder: Where to.
+        reports: By op, of its default case, or why there is none.
         architecture: What the ladders' code is made for; by default the usual one.
-        progress: Is told, from time to time, what is going on.
+        progress: Is told what is going on.
         records: Where the times are kept.
 
     Raises:
@@ -127,18 +125,22 @@ class _Site:
             tuple((text, relative(each, address)) for text, each in links),
             relative(self._files.address(glossary.FILE), address),
         )
-        html = page.render(known.report, extras_of(known.report.cases[0]), around)
+        html = page.render(known.report, extras_of(known.report), around)
         self._write(address, html.encode())
 
     def write_home(self, everything: Sequence[Known]) -> None:
         """The first page: every op, and the docs."""
+        address = self._files.address
         texts = ["README.md", *sorted(f"docs/{e.name}" for e in ROOT.glob("docs/*.md"))]
         self._page(
             HOME,
             "home.html.j2",
             title="Twin Kernels",
             rows=[op_pages.row(known) for known in everything],
-            documents=[(_title(each), self._files.address(each)) for each in texts],
+            documents=[
+                (documents.title((ROOT / each).read_text("utf-8")), address(each))
+                for each in texts
+            ],
         )
 
     def write_linked(self) -> None:
@@ -164,15 +166,15 @@ class _Site:
         else:
             text = (ROOT / path).read_text("utf-8")
             if path.endswith(".md"):
-                document = documents.render(text, path, address, self._files)
-                title = document.title
-                self._page(address, "document.html.j2", title=title, html=document.html)
+                html = documents.render(text, path, address, self._files)
+                title = documents.title(text)
+                self._page(address, "document.html.j2", title=title, html=html)
             else:
                 lines = documents.source_lines(text, path)
                 self._page(address, "source.html.j2", title=path, lines=lines)
 
     def _links(self) -> Iterator[tuple[str, str]]:
-        """What every page links to."""
+        """The links of every page: their texts and addresses."""
         yield "Twin Kernels", HOME
         for path in _NAVIGATION:
             name = path.rpartition("/")[2].removesuffix(".md")
@@ -190,8 +192,3 @@ class _Site:
     def _write(self, address: str, content: bytes) -> None:
         store.replace(self._folder / address, content)
         self.sizes[address] = len(content)
-
-
-def _title(path: str) -> str:
-    heading = (ROOT / path).read_text("utf-8").partition("\n")[0]
-    return Markup(heading.removeprefix("# ").replace("`", "")).striptags()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -24,20 +22,12 @@ _ADDRESSES = re.compile(r'\b(src|srcset|href)="([^"]*)"')
 _COMMENT = re.compile(r"<!--.*?-->\s*", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Document:
-    """A page of prose.
-
-    Attributes:
-        title: Its first heading.
-        html: All of it.
-    """
-
-    title: str
-    html: Markup
+def title(text: str) -> str:
+    """The heading of a file in Markdown, which is its first line."""
+    return text.partition("\n")[0].removeprefix("# ").replace("`", "")
 
 
-def render(text: str, path: str, page: str, files: Files) -> Document:
+def render(text: str, path: str, page: str, files: Files) -> Markup:
     """A file in Markdown, or a part of one.
 
     Args:
@@ -63,21 +53,15 @@ def render(text: str, path: str, page: str, files: Files) -> Document:
     parser.add_render_rule("table_close", _table_close)
     parser.add_render_rule("fence", _fence)
     tokens = parser.parse(text)
-    titles = []
-    for opening, inside in itertools.pairwise(tokens):
+    for opening, inside, closing in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if opening.type == "th_open" and not inside.content:
-            opening.tag = "td"  # a heading that says nothing is none
+            opening.tag = closing.tag = "td"  # a heading that says nothing is none
         if opening.type == "heading_open":
-            title = _text(inside)
-            titles.append(title)
-            opening.attrSet("id", anchor(title))
+            heading = "".join(each.content for each in inside.children or ())
+            opening.attrSet("id", anchor(heading))
     for each in _all(tokens):
         _relink(each, link)
-    for inside, closing in itertools.pairwise(tokens):
-        if closing.type == "th_close" and not inside.content:
-            closing.tag = "td"
-    html = parser.renderer.render(tokens, parser.options, {})
-    return Document(titles[0] if titles else "", Markup(html))
+    return Markup(parser.renderer.render(tokens, parser.options, {}))
 
 
 def source_lines(text: str, path: str) -> list[Markup]:
@@ -92,10 +76,6 @@ def _all(tokens: Iterable[Token]) -> Iterable[Token]:
     for each in tokens:
         yield each
         yield from _all(each.children or ())
-
-
-def _text(inline: Token) -> str:
-    return "".join(each.content for each in inline.children or ())
 
 
 def _relink(token: Token, link: Callable[[str], str]) -> None:

@@ -46,7 +46,7 @@ class Files:
         return path if is_copied(path) else f"source/{path}.html"
 
     def entries(self, path: str) -> list[tuple[str, str]]:
-        """What lies in a folder: names, and addresses of those that the site has."""
+        """The names in a folder, with the addresses of those that the site has."""
         names = sorted(
             f"{each.name}{'/' * each.is_dir()}"
             for each in (ROOT / path).iterdir()

@@ -1,8 +1,8 @@
-"""What the page of an op shows, and its row on the first page."""
+"""The page of an op, and its row on the first page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,14 @@ from compare.code.rungs import SIDES
 from compare.judge.parity import Parity, Skipped
 from compare.parameters import OpSummary
 from compare.report import glossary, ladder, readme, results
-from compare.report.comparison import CaseReport, Report
+from compare.report.comparison import Report
+from compare.report.figures import figures, notes
 from compare.report.ladder import Ladder, Rung, Step
-from compare.report.page import panels
 from compare.report.site import documents
 from compare.report.site.files import Files, relative
+from compare.report.tables import remarks
 from compare.report.terminal import case_name, environment_line
+from compare.report.text import NONE
 from compare.timing.names import NAMES
 from compare.timing.times import Bench
 
@@ -42,25 +44,21 @@ class Known:
     ladder: Ladder | Skipped
     benches: Sequence[Bench]
 
-    @property
-    def case(self) -> CaseReport | None:
-        """What the report is of."""
-        return None if isinstance(self.report, Skipped) else self.report.cases[0]
-
 
 def address(op: str) -> str:
-    """Of an op's page."""
+    """The address of an op's page."""
     return f"ops/{op}.html"
 
 
 def code_address(op: str) -> str:
-    """Of the page of its code."""
+    """The address of the page of its code."""
     return f"code/{op}.html"
 
 
 def values(known: Known, files: Files) -> dict[str, Any]:
-    """What the template of an op's page takes."""
-    op, page, case = known.summary, address(known.summary.name), known.case
+    """The values of the template of an op's page."""
+    op, page = known.summary, address(known.summary.name)
+    times = [results.times_of([each]) for each in known.benches]
     other = op.forward or (f"{op.name}_backward" if op.has_gradient else "")
     return {
         "op": op,
@@ -72,27 +70,26 @@ def values(known: Known, files: Files) -> dict[str, Any]:
             )
             for side, folder in zip(SIDES, ("csrc", "triton_kernels"), strict=True)
         ],
-        "code": relative(code_address(op.name), page) if case else "",
-        "why_no_code": known.report.reason if isinstance(known.report, Skipped) else "",
         "glossary": relative(files.address(glossary.FILE), page),
-        **_of_report(known.report, case),
+        **_of_report(known.report),
         **_of_ladder(known.ladder, page, files),
-        "times": _times(known.benches, page, files),
-        "plots": _plots(known.benches, page, files),
+        "times": _prose(times and [results.ABOUT_TIMES, *times], page, files),
+        "plots": _prose([results.plots_of([e]) for e in known.benches], page, files),
     }
 
 
 def row(known: Known) -> dict[str, Any]:
-    """What the first page says of an op."""
+    """An op's row on the first page."""
     cases = [times for bench in known.benches for times in bench.cases]
-    case = known.case
     return {
         "name": known.summary.name,
         "address": address(known.summary.name),
-        "code": code_address(known.summary.name) if case else "",
+        "code": ""
+        if isinstance(known.report, Skipped)
+        else code_address(known.summary.name),
         "summary": known.summary.summary.removesuffix("."),
-        "parity": _verdict(case) if case else results.NONE,
-        "rungs": results.NONE
+        "parity": _verdict(known.report),
+        "rungs": NONE
         if isinstance(known.ladder, Skipped)
         else str(len(known.ladder.rungs)),
         "gains": [readme.gain(cases, side) for side in SIDES],
@@ -101,11 +98,11 @@ def row(known: Known) -> dict[str, Any]:
 
 
 def missing(known: Known) -> Iterator[tuple[str, str]]:
-    """What is not there, and why."""
+    """The parts that are missing, each with its reason."""
     if isinstance(known.report, Skipped):
         yield "nothing was compared", known.report.reason
     else:
-        for side, code in known.report.cases[0].codegen.items():
+        for side, code in known.report.codegen.items():
             if isinstance(code, Skipped):
                 yield f"no code of {NAMES[side]}", code.reason
     if isinstance(known.ladder, Skipped):
@@ -118,21 +115,22 @@ def missing(known: Known) -> Iterator[tuple[str, str]]:
         yield "no recorded times", "python -m compare record measures on a GPU"
 
 
-def _of_report(report: Report | Skipped, case: CaseReport | None) -> dict[str, Any]:
-    if isinstance(report, Skipped) or case is None:
-        return {"findings": [], "figures": [], "implementations": [], "notes": []}
+def _of_report(report: Report | Skipped) -> dict[str, Any]:
+    if isinstance(report, Skipped):
+        return {"code": "", "why_no_code": report.reason}
     terms = glossary.explanations()
     return {
-        "case_name": case_name(case.case),
+        "code": relative(code_address(report.op), address(report.op)),
+        "case_name": case_name(report.case),
         "environment": environment_line(report.environment),
         "findings": [
             (each.topic, glossary.parts(each.text, each.rule, terms))
-            for each in case.findings[:_MOST_FINDINGS]
+            for each in report.findings[:_MOST_FINDINGS]
         ],
-        "n_more": max(0, len(case.findings) - _MOST_FINDINGS),
-        "implementations": [NAMES[name] for name in panels.implementations(case)],
-        "figures": panels.figures(case),
-        "notes": list(panels.notes(report, case)),
+        "n_more": max(0, len(report.findings) - _MOST_FINDINGS),
+        "implementations": [NAMES[name] for name in report.implementations],
+        "figure_rows": figures(report),
+        "notes": [*remarks(report), *notes(report)],
     }
 
 
@@ -166,29 +164,21 @@ def _sources(op: str, rung: Rung, page: str, files: Files) -> list[tuple[str, st
     ]
 
 
-def _times(benches: Sequence[Bench], page: str, files: Files) -> Markup:
-    if not benches:
-        return Markup()
-    texts = [results.ABOUT_TIMES, *(results.times_of([each]) for each in benches)]
-    return documents.render("\n\n".join(texts), "README.md", page, files).html
+def _prose(texts: Sequence[str], page: str, files: Files) -> Markup:
+    """Markdown as in README and docs, for a page of the site."""
+    return documents.render("\n\n".join(texts), "README.md", page, files)
 
 
-def _plots(benches: Sequence[Bench], page: str, files: Files) -> Markup:
-    texts = [results.plots_of([each]) for each in benches]
-    if not any(texts):
-        return Markup()
-    return documents.render("\n\n".join(texts), "README.md", page, files).html
-
-
-def _verdict(case: CaseReport) -> str:
-    """What the tried implementations came to: right, wrong, or not tried."""
-    tried: Mapping[str, Parity | Skipped] = {e: case.parity[e] for e in case.backends}
-    words = {
+def _verdict(report: Report | Skipped) -> str:
+    """The verdict on the implementations: right, wrong, or not tried."""
+    if isinstance(report, Skipped):
+        return NONE
+    tried = {name: report.parity[name] for name in report.backends}
+    if all(isinstance(each, Parity) and each.passed for each in tried.values()):
+        return "passed"
+    words = (
         f"{NAMES[name]} {'passed' if each.passed else 'FAILED'}"
         for name, each in tried.items()
         if isinstance(each, Parity)
-    }
-    all_passed = all(
-        isinstance(each, Parity) and each.passed for each in tried.values()
     )
-    return "passed" if all_passed else ", ".join(sorted(words)) or "not tried"
+    return ", ".join(words) or "not tried"

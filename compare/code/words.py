@@ -8,8 +8,8 @@ from compare.assembly.listing import Instruction
 
 
 def listed(parts: Iterable[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    *most, last = parts
+    """`a`, `a and b`, `a, b and c`; nothing of nothing."""
+    *most, last = list(parts) or [""]
     return f"{', '.join(most)} and {last}" if most else last
 
 
@@ -31,11 +31,6 @@ def amount(number: float) -> str:
     if abs(number - rounded) < 0.005 * max(1.0, abs(number)) and rounded:
         return f"{rounded:,}"
     return f"{number:.2g}" if number < 1 else f"{number:.3g}"
-
-
-def percent(part: float) -> str:
-    """A part of 1."""
-    return f"{part:.0%}"
 
 
 def opcodes(instructions: Iterable[Instruction]) -> str:

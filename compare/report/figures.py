@@ -1,0 +1,147 @@
+"""How the implementations of a report did, for a terminal and for pages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from bindings.trials import TRIALS
+from compare.code import memory
+from compare.code.kernel_code import KernelCode
+from compare.judge.parity import Parity, Skipped
+from compare.report.comparison import Report
+from compare.report.tables import Cell
+from compare.report.text import NONE
+from compare.timing import rates
+from compare.timing.names import NAMES
+from compare.timing.times import Timing
+
+_Known = TypeVar("_Known")
+
+_OF_CODE = (
+    ("registers / spilled bytes", "{0.registers} / {0.spill_bytes}"),
+    ("shared memory, bytes", "{0.shared_bytes}"),
+    (
+        "blocks x threads, occupancy",
+        "{0.launch.blocks} x {0.launch.threads_per_block}, {0.occupancy.fraction:.0%}",
+    ),
+    (
+        "PTX / SASS / executed",
+        "{0.ptx_mix.total} / {0.sass_mix.total} / "
+        "{0.simulation.executed_per_thread:.0f}",
+    ),
+)
+
+
+def figures(report: Report) -> list[tuple[str, list[Cell]]]:
+    """A row for each figure that is known, indented where it belongs to that above."""
+    return [*_of_parity(report), *_of_time(report), *_of_code(report)]
+
+
+def _of_parity(report: Report) -> Iterator[tuple[str, list[Cell]]]:
+    tried = [report.parity[name] for name in report.implementations]
+    if all(isinstance(each, Skipped) for each in tried):
+        return
+    yield "ran on", _cells(tried, lambda each: each.ran_on)
+    yield "parity with float64", [verdict(report, e) for e in report.implementations]
+    yield "max error, relative to row", _cells(tried, lambda e: _error(e.error.max))
+    *ours, _ = tried
+    allowed = _cells(ours, lambda each: _error(each.allowed.max))
+    yield "  at most", [*allowed, Cell("")]
+
+
+def verdict(report: Report, implementation: str) -> Cell:
+    """Whether it passed; nothing of PyTorch, which is what the others are held to."""
+    parity = report.parity[implementation]
+    if isinstance(parity, Skipped):
+        return Cell("skipped", mood="unsure")
+    if implementation == "torch":
+        return Cell("")
+    if not parity.is_finished:
+        return Cell("NOT FINISHED", mood="bad")
+    return Cell("passed", mood="good") if parity.passed else Cell("FAILED", mood="bad")
+
+
+def _error(error: float) -> str:
+    return NONE if math.isnan(error) else f"{error:.2e}"
+
+
+def _of_time(report: Report) -> Iterator[tuple[str, list[Cell]]]:
+    timings = [report.timing(name) for name in report.implementations]
+    if isinstance(report.times, Skipped) or not any(map(_is_timed, timings)):
+        return
+    times, has_flops = report.times, TRIALS[report.op].flops is not None
+
+    def tflops(timing: Timing) -> str:
+        return f"{rates.tflops(report.op, times, timing) or 0.0:,.2f}"
+
+    yield "median us", _cells(timings, lambda each: f"{each.median_us:,.2f}")
+    yield (
+        "  20 % to 80 %",
+        _cells(timings, lambda e: f"{e.p20_us:,.2f} to {e.p80_us:,.2f}"),
+    )
+    yield "  host us", _cells(timings, lambda each: f"{each.host_us:,.2f}")
+    if has_flops:
+        yield "TFLOP/s", _cells(timings, tflops)
+    yield "GB/s", _cells(timings, lambda each: f"{each.gb_per_s:,.2f}")
+    yield "  of the ceiling", _cells(timings, lambda e: f"{100 * e.fraction:.1f} %")
+
+
+def _is_timed(timing: Timing | Skipped) -> bool:
+    return isinstance(timing, Timing)
+
+
+def _of_code(report: Report) -> Iterator[tuple[str, list[Cell]]]:
+    codes = [report.code_of(name) or Skipped("") for name in report.backends]
+    if not report.codes:
+        return
+    for name, text in _OF_CODE:
+        yield name, [*_cells(codes, text.format), Cell("")]
+    moved = _cells(codes, lambda code: _moved(report, code))
+    yield "bytes / sectors of fewest", [*moved, Cell("")]
+
+
+def _moved(report: Report, code: KernelCode) -> str:
+    """Bytes moved to those that the op has to move, and sectors to the fewest."""
+    simulation, totals = code.simulation, memory.totals(code.simulation)
+    if not totals.fewest_sectors:  # all addresses are unknown
+        return NONE
+    case = report.case
+    traffic = TRIALS[report.op].traffic(case.shape, case.dtype.itemsize)
+    fewest = traffic.total_bytes * simulation.blocks / simulation.total_blocks
+    bytes_share = totals.global_bytes / fewest
+    return f"{bytes_share:.2f} / {totals.sectors / totals.fewest_sectors:.2f}"
+
+
+def _cells(
+    results: Sequence[_Known | Skipped], text: Callable[[_Known], str]
+) -> list[Cell]:
+    return [Cell(NONE if isinstance(e, Skipped) else text(e)) for e in results]
+
+
+def notes(report: Report) -> Iterator[str]:
+    """Sentences on failures, broken contracts, and skipped parts with their reasons."""
+    names = report.implementations
+    for name in report.backends:
+        parity = report.parity[name]
+        if isinstance(parity, Parity) and not parity.passed:
+            verb = "is wrong" if parity.is_finished else "did not finish"
+            yield f"{NAMES[name]} {verb}: {parity.problem}"
+    for violation in report.violations:
+        yield f"the op's contract on code is broken: {violation}"
+    for what, results in (
+        ("parity", report.parity),
+        ("time", {name: report.timing(name) for name in names}),
+        ("code", report.codegen),
+    ):
+        skipped: dict[str, list[str]] = {}
+        for name in names:
+            if isinstance(each := results.get(name), Skipped):
+                skipped.setdefault(each.reason, []).append(NAMES[name])
+        for reason, who in skipped.items():
+            # What holds for all, such as that times need a GPU, speaks for itself.
+            whose = f"no {what} of {' and '.join(who)}: "
+            yield reason if len(who) == len(names) else whose + reason
+    if isinstance(report.recorded, Skipped):
+        yield f"no recorded times: {report.recorded.reason}"
