@@ -247,7 +247,7 @@ def mixed_bench() -> Bench:
 def test_recorded_times_are_shown_with_their_origin(mixed_bench: Bench) -> None:
     lines = _shown(mixed_bench, "float32", width=130, dim=-1)
     assert lines[0] == (
-        "Times recorded on an NVIDIA H200, 2026-11-20 "
+        "Recorded on an NVIDIA H200, 2026-11-20 "
         "(torch 2.11.0+cu130, triton 3.6.0), not measured here"
     )
     rows = [line.split() for line in lines[3:]]
@@ -278,7 +278,7 @@ def test_what_is_of_older_code_is_shown_as_such(
 ) -> None:
     bench = _of_older_code(mixed_bench, *sides)
     assert _shown(bench, "float32", width=130, dim=-1)[0] == (
-        "Times recorded on an NVIDIA H200, 2026-11-20 "
+        "Recorded on an NVIDIA H200, 2026-11-20 "
         f"(torch 2.11.0+cu130, triton 3.6.0), {says}"
     )
     document = recorded.to_json(bench, _case("float32"))
@@ -329,7 +329,7 @@ def test_a_name_from_a_file_does_not_drive_the_terminal(mixed_bench: Bench) -> N
     environment = {**mixed_bench.environment, "gpus": ["[bold]T4 \x1b[31m\x07"]}
     bench = replace(mixed_bench, environment=environment)
     text = "\n".join(_shown(bench, "float32", dim=-1))
-    assert "recorded on a [bold]T4 [31m, 2026" in text
+    assert "Recorded on a [bold]T4 [31m, 2026" in text
     assert "\x1b" not in text
     assert "\x07" not in text
 

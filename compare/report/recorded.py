@@ -25,8 +25,9 @@ def show(bench: Bench, case: Case, console: Console) -> None:
         console.print(plain(text))
         return
     code = age(bench) or "not measured here"
-    origin = f"recorded on {where(bench)} ({versions(bench, 'torch', 'triton')})"
-    console.print(plain(f"Times {origin}, {code}", "bold"))
+    measured_with = versions(bench, "torch", "triton")
+    heading = f"Recorded on {where(bench)} ({measured_with}), {code}"
+    console.print(plain(heading, "bold"))
     names = timed_in(cases)
     # All eight implementations fit into 100 columns.
     heads = (NAMES[each].replace(" ", "\n").replace(".", ".\n") for each in names)
