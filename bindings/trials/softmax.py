@@ -40,12 +40,12 @@ BACKWARD = Trial(
     op=softmax.BACKWARD,
     other_kernels={
         "softmax_backward_long_kernel": "Rows too long for registers: CUDA keeps "
-        "them in the shared memory of a cluster; Triton has neither, keeps a part "
-        "in registers, and reads the rest again.",
-        "softmax_backward_shared_kernel": "Triton alone: even rows of more than 2**17 "
-        "bytes, which the programs of a cooperative grid share; they exchange their "
-        "sums through global memory, as CUDA's blocks of a cluster do through "
-        "distributed shared memory.",
+        "them in the shared memory of a cluster; Triton, for rows that begin anywhere, "
+        "keeps a part in registers, and reads the rest again.",
+        "softmax_backward_shared_kernel": "Triton alone: rows too long for registers "
+        "that begin at multiples of a vector, which the programs of a cooperative grid "
+        "share; they exchange their sums through global memory, as CUDA's blocks of a "
+        "cluster do through distributed shared memory.",
     },
     inputs=_inputs_backward,
     traffic=each_element(reads=2),
