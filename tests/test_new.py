@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -38,14 +39,14 @@ from bindings.trials import TRIALS
 from compare.judge import acceptance
 from compare.judge.cases import Case, make_arguments
 import bindings
-trial = TRIALS["squared_cube"]
+trial = TRIALS["tested_cubes"]
 assert bindings.__file__.startswith(sys.argv[1])
 for shape in ((3, 1025), (2, 0), (5, 1)):
     for layout in ("contiguous", "transposed"):
         arguments = make_arguments(trial.op, Case(shape, layout=layout))
         expected = acceptance.expect(trial.op, arguments)
         for backend in ("cuda_inline", "triton"):
-            result = bindings.squared_cube(*arguments, backend=backend)
+            result = bindings.tested_cubes(*arguments, backend=backend)
             verdict = acceptance.judge_all((result,), expected)
             assert verdict.passed, (backend, shape, layout, verdict.problem)
 """
@@ -63,11 +64,11 @@ def test_a_new_op_works_at_once(kind: str, checkout: Path) -> None:
             text=True,
         ).stdout
 
-    output = run("-m", "compare", "new", "squared_cube", "--kind", kind).splitlines()
+    output = run("-m", "compare", "new", "tested_cubes", "--kind", kind).splitlines()
     files = output[: output.index("")]
     assert [each for each in files if not (checkout / each).is_file()] == []
-    assert "bindings/trials/squared_cube.py" in files
-    assert "squared_cube   forward " in run("-m", "compare", "list")
+    assert "bindings/trials/tested_cubes.py" in files
+    assert re.search(r"\btested_cubes +forward ", run("-m", "compare", "list"))
     run("-c", _COMPUTES, str(checkout))
 
 
@@ -106,7 +107,7 @@ def test_an_installed_package_gets_no_op(checkout: Path) -> None:
     (checkout / "pyproject.toml").unlink()
     before = sorted(checkout.rglob("*"))
     with pytest.raises(UnavailableError, match="is no checkout"):
-        new.write("squared_cube", "rows", checkout)
+        new.write("tested_cubes", "rows", checkout)
     assert sorted(checkout.rglob("*")) == before
 
 
