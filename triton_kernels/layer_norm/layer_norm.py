@@ -77,7 +77,7 @@ def layer_norm_backward(
     *strides,
     rung,
 ):
-    """Launches two kernels on the current device and stream; CUDA needs row_means."""
+    """Launches two kernels on the current device and stream; row_means is for CUDA."""
     grads = (grad_x, grad_weight, grad_bias)
     inputs = (grad, x, mean, rstd, weight)
     walk = (n_rows, n_cols, rows_per_batch, *strides)

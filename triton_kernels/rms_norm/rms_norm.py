@@ -55,7 +55,7 @@ def rms_norm_backward(
     *strides,
     rung,
 ):
-    """Launches two kernels on the current device and stream; CUDA needs row_means."""
+    """Launches two kernels on the current device and stream; row_means is for CUDA."""
     grads = (grad_x, grad_weight, None)
     walk = (n_rows, n_cols, rows_per_batch, *strides)
     if rung == Rung.FIRST:

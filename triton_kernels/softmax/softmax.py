@@ -106,7 +106,7 @@ BACKWARD_UNEVEN_LONG_TILES = (
     LongTile(LONGEST, {"KEPT": 4096, "STEPS": 2}, element_bytes=2),
     LongTile(LONGEST, {"KEPT": 8192, "STEPS": 1}, element_bytes=4),
 )
-# Even ones, which programs share.
+# Even rows too long for a program, in parts of these columns: programs share them.
 BACKWARD_SHARED_TILES = (
     RowTile(LONGEST, 1, 8192, 8, element_bytes=2),
     RowTile(LONGEST, 1, 4096, 8, element_bytes=4),
@@ -198,7 +198,7 @@ def softmax_backward(out, grad, y, n_rows, n_cols, rows_per_batch, *strides, run
     if kernel is softmax_backward_shared_kernel:
         launch_shared(kernel, (out,), (grad, y), rows, constants, n_rows)
     elif kernel is softmax_backward_long_kernel:
-        del constants["DIVISIBILITY"]  # of strides, which uneven rows do not have
+        del constants["DIVISIBILITY"]  # uneven rows have no strides
         kernel[(n_programs,)](out, grad, y, n_cols, **constants)
     else:
         kernel[(n_programs,)](out, grad, y, *rows, **constants)
