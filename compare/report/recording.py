@@ -34,14 +34,14 @@ _SWEPT = ("add", "gelu")  # docs draw these; bench --sweep measures any other
 def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
     """Measures ops on this GPU, with every peer that can be imported.
 
-    An op's records are written as soon as it is measured: those after it may fail.
+    Each record is written as soon as it is measured: those after it may fail.
 
     Returns:
         The files that were written: records, plots, pages.
 
     Raises:
         CompareError: It cannot be done, or a result was wrong: nothing is written then
-            of that op and those after it.
+            of what failed and what comes after it.
     """
     plots.require_matplotlib()
     if not os.access(store.FOLDER, os.W_OK):
@@ -78,7 +78,7 @@ def _record(
     hashes: Mapping[str, str],
     progress: Callable[[str], None],
 ) -> list[Path]:
-    """Measures one op, and writes what came of it."""
+    """Measures one op: its times and those of its rungs, and what fusing gains."""
 
     def with_hashes(measured: Measured) -> Measured:
         environment = {**measured.environment, source_hash.KEY: hashes}
@@ -88,18 +88,19 @@ def _record(
     result = benchmark.bench(request, progress)
     if failures := benchmark.failures(result, DEFAULT_BACKENDS):
         raise UnavailableError(f"nothing is recorded of {op.name}: {failures[0]}")
-    climbed = rung_times.measure_rungs(op, rung_times.default_case(op), progress)
     # One run writes the example and its record.
     example = _run_example(progress) if op.name == EXAMPLE else ""
-    files = [store.write(with_hashes(result)), store.write(with_hashes(climbed))]
+    files = [store.write(with_hashes(result))]
+    if example:
+        files.append(files[0].parent / f"compare-{EXAMPLE}.txt")
+        store.replace(files[-1], example.encode())
+    climbed = rung_times.measure_rungs(op, rung_times.default_case(op), progress)
+    files.append(store.write(with_hashes(climbed)))
     trial = TRIALS[op.name]
     if trial.flops and trial.optional_inputs:
         case = Case(trial.sweep_shapes[-1], torch.bfloat16)
         fused = fusions.measure(op, case, progress)
         files.append(store.write(with_hashes(fused)))
-    if example:
-        files.append(files[0].parent / f"compare-{EXAMPLE}.txt")
-        store.replace(files[-1], example.encode())
     return files
 
 
