@@ -34,8 +34,9 @@ from compare.timing.times import (
 )
 from compare.timing.turns import Times, TimingError, Turn
 
-_HOST_CALLS = 20
+_HOST_CALLS = 20  # at most: the GPU has to carry out all of them
 _HOST_BATCHES = 15
+_HOST_BATCH_US = 100_000
 
 
 def measure(
@@ -281,7 +282,7 @@ def _timing(
     if problem := above_ceiling(prepared, kernel, limit):
         return Skipped(problem)
     try:
-        host_us, launcher_us = _host_times(prepared, implementation)
+        host_us, launcher_us = _host_times(prepared, implementation, kernel.median_us)
     except Exception as error:  # whatever a library of others raises
         return Skipped(f"raises {type(error).__name__}: {error}")
     return Timing(
@@ -313,26 +314,30 @@ def above_ceiling(prepared: Prepared, kernel: KernelTime, limit: Ceiling) -> str
 
 
 def _host_times(
-    prepared: Prepared, implementation: Implementation
+    prepared: Prepared, implementation: Implementation, kernel_us: float
 ) -> tuple[float, float | None]:
     """Microseconds of the public call, and of the bare launcher."""
     arguments = prepared.arguments
-    call_us = host_us(lambda: implementation.call(*arguments))
+    call_us = host_us(lambda: implementation.call(*arguments), kernel_us)
     if implementation.bare_launcher is None:
         return call_us, None
     outputs = as_tuple(prepared.op.allocate(*arguments))
     launch = implementation.bare_launcher(*outputs, *arguments)
-    return call_us, host_us(launch)
+    return call_us, host_us(launch, kernel_us)
 
 
-def host_us(call: Callable[[], object]) -> float:
-    """Microseconds that a call takes the host, which does not wait for the GPU."""
+def host_us(call: Callable[[], object], kernel_us: float = 0.0) -> float:
+    """Microseconds that a call takes the host, which does not wait for the GPU.
+
+    The GPU takes `kernel_us` for it.
+    """
+    n_calls = max(1, min(_HOST_CALLS, int(_HOST_BATCH_US / max(kernel_us, 1.0))))
     batches = []
     for _ in range(_HOST_BATCHES):
         torch.cuda.synchronize()  # or the host would wait for room in the queue
         began = time.perf_counter()
-        for _ in range(_HOST_CALLS):
+        for _ in range(n_calls):
             call()
-        batches.append(1e6 * (time.perf_counter() - began) / _HOST_CALLS)
+        batches.append(1e6 * (time.perf_counter() - began) / n_calls)
     torch.cuda.synchronize()
     return statistics.median(batches)
