@@ -261,6 +261,20 @@ def test_zero_times_infinity_is_nan_there_alone(
     assert torch.equal(out.nan_to_num(nan=0.0), expected.to(dtype).nan_to_num(nan=0.0))
 
 
+@pytest.mark.parametrize("depth", [101, 3001, 4096])
+@pytest.mark.parametrize("rung", ["first", "tiled"])
+def test_rounding_errors_of_long_sums_do_not_pile_up(
+    rung: str, depth: int, backend: str, device: str
+) -> None:
+    """Those of one chain of additions are three times what is allowed."""
+    skip_if_refused(backend, device)
+    generator = torch.Generator().manual_seed(depth)
+    a = torch.randn(64, depth, generator=generator).to(device)
+    b = torch.randn(depth, 33, generator=generator).to(device)
+    (expected,) = acceptance.expect(OP, (a, b, None, None, "ieee"))
+    assert acceptance.judge(run(backend, a, b, rung=rung), expected).problem == ""
+
+
 def test_sums_are_kept_in_float32(backend: str, device: str) -> None:
     skip_if_refused(backend, device)
     # In float16, 2048 + 1 is 2048.

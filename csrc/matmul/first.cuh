@@ -1,4 +1,6 @@
 // The first rung: the definition of a product, with one thread for each of its elements.
+// It adds up products by the hundred, and then those sums: along a single chain of additions
+// the rounding errors of thousands would pile up.
 //
 // Each thread reads a row of a and a column of b: 2 K elements for K multiplications. The
 // caches save most of them, as neighbours read the same element of a and neighbouring ones
@@ -40,9 +42,13 @@ __global__ void __launch_bounds__(FIRST_NUM_THREADS) matmul_first_kernel(
 
     // -- compute: in float32
     float accumulator = 0.0f;
-    for (int64_t k = 0; k < K; ++k) {
-        accumulator +=
-            to_float(a_ptr[k * a_stride_col]) * to_float(b_ptr[k * b_stride_row]);
+    for (int64_t start = 0; start < K; start += 100) {
+        float part = 0.0f;
+        for (int64_t k = start; k < min(start + 100, K); ++k) {
+            part +=
+                to_float(a_ptr[k * a_stride_col]) * to_float(b_ptr[k * b_stride_row]);
+        }
+        accumulator += part;
     }
 
     // -- store: after the epilogue, rounded once

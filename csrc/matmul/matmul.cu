@@ -183,7 +183,7 @@ cudaError_t matmul(
                 using namespace tiled;
                 const dim3 grid(call.n_tiles(BLOCK_M, BLOCK_N));
                 const auto kernel = matmul_tiled_kernel<T, ACTIVATION>;
-                return start(Plan{kernel, grid, dim3(NUM_THREADS)});
+                return start(Plan{kernel, grid, dim3(NUM_THREADS), sizeof(Shared)});
             }
             using namespace tensor_cores;
             const dim3 grid(call.n_tiles(BLOCK_M, BLOCK_N));

@@ -15,6 +15,9 @@ namespace tiled {
 constexpr int BLOCK_M = 128;
 constexpr int BLOCK_N = 128;
 constexpr int BLOCK_K = 16;
+// The sums over so many entries of K are added up in shared memory: along a single chain of
+// additions the rounding errors of thousands would pile up.
+constexpr int K_PER_SUM = 128;
 constexpr int NUM_THREADS = 256;
 constexpr int VEC_SIZE = 4;
 constexpr int VECS_PER_THREAD = BLOCK_M * BLOCK_K / (VEC_SIZE * NUM_THREADS);
@@ -96,6 +99,11 @@ struct Copy {
         }
     }
 };
+
+struct Shared {
+    Tile a_tiles[2], b_tiles[2];
+    Vec<float, VEC_SIZE> sums[16][NUM_THREADS];  // a thread's 8 x 8 of them
+};
 }  // namespace tiled
 
 template <typename T, Activation ACTIVATION>
@@ -110,7 +118,8 @@ __launch_bounds__(tiled::NUM_THREADS, sizeof(T) == 4 ? 2 : 1) matmul_tiled_kerne
     int64_t b_stride_col
 ) {
     using namespace tiled;
-    __shared__ __align__(16) Tile a_tiles[2], b_tiles[2];
+    DYNAMIC_SHARED(shared_bytes, 16);
+    auto& [a_tiles, b_tiles, sums] = *reinterpret_cast<Shared*>(shared_bytes);
 
     // -- tile: a block owns BLOCK_M x BLOCK_N elements, a thread 8 x 8 of them
     const int64_t n_tiles_m = (M + BLOCK_M - 1) / BLOCK_M;
@@ -135,6 +144,7 @@ __launch_bounds__(tiled::NUM_THREADS, sizeof(T) == 4 ? 2 : 1) matmul_tiled_kerne
     __syncthreads();
 
     float accumulators[8][8] = {};
+    for (auto& vecs : sums) vecs[threadIdx.x] = {};
     int stage = 0;
     for (int64_t n_k = K; n_k > 0; n_k -= BLOCK_K) {
         if (n_k > BLOCK_K) {
@@ -159,6 +169,14 @@ __launch_bounds__(tiled::NUM_THREADS, sizeof(T) == 4 ? 2 : 1) matmul_tiled_kerne
                 for (int j = 0; j < 8; ++j) {
                     accumulators[i][j] += a[i / 4][i % 4] * b[j / 4][j % 4];
                 }
+            }
+        }
+        if (n_k <= BLOCK_K || (K - n_k) % K_PER_SUM == K_PER_SUM - BLOCK_K) {
+            #pragma unroll
+            for (int i = 0; i < 64; ++i) {
+                float& accumulator = accumulators[i / 8][i % 8];
+                sums[i / VEC_SIZE][threadIdx.x][i % VEC_SIZE] += accumulator;
+                accumulator = 0.0f;
             }
         }
         stage ^= 1;
@@ -191,7 +209,7 @@ __launch_bounds__(tiled::NUM_THREADS, sizeof(T) == 4 ? 2 : 1) matmul_tiled_kerne
             Vec<float, VEC_SIZE> out;
             #pragma unroll
             for (int c = 0; c < VEC_SIZE; ++c) {
-                const float accumulator = accumulators[i][j * VEC_SIZE + c];
+                const float accumulator = sums[2 * i + j][threadIdx.x][c];
                 const float scaled_bias = argument_scale<T>(ACTIVATION) * bias[j][c];
                 out[c] = epilogue<ACTIVATION, T>(accumulator, scaled_bias);
             }

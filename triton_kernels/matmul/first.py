@@ -40,12 +40,15 @@ def matmul_first_kernel(
 
     # -- compute: in float32
     accumulator = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    for _ in range(K):
-        a = tl.load(a_ptr, mask=rows < M, other=0.0).to(tl.float32)
-        b = tl.load(b_ptr, mask=cols[None, :] < N, other=0.0).to(tl.float32)
-        accumulator += a * b
-        a_ptr += a_stride_col
-        b_ptr += b_stride_row
+    for start in range(0, K, 100):
+        part = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+        for _ in range(start, min(start + 100, K)):
+            a = tl.load(a_ptr, mask=rows < M, other=0.0).to(tl.float32)
+            b = tl.load(b_ptr, mask=cols[None, :] < N, other=0.0).to(tl.float32)
+            part += a * b
+            a_ptr += a_stride_col
+            b_ptr += b_stride_row
+        accumulator += part
 
     # -- store: after the epilogue, rounded once
     dtype: tl.constexpr = out_ptr.dtype.element_ty

@@ -50,7 +50,10 @@ def matmul_tiled_kernel(
     a_matrix = a_ptr, M, a_stride_row, a_stride_col
     b_matrix = b_ptr, N, b_stride_col, b_stride_row
 
-    # -- compute: in float32
+    # -- compute: in float32, by sums over K_PER_SUM entries of K, which are added up: along
+    # a single chain of additions the rounding errors of thousands would pile up
+    K_PER_SUM: tl.constexpr = 128
+    sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     accumulator = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for k in range(0, K, BLOCK_K):
         a = load_tile(a_matrix, rows, ks[None, :], k, K, A_ROW_MAJOR, A_DIVISIBILITY)
@@ -59,6 +62,10 @@ def matmul_tiled_kernel(
         )
         a, b = a.to(tl.float32), b.to(tl.float32)
         accumulator = tl.dot(a, b, accumulator, input_precision="ieee")
+        if (k + BLOCK_K) % K_PER_SUM == 0:
+            sums += accumulator
+            accumulator = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    accumulator += sums
 
     # -- store: after the epilogue, rounded once
     dtype: tl.constexpr = out_ptr.dtype.element_ty
