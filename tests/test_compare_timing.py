@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -410,9 +411,11 @@ def test_ceiling_that_cannot_be_measured_is_said(
     def fail(index: int) -> None:
         raise RuntimeError("no such kernel")
 
-    calls = iter(range(5))
-    launches = {"": lambda i: fail(i) if next(calls, 9) > 3 else None}
-    monkeypatch.setattr(ceiling, "contestants", lambda traffic, n_sets: launches)
+    def contestants(traffic: Traffic, n_sets: int) -> dict[str, turns.Launch]:
+        calls = itertools.count()
+        return {"": lambda i: fail(i) if next(calls) >= n_sets else None}
+
+    monkeypatch.setattr(ceiling, "contestants", contestants)
     prepared = _prepared()
     found = implementations.find(prepared.op, [], ["torch"])
     with pytest.raises(turns.TimingError, match="ceiling cannot be measured: "):

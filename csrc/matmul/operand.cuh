@@ -14,11 +14,14 @@ namespace tensor_cores {
 constexpr int BLOCK_M = 128;
 constexpr int BLOCK_N = 128;
 constexpr int BLOCK_K_BYTES = 128;  // 64 elements of 16 bits, 32 of float32
+constexpr int WARP_M = 64;
+constexpr int WARP_N = 32;
 constexpr int NUM_THREADS = 256;
 constexpr int STAGES = 3;
 constexpr int CHUNK_BYTES = 16;
 constexpr int MMA_K_BYTES = 32;  // of a row of a in one mma.sync, for every type
 constexpr int TILE_BYTES = BLOCK_M * BLOCK_K_BYTES;
+constexpr int SHARED_BYTES = STAGES * 2 * TILE_BYTES;
 static_assert(BLOCK_M == BLOCK_N);  // a and b are copied by the same functions
 
 // Where a chunk lies in a tile whose rows have ROW_CHUNKS of them. The swizzle puts a column
@@ -108,7 +111,6 @@ struct Operand {
                 fragment, tile + chunk_offset<ROW_CHUNKS, PAIRS>(row, chunk)
             );
         } else {  // ldmatrix can transpose elements of 16 bits only
-            #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const int row = step * MMA_K + i / 2 * 4 + lane % 4;
                 const int col = outer + i % 2 * 8 + lane / 4;
@@ -119,7 +121,6 @@ struct Operand {
             }
         }
         if constexpr (sizeof(T) == 4) {
-            #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 fragment[i] = ptx::round_to_tf32(__uint_as_float(fragment[i]));
             }

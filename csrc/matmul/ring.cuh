@@ -79,7 +79,6 @@ __device__ __forceinline__ void load_boxes(
     Box (&boxes)[NUM_BOXES], const TensorMap& map, int outer, int k, int batch,
     uint64_t* full
 ) {
-    #pragma unroll
     for (int i = 0; i < NUM_BOXES; ++i) {
         constexpr bool ALONG_K = MAJOR == ptx::Major::K;
         const int x = ALONG_K ? k : outer + i * BOX_SIZE;

@@ -8,12 +8,6 @@
 #include "common/epilogue.cuh"
 #include "matmul/operand.cuh"
 
-namespace tensor_cores {
-constexpr int WARP_M = 64;
-constexpr int WARP_N = 32;
-constexpr int SHARED_BYTES = STAGES * 2 * TILE_BYTES;
-}  // namespace tensor_cores
-
 // Operands of float32 are rounded to tf32.
 template <typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS, Activation ACTIVATION>
 __global__ void __launch_bounds__(tensor_cores::NUM_THREADS) matmul_tensor_cores_kernel(
@@ -73,7 +67,6 @@ __global__ void __launch_bounds__(tensor_cores::NUM_THREADS) matmul_tensor_cores
         #pragma unroll
         for (int step = 0; step < BLOCK_K_BYTES / MMA_K_BYTES; ++step) {
             uint32_t b_fragments[WARP_N / 16][4];
-            #pragma unroll
             for (int j = 0; j < WARP_N / 16; ++j) {
                 B::load_fragment(b_fragments[j], b_tile, warp_col + j * 16, step);
             }
@@ -103,20 +96,17 @@ __global__ void __launch_bounds__(tensor_cores::NUM_THREADS) matmul_tensor_cores
     #pragma unroll
     for (int j = 0; j < WARP_N / 8; ++j) {
         const int col = warp_col + j * 8 + lane % 4 * 2;
+        const int64_t bias_col = tile_col + col;
         float bias[2] = {0.0f, 0.0f};
-        #pragma unroll
         for (int c = 0; c < 2; ++c) {
-            if (bias_ptr && tile_col + col + c < N) {
-                const float unscaled = to_float(bias_ptr[tile_col + col + c]);
-                bias[c] = argument_scale<T>(ACTIVATION) * unscaled;
-            }
+            if (!bias_ptr || bias_col + c >= N) continue;
+            bias[c] = argument_scale<T>(ACTIVATION) * to_float(bias_ptr[bias_col + c]);
         }
         #pragma unroll
         for (int i = 0; i < WARP_M / 16 * 2; ++i) {
             const int row = warp_row + i * 8 + lane / 4;
             const float* sums = accumulators[i / 2][j] + i % 2 * 2;
             Vec<float, 2> out;
-            #pragma unroll
             for (int c = 0; c < 2; ++c) {
                 out[c] = epilogue<ACTIVATION, T>(sums[c], bias[c]);
             }

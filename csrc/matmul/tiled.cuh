@@ -29,8 +29,7 @@ constexpr int ROW_STEP = 16;
 constexpr int COL_STEP = 32;
 
 // A tile of one operand, by k and by its outer dimension, the rows of a or the columns of b.
-// The swizzle keeps vectors together. A warp that writes single values, to rows 4 apart,
-// finds them in different banks.
+// The swizzle keeps vectors together, and puts rows that are 4 apart into different banks.
 using Tile = float[BLOCK_K][BLOCK_M];
 
 __device__ __forceinline__ int swizzled(int k, int outer) {
@@ -70,13 +69,12 @@ struct Copy {
         ptr = tile_ptr + outer * stride_outer + k * stride_k;
     }
 
-    // Loads the next tile, of n_k entries along k; zeros surround the matrix.
+    // Loads the next tile, of n_k entries along k, if any; zeros surround the matrix.
     __device__ void load_next(int64_t n_k) {
         const int left_k = static_cast<int>(min(n_k, int64_t{BLOCK_K})) - k;
         const int n_rows = k_is_contiguous ? n_outer : left_k;
         const int n_cols = k_is_contiguous ? left_k : n_outer;
         const int step = k_is_contiguous ? OUTER_STEP : K_STEP;
-        #pragma unroll
         for (int i = 0; i < VECS_PER_THREAD; ++i) {
             const int n_valid = i * step < n_rows ? n_cols : 0;
             vecs[i] = load<VEC_SIZE>(ptr + i * step * stride, n_valid, T{}, is_aligned);
@@ -85,11 +83,9 @@ struct Copy {
     }
 
     __device__ void store_to(Tile& tile) const {
-        #pragma unroll
         for (int i = 0; i < VECS_PER_THREAD; ++i) {
             const Vec<float, VEC_SIZE> vec = to_float(vecs[i]);
             if (k_is_contiguous) {
-                #pragma unroll
                 for (int j = 0; j < VEC_SIZE; ++j) {
                     tile[k + j][swizzled(k, outer) + i * OUTER_STEP] = vec[j];
                 }
@@ -154,7 +150,6 @@ __launch_bounds__(tiled::NUM_THREADS, sizeof(T) == 4 ? 2 : 1) matmul_tiled_kerne
         #pragma unroll
         for (int k = 0; k < BLOCK_K; ++k) {
             Vec<float, VEC_SIZE> a[2], b[2];
-            #pragma unroll
             for (int i = 0; i < 2; ++i) {
                 const float* a_row = a_tiles[stage][k];
                 const float* b_row = b_tiles[stage][k];
@@ -164,11 +159,9 @@ __launch_bounds__(tiled::NUM_THREADS, sizeof(T) == 4 ? 2 : 1) matmul_tiled_kerne
                     load<VEC_SIZE>(b_row + swizzled(k, col + i * COL_STEP), true, 0.0f);
             }
             #pragma unroll
-            for (int i = 0; i < 8; ++i) {
-                #pragma unroll
-                for (int j = 0; j < 8; ++j) {
-                    accumulators[i][j] += a[i / 4][i % 4] * b[j / 4][j % 4];
-                }
+            for (int i = 0; i < 64; ++i) {
+                accumulators[i / 8][i % 8] +=
+                    a[i / 32][i / 8 % 4] * b[i / 4 % 2][i % 4];
             }
         }
         if (n_k <= BLOCK_K || (K - n_k) % K_PER_SUM == K_PER_SUM - BLOCK_K) {
@@ -180,42 +173,33 @@ __launch_bounds__(tiled::NUM_THREADS, sizeof(T) == 4 ? 2 : 1) matmul_tiled_kerne
             }
         }
         stage ^= 1;
-        if (n_k > BLOCK_K) {
-            a_copy.store_to(a_tiles[stage]);
-            b_copy.store_to(b_tiles[stage]);
-        }
+        a_copy.store_to(a_tiles[stage]);
+        b_copy.store_to(b_tiles[stage]);
         __syncthreads();
     }
 
     // -- store: after the epilogue, rounded once
-    Vec<float, VEC_SIZE> bias[2] = {};
-    #pragma unroll
-    for (int j = 0; bias_ptr && j < 2; ++j) {
-        const int64_t out_col = tile_col + col + j * COL_STEP;
-        const bool is_aligned =
-            reinterpret_cast<uintptr_t>(bias_ptr) % sizeof(Vec<T, VEC_SIZE>) == 0;
-        bias[j] =
-            to_float(load<VEC_SIZE>(bias_ptr + out_col, N - out_col, T{}, is_aligned));
-    }
-    const bool is_aligned =
-        N % VEC_SIZE == 0 &&
-        reinterpret_cast<uintptr_t>(out_ptr) % sizeof(Vec<T, VEC_SIZE>) == 0;
+    constexpr int OUT_BYTES = sizeof(Vec<T, VEC_SIZE>);
+    const bool bias_is_aligned = reinterpret_cast<uintptr_t>(bias_ptr) % OUT_BYTES == 0;
+    const bool out_is_aligned =
+        N % VEC_SIZE == 0 && reinterpret_cast<uintptr_t>(out_ptr) % OUT_BYTES == 0;
     #pragma unroll
     for (int j = 0; j < 2; ++j) {
+        const int64_t out_col = tile_col + col + j * COL_STEP;
+        const auto bias = load<VEC_SIZE>(
+            bias_ptr + out_col, bias_ptr ? N - out_col : 0, T{}, bias_is_aligned
+        );
         #pragma unroll
         for (int i = 0; i < 8; ++i) {
             const int64_t out_row = tile_row + row + i / 4 * ROW_STEP + i % 4;
-            const int64_t out_col = tile_col + col + j * COL_STEP;
-            Vec<float, VEC_SIZE> out;
-            #pragma unroll
+            Vec<float, VEC_SIZE> out = sums[2 * i + j][threadIdx.x];
             for (int c = 0; c < VEC_SIZE; ++c) {
-                const float accumulator = sums[2 * i + j][threadIdx.x][c];
-                const float scaled_bias = argument_scale<T>(ACTIVATION) * bias[j][c];
-                out[c] = epilogue<ACTIVATION, T>(accumulator, scaled_bias);
+                const float scale = argument_scale<T>(ACTIVATION);
+                out[c] = epilogue<ACTIVATION, T>(out[c], scale * to_float(bias[c]));
             }
             store(
                 out_ptr + (batch * M + out_row) * N + out_col, from_float<T>(out),
-                out_row < M ? N - out_col : 0, is_aligned
+                out_row < M ? N - out_col : 0, out_is_aligned
             );
         }
     }

@@ -166,10 +166,9 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
         int step = 0;
         while (step < min(NUM_STAGES, n_steps)) multiply(step++);
 
-        // The multiplications need neither the tile's place nor its bias; its divisions, and
-        // the bias' way here, take longer than a step. Each thread loads the bias of 2
-        // columns, and puts it into shared memory once the boxes are stored: a lane needs 64
-        // in the end, and has no registers for them before.
+        // No multiplication waits for the tile's place, whose divisions take longer than a
+        // step, or for its bias. A lane needs 64 of that in the end, and has no registers for
+        // them before: each thread loads 2, which go to shared memory after the boxes.
         const Tile tile = tile_at<BLOCK_M, BLOCK_N>(index, n_tile_rows, n_tile_cols);
         T bias[2]{};
         const int bias_col = tile.col + thread * 2;

@@ -54,10 +54,8 @@ __global__ void __launch_bounds__(NUM_THREADS, BLOCKS_PER_SM) norm_long_kernel(
     // weight and bias take some too.
     constexpr bool IS_WIDE = ELEMENTS * sizeof(T) > 64;
     constexpr int VECS = VEC_SIZE == 1 ? 16 : ELEMENTS / VEC_SIZE;
-    constexpr int VECS_PER_STORE = !HAS_MEAN       ? (IS_WIDE ? 16 : 8) / VEC_SIZE
-                                   : VEC_SIZE == 1 ? 8
-                                   : IS_WIDE       ? 2
-                                                   : 1;
+    constexpr int MEAN_VECS = VEC_SIZE == 1 ? 8 : IS_WIDE ? 2 : 1;
+    constexpr int VECS_PER_STORE = HAS_MEAN ? MEAN_VECS : (IS_WIDE ? 16 : 8) / VEC_SIZE;
     constexpr int STEP = NUM_THREADS * VEC_SIZE;
     constexpr int BLOCK_N = STEP * VECS, STORE_N = STEP * VECS_PER_STORE;
 

@@ -48,6 +48,14 @@ __launch_bounds__(NUM_THREADS, blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) norm_
 
     // -- load: columns past the end become 0, which adds nothing
     auto x = to_float(load_row<VEC_SIZE, VECS, STEP>(x_ptr, n_left));
+    // A block alone on its multiprocessor would wait for its first weight and bias.
+    constexpr bool IS_ALONE = NUM_THREADS >= 768;
+    const auto load_at = [&](const T* ptr, int i, float absent) {
+        const int col = first_col + i * STEP,
+                  n_valid = IS_ALONE ? n_left - i * STEP : 1;
+        return load_weight<VEC_SIZE, 1, STEP>(ptr, col, n_valid, absent);
+    };
+    auto weight = load_at(weight_ptr, 0, 1.0f), bias = load_at(bias_ptr, 0, 0.0f);
 
     // -- mean: subtracted from x in its registers
     float mean = 0.0f;
@@ -71,18 +79,17 @@ __launch_bounds__(NUM_THREADS, blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) norm_
 
     // -- store: rounded once; weight and bias, read any earlier, would occupy registers. A
     // block alone on its multiprocessor reads those of several vectors at once.
-    constexpr int VECS_AT_ONCE = NUM_THREADS < 768 ? 1 : HAS_MEAN ? 2 : 4;
+    constexpr int VECS_AT_ONCE = !IS_ALONE ? 1 : HAS_MEAN ? 2 : 4;
     #pragma unroll
     for (int i = 0; i < VECS; ++i) {
         if (i % VECS_AT_ONCE == 0 && i * STEP >= n_left) break;
-        const int col = first_col + i * STEP;
-        const int n_valid = VECS_AT_ONCE > 1 ? n_left - i * STEP : 1;
+        if (i > 0 || !IS_ALONE) {
+            weight = load_at(weight_ptr, i, 1.0f), bias = load_at(bias_ptr, i, 0.0f);
+        }
         const Tile<float, VEC_SIZE, 1> vec{x[i]};
-        const auto weight =
-            load_weight<VEC_SIZE, 1, STEP>(weight_ptr, col, n_valid, 1.0f);
-        const auto bias = load_weight<VEC_SIZE, 1, STEP>(bias_ptr, col, n_valid, 0.0f);
         auto out = (vec - correction) * rstd * to_float(weight);
         if constexpr (HAS_MEAN) out = out + to_float(bias);
+        const int n_valid = IS_ALONE ? n_left - i * STEP : 1;
         store_row<STEP>(out_ptr + i * STEP, n_valid, out);
     }
 }

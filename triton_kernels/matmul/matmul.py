@@ -18,7 +18,7 @@ import math
 import sys
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -151,12 +151,11 @@ TENSOR_CORES_TILES = (
     MatmulTile(64, 64, 32, 4, 8, element_bytes=2),
     MatmulTile(64, 64, 16, 4, 8, element_bytes=4),
 )
-# The large tile costs the fewest bytes for a product. Two programs with medium tiles
-# share a multiprocessor: while one stores, the tensor cores work for the other, which
-# counts where there are few steps between two stores. More warps, with half as many
-# registers, get through a long epilogue faster. The small tile lets all multiprocessors
-# read, far ahead, where there are few rows or few tiles. Behind the warps: parts,
-# programs and tiles of a multiprocessor, rows.
+# The large tile costs the fewest bytes. Two programs with medium tiles share a
+# multiprocessor: one stores while the tensor cores work for the other. More warps get
+# through a long epilogue faster. Where there are few rows or few tiles, the small tile
+# lets all multiprocessors read, far ahead. Behind the warps: parts, programs and tiles
+# of a multiprocessor, rows.
 LONG_EPILOGUES = ("gelu", "gelu_tanh", "silu")
 TILES = (
     MatmulTile(128, 256, 64, 4, 8, 2, 1, 0.75, 65, min_k=1024),
@@ -165,10 +164,8 @@ TILES = (
     MatmulTile(64, 64, 128, 4, 4),
 )
 
-AnyLine = TypeVar("AnyLine", Regime, MatmulTile)
 
-
-def choose(table: Iterable[AnyLine], call: Call) -> AnyLine:
+def choose(table: Iterable[Any], call: Call) -> Any:
     """The first line that is for a call on the current device."""
     device = current_device()
     for line in table:
@@ -226,9 +223,8 @@ def matmul(out, a, b, bias, n_batches, M, N, K, *strides, activation, tf32, rung
         a_sizes = (1 if a_is_shared else n_batches, M, K)
         b_sizes = (1 if b_is_shared else n_batches, K, N)
         out_block = (1, tile.block_m, tile.block_n // tile.n_parts)
-        n_programs = min(
-            tile.n_tiles(call), tile.programs_per_sm * current_device().n_sms
-        )
+        most_programs = tile.programs_per_sm * current_device().n_sms
+        n_programs = min(tile.n_tiles(call), most_programs)
         matmul_kernel[(n_programs,)](
             describe(out, (n_batches, M, N), (M * N, N, 1), out_block),
             describe(a, a_sizes, strides[:3], (1, tile.block_m, tile.block_k)),

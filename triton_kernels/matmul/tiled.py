@@ -1,9 +1,8 @@
 """The second rung: a larger tile, and tl.dot, whose operands are in shared memory.
 
 An element loaded from global memory serves 128 multiplications, one loaded from shared
-memory 8, from registers. At the precision "ieee" the threads multiply and add
-themselves. This is the kernel for float32 as IEEE 754 has it, which no tensor core
-computes.
+memory 8, from registers. At the precision "ieee" the threads themselves multiply and
+add float32 as IEEE 754 has it, which no tensor core does.
 """
 
 import triton
@@ -50,8 +49,8 @@ def matmul_tiled_kernel(
     a_matrix = a_ptr, M, a_stride_row, a_stride_col
     b_matrix = b_ptr, N, b_stride_col, b_stride_row
 
-    # -- compute: in float32, by sums over K_PER_SUM entries of K, which are added up: along
-    # a single chain of additions the rounding errors of thousands would pile up
+    # -- compute: in float32. Sums over K_PER_SUM entries of K are added up: along a
+    # single chain of additions the rounding errors of thousands would pile up
     K_PER_SUM: tl.constexpr = 128
     sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     accumulator = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)

@@ -41,9 +41,8 @@ LONG_TILES = (
     RowTile(LONGEST, 1, 4096, 16, element_bytes=4),
 )
 MEAN_LONG_TILES = (RowTile(32768, 1, 4096, 16, element_bytes=2), *LONG_TILES)
-# Those whose elements come one by one, each from an address in registers: with a mean,
-# also what else would stay in registers. Without, a program has a multiprocessor to
-# itself, and its row the L1.
+# Rows of single elements, whose addresses take registers: with a mean they are rows of
+# more columns than these. Without, a program has an L1 to itself.
 MOST_SINGLE_COLS = 16384
 SINGLE_TILE = RowTile(LONGEST, 1, 8192, 16)
 MEAN_SINGLE_TILE = RowTile(LONGEST, 1, 4096, 32)

@@ -45,6 +45,11 @@ def norm_kernel(
 
     # -- load: columns past the end become 0, which adds nothing
     x = load_row(x_ptr, cols, is_row, n_cols, N_TILES)
+    # A program alone on its multiprocessor would wait for its first weight and bias.
+    IS_ALONE: tl.constexpr = BLOCK_N * N_TILES > 16384
+    if IS_ALONE:
+        weight = load_weight(weight_ptr, cols, cols < n_cols, 1.0)
+        bias = load_weight(bias_ptr, cols, cols < n_cols, 0.0)
 
     # -- mean: subtracted from x in its registers
     HAS_MEAN: tl.constexpr = mean_ptr is not None
@@ -73,8 +78,10 @@ def norm_kernel(
     for i in tl.static_range(N_TILES):
         tile_cols = i * BLOCK_N + cols
         is_col = tile_cols < n_cols
-        weight = load_weight(weight_ptr, tile_cols, is_col, 1.0)
+        if i > 0 or not IS_ALONE:
+            weight = load_weight(weight_ptr, tile_cols, is_col, 1.0)
+            bias = load_weight(bias_ptr, tile_cols, is_col, 0.0)
         out = (x[i] - correction) * rstd * weight
         if HAS_MEAN:
-            out += load_weight(bias_ptr, tile_cols, is_col, 0.0)
+            out += bias
         tl.store(out_ptr + tile_cols, out.to(out_ptr.dtype.element_ty), is_row & is_col)
