@@ -17,7 +17,7 @@ constexpr int BLOCK_N = 128;
 constexpr int BLOCK_K = 16;
 // The sums over so many entries of K are added up in shared memory: along a single chain of
 // additions the rounding errors of thousands would pile up.
-constexpr int K_PER_SUM = 128;
+constexpr int K_PER_SUM = 256;
 constexpr int NUM_THREADS = 256;
 constexpr int VEC_SIZE = 4;
 constexpr int VECS_PER_THREAD = BLOCK_M * BLOCK_K / (VEC_SIZE * NUM_THREADS);

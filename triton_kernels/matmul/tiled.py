@@ -51,7 +51,7 @@ def matmul_tiled_kernel(
 
     # -- compute: in float32. Sums over K_PER_SUM entries of K are added up: along a
     # single chain of additions the rounding errors of thousands would pile up
-    K_PER_SUM: tl.constexpr = 128
+    K_PER_SUM: tl.constexpr = 256
     sums = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     accumulator = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for k in range(0, K, BLOCK_K):
