@@ -26,6 +26,8 @@ def read_kernel(binary: Path, kernel: str, target: str) -> Listing:
     with tempfile.TemporaryDirectory() as folder:
         is_cubin = binary.suffix == ".cubin"
         for cubin in [binary] if is_cubin else _extract(binary, target, Path(folder)):
+            if kernel.encode() not in cubin.read_bytes():
+                continue  # nvdisasm takes seconds
             failure = f"nvdisasm cannot read {binary.name}"
             text = tools.run([nvdisasm, "-c", str(cubin)], failure).stdout
             if section := tools.section_of(text, kernel):

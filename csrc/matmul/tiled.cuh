@@ -114,8 +114,8 @@ __launch_bounds__(tiled::NUM_THREADS, sizeof(T) == 4 ? 2 : 1) matmul_tiled_kerne
     int64_t b_stride_col
 ) {
     using namespace tiled;
-    DYNAMIC_SHARED(shared_bytes, 16);
-    auto& [a_tiles, b_tiles, sums] = *reinterpret_cast<Shared*>(shared_bytes);
+    DYNAMIC_SHARED(memory, 16);
+    auto& [a_tiles, b_tiles, sums] = *reinterpret_cast<Shared*>(memory);
 
     // -- tile: a block owns BLOCK_M x BLOCK_N elements, a thread 8 x 8 of them
     const int64_t n_tiles_m = (M + BLOCK_M - 1) / BLOCK_M;
