@@ -71,8 +71,5 @@ class Barriers:
         free = waits & is_open[self._barrier]
         self._arrived[is_open] = 0
         self._barrier[free] = _NOWHERE
-        return [
-            (int(place), group)
-            for place in np.unique(self._place[free])
-            if (group := self._layout.all_lanes.select(free & (self._place == place)))
-        ]
+        freed = self._layout.all_lanes.select(free)
+        return list(freed.split(self._place[freed.numbers])) if freed else []

@@ -6,7 +6,6 @@ from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.boxes import copy_of_box
 from compare.ptx_simulator.building import Builder, Execute, do_nothing
 from compare.ptx_simulator.group import Group
-from compare.ptx_simulator.loads_and_stores import Part, parts
 from compare.ptx_simulator.meter import Access
 from compare.ptx_simulator.operands import (
     Decoded,
@@ -14,6 +13,7 @@ from compare.ptx_simulator.operands import (
     UnmodelledError,
     parse_integer,
 )
+from compare.ptx_simulator.spaces import Part, parts
 from compare.ptx_simulator.values import BOOL, U32, Value, constant
 
 _NO_COPY = (
@@ -41,8 +41,8 @@ def _count_ranges(access: Access, address: Operand, size: Operand) -> Execute:
         (addresses, known), sizes = address(batch, group), size(batch, group)
         lengths = np.broadcast_to(sizes.bits.astype(np.int64), group.size)
         ranges = Value(addresses, known & sizes.known)
-        for part in parts(batch, "global", group, ranges):
-            part.count(access, lengths)
+        for part in parts("global", group, ranges, lengths):
+            batch.count(access, part)
 
     return execute
 
@@ -60,9 +60,9 @@ def _copy_of_threads(decoded: Decoded) -> Execute:
 
     def execute(batch: Batch, group: Group) -> None:
         count_loads(batch, group)
-        for part in parts(batch, "shared", group, into(batch, group)):
-            part.count(store)
-            part.forget(size)
+        for part in parts("shared", group, into(batch, group)):
+            batch.count(store, part)
+            batch.lose(part, size)
 
     return execute
 
@@ -101,7 +101,7 @@ def _bulk_copy(decoded: Decoded) -> Execute:
     def execute(batch: Batch, group: Group) -> None:
         count_ranges(batch, group)
         if not is_store:
-            Part(batch, "shared", group).forget()
+            batch.lose(Part("shared", group))
 
     return execute
 

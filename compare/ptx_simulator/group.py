@@ -1,6 +1,6 @@
 """Which threads the lanes of a batch are, and which of them act together."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -88,6 +88,12 @@ class Group:
         if chosen.size == 1 or not chosen.any():
             return None
         return Group(self.numbers[chosen], self.layout)
+
+    def split(self, kinds: Bits) -> Iterator[tuple[int, "Group"]]:
+        """The lanes of each kind, with the kind."""
+        for kind in np.unique(kinds):
+            if part := self.select(kinds == kind):
+                yield int(kind), part
 
     def union(self, other: "Group | None") -> "Group":
         """The lanes of both, which have none in common."""

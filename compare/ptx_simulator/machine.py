@@ -206,8 +206,8 @@ class Machine:
         known = np.broadcast_to(choice.known, group.size)
         choices = np.where(known, np.minimum(choice.bits, last), last)
         self._doubt(place, group.select(~known))
-        for number in np.unique(choices):
-            self._enter(targets[number], group.select(choices == number))
+        for number, lanes in group.split(choices):
+            self._enter(targets[number], lanes)
 
     def _exit(self, place: int, operation: Operation, group: Group) -> int | None:
         ended, unsure = self._split(operation, group)

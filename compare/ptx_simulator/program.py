@@ -20,11 +20,12 @@ from compare.ptx_simulator.building import (
 )
 from compare.ptx_simulator.copies import COPIES
 from compare.ptx_simulator.group import Group
-from compare.ptx_simulator.loads_and_stores import MEMORY, Part
+from compare.ptx_simulator.loads_and_stores import MEMORY
 from compare.ptx_simulator.moves import MOVES
 from compare.ptx_simulator.operands import Decoded, Decoder, Operand
 from compare.ptx_simulator.selection import SELECTION
 from compare.ptx_simulator.simulation import Launch
+from compare.ptx_simulator.spaces import Part
 from compare.ptx_simulator.values import BOOL, U32, constant
 from compare.ptx_simulator.warp import WARP_LEVEL
 
@@ -75,7 +76,7 @@ def _opaque(decoded: Decoded) -> Execute:
 
 def _writes_shared_memory(batch: Batch, group: Group) -> None:
     """Executes what writes something unknown into shared memory."""
-    Part(batch, "shared", group).forget()
+    batch.lose(Part("shared", group))
 
 
 def _wmma(decoded: Decoded) -> Execute:
@@ -269,6 +270,6 @@ def _unknown(decoded: Decoded) -> Execute:
 
     def execute(batch: Batch, group: Group) -> None:
         lost(batch, group)
-        Part(batch, "generic", group).forget()
+        batch.lose(Part("generic", group))
 
     return execute

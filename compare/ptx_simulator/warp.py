@@ -9,7 +9,7 @@ from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.building import Builder, Execute
 from compare.ptx_simulator.group import WARP, Group
 from compare.ptx_simulator.operands import Decoded
-from compare.ptx_simulator.values import BOOL, U32, Bits, Value
+from compare.ptx_simulator.values import BOOL, U32, Bits, Value, take
 
 
 def _shuffle(decoded: Decoded) -> Execute:
@@ -24,15 +24,12 @@ def _shuffle(decoded: Decoded) -> Execute:
         lanes_known = b.known & c.known
         source, is_there = _source_lanes(mode, group.column, b.bits, c.bits)
         batch.write(finds, group, Value(is_there, lanes_known))
-        bits, known = value(batch, batch.layout.all_lanes)
-        if known is False or lanes_known is False:
+        told = value(batch, batch.layout.all_lanes)
+        if told.known is False or lanes_known is False:
             batch.forget([slot], group)
             return
         places = group.numbers // WARP * WARP + source
-        if bits.size > 1:
-            bits = bits[places]
-        if not isinstance(known, bool):
-            known = known[places]
+        bits, known = take(told, places)
         if group.lanes is not None:
             known = known & group.members[places]
         batch.write(slot, group, Value(bits, known & lanes_known))
@@ -162,9 +159,7 @@ def _among_members(build: Builder) -> Builder:
             if known is not True:
                 batch.forget(slots, group)
                 return
-            for mask in np.unique(masks):
-                part = group.select(masks == mask)
-                assert part
+            for _, part in group.split(masks):
                 execute(batch, part)
 
         return execute_by_members
