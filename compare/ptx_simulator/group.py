@@ -104,8 +104,10 @@ class Group:
         lanes = np.concatenate([self.numbers, other.numbers])
         return Group(np.sort(lanes), self.layout)
 
-    def without(self, part: "Group") -> "Group | None":
+    def without(self, part: "Group | None") -> "Group | None":
         """The lanes that are not in a part of the group; None if there are none."""
+        if part is None:
+            return self
         return None if part is self else self.select(~part.members[self.numbers])
 
     def where(self, predicate: Bits, *, negated: bool) -> "Group | None":

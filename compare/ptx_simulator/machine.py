@@ -93,7 +93,7 @@ class Machine:
         self._ready = {0: layout.everyone()}  # by the instruction to go on with
         self._waiting: dict[int, Group] = {}  # for other lanes, by the instruction
         self._excused: set[int] = set()  # where they wait no longer
-        # Each returns where a group goes on, if it stays together.
+        # Each lets the group, or its parts, go on from where it is to.
         self._steps = {
             "simple": self._pass,
             "branch": self._branch,
@@ -105,39 +105,29 @@ class Machine:
 
     def run(self) -> None:
         """Runs until no lane can go on."""
-        while self._counters.is_complete and (self._ready or self._release()):
-            place = min(self._ready)
-            self._run_on(place, self._ready.pop(place))
-        if self._barriers.are_waited_at:
-            self._counters.is_complete = False
-
-    def _enter(self, place: int, group: Group | None) -> None:
-        """Lets a group go on from an instruction, together with whoever is there."""
-        if group is not None:
-            self._ready[place] = group.union(self._ready.get(place))
-
-    def _run_on(self, place: int, group: Group) -> None:
-        """Runs a group until it splits, stops, or comes to where others are."""
-        counters = self._counters
-        end = min(self._ready, default=len(self._operations))
-        while place < end:
+        counters, operations = self._counters, self._operations
+        while self._ready or self._release():
             counters.steps += 1
             if counters.steps > MOST_STEPS:
                 counters.is_complete = False
                 return
+            place = min(self._ready)
+            group = self._ready.pop(place)
             if self._doubts:
                 self._doubts.settle(place, group)
-            operation = self._operations[place]
-            following = self._steps[operation.kind](place, operation, group)
-            if following is None:
-                return
-            place = following
-        if place < len(self._operations):
-            self._enter(place, group)
+            operation = operations[place]
+            self._steps[operation.kind](place, operation, group)
+        if self._barriers.are_waited_at:
+            counters.is_complete = False
 
-    def _pass(self, place: int, operation: Operation, group: Group) -> int:
+    def _enter(self, place: int, group: Group | None) -> None:
+        """Lets a group go on from an instruction, together with whoever is there."""
+        if group is not None and place < len(self._operations):
+            self._ready[place] = group.union(self._ready.get(place))
+
+    def _pass(self, place: int, operation: Operation, group: Group) -> None:
         self._execute(place, operation, group)
-        return place + 1
+        self._enter(place + 1, group)
 
     def _execute(self, place: int, operation: Operation, group: Group) -> None:
         """Executes an instruction in the lanes whose predicate allows it."""
@@ -179,24 +169,20 @@ class Machine:
 
     # ---- Branches --------------------------------------------------------------------
 
-    def _branch(self, place: int, operation: Operation, group: Group) -> int | None:
+    def _branch(self, place: int, operation: Operation, group: Group) -> None:
         self._count(place, group)
         taken, unsure = self._split(operation, group)
         self._doubt(place, unsure)
         if unsure is not None and self._program.likely_goes(place):
             taken = unsure.union(taken)
+        self._enter(place + 1, group.without(taken))
         if taken is None:
-            return place + 1
-        rest = group.without(taken)
-        if rest is None and operation.choice is None:
-            return operation.targets[0]
-        self._enter(place + 1, rest)
+            return
         if operation.choice is None:
             self._enter(operation.targets[0], taken)
         else:
             choice = operation.choice(self.batch, taken)
             self._jump(place, operation.targets, taken, choice)
-        return None
 
     def _jump(
         self, place: int, targets: tuple[int, ...], group: Group, choice: Value
@@ -209,15 +195,13 @@ class Machine:
         for number, lanes in group.split(choices):
             self._enter(targets[number], lanes)
 
-    def _exit(self, place: int, operation: Operation, group: Group) -> int | None:
+    def _exit(self, place: int, operation: Operation, group: Group) -> None:
         ended, unsure = self._split(operation, group)
         self._doubt(place, unsure)
-        if ended is None:
-            return place + 1
-        self._count(place, ended)
-        self.batch.alive &= ~ended.members
+        if ended is not None:
+            self._count(place, ended)
+            self.batch.alive &= ~ended.members
         self._enter(place + 1, group.without(ended))
-        return None
 
     def _doubt(self, place: int, group: Group | None) -> None:
         if group is not None:
@@ -226,7 +210,7 @@ class Machine:
 
     # ---- Waiting ---------------------------------------------------------------------
 
-    def _meet(self, place: int, operation: Operation, group: Group) -> int | None:
+    def _meet(self, place: int, operation: Operation, group: Group) -> None:
         """Executes what needs other lanes, once these are there."""
         late: Group | None = group
         if place in self._excused:
@@ -234,13 +218,11 @@ class Machine:
             late = None
         elif operation.choice is not None:
             late = self._waiting_for_others(operation.choice, group)
-        if late is None:
-            return self._pass(place, operation, group)
-        self._waiting[place] = late.union(self._waiting.get(place))
+        if late is not None:
+            self._waiting[place] = late.union(self._waiting.get(place))
         there = group.without(late)
         if there is not None:
-            self._enter(self._pass(place, operation, there), there)
-        return None
+            self._pass(place, operation, there)
 
     def _waiting_for_others(self, asked: Operand, group: Group) -> Group | None:
         """The lanes of a group that ask for others which are not there yet."""
@@ -251,13 +233,14 @@ class Machine:
         lanes, known = asked(self.batch, group)
         return group.select(((missing[group.row] & lanes) != 0) & known)
 
-    def _arrive(self, place: int, operation: Operation, group: Group) -> int | None:
+    def _arrive(self, place: int, operation: Operation, group: Group) -> None:
         """Brings a group to a barrier of its blocks."""
         assert operation.choice
         certain, unsure = self._split(operation, group)
         comers = certain if unsure is None else unsure.union(certain)
+        self._enter(place + 1, group.without(comers) if operation.waits else group)
         if comers is None:
-            return place + 1
+            return
         numbers, known = operation.choice(self.batch, comers)
         if unsure is not None or settled(known) is not True:
             self._counters.unknown.add(place)
@@ -269,10 +252,6 @@ class Machine:
         self._count(place, comers)
         operation.execute(self.batch, comers)
         self._barriers.arrive(place, comers, numbers, threads, waits=operation.waits)
-        if not operation.waits:
-            return place + 1
-        self._enter(place + 1, group.without(comers))
-        return None
 
     def _release(self) -> bool:
         """Lets those go on who wait, when nobody else can; whether there are any."""
