@@ -98,20 +98,15 @@ def parse_ptx(text: str, kernel: str | None = None) -> Listing:
         kernel: the entry to read; the file's first one if not given.
 
     Raises:
-        ValueError: the text has no such entry.
+        ValueError: the text has no such entry, or ends within it.
     """
     lines = text.split("\n")
     name, _, body = find_entry(lines, kernel)
     locations = _PtxLocations(lines)
     instructions: list[Instruction] = []
     labels: list[str] = []
-    depth = 0  # of braces: inline assembly opens scopes of its own
     for number, part in ptx_parts(lines, body):
-        if part in ("{", "}"):
-            depth += 1 if part == "{" else -1
-            if depth == 0:
-                return Listing("ptx", name, text, tuple(instructions))
-        elif part.endswith(":"):
+        if part.endswith(":"):
             labels.append(part[:-1])
         elif statement := PTX_INSTRUCTION.fullmatch(part):
             instructions.append(
@@ -127,7 +122,7 @@ def parse_ptx(text: str, kernel: str | None = None) -> Listing:
             labels = []
         else:
             locations.read(part)
-    raise ValueError(f"the PTX of kernel {name} has no end")
+    return Listing("ptx", name, text, tuple(instructions))
 
 
 def find_entry(lines: list[str], kernel: str | None) -> tuple[str, int, int]:
@@ -146,20 +141,29 @@ def find_entry(lines: list[str], kernel: str | None) -> tuple[str, int, int]:
 
 
 def ptx_parts(lines: list[str], body: int) -> Iterator[tuple[int, str]]:
-    """The parts of PTX from a line on, each with the number of the line it ends in.
+    """The parts of the body that a line opens, each with the number of its last line.
 
     Parts are braces, labels with their colon, statements, and lines that tell where
     these come from: `.loc`, and the comments around inline assembly.
+
+    Raises:
+        ValueError: the text ends within the body.
     """
     pending = ""  # the part of a statement that the lines so far hold
+    depth = 0  # of braces: inline assembly opens scopes of its own
     for number, line in enumerate(lines[body:], start=body + 1):
         if line.lstrip().startswith(_PLACES):
             yield number, line.strip()
             continue
         pending = f"{pending} {line.partition('//')[0]}".strip()
         while found := _PTX_PART.match(pending):
-            yield number, found[1].rstrip()
+            part = found[1].rstrip()
+            yield number, part
             pending = pending[found.end() :]
+            depth += (part == "{") - (part == "}")
+            if depth == 0:
+                return
+    raise ValueError(f"the kernel in line {body + 1} of the PTX has no end")
 
 
 class _PtxLocations:

@@ -9,8 +9,7 @@ from compare.ptx_simulator.building import Builder, Execute, exactly, of_values
 from compare.ptx_simulator.operands import Decoded, UnmodelledError, parse_integer
 from compare.ptx_simulator.values import U8, U32, U64, Bits, Dtype, Value, decided
 
-
-# ---- Shifts: by more bits than there are, only zeros or signs remain, as in numpy -----
+# ---- Shifts: by more bits than there are, only zeros or signs remain, as in numpy ----
 
 
 def _shift_left(bits: Bits, amount: Bits) -> Bits:
@@ -168,9 +167,7 @@ def _find_highest(decoded: Decoded, bits: Bits) -> Bits:
 
 
 BITWISE: dict[str, Builder] = {
-    **dict.fromkeys(
-        LOGIC, of_values(lambda decoded, a, b: LOGIC[decoded.stem](a, b))
-    ),
+    **dict.fromkeys(LOGIC, of_values(lambda decoded, a, b: LOGIC[decoded.stem](a, b))),
     "not": exactly(lambda decoded, bits: ~bits),
     "cnot": exactly(lambda decoded, bits: bits == 0),
     "lop3": _look_up,

@@ -96,8 +96,6 @@ class Declarations:
                 scopes.append(scopes[-1].inner() if scopes else _Scope())
             elif part == "}":
                 scopes.pop()
-                if not scopes:
-                    return
             elif part.endswith(":"):
                 label = part[:-1]
                 scopes[-1].labels[label] = len(self._scope_of)

@@ -1,12 +1,12 @@
 """A kernel made ready to be run: its instructions decoded, its ways known."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 import networkx
 
+from compare.assembly.control_flow import END, meetings, ways
 from compare.assembly.listing import Instruction, Listing
 from compare.ptx_simulator.alu import ARITHMETIC
 from compare.ptx_simulator.batch import Batch
@@ -30,8 +30,6 @@ from compare.ptx_simulator.values import BOOL, U32, constant
 from compare.ptx_simulator.warp import WARP_LEVEL
 
 Kind = Literal["simple", "branch", "exit", "barrier", "warp", "last"]
-
-_END = -1  # of the kernel, as a place to go to
 
 
 @dataclass(frozen=True)
@@ -150,10 +148,10 @@ class Program:
     def meeting_point(self, branch: int) -> tuple[int, set[int]]:
         """The place where the ways behind a branch meet, and the registers they change.
 
-        The place is -1 if they meet at the kernel's end only.
+        The place is `END` if they meet at the kernel's end only.
         """
-        meeting = self._dominators.get(branch, _END)
-        between = self._ways(self._successors(branch), meeting)
+        meeting = self._meetings.get(branch, END)
+        between = ways(self._graph, self._graph.successors(branch), meeting)
         return meeting, {e for place in between for e in self.operations[place].writes}
 
     def likely_goes(self, branch: int) -> bool:
@@ -163,39 +161,34 @@ class Program:
         target: so it is where an assertion fails, or where a thread has nothing to do.
         """
         targets = self.operations[branch].targets
-        if self._dominators.get(branch, _END) != _END or len(targets) != 1:
+        if self._meetings.get(branch, END) != END or len(targets) != 1:
             return False
-        return len(self._ways((branch + 1,), _END)) < len(self._ways(targets, _END))
-
-    def _ways(self, starts: Iterable[int], end: int) -> set[int]:
-        """All instructions on the ways from some to one."""
-        seen: set[int] = set()
-        waiting = list(starts)
-        while waiting:
-            place = waiting.pop()
-            if place not in seen and place not in (end, _END):
-                seen.add(place)
-                waiting += self._successors(place)
-        return seen
+        behind, elsewhere = (
+            ways(self._graph, starts, END) for starts in ((branch + 1,), targets)
+        )
+        return len(behind) < len(elsewhere)
 
     @cached_property
-    def _dominators(self) -> dict[int, int]:
-        """For each instruction the first that every way from it to the end passes."""
-        reverse = networkx.DiGraph()
-        reverse.add_node(_END)
-        reverse.add_edges_from(
-            (successor, place)
-            for place in range(len(self.operations))
-            for successor in self._successors(place)
-        )
-        found: dict[int, int] = networkx.immediate_dominators(reverse, _END)
-        return found
+    def _meetings(self) -> dict[int, int]:
+        return meetings(self._graph)
 
-    def _successors(self, place: int) -> tuple[int, ...]:
+    @cached_property
+    def _graph(self) -> networkx.DiGraph:
+        """From each instruction to those that may follow it, and to the end."""
+        graph = networkx.DiGraph()
+        graph.add_node(END)
+        graph.add_edges_from(
+            (place, follower)
+            for place in range(len(self.operations))
+            for follower in self._followers(place)
+        )
+        return graph
+
+    def _followers(self, place: int) -> tuple[int, ...]:
         operation = self.operations[place]
-        behind = place + 1 if place + 1 < len(self.operations) else _END
+        behind = place + 1 if place + 1 < len(self.operations) else END
         if operation.kind == "exit":
-            return (_END,) if operation.guard is None else (_END, behind)
+            return (END,) if operation.guard is None else (END, behind)
         if operation.kind == "branch":
             always = operation.guard is None
             return operation.targets if always else (*operation.targets, behind)
