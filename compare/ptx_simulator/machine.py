@@ -126,28 +126,21 @@ class Machine:
             self._ready[place] = group.union(self._ready.get(place))
 
     def _pass(self, place: int, operation: Operation, group: Group) -> None:
-        self._execute(place, operation, group)
+        """Executes an instruction behind which all lanes go on together."""
+        if lanes := self._candidates(place, operation, group):
+            self._count(place, lanes)
+            operation.execute(self.batch, lanes)
         self._enter(place + 1, group)
 
-    def _execute(self, place: int, operation: Operation, group: Group) -> None:
-        """Executes an instruction in the lanes whose predicate allows it."""
-        certain, unsure = self._split(operation, group)
-        if unsure is None:
-            if certain is not None:
-                self._count(place, certain)
-                operation.execute(self.batch, certain)
-            return
-        batch = self.batch
-        together, before = unsure.union(certain), batch.doubt
-        self._counters.unknown.add(place)
-        self._count(place, together)
-        batch.doubt = unsure.members | (np.False_ if before is None else before)
-        operation.execute(batch, together)
-        batch.doubt = before
-        batch.forget(operation.writes, unsure)
+    def _candidates(
+        self, place: int, operation: Operation, group: Group
+    ) -> Group | None:
+        """The lanes whose predicate holds, or may hold."""
+        certain, unsure = self._split(place, operation, group)
+        return certain if unsure is None else unsure.union(certain)
 
     def _split(
-        self, operation: Operation, group: Group
+        self, place: int, operation: Operation, group: Group
     ) -> tuple[Group | None, Group | None]:
         """The lanes whose predicate holds, and those of which that is unknown."""
         if operation.guard is None:
@@ -158,7 +151,9 @@ class Machine:
         bits, known = take(predicate, group.lanes)
         known = np.broadcast_to(known, group.size)
         holds = (bits ^ operation.is_negated) & known
-        return group.select(holds), group.select(~known)
+        unsure = group.select(~known)
+        self._doubt(place, unsure)
+        return group.select(holds), unsure
 
     def _count(self, place: int, group: Group) -> None:
         counters = self._counters
@@ -171,8 +166,7 @@ class Machine:
 
     def _branch(self, place: int, operation: Operation, group: Group) -> None:
         self._count(place, group)
-        taken, unsure = self._split(operation, group)
-        self._doubt(place, unsure)
+        taken, unsure = self._split(place, operation, group)
         if unsure is not None and self._program.likely_goes(place):
             taken = unsure.union(taken)
         self._enter(place + 1, group.without(taken))
@@ -196,8 +190,7 @@ class Machine:
             self._enter(targets[number], lanes)
 
     def _exit(self, place: int, operation: Operation, group: Group) -> None:
-        ended, unsure = self._split(operation, group)
-        self._doubt(place, unsure)
+        ended, _ = self._split(place, operation, group)
         if ended is not None:
             self._count(place, ended)
             self.batch.alive &= ~ended.members
@@ -236,13 +229,12 @@ class Machine:
     def _arrive(self, place: int, operation: Operation, group: Group) -> None:
         """Brings a group to a barrier of its blocks."""
         assert operation.choice
-        certain, unsure = self._split(operation, group)
-        comers = certain if unsure is None else unsure.union(certain)
+        comers = self._candidates(place, operation, group)
         self._enter(place + 1, group.without(comers) if operation.waits else group)
         if comers is None:
             return
         numbers, known = operation.choice(self.batch, comers)
-        if unsure is not None or settled(known) is not True:
+        if settled(known) is not True:
             self._counters.unknown.add(place)
             numbers = np.where(known, numbers, 0)
         threads = None

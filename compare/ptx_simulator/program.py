@@ -145,14 +145,17 @@ class Program:
         self.unknown_opcodes: dict[int, str] = {}
         self.operations = tuple(map(self._operation, listing.instructions))
 
-    def meeting_point(self, branch: int) -> tuple[int, set[int]]:
-        """The place where the ways behind a branch meet, and the registers they change.
+    def meeting_point(self, place: int) -> tuple[int, set[int]]:
+        """Where it no longer matters which way lanes went, and the registers changed.
 
-        The place is `END` if they meet at the kernel's end only.
+        The place is `END` if the ways behind a branch meet at the kernel's end only.
         """
-        meeting = self._meetings.get(branch, END)
-        between = ways(self._graph, self._graph.successors(branch), meeting)
-        return meeting, {e for place in between for e in self.operations[place].writes}
+        operation = self.operations[place]
+        if operation.kind not in ("branch", "exit"):
+            return place + 1, set(operation.writes)
+        meeting = self._meetings.get(place, END)
+        between = ways(self._graph, self._graph.successors(place), meeting)
+        return meeting, {slot for e in between for slot in self.operations[e].writes}
 
     def likely_goes(self, branch: int) -> bool:
         """Whether an unknown branch is better taken than not.
