@@ -95,10 +95,10 @@ def _sections(listing: Listing) -> list[_Section]:
     divider = _Divider()
     for each in listing.instructions:
         for _ in range(begins[each.index]):
-            divider.begin_loop(each)
+            divider.open("loop begins", each, deeper=1)
         divider.add(each)
         for _ in range(ends[each.index]):
-            divider.end_loop(each)
+            divider.open("loop ends", each, deeper=-1)
     return [each for each in divider.sections if each.instructions]
 
 
@@ -110,14 +110,13 @@ class _Divider:
         self._depth = 0
         self._gap: list[Instruction] = []  # the events since the last access
 
-    def begin_loop(self, instruction: Instruction) -> None:
-        self._open("loop begins", instruction)
-        self._depth += 1
-        self.sections[-1].depth = self._depth
-
-    def end_loop(self, instruction: Instruction) -> None:
-        self._depth -= 1
-        self._open("loop ends", instruction)
+    def open(self, name: str, instruction: Instruction, deeper: int = 0) -> None:
+        """Begins a section, and a bag behind it, in so many loops more."""
+        outer = min(self._depth, self._depth + deeper)
+        self._depth += deeper
+        self.sections.append(_Section(name, outer, [instruction]))
+        self.sections.append(_Section(_BAG, self._depth))
+        self._gap = []
 
     def add(self, instruction: Instruction) -> None:
         if instruction.category not in _MOVES_DATA:
@@ -138,12 +137,7 @@ class _Divider:
                 after.instructions = []
             self._gap = []
         else:
-            self._open(name, instruction)
-
-    def _open(self, name: str, instruction: Instruction) -> None:
-        self.sections.append(_Section(name, self._depth, [instruction]))
-        self.sections.append(_Section(_BAG, self._depth))
-        self._gap = []
+            self.open(name, instruction)
 
     def _continues(self, name: str) -> bool:
         """Whether an access belongs to those before it.

@@ -11,10 +11,11 @@ from compare.ptx_simulator.operands import (
     Decoded,
     Operand,
     UnmodelledError,
+    mapped,
     parse_integer,
 )
 from compare.ptx_simulator.spaces import Part, parts
-from compare.ptx_simulator.values import BOOL, U32, Value, constant
+from compare.ptx_simulator.values import BOOL, U32, Bits, Value, constant
 
 _NO_COPY = (
     "commit_group",
@@ -73,15 +74,13 @@ def _bytes_read(decoded: Decoded, size: int) -> Operand:
     if last < 4:
         whole = constant(size, U32)
         return lambda batch, group: whole
-    asked = decoded.source(3, None)
 
-    def read_bytes(batch: Batch, group: Group) -> Value:
-        bits, known = asked(batch, group)
-        if bits.dtype == BOOL:  # a predicate that says whether to ignore the source
-            bits = np.where(bits, U32.type(0), U32.type(size))
-        return Value(bits, known)
+    def read_bytes(asked: Bits) -> Bits:
+        if asked.dtype == BOOL:  # a predicate that says whether to ignore the source
+            return np.where(asked, U32.type(0), U32.type(size))
+        return asked
 
-    return read_bytes
+    return mapped(decoded.source(3, None), read_bytes)
 
 
 def _bulk_copy(decoded: Decoded) -> Execute:

@@ -148,11 +148,7 @@ class Group:
     @cached_property
     def warp_numbers(self) -> Lanes:
         """The warps of the batch that have a lane in the group."""
-        if self.lanes is None:
-            return np.arange(self.layout.lanes // WARP)
-        warps = self.lanes // WARP
-        firsts: Lanes = warps[np.concatenate(([True], warps[1:] != warps[:-1]))]
-        return firsts
+        return np.flatnonzero(np.bincount(self.numbers // WARP))
 
     @cached_property
     def warps(self) -> int:
@@ -209,9 +205,9 @@ class Group:
     def repetitions(self) -> int:
         """The number of blocks, if the group has the same lanes of each; else 1."""
         blocks = len(self.layout.blocks)
-        if self.lanes is None or self.size % blocks:
-            return blocks if self.lanes is None else 1
-        by_block = self.lanes.reshape(blocks, -1)
+        if self.size % blocks:
+            return 1
+        by_block = self.numbers.reshape(blocks, -1)
         starts = np.arange(blocks)[:, np.newaxis] * self.layout.lanes_per_block
         return blocks if np.array_equal(by_block, starts + by_block[0]) else 1
 

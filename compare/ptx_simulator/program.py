@@ -200,9 +200,13 @@ class Program:
     def _operation(self, instruction: Instruction) -> Operation:
         decoded = Decoded(self.decoder, instruction)
         operation = self._decode(decoded)
+        name, guard = instruction.predicate.lstrip("!"), None
+        if name:
+            guard = self.decoder.register(instruction.index, name)
+            assert guard is not None, f"{instruction.text}: {name} is not declared"
         return replace(
             operation,
-            guard=self._guard(instruction),
+            guard=guard,
             is_negated=instruction.predicate.startswith("!"),
             writes=tuple(decoded.writes),
         )
@@ -226,14 +230,6 @@ class Program:
             return Operation("warp", execute, choice=decoded.source(-1, U32))
         waits = stem == "mbarrier" and any(map(decoded.has, _WAITS))
         return Operation("last" if waits else "simple", execute)
-
-    def _guard(self, instruction: Instruction) -> int | None:
-        if not instruction.predicate:
-            return None
-        name = instruction.predicate.lstrip("!")
-        slot = self.decoder.register(instruction.index, name)
-        assert slot is not None, f"{instruction.text}: {name} is not declared"
-        return slot
 
     def _targets(self, decoded: Decoded) -> tuple[int, ...]:
         declarations, index = self.decoder.declarations, decoded.instruction.index
