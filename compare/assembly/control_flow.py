@@ -15,14 +15,10 @@ _JUMPS = frozenset(
 
 @dataclass(frozen=True)
 class Loop:
-    """A natural loop: what is executed again and again.
+    """A natural loop: what is executed again and again."""
 
-    Attributes:
-        head: the index of the instruction through which it is entered.
-        body: the indices of all its instructions, those of inner loops included.
-    """
-
-    head: int
+    head: int  # the index of the instruction through which it is entered
+    # The indices of all its instructions, those of inner loops included.
     body: frozenset[int]
 
 

@@ -36,24 +36,17 @@ _COUNT_BONUS = 0.1
 
 @dataclass(frozen=True)
 class DiffRow:
-    """One row of the aligned listings.
+    """One row of the aligned listings."""
 
-    Attributes:
-        kind: whether both sides have it, and alike, or only one of them.
-        left: the text of the left side; empty if it has none.
-        right: the text of the right side.
-        category: of the instructions; `loop` where one begins or ends;
-            `background` for arithmetic on integers, moves, comparisons and branches.
-        left_indices: the instructions of the left listing that the row stands for.
-        right_indices: those of the right listing.
-    """
-
-    kind: Kind
-    left: str
-    right: str
+    kind: Kind  # whether both sides have it, and alike, or only one of them
+    left: str  # the text of the left side; empty if it has none
+    right: str  # the text of the right side
+    # Of the instructions; `loop` where one begins or ends; `background` for arithmetic
+    # on integers, moves, comparisons and branches.
     category: str
+    # The instructions of the left listing that the row stands for.
     left_indices: tuple[int, ...]
-    right_indices: tuple[int, ...]
+    right_indices: tuple[int, ...]  # those of the right listing
 
     @property
     def marker(self) -> str:

@@ -18,27 +18,19 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction of a listing.
+    """One instruction of a listing."""
 
-    Attributes:
-        index: its place among the instructions of the listing.
-        text_line: its line in the listing's text, counted from 1.
-        predicate: the register that must be true, with `!` if false; else empty.
-        labels: the labels that stand in front of it.
-        frames: where it comes from, the innermost inlined function first.
-        access_bytes: what it moves for one thread, if it is a memory instruction.
-        ptx_line: SASS only: the line of the PTX text it was made from; 0 if unknown.
-    """
-
-    index: int
-    text_line: int
+    index: int  # its place among the instructions of the listing
+    text_line: int  # its line in the listing's text, counted from 1
     opcode: str
     operands: tuple[str, ...]
-    predicate: str
-    labels: tuple[str, ...]
+    predicate: str  # the register that must be true, with `!` if false; else empty
+    labels: tuple[str, ...]  # the labels that stand in front of it
+    # Where it comes from, the innermost inlined function first.
     frames: tuple[Frame, ...]
     category: str
-    access_bytes: int
+    access_bytes: int  # what it moves for one thread, if it is a memory instruction
+    # SASS only: the line of the PTX text it was made from; 0 if unknown.
     ptx_line: int = 0
 
     @property

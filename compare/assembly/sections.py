@@ -47,38 +47,25 @@ _BAG = "bag"
 
 @dataclass
 class _Section:
-    """A part of one side: a bag, accesses of one category, or the edge of a loop.
+    """A part of one side: a bag, accesses of one category, or the edge of a loop."""
 
-    Attributes:
-        name: what two sections must have in common to stand side by side.
-        depth: the number of loops around it.
-        instructions: its own, in program order.
-        between: the kinds of arithmetic between its accesses.
-    """
-
-    name: str
-    depth: int
+    name: str  # what two sections must have in common to stand side by side
+    depth: int  # the number of loops around it
     instructions: list[Instruction] = field(default_factory=list)
+    # The kinds of arithmetic between its accesses.
     between: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
 class Item:
-    """All instructions of one kind in a section: one side of a row.
-
-    Attributes:
-        operation: what must be equal for two items to stand side by side.
-        form: what must be equal for them to be called the same.
-        text: of the only instruction, if there is but one.
-        summary: of several, in front of their number.
-    """
+    """All instructions of one kind in a section: one side of a row."""
 
     category: str
-    operation: str
-    form: str
+    operation: str  # what must be equal for two items to stand side by side
+    form: str  # what must be equal for them to be called the same
     access_bytes: int
-    text: str
-    summary: str
+    text: str  # of the only instruction, if there is but one
+    summary: str  # of several, in front of their number
     indices: tuple[int, ...]
 
 

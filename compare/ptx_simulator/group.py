@@ -20,10 +20,10 @@ class Layout:
     lanes that are no thread.
 
     Attributes:
-        launch: the launch that the blocks are from.
-        blocks: their numbers in the launch, counted along x first.
+        launch: what the blocks are from.
+        blocks: their numbers in it, counted along x first.
         lanes_per_block: those that are no thread included.
-        lanes: of all blocks.
+        lanes: those of all blocks.
     """
 
     def __init__(self, launch: Launch, blocks: Sequence[int]) -> None:

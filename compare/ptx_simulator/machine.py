@@ -16,9 +16,12 @@ What is taken for granted, beside what the other modules say:
   shared memory of another one of its cluster, it accesses in its own.
 """
 
+from collections import Counter
+from dataclasses import dataclass, field
+
 import numpy as np
 
-from compare.ptx_simulator.barriers import Barriers
+from compare.ptx_simulator.barriers import ALL_THREADS, Barriers
 from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.doubts import Doubts
 from compare.ptx_simulator.group import Group, Layout
@@ -26,41 +29,29 @@ from compare.ptx_simulator.meter import Meter
 from compare.ptx_simulator.operands import Operand
 from compare.ptx_simulator.program import Operation, Program
 from compare.ptx_simulator.specials import special_register
-from compare.ptx_simulator.values import Value, settled, take
+from compare.ptx_simulator.values import Lanes, Value, settled, take
 
 # Instructions, each executed in any number of lanes, after which a kernel is stopped.
 MOST_STEPS = 500_000
 
 
+@dataclass
 class Counters:
-    """Counts over all batches.
+    """Counts over all batches."""
 
-    Attributes:
-        executed: by instruction, in how many lanes.
-        warp_executed: by instruction, in how many warps.
-        unknown: the instructions whose predicate, or whose target, was unknown.
-        trace: the instructions of the first block, each with a bit for each warp that
-            executes it.
-        steps: instructions executed, each in any number of lanes.
-        is_complete: whether all lanes came to their end.
-    """
-
-    def __init__(self, instructions: int) -> None:
-        """Begins with zeros."""
-        self.executed = [0] * instructions
-        self.warp_executed = [0] * instructions
-        self.unknown: set[int] = set()
-        self.trace: list[tuple[int, int]] = []
-        self.steps = 0
-        self.is_complete = True
+    # By instruction, in how many lanes and in how many warps it was executed.
+    executed: Counter[int] = field(default_factory=Counter)
+    warp_executed: Counter[int] = field(default_factory=Counter)
+    # The instructions whose predicate, or whose target, was unknown.
+    unknown: set[int] = field(default_factory=set)
+    # Those of the first block, each with a bit for each warp that executes it.
+    trace: list[tuple[int, int]] = field(default_factory=list)
+    steps: int = 0  # instructions executed, each in any number of lanes
+    is_complete: bool = True  # whether all lanes came to their end
 
 
 class Machine:
-    """The threads of one batch, and where in the program each of them is.
-
-    Attributes:
-        batch: their registers and their memory.
-    """
+    """The threads of one batch, and where in the program each of them is."""
 
     def __init__(
         self,
@@ -71,15 +62,7 @@ class Machine:
         *,
         is_traced: bool,
     ) -> None:
-        """Brings all threads to the first instruction.
-
-        Args:
-            program: what they run.
-            layout: which threads there are.
-            meter: counts accesses to memory.
-            counters: counts instructions.
-            is_traced: whether to keep the trace of the first block.
-        """
+        """Brings all threads to the first instruction; `is_traced` keeps a trace."""
         decoder = program.decoder
         self._program = program
         self._operations = program.operations
@@ -237,10 +220,10 @@ class Machine:
         if settled(known) is not True:
             self._counters.unknown.add(place)
             numbers = np.where(known, numbers, 0)
-        threads = None
+        threads: Lanes | int = ALL_THREADS
         if operation.threads is not None:
             count, known = operation.threads(self.batch, comers)
-            threads = np.where(known, count.astype(np.int64), -1)
+            threads = np.where(known, count.astype(np.int64), ALL_THREADS)
         self._count(place, comers)
         operation.execute(self.batch, comers)
         self._barriers.arrive(place, comers, numbers, threads, waits=operation.waits)

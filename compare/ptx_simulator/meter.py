@@ -31,17 +31,11 @@ _TOLD_THREADS = 8  # of an instruction that goes out of bounds; more would add n
 
 @dataclass(frozen=True)
 class Access:
-    """A memory instruction, whatever the addresses.
+    """A memory instruction, whatever the addresses."""
 
-    Attributes:
-        index: of the instruction in the listing.
-        is_store: whether it writes.
-        bytes_per_thread: that it moves at most.
-    """
-
-    index: int
-    is_store: bool
-    bytes_per_thread: int
+    index: int  # of the instruction in the listing
+    is_store: bool  # whether it writes
+    bytes_per_thread: int  # that it moves at most
 
 
 class Meter:

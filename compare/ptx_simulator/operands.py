@@ -42,7 +42,6 @@ class Decoder:
     """A kernel's names: what the operands of its instructions refer to.
 
     Attributes:
-        declarations: of the kernel.
         parameters: the values of the kernel's parameters, by name.
         addresses: of the kernel's variables.
         tensor_maps: by their generic address.
@@ -99,8 +98,6 @@ class Decoded:
     """An instruction, taken apart.
 
     Attributes:
-        decoder: of the kernel.
-        instruction: as the listing has it.
         stem: the first part of the opcode.
         modifiers: its other parts.
         types: the types among them.

@@ -34,32 +34,22 @@ Kind = Literal["simple", "branch", "exit", "barrier", "warp", "last"]
 
 @dataclass(frozen=True)
 class Operation:
-    """An instruction, ready to be executed.
+    """An instruction, ready to be executed."""
 
-    Attributes:
-        kind: `simple` if the next instruction follows in all lanes that are there;
-            `warp` if so, but lanes of a warp wait for each other; `last` if so, but
-            all other lanes go first.
-        execute: what it does, other than to lead somewhere.
-        guard: the slot of its predicate, if it has one.
-        is_negated: whether the predicate must be false.
-        writes: the slots of the registers that it changes.
-        targets: where a branch may lead to.
-        choice: which of several targets is taken; of a barrier its number; of what
-            lanes do together, a bit for each of those lanes.
-        threads: how many threads a barrier waits for, if not all of the block.
-        waits: whether a barrier stops the threads that come to it.
-    """
-
+    # `simple`, `warp` and `last` go on with the next instruction; before that, lanes of
+    # a warp wait for each other at `warp`, and for all other lanes at `last`.
     kind: Kind
-    execute: Execute = do_nothing
-    guard: int | None = None
-    is_negated: bool = False
-    writes: tuple[int, ...] = ()
-    targets: tuple[int, ...] = ()
+    execute: Execute = do_nothing  # what it does, other than to lead somewhere
+    guard: int | None = None  # the slot of its predicate, if it has one
+    is_negated: bool = False  # whether the predicate must be false
+    writes: tuple[int, ...] = ()  # the slots of the registers that it changes
+    targets: tuple[int, ...] = ()  # where a branch may lead to
+    # Which of several targets is taken; of a barrier its number; of what lanes do
+    # together, a bit for each of those lanes.
     choice: Operand | None = None
+    # How many threads a barrier waits for, if not all of the block.
     threads: Operand | None = None
-    waits: bool = True
+    waits: bool = True  # whether a barrier stops the threads that come to it
 
 
 # ---- Instructions without a table of their own ---------------------------------------

@@ -72,19 +72,14 @@ class Addresses:
 
 @dataclass(frozen=True)
 class Part:
-    """Lanes that access the same space together.
+    """Lanes that access the same space together."""
 
-    Attributes:
-        space: which one; `generic` if the addresses are unknown.
-        group: the lanes.
-        addresses: in this space, one for each lane; or a row for each, which is a
-            request of its own; None if unknown.
-        sizes: the bytes at each address, if not all that the instruction can move.
-    """
-
-    space: str
+    space: str  # which one; `generic` if the addresses are unknown
     group: Group
+    # In this space, one for each lane; or a row for each, which is a request of its
+    # own; None if unknown.
     addresses: Lanes | None = None
+    # The bytes at each address, if not all that the instruction can move.
     sizes: Lanes | None = None
 
     def split(self, kinds: Bits) -> Iterator[tuple[int, "Part"]]:

@@ -39,17 +39,13 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True)
 class PtxType:
-    """A type as an opcode names it.
+    """A type as an opcode names it."""
 
-    Attributes:
-        kind: `b` for bits without a meaning, `u` and `s` for integers, `f` for floating
-            point, also several numbers of it in one register, `x` for several integers
-            in one register, `p` for predicates.
-        bits: how wide it is.
-    """
-
+    # `b` for bits without a meaning, `u` and `s` for integers, `f` for floating point,
+    # also several numbers of it in one register, `x` for several integers in one
+    # register, `p` for predicates.
     kind: Literal["b", "u", "s", "f", "x", "p"]
-    bits: int
+    bits: int  # how wide it is
 
     @property
     def bytes(self) -> int:
