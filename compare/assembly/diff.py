@@ -8,7 +8,6 @@ kind of instruction, with how many of them each side has, in the order of first 
 """
 
 import itertools
-from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -174,9 +173,14 @@ def _partners(left: list[Item], right: list[Item]) -> list[tuple[Item, Item]]:
     sides = left, right
     free = [[e for e in side if e.category not in SYNCHRONISES] for side in sides]
     for similarity in similarities:
+        if not all(free):
+            break
         partners += _alike(free, similarity)
         taken = {id(item) for pair in partners for item in pair}
         free = [[each for each in side if id(each) not in taken] for side in free]
+    waiting = [[e for e in side if e.category in SYNCHRONISES] for side in sides]
+    if not all(waiting):
+        return partners
     # Barriers and fences stand side by side if they do so behind the same items.
     numbers = {
         id(item): number for number, pair in enumerate(partners) for item in pair
@@ -189,8 +193,7 @@ def _partners(left: list[Item], right: list[Item]) -> list[tuple[Item, Item]]:
                 places[id(each)] = each.operation, frozenset(before)
             elif each.category != BACKGROUND and id(each) in numbers:
                 before.add(numbers[id(each)])
-    synchronising = [[e for e in side if id(e) in places] for side in sides]
-    return partners + _alike(synchronising, lambda item: places[id(item)])
+    return partners + _alike(waiting, lambda item: places[id(item)])
 
 
 def _alike(
@@ -198,7 +201,7 @@ def _alike(
 ) -> list[tuple[Item, Item]]:
     """Those of one key, the first of the left with the first of the right and so on."""
     left, right = sides
-    waiting: defaultdict[Hashable, deque[Item]] = defaultdict(deque)
-    for each in right:
-        waiting[key(each)].append(each)
-    return [(e, waiting[key(e)].popleft()) for e in left if waiting[key(e)]]
+    partners: dict[Hashable, list[Item]] = {}
+    for each in reversed(right):
+        partners.setdefault(key(each), []).append(each)
+    return [(each, found.pop()) for each in left if (found := partners.get(key(each)))]

@@ -1,6 +1,6 @@
 """A kernel made ready to be run: its instructions decoded, its ways known."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -32,7 +32,7 @@ from compare.ptx_simulator.warp import WARP_LEVEL
 Kind = Literal["simple", "branch", "exit", "barrier", "warp", "last"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Operation:
     """An instruction, ready to be executed."""
 
@@ -190,16 +190,13 @@ class Program:
     def _operation(self, instruction: Instruction) -> Operation:
         decoded = Decoded(self.decoder, instruction)
         operation = self._decode(decoded)
-        name, guard = instruction.predicate.lstrip("!"), None
-        if name:
-            guard = self.decoder.register(instruction.index, name)
-            assert guard is not None, f"{instruction.text}: {name} is not declared"
-        return replace(
-            operation,
-            guard=guard,
-            is_negated=instruction.predicate.startswith("!"),
-            writes=tuple(decoded.writes),
-        )
+        operation.writes = tuple(decoded.writes)
+        if instruction.predicate:
+            name = instruction.predicate.lstrip("!")
+            operation.guard = self.decoder.register(instruction.index, name)
+            assert operation.guard is not None, f"{instruction.text}: no {name}"
+            operation.is_negated = instruction.predicate.startswith("!")
+        return operation
 
     def _decode(self, decoded: Decoded) -> Operation:
         stem = decoded.stem

@@ -52,7 +52,7 @@ class PtxType:
         """Its width in memory."""
         return self.bits // 8
 
-    @property
+    @functools.cached_property
     def dtype(self) -> Dtype | None:
         """The numpy type of its bits; None if several integers or more than 64 bits."""
         if self.kind == "p":
