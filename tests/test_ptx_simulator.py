@@ -120,7 +120,7 @@ def registers_after(
 
     given = {slot(name): numbers for name, numbers in (inputs or {}).items()}
     meter = Meter(launch, 4096, counts_stores=False)
-    counters = Counters(len(program.operations))
+    counters = Counters()
     layout = Layout(launch, [0])
     threads_of = Machine(program, layout, meter, counters, is_traced=False)
     registers = threads_of.batch.registers

@@ -1,5 +1,6 @@
 """Which ways lead through a listing, and its loops."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import networkx
@@ -14,14 +15,10 @@ _JUMPS = frozenset(
 
 @dataclass(frozen=True)
 class Loop:
-    """A natural loop: what is executed again and again.
+    """A natural loop: what is executed again and again."""
 
-    Attributes:
-        head: the index of the instruction through which it is entered.
-        body: the indices of all its instructions, those of inner loops included.
-    """
-
-    head: int
+    head: int  # the index of the instruction through which it is entered
+    # The indices of all its instructions, those of inner loops included.
     body: frozenset[int]
 
 
@@ -44,6 +41,26 @@ def flow_graph(listing: Listing) -> networkx.DiGraph:
         if has_condition or not jumps:
             graph.add_edge(each.index, follower)
     return graph
+
+
+def meetings(graph: networkx.DiGraph) -> dict[int, int]:
+    """For each instruction the first that every way from it to the end passes."""
+    reverse = graph.reverse(copy=False)
+    found: dict[int, int] = networkx.immediate_dominators(reverse, END)
+    return found
+
+
+def ways(graph: networkx.DiGraph, starts: Iterable[int], meeting: int) -> set[int]:
+    """All instructions on the ways from some to where they meet, which is not one."""
+    ends = {meeting, END}
+    seen = ends.copy()
+    waiting = list(starts)
+    while waiting:
+        place = waiting.pop()
+        if place not in seen:
+            seen.add(place)
+            waiting += graph.successors(place)
+    return seen - ends
 
 
 def find_loops(listing: Listing) -> tuple[Loop, ...]:

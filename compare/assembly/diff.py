@@ -8,7 +8,7 @@ kind of instruction, with how many of them each side has, in the order of first 
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,24 +35,17 @@ _COUNT_BONUS = 0.1
 
 @dataclass(frozen=True)
 class DiffRow:
-    """One row of the aligned listings.
+    """One row of the aligned listings."""
 
-    Attributes:
-        kind: whether both sides have it, and alike, or only one of them.
-        left: the text of the left side; empty if it has none.
-        right: the text of the right side.
-        category: of the instructions; `loop` where one begins or ends;
-            `background` for arithmetic on integers, moves, comparisons and branches.
-        left_indices: the instructions of the left listing that the row stands for.
-        right_indices: those of the right listing.
-    """
-
-    kind: Kind
-    left: str
-    right: str
+    kind: Kind  # whether both sides have it, and alike, or only one of them
+    left: str  # the text of the left side; empty if it has none
+    right: str  # the text of the right side
+    # Of the instructions; `loop` where one begins or ends; `background` for arithmetic
+    # on integers, moves, comparisons and branches.
     category: str
+    # The instructions of the left listing that the row stands for.
     left_indices: tuple[int, ...]
-    right_indices: tuple[int, ...]
+    right_indices: tuple[int, ...]  # those of the right listing
 
     @property
     def marker(self) -> str:
@@ -171,51 +164,44 @@ def _pairs_of_items(left: list[Item], right: list[Item]) -> list[_Pair]:
 
 def _partners(left: list[Item], right: list[Item]) -> list[tuple[Item, Item]]:
     """The items that stand side by side: first those of one form, then the similar."""
-    similarities: tuple[Callable[[Item], tuple[object, ...]], ...] = (
-        lambda item: (item.form,),
+    similarities: tuple[Callable[[Item], Hashable], ...] = (
+        lambda item: item.form,
         lambda item: (item.operation, item.access_bytes),
-        lambda item: (item.operation,),
+        lambda item: item.operation,
     )
     partners: list[tuple[Item, Item]] = []
-    free_left = [each for each in left if each.category not in SYNCHRONISES]
-    free_right = [each for each in right if each.category not in SYNCHRONISES]
+    sides = left, right
+    free = [[e for e in side if e.category not in SYNCHRONISES] for side in sides]
     for similarity in similarities:
-        for one in list(free_left):
-            for other in free_right:
-                if similarity(one) == similarity(other):
-                    partners.append((one, other))
-                    free_left.remove(one)
-                    free_right.remove(other)
-                    break
-    return partners + _synchronising_partners(left, right, partners)
-
-
-def _synchronising_partners(
-    left: list[Item], right: list[Item], partners: list[tuple[Item, Item]]
-) -> list[tuple[Item, Item]]:
-    """The barriers and fences that stand behind the same items on both sides."""
+        if not all(free):
+            break
+        partners += _alike(free, similarity)
+        taken = {id(item) for pair in partners for item in pair}
+        free = [[each for each in side if id(each) not in taken] for side in free]
+    waiting = [[e for e in side if e.category in SYNCHRONISES] for side in sides]
+    if not all(waiting):
+        return partners
+    # Barriers and fences stand side by side if they do so behind the same items.
     numbers = {
         id(item): number for number, pair in enumerate(partners) for item in pair
     }
-
-    def places(items: list[Item]) -> dict[tuple[str, frozenset[int], int], Item]:
+    places: dict[int, tuple[str, frozenset[int]]] = {}
+    for side in sides:
         before: set[int] = set()
-        found: dict[tuple[str, frozenset[int], int], Item] = {}
-        for each in items:
+        for each in side:
             if each.category in SYNCHRONISES:
-                place = (each.operation, frozenset(before))
-                free = next(n for n in itertools.count() if (*place, n) not in found)
-                found[(*place, free)] = each
+                places[id(each)] = each.operation, frozenset(before)
             elif each.category != BACKGROUND and id(each) in numbers:
                 before.add(numbers[id(each)])
-        return found
-
-    right_places = places(right)
-    return [
-        (each, right_places[place])
-        for place, each in places(left).items()
-        if place in right_places
-    ]
+    return partners + _alike(waiting, lambda item: places[id(item)])
 
 
-# ---- One side ----
+def _alike(
+    sides: Sequence[list[Item]], key: Callable[[Item], Hashable]
+) -> list[tuple[Item, Item]]:
+    """Those of one key, the first of the left with the first of the right and so on."""
+    left, right = sides
+    partners: dict[Hashable, list[Item]] = {}
+    for each in reversed(right):
+        partners.setdefault(key(each), []).append(each)
+    return [(each, found.pop()) for each in left if (found := partners.get(key(each)))]

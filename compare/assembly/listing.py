@@ -2,7 +2,7 @@
 
 import os.path
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compare.assembly.classify import Language, access_bytes_of, category_of
@@ -18,27 +18,19 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction of a listing.
+    """One instruction of a listing."""
 
-    Attributes:
-        index: its place among the instructions of the listing.
-        text_line: its line in the listing's text, counted from 1.
-        predicate: the register that must be true, with `!` if false; else empty.
-        labels: the labels that stand in front of it.
-        frames: where it comes from, the innermost inlined function first.
-        access_bytes: what it moves for one thread, if it is a memory instruction.
-        ptx_line: SASS only: the line of the PTX text it was made from; 0 if unknown.
-    """
-
-    index: int
-    text_line: int
+    index: int  # its place among the instructions of the listing
+    text_line: int  # its line in the listing's text, counted from 1
     opcode: str
     operands: tuple[str, ...]
-    predicate: str
-    labels: tuple[str, ...]
+    predicate: str  # the register that must be true, with `!` if false; else empty
+    labels: tuple[str, ...]  # the labels that stand in front of it
+    # Where it comes from, the innermost inlined function first.
     frames: tuple[Frame, ...]
     category: str
-    access_bytes: int
+    access_bytes: int  # what it moves for one thread, if it is a memory instruction
+    # SASS only: the line of the PTX text it was made from; 0 if unknown.
     ptx_line: int = 0
 
     @property
@@ -98,36 +90,20 @@ def parse_ptx(text: str, kernel: str | None = None) -> Listing:
         kernel: the entry to read; the file's first one if not given.
 
     Raises:
-        ValueError: the text has no such entry.
+        ValueError: the text has no such entry, or ends within it.
     """
     lines = text.split("\n")
     name, _, body = find_entry(lines, kernel)
     locations = _PtxLocations(lines)
-    instructions: list[Instruction] = []
-    labels: list[str] = []
-    depth = 0  # of braces: inline assembly opens scopes of its own
+    read = _Instructions("ptx")
     for number, part in ptx_parts(lines, body):
-        if part in ("{", "}"):
-            depth += 1 if part == "{" else -1
-            if depth == 0:
-                return Listing("ptx", name, text, tuple(instructions))
-        elif part.endswith(":"):
-            labels.append(part[:-1])
+        if part.endswith(":"):
+            read.labels.append(part[:-1])
         elif statement := PTX_INSTRUCTION.fullmatch(part):
-            instructions.append(
-                _instruction(
-                    "ptx",
-                    len(instructions),
-                    number,
-                    statement,
-                    labels,
-                    locations.frames,
-                )
-            )
-            labels = []
+            read.add(statement, number, locations.frames)
         else:
             locations.read(part)
-    raise ValueError(f"the PTX of kernel {name} has no end")
+    return Listing("ptx", name, text, tuple(read.all))
 
 
 def find_entry(lines: list[str], kernel: str | None) -> tuple[str, int, int]:
@@ -146,20 +122,29 @@ def find_entry(lines: list[str], kernel: str | None) -> tuple[str, int, int]:
 
 
 def ptx_parts(lines: list[str], body: int) -> Iterator[tuple[int, str]]:
-    """The parts of PTX from a line on, each with the number of the line it ends in.
+    """The parts of the body that a line opens, each with the number of its last line.
 
     Parts are braces, labels with their colon, statements, and lines that tell where
     these come from: `.loc`, and the comments around inline assembly.
+
+    Raises:
+        ValueError: the text ends within the body.
     """
     pending = ""  # the part of a statement that the lines so far hold
+    depth = 0  # of braces: inline assembly opens scopes of its own
     for number, line in enumerate(lines[body:], start=body + 1):
         if line.lstrip().startswith(_PLACES):
             yield number, line.strip()
             continue
         pending = f"{pending} {line.partition('//')[0]}".strip()
         while found := _PTX_PART.match(pending):
-            yield number, found[1].rstrip()
+            part = found[1].rstrip()
+            yield number, part
             pending = pending[found.end() :]
+            depth += (part == "{") - (part == "}")
+            if depth == 0:
+                return
+    raise ValueError(f"the kernel in line {body + 1} of the PTX has no end")
 
 
 class _PtxLocations:
@@ -246,8 +231,7 @@ def parse_sass(text: str, ptx: Listing | None = None) -> Listing:
         {each.text_line: each.frames for each in ptx.instructions} if ptx else {}
     )
     name = ptx.kernel if ptx else ""
-    instructions: list[Instruction] = []
-    labels: list[str] = []
+    read = _Instructions("sass")
     frames: tuple[Frame, ...] = ()
     announced: list[Frame] = []  # by the comment lines since the last instruction
     ptx_line = 0
@@ -260,61 +244,62 @@ def parse_sass(text: str, ptx: Listing | None = None) -> Listing:
                     Frame(os.path.normpath(found["file"]), int(found["line"]))
                 )
         elif found := _SASS_LABEL.match(line):
-            labels.append(found[1])
+            read.labels.append(found[1])
         elif found := _SASS_FUNCTION.match(line):
             name = found[1]
         elif found := _SASS_INSTRUCTION.match(_SCHEDULING_NOTE.sub("", line)):
             frames = tuple(announced) or frames
             announced.clear()
-            instructions.append(
-                _instruction(
-                    "sass",
-                    len(instructions),
-                    number,
-                    found,
-                    labels,
-                    frames_of_ptx_line.get(ptx_line, frames),
-                    ptx_line,
-                )
-            )
-            labels = []
+            mended = frames_of_ptx_line.get(ptx_line, frames)
+            read.add(found, number, mended, ptx_line)
     # The last cache line is filled up with NOPs behind a branch to itself.
-    while instructions and (
-        instructions[-1].opcode == "NOP"
-        or instructions[-1].branch_target in instructions[-1].labels
+    while read.all and (
+        read.all[-1].opcode == "NOP"
+        or read.all[-1].branch_target in read.all[-1].labels
     ):
-        instructions.pop()
-    return Listing("sass", name, text, tuple(instructions))
+        read.all.pop()
+    return Listing("sass", name, text, tuple(read.all))
 
 
 # ---- both ----
 
 
-def _instruction(
-    language: Language,
-    index: int,
-    text_line: int,
-    found: re.Match[str],
-    labels: Iterable[str],
-    frames: tuple[Frame, ...],
-    ptx_line: int = 0,
-) -> Instruction:
-    """Made of what was found: a predicate or None, the opcode, the operands."""
-    predicate, opcode, text = found.groups()
-    operands = _split_operands(text)
-    category = category_of(language, f"{opcode} {', '.join(operands)}".rstrip())
-    return Instruction(
-        index=index,
-        text_line=text_line,
-        opcode=opcode,
-        operands=operands,
-        predicate=predicate or "",
-        labels=tuple(labels),
-        frames=frames,
-        category=category,
-        access_bytes=access_bytes_of(language, opcode, operands, category),
-        ptx_line=ptx_line,
-    )
+class _Instructions:
+    """The instructions that were read, and the labels since the last of them."""
+
+    def __init__(self, language: Language) -> None:
+        self._language = language
+        self.all: list[Instruction] = []
+        self.labels: list[str] = []
+
+    def add(
+        self,
+        found: re.Match[str],
+        text_line: int,
+        frames: tuple[Frame, ...],
+        ptx_line: int = 0,
+    ) -> None:
+        """Adds what was found: a predicate or None, the opcode, the operands."""
+        predicate, opcode, text = found.groups()
+        operands = _split_operands(text)
+        whole = f"{opcode} {', '.join(operands)}".rstrip()
+        category = category_of(self._language, whole)
+        access_bytes = access_bytes_of(self._language, opcode, operands, category)
+        self.all.append(
+            Instruction(
+                index=len(self.all),
+                text_line=text_line,
+                opcode=opcode,
+                operands=operands,
+                predicate=predicate or "",
+                labels=tuple(self.labels),
+                frames=frames,
+                category=category,
+                access_bytes=access_bytes,
+                ptx_line=ptx_line,
+            )
+        )
+        self.labels.clear()
 
 
 def _split_operands(text: str) -> tuple[str, ...]:

@@ -9,16 +9,11 @@ from compare.assembly.listing import Listing
 
 @dataclass(frozen=True)
 class Mix:
-    """The number of instructions of each kind in a listing.
-
-    Attributes:
-        total: all of them.
-        counts: by category, in the order of `CATEGORIES`; none is 0.
-        widths: for the categories that move data, the count by bytes for one thread.
-    """
+    """The number of instructions of each kind in a listing."""
 
     total: int
-    counts: dict[str, int]
+    counts: dict[str, int]  # by category, in the order of `CATEGORIES`; none is 0
+    # For the categories that move data, the count by bytes for one thread.
     widths: dict[str, dict[int, int]]
 
 

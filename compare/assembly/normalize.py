@@ -30,17 +30,11 @@ _NO_OFFSET = re.compile(r"\+0(?=\])")
 
 @dataclass(frozen=True)
 class NormalLine:
-    """One instruction of a normalised listing.
+    """One instruction of a normalised listing."""
 
-    Attributes:
-        labels: the labels in front of it that some instruction refers to.
-        text: the instruction.
-        index: its index in the listing.
-    """
-
-    labels: tuple[str, ...]
+    labels: tuple[str, ...]  # the labels in front of it that some instruction refers to
     text: str
-    index: int
+    index: int  # its index in the listing
 
 
 def normalize(listing: Listing) -> tuple[NormalLine, ...]:

@@ -47,38 +47,25 @@ _BAG = "bag"
 
 @dataclass
 class _Section:
-    """A part of one side: a bag, accesses of one category, or the edge of a loop.
+    """A part of one side: a bag, accesses of one category, or the edge of a loop."""
 
-    Attributes:
-        name: what two sections must have in common to stand side by side.
-        depth: the number of loops around it.
-        instructions: its own, in program order.
-        between: the kinds of arithmetic between its accesses.
-    """
-
-    name: str
-    depth: int
+    name: str  # what two sections must have in common to stand side by side
+    depth: int  # the number of loops around it
     instructions: list[Instruction] = field(default_factory=list)
+    # The kinds of arithmetic between its accesses.
     between: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
 class Item:
-    """All instructions of one kind in a section: one side of a row.
-
-    Attributes:
-        operation: what must be equal for two items to stand side by side.
-        form: what must be equal for them to be called the same.
-        text: of the only instruction, if there is but one.
-        summary: of several, in front of their number.
-    """
+    """All instructions of one kind in a section: one side of a row."""
 
     category: str
-    operation: str
-    form: str
+    operation: str  # what must be equal for two items to stand side by side
+    form: str  # what must be equal for them to be called the same
     access_bytes: int
-    text: str
-    summary: str
+    text: str  # of the only instruction, if there is but one
+    summary: str  # of several, in front of their number
     indices: tuple[int, ...]
 
 
@@ -95,10 +82,10 @@ def _sections(listing: Listing) -> list[_Section]:
     divider = _Divider()
     for each in listing.instructions:
         for _ in range(begins[each.index]):
-            divider.begin_loop(each)
+            divider.open("loop begins", each, deeper=1)
         divider.add(each)
         for _ in range(ends[each.index]):
-            divider.end_loop(each)
+            divider.open("loop ends", each, deeper=-1)
     return [each for each in divider.sections if each.instructions]
 
 
@@ -110,14 +97,13 @@ class _Divider:
         self._depth = 0
         self._gap: list[Instruction] = []  # the events since the last access
 
-    def begin_loop(self, instruction: Instruction) -> None:
-        self._open("loop begins", instruction)
-        self._depth += 1
-        self.sections[-1].depth = self._depth
-
-    def end_loop(self, instruction: Instruction) -> None:
-        self._depth -= 1
-        self._open("loop ends", instruction)
+    def open(self, name: str, instruction: Instruction, deeper: int = 0) -> None:
+        """Begins a section, and a bag behind it, in so many loops more."""
+        outer = min(self._depth, self._depth + deeper)
+        self._depth += deeper
+        self.sections.append(_Section(name, outer, [instruction]))
+        self.sections.append(_Section(_BAG, self._depth))
+        self._gap = []
 
     def add(self, instruction: Instruction) -> None:
         if instruction.category not in _MOVES_DATA:
@@ -138,12 +124,7 @@ class _Divider:
                 after.instructions = []
             self._gap = []
         else:
-            self._open(name, instruction)
-
-    def _open(self, name: str, instruction: Instruction) -> None:
-        self.sections.append(_Section(name, self._depth, [instruction]))
-        self.sections.append(_Section(_BAG, self._depth))
-        self._gap = []
+            self.open(name, instruction)
 
     def _continues(self, name: str) -> bool:
         """Whether an access belongs to those before it.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import networkx
-
-from compare.assembly.control_flow import END, flow_graph
+from compare.assembly.control_flow import END, flow_graph, meetings, ways
 from compare.assembly.listing import Instruction, Listing
 
 
@@ -55,24 +53,13 @@ class Ways:
         """The instructions whose execution a branch or a predicate decides."""
         instruction = self._all[condition]
         itself = set[int]() if instruction.branch_target else {condition}
-        # All behind it, until the ways meet.
-        ends = {self._meetings.get(condition, END), END}
-        inside = ends.copy()
-        waiting = [*self.graph.successors(condition)]
-        while waiting:
-            place = waiting.pop()
-            if place not in inside:
-                inside.add(place)
-                waiting += self.graph.successors(place)
-        return frozenset(inside - ends | itself)
+        meeting = self._meetings.get(condition, END)
+        behind = self.graph.successors(condition)
+        return frozenset(itself | ways(self.graph, behind, meeting))
 
     @cached_property
     def _meetings(self) -> dict[int, int]:
-        """For each instruction the first that every way from it to the end passes."""
-        found: dict[int, int] = networkx.immediate_dominators(
-            self.graph.reverse(copy=False), END
-        )
-        return found
+        return meetings(self.graph)
 
     def _is_target(self, index: int) -> bool:
         return not self._targets.isdisjoint(self._all[index].labels)

@@ -6,7 +6,7 @@ from compare.ptx_simulator.group import Group, Layout
 from compare.ptx_simulator.values import Lanes, Mask
 
 _BARRIERS = 16  # of a block
-_ALL_THREADS = -1
+ALL_THREADS = -1  # that are still there, as what a barrier waits for
 _NOWHERE = -1
 
 
@@ -33,7 +33,7 @@ class Barriers:
         place: int,
         group: Group,
         numbers: Lanes,
-        threads: Lanes | None,
+        threads: Lanes | int,
         *,
         waits: bool,
     ) -> None:
@@ -43,21 +43,18 @@ class Barriers:
             place: the instruction that does it.
             group: the lanes.
             numbers: of the barriers.
-            threads: for how many the barriers wait, if not for all of the block.
+            threads: for how many the barriers wait.
             waits: whether the lanes wait for the others.
         """
         barrier = group.blocks * _BARRIERS + numbers % _BARRIERS
         self._arrived += np.bincount(barrier, minlength=len(self._arrived))
         if waits:
             self._barrier[group.numbers] = barrier
-            self._threads[group.numbers] = _ALL_THREADS if threads is None else threads
+            self._threads[group.numbers] = threads
             self._place[group.numbers] = place
 
     def open(self, alive: Mask) -> list[tuple[int, Group]]:
-        """Opens the barriers that enough threads have come to.
-
-        Args:
-            alive: of each lane, whether it can still come anywhere.
+        """Opens the barriers that enough threads, of those alive, have come to.
 
         Returns:
             Who waited there, with the instruction that brought them there.
@@ -71,8 +68,5 @@ class Barriers:
         free = waits & is_open[self._barrier]
         self._arrived[is_open] = 0
         self._barrier[free] = _NOWHERE
-        return [
-            (int(place), group)
-            for place in np.unique(self._place[free])
-            if (group := self._layout.all_lanes.select(free & (self._place == place)))
-        ]
+        freed = self._layout.all_lanes.select(free)
+        return list(freed.split(self._place[freed.numbers])) if freed else []

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from compare.ptx_simulator.group import Group, Layout
-from compare.ptx_simulator.meter import Meter
-from compare.ptx_simulator.spaces import Addresses
+from compare.ptx_simulator.meter import Access, Meter
+from compare.ptx_simulator.spaces import Addresses, Part
 from compare.ptx_simulator.storage import Storage
 from compare.ptx_simulator.values import (
     BOOL,
@@ -44,8 +44,12 @@ class Batch:
         self.dtypes = dtypes
         self.registers = [unknown(dtype) for dtype in dtypes]
         self.storages = {
-            "shared": Storage(len(layout.blocks), addresses.shared_bytes),
-            "local": Storage(layout.lanes, addresses.local_bytes),
+            "shared": Storage(
+                len(layout.blocks), addresses.shared_bytes, lambda group: group.blocks
+            ),
+            "local": Storage(
+                layout.lanes, addresses.local_bytes, lambda group: group.numbers
+            ),
         }
         self.meter = meter
         self.alive = layout.everyone().members.copy()
@@ -76,16 +80,18 @@ class Batch:
         for slot in slots:
             self.write(slot, group, unknown(BOOL))
 
-    def doubtful(self, group: Group) -> Mask | None:
-        """Which lanes of a group are in doubt; None if none is."""
-        if self.doubt is None:
-            return None
-        doubtful = self.doubt if group.lanes is None else self.doubt[group.lanes]
-        return doubtful if doubtful.any() else None
+    def count(self, access: Access, part: Part) -> None:
+        """Counts what some lanes access."""
+        self.meter.count(access, part, self.doubt)
+
+    def lose(self, part: Part, size: int = 0) -> None:
+        """Makes memory unknown there, or, without addresses, all of it."""
+        for space, storage in self.storages.items():
+            if part.space in (space, "generic"):
+                storage.forget(part, size)
 
     def believed(self, value: Value, group: Group) -> Value:
         """The value to store: unknown where it may not be stored at all."""
-        doubtful = self.doubtful(group)
-        if doubtful is None:
+        if self.doubt is None:
             return value
-        return Value(value.bits, ~doubtful & value.known)
+        return Value(value.bits, ~self.doubt[group.numbers] & value.known)

@@ -9,37 +9,24 @@ from compare.ptx_simulator.building import Builder, Execute, exactly, of_values
 from compare.ptx_simulator.operands import Decoded, UnmodelledError, parse_integer
 from compare.ptx_simulator.values import U8, U32, U64, Bits, Dtype, Value, decided
 
-
-def _limited(amount: Bits, most: int, dtype: Dtype) -> Bits:
-    """An amount of bits, no more than there are, of the type that is shifted."""
-    limited: Bits = np.minimum(amount, most).astype(dtype)
-    return limited
-
-
-def _ones(count: Bits, dtype: Dtype) -> Bits:
-    """Numbers whose lowest bits are ones, as many as asked for."""
-    width = 8 * dtype.itemsize
-    unused = _limited(width - count, width - 1, dtype)
-    ones: Bits = np.full(1, (1 << width) - 1, dtype) >> unused
-    return np.where(count == 0, dtype.type(0), ones)
-
-
-# ---- Shifts: by more bits than there are, only zeros or signs remain -----------------
-
-
-def _shift_right(decoded: Decoded, bits: Bits, amount: Bits) -> Bits:
-    width = 8 * bits.dtype.itemsize
-    numbers = decoded.type.numbers(bits)
-    shifted: Bits = numbers >> _limited(amount, width - 1, numbers.dtype)
-    if decoded.type.kind == "s":
-        return shifted
-    return np.where(amount < width, shifted, bits.dtype.type(0))
+# ---- Shifts: by more bits than there are, only zeros or signs remain, as in numpy ----
 
 
 def _shift_left(bits: Bits, amount: Bits) -> Bits:
-    width = 8 * bits.dtype.itemsize
-    shifted = bits << _limited(amount, width - 1, bits.dtype)
-    return np.where(amount < width, shifted, bits.dtype.type(0))
+    shifted: Bits = bits << _limited(amount, bits.dtype)
+    return shifted
+
+
+def _shift_right(decoded: Decoded, bits: Bits, amount: Bits) -> Bits:
+    numbers = decoded.type.numbers(bits)
+    shifted: Bits = numbers >> _limited(amount, numbers.dtype)
+    return shifted
+
+
+def _limited(amount: Bits, dtype: Dtype) -> Bits:
+    """An amount of bits in the type that is shifted, which holds the sensible ones."""
+    limited: Bits = np.minimum(amount, 8 * dtype.itemsize).astype(dtype)
+    return limited
 
 
 def _funnel_shift(decoded: Decoded, low: Bits, high: Bits, amount: Bits) -> Bits:
@@ -58,10 +45,6 @@ LOGIC: dict[str, Callable[[Value, Value], Value]] = {
     "or": lambda a, b: Value(a.bits | b.bits, decided(a, b, lambda bits: ~bits == 0)),
     "xor": lambda a, b: Value(a.bits ^ b.bits, a.known & b.known),
 }
-
-
-def _logic(decoded: Decoded, a: Value, b: Value) -> Value:
-    return LOGIC[decoded.stem](a, b)
 
 
 def _look_up(decoded: Decoded) -> Execute:
@@ -110,6 +93,11 @@ def _insert(
     field = _ones(np.minimum(length & 0xFF, decoded.type.bits), source.dtype)
     place = _shift_left(field, start & 0xFF)
     return into & ~place | _shift_left(source, start & 0xFF) & place
+
+
+def _ones(count: Bits, dtype: Dtype) -> Bits:
+    """Numbers whose lowest bits are ones, as many as asked for."""
+    return ~_shift_left(~np.zeros(1, dtype), count)
 
 
 def _mask(decoded: Decoded, start: Bits, length: Bits) -> Bits:
@@ -179,7 +167,7 @@ def _find_highest(decoded: Decoded, bits: Bits) -> Bits:
 
 
 BITWISE: dict[str, Builder] = {
-    **dict.fromkeys(LOGIC, of_values(_logic)),
+    **dict.fromkeys(LOGIC, of_values(lambda decoded, a, b: LOGIC[decoded.stem](a, b))),
     "not": exactly(lambda decoded, bits: ~bits),
     "cnot": exactly(lambda decoded, bits: bits == 0),
     "lop3": _look_up,

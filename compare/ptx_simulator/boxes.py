@@ -7,10 +7,10 @@ import numpy as np
 from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.building import Execute
 from compare.ptx_simulator.group import Group
-from compare.ptx_simulator.loads_and_stores import Part
 from compare.ptx_simulator.meter import Access
 from compare.ptx_simulator.operands import Decoded
 from compare.ptx_simulator.simulation import TensorMap
+from compare.ptx_simulator.spaces import Part
 from compare.ptx_simulator.values import Lanes, Value, settled, signed
 
 # Copies of other boxes than a tensor map has.
@@ -30,19 +30,19 @@ def copy_of_box(decoded: Decoded, *, is_store: bool) -> Execute:
 
     def execute(batch: Batch, group: Group) -> None:
         if not is_store:
-            Part(batch, "shared", group).forget()
+            batch.lose(Part("shared", group))
         described = _map_at(address(batch, group), maps)
         place = [each(batch, group) for each in coordinates]
         is_known = all(settled(each.known) is True for each in place)
         if described is None or len(place) != len(described.box) or not is_known:
-            Part(batch, "global", group).count(access)
+            batch.count(access, Part("global", group))
             return
         corner = [
             np.broadcast_to(signed(bits).astype(np.int64), group.size)
             for bits, _ in place
         ]
         starts, lengths = _rows(described, corner)
-        Part(batch, "global", group, starts).count(access, lengths)
+        batch.count(access, Part("global", group, starts, lengths))
 
     return execute
 

@@ -6,15 +6,16 @@ from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.boxes import copy_of_box
 from compare.ptx_simulator.building import Builder, Execute, do_nothing
 from compare.ptx_simulator.group import Group
-from compare.ptx_simulator.loads_and_stores import Part, parts
 from compare.ptx_simulator.meter import Access
 from compare.ptx_simulator.operands import (
     Decoded,
     Operand,
     UnmodelledError,
+    mapped,
     parse_integer,
 )
-from compare.ptx_simulator.values import BOOL, U32, Value, constant
+from compare.ptx_simulator.spaces import Part, parts
+from compare.ptx_simulator.values import BOOL, U32, Bits, Value, constant
 
 _NO_COPY = (
     "commit_group",
@@ -41,8 +42,8 @@ def _count_ranges(access: Access, address: Operand, size: Operand) -> Execute:
         (addresses, known), sizes = address(batch, group), size(batch, group)
         lengths = np.broadcast_to(sizes.bits.astype(np.int64), group.size)
         ranges = Value(addresses, known & sizes.known)
-        for part in parts(batch, "global", group, ranges):
-            part.count(access, lengths)
+        for part in parts("global", group, ranges, lengths):
+            batch.count(access, part)
 
     return execute
 
@@ -60,9 +61,9 @@ def _copy_of_threads(decoded: Decoded) -> Execute:
 
     def execute(batch: Batch, group: Group) -> None:
         count_loads(batch, group)
-        for part in parts(batch, "shared", group, into(batch, group)):
-            part.count(store)
-            part.forget(size)
+        for part in parts("shared", group, into(batch, group)):
+            batch.count(store, part)
+            batch.lose(part, size)
 
     return execute
 
@@ -73,15 +74,13 @@ def _bytes_read(decoded: Decoded, size: int) -> Operand:
     if last < 4:
         whole = constant(size, U32)
         return lambda batch, group: whole
-    asked = decoded.source(3, None)
 
-    def read_bytes(batch: Batch, group: Group) -> Value:
-        bits, known = asked(batch, group)
-        if bits.dtype == BOOL:  # a predicate that says whether to ignore the source
-            bits = np.where(bits, U32.type(0), U32.type(size))
-        return Value(bits, known)
+    def read_bytes(asked: Bits) -> Bits:
+        if asked.dtype == BOOL:  # a predicate that says whether to ignore the source
+            return np.where(asked, U32.type(0), U32.type(size))
+        return asked
 
-    return read_bytes
+    return mapped(decoded.source(3, None), read_bytes)
 
 
 def _bulk_copy(decoded: Decoded) -> Execute:
@@ -101,7 +100,7 @@ def _bulk_copy(decoded: Decoded) -> Execute:
     def execute(batch: Batch, group: Group) -> None:
         count_ranges(batch, group)
         if not is_store:
-            Part(batch, "shared", group).forget()
+            batch.lose(Part("shared", group))
 
     return execute
 

@@ -8,7 +8,7 @@ import math
 import re
 from collections import ChainMap
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from compare.assembly.listing import (
     PTX_INSTRUCTION,
@@ -48,15 +48,8 @@ class Register:
     type: PtxType
 
 
-@dataclass(frozen=True)
-class _Scope:
-    """The meaning of names between two braces; of a label its instruction."""
-
-    registers: ChainMap[str, Register] = field(default_factory=ChainMap)
-    labels: ChainMap[str, int] = field(default_factory=ChainMap)
-
-    def inner(self) -> "_Scope":
-        return _Scope(self.registers.new_child(), self.labels.new_child())
+# The meaning of names between two braces; of a label its instruction.
+_Scope = ChainMap[str, Register | int]
 
 
 class Declarations:
@@ -82,25 +75,25 @@ class Declarations:
 
     def register(self, index: int, name: str) -> Register | None:
         """The register that an instruction means by a name."""
-        return self._scope_of[index].registers.get(name)
+        found = self._scope_of[index].get(name)
+        return found if isinstance(found, Register) else None
 
     def target(self, index: int, label: str) -> int | None:
         """The index of the instruction that an instruction means by a label."""
-        return self._scope_of[index].labels.get(label)
+        found = self._scope_of[index].get(label)
+        return found if isinstance(found, int) else None
 
     def _read_body(self, lines: list[str], body: int) -> None:
         scopes: list[_Scope] = []  # that are open
         label = ""  # the last one
         for _, part in ptx_parts(lines, body):
             if part == "{":
-                scopes.append(scopes[-1].inner() if scopes else _Scope())
+                scopes.append(scopes[-1].new_child() if scopes else ChainMap())
             elif part == "}":
                 scopes.pop()
-                if not scopes:
-                    return
             elif part.endswith(":"):
                 label = part[:-1]
-                scopes[-1].labels[label] = len(self._scope_of)
+                scopes[-1][label] = len(self._scope_of)
             elif PTX_INSTRUCTION.fullmatch(part):
                 self._scope_of.append(scopes[-1])
             else:
@@ -114,7 +107,7 @@ class Declarations:
             for declared in found[2].split(","):
                 name, _, count = declared.strip(" >").partition("<")
                 for number in range(int(count)) if count else ("",):
-                    scope.registers[f"{name}{number}"] = Register(register_type)
+                    scope[f"{name}{number}"] = Register(register_type)
         elif found := _VARIABLE.match(statement):
             self.variables.append(_variable(found))
         elif statement.startswith(".branchtargets"):

@@ -9,7 +9,7 @@ from compare.ptx_simulator.values import Mask
 
 
 class Doubts:
-    """Follows lanes from an unknown branch to where its ways meet."""
+    """Follows lanes from an unknown branch, or predicate, to where its ways meet."""
 
     def __init__(self, program: Program, batch: Batch) -> None:
         """Begins without doubts; keeps the batch's `doubt` up to date."""

@@ -1,6 +1,6 @@
 """Which threads the lanes of a batch are, and which of them act together."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -20,10 +20,10 @@ class Layout:
     lanes that are no thread.
 
     Attributes:
-        launch: the launch that the blocks are from.
-        blocks: their numbers in the launch, counted along x first.
+        launch: what the blocks are from.
+        blocks: their numbers in it, counted along x first.
         lanes_per_block: those that are no thread included.
-        lanes: of all blocks.
+        lanes: those of all blocks.
     """
 
     def __init__(self, launch: Launch, blocks: Sequence[int]) -> None:
@@ -89,6 +89,12 @@ class Group:
             return None
         return Group(self.numbers[chosen], self.layout)
 
+    def split(self, kinds: Bits) -> Iterator[tuple[int, "Group"]]:
+        """The lanes of each kind, with the kind."""
+        for kind in np.unique(kinds):
+            if part := self.select(kinds == kind):
+                yield int(kind), part
+
     def union(self, other: "Group | None") -> "Group":
         """The lanes of both, which have none in common."""
         if other is None:
@@ -98,8 +104,10 @@ class Group:
         lanes = np.concatenate([self.numbers, other.numbers])
         return Group(np.sort(lanes), self.layout)
 
-    def without(self, part: "Group") -> "Group | None":
+    def without(self, part: "Group | None") -> "Group | None":
         """The lanes that are not in a part of the group; None if there are none."""
+        if part is None:
+            return self
         return None if part is self else self.select(~part.members[self.numbers])
 
     def where(self, predicate: Bits, *, negated: bool) -> "Group | None":
@@ -140,11 +148,7 @@ class Group:
     @cached_property
     def warp_numbers(self) -> Lanes:
         """The warps of the batch that have a lane in the group."""
-        if self.lanes is None:
-            return np.arange(self.layout.lanes // WARP)
-        warps = self.lanes // WARP
-        firsts: Lanes = warps[np.concatenate(([True], warps[1:] != warps[:-1]))]
-        return firsts
+        return np.flatnonzero(np.bincount(self.numbers // WARP))
 
     @cached_property
     def warps(self) -> int:
@@ -201,9 +205,9 @@ class Group:
     def repetitions(self) -> int:
         """The number of blocks, if the group has the same lanes of each; else 1."""
         blocks = len(self.layout.blocks)
-        if self.lanes is None or self.size % blocks:
-            return blocks if self.lanes is None else 1
-        by_block = self.lanes.reshape(blocks, -1)
+        if self.size % blocks:
+            return 1
+        by_block = self.numbers.reshape(blocks, -1)
         starts = np.arange(blocks)[:, np.newaxis] * self.layout.lanes_per_block
         return blocks if np.array_equal(by_block, starts + by_block[0]) else 1
 

@@ -1,118 +1,17 @@
 """Loads, stores and atomics."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-
-import numpy as np
 
 from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.building import Builder, Execute, do_nothing, forget
 from compare.ptx_simulator.group import Group
 from compare.ptx_simulator.meter import Access
 from compare.ptx_simulator.operands import Decoded, UnmodelledError
-from compare.ptx_simulator.spaces import WINDOW_BYTES, WINDOWS
-from compare.ptx_simulator.values import (
-    BOOL,
-    Lanes,
-    Mask,
-    PtxType,
-    Value,
-    constant,
-    unknown,
-)
+from compare.ptx_simulator.spaces import parts
+from compare.ptx_simulator.values import BOOL, Value, constant, unknown
 
-_WINDOW_NAMES = {
-    window // WINDOW_BYTES: name for name, window in WINDOWS.items() if window
-}
-_UNKNOWN_WINDOW = -1000
 _PARAMETER = re.compile(r"\[\s*([\w$]+)\s*(?:\+\s*(\d+))?\s*\]")
 _MATRIX_ROW_BYTES = 16
-
-
-@dataclass(frozen=True)
-class Part:
-    """Lanes of a batch that access the same space.
-
-    Attributes:
-        batch: whose lanes they are.
-        space: which one; `generic` if the addresses are unknown.
-        group: the lanes.
-        addresses: in this space, one or a row for each lane; None if unknown.
-        chosen: which of the lanes of the whole access these are; None: all.
-    """
-
-    batch: Batch
-    space: str
-    group: Group
-    addresses: Lanes | None = None
-    chosen: Mask | None = None
-
-    def count(self, access: Access, sizes: Lanes | None = None) -> None:
-        """Counts what is moved; `sizes`, of the whole access, if not all is."""
-        if sizes is not None and self.chosen is not None:
-            sizes = sizes[self.chosen]
-        self.batch.meter.count(
-            access,
-            self.space,
-            self.group,
-            self.addresses,
-            sizes,
-            self.batch.doubtful(self.group),
-        )
-
-    @property
-    def are_indices(self) -> bool:
-        """Whether a tensor of indices is accessed."""
-        if self.space != "global" or self.addresses is None:
-            return False
-        return self.batch.meter.are_indices(self.addresses)
-
-    def load(self, offset: int, kind: PtxType) -> Value:
-        """The content of memory so many bytes behind the addresses."""
-        storage = self.batch.storages.get(self.space)
-        if storage is None or storage.is_blank or self.addresses is None:
-            return unknown(BOOL)
-        if kind.dtype is None:
-            return unknown(BOOL)
-        places = self.addresses + offset
-        bits, known = storage.load(self.owners(self.space), places, kind.dtype)
-        return Value(kind.numbers(bits), known)
-
-    def forget(self, size: int = 0) -> None:
-        """Makes memory unknown there, or, without addresses, all of it."""
-        for space, storage in self.batch.storages.items():
-            if self.space in (space, "generic"):
-                storage.forget(self.owners(space), self.addresses, size)
-
-    def owners(self, space: str) -> Lanes:
-        """For each lane the owner of what it accesses: its block, or itself."""
-        return self.group.blocks if space == "shared" else self.group.numbers
-
-
-def parts(batch: Batch, space: str, group: Group, address: Value) -> Iterator[Part]:
-    """Splits an access into lanes of known and unknown addresses, and by space."""
-    if address.known is False:
-        yield Part(batch, space, group)
-        return
-    addresses = np.broadcast_to(address.bits, group.size)
-    if space != "generic" and address.known is True:
-        yield Part(batch, space, group, addresses)
-        return
-    windows = addresses // WINDOW_BYTES if space == "generic" else 0 * addresses
-    windows = np.where(address.known, windows, _UNKNOWN_WINDOW)
-    for window in np.unique(windows):
-        chosen = windows == window
-        part = group.select(chosen)
-        assert part
-        if window == _UNKNOWN_WINDOW:
-            yield Part(batch, space, part, None, chosen)
-        elif window in _WINDOW_NAMES:
-            inside = addresses[chosen] - window * WINDOW_BYTES
-            yield Part(batch, _WINDOW_NAMES[window], part, inside, chosen)
-        else:
-            name = "global" if space == "generic" else space
-            yield Part(batch, name, part, addresses[chosen], chosen)
 
 
 def _space(decoded: Decoded) -> str:
@@ -135,11 +34,13 @@ def _load(decoded: Decoded) -> Execute:
     zero = constant(0, BOOL)
 
     def execute(batch: Batch, group: Group) -> None:
-        for part in parts(batch, space, group, address(batch, group)):
-            part.count(access)
-            are_indices = part.are_indices
+        for part in parts(space, group, address(batch, group)):
+            batch.count(access, part)
+            elsewhere = zero if batch.meter.are_indices(part) else unknown(BOOL)
+            storage = batch.storages.get(part.space)
             for place, slot in enumerate(slots):
-                loaded = zero if are_indices else part.load(place * kind.bytes, kind)
+                offset = place * kind.bytes
+                loaded = storage.load(part, offset, kind) if storage else elsewhere
                 batch.write(slot, part.group, loaded)
 
     return execute
@@ -173,16 +74,16 @@ def _store(decoded: Decoded) -> Execute:
     sources = decoded.sources(1, dtype)
 
     def execute(batch: Batch, group: Group) -> None:
-        for part in parts(batch, space, group, address(batch, group)):
-            part.count(access)
+        for part in parts(space, group, address(batch, group)):
+            batch.count(access, part)
             storage = batch.storages.get(part.space)
             if storage is None or part.addresses is None or dtype is None:
-                part.forget(access.bytes_per_thread)
+                batch.lose(part, access.bytes_per_thread)
                 continue
             for place, source in enumerate(sources):
                 value = batch.believed(source(batch, part.group), part.group)
                 places = part.addresses + place * dtype.itemsize
-                storage.store(part.owners(part.space), places, value, dtype)
+                storage.store(part.group, places, value, dtype)
 
     return execute
 
@@ -199,10 +100,10 @@ def _matrices(decoded: Decoded) -> Execute:
     def execute(batch: Batch, group: Group) -> None:
         givers = group.select(group.column < lanes)
         if givers:
-            for part in parts(batch, space, givers, address(batch, givers)):
-                part.count(access)
+            for part in parts(space, givers, address(batch, givers)):
+                batch.count(access, part)
                 if is_store:
-                    part.forget(_MATRIX_ROW_BYTES)
+                    batch.lose(part, _MATRIX_ROW_BYTES)
         batch.forget(slots, group)
 
     return execute
@@ -217,10 +118,10 @@ def _read_and_write(decoded: Decoded) -> Execute:
     space = _space(decoded)
 
     def execute(batch: Batch, group: Group) -> None:
-        for part in parts(batch, space, group, address(batch, group)):
+        for part in parts(space, group, address(batch, group)):
             for access in accesses:
-                part.count(access)
-            part.forget(accesses[0].bytes_per_thread)
+                batch.count(access, part)
+            batch.lose(part, accesses[0].bytes_per_thread)
         batch.forget(slots, group)
 
     return execute

@@ -16,9 +16,12 @@ What is taken for granted, beside what the other modules say:
   shared memory of another one of its cluster, it accesses in its own.
 """
 
+from collections import Counter
+from dataclasses import dataclass, field
+
 import numpy as np
 
-from compare.ptx_simulator.barriers import Barriers
+from compare.ptx_simulator.barriers import ALL_THREADS, Barriers
 from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.doubts import Doubts
 from compare.ptx_simulator.group import Group, Layout
@@ -26,41 +29,29 @@ from compare.ptx_simulator.meter import Meter
 from compare.ptx_simulator.operands import Operand
 from compare.ptx_simulator.program import Operation, Program
 from compare.ptx_simulator.specials import special_register
-from compare.ptx_simulator.values import Value, settled, take
+from compare.ptx_simulator.values import Lanes, Value, settled, take
 
 # Instructions, each executed in any number of lanes, after which a kernel is stopped.
 MOST_STEPS = 500_000
 
 
+@dataclass
 class Counters:
-    """Counts over all batches.
+    """Counts over all batches."""
 
-    Attributes:
-        executed: by instruction, in how many lanes.
-        warp_executed: by instruction, in how many warps.
-        unknown: the instructions whose predicate, or whose target, was unknown.
-        trace: the instructions of the first block, each with a bit for each warp that
-            executes it.
-        steps: instructions executed, each in any number of lanes.
-        is_complete: whether all lanes came to their end.
-    """
-
-    def __init__(self, instructions: int) -> None:
-        """Begins with zeros."""
-        self.executed = [0] * instructions
-        self.warp_executed = [0] * instructions
-        self.unknown: set[int] = set()
-        self.trace: list[tuple[int, int]] = []
-        self.steps = 0
-        self.is_complete = True
+    # By instruction, in how many lanes and in how many warps it was executed.
+    executed: Counter[int] = field(default_factory=Counter)
+    warp_executed: Counter[int] = field(default_factory=Counter)
+    # The instructions whose predicate, or whose target, was unknown.
+    unknown: set[int] = field(default_factory=set)
+    # Those of the first block, each with a bit for each warp that executes it.
+    trace: list[tuple[int, int]] = field(default_factory=list)
+    steps: int = 0  # instructions executed, each in any number of lanes
+    is_complete: bool = True  # whether all lanes came to their end
 
 
 class Machine:
-    """The threads of one batch, and where in the program each of them is.
-
-    Attributes:
-        batch: their registers and their memory.
-    """
+    """The threads of one batch, and where in the program each of them is."""
 
     def __init__(
         self,
@@ -71,15 +62,7 @@ class Machine:
         *,
         is_traced: bool,
     ) -> None:
-        """Brings all threads to the first instruction.
-
-        Args:
-            program: what they run.
-            layout: which threads there are.
-            meter: counts accesses to memory.
-            counters: counts instructions.
-            is_traced: whether to keep the trace of the first block.
-        """
+        """Brings all threads to the first instruction; `is_traced` keeps a trace."""
         decoder = program.decoder
         self._program = program
         self._operations = program.operations
@@ -93,7 +76,7 @@ class Machine:
         self._ready = {0: layout.everyone()}  # by the instruction to go on with
         self._waiting: dict[int, Group] = {}  # for other lanes, by the instruction
         self._excused: set[int] = set()  # where they wait no longer
-        # Each returns where a group goes on, if it stays together.
+        # Each lets the group, or its parts, go on from where it is to.
         self._steps = {
             "simple": self._pass,
             "branch": self._branch,
@@ -105,59 +88,42 @@ class Machine:
 
     def run(self) -> None:
         """Runs until no lane can go on."""
-        while self._counters.is_complete and (self._ready or self._release()):
-            place = min(self._ready)
-            self._run_on(place, self._ready.pop(place))
-        if self._barriers.are_waited_at:
-            self._counters.is_complete = False
-
-    def _enter(self, place: int, group: Group | None) -> None:
-        """Lets a group go on from an instruction, together with whoever is there."""
-        if group is not None:
-            self._ready[place] = group.union(self._ready.get(place))
-
-    def _run_on(self, place: int, group: Group) -> None:
-        """Runs a group until it splits, stops, or comes to where others are."""
-        counters = self._counters
-        end = min(self._ready, default=len(self._operations))
-        while place < end:
+        counters, operations = self._counters, self._operations
+        while self._ready or self._release():
             counters.steps += 1
             if counters.steps > MOST_STEPS:
                 counters.is_complete = False
                 return
+            place = min(self._ready)
+            group = self._ready.pop(place)
             if self._doubts:
                 self._doubts.settle(place, group)
-            operation = self._operations[place]
-            following = self._steps[operation.kind](place, operation, group)
-            if following is None:
-                return
-            place = following
-        if place < len(self._operations):
-            self._enter(place, group)
+            operation = operations[place]
+            self._steps[operation.kind](place, operation, group)
+        if self._barriers.are_waited_at:
+            counters.is_complete = False
 
-    def _pass(self, place: int, operation: Operation, group: Group) -> int:
-        self._execute(place, operation, group)
-        return place + 1
+    def _enter(self, place: int, group: Group | None) -> None:
+        """Lets a group go on from an instruction, together with whoever is there."""
+        if group is not None and place < len(self._operations):
+            self._ready[place] = group.union(self._ready.get(place))
 
-    def _execute(self, place: int, operation: Operation, group: Group) -> None:
-        """Executes an instruction in the lanes whose predicate allows it."""
-        certain, unsure = self._split(operation, group)
-        if unsure is None:
-            if certain is not None:
-                self._count(place, certain)
-                operation.execute(self.batch, certain)
-            return
-        batch = self.batch
-        together, before = unsure.union(certain), batch.doubt
-        self._counters.unknown.add(place)
-        self._count(place, together)
-        batch.doubt = unsure.members | (np.False_ if before is None else before)
-        operation.execute(batch, together)
-        batch.doubt = before
-        batch.forget(operation.writes, unsure)
+    def _pass(self, place: int, operation: Operation, group: Group) -> None:
+        """Executes an instruction behind which all lanes go on together."""
+        if lanes := self._candidates(place, operation, group):
+            self._count(place, lanes)
+            operation.execute(self.batch, lanes)
+        self._enter(place + 1, group)
+
+    def _candidates(
+        self, place: int, operation: Operation, group: Group
+    ) -> Group | None:
+        """The lanes whose predicate holds, or may hold."""
+        certain, unsure = self._split(place, operation, group)
+        return certain if unsure is None else unsure.union(certain)
 
     def _split(
-        self, operation: Operation, group: Group
+        self, place: int, operation: Operation, group: Group
     ) -> tuple[Group | None, Group | None]:
         """The lanes whose predicate holds, and those of which that is unknown."""
         if operation.guard is None:
@@ -168,7 +134,9 @@ class Machine:
         bits, known = take(predicate, group.lanes)
         known = np.broadcast_to(known, group.size)
         holds = (bits ^ operation.is_negated) & known
-        return group.select(holds), group.select(~known)
+        unsure = group.select(~known)
+        self._doubt(place, unsure)
+        return group.select(holds), unsure
 
     def _count(self, place: int, group: Group) -> None:
         counters = self._counters
@@ -179,24 +147,19 @@ class Machine:
 
     # ---- Branches --------------------------------------------------------------------
 
-    def _branch(self, place: int, operation: Operation, group: Group) -> int | None:
+    def _branch(self, place: int, operation: Operation, group: Group) -> None:
         self._count(place, group)
-        taken, unsure = self._split(operation, group)
-        self._doubt(place, unsure)
+        taken, unsure = self._split(place, operation, group)
         if unsure is not None and self._program.likely_goes(place):
             taken = unsure.union(taken)
+        self._enter(place + 1, group.without(taken))
         if taken is None:
-            return place + 1
-        rest = group.without(taken)
-        if rest is None and operation.choice is None:
-            return operation.targets[0]
-        self._enter(place + 1, rest)
+            return
         if operation.choice is None:
             self._enter(operation.targets[0], taken)
         else:
             choice = operation.choice(self.batch, taken)
             self._jump(place, operation.targets, taken, choice)
-        return None
 
     def _jump(
         self, place: int, targets: tuple[int, ...], group: Group, choice: Value
@@ -206,18 +169,15 @@ class Machine:
         known = np.broadcast_to(choice.known, group.size)
         choices = np.where(known, np.minimum(choice.bits, last), last)
         self._doubt(place, group.select(~known))
-        for number in np.unique(choices):
-            self._enter(targets[number], group.select(choices == number))
+        for number, lanes in group.split(choices):
+            self._enter(targets[number], lanes)
 
-    def _exit(self, place: int, operation: Operation, group: Group) -> int | None:
-        ended, unsure = self._split(operation, group)
-        self._doubt(place, unsure)
-        if ended is None:
-            return place + 1
-        self._count(place, ended)
-        self.batch.alive &= ~ended.members
+    def _exit(self, place: int, operation: Operation, group: Group) -> None:
+        ended, _ = self._split(place, operation, group)
+        if ended is not None:
+            self._count(place, ended)
+            self.batch.alive &= ~ended.members
         self._enter(place + 1, group.without(ended))
-        return None
 
     def _doubt(self, place: int, group: Group | None) -> None:
         if group is not None:
@@ -226,7 +186,7 @@ class Machine:
 
     # ---- Waiting ---------------------------------------------------------------------
 
-    def _meet(self, place: int, operation: Operation, group: Group) -> int | None:
+    def _meet(self, place: int, operation: Operation, group: Group) -> None:
         """Executes what needs other lanes, once these are there."""
         late: Group | None = group
         if place in self._excused:
@@ -234,13 +194,11 @@ class Machine:
             late = None
         elif operation.choice is not None:
             late = self._waiting_for_others(operation.choice, group)
-        if late is None:
-            return self._pass(place, operation, group)
-        self._waiting[place] = late.union(self._waiting.get(place))
+        if late is not None:
+            self._waiting[place] = late.union(self._waiting.get(place))
         there = group.without(late)
         if there is not None:
-            self._enter(self._pass(place, operation, there), there)
-        return None
+            self._pass(place, operation, there)
 
     def _waiting_for_others(self, asked: Operand, group: Group) -> Group | None:
         """The lanes of a group that ask for others which are not there yet."""
@@ -251,28 +209,24 @@ class Machine:
         lanes, known = asked(self.batch, group)
         return group.select(((missing[group.row] & lanes) != 0) & known)
 
-    def _arrive(self, place: int, operation: Operation, group: Group) -> int | None:
+    def _arrive(self, place: int, operation: Operation, group: Group) -> None:
         """Brings a group to a barrier of its blocks."""
         assert operation.choice
-        certain, unsure = self._split(operation, group)
-        comers = certain if unsure is None else unsure.union(certain)
+        comers = self._candidates(place, operation, group)
+        self._enter(place + 1, group.without(comers) if operation.waits else group)
         if comers is None:
-            return place + 1
+            return
         numbers, known = operation.choice(self.batch, comers)
-        if unsure is not None or settled(known) is not True:
+        if settled(known) is not True:
             self._counters.unknown.add(place)
             numbers = np.where(known, numbers, 0)
-        threads = None
+        threads: Lanes | int = ALL_THREADS
         if operation.threads is not None:
             count, known = operation.threads(self.batch, comers)
-            threads = np.where(known, count.astype(np.int64), -1)
+            threads = np.where(known, count.astype(np.int64), ALL_THREADS)
         self._count(place, comers)
         operation.execute(self.batch, comers)
         self._barriers.arrive(place, comers, numbers, threads, waits=operation.waits)
-        if not operation.waits:
-            return place + 1
-        self._enter(place + 1, group.without(comers))
-        return None
 
     def _release(self) -> bool:
         """Lets those go on who wait, when nobody else can; whether there are any."""

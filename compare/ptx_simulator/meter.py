@@ -20,6 +20,7 @@ from compare.ptx_simulator.simulation import (
     OutOfBounds,
     TensorArgument,
 )
+from compare.ptx_simulator.spaces import Part
 from compare.ptx_simulator.values import Lanes, Mask
 
 # Tensors lie below, variables of the PTX and the other spaces above.
@@ -30,17 +31,11 @@ _TOLD_THREADS = 8  # of an instruction that goes out of bounds; more would add n
 
 @dataclass(frozen=True)
 class Access:
-    """A memory instruction, whatever the addresses.
+    """A memory instruction, whatever the addresses."""
 
-    Attributes:
-        index: of the instruction in the listing.
-        is_store: whether it writes.
-        bytes_per_thread: that it moves at most.
-    """
-
-    index: int
-    is_store: bool
-    bytes_per_thread: int
+    index: int  # of the instruction in the listing
+    is_store: bool  # whether it writes
+    bytes_per_thread: int  # that it moves at most
 
 
 class Meter:
@@ -73,73 +68,57 @@ class Meter:
         """All there were, by instruction."""
         return tuple(self._tallies[key] for key in sorted(self._tallies))
 
-    def are_indices(self, addresses: Lanes) -> bool:
-        """Whether a tensor of indices lies at all of these addresses."""
-        ends = addresses.min(), addresses.max()
+    def are_indices(self, part: Part) -> bool:
+        """Whether a tensor of indices lies wherever these lanes access."""
+        if part.space != "global" or part.addresses is None:
+            return False
+        first, last = part.addresses.min(), part.addresses.max()
         return any(
-            each.address <= ends[0] and ends[1] < each.address + each.bytes
+            each.address <= first and last < each.address + each.bytes
             for each in self._tensors
             if each and each.holds_indices
         )
 
-    def count(
-        self,
-        access: Access,
-        space: str,
-        group: Group,
-        addresses: Lanes | None,
-        sizes: Lanes | None,
-        doubtful: Mask | None,
-    ) -> None:
-        """Counts what the lanes of a group access in a space.
+    def count(self, access: Access, part: Part, doubt: Mask | None) -> None:
+        """Counts what lanes access in a space.
 
         Args:
             access: the instruction.
-            space: see `MemoryAccess`.
-            group: the lanes.
-            addresses: one for each of them; or a row for each, which is a request of
-                its own; None if they are unknown.
-            sizes: the bytes at each address, if not all that the instruction can move.
-            doubtful: which of the lanes may not be there at all; None if all are.
+            part: the lanes.
+            doubt: which lanes of the batch may not be there at all; None if all are.
         """
-        if addresses is None:
-            tally = self._tally(access, space, group)
+        group, width = part.group, access.bytes_per_thread
+        if part.addresses is None:
+            tally = self._tally(access, part)
+            tally.bytes += group.size * width
             tally.unknown += group.warps
-            tally.bytes += group.size * access.bytes_per_thread
-        elif space == "global":
-            self._count_global(access, group, addresses, sizes, doubtful)
-        elif space == "shared":
-            self._count_shared(access, group, addresses, doubtful)
-        elif space == "local":
-            self._count_local(access, group, addresses)
+        elif part.space == "global":
+            for tensor, lanes in self._by_tensor(part, part.addresses):
+                self._count_global(access, lanes, tensor, doubt)
+        elif part.space == "shared":
+            self._count_shared(access, part, part.addresses, doubt)
+        elif part.space == "local":
+            tally = self._tally(access, part)
+            tally.bytes += group.size * width
+            tally.sectors += local_sectors(
+                group.row, group.column, part.addresses, width
+            )
+            bytes_of_warps = np.bincount(group.row) * width
+            tally.ideal_sectors += int((-(-bytes_of_warps // SECTOR_BYTES)).sum())
 
     def _count_global(
         self,
         access: Access,
-        group: Group,
-        addresses: Lanes,
-        sizes: Lanes | None,
-        doubtful: Mask | None,
-    ) -> None:
-        if sizes is None:
-            sizes = np.full(group.size, access.bytes_per_thread)
-        for tensor, part, chosen in self._by_tensor(group, addresses):
-            in_doubt = None if doubtful is None else doubtful[chosen]
-            self._count_ranges(
-                access, tensor, part, addresses[chosen], sizes[chosen], in_doubt
-            )
-
-    def _count_ranges(
-        self,
-        access: Access,
+        part: Part,
         tensor: TensorArgument | None,
-        group: Group,
-        starts: Lanes,
-        lengths: Lanes,
-        doubtful: Mask | None,
+        doubt: Mask | None,
     ) -> None:
         """Counts ranges of bytes of a tensor, one or a row of them for each lane."""
-        tally = self._tally(access, "global", group, tensor.name if tensor else "")
+        tally = self._tally(access, part, tensor.name if tensor else "")
+        group, starts, lengths = part.group, part.addresses, part.sizes
+        assert starts is not None
+        if lengths is None:
+            lengths = np.full(group.size, access.bytes_per_thread)
         is_row = starts.ndim == 2
         begin, sizes = (
             each if is_row else group.by_warp(each) for each in (starts, lengths)
@@ -159,13 +138,13 @@ class Meter:
             first = outside.argmax(axis=1)
             offsets = offsets[np.arange(group.size), first]
             outside = outside[np.arange(group.size), first]
-        self._tell(access, tensor.name, group, offsets, outside, doubtful)
+        self._tell(access, tensor.name, group, offsets, outside, doubt)
 
     def _count_shared(
-        self, access: Access, group: Group, offsets: Lanes, doubtful: Mask | None
+        self, access: Access, part: Part, offsets: Lanes, doubt: Mask | None
     ) -> None:
-        width = access.bytes_per_thread
-        tally = self._tally(access, "shared", group)
+        group, width = part.group, access.bytes_per_thread
+        tally = self._tally(access, part)
         tally.bytes += group.size * width
         # Most kernels do the same in every block, so that one tells of all.
         blocks = group.repetitions
@@ -179,40 +158,28 @@ class Meter:
         tally.wavefronts += blocks * taken
         tally.bank_conflicts += blocks * (taken - fewest)
         outside = (offsets < 0) | (offsets + width > self._shared_bytes)
-        self._tell(access, "shared memory", group, offsets, outside, doubtful)
+        self._tell(access, "shared memory", group, offsets, outside, doubt)
 
-    def _count_local(self, access: Access, group: Group, offsets: Lanes) -> None:
-        width = access.bytes_per_thread
-        tally = self._tally(access, "local", group)
-        tally.bytes += group.size * width
-        tally.sectors += local_sectors(group.row, group.column, offsets, width)
-        bytes_of_warps = np.bincount(group.row) * width
-        tally.ideal_sectors += int((-(-bytes_of_warps // SECTOR_BYTES)).sum())
-
-    def _tally(
-        self, access: Access, space: str, group: Group, argument: str = ""
-    ) -> MemoryAccess:
-        key = access.index, space, access.is_store, argument
+    def _tally(self, access: Access, part: Part, argument: str = "") -> MemoryAccess:
+        key = access.index, part.space, access.is_store, argument
         if key not in self._tallies:
             self._tallies[key] = MemoryAccess(*key, access.bytes_per_thread)
-        self._tallies[key].requests += group.warps
+        self._tallies[key].requests += part.group.warps
         return self._tallies[key]
 
     def _by_tensor(
-        self, group: Group, addresses: Lanes
-    ) -> Iterator[tuple[TensorArgument | None, Group, Mask | slice]]:
-        """The tensors accessed, by which lanes, and which of the group these are."""
-        addresses = addresses.reshape(group.size, -1)[:, 0]
+        self, part: Part, addresses: Lanes
+    ) -> Iterator[tuple[TensorArgument | None, Part]]:
+        """The tensors that are accessed, and by which lanes."""
+        addresses = addresses.reshape(part.group.size, -1)[:, 0]
         ends = np.array([addresses.min(), addresses.max()])
         first, last = np.searchsorted(self._borders, ends, side="right")
         if first == last:
-            yield self._tensors[first], group, slice(None)
+            yield self._tensors[first], part
             return
         places = np.searchsorted(self._borders, addresses, side="right")
-        for place in np.unique(places):
-            part = group.select(places == place)
-            assert part
-            yield self._tensors[place], part, places == place
+        for place, lanes in part.split(places):
+            yield self._tensors[place], lanes
 
     def _count_stores(self, name: str, offsets: Lanes, lengths: Lanes) -> None:
         for length in np.unique(lengths):
@@ -227,11 +194,11 @@ class Meter:
         group: Group,
         offsets: Lanes,
         outside: Mask,
-        doubtful: Mask | None,
+        doubt: Mask | None,
     ) -> None:
         """Notes the first accesses out of bounds, unless these are in doubt."""
-        if doubtful is not None:
-            outside = outside & ~doubtful
+        if doubt is not None:
+            outside = outside & ~doubt[group.numbers]
         key = access.index, argument
         free = _TOLD_THREADS - self._told[key]
         for place in np.flatnonzero(outside)[:free]:

@@ -3,7 +3,14 @@
 import numpy as np
 
 from compare.ptx_simulator.batch import Batch
-from compare.ptx_simulator.building import Builder, Execute, compute, exactly, forget
+from compare.ptx_simulator.building import (
+    Builder,
+    Execute,
+    compute,
+    exactly,
+    forget,
+    of_values,
+)
 from compare.ptx_simulator.group import Group
 from compare.ptx_simulator.operands import Decoded, Operand, UnmodelledError
 from compare.ptx_simulator.spaces import WINDOW_BYTES, WINDOWS
@@ -67,12 +74,10 @@ def _convert(decoded: Decoded) -> Execute:
 def _limits(source: PtxType, to: PtxType) -> tuple[int, int]:
     """The least and the greatest number that both types have."""
     ranges = [
-        (-(1 << each.bits - 1), (1 << each.bits - 1) - 1)
-        if each.kind == "s"
-        else (0, (1 << each.bits) - 1)
+        np.iinfo(f"{'i' if each.kind == 's' else 'u'}{each.bytes}")
         for each in (source, to)
     ]
-    return max(least for least, _ in ranges), min(most for _, most in ranges)
+    return max(each.min for each in ranges), min(each.max for each in ranges)
 
 
 def _window(decoded: Decoded) -> int:
@@ -100,16 +105,11 @@ def _is_in_space(decoded: Decoded) -> Execute:
     return compute(decoded.destination(), [decoded.source(1, U64)], is_in_space)
 
 
-def _map_address(decoded: Decoded) -> Execute:
-    """`mapa`: the same place in another block, for which the own one stands."""
-    source = decoded.source(1, decoded.dtype)
-    return compute(decoded.destination(), [source], lambda address: address)
-
-
 MOVES: dict[str, Builder] = {
     "mov": _move,
     "cvt": _convert,
     "cvta": exactly(_convert_address),
     "isspacep": _is_in_space,
-    "mapa": _map_address,
+    # The same place in another block, for which the own one stands.
+    "mapa": of_values(lambda decoded, address, block: address, own=1),
 }

@@ -1,5 +1,6 @@
 """Reads the operands of instructions: once, before anything is run."""
 
+import operator
 import re
 from collections.abc import Callable, Container
 
@@ -15,6 +16,7 @@ from compare.ptx_simulator.values import (
     BOOL,
     U32,
     U64,
+    Bits,
     Dtype,
     PtxType,
     Value,
@@ -40,7 +42,6 @@ class Decoder:
     """A kernel's names: what the operands of its instructions refer to.
 
     Attributes:
-        declarations: of the kernel.
         parameters: the values of the kernel's parameters, by name.
         addresses: of the kernel's variables.
         tensor_maps: by their generic address.
@@ -97,8 +98,6 @@ class Decoded:
     """An instruction, taken apart.
 
     Attributes:
-        decoder: of the kernel.
-        instruction: as the listing has it.
         stem: the first part of the opcode.
         modifiers: its other parts.
         types: the types among them.
@@ -187,12 +186,7 @@ class Decoded:
         if found is None or offset is None:
             return lambda batch, group: unknown(U64)
         base = self._source(found[1], None)
-
-        def address(batch: Batch, group: Group) -> Value:
-            bits, known = base(batch, group)
-            return Value(bits.astype(np.int64) + offset, known)
-
-        return address
+        return mapped(base, lambda bits: bits.astype(np.int64) + offset)
 
     def coordinates(self, position: int) -> list[Operand]:
         """The numbers in braces within an operand in brackets: `[%rd1, {%r1, 0}]`."""
@@ -202,12 +196,15 @@ class Decoded:
     def _source(self, text: str, dtype: Dtype | None) -> Operand:
         """The value of what is written; a number without a type has 64 bits."""
         if text.startswith("!"):
-            return _opposite(self._source(text[1:].lstrip(), BOOL))
+            return mapped(self._source(text[1:].lstrip(), BOOL), operator.invert)
         slot = self.decoder.register(self.instruction.index, text)
         if slot is None and text.startswith("%"):
             slot = self.decoder.special(text)
         if slot is not None:
-            return _register(slot, self.decoder.dtypes[slot], dtype)
+            register = _register(slot)
+            if dtype is None or dtype == self.decoder.dtypes[slot]:
+                return register
+            return mapped(register, lambda bits: bits.astype(dtype))
         number = WARP if text == "WARP_SZ" else parse_integer(text)
         if number is None:
             number = self.decoder.addresses.by_name.get(text)
@@ -233,20 +230,15 @@ def _parts(text: str) -> list[str]:
     return [each.strip() for each in text.strip("{} ").split(separator)]
 
 
-def _register(slot: int, own: Dtype, wanted: Dtype | None) -> Operand:
-    if wanted is None or wanted == own:
-        return lambda batch, group: batch.read(slot, group)
-
-    def converted(batch: Batch, group: Group) -> Value:
-        bits, known = batch.read(slot, group)
-        return Value(bits.astype(wanted), known)
-
-    return converted
+def _register(slot: int) -> Operand:
+    return lambda batch, group: batch.read(slot, group)
 
 
-def _opposite(operand: Operand) -> Operand:
-    def opposite(batch: Batch, group: Group) -> Value:
+def mapped(operand: Operand, function: Callable[[Bits], Bits]) -> Operand:
+    """A function of an operand, known where this is."""
+
+    def value(batch: Batch, group: Group) -> Value:
         bits, known = operand(batch, group)
-        return Value(~bits, known)
+        return Value(function(bits), known)
 
-    return opposite
+    return value

@@ -1,12 +1,12 @@
 """A kernel made ready to be run: its instructions decoded, its ways known."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import networkx
 
+from compare.assembly.control_flow import END, meetings, ways
 from compare.assembly.listing import Instruction, Listing
 from compare.ptx_simulator.alu import ARITHMETIC
 from compare.ptx_simulator.batch import Batch
@@ -20,47 +20,36 @@ from compare.ptx_simulator.building import (
 )
 from compare.ptx_simulator.copies import COPIES
 from compare.ptx_simulator.group import Group
-from compare.ptx_simulator.loads_and_stores import MEMORY, Part
+from compare.ptx_simulator.loads_and_stores import MEMORY
 from compare.ptx_simulator.moves import MOVES
 from compare.ptx_simulator.operands import Decoded, Decoder, Operand
 from compare.ptx_simulator.selection import SELECTION
 from compare.ptx_simulator.simulation import Launch
+from compare.ptx_simulator.spaces import Part
 from compare.ptx_simulator.values import BOOL, U32, constant
 from compare.ptx_simulator.warp import WARP_LEVEL
 
 Kind = Literal["simple", "branch", "exit", "barrier", "warp", "last"]
 
-_END = -1  # of the kernel, as a place to go to
 
-
-@dataclass(frozen=True)
+@dataclass
 class Operation:
-    """An instruction, ready to be executed.
+    """An instruction, ready to be executed."""
 
-    Attributes:
-        kind: `simple` if the next instruction follows in all lanes that are there;
-            `warp` if so, but lanes of a warp wait for each other; `last` if so, but
-            all other lanes go first.
-        execute: what it does, other than to lead somewhere.
-        guard: the slot of its predicate, if it has one.
-        is_negated: whether the predicate must be false.
-        writes: the slots of the registers that it changes.
-        targets: where a branch may lead to.
-        choice: which of several targets is taken; of a barrier its number; of what
-            lanes do together, a bit for each of those lanes.
-        threads: how many threads a barrier waits for, if not all of the block.
-        waits: whether a barrier stops the threads that come to it.
-    """
-
+    # `simple`, `warp` and `last` go on with the next instruction; before that, lanes of
+    # a warp wait for each other at `warp`, and for all other lanes at `last`.
     kind: Kind
-    execute: Execute = do_nothing
-    guard: int | None = None
-    is_negated: bool = False
-    writes: tuple[int, ...] = ()
-    targets: tuple[int, ...] = ()
+    execute: Execute = do_nothing  # what it does, other than to lead somewhere
+    guard: int | None = None  # the slot of its predicate, if it has one
+    is_negated: bool = False  # whether the predicate must be false
+    writes: tuple[int, ...] = ()  # the slots of the registers that it changes
+    targets: tuple[int, ...] = ()  # where a branch may lead to
+    # Which of several targets is taken; of a barrier its number; of what lanes do
+    # together, a bit for each of those lanes.
     choice: Operand | None = None
+    # How many threads a barrier waits for, if not all of the block.
     threads: Operand | None = None
-    waits: bool = True
+    waits: bool = True  # whether a barrier stops the threads that come to it
 
 
 # ---- Instructions without a table of their own ---------------------------------------
@@ -75,7 +64,7 @@ def _opaque(decoded: Decoded) -> Execute:
 
 def _writes_shared_memory(batch: Batch, group: Group) -> None:
     """Executes what writes something unknown into shared memory."""
-    Part(batch, "shared", group).forget()
+    batch.lose(Part("shared", group))
 
 
 def _wmma(decoded: Decoded) -> Execute:
@@ -146,14 +135,17 @@ class Program:
         self.unknown_opcodes: dict[int, str] = {}
         self.operations = tuple(map(self._operation, listing.instructions))
 
-    def meeting_point(self, branch: int) -> tuple[int, set[int]]:
-        """The place where the ways behind a branch meet, and the registers they change.
+    def meeting_point(self, place: int) -> tuple[int, set[int]]:
+        """Where it no longer matters which way lanes went, and the registers changed.
 
-        The place is -1 if they meet at the kernel's end only.
+        The place is `END` if the ways behind a branch meet at the kernel's end only.
         """
-        meeting = self._dominators.get(branch, _END)
-        between = self._ways(self._successors(branch), meeting)
-        return meeting, {e for place in between for e in self.operations[place].writes}
+        operation = self.operations[place]
+        if operation.kind not in ("branch", "exit"):
+            return place + 1, set(operation.writes)
+        meeting = self._meetings.get(place, END)
+        between = ways(self._graph, self._graph.successors(place), meeting)
+        return meeting, {slot for e in between for slot in self.operations[e].writes}
 
     def likely_goes(self, branch: int) -> bool:
         """Whether an unknown branch is better taken than not.
@@ -162,39 +154,34 @@ class Program:
         target: so it is where an assertion fails, or where a thread has nothing to do.
         """
         targets = self.operations[branch].targets
-        if self._dominators.get(branch, _END) != _END or len(targets) != 1:
+        if self._meetings.get(branch, END) != END or len(targets) != 1:
             return False
-        return len(self._ways((branch + 1,), _END)) < len(self._ways(targets, _END))
-
-    def _ways(self, starts: Iterable[int], end: int) -> set[int]:
-        """All instructions on the ways from some to one."""
-        seen: set[int] = set()
-        waiting = list(starts)
-        while waiting:
-            place = waiting.pop()
-            if place not in seen and place not in (end, _END):
-                seen.add(place)
-                waiting += self._successors(place)
-        return seen
+        behind, elsewhere = (
+            ways(self._graph, starts, END) for starts in ((branch + 1,), targets)
+        )
+        return len(behind) < len(elsewhere)
 
     @cached_property
-    def _dominators(self) -> dict[int, int]:
-        """For each instruction the first that every way from it to the end passes."""
-        reverse = networkx.DiGraph()
-        reverse.add_node(_END)
-        reverse.add_edges_from(
-            (successor, place)
-            for place in range(len(self.operations))
-            for successor in self._successors(place)
-        )
-        found: dict[int, int] = networkx.immediate_dominators(reverse, _END)
-        return found
+    def _meetings(self) -> dict[int, int]:
+        return meetings(self._graph)
 
-    def _successors(self, place: int) -> tuple[int, ...]:
+    @cached_property
+    def _graph(self) -> networkx.DiGraph:
+        """From each instruction to those that may follow it, and to the end."""
+        graph = networkx.DiGraph()
+        graph.add_node(END)
+        graph.add_edges_from(
+            (place, follower)
+            for place in range(len(self.operations))
+            for follower in self._followers(place)
+        )
+        return graph
+
+    def _followers(self, place: int) -> tuple[int, ...]:
         operation = self.operations[place]
-        behind = place + 1 if place + 1 < len(self.operations) else _END
+        behind = place + 1 if place + 1 < len(self.operations) else END
         if operation.kind == "exit":
-            return (_END,) if operation.guard is None else (_END, behind)
+            return (END,) if operation.guard is None else (END, behind)
         if operation.kind == "branch":
             always = operation.guard is None
             return operation.targets if always else (*operation.targets, behind)
@@ -203,12 +190,13 @@ class Program:
     def _operation(self, instruction: Instruction) -> Operation:
         decoded = Decoded(self.decoder, instruction)
         operation = self._decode(decoded)
-        return replace(
-            operation,
-            guard=self._guard(instruction),
-            is_negated=instruction.predicate.startswith("!"),
-            writes=tuple(decoded.writes),
-        )
+        operation.writes = tuple(decoded.writes)
+        if instruction.predicate:
+            name = instruction.predicate.lstrip("!")
+            operation.guard = self.decoder.register(instruction.index, name)
+            assert operation.guard is not None, f"{instruction.text}: no {name}"
+            operation.is_negated = instruction.predicate.startswith("!")
+        return operation
 
     def _decode(self, decoded: Decoded) -> Operation:
         stem = decoded.stem
@@ -229,14 +217,6 @@ class Program:
             return Operation("warp", execute, choice=decoded.source(-1, U32))
         waits = stem == "mbarrier" and any(map(decoded.has, _WAITS))
         return Operation("last" if waits else "simple", execute)
-
-    def _guard(self, instruction: Instruction) -> int | None:
-        if not instruction.predicate:
-            return None
-        name = instruction.predicate.lstrip("!")
-        slot = self.decoder.register(instruction.index, name)
-        assert slot is not None, f"{instruction.text}: {name} is not declared"
-        return slot
 
     def _targets(self, decoded: Decoded) -> tuple[int, ...]:
         declarations, index = self.decoder.declarations, decoded.instruction.index
@@ -269,6 +249,6 @@ def _unknown(decoded: Decoded) -> Execute:
 
     def execute(batch: Batch, group: Group) -> None:
         lost(batch, group)
-        Part(batch, "generic", group).forget()
+        batch.lose(Part("generic", group))
 
     return execute

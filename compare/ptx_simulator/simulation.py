@@ -11,67 +11,44 @@ Triple = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class TensorArgument:
-    """A tensor that a kernel gets a pointer to.
+    """A tensor that a kernel gets a pointer to."""
 
-    Attributes:
-        name: for a reader, such as `out`.
-        position: of the pointer among the kernel's parameters.
-        address: made up: aligned as the real one, and far from every other, so that an
-            address out of bounds still tells whose bounds.
-        bytes: from the address on, which may be read and written.
-        holds_indices: whether it holds integers. Each is taken for 0, since addresses
-            and branches can depend on them; the content of other tensors is unknown.
-    """
-
-    name: str
-    position: int
+    name: str  # for a reader, such as `out`
+    position: int  # of the pointer among the kernel's parameters
+    # Made up: aligned as the real one, and far from every other, so that an address out
+    # of bounds still tells whose bounds.
     address: int
-    bytes: int
+    bytes: int  # from the address on, which may be read and written
+    # Whether it holds integers. Each is taken for 0, since addresses and branches can
+    # depend on them; the content of other tensors is unknown.
     holds_indices: bool = False
 
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A parameter that describes a tensor to the tensor memory accelerator.
+    """A parameter that describes a tensor to the tensor memory accelerator."""
 
-    Attributes:
-        position: among the kernel's parameters.
-        address: where the tensor begins.
-        element_bytes: of a number in it.
-        sizes: of the tensor, in elements, the contiguous dimension first.
-        strides: in bytes, of all dimensions but the first.
-        box: what one copy moves, in elements.
-    """
-
-    position: int
-    address: int
-    element_bytes: int
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    box: tuple[int, ...]
+    position: int  # among the kernel's parameters
+    address: int  # where the tensor begins
+    element_bytes: int  # of a number in it
+    sizes: tuple[int, ...]  # of the tensor, in elements, the contiguous dimension first
+    strides: tuple[int, ...]  # in bytes, of all dimensions but the first
+    box: tuple[int, ...]  # what one copy moves, in elements
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch, as far as the kernel's own code can tell.
+    """A launch, as far as the kernel's own code can tell."""
 
-    Attributes:
-        grid: blocks in x, y and z.
-        block: threads of a block in x, y and z.
-        parameters: of the PTX entry, in order: addresses, integers, and the bits of
-            anything else, the first byte the lowest; for a tensor map its tensor's
-            address.
-        tensors: what the addresses among them point to.
-        dynamic_shared_bytes: shared memory of a block on top of what the PTX declares.
-        tensor_maps: those among the parameters.
-    """
-
-    grid: Triple
-    block: Triple
+    grid: Triple  # blocks in x, y and z
+    block: Triple  # threads of a block in x, y and z
+    # Of the PTX entry, in order: addresses, integers, and the bits of anything else,
+    # the first byte the lowest; for a tensor map its tensor's address.
     parameters: tuple[int, ...]
-    tensors: tuple[TensorArgument, ...]
+    tensors: tuple[TensorArgument, ...]  # what the addresses among them point to
+    # Shared memory of a block on top of what the PTX declares.
     dynamic_shared_bytes: int = 0
-    tensor_maps: tuple[TensorMap, ...] = ()
+    tensor_maps: tuple[TensorMap, ...] = ()  # those among the parameters
 
     @property
     def blocks(self) -> int:
@@ -90,94 +67,66 @@ class MemoryAccess:
 
     An instruction has several if it loads and stores, as asynchronous copies and
     atomics do, or if its threads go to several spaces or tensors.
-
-    Attributes:
-        index: of the instruction in the listing.
-        space: `global`, `shared` or `local`; `generic` if the address is unknown.
-        is_store: whether it writes.
-        argument: the tensor's name; empty if there is none, or none that is known.
-        bytes_per_thread: by one execution; for `ldmatrix` and `stmatrix` the row whose
-            address a thread gives; 0 for a bulk copy, whose size is not fixed.
-        requests: executions, counted once for each warp.
-        bytes: by all active threads together.
-        sectors: of 32 bytes of global or local memory, each counted once for each
-            request that touches it.
-        ideal_sectors: the fewest that hold as many different bytes.
-        wavefronts: passes that the banks of shared memory need.
-        bank_conflicts: those of them that other addresses would have spared.
-        unknown: requests with an unknown address; only these and bytes are counted.
     """
 
-    index: int
-    space: str
-    is_store: bool
-    argument: str
+    index: int  # of the instruction in the listing
+    space: str  # `global`, `shared` or `local`; `generic` if the address is unknown
+    is_store: bool  # whether it writes
+    argument: str  # the tensor's name; empty if there is none, or none that is known
+    # By one execution; for `ldmatrix` and `stmatrix` the row whose address a thread
+    # gives; 0 for a bulk copy, whose size is not fixed.
     bytes_per_thread: int
-    requests: int = 0
-    bytes: int = 0
+    requests: int = 0  # executions, counted once for each warp
+    bytes: int = 0  # by all active threads together
+    # Of 32 bytes of global or local memory, each counted once for each request that
+    # touches it.
     sectors: int = 0
-    ideal_sectors: int = 0
-    wavefronts: int = 0
-    bank_conflicts: int = 0
+    ideal_sectors: int = 0  # the fewest that hold as many different bytes
+    wavefronts: int = 0  # passes that the banks of shared memory need
+    bank_conflicts: int = 0  # those of them that other addresses would have spared
+    # Requests with an unknown address; only these and bytes are counted.
     unknown: int = 0
 
 
 @dataclass(frozen=True)
 class OutOfBounds:
-    """An access of one thread out of bounds.
+    """An access of one thread out of bounds."""
 
-    Attributes:
-        index: of the instruction in the listing.
-        argument: the tensor next to the address, or `shared memory`.
-        block: in x, y and z.
-        thread: in x, y and z.
-        offset: in bytes, from the tensor's first byte to the first that is accessed.
-        is_store: whether it writes.
-    """
-
-    index: int
-    argument: str
-    block: Triple
-    thread: Triple
-    offset: int
-    is_store: bool
+    index: int  # of the instruction in the listing
+    argument: str  # the tensor next to the address, or `shared memory`
+    block: Triple  # in x, y and z
+    thread: Triple  # in x, y and z
+    offset: int  # in bytes, from the tensor's first byte to the first that is accessed
+    is_store: bool  # whether it writes
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """The run of some blocks of a launch.
+    """The run of some blocks of a launch."""
 
-    Attributes:
-        blocks: how many were run.
-        total_blocks: of the launch.
-        threads: of a block.
-        executed: for each instruction of the listing, how many threads executed it. A
-            thread whose predicate is false does not; a branch counts, taken or not.
-        warp_executed: how many warps did, each counted once where it acts as one.
-        accesses: by instruction.
-        out_of_bounds: the first few threads of every instruction.
-        unknown_branches: the instructions whose predicate or target is unknown. They
-            are taken for executed, and a branch for not taken, unless the kernel ends
-            right behind it: what is counted until its two ways meet is a guess.
-        unknown_opcodes: what could not be simulated; its results are unknown.
-        is_complete: whether all threads came to their end. Otherwise they were stopped,
-            in an endless loop or at a barrier that not all threads come to.
-        traces: the instructions that warps of the first block execute, by the warp's
-            number: the first warp, and the first of each other role.
-        store_counts: how often each byte of each tensor was written, if asked for.
-    """
-
-    blocks: int
-    total_blocks: int
-    threads: int
+    blocks: int  # how many were run
+    total_blocks: int  # of the launch
+    threads: int  # of a block
+    # For each instruction of the listing, how many threads executed it. A thread whose
+    # predicate is false does not; a branch counts, taken or not.
     executed: tuple[int, ...]
+    # How many warps did, each counted once where it acts as one.
     warp_executed: tuple[int, ...]
-    accesses: tuple[MemoryAccess, ...]
-    out_of_bounds: tuple[OutOfBounds, ...]
+    accesses: tuple[MemoryAccess, ...]  # by instruction
+    out_of_bounds: tuple[OutOfBounds, ...]  # the first few threads of every instruction
+    # The instructions whose predicate or target is unknown. They are taken for
+    # executed, and a branch for not taken, unless the kernel ends right behind it: what
+    # is counted until its two ways meet is a guess.
     unknown_branches: tuple[int, ...]
+    # What could not be simulated; its results are unknown.
     unknown_opcodes: tuple[str, ...]
+    # Whether all threads came to their end. Otherwise they were stopped, in an endless
+    # loop or at a barrier that not all threads come to.
     is_complete: bool
+    # The instructions that warps of the first block execute, by the warp's number: the
+    # first warp, and the first of each other role.
     traces: Mapping[int, tuple[int, ...]]
+    # How often each byte of each tensor was written, if asked for.
     store_counts: Mapping[str, Bits] = field(default_factory=dict)
 
     @property

@@ -44,13 +44,14 @@ def simulate(
         blocks = _sample(launch)
     shared_bytes = program.decoder.addresses.shared_bytes
     meter = Meter(launch, shared_bytes, counts_stores=counts_stores)
-    counters = Counters(len(listing.instructions))
+    counters = Counters()
     at_once = max(1, _LANES_AT_ONCE // Layout(launch, [0]).lanes)
     done = 0
     while done < len(blocks) and counters.is_complete:
         layout = Layout(launch, blocks[done : done + at_once])
         Machine(program, layout, meter, counters, is_traced=done == 0).run()
         done += len(layout.blocks)
+    indices = range(len(listing.instructions))
     unknown_opcodes = {
         opcode
         for index, opcode in program.unknown_opcodes.items()
@@ -60,8 +61,8 @@ def simulate(
         blocks=done,
         total_blocks=launch.blocks,
         threads=launch.threads_per_block,
-        executed=tuple(counters.executed),
-        warp_executed=tuple(counters.warp_executed),
+        executed=tuple(map(counters.executed.__getitem__, indices)),
+        warp_executed=tuple(map(counters.warp_executed.__getitem__, indices)),
         accesses=meter.accesses(),
         out_of_bounds=tuple(meter.out_of_bounds),
         unknown_branches=tuple(sorted(counters.unknown)),

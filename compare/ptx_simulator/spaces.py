@@ -1,9 +1,17 @@
 """Where a kernel's variables lie, and which space a generic address is in."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
 from compare.assembly.listing import Listing
 from compare.ptx_simulator.declarations import Declarations
-from compare.ptx_simulator.meter import END_OF_TENSORS
+from compare.ptx_simulator.group import Group
+from compare.ptx_simulator.values import Bits, Lanes, Value
 
+# Tensors lie below, variables of the PTX and the other spaces above.
+END_OF_TENSORS = 1 << 59
 # The generic addresses of each space begin here; on a GPU, where it likes.
 WINDOW_BYTES = 2 * END_OF_TENSORS
 WINDOWS: dict[str, int] = {
@@ -14,6 +22,10 @@ WINDOWS: dict[str, int] = {
     "param": 4 * WINDOW_BYTES,
 }
 _GLOBAL_VARIABLES = 5 * WINDOW_BYTES
+_WINDOW_NAMES = {
+    window // WINDOW_BYTES: name for name, window in WINDOWS.items() if window
+}
+_UNKNOWN_WINDOW = -1000
 
 _DYNAMIC_SHARED_ALIGN = 16
 _PARAMETER_BYTES = 4096  # more than one can have
@@ -56,3 +68,51 @@ class Addresses:
                 self.by_name[each.name] = start
         self.shared_bytes = max(ends["shared"], start + dynamic_shared_bytes)
         self.local_bytes = ends["local"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Lanes that access the same space together."""
+
+    space: str  # which one; `generic` if the addresses are unknown
+    group: Group
+    # In this space, one for each lane; or a row for each, which is a request of its
+    # own; None if unknown.
+    addresses: Lanes | None = None
+    # The bytes at each address, if not all that the instruction can move.
+    sizes: Lanes | None = None
+
+    def split(self, kinds: Bits) -> Iterator[tuple[int, "Part"]]:
+        """The lanes of each kind, with the kind."""
+        for kind, group in self.group.split(kinds):
+            chosen = kinds == kind
+            addresses, sizes = (
+                each if each is None else each[chosen]
+                for each in (self.addresses, self.sizes)
+            )
+            yield kind, Part(self.space, group, addresses, sizes)
+
+
+def parts(
+    space: str, group: Group, address: Value, sizes: Lanes | None = None
+) -> Iterator[Part]:
+    """Splits an access into lanes of known and unknown addresses, and by space."""
+    if address.known is False:
+        yield Part(space, group)
+        return
+    addresses = np.broadcast_to(address.bits, group.size)
+    whole = Part(space, group, addresses, sizes)
+    if space != "generic" and address.known is True:
+        yield whole
+        return
+    windows = addresses // WINDOW_BYTES if space == "generic" else 0 * addresses
+    windows = np.where(address.known, windows, _UNKNOWN_WINDOW)
+    for window, part in whole.split(windows):
+        assert part.addresses is not None
+        if window == _UNKNOWN_WINDOW:
+            yield replace(part, addresses=None)
+        elif window in _WINDOW_NAMES:
+            inside = part.addresses - window * WINDOW_BYTES
+            yield replace(part, space=_WINDOW_NAMES[window], addresses=inside)
+        else:
+            yield replace(part, space="global" if space == "generic" else space)

@@ -39,24 +39,20 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True)
 class PtxType:
-    """A type as an opcode names it.
+    """A type as an opcode names it."""
 
-    Attributes:
-        kind: `b` for bits without a meaning, `u` and `s` for integers, `f` for floating
-            point, also several numbers of it in one register, `x` for several integers
-            in one register, `p` for predicates.
-        bits: how wide it is.
-    """
-
+    # `b` for bits without a meaning, `u` and `s` for integers, `f` for floating point,
+    # also several numbers of it in one register, `x` for several integers in one
+    # register, `p` for predicates.
     kind: Literal["b", "u", "s", "f", "x", "p"]
-    bits: int
+    bits: int  # how wide it is
 
     @property
     def bytes(self) -> int:
         """Its width in memory."""
         return self.bits // 8
 
-    @property
+    @functools.cached_property
     def dtype(self) -> Dtype | None:
         """The numpy type of its bits; None if several integers or more than 64 bits."""
         if self.kind == "p":

@@ -3,13 +3,15 @@
 A lane that does not take part has nothing to tell: what others get from it is unknown.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.building import Builder, Execute
 from compare.ptx_simulator.group import WARP, Group
 from compare.ptx_simulator.operands import Decoded
-from compare.ptx_simulator.values import BOOL, U32, Bits, Value
+from compare.ptx_simulator.values import BOOL, U32, Bits, Dtype, Value, constant, take
 
 
 def _shuffle(decoded: Decoded) -> Execute:
@@ -24,15 +26,12 @@ def _shuffle(decoded: Decoded) -> Execute:
         lanes_known = b.known & c.known
         source, is_there = _source_lanes(mode, group.column, b.bits, c.bits)
         batch.write(finds, group, Value(is_there, lanes_known))
-        bits, known = value(batch, batch.layout.all_lanes)
-        if known is False or lanes_known is False:
+        told = value(batch, batch.layout.all_lanes)
+        if told.known is False or lanes_known is False:
             batch.forget([slot], group)
             return
         places = group.numbers // WARP * WARP + source
-        if bits.size > 1:
-            bits = bits[places]
-        if not isinstance(known, bool):
-            known = known[places]
+        bits, known = take(told, places)
         if group.lanes is not None:
             known = known & group.members[places]
         batch.write(slot, group, Value(bits, known & lanes_known))
@@ -59,52 +58,84 @@ def _source_lanes(
     return np.where(is_there, source, lane), is_there
 
 
-def _vote(decoded: Decoded) -> Execute:
+# ---- What the lanes of a warp get, a value for each destination ----------------------
+
+
+def _vote(decoded: Decoded, group: Group, condition: Value) -> list[Value]:
     """`vote`: something of the predicates of all lanes that take part."""
-    slot, condition = decoded.destination(), decoded.source(1, BOOL)
-
-    def execute(batch: Batch, group: Group) -> None:
-        bits, known = condition(batch, group)
-        is_known, is_true = group.bits_by_warp(known), group.bits_by_warp(bits & known)
-        all_known, present = is_known == group.present, group.present
-        has_false, has_true = (is_known & ~is_true) != 0, is_true != 0
-        if decoded.has("ballot"):
-            result, result_known = is_true, all_known
-        elif decoded.has("all"):
-            result, result_known = is_true == present, all_known | has_false
-        elif decoded.has("any"):
-            result, result_known = has_true, all_known | has_true
-        else:
-            mixed = has_true & has_false
-            result, result_known = ~mixed, all_known | mixed
-        batch.write(slot, group, Value(result[group.row], result_known[group.row]))
-
-    return execute
+    bits, known = condition
+    is_known, is_true = group.bits_by_warp(known), group.bits_by_warp(bits & known)
+    all_known, present = is_known == group.present, group.present
+    has_false, has_true = (is_known & ~is_true) != 0, is_true != 0
+    if decoded.has("ballot"):
+        result, result_known = is_true, all_known
+    elif decoded.has("all"):
+        result, result_known = is_true == present, all_known | has_false
+    elif decoded.has("any"):
+        result, result_known = has_true, all_known | has_true
+    else:
+        mixed = has_true & has_false
+        result, result_known = ~mixed, all_known | mixed
+    return [Value(result[group.row], result_known[group.row])]
 
 
-def _active_mask(decoded: Decoded) -> Execute:
+def _active_mask(decoded: Decoded, group: Group) -> list[Value]:
     """`activemask`: the lanes that are here together."""
-    slot = decoded.destination()
-    return lambda batch, group: batch.write(
-        slot, group, Value(group.present[group.row], known=True)
-    )
+    return [Value(group.present[group.row], known=True)]
 
 
-def _elect(decoded: Decoded) -> Execute:
+def _elect(decoded: Decoded, group: Group, _members: Value) -> list[Value]:
     """`elect`: the first lane of those that are here; which one is not promised."""
-    number, is_elected = decoded.destinations()
+    first = group.is_present.argmax(axis=1)[group.row]
+    return [Value(first, known=True), Value(group.column == first, known=True)]
 
-    def execute(batch: Batch, group: Group) -> None:
-        first = group.is_present.argmax(axis=1)[group.row]
-        batch.write(number, group, Value(first, known=True))
-        batch.write(is_elected, group, Value(group.column == first, known=True))
 
-    return execute
+def _match(decoded: Decoded, group: Group, value: Value) -> list[Value]:
+    """`match`: the lanes that have the same number."""
+    rows = group.by_warp(value.bits)
+    alike = rows[:, :, np.newaxis] == rows[:, np.newaxis, :]
+    alike &= group.is_present[:, np.newaxis, :]
+    lanes = np.packbits(alike, axis=2, bitorder="little").view(U32)
+    found = lanes[group.row, group.column, 0]
+    all_known = group.in_all_of_warp(value.known)
+    are_all = found == group.present[group.row]
+    result = np.where(are_all | (not decoded.has("all")), found, U32.type(0))
+    return [Value(result, all_known), Value(are_all, all_known)]
+
+
+def _of_warps(
+    function: Callable[..., list[Value]], dtype: Dtype | None = None
+) -> Builder:
+    """Builds what is done by those lanes alone that the last operand names.
+
+    Args:
+        function: of the decoded instruction, the lanes, and what they hold.
+        dtype: of what they hold, if not that of the opcode.
+    """
+
+    def build(decoded: Decoded) -> Execute:
+        slots = decoded.destinations()
+        has_operand = decoded.count > 1
+        operands = [decoded.source(1, dtype or decoded.dtype)] if has_operand else []
+        members = decoded.source(-1, U32) if decoded.has("sync") else None
+
+        def execute(batch: Batch, group: Group) -> None:
+            masks, known = members(batch, group) if members else constant(0, U32)
+            if known is not True:
+                batch.forget(slots, group)
+                return
+            for _, part in group.split(masks):
+                results = function(decoded, part, *(e(batch, part) for e in operands))
+                for slot, value in zip(slots, results, strict=False):
+                    batch.write(slot, part, value)
+
+        return execute
+
+    return build
 
 
 def _reduce(decoded: Decoded) -> Execute:
     """`redux`: a number made of those of all lanes that take part."""
-    slot, source = decoded.destination(), decoded.source(1, U32)
     limits = np.iinfo(np.int32 if decoded.type.kind == "s" else np.uint32)
     # Each with what a lane stands for that does not take part.
     reductions: dict[str, tuple[np.ufunc, int]] = {
@@ -117,66 +148,20 @@ def _reduce(decoded: Decoded) -> Execute:
     }
     combine, neutral = reductions[decoded.one_of(reductions)]
 
-    def execute(batch: Batch, group: Group) -> None:
-        bits, known = source(batch, group)
-        rows = decoded.type.numbers(group.by_warp(bits))
+    def reduce(decoded: Decoded, group: Group, value: Value) -> list[Value]:
+        rows = decoded.type.numbers(group.by_warp(value.bits))
         rows = np.where(group.is_present, rows, rows.dtype.type(neutral))
         result = combine.reduce(rows, axis=1)[group.row]
-        batch.write(slot, group, Value(result, group.in_all_of_warp(known)))
+        return [Value(result, group.in_all_of_warp(value.known))]
 
-    return execute
-
-
-def _match(decoded: Decoded) -> Execute:
-    """`match`: the lanes that have the same number."""
-    mask, matches = [*decoded.destinations(), None][:2]
-    source, wants_all = decoded.source(1, decoded.dtype), decoded.has("all")
-
-    def execute(batch: Batch, group: Group) -> None:
-        bits, known = source(batch, group)
-        rows = group.by_warp(bits)
-        alike = rows[:, :, np.newaxis] == rows[:, np.newaxis, :]
-        alike &= group.is_present[:, np.newaxis, :]
-        lanes = np.packbits(alike, axis=2, bitorder="little").view(U32)
-        found = lanes[group.row, group.column, 0]
-        all_known = group.in_all_of_warp(known)
-        are_all = found == group.present[group.row]
-        result = np.where(are_all | (not wants_all), found, U32.type(0))
-        batch.write(mask, group, Value(result, all_known))
-        batch.write(matches, group, Value(are_all, all_known))
-
-    return execute
-
-
-def _among_members(build: Builder) -> Builder:
-    """Builds what is done by those lanes alone that the last operand names."""
-
-    def build_for_members(decoded: Decoded) -> Execute:
-        execute = build(decoded)
-        if not decoded.has("sync"):
-            return execute
-        members, slots = decoded.source(-1, U32), decoded.destinations()
-
-        def execute_by_members(batch: Batch, group: Group) -> None:
-            masks, known = members(batch, group)
-            if known is not True:
-                batch.forget(slots, group)
-                return
-            for mask in np.unique(masks):
-                part = group.select(masks == mask)
-                assert part
-                execute(batch, part)
-
-        return execute_by_members
-
-    return build_for_members
+    return _of_warps(reduce, U32)(decoded)
 
 
 WARP_LEVEL: dict[str, Builder] = {
     "shfl": _shuffle,
-    "activemask": _active_mask,
-    "vote": _among_members(_vote),
-    "elect": _among_members(_elect),
-    "redux": _among_members(_reduce),
-    "match": _among_members(_match),
+    "activemask": _of_warps(_active_mask),
+    "vote": _of_warps(_vote, BOOL),
+    "elect": _of_warps(_elect, U32),
+    "redux": _reduce,
+    "match": _of_warps(_match),
 }
