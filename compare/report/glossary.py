@@ -20,15 +20,10 @@ _COMMON = ("at most", "ran on")
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a sentence.
+    """A part of a sentence."""
 
-    Attributes:
-        text: As it stands there.
-        term: The entry of the glossary that it is about; empty for none.
-    """
-
-    text: str
-    term: str = ""
+    text: str  # as it stands there
+    term: str = ""  # the entry of the glossary that it is about; empty for none
 
 
 def read() -> dict[str, str]:

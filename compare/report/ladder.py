@@ -59,67 +59,41 @@ _MULTIPLIES = ("HGMMA", "HMMA", "FFMA")
 
 @dataclass(frozen=True)
 class Step:
-    """One rung in one language: all of its launches together.
+    """One rung in one language: all of its launches together."""
 
-    Attributes:
-        kernels: Their names, in the order of the launches.
-        lines: Those of the files that they stand in.
-        instruction: What multiplies, such as "HMMA.16816.F32.BF16"; empty of an op that
-            is bound by memory.
-        registers: A thread's, the most of all launches.
-        shared_bytes: A block's, likewise.
-        instructions: That all threads execute, for each multiplication and addition of
-            the op, or for each element that it has to read or write.
-        global_bytes: That all threads load from and store to global memory; None of
-            copies by tensor maps, whose size no instruction says.
-        shared_memory_bytes: Loaded from and stored to shared memory by instructions of
-            threads.
-    """
-
-    kernels: tuple[str, ...]
-    lines: int
+    kernels: tuple[str, ...]  # their names, in the order of the launches
+    lines: int  # those of the files that they stand in
+    # What multiplies: "HMMA.16816.F32.BF16"; empty of an op that is bound by memory.
     instruction: str
-    registers: int
-    shared_bytes: int
+    registers: int  # a thread's, the most of all launches
+    shared_bytes: int  # a block's, likewise
+    # Executed by all threads, for each multiplication and addition of the op, or else
+    # for each element that it has to read or write.
     instructions: float
+    # Moved by all threads; None of tensor maps, whose size no instruction says.
     global_bytes: float | None
-    shared_memory_bytes: float
+    shared_memory_bytes: float  # moved by instructions of threads
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One rung.
+    """One rung."""
 
-    Attributes:
-        name: Its name, CALL for what a call takes.
-        what: The first sentences of its source, on what it changes.
-        steps: By language.
-    """
-
-    name: str
-    what: str
-    steps: Mapping[str, Step | Skipped]
+    name: str  # CALL for what a call takes
+    what: str  # the first sentences of its source, on what it changes
+    steps: Mapping[str, Step | Skipped]  # by language
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """The rungs of an op, as `compare <op> --ladder` shows them.
-
-    Attributes:
-        op: The name of the op.
-        case: The one that the code was made for.
-        architecture: The code's.
-        rungs: From the first to what a call takes.
-        times: Measured here or recorded; None where neither is there.
-        is_recorded: Whether they are from the record.
-    """
+    """The rungs of an op, as `compare <op> --ladder` shows them."""
 
     op: str
     case: Case
     architecture: str
     rungs: tuple[Rung, ...]
     times: Times | None
-    is_recorded: bool
+    is_recorded: bool  # rather than measured here
 
 
 def climb(
@@ -188,40 +162,39 @@ def _step(
     case, trial = case_on(op, case), TRIALS[op.name]
     try:
         launched = launcher_arguments(op, case)
-        first = inspect(op, launched, architecture)
-        others = (
+        codes = [inspect(op, launched, architecture)]
+        codes += (
             inspect(op, launched, architecture, number=number)
-            for number in range(1, len(first.kernels))
+            for number in range(1, len(codes[0].kernels))
         )
-        codes = [first, *others]
-        multiplies = _what_multiplies(first.disassembled()) if trial.flops else ""
+        multiplies = _what_multiplies(codes[0].disassembled()) if trial.flops else ""
     except _NO_CODE as error:
         return Skipped(str(error).partition("\n")[0])
     traffic = trial.traffic(case.shape, case.dtype.itemsize).total_bytes
     work = trial.flops(case.shape) if trial.flops else traffic / case.dtype.itemsize
     kernels = tuple(name_of(code.title) for code in codes)
     files = {file_of(side, op.source, kernel) for kernel in kernels}
-    simulations = [code.simulation for code in codes]
-    totals = [memory.totals(each) for each in simulations]
-    executed = (e.executed_per_thread * e.total_blocks * e.threads for e in simulations)
-    # Of all blocks, where only some are simulated.
-    wholes = [each.total_blocks / each.blocks for each in simulations]
-    in_global = (e.global_bytes * n for e, n in zip(totals, wholes, strict=True))
-    in_shared = (
-        each.bytes * whole
-        for simulation, whole in zip(simulations, wholes, strict=True)
-        for each in memory.movements(simulation)
-        if each.argument == memory.SHARED
-    )
+    executed = in_global = in_shared = 0.0
+    for code in codes:
+        run = code.simulation
+        whole = run.total_blocks / run.blocks  # where only some blocks are simulated
+        executed += run.executed_per_thread * run.total_blocks * run.threads
+        in_global += whole * memory.totals(run).global_bytes
+        in_shared += whole * sum(
+            each.bytes
+            for each in memory.movements(run)
+            if each.argument == memory.SHARED
+        )
+    is_known = all(memory.totals(code.simulation).sectors for code in codes)
     return Step(
         kernels=kernels,
         lines=sum(len((ROOT / file).read_text().splitlines()) for file in files),
         instruction=multiplies,
         registers=max(code.registers for code in codes),
         shared_bytes=max(code.shared_bytes for code in codes),
-        instructions=sum(executed) / work,
-        global_bytes=sum(in_global) if all(e.sectors for e in totals) else None,
-        shared_memory_bytes=sum(in_shared),
+        instructions=executed / work,
+        global_bytes=in_global if is_known else None,
+        shared_memory_bytes=in_shared,
     )
 
 
@@ -266,12 +239,7 @@ def grid(ladder: Ladder) -> Grid:
             kernel, multiplies, *cells = figures
             words = (rung.name, NAMES[side], kernel, *([multiplies] if flops else []))
             rows.append((*words, *cells, *_times(ladder, rung.name, side)))
-    return Grid("ladder", header, tuple(rows))
-
-
-def words_of(ladder: Ladder) -> int:
-    """How many columns of its grid are words."""
-    return 4 if TRIALS[ladder.op].flops else 3
+    return Grid("ladder", header, tuple(rows), n_words=4 if flops else 3)
 
 
 def notes(ladder: Ladder) -> Iterator[str]:
@@ -337,7 +305,7 @@ def show(ladder: Ladder, console: Console) -> None:
     # The words of the rows say what the first two columns are.
     made = grid(ladder)
     header = ("", "", *made.header[2:])
-    print_rows(console, header, made.rows, n_words=words_of(ladder), gap=1)
+    print_rows(console, header, made.rows, n_words=made.n_words, gap=1)
     for note in notes(ladder):
         print_note(console, note)
     if text := origin(ladder):

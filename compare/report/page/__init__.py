@@ -33,15 +33,10 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Around:
-    """The site that a page is part of.
+    """The site that a page is part of."""
 
-    Attributes:
-        links: Their texts and addresses.
-        glossary: The address of the glossary.
-    """
-
-    links: tuple[tuple[str, str], ...]
-    glossary: str
+    links: tuple[tuple[str, str], ...]  # texts and addresses
+    glossary: str  # its address
 
 
 def render(
@@ -108,7 +103,7 @@ def _sections(sides: Sequence[SideView]) -> dict[str, dict[str, tuple[int, int]]
     """The first and the last line of each section, by section and file."""
     sections: dict[str, dict[str, tuple[int, int]]] = {}
     for side in sides:
-        for name, lines in side.sections.items():
+        for name, lines in side.kernel.sections.items():
             places = sections.setdefault(name, {})
             places[side.files[0].path] = (lines.start, lines.stop - 1)
     return sections

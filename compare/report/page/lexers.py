@@ -50,7 +50,7 @@ class PtxLexer(RegexLexer):
             (r"\s+", Text),
             (r"[\w$]+:$", Name.Label),
             (r"@\S+", Name.Decorator),
-            (r"[a-z][\w.:]*", Keyword, "operands"),
+            (r"[A-Za-z][\w.:]*", Keyword, "operands"),
             (r".", Text),
         ],
         "operands": [
@@ -65,18 +65,11 @@ class PtxLexer(RegexLexer):
     }
 
 
-class SassLexer(RegexLexer):
+class SassLexer(PtxLexer):
     """Normalised SASS, which pygments does not know: its "sass" is a style sheet."""
 
     name = "SASS instructions"
     tokens = {  # noqa: RUF012 (as pygments wants it)
-        "root": [
-            (r"\s+", Text),
-            (r"L\d+:$", Name.Label),
-            (r"@\S+", Name.Decorator),
-            (r"[A-Z][\w.]*", Keyword, "operands"),
-            (r".", Text),
-        ],
         "operands": [
             (r"\n", Text, "#pop"),
             (r"\bSR_[\w.]+|\bc(?=\[)", Name.Builtin),

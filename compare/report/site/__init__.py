@@ -34,15 +34,10 @@ _NAVIGATION = ("README.md", "docs/reading.md", "docs/results.md", glossary.FILE)
 
 @dataclass(frozen=True)
 class Built:
-    """A site that was written.
+    """A site that was written."""
 
-    Attributes:
-        sizes: In bytes, by address.
-        missing: What is not there, and why, with the ops that lack it.
-    """
-
-    sizes: Mapping[str, int]
-    missing: Mapping[str, Sequence[str]]
+    sizes: Mapping[str, int]  # in bytes, by address
+    missing: Mapping[str, Sequence[str]]  # what is not there and why: which ops lack it
 
 
 def build(

@@ -15,14 +15,11 @@ _UNSEEN = ("__pycache__",)
 
 
 class Files:
-    """The files and folders that have been linked to.
-
-    Attributes:
-        linked: By path from the project's root, in the order in which they were met.
-    """
+    """The files and folders that have been linked to."""
 
     def __init__(self) -> None:
         """Starts without any."""
+        # By path from the project's root, in the order in which they were met.
         self.linked: dict[str, None] = {}
 
     def address(self, path: str) -> str:

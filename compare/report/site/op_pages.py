@@ -30,19 +30,12 @@ _MOST_FINDINGS = 5  # the page of its code has all of them
 
 @dataclass(frozen=True)
 class Known:
-    """All that is known of an op.
-
-    Attributes:
-        summary: What the sources say of it.
-        report: Of its twin, or why there is none.
-        ladder: Its rungs, or why they are not known.
-        benches: Its times, those of each GPU that has recorded some.
-    """
+    """All that is known of an op."""
 
     summary: OpSummary
-    report: Report | Skipped
+    report: Report | Skipped  # of its twin
     ladder: Ladder | Skipped
-    benches: Sequence[Bench]
+    benches: Sequence[Bench]  # one of each GPU
 
 
 def address(op: str) -> str:
@@ -137,7 +130,6 @@ def _of_report(report: Report | Skipped) -> dict[str, Any]:
 def _of_ladder(made: Ladder | Skipped, page: str, files: Files) -> dict[str, Any]:
     if isinstance(made, Skipped):
         return {"ladder": None, "why_no_ladder": made.reason}
-    grid = ladder.grid(made)
     return {
         "ladder": made,
         "ladder_case": case_name(made.case),
@@ -145,8 +137,7 @@ def _of_ladder(made: Ladder | Skipped, page: str, files: Files) -> dict[str, Any
             (each.name, each.what, _sources(made.op, each, page, files))
             for each in made.rungs
         ],
-        "grid": grid,
-        "n_words": ladder.words_of(made),
+        "grid": ladder.grid(made),
         "ladder_notes": [*ladder.notes(made), *filter(None, [ladder.origin(made)])],
     }
 
