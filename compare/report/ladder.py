@@ -26,18 +26,12 @@ from compare.assembly.places import file_of
 from compare.code import kernel_code, memory
 from compare.code.architectures import Architecture
 from compare.code.kernel_code import KernelCode, Side
-from compare.code.rungs import name_of
+from compare.code.rungs import SIDES, name_of
 from compare.errors import CodegenUnavailable, CompilationFailed
 from compare.judge.cases import Case, launcher_arguments
 from compare.judge.parity import Skipped
 from compare.records import rung_times
-from compare.records.rung_times import (
-    Times,
-    case_on,
-    default_case,
-    measure_rungs,
-    rungs_of,
-)
+from compare.records.rung_times import Times
 from compare.report.recorded import age, where
 from compare.report.tables import Grid
 from compare.report.terminal import case_name
@@ -114,7 +108,7 @@ def climb(
     """
     op = OPS[op_name]
     has_gpu = gpu_state.obstacle() is None
-    default = default_case(op)
+    default = rung_times.default_case(op)
     trial = TRIALS[op.name]
     small = trial.small_shape if trial.flops and not has_gpu else default.shape
     case = replace(
@@ -123,14 +117,17 @@ def climb(
         dtype=getattr(torch, dtype) if dtype else default.dtype,
     )
     rungs = []
-    for name, on_rung in rungs_of(op).items():
+    for name, on_rung in rung_times.rungs_of(op).items():
         progress(f"looking at the code of {name}")
         steps: dict[str, Step | Skipped] = {
-            side: _step(on_rung, side, case, architecture, inspect)
-            for side, inspect in _INSPECT.items()
+            side: _step(on_rung, side, case, architecture) for side in SIDES
         }
         rungs.append(Rung(name, what_changed(on_rung, steps), steps))
-    times = measure_rungs(op, case, progress) if has_gpu else rung_times.find(op_name)
+    times = (
+        rung_times.measure_rungs(op, case, progress)
+        if has_gpu
+        else rung_times.find(op_name)
+    )
     return Ladder(op_name, case, architecture.name, tuple(rungs), times, not has_gpu)
 
 
@@ -152,14 +149,9 @@ def what_changed(op: Op, steps: Mapping[str, Step | Skipped]) -> str:
     return " ".join(re.sub(r"(?m)^//", "", comment[0]).split())
 
 
-def _step(
-    op: Op,
-    side: str,
-    case: Case,
-    architecture: Architecture,
-    inspect: Callable[..., KernelCode],
-) -> Step | Skipped:
-    case, trial = case_on(op, case), TRIALS[op.name]
+def _step(op: Op, side: Side, case: Case, architecture: Architecture) -> Step | Skipped:
+    case, trial = rung_times.case_on(op, case), TRIALS[op.name]
+    inspect = _INSPECT[side]
     try:
         launched = launcher_arguments(op, case)
         codes = [inspect(op, launched, architecture)]
@@ -280,14 +272,13 @@ def _times(ladder: Ladder, rung: str, side: str) -> tuple[str, str]:
     timing, first = timings.get(rung, {}).get(side), timings["first"].get(side)
     if not isinstance(timing, Timing):
         return NONE, NONE
-    median_us = timing.median_us
     if flops := TRIALS[ladder.op].flops:
-        rate = f"{flops(ladder.times.case.shape) / median_us / 1e6:,.1f}"
+        rate = f"{flops(ladder.times.case.shape) / timing.median_us / 1e6:,.1f}"
     elif isinstance(first, Timing):
-        rate = f"{first.median_us / median_us:.2f}x"
+        rate = f"{first.median_us / timing.median_us:.2f}x"
     else:
         rate = NONE
-    return f"{median_us:,.1f}", rate
+    return f"{timing.median_us:,.1f}", rate
 
 
 # ---- On a terminal ------------------------------------------------------------------

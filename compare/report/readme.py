@@ -21,6 +21,7 @@ from compare.printable import printable
 from compare.records import rung_times, store
 from compare.report import ladder, plots, results
 from compare.report.recorded import age, medians_of, where, with_article
+from compare.report.tables import markdown
 from compare.report.terminal import case_name
 from compare.report.text import NONE
 from compare.timing.names import BACKENDS, NAMES
@@ -142,7 +143,7 @@ def _ops() -> str:
         for op in read_ops().values()
         if not op.forward
     ]
-    return results.markdown(("op", "computes", "directions", "sources"), 4, rows)
+    return markdown(("op", "computes", "directions", "sources"), 4, rows)
 
 
 def _ladder(folder: Path) -> str:
@@ -168,7 +169,7 @@ def _ladder(folder: Path) -> str:
         for rung in op.rungs
     ]
     headers = ("rung", "what it changes", *(f"{NAMES[e]} us" for e in rungs.SIDES))
-    table = results.markdown(headers, 2, rows)
+    table = markdown(headers, 2, rows)
     if times is None:
         return f"{table}\n\nThe times of the rungs are not recorded yet."
     measured = ", ".join(filter(None, (where(times), age(times))))
@@ -213,7 +214,7 @@ def _summary(by_gpu: Mapping[str, list[Bench]]) -> str:
             notes = f", {older} of them of older code" if older else ""
             what = f"{kind}: {len(of_kind)} recorded{notes}, {len(cases)} cases"
             rows.append((printable(gpu), what, *(gain(cases, e) for e in rungs.SIDES)))
-    table = results.markdown(("GPU", "ops", *(NAMES[e] for e in rungs.SIDES)), 2, rows)
+    table = markdown(("GPU", "ops", *(NAMES[e] for e in rungs.SIDES)), 2, rows)
     return f"{table}\n\n{_ABOUT_SUMMARY}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from compare.printable import printable
 from compare.records import fusions, store
 from compare.records.fusions import Fusion
 from compare.report import plots
-from compare.report.recorded import age, median, medians_of, share, timed_in
+from compare.report.recorded import age, median, medians_of, shares, timed_in
+from compare.report.tables import markdown
 from compare.report.text import NONE
 from compare.timing.names import BACKENDS, NAMES
 from compare.timing.times import Bench, CaseTimes, StartTime
@@ -117,7 +118,7 @@ def _times_table(benches: list[Bench], marks: Mapping[str, str]) -> str:
                 each.case.dtype_name,
                 *(median(each, name) for name in names),
                 _verdict(each),
-                " / ".join(share(bench, each, name) for name in ("cuda", "triton")),
+                shares(bench, each),
             )
             for bench, each in rows
         ),
@@ -230,12 +231,6 @@ def plots_of(benches: list[Bench]) -> str:
             )
     width = max(map(len, rows.values()), default=0)
     return markdown([""] * width, width, rows.values()) if rows else ""
-
-
-def markdown(head: Sequence[str], n_words: int, rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first columns are words, and the others figures."""
-    rule = ["---"] * n_words + ["--:"] * (len(head) - n_words)
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
 
 
 def _op_name(bench: Bench, times: CaseTimes) -> str:

@@ -6,7 +6,7 @@ import csv
 import io
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bindings.registry import OPS
@@ -18,6 +18,8 @@ from compare.code.memory import Movement, movements, sampled_elements
 from compare.report.comparison import Report
 from compare.report.text import NONE
 from compare.timing.names import NAMES
+
+_ESCAPES = str.maketrans({"\\": r"\\", "|": r"\|"})  # in a cell of Markdown
 
 
 @dataclass(frozen=True)
@@ -202,20 +204,16 @@ def step_of(row: trace.Row) -> str:
 
 def to_markdown(grids: Sequence[Grid]) -> str:
     """All of them, one below the other."""
-    blocks = []
-    for grid in grids:
-        lines = [
-            _markdown_row(grid.header),
-            _markdown_row(["---", *["--:"] * (len(grid.header) - 1)]),
-            *map(_markdown_row, grid.rows),
-        ]
-        blocks.append(f"### {grid.name}\n\n" + "\n".join(lines) + "\n")
-    return "\n".join(blocks)
+    return "\n".join(
+        f"### {grid.name}\n\n{markdown(grid.header, 1, grid.rows)}\n" for grid in grids
+    )
 
 
-def _markdown_row(cells: Sequence[str]) -> str:
-    escaped = (cell.replace("\\", "\\\\").replace("|", "\\|") for cell in cells)
-    return f"| {' | '.join(escaped)} |"
+def markdown(head: Sequence[str], n_words: int, rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first columns are words, and the others figures."""
+    rule = ["---"] * n_words + ["--:"] * (len(head) - n_words)
+    table = ([cell.translate(_ESCAPES) for cell in row] for row in (head, rule, *rows))
+    return "\n".join(f"| {' | '.join(row)} |" for row in table)
 
 
 def to_csv(grids: Sequence[Grid]) -> str:

@@ -10,15 +10,7 @@ from pygments.filter import Filter
 from pygments.formatters import HtmlFormatter
 from pygments.lexer import Lexer, RegexLexer
 from pygments.lexers import CudaLexer, PythonLexer
-from pygments.token import (
-    Comment,
-    Keyword,
-    Name,
-    Number,
-    String,
-    Text,
-    _TokenType,
-)
+from pygments.token import Comment, Keyword, Name, Number, String, Text, _TokenType
 
 from compare.assembly.classify import Language
 from compare.printable import printable
@@ -105,11 +97,8 @@ def highlight_source(text: str, suffix: str) -> list[Markup]:
 
 def highlight_listing(lines: Sequence[str], language: Language) -> list[Markup]:
     """The lines of a normalised listing."""
-    return _highlight("\n".join(map(_one_line, lines)), language)
-
-
-def _one_line(text: str) -> str:
-    return printable(text).replace("\n", " ")
+    one_by_one = (printable(line).replace("\n", " ") for line in lines)
+    return _highlight("\n".join(one_by_one), language)
 
 
 def _highlight(text: str, language: str) -> list[Markup]:

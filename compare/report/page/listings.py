@@ -57,11 +57,8 @@ def listing_rows(
 ) -> list[Row]:
     """The lines of a listing, names normalised and loops indented.
 
-    Args:
-        listing: PTX, or the SASS that was made from it.
-        chains: Where the instructions of this side come from.
-        ptx: The PTX in either case.
-        executed: How often a thread executes each instruction, where that is known.
+    The listing is the PTX, or the SASS that was made from it; `executed` says how often
+    a thread executes each instruction, where that is known.
     """
     depths = Counter(index for loop in find_loops(listing) for index in loop.body)
     ptx_indices = {

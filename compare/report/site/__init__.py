@@ -49,12 +49,8 @@ def build(
 ) -> Built:
     """Writes the site into a folder, which is made if it is not there.
 
-    Args:
-        folder: Where to.
-        reports: By op, of its default case, or why there is none.
-        architecture: What the ladders' code is made for; by default the usual one.
-        progress: Is told what is going on.
-        records: Where the times are kept.
+    The reports are of each op's default case; the ladders' code is made for the
+    architecture, by default the usual one.
 
     Raises:
         CompareError: A file cannot be written, or something kept cannot be read.

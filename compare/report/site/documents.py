@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -19,6 +19,7 @@ from compare.report.site.files import Files, relative
 _LANGUAGES = {"python": ".py", "cuda": ".cu", "cpp": ".cu"}
 _SUFFIXES = (".cpp", ".cu", ".cuh", ".h", ".py")
 _ADDRESSES = re.compile(r'\b(src|srcset|href)="([^"]*)"')
+_TABLE = '<div class="scroll" role="group" aria-label="table" tabindex="0"><table>\n'
 _COMMENT = re.compile(r"<!--.*?-->\s*", re.DOTALL)
 
 
@@ -49,8 +50,9 @@ def render(text: str, path: str, page: str, files: Files) -> Markup:
 
     parser = MarkdownIt("commonmark")  # with HTML, as in the README
     parser.enable("table")
-    parser.add_render_rule("table_open", _table_open)
-    parser.add_render_rule("table_close", _table_close)
+    # Whatever may be wider than a phone is scrolled by itself, also by the keyboard.
+    parser.add_render_rule("table_open", lambda *_: _TABLE)
+    parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
     parser.add_render_rule("fence", _fence)
     tokens = parser.parse(text)
     for opening, inside, closing in zip(tokens, tokens[1:], tokens[2:], strict=False):
@@ -59,8 +61,9 @@ def render(text: str, path: str, page: str, files: Files) -> Markup:
         if opening.type == "heading_open":
             heading = "".join(each.content for each in inside.children or ())
             opening.attrSet("id", anchor(heading))
-    for each in _all(tokens):
-        _relink(each, link)
+    for token in tokens:
+        for each in (token, *(token.children or ())):
+            _relink(each, link)
     return Markup(parser.renderer.render(tokens, parser.options, {}))
 
 
@@ -70,12 +73,6 @@ def source_lines(text: str, path: str) -> list[Markup]:
     if suffix in _SUFFIXES:
         return highlight_source(text, ".py" if suffix == ".py" else ".cu")
     return [escape(line) for line in text.splitlines()]
-
-
-def _all(tokens: Iterable[Token]) -> Iterable[Token]:
-    for each in tokens:
-        yield each
-        yield from _all(each.children or ())
 
 
 def _relink(token: Token, link: Callable[[str], str]) -> None:
@@ -89,26 +86,12 @@ def _relink(token: Token, link: Callable[[str], str]) -> None:
         )
 
 
-def _highlight(code: str, language: str) -> str:
-    if language not in _LANGUAGES:
-        return str(escape(code))
-    return "\n".join(highlight_source(code, _LANGUAGES[language]))
-
-
-# Whatever may be wider than a phone is scrolled by itself, also by the keyboard.
-
-
 def _fence(
     renderer: Any, tokens: Sequence[Token], index: int, options: Any, env: Any
 ) -> str:
     token = tokens[index]
-    code = _highlight(token.content, token.info.strip())
+    if suffix := _LANGUAGES.get(token.info.strip()):
+        code = "\n".join(highlight_source(token.content, suffix))
+    else:
+        code = str(escape(token.content))
     return f'<pre tabindex="0"><code>{code}</code></pre>\n'
-
-
-def _table_open(*_: Any) -> str:
-    return '<div class="scroll" role="group" aria-label="table" tabindex="0"><table>\n'
-
-
-def _table_close(*_: Any) -> str:
-    return "</table></div>\n"

@@ -23,10 +23,7 @@ class Files:
         self.linked: dict[str, None] = {}
 
     def address(self, path: str) -> str:
-        """Where the site has a file or a folder of the project, from the site's root.
-
-        Args:
-            path: From the project's root.
+        """Where the site, from its root, has a path of the project, from that root.
 
         Raises:
             FileNotFoundError: The project has no such thing.

@@ -53,15 +53,14 @@ def values(known: Known, files: Files) -> dict[str, Any]:
     op, page = known.summary, address(known.summary.name)
     times = [results.times_of([each]) for each in known.benches]
     other = op.forward or (f"{op.name}_backward" if op.has_gradient else "")
+    source = OPS[op.name].source
+    folders = {"cuda": f"csrc/{source}", "triton": f"triton_kernels/{source}"}
     return {
         "op": op,
         "other": relative(address(other), page) if other in OPS else "",
         "sources": [
-            (
-                NAMES[side],
-                relative(files.address(f"{folder}/{OPS[op.name].source}"), page),
-            )
-            for side, folder in zip(SIDES, ("csrc", "triton_kernels"), strict=True)
+            (NAMES[side], relative(files.address(folder), page))
+            for side, folder in folders.items()
         ],
         "glossary": relative(files.address(glossary.FILE), page),
         **_of_report(known.report),
@@ -73,18 +72,15 @@ def values(known: Known, files: Files) -> dict[str, Any]:
 
 def row(known: Known) -> dict[str, Any]:
     """An op's row on the first page."""
+    op, made = known.summary, known.ladder
     cases = [times for bench in known.benches for times in bench.cases]
     return {
-        "name": known.summary.name,
-        "address": address(known.summary.name),
-        "code": ""
-        if isinstance(known.report, Skipped)
-        else code_address(known.summary.name),
-        "summary": known.summary.summary.removesuffix("."),
+        "name": op.name,
+        "address": address(op.name),
+        "code": code_address(op.name) if isinstance(known.report, Report) else "",
+        "summary": op.summary.removesuffix("."),
         "parity": _verdict(known.report),
-        "rungs": NONE
-        if isinstance(known.ladder, Skipped)
-        else str(len(known.ladder.rungs)),
+        "rungs": str(len(made.rungs)) if isinstance(made, Ladder) else NONE,
         "gains": [readme.gain(cases, side) for side in SIDES],
         "is_older": any(results.mark_of(bench) for bench in known.benches),
     }
