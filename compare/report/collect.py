@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -104,8 +105,8 @@ def _on_gpu(
         side: inspect(side, shown[side].op, prepared.case, architecture, request)
         for side in request.sides
     }
-    gains = _gains(prepared, shown)
-    return _report(request, prepared, parity, times, codes, shown=shown, gains=gains)
+    report = _report(request, prepared, parity, times, codes)
+    return replace(report, shown=shown, gains=_gains(prepared, shown))
 
 
 def _on_cpu(
@@ -130,12 +131,15 @@ def _on_cpu(
         progress("running " + ", ".join(waiting))
         next(iter(waiting.values())).exception()
         waiting = {name: each for name, each in waiting.items() if not each.done()}
-    return _report(
+    report = _report(
         request,
         prepared,
         {name: parity[name].result() for name in (*request.backends, "torch")},
         Skipped("times need a GPU"),
         {side: future.result() for side, future in codes.items()},
+    )
+    return replace(
+        report,
         shown=shown,
         gains=rung_times.recorded_gains(prepared.op, case),
         recorded=_recorded(prepared.op.name),
@@ -190,9 +194,7 @@ def _report(
     parity: dict[str, Parity | Skipped],
     times: CaseTimes | Skipped,
     codegen: Mapping[Side, KernelCode | Skipped],
-    **known: Any,
 ) -> Report:
-    """The report, with what is known of Report's optional attributes."""
     op, case = prepared.op, prepared.case
     require_kernel(codegen.values(), request.kernel)
     for side in rungs.SIDES:  # keys of the schema, whatever was asked for
@@ -210,5 +212,4 @@ def _report(
         codegen={side: codegen.get(side, NOT_ASKED_FOR) for side in rungs.SIDES},
         findings=findings.find(*codes) if len(codes) == len(rungs.SIDES) else (),
         violations=tuple(itertools.chain.from_iterable(broken)),
-        **known,
     )
