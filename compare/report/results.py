@@ -100,29 +100,26 @@ def mark_of(bench: Bench) -> str:
 
 
 def _times_table(benches: list[Bench], marks: Mapping[str, str]) -> str:
-    rows = [(bench, each) for bench in benches for each in bench.cases]
-    timed = timed_in([each for _, each in rows])
+    timed = timed_in([each for bench in benches for each in bench.cases])
     names = [name for name in NAMES if name in ("cuda", "triton", *timed)]
     head = (
         *("op", "shape", "dtype"),
         *(NAMES[name] for name in names),
         *("ours : fastest peer", "CUDA / Triton, % of the ceiling"),
     )
-    return markdown(
-        head,
-        3,
+    rows = [
         (
-            (
-                f"{_op_name(bench, each)}{marks[bench.op]}",
-                each.case.shape_name,
-                each.case.dtype_name,
-                *(median(each, name) for name in names),
-                _verdict(each),
-                shares(bench, each),
-            )
-            for bench, each in rows
-        ),
-    )
+            f"{_op_name(bench, each)}{marks[bench.op]}",
+            each.case.shape_name,
+            each.case.dtype_name,
+            *(median(each, name) for name in names),
+            _verdict(each),
+            shares(bench, each),
+        )
+        for bench in benches
+        for each in bench.cases
+    ]
+    return markdown(head, 3, rows)
 
 
 def _starts(benches: list[Bench], marks: Mapping[str, str]) -> str:
@@ -187,27 +184,25 @@ def _rate_of_plain(each: Fusion, side: str, epilogue: str) -> str:
 
 def _notes(benches: list[Bench]) -> str:
     """Caveats of peers, and why figures are missing."""
-    notes: dict[tuple[str, str], list[str]] = {}
-    for bench in benches:
-        for name, note in bench.notes.items():
-            notes.setdefault((name, note), []).append(bench.op)
-        skipped: dict[tuple[str, str], list[str]] = {}
-        for each in bench.cases:
-            for name, timing in each.timings.items():
-                if isinstance(timing, Skipped):
-                    key = name, f"not timed: {timing.reason}"
-                    skipped.setdefault(key, []).append(_case_name(bench, each))
-        for key, cases in skipped.items():
-            is_general = len(cases) == len(bench.cases)
-            notes.setdefault(key, []).extend([bench.op] if is_general else cases)
-    order = list(NAMES)
-    return "\n".join(
-        f"- {NAMES[name]} ({', '.join(where)}): "
-        f"{textwrap.shorten(printable(_COLOURS.sub('', note)), 200, placeholder=' …')}"
-        for (name, note), where in sorted(
-            notes.items(), key=lambda each: order.index(each[0][0])
-        )
-    )
+    lines = []
+    for name in NAMES:
+        notes: dict[str, list[str]] = {}
+        for bench in benches:
+            if name in bench.notes:
+                notes.setdefault(bench.notes[name], []).append(bench.op)
+            skipped: dict[str, list[str]] = {}
+            for each in bench.cases:
+                if isinstance(timing := each.timings.get(name), Skipped):
+                    cases = skipped.setdefault(f"not timed: {timing.reason}", [])
+                    cases.append(_case_name(bench, each))
+            for note, cases in skipped.items():
+                is_general = len(cases) == len(bench.cases)
+                notes.setdefault(note, []).extend([bench.op] if is_general else cases)
+        for note, where in notes.items():
+            said = printable(_COLOURS.sub("", note))
+            said = textwrap.shorten(said, 200, placeholder=" …")
+            lines.append(f"- {NAMES[name]} ({', '.join(where)}): {said}")
+    return "\n".join(lines)
 
 
 def about_plots(benches: Sequence[Bench]) -> str:
