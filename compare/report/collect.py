@@ -114,7 +114,7 @@ def _on_cpu(
 ) -> Report:
     """All at once: the interpreter and the compilers are processes of their own."""
     architecture = request.architecture or parse_architecture(DEFAULT_ARCHITECTURE)
-    # What takes longest comes first.
+    # The slowest comes first.
     order = sorted((*request.backends, "torch"), key="triton".__ne__)
     parity = {backend: _start(check_prepared, prepared, backend) for backend in order}
     shown = choose(request, prepared.case, architecture)

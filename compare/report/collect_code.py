@@ -54,7 +54,7 @@ class Request:
 
     @property
     def sides(self) -> list[Side]:
-        """Those whose sources the backends are made from."""
+        """The sides whose sources the backends are built from."""
         sources = {each.removesuffix("_inline") for each in self.backends}
         return [side for side in rungs.SIDES if side in sources]
 

@@ -138,7 +138,7 @@ def notes(report: Report) -> Iterator[str]:
             if isinstance(each := results.get(name), Skipped):
                 skipped.setdefault(each.reason, []).append(NAMES[name])
         for reason, who in skipped.items():
-            # What holds for all, such as that times need a GPU, speaks for itself.
+            # A reason that holds for all, such as that times need a GPU, is enough.
             whose = f"no {what} of {' and '.join(who)}: "
             yield reason if len(who) == len(names) else whose + reason
     if isinstance(report.recorded, Skipped):

@@ -47,7 +47,7 @@ _INSPECT: dict[Side, Callable[..., KernelCode]] = {
 
 _NO_CODE = (CodegenUnavailable, CompilationFailed, UnsupportedError, ValueError)
 
-# What multiplies, the most powerful first: a kernel is named by what it has of these.
+# Instructions that multiply, the most powerful first: a kernel's is the first it has.
 _MULTIPLIES = ("HGMMA", "HMMA", "FFMA")
 
 
@@ -57,14 +57,13 @@ class Step:
 
     kernels: tuple[str, ...]  # their names, in the order of the launches
     lines: int  # those of the files that they stand in
-    # What multiplies: "HMMA.16816.F32.BF16"; empty of an op that is bound by memory.
-    instruction: str
+    instruction: str  # that multiplies; empty where the op is bound by memory
     registers: int  # a thread's, the most of all launches
     shared_bytes: int  # a block's, likewise
     # Executed by all threads, for each multiplication and addition of the op, or else
     # for each element that it has to read or write.
     instructions: float
-    # Moved by all threads; None of tensor maps, whose size no instruction says.
+    # Moved by all threads; None for copies by tensor maps, which tell no size.
     global_bytes: float | None
     shared_memory_bytes: float  # moved by instructions of threads
 

@@ -70,7 +70,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Plot:
-    """All that is drawn in a figure."""
+    """The content of a figure."""
 
     name: str  # its files', without a suffix
     what: str  # the op, its unusual parameters and the dtype

@@ -84,7 +84,7 @@ def with_article(gpu: str) -> str:
 
 
 def versions(bench: Bench, *names: str) -> str:
-    """Those that are known of what it was measured with."""
+    """The known ones of these versions that it was measured with."""
     known = ((name, bench.environment.get(name)) for name in names)
     return ", ".join(f"{name} {version}" for name, version in known if version)
 

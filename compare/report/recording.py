@@ -49,7 +49,7 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
     if obstacle := gpu_state.obstacle():
         raise UnavailableError(obstacle)
     require_committed_kernels()
-    # Of the sources as they were imported: what is edited meanwhile is not measured.
+    # Taken now, with the sources as imported: later edits are not measured.
     hashes = {name: source_hash.hashes(name) for name in ops}
     requests = [
         benchmark.Request(

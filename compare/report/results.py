@@ -46,7 +46,7 @@ def records_of(gpu: str) -> str:
 
 
 def times_of(benches: list[Bench], folder: Path = store.FOLDER) -> str:
-    """All that is said of the times of some ops on one GPU."""
+    """The times of some ops on one GPU: origins, tables and notes."""
     fused = fusions.read_all(store.folder_of(store.gpu(benches[0]), folder))
     marks = {bench.op: mark_of(bench) for bench in benches}
     paragraphs = [

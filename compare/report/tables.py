@@ -144,7 +144,7 @@ def name_of_movement(code: KernelCode, movement: Movement) -> str:
     return f"{NAMES[code.side]}: {verb} {movement.argument or 'unknown addresses'}"
 
 
-# What is counted is counted for elements, since two sides simulate different blocks.
+# Counts are for elements, because the two sides simulate different blocks.
 MOVEMENT_COLUMNS = (
     "bytes a thread",
     "bytes an element",
@@ -203,7 +203,7 @@ def step_of(row: trace.Row) -> str:
 
 
 def to_markdown(grids: Sequence[Grid]) -> str:
-    """All of them, one below the other."""
+    """The tables, one below the other."""
     return "\n".join(
         f"### {grid.name}\n\n{markdown(grid.header, 1, grid.rows)}\n" for grid in grids
     )

@@ -22,7 +22,7 @@ from compare.report.text import plain, print_head, print_rows
 from compare.timing.names import NAMES
 
 _LEXERS: dict[Side, str] = {"cuda": "cuda", "triton": "python"}
-# What of a kernel stands before its first section: its parameters.
+# The lines of a kernel before its first section, which are its parameters.
 _SIGNATURE = "signature"
 
 

@@ -47,8 +47,7 @@ class Row:
     """A line of a listing."""
 
     html: Markup
-    # Of its element, which the page's script reads; None is not written.
-    attributes: Mapping[str, object]
+    attributes: Mapping[str, object]  # for the page's script; None is left out
     executed: str = ""  # how often a thread executes it, where that is known
 
 

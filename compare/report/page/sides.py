@@ -57,8 +57,8 @@ class SideView:
 
 
 def view_sides(report: Report, extras: Extras) -> list[SideView]:
-    """Both sides; of one without code, the source that its code would come from."""
-    # Of a side without code the kernel that has the other's name.
+    """Both sides; one without code shows the source that its code would come from."""
+    # A side without code shows the kernel that has the other's name.
     known = next(iter(report.kernels.values()), "")
     return [
         _view(side, report, report.kernels.get(side, known), extras)

@@ -19,7 +19,7 @@ from compare.timing.names import NAMES
 
 
 def extras_of(report: Report) -> Extras:
-    """All that the simulation of a report's kernels tells."""
+    """Counts and tables from the simulation of a report's kernels."""
     codes = report.codes
     if not codes:
         return Extras()

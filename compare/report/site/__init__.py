@@ -135,7 +135,7 @@ class _Site:
         )
 
     def write_linked(self) -> None:
-        """All that has been linked to, and what that links to in turn."""
+        """Everything that is linked to, and what that links to in turn."""
         written: set[str] = set()
         while wanted := [each for each in self._files.linked if each not in written]:
             for path in wanted:

@@ -30,7 +30,7 @@ _MOST_FINDINGS = 5  # the page of its code has all of them
 
 @dataclass(frozen=True)
 class Known:
-    """All that is known of an op."""
+    """Everything that the site says of an op."""
 
     summary: OpSummary
     report: Report | Skipped  # of its twin
