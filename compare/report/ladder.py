@@ -226,10 +226,13 @@ def grid(ladder: Ladder) -> Grid:
     rows = []
     for rung in ladder.rungs:
         for side, step in rung.steps.items():
+            took = ("needs a GPU", "")
+            if ladder.times:
+                took = measured(ladder.times, rung.name, side)
             figures = _figures(step) if isinstance(step, Step) else (NONE,) * 8
             kernel, multiplies, *cells = figures
             words = (rung.name, NAMES[side], kernel, *([multiplies] if flops else []))
-            rows.append((*words, *cells, *_times(ladder, rung.name, side)))
+            rows.append((*words, *cells, *took))
     return Grid("ladder", header, tuple(rows), n_words=4 if flops else 3)
 
 
@@ -263,16 +266,13 @@ def _figures(step: Step) -> tuple[str, ...]:
     )
 
 
-def _times(ladder: Ladder, rung: str, side: str) -> tuple[str, str]:
+def measured(times: Times, rung: str, side: str) -> tuple[str, str]:
     """The time, and the rate, or how many times as fast as the first rung it is."""
-    if ladder.times is None:
-        return "needs a GPU", ""
-    timings = ladder.times.timings
-    timing, first = timings.get(rung, {}).get(side), timings["first"].get(side)
+    timing, first = (times.timings.get(e, {}).get(side) for e in (rung, "first"))
     if not isinstance(timing, Timing):
         return NONE, NONE
-    if flops := TRIALS[ladder.op].flops:
-        rate = f"{flops(ladder.times.case.shape) / timing.median_us / 1e6:,.1f}"
+    if flops := TRIALS[times.op].flops:
+        rate = f"{flops(times.case.shape) / timing.median_us / 1e6:,.1f}"
     elif isinstance(first, Timing):
         rate = f"{first.median_us / timing.median_us:.2f}x"
     else:

@@ -25,7 +25,7 @@ from compare.report.tables import markdown
 from compare.report.terminal import case_name
 from compare.report.text import NONE
 from compare.timing.names import BACKENDS, NAMES
-from compare.timing.times import Bench, CaseTimes, Timing
+from compare.timing.times import Bench, CaseTimes
 
 EXAMPLE = "softmax"
 # The pages, and which sections each has.
@@ -150,14 +150,10 @@ def _ladder(folder: Path) -> str:
     """The rungs of the example: their sources, and what each gains."""
     op = OPS[EXAMPLE]
     times = rung_times.find(EXAMPLE, folder)
-    timings = times.timings if times else {}
 
     def cell(rung: str, side: str) -> str:
-        timing, first = (timings.get(e, {}).get(side) for e in (rung, op.rungs[0]))
-        if not isinstance(timing, Timing) or not isinstance(first, Timing):
-            return NONE
-        gain = first.median_us / timing.median_us
-        return f"{timing.median_us:,.1f}, {gain:.2f}x"
+        cells = ladder.measured(times, rung, side) if times else (NONE,)
+        return NONE if NONE in cells else ", ".join(cells)
 
     rows = [
         (

@@ -28,8 +28,7 @@ _SIGNATURE = "signature"
 
 def show(report: Report, views: Sequence[str], console: Console) -> None:
     """Prints these of compare.commands.study.VIEWS, or the two sources."""
-    targets = dict.fromkeys(each.arch for each in report.codes)
-    code = "".join(f"  code for {each}" for each in targets)
+    code = "".join(f"  code for {each.arch}" for each in report.codes[:1])
     print_head(console, report.op, case_name(report.case) + code)
     console.print(plain(environment_line(report.environment), "dim"))
     if which := which_kernel(report):

@@ -81,18 +81,18 @@ class _Coarse(Filter):
             yield next((coarse for fine, coarse in _KINDS if kind in fine), Text), text
 
 
-_LEXERS = {
-    ".cu": CudaLexer,
-    ".cuh": CudaLexer,
-    ".py": PythonLexer,
+# By the suffix of a file, or by the name of a language as in Markdown.
+LEXERS = {
+    **dict.fromkeys((".cpp", ".cu", ".cuh", ".h", "cpp", "cuda"), CudaLexer),
+    **dict.fromkeys((".py", "python"), PythonLexer),
     "ptx": PtxLexer,
     "sass": SassLexer,
 }
 
 
-def highlight_source(text: str, suffix: str) -> list[Markup]:
-    """The lines of a source file, without a tab or a control character."""
-    return _highlight(printable(text.expandtabs()).removesuffix("\n"), suffix)
+def highlight_source(text: str, language: str) -> list[Markup]:
+    """The lines of a source, without a tab or a control character."""
+    return _highlight(printable(text.expandtabs()).removesuffix("\n"), language)
 
 
 def highlight_listing(lines: Sequence[str], language: Language) -> list[Markup]:
@@ -103,7 +103,7 @@ def highlight_listing(lines: Sequence[str], language: Language) -> list[Markup]:
 
 def _highlight(text: str, language: str) -> list[Markup]:
     # Empty lines at both ends count, or all numbers would shift.
-    lexer = _LEXERS[language](stripnl=False, ensurenl=False)
+    lexer = LEXERS[language](stripnl=False, ensurenl=False)
     lexer.add_filter(_Coarse())
     formatter = HtmlFormatter(nowrap=True, classprefix="h-")
     html = pygments.highlight(f"{text}\n", lexer, formatter)

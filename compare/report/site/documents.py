@@ -13,11 +13,9 @@ from markdown_it.token import Token
 from markupsafe import Markup, escape
 
 from compare.report.glossary import anchor
-from compare.report.page.lexers import highlight_source
+from compare.report.page.lexers import LEXERS, highlight_source
 from compare.report.site.files import Files, relative
 
-_LANGUAGES = {"python": ".py", "cuda": ".cu", "cpp": ".cu"}
-_SUFFIXES = (".cpp", ".cu", ".cuh", ".h", ".py")
 _ADDRESSES = re.compile(r'\b(src|srcset|href)="([^"]*)"')
 _TABLE = '<div class="scroll" role="group" aria-label="table" tabindex="0"><table>\n'
 _COMMENT = re.compile(r"<!--.*?-->\s*", re.DOTALL)
@@ -70,8 +68,8 @@ def render(text: str, path: str, page: str, files: Files) -> Markup:
 def source_lines(text: str, path: str) -> list[Markup]:
     """A file's lines, with the colours of its language where that is known."""
     suffix = PurePosixPath(path).suffix
-    if suffix in _SUFFIXES:
-        return highlight_source(text, ".py" if suffix == ".py" else ".cu")
+    if suffix in LEXERS:
+        return highlight_source(text, suffix)
     return [escape(line) for line in text.splitlines()]
 
 
@@ -90,8 +88,7 @@ def _fence(
     renderer: Any, tokens: Sequence[Token], index: int, options: Any, env: Any
 ) -> str:
     token = tokens[index]
-    if suffix := _LANGUAGES.get(token.info.strip()):
-        code = "\n".join(highlight_source(token.content, suffix))
-    else:
-        code = str(escape(token.content))
+    code: str = escape(token.content)
+    if (language := token.info.strip()) in LEXERS:
+        code = "\n".join(highlight_source(token.content, language))
     return f'<pre tabindex="0"><code>{code}</code></pre>\n'
