@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,9 +56,8 @@ def _column(
 ) -> MixColumn:
     kinds: defaultdict[tuple[str, int], float] = defaultdict(float)
     sections: defaultdict[str, float] = defaultdict(float)
-    for each, weight in zip(
-        listing.instructions, weights or itertools.repeat(1), strict=bool(weights)
-    ):
+    weights = weights or [1.0] * len(listing.instructions)
+    for each, weight in zip(listing.instructions, weights, strict=True):
         kinds[each.category, each.access_bytes] += weight
         sections[side.chains.of(each).section] += weight
     return MixColumn(group, side.name, kinds, sections)

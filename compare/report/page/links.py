@@ -110,7 +110,7 @@ class Chains:
     """The chains of one side's instructions, each kept once."""
 
     def __init__(self, kernel: Kernel, texts: Mapping[str, str]) -> None:
-        """Starts without any, of a kernel; the page shows these texts of files."""
+        """Starts empty, with the texts of the files that the page shows."""
         self._kernel = kernel
         self._lengths = {file: text.count("\n") for file, text in texts.items()}
         self._numbers: dict[tuple[Frame, ...], int] = {}
