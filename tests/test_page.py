@@ -465,7 +465,6 @@ def test_the_page_shows_what_is_launched(
     report = collect_code.study(request, lambda what: None)
     for side in view_sides(report, Extras()):
         assert side.code is not None, side.reason
-        assert side.kernel is not None, side.code.title
         sections = [side.chains.of(each).section for each in side.code.ptx.instructions]
         # Some stand in no section: the parameters, and what serves all of them.
         # One may be empty: an addition of bfloat16 is made where the sum is packed.
@@ -476,9 +475,8 @@ def test_the_page_shows_what_is_launched(
 def test_a_kernel_that_is_not_there() -> None:
     for side in ("cuda", "triton"):
         with pytest.raises(LookupError, match="no_kernel stands in no file of "):
-            links.main_file(side, "softmax", "no_kernel")
-        text = links.read_source(links.main_file(side, "softmax", ""))
-        assert links.find_kernel(side, text, "no_kernel") is None
+            links.find_kernel(side, "softmax", "no_kernel")
+        assert not links.find_kernel(side, "softmax", "").lines
 
 
 def test_highlighting_changes_no_text() -> None:
@@ -516,10 +514,8 @@ def test_blank_lines_at_the_ends_of_a_source_count() -> None:
 
 
 def test_frames_of_other_files_are_foreign() -> None:
-    text = links.read_source("csrc/softmax/twin.cuh")
-    chains = links.Chains(
-        "cuda", "csrc/softmax/twin.cuh", {"csrc/softmax/twin.cuh": text}, None
-    )
+    kernel = links.find_kernel("cuda", "softmax", "")
+    chains = links.Chains(kernel, {kernel.file: links.read_source(kernel.file)})
     instruction = parse_ptx(pages.PTX).instructions[0]
     for file in ("/usr/include/cuda.h", "csrc/nothing.cu", "/x/csrc", "", "\0"):
         frames = (Frame(file, 1),)

@@ -51,9 +51,9 @@ def in_sources(
     found = set()
     for instruction in instructions:
         for frame in instruction.frames:
-            parts = _within_project(frame.file)
-            if parts and parts[1] != without:
-                found.add(("/".join(parts), frame.line))
+            file = project_file(frame.file)
+            if file and file.split("/")[1] != without:
+                found.add((file, frame.line))
                 break
     return tuple(f"{path}:{line}" for path, line in sorted(found))
 
@@ -64,15 +64,14 @@ def in_op(instructions: Iterable[Instruction]) -> tuple[str, ...]:
 
 
 @functools.cache
-def _within_project(file: str) -> list[str]:
-    """The parts of a path below the project; none if it is another's."""
+def project_file(path: str) -> str:
+    """A path as it is below the project; empty if it is another's."""
     # Not by its beginning: Triton's cache knows kernels by their text, and gives code
     # that names the folder in which another copy of the project was compiled.
-    parts = PurePath(file).parts
+    parts = PurePath(path).parts
     for index in range(len(parts) - 1, -1, -1):
-        if (
-            parts[index] in ("csrc", "triton_kernels")
-            and ROOT.joinpath(*parts[index:]).is_file()
-        ):
-            return list(parts[index:])
-    return []
+        if parts[index] in ("csrc", "triton_kernels"):
+            file = "/".join(parts[index:])
+            if (ROOT / file).is_file():
+                return file
+    return ""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -14,19 +16,10 @@ from bindings.op import Op
 from bindings.registry import OPS
 from bindings.trials import TRIALS
 from compare.code import findings, rungs
-from compare.code.architectures import (
-    DEFAULT_ARCHITECTURE,
-    Architecture,
-    parse_architecture,
-)
+from compare.code.architectures import DEFAULT_ARCHITECTURE, parse_architecture
 from compare.code.kernel_code import KernelCode, Side
 from compare.code.rungs import Shown
-from compare.errors import (
-    BuildFailedError,
-    CompilationFailed,
-    UnavailableError,
-    UsageError,
-)
+from compare.errors import BuildFailedError, UnavailableError, UsageError
 from compare.judge import contracts
 from compare.judge.parity import Parity, Prepared, Skipped, check_prepared, prepare
 from compare.judge.requirements import check_memory, require_module
@@ -61,8 +54,6 @@ def compare(request: Request, progress: Callable[[str], None]) -> Report:
         raise UnavailableError(
             f"{device} has not enough memory for this --shape: {error}"
         ) from error
-    except CompilationFailed as error:
-        raise BuildFailedError(f"{error}\n{error.log}") from error
     except BuildError as error:
         raise BuildFailedError(str(error)) from error
     except TimingError as error:
@@ -106,16 +97,16 @@ def _on_gpu(
         architecture = request.architecture or parse_architecture(name)
     except ValueError as error:
         unknown = Skipped(f"{error}, by --arch")
-        codes: dict[str, KernelCode | Skipped] = dict.fromkeys(rungs.SIDES, unknown)
-        return _report(request, prepared, parity, times, codes, {}, {})
+        skipped = dict.fromkeys(request.sides, unknown)
+        return _report(request, prepared, parity, times, skipped)
     progress("generating code")
     shown = choose(request, prepared.case, architecture)
-    codegen: dict[str, KernelCode | Skipped] = {
-        side: _inspect(side, request, prepared, each.op, architecture)
-        for side, each in shown.items()
+    codes = {
+        side: inspect(side, shown[side].op, prepared.case, architecture, request)
+        for side in request.sides
     }
-    gains = _gains(prepared, shown)
-    return _report(request, prepared, parity, times, codegen, shown, gains)
+    report = _report(request, prepared, parity, times, codes)
+    return replace(report, shown=shown, gains=_gains(prepared, shown))
 
 
 def _on_cpu(
@@ -123,31 +114,35 @@ def _on_cpu(
 ) -> Report:
     """All at once: the interpreter and the compilers are processes of their own."""
     architecture = request.architecture or parse_architecture(DEFAULT_ARCHITECTURE)
-    # What takes longest comes first.
+    # The slowest comes first.
     order = sorted((*request.backends, "torch"), key="triton".__ne__)
     parity = {backend: _start(check_prepared, prepared, backend) for backend in order}
     shown = choose(request, prepared.case, architecture)
-    codegen = {
-        side: _start(_inspect, side, request, prepared, each.op, architecture)
-        for side, each in shown.items()
+    case = prepared.case
+    codes = {
+        side: _start(inspect, side, shown[side].op, case, architecture, request)
+        for side in request.sides
     }
     waiting: dict[str, Future[Any]] = {
         **parity,
-        **{f"the code of {side}": future for side, future in codegen.items()},
+        **{f"the code of {side}": future for side, future in codes.items()},
     }
     while waiting:
         progress("running " + ", ".join(waiting))
         next(iter(waiting.values())).exception()
         waiting = {name: each for name, each in waiting.items() if not each.done()}
-    return _report(
+    report = _report(
         request,
         prepared,
         {name: parity[name].result() for name in (*request.backends, "torch")},
         Skipped("times need a GPU"),
-        {name: future.result() for name, future in codegen.items()},
-        shown,
-        rung_times.recorded_gains(prepared.op, prepared.case),
-        _recorded(prepared.op.name),
+        {side: future.result() for side, future in codes.items()},
+    )
+    return replace(
+        report,
+        shown=shown,
+        gains=rung_times.recorded_gains(prepared.op, case),
+        recorded=_recorded(prepared.op.name),
     )
 
 
@@ -180,19 +175,6 @@ def _times(
     return measure(prepared, found)
 
 
-def _inspect(
-    side: Side,
-    request: Request,
-    prepared: Prepared,
-    op: Op,
-    architecture: Architecture,
-) -> KernelCode | Skipped:
-    sources = {"cuda_inline": "cuda"}
-    if side not in {sources.get(each, each) for each in request.backends}:
-        return NOT_ASKED_FOR
-    return inspect(side, op, prepared.case, architecture, request)
-
-
 def _gains(prepared: Prepared, shown: Mapping[Side, Shown]) -> dict[Side, float]:
     """How many times as fast as the twin a call is, where it takes another kernel."""
     sides = [side for side, each in shown.items() if each.taken and not each.is_missing]
@@ -211,26 +193,15 @@ def _report(
     prepared: Prepared,
     parity: dict[str, Parity | Skipped],
     times: CaseTimes | Skipped,
-    codegen: Mapping[str, KernelCode | Skipped],
-    shown: Mapping[Side, Shown],
-    gains: Mapping[Side, float],
-    recorded: Bench | Skipped | None = None,
+    codegen: Mapping[Side, KernelCode | Skipped],
 ) -> Report:
     op, case = prepared.op, prepared.case
-    require_kernel(codegen, request.kernel)
+    require_kernel(codegen.values(), request.kernel)
     for side in rungs.SIDES:  # keys of the schema, whatever was asked for
         parity.setdefault(side, NOT_ASKED_FOR)
     codes = [each for each in codegen.values() if isinstance(each, KernelCode)]
-    found: tuple[findings.Finding, ...] = ()
-    if len(codes) == len(rungs.SIDES):
-        found = findings.find(*codes)
     contract = TRIALS[op.name].code_contract if contracts.applies(op, case) else None
-    broken = [
-        each
-        for code in codes
-        if contract
-        for each in contracts.violations(contract, code)
-    ]
+    broken = (contracts.violations(contract, each) for each in codes if contract)
     return Report(
         op=op.name,
         environment=environment.collect(),
@@ -238,10 +209,7 @@ def _report(
         backends=request.backends,
         parity=parity,
         times=times,
-        codegen=codegen,
-        findings=found,
-        violations=tuple(broken),
-        shown=shown,
-        gains=gains,
-        recorded=recorded,
+        codegen={side: codegen.get(side, NOT_ASKED_FOR) for side in rungs.SIDES},
+        findings=findings.find(*codes) if len(codes) == len(rungs.SIDES) else (),
+        violations=tuple(itertools.chain.from_iterable(broken)),
     )

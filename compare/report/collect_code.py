@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,32 +38,25 @@ _NOT_RUN = Skipped("compare study runs nothing")
 
 @dataclass(frozen=True)
 class Request:
-    """The options of `compare <op>` or `compare study`.
-
-    Attributes:
-        op: The name of the op.
-        shape: Its inputs'; None for what suits the device, or the large one.
-        dtype: Its inputs', such as "float32".
-        params: Its other arguments, by name.
-        architecture: The code's; None for that of the GPU, or the usual one.
-        backends: The implementations to compare.
-        same_ptxas: Whether nvcc's assembler makes the machine code of both sides.
-        kernel: The launch whose code is shown, counted from 0.
-        rung: The rung that is shown and run; by default the code is the twin's, and
-            a call's kernels run.
-        shows_sass: Whether machine code is of interest, which takes a second more.
-    """
+    """The options of `compare <op>` or `compare study`."""
 
     op: str
-    shape: tuple[int, ...] | None
-    dtype: str
+    shape: tuple[int, ...] | None  # None for what suits the device, or the large one
+    dtype: str  # such as "float32"
     params: Mapping[str, Any]
-    architecture: Architecture | None = None
+    architecture: Architecture | None = None  # by default the GPU's, or the usual one
     backends: tuple[str, ...] = DEFAULT_BACKENDS
-    same_ptxas: bool = False
-    kernel: int = 0
+    same_ptxas: bool = False  # nvcc's assembler makes the machine code of both sides
+    kernel: int = 0  # the launch whose code is shown, counted from 0
+    # By default the code shown is the twin's, and what runs is what a call takes.
     rung: str | None = None
-    shows_sass: bool = True
+    shows_sass: bool = True  # which takes a second more
+
+    @property
+    def sides(self) -> list[Side]:
+        """The sides whose sources the backends are built from."""
+        sources = {each.removesuffix("_inline") for each in self.backends}
+        return [side for side in rungs.SIDES if side in sources]
 
     def case(self, default_shape: tuple[int, ...]) -> Case:
         """The case to try the op on."""
@@ -91,11 +84,8 @@ def study(request: Request, progress: Callable[[str], None]) -> Report:
         raise UsageError(str(error)) from error
     for side, choice in shown.items():
         progress(f"generating the code of {side}")
-        try:
-            codes[side] = inspect(side, choice.op, case, architecture, request)
-        except CompilationFailed as error:
-            raise BuildFailedError(f"{error}\n{error.log}") from error
-    require_kernel(codes, request.kernel)
+        codes[side] = inspect(side, choice.op, case, architecture, request)
+    require_kernel(codes.values(), request.kernel)
     return Report(
         op=op.name,
         environment=environment.collect(),
@@ -147,7 +137,7 @@ def inspect(
     """The code of one side, or why there is none.
 
     Raises:
-        CompilationFailed: A compiler refuses the kernel.
+        BuildFailedError: A compiler refuses the kernel.
     """
     launch, number = (op, launcher_arguments(op, case), architecture), request.kernel
     try:
@@ -160,14 +150,16 @@ def inspect(
         return code.disassembled() if request.shows_sass else code
     except CodegenUnavailable as error:
         return Skipped(str(error))
+    except CompilationFailed as error:
+        raise BuildFailedError(f"{error}\n{error.log}") from error
 
 
-def require_kernel(codes: Mapping[str, KernelCode | Skipped], number: int) -> None:
+def require_kernel(codes: Collection[KernelCode | Skipped], number: int) -> None:
     """Sees to it that the launch of this number, from 0 on, is there on one side.
 
     Raises:
         UsageError: It is on neither.
     """
-    reasons = [each.reason for each in codes.values() if isinstance(each, Skipped)]
+    reasons = [each.reason for each in codes if isinstance(each, Skipped)]
     if number and len(reasons) == len(codes):
         raise UsageError(f"--kernel: {reasons[0]}")

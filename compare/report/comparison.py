@@ -26,39 +26,24 @@ NOT_ASKED_FOR = Skipped("not asked for by --backend")
 
 @dataclass(frozen=True)
 class Report:
-    """An op in one case.
-
-    Attributes:
-        op: Its name.
-        environment: Versions and devices, from compare.timing.environment.
-        case: What it was tried on.
-        backends: Those that were compared.
-        parity: By backend, PyTorch's own errors under "torch".
-        times: The backends' and PyTorch's.
-        codegen: "cuda" and "triton".
-        findings: How the two differ, where that is shown and there is code of both.
-        violations: Sentences on code that breaks the op's contract, where that speaks
-            of the case.
-        planned: The titles of kernels that are known though there is no code of them,
-            "cuda" or none.
-        shown: By side, the rung that the code is of; nothing where that is unknown.
-        gains: By side, how many times as fast as the twin a call is; those known.
-        recorded: Times from a GPU, for where there is none; or why there are none.
-    """
+    """An op in one case."""
 
     op: str
-    environment: dict[str, Any]
+    environment: dict[str, Any]  # from compare.timing.environment
     case: Case
     backends: tuple[str, ...]
-    parity: Mapping[str, Parity | Skipped]
+    parity: Mapping[str, Parity | Skipped]  # by backend; PyTorch's own under "torch"
     times: CaseTimes | Skipped
-    codegen: Mapping[str, KernelCode | Skipped]
-    findings: tuple[Finding, ...] = ()
-    violations: tuple[str, ...] = ()
+    codegen: Mapping[str, KernelCode | Skipped]  # by side
+    findings: tuple[Finding, ...] = ()  # where there is code of both sides
+    violations: tuple[str, ...] = ()  # what breaks the op's contract on code
+    # By side, the titles of kernels that are known though there is no code of them.
     planned: Mapping[str, str] = field(default_factory=dict)
+    # By side, the rung that the code is of, where that is known.
     shown: Mapping[Side, Shown] = field(default_factory=dict)
+    # By side, how many times as fast as the twin a call is, where that is known.
     gains: Mapping[Side, float] = field(default_factory=dict)
-    recorded: Bench | Skipped | None = None
+    recorded: Bench | Skipped | None = None  # where no times can be measured
 
     @property
     def passed(self) -> bool:

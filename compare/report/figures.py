@@ -69,7 +69,9 @@ def _error(error: float) -> str:
 
 def _of_time(report: Report) -> Iterator[tuple[str, list[Cell]]]:
     timings = [report.timing(name) for name in report.implementations]
-    if isinstance(report.times, Skipped) or not any(map(_is_timed, timings)):
+    if isinstance(report.times, Skipped) or not any(
+        isinstance(each, Timing) for each in timings
+    ):
         return
     times, has_flops = report.times, TRIALS[report.op].flops is not None
 
@@ -86,10 +88,6 @@ def _of_time(report: Report) -> Iterator[tuple[str, list[Cell]]]:
         yield "TFLOP/s", _cells(timings, tflops)
     yield "GB/s", _cells(timings, lambda each: f"{each.gb_per_s:,.2f}")
     yield "  of the ceiling", _cells(timings, lambda e: f"{100 * e.fraction:.1f} %")
-
-
-def _is_timed(timing: Timing | Skipped) -> bool:
-    return isinstance(timing, Timing)
 
 
 def _of_code(report: Report) -> Iterator[tuple[str, list[Cell]]]:
@@ -140,7 +138,7 @@ def notes(report: Report) -> Iterator[str]:
             if isinstance(each := results.get(name), Skipped):
                 skipped.setdefault(each.reason, []).append(NAMES[name])
         for reason, who in skipped.items():
-            # What holds for all, such as that times need a GPU, speaks for itself.
+            # A reason that holds for all, such as that times need a GPU, is enough.
             whose = f"no {what} of {' and '.join(who)}: "
             yield reason if len(who) == len(names) else whose + reason
     if isinstance(report.recorded, Skipped):

@@ -20,15 +20,10 @@ _COMMON = ("at most", "ran on")
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a sentence.
+    """A part of a sentence."""
 
-    Attributes:
-        text: As it stands there.
-        term: The entry of the glossary that it is about; empty for none.
-    """
-
-    text: str
-    term: str = ""
+    text: str  # as it stands there
+    term: str = ""  # the entry of the glossary that it is about; empty for none
 
 
 def read() -> dict[str, str]:
@@ -64,10 +59,7 @@ def anchor(heading: str) -> str:
 def parts(sentence: str, rule: str, terms: Mapping[str, str]) -> list[Part]:
     """A finding's sentence, each term marked where it occurs first.
 
-    Args:
-        sentence: What it says.
-        rule: Its rule's name, which follows at the end if it does not occur.
-        terms: What the glossary has, by name.
+    The name of the finding's rule follows at the end if it does not occur.
     """
     names = {_stem(name): name for name in terms if name not in _COMMON}
     found = list(_parts(sentence, names)) if names else [Part(sentence)]

@@ -26,18 +26,12 @@ from compare.assembly.places import file_of
 from compare.code import kernel_code, memory
 from compare.code.architectures import Architecture
 from compare.code.kernel_code import KernelCode, Side
-from compare.code.rungs import name_of
+from compare.code.rungs import SIDES, name_of
 from compare.errors import CodegenUnavailable, CompilationFailed
 from compare.judge.cases import Case, launcher_arguments
 from compare.judge.parity import Skipped
 from compare.records import rung_times
-from compare.records.rung_times import (
-    Times,
-    case_on,
-    default_case,
-    measure_rungs,
-    rungs_of,
-)
+from compare.records.rung_times import Times
 from compare.report.recorded import age, where
 from compare.report.tables import Grid
 from compare.report.terminal import case_name
@@ -53,73 +47,46 @@ _INSPECT: dict[Side, Callable[..., KernelCode]] = {
 
 _NO_CODE = (CodegenUnavailable, CompilationFailed, UnsupportedError, ValueError)
 
-# What multiplies, the most powerful first: a kernel is named by what it has of these.
+# Instructions that multiply, the most powerful first: a kernel's is the first it has.
 _MULTIPLIES = ("HGMMA", "HMMA", "FFMA")
 
 
 @dataclass(frozen=True)
 class Step:
-    """One rung in one language: all of its launches together.
+    """One rung in one language: all of its launches together."""
 
-    Attributes:
-        kernels: Their names, in the order of the launches.
-        lines: Those of the files that they stand in.
-        instruction: What multiplies, such as "HMMA.16816.F32.BF16"; empty of an op that
-            is bound by memory.
-        registers: A thread's, the most of all launches.
-        shared_bytes: A block's, likewise.
-        instructions: That all threads execute, for each multiplication and addition of
-            the op, or for each element that it has to read or write.
-        global_bytes: That all threads load from and store to global memory; None of
-            copies by tensor maps, whose size no instruction says.
-        shared_memory_bytes: Loaded from and stored to shared memory by instructions of
-            threads.
-    """
-
-    kernels: tuple[str, ...]
-    lines: int
-    instruction: str
-    registers: int
-    shared_bytes: int
+    kernels: tuple[str, ...]  # their names, in the order of the launches
+    lines: int  # those of the files that they stand in
+    instruction: str  # that multiplies; empty where the op is bound by memory
+    registers: int  # a thread's, the most of all launches
+    shared_bytes: int  # a block's, likewise
+    # Executed by all threads, for each multiplication and addition of the op, or else
+    # for each element that it has to read or write.
     instructions: float
+    # Moved by all threads; None for copies by tensor maps, which tell no size.
     global_bytes: float | None
-    shared_memory_bytes: float
+    shared_memory_bytes: float  # moved by instructions of threads
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One rung.
+    """One rung."""
 
-    Attributes:
-        name: Its name, CALL for what a call takes.
-        what: The first sentences of its source, on what it changes.
-        steps: By language.
-    """
-
-    name: str
-    what: str
-    steps: Mapping[str, Step | Skipped]
+    name: str  # CALL for what a call takes
+    what: str  # the first sentences of its source, on what it changes
+    steps: Mapping[str, Step | Skipped]  # by language
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """The rungs of an op, as `compare <op> --ladder` shows them.
-
-    Attributes:
-        op: The name of the op.
-        case: The one that the code was made for.
-        architecture: The code's.
-        rungs: From the first to what a call takes.
-        times: Measured here or recorded; None where neither is there.
-        is_recorded: Whether they are from the record.
-    """
+    """The rungs of an op, as `compare <op> --ladder` shows them."""
 
     op: str
     case: Case
     architecture: str
     rungs: tuple[Rung, ...]
     times: Times | None
-    is_recorded: bool
+    is_recorded: bool  # rather than measured here
 
 
 def climb(
@@ -140,7 +107,7 @@ def climb(
     """
     op = OPS[op_name]
     has_gpu = gpu_state.obstacle() is None
-    default = default_case(op)
+    default = rung_times.default_case(op)
     trial = TRIALS[op.name]
     small = trial.small_shape if trial.flops and not has_gpu else default.shape
     case = replace(
@@ -149,14 +116,17 @@ def climb(
         dtype=getattr(torch, dtype) if dtype else default.dtype,
     )
     rungs = []
-    for name, on_rung in rungs_of(op).items():
+    for name, on_rung in rung_times.rungs_of(op).items():
         progress(f"looking at the code of {name}")
         steps: dict[str, Step | Skipped] = {
-            side: _step(on_rung, side, case, architecture, inspect)
-            for side, inspect in _INSPECT.items()
+            side: _step(on_rung, side, case, architecture) for side in SIDES
         }
         rungs.append(Rung(name, what_changed(on_rung, steps), steps))
-    times = measure_rungs(op, case, progress) if has_gpu else rung_times.find(op_name)
+    times = (
+        rung_times.measure_rungs(op, case, progress)
+        if has_gpu
+        else rung_times.find(op_name)
+    )
     return Ladder(op_name, case, architecture.name, tuple(rungs), times, not has_gpu)
 
 
@@ -178,50 +148,44 @@ def what_changed(op: Op, steps: Mapping[str, Step | Skipped]) -> str:
     return " ".join(re.sub(r"(?m)^//", "", comment[0]).split())
 
 
-def _step(
-    op: Op,
-    side: str,
-    case: Case,
-    architecture: Architecture,
-    inspect: Callable[..., KernelCode],
-) -> Step | Skipped:
-    case, trial = case_on(op, case), TRIALS[op.name]
+def _step(op: Op, side: Side, case: Case, architecture: Architecture) -> Step | Skipped:
+    case, trial = rung_times.case_on(op, case), TRIALS[op.name]
+    inspect = _INSPECT[side]
     try:
         launched = launcher_arguments(op, case)
-        first = inspect(op, launched, architecture)
-        others = (
+        codes = [inspect(op, launched, architecture)]
+        codes += (
             inspect(op, launched, architecture, number=number)
-            for number in range(1, len(first.kernels))
+            for number in range(1, len(codes[0].kernels))
         )
-        codes = [first, *others]
-        multiplies = _what_multiplies(first.disassembled()) if trial.flops else ""
+        multiplies = _what_multiplies(codes[0].disassembled()) if trial.flops else ""
     except _NO_CODE as error:
         return Skipped(str(error).partition("\n")[0])
     traffic = trial.traffic(case.shape, case.dtype.itemsize).total_bytes
     work = trial.flops(case.shape) if trial.flops else traffic / case.dtype.itemsize
     kernels = tuple(name_of(code.title) for code in codes)
     files = {file_of(side, op.source, kernel) for kernel in kernels}
-    simulations = [code.simulation for code in codes]
-    totals = [memory.totals(each) for each in simulations]
-    executed = (e.executed_per_thread * e.total_blocks * e.threads for e in simulations)
-    # Of all blocks, where only some are simulated.
-    wholes = [each.total_blocks / each.blocks for each in simulations]
-    in_global = (e.global_bytes * n for e, n in zip(totals, wholes, strict=True))
-    in_shared = (
-        each.bytes * whole
-        for simulation, whole in zip(simulations, wholes, strict=True)
-        for each in memory.movements(simulation)
-        if each.argument == memory.SHARED
-    )
+    executed = in_global = in_shared = 0.0
+    for code in codes:
+        run = code.simulation
+        whole = run.total_blocks / run.blocks  # where only some blocks are simulated
+        executed += run.executed_per_thread * run.total_blocks * run.threads
+        in_global += whole * memory.totals(run).global_bytes
+        in_shared += whole * sum(
+            each.bytes
+            for each in memory.movements(run)
+            if each.argument == memory.SHARED
+        )
+    is_known = all(memory.totals(code.simulation).sectors for code in codes)
     return Step(
         kernels=kernels,
         lines=sum(len((ROOT / file).read_text().splitlines()) for file in files),
         instruction=multiplies,
         registers=max(code.registers for code in codes),
         shared_bytes=max(code.shared_bytes for code in codes),
-        instructions=sum(executed) / work,
-        global_bytes=sum(in_global) if all(e.sectors for e in totals) else None,
-        shared_memory_bytes=sum(in_shared),
+        instructions=executed / work,
+        global_bytes=in_global if is_known else None,
+        shared_memory_bytes=in_shared,
     )
 
 
@@ -262,16 +226,14 @@ def grid(ladder: Ladder) -> Grid:
     rows = []
     for rung in ladder.rungs:
         for side, step in rung.steps.items():
+            took = ("needs a GPU", "")
+            if ladder.times:
+                took = measured(ladder.times, rung.name, side)
             figures = _figures(step) if isinstance(step, Step) else (NONE,) * 8
             kernel, multiplies, *cells = figures
             words = (rung.name, NAMES[side], kernel, *([multiplies] if flops else []))
-            rows.append((*words, *cells, *_times(ladder, rung.name, side)))
-    return Grid("ladder", header, tuple(rows))
-
-
-def words_of(ladder: Ladder) -> int:
-    """How many columns of its grid are words."""
-    return 4 if TRIALS[ladder.op].flops else 3
+            rows.append((*words, *cells, *took))
+    return Grid("ladder", header, tuple(rows), n_words=4 if flops else 3)
 
 
 def notes(ladder: Ladder) -> Iterator[str]:
@@ -304,22 +266,18 @@ def _figures(step: Step) -> tuple[str, ...]:
     )
 
 
-def _times(ladder: Ladder, rung: str, side: str) -> tuple[str, str]:
+def measured(times: Times, rung: str, side: str) -> tuple[str, str]:
     """The time, and the rate, or how many times as fast as the first rung it is."""
-    if ladder.times is None:
-        return "needs a GPU", ""
-    timings = ladder.times.timings
-    timing, first = timings.get(rung, {}).get(side), timings["first"].get(side)
+    timing, first = (times.timings.get(e, {}).get(side) for e in (rung, "first"))
     if not isinstance(timing, Timing):
         return NONE, NONE
-    median_us = timing.median_us
-    if flops := TRIALS[ladder.op].flops:
-        rate = f"{flops(ladder.times.case.shape) / median_us / 1e6:,.1f}"
+    if flops := TRIALS[times.op].flops:
+        rate = f"{flops(times.case.shape) / timing.median_us / 1e6:,.1f}"
     elif isinstance(first, Timing):
-        rate = f"{first.median_us / median_us:.2f}x"
+        rate = f"{first.median_us / timing.median_us:.2f}x"
     else:
         rate = NONE
-    return f"{median_us:,.1f}", rate
+    return f"{timing.median_us:,.1f}", rate
 
 
 # ---- On a terminal ------------------------------------------------------------------
@@ -337,7 +295,7 @@ def show(ladder: Ladder, console: Console) -> None:
     # The words of the rows say what the first two columns are.
     made = grid(ladder)
     header = ("", "", *made.header[2:])
-    print_rows(console, header, made.rows, n_words=words_of(ladder), gap=1)
+    print_rows(console, header, made.rows, n_words=made.n_words, gap=1)
     for note in notes(ladder):
         print_note(console, note)
     if text := origin(ladder):

@@ -60,42 +60,25 @@ _MAX_TICKS = 7
 
 @dataclass(frozen=True)
 class Line:
-    """Bandwidth of an implementation, GB/s by size; None where it was not timed.
-
-    Attributes:
-        implementation: Its name.
-        medians: By the median of the replays.
-        lows: A fifth of the replays was slower.
-        highs: A fifth was faster.
-    """
+    """Bandwidth of an implementation, GB/s by size; None where it was not timed."""
 
     implementation: str
     medians: tuple[float | None, ...]
-    lows: tuple[float | None, ...]
-    highs: tuple[float | None, ...]
+    lows: tuple[float | None, ...]  # a fifth of the replays was slower
+    highs: tuple[float | None, ...]  # a fifth was faster
 
 
 @dataclass(frozen=True)
 class Plot:
-    """All that is drawn in a figure.
+    """The content of a figure."""
 
-    Attributes:
-        name: Its files', without a suffix.
-        what: The op, its unusual parameters and the dtype.
-        where: The GPU and the day.
-        sizes: Bytes that have to be moved, ascending.
-        lines: Of each implementation that was timed.
-        ceiling: The memory's, GB/s by size.
-        mix: Bytes read to bytes written, such as "2:1".
-    """
-
-    name: str
-    what: str
-    where: str
-    sizes: tuple[int, ...]
+    name: str  # its files', without a suffix
+    what: str  # the op, its unusual parameters and the dtype
+    where: str  # the GPU and the day
+    sizes: tuple[int, ...]  # bytes that have to be moved, ascending
     lines: tuple[Line, ...]
-    ceiling: tuple[float, ...]
-    mix: str
+    ceiling: tuple[float, ...]  # the memory's, GB/s by size
+    mix: str  # bytes read to bytes written, such as "2:1"
 
     @property
     def digest(self) -> str:

@@ -21,10 +21,11 @@ from compare.printable import printable
 from compare.records import rung_times, store
 from compare.report import ladder, plots, results
 from compare.report.recorded import age, medians_of, where, with_article
+from compare.report.tables import markdown
 from compare.report.terminal import case_name
 from compare.report.text import NONE
 from compare.timing.names import BACKENDS, NAMES
-from compare.timing.times import Bench, CaseTimes, Timing
+from compare.timing.times import Bench, CaseTimes
 
 EXAMPLE = "softmax"
 # The pages, and which sections each has.
@@ -142,21 +143,17 @@ def _ops() -> str:
         for op in read_ops().values()
         if not op.forward
     ]
-    return results.markdown(("op", "computes", "directions", "sources"), 4, rows)
+    return markdown(("op", "computes", "directions", "sources"), 4, rows)
 
 
 def _ladder(folder: Path) -> str:
     """The rungs of the example: their sources, and what each gains."""
     op = OPS[EXAMPLE]
     times = rung_times.find(EXAMPLE, folder)
-    timings = times.timings if times else {}
 
     def cell(rung: str, side: str) -> str:
-        timing, first = (timings.get(e, {}).get(side) for e in (rung, op.rungs[0]))
-        if not isinstance(timing, Timing) or not isinstance(first, Timing):
-            return NONE
-        gain = first.median_us / timing.median_us
-        return f"{timing.median_us:,.1f}, {gain:.2f}x"
+        cells = ladder.measured(times, rung, side) if times else (NONE,)
+        return NONE if NONE in cells else ", ".join(cells)
 
     rows = [
         (
@@ -168,7 +165,7 @@ def _ladder(folder: Path) -> str:
         for rung in op.rungs
     ]
     headers = ("rung", "what it changes", *(f"{NAMES[e]} us" for e in rungs.SIDES))
-    table = results.markdown(headers, 2, rows)
+    table = markdown(headers, 2, rows)
     if times is None:
         return f"{table}\n\nThe times of the rungs are not recorded yet."
     measured = ", ".join(filter(None, (where(times), age(times))))
@@ -213,7 +210,7 @@ def _summary(by_gpu: Mapping[str, list[Bench]]) -> str:
             notes = f", {older} of them of older code" if older else ""
             what = f"{kind}: {len(of_kind)} recorded{notes}, {len(cases)} cases"
             rows.append((printable(gpu), what, *(gain(cases, e) for e in rungs.SIDES)))
-    table = results.markdown(("GPU", "ops", *(NAMES[e] for e in rungs.SIDES)), 2, rows)
+    table = markdown(("GPU", "ops", *(NAMES[e] for e in rungs.SIDES)), 2, rows)
     return f"{table}\n\n{_ABOUT_SUMMARY}"
 
 

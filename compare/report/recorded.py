@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from bindings.sources import ROOT
+from compare.code.rungs import SIDES
 from compare.judge.cases import Case
 from compare.records import source_hash, store
 from compare.report.text import NONE, plain, print_rows
@@ -35,7 +36,7 @@ def show(bench: Bench, case: Case, console: Console) -> None:
         (
             each.case.shape_name,
             *(median(each, name) for name in names),
-            " / ".join(share(bench, each, name) for name in ("cuda", "triton")),
+            shares(bench, each),
         )
         for each in cases[:_MOST_SHOWN]
     )
@@ -83,7 +84,7 @@ def with_article(gpu: str) -> str:
 
 
 def versions(bench: Bench, *names: str) -> str:
-    """Those that are known of what it was measured with."""
+    """The known ones of these versions that it was measured with."""
     known = ((name, bench.environment.get(name)) for name in names)
     return ", ".join(f"{name} {version}" for name, version in known if version)
 
@@ -122,9 +123,10 @@ def median(times: CaseTimes, name: str) -> str:
     return f"{medians[name]:,.1f}" if name in medians else NONE
 
 
-def share(bench: Bench, times: CaseTimes, name: str) -> str:
-    """An implementation's share of the ceiling, in per cent."""
-    timing = store.timing(times, name)
-    if timing is None:
-        return NONE
-    return f"{100 * rates.share_of_ceiling(bench, times, timing):.1f}"
+def shares(bench: Bench, times: CaseTimes) -> str:
+    """The shares of the ceiling that CUDA and Triton reach, in per cent."""
+    timings = (store.timing(times, side) for side in SIDES)
+    return " / ".join(
+        f"{100 * rates.share_of_ceiling(bench, times, timing):.1f}" if timing else NONE
+        for timing in timings
+    )

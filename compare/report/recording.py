@@ -49,28 +49,27 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
     if obstacle := gpu_state.obstacle():
         raise UnavailableError(obstacle)
     require_committed_kernels()
-    # Of the sources as they were imported: what is edited meanwhile is not measured.
+    # Taken now, with the sources as imported: later edits are not measured.
     hashes = {name: source_hash.hashes(name) for name in ops}
-    requests = [_request(name) for name in ops]
+    requests = [
+        benchmark.Request(
+            op=name,
+            shapes=None,
+            dtypes=_DTYPES,
+            params=None,
+            backends=DEFAULT_BACKENDS,
+            peers=PEERS,
+            sweep=name in _SWEPT,
+            starts=name == EXAMPLE,
+        )
+        for name in ops
+    ]
     benchmark.compile_ahead(requests, progress)
     files: list[Path] = []
     for request in requests:
         files += _record(request, hashes[request.op], progress)
     progress("drawing plots and rewriting README and docs")
     return [*files, *readme.redraw()]
-
-
-def _request(op: str) -> benchmark.Request:
-    return benchmark.Request(
-        op=op,
-        shapes=None,
-        dtypes=_DTYPES,
-        params=None,
-        backends=DEFAULT_BACKENDS,
-        peers=PEERS,
-        sweep=op in _SWEPT,
-        starts=op == EXAMPLE,
-    )
 
 
 def _record(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from compare.printable import printable
 from compare.records import fusions, store
 from compare.records.fusions import Fusion
 from compare.report import plots
-from compare.report.recorded import age, median, medians_of, share, timed_in
+from compare.report.recorded import age, median, medians_of, shares, timed_in
+from compare.report.tables import markdown
 from compare.report.text import NONE
 from compare.timing.names import BACKENDS, NAMES
 from compare.timing.times import Bench, CaseTimes, StartTime
@@ -45,7 +46,7 @@ def records_of(gpu: str) -> str:
 
 
 def times_of(benches: list[Bench], folder: Path = store.FOLDER) -> str:
-    """All that is said of the times of some ops on one GPU."""
+    """The times of some ops on one GPU: origins, tables and notes."""
     fused = fusions.read_all(store.folder_of(store.gpu(benches[0]), folder))
     marks = {bench.op: mark_of(bench) for bench in benches}
     paragraphs = [
@@ -99,29 +100,26 @@ def mark_of(bench: Bench) -> str:
 
 
 def _times_table(benches: list[Bench], marks: Mapping[str, str]) -> str:
-    rows = [(bench, each) for bench in benches for each in bench.cases]
-    timed = timed_in([each for _, each in rows])
+    timed = timed_in([each for bench in benches for each in bench.cases])
     names = [name for name in NAMES if name in ("cuda", "triton", *timed)]
     head = (
         *("op", "shape", "dtype"),
         *(NAMES[name] for name in names),
         *("ours : fastest peer", "CUDA / Triton, % of the ceiling"),
     )
-    return markdown(
-        head,
-        3,
+    rows = [
         (
-            (
-                f"{_op_name(bench, each)}{marks[bench.op]}",
-                each.case.shape_name,
-                each.case.dtype_name,
-                *(median(each, name) for name in names),
-                _verdict(each),
-                " / ".join(share(bench, each, name) for name in ("cuda", "triton")),
-            )
-            for bench, each in rows
-        ),
-    )
+            f"{_op_name(bench, each)}{marks[bench.op]}",
+            each.case.shape_name,
+            each.case.dtype_name,
+            *(median(each, name) for name in names),
+            _verdict(each),
+            shares(bench, each),
+        )
+        for bench in benches
+        for each in bench.cases
+    ]
+    return markdown(head, 3, rows)
 
 
 def _starts(benches: list[Bench], marks: Mapping[str, str]) -> str:
@@ -186,27 +184,25 @@ def _rate_of_plain(each: Fusion, side: str, epilogue: str) -> str:
 
 def _notes(benches: list[Bench]) -> str:
     """Caveats of peers, and why figures are missing."""
-    notes: dict[tuple[str, str], list[str]] = {}
-    for bench in benches:
-        for name, note in bench.notes.items():
-            notes.setdefault((name, note), []).append(bench.op)
-        skipped: dict[tuple[str, str], list[str]] = {}
-        for each in bench.cases:
-            for name, timing in each.timings.items():
-                if isinstance(timing, Skipped):
-                    key = name, f"not timed: {timing.reason}"
-                    skipped.setdefault(key, []).append(_case_name(bench, each))
-        for key, cases in skipped.items():
-            is_general = len(cases) == len(bench.cases)
-            notes.setdefault(key, []).extend([bench.op] if is_general else cases)
-    order = list(NAMES)
-    return "\n".join(
-        f"- {NAMES[name]} ({', '.join(where)}): "
-        f"{textwrap.shorten(printable(_COLOURS.sub('', note)), 200, placeholder=' …')}"
-        for (name, note), where in sorted(
-            notes.items(), key=lambda each: order.index(each[0][0])
-        )
-    )
+    lines = []
+    for name in NAMES:
+        notes: dict[str, list[str]] = {}
+        for bench in benches:
+            if name in bench.notes:
+                notes.setdefault(bench.notes[name], []).append(bench.op)
+            skipped: dict[str, list[str]] = {}
+            for each in bench.cases:
+                if isinstance(timing := each.timings.get(name), Skipped):
+                    cases = skipped.setdefault(f"not timed: {timing.reason}", [])
+                    cases.append(_case_name(bench, each))
+            for note, cases in skipped.items():
+                is_general = len(cases) == len(bench.cases)
+                notes.setdefault(note, []).extend([bench.op] if is_general else cases)
+        for note, where in notes.items():
+            said = printable(_COLOURS.sub("", note))
+            said = textwrap.shorten(said, 200, placeholder=" …")
+            lines.append(f"- {NAMES[name]} ({', '.join(where)}): {said}")
+    return "\n".join(lines)
 
 
 def about_plots(benches: Sequence[Bench]) -> str:
@@ -230,12 +226,6 @@ def plots_of(benches: list[Bench]) -> str:
             )
     width = max(map(len, rows.values()), default=0)
     return markdown([""] * width, width, rows.values()) if rows else ""
-
-
-def markdown(head: Sequence[str], n_words: int, rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first columns are words, and the others figures."""
-    rule = ["---"] * n_words + ["--:"] * (len(head) - n_words)
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
 
 
 def _op_name(bench: Bench, times: CaseTimes) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bindings.registry import OPS
@@ -18,39 +19,28 @@ from compare.report.comparison import Report
 from compare.report.text import NONE
 from compare.timing.names import NAMES
 
+_ESCAPES = str.maketrans({"\\": r"\\", "|": r"\|"})  # in a cell of Markdown
+
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table.
-
-    Attributes:
-        text: What it says.
-        target: What a click on it pins on a page; empty for nothing.
-        places: Lines that it speaks of, such as "csrc/softmax/softmax.cu:69".
-        is_code: Whether it is set like code, with its blanks.
-        mood: "good", "bad" or "unsure", which colour it; or empty.
-    """
+    """A cell of a table."""
 
     text: str
-    target: str = ""
-    places: tuple[str, ...] = ()
-    is_code: bool = False
-    mood: str = ""
+    target: str = ""  # what a click on it pins on a page; empty for nothing
+    places: tuple[str, ...] = ()  # that it speaks of: "csrc/softmax/softmax.cu:69"
+    is_code: bool = False  # set like code, with its blanks
+    mood: str = ""  # "good", "bad" or "unsure", which colour it; or empty
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of text.
-
-    Attributes:
-        name: Its subject.
-        header: The heads of the columns; the first is that of the rows' names.
-        rows: Each with its name first.
-    """
+    """A table of text."""
 
     name: str
     header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: tuple[tuple[str, ...], ...]  # each with its name first
+    n_words: int = 1  # how many columns, from the left, hold words
 
 
 def which_kernel(report: Report) -> str:
@@ -105,33 +95,40 @@ def resources(report: Report) -> Grid:
 def mix(report: Report) -> Grid:
     """Instructions of each side by what they are for, accesses by their width too."""
     codes = report.codes
-    columns = [(language, code) for language in ("PTX", "SASS") for code in codes]
-    mixes = [code.ptx_mix if name == "PTX" else code.sass_mix for name, code in columns]
+    columns = {
+        **{f"{NAMES[code.side]} PTX": code.ptx for code in codes},
+        **{f"{NAMES[code.side]} SASS": code.sass for code in codes},
+    }
+    counts = (
+        Counter((each.category, each.access_bytes) for each in listing.instructions)
+        for listing in columns.values()
+    )
+    rows = tuple(
+        (name_of_kind(*kind), *(str(each or NONE) for each in numbers))
+        for kind, numbers in by_kind([*counts]).items()
+    )
+    return Grid("instructions", ("instructions", *columns), rows)
 
-    def rows() -> Iterator[tuple[str, ...]]:
-        for category in CATEGORIES:
-            sized = [each.widths.get(category, {}) for each in mixes]
-            widths = {width for each in sized for width in each}
-            for width in sorted(widths, reverse=True):
-                counts = [each.get(width, 0) for each in sized]
-                yield (f"{category}, {width} bytes", *map(_count, counts))
-            rest = [
-                each.counts.get(category, 0) - sum(widths_of_each.values())
-                for each, widths_of_each in zip(mixes, sized, strict=True)
-            ]
-            if any(rest):
-                yield (category, *map(_count, rest))
 
-    header = (f"{NAMES[code.side]} {language}" for language, code in columns)
-    return Grid("instructions", ("instructions", *header), tuple(rows()))
+def by_kind(
+    columns: Sequence[Mapping[tuple[str, int], float]],
+) -> dict[tuple[str, int], list[float]]:
+    """A row of counts for each category and number of bytes, the widest first."""
+    kinds = {kind for each in columns for kind in each}
+    order = sorted(kinds, key=lambda kind: (CATEGORIES.index(kind[0]), -kind[1]))
+    return {kind: [each.get(kind, 0) for each in columns] for kind in order}
+
+
+def name_of_kind(category: str, width: int) -> str:
+    """Such as "global load, 16 bytes"; only the category of what moves no data."""
+    return f"{category}, {width} bytes" if width else category
 
 
 def moved(report: Report) -> Grid:
     """Loads and stores of each side for an element, by tensor."""
     rows = tuple(
         (
-            f"{NAMES[code.side]}: {'stores to' if each.is_store else 'loads of'} "
-            f"{each.argument or 'unknown addresses'}",
+            name_of_movement(code, each),
             *movement_figures(report, code, each),
             ", ".join(place.rpartition("/")[2] for place in places_of(code, each)),
         )
@@ -141,7 +138,13 @@ def moved(report: Report) -> Grid:
     return Grid("memory", ("memory", *MOVEMENT_COLUMNS, "source"), rows)
 
 
-# What is counted is counted for elements, since two sides simulate different blocks.
+def name_of_movement(code: KernelCode, movement: Movement) -> str:
+    """Such as "CUDA: stores to out"."""
+    verb = "stores to" if movement.is_store else "loads of"
+    return f"{NAMES[code.side]}: {verb} {movement.argument or 'unknown addresses'}"
+
+
+# Counts are for elements, because the two sides simulate different blocks.
 MOVEMENT_COLUMNS = (
     "bytes a thread",
     "bytes an element",
@@ -199,26 +202,18 @@ def step_of(row: trace.Row) -> str:
     return f"{indent}{row.text}{times}"
 
 
-def _count(number: int) -> str:
-    return str(number) if number else NONE
-
-
 def to_markdown(grids: Sequence[Grid]) -> str:
-    """All of them, one below the other."""
-    blocks = []
-    for grid in grids:
-        lines = [
-            _markdown_row(grid.header),
-            _markdown_row(["---", *["--:"] * (len(grid.header) - 1)]),
-            *map(_markdown_row, grid.rows),
-        ]
-        blocks.append(f"### {grid.name}\n\n" + "\n".join(lines) + "\n")
-    return "\n".join(blocks)
+    """The tables, one below the other."""
+    return "\n".join(
+        f"### {grid.name}\n\n{markdown(grid.header, 1, grid.rows)}\n" for grid in grids
+    )
 
 
-def _markdown_row(cells: Sequence[str]) -> str:
-    escaped = (cell.replace("\\", "\\\\").replace("|", "\\|") for cell in cells)
-    return f"| {' | '.join(escaped)} |"
+def markdown(head: Sequence[str], n_words: int, rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first columns are words, and the others figures."""
+    rule = ["---"] * n_words + ["--:"] * (len(head) - n_words)
+    table = ([cell.translate(_ESCAPES) for cell in row] for row in (head, rule, *rows))
+    return "\n".join(f"| {' | '.join(row)} |" for row in table)
 
 
 def to_csv(grids: Sequence[Grid]) -> str:

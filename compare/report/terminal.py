@@ -135,8 +135,8 @@ def _styled(cell: Cell) -> RenderableType:
 
 
 def show_grid(grid: Grid, console: Console) -> None:
-    """Prints a table whose first column is text and whose others are numbers."""
-    print_rows(console, grid.header, grid.rows)
+    """Prints a table of text."""
+    print_rows(console, grid.header, grid.rows, n_words=grid.n_words)
 
 
 def _show_findings(report: Report, console: Console, most: int | None) -> None:

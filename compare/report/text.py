@@ -49,15 +49,8 @@ def print_rows(
     """Prints a table none of whose figures and names is broken inside a word.
 
     Lines become longer than a console that is too narrow: a terminal breaks them, where
-    it can be made wider, and a number of which half stands below is none.
-
-    Args:
-        console: Where to.
-        header: The heads of the columns.
-        rows: Cells, as text or as rich renders them.
-        n_words: How many columns, from the left, hold words; the others hold figures.
-        gap: How many blanks are between two columns.
-        show_lines: Whether a line is drawn between two rows.
+    it can be made wider, and a number of which half stands below is none. The first
+    `n_words` columns hold words, the others figures, with a gap of blanks between two.
     """
     table = Table(
         box=None,

@@ -15,32 +15,20 @@ from compare.code.kernel_code import Side
 from compare.judge.parity import Skipped
 from compare.report.code_views import show_diff, show_listings
 from compare.report.comparison import Report
-from compare.report.page.links import Kernel, find_kernel, main_file, read_source
-from compare.report.tables import (
-    mix,
-    moved,
-    remarks,
-    resources,
-    traces,
-    which_kernel,
-)
-from compare.report.terminal import (
-    case_name,
-    environment_line,
-    show_grid,
-)
+from compare.report.page.links import Kernel, find_kernel, read_source
+from compare.report.tables import mix, moved, remarks, resources, traces, which_kernel
+from compare.report.terminal import case_name, environment_line, show_grid
 from compare.report.text import plain, print_head, print_rows
 from compare.timing.names import NAMES
 
 _LEXERS: dict[Side, str] = {"cuda": "cuda", "triton": "python"}
-# What of a kernel stands before its first section: its parameters.
+# The lines of a kernel before its first section, which are its parameters.
 _SIGNATURE = "signature"
 
 
 def show(report: Report, views: Sequence[str], console: Console) -> None:
     """Prints these of compare.commands.study.VIEWS, or the two sources."""
-    targets = dict.fromkeys(each.arch for each in report.codes)
-    code = "".join(f"  code for {each}" for each in targets)
+    code = "".join(f"  code for {each.arch}" for each in report.codes[:1])
     print_head(console, report.op, case_name(report.case) + code)
     console.print(plain(environment_line(report.environment), "dim"))
     if which := which_kernel(report):
@@ -103,39 +91,30 @@ def _answer(answer: who_does_what.Answer) -> str:
 
 def _show_sources(report: Report, console: Console) -> None:
     """Prints the kernel of each side that is known, matched by section."""
-    op, kernels = report.op, report.kernels
-    files = {side: main_file(side, op, name) for side, name in kernels.items()}
-    texts = {side: read_source(file) for side, file in files.items()}
-    found = {side: find_kernel(side, texts[side], kernels[side]) for side in kernels}
+    names = report.kernels
+    kernels = {side: find_kernel(side, report.op, name) for side, name in names.items()}
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     width = (console.width - 2) // max(1, len(kernels))
-    for side in kernels:
-        header = plain(f"{NAMES[side]}: {files[side]}, {kernels[side]}")
+    for side, kernel in kernels.items():
+        header = plain(f"{NAMES[side]}: {kernel.file}, {names[side]}")
         table.add_column(header, width=width, overflow="fold")
     # In the order in which the first of the kernels has them.
-    sections = dict.fromkeys(
-        name for each in found.values() if each for name in each.sections
-    )
+    sections = dict.fromkeys(name for e in kernels.values() for name in e.sections)
     for section in (_SIGNATURE, *sections):
-        panes = [
-            _pane(side, texts[side], found[side], section, width) for side in kernels
-        ]
+        panes = (_pane(side, kernels[side], section, width) for side in kernels)
         table.add_row(*panes)
     console.print(table)
 
 
-def _pane(
-    side: Side, text: str, kernel: Kernel | None, section: str, width: int
-) -> Group | Text:
-    lines = _lines_of(kernel, section)
+def _pane(side: Side, kernel: Kernel, section: str, width: int) -> Group | Text:
+    starts = [lines.start for lines in kernel.sections.values()]
+    signature = range(kernel.lines.start, min(starts, default=kernel.lines.stop))
+    lines = {_SIGNATURE: signature, **kernel.sections}.get(section)
     if lines is None:
         return plain("")
-    source = text.splitlines()[lines.start - 1 : lines.stop - 1]
-    while source and not source[-1].strip():
-        source.pop()
-    code = textwrap.dedent("\n".join(source))
+    source = read_source(kernel.file).splitlines()[lines.start - 1 : lines.stop - 1]
     syntax = Syntax(
-        code,
+        textwrap.dedent("\n".join(source).rstrip()),
         _LEXERS[side],
         theme="ansi_dark",
         line_numbers=True,
@@ -145,12 +124,3 @@ def _pane(
         background_color="default",
     )
     return Group(syntax, Text(""))
-
-
-def _lines_of(kernel: Kernel | None, section: str) -> range | None:
-    if kernel is None:
-        return None
-    if section == _SIGNATURE:
-        starts = [lines.start for lines in kernel.sections.values()]
-        return range(kernel.lines.start, min(starts, default=kernel.lines.stop))
-    return kernel.sections.get(section)

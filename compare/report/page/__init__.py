@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,47 +33,31 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Around:
-    """The site that a page is part of.
+    """The site that a page is part of."""
 
-    Attributes:
-        links: Their texts and addresses.
-        glossary: The address of the glossary.
-    """
-
-    links: tuple[tuple[str, str], ...]
-    glossary: str
+    links: tuple[tuple[str, str], ...]  # texts and addresses
+    glossary: str  # its address
 
 
 def render(
     report: Report, extras: Extras | None = None, around: Around | None = None
 ) -> str:
-    """The page of an op in one case.
-
-    Args:
-        report: The op's.
-        extras: Counts and tables of a simulation.
-        around: The site that it is part of. Without one it explains its terms itself.
-    """
+    """The page of an op in one case; outside of a site it explains its terms itself."""
     extras = extras or Extras()
     meanings = glossary.explanations()
     sentences = [glossary.parts(e.text, e.rule, meanings) for e in report.findings]
     terms = {part.term for parts in sentences for part in parts if part.term}
     sides = view_sides(report, extras)
     columns = mix_columns(sides, extras.executed)
-    sections = _sections(sides)
-    recorded = []
+    sections = dict.fromkeys(name for each in sides for name in each.kernel.sections)
+    panels = [*extras.panels]
     if isinstance(report.recorded, Bench):
-        recorded.append(recorded_times(report.recorded, report.case))
-    css = Markup("\n").join(map(asset, ("base.css", "page.css")))
-    theme, js = asset("theme.js"), asset("page.js")
+        panels.insert(0, recorded_times(report.recorded, report.case))
     template = environment(FOLDER).get_template("template.html.j2")
     return template.render(
-        css=css,
-        js=js,
-        theme=theme,
-        css_hash=_hash(css),
-        theme_hash=_hash(theme),
-        js_hash=_hash(js),
+        css=Markup("\n").join(map(asset, ("base.css", "page.css"))),
+        js=asset("page.js"),
+        theme=asset("theme.js"),
         op=report.op,
         case_name=case_name(report.case),
         environment_line=environment_line(report.environment),
@@ -82,45 +66,36 @@ def render(
         around=around,
         glossary=around.glossary if around else "",
         terms={} if around else {e: meanings[e] for e in meanings if e in terms},
-        findings=[
-            {
-                "topic": each.topic,
-                "parts": parts,
-                "is_linked": bool(each.cuda or each.triton),
-            }
-            for each, parts in zip(report.findings, sentences, strict=True)
-        ],
+        findings=list(zip(report.findings, sentences, strict=True)),
         implementations=[NAMES[name] for name in report.implementations],
         figure_rows=figures(report),
         notes=[*remarks(report), *notes(report)],
-        is_recorded=bool(recorded),
+        is_recorded=isinstance(report.recorded, Bench),
         columns=columns,
         groups=Counter(each.group for each in columns),
         category_rows=list(category_rows(columns)),
         section_rows=section_rows(columns, sections),
         sides=sides,
-        panels=[*recorded, *extras.panels],
+        panels=panels,
         data=_data(report, sides, sections),
     )
 
 
-def _sections(sides: Sequence[SideView]) -> dict[str, dict[str, tuple[int, int]]]:
-    """The first and the last line of each section, by section and file."""
-    sections: dict[str, dict[str, tuple[int, int]]] = {}
-    for side in sides:
-        for name, lines in side.sections.items():
-            places = sections.setdefault(name, {})
-            places[side.files[0].path] = (lines.start, lines.stop - 1)
-    return sections
-
-
 def _data(
-    report: Report, sides: Sequence[SideView], sections: Mapping[str, Any]
+    report: Report, sides: Sequence[SideView], sections: Iterable[str]
 ) -> dict[str, Any]:
     """The data of the page's script that the page itself does not show."""
+    kernels = [side.kernel for side in sides]
     return {
         "categories": CATEGORIES,
-        "sections": sections,
+        "sections": {  # the first and the last line of each, by file
+            name: {
+                each.file: (each.sections[name].start, each.sections[name].stop - 1)
+                for each in kernels
+                if name in each.sections
+            }
+            for name in sections
+        },
         "chains": {
             side.key: [
                 {"places": list(map(printable, each.places)), "section": each.section}
@@ -161,7 +136,7 @@ def environment(*folders: Path) -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_printable,
     )
-    made.filters["anchor"] = glossary.anchor
+    made.filters |= {"anchor": glossary.anchor, "hash": _hash}
     return made
 
 

@@ -10,15 +10,7 @@ from pygments.filter import Filter
 from pygments.formatters import HtmlFormatter
 from pygments.lexer import Lexer, RegexLexer
 from pygments.lexers import CudaLexer, PythonLexer
-from pygments.token import (
-    Comment,
-    Keyword,
-    Name,
-    Number,
-    String,
-    Text,
-    _TokenType,
-)
+from pygments.token import Comment, Keyword, Name, Number, String, Text, _TokenType
 
 from compare.assembly.classify import Language
 from compare.printable import printable
@@ -50,7 +42,7 @@ class PtxLexer(RegexLexer):
             (r"\s+", Text),
             (r"[\w$]+:$", Name.Label),
             (r"@\S+", Name.Decorator),
-            (r"[a-z][\w.:]*", Keyword, "operands"),
+            (r"[A-Za-z][\w.:]*", Keyword, "operands"),
             (r".", Text),
         ],
         "operands": [
@@ -65,18 +57,11 @@ class PtxLexer(RegexLexer):
     }
 
 
-class SassLexer(RegexLexer):
+class SassLexer(PtxLexer):
     """Normalised SASS, which pygments does not know: its "sass" is a style sheet."""
 
     name = "SASS instructions"
     tokens = {  # noqa: RUF012 (as pygments wants it)
-        "root": [
-            (r"\s+", Text),
-            (r"L\d+:$", Name.Label),
-            (r"@\S+", Name.Decorator),
-            (r"[A-Z][\w.]*", Keyword, "operands"),
-            (r".", Text),
-        ],
         "operands": [
             (r"\n", Text, "#pop"),
             (r"\bSR_[\w.]+|\bc(?=\[)", Name.Builtin),
@@ -96,32 +81,29 @@ class _Coarse(Filter):
             yield next((coarse for fine, coarse in _KINDS if kind in fine), Text), text
 
 
-_LEXERS = {
-    ".cu": CudaLexer,
-    ".cuh": CudaLexer,
-    ".py": PythonLexer,
+# By the suffix of a file, or by the name of a language as in Markdown.
+LEXERS = {
+    **dict.fromkeys((".cpp", ".cu", ".cuh", ".h", "cpp", "cuda"), CudaLexer),
+    **dict.fromkeys((".py", "python"), PythonLexer),
     "ptx": PtxLexer,
     "sass": SassLexer,
 }
 
 
-def highlight_source(text: str, suffix: str) -> list[Markup]:
-    """The lines of a source file, without a tab or a control character."""
-    return _highlight(printable(text.expandtabs()).removesuffix("\n"), suffix)
+def highlight_source(text: str, language: str) -> list[Markup]:
+    """The lines of a source, without a tab or a control character."""
+    return _highlight(printable(text.expandtabs()).removesuffix("\n"), language)
 
 
 def highlight_listing(lines: Sequence[str], language: Language) -> list[Markup]:
     """The lines of a normalised listing."""
-    return _highlight("\n".join(map(_one_line, lines)), language)
-
-
-def _one_line(text: str) -> str:
-    return printable(text).replace("\n", " ")
+    one_by_one = (printable(line).replace("\n", " ") for line in lines)
+    return _highlight("\n".join(one_by_one), language)
 
 
 def _highlight(text: str, language: str) -> list[Markup]:
     # Empty lines at both ends count, or all numbers would shift.
-    lexer = _LEXERS[language](stripnl=False, ensurenl=False)
+    lexer = LEXERS[language](stripnl=False, ensurenl=False)
     lexer.add_filter(_Coarse())
     formatter = HtmlFormatter(nowrap=True, classprefix="h-")
     html = pygments.highlight(f"{text}\n", lexer, formatter)

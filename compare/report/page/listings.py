@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from markupsafe import Markup
 
@@ -14,7 +13,7 @@ from compare.assembly.control_flow import find_loops
 from compare.assembly.listing import Instruction, Listing
 from compare.assembly.normalize import normalize
 from compare.report.page.lexers import highlight_listing
-from compare.report.page.links import Chain, Chains
+from compare.report.page.links import Chains
 
 # As many colours as one can tell apart: a class of page.css for each.
 _FAMILIES = {
@@ -45,48 +44,20 @@ _INDENT = "  "
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a listing.
-
-    Attributes:
-        html: The line.
-        family: Its category's; empty for a label.
-        category: The place of its category in CATEGORIES.
-        chain: The number of its chain.
-        line: The line of the op's own file that it is from; empty if of none.
-        origin: Where it was inlined from, such as "vec.cuh:41"; empty if from nowhere.
-        access_bytes: Moved for one thread; 0 if nothing.
-        ptx_index: SASS only: the PTX instruction that it was made from.
-        executed: How often a thread executes it, where that is known.
-        is_foreign: Whether it comes from a file of CUDA or Triton.
-    """
+    """A line of a listing."""
 
     html: Markup
-    family: str = ""
-    category: int = 0
-    chain: int = 0
-    line: str = ""
-    origin: str = ""
-    access_bytes: int = 0
-    ptx_index: int | None = None
-    executed: str = ""
-    is_foreign: bool = False
+    attributes: Mapping[str, object]  # for the page's script; None is left out
+    executed: str = ""  # how often a thread executes it, where that is known
 
 
 def listing_rows(
-    listing: Listing,
-    chains: Chains,
-    main_file: str,
-    ptx: Listing,
-    executed: Sequence[float] | None,
+    listing: Listing, chains: Chains, ptx: Listing, executed: Sequence[float] | None
 ) -> list[Row]:
     """The lines of a listing, names normalised and loops indented.
 
-    Args:
-        listing: PTX, or the SASS that was made from it.
-        chains: Where the instructions of this side come from.
-        main_file: The op's own file.
-        ptx: The PTX in either case.
-        executed: How often a thread executes each instruction, where that is known.
+    The listing is the PTX, or the SASS that was made from it; `executed` says how often
+    a thread executes each instruction, where that is known.
     """
     depths = Counter(index for loop in find_loops(listing) for index in loop.body)
     ptx_indices = {
@@ -108,37 +79,21 @@ def listing_rows(
     highlighted = highlight_listing(lines, listing.language)
     for html, owner in zip(highlighted, owners, strict=True):
         if owner is None:
-            rows.append(Row(html))
+            rows.append(Row(html, {"class": "label"}))
             continue
-        number = chains.number_of(owner)
-        chain = chains.all[number]
-        rows.append(
-            Row(
-                html,
-                family=FAMILY_OF[owner.category],
-                category=CATEGORIES.index(owner.category),
-                chain=number,
-                line=_own_line(chain, main_file),
-                origin=_origin(chain, main_file),
-                access_bytes=owner.access_bytes,
-                ptx_index=ptx_indices.get(owner.ptx_line),
-                executed=counts[owner.index],
-                is_foreign=chain.is_foreign,
-            )
-        )
+        chain = chains.of(owner)
+        foreign = " foreign" if chain.is_foreign else ""
+        attributes = {
+            "class": FAMILY_OF[owner.category] + foreign,
+            "data-k": CATEGORIES.index(owner.category),
+            "data-c": chains.number_of(owner),
+            "data-n": chain.line or None,
+            "data-o": chain.origin or None,
+            "data-w": owner.access_bytes or None,
+            "data-p": ptx_indices.get(owner.ptx_line),  # what SASS was made from
+        }
+        rows.append(Row(html, attributes, counts[owner.index]))
     return rows
-
-
-def _own_line(chain: Chain, main_file: str) -> str:
-    lines = (each.rpartition(":") for each in chain.places)
-    return next((line for file, _, line in lines if file == main_file), "")
-
-
-def _origin(chain: Chain, main_file: str) -> str:
-    innermost = next((each for each in chain.places if "/" in each), "")
-    if innermost.rpartition(":")[0] == main_file:
-        return ""
-    return PurePosixPath(innermost).name
 
 
 def times(count: float) -> str:

@@ -21,34 +21,21 @@ from compare.timing.times import Bench, CaseTimes
 
 @dataclass(frozen=True)
 class Panel:
-    """A table below the code.
+    """A table below the code."""
 
-    Attributes:
-        name: Its anchor.
-        title: Its heading.
-        header: The heads of the columns; the first one is that of the rows' names.
-        rows: As many cells as columns in each.
-        note: A sentence below the heading.
-        has_numbers: Whether all columns but the first hold numbers.
-    """
-
-    name: str
+    name: str  # the anchor
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    note: str = ""
-    has_numbers: bool = False
+    note: str = ""  # below the table
+    has_numbers: bool = False  # in all columns but the first
 
 
 @dataclass(frozen=True)
 class Extras:
-    """Parts of a page that need a simulation.
+    """Parts of a page that need a simulation."""
 
-    Attributes:
-        executed: How often a thread executes each instruction of a side's PTX.
-        panels: Tables.
-    """
-
+    # By side, how often a thread executes each instruction of the PTX.
     executed: Mapping[Side, Sequence[float]] = field(default_factory=dict)
     panels: tuple[Panel, ...] = ()
 

@@ -25,122 +25,79 @@ _LANGUAGES: dict[Side, str] = {"cuda": "CUDA C++", "triton": "Triton"}
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of a source file.
-
-    Attributes:
-        html: The line.
-        counts: The instructions that are from there.
-        section: That begins here; else empty.
-    """
+    """A line of a source file."""
 
     html: Markup
-    counts: dict[Language, int]
-    section: str
+    counts: dict[Language, int]  # the instructions that are from there
+    section: str  # that begins here; else empty
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A source file.
-
-    Attributes:
-        path: In the project.
-        start: The line that is shown first.
-        lines: All of it.
-    """
+    """A source file."""
 
     path: str
-    start: int
+    start: int  # the line that is shown first
     lines: list[SourceLine]
 
 
 @dataclass(frozen=True)
 class SideView:
-    """One side of the page.
-
-    Attributes:
-        key: "cuda" or "triton".
-        name: What the report calls it.
-        language: That the sources are in.
-        kernel: Where the kernel stands in the op's own file; None if unknown.
-        files: The sources, the op's own file first.
-        code: None where there is none.
-        reason: Why there is none.
-        rows: The listings.
-        chains: Where the instructions come from.
-    """
+    """One side of the page."""
 
     key: Side
     name: str
-    language: str
-    kernel: Kernel | None
-    files: list[SourceFile]
+    language: str  # that the sources are in
+    kernel: Kernel
+    files: list[SourceFile]  # the kernel's first
     code: KernelCode | None
-    reason: str
-    rows: dict[Language, list[Row]]
-    chains: Chains
-
-    @property
-    def sections(self) -> dict[str, range]:
-        """The lines of each section of the kernel."""
-        return self.kernel.sections if self.kernel else {}
+    reason: str  # why there is no code
+    rows: dict[Language, list[Row]]  # the listings
+    chains: Chains  # where the instructions come from
 
 
 def view_sides(report: Report, extras: Extras) -> list[SideView]:
-    """Both sides; of one without code, the source that its code would come from."""
-    # Of a side without code the kernel that has the other's name.
+    """Both sides; one without code shows the source that its code would come from."""
+    # A side without code shows the kernel that has the other's name.
     known = next(iter(report.kernels.values()), "")
     return [
-        _view(
-            side,
-            report.op,
-            report.kernels.get(side, known),
-            report.codegen[side],
-            extras,
-        )
+        _view(side, report, report.kernels.get(side, known), extras)
         for side in _LANGUAGES
     ]
 
 
-def _view(
-    side: Side, op: str, kernel_name: str, code: KernelCode | Skipped, extras: Extras
-) -> SideView:
+def _view(side: Side, report: Report, kernel_name: str, extras: Extras) -> SideView:
+    code = report.codegen[side]
     listings: dict[Language, Listing] = (
         {} if isinstance(code, Skipped) else {"ptx": code.ptx, "sass": code.sass}
     )
     instructions = [e for listing in listings.values() for e in listing.instructions]
-    main = links.main_file(side, op, kernel_name)
-    texts = {
-        path: links.read_source(path)
-        for path in links.source_files(side, main, instructions)
-    }
-    kernel = links.find_kernel(side, texts[main], kernel_name)
-    chains = Chains(side, main, texts, kernel)
+    kernel = links.find_kernel(side, report.op, kernel_name)
+    files = links.source_files(kernel.file, instructions)
+    texts = {path: links.read_source(path) for path in files}
+    chains = Chains(kernel, texts)
     counts = {
         language: chains.counts(listing.instructions)
         for language, listing in listings.items()
     }
-    rows = {
-        language: listing_rows(
-            listing,
-            chains,
-            main,
-            ptx=listings["ptx"],
-            executed=extras.executed.get(side) if language == "ptx" else None,
-        )
-        for language, listing in listings.items()
-    }
+    executed = {"ptx": extras.executed.get(side)}
     return SideView(
         key=side,
         name=NAMES[side],
         language=_LANGUAGES[side],
         kernel=kernel,
         files=[
-            _source_file(path, text, kernel if path == main else None, counts)
+            _source_file(path, text, kernel if path == kernel.file else None, counts)
             for path, text in texts.items()
         ],
         code=code if isinstance(code, KernelCode) else None,
         reason=code.reason if isinstance(code, Skipped) else "",
-        rows=rows,
+        rows={
+            language: listing_rows(
+                listing, chains, listings["ptx"], executed.get(language)
+            )
+            for language, listing in listings.items()
+        },
         chains=chains,
     )
 
@@ -150,6 +107,7 @@ def _source_file(
 ) -> SourceFile:
     sections = kernel.sections.items() if kernel else ()
     section_at = {lines.start: name for name, lines in sections}
+    highlighted = highlight_source(text, PurePosixPath(path).suffix)
     return SourceFile(
         path=path,
         start=kernel.lines.start if kernel else 1,
@@ -159,8 +117,6 @@ def _source_file(
                 {language: each[f"{path}:{n}"] for language, each in counts.items()},
                 section_at.get(n, ""),
             )
-            for n, html in enumerate(
-                highlight_source(text, PurePosixPath(path).suffix), start=1
-            )
+            for n, html in enumerate(highlighted, start=1)
         ],
     )

@@ -11,6 +11,7 @@ from compare.report.tables import (
     MOVEMENT_COLUMNS,
     Cell,
     movement_figures,
+    name_of_movement,
     places_of,
     traces,
 )
@@ -18,7 +19,7 @@ from compare.timing.names import NAMES
 
 
 def extras_of(report: Report) -> Extras:
-    """All that the simulation of a report's kernels tells."""
+    """Counts and tables from the simulation of a report's kernels."""
     codes = report.codes
     if not codes:
         return Extras()
@@ -76,10 +77,9 @@ def _movements(report: Report) -> Panel:
     rows = []
     for code in report.codes:
         for each in movements(code.simulation):
-            verb = "stores to" if each.is_store else "loads of"
             indices = ",".join(map(str, each.instructions))
             name = Cell(
-                f"{NAMES[code.side]}: {verb} {each.argument or 'the unknown'}",
+                name_of_movement(code, each),
                 target=fragment(instructions=f"{code.side}:ptx:{indices}"),
                 places=places_of(code, each),
             )

@@ -34,15 +34,10 @@ _NAVIGATION = ("README.md", "docs/reading.md", "docs/results.md", glossary.FILE)
 
 @dataclass(frozen=True)
 class Built:
-    """A site that was written.
+    """A site that was written."""
 
-    Attributes:
-        sizes: In bytes, by address.
-        missing: What is not there, and why, with the ops that lack it.
-    """
-
-    sizes: Mapping[str, int]
-    missing: Mapping[str, Sequence[str]]
+    sizes: Mapping[str, int]  # in bytes, by address
+    missing: Mapping[str, Sequence[str]]  # what is not there and why: which ops lack it
 
 
 def build(
@@ -54,12 +49,8 @@ def build(
 ) -> Built:
     """Writes the site into a folder, which is made if it is not there.
 
-    Args:
-        folder: Where to.
-        reports: By op, of its default case, or why there is none.
-        architecture: What the ladders' code is made for; by default the usual one.
-        progress: Is told what is going on.
-        records: Where the times are kept.
+    The reports are of each op's default case; the ladders' code is made for the
+    architecture, by default the usual one.
 
     Raises:
         CompareError: A file cannot be written, or something kept cannot be read.
@@ -144,7 +135,7 @@ class _Site:
         )
 
     def write_linked(self) -> None:
-        """All that has been linked to, and what that links to in turn."""
+        """Everything that is linked to, and what that links to in turn."""
         written: set[str] = set()
         while wanted := [each for each in self._files.linked if each not in written]:
             for path in wanted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -13,12 +13,11 @@ from markdown_it.token import Token
 from markupsafe import Markup, escape
 
 from compare.report.glossary import anchor
-from compare.report.page.lexers import highlight_source
+from compare.report.page.lexers import LEXERS, highlight_source
 from compare.report.site.files import Files, relative
 
-_LANGUAGES = {"python": ".py", "cuda": ".cu", "cpp": ".cu"}
-_SUFFIXES = (".cpp", ".cu", ".cuh", ".h", ".py")
 _ADDRESSES = re.compile(r'\b(src|srcset|href)="([^"]*)"')
+_TABLE = '<div class="scroll" role="group" aria-label="table" tabindex="0"><table>\n'
 _COMMENT = re.compile(r"<!--.*?-->\s*", re.DOTALL)
 
 
@@ -49,8 +48,9 @@ def render(text: str, path: str, page: str, files: Files) -> Markup:
 
     parser = MarkdownIt("commonmark")  # with HTML, as in the README
     parser.enable("table")
-    parser.add_render_rule("table_open", _table_open)
-    parser.add_render_rule("table_close", _table_close)
+    # Whatever may be wider than a phone is scrolled by itself, also by the keyboard.
+    parser.add_render_rule("table_open", lambda *_: _TABLE)
+    parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
     parser.add_render_rule("fence", _fence)
     tokens = parser.parse(text)
     for opening, inside, closing in zip(tokens, tokens[1:], tokens[2:], strict=False):
@@ -59,23 +59,18 @@ def render(text: str, path: str, page: str, files: Files) -> Markup:
         if opening.type == "heading_open":
             heading = "".join(each.content for each in inside.children or ())
             opening.attrSet("id", anchor(heading))
-    for each in _all(tokens):
-        _relink(each, link)
+    for token in tokens:
+        for each in (token, *(token.children or ())):
+            _relink(each, link)
     return Markup(parser.renderer.render(tokens, parser.options, {}))
 
 
 def source_lines(text: str, path: str) -> list[Markup]:
     """A file's lines, with the colours of its language where that is known."""
     suffix = PurePosixPath(path).suffix
-    if suffix in _SUFFIXES:
-        return highlight_source(text, ".py" if suffix == ".py" else ".cu")
+    if suffix in LEXERS:
+        return highlight_source(text, suffix)
     return [escape(line) for line in text.splitlines()]
-
-
-def _all(tokens: Iterable[Token]) -> Iterable[Token]:
-    for each in tokens:
-        yield each
-        yield from _all(each.children or ())
 
 
 def _relink(token: Token, link: Callable[[str], str]) -> None:
@@ -89,26 +84,11 @@ def _relink(token: Token, link: Callable[[str], str]) -> None:
         )
 
 
-def _highlight(code: str, language: str) -> str:
-    if language not in _LANGUAGES:
-        return str(escape(code))
-    return "\n".join(highlight_source(code, _LANGUAGES[language]))
-
-
-# Whatever may be wider than a phone is scrolled by itself, also by the keyboard.
-
-
 def _fence(
     renderer: Any, tokens: Sequence[Token], index: int, options: Any, env: Any
 ) -> str:
     token = tokens[index]
-    code = _highlight(token.content, token.info.strip())
+    code: str = escape(token.content)
+    if (language := token.info.strip()) in LEXERS:
+        code = "\n".join(highlight_source(token.content, language))
     return f'<pre tabindex="0"><code>{code}</code></pre>\n'
-
-
-def _table_open(*_: Any) -> str:
-    return '<div class="scroll" role="group" aria-label="table" tabindex="0"><table>\n'
-
-
-def _table_close(*_: Any) -> str:
-    return "</table></div>\n"

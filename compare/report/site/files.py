@@ -15,21 +15,15 @@ _UNSEEN = ("__pycache__",)
 
 
 class Files:
-    """The files and folders that have been linked to.
-
-    Attributes:
-        linked: By path from the project's root, in the order in which they were met.
-    """
+    """The files and folders that have been linked to."""
 
     def __init__(self) -> None:
         """Starts without any."""
+        # By path from the project's root, in the order in which they were met.
         self.linked: dict[str, None] = {}
 
     def address(self, path: str) -> str:
-        """Where the site has a file or a folder of the project, from the site's root.
-
-        Args:
-            path: From the project's root.
+        """Where the site, from its root, has a path of the project, from that root.
 
         Raises:
             FileNotFoundError: The project has no such thing.

@@ -30,19 +30,12 @@ _MOST_FINDINGS = 5  # the page of its code has all of them
 
 @dataclass(frozen=True)
 class Known:
-    """All that is known of an op.
-
-    Attributes:
-        summary: What the sources say of it.
-        report: Of its twin, or why there is none.
-        ladder: Its rungs, or why they are not known.
-        benches: Its times, those of each GPU that has recorded some.
-    """
+    """Everything that the site says of an op."""
 
     summary: OpSummary
-    report: Report | Skipped
+    report: Report | Skipped  # of its twin
     ladder: Ladder | Skipped
-    benches: Sequence[Bench]
+    benches: Sequence[Bench]  # one of each GPU
 
 
 def address(op: str) -> str:
@@ -60,15 +53,14 @@ def values(known: Known, files: Files) -> dict[str, Any]:
     op, page = known.summary, address(known.summary.name)
     times = [results.times_of([each]) for each in known.benches]
     other = op.forward or (f"{op.name}_backward" if op.has_gradient else "")
+    source = OPS[op.name].source
+    folders = {"cuda": f"csrc/{source}", "triton": f"triton_kernels/{source}"}
     return {
         "op": op,
         "other": relative(address(other), page) if other in OPS else "",
         "sources": [
-            (
-                NAMES[side],
-                relative(files.address(f"{folder}/{OPS[op.name].source}"), page),
-            )
-            for side, folder in zip(SIDES, ("csrc", "triton_kernels"), strict=True)
+            (NAMES[side], relative(files.address(folder), page))
+            for side, folder in folders.items()
         ],
         "glossary": relative(files.address(glossary.FILE), page),
         **_of_report(known.report),
@@ -80,18 +72,15 @@ def values(known: Known, files: Files) -> dict[str, Any]:
 
 def row(known: Known) -> dict[str, Any]:
     """An op's row on the first page."""
+    op, made = known.summary, known.ladder
     cases = [times for bench in known.benches for times in bench.cases]
     return {
-        "name": known.summary.name,
-        "address": address(known.summary.name),
-        "code": ""
-        if isinstance(known.report, Skipped)
-        else code_address(known.summary.name),
-        "summary": known.summary.summary.removesuffix("."),
+        "name": op.name,
+        "address": address(op.name),
+        "code": code_address(op.name) if isinstance(known.report, Report) else "",
+        "summary": op.summary.removesuffix("."),
         "parity": _verdict(known.report),
-        "rungs": NONE
-        if isinstance(known.ladder, Skipped)
-        else str(len(known.ladder.rungs)),
+        "rungs": str(len(made.rungs)) if isinstance(made, Ladder) else NONE,
         "gains": [readme.gain(cases, side) for side in SIDES],
         "is_older": any(results.mark_of(bench) for bench in known.benches),
     }
@@ -137,7 +126,6 @@ def _of_report(report: Report | Skipped) -> dict[str, Any]:
 def _of_ladder(made: Ladder | Skipped, page: str, files: Files) -> dict[str, Any]:
     if isinstance(made, Skipped):
         return {"ladder": None, "why_no_ladder": made.reason}
-    grid = ladder.grid(made)
     return {
         "ladder": made,
         "ladder_case": case_name(made.case),
@@ -145,8 +133,7 @@ def _of_ladder(made: Ladder | Skipped, page: str, files: Files) -> dict[str, Any
             (each.name, each.what, _sources(made.op, each, page, files))
             for each in made.rungs
         ],
-        "grid": grid,
-        "n_words": ladder.words_of(made),
+        "grid": ladder.grid(made),
         "ladder_notes": [*ladder.notes(made), *filter(None, [ladder.origin(made)])],
     }
 
