@@ -35,10 +35,11 @@ PAGES = {
 }
 
 _ABOUT_COMPARISON = """\
-Without a GPU the kernels run on the CPU, and the times are those on record."""
+Without a GPU the kernels run on the CPU, at a smaller shape unless `--shape` names one, and
+the times are those on record."""
 _ABOUT_SUMMARY = """\
-How many times as fast as the fastest of PyTorch, torch.compile and the libraries beside
-it: the geometric mean over the recorded shapes, and the lowest of them."""
+Speed beside the fastest of PyTorch, torch.compile and the libraries beside it in the same
+run: 1x is as fast, more is faster. The means over the cases are geometric."""
 
 
 def render(benches: Sequence[Bench], folder: Path = store.FOLDER) -> dict[str, str]:
@@ -157,15 +158,16 @@ def _ladder(folder: Path) -> str:
 
     rows = [
         (
-            f"[{rung}](csrc/{EXAMPLE}/{rung}.cuh) "
-            f"([Triton](triton_kernels/{EXAMPLE}/{rung}.py))",
+            rung,
+            f"[CUDA](csrc/{EXAMPLE}/{rung}.cuh) "
+            f"[Triton](triton_kernels/{EXAMPLE}/{rung}.py)",
             ladder.what_changed(op.on_rung(rung), {}).partition(": ")[2],
             *(cell(rung, side) for side in rungs.SIDES),
         )
         for rung in op.rungs
     ]
-    headers = ("rung", "what it changes", *(f"{NAMES[e]} us" for e in rungs.SIDES))
-    table = markdown(headers, 2, rows)
+    columns = (f"{NAMES[side]} us, gain" for side in rungs.SIDES)
+    table = markdown(("rung", "sources", "what it does", *columns), 3, rows)
     if times is None:
         return f"{table}\n\nThe times of the rungs are not recorded yet."
     measured = ", ".join(filter(None, (where(times), age(times))))
@@ -201,21 +203,28 @@ def _summary(by_gpu: Mapping[str, list[Bench]]) -> str:
     """How ours do beside the fastest peer, a line for each GPU and kind of op."""
     rows = []
     for gpu, benches in by_gpu.items():
-        for kind, bound_by_flops in (("bound by memory", False), ("matmul", True)):
-            of_kind = [b for b in benches if bool(TRIALS[b.op].flops) == bound_by_flops]
-            cases = [times for bench in of_kind for times in bench.cases]
-            if not cases:
-                continue
-            older = sum(bool(results.mark_of(bench)) for bench in of_kind)
-            notes = f", {older} of them of older code" if older else ""
-            what = f"{kind}: {len(of_kind)} recorded{notes}, {len(cases)} cases"
-            rows.append((printable(gpu), what, *(gain(cases, e) for e in rungs.SIDES)))
-    table = markdown(("GPU", "ops", *(NAMES[e] for e in rungs.SIDES)), 2, rows)
+        kinds: dict[str, list[tuple[Bench, CaseTimes]]] = {}
+        for bench in benches:
+            for times in bench.cases:
+                dtype = str(times.case.dtype).removeprefix("torch.")
+                is_matmul = TRIALS[bench.op].flops
+                kind = f"{bench.op} in {dtype}" if is_matmul else "bound by memory"
+                kinds.setdefault(kind, []).append((bench, times))
+        for kind, measured in sorted(kinds.items()):
+            of_kind = {bench.op: bench for bench, _ in measured}
+            older = sum(bool(results.mark_of(each)) for each in of_kind.values())
+            notes = f", {older} of older code" if older else ""
+            ops = f"{kind} ({len(of_kind)}{notes})"
+            cases = [times for _, times in measured]
+            gains = (gain(cases, side) for side in rungs.SIDES)
+            rows.append((printable(gpu), ops, str(len(cases)), *gains))
+    sides = (f"{NAMES[each]}: mean, worst" for each in rungs.SIDES)
+    table = markdown(("GPU", "ops, by direction", "cases", *sides), 2, rows)
     return f"{table}\n\n{_ABOUT_SUMMARY}"
 
 
 def gain(cases: Sequence[CaseTimes], side: str) -> str:
-    """`1.12x, 0.85x`: the mean and the lowest."""
+    """`1.12x, 0.85x`: the mean and the worst."""
     gains = []
     for times in cases:
         medians = medians_of(times)
