@@ -13,26 +13,25 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from bindings.backends import cuda_inline, native
+from bindings.backends import cuda_inline, native, prebuilt
 from bindings.errors import BuildError, UnsupportedError
 from bindings.op import Argument, Op, as_tuple
 from bindings.registry import OPS
 from bindings.trials import TRIALS
-from compare.code.cuda import title_of
 from compare.judge import acceptance
 from compare.judge.cases import Case, make_arguments
 from compare.timing import nvrtc
 from compare.timing.measure import host_us
 
 # Takes a launcher's arguments, and returns what launches the kernel on them.
-_Bind = Callable[[Sequence[Argument]], Callable[[], object]]
+_Bind = Callable[[tuple[Argument, ...]], Callable[[], object]]
 # Where the binary is, the kernel's name in it, and what binds it on a GPU.
 _Loaded = tuple[Path, str, _Bind | None]
 
@@ -40,8 +39,8 @@ _Loaded = tuple[Path, str, _Bind | None]
 def main() -> None:
     """Answers the request on standard input."""
     request = json.load(sys.stdin)
-    answer = _answer(request)
-    Path(request["answer"]).write_text(json.dumps(answer), "utf-8")
+    answer = json.dumps(_answer(request))
+    Path(request["folder"], "answer.json").write_text(answer, "utf-8")
 
 
 def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,30 +68,30 @@ def _load_prebuilt(op: Op, request: Mapping[str, Any]) -> _Loaded:
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return path, request["plans"][0]["kernel"], functools.partial(_bind, op, module)
+    return path, request["symbol"], functools.partial(_bind, op, module)
 
 
 def _load_inline(op: Op, request: Mapping[str, Any]) -> _Loaded:
     module = cuda_inline.load(op, "_cuda")
     assert module.__file__
     bind = functools.partial(_bind, op, module)
-    return Path(module.__file__), request["plans"][0]["kernel"], bind
+    return Path(module.__file__), request["symbol"], bind
 
 
 def _load_nvrtc(op: Op, request: Mapping[str, Any]) -> _Loaded:
-    plans = request["plans"]
     compiled = [
-        nvrtc.compile_kernel(op.source, title_of(plan["signature"]), request["arch"])
-        for plan in plans
+        nvrtc.compile_kernel(op.source, kernel, request["arch"])
+        for kernel in request["kernels"]
     ]
     path = Path(request["folder"], "nvrtc.cubin")
     path.write_bytes(compiled[0].cubin)
     bind = None
     if torch.cuda.is_available():
-        loaded = list(map(nvrtc.load, compiled, plans))
+        loaded = list(map(nvrtc.load, compiled))
 
-        def bind(arguments: Sequence[Argument]) -> Callable[[], object]:
-            launches = [each(arguments) for each in loaded]
+        def bind(bare: tuple[Argument, ...]) -> Callable[[], object]:
+            plans = native.plan(prebuilt.load("_cpu"), op, bare, request["number"])
+            launches = list(map(nvrtc.bind, loaded, plans))
             return lambda: [launch() for launch in launches]
 
     return path, compiled[0].symbol, bind
@@ -106,9 +105,8 @@ _ROUTES = {
 
 
 def _bind(
-    op: Op, module: ModuleType, arguments: Sequence[Argument]
+    op: Op, module: ModuleType, bare: tuple[Argument, ...]
 ) -> Callable[[], object]:
-    bare = tuple(arguments)
     return lambda: native.launch(
         module, op, bare, torch.cuda.current_stream().cuda_stream
     )
