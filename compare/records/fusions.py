@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from bindings.op import Op
@@ -16,7 +15,6 @@ from bindings.trials import TRIALS
 from compare.errors import UnavailableError
 from compare.judge.cases import Case
 from compare.judge.parity import Skipped, prepare
-from compare.records import store
 from compare.timing import environment, gpu_state, implementations, turns
 from compare.timing.measure import Entry, make_sets
 from compare.timing.statistics import compare, summarize
@@ -95,13 +93,3 @@ def measure(op: Op, case: Case, progress: Callable[[str], None]) -> Fusion:
         if side == other and first == PLAIN:
             rates[side][second] = pair
     return Fusion(op.name, environment.collect(), case, times, rates)
-
-
-def read_all(folder: Path) -> list[Fusion]:
-    """All that is kept in a GPU's folder, by op.
-
-    Raises:
-        UsageError: A file is something else.
-    """
-    files = sorted(folder.glob(f"{Fusion.KIND}/*.json"))
-    return [store.read_beside(file, Fusion) for file in files]

@@ -30,7 +30,7 @@ from compare.code.rungs import name_of
 from compare.errors import CodegenUnavailable, CompilationFailed
 from compare.judge.cases import Case, launcher_arguments
 from compare.judge.parity import Skipped
-from compare.records import rung_times
+from compare.records import rung_times, store
 from compare.records.rung_times import (
     Times,
     case_on,
@@ -156,7 +156,7 @@ def climb(
             for side, inspect in _INSPECT.items()
         }
         rungs.append(Rung(name, what_changed(on_rung, steps), steps))
-    times = measure_rungs(op, case, progress) if has_gpu else rung_times.find(op_name)
+    times = measure_rungs(op, case, progress) if has_gpu else store.find(op_name, Times)
     return Ladder(op_name, case, architecture.name, tuple(rungs), times, not has_gpu)
 
 

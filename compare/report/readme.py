@@ -94,7 +94,7 @@ def rewrite_pages(folder: Path = store.FOLDER, root: Path = ROOT) -> list[Path]:
         UsageError: Nothing is recorded, or not the example, or a file is no record.
         UnavailableError: A file cannot be written.
     """
-    sections = render(store.read_all(folder), folder)
+    sections = render(store.read_all(Bench, folder), folder)
     try:
         texts = {
             root / page: rewrite(page, (root / page).read_text("utf-8"), sections)
@@ -117,7 +117,7 @@ def redraw(folder: Path = store.FOLDER, root: Path = ROOT) -> list[Path]:
     pages = rewrite_pages(folder, root)
     drawn = [
         file
-        for bench in store.read_all(folder)
+        for bench in store.read_all(Bench, folder)
         if bench.sweep
         for file in plots.draw(bench, store.folder_of(store.gpu(bench), folder))
     ]
@@ -148,7 +148,7 @@ def _ops() -> str:
 def _ladder(folder: Path) -> str:
     """The rungs of the example: their sources, and what each gains."""
     op = OPS[EXAMPLE]
-    times = rung_times.find(EXAMPLE, folder)
+    times = store.find(EXAMPLE, rung_times.Times, folder)
     timings = times.timings if times else {}
 
     def cell(rung: str, side: str) -> str:
