@@ -8,49 +8,34 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from compare.repository import ROOT
+
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of an op that is no tensor.
+    """A parameter of an op that is no tensor."""
 
-    Attributes:
-        name: Its name.
-        type: The name of its type: "int", "float", "bool" or "str".
-        default: Its value where none is given.
-    """
-
-    name: str
-    type: str
+    type: str  # its annotation, such as "int": a key of _CONVERSIONS
     default: Any
 
 
 @dataclass(frozen=True)
 class OpSummary:
-    """An op as the command line knows it.
-
-    Attributes:
-        name: Its name.
-        signature: How it is called, such as "softmax(x, dim=-1)".
-        summary: The first line of its documentation.
-        parameters: By name.
-        forward: The op that this is the backward of; empty if it is none.
-        has_gradient: Whether autograd can differentiate it.
-        shape_names: What the numbers of a shape are, where they are no tensor's: "M".
-    """
+    """An op as the command line knows it."""
 
     name: str
-    signature: str
-    summary: str
+    signature: str  # such as "softmax(x, dim=-1)"
+    summary: str  # the first line of its documentation
     parameters: dict[str, Parameter]
-    forward: str = ""
-    has_gradient: bool = False
+    forward: str = ""  # the op that this is the backward of
+    has_gradient: bool = False  # autograd can differentiate it
+    # What the numbers of a shape are, such as "M", where they are no tensor's.
     shape_names: tuple[str, ...] = ()
 
 
@@ -62,11 +47,7 @@ def backward_of(op: str) -> str:
 @functools.cache
 def read_ops() -> Mapping[str, OpSummary]:
     """All ops by name, each before its backward."""
-    bindings = importlib.util.find_spec("bindings")
-    assert bindings is not None
-    assert bindings.submodule_search_locations is not None
-    folder = Path(bindings.submodule_search_locations[0], "ops")
-    files = sorted(path for path in folder.glob("*.py") if path.stem[0] != "_")
+    files = sorted((ROOT / "bindings/ops").glob("[!_]*.py"))
     ops = {op.name: op for path in files for op in _read_file(path)}
     return MappingProxyType(ops)  # for all callers
 
@@ -124,7 +105,6 @@ def _read_op(
         summary=(ast.get_docstring(function) or "").partition("\n")[0],
         parameters={
             argument.arg: Parameter(
-                argument.arg,
                 ast.unparse(argument.annotation).removesuffix(" | Tensor"),
                 ast.literal_eval(default),
             )

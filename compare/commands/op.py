@@ -19,6 +19,7 @@ from compare.options import (
     add_code,
     add_json,
     add_kernel,
+    add_params,
     backends_of,
     params_of,
     shape,
@@ -40,15 +41,9 @@ def add_options(parser: argparse.ArgumentParser, op: OpSummary) -> None:
         help=f"sizes joined by x, {sizes}; by default what suits the device",
     )
     known = ", ".join(
-        f"{each.name}={each.default} ({each.type})" for each in op.parameters.values()
+        f"{name}={each.default} ({each.type})" for name, each in op.parameters.items()
     )
-    parser.add_argument(
-        "--param",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help=f"a parameter of the op: {known or 'it has none'}",
-    )
+    add_params(parser, f": {known or 'it has none'}")
     add_shared_options(parser)
     add_kernel(parser)
     parser.add_argument(
@@ -168,7 +163,6 @@ def _write(options: argparse.Namespace, report: Report) -> None:
     terminal.show(report, console, all_findings=options.all_findings)
     if options.diff:
         code_views.show_diff(report, console)
-    if options.ptx:
-        code_views.show_listings(report, "ptx", console)
-    if options.sass:
-        code_views.show_listings(report, "sass", console)
+    for language in ("ptx", "sass"):
+        if getattr(options, language):
+            code_views.show_listings(report, language, console)

@@ -6,7 +6,6 @@ from a file, because compilers may print.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
 import json
@@ -15,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -50,7 +48,8 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         torch.zeros(1, device="cuda")  # makes the context
     began = time.perf_counter()
     try:
-        binary, symbol, bind = _ROUTES[request["route"]](op, request)
+        load = _load_nvrtc if request["route"] == "nvrtc" else _load_module
+        binary, symbol, bind = load(op, request)
     except (BuildError, UnsupportedError) as error:
         return {"problem": str(error)}
     load_s = time.perf_counter() - began
@@ -61,20 +60,23 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def _load_prebuilt(op: Op, request: Mapping[str, Any]) -> _Loaded:
-    path = Path(request["folder"], "_cuda.so")
-    spec = importlib.util.spec_from_file_location("_cuda", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return path, request["symbol"], functools.partial(_bind, op, module)
-
-
-def _load_inline(op: Op, request: Mapping[str, Any]) -> _Loaded:
-    module = cuda_inline.load(op, "_cuda")
+def _load_module(op: Op, request: Mapping[str, Any]) -> _Loaded:
+    if request["route"] == "load_inline":
+        module = cuda_inline.load(op, "_cuda")
+    else:
+        path = Path(request["folder"], "_cuda.so")
+        spec = importlib.util.spec_from_file_location("_cuda", path)
+        assert spec
+        assert spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
     assert module.__file__
-    bind = functools.partial(_bind, op, module)
+
+    def bind(bare: tuple[Argument, ...]) -> Callable[[], object]:
+        return lambda: native.launch(
+            module, op, bare, torch.cuda.current_stream().cuda_stream
+        )
+
     return Path(module.__file__), request["symbol"], bind
 
 
@@ -95,21 +97,6 @@ def _load_nvrtc(op: Op, request: Mapping[str, Any]) -> _Loaded:
             return lambda: [launch() for launch in launches]
 
     return path, compiled[0].symbol, bind
-
-
-_ROUTES = {
-    "prebuilt": _load_prebuilt,
-    "load_inline": _load_inline,
-    "nvrtc": _load_nvrtc,
-}
-
-
-def _bind(
-    op: Op, module: ModuleType, bare: tuple[Argument, ...]
-) -> Callable[[], object]:
-    return lambda: native.launch(
-        module, op, bare, torch.cuda.current_stream().cuda_stream
-    )
 
 
 def _time_calls(op: Op, bind: _Bind) -> dict[str, Any]:

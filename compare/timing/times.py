@@ -200,10 +200,6 @@ def _number(value: Any, _type: Any) -> Any:
     return value
 
 
-def _is_literal(annotation: Any) -> bool:
-    return get_origin(annotation) is Literal
-
-
 def _one_of(value: Any, literal: Any) -> Any:
     if value not in get_args(literal):
         raise ValueError(f"{value!r} is none of {get_args(literal)}")
@@ -212,10 +208,6 @@ def _one_of(value: Any, literal: Any) -> Any:
 
 def _has_timings(made: Any) -> bool:
     return "timings" in getattr(made, "__dataclass_fields__", ())
-
-
-def _may_be_skipped(annotation: Any) -> bool:
-    return Skipped in get_args(annotation)
 
 
 def _skipped_or(document: Mapping[str, Any], union: Any) -> Any:
@@ -230,8 +222,8 @@ _converter = cattrs.Converter(
 )
 for _type in (float, int):
     _converter.register_structure_hook(_type, _number)
-_converter.register_structure_hook_func(_is_literal, _one_of)
-_converter.register_structure_hook_func(_may_be_skipped, _skipped_or)
+_converter.register_structure_hook_func(lambda t: get_origin(t) == Literal, _one_of)
+_converter.register_structure_hook_func(lambda t: Skipped in get_args(t), _skipped_or)
 _converter.register_structure_hook(
     torch.dtype, lambda name, _type: getattr(torch, name)
 )
