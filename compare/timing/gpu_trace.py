@@ -62,7 +62,7 @@ def read(trace: Mapping[str, Any], names: Sequence[str]) -> dict[str, Span]:
 
     Args:
         trace: The exported file, read as JSON.
-        names: Of the annotations, which follow each other.
+        names: Those of the annotations, which follow each other.
 
     Raises:
         ValueError: One of them is not in the trace.

@@ -200,6 +200,10 @@ def _number(value: Any, _type: Any) -> Any:
     return value
 
 
+def _is_literal(annotation: Any) -> bool:
+    return get_origin(annotation) is Literal
+
+
 def _one_of(value: Any, literal: Any) -> Any:
     if value not in get_args(literal):
         raise ValueError(f"{value!r} is none of {get_args(literal)}")
@@ -222,7 +226,7 @@ _converter = cattrs.Converter(
 )
 for _type in (float, int):
     _converter.register_structure_hook(_type, _number)
-_converter.register_structure_hook_func(lambda t: get_origin(t) == Literal, _one_of)
+_converter.register_structure_hook_func(_is_literal, _one_of)
 _converter.register_structure_hook_func(lambda t: Skipped in get_args(t), _skipped_or)
 _converter.register_structure_hook(
     torch.dtype, lambda name, _type: getattr(torch, name)
