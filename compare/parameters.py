@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-
-from compare.repository import ROOT
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class OpSummary:
     parameters: dict[str, Parameter]
     forward: str = ""  # the op that this is the backward of
     has_gradient: bool = False  # autograd can differentiate it
-    # What the numbers of a shape are, such as "M", where they are no tensor's.
+    # Names of the numbers in a shape, such as "M", where no tensor has that shape.
     shape_names: tuple[str, ...] = ()
 
 
@@ -47,8 +46,11 @@ def backward_of(op: str) -> str:
 @functools.cache
 def read_ops() -> Mapping[str, OpSummary]:
     """All ops by name, each before its backward."""
-    files = sorted((ROOT / "bindings/ops").glob("[!_]*.py"))
-    ops = {op.name: op for path in files for op in _read_file(path)}
+    bindings = importlib.util.find_spec("bindings")
+    assert bindings is not None
+    assert bindings.submodule_search_locations is not None
+    files = Path(bindings.submodule_search_locations[0], "ops").glob("[!_]*.py")
+    ops = {op.name: op for path in sorted(files) for op in _read_file(path)}
     return MappingProxyType(ops)  # for all callers
 
 

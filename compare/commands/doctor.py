@@ -57,7 +57,7 @@ class Diagnosis:
 
 def examine() -> Diagnosis:
     """Looks at everything and tries everything."""
-    # Whatever a library prints is not part of the answer.
+    # The output of libraries is not part of the answer.
     with contextlib.redirect_stdout(sys.stderr):
         return Diagnosis(
             {name: _answer(probe) for name, probe in _FACTS},

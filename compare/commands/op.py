@@ -77,30 +77,16 @@ def run(options: argparse.Namespace) -> int:
     """Compares, and reports on the terminal, as JSON or as a page."""
     if options.ladder:
         return _climb(options)
-    (report,) = compare([options.op], options)
+    with working() as progress:
+        report = compare_one(options.op, options, progress)
     _write(options, report)
     return EXIT_OK if report.passed else EXIT_FOUND
-
-
-def compare(names: Sequence[str], options: argparse.Namespace) -> list[Report]:
-    """Reports of the ops of these names.
-
-    Raises:
-        CompareError: It cannot be done.
-    """
-    with working() as progress:
-        return [
-            compare_one(name, options, telling(progress, number, names))
-            for number, name in enumerate(names)
-        ]
 
 
 def telling(
     progress: Callable[[str], None], number: int, names: Sequence[str]
 ) -> Callable[[str], None]:
     """Tells also which of several ops it is that something is going on with."""
-    if len(names) == 1:
-        return progress
     where = f"{number + 1} of {len(names)}: {names[number]}: "
     return lambda what: progress(where + what)
 

@@ -44,8 +44,8 @@ class Work:
 
     launched: Launched
     us: float
-    # Whatever the host was in when it launched it: the implementation first, then
-    # operations, and last the launching call.
+    # The host's, from the outside in: the implementation, its operations, and the call
+    # that launched the work.
     stack: tuple[str, ...]
 
 

@@ -104,7 +104,7 @@ def _take_turns(
             results[name] = Skipped(problem) if problem else clocked
     changes = _change_with_the_sign(prepared)
     if any(changes):
-        # Whoever reads the first set's inputs in place of its own is found out now.
+        # Now it shows if an implementation reads the first set's inputs, not its own.
         _negate(sets[1:])
         for name, entry in entries.items():
             if isinstance(results[name], Times) and any(changes[: entry.n_outputs]):
@@ -285,13 +285,18 @@ def _timing(
     kernel = summarize(times.call_us, times.calls, times.method)
     if problem := above_ceiling(prepared, kernel, limit):
         return Skipped(problem)
+    arguments, launcher_us = prepared.arguments, None
     try:
-        host_us, launcher_us = _host_times(prepared, implementation, kernel.median_us)
+        call_us = host_us(lambda: implementation.call(*arguments), kernel.median_us)
+        if implementation.bare_launcher is not None:
+            outputs = as_tuple(prepared.op.allocate(*arguments))
+            launch = implementation.bare_launcher(*outputs, *arguments)
+            launcher_us = host_us(launch, kernel.median_us)
     except Exception as error:  # whatever a library of others raises
         return Skipped(f"raises {type(error).__name__}: {error}")
     return Timing(
         **vars(kernel),
-        host_us=host_us,
+        host_us=call_us,
         launcher_us=launcher_us,
         gb_per_s=prepared.traffic.total_bytes / kernel.median_us / 1e3,
         fraction=limit.median_us / kernel.median_us,
@@ -315,19 +320,6 @@ def above_ceiling(prepared: Prepared, kernel: KernelTime, limit: Ceiling) -> str
         f"{rate:,.0f} GB/s is above the ceiling of {highest.gb_per_s:,.0f} that was "
         f"measured for a mix of {highest.mix}: some of the work is not in that time"
     )
-
-
-def _host_times(
-    prepared: Prepared, implementation: Implementation, kernel_us: float
-) -> tuple[float, float | None]:
-    """Microseconds of the public call, and of the bare launcher."""
-    arguments = prepared.arguments
-    call_us = host_us(lambda: implementation.call(*arguments), kernel_us)
-    if implementation.bare_launcher is None:
-        return call_us, None
-    outputs = as_tuple(prepared.op.allocate(*arguments))
-    launch = implementation.bare_launcher(*outputs, *arguments)
-    return call_us, host_us(launch, kernel_us)
 
 
 def host_us(call: Callable[[], object], kernel_us: float = 0.0) -> float:

@@ -75,7 +75,7 @@ _PRELUDE = """\
 #define cudaDeviceGetAttribute(...) cudaErrorNotSupported
 #define cudaGetDriverEntryPointByVersion(...) cudaErrorNotSupported
 """
-# What a plan has of a parameter, and what torch passes on, in the codes of struct.
+# A parameter as a plan has it, and as torch passes it on, in the codes of struct.
 _PASSED_AS = {"pointer": ("Q", "d"), "long": ("q", "d"), "float": ("I", "i")}
 
 
