@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"compare: {error}\n")
         return error.exit_code
     except BrokenPipeError:
-        # Whoever read the output has seen enough, as `head` does.
+        # The reader has seen enough, as `head` does.
         _discard_stdout()
         return EXIT_OK
     except SyntaxError as error:

@@ -32,7 +32,7 @@ def params_of(op: str, texts: Sequence[str]) -> dict[str, Any]:
         UsageError: It has no such parameter, or it is of another type.
     """
     summary = read_ops()[op]
-    params = {each.name: each.default for each in summary.parameters.values()}
+    params = {name: each.default for name, each in summary.parameters.items()}
     try:
         return params | dict(parse_parameter(summary, text) for text in texts)
     except ValueError as error:
@@ -68,14 +68,22 @@ def add_backward(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_params(parser: argparse.ArgumentParser) -> None:
-    """The op's own parameters."""
+def add_case(parser: argparse.ArgumentParser) -> None:
+    """The op and one case of it."""
+    add_op(parser)
+    parser.add_argument("--shape", type=shape, help="by default the large one")
+    parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    add_params(parser)
+
+
+def add_params(parser: argparse.ArgumentParser, known: str = "") -> None:
+    """The op's own parameters, and those that are known."""
     parser.add_argument(
         "--param",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a parameter of the op",
+        help="a parameter of the op" + known,
     )
 
 

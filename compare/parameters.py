@@ -18,39 +18,23 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of an op that is no tensor.
+    """A parameter of an op that is no tensor."""
 
-    Attributes:
-        name: Its name.
-        type: The name of its type: "int", "float", "bool" or "str".
-        default: Its value where none is given.
-    """
-
-    name: str
-    type: str
+    type: str  # its annotation, such as "int": a key of _CONVERSIONS
     default: Any
 
 
 @dataclass(frozen=True)
 class OpSummary:
-    """An op as the command line knows it.
-
-    Attributes:
-        name: Its name.
-        signature: How it is called, such as "softmax(x, dim=-1)".
-        summary: The first line of its documentation.
-        parameters: By name.
-        forward: The op that this is the backward of; empty if it is none.
-        has_gradient: Whether autograd can differentiate it.
-        shape_names: What the numbers of a shape are, where they are no tensor's: "M".
-    """
+    """An op as the command line knows it."""
 
     name: str
-    signature: str
-    summary: str
+    signature: str  # such as "softmax(x, dim=-1)"
+    summary: str  # the first line of its documentation
     parameters: dict[str, Parameter]
-    forward: str = ""
-    has_gradient: bool = False
+    forward: str = ""  # the op that this is the backward of
+    has_gradient: bool = False  # autograd can differentiate it
+    # Names of the numbers in a shape, such as "M", where no tensor has that shape.
     shape_names: tuple[str, ...] = ()
 
 
@@ -65,9 +49,8 @@ def read_ops() -> Mapping[str, OpSummary]:
     bindings = importlib.util.find_spec("bindings")
     assert bindings is not None
     assert bindings.submodule_search_locations is not None
-    folder = Path(bindings.submodule_search_locations[0], "ops")
-    files = sorted(path for path in folder.glob("*.py") if path.stem[0] != "_")
-    ops = {op.name: op for path in files for op in _read_file(path)}
+    files = Path(bindings.submodule_search_locations[0], "ops").glob("[!_]*.py")
+    ops = {op.name: op for path in sorted(files) for op in _read_file(path)}
     return MappingProxyType(ops)  # for all callers
 
 
@@ -124,7 +107,6 @@ def _read_op(
         summary=(ast.get_docstring(function) or "").partition("\n")[0],
         parameters={
             argument.arg: Parameter(
-                argument.arg,
                 ast.unparse(argument.annotation).removesuffix(" | Tensor"),
                 ast.literal_eval(default),
             )

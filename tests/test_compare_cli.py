@@ -116,7 +116,7 @@ def test_help_says_what_a_parameter_is(capsys: pytest.CaptureFixture[str]) -> No
 def test_sources_tell_the_parameters() -> None:
     ops = read_ops()
     assert list(ops) == list(OPS)
-    assert ops["softmax"].parameters == {"dim": Parameter("dim", "int", -1)}
+    assert ops["softmax"].parameters == {"dim": Parameter("int", -1)}
     assert parse_parameter(ops["softmax"], "dim=0") == ("dim", 0)
     assert parse_parameter(ops["gelu"], "approximate=a=b") == ("approximate", "a=b")
     assert parse_parameter(ops["sum"], "dim=0,-1") == ("dim", (0, -1))

@@ -25,7 +25,7 @@ from compare.judge.cases import Case
 from compare.judge.parity import Skipped
 from compare.report import profiles as report
 from compare.timing import gpu_state, gpu_trace, profiler
-from compare.timing.gpu_trace import Span
+from compare.timing.gpu_trace import Launched, Span
 from compare.timing.implementations import Implementation
 from compare.timing.profiler import (
     CALLS,
@@ -164,19 +164,20 @@ def _spans() -> dict[str, Span]:
 
 def test_kernels_belong_to_those_who_launched_them() -> None:
     spans = _spans()
-    assert [work.name for work in spans["cuda"].work] == CALLS * [OURS]
-    names = [work.name for work in spans["unfused"].work]
+    assert [work.launched.name for work in spans["cuda"].work] == CALLS * [OURS]
+    names = [work.launched.name for work in spans["unfused"].work]
     assert names == CALLS * ["Memset (Device)", AMAX, EXP, EXP]
 
 
 def test_facts_of_a_launch() -> None:
     spans = _spans()
-    kernel = spans["cuda"].work[0]
-    assert kernel.us == 130.0
+    assert spans["cuda"].work[0].us == 130.0
+    kernel = spans["cuda"].work[0].launched
     assert (kernel.grid, kernel.block) == ((16384, 1, 1), (128, 1, 1))
     assert (kernel.registers, kernel.shared_bytes) == (52, 16)
     memset = spans["unfused"].work[0]
-    assert (memset.us, memset.grid, memset.registers) == (1.0, None, None)
+    assert memset.us == 1.0
+    assert (memset.launched.grid, memset.launched.registers) == (None, None)
 
 
 def test_stacks_go_from_the_implementation_to_the_launch() -> None:
@@ -232,7 +233,9 @@ def test_a_launch_that_was_not_traced_is_told_by_the_span_on_the_gpu() -> None:
     recorder.now = 9000.0
     recorder.launch("of nobody", us=50.0, call=None)
     spans = gpu_trace.read(recorder.trace, ["quack", "liger"])
-    found = {name: [each.name for each in span.work] for name, span in spans.items()}
+    found = {
+        name: [each.launched.name for each in span.work] for name, span in spans.items()
+    }
     assert found == {"quack": ["quack_kernel"], "liger": ["liger_kernel"]}
     assert spans["quack"].work[0].stack == ("quack",)
 
@@ -306,7 +309,8 @@ def test_figures_are_of_one_call() -> None:
     assert fused.gpu_us == 130.0
     assert fused.host_us == pytest.approx(spans["cuda"].host_us / CALLS)
     (kernel,) = fused.kernels
-    assert (kernel.name, kernel.launches, kernel.us) == (OURS, 1.0, 130.0)
+    assert kernel.launched.name == OURS
+    assert (kernel.launches, kernel.us) == (1.0, 130.0)
     unfused = profiler.summarize(spans["unfused"])
     assert unfused.gpu_us == 1.0 + 70.0 + 2 * 120.0
     assert [(each.launches, each.us) for each in unfused.kernels] == [
@@ -318,9 +322,10 @@ def test_figures_are_of_one_call() -> None:
 
 def test_launches_of_another_grid_stand_apart() -> None:
     span = _spans()["cuda"]
-    other = replace(span.work[0], grid=(1, 1, 1))
+    launched = replace(span.work[0].launched, grid=(1, 1, 1))
+    other = replace(span.work[0], launched=launched)
     kernels = profiler.summarize(replace(span, work=(*span.work, other))).kernels
-    assert [each.grid for each in kernels] == [(16384, 1, 1), (1, 1, 1)]
+    assert [each.launched.grid for each in kernels] == [(16384, 1, 1), (1, 1, 1)]
     assert kernels[1].launches == 1 / CALLS
 
 
@@ -349,7 +354,7 @@ def test_flame_graph_of_a_profile() -> None:
 
 def _stack_of(spans: Mapping[str, Span], kernel: str) -> Sequence[str]:
     works = (work for span in spans.values() for work in span.work)
-    return next(work.stack[1:] for work in works if work.name == kernel)
+    return next(work.stack[1:] for work in works if work.launched.name == kernel)
 
 
 def test_flame_graph_of_odd_names() -> None:
@@ -477,7 +482,8 @@ def test_report_of_the_ranges_alone() -> None:
 
 
 def test_a_use_without_facts_is_shown() -> None:
-    memset = KernelUse(HOSTILE, None, None, None, None, launches=0.5, us=1.0)
+    launched = Launched(HOSTILE, None, None, None, None)
+    memset = KernelUse(launched, launches=0.5, us=1.0)
     text = _report(cuda=ImplementationProfile((memset,), 1.0, 2.0))
     assert "0.5" in text
     assert "\x1b" not in text
@@ -504,11 +510,11 @@ def test_profile_on_a_gpu(tmp_path: Path) -> None:
     assert list(kernels) == ["cuda", "triton", "torch", "unfused"]
     for name in ("cuda", "triton"):
         (kernel,) = kernels[name]
-        assert "softmax_kernel" in kernel.name
+        assert "softmax_kernel" in kernel.launched.name
         assert kernel.launches == 1
         assert kernel.us > 0
-        assert kernel.registers
-        assert kernel.grid
+        assert kernel.launched.registers
+        assert kernel.launched.grid
     assert len(kernels["unfused"]) >= 4
     trace_file, table_file, stacks_file = made.files
     assert json.loads(trace_file.read_text())["traceEvents"]

@@ -82,10 +82,10 @@ def test_it_is_kept_and_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     found = measured(monkeypatch, times_of(gelu=25, relu=0))
     file = store.write(found, tmp_path)
     assert file == store.folder_of(GPU, tmp_path) / "fusion/matmul.json"
-    assert fusions.read_all(file.parent.parent) == [found]
+    assert store.read_all(Fusion, tmp_path) == [found]
     file.write_text("{}")
-    with pytest.raises(UsageError, match=r"matmul\.json is no record of a fusion"):
-        fusions.read_all(file.parent.parent)
+    with pytest.raises(UsageError, match=r"matmul\.json holds no fusion"):
+        store.read_all(Fusion, tmp_path)
 
 
 def test_the_readme_says_it(monkeypatch: pytest.MonkeyPatch) -> None:

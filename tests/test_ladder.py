@@ -104,16 +104,16 @@ def test_recorded_times_are_shown_with_their_origin(
 
 
 def test_times_are_kept_and_found(times: Times, tmp_path: Path) -> None:
-    assert rung_times.find("matmul", tmp_path) is None
+    assert store.find("matmul", Times, tmp_path) is None
     file = store.write(times, tmp_path)
     assert file == tmp_path / "nvidia-h200/ladder/matmul.json"
-    assert rung_times.find("matmul", tmp_path) == times
+    assert store.find("matmul", Times, tmp_path) == times
     newer = replace(times, environment={"gpus": ["T4"], "date": "2027"})
     store.write(newer, tmp_path)
-    assert rung_times.find("matmul", tmp_path) == newer
+    assert store.find("matmul", Times, tmp_path) == newer
     file.write_text('{"schema_version": 7}')
-    with pytest.raises(UsageError, match="no record of a ladder: expected schema_ver"):
-        rung_times.find("matmul", tmp_path)
+    with pytest.raises(UsageError, match=r"holds no ladder .*: expected schema_ver"):
+        store.find("matmul", Times, tmp_path)
 
 
 def test_a_rung_computes_what_the_op_does() -> None:

@@ -34,6 +34,7 @@ from compare.report import collect_code
 from compare.report.page import Cell, Extras, Panel, lexers, links, render
 from compare.report.page.listings import FAMILY_OF, times
 from compare.report.page.sides import view_sides
+from compare.timing.times import Bench
 
 needs_nvcc = pytest.mark.skipif(find_cuda_home() is None, reason="needs nvcc")
 
@@ -375,7 +376,7 @@ def test_sides_without_code() -> None:
 
 
 def test_recorded_times_say_where_they_are_from() -> None:
-    bench = store.find("softmax")
+    bench = store.find("softmax", Bench)
     assert bench is not None
     report = dataclasses.replace(pages.made_up_report(), recorded=bench)
     shown = page_of(report).all("section", id="times")[0][1]

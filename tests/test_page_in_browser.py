@@ -17,6 +17,7 @@ from bindings.registry import OPS
 from bindings.toolchain import find_cuda_home
 from compare.records import store
 from compare.report.page import Cell, Extras, Panel, render
+from compare.timing.times import Bench
 
 pytest.importorskip(
     "playwright", reason="needs playwright: pip install -e '.[browser]'"
@@ -116,7 +117,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ((Cell("x", places=(f"{CUDA}:{LOAD}",)), Cell("load", "section=load")),),
     )
     for name in OPS:
-        report = dataclasses.replace(pages.real_report(name), recorded=store.find(name))
+        report = dataclasses.replace(
+            pages.real_report(name), recorded=store.find(name, Bench)
+        )
         html = render(report, Extras(panels=(panel,)))
         (folder / f"{name}.html").write_text(html, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in OPS}

@@ -31,7 +31,7 @@ T4 = "Tesla T4"
 
 
 def test_sections_are_those_of_the_records() -> None:
-    benches = store.read_all()
+    benches = store.read_all(Bench)
     assert benches
     sections = readme.render(benches)
     assert sections.keys() == set(SECTIONS)
@@ -51,7 +51,7 @@ def test_sections_are_those_of_the_records() -> None:
 def test_plots_are_those_of_the_records() -> None:
     expected = {
         store.folder_of(store.gpu(bench)) / f"{each.name}.{suffix}": each.digest
-        for bench in store.read_all()
+        for bench in store.read_all(Bench)
         if bench.sweep
         for each in plots.plots(bench)
         for suffix in plots.FORMATS

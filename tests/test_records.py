@@ -37,7 +37,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     bench = make_bench()
     file = store.write(bench, tmp_path)
     assert file == tmp_path / "nvidia-h200/softmax.json"
-    assert store.read(file) == bench
+    assert store.read(file, Bench) == bench
     assert file.read_text().endswith("}\n")
 
 
@@ -58,7 +58,7 @@ def test_a_later_run_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
     store.write(make_bench(), tmp_path)
     later = make_bench(date="2027-01-02T00:00:00+00:00")
     file = store.write(later, tmp_path)
-    assert store.read_all(tmp_path) == [later]
+    assert store.read_all(Bench, tmp_path) == [later]
     assert list(file.parent.iterdir()) == [file]
 
 
@@ -76,7 +76,7 @@ def test_a_run_that_cannot_be_written_leaves_the_earlier_one(
     with pytest.raises(UnavailableError) as caught:
         store.write(later, tmp_path)
     assert str(caught.value) == f"{file} cannot be written (No space left on device)"
-    assert store.read(file) == earlier
+    assert store.read(file, Bench) == earlier
     assert list(file.parent.iterdir()) == [file]
 
 
@@ -130,8 +130,8 @@ def test_a_file_of_something_else_is_refused(
     file = tmp_path / "softmax.json"
     file.write_text(json.dumps(document))
     with pytest.raises(UsageError, match=says) as caught:
-        store.read(file)
-    assert str(caught.value).startswith(f"{file} is not what compare record")
+        store.read(file, Bench)
+    assert str(caught.value).startswith(f"{file} holds no bench as compare")
 
 
 @pytest.mark.parametrize(
@@ -144,13 +144,13 @@ def test_a_file_that_is_no_json_is_refused(
     file = tmp_path / "x.json"
     file.write_bytes(content)
     with pytest.raises(UsageError, match=says) as caught:
-        store.read(file)
+        store.read(file, Bench)
     assert str(file) in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"x\.json cannot be read \(No such file"):
-        store.read(tmp_path / "x.json")
+        store.read(tmp_path / "x.json", Bench)
 
 
 def test_records_come_by_gpu_and_op(tmp_path: Path) -> None:
@@ -158,15 +158,15 @@ def test_records_come_by_gpu_and_op(tmp_path: Path) -> None:
         for gpu in ("NVIDIA H200", RTX):
             store.write(make_bench(op, gpu), tmp_path)
     (tmp_path / "of-an-older-format.json").write_text("{}")
-    found = [(store.gpu(each), each.op) for each in store.read_all(tmp_path)]
+    found = [(store.gpu(each), each.op) for each in store.read_all(Bench, tmp_path)]
     h200 = "NVIDIA H200"
     assert found == [(RTX, "add"), (RTX, "softmax"), (h200, "add"), (h200, "softmax")]
 
 
 def test_without_a_folder_nothing_is_recorded(tmp_path: Path) -> None:
     nowhere = tmp_path / "records"
-    assert store.read_all(nowhere) == []
-    assert store.find("softmax", nowhere) is None
+    assert store.read_all(Bench, nowhere) == []
+    assert store.find("softmax", Bench, nowhere) is None
     with pytest.raises(UsageError, match="nothing is recorded yet"):
         store.choose([], None, nowhere)
 
@@ -176,10 +176,10 @@ def test_the_newest_record_is_found(newest: str, tmp_path: Path) -> None:
     for gpu in ("NVIDIA H200", RTX):
         day = "2026-11-21" if gpu == newest else "2026-11-20"
         store.write(make_bench(gpu=gpu, date=f"{day}T08:00:00+00:00"), tmp_path)
-    found = store.find("softmax", tmp_path)
+    found = store.find("softmax", Bench, tmp_path)
     assert found is not None
     assert store.gpu(found) == newest
-    assert store.find("add", tmp_path) is None
+    assert store.find("add", Bench, tmp_path) is None
 
 
 def test_choosing_what_to_draw(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from compare.report import glossary, site
 from compare.report.page import FOLDER, asset
 from compare.report.site import documents
 from compare.report.site.files import Files, relative
+from compare.timing.times import Bench
 
 OPS = ("softmax", "softmax_backward", "add")
 
@@ -87,7 +88,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("needs nvcc")
     made = tmp_path_factory.mktemp("site")
     reports = {
-        name: dataclasses.replace(pages.real_report(name), recorded=store.find(name))
+        name: dataclasses.replace(
+            pages.real_report(name), recorded=store.find(name, Bench)
+        )
         for name in OPS
     }
     site.build(made, reports, ARCHITECTURES[90], lambda what: None)

@@ -7,7 +7,7 @@ import sys
 
 from compare.commands import op, site
 from compare.errors import EXIT_FOUND, EXIT_OK
-from compare.output import write_json
+from compare.output import working, write_json
 from compare.parameters import read_ops
 
 SUMMARY = "Compare every op."
@@ -26,7 +26,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """A line for each op."""
-    reports = op.compare(list(read_ops()), options)
+    names = list(read_ops())
+    with working() as progress:
+        reports = [
+            op.compare_one(name, options, op.telling(progress, number, names))
+            for number, name in enumerate(names)
+        ]
     from compare.report import comparison, terminal
 
     said = (

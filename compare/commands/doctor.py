@@ -24,14 +24,14 @@ from pathlib import Path
 
 from compare.errors import EXIT_OK
 from compare.printable import printable
+from compare.repository import ROOT
 
 SUMMARY = "Say what works here, what cannot, and what mends it."
 
-_PROJECT = Path(__file__).resolve().parents[2]
 _PIP = f"{shlex.quote(sys.executable)} -m pip install"
-_REBUILD = f"{_PIP} --no-build-isolation --no-deps -e {shlex.quote(str(_PROJECT))}"
-_INSTALL = f"{_PIP} -e {shlex.quote(str(_PROJECT))}"
-_INSTALL_NVCC = f"{_PIP} -e {shlex.quote(str(_PROJECT) + '[nvcc]')}"
+_REBUILD = f"{_PIP} --no-build-isolation --no-deps -e {shlex.quote(str(ROOT))}"
+_INSTALL = f"{_PIP} -e {shlex.quote(str(ROOT))}"
+_INSTALL_NVCC = f"{_PIP} -e {shlex.quote(f'{ROOT}[nvcc]')}"
 
 _VARIABLES = ("CC", "CXX", "MAX_JOBS", "PYTORCH_NVCC", "XDG_CACHE_HOME")
 _PREFIXES = ("CUDA_", "TORCH_", "TRITON_", "TWIN_")
@@ -57,7 +57,7 @@ class Diagnosis:
 
 def examine() -> Diagnosis:
     """Looks at everything and tries everything."""
-    # Whatever a library prints is not part of the answer.
+    # The output of libraries is not part of the answer.
     with contextlib.redirect_stdout(sys.stderr):
         return Diagnosis(
             {name: _answer(probe) for name, probe in _FACTS},
@@ -190,11 +190,8 @@ def _caches() -> str:
     import platformdirs
     import triton
 
-    folders = [
-        Path(platformdirs.user_cache_dir("twin-kernels")),
-        Path(triton.knobs.cache.dir),
-    ]
-    return "\n".join(f"{folder}, {_access(folder)}" for folder in folders)
+    folders = (platformdirs.user_cache_dir("twin-kernels"), triton.knobs.cache.dir)
+    return "\n".join(f"{folder}, {_access(Path(folder))}" for folder in folders)
 
 
 def _access(folder: Path) -> str:
@@ -240,15 +237,13 @@ def _add(backend: str, device: str) -> None:
 
 
 def _inspect(side: str) -> None:
-    import torch
-
     from bindings.registry import OPS
     from compare.code import kernel_code
     from compare.code.architectures import parse_architecture
+    from compare.judge.cases import Case, launcher_arguments
 
-    x = torch.zeros(4096, device="meta")
-    arguments = OPS["add"].arguments(x, x, x)
     inspect = getattr(kernel_code, f"inspect_{side}")
+    arguments = launcher_arguments(OPS["add"], Case((4096,)))
     inspect(OPS["add"], arguments, parse_architecture("sm_90"))
 
 

@@ -19,6 +19,7 @@ from compare.options import (
     add_code,
     add_json,
     add_kernel,
+    add_params,
     backends_of,
     params_of,
     shape,
@@ -40,15 +41,9 @@ def add_options(parser: argparse.ArgumentParser, op: OpSummary) -> None:
         help=f"sizes joined by x, {sizes}; by default what suits the device",
     )
     known = ", ".join(
-        f"{each.name}={each.default} ({each.type})" for each in op.parameters.values()
+        f"{name}={each.default} ({each.type})" for name, each in op.parameters.items()
     )
-    parser.add_argument(
-        "--param",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help=f"a parameter of the op: {known or 'it has none'}",
-    )
+    add_params(parser, f": {known or 'it has none'}")
     add_shared_options(parser)
     add_kernel(parser)
     parser.add_argument(
@@ -82,30 +77,16 @@ def run(options: argparse.Namespace) -> int:
     """Compares, and reports on the terminal, as JSON or as a page."""
     if options.ladder:
         return _climb(options)
-    (report,) = compare([options.op], options)
+    with working() as progress:
+        report = compare_one(options.op, options, progress)
     _write(options, report)
     return EXIT_OK if report.passed else EXIT_FOUND
-
-
-def compare(names: Sequence[str], options: argparse.Namespace) -> list[Report]:
-    """Reports of the ops of these names.
-
-    Raises:
-        CompareError: It cannot be done.
-    """
-    with working() as progress:
-        return [
-            compare_one(name, options, telling(progress, number, names))
-            for number, name in enumerate(names)
-        ]
 
 
 def telling(
     progress: Callable[[str], None], number: int, names: Sequence[str]
 ) -> Callable[[str], None]:
     """Tells also which of several ops it is that something is going on with."""
-    if len(names) == 1:
-        return progress
     where = f"{number + 1} of {len(names)}: {names[number]}: "
     return lambda what: progress(where + what)
 
@@ -168,7 +149,6 @@ def _write(options: argparse.Namespace, report: Report) -> None:
     terminal.show(report, console, all_findings=options.all_findings)
     if options.diff:
         code_views.show_diff(report, console)
-    if options.ptx:
-        code_views.show_listings(report, "ptx", console)
-    if options.sass:
-        code_views.show_listings(report, "sass", console)
+    for language in ("ptx", "sass"):
+        if getattr(options, language):
+            code_views.show_listings(report, language, console)

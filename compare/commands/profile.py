@@ -5,16 +5,7 @@ from __future__ import annotations
 import argparse
 
 from compare.errors import EXIT_OK
-from compare.options import (
-    DTYPES,
-    add_folder,
-    add_op,
-    add_params,
-    add_peers,
-    backends_of,
-    params_of,
-    shape,
-)
+from compare.options import add_case, add_folder, add_peers, backends_of, params_of
 from compare.output import saying_what_mends_it, working
 
 SUMMARY = "Look into an op and its peers with torch.profiler."
@@ -22,10 +13,7 @@ SUMMARY = "Look into an op and its peers with torch.profiler."
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The case, what is looked into, and where the files go."""
-    add_op(parser)
-    parser.add_argument("--shape", type=shape, help="by default the large one")
-    parser.add_argument("--dtype", choices=DTYPES, default="float32")
-    add_params(parser)
+    add_case(parser)
     add_peers(parser)
     parser.add_argument(
         "--nvtx-only",

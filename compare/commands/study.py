@@ -6,16 +6,7 @@ import argparse
 
 from compare.code.architectures import DEFAULT_ARCHITECTURE
 from compare.errors import EXIT_OK
-from compare.options import (
-    DTYPES,
-    LISTINGS,
-    add_code,
-    add_kernel,
-    add_op,
-    add_params,
-    params_of,
-    shape,
-)
+from compare.options import LISTINGS, add_case, add_code, add_kernel, params_of
 from compare.output import saying_what_mends_it, working, write_text
 
 SUMMARY = "Study an op's two sources, and their code."
@@ -29,10 +20,7 @@ VIEWS = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The case, the code, and which views of it."""
-    add_op(parser)
-    parser.add_argument("--shape", type=shape, help="by default the large one")
-    parser.add_argument("--dtype", choices=DTYPES, default="float32")
-    add_params(parser)
+    add_case(parser)
     add_code(parser, DEFAULT_ARCHITECTURE)
     add_kernel(parser)
     for name, what in VIEWS.items():

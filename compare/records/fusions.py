@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from bindings.op import Op
@@ -16,7 +15,6 @@ from bindings.trials import TRIALS
 from compare.errors import UnavailableError
 from compare.judge.cases import Case
 from compare.judge.parity import Skipped, prepare
-from compare.records import store
 from compare.timing import environment, gpu_state, implementations, turns
 from compare.timing.measure import Entry, make_sets
 from compare.timing.statistics import compare, summarize
@@ -65,7 +63,6 @@ def measure(op: Op, case: Case, progress: Callable[[str], None]) -> Fusion:
         CompareError: It cannot be measured, or a result was wrong.
     """
     progress(f"timing {op.name} with and without what is fused to it")
-    named: dict[str, tuple[str, str]] = {}
     racing: dict[str, turns.Turn] = {}
     with gpu_state.measuring():
         for epilogue, params in epilogues(op).items():
@@ -75,7 +72,6 @@ def measure(op: Op, case: Case, progress: Callable[[str], None]) -> Fusion:
                 if isinstance(each, Skipped):
                     raise UnavailableError(each.reason)
                 name = f"{side} {epilogue}"
-                named[name] = side, epilogue
                 entry = Entry(each, prepared, sets)
                 if problem := entry.wrong_output(prepared):
                     raise UnavailableError(f"{name}: {problem}")
@@ -84,24 +80,15 @@ def measure(op: Op, case: Case, progress: Callable[[str], None]) -> Fusion:
     times: dict[str, dict[str, KernelTime]] = {side: {} for side in SIDES}
     rates: dict[str, dict[str, Comparison]] = {side: {} for side in SIDES}
     call_us: dict[str, tuple[float, ...]] = {}
-    for name, (side, epilogue) in named.items():
-        clock = clocked[name]
+    for name, clock in clocked.items():
         if isinstance(clock, TimingError):
             raise UnavailableError(f"{name}: {clock}")
+        side, _, epilogue = name.partition(" ")
         times[side][epilogue] = summarize(clock.call_us, clock.calls, clock.method)
         call_us[name] = clock.call_us
     for pair in compare(call_us):
-        (side, first), (other, second) = named[pair.first], named[pair.second]
+        side, _, first = pair.first.partition(" ")
+        other, _, second = pair.second.partition(" ")
         if side == other and first == PLAIN:
             rates[side][second] = pair
     return Fusion(op.name, environment.collect(), case, times, rates)
-
-
-def read_all(folder: Path) -> list[Fusion]:
-    """All that is kept in a GPU's folder, by op.
-
-    Raises:
-        UsageError: A file is something else.
-    """
-    files = sorted(folder.glob(f"{Fusion.KIND}/*.json"))
-    return [store.read_beside(file, Fusion) for file in files]

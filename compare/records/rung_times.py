@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
@@ -70,17 +69,6 @@ def measure_rungs(op: Op, case: Case, progress: Callable[[str], None]) -> Times:
     return Times(op.name, environment.collect(), case, timings)
 
 
-def find(op: str, folder: Path = store.FOLDER) -> Times | None:
-    """The newest times that are kept.
-
-    Raises:
-        UsageError: A file is something else.
-    """
-    files = folder.glob(f"*/{Times.KIND}/{op}.json")
-    found = (store.read_beside(file, Times) for file in files)
-    return max(found, key=lambda each: str(each.environment["date"]), default=None)
-
-
 def gains_of(
     timings: Mapping[str, Mapping[str, Timing | Skipped]],
 ) -> dict[Side, float]:
@@ -95,5 +83,5 @@ def gains_of(
 
 def recorded_gains(op: Op, case: Case) -> dict[Side, float]:
     """The gains on record, if the record is of the case."""
-    times = find(op.name)
+    times = store.find(op.name, Times)
     return gains_of(times.timings) if times and times.case == case else {}

@@ -40,8 +40,8 @@ def write(kept: Document, folder: Path = FOLDER) -> Path:
     return file
 
 
-def read(file: Path) -> Bench:
-    """The bench in a file of the records, or in one of `compare bench --json`.
+def read(file: Path, made: type[Kept]) -> Kept:
+    """The document of a class in a file, of the records or of `compare bench --json`.
 
     Raises:
         UsageError: It is not there, or keeps something else.
@@ -51,32 +51,32 @@ def read(file: Path) -> Bench:
     except OSError as error:
         raise UsageError(f"{file} cannot be read ({error.strerror})") from error
     try:
-        bench = from_json(json.loads(content), Bench)
-        if missing := {"date", "gpus"} - bench.environment.keys():
+        kept = from_json(json.loads(content), made)
+        if missing := {"date", "gpus"} - kept.environment.keys():
             raise ValueError(f"its environment lacks {min(missing)!r}")
-        if not bench.environment["gpus"]:
+        if not kept.environment["gpus"]:
             raise ValueError("it names no GPU")
-        if unknown := _implementations(bench) - NAMES.keys():
+        if isinstance(kept, Bench) and (unknown := _implementations(kept) - {*NAMES}):
             raise ValueError(f"it times {min(unknown)!r}, which is unknown here")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         lack = "it lacks " if isinstance(error, KeyError) else ""
         raise UsageError(
-            f"{file} is not what compare record or compare bench --json writes: "
+            f"{file} holds no {made.KIND or 'bench'} as compare writes it: "
             f"{lack}{error}"
         ) from error
-    return bench
+    return kept
 
 
-def read_all(folder: Path = FOLDER) -> list[Bench]:
-    """All records, by GPU and op."""
-    benches = map(read, folder.glob("*/*.json"))
-    return sorted(benches, key=lambda bench: (gpu(bench), bench.op))
+def read_all(made: type[Kept], folder: Path = FOLDER) -> list[Kept]:
+    """All records of a class, by GPU and op."""
+    kept = (read(file, made) for file in folder.glob(f"*/{made.KIND}/*.json"))
+    return sorted(kept, key=lambda each: (gpu(each), each.op))
 
 
-def find(op: str, folder: Path = FOLDER) -> Bench | None:
-    """The record of an op; the newest where it was measured on several GPUs."""
-    benches = map(read, folder.glob(f"*/{op}.json"))
-    return max(benches, key=lambda bench: str(bench.environment["date"]), default=None)
+def find(op: str, made: type[Kept], folder: Path = FOLDER) -> Kept | None:
+    """An op's record of a class; the newest where it was measured on several GPUs."""
+    kept = (read(file, made) for file in folder.glob(f"*/{made.KIND}/{op}.json"))
+    return max(kept, key=lambda each: str(each.environment["date"]), default=None)
 
 
 def choose(
@@ -93,7 +93,7 @@ def choose(
         UsageError: There is no such thing.
     """
     if source is not None:
-        bench = read(Path(source))
+        bench = read(Path(source), Bench)
         if ops and list(ops) != [bench.op]:
             raise UsageError(f"{source} is of {bench.op}, not of {', '.join(ops)}")
         return [bench]
@@ -106,7 +106,7 @@ def choose(
         raise UsageError(
             f"there is no record of {unknown[0]}, only of {', '.join(recorded)}"
         )
-    found = (find(op, folder) for op in dict.fromkeys(ops or recorded))
+    found = (find(op, Bench, folder) for op in dict.fromkeys(ops or recorded))
     return [bench for bench in found if bench and (ops or bench.sweep)]
 
 
@@ -144,19 +144,6 @@ def timing(times: CaseTimes, implementation: str) -> Timing | None:
     """How long it took; None where it was not timed."""
     found = times.timings.get(implementation)
     return None if isinstance(found, Skipped) else found
-
-
-def read_beside(file: Path, made: type[Kept]) -> Kept:
-    """The record of this class in a file.
-
-    Raises:
-        UsageError: It is something else.
-    """
-    try:
-        return from_json(json.loads(file.read_bytes()), made)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        what = file.parent.name
-        raise UsageError(f"{file} is no record of a {what}: {error}") from error
 
 
 def replace(file: Path, content: bytes) -> None:

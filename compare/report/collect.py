@@ -62,7 +62,7 @@ def compare(request: Request, progress: Callable[[str], None]) -> Report:
 
 def _recorded(op: str) -> Bench | Skipped | None:
     try:
-        return store.find(op)
+        return store.find(op, Bench)
     except UsageError as error:  # one that cannot be read takes nothing from the rest
         return Skipped(str(error))
 

@@ -30,7 +30,7 @@ from compare.code.rungs import SIDES, name_of
 from compare.errors import CodegenUnavailable, CompilationFailed
 from compare.judge.cases import Case, launcher_arguments
 from compare.judge.parity import Skipped
-from compare.records import rung_times
+from compare.records import rung_times, store
 from compare.records.rung_times import Times
 from compare.report.recorded import age, where
 from compare.report.tables import Grid
@@ -125,7 +125,7 @@ def climb(
     times = (
         rung_times.measure_rungs(op, case, progress)
         if has_gpu
-        else rung_times.find(op_name)
+        else store.find(op_name, Times)
     )
     return Ladder(op_name, case, architecture.name, tuple(rungs), times, not has_gpu)
 

@@ -69,19 +69,19 @@ def _show_launches(
 
 
 def _name(kernel: KernelUse) -> str:
-    name = short_name(kernel.name)
+    name = short_name(kernel.launched.name)
     return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
 
 
 def _cells(kernel: KernelUse) -> tuple[str, ...]:
-    launch = NONE
-    if kernel.grid and kernel.block:
-        launch = f"{math.prod(kernel.grid)} x {math.prod(kernel.block)}"
+    launch, launched = NONE, kernel.launched
+    if launched.grid and launched.block:
+        launch = f"{math.prod(launched.grid)} x {math.prod(launched.block)}"
     return (
         f"{kernel.launches:g}",
         f"{kernel.us:,.2f}",
         "",
         launch,
-        NONE if kernel.registers is None else str(kernel.registers),
-        NONE if kernel.shared_bytes is None else f"{kernel.shared_bytes:g}",
+        NONE if launched.registers is None else str(launched.registers),
+        NONE if launched.shared_bytes is None else f"{launched.shared_bytes:g}",
     )

@@ -35,11 +35,11 @@ PAGES = {
 }
 
 _ABOUT_COMPARISON = """\
-Without a GPU the kernels run on the CPU, at a smaller shape unless `--shape` names one, and
-the times are those on record."""
+Without a GPU the kernels run on the CPU, at a smaller shape unless `--shape` names one,
+and the times are those on record."""
 _ABOUT_SUMMARY = """\
-Speed beside the fastest of PyTorch, torch.compile and the libraries beside it in the same
-run: 1x is as fast, more is faster. The means over the cases are geometric."""
+Speed beside the fastest of PyTorch, torch.compile and the libraries beside it in the
+same run: 1x is as fast, more is faster. The means over the cases are geometric."""
 
 
 def render(benches: Sequence[Bench], folder: Path = store.FOLDER) -> dict[str, str]:
@@ -96,7 +96,7 @@ def rewrite_pages(folder: Path = store.FOLDER, root: Path = ROOT) -> list[Path]:
         UsageError: Nothing is recorded, or not the example, or a file is no record.
         UnavailableError: A file cannot be written.
     """
-    sections = render(store.read_all(folder), folder)
+    sections = render(store.read_all(Bench, folder), folder)
     try:
         texts = {
             root / page: rewrite(page, (root / page).read_text("utf-8"), sections)
@@ -119,7 +119,7 @@ def redraw(folder: Path = store.FOLDER, root: Path = ROOT) -> list[Path]:
     pages = rewrite_pages(folder, root)
     drawn = [
         file
-        for bench in store.read_all(folder)
+        for bench in store.read_all(Bench, folder)
         if bench.sweep
         for file in plots.draw(bench, store.folder_of(store.gpu(bench), folder))
     ]
@@ -150,7 +150,7 @@ def _ops() -> str:
 def _ladder(folder: Path) -> str:
     """The rungs of the example: their sources, and what each gains."""
     op = OPS[EXAMPLE]
-    times = rung_times.find(EXAMPLE, folder)
+    times = store.find(EXAMPLE, rung_times.Times, folder)
 
     def cell(rung: str, side: str) -> str:
         cells = ladder.measured(times, rung, side) if times else (NONE,)

@@ -47,7 +47,8 @@ def records_of(gpu: str) -> str:
 
 def times_of(benches: list[Bench], folder: Path = store.FOLDER) -> str:
     """The times of some ops on one GPU: origins, tables and notes."""
-    fused = fusions.read_all(store.folder_of(store.gpu(benches[0]), folder))
+    gpu = store.gpu(benches[0])
+    fused = [each for each in store.read_all(Fusion, folder) if store.gpu(each) == gpu]
     marks = {bench.op: mark_of(bench) for bench in benches}
     paragraphs = [
         _origins(benches),

@@ -13,21 +13,17 @@ import shlex
 import subprocess
 import sysconfig
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pybind11
 import torch
-from torch import Tensor
 
 from bindings import child_process, sources, toolchain
 from bindings.backends import cuda_inline, native, prebuilt
-from bindings.errors import UnsupportedError
-from bindings.op import Op, as_tuple
+from bindings.op import Op
 from bindings.registry import OPS
 from bindings.trials import TRIALS
 from compare.assembly.listing import Listing
@@ -39,13 +35,12 @@ from compare.errors import (
     CompilationFailed,
     UnavailableError,
 )
-from compare.judge.cases import Case, make_arguments
+from compare.judge.cases import Case, launcher_arguments
 from compare.judge.parity import Skipped
+from compare.judge.requirements import require_module
 from compare.timing import environment, gpu_state, nvrtc
-from compare.timing.start import nvcc_command
+from compare.timing.start import nvcc_command, run_at_once
 from compare.timing.times import Document
-
-_DEFAULT_ARCHITECTURE = (90, "sm_90a")
 
 
 @dataclass(frozen=True)
@@ -95,10 +90,20 @@ def compare_routes(op_name: str, progress: Callable[[str], None]) -> RoutesRepor
     case = Case(TRIALS[op.name].large_shape)
     number, arch = _architecture()
     toolkit = _find_toolkit(op_name)
-    plans = _plans(op, case, number)
+    require_module("_cpu")
+    plans = native.plan(prebuilt.load("_cpu"), op, launcher_arguments(op, case), number)
     no_calls = gpu_state.obstacle()
     with tempfile.TemporaryDirectory(prefix="twin-routes-") as folder:
-        lab = _Lab(op, plans, arch, toolkit, Path(folder), no_calls, progress)
+        request = {
+            "op": op.name,
+            "symbol": plans[0]["kernel"],
+            "kernels": [title_of(plan["signature"]) for plan in plans],
+            "arch": arch,
+            "number": number,
+            "folder": folder,
+            "times_calls": no_calls is None,
+        }
+        lab = _Lab(op, request, toolkit, Path(folder), no_calls, progress)
         routes = {
             "prebuilt": _try_prebuilt(lab),
             "load_inline": _try_load_inline(lab),
@@ -107,7 +112,7 @@ def compare_routes(op_name: str, progress: Callable[[str], None]) -> RoutesRepor
     return RoutesReport(
         op=op.name,
         case=case,
-        kernel=title_of(plans[0]["signature"]),
+        kernel=request["kernels"][0],
         arch=arch,
         environment=environment.collect(),
         routes=routes,
@@ -122,13 +127,13 @@ class _Toolkit:
     home: Path
     version: str
     runtime_folder: Path
-    gencode: tuple[str, ...]
+    gencode: Sequence[str]
 
 
 def _architecture() -> tuple[int, str]:
     """Number and name of the current GPU's architecture, or of the default."""
     if not torch.cuda.is_available():
-        return _DEFAULT_ARCHITECTURE
+        return 90, "sm_90a"
     major, minor = torch.cuda.get_device_capability()
     number = 10 * major + minor
     return number, f"sm_{number}{'a' if major >= 9 else ''}"
@@ -149,36 +154,12 @@ def _find_toolkit(op: str) -> _Toolkit:
         )
     try:
         version = "{}.{}".format(*toolchain.nvcc_version(home))
-        gencode = tuple(toolchain.gencode_flags())
+        gencode = toolchain.gencode_flags()
     except (OSError, subprocess.CalledProcessError, RuntimeError) as error:
         raise UnavailableError(f"{home}/bin/nvcc cannot be run ({error})") from error
     except ValueError as error:
         raise UnavailableError(str(error)) from error
     return _Toolkit(home, version, runtime_folder, gencode)
-
-
-def _plans(op: Op, case: Case, architecture: int) -> list[dict[str, Any]]:
-    """The launches, for another process: positions stand in place of addresses."""
-    try:
-        module = prebuilt.load("_cpu")
-    except UnsupportedError as error:
-        raise UnavailableError(str(error)) from error
-    given = make_arguments(op, case, "cuda" if torch.cuda.is_available() else "cpu")
-    arguments = op.arguments(*as_tuple(op.allocate(*given)), *given)
-    positions = {
-        native.address(position, each): position
-        for position, each in enumerate(arguments)
-        if isinstance(each, Tensor) and each.numel() > 0
-    }
-    plans = native.plan(module, op, arguments, architecture)
-    for plan in plans:
-        plan["arguments"] = [
-            positions.get(each) if parameter.endswith("*") else each
-            for parameter, each in zip(
-                nvrtc.parameters(plan["signature"]), plan["arguments"], strict=True
-            )
-        ]
-    return plans
 
 
 # ---- The routes ----------------------------------------------------------------------
@@ -189,8 +170,7 @@ class _Lab:
     """The setting in which every route is tried."""
 
     op: Op
-    plans: Sequence[Mapping[str, Any]]
-    arch: str
+    request: Mapping[str, Any]  # to a process, but for the route
     toolkit: _Toolkit
     folder: Path
     no_calls: str | None  # why no call can be timed
@@ -204,23 +184,13 @@ class _Lab:
             UnavailableError: The process crashed.
             BuildFailedError: The route's compiler refused the source.
         """
-        answer = self.folder / "answer.json"
-        request = {
-            "route": route,
-            "op": self.op.name,
-            "plans": self.plans,
-            "arch": self.arch,
-            "folder": str(self.folder),
-            "answer": str(answer),
-            "times_calls": self.no_calls is None,
-        }
         variables = {
             "CUDA_HOME": str(self.toolkit.home),
             "XDG_CACHE_HOME": str(self.folder / "cache"),
         }
         done = subprocess.run(
             child_process.command("compare.timing.route_process"),
-            input=json.dumps(request),
+            input=json.dumps({**self.request, "route": route}),
             env=child_process.environment(variables),
             cwd=sources.ROOT,
             stdout=subprocess.PIPE,
@@ -232,7 +202,8 @@ class _Lab:
             raise UnavailableError(
                 f"the process of {route} ended with {done.returncode}:\n{done.stdout}"
             )
-        result: dict[str, Any] = json.loads(answer.read_text("utf-8"))
+        answer = (self.folder / "answer.json").read_text("utf-8")
+        result: dict[str, Any] = json.loads(answer)
         if "problem" in result:
             raise BuildFailedError(result["problem"])
         return result
@@ -260,7 +231,7 @@ class _Lab:
     def code(self, path: Path, symbol: str) -> DeviceCode | Skipped:
         """A kernel's machine code beside that of the first route that has some."""
         try:
-            code = binary.read_kernel(path, symbol, self.arch)
+            code = binary.read_kernel(path, symbol, self.request["arch"])
         except CodegenUnavailable as error:
             return Skipped(str(error))
         except CompilationFailed as error:
@@ -299,7 +270,7 @@ def _try_nvrtc(lab: _Lab) -> Route | Skipped:
         return Skipped(obstacle)
     how = (
         f"NVRTC of CUDA {torch.version.cuda} by a private function of torch, this one "
-        f"kernel for {lab.arch}, and nothing is kept for another process"
+        f"kernel for {lab.request['arch']}, and nothing is kept for another process"
     )
     try:
         return lab.load_twice("nvrtc", how)
@@ -345,34 +316,4 @@ def _build(op: str, toolkit: _Toolkit, folder: Path) -> float:
         *("-lcudart_static", "-lrt", "-ldl", "-lpthread"),
     ]
     kernel = nvcc_command(toolkit.home, op, toolkit.gencode)
-    began = time.perf_counter()
-    _run_at_once([kernel, bindings], folder)
-    _run_at_once([link], folder)
-    return time.perf_counter() - began
-
-
-def _run_at_once(commands: list[list[str]], folder: Path) -> None:
-    """Runs compilers side by side, as ninja does.
-
-    Raises:
-        UnavailableError: One of them cannot be run.
-        BuildFailedError: One of them failed.
-    """
-
-    def run(command: list[str]) -> None:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise BuildFailedError(f"{shlex.join(command)} failed:\n{done.stdout}")
-
-    try:
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(run, commands))
-    except OSError as error:
-        raise UnavailableError(f"a compiler cannot be run: {error}") from error
+    return run_at_once([kernel, bindings], folder) + run_at_once([link], folder)

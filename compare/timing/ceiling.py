@@ -51,9 +51,24 @@ def contestants(traffic: Traffic, n_sets: int) -> dict[str, Launch]:
     n = 16 * max(1, round(traffic.total_bytes / (reads + writes) / 64))
     read = [_numbers(max(reads, 1), n) for _ in range(n_sets)]
     written = [_numbers(max(writes, 1), n) for _ in range(n_sets)]
+
+    def stream(block_size: int, warps: int, index: int) -> None:
+        # Triton takes a second to import, and is not there on every machine.
+        from compare.timing.stream_kernel import stream_kernel
+
+        stream_kernel[(-(-n // block_size),)](
+            read[index],
+            written[index],
+            n,
+            READS=reads,
+            WRITES=writes,
+            BLOCK_SIZE=block_size,
+            num_warps=warps,
+        )
+
     found: dict[str, Launch] = {
         f"{block_size} elements to a block of {warps} warps": functools.partial(
-            _stream, read, written, reads, writes, block_size, warps
+            stream, block_size, warps
         )
         for block_size, warps in _CONFIGURATIONS
     }
@@ -88,30 +103,6 @@ def _numbers(n_arrays: int, n: int) -> Tensor:
 def _generator() -> torch.Generator:
     # Not PyTorch's own: a capture that failed leaves that unusable.
     return torch.Generator("cuda").manual_seed(0)
-
-
-def _stream(
-    read: list[Tensor],
-    written: list[Tensor],
-    reads: int,
-    writes: int,
-    block_size: int,
-    warps: int,
-    index: int,
-) -> None:
-    # Triton takes a second to import, and is not there on every machine.
-    from compare.timing.stream_kernel import stream_kernel
-
-    n = written[index].shape[1]
-    stream_kernel[(-(-n // block_size),)](
-        read[index],
-        written[index],
-        n,
-        READS=reads,
-        WRITES=writes,
-        BLOCK_SIZE=block_size,
-        num_warps=warps,
-    )
 
 
 def best_of(traffic: Traffic, times: dict[str, Times | TimingError]) -> Ceiling:

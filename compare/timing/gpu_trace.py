@@ -28,18 +28,24 @@ _LAMBDA = re.compile(r"::(?:\{lambda[^{}]*\}|operator\b)(?: const)?")
 
 
 @dataclass(frozen=True)
-class Work:
-    """Something that the GPU did: a kernel, or a copy or fill of memory."""
+class Launched:
+    """A kernel and how it was launched; a copy or fill of memory has a name alone."""
 
     name: str  # demangled
-    us: float
-    # None for what is no kernel.
     grid: Dimensions | None  # blocks in x, y and z
     block: Dimensions | None  # threads of a block in x, y and z
     registers: int | None  # of a thread
     shared_bytes: int | None  # of a block
-    # Whatever the host was in when it launched it: the implementation first, then
-    # operations, and last the launching call.
+
+
+@dataclass(frozen=True)
+class Work:
+    """Something that the GPU did."""
+
+    launched: Launched
+    us: float
+    # The host's, from the outside in: the implementation, its operations, and the call
+    # that launched the work.
     stack: tuple[str, ...]
 
 
@@ -56,7 +62,7 @@ def read(trace: Mapping[str, Any], names: Sequence[str]) -> dict[str, Span]:
 
     Args:
         trace: The exported file, read as JSON.
-        names: Of the annotations, which follow each other.
+        names: Those of the annotations, which follow each other.
 
     Raises:
         ValueError: One of them is not in the trace.
@@ -75,21 +81,26 @@ def read(trace: Mapping[str, Any], names: Sequence[str]) -> dict[str, Span]:
         launch = launches.get(each["args"]["correlation"])
         name = _owner(each, launch, annotations, events)
         if name is not None:
-            facts = each["args"]
-            made = Work(
-                name=each["name"],
-                us=float(each["dur"]),
-                grid=_dimensions(facts.get("grid")),
-                block=_dimensions(facts.get("block")),
-                registers=facts.get("registers per thread"),
-                shared_bytes=facts.get("shared memory"),
-                stack=_stack(annotations[name], launch, events),
-            )
-            work[name].append(made)
+            stack = _stack(annotations[name], launch, events)
+            work[name].append(Work(_launched(each), float(each["dur"]), stack))
     return {
         name: Span(float(annotation["dur"]), tuple(work[name]))
         for name, annotation in annotations.items()
     }
+
+
+def _launched(event: Mapping[str, Any]) -> Launched:
+    facts = event["args"]
+    grid, block = (
+        tuple(facts[name]) if name in facts else None for name in ("grid", "block")
+    )
+    return Launched(
+        event["name"],
+        grid,
+        block,
+        registers=facts.get("registers per thread"),
+        shared_bytes=facts.get("shared memory"),
+    )
 
 
 def short_name(kernel: str) -> str:
@@ -164,7 +175,3 @@ def _stack(
         and _contains(each, launch)
     )
     return (annotation["name"], *within, launch["name"])
-
-
-def _dimensions(values: Sequence[int] | None) -> Dimensions | None:
-    return None if values is None else tuple(values)

@@ -43,8 +43,8 @@ def find(
 
     Args:
         op: What they implement.
-        backends: Of ours.
-        peer_names: Of the others; those that have no such op are left out.
+        backends: Names of ours.
+        peer_names: Names of the others; those that have no such op are left out.
     """
     found = {name: _of_ours(op, name) for name in backends}
     theirs = {each.name: each for each in peers.of(op.name)}

@@ -32,7 +32,7 @@ from compare.timing.times import (
     KernelTime,
     Timing,
 )
-from compare.timing.turns import Times, TimingError, Turn
+from compare.timing.turns import Times, Turn
 
 _HOST_CALLS = 20  # at most: the GPU has to carry out all of them
 _HOST_BATCHES = 15
@@ -55,9 +55,7 @@ def measure(
     with torch.cuda.device(prepared.tensors[0].device):
         times, limit, state = _take_turns(prepared, implementations)
         timings = {
-            name: each
-            if isinstance(each, Skipped)
-            else _timing(prepared, implementations[name], each, limit)
+            name: _timing(prepared, implementations[name], each, limit)
             for name, each in times.items()
         }
     call_us = {
@@ -82,13 +80,10 @@ def _take_turns(
     sets = make_sets(prepared)
     streams = ceiling.prepare(prepared.traffic)
     _negate(sets)
-    entries: dict[str, Entry] = {}
-    results: dict[str, Times | Skipped] = {}
-    for name, each in implementations.items():
-        entry = each if isinstance(each, Skipped) else _enter(each, prepared, sets)
-        results[name] = entry if isinstance(entry, Skipped) else Skipped("")
-        if isinstance(entry, Entry):
-            entries[name] = entry
+    entered = {
+        name: _enter(each, prepared, sets) for name, each in implementations.items()
+    }
+    entries = {name: each for name, each in entered.items() if isinstance(each, Entry)}
     _negate(sets)
     for entry in entries.values():
         entry.forget_outputs()
@@ -97,16 +92,19 @@ def _take_turns(
     own = {name: each.turn for name, each in entries.items()}
     with gpu_state.sampled() as sampler:
         times = turns.take_turns(runners | own)
-    for name, entry in entries.items():
-        clocked = times[name]
-        if isinstance(clocked, TimingError):
+    results: dict[str, Times | Skipped] = {}
+    for name, each in entered.items():
+        clocked = times.get(name)
+        if isinstance(each, Skipped):
+            results[name] = each
+        elif not isinstance(clocked, Times):
             results[name] = Skipped(str(clocked))
         else:
-            problem = entry.wrong_output(prepared)
+            problem = each.wrong_output(prepared)
             results[name] = Skipped(problem) if problem else clocked
     changes = _change_with_the_sign(prepared)
     if any(changes):
-        # Whoever reads the first set's inputs in place of its own is found out now.
+        # Now it shows if an implementation reads the first set's inputs, not its own.
         _negate(sets[1:])
         for name, entry in entries.items():
             if isinstance(results[name], Times) and any(changes[: entry.n_outputs]):
@@ -158,9 +156,13 @@ def _change_with_the_sign(prepared: Prepared) -> list[bool]:
 
 
 def _enter(
-    implementation: Implementation, prepared: Prepared, sets: list[tuple[Any, ...]]
+    implementation: Implementation | Skipped,
+    prepared: Prepared,
+    sets: list[tuple[Any, ...]],
 ) -> Entry | Skipped:
     """An implementation that is ready for its turns, or why it has none."""
+    if isinstance(implementation, Skipped):
+        return implementation
     before = [_copy(x) for x in sets[0] if isinstance(x, Tensor)]
     entry: Entry | Skipped
     try:
@@ -274,20 +276,27 @@ class Entry:
 def _timing(
     prepared: Prepared,
     implementation: Implementation | Skipped,
-    times: Times,
+    times: Times | Skipped,
     limit: Ceiling,
 ) -> Timing | Skipped:
+    if isinstance(times, Skipped):
+        return times
     assert isinstance(implementation, Implementation)
     kernel = summarize(times.call_us, times.calls, times.method)
     if problem := above_ceiling(prepared, kernel, limit):
         return Skipped(problem)
+    arguments, launcher_us = prepared.arguments, None
     try:
-        host_us, launcher_us = _host_times(prepared, implementation, kernel.median_us)
+        call_us = host_us(lambda: implementation.call(*arguments), kernel.median_us)
+        if implementation.bare_launcher is not None:
+            outputs = as_tuple(prepared.op.allocate(*arguments))
+            launch = implementation.bare_launcher(*outputs, *arguments)
+            launcher_us = host_us(launch, kernel.median_us)
     except Exception as error:  # whatever a library of others raises
         return Skipped(f"raises {type(error).__name__}: {error}")
     return Timing(
         **vars(kernel),
-        host_us=host_us,
+        host_us=call_us,
         launcher_us=launcher_us,
         gb_per_s=prepared.traffic.total_bytes / kernel.median_us / 1e3,
         fraction=limit.median_us / kernel.median_us,
@@ -311,19 +320,6 @@ def above_ceiling(prepared: Prepared, kernel: KernelTime, limit: Ceiling) -> str
         f"{rate:,.0f} GB/s is above the ceiling of {highest.gb_per_s:,.0f} that was "
         f"measured for a mix of {highest.mix}: some of the work is not in that time"
     )
-
-
-def _host_times(
-    prepared: Prepared, implementation: Implementation, kernel_us: float
-) -> tuple[float, float | None]:
-    """Microseconds of the public call, and of the bare launcher."""
-    arguments = prepared.arguments
-    call_us = host_us(lambda: implementation.call(*arguments), kernel_us)
-    if implementation.bare_launcher is None:
-        return call_us, None
-    outputs = as_tuple(prepared.op.allocate(*arguments))
-    launch = implementation.bare_launcher(*outputs, *arguments)
-    return call_us, host_us(launch, kernel_us)
 
 
 def host_us(call: Callable[[], object], kernel_us: float = 0.0) -> float:

@@ -2,10 +2,6 @@
 
 BACKENDS = ("cuda", "cuda_inline", "triton")  # ours
 DEFAULT_BACKENDS = ("cuda", "triton")
-PEERS = (
-    *("torch", "torch.compile", "unfused", "cublaslt", "liger", "quack", "flash-attn"),
-)
-
 NAMES = {
     "cuda": "CUDA",
     "cuda_inline": "CUDA inline",
@@ -18,3 +14,4 @@ NAMES = {
     "quack": "quack",
     "flash-attn": "FlashAttention",
 }
+PEERS = tuple(name for name in NAMES if name not in BACKENDS)

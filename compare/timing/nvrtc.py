@@ -14,18 +14,16 @@ from __future__ import annotations
 import inspect
 import struct
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.cuda import _utils
 
 from bindings import toolchain
 from bindings.errors import BuildError, UnsupportedError
-from bindings.op import Argument
 from bindings.sources import CSRC
 
 _USED = {
@@ -77,6 +75,8 @@ _PRELUDE = """\
 #define cudaDeviceGetAttribute(...) cudaErrorNotSupported
 #define cudaGetDriverEntryPointByVersion(...) cudaErrorNotSupported
 """
+# A parameter as a plan has it, and as torch passes it on, in the codes of struct.
+_PASSED_AS = {"pointer": ("Q", "d"), "long": ("q", "d"), "float": ("I", "i")}
 
 
 @dataclass(frozen=True)
@@ -147,75 +147,52 @@ def compile_kernel(op: str, kernel: str, arch: str) -> Compiled:
     return Compiled(symbol, cubin)
 
 
-def load(
-    compiled: Compiled, plan: Mapping[str, Any]
-) -> Callable[[Sequence[Argument]], Callable[[], None]]:
-    """Loads a kernel onto the current device.
+def load(compiled: Compiled) -> Any:
+    """Loads a kernel onto the current device, for `bind`."""
+    return getattr(_utils._cuda_load_module(compiled.cubin), compiled.symbol)
+
+
+def bind(kernel: Any, plan: Mapping[str, Any]) -> Callable[[], None]:
+    """A launch of a kernel that is loaded, on the current stream.
 
     Args:
-        compiled: The kernel.
-        plan: From bindings.backends.native.plan, but with the tensors' positions among
-            the launcher's arguments in place of addresses, and None for a null pointer.
-
-    Returns:
-        What takes a launcher's arguments, and returns what launches the kernel on them,
-        on the current stream.
-    """
-    kernel = getattr(_utils._cuda_load_module(compiled.cubin), compiled.symbol)
-    kernel.set_shared_memory_config(plan["shared_bytes"])
-
-    def bind(arguments: Sequence[Argument]) -> Callable[[], None]:
-        own = [
-            arguments[each] if parameter.endswith("*") and each is not None else each
-            for parameter, each in zip(
-                parameters(plan["signature"]), plan["arguments"], strict=True
-            )
-        ]
-        values = kernel_arguments(plan["signature"], own)
-        return lambda: kernel(plan["grid"], plan["block"], values, plan["shared_bytes"])
-
-    return bind
-
-
-def kernel_arguments(
-    signature: str, arguments: Sequence[Argument]
-) -> list[Tensor | float]:
-    """Converts a kernel's arguments to values that torch passes on bit for bit.
-
-    torch passes an int as 32 bits, but the kernels' ints have 64. A double is the only
-    64-bit number that it passes unchanged, so an int goes as the double with the same
-    bits. A float, of which the plan has the bits, goes as the int with those bits.
-
-    Args:
-        signature: Such as "void f<float, 4>(float*, float const*, long)".
-        arguments: The kernel's; None is a null pointer.
+        kernel: From `load`.
+        plan: From bindings.backends.native.plan, for tensors on the GPU.
 
     Raises:
         UnsupportedError: The kernel takes something that torch cannot pass on.
     """
-    kinds = parameters(signature)
-    values: list[Tensor | float] = []
-    for kind, argument in zip(kinds, arguments, strict=False):
-        if kind.endswith("*") and isinstance(argument, Tensor):
-            values.append(argument)
-        elif kind.endswith("*") and argument is None:
-            values += struct.unpack("d", struct.pack("q", 0))
-        elif kind == "long" and not isinstance(argument, Tensor):
-            values += struct.unpack("d", struct.pack("q", argument))
-        elif kind == "float" and isinstance(argument, int):
-            values += struct.unpack("i", struct.pack("I", argument))
-        else:
-            break
-    if len(values) < len(kinds):
+    kernel.set_shared_memory_config(plan["shared_bytes"])
+    values = kernel_arguments(plan["signature"], plan["arguments"])
+    return lambda: kernel(plan["grid"], plan["block"], values, plan["shared_bytes"])
+
+
+def kernel_arguments(signature: str, arguments: Iterable[int]) -> list[float]:
+    """Converts a kernel's arguments to values that torch passes on bit for bit.
+
+    torch passes an int as 32 bits, but the kernels' ints have 64, as pointers have. A
+    double is the only 64-bit number that it passes unchanged, so these go as the double
+    with the same bits. A float, of which the plan has the bits, goes as the int with
+    those bits.
+
+    Args:
+        signature: Such as "void f<float, 4>(float*, float const*, long)".
+        arguments: The kernel's, as a plan has them.
+
+    Raises:
+        UnsupportedError: The kernel takes something that torch cannot pass on.
+    """
+    types = signature.rpartition("(")[2].removesuffix(")").split(", ")
+    kinds = ["pointer" if each.endswith("*") else each for each in types]
+    if not set(kinds) <= _PASSED_AS.keys():
         raise UnsupportedError(
-            f"torch cannot pass what the kernel takes as ({', '.join(kinds)})"
+            f"torch cannot pass what the kernel takes as ({', '.join(types)})"
         )
+    values: list[float] = []
+    for kind, argument in zip(kinds, arguments, strict=True):
+        planned, passed = _PASSED_AS[kind]
+        values += struct.unpack(passed, struct.pack(planned, argument))
     return values
-
-
-def parameters(signature: str) -> list[str]:
-    """The types of a kernel's parameters, from its signature."""
-    return signature.rpartition("(")[2].removesuffix(")").split(", ")
 
 
 def _source(op: str) -> str:

@@ -26,15 +26,12 @@ from compare.judge.cases import Case, make_arguments
 from compare.judge.parity import Skipped
 from compare.judge.requirements import check_memory
 from compare.timing import environment, gpu_state, gpu_trace, implementations
-from compare.timing.gpu_trace import Dimensions, Span
+from compare.timing.gpu_trace import Launched, Span
 from compare.timing.implementations import Implementation
 from compare.timing.names import NAMES
 
 CALLS = 10
 _WARM_UP_CALLS = 3  # the first compiles
-
-# A name, grid, block, registers and shared bytes.
-_Launch = tuple[str, Dimensions | None, Dimensions | None, int | None, int | None]
 
 
 @dataclass(frozen=True)
@@ -54,12 +51,7 @@ class ProfileRequest:
 class KernelUse:
     """Equal launches of one kernel, or equal copies or fills of memory, in a call."""
 
-    name: str
-    # As in gpu_trace.Work; None for what is no kernel.
-    grid: Dimensions | None
-    block: Dimensions | None
-    registers: int | None
-    shared_bytes: int | None
+    launched: Launched
     launches: float
     us: float  # together
 
@@ -115,11 +107,10 @@ def profile(
         for name, each in found.items():
             progress(f"warming {NAMES[name]} up")
             profiles[name] = _warm_up(each, arguments)
-        ready = [name for name, each in profiles.items() if each is None]
         calls = {
             name: each.call
             for name, each in found.items()
-            if name in ready and isinstance(each, Implementation)
+            if isinstance(each, Implementation) and profiles[name] is None
         }
         progress(f"calling each {CALLS} times")
         if request.nvtx_only:
@@ -133,20 +124,19 @@ def profile(
         environment=environment.collect(),
         profiles=profiles,
         files=files,
-        commands=nsight_commands(request, ready),
+        commands=nsight_commands(request, list(calls)),
     )
 
 
 def summarize(span: Span) -> ImplementationProfile:
     """One call, from a span of CALLS calls."""
-    uses: dict[_Launch, list[float]] = {}
+    uses: dict[Launched, list[float]] = {}
     for work in span.work:
-        launch = (work.name, work.grid, work.block, work.registers, work.shared_bytes)
-        uses.setdefault(launch, []).append(work.us)
+        uses.setdefault(work.launched, []).append(work.us)
     return ImplementationProfile(
         kernels=tuple(
-            KernelUse(*launch, len(us) / CALLS, sum(us) / CALLS)
-            for launch, us in uses.items()
+            KernelUse(launched, len(us) / CALLS, sum(us) / CALLS)
+            for launched, us in uses.items()
         ),
         gpu_us=sum(work.us for work in span.work) / CALLS,
         host_us=span.host_us / CALLS,
@@ -156,7 +146,7 @@ def summarize(span: Span) -> ImplementationProfile:
 def stacks(spans: Mapping[str, Span]) -> list[tuple[tuple[str, ...], float]]:
     """Stacks and the GPU time of a call that each accounts for, for a flame graph."""
     return [
-        ((NAMES[name], *work.stack[1:], work.name), work.us / CALLS)
+        ((NAMES[name], *work.stack[1:], work.launched.name), work.us / CALLS)
         for name, span in spans.items()
         for work in span.work
     ]

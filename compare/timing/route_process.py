@@ -6,33 +6,30 @@ from a file, because compilers may print.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
 import json
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 
-from bindings.backends import cuda_inline, native
+from bindings.backends import cuda_inline, native, prebuilt
 from bindings.errors import BuildError, UnsupportedError
 from bindings.op import Argument, Op, as_tuple
 from bindings.registry import OPS
 from bindings.trials import TRIALS
-from compare.code.cuda import title_of
 from compare.judge import acceptance
 from compare.judge.cases import Case, make_arguments
 from compare.timing import nvrtc
 from compare.timing.measure import host_us
 
 # Takes a launcher's arguments, and returns what launches the kernel on them.
-_Bind = Callable[[Sequence[Argument]], Callable[[], object]]
+_Bind = Callable[[tuple[Argument, ...]], Callable[[], object]]
 # Where the binary is, the kernel's name in it, and what binds it on a GPU.
 _Loaded = tuple[Path, str, _Bind | None]
 
@@ -40,8 +37,8 @@ _Loaded = tuple[Path, str, _Bind | None]
 def main() -> None:
     """Answers the request on standard input."""
     request = json.load(sys.stdin)
-    answer = _answer(request)
-    Path(request["answer"]).write_text(json.dumps(answer), "utf-8")
+    answer = json.dumps(_answer(request))
+    Path(request["folder"], "answer.json").write_text(answer, "utf-8")
 
 
 def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,7 +48,8 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         torch.zeros(1, device="cuda")  # makes the context
     began = time.perf_counter()
     try:
-        binary, symbol, bind = _ROUTES[request["route"]](op, request)
+        load = _load_nvrtc if request["route"] == "nvrtc" else _load_module
+        binary, symbol, bind = load(op, request)
     except (BuildError, UnsupportedError) as error:
         return {"problem": str(error)}
     load_s = time.perf_counter() - began
@@ -62,56 +60,43 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def _load_prebuilt(op: Op, request: Mapping[str, Any]) -> _Loaded:
-    path = Path(request["folder"], "_cuda.so")
-    spec = importlib.util.spec_from_file_location("_cuda", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return path, request["plans"][0]["kernel"], functools.partial(_bind, op, module)
-
-
-def _load_inline(op: Op, request: Mapping[str, Any]) -> _Loaded:
-    module = cuda_inline.load(op, "_cuda")
+def _load_module(op: Op, request: Mapping[str, Any]) -> _Loaded:
+    if request["route"] == "load_inline":
+        module = cuda_inline.load(op, "_cuda")
+    else:
+        path = Path(request["folder"], "_cuda.so")
+        spec = importlib.util.spec_from_file_location("_cuda", path)
+        assert spec
+        assert spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
     assert module.__file__
-    bind = functools.partial(_bind, op, module)
-    return Path(module.__file__), request["plans"][0]["kernel"], bind
+
+    def bind(bare: tuple[Argument, ...]) -> Callable[[], object]:
+        return lambda: native.launch(
+            module, op, bare, torch.cuda.current_stream().cuda_stream
+        )
+
+    return Path(module.__file__), request["symbol"], bind
 
 
 def _load_nvrtc(op: Op, request: Mapping[str, Any]) -> _Loaded:
-    plans = request["plans"]
     compiled = [
-        nvrtc.compile_kernel(op.source, title_of(plan["signature"]), request["arch"])
-        for plan in plans
+        nvrtc.compile_kernel(op.source, kernel, request["arch"])
+        for kernel in request["kernels"]
     ]
     path = Path(request["folder"], "nvrtc.cubin")
     path.write_bytes(compiled[0].cubin)
     bind = None
     if torch.cuda.is_available():
-        loaded = list(map(nvrtc.load, compiled, plans))
+        loaded = list(map(nvrtc.load, compiled))
 
-        def bind(arguments: Sequence[Argument]) -> Callable[[], object]:
-            launches = [each(arguments) for each in loaded]
+        def bind(bare: tuple[Argument, ...]) -> Callable[[], object]:
+            plans = native.plan(prebuilt.load("_cpu"), op, bare, request["number"])
+            launches = list(map(nvrtc.bind, loaded, plans))
             return lambda: [launch() for launch in launches]
 
     return path, compiled[0].symbol, bind
-
-
-_ROUTES = {
-    "prebuilt": _load_prebuilt,
-    "load_inline": _load_inline,
-    "nvrtc": _load_nvrtc,
-}
-
-
-def _bind(
-    op: Op, module: ModuleType, arguments: Sequence[Argument]
-) -> Callable[[], object]:
-    bare = tuple(arguments)
-    return lambda: native.launch(
-        module, op, bare, torch.cuda.current_stream().cuda_stream
-    )
 
 
 def _time_calls(op: Op, bind: _Bind) -> dict[str, Any]:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,9 @@ import torch
 
 from bindings import sources, toolchain
 from bindings.backends import cuda_inline
-from bindings.errors import BuildError, UnsupportedError
+from bindings.errors import UnsupportedError
 from bindings.registry import OPS
+from compare.errors import BuildFailedError, UnavailableError
 from compare.judge.cases import Case, make_arguments
 from compare.judge.parity import Skipped
 from compare.timing import implementations
@@ -71,7 +74,7 @@ def _build_s(op: str) -> float | None:
     None where there is no nvcc: the module that is there was built elsewhere.
 
     Raises:
-        BuildError: It does not compile.
+        BuildFailedError: It does not compile.
     """
     cuda_home = toolchain.find_cuda_home()
     if cuda_home is None:
@@ -79,14 +82,36 @@ def _build_s(op: str) -> float | None:
     gencode = cuda_inline.gencode_flags()
     command = nvcc_command(cuda_home, OPS[op].source, gencode)
     with tempfile.TemporaryDirectory() as folder:
-        began = time.perf_counter()
+        return run_at_once([command], Path(folder))
+
+
+def run_at_once(commands: Sequence[list[str]], folder: Path) -> float:
+    """Runs compilers side by side, as ninja does; returns the seconds that they took.
+
+    Raises:
+        UnavailableError: One of them cannot be run.
+        BuildFailedError: One of them failed.
+    """
+
+    def run(command: list[str]) -> None:
         done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, check=False
+            command,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
         )
-        seconds = time.perf_counter() - began
-    if done.returncode != 0:
-        raise BuildError(f"nvcc refuses csrc/{op}/{op}.cu:\n{done.stderr}")
-    return seconds
+        if done.returncode != 0:
+            raise BuildFailedError(f"{shlex.join(command)} failed:\n{done.stdout}")
+
+    began = time.perf_counter()
+    try:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(run, commands))
+    except OSError as error:
+        raise UnavailableError(f"a compiler cannot be run: {error}") from error
+    return time.perf_counter() - began
 
 
 def nvcc_command(cuda_home: Path, op: str, gencode: Iterable[str]) -> list[str]:

@@ -214,10 +214,6 @@ def _has_timings(made: Any) -> bool:
     return "timings" in getattr(made, "__dataclass_fields__", ())
 
 
-def _may_be_skipped(annotation: Any) -> bool:
-    return Skipped in get_args(annotation)
-
-
 def _skipped_or(document: Mapping[str, Any], union: Any) -> Any:
     if "skipped" in document:
         return Skipped(document["skipped"])
@@ -231,7 +227,7 @@ _converter = cattrs.Converter(
 for _type in (float, int):
     _converter.register_structure_hook(_type, _number)
 _converter.register_structure_hook_func(_is_literal, _one_of)
-_converter.register_structure_hook_func(_may_be_skipped, _skipped_or)
+_converter.register_structure_hook_func(lambda t: Skipped in get_args(t), _skipped_or)
 _converter.register_structure_hook(
     torch.dtype, lambda name, _type: getattr(torch, name)
 )

@@ -26,6 +26,7 @@ from compare.report.site import documents, op_pages
 from compare.report.site.files import Files, is_copied, relative
 from compare.report.site.op_pages import Known
 from compare.repository import ROOT
+from compare.timing.times import Bench
 
 HOME = "index.html"
 _FOLDER = Path(__file__).parent
@@ -58,7 +59,7 @@ def build(
     if not (ROOT / glossary.FILE).exists():
         raise UnavailableError(f"there are no docs in {ROOT}: a checkout has them")
     architecture = architecture or parse_architecture(DEFAULT_ARCHITECTURE)
-    benches = store.read_all(records)
+    benches = store.read_all(Bench, records)
     site = _Site(folder)
     everything = []
     for number, (name, report) in enumerate(reports.items(), 1):
