@@ -29,7 +29,7 @@ from bindings.registry import OPS
 from bindings.trials import TRIALS
 from compare.code.architectures import ARCHITECTURES
 from compare.errors import BuildFailedError
-from compare.judge.cases import LAYOUTS, Case, make_arguments
+from compare.judge.cases import LAYOUTS, Case, in_dtype, lay_out_all, make_arguments
 
 # Threads and blocks in these orders: correct kernels do not care.
 ORDERS = ("forward", "reverse", "random:1", "random:2", "random:3")
@@ -166,19 +166,22 @@ def _candidates(op: Op) -> Iterator[tuple[Case, tuple[Argument, ...]]]:
     """All cases with something to compute, on tensors without memory, small first."""
     trial, generator = TRIALS[op.name], torch.Generator()
     for shape in sorted(_shapes(op), key=math.prod):
-        n_inputs = len(trial.inputs(shape, generator))
-        if n_inputs == 1 or math.prod(shape[-1:]) % _VECTOR_SIZE > 0:
-            n_inputs = 0  # with one of them offset, the others have no vectors either
-        layouts = (*LAYOUTS, *(f"offset {number}" for number in range(n_inputs)))
-        for each in itertools.product(DTYPES, layouts, trial.variants):
-            case = Case(shape, *each)
-            arguments = make_arguments(op, case, "meta")
-            tensors = [x for x in arguments if isinstance(x, Tensor)]
-            if case.layout[-1].isdigit() and not any(
-                x.storage_offset() for x in tensors
-            ):
-                continue  # the tensor that is offset has no part in the call
-            yield case, op.arguments(*as_tuple(op.allocate(*arguments)), *arguments)
+        inputs = [x.to("meta") for x in trial.inputs(shape, generator)]
+        alone = {f"offset {number}": number for number in range(len(inputs))}
+        if len(inputs) == 1 or math.prod(shape[-1:]) % _VECTOR_SIZE > 0:
+            alone = {}  # the others would have no vectors either
+        layouts = (*LAYOUTS, *alone)
+        for dtype, layout, params in itertools.product(DTYPES, layouts, trial.variants):
+            typed = [in_dtype(x, dtype) for x in inputs]
+            laid_out = lay_out_all(typed, layout, "meta")
+            arguments = trial.bind(trial.complete(*laid_out), params)
+            if layout in alone:
+                offset = laid_out[alone[layout]]
+                if not any(x is offset for x in arguments):
+                    continue  # it has no part in the call
+            outputs = as_tuple(op.allocate(*arguments))
+            case = Case(shape, dtype, layout, params)
+            yield case, op.arguments(*outputs, *arguments)
 
 
 def _shapes(op: Op) -> set[tuple[int, ...]]:
