@@ -16,13 +16,12 @@ from itertools import chain
 import torch
 
 from bindings.backends import native, prebuilt
-from bindings.op import Argument, Op, as_tuple
+from bindings.op import Argument, Op
 from bindings.registry import OPS
 from bindings.trials import TRIALS
 from compare.code import cuda
 from compare.code.architectures import ARCHITECTURES, Architecture
-from compare.code.launch_parameters import as_meta
-from compare.judge.cases import Case, launcher_arguments, make_arguments
+from compare.judge.cases import Case, launcher_arguments
 from compare.judge.contracts import cases
 
 HOPPER = ARCHITECTURES[90]
@@ -87,11 +86,7 @@ def announce(launches: Iterable[Launch]) -> None:
 
 def arguments_of(launch: Launch) -> tuple[Argument, ...]:
     """What both launchers take."""
-    op, case, _ = launch
-    if case.layout == "contiguous":
-        return launcher_arguments(op, case)
-    arguments = make_arguments(op, case)
-    return op.arguments(*as_tuple(op.allocate(*arguments)), *arguments)
+    return launcher_arguments(*launch[:2])
 
 
 @functools.cache
@@ -103,7 +98,7 @@ def compile_with_nvcc(source: str, architecture: Architecture) -> None:
         for launch in _announced
         if launch[0].source == source and launch[2] == architecture
         for each in native.plan(
-            module, launch[0], as_meta(arguments_of(launch)), architecture.number
+            module, launch[0], arguments_of(launch), architecture.number
         )
     }
     cuda.compile_kernels(source, signatures, architecture)

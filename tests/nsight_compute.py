@@ -30,7 +30,7 @@ from bindings.backends import native, prebuilt, triton
 from bindings.registry import OPS
 from compare.code.architectures import parse_architecture
 from compare.code.kernel_code import KernelCode, Side, inspect_cuda, inspect_triton
-from compare.judge.cases import Case, make_arguments
+from compare.judge.cases import Case, launcher_arguments, make_arguments
 from compare.ptx_simulator import Simulation, simulate
 from compare.records import source_hash, store
 from compare.timing import environment
@@ -248,7 +248,8 @@ def _code_of(subject: Subject) -> KernelCode:
     if subject.handicap:
         return compiled(subject.handicap, "cuda", architecture.number)
     inspect = {"cuda": inspect_cuda, "triton": inspect_triton}[subject.side]
-    return inspect(OPS[subject.op], _arguments(subject), architecture)
+    op = OPS[subject.op]
+    return inspect(op, launcher_arguments(op, subject.case), architecture)
 
 
 def _arguments(subject: Subject) -> tuple[Any, ...]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from bindings.op import as_tuple
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.trials import TRIALS
@@ -17,7 +16,7 @@ from compare.code import findings
 from compare.code.architectures import ARCHITECTURES
 from compare.code.kernel_code import KernelCode, Side, inspect_cuda, inspect_triton
 from compare.judge.acceptance import Errors
-from compare.judge.cases import Case, make_arguments
+from compare.judge.cases import Case, launcher_arguments
 from compare.judge.parity import Parity, Skipped
 from compare.ptx_simulator import Launch, TensorArgument
 from compare.report.comparison import Report
@@ -85,10 +84,9 @@ SASS = f"""
 def real_code(op_name: str, side: Side) -> KernelCode:
     """What a compiler makes of one side of an op, in its smaller default case."""
     op = OPS[op_name]
-    arguments = make_arguments(op, Case(TRIALS[op.name].small_shape))
-    launch = op.arguments(*as_tuple(op.allocate(*arguments)), *arguments)
+    arguments = launcher_arguments(op, Case(TRIALS[op.name].small_shape))
     inspect = inspect_cuda if side == "cuda" else inspect_triton
-    return inspect(op, launch, ARCHITECTURES[90])
+    return inspect(op, arguments, ARCHITECTURES[90])
 
 
 def made_up_code(side: Side, **changes: Any) -> KernelCode:

@@ -17,12 +17,11 @@ from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
 from bindings.trials import TRIALS
 from compare.assembly.diff import align
-from compare.code import launch_parameters
 from compare.code.architectures import ARCHITECTURES, Architecture
 from compare.code.findings import find
 from compare.code.kernel_code import KernelCode, inspect_cuda, inspect_triton
 from compare.errors import CodegenUnavailable
-from compare.judge.cases import Case
+from compare.judge.cases import LAYOUTS, Case, make_arguments
 
 HOPPER = ARCHITECTURES[90]
 COMMON = {
@@ -117,14 +116,14 @@ def test_code_of_both_sides(launch: launches.Launch) -> None:
     assert {"global load", "global store"} <= {each.category for each in rows}
 
 
-def test_layouts_are_kept_where_memory_is_not() -> None:
-    base = torch.arange(64, dtype=torch.float16)
-    view = base[3:].as_strided((5, 7), (8, 1))
-    meta = launch_parameters._meta_tensor(view)
-    assert meta.is_meta
-    assert (meta.shape, meta.stride()) == (view.shape, view.stride())
-    assert meta.storage_offset() == view.storage_offset()
-    assert launch_parameters._meta_tensor(meta) is meta
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_are_kept_where_memory_is_not(layout: str) -> None:
+    case = Case((5, 7), torch.float16, layout)
+    pair = [make_arguments(OPS["add"], case, device) for device in ("cpu", "meta")]
+    for real, meta in zip(*pair, strict=True):
+        assert meta.is_meta
+        assert (meta.shape, meta.stride()) == (real.shape, real.stride())
+        assert meta.storage_offset() == real.storage_offset()
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "offset"])

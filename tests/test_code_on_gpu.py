@@ -17,7 +17,7 @@ from bindings.trials import TRIALS
 from compare.code import binary
 from compare.code.architectures import Architecture, parse_architecture
 from compare.code.kernel_code import inspect_cuda, inspect_triton
-from compare.judge.cases import Case, make_arguments
+from compare.judge.cases import Case, launcher_arguments, make_arguments
 
 pytestmark = needs_gpu
 
@@ -26,6 +26,11 @@ pytestmark = needs_gpu
 def arguments(op: Op, dtype: torch.dtype) -> tuple[Argument, ...]:
     inputs = make_arguments(op, Case(TRIALS[op.name].small_shape, dtype), "cuda")
     return op.arguments(*as_tuple(op.allocate(*inputs)), *inputs)
+
+
+@pytest.fixture
+def meta_arguments(op: Op, dtype: torch.dtype) -> tuple[Argument, ...]:
+    return launcher_arguments(op, Case(TRIALS[op.name].small_shape, dtype))
 
 
 @pytest.fixture
@@ -50,10 +55,14 @@ def kernels_of(launch: Any, folder: Path) -> list[dict[str, Any]]:
 
 
 def test_cuda_code_is_that_of_the_extension(
-    op: Op, arguments: tuple[Argument, ...], architecture: Architecture, tmp_path: Path
+    op: Op,
+    arguments: tuple[Argument, ...],
+    meta_arguments: tuple[Argument, ...],
+    architecture: Architecture,
+    tmp_path: Path,
 ) -> None:
     module = prebuilt.load("_cuda")
-    code = inspect_cuda(op, arguments, architecture)
+    code = inspect_cuda(op, meta_arguments, architecture)
     stream = torch.cuda.current_stream().cuda_stream
     ran, *others = kernels_of(
         lambda: native.launch(module, op, arguments, stream), tmp_path
@@ -74,11 +83,12 @@ def test_cuda_code_is_that_of_the_extension(
 def test_triton_code_is_that_of_the_launch(
     op: Op,
     arguments: tuple[Argument, ...],
+    meta_arguments: tuple[Argument, ...],
     architecture: Architecture,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    code = inspect_triton(op, arguments, architecture)
+    code = inspect_triton(op, meta_arguments, architecture)
     compiled = []
     run = JITFunction.run
 

@@ -16,7 +16,7 @@ from bindings.errors import BuildError, UnsupportedError
 from bindings.op import Op
 from bindings.registry import OPS
 from compare.judge.cases import LAYOUTS, Case, lay_out, make_arguments
-from compare.judge.parity import Parity, Skipped, check, check_prepared, prepare
+from compare.judge.parity import Parity, Skipped, check_prepared, prepare
 
 SHAPE = (5, 67)
 
@@ -72,7 +72,7 @@ def test_arguments_are_the_same_each_time(op: Op) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_torch_has_parity_with_itself(op: Op, layout: str, device: str) -> None:
-    parity = check(op, Case(SHAPE, layout=layout), "torch", device)
+    parity = check_prepared(prepare(op, Case(SHAPE, layout=layout), device), "torch")
     assert isinstance(parity, Parity)
     assert parity.passed, parity.problem
     assert parity.ran_on == ("gpu" if device == "cuda" else "cpu")
@@ -143,6 +143,6 @@ def test_failed_build_is_no_parity_failure(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_empty_tensor_launches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "run", _never)
-    parity = check(OPS["gelu"], Case((0, 3)), "cuda")
+    parity = check_prepared(prepare(OPS["gelu"], Case((0, 3))), "cuda")
     assert isinstance(parity, Parity)
     assert parity.passed

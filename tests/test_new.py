@@ -119,4 +119,4 @@ def test_where_there_is_no_twin_the_last_rung_is_shown() -> None:
         lambda on_rung: launcher_arguments(on_rung, Case((1000,))),
         ARCHITECTURES[90],
     )
-    assert {each.rung for each in shown.values()} == {"first"}
+    assert {each.op.rung for each in shown.values()} == {"first"}

@@ -13,7 +13,6 @@ from compare.code import tools
 from compare.code.architectures import ARCHITECTURES, Architecture
 from compare.code.findings.evidence import Subject
 from compare.code.kernel_code import inspect_triton
-from compare.code.launch_parameters import as_meta
 from compare.code.occupancy import occupancy
 from compare.code.triton_offline import record_launches
 from compare.judge.cases import Case, launcher_arguments
@@ -34,7 +33,7 @@ def test_programs_that_wait_for_each_other_run_at_once(
 ) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         case = Case((4096, n_cols), dtype, direction="backward")
-        arguments = as_meta(launcher_arguments(OPS[name], case))
+        arguments = launcher_arguments(OPS[name], case)
         launch, *_ = record_launches(launcher(OPS[name]), arguments, architecture)
         assert "shared" in launch.kernel
         resources = tools.resources_of(launch.cubin, launch.kernel, architecture)
@@ -59,6 +58,6 @@ def test_programs_that_wait_for_each_other_are_simulated(name: str) -> None:
         for each in code.ptx.instructions
         if each.opcode.startswith("ld.relaxed.gpu")
     ]
-    triton = Subject("triton", code)
+    triton = Subject(code)
     # In the first round, before there is a row to store, nobody waits.
     assert triton.per_warp(waiting) == 16 // code.launch.grid[1]

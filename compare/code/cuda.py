@@ -20,10 +20,11 @@ _NEWER_REMEDY = "install CUDA 13.0 or newer, or choose another --arch"
 class CudaBuild:
     """One kernel as nvcc compiled it."""
 
+    kernel: str  # its symbol
     compiler: str
     ptx: str
     cubin: bytes
-    report: tools.AssemblerReport
+    log: str  # of the run of nvcc, with what `ptxas -v` says
 
 
 def compile_kernels(
@@ -65,10 +66,11 @@ def compile_kernels(
             stored[each] = files
     return {
         symbol: CudaBuild(
-            compiler=f"nvcc {version}",
-            ptx=files["ptx"].decode(),
-            cubin=files["cubin"],
-            report=tools.parse_assembler_report(files["log"].decode(), symbol),
+            symbol,
+            f"nvcc {version}",
+            files["ptx"].decode(),
+            files["cubin"],
+            files["log"].decode(),
         )
         for symbol, files in stored.items()
         if files is not None

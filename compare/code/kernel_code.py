@@ -15,7 +15,6 @@ from compare.assembly.mix import Mix, mix_of
 from compare.code import cache, cuda, tools, triton_offline
 from compare.code.architectures import WARP_SIZE, Architecture, parse_architecture
 from compare.code.launch_parameters import (
-    as_meta,
     cuda_launch,
     elements_of,
     require_elements,
@@ -119,12 +118,12 @@ def planned_kernels(
         CodegenUnavailable: something is missing here; the message says what.
         UnsupportedError: the op's rung has no kernel for this call.
     """
-    if side == "cuda":
-        return _plans(op, arguments, architecture)[1]
     require_elements(op, arguments)
+    if side == "cuda":
+        return _titles(_plans(op, arguments, architecture))
     try:
         return triton_offline.plan_launches(
-            triton.launcher(op), as_meta(arguments), architecture
+            triton.launcher(op), arguments, architecture
         )
     except ValueError as error:
         if op.rung:
@@ -141,33 +140,32 @@ def inspect_cuda(
 ) -> KernelCode:
     """Compiles the kernel instance that the CUDA launcher would take for `arguments`.
 
-    These are what `op.arguments` returned, on any device; nothing is read. The number
-    says which of the launches, the main one being the first.
+    These are what `op.arguments` returned, on the meta device. The number says which of
+    the launches, the main one being the first.
 
     Raises:
         CodegenUnavailable: something is missing here; the message says what.
         CompilationFailed: nvcc refused the kernel.
     """
-    arguments = as_meta(arguments)
-    plans, titles = _plans(op, arguments, architecture)
+    require_elements(op, arguments)
+    plans = _plans(op, arguments, architecture)
+    titles = _titles(plans)
     _require_launch("CUDA", op, titles, number)
     plan = plans[number]
     names = [name for name, _ in native.parameters(prebuilt.load("_cpu"), op)]
     signatures = {each["kernel"]: each["signature"] for each in plans}
     builds = cuda.compile_kernels(op.source, signatures, architecture)
     build = builds[plan["kernel"]]
+    launch = cuda_launch(plan, names, arguments)
     return _kernel_code(
         "cuda",
         architecture,
-        arguments,
         titles,
         number,
-        kernel=plan["kernel"],
-        compiler=build.compiler,
-        ptx=build.ptx,
-        cubin=build.cubin,
-        read_report=lambda: build.report,
-        launch=cuda_launch(plan, names, arguments),
+        build,
+        lambda: build.log,
+        launch,
+        arguments,
     )
 
 
@@ -189,7 +187,6 @@ def inspect_triton(
         CompilationFailed: Triton refused the kernel.
     """
     require_elements(op, arguments)
-    arguments = as_meta(arguments)
     launches = triton_offline.record_launches(
         triton.launcher(op),
         arguments,
@@ -198,41 +195,35 @@ def inspect_triton(
     )
     titles = tuple(each.title for each in launches)
     _require_launch("Triton", op, titles, number)
-    launch = launches[number]
-    names = triton.parameters(op, len(arguments))
+    build = launches[number]
     return _kernel_code(
         "triton",
         architecture,
-        arguments,
         titles,
         number,
-        kernel=launch.kernel,
-        compiler=launch.compiler,
-        ptx=launch.ptx,
-        cubin=launch.cubin,
-        read_report=lambda: _triton_report(launch, architecture),
-        launch=triton_launch(launch, names, arguments),
+        build,
+        lambda: _log_of(build, architecture),
+        triton_launch(build, triton.parameters(op, len(arguments)), arguments),
+        arguments,
     )
 
 
 def _kernel_code(
     side: Side,
     architecture: Architecture,
-    arguments: tuple[Argument, ...],
     titles: tuple[str, ...],
     number: int,
-    *,
-    kernel: str,
-    compiler: str,
-    ptx: str,
-    cubin: bytes,
-    read_report: Callable[[], tools.AssemblerReport],
+    build: cuda.CudaBuild | triton_offline.TritonLaunch,
+    read_log: Callable[[], str],
     launch: Launch,
+    arguments: tuple[Argument, ...],
 ) -> KernelCode:
+    cubin, kernel = build.cubin, build.kernel
     resources = tools.resources_of(cubin, kernel, architecture)
-    # Spills are in local memory.
-    report = read_report() if resources.stack_bytes else tools.AssemblerReport()
-    listing = parse_ptx(ptx, kernel)
+    report = tools.AssemblerReport()
+    if resources.stack_bytes:  # where spills are
+        report = tools.parse_assembler_report(read_log(), kernel)
+    listing = parse_ptx(build.ptx, kernel)
     return KernelCode(
         side=side,
         arch=architecture.target,
@@ -240,7 +231,7 @@ def _kernel_code(
         title=titles[number],
         kernels=titles,
         number=number,
-        compiler=compiler,
+        compiler=build.compiler,
         elements=elements_of(arguments, launch),
         **vars(resources),
         **vars(report),
@@ -252,29 +243,28 @@ def _kernel_code(
 
 def _plans(
     op: Op, arguments: tuple[Argument, ...], architecture: Architecture
-) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """Plans the launches of the CUDA launcher, and gives each a title."""
-    require_elements(op, arguments)
+) -> list[dict[str, Any]]:
     try:
         module = prebuilt.load("_cpu")
     except UnsupportedError as error:
         raise CodegenUnavailable(
             "the plan of a launch comes from the native module", str(error)
         ) from error
-    plans = native.plan(module, op, as_meta(arguments), architecture.number)
-    return plans, tuple(cuda.title_of(each["signature"]) for each in plans)
+    return native.plan(module, op, arguments, architecture.number)
 
 
-def _triton_report(
-    launch: triton_offline.TritonLaunch, architecture: Architecture
-) -> tools.AssemblerReport:
+def _titles(plans: list[dict[str, Any]]) -> tuple[str, ...]:
+    return tuple(cuda.title_of(each["signature"]) for each in plans)
+
+
+def _log_of(launch: triton_offline.TritonLaunch, architecture: Architecture) -> str:
     key = cache.key_of(launch.cubin, "assembler log")
     stored = cache.read(key, ("log",))
     if stored is None:
         log = triton_offline.assembler_log(launch, architecture)
         stored = {"log": log.encode()}
         cache.write(key, stored)
-    return tools.parse_assembler_report(stored["log"].decode(), launch.kernel)
+    return stored["log"].decode()
 
 
 def _require_launch(side: str, op: Op, titles: tuple[str, ...], number: int) -> None:

@@ -160,24 +160,3 @@ def require_elements(op: Op, arguments: tuple[Argument, ...]) -> None:
             f"{op.name} launches nothing for an output without elements",
             "choose a --shape that has some",
         )
-
-
-def as_meta(arguments: tuple[Argument, ...]) -> tuple[Any, ...]:
-    """Replaces tensors by others that have their layout, but no memory."""
-    return tuple(
-        _meta_tensor(each) if isinstance(each, torch.Tensor) else each
-        for each in arguments
-    )
-
-
-def _meta_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.is_meta:
-        return tensor
-    # A view of storage as large as the original's, so that the offset, and with it the
-    # alignment that the compilers see, stays the same.
-    storage = torch.empty(
-        tensor.untyped_storage().nbytes() // tensor.element_size(),
-        dtype=tensor.dtype,
-        device="meta",
-    )
-    return storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

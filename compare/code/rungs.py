@@ -22,14 +22,9 @@ TWIN = "twin"
 class Shown:
     """The rung of an op that one side shows."""
 
-    op: Op  # on the rung that is shown
+    op: Op  # on the rung that is shown; on none where that is what a call takes
     taken: str = ""  # the kernel that a call takes, where that is not the rung's
     is_missing: bool = False  # the twin has no kernel: what a call takes is shown
-
-    @property
-    def rung(self) -> str:
-        """Its name; empty for what a call takes."""
-        return self.op.rung
 
 
 def choose(
@@ -50,31 +45,26 @@ def choose(
     Raises:
         UnsupportedError: The rung that was asked for has no kernel for this call.
     """
-    return {side: _choose(side, op, rung, arguments_of, architecture) for side in SIDES}
-
-
-def _choose(
-    side: Side,
-    op: Op,
-    rung: str | None,
-    arguments_of: Callable[[Op], tuple[Argument, ...]],
-    architecture: Architecture,
-) -> Shown:
     on_rung = op.on_rung(op.rungs[-1] if rung is None else rung)
-    try:
-        taken = kernel_code.planned_kernels(side, op, arguments_of(op), architecture)
-    except CodegenUnavailable:
-        return Shown(on_rung)  # who asks for its code is told why there is none
-    try:
-        own = kernel_code.planned_kernels(
-            side, on_rung, arguments_of(on_rung), architecture
-        )
-    except UnsupportedError:
-        if rung is not None:
-            raise
-        return Shown(op, name_of(taken[0]), is_missing=True)
-    others = [each for each in taken if each not in own]
-    return Shown(on_rung, name_of(others[0]) if others else "")
+
+    def planned(side: Side, op: Op) -> tuple[str, ...]:
+        return kernel_code.planned_kernels(side, op, arguments_of(op), architecture)
+
+    def shown(side: Side) -> Shown:
+        try:
+            taken = planned(side, op)
+        except CodegenUnavailable:
+            return Shown(on_rung)  # who asks for its code is told why there is none
+        try:
+            own = planned(side, on_rung)
+        except UnsupportedError:
+            if rung is not None:
+                raise
+            return Shown(op, name_of(taken[0]), is_missing=True)
+        others = [each for each in taken if each not in own]
+        return Shown(on_rung, name_of(others[0]) if others else "")
+
+    return {side: shown(side) for side in SIDES}
 
 
 def name_of(title: str) -> str:

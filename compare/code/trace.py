@@ -56,22 +56,13 @@ def rows_of(ptx: Listing, traces: Mapping[int, Sequence[int]]) -> tuple[Row, ...
 
     A trace has the indices of the instructions that the warp executes, in order.
     """
-    if len(traces) == 1:
-        (only,) = traces.values()
-        return tuple(_rows(ptx, only))
-    return tuple(
-        row
-        for warp, trace in traces.items()
-        for row in (
-            Row(0, f"warp {warp}:", 1, is_loop=False),
-            *_rows(ptx, trace, depth=1),
-        )
-    )
-
-
-def _rows(ptx: Listing, trace: Sequence[int], depth: int = 0) -> Iterator[Row]:
-    events = (event_of(ptx.instructions[index]) for index in trace)
-    return _folded(fold([each for each in events if each is not None]), depth)
+    rows: list[Row] = []
+    for warp, trace in traces.items():
+        if len(traces) > 1:
+            rows.append(Row(0, f"warp {warp}:", 1, is_loop=False))
+        events = (event_of(ptx.instructions[index]) for index in trace)
+        rows += _folded(fold([each for each in events if each]), int(len(traces) > 1))
+    return tuple(rows)
 
 
 def _folded(nodes: Sequence[str | Loop[str]], depth: int) -> Iterator[Row]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import triton
@@ -31,7 +32,6 @@ from triton.runtime.driver import driver
 
 from compare.code import tools
 from compare.code.architectures import (
-    ARCHITECTURES,
     MAX_THREADS_PER_BLOCK,
     REGISTERS_PER_SM,
     WARP_SIZE,
@@ -146,20 +146,14 @@ def plan_launches(
     The tensors among the arguments are meta tensors.
     """
     planned: list[str] = []
-    function: Any = JITFunction
 
     def plan(
         kernel: Any, *args: Any, grid: Any, warmup: bool, **constants: Any
     ) -> None:
         planned.append(_title(kernel, constants))
 
-    with _offline_driver(architecture, None):
-        original = function.run
-        function.run = plan
-        try:
-            launcher(*arguments)
-        finally:
-            function.run = original
+    with _offline_driver(architecture, None), patch.object(JITFunction, "run", plan):
+        launcher(*arguments)
     return tuple(planned)
 
 
@@ -300,12 +294,10 @@ class _OfflineDriver(DriverBase):
         return 0
 
     def get_device_properties(self, device: _Device) -> dict[str, int]:
-        number, _ = device
-        architecture = ARCHITECTURES[number]
         return {
-            "max_shared_mem": architecture.max_shared_bytes,
+            "max_shared_mem": self.architecture.max_shared_bytes,
             "max_num_regs": REGISTERS_PER_SM,
-            "multiprocessor_count": architecture.multiprocessors,
+            "multiprocessor_count": self.architecture.multiprocessors,
             "warpSize": WARP_SIZE,
         }
 

@@ -52,7 +52,7 @@ def make_arguments(
 ) -> tuple[Any, ...]:
     """The arguments of the op in this case: its random inputs, then its parameters."""
     trial = TRIALS[op.name]
-    generator = torch.Generator(device).manual_seed(seed)
+    generator = torch.Generator("cpu" if device == "meta" else device).manual_seed(seed)
     with torch.device(device):  # a GPU makes millions of random numbers much faster
         values = trial.inputs(case.shape, generator)
     inputs = lay_out_all([in_dtype(x, case.dtype) for x in values], case.layout, device)
@@ -119,10 +119,6 @@ def _poison(
 
 
 def launcher_arguments(op: Op, case: Case) -> tuple[Argument, ...]:
-    """The arguments of both bare launchers in a case; the tensors have no memory."""
-    trial = TRIALS[op.name]
-    with torch.device("meta"):
-        inputs = trial.inputs(case.shape, torch.Generator())
-        tensors = trial.complete(*(in_dtype(x, case.dtype) for x in inputs))
-    arguments = trial.bind(tensors, case.params)
+    """The arguments of both bare launchers in a case, on the meta device."""
+    arguments = make_arguments(op, case, "meta")
     return op.arguments(*as_tuple(op.allocate(*arguments)), *arguments)

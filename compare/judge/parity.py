@@ -98,13 +98,6 @@ def prepare(
     return Prepared(op, case, arguments, acceptance.expect(op, arguments))
 
 
-def check(
-    op: Op, case: Case, backend: str, device: str | torch.device = "cpu"
-) -> Parity | Skipped:
-    """Runs one backend in one case and judges it."""
-    return check_prepared(prepare(op, case, device), backend)
-
-
 def check_prepared(prepared: Prepared, backend: str) -> Parity | Skipped:
     """Runs one backend and judges it.
 

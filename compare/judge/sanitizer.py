@@ -13,10 +13,11 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -38,8 +39,6 @@ _N_SMS = ARCHITECTURES[_ARCHITECTURE].multiprocessors  # in every plan
 _VECTOR_SIZE = 8  # elements of the smallest dtype in 16 bytes
 # Several blocks of the elementwise kernels, and still quick.
 _SMALL = 10_000
-
-_Item = TypeVar("_Item")
 
 # As in csrc/emulator/emulator_checker.h.
 _INPUT, _OUTPUT, _WORKSPACE = range(3)
@@ -115,8 +114,8 @@ def describe(run: Run) -> str:
     case = run.case
     parts = [
         f"rung {run.op.rung}" if run.op.rung else "",
-        "x".join(map(str, case.shape)) or "0-d",
-        str(case.dtype).removeprefix("torch."),
+        case.shape_name or "0-d",
+        case.dtype_name,
         case.layout,
         *(f"{name}={value}" for name, value in case.params.items()),
     ]
@@ -142,17 +141,9 @@ def choose_runs(op: Op, module: ModuleType, arch: int) -> dict[str, list[Run]]:
 
 
 def distinct_runs(chosen: dict[str, list[Run]]) -> list[Run]:
-    """Each run once: some launch several kernels."""
-    return _distinct(itertools.chain.from_iterable(chosen.values()))
-
-
-def _distinct(items: Iterable[_Item]) -> list[_Item]:
-    """Each once, of what has no hash."""
-    found: list[_Item] = []
-    for each in items:
-        if each not in found:
-            found.append(each)
-    return found
+    """Each run once, which may launch several kernels or be chosen twice for one."""
+    runs = itertools.chain.from_iterable(chosen.values())
+    return list({describe(run): run for run in runs}.values())
 
 
 def _launched(
@@ -220,8 +211,7 @@ def _most_different(launched: list[tuple[Case, int]]) -> list[Case]:
     for case in small:
         firsts.setdefault(case.layout, case)
         firsts.setdefault(str(case.params), case)
-    chosen += firsts.values()
-    return _distinct(chosen)
+    return [*chosen, *firsts.values()]
 
 
 # ---- Runs ----------------------------------------------------------------------------
@@ -253,7 +243,7 @@ class Checker:
         launched = self._op.arguments(*outputs, *arguments)
         self._register(launched, len(outputs))
         try:
-            with _environment("TWIN_EMULATOR_ORDER", order):
+            with patch.dict(os.environ, TWIN_EMULATOR_ORDER=order):
                 native.launch(self._module, self._op, launched, 0)
             unwritten = self._library.emulator_unwritten_outputs()
             return unwritten.decode() if unwritten else ""
@@ -285,19 +275,6 @@ def _pieces(x: Tensor) -> Iterator[tuple[int, int]]:
     for offsets in itertools.product(*steps):
         address = x.data_ptr() + sum(offsets) * x.element_size()
         yield address, n_elements * x.element_size()
-
-
-@contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def identity(message: str) -> str:

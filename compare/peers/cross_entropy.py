@@ -20,37 +20,29 @@ Losses = tuple[Tensor, Tensor, Tensor]
 
 
 def _torch(
-    logits: Tensor,
-    target: Tensor,
-    ignore_index: int,
-    label_smoothing: float,
-    reduction: str,
+    logits: Tensor, target: Tensor, ignore_index: int, smoothing: float, reduction: str
 ) -> Tensor:
     loss = torch.nn.functional.cross_entropy(
         logits.flatten(0, -2),
         target.flatten(),
         ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
+        label_smoothing=smoothing,
         reduction=reduction,
     )
     return loss.view(target.shape) if reduction == "none" else loss
 
 
 def _unfused(
-    logits: Tensor,
-    target: Tensor,
-    ignore_index: int,
-    label_smoothing: float,
-    reduction: str,
+    logits: Tensor, target: Tensor, ignore_index: int, smoothing: float, reduction: str
 ) -> Losses:
     wide, is_counted = logits.float(), target != ignore_index
     maximum = wide.amax(-1, keepdim=True)
     sums = torch.exp(wide - maximum).sum(-1)
     logsumexp = maximum.squeeze(-1) + torch.log(sums)
     classes = torch.where(is_counted, target, 0).unsqueeze(-1)
-    loss = logsumexp - (1 - label_smoothing) * wide.gather(-1, classes).squeeze(-1)
-    if label_smoothing:
-        loss = loss - label_smoothing * wide.mean(-1)
+    loss = logsumexp - (1 - smoothing) * wide.gather(-1, classes).squeeze(-1)
+    if smoothing:
+        loss = loss - smoothing * wide.mean(-1)
     return _reduced(loss, logsumexp, is_counted, reduction, logits.dtype)
 
 
@@ -59,17 +51,13 @@ def _quack(
     logits: Tensor,
     target: Tensor,
     ignore_index: int,
-    label_smoothing: float,
+    smoothing: float,
     reduction: str,
 ) -> Losses:
-    if label_smoothing:
+    if smoothing:
         raise NotImplementedError("quack does not smooth labels")
-    loss, logsumexp = forward(
-        logits.flatten(0, -2),
-        target.flatten(),
-        ignore_index=ignore_index,
-        return_lse=True,
-    )
+    rows, classes = logits.flatten(0, -2), target.flatten()
+    loss, logsumexp = forward(rows, classes, ignore_index=ignore_index, return_lse=True)
     return _reduced(
         loss.view(target.shape),
         logsumexp.view(target.shape),
@@ -102,10 +90,10 @@ def _torch_backward(
     logsumexp: Tensor,
     n_counted: Tensor | None,
     ignore_index: int,
-    label_smoothing: float,
+    smoothing: float,
 ) -> Tensor:
     leaf = logits.detach().requires_grad_()
-    losses = _torch(leaf, target, ignore_index, label_smoothing, "none")
+    losses = _torch(leaf, target, ignore_index, smoothing, "none")
     grad = grad if n_counted is None else (grad / n_counted).to(grad.dtype)
     return torch.autograd.grad(losses, leaf, grad.expand(target.shape))[0]
 
@@ -117,13 +105,13 @@ def _unfused_backward(
     logsumexp: Tensor,
     n_counted: Tensor | None,
     ignore_index: int,
-    label_smoothing: float,
+    smoothing: float,
 ) -> Tensor:
     scale = _scale(grad, target, n_counted, ignore_index).unsqueeze(-1)
     out = torch.exp(logits.float() - logsumexp.unsqueeze(-1))
-    out = torch.where(scale == 0, 0.0, out - label_smoothing / logits.shape[-1])
+    out = torch.where(scale == 0, 0.0, out - smoothing / logits.shape[-1])
     classes = torch.where(target == ignore_index, 0, target).unsqueeze(-1)
-    share = torch.full_like(scale, label_smoothing - 1.0)
+    share = torch.full_like(scale, smoothing - 1.0)
     return (out.scatter_add(-1, classes, share) * scale).to(logits.dtype)
 
 
@@ -135,9 +123,9 @@ def _quack_backward(
     logsumexp: Tensor,
     n_counted: Tensor | None,
     ignore_index: int,
-    label_smoothing: float,
+    smoothing: float,
 ) -> Tensor:
-    if label_smoothing:
+    if smoothing:
         raise NotImplementedError("quack does not smooth labels")
     return backward(
         logits.flatten(0, -2),

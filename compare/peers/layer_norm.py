@@ -52,14 +52,8 @@ def _unfused_backward(
     return grad_x.to(x.dtype), grad_weight.to(x.dtype), grad_bias.to(x.dtype)
 
 
-def _liger_backward(
-    backward: Callable[..., Three],
-    grad: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor,
-) -> Three:
+def _liger_backward(backward: Callable[..., Three], *tensors: Tensor) -> Three:
+    grad, x, mean, rstd, weight = tensors
     return backward(
         grad.contiguous(),
         x.reshape(-1, x.shape[-1]),
@@ -70,20 +64,11 @@ def _liger_backward(
     )
 
 
-def _quack_backward(
-    backward: Callable[..., Three],
-    grad: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor,
-) -> Three:
+def _quack_backward(backward: Callable[..., Three], *tensors: Tensor) -> Three:
+    grad, x, mean, rstd, weight = tensors
+    x_rows, grad_rows = (each.reshape(-1, x.shape[-1]) for each in (x, grad))
     grad_x, grad_weight, grad_bias = backward(
-        x.reshape(-1, x.shape[-1]),
-        weight,
-        grad.reshape(-1, x.shape[-1]),
-        rstd.flatten(),
-        mean.flatten(),
+        x_rows, weight, grad_rows, rstd.flatten(), mean.flatten()
     )
     return grad_x.view(x.shape), grad_weight, grad_bias
 

@@ -41,25 +41,14 @@ def _unfused_backward(grad: Tensor, x: Tensor, rstd: Tensor, weight: Tensor) -> 
 def _liger_backward(
     backward: Callable[..., Two],
     calculate_settings: Callable[[int], tuple[int, int]],
-    grad: Tensor,
-    x: Tensor,
-    rstd: Tensor,
-    weight: Tensor,
+    *tensors: Tensor,
 ) -> Two:
-    n_cols = x.shape[-1]
-    block_size, num_warps = calculate_settings(n_cols)
-    return backward(
-        grad.contiguous(),
-        x.reshape(-1, n_cols),
-        weight,
-        rstd.flatten(),
-        0.0,
-        1,  # the mode that computes all of it in float32, by its number
-        block_size,
-        num_warps,
-        False,
-        None,
-    )
+    grad, x, rstd, weight = tensors
+    x_rows = x.reshape(-1, x.shape[-1])
+    settings = calculate_settings(x.shape[-1])
+    in_float32 = 1  # the number of the mode that computes all of it so
+    leading = (grad.contiguous(), x_rows, weight, rstd.flatten(), 0.0, in_float32)
+    return backward(*leading, *settings, False, None)
 
 
 def _quack_backward(

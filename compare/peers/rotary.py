@@ -20,8 +20,7 @@ def _flash_attn(
     interleaved: bool,
     offset: int | Tensor | None,
 ) -> Tensor:
-    begin = 0 if offset is None else offset
-    return turn(x, cos, sin, begin, interleaved=interleaved)
+    return turn(x, cos, sin, 0 if offset is None else offset, interleaved=interleaved)
 
 
 PEERS = (

@@ -121,7 +121,7 @@ def _case(report: Report) -> dict[str, Any]:
         **limits_to_json(report.times),
         "rungs": {
             side: {
-                "shown": each.rung,
+                "shown": each.op.rung,
                 "taken": each.taken,
                 "gain": report.gains.get(side),
             }

@@ -12,7 +12,8 @@ from compare.code.words import listed
 
 _LOADS = ("global load", "async copy")
 _STORES = ("global store",)
-_WIDEST = 16  # bytes of an access that every architecture has
+# In bytes: the accesses that every architecture has, of more than one byte.
+_WIDTHS = (16, 8, 4, 2)
 
 # Less than this part of what a side moves is not worth a word: the end of a tensor.
 _NOTEWORTHY_PART = 0.05
@@ -133,7 +134,7 @@ def _described(accesses: _Neighbours, side: Subject) -> str:
 def _apart(side: Subject, category: str) -> list[_Neighbours]:
     """Groups of neighbours that together are wider than any access of the category."""
     by_width = _by_width(side, (category,), is_store=category == "global store")
-    widest = max(by_width, default=_WIDEST)
+    widest = max(by_width, default=_WIDTHS[0])
     groups: dict[tuple[str, _Terms], list[tuple[int, Instruction]]] = defaultdict(list)
     for each in _all(by_width):
         if address := side.addresses.of(each):
@@ -185,12 +186,11 @@ def _mergeable(
             for term, factor in terms
             if side.addresses.is_place(term)
         ),
-        default=_WIDEST,
+        default=_WIDTHS[0],
     )
-    width, merged = run[0][1].access_bytes, _WIDEST
-    while merged > width:
-        if unit % merged == 0:
-            count = merged // width
+    for merged in _WIDTHS:
+        count = merged // run[0][1].access_bytes
+        if count > 1 and unit % merged == 0:
             parts = [
                 tuple(each for _, each in run[start : start + count])
                 for start, (number, _) in enumerate(run)
@@ -198,7 +198,6 @@ def _mergeable(
             ]
             if parts := [each for each in parts if _may_merge(each, side)]:
                 return parts
-        merged //= 2
     return []
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from compare.assembly.listing import Instruction
 from compare.code.findings.dataflow import (
@@ -46,24 +45,36 @@ class Sum:
         return Sum(kept, self.number + other.number)
 
 
+@dataclass(frozen=True)
+class _Value:
+    """Knowledge of an integer."""
+
+    sum: Sum | None
+    bits: int  # those that can be set
+
+
 class Addresses:
     """The addresses in one listing, on the assumption that nothing overflows."""
 
     def __init__(self, flow: Dataflow) -> None:
-        """Computes nothing yet."""
+        """Follows the values of all instructions, in the order of the text."""
         self._flow = flow
+        self._results: dict[int, _Value] = {}
+        for each in flow.instructions:
+            if each.operands:
+                self._results[each.index] = self._result(each)
 
     def of(self, access: Instruction) -> Sum | None:
         """Where a load or store goes; None if that is no register and number."""
         for operand in access.operands:
             found = _ADDRESS.fullmatch(operand)
-            if found and (origin := self._flow.origin(found[1], access.index)):
-                return self._sums[origin.index].plus(Sum({}, int(found[2] or 0)))
+            if found and (base := self._operand(found[1], access.index).sum):
+                return base.plus(Sum({}, int(found[2] or 0)))
         return None
 
     def unit(self, term: int) -> int:
         """A power of two that divides a term, whatever its value."""
-        bits = self._bits[term]
+        bits = self._results[term].bits
         return bits & -bits or 1 << REGISTER_BITS
 
     def is_place(self, term: int) -> bool:
@@ -79,42 +90,26 @@ class Addresses:
                 waiting += self._flow.sources(each)
         return True
 
-    # ---- Sums ------------------------------------------------------------------------
-
-    @cached_property
-    def _sums(self) -> dict[int, Sum]:
-        """The result of each instruction; a term of its own if it is no sum."""
-        sums: dict[int, Sum] = {}
-        for each in self._flow.instructions:
-            if each.operands:
-                sums[each.index] = self._sum(each, sums) or Sum({each.index: 1}, 0)
-        return sums
-
-    def _sum(self, instruction: Instruction, sums: Mapping[int, Sum]) -> Sum | None:
+    def _result(self, instruction: Instruction) -> _Value:
+        """The result of an instruction; a term of its own if it is no sum."""
+        own = Sum({instruction.index: 1}, 0)
         if not self._is_plain(instruction):
-            return None
-        values = []
-        for operand in instruction.operands[1:]:
-            number = integer(operand)
-            if number is not None:
-                values.append(Sum({}, number))
-            elif origin := self._flow.origin(operand, instruction.index):
-                values.append(sums[origin.index])
-            else:
-                return None
-        stem, *modifiers = instruction.opcode.split(".")
-        if stem in ("mov", "cvt", "cvta"):
-            return values[0]
-        if stem == "add" or (stem == "or" and self._is_disjoint(instruction)):
-            return values[0].plus(values[1])
-        if stem == "sub":
-            return values[0].plus(values[1].times(-1))
-        if stem == "shl" and not values[1].terms:
-            return values[0].times(1 << values[1].number)
-        if stem in ("mul", "mad") and "hi" not in modifiers and not values[1].terms:
-            product = values[0].times(values[1].number)
-            return product.plus(values[2]) if stem == "mad" else product
-        return None
+            return _Value(own, ALL_BITS)
+        operands = [
+            self._operand(each, instruction.index) for each in instruction.operands[1:]
+        ]
+        bits = [each.bits for each in operands]
+        sums = [each.sum for each in operands if each.sum]
+        found = _sum(instruction, sums, bits) if len(sums) == len(operands) else None
+        return _Value(found or own, _bits(instruction, bits))
+
+    def _operand(self, operand: str, index: int) -> _Value:
+        if origin := self._flow.origin(operand, index):
+            return self._results[origin.index]
+        number, bits = integer(operand), constant(operand)
+        if bits is None:
+            bits = _PLACES.get(operand, ALL_BITS)
+        return _Value(None if number is None else Sum({}, number), bits)
 
     def _is_plain(self, instruction: Instruction) -> bool:
         """Whether a register always holds what this instruction makes of integers."""
@@ -124,58 +119,46 @@ class Addresses:
             and not _FLOATING.search(instruction.opcode)
         )
 
-    def _is_disjoint(self, instruction: Instruction) -> bool:
-        """Whether `or` adds, because no bit can be set in both operands."""
-        left, right = self._operand_bits(instruction, self._bits)
-        return not left & right
 
-    # ---- Bits ------------------------------------------------------------------------
+def _sum(
+    instruction: Instruction, values: Sequence[Sum], bits: Sequence[int]
+) -> Sum | None:
+    """The result as a sum, of operands of which these bits can be set."""
+    stem, *modifiers = instruction.opcode.split(".")
+    if stem in ("mov", "cvt", "cvta"):
+        return values[0]
+    # Where no bit can be set in both operands, `or` adds.
+    if stem == "add" or (stem == "or" and not bits[0] & bits[1]):
+        return values[0].plus(values[1])
+    if stem == "sub":
+        return values[0].plus(values[1].times(-1))
+    if stem == "shl" and not values[1].terms:
+        return values[0].times(1 << values[1].number)
+    if stem in ("mul", "mad") and "hi" not in modifiers and not values[1].terms:
+        product = values[0].times(values[1].number)
+        return product.plus(values[2]) if stem == "mad" else product
+    return None
 
-    @cached_property
-    def _bits(self) -> dict[int, int]:
-        """The bits that can be set in the result of each instruction."""
-        bits: dict[int, int] = {}
-        for each in self._flow.instructions:
-            if each.operands:
-                is_plain = self._is_plain(each)
-                bits[each.index] = (
-                    self._result_bits(each, bits) if is_plain else ALL_BITS
-                )
-        return bits
 
-    def _operand_bits(
-        self, instruction: Instruction, known: Mapping[int, int]
-    ) -> list[int]:
-        found = []
-        for operand in instruction.operands[1:]:
-            number = constant(operand)
-            if number is not None:
-                found.append(number)
-            elif origin := self._flow.origin(operand, instruction.index):
-                found.append(known[origin.index])
-            else:
-                found.append(_PLACES.get(operand, ALL_BITS))
-        return found
-
-    def _result_bits(self, instruction: Instruction, known: Mapping[int, int]) -> int:
-        stem, *modifiers = instruction.opcode.split(".")
-        bits = self._operand_bits(instruction, known)
-        if stem == "and":
-            return bits[0] & bits[1]
-        if stem == "or":
-            return bits[0] | bits[1]
-        if stem in ("mov", "cvt", "cvta"):
-            return _from_lowest(bits[0]) if "s32" in modifiers else bits[0]
-        if stem == "shl" and instruction.operands[-1].isdigit():
-            return bits[0] << bits[1] & ALL_BITS
-        if stem == "shr" and instruction.operands[-1].isdigit():
-            return bits[0] >> bits[1]
-        if stem == "add":
-            return _from_lowest(bits[0] | bits[1])
-        if stem in ("mul", "mad") and "hi" not in modifiers:
-            product = (bits[0] & -bits[0]) * (bits[1] & -bits[1])
-            return _from_lowest(product | sum(bits[2:]))
-        return ALL_BITS
+def _bits(instruction: Instruction, bits: Sequence[int]) -> int:
+    """The bits that can be set in the result, from those of the operands."""
+    stem, *modifiers = instruction.opcode.split(".")
+    if stem == "and":
+        return bits[0] & bits[1]
+    if stem == "or":
+        return bits[0] | bits[1]
+    if stem in ("mov", "cvt", "cvta"):
+        return _from_lowest(bits[0]) if "s32" in modifiers else bits[0]
+    if stem == "shl" and instruction.operands[-1].isdigit():
+        return bits[0] << bits[1] & ALL_BITS
+    if stem == "shr" and instruction.operands[-1].isdigit():
+        return bits[0] >> bits[1]
+    if stem == "add":
+        return _from_lowest(bits[0] | bits[1])
+    if stem in ("mul", "mad") and "hi" not in modifiers:
+        product = (bits[0] & -bits[0]) * (bits[1] & -bits[1])
+        return _from_lowest(product | sum(bits[2:]))
+    return ALL_BITS
 
 
 def _from_lowest(bits: int) -> int:

@@ -47,7 +47,8 @@ class Statement:
     """A sentence of a rule, with its evidence."""
 
     text: str  # the sentence, without the full stop
-    evidence: Sequence[Iterable[Instruction]]  # that proves it, of CUDA and of Triton
+    # The instructions that prove it, or their accesses, of CUDA and of Triton.
+    evidence: Sequence[Iterable[Instruction | MemoryAccess]]
     side: Side | None = None  # as that of a finding
     language: Language = "ptx"  # of the instructions
 
@@ -56,13 +57,12 @@ class Statement:
 class Subject:
     """One side, as rules see it."""
 
-    side: Side
     code: KernelCode
 
     @property
     def name(self) -> str:
         """For sentences."""
-        return "CUDA" if self.side == "cuda" else "Triton"
+        return "CUDA" if self.code.side == "cuda" else "Triton"
 
     @cached_property
     def flow(self) -> Dataflow:
@@ -155,10 +155,6 @@ class Subject:
         )
         return found if is_known else None
 
-    def instructions(self, accesses: Iterable[MemoryAccess]) -> list[Instruction]:
-        """The instructions that access memory."""
-        return [self.code.ptx.instructions[each.index] for each in accesses]
-
     def _average(
         self,
         instructions: Iterable[Instruction],
@@ -199,9 +195,7 @@ def in_order(first: Side, pair: Sequence[_Item]) -> tuple[_Item, _Item]:
 
 def having(cuda: object, triton: object) -> Side | None:
     """The side that alone has something."""
-    if bool(cuda) == bool(triton):
-        return None
-    return "cuda" if cuda else "triton"
+    return greater(bool(cuda), bool(triton))
 
 
 def greater(

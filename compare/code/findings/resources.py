@@ -123,19 +123,19 @@ def address_arithmetic(sides: Sides) -> Statement | None:
 
 
 def _integers(sides: Sides, language: Language) -> Statement | None:
-    if language == "sass":
-        listings, about = [each.code.sass for each in sides], "about "
-        counts = [each.sass_per_element for each in sides]
-    else:
-        listings, about = [each.code.ptx for each in sides], ""
-        counts = [each.per_element for each in sides]
+    is_sass = language == "sass"
+    listings = [each.code.sass if is_sass else each.code.ptx for each in sides]
     found = [each.in_category("integer / address") for each in listings]
-    left, right = (count(each) for count, each in zip(counts, found, strict=True))
+    left, right = (
+        side.sass_per_element(each) if is_sass else side.per_element(each)
+        for side, each in zip(sides, found, strict=True)
+    )
     if left is None or right is None:
         return None
     more = greater(left, right, _NOTEWORTHY_RATIO, _NOTEWORTHY_INTEGERS)
     if more is None:
         return None
+    about = "about " if is_sass else ""
     text = (
         f"Integers and addresses take {about}{amount(left)} {language.upper()}"
         f" instructions for each element in CUDA, {about}{amount(right)} in Triton"

@@ -49,17 +49,14 @@ def coalescing(sides: Sides) -> Statement | None:
         ]
         for found in accesses
     ]
-    evidence = [
-        side.instructions(each) for side, each in zip(sides, wasteful, strict=True)
-    ]
     whose = greater(left, right, ratio=_NOTEWORTHY_RATIO)
     touched = "times the sectors (32 bytes) of global memory"
     if whose is None:
         text = (
             f"Both touch {amount(max(ratios))} {touched} that they need:"
-            f" {_most_sectors([*wasteful[0], *wasteful[1]])}"
+            f" {_most_sectors(wasteful[0] + wasteful[1])}"
         )
-        return Statement(text, evidence)
+        return Statement(text, wasteful)
     user, other = in_order(whose, sides)
     most, rest = in_order(whose, ratios)
     others = "what" if rest < _ALMOST_NONE else f"{amount(rest)} times as many as"
@@ -68,7 +65,7 @@ def coalescing(sides: Sides) -> Statement | None:
         f" {_most_sectors(in_order(whose, wasteful)[0])}. {other.name} touches"
         f" {others} it needs"
     )
-    return Statement(text, evidence, whose)
+    return Statement(text, wasteful, whose)
 
 
 def _most_sectors(accesses: Sequence[MemoryAccess]) -> str:
@@ -106,9 +103,6 @@ def bytes_moved(sides: Sides) -> Statement | None:
     left, right = moved = [
         _traffic(side, each) for side, each in zip(sides, accesses, strict=True)
     ]
-    evidence = [
-        side.instructions(each) for side, each in zip(sides, accesses, strict=True)
-    ]
     of = "bytes of global memory for each element of the output"
     whose = greater(left.total, right.total, ratio=_NOTEWORTHY_RATIO)
     if whose is None:
@@ -119,7 +113,7 @@ def bytes_moved(sides: Sides) -> Statement | None:
             text += ", as many as the tensors have"
         elif left.total > own * _NOTEWORTHY_RATIO:
             text += f", where the tensors have {amount(own)}"
-        return Statement(text, evidence)
+        return Statement(text, accesses)
     user, other = in_order(whose, sides)
     more, fewer = in_order(whose, moved)
     text = (
@@ -128,7 +122,7 @@ def bytes_moved(sides: Sides) -> Statement | None:
     )
     if often := _more_often(more, fewer):
         text += f": {user.name} loads {often} as often"
-    return Statement(text, evidence, whose)
+    return Statement(text, accesses, whose)
 
 
 def _traffic(side: Subject, accesses: Sequence[MemoryAccess]) -> _Traffic:
@@ -162,32 +156,30 @@ def _more_often(mine: _Traffic, other: _Traffic) -> str:
 
 def bank_conflicts(sides: Sides) -> Statement | None:
     """Passes that the banks of shared memory need, against the fewest."""
-    accesses = [each.accesses("shared") for each in sides]
-    if accesses[0] is None or accesses[1] is None:
+    cuda, triton = (each.accesses("shared") for each in sides)
+    if cuda is None or triton is None:
         return None
-    found = [[each for each in side or () if each.bank_conflicts] for side in accesses]
-    passes = [sum(each.wavefronts for each in side or ()) for side in accesses]
-    left, right = ratios = [
-        _ratio(taken, taken - sum(each.bank_conflicts for each in conflicts))
-        for taken, conflicts in zip(passes, found, strict=True)
-    ]
-    if max(ratios) < _NOTEWORTHY_RATIO:
+    left, right = map(_ratio_of_passes, (cuda, triton))
+    if max(left, right) < _NOTEWORTHY_RATIO:
         return None
-    evidence = [
-        side.instructions(each) for side, each in zip(sides, found, strict=True)
-    ]
+    found = [[each for each in side if each.bank_conflicts] for side in (cuda, triton)]
     whose = greater(left, right, ratio=_NOTEWORTHY_RATIO)
     do = "lanes of a warp ask for different words of one bank of shared memory"
     if whose is None:
-        text = f"On both sides {do}: {_most_passes([*found[0], *found[1]])}"
-        return Statement(text, evidence)
+        text = f"On both sides {do}: {_most_passes(found[0] + found[1])}"
+        return Statement(text, found)
     user, other = in_order(whose, sides)
     more, fewer = in_order(whose, found)
     text = (
         f"In {user.name} {do}: {_most_passes(more)}. In {other.name} they"
         f" {'do so less' if fewer else 'never do'}"
     )
-    return Statement(text, evidence, whose)
+    return Statement(text, found, whose)
+
+
+def _ratio_of_passes(accesses: Sequence[MemoryAccess]) -> float:
+    passes = sum(each.wavefronts for each in accesses)
+    return _ratio(passes, passes - sum(each.bank_conflicts for each in accesses))
 
 
 def _most_passes(accesses: Sequence[MemoryAccess]) -> str:
