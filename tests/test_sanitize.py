@@ -60,7 +60,7 @@ FAULTS = {
     "matrix_without_barrier": "race: ",
     "blocks": (
         "race: thread 0 of block 0 writes byte 0 of tensor 'out' at .*thread 0 "
-        "of block 1 .*: nothing orders the blocks of a launch"
+        "of block 1 .*: no barrier orders the blocks of a launch"
     ),
     "threads": "race: .* of tensor 'out' ",
     "read_past_the_end": (
@@ -95,11 +95,11 @@ FAULTS = {
     ),
     "misaligned_load": (
         "misaligned access: .* float4' at byte 4 of tensor 'x', whose address "
-        "is no multiple of 16"
+        "is not a multiple of 16"
     ),
     "misaligned_store": (
-        "misaligned access: .* float2' at byte 4 of 'tile', whose address is no "
-        "multiple of 8"
+        "misaligned access: .* float2' at byte 4 of 'tile', whose address is not "
+        "a multiple of 8"
     ),
     "uninitialised": (
         "uninitialised shared memory: reads 4 bytes at .*, but byte 508 of "
@@ -110,30 +110,30 @@ FAULTS = {
         "first at byte 20"
     ),
     "input": "write to an input: writes 4 bytes at byte 0 of tensor 'x'",
-    "divergent_barrier": "divergent barrier: threads wait in different ones",
-    "two_barriers": "divergent barrier: threads wait in different ones",
+    "divergent_barrier": "divergent barrier: threads of the block wait at different",
+    "two_barriers": "divergent barrier: threads of the block wait at different barriers",
     "wrong_mask": "wrong mask: __shfl_xor_sync",
     "deadlock": "deadlock: no thread can go on",
-    "endless_polling": "endless polling: all blocks that run only poll",
+    "endless_polling": "endless polling: all running blocks only poll",
 }
 
 # The same of hopper.cu.
 HOPPER_FAULTS = {
     "missing_wgmma_wait": (
-        "multiplication not awaited: the thread returns without having waited"
+        "multiplication not awaited: the thread returns without a wgmma_wait_group()"
     ),
     "uncommitted_wgmma": (
-        "multiplication not awaited: the thread returns without having waited"
+        "multiplication not awaited: the thread returns without a wgmma_wait_group()"
     ),
     "missing_wgmma_fence": "wgmma_m64k16 without a wgmma_fence() before it",
-    "changed_without_fence": "accumulators that were changed, without a wgmma_fence()",
+    "changed_without_fence": "accumulators that were changed without a wgmma_fence()",
     "changed_in_flight": (
-        "accumulators written to while a multiplication was in flight, noticed by "
+        "accumulators written to while a multiplication was in flight, found by "
         "wgmma_wait_group"
     ),
     "three_warps": "deadlock: no thread can go on",
     "different_matrices": (
-        "wgmma_m64k16 which is not what the other warps of the warpgroup multiply"
+        "wgmma_m64k16 with operands that differ from those of the warpgroup's other"
     ),
     "matrix_past_the_end": (
         "wgmma_m64k16 of a matrix that ends 976 bytes past the end of dynamic shared "
@@ -155,14 +155,14 @@ HOPPER_FAULTS = {
     "uninitialised_mbarrier": "uninitialised mbarrier: mbarrier_wait of byte 24576",
     "overwritten_mbarrier": "overwritten mbarrier: mbarrier_wait of byte 24576",
     "unpublished_mbarrier": (
-        "unpublished mbarrier: tma_load with the one at byte 24576 .* there was no "
+        "unpublished mbarrier: tma_load on the mbarrier at byte 24576 .* with no "
         "fence_mbarrier_init()"
     ),
-    "overrun_mbarrier": "overrun mbarrier: at byte 24576 of dynamic shared memory",
-    "abandoned_load": "load not awaited: the block ends while what it loads at",
+    "overrun_mbarrier": "overrun mbarrier: the one at byte 24576 of dynamic shared",
+    "abandoned_load": "load not awaited: the block ends while the load that it started",
     "two_loads_in_one_place": "asynchronous copy not awaited: a tensor load starts",
     "box_past_the_end": "tma_load of a box of 8192 bytes at byte 17408 of dynamic",
-    "misaligned_box": "tma_load of address 0x.* no multiple of 128",
+    "misaligned_box": "tma_load of address 0x.* not a multiple of 128",
     "unregistered_tensor": (
         "out of bounds: reads 128 bytes, up to 128 bytes past the end of tensor 'x'"
     ),
@@ -177,8 +177,7 @@ HOPPER_FAULTS = {
         "race: a tensor store reads .*: no tma_store_wait_group_read() between them"
     ),
     "abandoned_store": (
-        "store not awaited: the thread returns without having waited "
-        "(tma_store_wait_group_read)"
+        "store not awaited: the thread returns without a tma_store_wait_group_read()"
     ),
     "store_to_an_input": "write to an input: writes 128 bytes at byte 0 of tensor 'x'",
     "named_barrier_of_one_warp": "race: .*: no barrier between them",
@@ -187,7 +186,7 @@ HOPPER_FAULTS = {
     "missing_remote_arrival": "deadlock: no thread of the cluster can go on",
     "missing_cluster_sync": "race: .*: no barrier of the cluster between them",
     "block_has_returned": (
-        "mbarrier_arrive_remote for block 1 of the cluster, all threads of which have"
+        "mbarrier_arrive_remote for block 1 of the cluster, whose threads have all"
     ),
     "rank_past_the_end": "mbarrier_arrive_remote for block 2 of a cluster of 2",
     "static_in_cluster": "static shared memory in a cluster: writes 4 bytes of",
@@ -196,11 +195,11 @@ HOPPER_FAULTS = {
 
 # What a thread waits for in vain, and what its deadlock says of it.
 MISSING = {
-    "three_warps": "multiplications that not all warps of the warpgroup have started",
-    "late_phase": "the phase of parity 1 of the mbarrier at byte 24576 of dynamic "
+    "three_warps": "multiplications that some warps of the warpgroup have not started",
+    "late_phase": "the phase with parity 1 of the mbarrier at byte 24576 of dynamic "
     "shared memory: 1 of 1 arrivals are missing",
     "too_many_bytes": "parity 0 .*: 16 bytes are missing",
-    "too_few_bytes": "parity 0 .*: 16 bytes more came than it expects",
+    "too_few_bytes": "parity 0 .*: 16 more bytes have arrived than it expects",
     "missing_arrival": "parity 0 .*: 1 of 2 arrivals are missing",
     "named_barrier_too_large": "at barrier 1 with 64 of 96 threads",
     "missing_remote_arrival": "2 of 2 arrivals are missing",
