@@ -1,4 +1,4 @@
-"""Reports to draw pages of: of real code, and of a kernel that is made up."""
+"""Reports for tests of pages: on real code, and on a made-up kernel."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ SASS = f"""
 
 @functools.cache
 def real_code(op_name: str, side: Side) -> KernelCode:
-    """What a compiler makes of one side of an op, in its smaller default case."""
+    """The compiled code of one side of an op, in its smaller default case."""
     op = OPS[op_name]
     arguments = make_arguments(op, Case(TRIALS[op.name].small_shape))
     launch = op.arguments(*as_tuple(op.allocate(*arguments)), *arguments)
@@ -92,7 +92,7 @@ def real_code(op_name: str, side: Side) -> KernelCode:
 
 
 def made_up_code(side: Side, **changes: Any) -> KernelCode:
-    """The code of a kernel that nobody has compiled; it takes no nvcc."""
+    """The code of a made-up kernel, which needs no nvcc."""
     ptx = parse_ptx(PTX)
     sass = parse_sass(SASS, ptx)
     real = real_code("softmax", "triton")
@@ -115,7 +115,7 @@ def made_up_code(side: Side, **changes: Any) -> KernelCode:
 def report(
     op_name: str, cuda: KernelCode, triton: KernelCode, **changes: Any
 ) -> Report:
-    """A report on code that nothing was run of."""
+    """A report on code that was not run."""
     environment: dict[str, Any] = {
         "python": "3.13",
         "torch": "2.13",
@@ -144,5 +144,5 @@ def real_report(op_name: str) -> Report:
 
 
 def made_up_report(**changes: Any) -> Report:
-    """A report on a kernel that nobody has compiled."""
+    """A report on the made-up kernel."""
     return report("softmax", made_up_code("cuda"), made_up_code("triton"), **changes)

@@ -1,4 +1,4 @@
-"""The emulator's checker and `compare sanitize`: what they find and what they let pass.
+"""The emulator's checker and `compare sanitize`: faults that they find, clean kernels.
 
 The kernels are in tests/emulator/planted, each with one fault in the lines that bear
 its name. All are built once, with one runtime and checker, and driven through ctypes.
@@ -41,7 +41,7 @@ PLANTED = sources.ROOT / "tests" / "emulator" / "planted"
 COMPILER = os.environ.get("CXX", "g++")
 N = 128  # elements of the tensors x and out
 
-# What is said of each planted fault, beside the kernel and the marked lines.
+# The message for each planted fault, without the kernel and the marked lines.
 FAULTS = {
     "missing_barrier": "race: .* of 'tile' .*: no __syncthreads() between them",
     "write_after_read": "race: .* of 'tile' .*: no __syncthreads() between them",
@@ -111,13 +111,13 @@ FAULTS = {
     ),
     "input": "write to an input: writes 4 bytes at byte 0 of tensor 'x'",
     "divergent_barrier": "divergent barrier: threads of the block wait at different",
-    "two_barriers": "divergent barrier: threads of the block wait at different barriers",
+    "two_barriers": "divergent barrier: threads of the block wait at different",
     "wrong_mask": "wrong mask: __shfl_xor_sync",
     "deadlock": "deadlock: no thread can go on",
     "endless_polling": "endless polling: all running blocks only poll",
 }
 
-# The same of hopper.cu.
+# The messages for those of hopper.cu.
 HOPPER_FAULTS = {
     "missing_wgmma_wait": (
         "multiplication not awaited: the thread returns without a wgmma_wait_group()"
@@ -193,7 +193,7 @@ HOPPER_FAULTS = {
     "clobbered_by_load": "asynchronous copy not awaited: a tensor load starts to copy",
 }
 
-# What a thread waits for in vain, and what its deadlock says of it.
+# The line of a deadlock's message that says what a thread waits for.
 MISSING = {
     "three_warps": "multiplications that some warps of the warpgroup have not started",
     "late_phase": "the phase with parity 1 of the mbarrier at byte 24576 of dynamic "
@@ -205,7 +205,7 @@ MISSING = {
     "missing_remote_arrival": "2 of 2 arrivals are missing",
 }
 
-# clang++ copies a structure in parts, of which none is misaligned.
+# clang++ copies a structure in parts, none of which is misaligned.
 UNSEEN_BY_CLANG = {"misaligned_load", "misaligned_store"}
 
 
@@ -223,7 +223,7 @@ def compile_checked(source: Path, target: Path, folder: Path = sources.CSRC) -> 
 
 
 def runtime() -> list[Path]:
-    """The emulator and its checker, which check everything but themselves."""
+    """The objects of the emulator and its checker, compiled without call-outs."""
     return [object_of(cuda_inline.emulator()), object_of(cuda_inline.checker())]
 
 
@@ -235,7 +235,7 @@ def link(kernels: list[Path], target: Path) -> None:
 
 
 class Kernels:
-    """A library of kernels, and the checker that lies in it."""
+    """A library of kernels with the checker."""
 
     def __init__(self, path: Path) -> None:
         """Loads the library."""
@@ -243,7 +243,7 @@ class Kernels:
         self.kernels.emulator_unwritten_outputs.restype = ctypes.c_char_p
         self.error_string = self.kernels._Z18cudaGetErrorString9cudaError  # C++
         self.error_string.restype = ctypes.c_char_p
-        # Apart by more than a page, and aligned as on a GPU.
+        # More than a page apart, and aligned as on a GPU.
         memory = np.zeros(8192, np.float32)
         start = -memory.ctypes.data % 256 // 4
         self.x = memory[start + 1024 :][:N]
@@ -262,7 +262,7 @@ class Kernels:
     def __call__(
         self, name: str, registered: Sequence[str] = ("x", "out"), use: int = 1
     ) -> str:
-        """Launches a kernel on x and out, which has a use; what is wrong with that."""
+        """Launches a kernel on x and out; the message of its failure, or ""."""
         for tensor in registered:
             self.register(tensor, getattr(self, tensor), use if tensor == "out" else 0)
         pointers = [ctypes.c_void_p(each.ctypes.data) for each in (self.out, self.x)]
@@ -274,7 +274,7 @@ class Kernels:
 
 
 def build_kernels(folder: Path) -> None:
-    """All planted kernels and the clean ones, with runtime and checker."""
+    """Builds all planted and clean kernels, with runtime and checker."""
     files = [
         PLANTED / f"{name}.cu"
         for name in ("planted", "hopper", "clean", "reductions", "matmuls")
@@ -326,7 +326,7 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
-# ---- What the checker finds ----------------------------------------------------------
+# ---- Faults and clean kernels --------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -455,10 +455,10 @@ def test_order_of_blocks(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(set(map(tuple, begun.values()))) == len(ORDERS)
 
 
-# For every barrier, in their order: which kernel needs it, and the code on both sides
-# that a race is reported of without it.
+# For every barrier, in order: a kernel that needs it, and the code on both sides that
+# races without it.
 BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
-    # By row, of one value or several; by column; by group.
+    # Reductions by row, of one value or several; by column; by group.
     "common/reduce.cuh": [
         ("reductions", ["results[threadIdx", "results[warp]"]),
         ("vector_reductions", ["results[threadIdx", "results[warp]"]),
@@ -499,13 +499,13 @@ def without_barrier(text: str, number: int) -> str:
 
 
 def with_place_by_tile_alone(text: str) -> str:
-    """Two tiles of one box each are stored by way of the same place."""
+    """Makes two tiles of one box each share a buffer for their stores."""
     assert text.count("[n_stored++ % 2]") == 1
     return text.replace("[n_stored++ % 2]", "[n_stored++, box % 2]")
 
 
 def without_barrier_at_bias(text: str) -> str:
-    """The bias is read out of shared memory without a barrier since it was written."""
+    """Removes the barrier between write and read of the bias in shared memory."""
     barrier = "ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);"
     before, write, after = text.partition("shared.scaled_bias[warpgroup][thread] =")
     assert write
@@ -521,10 +521,10 @@ CHANGES["matmul/twin.cuh"] += [with_place_by_tile_alone, without_barrier_at_bias
 
 
 def run_changed(file: str, number: int, kernel: str) -> tuple[str, Path]:
-    """What the checker says of a kernel once a file of csrc is changed, and that file.
+    """The checker's message for a kernel after a change to csrc, and the changed file.
 
-    Files that are of different kernels are changed at once, each by its change of that
-    number: most of the time would go into the compiler, which compiles all kernels.
+    The changes of one number to files of different kernels are made together: every
+    compilation is of all kernels, and takes most of the time.
     """
     library = "matmuls" if kernel in MATMULS else "reductions"
 
@@ -543,7 +543,7 @@ def run_changed(file: str, number: int, kernel: str) -> tuple[str, Path]:
 
 
 def assert_race(message: str, file: Path, uses: Sequence[str]) -> None:
-    """A race is reported, and every place where a file or its neighbours have a use."""
+    """Checks that the message is of a race between two uses, in these lines."""
     assert ": race: " in message
     reported = {
         (path, int(line))
@@ -557,7 +557,8 @@ def assert_race(message: str, file: Path, uses: Sequence[str]) -> None:
             if use in line
         ]
         assert starts
-        # A reference is read, and a call begins, a few lines from where its name is.
+        # A use may be a few lines from the name: a reference is read later, and a call
+        # begins earlier.
         assert all(
             any((path, number + n) in reported for n in range(-3, 4))
             for path, number in starts
