@@ -1,4 +1,4 @@
-"""A bench that nobody measured, for tests of what is made from one."""
+"""A made-up bench, for tests of the tables and plots that are made from one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GPU = "NVIDIA H200"
 PEAK_GB_PER_S = 4300.0
 LAUNCH_US = 2.0
 
-# What each reaches of the ceiling.
+# The share of the ceiling that each reaches.
 SHARES = {
     "cuda": 0.96,
     "triton": 0.95,
@@ -91,7 +91,7 @@ def make_bench(
 
 
 def params_of(op: str) -> dict[str, Any]:
-    """All parameters of an op, as they are by default."""
+    """All parameters of an op, with their defaults."""
     known: dict[str, dict[str, Any]] = {
         "gelu": {"approximate": "none"},
         "softmax": {"dim": -1},

@@ -1,4 +1,4 @@
-"""What every test of the suite runs on: each backend, on each device that is there."""
+"""The backends, devices and dtypes that tests run for, and their common fixtures."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from compare.judge import acceptance
 from compare.judge.cases import in_dtype
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # Every core has a worker. Threads of OpenMP, which wait for each other by spinning,
-    # would take it from those of the others: tests ran for twice as long.
+    # Every core has a worker. OpenMP's threads, which spin, would compete with the
+    # workers: tests took twice as long.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 # The other two backends have no kernels of their own: modules whose tests are about
 # what backends share say EVERY_BACKEND = True.
 LANGUAGES = ("cuda", "triton")
-# load_inline takes a quarter of a minute for each file, the same for all: these ops of
-# one file have one output and several, a gradient and none.
+# load_inline takes a quarter of a minute for each file. These ops of one file cover one
+# output and several, a gradient and none.
 INLINE_OPS = ("swiglu", "swiglu_backward")
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
@@ -52,7 +52,7 @@ _beside_others = pytest.mark.skipif(
 
 
 def needs_gpu_to_itself(test: Callable[..., None]) -> Callable[..., None]:
-    """Of a test that needs a GPU at rest: beside other tests none has times."""
+    """Marks a test that needs a GPU at rest: times beside other tests mean nothing."""
     for mark in (_beside_others, needs_gpu, pytest.mark.gpu_to_itself):
         test = mark(test)
     return test
@@ -74,7 +74,7 @@ def op_id(op: Op) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Runs a test for every op, backend, device and dtype that it asks for by name."""
+    """Runs a test for every op, backend, device and dtype that its parameters name."""
     names = metafunc.fixturenames
     if "op" in names:
         every_rung = getattr(metafunc.module, "EVERY_RUNG", False)
@@ -89,7 +89,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _names(metafunc: pytest.Metafunc, argument: str) -> bool:
-    """Whether a test says itself what it runs for."""
+    """Whether a test parametrises this itself."""
     marks = metafunc.definition.iter_markers("parametrize")
     return any(argument in mark.args[0] for mark in marks)
 
@@ -97,9 +97,9 @@ def _names(metafunc: pytest.Metafunc, argument: str) -> bool:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Skips what the interpreter would run where it refuses the environment.
+    """Skips tests in the interpreter if it refuses the environment.
 
-    And leaves out most ops where they would be compiled by load_inline.
+    Leaves out most ops of the load_inline route, which compiles them.
     """
     deselected = [item for item in items if _is_another_inline_op(item)]
     config.hook.pytest_deselected(items=deselected)
@@ -113,7 +113,7 @@ def pytest_collection_modifyitems(
 def skip_if_refused(
     backend: str, device: str, dtype: torch.dtype = torch.float32
 ) -> None:
-    """Skips what Triton's interpreter says it cannot do; that has a test of its own."""
+    """Skips a case that Triton's interpreter refuses, which another test covers."""
     if backend != "triton" or device != "cpu":
         return
     if reason := interpreter.unsupported_reason(dtype):
@@ -121,7 +121,7 @@ def skip_if_refused(
 
 
 def languages_on(device: str) -> list[str]:
-    """Those that run on a device: the interpreter may refuse the environment."""
+    """The languages that run on a device; the interpreter may refuse to."""
     refused = _INTERPRETER_REFUSES is not None and device == "cpu"
     return [each for each in LANGUAGES if not (each == "triton" and refused)]
 
@@ -135,7 +135,7 @@ def _is_another_inline_op(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def _folder_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tells where processes of this run share what they make."""
+    """Sets the folder in which the processes of this run share files."""
     own = tmp_path_factory.getbasetemp()
     shared.folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
@@ -148,7 +148,7 @@ def generator() -> torch.Generator:
 
 @pytest.fixture(autouse=True)
 def _unwritten_memory_is_nan() -> None:
-    """Fills what torch.empty returns, so that an element nobody writes shows."""
+    """Fills the memory of torch.empty, so that an unwritten element shows."""
     # Asked first: to set it takes as long as a small test.
     if not torch.are_deterministic_algorithms_enabled():
         torch.use_deterministic_algorithms(True)
@@ -156,7 +156,7 @@ def _unwritten_memory_is_nan() -> None:
 
 @pytest.fixture(autouse=True)
 def _no_call_is_known() -> None:
-    """Forgets calls that other tests have made known, perhaps of what they replaced."""
+    """Forgets calls that other tests have recorded, perhaps of replaced functions."""
     replay.forget()
 
 
@@ -181,11 +181,11 @@ def laid_out_inputs(
     device: str,
     generator: torch.Generator,
 ) -> tuple[Tensor, ...]:
-    """The same, those of full shape in a layout, which may change that shape.
+    """The op's random inputs, with those of full shape in a layout.
 
-    Beside them are those of another shape, such as a weight, that go with the new one.
-    Where the shapes of inputs follow from each other in another way, each keeps its
-    own; a layout that changes one of them is skipped, and the op's own tests have it.
+    A layout may change the full shape; inputs of another shape, such as a weight, then
+    follow it. If the shapes of inputs are related in another way, each keeps its own,
+    and a layout that changes one is skipped: the op's own tests cover it.
     """
     inputs = random_inputs(op, shape, dtype, device, generator)
     if TRIALS[op.name].shape_names:
@@ -233,7 +233,7 @@ def assert_accepted(
     try:
         results = _results(op, backend, arguments)
     except UnsupportedError:
-        # The first rung serves everything; the others say what they cannot.
+        # The first rung serves every call; the others say which they cannot serve.
         assert op.rung not in ("", "first")
         return
     assert all(map(_same_bits, inputs, before)), "an input was written to"
@@ -250,8 +250,8 @@ def assert_accepted(
 def cancels(grad: Tensor, y: Tensor, dim: int) -> bool:
     """Whether a row of softmax's gradient consists of rounding errors.
 
-    Where grad is nearly the same in all of a row, so is grad - sum(grad * y) nearly 0,
-    and what is left of it is PyTorch's luck as much as ours.
+    If grad is nearly constant in a row, grad - sum(grad * y) is nearly 0, and the rest
+    is rounding errors, PyTorch's as much as ours.
     """
     grad, y = grad.double(), y.double()
     row_sum = (grad * y).sum(dim, keepdim=True)

@@ -50,7 +50,11 @@ class Library:
         self._functions.last_message.restype = ctypes.c_char_p
 
     def __call__(self, name: str, *arguments: Any) -> None:
-        """Calls a launcher; raises RuntimeError with the message of a failed launch."""
+        """Calls a launcher.
+
+        Raises:
+            RuntimeError: The launch failed; has its message.
+        """
         error, message = self.result(name, *arguments)
         if error != 0:
             raise RuntimeError(message)
@@ -138,7 +142,7 @@ def compile_object(source: Path, target: Path) -> None:
     flags = ["-std=c++20", "-O1", "-fPIC", "-Wall", "-Wextra", "-Werror"]
     flags.append("-Wno-unknown-pragmas")
     if "clang" not in COMPILER:
-        # g++ 12 notes of structures that older versions than 4.6 passed otherwise.
+        # g++ 12 warns of structures that versions before 4.6 passed differently.
         flags += ["-fno-gnu-unique", "-Wno-psabi"]
     flags += ["-I", str(EMULATOR), "-I", str(ROOT / "csrc")]
     run(COMPILER, *flags, "-x", "c++", "-c", source, "-o", target)
@@ -153,7 +157,7 @@ def _compile_all(sources: Sequence[Path], folder: Path) -> list[Path]:
 
 @functools.cache
 def object_of(part: Part) -> Path:
-    """What a part of the emulator is compiled to, for the processor of CXX."""
+    """The object file of a part of the emulator, for the processor of CXX."""
     if shutil.which(COMPILER) is None:
         pytest.skip(f"no {COMPILER}")
     if "clang" in COMPILER:
@@ -237,7 +241,7 @@ def nvcc(*arguments: str | Path) -> None:
 
 @functools.cache
 def gpu_library() -> Library:
-    """The library of those kernels that run on a GPU too, compiled for this one."""
+    """The library of the kernels that also run on a GPU, compiled for this one."""
     cuda_home = toolchain.find_cuda_home()
     folder = cuda_home and toolchain.cuda_runtime_folder(cuda_home)
     if folder is None:
@@ -245,7 +249,7 @@ def gpu_library() -> Library:
     major, minor = torch.cuda.get_device_capability()
     with tempfile.TemporaryDirectory() as target:
         path = Path(target) / "kernels.so"
-        # Hopper's own instructions are those of sm_90a.
+        # Instructions of Hopper alone need sm_90a.
         arch = f"sm_{major}{minor}" + "a" * (major == 9)
         options = [f"-arch={arch}", "-shared", "-Xcompiler=-fPIC"]
         libraries = ["-lcudart_static", "-lrt", "-ldl", "-lpthread"]

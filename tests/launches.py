@@ -1,9 +1,8 @@
-"""What several test files compile for GPUs that are not there.
+"""Kernels that several test files compile, for GPUs that are not there.
 
-Most of the time of a run of nvcc goes into CUDA's headers. So the kernels of one source
-are compiled in one run for each GPU, by whichever test comes first: a file of tests
-announces what they will ask for. Where any GPU but the usual one will do, they take the
-same.
+nvcc spends most of a run on CUDA's headers. So the first test compiles all kernels of a
+source for a GPU in one run: a file of tests announces the kernels that it needs. Tests
+that need any GPU but the usual one take the same.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ TWINS = [op for op in OPS.values() if TRIALS[op.name].code_contract]
 
 
 def another_architecture(op: Op) -> Architecture:
-    """One that is not Hopper; it changes from op to op, so that all have their turn."""
+    """An architecture other than Hopper, a different one from op to op."""
     others = [each for each in ARCHITECTURES.values() if each is not HOPPER]
     names = list(dict.fromkeys(each.source for each in OPS.values()))
     return others[names.index(op.source) % len(others)]
 
 
 def of_contract(op: Op) -> Iterator[Launch]:
-    """What a contract speaks of; of forwards some on another architecture as well."""
+    """The launches of an op's contract; some forwards on another architecture, too."""
     of_float32 = cases(op, torch.float32)
     for case in (*of_float32, cases(op, torch.bfloat16)[0]):
         yield op, case, HOPPER
@@ -49,7 +48,7 @@ def of_contract(op: Op) -> Iterator[Launch]:
 
 
 def _odd_shape(op: Op) -> tuple[int, ...]:
-    """Of few enough blocks to run them all, and rows that end within a vector."""
+    """A shape of few blocks, so that all are run; its rows end within a vector."""
     rows = (33, 781)
     has_rows = op.source in ("softmax", "rotary")
     is_flat = () in TRIALS[op.name].edge_shapes and not has_rows
@@ -64,7 +63,7 @@ ODD: list[Launch] = [
     if not op.forward or op.name in ("softmax_backward", "layer_norm_backward")
     if op.source != "cross_entropy"
 ]
-# On each architecture: on some, Triton takes other instructions for it.
+# On each architecture, since Triton chooses other instructions on some.
 SOFTMAX: list[Launch] = [
     (OPS["softmax"], Case((16384, 4096)), architecture)
     for architecture in ARCHITECTURES.values()
@@ -85,13 +84,13 @@ def announce(launches: Iterable[Launch]) -> None:
 
 
 def arguments_of(launch: Launch) -> tuple[Argument, ...]:
-    """What both launchers take."""
+    """The arguments of both launchers."""
     return launcher_arguments(*launch[:2])
 
 
 @functools.cache
 def compile_with_nvcc(source: str, architecture: Architecture) -> None:
-    """Compiles all that was announced of one file of CUDA on an architecture."""
+    """Compiles all announced kernels of a .cu file for an architecture."""
     module = prebuilt.load("_cpu")
     signatures = {
         each["kernel"]: each["signature"]

@@ -1,4 +1,4 @@
-"""What the sources of an op look like in both languages, and where they part."""
+"""The kernels of an op in the sources of both languages, and their differences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Kernel:
         file: The stem of its file, which has the same name in both languages.
         parameters: Of run time, in order.
         sections: Named by its markers, in order.
-        problems: What is wrong with it whatever the other language has.
+        problems: Its faults, whatever the other language has.
     """
 
     file: str
@@ -52,8 +52,8 @@ def _kernel(file: str, name: str, parameters: Iterable[str], body: str) -> Kerne
 def _in_triton(text: str) -> Iterable[tuple[str, list[str], str]]:
     for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef) and node.name.endswith("_kernel"):
-            # A parameter in small letters may be a constant, whose value Triton then
-            # knows when it compiles: it is one of CUDA's all the same.
+            # A parameter in small letters may be a constexpr in Triton; in CUDA it is
+            # a parameter of run time all the same.
             names = [
                 each.arg
                 for each in node.args.args
@@ -79,7 +79,7 @@ def problems_of(
     rungs: Iterable[str],
     declared: Iterable[str],
 ) -> list[str]:
-    """Where the two languages part though nobody has declared it, a sentence each.
+    """The undeclared differences of the two languages, a sentence each.
 
     Args:
         cuda: The kernels of an op, by name.

@@ -1,4 +1,4 @@
-"""The emulator's counts beside those that Nsight Compute reads from a GPU's counters.
+"""The PTX simulator's counts beside those of Nsight Compute, from a GPU's counters.
 
 `python tests/nsight_compute.py` measures on the GPU at hand and writes what it found to
 records/<gpu>/nsight-compute; it needs `ncu`, and the right to read the counters.
@@ -35,7 +35,7 @@ from compare.ptx_simulator import Simulation, simulate
 from compare.records import source_hash, store
 from compare.timing import environment
 
-# Nsight Compute's names of what the emulator counts, for a whole launch. Shuffles and
+# Nsight Compute's names of what the simulator counts, for a whole launch. Shuffles and
 # barriers have none: those are counted by instruction.
 _METRICS = {
     "global load requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
@@ -45,7 +45,7 @@ _METRICS = {
     "bank conflicts": "derived__memory_l1_wavefronts_shared_excessive",
 }
 _OPCODES = {"shuffles": "SHFL", "barriers": "BAR"}
-# Those of a cluster are another instruction of the GPU.
+# The barrier of a cluster is another instruction.
 _PTX_OPCODES = {
     "shuffles": ("shfl.",),
     "barriers": ("bar.", "barrier.sync", "barrier.cta"),
@@ -62,7 +62,7 @@ _CASES = (
 
 @dataclass(frozen=True)
 class Count:
-    """One kernel, counted in both ways.
+    """One kernel, simulated and measured.
 
     Attributes:
         kernel: The op, or the name of a kernel of tests/handicaps.
@@ -70,8 +70,8 @@ class Count:
         shape: Of the input.
         dtype: Of the input.
         layout: Of the input.
-        emulated: By quantity, from the PTX alone.
-        measured: By quantity, by the GPU.
+        emulated: By quantity, the PTX simulator's count.
+        measured: By quantity, the GPU's count.
     """
 
     kernel: str
@@ -110,7 +110,7 @@ def subjects() -> Iterator[Subject]:
 
 
 def measure() -> list[Count]:
-    """Counts all subjects, on the GPU at hand and in the emulator.
+    """Counts all subjects, on the GPU at hand and in the PTX simulator.
 
     Raises:
         RuntimeError: Nsight Compute failed; its output says why.
@@ -139,7 +139,7 @@ def measure() -> list[Count]:
             shape=each.case.shape,
             dtype=str(each.case.dtype).removeprefix("torch."),
             layout=each.case.layout,
-            emulated=_emulated(_code_of(each)),
+            emulated=_simulated(_code_of(each)),
             measured={**total, **listing},
         )
         for each, total, listing in zip(found, totals, listings, strict=True)
@@ -179,7 +179,7 @@ def _totals(text: str) -> list[dict[str, int]]:
 
 
 def _listings(text: str) -> list[dict[str, int]]:
-    """Of each kernel its shuffles and barriers."""
+    """The shuffles and barriers of each kernel."""
     tables: list[list[dict[str, str]]] = []
     head: list[str] = []
     for row in csv.reader(io.StringIO(text)):
@@ -213,7 +213,7 @@ def _integer(text: str) -> int:
     return round(float(text.replace(",", "") or 0))
 
 
-def _emulated(code: KernelCode) -> dict[str, int]:
+def _simulated(code: KernelCode) -> dict[str, int]:
     simulation = simulate(code.ptx, code.launch, range(code.launch.blocks))
     assert simulation.is_complete  # a branch on loaded data is a guess, as in erf
     outside = [each for each in simulation.accesses if each.space == "global"]
@@ -259,7 +259,7 @@ def _arguments(subject: Subject) -> tuple[Any, ...]:
 
 
 def _launch_all() -> None:
-    """What runs under Nsight Compute: every subject, the first time without it."""
+    """Launches every subject, the first time outside of Nsight Compute's view."""
     for subject in subjects():
         if subject.handicap:
             _launch_handicap(subject.handicap)
@@ -276,7 +276,7 @@ def _launch_all() -> None:
 
 @contextlib.contextmanager
 def _profiled(*, is_on: bool) -> Iterator[None]:
-    """Nsight Compute looks at the launches within."""
+    """Shows Nsight Compute the launches within."""
     torch.cuda.synchronize()
     if is_on:
         torch.cuda.profiler.start()
@@ -316,12 +316,12 @@ def _launch_handicap(kernel: Kernel) -> None:
 
 
 def file_of(gpu_name: str) -> Path:
-    """Where the counts of a GPU are kept."""
+    """The file of a GPU's counts."""
     return store.folder_of(gpu_name) / "nsight-compute" / "counts.json"
 
 
 def read(file: Path) -> list[Count]:
-    """What was kept."""
+    """Reads the counts of a GPU from the repository."""
     content = json.loads(file.read_text())
     return [
         Count(**{**each, "shape": tuple(each["shape"])}) for each in content["counts"]
@@ -329,7 +329,7 @@ def read(file: Path) -> list[Count]:
 
 
 def write(counts: list[Count]) -> Path:
-    """Keeps them in the repository."""
+    """Writes the counts of a GPU to the repository."""
     ops = sorted({each.kernel for each in counts} & OPS.keys())
     content = {
         "ops": ops,

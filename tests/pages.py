@@ -1,4 +1,4 @@
-"""Reports to draw pages of: of real code, and of a kernel that is made up."""
+"""Reports for tests of pages: on real code, and on a made-up kernel."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ SASS = f"""
 
 @functools.cache
 def real_code(op_name: str, side: Side) -> KernelCode:
-    """What a compiler makes of one side of an op, in its smaller default case."""
+    """The compiled code of one side of an op, in its smaller default case."""
     op = OPS[op_name]
     arguments = launcher_arguments(op, Case(TRIALS[op.name].small_shape))
     inspect = inspect_cuda if side == "cuda" else inspect_triton
@@ -90,7 +90,7 @@ def real_code(op_name: str, side: Side) -> KernelCode:
 
 
 def made_up_code(side: Side, **changes: Any) -> KernelCode:
-    """The code of a kernel that nobody has compiled; it takes no nvcc."""
+    """The code of a made-up kernel, which needs no nvcc."""
     ptx = parse_ptx(PTX)
     sass = parse_sass(SASS, ptx)
     real = real_code("softmax", "triton")
@@ -113,7 +113,7 @@ def made_up_code(side: Side, **changes: Any) -> KernelCode:
 def report(
     op_name: str, cuda: KernelCode, triton: KernelCode, **changes: Any
 ) -> Report:
-    """A report on code that nothing was run of."""
+    """A report on code that was not run."""
     environment: dict[str, Any] = {
         "python": "3.13",
         "torch": "2.13",
@@ -142,5 +142,5 @@ def real_report(op_name: str) -> Report:
 
 
 def made_up_report(**changes: Any) -> Report:
-    """A report on a kernel that nobody has compiled."""
+    """A report on the made-up kernel."""
     return report("softmax", made_up_code("cuda"), made_up_code("triton"), **changes)

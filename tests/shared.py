@@ -1,6 +1,6 @@
-"""What is made once for a run of the tests, whichever of its processes needs it first.
+"""Folders that are made once for a run of the tests, by the first process to need them.
 
-Those that need it meanwhile wait for it, and leave their core to the one that makes it.
+Other processes that need one wait for it, and leave their core to its maker.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ SHAPE = (8, 781)
 
 
 def _arguments(op: Op, dtype: torch.dtype) -> tuple[Any, ...]:
-    """Those of the op's first variant and shape that make it return many numbers."""
+    """Arguments of the op's first variant and shape with many numbers as results."""
     for params, shape in itertools.product(
         TRIALS[op.name].variants, (SHAPE, SHAPE[::-1])
     ):
@@ -39,7 +39,7 @@ def _arguments(op: Op, dtype: torch.dtype) -> tuple[Any, ...]:
 
 
 def _expect(op: Op, arguments: tuple[Any, ...]) -> Expected:
-    """Of the first output: every other is judged in the same way."""
+    """The expectation of the first output; all others are judged in the same way."""
     return acceptance.expect(op, arguments)[0]
 
 
@@ -113,7 +113,7 @@ def test_float32_by_way_of_a_half_is_rejected(op: Op, lower: torch.dtype) -> Non
 
 
 def test_exponentials_of_lower_precision_are_rejected(dtype: torch.dtype) -> None:
-    # Rounded in between, where neither inputs nor outputs are.
+    # An intermediate result is rounded; inputs and outputs are not.
     (x, _) = _arguments(OPS["softmax"], dtype)
     exponentials = (x.double() - x.double().amax(-1, keepdim=True)).exp()
     exponentials = _rounded(exponentials, LOWER_PRECISION[dtype])

@@ -1,4 +1,4 @@
-"""The suite tests itself: what is in bad_kernels is rejected, for the right reason."""
+"""The suite tests itself: it rejects each of bad_kernels, for the right reason."""
 
 from __future__ import annotations
 

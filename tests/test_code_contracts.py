@@ -1,6 +1,7 @@
-"""What the compilers must make of every op: its contract, and what breaks one.
+"""The contract of every op on its compiled code, and code that breaks one.
 
-Compiled, not run: it holds on every machine, for the GPUs that are not there.
+The code is compiled but not run, so this holds on every machine, for GPUs that are not
+there.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ needs_nvcc = pytest.mark.skipif(not HAS_NVCC, reason="needs nvcc")
 def every_kernel(
     side: str, op: Op, arguments: tuple[Argument, ...], architecture: Architecture
 ) -> list[KernelCode]:
-    """The code of all that a launcher launches."""
+    """The code of all kernels that a launcher launches."""
     first = SIDES[side](op, arguments, architecture)
     others = range(1, len(first.kernels))
     return [
@@ -92,8 +93,8 @@ def test_contract(each_op: Op) -> None:
         pytest.skip("needs nvcc for the other side")
 
 
-# The disassembler takes half a second for each, so there is one of a kind: one element
-# after the other, rows, copies that are under way, indices, tiles.
+# The disassembler takes half a second for each, so there is one op of each kind:
+# elementwise, rows, asynchronous copies, indices, tiles.
 ASSEMBLED = ["gelu", "softmax", "layer_norm_backward", "cross_entropy", "matmul"]
 
 
@@ -161,7 +162,7 @@ FOLDERS_OF_KERNELS = sorted(
 
 def _planned(on_rung: Op, side: Side, dtype: torch.dtype) -> set[str]:
     found: set[str] = set()
-    # Rows that begin anywhere, of which no contract speaks, have kernels of their own.
+    # Unaligned rows, which no contract covers, have kernels of their own.
     uneven = (
         Case(shape, dtype, direction=on_rung.direction)
         for shape in TRIALS[on_rung.name].benchmark_shapes
@@ -225,13 +226,13 @@ def test_nothing_is_asked_without_a_contract(monkeypatch: pytest.MonkeyPatch) ->
     assert not applies(OPS["gelu"], Case(LARGE))
 
 
-# ---- What breaks a contract ----------------------------------------------------------
+# ---- Broken contracts ----------------------------------------------------------------
 
 ANY = CodeContract()
 
 
 def broken(code: KernelCode) -> list[str]:
-    """What a contract says that breaks it: each begins with the kernel it is about."""
+    """The sentences of a broken contract, each of which begins with its kernel."""
     name = {"cuda": "CUDA", "triton": "Triton"}[code.side]
     start = f"{name}, {code.arch}, {code.title}: "
     found = violations(ANY, code)
@@ -241,8 +242,8 @@ def broken(code: KernelCode) -> list[str]:
 
 NARROW_LOADS = "bytes of the widest global load: expected 16, found 4"
 NARROW_STORES = "bytes of the widest global store: expected 16, found 4"
-# By the kernel with the handicap: how sentences begin that are said of it. One version
-# of a compiler or another breaks more.
+# By kernel with a handicap: the beginnings of the sentences on it. Some versions of a
+# compiler break more.
 HANDICAPPED = {
     "cuda-too_few_registers": ["bytes that a thread spills: expected 0, found "],
     "triton-too_few_registers": ["bytes that a thread spills: expected 0, found "],

@@ -1,4 +1,4 @@
-"""Compiling one kernel of a .cu file, and keeping what came of it."""
+"""Compiling one kernel of a .cu file, and caching the result."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_resources_of_a_function_that_is_no_template(sources: Path) -> None:
         (symbol,) = PLAIN
         build = compile_toy(PLAIN, architecture)
         resources = tools.resources_of(build.cubin, symbol, architecture)
-        # Not what the driver reserves.
+        # Without the shared memory that the driver reserves.
         assert resources.static_shared_bytes == 64 * 4
         assert 0 < resources.registers < 32
         assert "BAR.SYNC" in tools.disassemble(build.cubin, symbol)

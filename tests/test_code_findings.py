@@ -1,4 +1,4 @@
-"""The rules: each says what it should of a pair made for it, and else is silent."""
+"""The rules: each reports its finding on a pair made for it, and none elsewhere."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from compare.ptx_simulator import MemoryAccess, Simulation
 needs_nvcc = pytest.mark.skipif(find_cuda_home() is None, reason="needs nvcc")
 
 
-def emulation_of(
+def simulation_of(
     code: KernelCode, *accesses: MemoryAccess, times: int = 1
 ) -> Simulation:
-    """One block, all of whose threads execute everything so many times."""
+    """The simulation of one block whose threads execute everything `times` times."""
     count = len(code.ptx.instructions)
     return Simulation(
         blocks=1,
@@ -75,11 +75,11 @@ def access(index: int, *, is_store: bool = False, **changes: int) -> MemoryAcces
     )
 
 
-CLEAN_EMULATION = emulation_of(CLEAN, access(0), access(2, is_store=True))
+CLEAN_SIMULATION = simulation_of(CLEAN, access(0), access(2, is_store=True))
 
 
 def knowing(code: KernelCode, **known: Simulation | Occupancy) -> KernelCode:
-    """The code, of which something is known beforehand that it would find out."""
+    """The code with cached properties set, which it would else compute."""
     knows = copy.copy(code)
     vars(knows).update(known)
     return knows
@@ -88,17 +88,17 @@ def knowing(code: KernelCode, **known: Simulation | Occupancy) -> KernelCode:
 def find_in(
     cuda: KernelCode,
     triton: KernelCode,
-    emulations: tuple[Simulation, Simulation] | None = None,
+    simulations: tuple[Simulation, Simulation] | None = None,
 ) -> tuple[Finding, ...]:
-    """What is found, in kernels that come to no end if their emulation is not given."""
+    """The findings; without simulations, those of kernels that do not end."""
     codes = cuda, triton
-    if emulations is None:
-        stopped = [replace(emulation_of(each), is_complete=False) for each in codes]
-        emulations = stopped[0], stopped[1]
+    if simulations is None:
+        stopped = [replace(simulation_of(each), is_complete=False) for each in codes]
+        simulations = stopped[0], stopped[1]
     return find(
         *(
-            knowing(code, simulation=emulation)
-            for code, emulation in zip(codes, emulations, strict=True)
+            knowing(code, simulation=simulation)
+            for code, simulation in zip(codes, simulations, strict=True)
         )
     )
 
@@ -106,10 +106,10 @@ def find_in(
 def found_of(
     cuda: KernelCode,
     triton: KernelCode = CLEAN,
-    emulations: tuple[Simulation, Simulation] | None = None,
+    simulations: tuple[Simulation, Simulation] | None = None,
 ) -> dict[str, Finding]:
-    """The same by rule."""
-    return {each.rule: each for each in find_in(cuda, triton, emulations)}
+    """The findings by rule."""
+    return {each.rule: each for each in find_in(cuda, triton, simulations)}
 
 
 def compiled_pair(handicap: Handicap, architecture: int) -> dict[str, Finding]:
@@ -127,7 +127,7 @@ def compiled_pair(handicap: Handicap, architecture: int) -> dict[str, Finding]:
 
 
 def everything(cuda: KernelCode, triton: KernelCode) -> dict[str, Finding]:
-    """What is found with all that is known of two kernels."""
+    """The findings on two kernels, with their own simulations."""
     return found_of(cuda, triton, (cuda.simulation, triton.simulation))
 
 
@@ -166,7 +166,7 @@ CLEAN_PAIRS = {
     [(*key, rules) for key, rules in CLEAN_PAIRS.items()],
     ids=[f"{kernel.name}-sm_{number}" for kernel, number in CLEAN_PAIRS],
 )
-def test_nobody_is_blamed_where_both_are_clean(
+def test_neither_side_is_blamed_where_both_are_clean(
     kernel: Kernel, architecture: int, rules: set[str]
 ) -> None:
     cuda, triton = (
@@ -193,7 +193,7 @@ def test_a_kernel_begins_with_what_is_wrong_with_it(path: Path) -> None:
     assert path.read_text().startswith(("// ", '"""'))
 
 
-# ---- What the rules say --------------------------------------------------------------
+# ---- Findings ------------------------------------------------------------------------
 
 
 def test_what_two_equal_sides_have_in_common() -> None:
@@ -239,28 +239,28 @@ def test_rules_know_no_favourite_side() -> None:
         ]
 
 
-# ---- What the rules say of what is executed ------------------------------------------
+# ---- Findings on executed instructions -----------------------------------------------
 
 
 def test_bytes_for_each_element() -> None:
-    twice = emulation_of(CLEAN, access(0, bytes=2 * 2048), access(2, is_store=True))
-    found = found_of(CLEAN, emulations=(twice, CLEAN_EMULATION))["bytes moved"]
+    twice = simulation_of(CLEAN, access(0, bytes=2 * 2048), access(2, is_store=True))
+    found = found_of(CLEAN, simulations=(twice, CLEAN_SIMULATION))["bytes moved"]
     assert found.side == "cuda"
     assert found.text == (
         "CUDA moves 12 bytes of global memory for each element of the output (8 loaded,"
         " 4 stored), Triton 8 (4 loaded, 4 stored): CUDA loads x 2 times as often."
     )
-    found = found_of(CLEAN, emulations=(twice, twice))["bytes moved"]
+    found = found_of(CLEAN, simulations=(twice, twice))["bytes moved"]
     assert found.side is None
     assert found.text.endswith("8 loaded, 4 stored, where the tensors have 8.")
 
 
 def test_threads_with_more_elements_move_no_more_for_each() -> None:
     half = launched(CLEAN, grid=(5, 1, 1))
-    emulation = emulation_of(
+    simulation = simulation_of(
         half, access(0, bytes=4096), access(2, is_store=True, bytes=4096)
     )
-    found = found_of(half, emulations=(emulation, CLEAN_EMULATION))["bytes moved"]
+    found = found_of(half, simulations=(simulation, CLEAN_SIMULATION))["bytes moved"]
     assert found.text == (
         "Both move 8 bytes of global memory for each element of the output: 4 loaded, 4"
         " stored, as many as the tensors have."
@@ -268,15 +268,15 @@ def test_threads_with_more_elements_move_no_more_for_each() -> None:
 
 
 def test_sectors() -> None:
-    scattered = emulation_of(CLEAN, access(0, sectors=128), access(2, is_store=True))
-    found = found_of(CLEAN, emulations=(CLEAN_EMULATION, scattered))["coalescing"]
+    scattered = simulation_of(CLEAN, access(0, sectors=128), access(2, is_store=True))
+    found = found_of(CLEAN, simulations=(CLEAN_SIMULATION, scattered))["coalescing"]
     assert (found.side, found.triton) == ("triton", (0,))
     assert found.text == (
         "Triton touches 1.5 times the sectors (32 bytes) of global memory that it"
         " needs: 32 for a warp's load of x, where 16 would hold as much. CUDA touches"
         " what it needs."
     )
-    found = found_of(CLEAN, emulations=(scattered, scattered))["coalescing"]
+    found = found_of(CLEAN, simulations=(scattered, scattered))["coalescing"]
     assert found.side is None
     assert found.text.startswith("Both touch 1.5 times the sectors (32 bytes)")
 
@@ -288,66 +288,66 @@ def test_bank_conflicts() -> None:
         space="shared",
     )
     free = replace(conflict, wavefronts=4, bank_conflicts=0)
-    emulations = emulation_of(code, conflict), emulation_of(code, free)
-    found = found_of(code, code, emulations)["bank conflicts"]
+    simulations = simulation_of(code, conflict), simulation_of(code, free)
+    found = found_of(code, code, simulations)["bank conflicts"]
     assert (found.side, found.cuda, found.triton) == ("cuda", (1,), ())
     assert found.text == (
         "In CUDA lanes of a warp ask for different words of one bank of shared memory:"
         " a store takes 2 passes, where 1 would do. In Triton they never do."
     )
-    found = found_of(code, code, (emulations[0], emulations[0]))["bank conflicts"]
+    found = found_of(code, code, (simulations[0], simulations[0]))["bank conflicts"]
     assert (found.side, found.text[:13]) == (None, "On both sides")
 
 
 def test_masked_lanes() -> None:
     masked = with_ptx(ADD, f"@%p1 {LOAD}", STORE)
     around = with_ptx("@%p1 bra $L", LOAD, "$L:", STORE)
-    emulations = (
-        replace(emulation_of(masked), executed=(128, 64, 128, 128)),
-        replace(emulation_of(around), executed=(128, 64, 128, 128)),
+    simulations = (
+        replace(simulation_of(masked), executed=(128, 64, 128, 128)),
+        replace(simulation_of(around), executed=(128, 64, 128, 128)),
     )
-    clean = emulation_of(masked), emulation_of(around)
-    found = found_of(masked, around, (emulations[0], clean[1]))["padding"]
+    clean = simulation_of(masked), simulation_of(around)
+    found = found_of(masked, around, (simulations[0], clean[1]))["padding"]
     assert (found.side, found.cuda) == ("cuda", (1,))
     assert found.text == (
         "25% of the lanes that come to a load or store of global memory are masked off"
         " in CUDA, 0% in Triton."
     )
-    assert found_of(masked, around, (clean[0], emulations[1]))["padding"].text.endswith(
-        "in Triton, 0% in CUDA; Triton's tiles are powers of two."
-    )
-    assert found_of(masked, around, emulations)["padding"].side is None
+    assert found_of(masked, around, (clean[0], simulations[1]))[
+        "padding"
+    ].text.endswith("in Triton, 0% in CUDA; Triton's tiles are powers of two.")
+    assert found_of(masked, around, simulations)["padding"].side is None
     assert "padding" not in found_of(masked, around, clean)
 
 
 def test_rounds_of_loops() -> None:
     loop = with_ptx(*ROUND)
-    once, often = emulation_of(loop), emulation_of(loop, times=8)
-    found = found_of(loop, CLEAN, (often, CLEAN_EMULATION))["loops"]
+    once, often = simulation_of(loop), simulation_of(loop, times=8)
+    found = found_of(loop, CLEAN, (often, CLEAN_SIMULATION))["loops"]
     assert "CUDA has 1 loop (8 rounds in each thread)" in found.text
-    found = found_of(loop, loop, (often, emulation_of(loop, times=2)))["loops"]
+    found = found_of(loop, loop, (often, simulation_of(loop, times=2)))["loops"]
     assert (found.side, found.text) == (
         "cuda",
         "Each thread goes round 8 times in CUDA (1 loop), 2 times in Triton (1 loop).",
     )
-    # A loop that is passed once is none; and as many rounds for each element are alike.
-    assert "loops" not in found_of(loop, CLEAN, (once, CLEAN_EMULATION))
+    # A loop of one round is none, and equal numbers of rounds per element are alike.
+    assert "loops" not in found_of(loop, CLEAN, (once, CLEAN_SIMULATION))
     longer = launched(loop, grid=(5, 1, 1))
-    both = often, emulation_of(longer, times=16)
+    both = often, simulation_of(longer, times=16)
     assert "loops" not in found_of(loop, longer, both)
 
 
 def test_what_a_warp_executes_counts_and_not_what_stands_in_the_code() -> None:
     shuffle = with_ptx(LOAD, ADD, "shfl.sync.bfly.b32 %r1, %r2, 16, 31, -1", STORE)
-    emulations = emulation_of(shuffle, times=3), emulation_of(shuffle)
-    found = found_of(shuffle, shuffle, emulations)["reduction"]
+    simulations = simulation_of(shuffle, times=3), simulation_of(shuffle)
+    found = found_of(shuffle, shuffle, simulations)["reduction"]
     assert "elements within the warp: 3 shuffles" in found.text
     assert found.side == "cuda"
 
 
 def test_divisions_of_integers() -> None:
     code = with_ptx(LOAD, "div.u32 %r5, %r6, %r7", "rem.u32 %r8, %r6, %r7", STORE)
-    found = found_of(code, emulations=(emulation_of(code), CLEAN_EMULATION))
+    found = found_of(code, simulations=(simulation_of(code), CLEAN_SIMULATION))
     assert (found["address arithmetic"].side, found["address arithmetic"].text) == (
         "cuda",
         "CUDA divides integers (div.u32 and rem.u32), 0.5 times for each element. No"
@@ -360,10 +360,10 @@ def test_a_rare_division_is_told_and_not_blamed() -> None:
         with_ptx(LOAD, f"div.{each}.f32 %f1, %f2, %f3", STORE)
         for each in ("rn", "full")
     )
-    emulations = emulation_of(exact), emulation_of(fast)
-    assert found_of(exact, fast, emulations)["division"].side == "cuda"
+    simulations = simulation_of(exact), simulation_of(fast)
+    assert found_of(exact, fast, simulations)["division"].side == "cuda"
     rare = replace(exact, elements=10 * 128 * 64), replace(fast, elements=10 * 128 * 64)
-    found = found_of(*rare, emulations)["division"]
+    found = found_of(*rare, simulations)["division"]
     assert found.side is None
     assert "div.rn.f32 (rounded as IEEE 754 asks, one for 64 elements)" in found.text
 
@@ -407,60 +407,61 @@ def test_what_is_not_certain_is_not_said(
 EXECUTED = {"bytes moved", "coalescing", "bank conflicts", "padding"}
 
 
-def test_without_an_emulation_nothing_is_said_of_what_is_executed() -> None:
+def test_without_a_simulation_no_finding_is_on_execution() -> None:
     for cuda, triton, *_ in PAIRS.values():
         assert not EXECUTED & found_of(cuda, triton).keys()
 
 
 def test_clean_sides_touch_no_more_than_they_need() -> None:
-    found = found_of(CLEAN, emulations=(CLEAN_EMULATION, CLEAN_EMULATION))
+    found = found_of(CLEAN, simulations=(CLEAN_SIMULATION, CLEAN_SIMULATION))
     assert EXECUTED & found.keys() == {"bytes moved"}
     assert "address arithmetic" not in found
 
 
 @pytest.mark.parametrize(
-    "emulation",
+    "simulation",
     [
-        replace(CLEAN_EMULATION, is_complete=False),
-        replace(CLEAN_EMULATION, unknown_opcodes=("multimem.red",)),
-        replace(CLEAN_EMULATION, unknown_branches=(2,)),
-        emulation_of(CLEAN, access(0, unknown=4), access(2, is_store=True)),
-        emulation_of(CLEAN, replace(access(0), space="generic", unknown=4)),
+        replace(CLEAN_SIMULATION, is_complete=False),
+        replace(CLEAN_SIMULATION, unknown_opcodes=("multimem.red",)),
+        replace(CLEAN_SIMULATION, unknown_branches=(2,)),
+        simulation_of(CLEAN, access(0, unknown=4), access(2, is_store=True)),
+        simulation_of(CLEAN, replace(access(0), space="generic", unknown=4)),
     ],
     ids=["stopped", "unknown opcode", "unknown mask", "unknown address", "generic"],
 )
-def test_of_what_is_not_known_nothing_is_said(emulation: Simulation) -> None:
-    found = found_of(CLEAN, emulations=(emulation, CLEAN_EMULATION))
+def test_uncertain_simulations_give_no_finding(simulation: Simulation) -> None:
+    found = found_of(CLEAN, simulations=(simulation, CLEAN_SIMULATION))
     assert not EXECUTED & found.keys()
 
 
 def test_behind_an_unknown_branch_nothing_is_known_until_its_ways_meet() -> None:
     code = with_ptx("@%p1 bra $L", LOAD, "$L:", STORE)
-    emulation = emulation_of(code, access(1), access(2, is_store=True))
-    both = emulation, emulation
+    simulation = simulation_of(code, access(1), access(2, is_store=True))
+    both = simulation, simulation
     assert "bytes moved" in found_of(code, code, both)
-    unsure = replace(emulation, unknown_branches=(0,))
-    assert "bytes moved" not in found_of(code, code, (unsure, emulation))
+    unsure = replace(simulation, unknown_branches=(0,))
+    assert "bytes moved" not in found_of(code, code, (unsure, simulation))
     behind = with_ptx("@%p1 bra $L", ADD, "$L:", LOAD, STORE)
     known = replace(
-        emulation_of(behind, access(2), access(3, is_store=True)), unknown_branches=(0,)
+        simulation_of(behind, access(2), access(3, is_store=True)),
+        unknown_branches=(0,),
     )
     assert "bytes moved" in found_of(behind, behind, (known, known))
 
 
 def test_stores_of_tensor_cores_are_not_counted_so_nothing_is_said_of_bytes() -> None:
     code = with_ptx(LOAD, "wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [%rd1]")
-    emulation = emulation_of(code, access(0))
-    assert "bytes moved" not in found_of(code, code, (emulation, emulation))
+    simulation = simulation_of(code, access(0))
+    assert "bytes moved" not in found_of(code, code, (simulation, simulation))
 
 
 def test_instructions_that_are_never_executed_do_not_count() -> None:
     code = with_ptx(LOAD, "ld.global.b32 %r1, [%rd1]", STORE)
-    emulation = replace(
-        emulation_of(code, access(0), access(2, is_store=True)),
+    simulation = replace(
+        simulation_of(code, access(0), access(2, is_store=True)),
         executed=(128, 0, 128, 128),
     )
-    found = found_of(code, CLEAN, (emulation, CLEAN_EMULATION))["vector width"]
+    found = found_of(code, CLEAN, (simulation, CLEAN_SIMULATION))["vector width"]
     assert found.text.startswith("A thread loads and stores 16 bytes at a time on both")
     assert found.cuda == (0, 2)
 

@@ -1,4 +1,4 @@
-"""A launch in numbers, what is said of it, and the masks in kernels made for it."""
+"""A launch in numbers and sentences, and its masked threads in kernels made for it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sentences_of(
         "ptx": kernel(body),
     }
     launched = replace(code, **made_up | changes)
-    vars(launched)["simulation"] = emulation_of(launched.ptx, 20)
+    vars(launched)["simulation"] = simulation_of(launched.ptx, 20)
     return sentences(launched)
 
 
@@ -128,9 +128,9 @@ def test_no_sentence_about_masks_where_nothing_is_known(code: KernelCode) -> Non
 
 
 def kernel(body: str) -> Listing:
-    """A kernel whose thread has its number in %r2, and in %rd3 where its element is.
+    """A kernel with the thread's number in %r2 and its element's address in %rd3.
 
-    In %r1 there is the number of elements.
+    %r1 has the number of elements.
     """
     return parse_ptx(
         f"""
@@ -152,8 +152,8 @@ def kernel(body: str) -> Listing:
     )
 
 
-def emulation_of(ptx: Listing, elements: int) -> Simulation:
-    """Of one block of 32 threads."""
+def simulation_of(ptx: Listing, elements: int) -> Simulation:
+    """The simulation of one block of 32 threads."""
     address = 1 << 40
     launch = Launch(
         grid=(1, 1, 1),
@@ -178,8 +178,8 @@ MASKS = {
         12 / 32,
     ),
     "early return": (f"{BEYOND} @%p1 ret; {STORE}", 20, 12 / 32),
-    # Both stores are of line 7. No thread makes the second one.
-    "predicate that nobody fulfils": (
+    # Both stores are of line 7; no thread executes the second one.
+    "predicate that no thread satisfies": (
         f"""
         .loc 1 7 0
         {BEYOND} @!%p1 {STORE}
@@ -189,7 +189,7 @@ MASKS = {
         20,
         44 / 64,
     ),
-    "branch around what nobody does": (
+    "branch around a store that no thread executes": (
         f"""
         .loc 1 7 0
         {BEYOND} @%p1 bra NEXT; {STORE} NEXT:
@@ -199,13 +199,13 @@ MASKS = {
         20,
         44 / 64,
     ),
-    # Every thread stores 4 bytes, in one way or the other.
-    "two ways": (
+    # Every thread stores 4 bytes, on one path or the other.
+    "two paths": (
         f"{BEYOND} @%p1 bra OTHER; {STORE} bra.uni DONE; OTHER: {STORE} DONE:",
         20,
         0,
     ),
-    # Two turns for all, the second one with 8 of 32 threads.
+    # All threads make two rounds; 8 of 32 are active in the second.
     "tiles of a loop": (
         f"""
         mov.u32 %r3, 0;
@@ -297,10 +297,10 @@ MASKS = {
 @pytest.mark.parametrize(("body", "elements", "expected"), MASKS.values(), ids=MASKS)
 def test_masks(body: str, elements: int, expected: float | None) -> None:
     ptx = kernel(body)
-    assert masked_fraction(ptx, emulation_of(ptx, elements)) == expected
+    assert masked_fraction(ptx, simulation_of(ptx, elements)) == expected
 
 
 def test_masks_are_unknown_where_threads_came_to_no_end() -> None:
     ptx = kernel(STORE)
-    stopped = replace(emulation_of(ptx, 32), is_complete=False)
+    stopped = replace(simulation_of(ptx, 32), is_complete=False)
     assert masked_fraction(ptx, stopped) is None

@@ -1,4 +1,4 @@
-"""What the kernels of every op move, as their PTX tells without a GPU."""
+"""The traffic of every op's kernels, by the PTX simulator, without a GPU."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def test_every_op_moves_the_fewest_bytes(odd: launches.Launch, side: str) -> Non
     each_op, case, _ = odd
     arguments = launches.arguments_of(odd)
     code = _code(side, odd)
-    emulation = code.simulation
-    assert emulation.blocks == emulation.total_blocks
-    assert emulation.is_complete
-    assert not emulation.unknown_opcodes
-    assert not emulation.out_of_bounds
+    simulation = code.simulation
+    assert simulation.blocks == simulation.total_blocks
+    assert simulation.is_complete
+    assert not simulation.unknown_opcodes
+    assert not simulation.out_of_bounds
     assert (code.spill_bytes, code.stack_bytes) == (0, 0)
-    # Of what is small beside them, such as a weight, every row reads all there is.
+    # Every row reads all of a small input beside the rows, such as a weight.
     n_bytes = 4 * math.prod(case.shape)
     parameters = native.parameters(prebuilt.load("_cpu"), each_op)
     large = {
@@ -66,7 +66,7 @@ def test_every_op_moves_the_fewest_bytes(odd: launches.Launch, side: str) -> Non
     }
     moved: list[tuple[object, int]] = [
         (each.argument, each.bytes)
-        for each in memory.movements(emulation)
+        for each in memory.movements(simulation)
         if each.argument in large
     ]
     assert len(moved) == len(large)

@@ -82,11 +82,11 @@ def test_code_of_both_sides(launch: launches.Launch) -> None:
         assert code.launch.threads_per_block % 32 == 0
         sizes = {x.numel() for x in arguments if isinstance(x, torch.Tensor)}
         assert code.elements in sizes
-        # Of a product these sizes are those of one row, with a tile mostly empty.
+        # A product of these sizes has one row, and its tile is mostly empty.
         is_filled = not TRIALS[each_op.name].shape_names
         assert code.elements_per_thread >= 1 or is_reduction or not is_filled
         for mix in (code.ptx_mix, code.sass_mix):
-            # What the tables do not know, and what should not be there.
+            # Instructions that the tables do not know, or that should not be there.
             unexpected = {"other", "generic memory", "local memory", "float64"}
             assert not unexpected & mix.counts.keys()
             loads = ("global load", "async copy")

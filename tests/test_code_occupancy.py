@@ -1,4 +1,4 @@
-"""What an SM holds of a kernel: by hand, and as NVIDIA's own cuda_occupancy.h says."""
+"""The occupancy of a kernel: by hand, and against NVIDIA's own cuda_occupancy.h."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 from compare.code.architectures import ARCHITECTURES
 from compare.code.occupancy import Occupancy, occupancy
 
-# From the CUDA C++ Programming Guide, written down a second time: threads of an SM, and
-# its shared memory in KiB. How many blocks it can have the header knows by itself.
+# Threads of an SM and its shared memory in KiB, copied independently from the CUDA C++
+# Programming Guide. The header knows the number of blocks by itself.
 PUBLISHED = {
     80: (2048, 164),
     86: (1536, 100),
@@ -26,8 +26,8 @@ PUBLISHED = {
     120: (1536, 100),
 }
 
-# Answers one case a line. That a kernel opts in to the shared memory it uses is what
-# a launcher takes care of; that it uses one barrier, what the header itself assumes.
+# Answers one case a line. The kernel opts in to the shared memory that it uses, as a
+# launcher does, and uses one barrier, as the header assumes by default.
 ORACLE = r"""
 #include <climits>
 #include <cstdio>
@@ -153,7 +153,7 @@ def test_agreement_with_the_header_of_nvidia(oracle: Path) -> None:
         assert set(found.limited_by) == limiters, case
         assert not factors & BARRIERS or "blocks" in limiters, case
         seen.update(limiters)
-    # Or the cases would have proven little.
+    # Otherwise the cases would prove little.
     assert min(seen[name] for name in (*FACTORS, "cannot be launched")) > 30
 
 

@@ -1,4 +1,4 @@
-"""What is shown of a kernel without a GPU is what a GPU runs."""
+"""The code that is shown of a kernel without a GPU is the code that a GPU runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def architecture() -> Architecture:
 
 
 def kernels_of(launch: Any, folder: Path) -> list[dict[str, Any]]:
-    """What the profiler saw run: name, grid and block of each kernel."""
+    """The name, grid and block of each kernel that the profiler saw."""
     launch()
     torch.cuda.synchronize()
     with torch.profiler.profile(acc_events=True) as profile:

@@ -1,4 +1,4 @@
-"""Folded traces: nothing is lost, and what repeats is a loop."""
+"""Folded traces: they lose nothing, and repetitions are loops."""
 
 from __future__ import annotations
 

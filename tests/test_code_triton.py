@@ -1,4 +1,4 @@
-"""Compiling what a Triton launcher launches: pins what is used of Triton's inside."""
+"""Compiling the kernels of a Triton launcher; pins the internals of Triton in use."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from triton_kernels.softmax.twin import softmax_kernel
 softmax, add = launcher(OPS["softmax"]), launcher(OPS["add"])
 KERNEL: Any = softmax_kernel  # mypy takes the decorated function for a plain one
 AMPERE, HOPPER = ARCHITECTURES[80], ARCHITECTURES[90]
-# What Triton runs unless `record_launches` has it run another, in whatever thread.
+# Triton's own function, which `record_launches` replaces in its thread only.
 OWN_PTXAS = Path(get_ptxas(AMPERE.number).path)
 
 needs_nvcc = pytest.mark.skipif(find_cuda_home() is None, reason="needs nvcc")
@@ -183,7 +183,7 @@ def test_the_compilers_name_tells_both_versions() -> None:
 
 
 def check_assembler(launch: TritonLaunch, same_ptxas: bool) -> None:
-    """That the code is of the assembler that was asked for, and named after it."""
+    """Checks that the code comes from the requested assembler, and names it."""
     # On Ampere, which both know. TRITON_PTXAS_PATH may have Triton run nvcc's anyway.
     nvccs, own = map(tools.version_of, (find_ptxas(AMPERE), OWN_PTXAS))
     version = nvccs if same_ptxas else own
@@ -193,7 +193,7 @@ def check_assembler(launch: TritonLaunch, same_ptxas: bool) -> None:
 
 
 def forget_kernels() -> None:
-    """Has Triton look on disk for what it has compiled in this process."""
+    """Makes Triton look on disk for kernels that this process has compiled."""
     # Deleted kernels would be unloaded from a GPU, so they stay, on no device's name.
     for device in [*KERNEL.device_caches]:
         KERNEL.device_caches[object()] = KERNEL.device_caches.pop(device)
@@ -250,7 +250,7 @@ def test_threads_with_different_assemblers(
 
 
 class AnyOptions:
-    """Those of a kernel, as far as the PTX's version depends on them."""
+    """The options of a kernel that the PTX's version depends on."""
 
     ptx_version = None
 

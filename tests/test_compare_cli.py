@@ -1,4 +1,4 @@
-"""The command line: what it answers without torch, and how it ends."""
+"""The command line: its answers without torch, and its exit codes."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_broken_contract_is_told(
     monkeypatch.setitem(TRIALS, "softmax", trial)
     line = "softmax --backend triton --arch sm_80 --json"
     broken = "Triton, sm_80, softmax_kernel["
-    # What a contract says of one shape, it does not say of another.
+    # A contract holds for one shape, not for another.
     for shape, expected in (("64x1024", 2), ("64x512", 0)):
         assert main([*line.split(), str(file), "--shape", shape]) == 0
         (case,) = json.loads(file.read_text())["cases"]
@@ -268,7 +268,7 @@ def test_reader_who_leaves_early(line: str) -> None:
 
 
 def _shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs a shell command, in which `compare` is this one."""
+    """Runs a shell command, whose `compare` is the one under test."""
     return subprocess.run(
         [
             "bash",
@@ -388,7 +388,7 @@ def test_limits_are_told_apart_from_wrong_kernels(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv(name, {"TWIN_EMULATOR_STEP_LIMIT": "1"}.get(name, "0.0001"))
-    # More than a worker does before this process looks, however busy the machine is.
+    # More work than a worker finishes before this process looks, on any machine.
     assert main(["softmax", "--shape", "3000x1025", "--backend", side]) == 1
     shown = capsys.readouterr().out
     assert f"{shown_as} did not finish: softmax: " in shown

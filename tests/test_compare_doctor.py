@@ -1,4 +1,4 @@
-"""The doctor, who never raises."""
+"""`compare doctor` never raises."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from compare.commands import doctor
 
 
 def _doctor(*arguments: str, **environment: str) -> str:
-    """What a doctor says who was called in an environment of nothing else."""
+    """The output of `compare doctor` in an otherwise empty environment."""
     done = subprocess.run(
         [sys.executable, "-m", "compare", "doctor", *arguments],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""The profile: whose kernel it is, what it takes, and the picture of it."""
+"""The profile: the owner of each kernel, its time, and the flame graph."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ EXP = (
 )
 OURS = "void softmax_kernel<float, 4, 8, 128>(float*, float const*, long, long, long)"
 
-# What rich would take for markup, XML for an element, and a terminal for a command.
+# Text that is markup to rich, an element to XML, and a command to a terminal.
 HOSTILE = "[bold]x[/] <script>&amp;\x1b[31m\x00"
 
 
 class Recorder:
-    """Writes events as Kineto does, of a host that is ahead of its GPU."""
+    """Writes events as Kineto does for a host that runs ahead of its GPU."""
 
     def __init__(self) -> None:
-        """Begins with events that are no work."""
+        """Begins with events other than work."""
         self.events: list[dict[str, Any]] = [
             {"ph": "M", "name": "process_name", "pid": HOST, "tid": 0, "ts": 0.0},
             {"ph": "i", "s": "g", "name": "Record Window End", "ts": 9e6, "tid": ""},
@@ -90,7 +90,7 @@ class Recorder:
         call: str | None = "cudaLaunchKernel",
         latency: float = 5.0,
     ) -> None:
-        """Launches what begins so much later, by a call that may be traced."""
+        """Launches a kernel that begins later, by a call that may be traced."""
         correlation = next(self._numbers)
         if call is not None:
             category = "cuda_runtime" if call.startswith("cuda") else "cuda_driver"
@@ -138,7 +138,7 @@ def _calls_of_two() -> Recorder:
     span = recorder.begin("user_annotation", "cuda")
     for _ in range(CALLS):
         op = recorder.begin("cpu_op", "twin::softmax_cuda")
-        # So late that the host is in the other span meanwhile.
+        # So late that the host is already in the other span.
         recorder.launch(OURS, us=130.0, call="cudaLaunchKernelExC", latency=500.0)
         recorder.end(op)
     recorder.end(span)
@@ -333,7 +333,7 @@ def test_launches_of_another_grid_stand_apart() -> None:
 
 
 def _nanoseconds(text: str) -> dict[str, int]:
-    """By stack, what each line of collapsed stacks says."""
+    """The time of each line of collapsed stacks, by stack."""
     lines = (line.rpartition(" ") for line in text.splitlines())
     return {stack: int(number) for stack, _, number in lines}
 

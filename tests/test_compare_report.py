@@ -49,7 +49,7 @@ SASS = """
         /*0020*/ STG.E [R2.64], R0 ;
         /*0030*/ EXIT ;
 """
-# What rich would take for markup, and a terminal for a command.
+# Text that is markup to rich, and a command to a terminal.
 HOSTILE = "[bold red]x[/] [link=http://x]y \x1b[31mred\x1b]0;title\x07 \u202e"
 
 
@@ -130,8 +130,8 @@ def _report(**changes: Any) -> Report:
     return dataclasses.replace(made, **changes)
 
 
-# The schema, in its own words: a type, or what a dictionary has to hold at least. Each
-# of these may be "skipped" instead.
+# The schema: a type, or the least that a dictionary has to hold. Each of these may be
+# "skipped" instead.
 NUMBER = (int, float)
 PARITY = {"passed": bool, "max_error": NUMBER, "allowed": NUMBER, "ran_on": str}
 TIMING = dict.fromkeys(

@@ -165,7 +165,7 @@ def test_code_that_cannot_be_read_has_a_reason(
 
 
 def _passed_on(values: list[Any]) -> list[int]:
-    """The 64 bits that torch would hand over for numbers that are no pointers."""
+    """The 64 bits in which torch passes numbers that are not pointers."""
     return [
         int.from_bytes(bytes(ctypes.c_double(value)), "little", signed=True)
         for value in values
@@ -175,7 +175,7 @@ def _passed_on(values: list[Any]) -> list[int]:
 
 def test_arguments_reach_a_kernel_as_64_bits() -> None:
     addresses = [torch.empty(3).data_ptr(), 2**63 - 16]
-    # Among them the bits of a signalling NaN, and of all kinds of other doubles.
+    # The bits of a signalling NaN, and of other doubles of every kind.
     numbers = [0, 1, -1, 2**31, 2**40 + 1, -(2**62), 2**63 - 1, 0x7FF0000000000001]
     signature = f"void f<float, 4>(float*, float const*{', long' * len(numbers)})"
     values = nvrtc.kernel_arguments(signature, [*addresses, *numbers])
@@ -183,7 +183,7 @@ def test_arguments_reach_a_kernel_as_64_bits() -> None:
 
 
 def test_floats_and_null_pointers_are_passed_on() -> None:
-    # Of a float the plan has the bits, and so has the int that torch passes for it.
+    # The plan has the bits of a float, like the int that torch passes for it.
     (bits,) = struct.unpack("I", struct.pack("f", -0.1))
     values = nvrtc.kernel_arguments("f(float*, float)", [0, bits])
     null, number = values
@@ -440,7 +440,7 @@ def test_a_source_that_load_inline_cannot_build(
     monkeypatch.setattr(cuda_inline, "gencode_flags", tuple)
     with pytest.raises(BuildFailedError, match=r"add\.cu: error: no"):
         build_routes._try_load_inline(_lab(tmp_path))
-    # NVRTC knows less than nvcc, so its refusal is nothing to mend in the source.
+    # NVRTC supports less than nvcc, so its refusal is no fault of the source.
     assert build_routes._try_nvrtc(_lab(tmp_path)) == Skipped("add.cu: error: no")
 
 

@@ -42,7 +42,7 @@ def test_sources_stand_beside_each_other(
     sections = re.findall(r"// -- (\w+):", shown)
     assert len(sections) > 1
     for section in sections:
-        # In the same line, or a line apart where one side wraps.
+        # On one line, or on the next where one side wraps.
         assert re.search(rf"// -- {section}:.*# -- {section}:", shown), section
     # The twin, in files of the same name, by kernels of the same name.
     panes = re.search(

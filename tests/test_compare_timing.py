@@ -1,4 +1,4 @@
-"""The timing lab: its logic anywhere, and on a GPU that it cannot be fooled."""
+"""The timing lab: its logic everywhere, and its resistance to cheats on a GPU."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class _Event:
-    """Stands for an event of a GPU that does at once what it is told."""
+    """Stands in for an event of a GPU that executes everything at once."""
 
     def record(self) -> None:
         self.ms = 1e3 * time.perf_counter()
@@ -78,7 +78,7 @@ def _refuse(*arguments: Any) -> None:
 
 @pytest.fixture
 def _laboratory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Little to do; without a GPU, the CPU in its place."""
+    """A laboratory for short runs, on the CPU if there is no GPU."""
     defaults = (1.0, turns.MIN_REPLAYS)
     monkeypatch.setattr(turns.take_turns, "__defaults__", defaults)
     monkeypatch.setattr(turns, "_MEASURE_MS", 1.0)
@@ -190,7 +190,7 @@ def _in_another_thread(x: Tensor, dim: int) -> Tensor:
 
 
 class _Lazy(Tensor):
-    """Puts off what it has to do."""
+    """Defers its work."""
 
 
 def _lazy(x: Tensor, dim: int) -> Tensor:
@@ -227,7 +227,7 @@ def _raises_later() -> Callable[[Tensor, int], Tensor]:
     return softmax
 
 
-# A graph that holds nothing is seen at once.
+# On a GPU an empty graph shows at once that nothing was launched.
 NOTHING = "launches nothing on the stream" if DEVICE == "cuda" else "nonsense"
 CHEATS: dict[str, tuple[Callable[[], Callable[..., Any]], str]] = {
     "a row is left out": (lambda: _without_last_row, "781 of 49984 elements"),
@@ -283,7 +283,9 @@ def test_honest_work_beside_a_cheat_gets_its_figure() -> None:
 
 
 @pytest.mark.usefixtures("_laboratory")
-def test_everyone_runs_after_everyone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_implementation_runs_after_every_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     x = torch.ones(8, device=DEVICE)
     ran: list[Turn] = []
     replay = Turn.replay
@@ -299,7 +301,7 @@ def test_everyone_runs_after_everyone(monkeypatch: pytest.MonkeyPatch) -> None:
     entered = {name: Turn(launch, 2) for name in "abc"}
     times = turns.take_turns(entered)
     assert list(times) == ["a", "b", "c"]
-    # Of the end: before the first round one may rehearse more often than another.
+    # The last rounds: before the first, one may rehearse more often than another.
     n_rounds = turns.MIN_REPLAYS
     last = ran[-3 * n_rounds :]
     rounds = [last[i : i + 3] for i in range(0, len(last), 3)]
@@ -310,7 +312,7 @@ def test_everyone_runs_after_everyone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_laboratory")
 @pytest.mark.parametrize("bad", [_in_place, _raises])
-def test_inputs_are_restored_for_those_who_come_after(
+def test_inputs_are_restored_for_the_next_implementation(
     bad: Callable[[Tensor, int], Tensor],
 ) -> None:
     prepared = _prepared()
@@ -379,7 +381,7 @@ def test_peers_that_are_not_judged_say_so() -> None:
 
 @pytest.mark.usefixtures("_laboratory")
 @pytest.mark.parametrize("shape", [(64, 1), (1, 1)])
-def test_result_that_is_the_same_for_all_inputs_is_no_cheat(
+def test_result_that_does_not_depend_on_the_inputs_is_no_cheat(
     shape: tuple[int, ...],
 ) -> None:
     prepared = _prepared(shape)
@@ -389,7 +391,9 @@ def test_result_that_is_the_same_for_all_inputs_is_no_cheat(
 
 
 @pytest.mark.usefixtures("_laboratory")
-def test_host_that_is_late_once_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_that_is_late_once_blames_no_implementation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     real, pauses = torch.cuda.synchronize, [0.02, 0.02]
 
     def synchronize() -> None:
@@ -405,7 +409,7 @@ def test_host_that_is_late_once_accuses_nobody(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("_laboratory")
-def test_ceiling_that_cannot_be_measured_is_said(
+def test_ceiling_that_cannot_be_measured_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(index: int) -> None:
@@ -423,10 +427,10 @@ def test_ceiling_that_cannot_be_measured_is_said(
 
 
 @pytest.mark.usefixtures("_laboratory")
-def test_what_is_faster_than_the_memory_gets_no_figure(
+def test_times_faster_than_the_memory_get_no_figure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As if the clock had not waited for the GPU."""
+    """Times as short as those of a clock that does not wait for the GPU."""
     real = turns.take_turns
 
     def too_early(*arguments: Any) -> dict[str, turns.Times | turns.TimingError]:
@@ -507,7 +511,7 @@ def test_call_that_waits_for_the_gpu_gets_no_figure() -> None:
 
 @needs_gpu_to_itself
 @pytest.mark.usefixtures("_laboratory")
-def test_what_cannot_be_captured_is_timed_between_events() -> None:
+def test_calls_that_cannot_be_captured_are_timed_between_events() -> None:
     def softmax(x: Tensor, dim: int) -> Tensor:
         if torch.cuda.is_current_stream_capturing():
             raise RuntimeError("not in a graph")
@@ -533,7 +537,7 @@ def test_time_without_synchronisation_is_above_the_ceiling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     prepared = _prepared((16384, 4096))
-    # The ceiling is measured as it should be; what comes then is stopped too early.
+    # The ceiling is measured correctly; the clock of later runs stops too early.
     limit = ceiling.peak(1, 1)
     monkeypatch.setattr(turns, "event", _Event)
     monkeypatch.setattr(turns, "_MEASURE_MS", 20.0)
@@ -606,7 +610,7 @@ def test_verdicts() -> None:
 
 
 def test_statistics_find_the_truth() -> None:
-    """Of normal noise, 95 % of the intervals hold the median that was put in."""
+    """95 % of the intervals contain the true median of normal noise."""
     generator = np.random.default_rng(1)
     hits = 0
     for _ in range(200):
@@ -615,7 +619,7 @@ def test_statistics_find_the_truth() -> None:
         assert kernel.low_us <= kernel.median_us <= kernel.high_us
         hits += kernel.low_us <= 100.0 <= kernel.high_us
     assert 180 <= hits <= 199
-    drift = generator.normal(1.0, 0.2, size=100)  # of the clocks, which all share
+    drift = generator.normal(1.0, 0.2, size=100)  # of the clocks, common to all
     noise = generator.normal(1.0, 0.002, size=(3, 100))
     own, same, slow = drift * noise * np.array([[100.0], [100.5], [110.0]])
     outcomes = {
@@ -651,11 +655,11 @@ def test_mix(read: int, written: int, mix: tuple[int, int]) -> None:
     assert ceiling.mix_of(Traffic(read, written)) == mix
 
 
-def test_traffic_is_what_the_tensors_hold(op: Op) -> None:
+def test_traffic_is_the_bytes_of_the_tensors(op: Op) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         prepared = prepare(op, Case((40, 64), dtype))
         read = sum(x.nbytes for x in prepared.tensors)
-        # What is left of a reduction depends on its dim, and is next to nothing.
+        # The output of a reduction depends on its dim, and is negligible.
         contract = TRIALS[op.name].code_contract
         is_reduction = contract is not None and contract.is_reduction
         outputs = [] if is_reduction else [each.torch for each in prepared.expected]
@@ -745,7 +749,7 @@ def test_peers_that_are_missing_say_how_to_get_them(
     )
 
 
-def test_a_peer_is_given_what_it_uses_of_a_package() -> None:
+def test_a_peer_is_given_the_parts_of_a_package_that_it_uses() -> None:
     load = peers.using(
         lambda root, power, x: power(root(x), 3), "math:sqrt", "math:pow"
     )
@@ -770,7 +774,7 @@ def test_unfused_peers_compute_the_op(op: Op, dtype: torch.dtype) -> None:
 
 @needs_gpu_to_itself
 def test_times_agree_with_a_stopwatch() -> None:
-    # Large enough that nothing but memory counts, however it is measured.
+    # Large enough for the time to be that of memory alone, however it is measured.
     op = OPS["add"]
     prepared = prepare(op, Case((1 << 27,)), "cuda")
     found = implementations.find(op, ["cuda", "triton"], ["torch"])
@@ -868,7 +872,7 @@ def _add_by(*names: str) -> list[tuple[str, Case, str]]:
 
 
 @needs_gpu
-def test_what_is_compiled_ahead_is_found_on_disk(
+def test_kernels_compiled_ahead_are_found_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
@@ -878,7 +882,7 @@ def test_what_is_compiled_ahead_is_found_on_disk(
     assert list(tmp_path.glob("*/add_kernel.cubin"))
 
 
-def test_what_is_compiled_before_needs_no_process(
+def test_kernels_compiled_before_need_no_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(compiling, "ProcessPoolExecutor", None)
@@ -887,7 +891,7 @@ def test_what_is_compiled_before_needs_no_process(
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="there is a GPU to compile for")
-def test_what_cannot_be_compiled_ahead_is_said() -> None:
+def test_kernels_that_cannot_be_compiled_ahead_are_named() -> None:
     said: list[str] = []
     compiling.compile_ahead(_add_by("triton", "torch.compile"), said.append)
     for name in ("triton", "torch.compile"):

@@ -1,4 +1,4 @@
-"""Every op by every backend, by the acceptance rule, where its kernels change."""
+"""Every op on every backend, by the acceptance rule, at the edges of its kernels."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def edges(op: Op, step: int, dtype: torch.dtype) -> list[tuple[int, ...]]:
     [
         pytest.param(op, params, step, id=f"{op_id(op)}-{params}")
         for op in ON_RUNGS
-        # What a parameter changes has its edges where all else has them.
+        # The kernels of other parameters have the same edges.
         for params, step in zip(
             TRIALS[op.name].variants,
             itertools.chain([1], itertools.repeat(2)),

@@ -43,7 +43,7 @@ def logits_and_target(
 def expected_gradient(
     logits: Tensor, target: Tensor, grad: Tensor, params: dict[str, Any]
 ) -> Expected:
-    """That of PyTorch's function in float64, and in the dtype of the logits."""
+    """The gradient of PyTorch's function in float64, and in the dtype of the logits."""
 
     def in_dtype(dtype: torch.dtype) -> Tensor:
         leaf = logits.detach().to(dtype).requires_grad_()
@@ -247,7 +247,7 @@ SPECIAL_ROWS = {
 @pytest.mark.parametrize("name", SPECIAL_ROWS)
 def test_special_values(name: str, smoothing: float, backend: str, device: str) -> None:
     row = torch.tensor(SPECIAL_ROWS[name], device=device)
-    # Beside an ordinary row, which must not see it; short, and in several tiles.
+    # Beside an ordinary row, which must not change; short, and in several tiles.
     for padding in (0, 70, 9000):
         filler = torch.full((padding,), -4.0, device=device)
         padded = torch.cat([row, filler])

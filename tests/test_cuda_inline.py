@@ -1,4 +1,4 @@
-"""The load_inline route: what it builds, and what must not get in its way."""
+"""The load_inline route: its builds, and obstacles that must not stop them."""
 
 import ctypes
 import json
@@ -42,7 +42,7 @@ PyMODINIT_FUNC INITIALIZER(TORCH_EXTENSION_NAME)() {
 }
 """
 
-# Notes every compilation, and does what the files beside it say.
+# Notes every compilation, and obeys the files beside it.
 COMPILER = """#!/bin/sh
 here=$(dirname "$0")
 case "$*" in *main.cpp*)
@@ -88,9 +88,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def compiled_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves load_inline out, where its process has nothing to do with what is tested.
+    """Leaves out load_inline, whose process is no part of the test.
 
-    For each build it imports torch, which takes five times as long as the compiler.
+    It imports torch for each build, which takes five times as long as the compiler.
     """
 
     def compile_alone(recipe: Recipe, hash_: str, path: Path) -> None:
@@ -156,7 +156,7 @@ def test_processes_with_different_sources_at_once_get_their_own(folder: Path) ->
     assert n_compilations(folder) == 2
 
 
-def test_killed_build_is_in_nobodys_way(folder: Path) -> None:
+def test_killed_build_does_not_block_the_next(folder: Path) -> None:
     environment = dict(os.environ)
     (folder / "block").touch()
     process = in_another_process(recipe(folder, 1))
@@ -177,7 +177,7 @@ def test_killed_build_is_in_nobodys_way(folder: Path) -> None:
 
 @pytest.mark.usefixtures("compiled_alone")
 def test_changed_header_is_compiled_and_an_old_one_is_still_there(folder: Path) -> None:
-    # Whatever clock was wrong when it was written, or is now.
+    # Whether the clock was wrong when it was written, or is now.
     for answer, modified in ((1, 4e9), (2, 0), (1, 4e9)):
         changed = recipe(folder, answer)
         os.utime(folder / "answer.h", (modified, modified))
@@ -316,7 +316,7 @@ def test_cache_folder_that_ninja_would_misread_is_refused(
 
 @contextmanager
 def without_privileges() -> Iterator[None]:
-    """Opens files as anybody, where root could write anywhere."""
+    """Opens files as an ordinary user, since root could write anywhere."""
     if os.geteuid() != 0:
         yield
         return
@@ -358,7 +358,7 @@ def test_read_only_cache_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
             build_cache.load(new)
 
 
-# When it writes what ninja reads, and in the middle of compiling.
+# While it writes ninja's input, and in the middle of compiling.
 @pytest.mark.parametrize("n_bytes", [600, 3000])
 def test_full_disk_is_named_and_nothing_is_left_there(
     folder: Path, n_bytes: int
@@ -404,7 +404,7 @@ def test_module_that_lost_data_is_built_again(folder: Path) -> None:
     content = path.read_bytes()
     path.unlink()  # this process has it open
     path.write_bytes(content[: len(content) // 2])
-    # To load that would be the end of this process.
+    # Loading that would end this process.
     assert build_cache.load(tiny).answer() == 1
     assert n_compilations(folder) == 2
 

@@ -103,7 +103,7 @@ def test_mask_is_the_same_for_every_dtype(backend: str, device: str) -> None:
 def test_mask_follows_the_memory_of_the_result(backend: str, device: str) -> None:
     flat = mask(4 * 6 * 8, 0.3, 5, backend, device)
     x = torch.ones(4, 6, 8, device=device)
-    # Of one order in memory: in place, with gaps, at odd addresses, expanded.
+    # Layouts of one order in memory: in place, with gaps, at odd addresses, expanded.
     padded = torch.ones(4, 6, 11, device=device)[..., 1:9]
     for contiguous in (
         x,
@@ -140,7 +140,7 @@ def test_as_many_are_kept_as_p_says(backend: str, device: str, p: float) -> None
     kept = mask(n_elements, p, 3, backend, device)
     sigma = math.sqrt(p * (1 - p) * n_elements)
     assert abs(int(kept.sum()) - (1 - p) * n_elements) < 5 * sigma
-    # Neighbours, words of one block, and blocks know nothing of each other.
+    # Neighbours, words of one block, and blocks are independent.
     for distance in (1, 2, 3, 4, 8, 1024):
         both = int((kept[distance:] & kept[:-distance]).sum())
         expected = (1 - p) ** 2 * (n_elements - distance)

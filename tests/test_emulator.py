@@ -1,4 +1,4 @@
-"""The CPU emulator of CUDA: what kernels compute in it, and what it reports.
+"""The emulator: the results of kernels, and its messages.
 
 The kernels are in tests/emulator, built by g++ alone and driven through ctypes.
 """
@@ -43,7 +43,7 @@ def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     return str(request.param)
 
 
-# ---- What kernels compute ------------------------------------------------------------
+# ---- Results -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_threads_that_returned_count_as_arrived(library: Library) -> None:
 
 
 def shuffled(x: np.ndarray, operand: np.ndarray, width: int) -> np.ndarray:
-    """All four shuffles, by the pseudo-code of shfl.sync in the PTX manual."""
+    """All four shuffles, by the pseudocode of shfl.sync in the PTX ISA."""
     segment_mask = (32 - width) & 31
     results = []
     for mode in ("idx", "up", "down", "bfly"):
@@ -193,7 +193,7 @@ def test_other_atomics(library: Library) -> None:
     library("extremes", out, tickets, counters)
     np.testing.assert_array_equal(out, [723, -300, 0x7FFFFFFF, ~31, 0])
     np.testing.assert_array_equal(np.sort(tickets), np.arange(1024))
-    # atomicInc starts again after 99, atomicDec before 0: 1024 = 10 * 100 + 24.
+    # atomicInc wraps after 99, atomicDec after 0: 1024 = 10 * 100 + 24.
     np.testing.assert_array_equal(counters, [1024, 24, 76, 42])
 
 
@@ -235,7 +235,7 @@ def test_bfloat16_conversions(library: Library) -> None:
     values = (upper[:, None] | lower).ravel().view(np.float32)
     rounded = zeros(values.size, dtype=np.uint16)
     library("float_to_bf16", rounded, values, values.size)
-    # The nearer neighbour, or the even one; infinity counts as 2^128.
+    # The nearer neighbour, or the even one of a tie; infinity counts as 2^128.
     kept = np.repeat(upper >> 16, lower.size)
     up = np.tile(lower, upper.size).astype(np.int64) + (kept & 1) > 0x8000
     expected = np.where(np.isnan(values), 0x7FFF, kept + up)
@@ -263,7 +263,7 @@ def test_narrow_arithmetic_rounds_once(
     count = 1500
     inputs = random.integers(0, infinity, (3, count), np.uint16)
     inputs |= random.integers(0, 2, (3, count), np.uint16) << 15
-    # The product 1.0...01 * 1.1 is a tie; what a tiny third number adds must break it.
+    # The product 1.0...01 * 1.1 is a tie, which a tiny third number must break.
     one = ((1 << (exponent_bits - 1)) - 1) << (15 - exponent_bits)
     inputs[:, :2] = np.array([[one + 1], [one + (1 << (14 - exponent_bits))], [1]])
     inputs[2, 1] |= 0x8000
@@ -346,7 +346,7 @@ def test_last_block_sees_the_others(library: Library) -> None:
 
 FAULTS = {
     "two_barriers": (
-        "divergent barrier: threads wait in different ones",
+        "divergent barrier: threads of the block wait at different barriers",
         ["threads 0, 2, 4.*: waiting in __syncthreads at {0}", "threads 1, 3.* at {1}"],
     ),
     "deadlock": (
@@ -369,7 +369,10 @@ FAULTS = {
         ["threads 0-15: .* __any_sync at {0}", "thread 16: .* __all_sync at {1}"],
     ),
     "different_masks": ("divergent warp operation", ["__syncwarp at {0}"]),
-    "wrong_width": ("width 24 of __shfl_down_sync: not a power of two.* at {0}", []),
+    "wrong_width": (
+        "__shfl_down_sync with width 24, expected a power of two up to 32, at {0}",
+        [],
+    ),
     "endless_atomic": ("endless polling", ["polling with atomicAdd at {0}"]),
     "endless_sleep": ("endless polling", ["polling with __nanosleep at {0}"]),
     "endless_barrier": ("step limit", ["waiting in __syncthreads_or at {0}"]),
@@ -377,12 +380,15 @@ FAULTS = {
     "trap": (r"__trap\(\) at {0}", [r"thread \d+ = \(\d, 2, 0\) of block \(0, 0, 0\)"]),
     "trap_awaited": (r"__trap\(\) at {0}", [r"thread 0 .* of block \(3, 0, 0\)"]),
     "failed_assertion": ('assertion `n > 3 && "too small"\' failed at {0}', []),
-    "misaligned": ("__ldcs of address 0x.* no multiple of 16, at {0}", []),
-    "misaligned_copy": ("cp.async of address 0x.* no multiple of 16, at {0}", []),
-    "copy_size": ("__pipeline_memcpy_async of 12 bytes, 12 of them read, at {0}", []),
-    "zero_filled": ("cp.async of 8 bytes, 12 of them read, at {0}", []),
-    "misaligned_row": ("ldmatrix of address 0x.* no multiple of 16, at {0}", []),
-    "partial_matrix_warp": ("mma.* in a warp of less than 32 lanes at {0}", []),
+    "misaligned": ("__ldcs of address 0x.* not a multiple of 16, at {0}", []),
+    "misaligned_copy": ("cp.async of address 0x.* not a multiple of 16, at {0}", []),
+    "copy_size": (
+        "__pipeline_memcpy_async of 12 bytes, 12 of them from the source; .* at {0}",
+        [],
+    ),
+    "zero_filled": ("cp.async of 8 bytes, 12 of them from the source; .* at {0}", []),
+    "misaligned_row": ("ldmatrix of address 0x.* not a multiple of 16, at {0}", []),
+    "partial_matrix_warp": ("mma.* in a warp of fewer than 32 lanes at {0}", []),
     "divergent_mma": (
         "divergent warp operation",
         ["threads 0-15: .* mma.sync.m16n8k16.f16 at {0}", "thread 16: .* at {1}"],
@@ -409,7 +415,7 @@ KERNELS = {"deadlock": "deadlock_kernel<float, 3>"}
 
 
 def marked_lines(fault: str) -> list[str]:
-    """Of every line of faults.cu that ends with the fault's name: "file:line"."""
+    """Lists every line of faults.cu that ends with the fault's name, as "file:line"."""
     path = SOURCES / "faults.cu"
     lines = path.read_text(encoding="utf-8").splitlines()
     return [
@@ -419,7 +425,7 @@ def marked_lines(fault: str) -> list[str]:
     ]
 
 
-# An endless loop takes its second of processor time: once is enough.
+# An endless loop takes a second of processor time, so it runs only once.
 FAULTS_AND_ORDERS = [
     (fault, order)
     for fault, order in itertools.product(FAULTS, ORDERS)
@@ -453,7 +459,7 @@ def test_fault_is_reported(
     for detail in details if thread_order == "forward" else []:
         assert re.search(fill(detail), message), message
 
-    # The next launch knows nothing of it.
+    # The failure does not affect the next launch.
     out = zeros(40)
     library("partial_warp", out)
     assert out[0] == 32
@@ -492,7 +498,9 @@ def test_largest_shared_memory(library: Library) -> None:
     out = zeros(limit, dtype=np.uint8)
     with pytest.raises(RuntimeError, match="100000 bytes of dynamic shared memory"):
         library("shared_bytes", out, 100_000, -1)
-    with pytest.raises(RuntimeError, match=r"232449 bytes .* the device has 232448"):
+    with pytest.raises(
+        RuntimeError, match=r"232449 bytes .* a block can have at most 232448"
+    ):
         library("shared_bytes", out, limit, limit + 1)
     library("shared_bytes", out, limit, limit)
     np.testing.assert_array_equal(out, np.arange(limit).astype(np.uint8))
@@ -526,7 +534,7 @@ def test_messages_belong_to_the_thread(library: Library) -> None:
             assert messages.pop(name).startswith(f"{name}_kernel: ")
 
 
-# ---- Options and surroundings --------------------------------------------------------
+# ---- Options and environment ---------------------------------------------------------
 
 
 def started(library: Library, blocks: int) -> np.ndarray:

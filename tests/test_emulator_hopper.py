@@ -1,7 +1,7 @@
-"""What the emulator models of Hopper, against independent definitions.
+"""The emulator's model of Hopper, against independent definitions.
 
-Barriers in shared memory, the tensor memory accelerator, wgmma and clusters. Where
-there is a GPU with sm_90 every such test runs on it as well, as the judge of the test.
+Mbarriers, the tensor memory accelerator, wgmma and clusters. Where there is a GPU with
+sm_90, every such test runs on it as well, which shows that the test is right.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def schedule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def integers(*shape: int) -> np.ndarray:
-    """Small integers, of which every sum here is exact."""
+    """Small integers, whose sums here are exact."""
     return np.random.default_rng(shape).integers(-3, 4, shape).astype(np.float32)
 
 
 def narrow(kind: str, x: np.ndarray) -> np.ndarray:
-    """The bits of numbers that have no more than those of a half or bfloat16."""
+    """The bits of numbers that are exact in half or bfloat16."""
     if kind == "half":
         return x.astype(np.float16).view(np.uint16)
     return (np.ascontiguousarray(x).view(np.uint32) >> 16).astype(np.uint16)
@@ -75,7 +75,7 @@ def product(
 
 # ---- wgmma, fed by a ring of stages --------------------------------------------------
 
-# Whether a and b lie transposed, and how many columns a tile has.
+# Whether a and b are transposed, and the columns of a tile.
 LAYOUTS = [
     ((0, 0), 64),
     ((0, 1), 64),
@@ -129,7 +129,7 @@ def test_infinity_and_nan(machine: Library) -> None:
 
 
 def swizzled(x: np.ndarray, kind: int) -> np.ndarray:
-    """Rows of 16-bit numbers as they lie in shared memory; kind is CUDA's number."""
+    """Rows of 16-bit numbers in their swizzled order; kind is CUDA's number."""
     chunks = x.reshape(-1, 8)
     place = np.arange(len(chunks))
     mask = (1 << kind) - 1
@@ -157,7 +157,7 @@ SHAPE, PITCH, N_BOXES = (3, 13, 200), 208, 4
 def copy_boxes(
     machine: Library, begin: tuple[int, ...], end: tuple[int, ...], swizzle: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a tensor and one that has boxes of it, increased by one."""
+    """Returns a tensor, and another with copies of its boxes, increased by one."""
     x = np.random.default_rng(1).integers(0, 60000, (3, 13, PITCH)).astype(np.uint16)
     out = zeros(*x.shape, dtype=np.uint16)
     sizes = (*reversed(SHAPE), PITCH)
@@ -181,7 +181,7 @@ def copy_boxes(
 def test_boxes_there_and_back(
     machine: Library, begin: tuple[int, ...], end: tuple[int, ...], swizzle: int
 ) -> None:
-    """What lies outside of the tensor is 0, and stays as it is."""
+    """Elements outside of the tensor load as 0, and are not stored."""
     x, out = copy_boxes(machine, begin, end, swizzle)
     margins = (1, 16, 512)
     wide = np.pad(x[:, :, : SHAPE[2]], [(margin, margin) for margin in margins])
@@ -198,14 +198,14 @@ def test_boxes_there_and_back(
 @pytest.mark.parametrize(
     ("begin", "end", "words"),
     [
-        ((4, 0, 0), (0, 0, 0), "tma_load of a box at column 4, no multiple of 16 byte"),
-        ((0, 0, 0), (-4, 0, 0), "tma_store of a box at column -4, no multiple of 16"),
-        ((0, 0, 0), (-8, 0, 0), "tma_store of a box that begins before the tensor, at"),
-        ((0, 0, 0), (0, -3, 0), "tma_store of a box that begins before the tensor, at"),
-        ((0, 0, 0), (0, 0, -1), "tma_store of a box that begins before the tensor, at"),
+        ((4, 0, 0), (0, 0, 0), "tma_load of a box at column 4, not a multiple of 16"),
+        ((0, 0, 0), (-4, 0, 0), "tma_store of a box at column -4, not a multiple of"),
+        ((0, 0, 0), (-8, 0, 0), r"a box that begins before the tensor, at \(-8, 0, 0"),
+        ((0, 0, 0), (0, -3, 0), r"a box that begins before the tensor, at \(0, -3, 0"),
+        ((0, 0, 0), (0, 0, -1), r"a box that begins before the tensor, at \(0, 0, -1"),
     ],
 )
-def test_places_that_a_gpu_calls_an_illegal_instruction(
+def test_boxes_that_are_an_illegal_instruction_on_a_gpu(
     emulator: Library, begin: tuple[int, ...], end: tuple[int, ...], words: str
 ) -> None:
     with pytest.raises(RuntimeError, match=words):
@@ -213,13 +213,13 @@ def test_places_that_a_gpu_calls_an_illegal_instruction(
 
 
 MAP_FAULTS = [
-    "size 0 of the tensor is not from 1 to 2",
-    "stride 0 is no multiple of 16 bytes",
-    "stride 1 is no multiple of 16 bytes",
-    "a row of the box has 144 bytes, with this swizzle at most 128",
-    "a row of the box, 8 bytes, is no multiple of 16",
-    "size 1 of the box, 257, is not 1 to 256",
-    "the tensor's address 0x.* is no multiple of 16",
+    r"size 0 of the tensor is \d+, expected 1 to 2",
+    r"stride 0 is \d+ bytes, expected a multiple of 16",
+    r"stride 1 is \d+ bytes, expected a multiple of 16",
+    "a row of the box has 144 bytes, expected at most 128 with this swizzle",
+    "a row of the box has 8 bytes, expected a multiple of 16",
+    "size 1 of the box is 257, expected 1 to 256",
+    "the tensor's address is 0x.*, expected a multiple of 16",
 ]
 
 
@@ -230,7 +230,7 @@ def test_tensor_maps_that_are_refused(machine: Library, fault: int) -> None:
     if fault == 0:
         machine("map_with_fault", x, fault)
         return
-    # The driver has no words for it.
+    # The driver gives no reason.
     on_gpu = isinstance(machine, emulated.GpuLibrary)
     words = "invalid argument" if on_gpu else MAP_FAULTS[fault - 1]
     with pytest.raises(RuntimeError, match=words):
@@ -273,7 +273,7 @@ def test_blocks_of_a_cluster_read_each_others_memory(
     x = np.random.default_rng(blocks).integers(0, 100, (blocks, 64), np.int32)
     out = zeros(blocks, 64, 2)
     machine("cluster_sums", out, x, *cluster, *grid)
-    # Along z, y and x: which cluster, and which of its blocks.
+    # Along z, y and x: the number of the cluster, and that of its block.
     split = [
         n
         for size, part in zip(grid[::-1], cluster[::-1], strict=True)
@@ -317,7 +317,7 @@ def test_impossible_clusters(
         emulator("cluster_sums", out, x, *cluster, *grid)
 
 
-# Signals of several timers would pile up on the stack of one thread of the kernel.
+# Signals of several timers would pile up on the stack of one emulated thread.
 @pytest.mark.skipif(bool(emulated.RUNNER), reason="the timers are of another process")
 def test_blocks_of_a_cluster_share_one_timer(
     emulator: Library, monkeypatch: pytest.MonkeyPatch

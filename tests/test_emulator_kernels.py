@@ -1,8 +1,8 @@
-"""What the emulator models beyond threads and warps, against independent definitions.
+"""The emulator's model beyond threads and warps, against independent definitions.
 
 Groups, asynchronous copies, matrix instructions, and the usual kinds of kernels made of
-them. Where there is a GPU every such test runs on it as well, as the judge of the test;
-and the last section compares what the two computed.
+them. Where there is a GPU, every such test runs on it as well, which shows that the
+test is right; the last section compares the results of the two.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def test_tiles(machine: Library, size: int) -> None:
 
 
 def tiles(x: np.ndarray, size: int, rank: int, distance: int) -> list[list[int]]:
-    """What tile_kernel writes, by the CUDA programming guide."""
+    """The output of tile_kernel, by the CUDA programming guide."""
     rows = []
     for thread in range(x.size):
         first, own = thread // size * size, thread % size
@@ -144,7 +144,7 @@ def tiles(x: np.ndarray, size: int, rank: int, distance: int) -> list[list[int]]
 
 
 def butterfly(x: np.ndarray) -> np.ndarray:
-    """The sums of all of x that its elements get, which are not the same at all."""
+    """The sum of x that each element gets by butterfly: rounding makes them differ."""
     distance = x.size // 2
     while distance > 0:
         x = x + x[np.arange(x.size) ^ distance]
@@ -228,7 +228,7 @@ def test_copies_of_every_size(machine: Library, size: int) -> None:
     byte = np.arange(size)
     np.testing.assert_array_equal(out[0], np.where(byte < read, source, 0))
     np.testing.assert_array_equal(out[1], source)
-    # The last argument of CUDA's function is what is not read.
+    # The last argument of CUDA's function counts the bytes that are not read.
     np.testing.assert_array_equal(out[2], np.where(byte < size - read, source, 0))
 
 
@@ -256,7 +256,7 @@ def test_which_copies_have_arrived(
 
 
 def finished_copies(unfinished: int) -> list[int]:
-    """Which copies copy_groups_kernel has waited for."""
+    """The copies that copy_groups_kernel has waited for."""
     groups = [[0], [1, 2], [], [3]]
     if unfinished < 0:
         return [0, 1, 2, 3, 4]
@@ -275,7 +275,7 @@ def test_awaited_copies_have_arrived_on_the_gpu(name: str, unfinished: int) -> N
 
 
 @pytest.mark.parametrize(("when", "expected"), [("eager", 7), ("late", -1)])
-def test_copies_that_nobody_waits_for(
+def test_copies_without_a_wait(
     emulator: Library, when: str, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TWIN_EMULATOR_ASYNC", when)
@@ -312,9 +312,9 @@ def test_ldmatrix(machine: Library, transposed: int) -> None:
 
 # ---- mma.sync ------------------------------------------------------------------------
 
-# Where the elements of a fragment lie, as the PTX ISA writes it ("Matrix Fragments for
-# mma.m16n8k16 with floating point type" and "... mma.m16n8k8"): of element i in a lane,
-# with group = lane / 4 and thread = lane % 4.
+# The row and column of element i of a lane's fragment, in the words of the PTX ISA,
+# "Matrix Fragments for mma.m16n8k16 with floating point type" and "... mma.m16n8k8".
+# A lane belongs to group lane / 4, in which it is thread lane % 4.
 
 
 def places_of_a(lane: int, depth: int) -> list[tuple[int, int]]:
@@ -348,13 +348,13 @@ def places_of_c(lane: int) -> list[tuple[int, int]]:
 def fragments(
     matrices: np.ndarray, places: Callable[[int], list[tuple[int, int]]]
 ) -> np.ndarray:
-    """What each lane holds of each matrix."""
+    """Each lane's fragment of each matrix."""
     index = np.array([places(lane) for lane in range(32)])
     return np.ascontiguousarray(matrices[:, index[:, :, 0], index[:, :, 1]])
 
 
 def to_bfloat16(x: np.ndarray) -> np.ndarray:
-    """The bits, of the nearest; x has no NaN."""
+    """The bits of x, rounded to nearest; x has no NaN."""
     bits = torch.tensor(x).bfloat16().view(torch.int16).numpy()
     return bits.view(np.uint16)
 
@@ -366,7 +366,7 @@ def from_bfloat16(bits: np.ndarray) -> np.ndarray:
 def multiply(
     library: Library, kind: str, a: np.ndarray, b: np.ndarray, c: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Products of many matrices: d, and a, b and c as the instruction gets them."""
+    """Products of many matrices: d, and a, b and c as rounded for the instruction."""
     depth = 8 if kind == "tf32" else 16
     a_bits: np.ndarray
     b_bits: np.ndarray
@@ -403,7 +403,7 @@ KINDS = ["half", "bfloat16", "tf32", "half_half"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_mma_with_one_hot_matrices(machine: Library, kind: str) -> None:
-    """Every element of a, b and c goes exactly where a matrix product wants it."""
+    """Every element of a, b and c contributes to exactly the right elements of d."""
     depth = 8 if kind == "tf32" else 16
     every_a = np.eye(16 * depth, dtype=np.float32).reshape(-1, 16, depth)
     every_b = np.eye(depth * 8, dtype=np.float32).reshape(-1, depth, 8)
@@ -454,7 +454,7 @@ def exponent_of(value: float, lowest: int) -> int:
 
 
 def by_the_rule(kind: str, a: np.ndarray, b: np.ndarray, c: float) -> np.floating[Any]:
-    """One element of d, as the README of the emulator says that it rounds."""
+    """One element of d, by the rounding that the emulator's README describes."""
     lowest = -14 if kind.startswith("half") else -126
     lowest_c = -14 if kind == "half_half" else -126
     terms = [
@@ -586,18 +586,18 @@ def test_a_wait_that_is_too_weak_shows(
     if when is not None:
         monkeypatch.setenv("TWIN_EMULATOR_ASYNC", when)
     error = bfloat16_product(emulator, "matmul_bf16_weak_wait")
-    # Not a number where shared memory was read that holds anything.
+    # The error is NaN where the kernel has read shared memory before the copy to it.
     assert error < 1e-6 if when == "eager" else not error < 1e-3
 
 
-# ---- What the emulator computes is what the GPU computes -----------------------------
+# ---- The emulator against the GPU ----------------------------------------------------
 
 
 @needs_gpu
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("spread", [0, 1, 3, 7, 14])
 def test_mma_is_the_gpus_bit_for_bit(emulator: Library, kind: str, spread: int) -> None:
-    """As measured on an H200; another generation's tensor cores round differently."""
+    """Holds on Hopper (measured on an H200); other tensor cores round differently."""
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("the emulated tensor cores are those of sm_90")
     matrices = random_matrices(kind, 500, spread)
@@ -612,7 +612,7 @@ def test_mma_is_the_gpus_bit_for_bit(emulator: Library, kind: str, spread: int) 
 @needs_gpu
 @pytest.mark.parametrize("kind", KINDS)
 def test_mma_of_tiny_numbers_is_the_gpus(emulator: Library, kind: str) -> None:
-    """Numbers below the normal ones, and a tiny c beside products that are zero."""
+    """Denormals, and a tiny c beside products that are zero."""
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("the emulated tensor cores are those of sm_90")
     a, b, c = random_matrices(kind, 200, 3)
@@ -633,7 +633,7 @@ def test_mma_of_tiny_numbers_is_the_gpus(emulator: Library, kind: str) -> None:
         ("add", ((4096,), (4096,), (4096,)), 0),
         ("gelu", ((5000,), (5000,)), 2e-6),
         ("softmax", ((64, 1000), (64, 1000)), 2e-6),
-        # nvcc makes one rounding of a product and a sum.
+        # nvcc fuses a product and a sum, which round once.
         ("matmul", ((70, 130), (70, 45), (45, 130)), 2e-6),
         ("matmul_bf16", ((256, 128), (256, 512), (512, 128)), 0),
     ],

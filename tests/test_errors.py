@@ -1,4 +1,4 @@
-"""Bad arguments: an exception before any launch that names argument, got and wanted."""
+"""Bad arguments raise before any launch, and name the argument, its value and rule."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_an_error_leaves_the_backend_usable(backend: str) -> None:
     assert torch.equal(out, gate * up)
 
 
-def test_a_launcher_that_nobody_binds() -> None:
+def test_a_launcher_without_a_binding() -> None:
     says = r"^csrc/softmax/softmax\.cu defines no launcher 'softmax': .* pip install "
     with pytest.raises(BuildError, match=says):
         native.run(

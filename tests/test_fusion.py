@@ -1,4 +1,4 @@
-"""What a fused epilogue costs: measured in turns, kept, and said in the README."""
+"""The cost of a fused epilogue: measured in turns, kept, and stated in the README."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_epilogues_are_the_variants_with_an_optional_input() -> None:
 def measured(
     monkeypatch: pytest.MonkeyPatch, times: dict[str, Times | TimingError]
 ) -> Fusion:
-    """With these times by name, on the CPU."""
+    """A measurement on the CPU, with these times by name."""
     monkeypatch.setattr(
         fusions, "prepare", lambda op, case, _: parity.prepare(op, case, "cpu")
     )
@@ -49,7 +49,7 @@ def measured(
 
 
 def times_of(**slower: float) -> dict[str, Times | TimingError]:
-    """100 us of a plain product, and of each with an epilogue so many more."""
+    """100 us for a plain product, and so many more for each with an epilogue."""
     more = {PLAIN: 0.0, "bias + gelu": slower["gelu"], "bias + relu": slower["relu"]}
     return {
         f"{side} {name}": Times((99 + each, 100 + each, 101 + each), 3, "graph")

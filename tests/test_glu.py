@@ -69,7 +69,7 @@ def assert_right(op: Op, backend: str, *arguments: Any) -> Tensor:
 
 
 def judged(out: Tensor | None, expected: acceptance.Expected) -> str:
-    """What is wrong with a result; empty if nothing is."""
+    """The faults of a result; empty if there are none."""
     assert out is not None
     return acceptance.judge(out, expected).problem
 
@@ -176,7 +176,7 @@ def test_halves_are_read_where_they_are() -> None:
 def exact_gradients(
     glu: Op, inputs: tuple[Tensor, ...], grad: Tensor, params: dict[str, str]
 ) -> list[tuple[Tensor, ...]]:
-    """By autograd of the reference: in float64, and in the dtype of the inputs."""
+    """The reference's gradients by autograd: in float64, and in the inputs' dtype."""
     results = []
     for dtype in (torch.float64, grad.dtype):
         leaves = [x.detach().to(dtype).requires_grad_() for x in inputs]

@@ -1,4 +1,4 @@
-"""What only a GPU has: streams, graphs, several devices, and a lot of memory."""
+"""Streams, graphs, several devices, and large memory, which only a GPU has."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ differentiable = pytest.mark.parametrize(("forward", "params"), VARIANTS)
 def _leaves(
     op: Op, inputs: tuple[Tensor, ...], dtype: torch.dtype
 ) -> tuple[Tensor, ...]:
-    """Copies in a dtype, of which those want gradients that have some."""
+    """Copies in a dtype; the differentiable ones require gradients."""
     copies = tuple(
         x.detach().to(dtype, copy=True) if x.is_floating_point() else x for x in inputs
     )
@@ -117,7 +117,7 @@ def _grad(
 @pytest.mark.parametrize(
     "shape", [(0, 5), (5, 0), (1, 33), (4, 6, 40), (37, 129), (3, 1025), (1, 20000)]
 )
-# Of bfloat16 the backwards themselves are tested, at more shapes.
+# The backwards themselves are tested in bfloat16, at more shapes.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @differentiable
 def test_gradient_is_accepted(
@@ -325,7 +325,7 @@ def test_gradient_of_lower_precision_is_rejected(
 def test_reference_of_softmax_backward_is_the_formula(
     dim: int, generator: torch.Generator
 ) -> None:
-    # PyTorch's function has an underscore in its name: nobody promises what it does.
+    # PyTorch's function is private, by the underscore in its name.
     grad, x = torch.randn(2, 4, 5, 6, dtype=torch.float64, generator=generator)
     y = torch.softmax(x, dim)
     torch.testing.assert_close(

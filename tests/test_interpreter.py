@@ -1,4 +1,4 @@
-"""The process that interprets Triton kernels: what crosses over, what goes wrong."""
+"""The process of the interpreter: the arguments that cross over, and failures."""
 
 import importlib.metadata
 import importlib.util

@@ -1,4 +1,4 @@
-"""The view of an op's ladder: code, times from the record, and what it says without."""
+"""The view of an op's ladder: code, recorded times, and its text without a record."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STEP = Step(
 
 @pytest.fixture
 def times() -> Times:
-    """Of all rungs but the last, which is not there in one language."""
+    """Times of all rungs but the last, which one language lacks."""
     measured = make_case(CASE.shape, CASE.dtype).timings
     sides: dict[str, Timing | Skipped] = {e: measured[e] for e in rungs.SIDES}
     return Times(
@@ -57,7 +57,7 @@ def times() -> Times:
 
 
 def made(times: Times | None) -> ladder.Ladder:
-    """A ladder whose code nobody looked at."""
+    """A ladder with made-up code."""
     rungs = [
         Rung(name, f"The rung {name}.", {"cuda": STEP, "triton": Skipped("no Triton")})
         for name in OP.rungs

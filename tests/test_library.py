@@ -31,16 +31,16 @@ LAYOUTS = {
 
 
 def differentiable(inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """Those that hold numbers, and not indices."""
+    """The inputs that hold numbers rather than indices."""
     return tuple(x for x in inputs if x.is_floating_point())
 
 
 def outputs(op: Op, *args: Any, **keywords: Any) -> tuple[torch.Tensor, ...]:
-    """All that the public function returns."""
+    """All results of the public function."""
     return as_tuple(FUNCTIONS[op.name](*args, **keywords))
 
 
-# Backends share what tells PyTorch of shapes and strides; a backward has its forward's.
+# Backends share the functions for fake tensors; a backward shares those of its forward.
 @pytest.mark.parametrize(
     ("layout", "backend"),
     [
@@ -56,7 +56,7 @@ def test_opcheck(
     inputs = laid_out_inputs(
         op, (4, 6, 8), LAYOUTS[layout], torch.float32, device, generator
     )
-    # Where there is a gradient, what is registered for autograd is checked as well.
+    # An op with a gradient has its autograd registration checked as well.
     has_gradient = op.gradient is not None
     for x in differentiable(inputs):
         x.requires_grad_(has_gradient)

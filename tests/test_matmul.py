@@ -32,9 +32,9 @@ from compare.timing.times import MatmulRate, Timing
 INF, NAN = math.inf, math.nan
 
 SIZES = (1, 15, 16, 17, 63, 64, 65, 127, 129, 1000)
-# The last of them is no rung of its own: what the table of regimes chooses.
+# The last is not a rung of its own, but the kernel that the table of regimes chooses.
 TESTED_RUNGS = ("first", "tiled", "tensor_cores", "chosen")
-# What the emulator and the interpreter get through in no time.
+# Shapes that the emulator and the interpreter compute in no time.
 MOST_PRODUCTS = {"cuda": 300_000, "triton": 40_000}
 
 
@@ -64,7 +64,7 @@ def integers(
 
 
 def column_major(x: Tensor) -> Tensor:
-    """The same values in the other order."""
+    """The same values in column-major order."""
     return x.mT.contiguous().mT
 
 
@@ -75,7 +75,7 @@ ORDERS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def sample(n: int, most: int) -> list[tuple[int, int, int]]:
-    """Some of all shapes that are not too large."""
+    """A sample of all shapes that are not too large."""
     shapes = [
         (n_rows, n_cols, depth)
         for n_rows, n_cols, depth in itertools.product(SIZES, repeat=3)
@@ -143,9 +143,9 @@ def test_integers_are_exact_in_several_tiles(rung: str) -> None:
     assert_exact("cuda", "cpu", (257, 136, 200), rung)
 
 
-# Rows that begin at multiples of 16 bytes, which tensor maps ask for; the last three
-# have enough tiles for the larger ones of CUDA, 128 x 128 and 128 x 256. Of the last
-# a block takes two, and its warpgroups take turns.
+# Rows that begin at multiples of 16 bytes, as tensor maps require. The last three have
+# enough tiles for CUDA's larger sizes, 128 x 128 and 128 x 256; in the last one, a
+# block takes two tiles, and its warpgroups take turns.
 @pytest.mark.parametrize(
     ("backend", "shape"),
     [
@@ -185,7 +185,7 @@ def test_tf32_is_rounded_and_not_cut_off(rung: str, backend: str, device: str) -
         pytest.skip("it computes in float32")
     if backend == "triton" and device == "cpu":
         pytest.skip("the interpreter computes in float32")
-    # 1 + 3 / 4 of a unit of tf32 becomes 1 + 1, where cutting off would leave 1.
+    # 1 + 3 / 4 of a unit of tf32 rounds to 1 + 1; truncation would leave 1.
     a = torch.full((16, 32), 1 + 0.75 * 2**-10, device=device)
     b = torch.eye(32, device=device)
     out = run(backend, a, b, precision="tf32", rung=rung)
@@ -266,7 +266,7 @@ def test_zero_times_infinity_is_nan_there_alone(
 def test_rounding_errors_of_long_sums_do_not_pile_up(
     rung: str, depth: int, backend: str, device: str
 ) -> None:
-    """Those of one chain of additions are three times what is allowed."""
+    """A single chain of additions has three times the error that is allowed."""
     skip_if_refused(backend, device)
     generator = torch.Generator().manual_seed(depth)
     a = torch.randn(64, depth, generator=generator).to(device)
@@ -292,7 +292,7 @@ def with_margins(x: Tensor, before: int, after: int) -> Tensor:
     return view.copy_(x)
 
 
-# By name: how an operand lies, and whether it is read in place.
+# By name: the layout of an operand, and whether it is read in place.
 LAYOUTS: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {
     "row-major": (torch.clone, True),
     "column-major": (column_major, True),
@@ -365,7 +365,7 @@ def test_operands_of_one_batch_and_of_many(
 
 
 def test_a_batch_of_rows_is_one_matrix() -> None:
-    """Where the other operand is shared, so that tiles are full."""
+    """The batch shares the other operand, so tiles are full."""
     a, b = torch.empty(8, 16, 32), torch.empty(32, 24)
     n_batches, n_rows = OP.arguments(torch.empty(8, 16, 24), a, b)[4:6]
     assert (n_batches, n_rows) == (1, 128)

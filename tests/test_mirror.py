@@ -1,4 +1,4 @@
-"""The mirror of csrc and triton_kernels: one that nobody checks is soon gone."""
+"""The mirror of csrc and triton_kernels, which would not last unchecked."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _families() -> dict[str, list[Op]]:
 
 
 def _shared_folders() -> list[str]:
-    """Those whose kernels several ops launch: they are no op's own."""
+    """The folders whose kernels several ops launch."""
     own = {path.parent.name for path in CUDA}
     folders = {path.parent.name for path in FOLDERS["cuda"].glob("*/*.cuh")}
     return sorted(folders - own - {"emulator"})
@@ -129,7 +129,7 @@ def test_kernels_are_mirrored_or_declared(source: str) -> None:
     declared = {name for op in ops for name in TRIALS[op.name].other_kernels}
     cuda, triton = (_kernels(side, [source]) for side in FOLDERS)
     for side, kernels in (("cuda", cuda), ("triton", triton)):
-        # What it launches of the shared folders is held to the same.
+        # Kernels that it launches from shared folders count, too.
         shared = _kernels(side, _shared_folders())
         used = on_rungs | declared
         kernels.update({name: each for name, each in shared.items() if name in used})
@@ -176,7 +176,7 @@ def test_no_file_is_longer_than_one_can_hold_in_mind() -> None:
                 assert len(path.read_text().splitlines()) <= 250, path
 
 
-# ---- What the mirror has to notice ---------------------------------------------------
+# ---- Differences that it must find ---------------------------------------------------
 
 TWINS = {
     "csrc/toy/twin.cuh": """// The twin: an example.
@@ -260,7 +260,7 @@ def test_the_mirror_notices(
 
 
 def _parameters(launcher: ast.FunctionDef, native: list[str]) -> list[str]:
-    """Of a launcher in Python, in which `*strides` are what CUDA calls a stride."""
+    """The parameters of a launcher in Python; its `*strides` are CUDA's strides."""
     arguments = launcher.args
     before = [each.arg for each in arguments.args]
     behind = [each.arg for each in arguments.kwonlyargs]

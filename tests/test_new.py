@@ -24,7 +24,7 @@ from compare.judge.cases import Case, launcher_arguments
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of what an op is made of, for one to be added."""
+    """A copy of the folders with ops, to which a test adds one."""
     ignore = shutil.ignore_patterns("__pycache__", "*.so")
     for folder in ("bindings", "compare", "csrc", "triton_kernels"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignore)

@@ -1,4 +1,4 @@
-"""What layer_norm and rms_norm have to get right beside what every op has to."""
+"""layer_norm and rms_norm: the tests that are theirs alone."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ MORE_ROWS = (
     [
         (dtype, shape)
         for i, shape in enumerate(MORE_ROWS)
-        # Both types of 16 bits take the same ways: each has every other shape.
+        # Both 16-bit types take the same paths: each gets every other shape.
         for dtype in (torch.float32, (torch.float16, torch.bfloat16)[i % 2])
     ],
 )
@@ -224,7 +224,7 @@ def test_more_rows_than_blocks(
     skip_if_refused(backend, device, dtype)
     if backend == "triton" and device == "cpu" and shape[1] > 12288:
         pytest.skip("shorter rows are as long to it, and the interpreter is slow")
-    # Where two are all it does not take many.
+    # If the grid holds only two, few suffice.
     monkeypatch.setattr(norm, "count_partials", lambda *_: 2)
     backward = OPS[f"{description.name}_backward"]
     inputs = random_inputs(backward, shape, dtype, device, generator)

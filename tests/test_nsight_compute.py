@@ -1,4 +1,4 @@
-"""The emulated counts are those of a real GPU's counters, within 2 %."""
+"""The PTX simulator's counts agree with a real GPU's counters, within 2 %."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_recorded_counts_agree(file: Path) -> None:
     assert [(each.kernel, each.side, each.shape) for each in counts] == wanted
     for count in counts:
         assert_equal(count)
-    # What nobody does agrees by itself: everything that is counted does occur.
+    # Counts of 0 agree trivially, so every quantity has to occur.
     for name in QUANTITIES:
         assert any(each.measured[name] for each in counts), name
     clean, conflicting = counts[-2:]
@@ -47,7 +47,7 @@ def test_recorded_counts_agree(file: Path) -> None:
 
 
 def test_docs_say_what_is_recorded() -> None:
-    """It says of how many launches that they agree exactly, and links to the counts."""
+    """The docs say how many launches agree exactly, and link to the counts."""
     commands = (ROOT / "docs/commands.md").read_text()
     for file in RECORDS:
         counts = nsight_compute.read(file)

@@ -1,4 +1,4 @@
-"""How the native code is found, built, recognised as stale, and reported as missing."""
+"""The native code: found, built, and reported where it is stale or missing."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_missing_gpu_module_says_what_it_lacks(
 
 
 def make_toolkit(home: Path, release: str = "13.0") -> Path:
-    """Makes what passes for a CUDA toolkit: an nvcc that tells place and release."""
+    """Makes a stand-in for a CUDA toolkit, whose nvcc prints its place and release."""
     (home / "bin").mkdir(parents=True)
     (home / "include").mkdir()
     (home / "include/cuda_runtime.h").touch()

@@ -1,4 +1,4 @@
-"""The page that a report is drawn on, without looking at it."""
+"""The HTML page of a report, without a browser."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ VOID = {"meta", "link", "input"}
 
 
 class Page(HTMLParser):
-    """The elements of a page, which have to be nested and named as they should.
+    """The elements of a page; fails on wrong nesting and on missing names.
 
     Attributes:
         elements: Of each: its name, its attributes, and the text in it.
@@ -80,7 +80,7 @@ class Page(HTMLParser):
             self.elements[number][2].append(data)
 
     def handle_decl(self, decl: str) -> None:
-        """Knows of one kind of document."""
+        """Accepts HTML 5 only."""
         assert decl == "doctype html"
 
     def all(self, tag: str, **attributes: str) -> list[tuple[dict[str, str], str]]:
@@ -93,7 +93,7 @@ class Page(HTMLParser):
 
     @property
     def data(self) -> Any:
-        """What the script is told."""
+        """The data of the page's script."""
         ((_, text),) = self.all("script", id="data")
         return json.loads(text)
 
@@ -151,7 +151,7 @@ def test_page_of_an_op(name: str) -> None:
 
 
 def assert_links(op: Op, page: Page) -> None:
-    """All that is linked is there."""
+    """Checks that every link has its target."""
     data = page.data
     counts = {
         (side, language): len(page.rows(side, language))
@@ -182,7 +182,7 @@ def assert_links(op: Op, page: Page) -> None:
         assert "/" not in file or 1 <= int(line) <= lengths[file]
 
 
-# ---- what a page may be ----
+# ---- what a page may contain ----
 
 
 def test_page_loads_nothing() -> None:

@@ -1,4 +1,4 @@
-"""The page in a browser: what lights up, what is pinned, that it asks for nothing."""
+"""The page in a browser: highlights, pins, and that it loads nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAX = line_of(TRITON, "row_max = tl.max")
 VEC, REDUCE = "csrc/common/vec.cuh", "csrc/common/reduce.cuh"
 SHUFFLE = line_of(REDUCE, "__shfl_xor_sync")
 
-# The text that contrasts least with what is behind it.
+# The text with the least contrast to its background.
 LEAST_CONTRAST = """
 () => {
     const canvas = new OffscreenCanvas(1, 1);
@@ -126,11 +126,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 class Reader:
-    """Somebody who reads a page.
+    """A reader of a page.
 
     Attributes:
-        page: In the browser.
-        complaints: Whatever the browser did not like, and what the page asked it for.
+        page: The browser's.
+        complaints: The browser's errors and warnings, and the page's requests.
     """
 
     def __init__(self, browser: Browser, file: Path, **options: Any) -> None:
@@ -161,7 +161,7 @@ class Reader:
         return self.page.locator(f"[data-file='{file}'] li:nth-child({line})")
 
     def place(self, place: str) -> Locator:
-        """The same, of a place such as "csrc/softmax/twin.cuh:40"."""
+        """A line of a source, named as in "csrc/softmax/twin.cuh:40"."""
         file, _, line = place.rpartition(":")
         return self.source(file, int(line))
 
@@ -174,32 +174,32 @@ class Reader:
         )
 
     def lit(self, name: str) -> dict[str, int]:
-        """How many instructions of each side's PTX have a mark."""
+        """The number of highlighted instructions of each side's PTX."""
         return {side: self.rows(side, f"li.{name}").count() for side in SIDES}
 
     def choose(self, value: str) -> None:
-        """Chooses PTX or SASS, or the colours."""
+        """Selects PTX or SASS, or the colours."""
         self.page.locator(f"label:has([value={value}])").click()
 
     @property
     def code(self) -> str:
-        """What the listings show, "ptx" or "sass"."""
+        """The code in the listings, "ptx" or "sass"."""
         return str(self.page.locator("body").get_attribute("data-code"))
 
     @property
     def pinned(self) -> str:
-        """What the page says of what is pinned."""
+        """The page's text on the pinned line."""
         return str(self.page.locator("#pinned").inner_text())
 
     @property
     def fragment(self) -> str:
-        """Of the address."""
+        """The address's fragment."""
         return str(self.page.url).partition("#")[2]
 
 
 @pytest.fixture
 def reader(browser: Browser, files: dict[str, Path]) -> Iterator[Reader]:
-    """A reader of the page of softmax, who ends without a complaint."""
+    """A reader of the page of softmax, who must end without complaints."""
     opened = Reader(browser, files["softmax"]).open()
     yield opened
     opened.page.close()

@@ -208,7 +208,7 @@ def test_any_range_of_sizes_can_be_drawn(powers: list[int], tmp_path: Path) -> N
 
 @pytest.fixture
 def hostile_bench() -> Bench:
-    """A bench whose names come from a file that nobody should trust."""
+    """A bench whose names come from an untrusted file."""
     sweep = tuple(
         make_case((n, 64), params={"dim": "../../<b>$x$&\x1b"}) for n in (1, 64)
     )

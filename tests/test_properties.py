@@ -1,4 +1,4 @@
-"""What holds for all inputs, tried on those that hypothesis makes up."""
+"""Properties of ops for all inputs, tried on those that hypothesis draws."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Strides(NamedTuple):
     expanded: tuple[bool, ...]
 
     def lay_out(self, x: Tensor, device: str) -> Tensor:
-        """The values of x, of expanded dimensions the first ones, in this layout."""
+        """The values of x in this layout; expanded dimensions repeat the first ones."""
         shape = [
             min(size, 1) if expanded else size
             for size, expanded in zip(x.shape, self.expanded, strict=True)
@@ -96,7 +96,7 @@ def layouts(draw: st.DrawFn, n_dims: int) -> str | Strides:
 
 
 class Values(NamedTuple):
-    """What is in a tensor."""
+    """The values of a tensor."""
 
     seed: int
     exponent: int  # they spread about as far as 10 to this power
@@ -104,7 +104,7 @@ class Values(NamedTuple):
     specials: tuple[tuple[int, float], ...]  # and these are planted somewhere
 
     def put_into(self, x: Tensor) -> Tensor:
-        """The random numbers in x, with all that."""
+        """The random numbers in x, with these values."""
         x = x * 10.0**self.exponent + self.center
         for place, value in self.specials:
             if x.numel():
@@ -135,7 +135,7 @@ class Inputs(NamedTuple):
     params: dict[str, Any]
 
     def arguments(self, op: Op, device: str) -> tuple[Any, ...]:
-        """What the op is called with."""
+        """The arguments of a call of the op."""
         generator = torch.Generator().manual_seed(self.values.seed)
         # Those of another shape, such as a weight, are as the op makes them.
         trial = TRIALS[op.name]
@@ -171,7 +171,7 @@ class Inputs(NamedTuple):
 
 
 def _are_full(made: tuple[Tensor, ...]) -> list[bool]:
-    """Which of an op's inputs hold numbers and have the shape of the case."""
+    """Whether each of an op's inputs holds numbers and has the case's shape."""
     shape = max(made, key=Tensor.dim).shape
     return [x.shape == shape and x.is_floating_point() for x in made]
 
@@ -186,7 +186,7 @@ def _up_to(x: Tensor, largest: float, dtype: torch.dtype) -> Tensor:
 
 @st.composite
 def inputs(draw: st.DrawFn, op: Op) -> Inputs:
-    """All that an op can be called with."""
+    """Any valid arguments of an op."""
     # An op that takes tensors without dimensions has their shape among its edges.
     # A product takes more than a look at each of its elements.
     trial = TRIALS[op.name]
@@ -216,7 +216,7 @@ def call(op: str, implementation: str, *arguments: Any) -> Tensor:
 
 
 def is_refused(implementation: str, device: str, dtype: torch.dtype) -> bool:
-    """Whether Triton's interpreter would be asked for what it cannot do."""
+    """Whether Triton's interpreter cannot run these inputs."""
     is_interpreted = implementation == "triton" and device == "cpu"
     return is_interpreted and interpreter.unsupported_reason(dtype) is not None
 
@@ -228,10 +228,10 @@ def are_same(x: Tensor, y: Tensor) -> bool:
 
 
 def can_be_judged(op: Op, arguments: tuple[Any, ...]) -> bool:
-    """Whether the last bits of its inputs change but the last bits of its results.
+    """Whether the last bits of the inputs change only the last bits of the results.
 
-    Products and gradients of weights are sums, and gradients of rows differences: what
-    is left of terms that cancel are rounding errors, PyTorch's as much as ours.
+    Products and gradients of weights are sums, and gradients of rows are differences:
+    terms that cancel leave rounding errors, PyTorch's as much as ours.
     """
     generator = torch.Generator().manual_seed(0)
     epsilon = torch.finfo(torch.float32).eps
@@ -324,7 +324,7 @@ def gelu(implementation: str, x: Tensor, approximate: str) -> Tensor:
 
 
 def rounding(x: Tensor) -> Tensor:
-    """What a few roundings of numbers of this size can make of a difference."""
+    """The error of a difference after a few roundings of numbers of this size."""
     limits = torch.finfo(x.dtype)
     return 4 * limits.eps * (x.double().abs() + limits.tiny)
 

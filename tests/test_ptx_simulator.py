@@ -1,4 +1,4 @@
-"""The simulation of PTX: single instructions, memory, whole kernels."""
+"""The PTX simulator: single instructions, memory, whole kernels."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def registers_after(
     threads: int = 32,
     module: str = "",
 ) -> Callable[[str], list[Number]]:
-    """What registers hold in each lane, after a kernel with these in registers."""
+    """The contents of registers by lane, after a kernel that starts with others."""
     parameters = (OUT.address, X.address, 0)
     launch = Launch((1, 1, 1), (threads, 1, 1), parameters, (OUT, X), 4096)
     program = Program(listing_of(body, module), launch)
@@ -153,7 +153,7 @@ PREFIX = {"1": "%p", "16": "%h", "32": "%r", "64": "%d"}
 
 
 def numbers(name: str, generator: random.Random) -> list[int]:
-    """32 of a type: the ends of its range, and any others; `n` for amounts of bits."""
+    """32 numbers of a type: the ends of its range, then random; `n` is a bit count."""
     if name[0] == "n":
         return [0, 1, 31, 32, 33, 63, 64, 255, *generator.choices(range(72), k=24)]
     width = int(name[1:])
@@ -184,7 +184,7 @@ def clamped(number: int, name: str) -> int:
 
 
 def field(number: int, start: int, length: int, width: int, *, is_signed: bool) -> int:
-    """As the PTX manual has it: above the number's end stands its sign, or zero."""
+    """Like bfe of the PTX ISA: the sign or zero fills the bits above the number."""
     bits = [
         number >> place & 1 if place < width else int(number < 0)
         for place in range(start, start + min(length, width))
@@ -232,12 +232,12 @@ def looked_up(table: int, a: int, b: int, c: int) -> int:
 
 
 Reference = Callable[..., Any]
-# Opcode: types of the result and of the operands, and what is computed of them.
+# By opcode: the types of the result and of the operands, and the function.
 CASES: dict[str, tuple[str, Reference]] = {}
 
 
 def add_cases_of(name: str) -> None:
-    """Of what there is for signed and for unsigned numbers."""
+    """Adds the opcodes with a signed and an unsigned form."""
     width, is_signed = int(name[1:]), name[0] == "s"
     one, two, three = (" ".join([name] * count) for count in (2, 3, 4))
     CASES[f"add.{name}"] = two, lambda a, b: a + b
@@ -288,7 +288,7 @@ def add_cases_of(name: str) -> None:
 
 
 def add_cases_of_bits(width: int) -> None:
-    """Of what does not ask for signs."""
+    """Adds the opcodes that treat operands as bits."""
     name = f"b{width}"
     one, two = f"{name} {name}", f"{name} {name} {name}"
     CASES[f"and.{name}"] = two, lambda a, b: a & b
@@ -308,7 +308,7 @@ def add_cases_of_bits(width: int) -> None:
 
 
 def add_other_cases() -> None:
-    """Of what there is for 32 bits alone."""
+    """Adds the opcodes that exist for 32 bits only."""
     three = "u32 u32 u32 u32"
     for unsigned, name in (("lo", "lt"), ("ls", "le"), ("hi", "gt"), ("hs", "ge")):
         CASES[f"setp.{unsigned}.u32"] = "p1 u32 u32", getattr(operator, name)
@@ -381,7 +381,7 @@ def test_arithmetic_is_that_of_python(opcode: str) -> None:
     body = f"{stem} {', '.join([result, *names, *table.split()])};"
     inputs = dict(zip(names, operands, strict=True))
     assert registers_after(body, inputs)(result) == expected
-    # The same number in all lanes is kept but once, and computed with once.
+    # A number that all lanes share is stored and computed once.
     for lane in range(8):
         uniform = {name: [values[lane]] for name, values in inputs.items()}
         assert registers_after(body, uniform)(result) == [expected[lane]] * 32
@@ -456,7 +456,7 @@ def test_narrow_numbers_in_wide_registers() -> None:
         ("mov.f32 %r8, 0f3F800000", [0x3F800000] * 3),
     ],
 )
-def test_what_is_unknown_stays_so_unless_it_does_not_matter(
+def test_unknown_operands_make_unknown_results_unless_they_do_not_matter(
     instruction: str, expected: list[Number]
 ) -> None:
     inputs: dict[str, list[Number]] = {
@@ -471,7 +471,7 @@ def test_what_is_unknown_stays_so_unless_it_does_not_matter(
 @pytest.mark.parametrize(
     ("instruction", "expected"),
     [
-        # Known or not, true or false, combined with one that is not known.
+        # A known or unknown predicate, combined with an unknown one.
         ("setp.eq.and.u32 %p8, %r9, 1, %p9", [None, 0]),
         ("setp.eq.or.u32 %p8, %r9, 1, %p9", [1, None]),
         ("setp.eq.xor.u32 %p8, %r9, 1, %p9", [None, None]),
@@ -532,7 +532,7 @@ def test_special_registers() -> None:
 
 
 def shuffled(mode: str, lane: int, amount: int, clamp: int) -> tuple[int, bool]:
-    """The pseudocode of the PTX manual."""
+    """shfl.sync, by the pseudocode of the PTX ISA."""
     segment, limit = clamp >> 8 & 31, clamp & 31
     last, first = (lane & segment) | (limit & ~segment), lane & segment
     source = {
@@ -564,7 +564,7 @@ def test_shuffles(mode: str, width: int) -> None:
         ]
 
 
-def test_shuffles_of_what_is_not_known_everywhere() -> None:
+def test_shuffles_of_values_unknown_in_some_lanes() -> None:
     inputs: dict[str, list[Number]] = {"%r9": [None, 5, *[7] * 30], "%r10": [7]}
     body = """
         shfl.sync.bfly.b32 %r8, %r9, 1, 31, -1;
@@ -577,7 +577,7 @@ def test_shuffles_of_what_is_not_known_everywhere() -> None:
     values = registers_after(body, {**inputs, "%r12": list(range(32))})
     assert values("%r8")[:3] == [5, None, 7]
     assert values("%r11")[:3] == [None, 7, 7]
-    assert values("%r13")[:16] == [None] * 16  # of lanes that do not take part
+    assert values("%r13")[:16] == [None] * 16  # read from lanes outside of the mask
     assert values("%r14") == [*range(8, 16), *range(8), *[0] * 16]
 
 
@@ -654,11 +654,11 @@ def test_votes_that_one_lane_decides() -> None:
     assert found == [None, 1, 0, 0, None]
 
 
-# ---- Ways through a kernel -----------------------------------------------------------
+# ---- Control flow --------------------------------------------------------------------
 
 
 def executed(simulation: Simulation, listing: Listing, opcode: str) -> list[int]:
-    """How many threads executed each instruction of an opcode."""
+    """The number of threads that executed each instruction with an opcode."""
     return [
         count
         for each, count in zip(listing.instructions, simulation.executed, strict=True)
@@ -679,13 +679,13 @@ DONE:
 """
 
 
-def test_the_ways_of_a_branch_meet_again() -> None:
+def test_the_paths_of_a_branch_reconverge() -> None:
     simulation = run(DIVERGENT)
     listing = listing_of(DIVERGENT)
     assert executed(simulation, listing, "add.u32") == [22]
     assert executed(simulation, listing, "mul.lo.u32") == [10]
     assert executed(simulation, listing, "xor.b32") == [32]
-    # Once for the warp, so all lanes were there together.
+    # The warp executed it once, so all lanes had reconverged.
     assert set(simulation.warp_executed) == {1}
     assert simulation.is_exact
     assert simulation.traces[0] == tuple(range(len(listing.instructions)))
@@ -693,7 +693,7 @@ def test_the_ways_of_a_branch_meet_again() -> None:
     assert values("%r4") == [3 * t if t < 10 else t + 1 for t in range(32)]
 
 
-def test_lanes_that_meet_are_in_order() -> None:
+def test_reconverged_lanes_are_in_order() -> None:
     body = """
         mov.u32 %r2, %tid.x;
         and.b32 %r3, %r2, 3;
@@ -777,7 +777,7 @@ def test_a_barrier_lets_no_thread_pass_alone() -> None:
     for barrier in ("bar.sync 0;", "barrier.sync.aligned 3, 64;"):
         values = registers_after(EXCHANGE.format(barrier=barrier), threads=64)
         assert values("%r7") == stored[::-1]
-    # Without it the first warp reads what the second has not written yet.
+    # Without the barrier the first warp reads before the second has written.
     values = registers_after(EXCHANGE.format(barrier=""), threads=64)
     assert values("%r7") == [*[None] * 32, *stored[31::-1]]
 
@@ -803,7 +803,7 @@ def test_producers_only_arrive_at_a_barrier() -> None:
     assert simulation.is_exact
 
 
-def test_a_barrier_that_some_never_reach() -> None:
+def test_a_barrier_that_some_threads_never_reach() -> None:
     body = """
         mov.u32 %r2, %tid.x;
         setp.ge.u32 %p1, %r2, 32;
@@ -817,7 +817,7 @@ def test_a_barrier_that_some_never_reach() -> None:
 
 
 def test_lanes_of_a_warp_wait_for_each_other() -> None:
-    # The first half comes back to the shuffle from behind it.
+    # The first half of the warp jumps back to the shuffle.
     body = """
         mov.u32 %r2, %tid.x;
         setp.lt.u32 %p1, %r2, 16;
@@ -859,19 +859,19 @@ SKIP:
 """
 
 
-def test_an_unknown_branch_is_marked_and_nothing_of_it_believed() -> None:
+def test_an_unknown_branch_is_marked_and_its_effects_are_unknown() -> None:
     listing, simulation = listing_of(UNKNOWN_BRANCH), run(UNKNOWN_BRANCH)
     (branch,) = simulation.unknown_branches
     assert listing.instructions[branch].opcode == "bra"
     assert not simulation.is_exact
     assert simulation.is_complete
-    # It is not taken; but what depends on it is not known, nor is it blamed.
+    # It is not taken; results that depend on it are unknown, and raise no finding.
     assert executed(simulation, listing, "st.shared.u32") == [32]
     assert simulation.out_of_bounds == ()
     values = registers_after(UNKNOWN_BRANCH)
     assert values("%r4") == [None] * 32
     assert values("%r7") == [None] * 32
-    assert values("%r8") == [7] * 32  # of what is written before and behind
+    assert values("%r8") == [7] * 32  # written before and after the branch
     known = UNKNOWN_BRANCH.replace("setp.eq.u32 %p1, %r3, 7", "setp.eq.u32 %p1, 8, 7")
     assert registers_after(known)("%r4") == [3] * 32
     assert registers_after(known)("%r7") == [4] * 32
@@ -965,7 +965,7 @@ def test_waiting_at_an_mbarrier_ends() -> None:
     )
 
 
-def test_who_waits_at_an_mbarrier_goes_last() -> None:
+def test_threads_that_wait_at_an_mbarrier_run_last() -> None:
     body = """
         mov.u32 %r2, %tid.x;
         mov.u32 %r3, 77;
@@ -1040,7 +1040,7 @@ def test_a_jump_through_a_table() -> None:
     assert simulation.executed[last] == 32
 
 
-def test_what_cannot_be_emulated_is_named() -> None:
+def test_instructions_that_are_not_simulated_are_named() -> None:
     body = """
         mov.u32 %r4, 1;
         mov.u32 %r5, 2;
@@ -1068,7 +1068,7 @@ def test_a_launch_has_the_kernels_parameters() -> None:
 
 
 def access_of(simulation: Simulation, **wanted: Any) -> MemoryAccess:
-    """The only access with these attributes."""
+    """The one access with these attributes."""
     (found,) = (
         each
         for each in simulation.accesses
@@ -1161,7 +1161,7 @@ def test_bank_conflicts(
 
 
 def test_bank_conflicts_add_up_over_blocks() -> None:
-    # By blocks that all do the same, and by blocks that do not.
+    # Blocks that all conflict alike, then blocks that differ.
     same = "mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 3; ld.shared.u32 %r4, [%r3];"
     access = access_of(run(same, grid=(5, 1, 1), block=(64, 1, 1)))
     assert (access.requests, access.bank_conflicts) == (10, 10)
@@ -1175,7 +1175,7 @@ def test_bank_conflicts_add_up_over_blocks() -> None:
     """
     access = access_of(run(other, grid=(4, 1, 1)))
     assert access.bank_conflicts == 0 + 1 + 3 + 7
-    # The same addresses, but in one block by a half warp, in the next by two.
+    # Addresses that a half warp accesses in one block, and a whole warp in the next.
     shifted = """
         mov.u32 %r2, %tid.x;
         mov.u32 %r3, %ctaid.x;
@@ -1188,7 +1188,7 @@ def test_bank_conflicts_add_up_over_blocks() -> None:
     assert access_of(run(shifted, grid=(2, 1, 1))).wavefronts == 1 + 2
 
 
-def test_shared_memory_keeps_what_is_known() -> None:
+def test_shared_memory_holds_known_values() -> None:
     values = registers_after(
         """
         mov.u32 %r2, %tid.x;
@@ -1215,12 +1215,12 @@ def test_shared_memory_keeps_what_is_known() -> None:
     assert values("%r6") == [0xFF00 + t for t in range(32)]
     assert values("%r7") == [None, *range(100, 131)]
     assert values("%d6")[:2] == [None, 100 << 32 | 0xFF01]
-    assert values("%r8") == [None] * 32  # nobody knows who was last
+    assert values("%r8") == [None] * 32  # the order of the stores is undefined
     assert values("%r10") == [None] * 32
     assert values("%r11")[:2] == [None, 0xFF01]
 
 
-def test_a_store_to_an_unknown_place_may_be_to_any() -> None:
+def test_a_store_to_an_unknown_address_makes_all_values_unknown() -> None:
     values = registers_after("""
         mov.u32 %r2, 7;
         st.shared.u32 [16], %r2;
@@ -1286,11 +1286,11 @@ def test_local_memory_belongs_to_a_thread() -> None:
     simulation = run(body)
     scattered, back, same = simulation.accesses
     assert (scattered.space, scattered.sectors, back.space) == ("local", 32, "local")
-    # One word of all lanes lies side by side.
+    # Local memory interleaves the lanes: a word of all lanes is contiguous.
     assert (same.sectors, same.ideal_sectors, same.bytes) == (4, 4, 128)
 
 
-def test_a_block_stands_for_those_of_its_cluster() -> None:
+def test_one_block_stands_for_all_of_its_cluster() -> None:
     values = registers_after("""
         .shared .align 16 .b8 shared[64];
         mov.u64 %d3, shared;
@@ -1357,7 +1357,7 @@ def test_parameters_of_all_kinds() -> None:
     assert [each.offset for each in found] == [33, -2, 66, -3, 0x40000000]
 
 
-def test_asynchronous_copies_read_what_they_are_told_to() -> None:
+def test_asynchronous_copies_read_their_source_bytes() -> None:
     simulation = run("""
         mov.u32 %r2, %tid.x;
         shl.b32 %r3, %r2, 4;
@@ -1408,7 +1408,7 @@ def test_bulk_copies() -> None:
     assert sum(each.unknown for each in simulation.accesses) == 1
 
 
-# Rows of 40 numbers of 16 bits, which begin at every 96 bytes, three times as many.
+# Tensors with rows of 40 16-bit numbers at a pitch of 96 bytes.
 MAPS = tuple(
     TensorMap(each.position, each.address, 2, (40, 10, 3), (96, 1056), (32, 8, 1))
     for each in (OUT, X)
@@ -1431,8 +1431,8 @@ STORE_BOX = "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group"
     ("corner", "n_bytes", "sectors", "fewest"),
     [
         ("0, 0, 0", 8 * 64, 16, 16),
-        ("%r4, 4, 2", 6 * 48, 12, 9),  # cut off on two sides
-        ("%r3, %r3, 1", 7 * 62, 14, 14),  # on the other two
+        ("%r4, 4, 2", 6 * 48, 12, 9),  # clipped on two sides
+        ("%r3, %r3, 1", 7 * 62, 14, 14),  # clipped on the other two
         ("40, 0, 0", 0, 0, 0),
         ("0, 0, %r3", 0, 0, 0),
     ],
@@ -1454,7 +1454,7 @@ def test_copies_of_boxes(corner: str, n_bytes: int, sectors: int, fewest: int) -
     assert simulation.store_counts["out"].sum() == n_bytes
 
 
-def test_boxes_that_are_not_known() -> None:
+def test_boxes_at_unknown_places() -> None:
     simulation = run(
         f"""
         {MAP_ADDRESSES}
@@ -1470,7 +1470,7 @@ def test_boxes_that_are_not_known() -> None:
     assert {each.bytes for each in simulation.accesses[1:]} == {0}
 
 
-def test_a_tensor_map_of_more_than_there_is() -> None:
+def test_a_tensor_map_larger_than_its_tensor() -> None:
     wrong = replace(MAPS[1], sizes=(40, 10, 4))
     simulation = run(
         f"{MAP_ADDRESSES} @%p1 {LOAD_BOX} [0], [%d6, {{%r4, 7, 3}}], [2048];",
@@ -1490,7 +1490,7 @@ def test_a_tensor_map_of_more_than_there_is() -> None:
         "frobnicate.sync.aligned.m8n8 {%r3, %r4}, [%r2], %d9, 5",
     ],
 )
-def test_what_is_not_known_is_named(statement: str) -> None:
+def test_unknown_instructions_are_named(statement: str) -> None:
     simulation = run(f"mov.u32 %r2, 5; {statement}; st.global.u32 [%d1], %r3;")
     assert simulation.unknown_opcodes == (statement.partition(" ")[0],)
     assert simulation.is_complete
@@ -1541,7 +1541,7 @@ def test_a_barrier_of_each_half() -> None:
     assert simulation.unknown_branches == ()
 
 
-def test_bytes_that_several_lanes_read_are_needed_once() -> None:
+def test_bytes_that_several_lanes_read_count_once() -> None:
     simulation = run("""
         mov.u32 %r2, %tid.x;
         shl.b32 %r3, %r2, 4;
@@ -1615,7 +1615,7 @@ def test_an_unknown_address_is_counted_as_such() -> None:
     assert (unknown.bytes, unknown.sectors, unknown.unknown) == (112, 0, 1)
 
 
-def test_what_is_out_of_bounds_is_told_once_or_a_few_times() -> None:
+def test_accesses_out_of_bounds_are_reported_at_most_a_few_times() -> None:
     body = """
         mov.u32 %r2, %tid.x;
         mov.u32 %r3, %ctaid.x;
@@ -1639,7 +1639,7 @@ def test_what_is_out_of_bounds_is_told_once_or_a_few_times() -> None:
     assert (found.argument, found.offset) == ("out", -8)
 
 
-def test_stores_are_counted_where_that_is_asked_for() -> None:
+def test_stores_to_each_byte_are_counted_on_request() -> None:
     body = """
         mov.u32 %r2, %tid.x;
         shr.u32 %r3, %r2, 1;
@@ -1662,12 +1662,12 @@ def test_a_large_launch_is_sampled() -> None:
     assert (few.blocks, set(few.executed)) == (2, {64})
     every = run(body, grid=(100, 3, 1))
     assert every.blocks == every.total_blocks == 300
-    many = run(body, grid=(2000, 1, 1), blocks=range(2000))  # not all side by side
+    many = run(body, grid=(2000, 1, 1), blocks=range(2000))  # in several batches
     assert many.blocks == 2000
     assert many.traces[0] == tuple(range(len(listing_of(body).instructions)))
 
 
-# One behind the other, with gaps or without; then in any order, empty ones among them.
+# Ranges in ascending order, with and without gaps; then in any order, some empty.
 @pytest.mark.parametrize("is_sorted", [True, False])
 def test_bytes_and_sectors_of_ranges(is_sorted: bool) -> None:
     generator = np.random.default_rng(20261123)
@@ -1691,7 +1691,7 @@ def test_bytes_and_sectors_of_ranges(is_sorted: bool) -> None:
 # ---- Kernels -------------------------------------------------------------------------
 
 INSPECT = {"cuda": inspect_cuda, "triton": inspect_triton}
-# An op, what it is called on, and how often each side reads every element.
+# An op, its case, and how often each side reads every element.
 WHOLE_LAUNCHES: list[tuple[str, Case, dict[str, float]]] = [
     ("add", Case((1000,)), {"cuda": 1, "triton": 1}),
     ("add", Case((1000003,)), {"cuda": 1, "triton": 1}),
@@ -1702,10 +1702,10 @@ WHOLE_LAUNCHES: list[tuple[str, Case, dict[str, float]]] = [
     ("softmax", Case((200, 64)), {"cuda": 1, "triton": 1}),
     ("softmax", Case((33, 781)), {"cuda": 1, "triton": 1}),
     ("softmax", Case((66, 1000), dtype=torch.bfloat16), {"cuda": 1, "triton": 1}),
-    # Triton reads out of the L1 again; of a single tile it keeps what it has just read.
+    # Triton reads a row again from the L1, but keeps a single tile in registers.
     ("softmax", Case((5, 16384)), {"cuda": 1, "triton": 1}),
     ("softmax", Case((3, 32768)), {"cuda": 1, "triton": 1}),
-    # Beyond that its registers keep the beginning of a row.
+    # Beyond that it keeps the beginning of a row in registers.
     ("softmax", Case((3, 40000)), {"cuda": 1, "triton": 2 - 32768 / 40000}),
     ("softmax", Case((2, 131072)), {"cuda": 1, "triton": 2 - 32768 / 131072}),
 ]
@@ -1714,7 +1714,7 @@ ON_OTHER_ARCHITECTURES: list[tuple[str, Case, dict[str, float]]] = [
     ("gelu", Case((100003,)), {"cuda": 1, "triton": 1}),
     ("softmax", Case((33, 781)), {"cuda": 1, "triton": 1}),
 ]
-# Without clusters one block keeps what it can of a long row, and reads the rest twice.
+# Without clusters a block keeps what fits of a long row, and reads the rest twice.
 LAUNCHES = {90: WHOLE_LAUNCHES} | {
     number: [
         *ON_OTHER_ARCHITECTURES,
@@ -1760,7 +1760,7 @@ def test_a_kernel_moves_what_its_op_must_move(
     assert simulation.is_complete
     assert simulation.out_of_bounds == ()
     assert simulation.unknown_opcodes == ()
-    # Only erf is computed in one way or in another, and no address depends on it.
+    # Only erf branches on data, and no address depends on it.
     assert simulation.is_exact or each_op.source == "gelu"
     moved = {True: 0, False: 0}
     for access in simulation.accesses:
@@ -1779,7 +1779,7 @@ def test_a_kernel_moves_what_its_op_must_move(
     assert (out == 1).all()
 
 
-# A product has its own way with each byte: as often as there are tiles.
+# A product loads each byte once for every tile that needs it.
 PRODUCTS = [((64, 72, 128), 90), ((3, 65, 264, 72), 90), ((65, 72, 40), 80)]
 MATMULS = [
     pytest.param(shape, number, side, marks=needs_nvcc if side == "cuda" else ())
@@ -1813,12 +1813,12 @@ def test_a_product_is_stored_once(
     )
     assert loaded >= traffic.read_bytes
     if shape == (64, 72, 128) and side == "triton":
-        # One row of tiles, and two columns of them.
+        # The tiles form one row and two columns.
         assert loaded == 2 * (2 * 64 * 128 + 128 * 72)
 
 
 @needs_nvcc
-def test_wide_accesses_of_neighbours_need_no_sector_twice() -> None:
+def test_wide_coalesced_accesses_need_no_sector_twice() -> None:
     for side in INSPECT:
         code = code_of(OPS["softmax"], Case((64, 1024)), ARCHITECTURES[90], side)
         for access in code.simulation.accesses:
@@ -1830,7 +1830,7 @@ def test_wide_accesses_of_neighbours_need_no_sector_twice() -> None:
 def assert_one_too_many(
     simulation: Simulation, listing: Listing, lines: tuple[int, int]
 ) -> None:
-    """Element 1000 is loaded and stored, and these lines of the source are told."""
+    """The accesses to element 1000 are reported, at these lines of the source."""
     load, store = sorted(simulation.out_of_bounds, key=lambda each: each.is_store)
     assert (load.argument, load.is_store) == ("x", False)
     assert (store.argument, store.is_store) == ("out", True)
@@ -1850,7 +1850,9 @@ __global__ void one_too_many(float* out, const float* x, int n) {
 
 @needs_nvcc
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100a", "sm_120"])
-def test_an_index_too_many_is_found_in_cuda(tmp_path: Path, architecture: str) -> None:
+def test_an_off_by_one_index_is_found_in_cuda(
+    tmp_path: Path, architecture: str
+) -> None:
     home = find_cuda_home()
     assert home
     source, ptx = tmp_path / "kernel.cu", tmp_path / "kernel.ptx"
@@ -1885,7 +1887,7 @@ one_too_many: Any = triton.jit(_one_too_many)
 
 
 @pytest.mark.parametrize("number", [80, 90, 100, 120])
-def test_an_index_too_many_is_found_in_triton(number: int) -> None:
+def test_an_off_by_one_index_is_found_in_triton(number: int) -> None:
     tensors = [torch.empty(1000, device="meta") for _ in range(2)]
 
     def launcher(*arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the README says of speed is what was recorded, and its links lead somewhere."""
+"""The README's figures are those of the records, and its links lead somewhere."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_each_section_has_its_place(page: str, section: str) -> None:
     assert lines.index(first) < lines.index(last)
 
 
-# What follows is of records that are made up.
+# The tests below use made-up records.
 
 
 def _record_example(folder: Path, gpu: str = H200) -> None:
@@ -429,7 +429,7 @@ def test_a_page_without_a_place_is_refused(block: str, says: str, folder: Path) 
 
 @pytest.fixture
 def root(folder: Path) -> Path:
-    """Where the pages are, beside the folder of records."""
+    """The folder of the pages, beside that of the records."""
     for page in readme.PAGES:
         file = folder.parent / page
         file.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""What was measured is kept, found again, and shown where nothing can be measured."""
+"""Records: kept, found again, and shown where nothing can be measured."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def _shown(bench: Bench, dtype_name: str, width: int = 100, **params: Any) -> li
 
 @pytest.fixture
 def mixed_bench() -> Bench:
-    """Cases of two dtypes and two dims, one in which ours is missing."""
+    """Cases of two dtypes and two dims; ours is missing from one."""
     return replace(
         make_bench(),
         cases=(
@@ -421,7 +421,7 @@ def test_without_a_repository_there_is_no_commit(
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> list[Bench]:
-    """What `compare record` keeps, here of nothing that was measured."""
+    """The files of `compare record`, without any measurement."""
     kept: list[Bench] = []
 
     def keep(measured: Bench) -> Path:

@@ -1,4 +1,4 @@
-"""Calls that are replayed: which, that it changes nothing, and what it rests on."""
+"""Replay: which calls are replayed, their equal results, and PyTorch's internals."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ Ways = Counter[str]
 
 @pytest.fixture
 def ways(device: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ways]:
-    """How often calls went which way; none of these for one that is replayed.
+    """Counts the paths of calls that are not replayed.
 
-    "dispatched" is by PyTorch, "recorded" and "computed" are not. Without a
-    GPU, calls on the CPU are replayed, by launches in the emulator.
+    PyTorch dispatches a call that is "dispatched", but not one that is "recorded" or
+    "computed". Without a GPU, calls on the CPU are replayed, by launches in the
+    emulator.
     """
     counts: Ways = Counter()
 
@@ -66,12 +67,12 @@ def ways(device: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ways]:
 
 
 def made_known(function: Callable[..., Any], *args: Any, **keywords: Any) -> None:
-    """Calls twice, the second time to be recorded."""
+    """Calls twice, so that the second call is recorded."""
     for _ in range(2):
         function(*args, **keywords)
 
 
-# ---- What is replayed ----------------------------------------------------------------
+# ---- Calls that are replayed ---------------------------------------------------------
 
 
 def test_a_replay_gives_the_same_bits(
@@ -181,7 +182,7 @@ def test_a_tensor_that_is_given_twice(device: str, ways: Ways) -> None:
 
 
 def test_a_copy_that_an_op_makes_is_made_anew(device: str, ways: Ways) -> None:
-    # Three groups of dimensions, which no kernel walks over.
+    # Three groups of dimensions, more than a kernel walks over.
     x = torch.randn(4, 6, 8, 10, device=device)[:, ::2, ::2, ::2]
     made_known(bindings.gelu, x)
     ways.clear()
@@ -248,11 +249,11 @@ def test_errors_are_the_same(bad: str, device: str, ways: Ways) -> None:
     assert not ways["recorded"]
 
 
-# ---- What is not ---------------------------------------------------------------------
+# ---- Calls that are not --------------------------------------------------------------
 
 
 class Subclass(Tensor):
-    """A tensor that somebody else may have a say in."""
+    """A tensor class that may override any function."""
 
 
 class DispatchMode(TorchDispatchMode):
@@ -310,7 +311,7 @@ def differentiated(x: Tensor, call: Callable[[Tensor], Any]) -> None:
     assert call(x.clone().requires_grad_()).grad_fn is not None
 
 
-# Each makes at least one call that PyTorch has to see.
+# Each makes at least one call that has to go through PyTorch.
 WATCHED: dict[str, Callable[[Tensor, Callable[[Tensor], Any]], Any]] = {
     "autograd": differentiated,
     "a dispatch mode": under(dispatch_mode),
@@ -405,7 +406,7 @@ def test_another_device(backend: str, ways: Ways, device: str) -> None:
         assert not ways
 
 
-# ---- What it rests on ----------------------------------------------------------------
+# ---- PyTorch's internals -------------------------------------------------------------
 
 
 def test_guards_of_torch() -> None:
@@ -518,7 +519,7 @@ def test_allocators_of_torch(device: str, mode: Callable[[], Any]) -> None:
         assert made.data_ptr() % replay.ALIGNMENT == 0
 
 
-def test_memory_that_nobody_has_written_to() -> None:
+def test_unwritten_memory() -> None:
     torch.use_deterministic_algorithms(False)  # which fill what is allocated
     x = torch.randn(4, 6)
     with torch_internals.Allocations() as allocations:
@@ -545,7 +546,7 @@ def test_templates() -> None:
     )
     filled = template.fill([1000, 2000, 3000])
     assert filled == [1, 3000, 3008, 1000, 2000, None, 0, 0.5, "tanh"]
-    # A part of memory that two share, another tensor, and what nobody knows.
+    # Memory that two tensors share, a tensor of its own, and memory of unknown use.
     for unknown in (x[1:], z.clone(), object()):
         assert template_of((unknown,), (x, y, z)) is None
 

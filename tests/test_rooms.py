@@ -41,7 +41,7 @@ def _modules(root: Path) -> dict[str, Path]:
 
 
 def _arrows(root: Path) -> Iterator[tuple[str, str]]:
-    """Who imports whom within compare."""
+    """The imports within compare."""
     modules = _modules(root)
     for name, path in modules.items():
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -62,7 +62,7 @@ def _arrows(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def backward_arrows(root: Path) -> list[str]:
-    """Those from a room to one that does not lie below it."""
+    """The imports from a room into one that does not lie below it."""
     found = set()
     for name, imported in _arrows(root):
         rooms = [each.partition(".")[0] for each in (name, imported)]

@@ -1,4 +1,4 @@
-"""The emulator's checker and `compare sanitize`: what they find and what they let pass.
+"""The emulator's checker and `compare sanitize`: faults that they find, clean kernels.
 
 The kernels are in tests/emulator/planted, each with one fault in the lines that bear
 its name. All are built once, with one runtime and checker, and driven through ctypes.
@@ -41,7 +41,7 @@ PLANTED = sources.ROOT / "tests" / "emulator" / "planted"
 COMPILER = os.environ.get("CXX", "g++")
 N = 128  # elements of the tensors x and out
 
-# What is said of each planted fault, beside the kernel and the marked lines.
+# The message for each planted fault, without the kernel and the marked lines.
 FAULTS = {
     "missing_barrier": "race: .* of 'tile' .*: no __syncthreads() between them",
     "write_after_read": "race: .* of 'tile' .*: no __syncthreads() between them",
@@ -60,7 +60,7 @@ FAULTS = {
     "matrix_without_barrier": "race: ",
     "blocks": (
         "race: thread 0 of block 0 writes byte 0 of tensor 'out' at .*thread 0 "
-        "of block 1 .*: nothing orders the blocks of a launch"
+        "of block 1 .*: no barrier orders the blocks of a launch"
     ),
     "threads": "race: .* of tensor 'out' ",
     "read_past_the_end": (
@@ -95,11 +95,11 @@ FAULTS = {
     ),
     "misaligned_load": (
         "misaligned access: .* float4' at byte 4 of tensor 'x', whose address "
-        "is no multiple of 16"
+        "is not a multiple of 16"
     ),
     "misaligned_store": (
-        "misaligned access: .* float2' at byte 4 of 'tile', whose address is no "
-        "multiple of 8"
+        "misaligned access: .* float2' at byte 4 of 'tile', whose address is not "
+        "a multiple of 8"
     ),
     "uninitialised": (
         "uninitialised shared memory: reads 4 bytes at .*, but byte 508 of "
@@ -110,30 +110,30 @@ FAULTS = {
         "first at byte 20"
     ),
     "input": "write to an input: writes 4 bytes at byte 0 of tensor 'x'",
-    "divergent_barrier": "divergent barrier: threads wait in different ones",
-    "two_barriers": "divergent barrier: threads wait in different ones",
+    "divergent_barrier": "divergent barrier: threads of the block wait at different",
+    "two_barriers": "divergent barrier: threads of the block wait at different",
     "wrong_mask": "wrong mask: __shfl_xor_sync",
     "deadlock": "deadlock: no thread can go on",
-    "endless_polling": "endless polling: all blocks that run only poll",
+    "endless_polling": "endless polling: all running blocks only poll",
 }
 
-# The same of hopper.cu.
+# The messages for those of hopper.cu.
 HOPPER_FAULTS = {
     "missing_wgmma_wait": (
-        "multiplication not awaited: the thread returns without having waited"
+        "multiplication not awaited: the thread returns without a wgmma_wait_group()"
     ),
     "uncommitted_wgmma": (
-        "multiplication not awaited: the thread returns without having waited"
+        "multiplication not awaited: the thread returns without a wgmma_wait_group()"
     ),
     "missing_wgmma_fence": "wgmma_m64k16 without a wgmma_fence() before it",
-    "changed_without_fence": "accumulators that were changed, without a wgmma_fence()",
+    "changed_without_fence": "accumulators that were changed without a wgmma_fence()",
     "changed_in_flight": (
-        "accumulators written to while a multiplication was in flight, noticed by "
+        "accumulators written to while a multiplication was in flight, found by "
         "wgmma_wait_group"
     ),
     "three_warps": "deadlock: no thread can go on",
     "different_matrices": (
-        "wgmma_m64k16 which is not what the other warps of the warpgroup multiply"
+        "wgmma_m64k16 with operands that differ from those of the warpgroup's other"
     ),
     "matrix_past_the_end": (
         "wgmma_m64k16 of a matrix that ends 976 bytes past the end of dynamic shared "
@@ -155,14 +155,14 @@ HOPPER_FAULTS = {
     "uninitialised_mbarrier": "uninitialised mbarrier: mbarrier_wait of byte 24576",
     "overwritten_mbarrier": "overwritten mbarrier: mbarrier_wait of byte 24576",
     "unpublished_mbarrier": (
-        "unpublished mbarrier: tma_load with the one at byte 24576 .* there was no "
+        "unpublished mbarrier: tma_load on the mbarrier at byte 24576 .* with no "
         "fence_mbarrier_init()"
     ),
-    "overrun_mbarrier": "overrun mbarrier: at byte 24576 of dynamic shared memory",
-    "abandoned_load": "load not awaited: the block ends while what it loads at",
+    "overrun_mbarrier": "overrun mbarrier: the one at byte 24576 of dynamic shared",
+    "abandoned_load": "load not awaited: the block ends while the load that it started",
     "two_loads_in_one_place": "asynchronous copy not awaited: a tensor load starts",
     "box_past_the_end": "tma_load of a box of 8192 bytes at byte 17408 of dynamic",
-    "misaligned_box": "tma_load of address 0x.* no multiple of 128",
+    "misaligned_box": "tma_load of address 0x.* not a multiple of 128",
     "unregistered_tensor": (
         "out of bounds: reads 128 bytes, up to 128 bytes past the end of tensor 'x'"
     ),
@@ -177,8 +177,7 @@ HOPPER_FAULTS = {
         "race: a tensor store reads .*: no tma_store_wait_group_read() between them"
     ),
     "abandoned_store": (
-        "store not awaited: the thread returns without having waited "
-        "(tma_store_wait_group_read)"
+        "store not awaited: the thread returns without a tma_store_wait_group_read()"
     ),
     "store_to_an_input": "write to an input: writes 128 bytes at byte 0 of tensor 'x'",
     "named_barrier_of_one_warp": "race: .*: no barrier between them",
@@ -187,26 +186,26 @@ HOPPER_FAULTS = {
     "missing_remote_arrival": "deadlock: no thread of the cluster can go on",
     "missing_cluster_sync": "race: .*: no barrier of the cluster between them",
     "block_has_returned": (
-        "mbarrier_arrive_remote for block 1 of the cluster, all threads of which have"
+        "mbarrier_arrive_remote for block 1 of the cluster, whose threads have all"
     ),
     "rank_past_the_end": "mbarrier_arrive_remote for block 2 of a cluster of 2",
     "static_in_cluster": "static shared memory in a cluster: writes 4 bytes of",
     "clobbered_by_load": "asynchronous copy not awaited: a tensor load starts to copy",
 }
 
-# What a thread waits for in vain, and what its deadlock says of it.
+# The line of a deadlock's message that says what a thread waits for.
 MISSING = {
-    "three_warps": "multiplications that not all warps of the warpgroup have started",
-    "late_phase": "the phase of parity 1 of the mbarrier at byte 24576 of dynamic "
+    "three_warps": "multiplications that some warps of the warpgroup have not started",
+    "late_phase": "the phase with parity 1 of the mbarrier at byte 24576 of dynamic "
     "shared memory: 1 of 1 arrivals are missing",
     "too_many_bytes": "parity 0 .*: 16 bytes are missing",
-    "too_few_bytes": "parity 0 .*: 16 bytes more came than it expects",
+    "too_few_bytes": "parity 0 .*: 16 more bytes have arrived than it expects",
     "missing_arrival": "parity 0 .*: 1 of 2 arrivals are missing",
     "named_barrier_too_large": "at barrier 1 with 64 of 96 threads",
     "missing_remote_arrival": "2 of 2 arrivals are missing",
 }
 
-# clang++ copies a structure in parts, of which none is misaligned.
+# clang++ copies a structure in parts, none of which is misaligned.
 UNSEEN_BY_CLANG = {"misaligned_load", "misaligned_store"}
 
 
@@ -224,7 +223,7 @@ def compile_checked(source: Path, target: Path, folder: Path = sources.CSRC) -> 
 
 
 def runtime() -> list[Path]:
-    """The emulator and its checker, which check everything but themselves."""
+    """The objects of the emulator and its checker, compiled without call-outs."""
     return [object_of(cuda_inline.emulator()), object_of(cuda_inline.checker())]
 
 
@@ -236,7 +235,7 @@ def link(kernels: list[Path], target: Path) -> None:
 
 
 class Kernels:
-    """A library of kernels, and the checker that lies in it."""
+    """A library of kernels with the checker."""
 
     def __init__(self, path: Path) -> None:
         """Loads the library."""
@@ -244,7 +243,7 @@ class Kernels:
         self.kernels.emulator_unwritten_outputs.restype = ctypes.c_char_p
         self.error_string = self.kernels._Z18cudaGetErrorString9cudaError  # C++
         self.error_string.restype = ctypes.c_char_p
-        # Apart by more than a page, and aligned as on a GPU.
+        # More than a page apart, and aligned as on a GPU.
         memory = np.zeros(8192, np.float32)
         start = -memory.ctypes.data % 256 // 4
         self.x = memory[start + 1024 :][:N]
@@ -263,7 +262,7 @@ class Kernels:
     def __call__(
         self, name: str, registered: Sequence[str] = ("x", "out"), use: int = 1
     ) -> str:
-        """Launches a kernel on x and out, which has a use; what is wrong with that."""
+        """Launches a kernel on x and out; the message of its failure, or ""."""
         for tensor in registered:
             self.register(tensor, getattr(self, tensor), use if tensor == "out" else 0)
         pointers = [ctypes.c_void_p(each.ctypes.data) for each in (self.out, self.x)]
@@ -275,7 +274,7 @@ class Kernels:
 
 
 def build_kernels(folder: Path) -> None:
-    """All planted kernels and the clean ones, with runtime and checker."""
+    """Builds all planted and clean kernels, with runtime and checker."""
     files = [
         PLANTED / f"{name}.cu"
         for name in ("planted", "hopper", "clean", "reductions", "matmuls")
@@ -327,7 +326,7 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
-# ---- What the checker finds ----------------------------------------------------------
+# ---- Faults and clean kernels --------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -456,10 +455,10 @@ def test_order_of_blocks(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(set(map(tuple, begun.values()))) == len(ORDERS)
 
 
-# For every barrier, in their order: which kernel needs it, and the code on both sides
-# that a race is reported of without it.
+# For every barrier, in order: a kernel that needs it, and the code on both sides that
+# races without it.
 BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
-    # By row, of one value or several; by column; by group.
+    # Reductions by row, of one value or several; by column; by group.
     "common/reduce.cuh": [
         ("reductions", ["results[threadIdx", "results[warp]"]),
         ("vector_reductions", ["results[threadIdx", "results[warp]"]),
@@ -500,13 +499,13 @@ def without_barrier(text: str, number: int) -> str:
 
 
 def with_place_by_tile_alone(text: str) -> str:
-    """Two tiles of one box each are stored by way of the same place."""
+    """Makes two tiles of one box each share a buffer for their stores."""
     assert text.count("[n_stored++ % 2]") == 1
     return text.replace("[n_stored++ % 2]", "[n_stored++, box % 2]")
 
 
 def without_barrier_at_bias(text: str) -> str:
-    """The bias is read out of shared memory without a barrier since it was written."""
+    """Removes the barrier between write and read of the bias in shared memory."""
     barrier = "ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);"
     before, write, after = text.partition("shared.scaled_bias[warpgroup][thread] =")
     assert write
@@ -522,10 +521,10 @@ CHANGES["matmul/twin.cuh"] += [with_place_by_tile_alone, without_barrier_at_bias
 
 
 def run_changed(file: str, number: int, kernel: str) -> tuple[str, Path]:
-    """What the checker says of a kernel once a file of csrc is changed, and that file.
+    """The checker's message for a kernel after a change to csrc, and the changed file.
 
-    Files that are of different kernels are changed at once, each by its change of that
-    number: most of the time would go into the compiler, which compiles all kernels.
+    The changes of one number to files of different kernels are made together: every
+    compilation is of all kernels, and takes most of the time.
     """
     library = "matmuls" if kernel in MATMULS else "reductions"
 
@@ -544,7 +543,7 @@ def run_changed(file: str, number: int, kernel: str) -> tuple[str, Path]:
 
 
 def assert_race(message: str, file: Path, uses: Sequence[str]) -> None:
-    """A race is reported, and every place where a file or its neighbours have a use."""
+    """Checks that the message is of a race between two uses, in these lines."""
     assert ": race: " in message
     reported = {
         (path, int(line))
@@ -558,7 +557,8 @@ def assert_race(message: str, file: Path, uses: Sequence[str]) -> None:
             if use in line
         ]
         assert starts
-        # A reference is read, and a call begins, a few lines from where its name is.
+        # A use may be a few lines from the name: a reference is read later, and a call
+        # begins earlier.
         assert all(
             any((path, number + n) in reported for n in range(-3, 4))
             for path, number in starts

@@ -59,5 +59,5 @@ def test_programs_that_wait_for_each_other_are_simulated(name: str) -> None:
         if each.opcode.startswith("ld.relaxed.gpu")
     ]
     triton = Subject(code)
-    # In the first round, before there is a row to store, nobody waits.
+    # In the first round there is no row to store yet, so no program waits.
     assert triton.per_warp(waiting) == 16 // code.launch.grid[1]

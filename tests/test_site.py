@@ -35,7 +35,7 @@ class Page(HTMLParser):
     Attributes:
         elements: Each with its attributes.
         ids: All that a link can lead to.
-        links: What it links to or loads, by attribute.
+        links: The targets that it links to or loads, by attribute.
         labelled: Whether each control has a name.
     """
 
@@ -55,7 +55,7 @@ class Page(HTMLParser):
         ]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Notes an element, and whose name its text may be."""
+        """Notes an element, and the control that its text may name."""
         found = {name: value or "" for name, value in attrs}
         self.elements.append((tag, found))
         if tag in ("a", "button", "label"):
@@ -70,7 +70,7 @@ class Page(HTMLParser):
             text.append(data)
 
     def handle_endtag(self, tag: str) -> None:
-        """Looks whether what ends has a name."""
+        """Notes whether the control that ends has a name."""
         if self._text and self._text[-1][0] == tag:
             _, found, text = self._text.pop()
             if not ("".join(text).strip() or found.get("aria-label")):
@@ -83,7 +83,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site of three ops, whose code is there and whose kernels nobody ran."""
+    """A site of three ops with their code, whose kernels were not run."""
     if not HAS_NVCC:
         pytest.skip("needs nvcc")
     made = tmp_path_factory.mktemp("site")

@@ -1,4 +1,4 @@
-"""The site in a browser: nothing to complain of, for eyes, fingers and keyboards."""
+"""The site in a browser: no errors, and accessible by sight, touch and keyboard."""
 
 from __future__ import annotations
 

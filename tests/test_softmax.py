@@ -1,4 +1,4 @@
-"""What softmax has to get right beside what every op has to."""
+"""softmax: the tests that are its alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNEVEN = (1025, 1031, 32769, 33333)
 
 
 def _views(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows with gaps between them, and where even the first begins anywhere."""
+    """The rows with gaps between them, and with an unaligned first row, too."""
     n_rows, n_cols = rows.shape
     wide = rows.new_full((n_rows, n_cols + 3), float("nan"))
     wide[:, :n_cols] = rows

@@ -1,4 +1,4 @@
-"""A record's hash is that of the sources it was made from, and of nothing else."""
+"""A record's hash covers the sources it was made from, and nothing else."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "expanded": lambda x: x[:, :1].expand(x.shape),
 }
 
-# Where the reduced dimension is split, and dim.
+# Shapes whose reduced dimension is split, and dim.
 SPLIT = [
     ((20000,), 0),
     ((2, 24583), -1),
@@ -187,7 +187,7 @@ def test_split_sums_are_launched_twice(shape: tuple[int, ...], dim: int) -> None
     assert second["signature"].startswith("void sum_kernel<float, float, ")
 
 
-# Loaded one by one, what two bytes have in flight in so many blocks is enough.
+# With so many blocks, single loads of two bytes keep enough in flight.
 @pytest.mark.parametrize(
     ("n_cols", "dtype", "is_split"),
     [

@@ -83,7 +83,7 @@ def test_softmax_of_special_rows(
     backend: str, device: str, dtype: torch.dtype, n_cols: int
 ) -> None:
     skip_if_refused(backend, device, dtype)
-    # Columns of -inf change nothing, wherever the others stand among them.
+    # Columns of -inf change nothing, wherever they stand.
     x = torch.full((len(ROWS), n_cols), -INF, dtype=dtype, device=device)
     places = [
         torch.linspace(0, n_cols - 1, len(row)).long() for row, _ in ROWS.values()

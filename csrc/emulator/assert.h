@@ -1,6 +1,6 @@
 // Stands in for C's header of this name: a failed assertion in a kernel fails the
-// launch instead of ending the process. As C demands, including it again takes NDEBUG
-// anew, so there is no include guard.
+// launch instead of ending the process. There is no include guard, because C has every
+// inclusion follow the NDEBUG of its place.
 #undef assert
 
 #ifdef NDEBUG

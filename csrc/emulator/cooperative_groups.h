@@ -1,5 +1,5 @@
-// Stands in for CUDA's header of this name: thread blocks, tiles of up to 32 threads of
-// one, and the threads of a warp that are converged.
+// Stands in for CUDA's header of this name: thread blocks, their tiles of up to 32
+// threads, and the converged threads of a warp.
 #pragma once
 
 #include <string.h>
@@ -17,7 +17,7 @@ inline unsigned rank_in_block() {
     return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
 }
 
-/// A shuffle of a value of any size, four bytes at a time.
+/// Shuffles a value of any size, four bytes at a time.
 template <typename T>
 T shuffle_object(
     ShuffleKind kind, unsigned mask, const T& value, unsigned operand, int width,
@@ -68,7 +68,7 @@ inline thread_block this_thread_block() { return {}; }
 template <unsigned SIZE, typename Parent = void>
 class thread_block_tile;
 
-/// What all tiles of a size have in common: neighbouring lanes of one warp.
+/// The base of all tiles of a size: neighbouring lanes of one warp.
 template <unsigned SIZE>
 class tile_base {
     static_assert(
@@ -163,7 +163,7 @@ class tile_base {
 template <unsigned SIZE, typename Parent>
 class thread_block_tile : public tile_base<SIZE> {
   public:
-    /// Of the tile among those of its parent.
+    /// The rank of the tile among those of its parent.
     static unsigned meta_group_rank() { return Parent::thread_rank() / SIZE; }
     static unsigned meta_group_size() { return (Parent::size() + SIZE - 1) / SIZE; }
 
@@ -173,7 +173,7 @@ class thread_block_tile : public tile_base<SIZE> {
     thread_block_tile() = default;
 };
 
-/// A tile that has forgotten the type of its parent.
+/// A tile whose type does not name its parent.
 template <unsigned SIZE>
 class thread_block_tile<SIZE, void> : public tile_base<SIZE> {
   public:
@@ -198,9 +198,9 @@ thread_block_tile<SIZE, Parent> tiled_partition(const Parent&) {
     return {};
 }
 
-// ---- The threads of a warp that are converged ---------------------------------------
+// ---- The converged threads of a warp ------------------------------------------------
 
-/// Ranks count the lanes of the group in ascending order, without the gaps.
+/// Ranks count the lanes of the group in ascending order, without gaps.
 class coalesced_group {
   public:
     unsigned thread_rank() const {
@@ -224,7 +224,7 @@ class coalesced_group {
             value, static_cast<unsigned>(rank), "coalesced_group::shfl", site
         );
     }
-    /// Threads without such a neighbour keep their value.
+    /// Threads without a neighbour at this distance keep their value.
     template <typename T>
     std::remove_cvref_t<T> shfl_up(
         T&& value, int distance, emulator::Site site = emulator::Site::here()
@@ -317,14 +317,15 @@ auto group_size(const Group& group) {
     return group.num_threads();
 }
 
-/// CUDA leaves open which thread calls the function; here it is the one of rank 0.
+/// The thread of rank 0 calls the function; CUDA leaves open which one does.
 template <typename Group, typename Function, typename... Arguments>
 void invoke_one(const Group& group, Function&& function, Arguments&&... arguments) {
     if (group.thread_rank() != 0) return;
     std::forward<Function>(function)(std::forward<Arguments>(arguments)...);
 }
 
-/// The same for a tile or the converged threads of a warp; all get what it returned.
+/// The thread of rank 0 of a tile or of converged threads calls the function; all get
+/// its result.
 template <typename Group, typename Function, typename... Arguments>
 auto invoke_one_broadcast(
     const Group& group, Function&& function, Arguments&&... arguments

@@ -1,4 +1,4 @@
-// Stands in for the driver API's header of this name: what a launcher needs to describe a
+// Stands in for the driver API's header of this name: tensor maps, which describe a
 // tensor to the tensor memory accelerator.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Stands in for CUDA's header of this name: the driver's functions as a launcher gets them
-// from cudaGetDriverEntryPointByVersion.
+// Stands in for CUDA's header of this name: the types of the driver functions that a
+// launcher gets from cudaGetDriverEntryPointByVersion.
 #pragma once
 
 #include "cuda.h"

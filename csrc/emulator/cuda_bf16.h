@@ -1,5 +1,6 @@
-// Stands in for CUDA's header of this name: __nv_bfloat16 and __nv_bfloat162. What they
-// share with half (arithmetic, comparisons, functions) is in device/narrow_float.h.
+// Stands in for CUDA's header of this name: __nv_bfloat16 and __nv_bfloat162.
+// Arithmetic, comparisons and functions, which half shares, are in
+// device/narrow_float.h.
 #pragma once
 
 #include "cuda_fp16.h"
@@ -13,8 +14,8 @@ struct BFloat16Format {
         return round_to_narrow<8, 7, Rounding::nearest_even>(value);
     }
 
-    // The upper half of a float: adding just under half of the lower one carries into
-    // it where the number is to be rounded up.
+    // A bfloat16 is the upper half of a float. Adding just under half of a unit of it
+    // carries into it if the number rounds up.
     static std::uint16_t round(float value) {
         if (value != value) return NARROW_NAN;
         auto bits = as<std::uint32_t>(value);

@@ -1,5 +1,5 @@
-// Stands in for CUDA's header of this name: __half and __half2. What they share with
-// bfloat16 (arithmetic, comparisons, functions) is in device/narrow_float.h.
+// Stands in for CUDA's header of this name: __half and __half2. Arithmetic, comparisons
+// and functions, which bfloat16 shares, are in device/narrow_float.h.
 #pragma once
 
 #include "cuda_runtime.h"

@@ -1,5 +1,5 @@
-// Stands in for CUDA's header of this name, which adds a class to these functions that
-// the emulator does not have.
+// Stands in for CUDA's header of this name, without its class
+// nvcuda::experimental::pipeline.
 #pragma once
 
 #include "cuda_pipeline_primitives.h"

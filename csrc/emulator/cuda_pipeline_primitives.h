@@ -4,7 +4,7 @@
 #include "cuda_runtime.h"
 #include "device/async_copy.h"
 
-/// The last `zero_filled` of the bytes are not read, and become 0.
+/// The last `zero_filled` bytes of the target become 0; their source is not read.
 inline void __pipeline_memcpy_async(
     void* target, const void* source, std::size_t bytes, std::size_t zero_filled = 0,
     emulator::Site site = emulator::Site::here()
@@ -16,7 +16,7 @@ inline void __pipeline_memcpy_async(
 
 inline void __pipeline_commit() { emulator::commit_async_copies(); }
 
-/// CUDA's function knows at most 8 groups, and waits for the others whatever is asked.
+/// Leaves at most 8 groups unfinished, as CUDA's function does.
 inline void __pipeline_wait_prior(std::size_t unfinished) {
     constexpr std::size_t MOST = 8;
     emulator::wait_for_async_groups(unfinished < MOST ? unfinished : MOST);

@@ -1,6 +1,6 @@
-// The functions of csrc/common/ptx/ for kernels in the emulator: there each is one PTX
-// instruction, here what that instruction does. Their last parameter, the call site that
-// reports name, is why they are not one with those.
+// The functions of csrc/common/ptx/ for kernels in the emulator. There each is one PTX
+// instruction; here each emulates that instruction, and takes the call site, which
+// error messages name, as its last parameter.
 #pragma once
 
 #include <bit>

@@ -1,9 +1,9 @@
-// What a program tells the checker (checker/), in plain C: which memory is meant for the
-// kernels it launches.
+// The interface of the checker (checker/), in plain C: a program registers the memory
+// that the kernels it launches may access.
 //
 // In a checking build every address that a kernel accesses must lie in a registered
-// tensor, in memory from cudaMalloc, in shared memory, in a variable of the module or on
-// the thread's own stack.
+// tensor, in memory from cudaMalloc, in shared memory, in a variable of the module or
+// on the thread's own stack.
 #pragma once
 
 #include <stddef.h>
@@ -12,12 +12,12 @@
 extern "C" {
 #endif
 
-// What kernels may do with a tensor: read it; write to it, all of it in the end; or write
-// to as much of it as they like.
+// A kernel may only read an input, must write all of an output, and may do either to
+// any part of a workspace.
 enum emulator_use { EMULATOR_INPUT, EMULATOR_OUTPUT, EMULATOR_WORKSPACE };
 
-// Allows kernels to use a tensor. One with gaps is registered piece by piece, under one
-// name.
+// Allows kernels to access a tensor. A tensor with gaps is registered piece by piece,
+// under one name.
 void emulator_register_tensor(
     const char* name, const void* address, size_t bytes, enum emulator_use use
 );
@@ -25,8 +25,9 @@ void emulator_register_tensor(
 // Forgets all tensors.
 void emulator_clear_tensors(void);
 
-// What of the outputs no launch has written since they were registered: a sentence, or a
-// null pointer if nothing is missing. It is valid until the next call.
+// A sentence on the bytes of an output that no launch has written since its
+// registration; null if there are none. It is valid until the calling thread's next
+// call.
 const char* emulator_unwritten_outputs(void);
 
 #ifdef __cplusplus

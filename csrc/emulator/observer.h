@@ -1,4 +1,4 @@
-// How the runtime tells the checker (checker/) what a kernel does. A build without the
+// The events that the runtime reports to the checker (checker/). A build without the
 // checker has no observer.
 #pragma once
 
@@ -10,7 +10,6 @@
 
 namespace [[gnu::visibility("hidden")]] emulator {
 
-/// One block, from when a thread of the operating system begins to run it.
 struct BlockFacts {
     const void* kernel;
     std::uint64_t number;  // in its grid
@@ -19,11 +18,11 @@ struct BlockFacts {
     dim3 size;
     const unsigned char* shared_memory;  // dynamic
     std::size_t shared_bytes;
-    std::atomic<bool>* in_kernel;  // whether the kernel's own code runs
+    std::atomic<bool>* in_kernel;  // whether the kernel's own code is running
 };
 
-/// An asynchronous write is noted when it is started, because it may happen from then on,
-/// and as a write, of the same site, when it has been waited for.
+/// An asynchronous write is reported at its start, because it may be performed from
+/// then on, and as a write of the same site at the end of the wait for it.
 enum class Access : std::uint8_t {
     read,
     write,
@@ -32,11 +31,10 @@ enum class Access : std::uint8_t {
     asynchronous_write,
 };
 
-/// What accesses shared memory on its own, on behalf of threads that go on: the loads that
-/// tell one mbarrier, the stores of one warp, the multiplications of one warpgroup. What
-/// one agent does, it does piece by piece.
-constexpr unsigned LOAD_AGENTS =
-    64;  // the last one stands for all mbarriers from there
+/// An agent accesses shared memory asynchronously, on behalf of threads: one for the
+/// loads of each mbarrier, for the stores of each warp, and for the multiplications of
+/// each warpgroup. It does one piece of work after another.
+constexpr unsigned LOAD_AGENTS = 64;  // mbarriers from the 64th on share the last one
 constexpr unsigned STORE_AGENTS = 32;
 constexpr unsigned MULTIPLY_AGENTS = 8;
 constexpr unsigned AGENTS = LOAD_AGENTS + STORE_AGENTS + MULTIPLY_AGENTS;
@@ -59,42 +57,45 @@ class Observer {
     virtual void memory_allocated(const void* address, std::size_t bytes) = 0;
     virtual void memory_freed(const void* address) = 0;
     virtual void launch_begins() = 0;
-    // By the thread of the operating system that runs the block:
+    // Called by the thread of the operating system that runs the block:
     virtual void block_begins(const BlockFacts& block) = 0;
     virtual void block_ends(unsigned rank) = 0;
-    /// Of a cluster, it is this block that runs from now on.
+    /// This block of the cluster runs from now on.
     virtual void block_goes_on(unsigned rank) = 0;
-    /// All threads of the block are in a barrier, or have returned.
+    /// All threads of the block wait in a barrier, or have returned.
     virtual void barrier_completes() = 0;
-    /// The same of all blocks of the cluster.
+    /// All threads of the cluster wait in its barrier, or have returned.
     virtual void cluster_barrier_completes() = 0;
-    /// These lanes have met in an operation that orders their memory accesses.
+    /// These lanes have synchronised in an operation that orders their memory accesses.
     virtual void warp_barrier_completes(unsigned warp, unsigned lanes) = 0;
     virtual void accesses(
         const void* address, std::size_t bytes, Access access, Site site
     ) = 0;
 
-    // Of a part of the block, and of mbarriers, also of other blocks of the cluster:
+    // Named barriers, and mbarriers of any block of the cluster:
     virtual void threads_meet(const unsigned* threads, std::size_t count) = 0;
     virtual void mbarrier_begins(MbarrierId mbarrier) = 0;
     virtual void mbarrier_is_arrived_at(MbarrierId mbarrier, unsigned thread) = 0;
     virtual void mbarrier_phase_ends(MbarrierId mbarrier) = 0;
     virtual void mbarrier_is_awaited(MbarrierId mbarrier, unsigned thread) = 0;
-    /// What is known of shared memory to the thread, is so to agents that it starts.
+    /// A proxy fence: the accesses to shared memory that happened before it in the
+    /// thread also happen before the work of agents that the thread begins.
     virtual void writes_are_published(unsigned thread) = 0;
 
-    // Of agents:
-    /// A piece of work begins on behalf of threads: what they have not waited for, it has
-    /// not. Returns its time.
+    // Agents:
+    /// An agent begins a piece of work on behalf of threads. Only accesses that
+    /// happened before it in all of these threads happen before the work. Returns its
+    /// time.
     virtual std::uint32_t agent_begins(
         unsigned agent, const unsigned* threads, std::size_t count
     ) = 0;
-    /// What the piece of work that was begun last will access.
+    /// The piece of work that was begun last will make this access.
     virtual void agent_accesses(
         const void* address, std::size_t bytes, Access access, Site site
     ) = 0;
     virtual void agent_has_written(const void* address, std::size_t bytes) = 0;
-    /// The mbarrier counts what an agent of the block of this rank did up to a time.
+    /// The work of an agent of the block of this rank, up to a time, arrives at the
+    /// mbarrier.
     virtual void mbarrier_hears_of(
         MbarrierId mbarrier, unsigned rank, unsigned agent, std::uint32_t time
     ) = 0;
@@ -106,18 +107,18 @@ class Observer {
     ~Observer() = default;
 };
 
-/// Set before the program begins, if at all.
+/// The checker sets it before the program's main function begins.
 inline constinit Observer* observer = nullptr;
 
-/// The running thread accesses memory in a way that the kernel's compiler does not see,
-/// because the runtime does it on the thread's behalf.
+/// Reports an access that the runtime makes on behalf of the running thread, and that
+/// the kernel's compiler therefore does not see.
 inline void note_access(
     const void* address, std::size_t bytes, Access access, Site site
 ) {
     if (observer != nullptr) observer->accesses(address, bytes, access, site);
 }
 
-/// Ends the launch, because of what a thread of the running block did.
+/// Ends the launch for a fault of a thread of the running block.
 [[noreturn]] void fail_in_thread(
     cudaError error, const std::string& what, unsigned thread
 );

@@ -1,7 +1,7 @@
-// What the device language in device/*.h needs from the scheduler in runtime/.
+// The interface of the scheduler (runtime/) to the device language (device/).
 //
-// A kernel never sees this file directly. It is kept small and free of heavy standard
-// headers, because every kernel's translation unit reads it.
+// It is small and free of heavy standard headers, because every kernel's translation
+// unit includes it, indirectly.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ struct Thread;
 
 // ---- Call sites ---------------------------------------------------------------------
 
-/// Where a kernel called a device function. A default argument `Site::here()` is
-/// evaluated at the caller, so that reports name the kernel's own file and line.
+/// The place where a kernel called a device function. A default argument `Site::here()`
+/// is evaluated at the caller, so messages name the kernel's own file and line.
 struct Site {
     const char* file;
     int line;
@@ -33,9 +33,9 @@ struct Site {
 
 // ---- The emulated thread that is running --------------------------------------------
 
-/// What differs between the emulated threads that share one thread of the operating
-/// system. It lies near the top of the stack the emulated thread runs on, and is found
-/// by rounding the stack pointer.
+/// The state of one of the emulated threads that share a thread of the operating
+/// system. It lies near the top of the emulated thread's stack, and is found by
+/// rounding the stack pointer.
 struct alignas(64) ThreadRecord {
     uint3 thread_index;
     uint3 block_index;
@@ -45,9 +45,9 @@ struct alignas(64) ThreadRecord {
 
 constexpr std::size_t STACK_BYTES = 64 * 1024;
 
-/// The record of the stack that contains `address`. Stacks are aligned to their size,
-/// so records at equal offsets would all compete for the same cache sets; the offset
-/// is therefore staggered by the number of the stack.
+/// The record of the stack that contains `address`. Its offset depends on the number of
+/// the stack: stacks are aligned to their size, so records at equal offsets would all
+/// compete for the same cache sets.
 inline ThreadRecord* record_of_stack(std::uintptr_t address) {
     constexpr std::uintptr_t STAGGERED_STACKS = 64;
     constexpr std::uintptr_t STAGGER_BYTES = 3 * sizeof(ThreadRecord);
@@ -66,10 +66,10 @@ inline const ThreadRecord& this_thread() {
 /// The block's dynamic shared memory, aligned to 1024 bytes.
 unsigned char* dynamic_shared();
 
-/// The position of the running thread in its warp.
+/// The lane of the running thread in its warp.
 unsigned lane();
 
-// ---- Meeting other threads ----------------------------------------------------------
+// ---- Synchronising with other threads -----------------------------------------------
 
 struct BarrierVotes {
     int threads;  // that arrived
@@ -79,8 +79,8 @@ struct BarrierVotes {
 /// Waits until every thread of the block has arrived.
 BarrierVotes barrier(const char* operation, Site site, bool vote);
 
-/// Computes a warp operation: payloads[lane] is what each lane of the mask passed to
-/// warp_meet. The last lane to arrive calls it once, on behalf of all.
+/// Computes a warp operation. payloads[lane] is the payload that each lane of the mask
+/// passed to warp_meet. The last lane to arrive calls it once, on behalf of all.
 using WarpFunction = void (*)(void* const* payloads, unsigned mask);
 
 /// Waits until every lane of the mask has called the same operation at the same place,
@@ -92,33 +92,34 @@ void warp_meet(
 
 enum class ShuffleKind { index, up, down, exclusive_or };
 
-/// The value of another lane, as the PTX instruction shfl.sync picks it.
+/// The value of another lane, chosen as the PTX instruction shfl.sync does.
 std::uint64_t shuffle(
     ShuffleKind kind, unsigned mask, std::uint64_t value, unsigned operand, int width,
     const char* operation, Site site
 );
 
-/// The lanes that are converged with the running one: those that wait at the same call.
+/// The lanes that are converged with the running one: all that wait at the same call.
 unsigned active_mask(Site site);
 
 // ---- Waiting for memory -------------------------------------------------------------
 
-/// Called by whatever a kernel may wait with in a loop: lets other threads run.
+/// Lets other threads run. Every function that a kernel may poll with in a loop calls
+/// it.
 void poll(const char* operation, Site site);
 
-/// Nanoseconds of a clock that only goes forward.
+/// Nanoseconds of a monotonic clock.
 std::int64_t clock_nanoseconds();
 
 struct AtomicAccess {
     const void* address;
-    std::uint64_t operand;  // what the kernel passed, as bits
-    std::uint64_t before;   // what was in memory, and
-    std::uint64_t after;    // what is there now
+    std::uint64_t operand;  // as bits, like
+    std::uint64_t before;   // the value in memory before
+    std::uint64_t after;    // and after the atomic
 
     bool operator==(const AtomicAccess&) const = default;
 };
 
-/// Called after every atomic: the same one with the same outcome, repeated, is polling.
+/// Called after every atomic: one that is repeated with the same outcome is polling.
 void after_atomic(const char* operation, Site site, const AtomicAccess& access);
 
 // ---- Faults -------------------------------------------------------------------------
@@ -128,7 +129,7 @@ void after_atomic(const char* operation, Site site, const AtomicAccess& access);
     const char* operation, Site site, const void* address, std::size_t alignment
 );
 
-/// Ends the launch if a kernel calls it, the process (like C's assert) otherwise.
+/// Ends the launch if a kernel calls it; otherwise the process, as C's assert does.
 [[noreturn]] void assertion_failed(
     const char* expression, const char* file, int line, const char* function
 );

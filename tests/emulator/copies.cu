@@ -4,7 +4,7 @@
 #include "common/ptx/async_copy.cuh"
 #include "launch.h"
 
-// ---- Sizes: what is not read becomes 0 ----------------------------------------------
+// ---- Sizes: bytes that are not read become 0 ----------------------------------------
 
 // Thread i reads i % (BYTES + 1) of its bytes, over what was there before.
 template <int BYTES>
@@ -39,7 +39,7 @@ EXPORT int copy_sizes(unsigned char* out, const unsigned char* x, int64_t bytes)
 // ---- Groups -------------------------------------------------------------------------
 
 // Every thread starts copies 0, then 1 and 2, then none, then 3, in a group each, and 4
-// in none. Which have arrived after a wait, is what it writes.
+// in no group. It writes which of them have arrived after a wait.
 template <int UNFINISHED>
 __global__ void copy_groups_kernel(int* out, const int* x) {
     __shared__ int slots[5][32];
@@ -104,7 +104,7 @@ EXPORT int pipeline_groups(int* out, const int* x, int64_t unfinished) {
     return launch(pipeline_groups_kernel<4>, 1, 32, 0, out, x);
 }
 
-// ---- A thread that returns without having waited ------------------------------------
+// ---- A thread that returns without a wait -------------------------------------------
 
 // The other threads pass the barrier without it, and may find either value.
 __global__ void abandoned_copy_kernel(int* out, const int* x) {

@@ -75,7 +75,7 @@ __global__ void wrong_width_kernel(int* out) {
 }
 EXPORT int wrong_width(int* out) { return launch(wrong_width_kernel, 1, 32, 0, out); }
 
-// ---- Waiting for ever ---------------------------------------------------------------
+// ---- Endless waits ------------------------------------------------------------------
 
 __global__ void endless_atomic_kernel(int* flag) {
     while (atomicAdd(flag, 0) == 0) {  // endless_atomic
@@ -108,14 +108,14 @@ EXPORT int endless_loop(int* flag) {
     return launch(endless_loop_kernel, 2, 4, 0, flag);
 }
 
-// ---- What a kernel reports itself ---------------------------------------------------
+// ---- Traps and assertions -----------------------------------------------------------
 
 __global__ void trap_kernel() {
     if (threadIdx.y == 2) __trap();  // trap
 }
 EXPORT int trap() { return launch(trap_kernel, 1, dim3(8, 4), 0); }
 
-// The other blocks wait for the one that fails, and must not do so for long.
+// The other blocks wait for the one that fails; its failure must end their wait.
 __global__ void trap_awaited_kernel(int* flag) {
     if (blockIdx.x == 3) __trap();  // trap_awaited
     while (atomicAdd(flag, 0) == 0) {

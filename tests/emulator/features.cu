@@ -47,7 +47,7 @@ __global__ void reverse_kernel(float* out, const float* x) {
     __syncthreads();
     dynamic[i] = fixed[NUM_THREADS - 1 - i];
     __syncthreads();
-    // Twice reversed and once rotated.
+    // Reversed twice and rotated once.
     out[first + i] = dynamic[NUM_THREADS - 1 - (i + 1) % NUM_THREADS];
 }
 
@@ -66,7 +66,7 @@ EXPORT int barrier_votes(int* out, const int* x, int64_t threads) {
     return launch(barrier_votes_kernel, 1, threads, 0, out, x);
 }
 
-// A thread that has returned counts as arrived, be it a whole warp or part of one.
+// Threads that have returned count as arrived, a whole warp or part of one.
 __global__ void early_exit_kernel(int* out, const int* leaves) {
     const unsigned i = threadIdx.x;
     if (leaves[i] == 1) return;
@@ -275,8 +275,8 @@ EXPORT int lock(int* lock, int64_t* counter) {
 // ---- Waiting for another thread or block --------------------------------------------
 
 __global__ void handshake_kernel(int* flags, int* out) {
-    // Every thread waits for its neighbour, the last one for nobody: whatever the
-    // order, most of them have to let others run.
+    // Every thread but the last waits for its neighbour: in any order, most of them
+    // have to let others run.
     unsigned i = threadIdx.x;
     if (i + 1 < blockDim.x) {
         while (atomicAdd(&flags[i + 1], 0) == 0) __nanosleep(100);
@@ -317,7 +317,7 @@ EXPORT int grid_barrier(unsigned* arrived, unsigned* out, int64_t blocks) {
     return launch(grid_barrier_kernel, blocks, 32, 0, arrived, out);
 }
 
-// The last block to finish does what is left.
+// The last block to finish adds up the results of all.
 __global__ void last_block_kernel(unsigned* finished, float* partial, float* out) {
     __shared__ bool is_last;
     if (threadIdx.x == 0) {
@@ -349,11 +349,11 @@ EXPORT int order(unsigned* ticket, unsigned* out, int64_t blocks) {
     return launch(order_kernel, blocks, 16, 0, ticket, out);
 }
 
-// ---- Surroundings -------------------------------------------------------------------
+// ---- Environment --------------------------------------------------------------------
 
 __global__ void halve_kernel(float* x) { *x *= 0.5f; }
 
-// Launches while the program flushes denormal numbers to zero; says in *flushes whether
+// Launches while the program flushes denormal numbers to zero; *flushes tells whether
 // it still does afterwards.
 EXPORT int halve_while_flushing(float* x, int* flushes) {
 #if defined(__x86_64__)
@@ -370,7 +370,7 @@ EXPORT int halve_while_flushing(float* x, int* flushes) {
 #endif
 }
 
-// The exit code of a child process that launched: 0 if it worked there.
+// The exit code of a child process that launches: 0 if the launch succeeds.
 EXPORT int launch_in_child(unsigned* arrived, unsigned* out) {
     int error = grid_barrier(arrived, out, 4);
     pid_t child = fork();

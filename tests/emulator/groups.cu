@@ -41,7 +41,7 @@ EXPORT int block_group(unsigned* out) {
 
 constexpr int TILE_COLUMNS = 20;
 
-// x is what every thread contributes, rank and distance are those of the shuffles.
+// x has every thread's contribution; rank and distance are arguments of the shuffles.
 template <unsigned SIZE>
 __global__ void tile_kernel(int* out, const int* x, int rank, unsigned distance) {
     const auto tile = cg::tiled_partition<SIZE>(cg::this_thread_block());
@@ -116,7 +116,7 @@ __global__ void tile_values_kernel(double* out) {
     row[2] = quad.shfl_down(static_cast<unsigned char>(i), 2);
     row[3] = place(quad);
     row[4] = place(cg::tiled_partition<4>(block));
-    // Of floats that do not add up exactly, whose sum depends on the order.
+    // Floats whose rounded sum depends on the order of additions.
     row[5] = cg::reduce(warp, 1.0f / (1.0f + f), cg::plus<float>());
     row[6] = cg::reduce(quad, 1e10 * i, [](double a, double b) { return a + b; });
     row[7] = cg::reduce(half_warp, 7 * i % 17, cg::less<unsigned>());

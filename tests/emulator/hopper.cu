@@ -1,5 +1,5 @@
-// What Hopper has: mbarriers, the tensor memory accelerator, wgmma, clusters. nvcc compiles
-// this file too, and the kernels that need sm_90a run there alone.
+// Hopper: mbarriers, the tensor memory accelerator, wgmma, clusters. nvcc compiles this
+// file too; on a GPU, some kernels run on sm_90a only.
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
@@ -18,7 +18,8 @@
 
 // ---- Tensor maps --------------------------------------------------------------------
 
-// Of a tensor of 2-byte elements, whose strides count elements; x is the last dimension.
+// A map of a tensor of 2-byte elements, with strides in elements; x is the last
+// dimension.
 static bool make_map(
     CUtensorMap* map, void* address, const int64_t (&sizes)[3],
     const int64_t (&strides)[2], const int (&box)[2], bool is_bfloat16 = true,
@@ -50,8 +51,8 @@ static bool make_map(
 
 // ---- A matrix product: one producer warp, one or more warpgroups of consumers -------
 
-// out (M x N, float32) = a (M x K) * b (K x N), either of which may lie transposed. Each
-// consumer warpgroup has 64 rows of the tile.
+// out (M x N, float32) = a (M x K) * b (K x N), either of which may lie transposed.
+// Each consumer warpgroup has 64 rows of the tile.
 constexpr int TILE_K = 64;
 constexpr int STAGES = 3;
 
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) hopper_matmul_kernel(
             );
         }
         ptx::wgmma_commit_group();
-        // The one before is finished, so its stage can be filled again.
+        // The multiplication before is finished, so its stage can be refilled.
         ptx::wgmma_wait_group<1>();
         if (step > 0 && threadIdx.x % 128 == 0) {
             ptx::mbarrier_arrive(&empty[(step - 1) % STAGES]);
@@ -207,7 +208,7 @@ int hopper_matmul(
 HOPPER_MATMUL(hopper_matmul_bf16, __nv_bfloat16)
 HOPPER_MATMUL(hopper_matmul_half, __half)
 
-// ---- Copies of boxes, there and back -------------------------------------------------
+// ---- Copies of boxes, loaded and stored ---------------------------------------------
 
 struct Place {
     int64_t x, y, z;
@@ -272,7 +273,7 @@ EXPORT int box_copies(
     return launch(box_copies_kernel, 1, 64, bytes, out_map, x_map, from, to, n_boxes);
 }
 
-// What the box of a map looks like in shared memory.
+// The order in shared memory of a box of a map.
 __global__ void loaded_box_kernel(
     uint16_t* out, const __grid_constant__ CUtensorMap x_map, int64_t n_elements
 ) {
@@ -305,7 +306,7 @@ EXPORT int loaded_box(
     return launch(loaded_box_kernel, 1, 32, 2 * n_elements + 8, out, x_map, n_elements);
 }
 
-// What a map is refused for, one thing at a time: 0 is none of them.
+// Maps with one fault each, for which they are refused; number 0 has none.
 EXPORT int map_with_fault(uint16_t* x, int64_t fault) {
     CUtensorMap map{};
     const int64_t sizes[3] = {fault == 1 ? 0 : 64, 64, 1};
@@ -356,7 +357,7 @@ int launch_clusters(
     return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 }
 
-// Each thread adds up what its neighbours in all blocks of the cluster have.
+// Each thread adds up the numbers of the same thread in all blocks of the cluster.
 __global__ void cluster_sums_kernel(int* out, const int* x, int64_t n_blocks) {
 #ifdef HAS_HOPPER
     DYNAMIC_SHARED(shared, 1024);
@@ -367,7 +368,7 @@ __global__ void cluster_sums_kernel(int* out, const int* x, int64_t n_blocks) {
     ptx::cluster_sync();
     int sum = 0;
     for (int i = 0; i < n_blocks; ++i) sum += ptx::map_shared(own, i)[threadIdx.x];
-    ptx::cluster_sync();  // nobody leaves whose memory is read
+    ptx::cluster_sync();  // a block must not return while its memory is read
     out[2 * (block * blockDim.x + threadIdx.x)] = sum;
     out[2 * (block * blockDim.x + threadIdx.x) + 1] = ptx::cluster_block_rank();
 #endif
@@ -415,7 +416,7 @@ __global__ void remote_stores_kernel(float* out, const float* x, int64_t n_rows)
             ptx::store_remote(&singles[place], 3.0f * value, barrier, i);
         }
         ptx::mbarrier_wait(barrier, row / 2 % 2);
-        // What any thread has sent, so that none is two rows ahead of another.
+        // The sum over all threads, so that none gets two rows ahead of another.
         float sum = 0.0f;
         for (int i = turn * 2 * N; i < (turn + 1) * 2 * N; ++i) {
             sum += pairs[i].x + pairs[i].y + singles[i];
@@ -441,8 +442,8 @@ EXPORT int cluster_waits(int* flag) {
     return launch_clusters(cluster_waits_kernel, 8, 8, 32, 0, flag);
 }
 
-// Two blocks with one row of tiles each share the tiles of b: each loads one half of them
-// for both. A stage is empty when the consumers of both blocks have done with it.
+// Two blocks with one row of tiles each share the tiles of b: each loads one half of
+// them for both. A stage is empty when the consumers of both blocks have done with it.
 template <typename T>
 __global__ void __launch_bounds__(256) cluster_matmul_kernel(
     const __grid_constant__ CUtensorMap a_map,
@@ -510,7 +511,7 @@ __global__ void __launch_bounds__(256) cluster_matmul_kernel(
             if (m < M && n < N) out[m * N + n] = d[i];
         }
     }
-    ptx::cluster_sync();  // nobody leaves to whom something may still be sent
+    ptx::cluster_sync();  // a block must not return while others may send to it
 #endif
 }
 
@@ -534,13 +535,13 @@ EXPORT int cluster_matmul(
     );
 }
 
-// ---- Waits that are too weak, which the emulator is to show -------------------------
+// ---- Waits that are too weak, which must show in the emulator -----------------------
 
 enum class Weakness : int64_t { none, sums, stage, buffer };
 
-// out += box 0 of x times its transpose, then box 1; each of 64 x 64 numbers of 16 bits.
-// `sums` are read before the multiplication has been waited for, the `stage` is filled
-// again before, or the `buffer` written to again before its store has been read.
+// out += box 0 of x times its transpose, then box 1, each of 64 x 64 numbers of 16
+// bits. `sums` are read or the `stage` is refilled before the wait for the
+// multiplication, or the `buffer` is overwritten before its store has been read.
 __global__ void weak_waits_kernel(
     const __grid_constant__ CUtensorMap out_map,
     const __grid_constant__ CUtensorMap x_map, float* sums, Weakness weakness

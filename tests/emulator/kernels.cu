@@ -7,7 +7,7 @@
 #include "common/ptx/mma.cuh"
 #include "launch.h"
 
-// ---- Element by element: four at a time ---------------------------------------------
+// ---- Elementwise, four at a time ----------------------------------------------------
 
 __global__ void add_kernel(float4* out, const float4* x, const float4* y, int64_t n) {
     const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
@@ -142,8 +142,8 @@ constexpr int STAGES = 2;
 constexpr int STEP_K = 32;
 constexpr int VEC = 8;  // elements that one copy of 16 bytes moves
 
-// 16 bytes more for every row than it has elements: the rows that one ldmatrix reads
-// then lie in different banks.
+// Every row has a padding of 16 bytes, so that the rows that one ldmatrix reads lie in
+// different banks.
 constexpr int A_ROW = STEP_K + VEC;
 constexpr int B_ROW = TILE + VEC;
 
@@ -152,8 +152,8 @@ struct Stage {
     __nv_bfloat16 b[STEP_K][B_ROW];
 };
 
-// Starts to copy ROWS x COLS elements from (first_row, first_col) of a matrix; what
-// lies outside of the matrix becomes 0.
+// Starts to copy ROWS x COLS elements from (first_row, first_col) of a matrix; elements
+// outside of the matrix become 0.
 template <int ROWS, int COLS, int TARGET_ROW>
 __device__ void start_tile_copy(
     __nv_bfloat16 (*target)[TARGET_ROW], const __nv_bfloat16* matrix, int n_rows,
@@ -171,8 +171,8 @@ __device__ void start_tile_copy(
     }
 }
 
-// n and k are multiples of 8. WAIT_FOR is 1 in a correct kernel: all groups of copies
-// but the newest have to be there.
+// n and k are multiples of 8. WAIT_FOR is 1 in a correct kernel, which waits for all
+// groups of copies but the newest.
 template <int WAIT_FOR>
 __global__ void __launch_bounds__(128) mma_matmul_kernel(
     float* out, const __nv_bfloat16* a, const __nv_bfloat16* b, int m, int n, int k
@@ -261,7 +261,7 @@ EXPORT int matmul_bf16_weak_wait(
     return mma_matmul<2>(out, a, b, m, n, k);
 }
 
-// ---- Surroundings -------------------------------------------------------------------
+// ---- Environment --------------------------------------------------------------------
 
 EXPORT int synchronize() { return cudaDeviceSynchronize(); }
 

@@ -1,4 +1,4 @@
-// What the test kernels share: a launch in one line, and a way for Python to call it.
+// Helpers of the test kernels: a launch in one line, and its export to Python.
 #pragma once
 
 #include <cuda_runtime.h>

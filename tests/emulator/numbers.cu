@@ -77,7 +77,7 @@ EXPORT int bf16_arithmetic(void* out, const void* in, int64_t n, int64_t operati
     return arithmetic<__nv_bfloat16>(out, in, n, operation);
 }
 
-// ---- Functions of which the CUDA manual says what they return -----------------------
+// ---- Functions whose result the CUDA manual defines ---------------------------------
 
 __global__ void intrinsics_kernel(unsigned* wrong) {
     unsigned number = 0;

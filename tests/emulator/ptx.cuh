@@ -1,5 +1,5 @@
-// Instructions that the emulator knows, and that no kernel of csrc needs: those that one does
-// need are in common/ptx.
+// Instructions that the emulator models and no kernel of csrc uses; common/ptx has
+// those that kernels use.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -36,8 +36,9 @@ __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// Loads into several blocks of the cluster, whose ranks are the bits of `blocks`: into the
-// instance of `shared` in each, where the bytes count for its instance of the mbarrier.
+// Loads into several blocks of the cluster, whose ranks are the bits of `blocks`: into
+// the instance of `shared` in each, where the bytes count for its instance of the
+// mbarrier.
 __device__ __forceinline__ void tma_load_multicast(
     void* shared, const CUtensorMap* map, int x, int y, int z, uint64_t* barrier,
     uint16_t blocks

@@ -89,7 +89,8 @@ void BlockState::access(
         const SharedVariable* variable = variable_at(offset);
         if (variable != nullptr && variable->is_guard) return;
         if (variable == nullptr) {
-            // The emulator's own: blockDim and gridDim, which a kernel may read.
+            // blockDim and gridDim are the emulator's own variables that kernels may
+            // read.
             bool is_built_in =
                 address - reinterpret_cast<std::uintptr_t>(&blockDim) < sizeof(dim3) ||
                 address - reinterpret_cast<std::uintptr_t>(&gridDim) < sizeof(dim3);

@@ -1,5 +1,6 @@
-// Checks the accesses of a block that runs: for races, by the shadow of the memory and the
-// happens-before relation, for their bounds, and for what they read unwritten.
+// Checks every access of a running block: against the shadow memory and the
+// happens-before relation for races, against the bounds of what it lies in, and for
+// reads of memory that was never written.
 #pragma once
 
 #include <atomic>
@@ -21,10 +22,10 @@
 namespace emulator {
 namespace [[gnu::visibility("hidden")]] checking {
 
-/// Counts launches. What a launch did is over when the next begins.
+/// Counts launches. All accesses of a launch happen before those of the next.
 inline std::atomic<std::uint32_t> launch_number{0};
 
-/// What the checker knows of the block that a thread of the operating system runs.
+/// The checker's state of one running block.
 class BlockState {
   public:
     BlockState()
@@ -34,7 +35,7 @@ class BlockState {
     /// `cluster` has the states of all blocks of the cluster, by rank.
     void begin(const BlockFacts& facts, const std::vector<BlockState*>& cluster);
     void end() { in_kernel_ = nullptr; }
-    /// A barrier of the block: also where a premature read is reported.
+    /// Orders the block's accesses, and reports the premature read if there was one.
     void complete_barrier();
 
     void agent_accesses(
@@ -42,7 +43,8 @@ class BlockState {
     );
     void agent_has_written(std::uintptr_t address, std::size_t bytes);
 
-    /// Marks the checker's own work; false if it is not the kernel that runs.
+    /// Marks what follows as the checker's own work; false if no kernel code is
+    /// running.
     bool pause_kernel() {
         if (in_kernel_ == nullptr || !in_kernel_->load(std::memory_order_relaxed)) {
             return false;
@@ -63,24 +65,23 @@ class BlockState {
 
     unsigned running_thread() const;
 
-    /// "byte 4 of tensor 'x'": where an address lies, as far as that is known.
+    /// "byte 4 of tensor 'x'"; the bare address if it lies in no known memory.
     std::string name_of(std::uintptr_t address) const;
 
-    /// Told of all else that orders accesses.
     HappensBefore order;
 
   private:
     BlockState* owner_of(std::uintptr_t shared_address);
     bool is_in_cluster() const { return cluster_->size() > 1; }
 
-    /// An access that is to be decided on.
+    /// An access under check.
     struct Attempt {
         std::uintptr_t address;
         std::size_t bytes;
         Access kind;
         Event event;
     };
-    /// An earlier access that is in conflict with a new one.
+    /// An earlier access that conflicts with a new one.
     struct Race {
         Event earlier;
         bool earlier_wrote;
@@ -89,7 +90,8 @@ class BlockState {
         std::size_t offset;
     };
 
-    /// In the static or the dynamic shared memory of a block of the cluster.
+    /// Checks an access to static or dynamic shared memory of a block of the cluster. A
+    /// static variable has a name.
     void access_shared(
         BlockState& owner, Shadow& shadow, std::size_t offset, const Attempt& access,
         const std::string* name
@@ -97,7 +99,7 @@ class BlockState {
     void access_region(
         Region& region, const Attempt& access, std::unique_lock<std::mutex>& lock
     );
-    /// Looks for a race with an earlier access, and notes the new one if there is none.
+    /// Returns the race with an earlier access; notes the new access if there is none.
     std::optional<Race> find_race(
         Shadow& shadow, std::size_t offset, const Attempt& access,
         std::uint32_t generation
@@ -130,8 +132,9 @@ class BlockState {
 
     // Shared memory.
     std::uint32_t generation_ = 0;  // how many blocks it has served
-    /// A read of what nobody has written yet. If somebody does before the next barrier,
-    /// it is a race, which names both; so it is reported no earlier.
+    /// A read of bytes that no thread has written yet. It is reported at the next
+    /// barrier: a write before that makes it a race, and the report of a race names
+    /// both accesses.
     struct PrematureRead {
         Event event;
         std::string what;

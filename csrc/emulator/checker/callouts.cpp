@@ -1,10 +1,10 @@
-// The functions that kernels call when they are compiled with -fsanitize=thread,bounds,
-// alignment: one for every access that the compiler cannot prove to be to a local
-// variable, one for every bad index and every misaligned address. They are the interface
-// of the compilers' own sanitizers, whose libraries are not linked.
+// The call-outs of kernels compiled with -fsanitize=thread,bounds,alignment: one for
+// every access that the compiler cannot prove to be to a local variable, one for every
+// bad index and every misaligned address. They replace the compilers' sanitizer
+// libraries, which are not linked.
 //
-// They are hidden: each module has its own, and a process that does run under one of
-// the sanitizers keeps that one's.
+// Each module has its own hidden copy, so a process that runs under a real sanitizer
+// keeps that sanitizer's.
 
 #include <cstdint>
 #include <cstring>
@@ -75,8 +75,8 @@ CALLOUT void __tsan_vptr_read(void** address) {
 
 // ---- Copies -------------------------------------------------------------------------
 
-// g++ leaves calls of memcpy as they are; the linker's --wrap leads them here, those of
-// kernels and all others of the module alike. clang++ calls __tsan_memcpy.
+// g++ leaves calls of memcpy as they are, and the linker's --wrap redirects every one
+// of the module here, whether a kernel makes it or not. clang++ calls __tsan_memcpy.
 
 extern "C" void* __real_memcpy(void* target, const void* source, std::size_t bytes);
 extern "C" void* __real_memmove(void* target, const void* source, std::size_t bytes);
@@ -103,8 +103,7 @@ TWIN_FILL(__tsan_memset, __real_memset)
 
 // ---- Atomics ------------------------------------------------------------------------
 
-// Sequentially consistent, whatever the kernel asks for: the emulator does not model
-// weaker orders.
+// Sequentially consistent whatever the kernel asks for: weaker orders are not modelled.
 constexpr int ORDER = __ATOMIC_SEQ_CST;
 
 #define TWIN_CHECK_ATOMIC \
@@ -189,7 +188,7 @@ CALLOUT void __tsan_atomic_signal_fence(int) { __atomic_signal_fence(ORDER); }
 
 // ---- Bad indices and misaligned addresses -------------------------------------------
 
-// The layouts are those of the compilers (LLVM's compiler-rt/lib/ubsan/ubsan_value.h).
+// The compilers lay these structures out (LLVM's compiler-rt/lib/ubsan/ubsan_value.h).
 
 namespace {
 
@@ -201,9 +200,8 @@ struct SourceLocation {
 
 struct TypeDescriptor {
     std::uint16_t kind;
-    std::uint16_t
-        info;      // of an integer: bit 0 is its sign, the rest its logarithmic width
-    char name[1];  // it goes on behind
+    std::uint16_t info;  // of an integer: bit 0: signed; the rest: log2 of its width
+    char name[1];        // longer: it continues behind the structure
 };
 
 struct BadIndex {

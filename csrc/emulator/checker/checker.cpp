@@ -16,14 +16,15 @@ namespace [[gnu::visibility("hidden")]] checking {
 
 namespace {
 
-/// Of the blocks that this thread of the operating system runs: those of one cluster.
+/// The states of the blocks that this thread of the operating system runs: one
+/// cluster's.
 thread_local std::vector<std::unique_ptr<BlockState>> own_states;
 thread_local std::vector<BlockState*> cluster;
 thread_local std::vector<HappensBefore*> orders_of_cluster;
 thread_local BlockState* running_block = nullptr;
 
-/// Between these two, calls of the checker by the checker have no effect, and no timer
-/// switches threads.
+/// While it exists, call-outs from the checker's own code have no effect, and the timer
+/// switches no threads.
 class KernelPause {
   public:
     explicit KernelPause(BlockState* block)
@@ -40,7 +41,7 @@ class KernelPause {
     BlockState* block_;
 };
 
-// ---- What the runtime tells ---------------------------------------------------------
+// ---- Events from the runtime --------------------------------------------------------
 
 std::mutex last_kernel_mutex;
 const void* last_kernel = nullptr;
@@ -210,13 +211,13 @@ void report_misalignment(
         cudaErrorMisalignedAddress,
         std::string("misaligned access: ") + action + " " + type + " at " +
             block->name_of(reinterpret_cast<std::uintptr_t>(address)) +
-            ", whose address is no multiple of " + std::to_string(alignment) + ", at " +
-            source_line(location_of(code_address)),
+            ", whose address is not a multiple of " + std::to_string(alignment) +
+            ", at " + source_line(location_of(code_address)),
         block->running_thread()
     );
 }
 
-/// What emulator_unwritten_outputs returns: a sentence, or nothing.
+/// The sentence that emulator_unwritten_outputs returns; empty if nothing is missing.
 std::string describe_unwritten_outputs() {
     std::string what;
     {

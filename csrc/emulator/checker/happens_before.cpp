@@ -6,7 +6,7 @@
 namespace emulator {
 namespace [[gnu::visibility("hidden")]] checking {
 
-// ---- What a thread, an mbarrier or an agent's work knows ------------------------------
+// ---- Views --------------------------------------------------------------------------
 
 void HappensBefore::View::begin(std::size_t components) {
     seen.begin(components);
@@ -86,7 +86,7 @@ void HappensBefore::complete_warp_barrier(unsigned warp, unsigned lanes) {
     threads_meet(threads.data(), count);
 }
 
-// ---- Where each thread is followed --------------------------------------------------
+// ---- Full vector clocks -------------------------------------------------------------
 
 void HappensBefore::follow_each_thread() {
     if (follows_each_thread_) return;
@@ -254,7 +254,7 @@ bool HappensBefore::happened_before(const Event& earlier, const Event& now) cons
            lanes_seen_[now.thread][earlier.thread % WARP_SIZE] >= earlier.clock;
 }
 
-/// The block of the cluster with this number in the grid; none if it is not one of them.
+/// The block of the cluster with this number in the grid; null if it is in another one.
 const HappensBefore* HappensBefore::of_cluster(std::uint32_t block) const {
     if (block == number_) return this;
     for (const HappensBefore* other : *cluster_) {

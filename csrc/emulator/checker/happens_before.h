@@ -1,5 +1,5 @@
-// Which accesses of a cluster's threads happened before which (Lamport 1978), by the
-// barriers that its blocks have passed. A race is a pair that neither way is true of.
+// The happens-before relation (Lamport 1978) of a cluster's accesses, as its barriers
+// establish it. Two accesses race if neither happened before the other.
 #pragma once
 
 #include <array>
@@ -19,20 +19,20 @@ constexpr unsigned MAX_THREADS = 1024;
 constexpr unsigned WARP_SIZE = 32;
 constexpr unsigned MAX_CLUSTER_SIZE = 8;
 
-/// Threads have their numbers in the block; those of agents follow on the largest.
+/// Events number threads as the block does; agents follow on the largest thread number.
 constexpr unsigned event_number_of_agent(unsigned agent) { return MAX_THREADS + agent; }
 
-/// Whether blocks of this launch wait for each other, by atomics, fences or volatile
-/// variables. The checker cannot tell what is ordered by that.
+/// Whether blocks of this launch may communicate through atomics, fences or volatile
+/// accesses. The checker does not follow the order that these establish.
 inline std::atomic<bool> blocks_communicate{false};
 
-/// An access by one thread, or by an agent. Thread and clock are what is called an epoch in
-/// FastTrack (Flanagan & Freund 2009).
+/// An access by a thread or an agent. Thread and clock form the epoch of FastTrack
+/// (Flanagan & Freund 2009).
 struct Event {
     Location location;
     std::uint32_t block;     // its number in the grid, modulo 2^32
-    std::uint32_t interval;  // counts from 1 between barriers; 0: no access
-    std::uint32_t clock;     // counts what lets others know of the thread's accesses
+    std::uint32_t interval;  // between barriers, counted from 1; 0: no access
+    std::uint32_t clock;     // advances with every release by the thread
     std::uint16_t thread;
     bool is_atomic;
 
@@ -46,9 +46,10 @@ struct Event {
 
 /// The happens-before relation of a block's threads and agents, and of its cluster's.
 ///
-/// While threads meet only at barriers of the block, the cluster and the warp, intervals
-/// and the clocks of a warp's lanes tell. From the first other meeting on (of mbarriers and
-/// the like), every thread and every agent's work has vector clocks of its own.
+/// As long as threads synchronise only at barriers of the block, the cluster and the
+/// warp, intervals and the clocks of a warp's lanes decide. From the first other
+/// synchronisation on (an mbarrier, a named barrier, an agent), every thread and every
+/// agent's work has a full vector clock.
 class HappensBefore {
   public:
     /// `cluster` has those of all blocks of the cluster, by rank.
@@ -57,7 +58,7 @@ class HappensBefore {
     void complete_barrier();
     void complete_warp_barrier(unsigned warp, unsigned lanes);
 
-    // Barriers of other kinds, and agents: see Observer.
+    // Other barriers, and agents: Observer describes them.
     void complete_cluster_barrier();
     void threads_meet(const unsigned* threads, std::size_t count);
     void mbarrier_begins(MbarrierId mbarrier);
@@ -75,11 +76,12 @@ class HappensBefore {
 
     Event event_of_thread(unsigned thread, Access kind, Location location) const;
     Event event_of_agent(Location location) const;
-    /// The thread that began what an agent does now, or one of them.
+    /// The thread, or one of the threads, that began the current agent's work.
     unsigned beginner() const { return work_.beginner; }
 
     bool happened_before(const Event& earlier, const Event& now) const;
-    /// Whether an asynchronous access may miss what a thread has written.
+    /// Whether an asynchronous access may miss a thread's write for want of a proxy
+    /// fence.
     bool is_unpublished(const Event& write, Access kind) const;
     bool is_of_cluster(std::uint32_t block) const {
         return of_cluster(block) != nullptr;
@@ -87,11 +89,14 @@ class HappensBefore {
     bool follows_each_thread() const { return follows_each_thread_; }
 
   private:
-    /// What a thread, an mbarrier or an agent's work knows of accesses.
+    /// The accesses that happened before a thread's next one, the completion of an
+    /// mbarrier or an agent's work.
     struct View {
-        VectorClock seen;       // those that happened before
-        VectorClock published;  // of them, those that asynchronous accesses see, too,
-        std::uint32_t published_interval = 0;  // as they see all before this interval
+        VectorClock seen;
+        // Those of them that a proxy fence has made visible to asynchronous accesses,
+        // and the interval before which all are.
+        VectorClock published;
+        std::uint32_t published_interval = 0;
 
         void begin(std::size_t components);
         void publish(std::uint32_t interval);
@@ -99,10 +104,10 @@ class HappensBefore {
         void meet(const View& other);
     };
     struct Mbarrier {
-        View arrived;   // of those that have arrived, whether the phase has ended
-        View complete;  // or not, and where it has
+        View arrived;   // joins every arrival, also of the running phase
+        View complete;  // joins the arrivals of completed phases
     };
-    /// What an agent has begun last.
+    /// The piece of work that an agent began last.
     struct Work {
         unsigned agent;
         unsigned beginner;
@@ -121,15 +126,16 @@ class HappensBefore {
     unsigned threads_ = 0;
     const std::vector<HappensBefore*>* cluster_ = nullptr;
 
-    // How many barriers the block has passed, how many of its warp each thread has, and
-    // what that tells it of the other lanes.
+    // Barriers that the block has passed, releases of each thread, and for each thread
+    // the clocks of its warp's lanes that it has acquired.
     std::uint32_t interval_ = 0;
     std::array<std::uint32_t, MAX_THREADS> clocks_;
     std::array<std::array<std::uint32_t, WARP_SIZE>, MAX_THREADS> lanes_seen_;
-    /// Of each block of the cluster, the interval from which on nothing is known of it.
+    /// For each block of the cluster, its first interval that is not ordered before
+    /// ours.
     std::array<std::uint32_t, MAX_CLUSTER_SIZE> intervals_seen_;
 
-    // The same where each thread is followed.
+    // Full vector clocks, once each thread is followed.
     bool follows_each_thread_ = false;
     std::vector<View> views_;  // by thread
     std::vector<Mbarrier> mbarriers_;

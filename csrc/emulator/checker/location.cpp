@@ -13,10 +13,10 @@ namespace [[gnu::visibility("hidden")]] checking {
 
 namespace {
 
-// Of the number of a Site.
+// Tells the number of a Site from an offset.
 constexpr Location SITE_BIT = 1u << 31;
 
-/// The places that the runtime has named, each once.
+/// Numbers the sites that the runtime names.
 class Sites {
   public:
     Location number_of(Site site) {
@@ -42,7 +42,7 @@ Sites sites;
 }  // namespace
 
 Location location_of(const void* return_address) {
-    // That is the next instruction, which may belong to the next line.
+    // The return address is that of the next instruction, which may be of another line.
     std::uintptr_t call = reinterpret_cast<std::uintptr_t>(return_address) - 1;
     return static_cast<Location>(call - Module::own().load_address());
 }

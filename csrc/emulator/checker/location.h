@@ -1,4 +1,4 @@
-// Where an access stands in the source.
+// The source line of an access.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,14 @@
 namespace emulator {
 namespace [[gnu::visibility("hidden")]] checking {
 
-/// An offset in the module's code, or the number of a Site: small, because there are
-/// several for every few bytes of memory. Resolved when it is reported.
+/// An offset in the module's code, or the number of a Site. It has 4 bytes, because the
+/// shadow memory holds several for every granule, and is resolved when it is reported.
 using Location = std::uint32_t;
 
-/// Where a call returns to.
 Location location_of(const void* return_address);
 Location location_of(Site site);
 
-/// "softmax.cu:14", as Module::source_line.
+/// "softmax.cu:14": see Module::source_line.
 std::string source_line(Location location);
 
 }  // namespace checking

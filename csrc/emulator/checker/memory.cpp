@@ -12,7 +12,7 @@ Memory memory;
 
 namespace {
 
-/// The first region that begins behind an address.
+/// The first region that begins after an address.
 template <typename Regions>
 auto first_behind(Regions& regions, std::uintptr_t address) {
     return std::upper_bound(
@@ -53,7 +53,7 @@ Region* Memory::find(std::uintptr_t address) {
         return address >= region.begin && address - region.begin < region.bytes;
     };
     if (last_found_ != nullptr && contains(*last_found_)) return last_found_;
-    // Regions may overlap: a tensor and a view of it, or what lies in memory of cudaMalloc.
+    // Regions may overlap: a tensor and its view, or a tensor and its allocation.
     for (auto place = first_behind(regions_, address); place != regions_.begin();) {
         Region& region = **--place;
         if (contains(region)) return last_found_ = &region;
@@ -79,7 +79,8 @@ std::string Memory::unwritten() const {
     for (const auto& region : regions_) {
         auto missing = std::find(region->written.begin(), region->written.end(), false);
         if (missing == region->written.end()) continue;
-        // All pieces of the tensor count, in the order of their addresses.
+        // A tensor with gaps counts as a whole, its pieces in the order of their
+        // addresses.
         std::size_t first = 0;
         std::size_t total = 0;
         std::size_t unwritten = 0;

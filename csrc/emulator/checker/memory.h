@@ -14,15 +14,15 @@
 namespace emulator {
 namespace [[gnu::visibility("hidden")]] checking {
 
-/// A tensor, a piece of one that has gaps, or what cudaMalloc has returned.
+/// A tensor, a piece of a tensor with gaps, or an allocation of cudaMalloc.
 struct Region {
     std::string name;
     std::uintptr_t begin;
     std::size_t bytes;
     bool is_tensor;
     emulator_use use;
-    std::unique_ptr<Shadow> shadow;  // of what kernels may write to
-    std::vector<bool> written;       // of an output, every byte
+    std::unique_ptr<Shadow> shadow;  // none for an input
+    std::vector<bool> written;       // by byte, of an output
 
     std::uintptr_t end() const { return begin + bytes; }
     std::size_t distance_to(std::uintptr_t address) const {
@@ -31,7 +31,7 @@ struct Region {
     }
 };
 
-/// What is nearest to an address that lies in no region.
+/// The region nearest to an address that lies in none.
 struct Neighbour {
     const Region* region;
     bool is_gap;  // between two pieces of one tensor
@@ -43,10 +43,11 @@ class Memory {
     void remove(std::uintptr_t begin);
     void clear_tensors();
 
-    // With the mutex held, which guards the shadows as well:
+    // Call these with the mutex held; it guards the shadows, too.
     Region* find(std::uintptr_t address);
     Neighbour nearest(std::uintptr_t address) const;
-    /// What of the output tensors was never written: a sentence, or nothing.
+    /// A sentence on the bytes of an output that were never written; empty if there are
+    /// none.
     std::string unwritten() const;
 
     std::mutex mutex;
@@ -56,7 +57,6 @@ class Memory {
     Region* last_found_ = nullptr;
 };
 
-/// The one of this module.
 extern Memory memory;
 
 }  // namespace checking

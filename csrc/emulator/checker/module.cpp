@@ -63,7 +63,7 @@ std::string last_component(const std::string& name) {
     return colons == std::string::npos ? name : name.substr(colons + 2);
 }
 
-/// What a program prints when it is called with these arguments; "" if it fails.
+/// The standard output of a command; "" if it cannot be started.
 std::string output_of(const std::vector<std::string>& command) {
     int ends[2];
     if (pipe(ends) != 0) return "";
@@ -95,7 +95,7 @@ std::string output_of(const std::vector<std::string>& command) {
     return output;
 }
 
-/// Where the emulator's own headers lie, as the compiler names files of kernels too.
+/// The folder of the emulator's headers, spelled as the debug information spells it.
 std::string_view emulator_folder() {
     constexpr std::string_view OWN_FILE = __FILE__;
     constexpr std::string_view OWN_NAME = "checker/module.cpp";
@@ -112,7 +112,7 @@ const Module& Module::own() {
 
 Module::Module() {
     visit_module_of(own_address(), [this](const dl_phdr_info& info) {
-        // Of the program itself the linker does not know the name.
+        // The dynamic linker has no name for the program itself.
         bool is_program = info.dlpi_name[0] == '\0';
         path_ = is_program ? std::filesystem::read_symlink("/proc/self/exe").string()
                            : info.dlpi_name;
@@ -137,7 +137,7 @@ bool Module::lies_in(const std::vector<Range>& ranges, std::uintptr_t address) {
 }
 
 std::uintptr_t Module::thread_local_base() const {
-    // The linker allocates the block when a thread first touches it.
+    // The dynamic linker allocates thread-local storage when a thread first touches it.
     blockDim = dim3(blockDim);
     std::uintptr_t base = 0;
     visit_module_of(own_address(), [&base](const dl_phdr_info& info) {
@@ -188,8 +188,7 @@ std::string Module::source_line(std::uintptr_t code_address) const {
     std::snprintf(
         offset, sizeof(offset), "0x%zx", std::size_t{code_address - load_address_}
     );
-    // One line for the instruction itself, and one for each function that the compiler
-    // has put it into.
+    // One line for the instruction, and one for each function that it is inlined into.
     std::string lines = output_of({"addr2line", "-i", "-e", path_, offset});
     std::vector<std::string> places;
     for (std::size_t begin = 0; begin < lines.size();) {

@@ -1,5 +1,5 @@
-// The program or library that holds the kernels: its memory, its __shared__ variables,
-// and the source lines of its code.
+// The program or shared library that contains the kernels: its memory, its __shared__
+// variables, and the source lines of its code.
 #pragma once
 
 #include <cstddef>
@@ -15,26 +15,26 @@ struct SharedVariable {
     std::string name;
     std::size_t offset;  // in the module's block of thread-local storage
     std::size_t bytes;
-    bool is_guard;  // by which the compiler knows whether it has been initialised
+    bool is_guard;  // the compiler's flag of whether another one is initialised
 };
 
 class Module {
   public:
-    /// The one that this function is linked into.
+    /// The module that this function is linked into.
     static const Module& own();
 
     bool may_read(std::uintptr_t address) const { return lies_in(readable_, address); }
     bool may_write(std::uintptr_t address) const { return lies_in(writable_, address); }
 
-    /// Where the calling thread has the module's thread-local storage.
+    /// The address of the module's thread-local storage in the calling thread.
     std::uintptr_t thread_local_base() const;
     std::size_t thread_local_bytes() const { return thread_local_bytes_; }
 
-    /// The kernels' own variables, by offset: not those of the emulator.
+    /// The kernels' own variables, without the emulator's, by offset.
     const std::vector<SharedVariable>& shared_variables() const { return variables_; }
 
-    /// "softmax.cu:14", or "reduce.cuh:40 (from softmax.cu:93)" for a function that the
-    /// compiler has put into another one. Lines of the emulator are left out.
+    /// "softmax.cu:14", or "reduce.cuh:40 (from softmax.cu:93)" in an inlined function.
+    /// Lines of the emulator are left out.
     std::string source_line(std::uintptr_t code_address) const;
 
     std::uintptr_t load_address() const { return load_address_; }

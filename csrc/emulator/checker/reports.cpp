@@ -1,4 +1,4 @@
-// What the checker says.
+// The checker's messages.
 
 #include <cstdio>
 #include <mutex>
@@ -46,7 +46,7 @@ std::string BlockState::verb(const Attempt& access) {
     return "";
 }
 
-/// Who an event is by, beside another one.
+/// The thread or agent of an event, with its block if the other event's is another.
 std::string BlockState::actor(const Event& event, const Event& other) const {
     if (event.is_by_agent()) {
         unsigned agent = event.thread - MAX_THREADS;
@@ -60,14 +60,15 @@ std::string BlockState::actor(const Event& event, const Event& other) const {
 
 std::string BlockState::missing_order(const Event& earlier, const Event& now) const {
     if (earlier.block != now.block && !order.is_of_cluster(earlier.block)) {
-        return "nothing orders the blocks of a launch";
+        return "no barrier orders the blocks of a launch";
     }
     if (earlier.is_by_agent()) {
         unsigned agent = earlier.thread - MAX_THREADS;
         std::string wait = "mbarrier_wait()";
         if (agent >= store_agent(0)) wait = "tma_store_wait_group_read()";
         if (agent >= multiply_agent(0)) wait = "wgmma_wait_group()";
-        return "no " + wait + " between them, or nobody who tells of it";
+        return "no " + wait +
+               " between them, in this thread or in one that it synchronised with";
     }
     if (earlier.block != now.block) return "no barrier of the cluster between them";
     if (order.follows_each_thread()) return "no barrier between them";
@@ -82,7 +83,7 @@ void BlockState::fail_for_race(
 ) const {
     const Event& now = access.event;
     const Event& earlier = race.earlier;
-    Event beginner = now;  // who begins what an agent does
+    Event beginner = now;  // the thread that began the agent's work
     if (now.is_by_agent()) {
         beginner.thread = static_cast<std::uint16_t>(order.beginner());
     }
@@ -94,7 +95,7 @@ void BlockState::fail_for_race(
         fail(
             cudaErrorLaunchFailure, now,
             "asynchronous copy not awaited: " + name + " starts to copy to " + place +
-                " at " + first + ", and without having waited for it " + second
+                " at " + first + ", " + second + ": no wait for the copy between them"
         );
     }
     if (race.is_unpublished) {
@@ -126,7 +127,8 @@ void BlockState::fail_for_static_variable(
         cudaErrorNotSupported, access.event,
         "static shared memory in a cluster: " + verb(access) + " of '" + name +
             "' at " + source_line(access.event.location) +
-            ", of which the emulator has one for all blocks of the cluster"
+            "; the emulator keeps one copy of it for all blocks of the cluster: use "
+            "dynamic shared memory"
     );
 }
 

@@ -1,4 +1,4 @@
-// Shadow memory: who accessed each byte last, and when.
+// Shadow memory: the last accesses of every byte.
 #pragma once
 
 #include <sys/mman.h>
@@ -13,15 +13,15 @@
 namespace emulator {
 namespace [[gnu::visibility("hidden")]] checking {
 
-/// What is known of one granule of memory, or of one byte of it.
+/// The last accesses of a granule of memory, or of one of its bytes.
 struct Cell {
-    std::uint32_t generation;  // of the block or launch it speaks of
+    std::uint32_t generation;  // the block or launch that the rest is about
     std::uint8_t written;      // a bit for each byte
-    bool is_split;             // it is the cells of the bytes that count
+    bool is_split;             // the cells of the bytes count instead
     bool is_in_flight;         // an asynchronous copy may write to it at any moment
     Event write;
-    // The last reads by two threads, of different warps if there were any: a later write
-    // is unordered with one of them if it is unordered with any read of another warp.
+    // The last reads by two threads, of two warps if more than one has read: a write
+    // that races with a read by another warp then races with one of these two.
     Event read;
     Event other_read;
 
@@ -35,7 +35,7 @@ struct Cell {
                 other_read = read;
             }
         } else if (read.is_by_agent() && !read.by_same_thread(event)) {
-            other_read = read;  // no barrier ends it
+            other_read = read;  // a barrier does not order an agent's reads
         } else if (!is_newest && read.block != event.block) {
             other_read = read;
         }
@@ -43,8 +43,9 @@ struct Cell {
     }
 };
 
-/// One cell for every four bytes, and four more for those that are accessed in parts.
-/// All is zero at first, and takes memory only where it is used.
+/// One cell for every granule, and one for each of its bytes once these are accessed
+/// separately. All are zero at first, and take physical memory only where they are
+/// used.
 class Shadow {
   public:
     static constexpr std::size_t GRANULE = 4;
@@ -58,7 +59,7 @@ class Shadow {
             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0
         );
         if (mapping == MAP_FAILED) throw std::bad_alloc();
-        // Advice alone: without it most of the time goes into faults of small pages.
+        // A hint, which may fail: page faults of small pages took most of the time.
         madvise(mapping, mapped_bytes_, MADV_HUGEPAGE);
         cells_ = static_cast<Cell*>(mapping);
     }
@@ -70,9 +71,9 @@ class Shadow {
 
     std::size_t bytes() const { return granules_ * GRANULE; }
 
-    /// Calls visit(cell, mask, offset) for every cell of a range until one returns true;
-    /// the mask has a bit for each byte of the cell that is meant. Returns whether one
-    /// did.
+    /// Calls visit(cell, mask, offset) for every cell of a range until one returns
+    /// true, and returns whether one did. The mask has a bit for each byte of the cell
+    /// in the range.
     template <typename Visit>
     bool visit(
         std::size_t begin, std::size_t bytes, std::uint32_t generation, Visit visit
@@ -115,7 +116,7 @@ class Shadow {
 
     std::size_t granules_;
     std::size_t mapped_bytes_;
-    Cell* cells_ = nullptr;  // of the granules, then of their bytes
+    Cell* cells_ = nullptr;  // those of the granules, then those of the bytes
 };
 
 }  // namespace checking

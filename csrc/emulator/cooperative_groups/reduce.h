@@ -1,5 +1,5 @@
-// Stands in for CUDA's header of this name: one value of every thread of a tile, or of
-// the converged threads of a warp, combined for all of them.
+// Stands in for CUDA's header of this name: reductions over a tile or over the
+// converged threads of a warp, whose result all threads get.
 #pragma once
 
 #include "../cooperative_groups.h"
@@ -11,13 +11,13 @@ struct plus {
     T operator()(T a, T b) const { return a + b; }
 };
 
-/// The lesser.
+/// The minimum.
 template <typename T>
 struct less {
     T operator()(T a, T b) const { return b < a ? b : a; }
 };
 
-/// The greater.
+/// The maximum.
 template <typename T>
 struct greater {
     T operator()(T a, T b) const { return a < b ? b : a; }
@@ -38,7 +38,7 @@ struct bit_xor {
     T operator()(T a, T b) const { return a ^ b; }
 };
 
-/// By butterfly, as CUDA does it: sums of floats come out the same to the last bit.
+/// Reduces by butterfly, as CUDA does, so sums of floats agree to the last bit.
 template <unsigned SIZE, typename Parent, typename T, typename Operation>
 auto reduce(
     const thread_block_tile<SIZE, Parent>& group, T&& value, Operation&& operation,
@@ -51,8 +51,8 @@ auto reduce(
     return result;
 }
 
-/// Of all 32 lanes by butterfly too; of fewer, by doubling the number of neighbours that
-/// each thread has combined, which leaves the result with the last one.
+/// Reduces 32 lanes by butterfly, too. Fewer are scanned by doubling distances, which
+/// leaves the result with the last lane.
 template <typename T, typename Operation>
 auto reduce(
     const coalesced_group& group, T&& value, Operation&& operation,

@@ -13,14 +13,14 @@ namespace emulator {
 template <typename T, typename... Choices>
 concept OneOf = (std::is_same_v<T, Choices> || ...);
 
-/// CUDA's sets of types: each operation exists for these and no others.
+/// CUDA's sets of types, for which its atomics exist.
 template <typename T>
 concept AtomicInteger = OneOf<T, int, unsigned, unsigned long long>;
 template <typename T>
 concept AtomicOrdered = AtomicInteger<T> || std::is_same_v<T, long long>;
 
-/// Floating-point types narrower than float, and pairs of them: cuda_fp16.h and
-/// cuda_bf16.h say which.
+/// Floating-point types narrower than float, and pairs of them. cuda_fp16.h and
+/// cuda_bf16.h specialise these.
 template <typename T>
 constexpr bool is_narrow_float = false;
 template <typename T>
@@ -34,8 +34,8 @@ concept AtomicExchanged = AtomicInteger<T> || std::is_same_v<T, float>;
 template <typename T>
 concept AtomicCompared = AtomicInteger<T> || std::is_same_v<T, unsigned short>;
 
-/// Replaces *address by update(*address) and returns what was there. `operand` is what
-/// the kernel passed.
+/// Replaces *address by update(*address) and returns the old value. `operand` is the
+/// kernel's argument.
 template <typename T, typename Update>
 __forceinline__ T
 atomic_update(T* address, T operand, const char* operation, Site site, Update update) {
@@ -74,7 +74,7 @@ __forceinline__ T atomicAdd(
     });
 }
 
-/// As in CUDA every element is added for itself, and others may come in between.
+/// Adds every element by an atomic of its own, as CUDA does.
 __forceinline__ float2
 atomicAdd(float2* address, float2 value, emulator::Site site = emulator::Site::here()) {
     return {

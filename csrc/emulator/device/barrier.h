@@ -1,4 +1,4 @@
-// Barriers, fences, and what a thread may wait with.
+// Barriers, fences, and functions that threads poll with.
 #pragma once
 
 #include "../runtime.h"
@@ -26,7 +26,8 @@ inline int __syncthreads_or(
     return emulator::barrier("__syncthreads_or", site, predicate != 0).votes != 0;
 }
 
-/// The threads of a block take turns on one processor: only the compiler could reorder.
+/// Only the compiler could reorder accesses, since a block's threads share one
+/// processor.
 inline void __threadfence_block() { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
@@ -35,7 +36,8 @@ inline void __nanosleep(unsigned, emulator::Site site = emulator::Site::here()) 
     emulator::poll("__nanosleep", site);
 }
 
-/// Nanoseconds, not cycles. A kernel may wait for a time to pass: it counts as a poll.
+/// Nanoseconds, not cycles. It counts as a poll, because a kernel may wait for time to
+/// pass.
 inline long long clock64(emulator::Site site = emulator::Site::here()) {
     emulator::poll("clock64", site);
     return emulator::clock_nanoseconds();

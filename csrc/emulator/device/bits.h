@@ -1,4 +1,4 @@
-// Device functions for bits: integer intrinsics, and numbers as bit patterns.
+// Device functions on bits: integer intrinsics, and numbers as bit patterns.
 #pragma once
 
 #include <math.h>
@@ -14,14 +14,14 @@ using BitsOf = std::conditional_t<
     sizeof(T) == 8, std::uint64_t,
     std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
 
-/// The same bits as another type.
+/// Reinterprets bits as another type.
 template <typename To, typename From>
 constexpr To as(From from) {
     return __builtin_bit_cast(To, from);
 }
 
-/// A floating-point number that has already been rounded, as an integer; out of range
-/// it becomes the nearest one, NaN becomes 0, as the GPU converts.
+/// Converts a rounded floating-point number to an integer as the GPU does: it
+/// saturates, and NaN becomes 0.
 template <typename Integer, typename Float>
 Integer saturate(Float rounded) {
     constexpr bool is_signed = static_cast<Integer>(-1) < 0;
@@ -62,8 +62,8 @@ inline unsigned long long __brevll(unsigned long long x) {
     return static_cast<unsigned long long>(__brev(low)) << 32 | __brev(high);
 }
 
-/// Each of the selector's four digits picks one of the eight bytes of x and y; its top
-/// bit asks for that byte's sign instead.
+/// Each of the selector's four hexadecimal digits picks one of the eight bytes of x and
+/// y; its top bit replicates that byte's sign instead.
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
     unsigned long long bytes = static_cast<unsigned long long>(y) << 32 | x;
     unsigned result = 0;
@@ -76,7 +76,7 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
     return result;
 }
 
-/// Shift the 64 bits high:low; _l returns the upper, _r the lower half.
+/// Funnel shifts of the 64 bits high:low; _l returns the upper, _r the lower half.
 inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
     unsigned long long both = static_cast<unsigned long long>(high) << 32 | low;
     return static_cast<unsigned>(both << (shift & 31) >> 32);
@@ -101,7 +101,7 @@ inline unsigned long long __umul64hi(unsigned long long x, unsigned long long y)
     return static_cast<unsigned long long>(static_cast<unsigned __int128>(x) * y >> 64);
 }
 
-/// The sum of four products of signed bytes, and c.
+/// The sum of c and four products of signed bytes.
 inline int __dp4a(int a, int b, int c) {
     auto sum = static_cast<unsigned>(c);
     for (int shift = 0; shift < 32; shift += 8) {

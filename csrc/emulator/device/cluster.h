@@ -1,4 +1,4 @@
-// Clusters: blocks that run together and reach each other's shared memory.
+// Clusters: blocks that run together and access each other's shared memory.
 #pragma once
 
 #include "../runtime.h"
@@ -11,11 +11,11 @@ int cluster_rank();
 /// Waits until every thread of the cluster has arrived.
 void meet_cluster(Site site);
 
-/// The same in two halves. Here all of it happens in the second one.
+/// The split barrier. Here the arrival only counts when the thread waits.
 void arrive_at_cluster(Site site);
 void wait_for_cluster(Site site);
 
-/// The same place in the dynamic shared memory of another block of the cluster.
+/// The place with the same offset in the dynamic shared memory of another block.
 void* map_shared(const void* shared, int block, Site site);
 
 }  // namespace emulator

@@ -1,4 +1,4 @@
-// The words CUDA adds to C++: qualifiers and the built-in variables.
+// CUDA's qualifiers and built-in variables.
 #pragma once
 
 #include "../runtime.h"
@@ -11,8 +11,9 @@
 #define __managed__
 #define __grid_constant__
 #define __launch_bounds__(...)
-// Under the checker (checker/) a call would hide the kernel's line. Elsewhere the hundreds
-// of instances of a kernel share what they call, which saves half the time to compile them.
+// Inlined under the checker (checker/), where a call would hide the kernel's line.
+// Elsewhere the hundreds of instances of a kernel share the functions, which halves
+// compile time.
 #ifdef __SANITIZE_THREAD__
 #define __forceinline__ __inline__ __attribute__((always_inline))
 #else
@@ -20,12 +21,12 @@
 #endif
 #define __align__(n) __attribute__((aligned(n)))
 
-// Visible even under -fvisibility=hidden: the runtime asks the dynamic linker for the
-// kernel's name when it reports a fault.
+// Visible even under -fvisibility=hidden: error messages get the kernel's name from the
+// dynamic linker.
 #define __global__ __attribute__((visibility("default")))
 
-// A block runs on one thread of the operating system, so a thread_local variable is
-// exactly one copy per running block. At block scope thread_local implies static.
+// A thread_local variable exists once per running block, because a block runs on one
+// thread of the operating system. At block scope thread_local implies static.
 #define __shared__ thread_local
 
 // __noinline__ is missing on purpose: libstdc++ uses that word in its own attributes.
@@ -33,8 +34,9 @@
 #define threadIdx (::emulator::this_thread().thread_index)
 #define blockIdx (::emulator::this_thread().block_index)
 
-// No macros: these are names of members of cudaLaunchConfig_t, and of local variables
-// in many launchers. Equal in all blocks of a launch, they can be thread_local.
+// Not macros, because members of cudaLaunchConfig_t and local variables of many
+// launchers have these names. They can be thread_local, because all blocks of a launch
+// share them.
 extern constinit thread_local dim3 blockDim;
 extern constinit thread_local dim3 gridDim;
 

@@ -1,7 +1,7 @@
-// Device functions for numbers that the C library does not have.
+// Device functions on numbers that the C library lacks.
 //
-// Functions that CUDA approximates (__expf, __fdividef, ...) are computed as exactly as
-// the C library does: the emulator does not show the error of the approximation.
+// Functions that CUDA approximates (__expf, __fdividef, ...) are as exact as the C
+// library: the emulator does not show the error of the approximation.
 #pragma once
 
 #include <math.h>
@@ -60,7 +60,8 @@ inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.
 
 // ---- Minimum and maximum ------------------------------------------------------------
 
-// Of a NaN and a number, the number: CUDA's overloads for float are fminf and fmaxf.
+// The number, if the other one is a NaN: CUDA's overloads for float are fminf and
+// fmaxf.
 template <typename A, typename B>
     requires(std::is_arithmetic_v<A> && std::is_arithmetic_v<B>)
 constexpr std::common_type_t<A, B> min(A a, B b) {

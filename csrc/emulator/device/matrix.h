@@ -1,22 +1,23 @@
-// Matrix instructions, ldmatrix, stmatrix and mma.sync: all 32 lanes of a warp call them at once.
+// Matrix instructions (ldmatrix, stmatrix, mma.sync), which all 32 lanes of a warp
+// execute together.
 //
-// A fragment is one lane's part of a matrix. Which elements that is, the PTX ISA lays
-// down in "Matrix multiply-accumulate operation using mma instruction".
+// A fragment is one lane's part of a matrix. The PTX ISA defines its elements in
+// "Matrix multiply-accumulate operation using mma instruction".
 #pragma once
 
 #include "../runtime.h"
 
 namespace emulator {
 
-/// ldmatrix: four matrices of 8 rows of 16 bytes. Lanes 8 i to 8 i + 7 say where the
-/// rows of matrix i begin. Lane l gets the columns 2 (l % 4) and the next one of row
-/// l / 4, or, transposed, the rows 2 (l % 4) and the next one of column l / 4.
+/// ldmatrix: four matrices of 8 rows of 16 bytes. Lanes 8 i to 8 i + 7 pass the
+/// addresses of the rows of matrix i. Lane l gets the columns 2 (l % 4) and 2 (l % 4) +
+/// 1 of row l / 4; transposed, these rows of column l / 4.
 void load_matrices(
     std::uint32_t (&fragment)[4], bool transposed, const void* row,
     const char* operation, Site site
 );
 
-/// stmatrix: four matrices, the opposite of ldmatrix.
+/// stmatrix: four matrices, the inverse of ldmatrix.
 void store_matrices(void* row, const std::uint32_t (&fragment)[4], Site site);
 
 /// A warp operation that is undefined unless all 32 lanes of the warp take part.
@@ -24,7 +25,7 @@ void meet_whole_warp(
     const char* operation, Site site, void* payload, WarpFunction function
 );
 
-/// Of a and b. What a lane accumulates in is four floats, or two pairs of halves as
+/// The type of a and b. A lane's accumulator is four floats, or two pairs of halves of
 /// 32 bits each.
 enum class MatrixFormat { half, bfloat16, tf32 };
 
@@ -36,8 +37,8 @@ struct MatrixFragments {
     const Accumulator* c;
 };
 
-/// mma.sync: d (16 x 8) = a (16 x depth) * b (depth x 8) + c (16 x 8), where the depth
-/// is 8 for tf32 and 16 otherwise. README.md says how it rounds.
+/// mma.sync: d (16 x 8) = a (16 x k) * b (k x 8) + c (16 x 8), where k is 8 for tf32
+/// and 16 otherwise. README.md describes its rounding.
 template <typename Accumulator>
 void multiply_matrices(
     MatrixFormat format, MatrixFragments<Accumulator> fragments, Site site

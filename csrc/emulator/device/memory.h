@@ -1,5 +1,5 @@
-// Loads and stores with a cache hint. There is no cache to hint to; but unlike a plain
-// access, which the compiler may turn into any instruction, these check the alignment.
+// Loads and stores with a cache hint. There is no cache; but unlike plain accesses,
+// whose instruction the compiler chooses, these check the alignment.
 #pragma once
 
 #include <type_traits>
@@ -29,7 +29,7 @@ __forceinline__ void checked_store(
 
 }  // namespace emulator
 
-// Always inline, so that the checker sees the kernel's line and not the one here.
+// Always inlined, so that the checker sees the kernel's line and not one of this file.
 #define TWIN_LOAD(name)                                                \
     template <typename T>                                              \
     __forceinline__ T name(                                            \

@@ -1,8 +1,8 @@
-// What __half and __nv_bfloat16 have in common: rounding, arithmetic, comparisons and
-// the functions of cuda_fp16.h and cuda_bf16.h that exist for both.
+// The common base of __half and __nv_bfloat16: rounding, arithmetic, comparisons and
+// the functions that both cuda_fp16.h and cuda_bf16.h have.
 //
-// All in integers or double, so that it is exact on every processor: a result of double
-// precision, rounded once more, is the correctly rounded one.
+// It computes in integers or in double, so it is exact on every processor: a result in
+// double precision, rounded once more, is the correctly rounded one.
 #pragma once
 
 #include <math.h>
@@ -20,9 +20,9 @@ namespace emulator {
 enum class Rounding { nearest_even, toward_zero };
 
 constexpr std::uint16_t NARROW_SIGN = 0x8000;
-constexpr std::uint16_t NARROW_NAN = 0x7fff;  // the one the GPU makes
+constexpr std::uint16_t NARROW_NAN = 0x7fff;  // the GPU's canonical NaN
 
-/// The bits of a float or double in a format of 16 bits.
+/// Rounds a float or double to the bits of a 16-bit format.
 template <int EXPONENT_BITS, int MANTISSA_BITS, Rounding ROUNDING, typename Float>
 constexpr std::uint16_t round_to_narrow(Float value) {
     constexpr bool is_float = std::is_same_v<Float, float>;
@@ -45,8 +45,8 @@ constexpr std::uint16_t round_to_narrow(Float value) {
         return sign | (to_largest ? INFINITE - 1 : INFINITE);
     }
 
-    // Too small a number loses bits instead of a lower exponent: it is denormal. (So is
-    // a denormal of the source, but that rounds to 0 or is not asked for.)
+    // A number below the lowest exponent loses bits instead: the result is denormal.
+    // (Denormals of the source need no care: they round to 0, or callers pass none.)
     int missing = exponent < LOWEST_EXPONENT ? LOWEST_EXPONENT - exponent : 0;
     int shift = SOURCE_MANTISSA - MANTISSA_BITS + missing;
     if (shift > SOURCE_MANTISSA + 1) return sign;
@@ -64,8 +64,8 @@ constexpr std::uint16_t round_to_narrow(Float value) {
     return sign | static_cast<std::uint16_t>((exponent_below << MANTISSA_BITS) + kept);
 }
 
-/// x * y + z as a double that rounds to the right number of up to 16 bits: where double
-/// precision does not hold the sum, its last bit is set to tell it from a tie. The
+/// x * y + z as a double that rounds correctly to 16 bits: round to odd. If the sum is
+/// not exact in double precision, its last bit is set, which tells it from a tie. The
 /// product must be exact.
 inline double multiply_add_to_odd(double x, double y, double z) {
     double product = x * y;
@@ -77,8 +77,7 @@ inline double multiply_add_to_odd(double x, double y, double z) {
     return as<double>((error > 0) == (sum > 0) ? bits + 1 : bits - 1);
 }
 
-/// An integer as a double, also where it has more than 53 bits: the last bit then tells
-/// it from a tie.
+/// An integer as a double, by round to odd if it has more than 53 bits.
 template <std::integral Integer>
 constexpr double integer_to_odd(Integer value) {
     if constexpr (sizeof(Integer) < 8) {
@@ -189,7 +188,7 @@ struct NarrowFloat {
     friend bool operator>(const Self& a, const Self& b) { return __hgt(a, b); }
     friend bool operator>=(const Self& a, const Self& b) { return __hge(a, b); }
 
-    /// Of a NaN and a number the number; +0 is more than -0.
+    /// The number, if the other one is a NaN; +0 is more than -0.
     friend Self __hmax(Self a, Self b) {
         if (__hisnan(a)) return __hisnan(b) ? from_bits(NARROW_NAN) : b;
         if (wide(a) == wide(b)) return from_bits(a.bits() & b.bits());
@@ -232,7 +231,7 @@ struct NarrowFloat {
     std::uint16_t bits_;
 };
 
-/// Base of __half2 and __nv_bfloat162: element by element.
+/// Base of __half2 and __nv_bfloat162, whose operations work element by element.
 template <typename Self, typename Element>
 struct NarrowPair {
     Element x;
@@ -264,7 +263,7 @@ struct NarrowPair {
     friend Self operator+(const Self& a) { return a; }
     friend Self operator-(const Self& a) { return __hneg2(a); }
 
-    /// 1 where it holds, 0 where not.
+    /// 1 for each element that satisfies the comparison, 0 for the others.
     friend Self __heq2(Self a, Self b) {
         return truth(__heq(a.x, b.x), __heq(a.y, b.y));
     }
@@ -284,7 +283,7 @@ struct NarrowPair {
         return truth(__hge(a.x, b.x), __hge(a.y, b.y));
     }
 
-    /// Whether it holds for both elements.
+    /// Whether both elements satisfy the comparison.
     friend bool operator==(const Self& a, const Self& b) {
         return a.x == b.x && a.y == b.y;
     }

@@ -1,5 +1,5 @@
-// Copies of boxes of a tensor between global and shared memory, which the tensor memory
-// accelerator makes while the threads go on.
+// Tensor copies: asynchronous copies of boxes of a tensor between global and shared
+// memory by the tensor memory accelerator.
 #pragma once
 
 #include "../cuda.h"
@@ -7,14 +7,15 @@
 
 namespace emulator {
 
-/// Where the box begins, in elements.
+/// The first element of the box.
 struct BoxPosition {
     int x, y, z;
 };
 
-/// Starts to copy a box into shared memory; the barrier is told of its bytes. What lies
-/// outside of the tensor is 0. With `blocks`, a bit for each block of the cluster, it goes
-/// to the same place of those and is told to the same barrier of each.
+/// Starts to copy a box into shared memory; the mbarrier counts its bytes. Elements
+/// outside of the tensor become 0. `blocks` has a bit for each block of the cluster
+/// that gets the box, at the same offset, and whose mbarrier at the same offset counts
+/// it.
 void start_box_load(
     void* shared, const CUtensorMap* map, BoxPosition position, std::uint64_t* barrier,
     const std::uint16_t* blocks, const char* operation, Site site
@@ -27,12 +28,12 @@ void start_box_store(
 
 void commit_box_stores();
 
-/// Waits until only this many of the thread's groups of stores, the newest, are still to
-/// be read from shared memory.
+/// Waits until all of the thread's groups of stores but this many of the newest have
+/// been read from shared memory.
 void wait_for_box_stores(std::size_t unread, Site site);
 
-/// Makes the thread's writes to shared memory, and those it knows of, visible to
-/// asynchronous copies and to matrix multiplications.
+/// Proxy fence: makes writes to shared memory that happened before visible to tensor
+/// copies and to matrix multiplications.
 void publish_shared_writes();
 
 void check_tensor_map(const CUtensorMap* map, const char* operation, Site site);

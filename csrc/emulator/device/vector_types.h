@@ -1,4 +1,4 @@
-// float4, int2, uchar3, ...: the layout and alignment CUDA gives them, and make_*.
+// float4, int2, uchar3, ... with CUDA's layout and alignment, and make_*.
 #pragma once
 
 #define TWIN_VECTOR_TYPES(name, element, alignment2, alignment4)                   \

@@ -8,7 +8,7 @@
 
 namespace emulator {
 
-/// What a shuffle moves: 4 or 8 bytes, or a half or bfloat16 of 2.
+/// A type that shuffles move: 4 or 8 bytes, or the 2 of a half or bfloat16.
 template <typename T>
 concept Shuffled =
     std::is_trivially_copyable_v<T> &&
@@ -32,7 +32,7 @@ void for_each_lane(unsigned mask, Visit visit) {
     for (; mask != 0; mask &= mask - 1) visit(__builtin_ctz(mask));
 }
 
-/// Combines the values of all lanes, in ascending order of lanes, for all of them.
+/// Combines the values of all lanes in ascending order; all get the result.
 template <auto combine, typename T>
 T warp_reduce(unsigned mask, T value, const char* operation, Site site) {
     warp_meet(mask, operation, site, &value, [](void* const* payloads, unsigned lanes) {
@@ -61,7 +61,7 @@ T bit_exclusive_or(T a, T b) {
 }
 template <typename T>
 T sum(T a, T b) {
-    // Wraps around, also for signed numbers.
+    // Signed numbers wrap around, too.
     return static_cast<T>(static_cast<unsigned>(a) + static_cast<unsigned>(b));
 }
 template <typename T>
@@ -241,7 +241,7 @@ unsigned __match_any_sync(
     return payload.equal;
 }
 
-/// The mask if all lanes have the same bits, 0 otherwise; *predicate says which.
+/// The mask if all lanes have the same bits, 0 otherwise; *predicate tells which.
 template <emulator::Shuffled T>
 unsigned __match_all_sync(
     unsigned mask, T value, int* predicate, emulator::Site site = emulator::Site::here()

@@ -1,5 +1,5 @@
-// wgmma: matrices in shared memory, multiplied by the four warps of a warpgroup while
-// their threads go on.
+// wgmma: asynchronous multiplications of matrices in shared memory by the four warps of
+// a warpgroup.
 #pragma once
 
 #include "../runtime.h"
@@ -7,8 +7,8 @@
 
 namespace emulator {
 
-/// As the PTX ISA lays it down, with the offset in the block's dynamic shared memory for
-/// the address.
+/// A matrix descriptor of the PTX ISA, with the offset in the block's dynamic shared
+/// memory as the address.
 std::uint64_t matrix_descriptor(
     const void* shared, int leading_bytes, int stride_bytes, Site site
 );
@@ -17,8 +17,8 @@ std::uint64_t matrix_descriptor(
 struct Multiplication {
     MatrixFormat format;
     int n;
-    bool a_is_transposed;  // neighbours of a in memory are those of m, not those of k
-    bool b_is_transposed;  // the same of b and n
+    bool a_is_transposed;  // m-major: neighbours in memory are neighbours along m
+    bool b_is_transposed;  // n-major
     bool accumulates;
     std::uint64_t a;
     std::uint64_t b;
@@ -26,14 +26,15 @@ struct Multiplication {
     bool operator==(const Multiplication&) const = default;
 };
 
-/// Starts a multiplication. `d` is what the calling thread holds of it, n / 2 floats.
+/// Starts a multiplication. `d` is the calling thread's part of the result, n / 2
+/// floats.
 void start_multiplication(const Multiplication& what, float* d, Site site);
 
 void fence_multiplications(Site site);
 
 void commit_multiplications(Site site);
 
-/// Waits until only this many of the groups, the newest, are unfinished.
+/// Waits for all groups but this many of the newest.
 void wait_for_multiplications(std::size_t unfinished, Site site);
 
 }  // namespace emulator

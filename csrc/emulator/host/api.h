@@ -27,8 +27,8 @@ enum cudaError : int {
 };
 using cudaError_t = cudaError;
 
-/// The detailed message of the calling thread's last failure if it was this error,
-/// CUDA's general wording otherwise.
+/// The detailed message, if this error is the calling thread's last failure; CUDA's
+/// general wording otherwise.
 const char* cudaGetErrorString(cudaError_t error);
 const char* cudaGetErrorName(cudaError_t error);
 cudaError_t cudaGetLastError();
@@ -54,7 +54,7 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceSynchronize();
 
-// ---- Streams: everything has happened when a call returns ---------------------------
+// ---- Streams: every call is synchronous ---------------------------------------------
 
 using cudaStream_t = struct CUstream_st*;
 
@@ -70,8 +70,8 @@ enum cudaMemcpyKind : int {
     cudaMemcpyDefault = 4,
 };
 
-/// The memory is filled with the byte 0xFF: floats of every width then read as NaN, so
-/// that a kernel which relies on what it never wrote is noticed.
+/// Fills the memory with the byte 0xFF: floats of every width then read as NaN, which
+/// exposes a kernel that relies on unwritten memory.
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes);
 cudaError_t cudaFree(void* pointer);
 cudaError_t cudaMemcpy(
@@ -121,7 +121,7 @@ enum cudaDriverEntryPointQueryResult : int {
 
 constexpr unsigned long long cudaEnableDefault = 0;
 
-/// Knows those of cuda.h.
+/// Finds the functions of cuda.h.
 cudaError_t cudaGetDriverEntryPointByVersion(
     const char* symbol, void** function, unsigned version, unsigned long long flags,
     cudaDriverEntryPointQueryResult* status = nullptr

@@ -12,8 +12,8 @@ enum CUresult : int {
     CUDA_ERROR_NOT_SUPPORTED = 801,
 };
 
-/// How the tensor memory accelerator sees a tensor in global memory, and the box that it
-/// copies of it.
+/// Describes to the tensor memory accelerator a tensor in global memory and the box
+/// that it copies at a time.
 struct alignas(64) CUtensorMap_st {
     cuuint64_t opaque[16];
 };
@@ -45,7 +45,7 @@ enum CUtensorMapSwizzle : int {
     CU_TENSOR_MAP_SWIZZLE_128B,
 };
 
-/// A hint, which changes nothing here.
+/// A hint without effect in the emulator.
 enum CUtensorMapL2promotion : int {
     CU_TENSOR_MAP_L2_PROMOTION_NONE = 0,
     CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
@@ -58,8 +58,8 @@ enum CUtensorMapFloatOOBfill : int {
     CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA,
 };
 
-/// Refuses what the driver refuses, with CUDA_ERROR_INVALID_VALUE; cudaGetErrorString of
-/// cudaErrorInvalidValue then says why.
+/// Refuses with CUDA_ERROR_INVALID_VALUE what the driver refuses; the text of
+/// cudaErrorInvalidValue from cudaGetErrorString then says why.
 CUresult cuTensorMapEncodeTiled(
     CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
     const cuuint64_t* sizes, const cuuint64_t* strides, const cuuint32_t* box_sizes,

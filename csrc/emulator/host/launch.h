@@ -1,4 +1,4 @@
-// cudaLaunchKernelEx: the one way to launch a kernel (`<<<>>>` is not C++).
+// cudaLaunchKernelEx, the only way to launch a kernel: `<<<
 #pragma once
 
 #include "api.h"
@@ -32,22 +32,22 @@ struct cudaLaunchConfig_t {
     unsigned int numAttrs;
 };
 
-// Code that the checker (checker/) is not to see.
+// Marks code that the checker (checker/) does not see.
 #define TWIN_UNCHECKED __attribute__((no_sanitize("thread")))
 
 namespace emulator {
 
-/// Refuses attributes that change what a kernel means and are not modelled (grid-wide
-/// barriers).
+/// Refuses attributes that change the meaning of a kernel and are not modelled, such as
+/// cooperative launches.
 cudaError_t check_attributes(const void* kernel, const cudaLaunchConfig_t& config);
 
-/// The attribute of this name; one block if it is not there.
+/// The cluster dimension attribute; one block by default.
 dim3 cluster_size(const cudaLaunchConfig_t& config);
 
 }  // namespace emulator
 
-/// The arguments are converted to the kernel's parameter types once; every emulated
-/// thread then gets its own copy, as on the GPU.
+/// Converts the arguments to the kernel's parameter types once; every emulated thread
+/// then gets its own copy, as on the GPU.
 template <typename... Parameters, typename... Arguments>
 cudaError_t cudaLaunchKernelEx(
     const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
@@ -57,8 +57,7 @@ cudaError_t cudaLaunchKernelEx(
     cudaError_t error = emulator::check_attributes(address, *config);
     if (error != cudaSuccess) return error;
     auto launch = [&](Parameters... converted) {
-        // What these two read lies on the stack of the program, where a kernel has no
-        // business.
+        // These two read the program's stack, which the checker forbids to kernels.
         auto call = [&]() TWIN_UNCHECKED { kernel(converted...); };
         auto run_thread = [](void* call_address) TWIN_UNCHECKED {
             (*static_cast<decltype(call)*>(call_address))();

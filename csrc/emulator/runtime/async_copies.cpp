@@ -1,4 +1,4 @@
-// Asynchronous copies: what a thread starts, and when it happens.
+// Asynchronous copies of threads (cp.async): their start, and when they are performed.
 
 #include "async_copies.h"
 
@@ -67,8 +67,8 @@ void AsyncCopies::finish_all(unsigned thread) {
     own.group_ends.clear();
 }
 
-/// The first copies of a queue may have happened at any time since they were started,
-/// up to now: that is why their accesses count at both ends.
+/// Finishes the first copies of a queue. Each may have been performed at any time
+/// between its start and now, so the checker is told of its accesses at both ends.
 void AsyncCopies::finish(Queue& queue, std::size_t copies) {
     for (std::size_t i = 0; i < copies; ++i) {
         note_accesses(queue.copies[i], Access::write);
@@ -92,7 +92,11 @@ void start_async_copy(
     if ((bytes != 4 && bytes != 8 && bytes != 16) || source_bytes > bytes) {
         block.fail_at(
             cudaErrorLaunchFailure,
-            text("%s of %zu bytes, %zu of them read,", operation, bytes, source_bytes),
+            text(
+                "%s of %zu bytes, %zu of them from the source; expected 4, 8 or 16 "
+                "bytes, and no more from the source,",
+                operation, bytes, source_bytes
+            ),
             site
         );
     }

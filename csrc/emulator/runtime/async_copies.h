@@ -16,13 +16,12 @@ struct AsyncCopy {
     Site site;
 };
 
-/// The hardware performs a copy at some time between its start and the moment when its
-/// thread has waited for it. Here that is one end or the other of this time. Copies
-/// that nobody waits for are done by no moment that a kernel could rely on: late ones
-/// are never seen.
+/// The hardware performs a copy at some time between its start and the end of its
+/// thread's wait for it; the emulator performs it at one end or the other. A kernel
+/// cannot rely on a copy that no thread waits for: a late one is never performed.
 class AsyncCopies {
   public:
-    /// For a new block. What the threads of the last one have left is forgotten.
+    /// Prepares for a new block, and drops what the last one has left.
     void begin(bool late);
 
     void start(unsigned thread, const AsyncCopy& copy);

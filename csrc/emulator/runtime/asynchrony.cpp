@@ -1,10 +1,10 @@
-// When late things happen: copies of boxes and matrix multiplications that a kernel has
-// started, where TWIN_EMULATOR_ASYNC is "late".
+// Performs tensor copies and matrix multiplications late, if TWIN_EMULATOR_ASYNC is
+// "late": when no thread of the block can go on, one of those in flight is performed.
 //
-// No thread of the block can go on, so one of them has to happen now. Which one, nothing
-// prescribes; forward it is the oldest load, so that a stage is filled again before a
-// multiplication has read it, and in reverse the multiplications are first, so that they
-// read what has not been loaded.
+// The hardware may perform them in any order. In the order "forward" the oldest load is
+// first, so that a stage of a ring that is refilled too early is overwritten before a
+// multiplication has read it. In "reverse" the multiplications are first, so that they
+// read a stage that has not been loaded.
 
 #include <array>
 
@@ -13,7 +13,7 @@
 
 namespace emulator {
 
-/// Finishes something that was started. False if there is nothing.
+/// Performs an asynchronous operation in flight. False if there is none.
 bool Block::finish_something() {
     enum Kind { load, store, multiplication };
     std::array<Kind, 3> kinds{load, store, multiplication};

@@ -1,7 +1,5 @@
-// The life of a block and of its threads, and the choice of the next thread.
-//
-// Relies on the fibres to run the threads, and on the other parts of Block to say which
-// of them can go on.
+// The life of a block and of its threads, and the scheduler that picks the next thread.
+// The other parts of Block tell it which threads can go on.
 
 #include "block.h"
 
@@ -69,7 +67,7 @@ bool Block::go_on() {
 }
 
 void Block::end_run() {
-    note_progress();  // for the worker, which is busy again if the block failed idle
+    note_progress();  // a block that failed while idle leaves its worker busy again
     if (observer != nullptr) observer->block_ends(rank_);
 }
 
@@ -127,7 +125,7 @@ void Block::reset(std::uint64_t block_number, uint3 block_index) {
     error_ = cudaSuccess;
 }
 
-// ---- Its threads --------------------------------------------------------------------
+// ---- Threads ------------------------------------------------------------------------
 
 void Block::fibre_main() {
     ThreadRecord& record =
@@ -138,7 +136,7 @@ void Block::fibre_main() {
         const LaunchRequest& request = block.launch_->request;
         record.block_index = block.block_index_;
         bool keep_stack = true;
-        // A thread that never waits leaves its stack to the next one: a kernel without
+        // The next thread reuses the stack of one that never waited: a kernel without
         // barriers runs as a plain loop over its threads.
         while (keep_stack && block.has_fresh_thread()) {
             Thread& thread = block.start_thread();
@@ -181,9 +179,9 @@ void Block::finish_thread(Thread& thread) {
     if (alive_ == 0 && observer != nullptr) observer->barrier_completes();
 }
 
-// ---- Which of them is next ----------------------------------------------------------
+// ---- The scheduler ------------------------------------------------------------------
 
-/// Goes on with any thread that can run; returns when the calling fibre is chosen.
+/// Switches to a thread that can run; returns when the calling fibre is chosen again.
 void Block::switch_to_next() {
     bool random = order_ == Order::random;
     for (;;) {
@@ -210,7 +208,7 @@ void Block::switch_to_next() {
     }
 }
 
-/// Returns when the cluster lets the block go on and the calling fibre is chosen.
+/// Returns when the cluster has resumed the block and the calling fibre is chosen.
 void Block::let_cluster_run() { fibres_.switch_to(fibres_.main()); }
 
 Thread& Block::take_ready_thread() {
@@ -222,7 +220,7 @@ void Block::resume(Thread& thread) {
     fibres_.switch_to(*thread.fibre);
 }
 
-// ---- What kernels ask of it ---------------------------------------------------------
+// ---- Called by kernels --------------------------------------------------------------
 
 unsigned char* dynamic_shared() { return this_block().shared_memory(); }
 

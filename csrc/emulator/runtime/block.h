@@ -1,17 +1,17 @@
 // A block: its threads, what each of them waits for, and which one runs next.
 //
-// Every thread of a block is a fibre, and all fibres of a block run on one thread of the
-// operating system, so a block needs no locks. Its parts are in several files:
+// Every thread of a block is a fibre, and all fibres of a block run on one thread of
+// the operating system, so a block needs no locks. Its parts are in several files:
 //
-//   block.cpp      life of a block and of its threads, choice of the next thread
-//   meeting.cpp        barriers and the meeting of a warp's lanes
-//   mbarrier.cpp       barriers in shared memory, and those of a part of the block
+//   block.cpp          life of a block and of its threads, choice of the next thread
+//   meeting.cpp        barriers of the block, and warp operations
+//   mbarrier.cpp       mbarriers and named barriers
 //   tensor_copies.cpp  copies by the tensor memory accelerator
 //   warpgroup.cpp      matrix multiplications by a warpgroup
-//   asynchrony.cpp     when these two happen
-//   polling.cpp        threads that wait by looking again and again
-//   interrupt.cpp      threads that do so without calling the emulator
-//   faults.cpp         what is reported when something is wrong
+//   asynchrony.cpp     when these two are performed
+//   polling.cpp        threads that wait by polling
+//   interrupt.cpp      threads that poll without calling the emulator
+//   faults.cpp         error messages
 #pragma once
 
 #include <array>
@@ -44,7 +44,7 @@ enum class State : std::uint8_t {
     not_started,
     running,  // or ready to
     polling,
-    interrupted,  // by a tick
+    interrupted,  // by the timer
     in_barrier,
     in_warp_operation,
     in_active_mask,
@@ -56,9 +56,9 @@ enum class State : std::uint8_t {
     returned,
 };
 
-// One cache line: the scheduler visits all threads of a block again and again. Thread and
-// Block are hidden each, because runtime.h declares them outside of this namespace's
-// attribute.
+// One cache line, because the scheduler walks over all threads of a block. Thread and
+// Block carry the visibility attribute themselves: runtime.h declares them in a
+// namespace without it.
 struct [[gnu::visibility("hidden")]] alignas(64) Thread {
     Fibre* fibre;
 
@@ -69,9 +69,9 @@ struct [[gnu::visibility("hidden")]] alignas(64) Thread {
     unsigned mask;
 
     State state;
-    bool has_arrived;              // at the barrier of the cluster, and has not waited
+    bool has_arrived;              // at the cluster's barrier, and has not yet waited
     std::uint16_t number;          // in its block
-    std::uint64_t interrupted_at;  // the block's event count when it last was
+    std::uint64_t interrupted_at;  // the block's event count at the last interrupt
 
     unsigned warp() const { return number / WARP_SIZE; }
     unsigned lane() const { return number % WARP_SIZE; }
@@ -79,7 +79,7 @@ struct [[gnu::visibility("hidden")]] alignas(64) Thread {
 };
 static_assert(sizeof(Thread) == 64);
 
-/// A thread's last atomic, as far as it may be part of a polling loop.
+/// A thread's last atomic, to recognise a polling loop.
 struct AtomicHistory {
     AtomicAccess last;
     unsigned repetitions;
@@ -89,11 +89,11 @@ struct Warp {
     unsigned existing;  // lanes that the block has
     unsigned alive;     // lanes that have not returned
     unsigned waiting;   // lanes in a warp operation
-    bool mixed;         // not all of those wait in the same one
+    bool mixed;         // whether these may wait in different operations
     const Thread* any_waiting;
 };
 
-/// Threads that can go on, in the order they will.
+/// Threads that can go on, in the order in which they will.
 class ReadyQueue {
   public:
     bool empty() const { return count_ == 0; }
@@ -140,13 +140,13 @@ class [[gnu::visibility("hidden")]] Block {
     /// Runs until all threads have returned or, in a cluster, until none of them can go
     /// on. False if the block has failed; its fibres are then to be abandoned.
     bool go_on();
-    /// Whether it stopped because its threads only poll.
+    /// Whether the block stopped because its threads only poll.
     bool is_polling() const { return is_polling_; }
     bool can_go_on() const { return has_fresh_thread() || !ready_.empty(); }
     bool has_ended() const { return alive_ == 0; }
     void end_run();
     void abandon() { fibres_.abandon(); }
-    /// Where it is and what every thread does.
+    /// The place of the block in the grid, and what every thread does.
     std::string account() const { return place() + census(); }
 
     // Of the cluster:
@@ -203,15 +203,15 @@ class [[gnu::visibility("hidden")]] Block {
     void wait_for_box_stores(std::size_t unread, Site site);
     void publish_shared_writes();
 
-    // These two by the last lane of a warp, for all of them.
+    // The last lane of a warp to arrive calls these two on behalf of all.
     void start_multiplication(void* const* payloads);
     void begin_wait(void* const* payloads);
     void wait_for_multiplications(std::uint64_t end, Site site);
     WarpMultiplications& multiplications_of_warp();
 
-    /// Whether the kernel's own code runs, in which alone a tick may switch fibres.
+    /// Whether the kernel's own code runs: only then may a tick switch fibres.
     bool is_in_kernel() const { return in_kernel_.load(std::memory_order_relaxed); }
-    /// Called by the timer's signal, in the middle of that.
+    /// Called by the timer's signal handler, in the middle of the kernel's code.
     void tick(std::uintptr_t program_counter);
 
   private:
@@ -238,7 +238,7 @@ class [[gnu::visibility("hidden")]] Block {
     void wake(unsigned first, unsigned count, Predicate predicate);
     void wake(std::vector<Thread*>& threads);
 
-    // Barriers in shared memory.
+    // Mbarriers.
     Mbarrier& mbarrier_of(
         Block& block, std::uint64_t* word, const char* operation, Site site
     );
@@ -254,7 +254,7 @@ class [[gnu::visibility("hidden")]] Block {
         std::uint64_t* word, int rank, const char* operation, Site site
     );
 
-    // Copies of boxes.
+    // Tensor copies.
     BoxCopy checked_copy(
         const CUtensorMap* map, BoxPosition position, const void* shared,
         const char* operation, Site site
@@ -279,7 +279,6 @@ class [[gnu::visibility("hidden")]] Block {
     );
     void check_multiplications_of(const Thread& thread);
 
-    // What happens late.
     bool finish_some_multiplications();
 
     // Polling.
@@ -341,20 +340,20 @@ class [[gnu::visibility("hidden")]] Block {
     int votes_ = 0;
     BarrierVotes barrier_result_{};
 
-    // What happens while threads go on.
+    // Asynchronous operations and the barriers that track them.
     AsyncCopies async_copies_;
     Mbarriers mbarriers_;
     NamedBarriers named_barriers_;
     TensorCopies tensor_copies_;
     std::vector<std::unique_ptr<Warpgroup>> warpgroups_;
-    std::unique_ptr<Operands> operands_;  // of the multiplication that is computed
+    std::unique_ptr<Operands> operands_;  // of the multiplication being computed
 
     // How far the block has come.
     std::uint64_t steps_ = 0;  // calls of the emulator
     std::uint64_t polls_without_progress_ = 0;
     unsigned idle_rounds_ = 0;
     bool idle_ = false;        // every thread that can run only polls
-    bool is_polling_ = false;  // the same in a cluster
+    bool is_polling_ = false;  // as idle_, for a block of a cluster
     const Thread* thread_at_last_tick_ = nullptr;
     std::uint64_t events_at_last_tick_ = NEVER;
     std::uint64_t silent_ticks_ = 0;  // in a row, without an event
@@ -371,10 +370,10 @@ class [[gnu::visibility("hidden")]] Block {
     std::unique_ptr<unsigned char, Free> shared_memory_;
 };
 
-/// Thrown where no thread runs that could be left where it is: by a block of a cluster.
+/// Thrown by a block of a cluster that fails while none of its fibres is running.
 struct BlockFailure {};
 
-/// Marks the runtime's own code, in which a tick must not switch fibres.
+/// Marks the runtime's own code, in which the timer must not switch fibres.
 class RuntimeScope {
   public:
     explicit RuntimeScope(Block& block) : block_(block) {
@@ -392,8 +391,9 @@ class RuntimeScope {
     Block& block_;
 };
 
-/// The running thread calls the emulator. All that a thread can wait with begins here,
-/// so that a block which waits for what never comes ends.
+/// Notes that the running thread calls the emulator. Every operation that a thread can
+/// wait in begins here and counts as a step, so that a block that waits in vain ends at
+/// the limit.
 inline Thread& Block::begin_operation(State state, const char* operation, Site site) {
     Thread& thread = *current_thread_;
     thread.state = state;
@@ -409,7 +409,7 @@ inline void Block::note_progress() {
     if (idle_) end_idleness();
 }
 
-/// Makes those of `count` threads from `first` ready for which the predicate holds.
+/// Makes ready those of the `count` threads from `first` on that satisfy the predicate.
 template <typename Predicate>
 void Block::wake(unsigned first, unsigned count, Predicate predicate) {
     bool reverse = order_ == Order::reverse;

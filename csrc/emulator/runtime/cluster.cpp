@@ -85,7 +85,7 @@ bool Cluster::go_on(Block& block) {
     return false;
 }
 
-/// No thread of any block can go on by itself, other than by polling.
+/// Called when no thread of any block can go on, other than by polling.
 bool Cluster::finish_something_or_fail(bool only_polls) {
     for (Block* block : order_) {
         if (observer != nullptr) observer->block_goes_on(block->rank());
@@ -123,7 +123,7 @@ void Cluster::end_barrier_if_complete() {
     for (Block* block : order_) block->leave_cluster_barrier();
 }
 
-// ---- What the threads of a block do -------------------------------------------------
+// ---- Operations of a block's threads ------------------------------------------------
 
 void Block::meet_cluster(const char* operation, Site site) {
     RuntimeScope scope(*this);
@@ -133,7 +133,7 @@ void Block::meet_cluster(const char* operation, Site site) {
     switch_to_next();
 }
 
-/// The arrival counts only when the thread waits.
+/// Only notes the arrival, which counts when the thread waits.
 void Block::arrive_at_cluster(Site site) {
     constexpr const char* OPERATION = "cluster_arrive";
     RuntimeScope scope(*this);
@@ -150,7 +150,7 @@ void Block::wait_for_cluster(Site site) {
         if (!thread.has_arrived) {
             fail_at(
                 cudaErrorLaunchFailure,
-                text("%s by a thread that has not arrived", OPERATION), site
+                text("%s without a cluster_arrive before it", OPERATION), site
             );
         }
         thread.has_arrived = false;
@@ -161,7 +161,8 @@ void Block::wait_for_cluster(Site site) {
 void Block::fail_for_unawaited_cluster(const char* operation, Site site) {
     fail_at(
         cudaErrorLaunchFailure,
-        text("%s after a cluster_arrive without a cluster_wait", operation), site
+        text("%s after a cluster_arrive that still needs its cluster_wait", operation),
+        site
     );
 }
 
@@ -172,13 +173,14 @@ void Block::leave_cluster_barrier() {
     });
 }
 
-/// The block of the cluster whose shared memory a thread names.
+/// The running block of this rank in the cluster; the launch fails if there is none.
 Block& Block::peer(int rank, const char* operation, Site site) {
     if (rank < 0 || static_cast<std::size_t>(rank) >= cluster_->size()) {
         fail_at(
             cudaErrorLaunchFailure,
             text(
-                "%s for block %d of a cluster of %zu", operation, rank, cluster_->size()
+                "%s for block %d of a cluster of %zu blocks", operation, rank,
+                cluster_->size()
             ),
             site
         );
@@ -188,7 +190,7 @@ Block& Block::peer(int rank, const char* operation, Site site) {
         fail_at(
             cudaErrorLaunchFailure,
             text(
-                "%s for block %d of the cluster, all threads of which have returned,",
+                "%s for block %d of the cluster, whose threads have all returned,",
                 operation, rank
             ),
             site
@@ -197,7 +199,7 @@ Block& Block::peer(int rank, const char* operation, Site site) {
     return result;
 }
 
-/// The same place in another block's shared memory.
+/// The place in another block's shared memory with the offset of one in this block's.
 void* Block::map_shared(
     const void* shared, int rank, const char* operation, Site site
 ) {
@@ -208,7 +210,7 @@ void* Block::map_shared(
         fail_at(
             cudaErrorLaunchFailure,
             text(
-                "%s of %s: the emulator's clusters have dynamic shared memory alone,",
+                "%s of %s: in a cluster the emulator maps dynamic shared memory only,",
                 operation, place_of(shared).c_str()
             ),
             site
@@ -217,7 +219,8 @@ void* Block::map_shared(
     return peer(rank, operation, site).shared_memory() + offset;
 }
 
-/// The same barrier of another block, which is told what this thread has done.
+/// The mbarrier at the same offset in another block. The checker counts an arrival
+/// there: what this thread has done happens before the end of its phase.
 Mbarrier& Block::tell_remote_mbarrier(
     std::uint64_t* word, int rank, const char* operation, Site site
 ) {
@@ -246,7 +249,7 @@ void Block::complete_remote_bytes(std::uint64_t* word, int bytes, int rank, Site
     complete_bytes(peer(rank, OPERATION, site), barrier, bytes);
 }
 
-// ---- What kernels call --------------------------------------------------------------
+// ---- Called by kernels --------------------------------------------------------------
 
 int cluster_rank() { return static_cast<int>(this_block().rank()); }
 

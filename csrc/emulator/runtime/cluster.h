@@ -1,5 +1,5 @@
-// A cluster: blocks that run together, on one thread of the operating system, and reach
-// each other's shared memory. Any other block is a cluster of one.
+// A cluster: blocks that run together, on one thread of the operating system, and
+// access each other's shared memory. A block outside of a cluster is a cluster of one.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Cluster {
     /// Runs the blocks from `first` on. False if one failed.
     bool run(std::uint64_t number, uint3 first);
 
-    /// Called by the timer's signal, in the middle of whatever runs.
+    /// Called by the timer's signal handler, in the middle of any code.
     void tick(std::uintptr_t program_counter);
 
     cudaError error() const { return error_; }
@@ -33,7 +33,7 @@ class Cluster {
 
     /// Counts the arrival of a thread at the barrier of the cluster.
     void count_arrival();
-    /// Lets the threads go on that wait there, if all that have not returned do.
+    /// Releases the waiting threads if all threads that have not returned wait there.
     void end_barrier_if_complete();
 
   private:
@@ -44,7 +44,7 @@ class Cluster {
 
     Launch& launch_;
     const std::vector<std::unique_ptr<Block>>& blocks_;
-    std::vector<Block*> order_;  // in which they get their turns
+    std::vector<Block*> order_;  // of their turns
     Random random_;
     unsigned arrived_ = 0;
 

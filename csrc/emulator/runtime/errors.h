@@ -10,11 +10,11 @@ namespace [[gnu::visibility("hidden")]] emulator {
 /// Notes an error as the calling thread's last one and returns it.
 cudaError report(cudaError error, std::string message);
 
-/// The same of a kernel, whose name begins the message.
+/// As above, with the kernel's name in front of the message.
 cudaError report(const void* kernel, cudaError error, const std::string& message);
 
-/// Lets cudaGetErrorString of this error say more, without noting one: for the driver's
-/// functions, which have error codes of their own.
+/// Sets the text that cudaGetErrorString returns for this error, without noting the
+/// error: for the driver's functions, which have error codes of their own.
 void describe_error(cudaError error, std::string message);
 
 }  // namespace emulator

@@ -1,7 +1,7 @@
-// What is reported when something is wrong, and how a block then ends.
+// Error messages, and the end of a block that fails.
 //
-// A failed block ends at once: the worker goes on, the fibres never do. Destructors of
-// what lies on their stacks do not run.
+// A failed block ends at once: its worker goes on, its fibres never do. Destructors of
+// objects on their stacks do not run.
 
 #include <algorithm>
 #include <cinttypes>
@@ -20,12 +20,12 @@ namespace emulator {
 
 // ---- Ends ---------------------------------------------------------------------------
 
-/// For what concerns the block: tells what every thread does.
+/// Ends the block for a fault of several threads: the message tells what each one does.
 void Block::fail(cudaError error, const std::string& what) {
     end(error, what + "\n  in " + place() + census());
 }
 
-/// For what a single thread did.
+/// Ends the block for a fault of one thread.
 void Block::fail_in_thread(cudaError error, const std::string& what, unsigned thread) {
     RuntimeScope scope(*this);
     std::string where = text(
@@ -42,7 +42,7 @@ void fail_in_thread(cudaError error, const std::string& what, unsigned thread) {
     this_block().fail_in_thread(error, what, thread);
 }
 
-/// What the block waits for may never come: another one has failed.
+/// Ends the block because another one has failed, which it may be waiting for.
 void Block::end_after_failure() { end(cudaErrorLaunchFailure, ""); }
 
 void Block::end(cudaError error, const std::string& message) {
@@ -55,8 +55,8 @@ void Block::end(cudaError error, const std::string& message) {
 
 // ---- Particular faults --------------------------------------------------------------
 
-// Not where they are found: the functions there are hot, and would need more stack for
-// the words.
+// These are functions of their own because their callers are hot, and the formatting of
+// a message would enlarge the callers' stack frames.
 
 void Block::fail_for_deadlock() {
     fail(cudaErrorLaunchFailure, "deadlock: no thread can go on");
@@ -70,8 +70,8 @@ void Block::fail_for_step_limit() {
         text(
             "step limit: the threads of the block called the emulator more than "
             "%" PRIu64
-            " times (barriers, warp operations, atomics, polls); if that is right for "
-            "this kernel, set TWIN_EMULATOR_STEP_LIMIT higher",
+            " times (barriers, warp operations, atomics, polls); if the kernel needs "
+            "more, raise TWIN_EMULATOR_STEP_LIMIT",
             launch_->options.step_limit
         )
     );
@@ -84,8 +84,9 @@ void Block::fail_for_time_limit(
         cudaErrorLaunchTimeout,
         text(
             "time limit: for %u s no thread of the block called the emulator or "
-            "returned; thread %u, at 0x%zx of %s, loops for ever or polls memory that "
-            "nobody writes; if it is right, set TWIN_EMULATOR_TIME_LIMIT higher",
+            "returned; thread %u, at 0x%zx of %s, loops forever or polls memory that "
+            "no thread writes; if the kernel needs more time, raise "
+            "TWIN_EMULATOR_TIME_LIMIT",
             launch_->options.time_limit_seconds, unsigned{thread.number},
             static_cast<std::size_t>(offset), file
         )
@@ -120,9 +121,8 @@ void Block::check_box_stores_of(const Thread& thread) {
     fail_in_thread(
         cudaErrorLaunchFailure,
         text(
-            "store not awaited: the thread returns without having waited "
-            "(tma_store_wait_group_read) until what it stores at %s has been read from "
-            "shared memory",
+            "store not awaited: the thread returns without a "
+            "tma_store_wait_group_read() for the store that it started at %s",
             site_text(own->second.copies.front().site).c_str()
         ),
         thread.number
@@ -135,8 +135,8 @@ void Block::fail_for_unpublished_mbarrier(
     fail_at(
         cudaErrorLaunchFailure,
         text(
-            "unpublished mbarrier: %s with the one at %s, after whose initialisation "
-            "there was no fence_mbarrier_init(),",
+            "unpublished mbarrier: %s on the mbarrier at %s, with no "
+            "fence_mbarrier_init() since its initialisation,",
             operation, place_of(barrier.word).c_str()
         ),
         site
@@ -147,13 +147,14 @@ void Block::fail_for_load_in_flight() {
     fail(
         cudaErrorLaunchFailure,
         text(
-            "load not awaited: the block ends while what it loads at %s may still come",
+            "load not awaited: the block ends while the load that it started at %s is "
+            "still in flight",
             site_text(tensor_copies_.load_into(*this)->copy.site).c_str()
         )
     );
 }
 
-// ---- Where, and what every thread does ----------------------------------------------
+// ---- The place, and what every thread does ------------------------------------------
 
 std::string Block::place() const {
     return text(
@@ -163,7 +164,7 @@ std::string Block::place() const {
     );
 }
 
-/// What every thread of the block does: one line for each place where some of them are.
+/// What every thread of the block does: a line for each place, with the threads there.
 std::string Block::census() const {
     struct Group {
         std::string activity;
@@ -221,7 +222,7 @@ std::string Block::activity_of(const Thread& thread) const {
         case State::in_mbarrier: {
             const Mbarrier& barrier = *static_cast<const Mbarrier*>(thread.payload);
             detail = text(
-                ", for the end of the phase of parity %u of the mbarrier at %s: ",
+                ", for the end of the phase with parity %u of the mbarrier at %s: ",
                 barrier.parity, place_of(barrier.word).c_str()
             );
             detail += barrier.missing();
@@ -237,7 +238,7 @@ std::string Block::activity_of(const Thread& thread) const {
         }
         case State::in_multiplication:
             detail =
-                ", for multiplications that not all warps of the warpgroup have "
+                ", for multiplications that some warps of the warpgroup have not "
                 "started";
             break;
     }
@@ -259,7 +260,7 @@ std::string Block::place_of(const void* shared) const {
     return text("address %p", shared);
 }
 
-// ---- What kernels call --------------------------------------------------------------
+// ---- Called by kernels --------------------------------------------------------------
 
 void trap(Site site) { this_block().fail_at(cudaErrorLaunchFailure, "__trap()", site); }
 
@@ -269,7 +270,7 @@ void misaligned_access(
     this_block().fail_at(
         cudaErrorMisalignedAddress,
         text(
-            "%s of address %p, which is no multiple of %zu,", operation, address,
+            "%s of address %p, which is not a multiple of %zu,", operation, address,
             alignment
         ),
         site

@@ -1,5 +1,5 @@
-// Fibres: the switch, and the memory of the stacks. All that depends on the processor
-// is here.
+// Fibres: the switch, and the memory of the stacks. All code that depends on the
+// processor is in this file.
 
 #include "fibre.h"
 
@@ -85,7 +85,7 @@ std::uintptr_t program_counter(const ucontext_t* context) {
 #error "The emulator switches stacks in assembly: x86-64 and AArch64 are supported."
 #endif
 
-// One stack more than needed: the first is to begin at a multiple of its size.
+// One stack more than needed, so that the first can begin at a multiple of its size.
 constexpr std::size_t MAPPING_BYTES = (MAX_THREADS + 1) * STACK_BYTES;
 
 FibrePool::FibrePool(Block& block, void (*entry)()) : block_(block), entry_(entry) {
@@ -106,7 +106,7 @@ Fibre& FibrePool::create() {
     Fibre& fibre = fibres_[created_count_++];
     ThreadRecord& record = *record_of_stack(reinterpret_cast<std::uintptr_t>(stack));
     record.block = &block_;
-    // As if twin_emulator_switch had been called at the very beginning of `entry`.
+    // The first switch to this stack returns to the beginning of `entry`.
     void** saved = reinterpret_cast<void**>(&record) - SAVED_WORDS;
     std::fill_n(saved, SAVED_WORDS, nullptr);
     saved[RETURN_ADDRESS_WORD] = reinterpret_cast<void*>(entry_);

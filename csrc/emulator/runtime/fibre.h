@@ -1,8 +1,8 @@
 // Fibres: stacks between which one thread of the operating system switches in a few
 // nanoseconds.
 //
-// Of the rest of the runtime they only know that at the top of every stack lies the
-// ThreadRecord of the emulated thread that runs on it.
+// The ThreadRecord at the top of every stack, that of the emulated thread that runs on
+// it, is all that fibres know of the runtime.
 #pragma once
 
 #include <ucontext.h>
@@ -14,17 +14,16 @@
 #include "../runtime.h"
 #include "h100.h"
 
-/// Saves what a function call must preserve on the current stack, stores the stack
-/// pointer in *save and goes on where `load` was stored. Rounding mode and the like
-/// (MXCSR, x87 control word, FPCR) are the same in all fibres, so they stay as they
-/// are.
+/// Pushes the callee-saved registers onto the current stack, stores the stack pointer
+/// in *save, and goes on with the stack at `load`. Control registers (MXCSR, x87
+/// control word, FPCR) are the same in all fibres and are not saved.
 extern "C" __attribute__((visibility("hidden"))) void twin_emulator_switch(
     void** save, void* load
 );
 
 namespace [[gnu::visibility("hidden")]] emulator {
 
-/// Where a signal interrupted a thread.
+/// The instruction at which a signal interrupted a thread.
 std::uintptr_t program_counter(const ucontext_t* context);
 
 struct Fibre {
@@ -55,7 +54,7 @@ class FibrePool {
     Fibre& take() { return idle_count_ > 0 ? *idle_[--idle_count_] : create(); }
     void put_back(Fibre& fibre) { idle_[idle_count_++] = &fibre; }
 
-    /// Forgets all of them, wherever they are.
+    /// Forgets all fibres, without unwinding their stacks.
     void abandon() { created_count_ = idle_count_ = 0; }
 
   private:

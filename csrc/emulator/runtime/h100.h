@@ -1,4 +1,4 @@
-// The emulated device, an H100: what it allows and what it reports of itself.
+// The emulated device, an H100: its limits, and the attributes that it reports.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ constexpr unsigned MAX_WARPS = MAX_THREADS / WARP_SIZE;
 constexpr dim3 MAX_BLOCK_SIZE{1024, 1024, 64};
 constexpr dim3 MAX_GRID_SIZE{0x7fffffff, 65535, 65535};
 
-constexpr unsigned MAX_CLUSTER_SIZE = 8;  // of blocks, without asking for more
+constexpr unsigned MAX_CLUSTER_SIZE = 8;  // blocks, without the non-portable opt-in
 
 constexpr std::size_t SHARED_BYTES_WITHOUT_OPT_IN = 48 * 1024;
 constexpr std::size_t MAX_SHARED_BYTES = 227 * 1024;
@@ -22,9 +22,9 @@ constexpr std::size_t SHARED_BYTES_PER_MULTIPROCESSOR = 228 * 1024;
 constexpr unsigned MULTIPROCESSORS = 132;
 constexpr unsigned THREADS_PER_MULTIPROCESSOR = 2048;
 
-// Blocks that can wait for each other: two on every multiprocessor, as many as there
-// can be of the largest. Smaller ones could be more, but each takes a thread of the
-// system.
+// Blocks that can wait for each other: two on every multiprocessor, as many as fit of
+// blocks of 1024 threads. More of the smaller ones fit on the device, but here each
+// takes a thread of the operating system.
 constexpr unsigned MAX_RESIDENT_BLOCKS = 2 * MULTIPROCESSORS;
 
 }  // namespace emulator

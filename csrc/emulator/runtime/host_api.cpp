@@ -1,11 +1,12 @@
-// The device and its memory, as the host sees them. Memory is the host's own, and every
-// call has done its work when it returns. CUDA's other functions are in errors.cpp,
+// The device and its memory, as the host sees them. Device memory is host memory, and
+// every call is synchronous. CUDA's other functions are in errors.cpp,
 // launch_checks.cpp (cudaFuncSetAttribute) and host/launch.h.
 
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <string>
 
 #include "../host/api.h"
 #include "../observer.h"
@@ -26,7 +27,10 @@ cudaError_t cudaGetDevice(int* device) {
 
 cudaError_t cudaSetDevice(int device) {
     if (device == 0) return cudaSuccess;
-    return emulator::report(cudaErrorInvalidDevice, "the emulator has one device, 0");
+    return emulator::report(
+        cudaErrorInvalidDevice,
+        "device " + std::to_string(device) + ": the emulator has only device 0"
+    );
 }
 
 namespace emulator {
@@ -64,7 +68,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     std::optional<int> known = emulator::attribute_value(attribute);
     if (!known) {
         return emulator::report(
-            cudaErrorInvalidValue, "the emulated device does not know this attribute"
+            cudaErrorInvalidValue, "cudaDeviceGetAttribute: attribute " +
+                                       std::to_string(int{attribute}) +
+                                       " is not modelled by the emulator"
         );
     }
     *value = *known;

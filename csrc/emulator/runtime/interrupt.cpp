@@ -1,10 +1,10 @@
-// Threads that spin on a volatile variable, or compute for long, without calling the
-// emulator.
+// Interrupts threads that spin on a volatile variable, or compute for long, without
+// calling the emulator.
 //
-// A timer's signal interrupts such a fibre and the others get their turn, from within
-// the signal's handler. That is sound only if nothing else is interrupted: not the
-// runtime (in_kernel_), and no library function that may hold a lock (the program
-// counter must lie in the library or program that contains the kernel).
+// The handler of a timer's signal switches from such a fibre to another one. That is
+// sound only in the kernel's own code: not in the runtime (in_kernel_ tells), and not
+// in a library function that may hold a lock (the program counter must lie in the
+// module that contains the kernel).
 
 #include "interrupt.h"
 
@@ -44,7 +44,7 @@ Ticker::Ticker(Cluster& cluster) : cluster_(cluster) {
     timer_settime(timer_, 0, &interval, nullptr);
 }
 
-// SA_NODEFER: the handler may leave by switching to another fibre.
+// SA_NODEFER, because the handler may leave by switching to another fibre.
 bool Ticker::install_handler() {
     struct sigaction action{};
     action.sa_sigaction = handle;
@@ -68,10 +68,10 @@ void Ticker::handle(int signal, siginfo_t* info, void* context) {
     }
 }
 
-// ---- What a tick does ---------------------------------------------------------------
+// ---- A tick -------------------------------------------------------------------------
 
-// For the block that runs, if the signal has interrupted its kernel. When the block's
-// tick returns, others may have run since.
+// Passes the tick on to the running block, if the signal has interrupted its kernel.
+// Other blocks may have run by the time the block's tick returns.
 void Cluster::tick(std::uintptr_t program_counter) {
     for (const auto& block : blocks_) {
         if (block->is_in_kernel()) return block->tick(program_counter);
@@ -86,7 +86,7 @@ void Block::tick(std::uintptr_t program_counter) {
     if (events_at_last_tick_ != now) silent_ticks_ = 0;
     events_at_last_tick_ = now;
     if (!ran_silently) return;
-    if (idle_) note_progress();  // it found what it polled for, and now works
+    if (idle_) note_progress();  // the thread no longer polls: it computes
 
     Dl_info interrupted{};
     Dl_info kernel{};
@@ -96,8 +96,9 @@ void Block::tick(std::uintptr_t program_counter) {
 
     RuntimeScope scope(*this);
     if (launch_->has_failed()) end_after_failure();
-    // Every thread gets a short turn first, in which it may free those that spin. After
-    // that the turns are long and counted: it may be nothing but a long computation.
+    // Every thread first gets a short turn, in which it may release those that spin.
+    // Later turns are long and counted towards the time limit: the thread may just be
+    // computing.
     bool had_its_turn = thread.interrupted_at == now;
     if (had_its_turn) {
         ++silent_ticks_;
@@ -110,7 +111,7 @@ void Block::tick(std::uintptr_t program_counter) {
         launch_->make_another_block_resident();
     }
     thread.interrupted_at = now;
-    // Another thread in any case, also where the order is random.
+    // The next thread is a different one, even in random order.
     thread.state = State::interrupted;
     if (has_fresh_thread()) {
         ready_.push(&thread);

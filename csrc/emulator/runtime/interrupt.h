@@ -1,4 +1,4 @@
-// The timer that interrupts threads which never call the emulator.
+// The timer that interrupts threads that do not call the emulator.
 #pragma once
 
 #include <signal.h>
@@ -10,9 +10,9 @@ namespace [[gnu::visibility("hidden")]] emulator {
 
 class Cluster;
 
-/// Interrupts the calling thread every 10 ms of its processor time, for cluster.tick().
-/// There is one for all blocks: signals of several that are due at a time would pile up
-/// on the stack of the fibre, where each of them may take 11 KB.
+/// Interrupts the calling thread every 10 ms of its processor time to call
+/// cluster.tick(). The blocks of a cluster share one timer: signals of several would
+/// pile up on the stack of a fibre, where each may take 11 KB.
 class Ticker {
   public:
     explicit Ticker(Cluster& cluster);
@@ -26,8 +26,8 @@ class Ticker {
 
     static struct sigaction previous_action;
 
-    // First, and different in each library that holds an emulator: the handler of one
-    // passes the ticks of another on.
+    // The first member, and different in each library with an emulator: a handler
+    // passes on the ticks of another library's timer.
     const void* module_ = &previous_action;
     Cluster& cluster_;
     timer_t timer_{};

@@ -1,4 +1,4 @@
-// Launches: which worker runs which block when, and what comes of it.
+// Launches: which worker runs which block, in which order, and the first failure.
 
 #include "launch.h"
 
@@ -18,8 +18,9 @@
 namespace emulator {
 namespace {
 
-/// Blocks keep their memory between launches, for the thread that launches. A fork then
-/// finds no lock held and no worker missing: workers live no longer than a launch.
+/// Blocks that the launching thread keeps between launches, for their memory. Workers
+/// live no longer than a launch, so that a fork between launches finds no lock held and
+/// misses no thread.
 thread_local std::vector<std::unique_ptr<Block>> free_blocks;
 
 thread_local bool runs_kernel = false;
@@ -32,8 +33,8 @@ class InsideLaunch {
     InsideLaunch& operator=(const InsideLaunch&) = delete;
 };
 
-/// The floating-point environment of a kernel: round to nearest, denormals kept,
-/// whatever the program that launches it has set.
+/// Sets the floating-point environment of a kernel, which rounds to nearest and keeps
+/// denormals, whatever the launching program has set.
 class DefaultFloatingPoint {
   public:
     DefaultFloatingPoint() {
@@ -56,10 +57,16 @@ bool inside_launch() { return runs_kernel; }
 
 cudaError launch(const LaunchRequest& request) {
     if (request.kernel == nullptr) {
-        return report(cudaErrorInvalidDeviceFunction, "impossible launch: no kernel");
+        return report(
+            cudaErrorInvalidDeviceFunction,
+            "impossible launch: the kernel is a null pointer"
+        );
     }
     if (inside_launch()) {
-        return report(request.kernel, cudaErrorNotSupported, "launched from a kernel");
+        return report(
+            request.kernel, cudaErrorNotSupported,
+            "impossible launch: the emulator does not model launches from a kernel"
+        );
     }
     if (cudaError error = check_size(request)) return error;
     Options options = read_options();
@@ -79,13 +86,13 @@ Launch::Launch(const LaunchRequest& request, const Options& options)
 // ---- Workers ------------------------------------------------------------------------
 
 cudaError Launch::run() {
-    // One worker for every 1024 threads: for less, to start it takes longer than the
-    // work itself.
+    // At most one worker for every 1024 threads: to start one takes longer than to run
+    // fewer.
     std::uint64_t threads = volume(request.grid_size) * volume(request.block_size);
     std::uint64_t workers =
         std::min({std::uint64_t{options.workers}, cluster_count_, 1 + threads / 1024});
     if (observer != nullptr) {
-        workers = 1;  // what it finds first is then the same in every run
+        workers = 1;  // makes the first fault found the same in every run
         observer->launch_begins();
     }
     {
@@ -103,7 +110,7 @@ cudaError Launch::run() {
         if (running.empty()) break;
         for (std::thread& worker : running) worker.join();
     }
-    // What a launch that waited for itself needed beyond the usual is not kept.
+    // Extra blocks, of a launch whose blocks waited for each other, are not kept.
     std::size_t kept = options.workers * volume(request.cluster_size);
     if (free_blocks_.size() > kept) free_blocks_.resize(kept);
     return failed_ ? report(request.kernel, error_, message_) : cudaSuccess;
@@ -116,8 +123,8 @@ bool Launch::make_another_block_resident() {
     return start_worker();
 }
 
-/// Call with the mutex held. False if the system has no thread left: the blocks then
-/// take longer.
+/// Starts a worker; call with the mutex held. False if the system has no thread left:
+/// the launch then takes longer.
 bool Launch::start_worker() {
     count_busy_worker();
     try {
@@ -129,7 +136,7 @@ bool Launch::start_worker() {
     }
 }
 
-/// What a worker does, from when it is counted as busy.
+/// The main function of a worker, which has been counted as busy.
 void Launch::work() {
     try {
         run_blocks();
@@ -183,7 +190,7 @@ void Launch::fail(cudaError error, const std::string& message) {
     failed_ = true;
 }
 
-// ---- The order of the blocks, by clusters ---------------------------------------------
+// ---- The order of the clusters ------------------------------------------------------
 
 bool Launch::take_cluster(std::uint64_t& number) {
     if (failed_) return false;
@@ -191,8 +198,7 @@ bool Launch::take_cluster(std::uint64_t& number) {
     return number < cluster_count_;
 }
 
-/// The place in the grid of the first block of the cluster that is started as number
-/// `number`.
+/// The place in the grid of the first block of the cluster that is started `number`-th.
 uint3 Launch::first_index_of(std::uint64_t number) const {
     if (options.order == Order::reverse) number = cluster_count_ - 1 - number;
     if (options.order == Order::random) {

@@ -30,7 +30,7 @@ class Launch {
 
     bool has_failed() const { return failed_; }
 
-    /// Whether any worker does something else than run a block that only polls.
+    /// Whether any worker does more than poll.
     bool is_busy() const { return busy_workers_ > 0; }
     void count_busy_worker() {
         ++busy_workers_;
@@ -45,7 +45,7 @@ class Launch {
     /// it at the same time: a block may wait for any block that is resident.
     bool make_another_block_resident();
 
-    /// The place of a block in the grid, as one number.
+    /// The linear number of a block in the grid.
     std::uint64_t number_of(uint3 index) const;
 
     const LaunchRequest request;

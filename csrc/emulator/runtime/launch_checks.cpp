@@ -1,5 +1,5 @@
-// What a launch is refused for before any thread runs: sizes beyond the device, and
-// attributes that would change what the kernel means.
+// The checks of a launch before any thread runs: sizes beyond the device, and
+// attributes that would change what the kernel means, are refused.
 
 #include <mutex>
 #include <string>
@@ -14,7 +14,7 @@
 namespace emulator {
 namespace {
 
-/// The opt-in of each kernel to more than 48 KiB of dynamic shared memory.
+/// The limit of each kernel on dynamic shared memory: 48 KiB unless it opts in to more.
 class SharedMemoryLimits {
   public:
     void set(const void* kernel, std::size_t bytes) {
@@ -75,9 +75,8 @@ cudaError check_size(const LaunchRequest& request) {
         return report(
             request.kernel, cudaErrorInvalidClusterSize,
             text(
-                "impossible launch: clusters of %s blocks in a grid of %s; there may "
-                "be "
-                "%u blocks in one, and each size must divide the grid's",
+                "impossible launch: clusters of %s blocks in a grid of %s; a cluster "
+                "has at most %u blocks, and each of its sizes must divide the grid's",
                 index_text(cluster).c_str(), index_text(grid).c_str(), MAX_CLUSTER_SIZE
             )
         );
@@ -87,7 +86,7 @@ cudaError check_size(const LaunchRequest& request) {
         return report(
             request.kernel, cudaErrorInvalidValue,
             text(
-                "impossible launch: %zu bytes of dynamic shared memory, the limit of "
+                "impossible launch: %zu bytes of dynamic shared memory; the limit of "
                 "this kernel is %zu (cudaFuncSetAttribute raises it to at most %zu)",
                 request.shared_bytes, limit, MAX_SHARED_BYTES
             )
@@ -103,7 +102,8 @@ cudaError check_attributes(const void* kernel, const cudaLaunchConfig_t& config)
         if (attribute.id == cudaLaunchAttributeCooperative) {
             if (attribute.val.cooperative) unsupported = "cooperative launches";
         } else if (
-            // Overlap with the previous kernel is permission, not obligation.
+            // Programmatic serialisation permits overlap with the previous kernel but
+            // does not require it.
             attribute.id != cudaLaunchAttributeIgnore &&
             attribute.id != cudaLaunchAttributeClusterDimension &&
             attribute.id != cudaLaunchAttributeProgrammaticStreamSerialization
@@ -140,14 +140,18 @@ cudaError_t cudaFuncSetAttribute(
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) {
         return report(
             cudaErrorInvalidValue,
-            "cudaFuncSetAttribute: the emulator knows no such attribute"
+            text(
+                "cudaFuncSetAttribute: attribute %d is not modelled by the emulator",
+                int{attribute}
+            )
         );
     }
     if (value < 0 || static_cast<std::size_t>(value) > MAX_SHARED_BYTES) {
         return report(
             kernel, cudaErrorInvalidValue,
             text(
-                "%d bytes of dynamic shared memory asked for, the device has %zu",
+                "cudaFuncSetAttribute: %d bytes of dynamic shared memory; a block can "
+                "have at most %zu",
                 value, MAX_SHARED_BYTES
             )
         );

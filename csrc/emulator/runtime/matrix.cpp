@@ -1,5 +1,5 @@
-// What ldmatrix, stmatrix and mma.sync do: the last lane of a warp to arrive does it for
-// all. tensor_core.h says how products are added.
+// ldmatrix, stmatrix and mma.sync: the last lane of a warp to arrive executes them for
+// all. tensor_core.h describes how products are added.
 
 #include "../device/matrix.h"
 #include "../observer.h"
@@ -23,7 +23,7 @@ void meet_whole_warp(
     if (rank - lane() + warpSize > blockDim.x * blockDim.y * blockDim.z) {
         this_block().fail_at(
             cudaErrorLaunchFailure,
-            text("%s in a warp of less than 32 lanes", operation), site
+            text("%s in a warp of fewer than 32 lanes", operation), site
         );
     }
     warp_meet(0xffffffff, operation, site, payload, function);
@@ -34,8 +34,8 @@ void meet_whole_warp(
 namespace {
 
 constexpr unsigned MATRICES = 4;
-constexpr unsigned ROWS = 8;          // of one matrix, each of
-constexpr unsigned ROW_ELEMENTS = 8;  // 16 bits
+constexpr unsigned ROWS = 8;          // of a matrix
+constexpr unsigned ROW_ELEMENTS = 8;  // of 16 bits each
 
 struct Load {
     const unsigned char* row;
@@ -130,7 +130,7 @@ namespace {
 constexpr int M = 16;
 constexpr int N = COLUMNS;
 
-/// Element `position` of the pairs or single numbers of a fragment's word.
+/// Element `position` of a register of a fragment: one of a pair, or the only one.
 template <MatrixFormat FORMAT>
 Term input_term(std::uint32_t word, int position) {
     auto half_word = static_cast<std::uint16_t>(word >> (16 * position));
@@ -151,7 +151,6 @@ struct Problem {
     TermColumns c[M];
 };
 
-/// The accumulator in its place: lane, and which of the lane's four elements.
 struct Place {
     int row, column;
 };
@@ -185,7 +184,7 @@ template <MatrixFormat FORMAT, int K, typename Accumulator>
 void read_lane(
     Problem<K>& problem, int lane, const MatrixFragments<Accumulator>& fragments
 ) {
-    // Registers hold pairs of neighbours along k, or one tf32 number; a's registers
+    // A register holds two neighbours along k, or one tf32 number. The registers of a
     // alternate between the upper and the lower 8 rows.
     constexpr int PER_REGISTER = FORMAT == MatrixFormat::tf32 ? 1 : 2;
     int group = lane / 4;
@@ -213,7 +212,7 @@ void read_lane(
 
 template <int K>
 bool is_finite(const Problem<K>& problem) {
-    double sum = 0;  // of zeros, and NaN if any number is not finite
+    double sum = 0;  // stays 0, or becomes NaN if any number is not finite
     for (const auto& row : problem.a) {
         for (const Term& term : row) sum += term.value * 0;
     }

@@ -1,4 +1,4 @@
-// Barriers in shared memory: arrivals, bytes, phases, and the threads that wait.
+// Mbarriers: arrivals, bytes, phases, and the threads that wait. Named barriers.
 
 #include "mbarrier.h"
 
@@ -9,7 +9,7 @@
 
 namespace emulator {
 
-// ---- What a barrier holds -----------------------------------------------------------
+// ---- The state of an mbarrier -------------------------------------------------------
 
 std::uint64_t Mbarrier::encoded() const {
     constexpr std::uint64_t MARK = 2;  // of 2 bits
@@ -25,7 +25,7 @@ std::string Mbarrier::missing() const {
             pending == 0
                 ? ""
                 : text(", and %u of %u arrivals are missing", pending, expected);
-        return text("%d bytes more came than it expects", -bytes) + arrivals;
+        return text("%d more bytes have arrived than it expects", -bytes) + arrivals;
     }
     std::string arrivals = text("%u of %u arrivals", pending, expected);
     if (bytes == 0) return arrivals + " are missing";
@@ -65,7 +65,7 @@ void Mbarriers::publish(unsigned initialiser) {
     }
 }
 
-// ---- What threads do with it --------------------------------------------------------
+// ---- Operations of threads ----------------------------------------------------------
 
 void Block::initialise_mbarrier(std::uint64_t* word, int arrivals, Site site) {
     constexpr const char* OPERATION = "mbarrier_init";
@@ -76,7 +76,8 @@ void Block::initialise_mbarrier(std::uint64_t* word, int arrivals, Site site) {
     if (arrivals < 1 || arrivals > Mbarrier::MAX_ARRIVALS) {
         fail_at(
             cudaErrorLaunchFailure,
-            text("%s for %d arrivals, not 1 to 2^20 - 1,", OPERATION, arrivals), site
+            text("%s for %d arrivals, expected 1 to 2^20 - 1,", OPERATION, arrivals),
+            site
         );
     }
     note_access(word, sizeof(*word), Access::write, site);
@@ -91,7 +92,8 @@ void Block::publish_mbarriers() {
     mbarriers_.publish(current_thread_->number);
 }
 
-/// The barrier at an address in the shared memory of a block, where one must be.
+/// The mbarrier at an address in a block's shared memory; the launch fails if there is
+/// none.
 Mbarrier& Block::mbarrier_of(
     Block& block, std::uint64_t* word, const char* operation, Site site
 ) {
@@ -100,8 +102,8 @@ Mbarrier& Block::mbarrier_of(
         fail_at(
             cudaErrorLaunchFailure,
             text(
-                "uninitialised mbarrier: %s of %s, where there is none,", operation,
-                place_of(word).c_str()
+                "uninitialised mbarrier: %s of %s, where mbarrier_init has made none,",
+                operation, place_of(word).c_str()
             ),
             site
         );
@@ -110,8 +112,8 @@ Mbarrier& Block::mbarrier_of(
         fail_at(
             cudaErrorLaunchFailure,
             text(
-                "overwritten mbarrier: %s of %s, where something else has been "
-                "written to,",
+                "overwritten mbarrier: %s of %s, whose 8 bytes the kernel has "
+                "overwritten,",
                 operation, place_of(word).c_str()
             ),
             site
@@ -142,8 +144,8 @@ void Block::expect_bytes(
         fail_at(
             cudaErrorLaunchFailure,
             text(
-                "%s of %d bytes: a phase of an mbarrier can wait for 2^20 - 1 at most",
-                operation, bytes
+                "%s of %d bytes, added to %d; a phase counts from 0 to 2^20 - 1,",
+                operation, bytes, barrier.bytes
             ),
             site
         );
@@ -151,7 +153,7 @@ void Block::expect_bytes(
     barrier.bytes += bytes;
 }
 
-/// At a barrier of this block or of another one of the cluster.
+/// Counts an arrival at an mbarrier of a block of the cluster.
 void Block::count_arrival(
     Block& block, Mbarrier& barrier, const char* operation, Site site
 ) {
@@ -159,8 +161,8 @@ void Block::count_arrival(
         fail_at(
             cudaErrorLaunchFailure,
             text(
-                "too many arrivals: %s at the mbarrier at %s, the running phase of "
-                "which has had all of its %u arrivals (%s),",
+                "too many arrivals: %s at the mbarrier at %s, whose current phase "
+                "already has all of its %u arrivals (%s),",
                 operation, place_of(barrier.word).c_str(), barrier.expected,
                 barrier.missing().c_str()
             ),
@@ -189,14 +191,14 @@ void Block::end_phase_if_complete(Block& block, Mbarrier& barrier) {
     *barrier.word = barrier.encoded();
 }
 
-/// A thread polls a barrier: it may look at any time before the next phase has ended as
-/// well, and would then wait for the one after.
+/// On the hardware a waiting thread polls: it might look at the mbarrier only after the
+/// next phase has ended as well, and would then wait for the phase after that.
 void Block::fail_for_overrun_mbarrier(const Mbarrier& barrier) {
     fail(
         cudaErrorLaunchFailure,
         text(
-            "overrun mbarrier: at %s another phase ends before all threads that waited "
-            "for the last one have seen its end",
+            "overrun mbarrier: the one at %s ends another phase before all threads "
+            "that waited for the previous phase have seen it end",
             place_of(barrier.word).c_str()
         )
     );
@@ -211,7 +213,7 @@ void Block::wait_for_mbarrier(std::uint64_t* word, int parity, Site site) {
     if (parity != 0 && parity != 1) {
         fail_at(
             cudaErrorLaunchFailure,
-            text("%s for a phase of parity %d, not 0 or 1,", OPERATION, parity), site
+            text("%s for phase parity %d, expected 0 or 1,", OPERATION, parity), site
         );
     }
     if (barrier.parity == static_cast<unsigned>(parity)) {
@@ -226,7 +228,7 @@ void Block::wait_for_mbarrier(std::uint64_t* word, int parity, Site site) {
     }
 }
 
-// ---- Barriers of a part of the block ------------------------------------------------
+// ---- Named barriers -----------------------------------------------------------------
 
 void Block::meet_at_named_barrier(int number, int threads, Site site) {
     constexpr const char* OPERATION = "named_barrier_sync";
@@ -239,8 +241,8 @@ void Block::meet_at_named_barrier(int number, int threads, Site site) {
         fail_at(
             cudaErrorLaunchFailure,
             text(
-                "%s of barrier %d for %d threads: the barriers are 0 to 15, and the "
-                "threads a multiple of 32 that the block has,",
+                "%s of barrier %d for %d threads; barriers are numbered 0 to 15, and "
+                "the threads must be a multiple of 32 and no more than the block has,",
                 OPERATION, number, threads
             ),
             site
@@ -254,8 +256,8 @@ void Block::meet_at_named_barrier(int number, int threads, Site site) {
         fail(
             cudaErrorLaunchFailure,
             text(
-                "divergent barrier: named barrier %d is for %u threads and, at %s, "
-                "for %u",
+                "divergent barrier: named barrier %d is for %u threads, but at %s for "
+                "%u",
                 number, barrier.threads, site_text(site).c_str(), expected
             )
         );
@@ -273,7 +275,7 @@ void Block::meet_at_named_barrier(int number, int threads, Site site) {
     switch_to_next();
 }
 
-// ---- What kernels call --------------------------------------------------------------
+// ---- Called by kernels --------------------------------------------------------------
 
 void initialise_mbarrier(std::uint64_t* barrier, int arrivals, Site site) {
     this_block().initialise_mbarrier(barrier, arrivals, site);

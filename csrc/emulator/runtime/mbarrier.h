@@ -1,4 +1,4 @@
-// Barriers in shared memory, and those of a part of a block.
+// Mbarriers and named barriers.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 
 namespace [[gnu::visibility("hidden")]] emulator {
 
-/// An mbarrier as the PTX ISA describes it. Its 8 bytes in shared memory hold the same
-/// numbers, so that whatever writes over them is noticed.
+/// An mbarrier as the PTX ISA describes it. Its 8 bytes in shared memory hold a copy of
+/// the numbers, which shows whether the kernel has overwritten them.
 struct Mbarrier {
     static constexpr int MAX_ARRIVALS = (1 << 20) - 1;
     static constexpr int MAX_BYTES = (1 << 20) - 1;
@@ -25,20 +25,20 @@ struct Mbarrier {
 
     unsigned expected;  // arrivals of a phase
     unsigned pending;   // arrivals that the running phase still waits for
-    int bytes = 0;      // that it still waits for; negative if more came than expected
+    int bytes = 0;      // still expected; negative if more have arrived than expected
     unsigned parity = 0;
 
     std::vector<Thread*> waiting;
-    /// Threads that the end of the last phase has woken and that have not gone on yet.
+    /// Threads that the end of the last phase has woken and that have not run since.
     unsigned woken = 0;
 
-    /// The numbers as they stand in shared memory.
+    /// The 8 bytes in shared memory.
     std::uint64_t encoded() const;
     /// "1 of 2 arrivals and 4096 bytes are missing"
     std::string missing() const;
 };
 
-/// Those of one block.
+/// The mbarriers of one block.
 class Mbarriers {
   public:
     void begin() { barriers_.clear(); }
@@ -50,10 +50,9 @@ class Mbarriers {
     void publish(unsigned initialiser);
 
   private:
-    std::deque<Mbarrier> barriers_;  // which stay where they are
+    std::deque<Mbarrier> barriers_;  // a deque, whose elements never move
 };
 
-/// One of the barriers that a number names.
 struct NamedBarrier {
     unsigned threads = 0;  // that meet; 0 while nobody waits
     std::vector<Thread*> waiting;

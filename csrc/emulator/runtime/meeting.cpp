@@ -1,8 +1,7 @@
-// Threads that wait for each other: barriers, and the meeting of a warp's lanes.
+// Threads that wait for each other: barriers of the block, and warp operations.
 //
-// Whoever arrives last does what there is to do for all, and makes them ready to go on.
-// What a warp operation computes is the business of its caller: shuffle.cpp, and
-// device/warp.h for those that are templates.
+// The last thread to arrive does the work for all and makes them ready. Callers say
+// what a warp operation computes: shuffle.cpp, and the templates of device/warp.h.
 
 #include <algorithm>
 #include <array>
@@ -25,7 +24,7 @@ bool same_operation(const Thread& a, const Thread& b) {
 
 }  // namespace
 
-/// Makes all of these ready, and forgets them.
+/// Makes all of these threads ready, and clears the list.
 void Block::wake(std::vector<Thread*>& threads) {
     if (order_ == Order::reverse) std::reverse(threads.begin(), threads.end());
     for (Thread* thread : threads) {
@@ -43,8 +42,8 @@ BarrierVotes Block::barrier(const char* operation, Site site, bool vote) {
     votes_ += vote;
     ++in_barrier_;
     // A thread that has returned counts as arrived, as it does since Volta. The last to
-    // arrive releases all, itself included, so that the order in which they go on is
-    // that of the options.
+    // arrive releases all, itself included, so that they go on in the order of the
+    // options.
     if (in_barrier_ == alive_) release_barrier();
     switch_to_next();
     return barrier_result_;
@@ -59,7 +58,7 @@ void Block::release_barrier() {
         if (!same_site(thread.site, first->site)) {
             fail(
                 cudaErrorLaunchFailure,
-                "divergent barrier: threads wait in different ones"
+                "divergent barrier: threads of the block wait at different barriers"
             );
         }
     }
@@ -90,8 +89,8 @@ void Block::warp_meet(
     Warp& warp = warps_[thread.warp()];
     unsigned own_bit = thread.lane_bit();
     if ((mask & own_bit) == 0) fail_for_unnamed_caller(thread);
-    // Lanes that the block does not have may be named (the last warp of a block whose
-    // size is no multiple of 32); lanes that have returned may not.
+    // The mask may name lanes that the block does not have (in the last warp of a block
+    // whose size is not a multiple of 32), but no lanes that have returned.
     mask &= warp.existing;
     if ((mask & warp.alive) != mask) fail_for_returned_lanes(thread);
     if (warp.waiting == 0) {
@@ -106,8 +105,9 @@ void Block::warp_meet(
     switch_to_next();
 }
 
-/// The lanes that wait in the same operation as a thread, with the same mask. Lanes
-/// that wait for each other in different ones will never meet.
+/// The lanes that wait in the same operation as a thread, with the same mask. The
+/// launch fails if a lane waits for this one in another operation: the two would never
+/// meet.
 unsigned Block::lanes_in_operation_of(const Thread& thread) {
     unsigned result = 0;
     const Warp& warp = warps_[thread.warp()];
@@ -123,15 +123,16 @@ unsigned Block::lanes_in_operation_of(const Thread& thread) {
             fail(
                 cudaErrorLaunchFailure,
                 "divergent warp operation: lanes that wait for each other are in "
-                "different operations or have different masks"
+                "different operations or pass different masks"
             );
         }
     }
     return result;
 }
 
-/// The last lane has arrived. Not inline: the lanes that wait keep a smaller stack
-/// frame, and what they cost is the cache lines they touch.
+/// Completes an operation whose last lane has arrived. Not inline, because the waiting
+/// lanes then have a smaller stack frame: they cost as much as the cache lines that
+/// they touch.
 __attribute__((noinline)) void Block::complete_warp_operation(
     const Thread& last, unsigned mask, WarpFunction function
 ) {
@@ -142,14 +143,13 @@ __attribute__((noinline)) void Block::complete_warp_operation(
         payloads[lane] = threads_[first + lane].payload;
     }
     function(payloads.data(), mask);
-    // A meeting without payloads is for nothing but the order of memory accesses, which
-    // no other warp operation establishes.
+    // Only an operation without payloads (__syncwarp) orders memory accesses.
     if (observer != nullptr && last.payload == nullptr) {
         observer->warp_barrier_completes(last.warp(), mask);
     }
     Warp& warp = warps_[last.warp()];
     warp.waiting &= ~mask;
-    warp.mixed = true;  // unless nobody is left: the next to arrive will see
+    warp.mixed = true;  // or empty, as the next lane to arrive will find
     note_progress();
     wake(first, WARP_SIZE, [mask](const Thread& other) {
         return (mask & other.lane_bit()) != 0;
@@ -165,9 +165,10 @@ void warp_meet(
 
 // ---- Active mask --------------------------------------------------------------------
 
-// A lane cannot know who is converged with it before the others have run as far as they
-// can. So it waits until nothing else in the block moves; then the lanes of a warp that
-// wait at the same call are converged, as they would be on the hardware.
+// The lanes that are converged with this one are known only once all others have run as
+// far as they can. So a lane waits until nothing else in the block moves; the lanes of
+// a warp that then wait at the same call are converged, as they would be on the
+// hardware.
 unsigned Block::active_mask(Site site) {
     RuntimeScope scope(*this);
     Thread& thread = begin_operation(State::in_active_mask, "__activemask", site);
@@ -175,7 +176,7 @@ unsigned Block::active_mask(Site site) {
     return thread.mask;
 }
 
-/// Lets the threads go on that wait in __activemask. False if there are none.
+/// Releases the threads that wait in __activemask. False if there are none.
 bool Block::release_active_masks() {
     bool released = false;
     for (unsigned number = 0; number < thread_count_; ++number) {

@@ -1,5 +1,3 @@
-// Reads the options from the environment.
-
 #include "options.h"
 
 #include <algorithm>
@@ -21,14 +19,15 @@ bool parse_number(std::string_view digits, std::uint64_t& number) {
     return error == std::errc() && rest == end;
 }
 
-/// Reads a whole number of at least 1 from the environment, if it is there.
+/// Reads a whole number of at least 1 from the environment, if the variable is set.
 template <typename T>
 void read_number(const char* name, T& value, std::string& error) {
     const char* setting = std::getenv(name);
     if (setting == nullptr) return;
     std::uint64_t number = 0;
     if (!parse_number(setting, number) || number == 0 || !std::in_range<T>(number)) {
-        error = text("%s must be a whole number from 1, not '%s'", name, setting);
+        error =
+            text("%s must be a whole number of at least 1, not '%s'", name, setting);
         return;
     }
     value = static_cast<T>(number);

@@ -1,4 +1,4 @@
-// What a user can set: environment variables, read at every launch. README.md lists
+// The options of a user: environment variables, read at every launch. README.md lists
 // them.
 #pragma once
 
@@ -15,9 +15,9 @@ struct Options {
     unsigned workers = 1;
     std::uint64_t step_limit = 50'000'000;
     unsigned time_limit_seconds = 10;
-    bool late_copies = true;  // asynchronous ones: as late as allowed, or at once
+    bool late_copies = true;  // asynchronous operations: as late as allowed, or at once
 
-    std::string error;  // what is wrong with them; empty if nothing
+    std::string error;  // empty if the options are valid
 };
 
 Options read_options();

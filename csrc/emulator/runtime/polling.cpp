@@ -1,8 +1,7 @@
-// Threads that wait by looking again and again: when the others get their turn, and when
-// to give up.
+// Threads that wait by polling: when the others get their turn, and when to give up.
 //
-// A block all of whose threads poll is idle: it waits for other blocks, so it asks the
-// launch whether any of those can still change something.
+// A block whose threads all poll is idle: it waits for other blocks, so it asks the
+// launch whether any of those can still make progress.
 
 #include <chrono>
 #include <cinttypes>
@@ -28,8 +27,8 @@ void Block::after_atomic(const char* operation, Site site, const AtomicAccess& a
         note_progress();
         return;
     }
-    // One atomic that changes nothing means little (most calls of atomicMax do not),
-    // the same one with the same outcome again and again is polling.
+    // A single atomic without effect means little (most calls of atomicMax have none),
+    // but one that is repeated with the same outcome is polling.
     constexpr unsigned POLLING_REPETITIONS = 4;
     AtomicHistory& history = atomic_histories_[thread.number];
     if (history.last == access) {
@@ -57,8 +56,8 @@ void Block::yield(Thread& thread) {
     thread.state = State::running;
 }
 
-/// Every thread of the block that can run has polled and nothing has changed: what they
-/// wait for can only come from another block.
+/// Called when every thread of the block that can run has polled without a change: only
+/// another block can release them.
 void Block::wait_for_other_blocks() {
     std::uint64_t polls = std::exchange(polls_without_progress_, 0);
     if (launch_->has_failed()) end_after_failure();
@@ -68,7 +67,7 @@ void Block::wait_for_other_blocks() {
         idle_ = true;
         launch_->discount_busy_worker();
     }
-    // Waiting is no work of the block's own: it may take as long as others work.
+    // Polls do not count towards the step limit while other blocks work.
     step_limit_ += polls;
     constexpr unsigned ROUNDS_BEFORE_MORE_BLOCKS = 20;
     constexpr unsigned ROUNDS_BEFORE_SLEEP = 1000;
@@ -84,8 +83,8 @@ void Block::wait_for_other_blocks() {
         fail(
             cudaErrorLaunchTimeout,
             text(
-                "endless polling: all blocks that run only poll, and %" PRIu64
-                " polls (TWIN_EMULATOR_STEP_LIMIT) saw no change",
+                "endless polling: all running blocks only poll, and nothing changed in "
+                "%" PRIu64 " polls (TWIN_EMULATOR_STEP_LIMIT)",
                 launch_->options.step_limit
             )
         );
@@ -97,7 +96,7 @@ void Block::end_idleness() {
     launch_->count_busy_worker();
 }
 
-// ---- What kernels call --------------------------------------------------------------
+// ---- Called by kernels --------------------------------------------------------------
 
 void poll(const char* operation, Site site) { this_block().poll(operation, site); }
 

@@ -1,5 +1,4 @@
-// Shuffles, the warp operations that all types share: by their bits, as the PTX manual
-// defines shfl.sync. Relies on warp_meet alone.
+// Shuffles of any type, by its bits, as the PTX ISA defines shfl.sync.
 
 #include <bit>
 #include <cstdint>
@@ -16,10 +15,13 @@ std::uint64_t shuffle(
     if (width < 1 || width > 32 || !std::has_single_bit(unsigned(width))) {
         this_block().fail_at(
             cudaErrorLaunchFailure,
-            text("width %d of %s: not a power of two up to 32", width, operation), site
+            text(
+                "%s with width %d, expected a power of two up to 32,", operation, width
+            ),
+            site
         );
     }
-    // A lane outside the reader's own segment is not read.
+    // A lane reads within its own segment of `width` lanes only.
     unsigned own_lane = this_thread().thread->lane();
     unsigned segment = own_lane & ~(unsigned(width) - 1);
     unsigned last = segment + unsigned(width) - 1;
@@ -45,8 +47,8 @@ std::uint64_t shuffle(
         std::uint64_t result;
         unsigned source;
     };
-    // The value of a lane outside the mask is undefined. All ones is a NaN as a float
-    // of any width, so that a kernel which uses it is noticed.
+    // The value of a lane outside the mask is undefined. All ones are a NaN in every
+    // floating-point type, which exposes a kernel that uses the value.
     constexpr std::uint64_t UNDEFINED = ~std::uint64_t{0};
     Payload payload{value, UNDEFINED, source};
     auto exchange = [](void* const* payloads, unsigned lanes) {

@@ -1,8 +1,9 @@
-// Copies of boxes between global and shared memory: what a thread starts, and when it
-// happens.
+// Tensor copies, of boxes between global and shared memory: their start, and when they
+// are performed.
 //
-// The accelerator makes a copy at any time from its start on, in any order. Here that is at
-// once, or when no thread of the block can go on without one: asynchrony.cpp chooses.
+// The tensor memory accelerator makes a copy at any time from its start on, in any
+// order. The emulator makes it at once, or when no thread of the block can go on
+// without one; asynchrony.cpp then chooses which.
 
 #include "tensor_copies.h"
 
@@ -23,9 +24,9 @@ namespace {
 
 constexpr std::size_t CHUNK_BYTES = 16;  // which a swizzle moves as a whole
 
-/// Calls visit(shared, global, before, inside) for every row of a box: where it lies in
-/// shared memory before it is swizzled, where the part inside the tensor begins in global
-/// memory, and how many bytes lie before that part and in it.
+/// Calls visit(shared, global, before, inside) for every row of a box: its unswizzled
+/// place in shared memory, the global address of its part inside the tensor, and the
+/// numbers of bytes before that part and in it.
 template <typename Visit>
 void for_each_row(const BoxCopy& copy, unsigned char* shared, Visit visit) {
     const TensorMap& map = copy.map;
@@ -57,7 +58,8 @@ void for_each_row(const BoxCopy& copy, unsigned char* shared, Visit visit) {
     }
 }
 
-/// Calls visit(chunk, offset) for every 16 bytes of a row, where they lie swizzled.
+/// Calls visit(chunk, offset) for every 16 bytes of a row: their swizzled place, and
+/// their offset in the row.
 template <typename Visit>
 void for_each_chunk(const TensorMap& map, unsigned char* row, Visit visit) {
     for (std::size_t offset = 0; offset < map.row_bytes(); offset += CHUNK_BYTES) {
@@ -118,9 +120,9 @@ void perform_store(const BoxCopy& copy) {
     );
 }
 
-// ---- What a thread starts -----------------------------------------------------------
+// ---- Start and end ------------------------------------------------------------------
 
-/// The copy that a thread asks for, if it can be made.
+/// The copy that a thread requests; the launch fails if it is invalid.
 BoxCopy Block::checked_copy(
     const CUtensorMap* map, BoxPosition position, const void* shared,
     const char* operation, Site site
@@ -137,22 +139,22 @@ BoxCopy Block::checked_copy(
     };
     TensorMap known = read_tensor_map(*map);
     if (known.mark != TensorMap::MARK) {
-        refuse("a tensor map that cuTensorMapEncodeTiled has not made");
+        refuse("a tensor map that cuTensorMapEncodeTiled did not make");
     }
     if (known.rank != 3) {
-        refuse(text("a tensor of %u dimensions, not 3", unsigned{known.rank}));
+        refuse(text("a tensor of %u dimensions, expected 3", unsigned{known.rank}));
     }
-    // An H200 calls this, and a store that begins before the tensor, an illegal
-    // instruction; that it may not be is written nowhere.
+    // An H200 traps here with "illegal instruction", and so it does for a store that
+    // begins before the tensor. The PTX ISA documents neither.
     if (std::int64_t{position.x} * known.element_bytes % std::int64_t{CHUNK_BYTES} !=
         0) {
-        refuse(text("a box at column %d, no multiple of 16 bytes", position.x));
+        refuse(text("a box at column %d, not a multiple of 16 bytes", position.x));
     }
     std::size_t offset = address - reinterpret_cast<std::uintptr_t>(shared_memory());
     std::size_t limit = launch_->request.shared_bytes;
     if (offset >= limit || known.box_bytes() > limit - offset) {
         refuse(text(
-            "a box of %zu bytes at %s, of which the block has %zu bytes",
+            "a box of %zu bytes at %s, which ends outside of the block's %zu bytes",
             known.box_bytes(), place_of(shared).c_str(), limit
         ));
     }
@@ -160,7 +162,7 @@ BoxCopy Block::checked_copy(
     return {known, position, place, site, 0};
 }
 
-/// Tells the observer what a copy will do, as of now, to one place in shared memory.
+/// Tells the observer that a copy may access its place in shared memory from now on.
 void Block::tell_of_copy(
     const BoxCopy& copy, unsigned char* place, Access shared_access
 ) {
@@ -198,7 +200,8 @@ void Block::start_box_load(
     std::uint32_t ranks = blocks != nullptr ? *blocks : 1u << rank_;
     if (ranks == 0) {
         fail_at(
-            cudaErrorLaunchFailure, text("%s into no block at all", operation), site
+            cudaErrorLaunchFailure, text("%s with an empty mask of blocks", operation),
+            site
         );
     }
     for (int rank = 0; ranks >> rank != 0; ++rank) {
@@ -262,8 +265,8 @@ void Block::start_box_store(
         fail_at(
             cudaErrorLaunchFailure,
             text(
-                "%s of a box that begins before the tensor, at %d, %d, %d,", OPERATION,
-                x, y, z
+                "%s of a box that begins before the tensor, at (%d, %d, %d),",
+                OPERATION, x, y, z
             ),
             site
         );
@@ -292,7 +295,7 @@ void Block::wait_for_box_stores(std::size_t unread, Site site) {
     std::size_t groups = own.group_ends.size() - unread;
     own.awaited = own.group_ends[groups - 1];
     if (launch_->options.late_copies && own.awaited > 0) {
-        // The others go first: they might write to what is yet to be read.
+        // The other threads go first: they might overwrite the source of the store.
         thread.state = State::in_box_store;
         tensor_copies_.waiting.push_back(&thread);
         switch_to_next();
@@ -311,7 +314,7 @@ void Block::wait_for_box_stores(std::size_t unread, Site site) {
     for (std::size_t& end : own.group_ends) end -= own.awaited;
 }
 
-/// Makes the stores that a thread waits for, and lets it go on.
+/// Performs the stores that a thread waits for, and releases it.
 void Block::finish_box_stores(std::size_t position) {
     auto& waiting = tensor_copies_.waiting;
     Thread& thread = *waiting[position];
@@ -329,7 +332,7 @@ void Block::publish_shared_writes() {
     if (observer != nullptr) observer->writes_are_published(current_thread_->number);
 }
 
-// ---- What kernels call --------------------------------------------------------------
+// ---- Called by kernels --------------------------------------------------------------
 
 void start_box_load(
     void* shared, const CUtensorMap* map, BoxPosition position, std::uint64_t* barrier,
@@ -358,7 +361,8 @@ void check_tensor_map(const CUtensorMap* map, const char* operation, Site site) 
     if (read_tensor_map(*map).mark == TensorMap::MARK) return;
     this_block().fail_at(
         cudaErrorLaunchFailure,
-        text("%s of what cuTensorMapEncodeTiled has not made,", operation), site
+        text("%s of a tensor map that cuTensorMapEncodeTiled did not make,", operation),
+        site
     );
 }
 

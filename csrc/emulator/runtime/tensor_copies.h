@@ -1,5 +1,5 @@
-// The copies of boxes that the threads of one block have started and that have not
-// happened yet.
+// The tensor copies that the threads of one block have in flight: boxes of a tensor, on
+// their way between global and shared memory.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct BoxCopy {
     std::uint32_t time;  // for the observer
 };
 
-/// Into one block, or into several of a cluster.
+/// A load into one block or, with multicast, into several blocks of a cluster.
 struct BoxLoad {
     struct Target {
         Block* block;
@@ -38,7 +38,7 @@ struct BoxLoad {
 struct BoxStores {
     std::vector<BoxCopy> copies;  // in the order in which the thread started them
     std::vector<std::size_t> group_ends;  // of each group, the copies up to its end
-    std::size_t awaited = 0;              // copies for which the thread is waiting
+    std::size_t awaited = 0;              // copies that the thread waits for
 };
 
 struct TensorCopies {
@@ -55,7 +55,7 @@ struct TensorCopies {
     std::vector<Thread*> waiting;          // for their stores
 };
 
-/// Into this place of shared memory.
+/// Copies the box to this place in shared memory.
 void perform_load(const BoxCopy& copy, unsigned char* shared);
 void perform_store(const BoxCopy& copy);
 

@@ -1,11 +1,10 @@
 // How the tensor cores of an H100 multiply and add.
 //
-// They add the products and the accumulator of one element of d at once, as integers:
-// every term is brought to the exponent of the largest one, and what then lies more than
-// 25 bits below that is cut off. The sum is exact, and is cut off once more where it
-// becomes a float, or rounded to nearest where it becomes a half. The exponent of a product
-// is the sum of its factors' exponents, whether their significands multiply to 2 and more
-// or not. After
+// They add the products and the accumulator of one element of d at once, in fixed
+// point: every term is aligned to the largest exponent and truncated 25 bits below it.
+// The sum is exact, and is then truncated to a float or rounded to the nearest half.
+// The exponent of a product is the sum of its factors' exponents, even if their
+// significands multiply to 2 or more. After
 //   Khattak & Mikaitis 2025, Accurate models of NVIDIA tensor cores, arXiv:2512.07004
 //   Xie et al. 2025, MMA-Sim, arXiv:2511.10909
 #pragma once
@@ -19,12 +18,12 @@
 namespace [[gnu::visibility("hidden")]] emulator {
 
 constexpr int KEPT_BITS = 25;                // below the exponent of the largest term
-constexpr int EXPONENT_OF_ZERO = -10000;     // less than that of any product
+constexpr int EXPONENT_OF_ZERO = -10000;     // below that of any product
 constexpr int EXPONENT_BIAS = 127;           // of a float
 constexpr int LOWEST_FLOAT_EXPONENT = -126;  // of a normal one
 
-/// A number as the tensor cores see it. Those below the normal ones have the exponent
-/// of the smallest normal one.
+/// A number as the tensor cores see it. A denormal has the exponent of the smallest
+/// normal number.
 struct Term {
     double value;
     int exponent;
@@ -36,7 +35,7 @@ inline Term term_of(float value, int lowest_exponent) {
     return {value, std::max(biased - EXPONENT_BIAS, lowest_exponent)};
 }
 
-/// 8 columns of a row at once, in the compilers' own vector types.
+/// 8 columns of a row, in the compilers' vector types.
 constexpr int COLUMNS = 8;
 using Doubles = double __attribute__((vector_size(COLUMNS * sizeof(double))));
 using Integers = int __attribute__((vector_size(COLUMNS * sizeof(int))));
@@ -49,7 +48,7 @@ struct TermColumns {
     Integers exponents;
 };
 
-/// The exact sums of the terms that were cut off: row * columns + accumulators.
+/// row * columns + accumulators: the exact sums of the truncated terms.
 template <int K>
 void add_products(
     const Term (&row)[K], const TermColumns (&columns)[K],
@@ -60,7 +59,7 @@ void add_products(
         Integers exponents = columns[k].exponents + row[k].exponent;
         largest = exponents > largest ? exponents : largest;
     }
-    // Where all terms are zero any scale will do.
+    // Any scale will do if all terms are zero.
     constexpr int LOWEST_OF_PRODUCTS = -300;
     largest = largest > LOWEST_OF_PRODUCTS ? largest : LOWEST_OF_PRODUCTS;
     constexpr int DOUBLE_BIAS = 1023;
@@ -72,8 +71,8 @@ void add_products(
     auto unit = reinterpret_cast<Doubles>(
         (DOUBLE_BIAS - KEPT_BITS + wide) << DOUBLE_SIGNIFICAND_BITS
     );
-    // No significand of a product reaches 4, so the terms stay below 2^27, and their
-    // conversion to an int is what cuts off. The sum of 17 of them needs more bits.
+    // The significand of a product is below 4, so a term is below 2^27 and fits an int:
+    // converting it truncates it. The sum of 17 terms needs the bits of a double.
     Doubles terms = accumulators.values * scale;
     Doubles result =
         __builtin_convertvector(__builtin_convertvector(terms, Integers), Doubles);
@@ -85,7 +84,8 @@ void add_products(
     sums = result * unit;
 }
 
-/// With an infinity or a NaN among the terms no bit is cut off that mattered.
+/// With an infinity or a NaN among the terms, truncation changes nothing and is left
+/// out.
 template <int K>
 void add_non_finite_products(
     const Term (&row)[K], const TermColumns (&columns)[K],
@@ -98,7 +98,7 @@ void add_non_finite_products(
 inline float cut_off_to_float(double value) {
     if (std::isnan(value)) return as<float>(0x7fffffffu);  // the NaN that the GPU makes
     float rounded = static_cast<float>(value);
-    // A sum beyond the largest float is infinite, one that only rounds to it is not.
+    // A sum of 2^128 or more is infinite; one that only rounds up to 2^128 is not.
     double magnitude = std::abs(value);
     bool away_from_zero = std::abs(rounded) > magnitude && magnitude < 0x1p128;
     return away_from_zero ? as<float>(as<std::uint32_t>(rounded) - 1) : rounded;

@@ -1,4 +1,4 @@
-// Tensor maps as the host makes them.
+// Tensor maps: how the host encodes them.
 
 #include "tensor_map.h"
 
@@ -36,7 +36,7 @@ bool is_multiple(const void* address, std::uintptr_t alignment) {
     return reinterpret_cast<std::uintptr_t>(address) % alignment == 0;
 }
 
-/// What is wrong with a tensor; empty if nothing.
+/// Why the driver refuses a tensor; empty if it does not.
 std::string find_fault(
     unsigned rank, const void* address, const cuuint64_t* sizes,
     const cuuint64_t* strides, const cuuint32_t* box_sizes,
@@ -46,37 +46,51 @@ std::string find_fault(
     constexpr cuuint64_t MAX_STRIDE = cuuint64_t{1} << 40;
     constexpr cuuint32_t MAX_BOX_SIZE = 256;
     constexpr unsigned ALIGNMENT = 16;
-    if (rank < 1 || rank > MAX_TENSOR_RANK) return text("rank %u, not 1 to 5", rank);
+    if (rank < 1 || rank > MAX_TENSOR_RANK) {
+        return text("rank %u, expected 1 to 5", rank);
+    }
     if (address == nullptr || !is_multiple(address, ALIGNMENT)) {
-        return text("the tensor's address %p is no multiple of 16", address);
+        return text(
+            "the tensor's address is %p, expected a multiple of 16 other than 0",
+            address
+        );
     }
     for (unsigned i = 0; i < rank; ++i) {
         if (sizes[i] == 0 || sizes[i] > MAX_SIZE) {
-            return text("size %u of the tensor is not from 1 to 2^32", i);
+            return text(
+                "size %u of the tensor is %llu, expected 1 to 2^32", i,
+                static_cast<unsigned long long>(sizes[i])
+            );
         }
         if (box_sizes[i] == 0 || box_sizes[i] > MAX_BOX_SIZE) {
-            return text("size %u of the box, %u, is not 1 to 256", i, box_sizes[i]);
+            return text("size %u of the box is %u, expected 1 to 256", i, box_sizes[i]);
         }
         if (element_strides[i] != 1) {
-            return text("element stride %u is not 1, the only one modelled", i);
+            return text(
+                "element stride %u is %u; the emulator models only 1", i,
+                element_strides[i]
+            );
         }
     }
     for (unsigned i = 0; i + 1 < rank; ++i) {
         if (strides[i] % ALIGNMENT != 0 || strides[i] >= MAX_STRIDE) {
             return text(
-                "stride %u is no multiple of 16 bytes, or not less than 2^40", i
+                "stride %u is %llu bytes, expected a multiple of 16 below 2^40", i,
+                static_cast<unsigned long long>(strides[i])
             );
         }
     }
     unsigned row_bytes = box_sizes[0] * bytes;
     if (row_bytes % ALIGNMENT != 0) {
-        return text("a row of the box, %u bytes, is no multiple of 16", row_bytes);
+        return text(
+            "a row of the box has %u bytes, expected a multiple of 16", row_bytes
+        );
     }
     if (swizzle != CU_TENSOR_MAP_SWIZZLE_NONE) {
         unsigned limit = 16u << static_cast<unsigned>(swizzle);
         if (row_bytes > limit) {
             return text(
-                "a row of the box has %u bytes, with this swizzle at most %u",
+                "a row of the box has %u bytes, expected at most %u with this swizzle",
                 row_bytes, limit
             );
         }
@@ -100,7 +114,10 @@ CUresult cuTensorMapEncodeTiled(
 ) {
     using namespace emulator;
     if (map == nullptr || !is_multiple(map, alignof(CUtensorMap))) {
-        return refuse("the tensor map's address is no multiple of 64");
+        return refuse(text(
+            "the tensor map's address is %p, expected a multiple of 64 other than 0",
+            static_cast<void*>(map)
+        ));
     }
     std::optional<unsigned> bytes = element_bytes(type);
     bool is_modelled = bytes.has_value() &&
@@ -110,8 +127,7 @@ CUresult cuTensorMapEncodeTiled(
                        fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE;
     if (!is_modelled) {
         return refuse(
-            "the emulator does not model this type, interleave, swizzle or "
-            "fill"
+            "the emulator does not model this type, interleave, swizzle or fill"
         );
     }
     std::string fault = find_fault(

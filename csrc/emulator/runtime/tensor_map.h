@@ -1,4 +1,4 @@
-// What the emulator keeps in a CUtensorMap.
+// The emulator's own contents of a CUtensorMap.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@ constexpr unsigned MAX_TENSOR_RANK = 5;
 struct TensorMap {
     static constexpr std::uint64_t MARK = 0x6D61705F74776E31;
 
-    std::uint64_t mark;  // that cuTensorMapEncodeTiled has made it
+    std::uint64_t mark;  // shows that cuTensorMapEncodeTiled has made it
     unsigned char* address;
     std::uint64_t sizes[MAX_TENSOR_RANK];        // in elements
     std::uint64_t strides[MAX_TENSOR_RANK - 1];  // of all dimensions but the first
     std::uint16_t box_sizes[MAX_TENSOR_RANK];    // in elements
     std::uint8_t rank;
     std::uint8_t element_bytes;
-    /// Of an address in shared memory, these bits are exchanged: exclusive or with the
-    /// same number of them from bit 7 on.
+    /// The number of address bits that the swizzle changes: from bit 4 on, they become
+    /// the exclusive or with the bits from bit 7 on.
     std::uint8_t swizzled_bits;
 
     std::size_t row_bytes() const { return std::size_t{box_sizes[0]} * element_bytes; }
@@ -41,7 +41,7 @@ inline TensorMap read_tensor_map(const CUtensorMap& map) {
     return result;
 }
 
-/// Where the 16 bytes lie that an unswizzled box would have at this address.
+/// The swizzled address of the 16 bytes that lie here in an unswizzled box.
 inline std::uintptr_t swizzled(std::uintptr_t address, unsigned bits) {
     constexpr unsigned CHUNK_BIT = 4;
     constexpr unsigned ROW_BIT = 7;

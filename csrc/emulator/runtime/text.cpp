@@ -1,5 +1,5 @@
-// How kernels, places and sizes are written in reports. Kernels are looked up with the
-// dynamic linker, so their symbols have to be visible to it.
+// Text of messages. The dynamic linker knows the name of a kernel only if its symbol is
+// visible.
 
 #include "text.h"
 

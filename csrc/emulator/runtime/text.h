@@ -1,12 +1,12 @@
-// Words for reports: formatted text, and how kernels, places and sizes are written.
+// Text of messages: printf to a string, and the notation of kernels, places and sizes.
 #pragma once
 
 #include <string>
 
 #include "../runtime.h"
 
-// Here and in the other headers of this folder: hidden from other libraries, so that
-// calls are direct and several libraries with an emulator do not mix in one process.
+// All headers of this folder hide their symbols from other libraries: calls are then
+// direct, and several libraries with an emulator in one process do not mix.
 namespace [[gnu::visibility("hidden")]] emulator {
 
 std::string text(const char* format, ...) __attribute__((format(printf, 1, 2)));

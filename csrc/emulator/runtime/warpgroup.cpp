@@ -1,9 +1,9 @@
-// wgmma: what the warps of a warpgroup start, when it is computed, and when they get their
-// accumulators back.
+// wgmma: the start of a multiplication, its computation, and the return of its
+// accumulators to the registers.
 //
-// A multiplication reads shared memory and adds at any time between its start, which is
-// when the last of the four warps has started it, and the wait for it. Here that is one or
-// the other: at once, or when no thread of the block can go on without it (asynchrony.cpp).
+// A multiplication reads shared memory and adds at any time between its start by the
+// last of the four warps and the end of the wait for it. The emulator computes it at
+// once, or when no thread of the block can go on without it (asynchrony.cpp).
 
 #include "warpgroup.h"
 
@@ -49,7 +49,7 @@ struct MatrixLayout {
         return (descriptor >> bit & MASK) * 16;
     }
 
-    /// Where the last row ends that a matrix needs.
+    /// The end of the last row of a matrix, as an offset in shared memory.
     std::size_t end(bool is_transposed, std::size_t size) const {
         std::size_t line = start / BOX_ROW_BYTES * BOX_ROW_BYTES;
         std::size_t last = is_transposed
@@ -59,8 +59,8 @@ struct MatrixLayout {
     }
 };
 
-/// Calls visit(offset, outer, k) for every 8 neighbours of a matrix of size x 16: where
-/// they lie in shared memory, and the place of the first of them.
+/// Calls visit(offset, outer, k) for every 8 neighbours of a matrix of size x 16: their
+/// offset in shared memory, and the row and column of the first.
 template <typename Visit>
 void for_each_neighbours(
     std::uint64_t descriptor, bool is_transposed, std::size_t size, Visit visit
@@ -99,14 +99,14 @@ Term term_of_bits(std::uint16_t bits) {
     }
 }
 
-/// Calls store(outer, k, term) for every element of a matrix of size x 16. Returns whether
-/// all are finite.
+/// Calls store(outer, k, term) for every element of a matrix of size x 16. Returns
+/// whether all are finite.
 template <MatrixFormat FORMAT, typename Store>
 bool read_matrix(
     const unsigned char* shared, std::uint64_t descriptor, bool is_transposed,
     std::size_t size, Store store
 ) {
-    double sum = 0;  // of zeros, and NaN if any number is not finite
+    double sum = 0;  // stays 0, or becomes NaN if any number is not finite
     for_each_neighbours(
         descriptor, is_transposed, size,
         [&](std::size_t offset, std::size_t outer, std::size_t k) {
@@ -158,7 +158,7 @@ TermColumns terms_of(const float* values) {
 }
 
 void store_sums(const Doubles& sums, float* values) {
-    // The usual case, all at once: the bits that a float has not are cut off.
+    // Usually all columns truncate alike, by clearing the bits that a float lacks.
     constexpr std::int64_t LOST_BITS = (1 << 29) - 1;
     Doubles magnitudes = sums < 0 ? -sums : sums;
     auto is_unusual =
@@ -207,7 +207,7 @@ void multiply(const Operands& operands, const StartedMultiplication& multiplicat
 
 // ---- Registers ----------------------------------------------------------------------
 
-/// What registers hold that nobody may touch: a NaN like no other.
+/// An uncommon NaN, which marks the registers of accumulators in flight.
 constexpr std::uint32_t IN_FLIGHT_BITS = 0x7fe5a5a5;
 
 /// Calls visit(register, sum) for every number of a warp's accumulators.
@@ -242,7 +242,6 @@ std::uint64_t Warpgroup::complete() const {
 
 namespace {
 
-/// What one lane passes.
 struct MultiplicationStart {
     Multiplication what;
     float* registers;
@@ -251,7 +250,7 @@ struct MultiplicationStart {
 
 }  // namespace
 
-/// Of the running thread's warp.
+/// The multiplications of the running thread's warp.
 WarpMultiplications& Block::multiplications_of_warp() {
     const Thread& thread = *current_thread_;
     Warpgroup& group = warpgroup_of(thread, thread.operation, thread.site);
@@ -263,7 +262,7 @@ Warpgroup& Block::warpgroup_of(const Thread& thread, const char* operation, Site
     if ((number + 1) * WARPS_OF_GROUP > warp_count_) {
         fail_at(
             cudaErrorLaunchFailure,
-            text("%s in a warpgroup of less than 4 warps", operation), site
+            text("%s in a warpgroup of fewer than 4 warps", operation), site
         );
     }
     if (number >= warpgroups_.size()) warpgroups_.resize(number + 1);
@@ -289,7 +288,7 @@ void Block::start_multiplication(void* const* payloads) {
     WarpMultiplications& warp = group.warps[warp_number];
     for (unsigned lane = 1; lane < WARP_SIZE; ++lane) {
         if (!(start_of(lane).what == what)) {
-            refuse("whose lanes pass different descriptors,");
+            refuse("with operands that differ between the lanes of a warp,");
         }
     }
     if (!warp.has_fenced) refuse("without a wgmma_fence() before it");
@@ -308,14 +307,15 @@ void Block::start_multiplication(void* const* payloads) {
     StartedMultiplication& started = group.multiplications[position];
     if (!(started.what == what)) {
         refuse(text(
-            "which is not what the other warps of the warpgroup multiply at %s,",
+            "with operands that differ from those of the warpgroup's other warps at "
+            "%s,",
             site_text(started.site).c_str()
         ));
     }
     started.warps |= 1u << warp_number;
     warp.last_site = site;
 
-    // The accumulators: those in flight already, or what the registers hold.
+    // The accumulators may be in flight already; if not, the registers hold them.
     WarpAccumulators* own = nullptr;
     for (const auto& each : warp.accumulators) {
         if (each->registers[0] == start_of(0).registers) own = each.get();
@@ -327,7 +327,7 @@ void Block::start_multiplication(void* const* payloads) {
         own->n = 0;
     }
     if (own->is_in_flight && own->n != what.n) {
-        refuse("in accumulators in which one of another shape is in flight,");
+        refuse("into accumulators of a multiplication in flight of another shape,");
     }
     if (!own->is_in_flight) {
         bool is_known = own->n == what.n;
@@ -343,7 +343,9 @@ void Block::start_multiplication(void* const* payloads) {
             if (launch_->options.late_copies) number = as<float>(IN_FLIGHT_BITS);
         });
         if (is_changed && !warp.is_fenced) {
-            refuse("in accumulators that were changed, without a wgmma_fence() since,");
+            refuse(
+                "into accumulators that were changed without a wgmma_fence() since,"
+            );
         }
         own->is_in_flight = true;
     }
@@ -357,7 +359,7 @@ void Block::start_multiplication(void* const* payloads) {
     note_progress();
 }
 
-/// What is wrong with a matrix in shared memory; empty if nothing.
+/// Why a descriptor is invalid; empty if it is valid.
 std::string Block::fault_of_matrix(
     std::uint64_t descriptor, bool is_transposed, std::size_t size
 ) const {
@@ -367,14 +369,15 @@ std::string Block::fault_of_matrix(
     MatrixLayout layout(descriptor);
     if ((descriptor & SWIZZLE_FIELD) != SWIZZLE_128 || (descriptor & UNUSED) != 0) {
         return text(
-            "of 0x%016llx, no descriptor of a matrix in boxes with 128 bytes' swizzle,",
+            "of descriptor 0x%016llx, which is not one of a matrix with the 128-byte "
+            "swizzle,",
             static_cast<unsigned long long>(descriptor)
         );
     }
     if (layout.start / BOX_ROW_BYTES % ROWS_OF_SWIZZLE != 0) {
         return text(
             "of a matrix that begins at byte %zu of dynamic shared memory, not in the "
-            "first of 8 rows of a box,",
+            "first of the 8 rows of a swizzle pattern,",
             layout.start
         );
     }
@@ -388,7 +391,7 @@ std::string Block::fault_of_matrix(
     );
 }
 
-/// Tells the observer what a multiplication will read, as of now.
+/// Tells the observer that a multiplication may read its matrices from now on.
 void Block::tell_of_multiplication(
     const StartedMultiplication& started, unsigned warp
 ) {
@@ -445,8 +448,9 @@ void Block::return_accumulators(WarpAccumulators& accumulators) {
     accumulators.is_in_flight = false;
 }
 
-/// Computes what the first of a warpgroup's waiting threads waits for, and lets those go
-/// on that wait for no more. False if some warp has not started it yet.
+/// Computes the multiplications that a warpgroup's threads wait for, as far as all
+/// warps have started them, and releases the threads that wait for no others. False if
+/// there are none.
 bool Block::finish_multiplications_waited_for(Warpgroup& group) {
     std::uint64_t complete = group.complete();
     std::uint64_t end = 0;
@@ -468,10 +472,9 @@ bool Block::finish_multiplications_waited_for(Warpgroup& group) {
 
 namespace {
 
-/// What one lane passes, and gets.
 struct MultiplicationWait {
     std::size_t unfinished;
-    std::uint64_t end;  // of the multiplications that it has to wait for
+    std::uint64_t end;  // the result: the end of the multiplications to wait for
 };
 
 constexpr const char* WAIT_OPERATION = "wgmma_wait_group";
@@ -513,7 +516,8 @@ void Block::wait_for_multiplications(std::uint64_t end, Site site) {
     }
 }
 
-/// The registers of a warp's accumulators hold the sums again, unless more is to be added.
+/// Returns a warp's sums to its registers, except those that a later multiplication
+/// adds to.
 void Block::give_back_accumulators(
     WarpMultiplications& warp, std::uint64_t end, Site site
 ) {
@@ -527,8 +531,8 @@ void Block::give_back_accumulators(
         if (registers / STACK_BYTES == frame / STACK_BYTES && registers < frame) {
             fail_at(
                 cudaErrorLaunchFailure,
-                "accumulators of a function that has returned: " +
-                    std::string(WAIT_OPERATION),
+                std::string(WAIT_OPERATION) +
+                    " for accumulators of a function that has returned,",
                 site
             );
         }
@@ -540,7 +544,7 @@ void Block::give_back_accumulators(
             fail_at(
                 cudaErrorLaunchFailure,
                 "accumulators written to while a multiplication was in flight, "
-                "noticed by " +
+                "found by " +
                     std::string(WAIT_OPERATION),
                 site
             );
@@ -549,7 +553,7 @@ void Block::give_back_accumulators(
     }
 }
 
-/// A thread may not return before it has waited.
+/// Fails if a thread returns without having waited for its multiplications.
 void Block::check_multiplications_of(const Thread& thread) {
     unsigned number = thread.warp() / WARPS_OF_GROUP;
     if (number >= warpgroups_.size() || warpgroups_[number] == nullptr) return;
@@ -559,15 +563,15 @@ void Block::check_multiplications_of(const Thread& thread) {
     fail_in_thread(
         cudaErrorLaunchFailure,
         text(
-            "multiplication not awaited: the thread returns without having waited "
-            "(wgmma_wait_group) for what it started at %s",
+            "multiplication not awaited: the thread returns without a "
+            "wgmma_wait_group() for the multiplication that it started at %s",
             site_text(warp.last_site).c_str()
         ),
         thread.number
     );
 }
 
-// ---- What kernels call --------------------------------------------------------------
+// ---- Called by kernels --------------------------------------------------------------
 
 std::uint64_t matrix_descriptor(
     const void* shared, int leading_bytes, int stride_bytes, Site site
@@ -584,8 +588,9 @@ std::uint64_t matrix_descriptor(
         block.fail_at(
             cudaErrorLaunchFailure,
             text(
-                "wgmma_descriptor of %s with %d and %d bytes: the address must be of "
-                "dynamic shared memory, and all three multiples of 16,",
+                "wgmma_descriptor of %s with leading and stride bytes %d and %d: the "
+                "address must lie in dynamic shared memory, and all three must be "
+                "multiples of 16,",
                 block.place_of(shared).c_str(), leading_bytes, stride_bytes
             ),
             site

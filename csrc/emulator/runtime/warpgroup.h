@@ -1,5 +1,5 @@
-// The matrix multiplications of a block's warpgroups: those that have been started, and
-// what they accumulate in.
+// The matrix multiplications (wgmma) that a block's warpgroups have in flight, and
+// their accumulators.
 #pragma once
 
 #include <array>
@@ -18,8 +18,8 @@ namespace [[gnu::visibility("hidden")]] emulator {
 constexpr unsigned WARPS_OF_GROUP = 4;
 constexpr unsigned MAX_WARPGROUPS = MAX_WARPS / WARPS_OF_GROUP;
 
-/// One warp's part of an accumulator, 16 rows of n columns. While multiplications that add
-/// to it are in flight the sums are here, and the threads' registers hold nothing.
+/// One warp's part of an accumulator, 16 rows of n columns. The sums are here while
+/// multiplications that add to it are in flight; the threads' registers then hold NaNs.
 struct WarpAccumulators {
     std::array<float*, WARP_SIZE> registers;  // of each lane
     int n;
@@ -28,7 +28,7 @@ struct WarpAccumulators {
     bool is_in_flight;
 };
 
-/// One of a warpgroup's multiplications. Each of its warps starts it for itself.
+/// One of a warpgroup's multiplications. Every warp of the group starts it on its own.
 struct StartedMultiplication {
     Multiplication what;
     Site site;
@@ -40,13 +40,13 @@ struct WarpMultiplications {
     std::uint64_t started = 0;  // how many
     std::uint64_t awaited = 0;
     std::deque<std::uint64_t> group_ends;  // the multiplications up to the end of each
-    bool has_fenced = false;               // ever, and
+    bool has_fenced = false;               // ever
     bool is_fenced = false;                // since it got accumulators back
     Site last_site{};
     std::vector<std::unique_ptr<WarpAccumulators>> accumulators;
 };
 
-/// The numbers of all multiplications count from the block's beginning.
+/// Multiplications are numbered from the block's beginning.
 struct Warpgroup {
     struct Waiting {
         Thread* thread;
@@ -59,7 +59,7 @@ struct Warpgroup {
     std::vector<Waiting> waiting;
     std::vector<std::uint32_t> times;  // of every multiplication, for the observer
 
-    /// How many multiplications all four warps have started.
+    /// The number of multiplications that all four warps have started.
     std::uint64_t complete() const;
 };
 

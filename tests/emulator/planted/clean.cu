@@ -1,4 +1,4 @@
-// Kernels without a fault, of every kind that the checker could take for one.
+// Kernels without a fault, with every pattern that the checker could mistake for one.
 #include <cuda_fp16.h>
 
 #include <cstring>
@@ -25,7 +25,8 @@ __global__ void warp_barrier_kernel(float* out, const float* x) {
     __syncwarp(half);
     float neighbour = tile[threadIdx.x ^ 8];
     __syncwarp();
-    // Thread 16 learns from thread 0, through the second barrier, what thread 1 did.
+    // The accesses of thread 1 happen before those of thread 16, by way of thread 0 and
+    // the second barrier.
     tile[threadIdx.x] = tile[threadIdx.x] + neighbour;
     __syncwarp();
     out[threadIdx.x] = tile[threadIdx.x ^ 16];
@@ -124,7 +125,7 @@ EXPORT int matrix(float* out, float* x) {
     return launch(matrix_kernel, 1, 128, 0, out, x);
 }
 
-// Half of the threads leave before the barrier that the others meet in.
+// Half of the threads return before the barrier of the others.
 __global__ void early_exit_kernel(float* out, const float* x) {
     __shared__ float tile[128];
     tile[threadIdx.x] = x[threadIdx.x];
@@ -143,7 +144,7 @@ struct Parameters {
     const float* x;
 };
 
-// A parameter that is larger than the registers, and constants in memory.
+// A parameter too large for registers, and constants in memory.
 __global__ void parameters_kernel(Parameters parameters) {
     static const float table[] = {1, 2, 4, 8, 16, 32, 64, 128};
     unsigned i = threadIdx.x;
@@ -185,7 +186,7 @@ EXPORT int vectors(float* out, float* x) {
 
 __device__ unsigned blocks_begun;
 
-// Which block began as which: block_order[i] is the i-th.
+// The order in which blocks began: block_order[i] was the i-th.
 __global__ void block_order_kernel(float* out, const float*) {
     if (threadIdx.x == 0) out[atomicInc(&blocks_begun, gridDim.x - 1)] = blockIdx.x;
 }

@@ -1,5 +1,5 @@
-// Kernels with one fault each in what Hopper has, in the lines marked by the name of its
-// test. They multiply a box of x with itself, or copy one to out.
+// Kernels with one fault each in the use of Hopper's instructions, in the lines marked
+// by the name of its test. They multiply a box of x with itself, or copy one to out.
 #include <cuda.h>
 #include <cuda_bf16.h>
 
@@ -10,7 +10,7 @@
 #include "common/ptx/tma.cuh"
 #include "common/ptx/wgmma.cuh"
 
-// ---- What they share ----------------------------------------------------------------
+// ---- Common parts -------------------------------------------------------------------
 
 constexpr int BOX_BYTES = 64 * 128;  // 64 rows of 64 elements of 16 bits
 constexpr int N_BOXES = 3;
@@ -28,7 +28,7 @@ struct Shared {
 };
 constexpr int SHARED_BYTES = N_BOXES * BOX_BYTES + 2 * N_BOXES * 8;
 
-// x and out as 4 rows of 64 elements; what a box has beyond those rows is 0.
+// x and out as 4 rows of 64 elements; a box is 0 beyond those rows.
 static CUtensorMap map_of(const void* data) {
     CUtensorMap map{};
     const cuuint64_t sizes[3] = {64, 4, 1}, strides[2] = {128, 512};
@@ -96,7 +96,7 @@ static __forceinline__ void write(float* out, const float (&d)[32]) {
     out[threadIdx.x] = d[0];
 }
 
-// ---- Nothing wrong ------------------------------------------------------------------
+// ---- No fault -----------------------------------------------------------------------
 
 // A producer warp fills the boxes twice over, a warpgroup multiplies them.
 HOPPER_KERNEL(ring) {
@@ -392,7 +392,7 @@ HOPPER_KERNEL(overrun_mbarrier) {
     } else if (threadIdx.x == 32) {
         __nanosleep(100);
         ptx::mbarrier_arrive(&shared.full[0]);
-        ptx::mbarrier_arrive(&shared.full[0]);  // nobody said that it has been seen
+        ptx::mbarrier_arrive(&shared.full[0]);  // the end of the last phase is unseen
     }
 }
 HOPPER_LAUNCH(overrun_mbarrier, 64, out, x)
@@ -492,8 +492,7 @@ HOPPER_KERNEL(store_before_barrier) {
 }
 HOPPER_LAUNCH(store_before_barrier, 128, out, x)
 
-// The second buffer may be written to again when the first store has been read, not the
-// second one.
+// The wait leaves the newest store unread, which suits two buffers; there is only one.
 HOPPER_KERNEL(reused_buffer) {
     const Shared shared(emulator::dynamic_shared());
     for (int step = 0; step < 2; ++step) {
@@ -541,7 +540,7 @@ HOPPER_KERNEL(store_to_an_input) {
 }
 HOPPER_LAUNCH(store_to_an_input, 128, out, x)
 
-// ---- Barriers of a part of the block ------------------------------------------------
+// ---- Named barriers -----------------------------------------------------------------
 
 HOPPER_KERNEL(named_barrier_of_one_warp) {
     const Shared shared(emulator::dynamic_shared());
@@ -619,7 +618,7 @@ HOPPER_KERNEL(static_in_cluster) {
 }
 HOPPER_LAUNCH(static_in_cluster, 64, out, x, 2)
 
-// One block loads into both, the other has not said that it has done with what was there.
+// One block loads into both, before the other has signalled that its buffer is free.
 HOPPER_KERNEL(clobbered_by_load) {
     const Shared shared(emulator::dynamic_shared());
     begin(shared, 1, 1);

@@ -1,6 +1,6 @@
-// Products of matrices for which every barrier of the matmul's kernels is needed, by one
-// instance of each kernel. x has few numbers, so that rows and columns of the operands
-// overlap or are all the same.
+// Matrix products that need every barrier of the matmul's kernels, by one instance of
+// each kernel. x is small, so rows and columns of the operands overlap or are all the
+// same.
 #define TWIN_SINGLE_KERNEL  // the tables would instantiate all
 #include "../launch.h"
 #include "matmul/matmul.cu"
@@ -16,7 +16,7 @@ EXPORT int tiled_matmul(float* out, float* x) {
     return launcher(plan, out, x, x, nullptr, M, N, K, 0, STRIDE, 1, 0, 1, STRIDE);
 }
 
-// Four steps along K: the last one reads the stage that the result then goes through.
+// Four steps along K. The last one reads the stage through which the result is stored.
 EXPORT int tensor_cores_matmul(__half* out, __half* x) {
     using namespace tensor_cores;
     constexpr int M = 16, N = 16, K = 256, STRIDE = 0;
@@ -26,8 +26,8 @@ EXPORT int tensor_cores_matmul(__half* out, __half* x) {
     return launcher(plan, out, x, x, nullptr, M, N, K, 0, STRIDE, 1, 0, 1, STRIDE);
 }
 
-// One block has four tiles, of four steps each, of which its two warpgroups that multiply
-// take the last two in turns.
+// One block has four tiles of four steps each. Its two consumer warpgroups take turns
+// with the last two.
 EXPORT int twin_matmul(__half* out, __half* x) {
     using namespace twin;
     constexpr int M = 1, N = 256, K = 256, STRIDE = 0, NUM_STAGES = 2;

@@ -293,7 +293,7 @@ EXPORT int misaligned_store(float* out, float* x) {
     return launch(misaligned_store_kernel, 1, 32, 0, out, x);
 }
 
-// ---- What was never written, and what must not be -----------------------------------
+// ---- Unwritten memory, and writes to inputs -----------------------------------------
 
 __global__ void uninitialised_kernel(float* out, const float* x) {
     __shared__ float tile[128];
@@ -320,7 +320,7 @@ EXPORT int input(float* out, float* x) {
     return launch(input_kernel, 1, 128, 0, out, x);
 }
 
-// ---- Faults that plain emulation reports, too ---------------------------------------
+// ---- Faults that the emulator reports without the checker, too ----------------------
 
 __global__ void divergent_barrier_kernel(float* out, const float* x) {
     __shared__ float tile[128];

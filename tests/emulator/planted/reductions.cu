@@ -1,11 +1,11 @@
-// Reductions for which every barrier of common/reduce.cuh and cluster.cuh is needed.
+// Reductions that need every barrier of common/reduce.cuh and cluster.cuh.
 #include "../launch.h"
 #include "common/cluster.cuh"
 #include "common/math.cuh"
 #include "common/reduce.cuh"
 #include "norm/partials.cuh"
 
-// Two that share one array in shared memory.
+// Two reductions that share an array in shared memory.
 __global__ void reductions_kernel(float* out, const float* x) {
     float sum = block_reduce<128>(x[threadIdx.x], Sum{});
     out[threadIdx.x] = block_reduce<128>(sum * x[threadIdx.x], Sum{});
