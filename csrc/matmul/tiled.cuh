@@ -103,8 +103,7 @@ struct Shared {
 }  // namespace tiled
 
 template <typename T, Activation ACTIVATION>
-__global__ void
-__launch_bounds__(tiled::NUM_THREADS, sizeof(T) == 4 ? 2 : 1) matmul_tiled_kernel(
+__global__ void __launch_bounds__(tiled::NUM_THREADS) matmul_tiled_kernel(
     T* __restrict__ out_ptr,         // (n_batches, M, N)
     const T* __restrict__ a_ptr,     // (n_batches, M, K)
     const T* __restrict__ b_ptr,     // (n_batches, K, N)
