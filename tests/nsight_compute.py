@@ -70,7 +70,7 @@ class Count:
         shape: Of the input.
         dtype: Of the input.
         layout: Of the input.
-        emulated: By quantity, the PTX simulator's count.
+        simulated: By quantity, the PTX simulator's count.
         measured: By quantity, the GPU's count.
     """
 
@@ -79,7 +79,7 @@ class Count:
     shape: tuple[int, ...]
     dtype: str
     layout: str
-    emulated: dict[str, int]
+    simulated: dict[str, int]
     measured: dict[str, int]
 
 
@@ -139,7 +139,7 @@ def measure() -> list[Count]:
             shape=each.case.shape,
             dtype=str(each.case.dtype).removeprefix("torch."),
             layout=each.case.layout,
-            emulated=_simulated(_code_of(each)),
+            simulated=_simulated(_code_of(each)),
             measured={**total, **listing},
         )
         for each, total, listing in zip(found, totals, listings, strict=True)

@@ -23,8 +23,8 @@ RECORDS = sorted(store.FOLDER.glob("*/nsight-compute/counts.json"))
 
 def assert_equal(count: Count) -> None:
     for name in QUANTITIES:
-        emulated, measured = count.emulated[name], count.measured[name]
-        assert emulated == pytest.approx(measured, rel=WITHIN), (name, count)
+        simulated, measured = count.simulated[name], count.measured[name]
+        assert simulated == pytest.approx(measured, rel=WITHIN), (name, count)
 
 
 @pytest.mark.parametrize("file", RECORDS, ids=lambda path: path.parts[-3])
@@ -51,7 +51,7 @@ def test_docs_say_what_is_recorded() -> None:
     commands = (ROOT / "docs/commands.md").read_text()
     for file in RECORDS:
         counts = nsight_compute.read(file)
-        assert all(each.emulated == each.measured for each in counts)
+        assert all(each.simulated == each.measured for each in counts)
         assert f"For {len(counts)} launches of" in commands
         assert f"(../{file.relative_to(ROOT)})" in commands
     assert RECORDS

@@ -11,23 +11,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from compare.assembly.classify import MEMORY_CATEGORIES, is_copy_to_global
+from compare.assembly.classify import CATEGORIES, is_copy_to_global
 from compare.assembly.fold import Loop, fold
 from compare.assembly.listing import Instruction, Listing
 
-_SHOWN = frozenset(
-    {
-        *MEMORY_CATEGORIES,
-        "shuffle / vote",
-        "barrier",
-        "mbarrier",
-        "fence / wait",
-        "tensor core",
-        "special function",
-        "division",
-        "float64",
-    }
-)
+# Plain arithmetic, addresses and control flow would drown the rest.
+_SHOWN = {*CATEGORIES[: CATEGORIES.index("fp math")]} - {"cache hint"}
 _SPECIAL_FUNCTIONS = {
     "ex2": "2^x",
     "lg2": "log2",
