@@ -15,7 +15,6 @@ from compare.assembly.classify import CATEGORIES, is_copy_to_global
 from compare.assembly.fold import Loop, fold
 from compare.assembly.listing import Instruction, Listing
 
-# Plain arithmetic, addresses and control flow would drown the rest.
 _SHOWN = {*CATEGORIES[: CATEGORIES.index("fp math")]} - {"cache hint"}
 _SPECIAL_FUNCTIONS = {
     "ex2": "2^x",
