@@ -34,9 +34,10 @@ PAGES = {
     "docs/results.md": ("times", "plots"),
 }
 
-_ABOUT_COMPARISON = """\
-Without a GPU the kernels run on the CPU, at a smaller shape unless `--shape` names one,
-and the times are those on record."""
+_ABOUT_COMPARISON = (
+    "Without a GPU the kernels run on the CPU, at a smaller shape; "
+    "times are those on record."
+)
 _ABOUT_SUMMARY = """\
 Speed beside the fastest of PyTorch, torch.compile and the libraries beside it in the
 same run: 1x is as fast, more is faster. The means over the cases are geometric."""

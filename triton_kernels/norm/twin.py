@@ -45,9 +45,10 @@ def norm_kernel(
 
     # -- load: columns past the end become 0, which adds nothing
     x = load_row(x_ptr, cols, is_row, n_cols, N_TILES)
-    # A program alone on its multiprocessor would wait for its first weight and bias.
-    IS_ALONE: tl.constexpr = BLOCK_N * N_TILES > 16384
-    if IS_ALONE:
+    # A program alone on its multiprocessor would wait for its first weight and bias; a
+    # longer row leaves no registers for them.
+    READS_AHEAD: tl.constexpr = BLOCK_N * N_TILES == 24576
+    if READS_AHEAD:
         weight = load_weight(weight_ptr, cols, cols < n_cols, 1.0)
         bias = load_weight(bias_ptr, cols, cols < n_cols, 0.0)
 
@@ -78,7 +79,7 @@ def norm_kernel(
     for i in tl.static_range(N_TILES):
         tile_cols = i * BLOCK_N + cols
         is_col = tile_cols < n_cols
-        if i > 0 or not IS_ALONE:
+        if i > 0 or not READS_AHEAD:
             weight = load_weight(weight_ptr, tile_cols, is_col, 1.0)
             bias = load_weight(bias_ptr, tile_cols, is_col, 0.0)
         out = (x[i] - correction) * rstd * weight

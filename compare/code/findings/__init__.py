@@ -77,7 +77,7 @@ def find(cuda: KernelCode, triton: KernelCode) -> tuple[Finding, ...]:
 
     It does more or worse there. Of either kind, the most telling comes first.
     """
-    sides = Subject(cuda), Subject(triton)
+    sides = Subject("cuda", cuda), Subject("triton", triton)
     found = []
     for rule in RULES:
         if said := rule.look(sides):

@@ -108,7 +108,7 @@ def packed_math(sides: Sides) -> Statement | None:
         f"{user.name} computes on two numbers by one instruction"
         f" ({opcodes(packed[0] or packed[1])}); {other.name} on one"
     )
-    return Statement(text, packed, other.code.side)
+    return Statement(text, packed, other.side)
 
 
 def tensor_cores(sides: Sides) -> Statement | None:
@@ -135,7 +135,7 @@ def tensor_cores(sides: Sides) -> Statement | None:
         f"{user.name} multiplies matrices on tensor cores, by {left or right};"
         f" {other.name} does not, it multiplies and adds by {opcodes(plain)}"
     )
-    return Statement(text, [each or plain for each in found], other.code.side)
+    return Statement(text, [each or plain for each in found], other.side)
 
 
 def _matrix_instructions(found: Iterable[Instruction]) -> str:

@@ -57,12 +57,13 @@ class Statement:
 class Subject:
     """One side, as rules see it."""
 
+    side: Side
     code: KernelCode
 
     @property
     def name(self) -> str:
         """For sentences."""
-        return "CUDA" if self.code.side == "cuda" else "Triton"
+        return "CUDA" if self.side == "cuda" else "Triton"
 
     @cached_property
     def flow(self) -> Dataflow:

@@ -81,7 +81,7 @@ def asynchronous_copies(sides: Sides) -> Statement | None:
         f"{'' if depth is None else _while_computing(depth)}"
     )
     evidence = in_order(whose, (_copies_and_waits(user), staged))
-    return Statement(text, evidence, other.code.side)
+    return Statement(text, evidence, other.side)
 
 
 def _both_asynchronous(sides: Sides) -> Statement:
