@@ -320,6 +320,15 @@ def test_summary(folder: Path) -> None:
     assert rows[2:] == [[H200, what, "4", *gains]]
 
 
+def test_matmul_is_summed_up_by_dtype(folder: Path) -> None:
+    rows = _rows(readme.render([make_bench("matmul"), make_bench()], folder)["summary"])
+    assert [row[1:3] for row in rows[2:]] == [
+        ["bound by memory (1)", "4"],
+        ["matmul in bfloat16 (1)", "2"],
+        ["matmul in float32 (1)", "2"],
+    ]
+
+
 def test_table_of_starts(folder: Path) -> None:
     head, rule, *rows = _rows(readme.render([make_bench()], folder)["times"], 1)
     assert head[2:] == [

@@ -51,8 +51,8 @@ __launch_bounds__(NUM_THREADS, blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) norm_
     // A block alone on its multiprocessor would wait for its first weight and bias.
     constexpr bool IS_ALONE = NUM_THREADS >= 768;
     const auto load_at = [&](const T* ptr, int i, float absent) {
-        const int col = first_col + i * STEP,
-                  n_valid = IS_ALONE ? n_left - i * STEP : 1;
+        const int col = first_col + i * STEP;
+        const int n_valid = IS_ALONE ? n_left - i * STEP : 1;
         return load_weight<VEC_SIZE, 1, STEP>(ptr, col, n_valid, absent);
     };
     auto weight = load_at(weight_ptr, 0, 1.0f), bias = load_at(bias_ptr, 0, 0.0f);

@@ -1,7 +1,9 @@
 """The first rung: the definition of a product, a program for each small tile of it.
 
 Each step reads parts of a column of a and of a row of b and adds their outer product:
-an element that has been loaded serves 32 multiplications.
+an element that has been loaded serves 32 multiplications. Products are added up by the
+hundred, and then those sums: along a single chain of additions the rounding errors of
+thousands would pile up.
 """
 
 import triton
