@@ -13,10 +13,9 @@ from triton_kernels.common.math import INTERPRETED
 
 # Two programs share a multiprocessor, so that one works while the other waits.
 PROGRAMS_PER_SM, MAX_REGISTERS = 2, 128
-# Rows on their way to shared memory, by architecture: as many as fit beside those of
-# the other program, but no more than keep the memory busy.
-ROWS_AHEAD = {80: 2, 90: 3, 100: 3, 103: 3}
-DEFAULT_ROWS_AHEAD = 1
+# Rows on their way to shared memory, by architecture, 1 on others: as many as fit beside
+# those of the other program, but no more than keep the memory busy.
+ROWS_AHEAD = {80: 2, 90: 3, 100: 3}
 
 
 def launch_shared(kernel, outputs, inputs, walk, constants, n_groups):
@@ -31,7 +30,7 @@ def launch_shared(kernel, outputs, inputs, walk, constants, n_groups):
     most_groups = PROGRAMS_PER_SM * device.n_sms // n_parts
     n_groups = min(n_groups, max(most_groups, 1))
     are_at_once = most_groups > 0 and not INTERPRETED
-    rows_ahead = ROWS_AHEAD.get(device.arch, DEFAULT_ROWS_AHEAD)
+    rows_ahead = ROWS_AHEAD.get(device.arch, 1)
     if divisibility * outputs[0].element_size() < 4:  # cp.async has no 2-byte form
         rows_ahead = 0
     sums = outputs[0].new_zeros((walk[0], n_parts), dtype=torch.float64)

@@ -15,9 +15,8 @@ Layout   out, grad_x: (n_rows, n_cols), contiguous. x, grad: columns contiguous;
          mean, rstd: float32, one for each row. weight, bias: contiguous, or None for
          ones and zeros.
 Traffic  reads and writes every element once. Rows of up to 16384 columns, 32768 of
-         float32, stay in registers; longer ones are read a second time, out of the L1
-         cache, which an H200 has 256 KB of. In the backward programs share rows of
-         more than 8192 columns.
+         float32, stay in registers; longer ones are read again, out of the L1 cache
+         (256 KB on an H200). In the backward, programs share rows above 8192 columns.
 Limits   accumulates in float32. The variance is that of differences from a mean, of
          which the rounding is taken back; a mean far from zero costs it no digits.
          Gradients of weights are added in an order that depends on the shape, the

@@ -74,8 +74,9 @@ def norm_kernel(
     rstd = tl.rsqrt(variance + eps)
     tl.store(rstd_ptr + rows, rstd, mask=is_row)
 
-    # -- store: rounded once; all rows share weight and bias, which come out of a cache,
-    # and read any earlier would occupy registers
+    # -- store: rounded once; read any earlier, weight and bias would occupy registers.
+    # They stay in the cache that the longest rows would take from them.
+    STORES: tl.constexpr = "evict_first" if BLOCK_N * N_TILES == 32768 else ""
     for i in tl.static_range(N_TILES):
         tile_cols = i * BLOCK_N + cols
         is_col = tile_cols < n_cols
@@ -85,4 +86,5 @@ def norm_kernel(
         out = (x[i] - correction) * rstd * weight
         if HAS_MEAN:
             out += bias
-        tl.store(out_ptr + tile_cols, out.to(out_ptr.dtype.element_ty), is_row & is_col)
+        out = out.to(out_ptr.dtype.element_ty)
+        tl.store(out_ptr + tile_cols, out, is_row & is_col, eviction_policy=STORES)
