@@ -102,7 +102,7 @@ def cross_entropy(
         )
     if partial is not None:
         cross_entropy_reduce_kernel[(1,)](
-            loss, n_counted, partial, n_blocks, mean, **REDUCE
+            loss, n_counted, partial, n_blocks, int(mean), **REDUCE
         )
 
 

@@ -16,7 +16,7 @@ def cross_entropy_reduce_kernel(
     n_counted_ptr,  # ()
     partial_ptr,  # (n_blocks, 2)
     n_blocks,
-    mean,
+    mean,  # 0 or 1: Triton 3.6's interpreter knows no bool
     BLOCK_M: tl.constexpr,
 ):
     # -- tile: the program owns everything
@@ -34,6 +34,6 @@ def cross_entropy_reduce_kernel(
     loss, n_counted = tl.sum(losses), tl.sum(counts)
 
     # -- store: rounded once; the mean of no rows is 0 / 0
-    loss = tl.where(mean, loss / n_counted, loss)
+    loss = tl.where(mean != 0, loss / n_counted, loss)
     tl.store(loss_ptr, loss.to(loss_ptr.dtype.element_ty))
     tl.store(n_counted_ptr, n_counted)
