@@ -21,6 +21,7 @@ from bindings.registry import OPS
 from bindings.trials import TRIALS
 from compare.judge import acceptance
 from compare.judge.cases import in_dtype
+from compare.timing import gpu_state
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Every core has a worker. OpenMP's threads, which spin, would compete with the
@@ -56,6 +57,18 @@ def needs_gpu_to_itself(test: Callable[..., None]) -> Callable[..., None]:
     for mark in (_beside_others, needs_gpu, pytest.mark.gpu_to_itself):
         test = mark(test)
     return test
+
+
+@pytest.fixture
+def beside_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times are taken while other tests use the GPU: the test reads none of them."""
+    monkeypatch.setattr(gpu_state, "_other_work", lambda: None)
+
+
+@pytest.fixture
+def no_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is timed, so that two runs print the same."""
+    monkeypatch.setattr(gpu_state, "obstacle", lambda: "this test times nothing")
 
 
 _INTERPRETER_REFUSES = interpreter.unsupported_reason(torch.float32)

@@ -98,7 +98,9 @@ def test_code_of_both_sides(launch: launches.Launch) -> None:
         rungs = {
             f"{rung}{'.cuh' if suffix == '.cu' else suffix}" for rung in each_op.rungs
         }
-        own = {f"{each_op.source}{suffix}", *rungs}
+        language = "csrc" if code.side == "cuda" else "triton_kernels"
+        folder = ROOT / language / each_op.source
+        own = {*rungs, *(path.name for path in folder.iterdir())}
         for listing in (code.ptx, code.sass):
             files = [
                 {frame.file.rpartition("/")[2] for frame in each.frames}

@@ -16,7 +16,7 @@ def test_every_rule_is_explained() -> None:
 
 
 def test_every_line_of_figures_is_explained(
-    capsys: pytest.CaptureFixture[str],
+    beside_other_tests: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["softmax", "--shape", "4x8", "--backend", "cuda"]) == 0
     _, figures, *_ = capsys.readouterr().out.split("\n\n")

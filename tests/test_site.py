@@ -188,7 +188,7 @@ def test_what_is_there(folder: Path, read: dict[str, Page]) -> None:
 
 
 @needs_nvcc
-def test_it_is_the_same_every_time(tmp_path: Path) -> None:
+def test_it_is_the_same_every_time(no_times: None, tmp_path: Path) -> None:
     reports = {"add": pages.real_report("add")}
     for name in ("a", "b"):
         site.build(tmp_path / name, reports, ARCHITECTURES[90], lambda what: None)
