@@ -153,7 +153,9 @@ def test_nothing_is_loaded_from_elsewhere(folder: Path, read: dict[str, Page]) -
 def test_sizes(folder: Path) -> None:
     sizes = {file: file.stat().st_size for file in folder.rglob("*") if file.is_file()}
     assert max(sizes.values()) < 2e6
-    assert sum(sizes.values()) < 30e6 * len(OPS) / 13  # of 24 ops, some share pages
+    code = sum(n for file, n in sizes.items() if folder / "code" in file.parents)
+    assert code < 20e6 * len(OPS) / 13  # of 24 ops, some share pages
+    assert sum(sizes.values()) - code < 10e6  # sources, docs, records
 
 
 def test_every_page_is_reached_from_the_first(read: dict[str, Page]) -> None:
