@@ -85,6 +85,11 @@ def knowing(code: KernelCode, **known: Simulation | Occupancy) -> KernelCode:
     return knows
 
 
+def accesses_of(code: KernelCode) -> tuple[MemoryAccess, ...]:
+    """Those of a kernel that can be simulated, for it has its parameters."""
+    return code.simulation.accesses if code.launch.parameters else ()
+
+
 def find_in(
     cuda: KernelCode,
     triton: KernelCode,
@@ -93,7 +98,10 @@ def find_in(
     """The findings; without simulations, those of kernels that do not end."""
     codes = cuda, triton
     if simulations is None:
-        stopped = [replace(simulation_of(each), is_complete=False) for each in codes]
+        stopped = [
+            replace(simulation_of(each, *accesses_of(each)), is_complete=False)
+            for each in codes
+        ]
         simulations = stopped[0], stopped[1]
     return find(
         *(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compare.ptx_simulator.group import Group
+from compare.ptx_simulator.group import Group, Layout
 from compare.ptx_simulator.sectors import (
     SECTOR_BYTES,
     bytes_and_sectors,
@@ -54,6 +54,7 @@ class Meter:
         self._shared_bytes = shared_bytes
         self._tallies: dict[tuple[int, str, bool, str], MemoryAccess] = {}
         self._told: Counter[tuple[int, str]] = Counter()
+        self._first_layout: Layout | None = None
         # An address belongs to the tensor that is nearest.
         tensors = sorted(launch.tensors, key=lambda each: each.address)
         self._tensors: list[TensorArgument | None] = [*tensors, None]
@@ -129,6 +130,8 @@ class Meter:
         tally.ideal_sectors += int((-(-n_bytes // SECTOR_BYTES)).sum())
         if tensor is None:
             return
+        if not is_row:
+            self._keep_addresses(tally, group, starts)
         offsets = starts - tensor.address
         outside = (offsets < 0) | (offsets + lengths > tensor.bytes)
         outside &= lengths > 0
@@ -139,6 +142,17 @@ class Meter:
             offsets = offsets[np.arange(group.size), first]
             outside = outside[np.arange(group.size), first]
         self._tell(access, tensor.name, group, offsets, outside, doubt)
+
+    def _keep_addresses(
+        self, tally: MemoryAccess, group: Group, addresses: Lanes
+    ) -> None:
+        tally.address_bits |= int(np.bitwise_or.reduce(addresses))
+        self._first_layout = self._first_layout or group.layout
+        if group.layout is self._first_layout:
+            if tally.first_addresses is None:
+                tally.first_addresses = np.full(group.layout.lanes, -1)
+            is_new = tally.first_addresses[group.numbers] < 0
+            tally.first_addresses[group.numbers[is_new]] = addresses[is_new]
 
     def _count_shared(
         self, access: Access, part: Part, offsets: Lanes, doubt: Mask | None

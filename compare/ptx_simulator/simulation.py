@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from compare.ptx_simulator.values import Bits
+from compare.ptx_simulator.values import Bits, Lanes
 
 Triple = tuple[int, int, int]
 
@@ -86,6 +86,10 @@ class MemoryAccess:
     bank_conflicts: int = 0  # those of them that other addresses would have spared
     # Requests with an unknown address; only these and bytes are counted.
     unknown: int = 0
+    # Of a tensor: the bits that any address has, and where each lane of the blocks that
+    # are run first went first; -1 where it never did.
+    address_bits: int = 0
+    first_addresses: Lanes | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from compare.ptx_simulator import Launch, TensorArgument
 
 LOAD = "ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd1]"
 STORE = "st.global.v4.b32 [%rd2], {%r1, %r2, %r3, %r4}"
+_REGISTERS = ".reg .b64 %rd<9>;\n.reg .b32 %r<10>;\n.reg .pred %p<9>"
 BASE = "ld.param.u64 %rd1, [k_param_0]"
 ADD = "add.f32 %f1, %f1, %f2"
 FAST_EXP = ("mul.f32 %f1, %f2, 0f3FB8AA3B", "ex2.approx.f32 %f1, %f1")
@@ -60,6 +61,14 @@ def with_ptx(*statements: str) -> KernelCode:
     return kernel_of(ptx_of(*statements))
 
 
+def with_pointer(*statements: str) -> KernelCode:
+    """A kernel that loads a pointer to x as BASE, so that it can be simulated."""
+    text = "\n".join(f"{each};" for each in (_REGISTERS, BASE, *statements))
+    ptx = parse_ptx(f".entry k(\n.param .u64 k_param_0\n)\n{{\n{text}\nret;\n}}")
+    tensor = TensorArgument("x", 0, 2 << 32, 5120 * 4)
+    return launched(kernel_of(ptx), parameters=(tensor.address,), tensors=(tensor,))
+
+
 def launched(code: KernelCode, **changes: Any) -> KernelCode:
     """The same kernel, launched otherwise."""
     return replace(code, launch=replace(code.launch, **changes))
@@ -93,8 +102,7 @@ PAIRS = {
         (2, 3),
     ),
     "stores with conditions": (
-        with_ptx(
-            BASE,
+        with_pointer(
             "@%p1 st.global.b32 [%rd1], %r1",
             "@%p2 st.global.b32 [%rd1+4], %r2",
         ),
@@ -106,8 +114,7 @@ PAIRS = {
         (1, 2),
     ),
     "loads of unknown alignment": (
-        with_ptx(
-            BASE,
+        with_pointer(
             *(f"ld.global.b32 %r{i}, [%rd1+{4 * i}]" for i in range(4)),
         ),
         CLEAN,
@@ -461,14 +468,14 @@ SILENT = {
     ),
     "neighbours with a gap": (
         "merging",
-        with_ptx(BASE, "ld.global.b32 %r1, [%rd1]", "ld.global.b32 %r2, [%rd1+8]"),
+        with_pointer("ld.global.b32 %r1, [%rd1]", "ld.global.b32 %r2, [%rd1+8]"),
         CLEAN,
     ),
     "neighbours of other threads": (
         "merging",
-        with_ptx(
+        with_pointer(
             "mov.u32 %r9, %tid.x",
-            "mul.wide.u32 %rd1, %r9, 4",
+            "mad.wide.u32 %rd1, %r9, 4, %rd1",
             "ld.global.b32 %r1, [%rd1]",
             "ld.global.b32 %r2, [%rd1+4]",
         ),
@@ -476,8 +483,7 @@ SILENT = {
     ),
     "neighbours on two sides of a barrier": (
         "merging",
-        with_ptx(
-            BASE,
+        with_pointer(
             "ld.global.b32 %r1, [%rd1]",
             "bar.sync 0",
             "ld.global.b32 %r2, [%rd1+4]",
@@ -487,15 +493,14 @@ SILENT = {
     "the assembler has merged them": (
         "merging",
         replace(
-            with_ptx(BASE, "ld.global.b32 %r1, [%rd1]", "ld.global.b32 %r2, [%rd1+4]"),
+            with_pointer("ld.global.b32 %r1, [%rd1]", "ld.global.b32 %r2, [%rd1+4]"),
             read_sass=lambda: sass_of("LDG.E.64 R4, [R2.64]"),
         ),
         CLEAN,
     ),
     "the end of a tensor, beside wide loads": (
         "merging",
-        with_ptx(
-            BASE,
+        with_pointer(
             "ld.global.v2.b32 {%r1, %r2}, [%rd1]",
             "ld.global.b32 %r3, [%rd1+8]",
             "ld.global.b32 %r4, [%rd1+12]",

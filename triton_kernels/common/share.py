@@ -13,8 +13,8 @@ from triton_kernels.common.math import INTERPRETED
 
 # Two programs share a multiprocessor, so that one works while the other waits.
 PROGRAMS_PER_SM, MAX_REGISTERS = 2, 128
-# Rows on their way to shared memory, by architecture, 1 on others: as many as fit beside
-# those of the other program, but no more than keep the memory busy.
+# Rows on their way to shared memory, by architecture, 1 on others: as many as fit
+# beside those of the other program, but no more than keep the memory busy.
 ROWS_AHEAD = {80: 2, 90: 3, 100: 3}
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from compare.assembly.classify import is_copy_to_global
 from compare.assembly.listing import Instruction
 from compare.code.findings.evidence import Sides, Statement, Subject, having, less
 from compare.code.words import listed
+
+if TYPE_CHECKING:  # its package needs numpy, which rules do not
+    from compare.ptx_simulator import MemoryAccess
 
 _LOADS = ("global load", "async copy")
 _STORES = ("global store",)
@@ -24,7 +28,8 @@ _ORDERED = ("barrier", "mbarrier", "fence / wait", "atomic", "shuffle / vote")
 _ByWidth = dict[int, list[Instruction]]
 # Accesses of one thread, side by side, in the order of their addresses.
 _Neighbours = tuple[Instruction, ...]
-_Terms = tuple[tuple[int, int], ...]  # of an address: instructions and factors
+# An access with its distance in bytes from another, the same for all threads.
+_Placed = tuple[int, Instruction]
 
 
 # ---- Width ---------------------------------------------------------------------------
@@ -135,16 +140,12 @@ def _apart(side: Subject, category: str) -> list[_Neighbours]:
     """Groups of neighbours that together are wider than any access of the category."""
     by_width = _by_width(side, (category,), is_store=category == "global store")
     widest = max(by_width, default=_WIDTHS[0])
-    groups: dict[tuple[str, _Terms], list[tuple[int, Instruction]]] = defaultdict(list)
-    for each in _all(by_width):
-        if address := side.addresses.of(each):
-            terms = tuple(sorted(address.terms.items()))
-            groups[each.opcode, terms].append((address.number, each))
+    known = _with_addresses(side)
     apart = [
         accesses
-        for (_, terms), group in groups.items()
+        for group in _groups(_all(by_width), known)
         for run in _runs(group)
-        for accesses in _mergeable(run, terms, side)
+        for accesses in _mergeable(run, known, side)
         if _merged_bytes(accesses) > widest
     ]
     if apart:
@@ -159,11 +160,50 @@ def _merged_bytes(accesses: _Neighbours) -> int:
     return sum(each.access_bytes for each in accesses)
 
 
-def _runs(
-    group: Iterable[tuple[int, Instruction]],
-) -> list[list[tuple[int, Instruction]]]:
+def _with_addresses(side: Subject) -> dict[int, MemoryAccess]:
+    """By instruction, the accesses of which each goes to one tensor."""
+    found: dict[int, list[MemoryAccess]] = defaultdict(list)
+    for each in side.code.simulation.accesses:
+        found[each.index].append(each)
+    return {
+        index: each
+        for index, (each, *others) in found.items()
+        if each.first_addresses is not None and not others
+    }
+
+
+def _groups(
+    instructions: Iterable[Instruction], known: Mapping[int, MemoryAccess]
+) -> list[list[_Placed]]:
+    """The same accesses to one tensor, always as far apart."""
+    groups: list[list[_Placed]] = []
+    for each in instructions:
+        if each.index not in known:
+            continue
+        for group in groups:
+            first = group[0][1]
+            distance = _distance(known[first.index], known[each.index])
+            if distance is not None and first.opcode == each.opcode:
+                group.append((distance, each))
+                break
+        else:
+            groups.append([(0, each)])
+    return groups
+
+
+def _distance(left: MemoryAccess, right: MemoryAccess) -> int | None:
+    """How far apart two accesses are in every thread; None if that is no one number."""
+    here, there = left.first_addresses, right.first_addresses
+    if here is None or there is None or left.argument != right.argument:
+        return None
+    distances = (there - here)[(here >= 0) & (there >= 0)]
+    is_one = len(distances) > 0 and (distances == distances[0]).all()
+    return int(distances[0]) if is_one else None
+
+
+def _runs(group: Iterable[_Placed]) -> list[list[_Placed]]:
     """Runs of accesses without a gap; an address that comes twice ends one."""
-    runs: list[list[tuple[int, Instruction]]] = []
+    runs: list[list[_Placed]] = []
     for number, each in sorted(group, key=lambda item: (item[0], item[1].index)):
         if runs and number == runs[-1][-1][0] + each.access_bytes:
             runs[-1].append((number, each))
@@ -173,28 +213,19 @@ def _runs(
 
 
 def _mergeable(
-    run: Sequence[tuple[int, Instruction]], terms: _Terms, side: Subject
+    run: Sequence[_Placed], known: Mapping[int, MemoryAccess], side: Subject
 ) -> list[_Neighbours]:
     """The parts of a run that could be one access each, as wide as possible.
 
-    What depends on a thread's place alone has to be a multiple of the access's width.
-    Pointers and arguments may be multiples of it.
+    Wherever the first of them goes is a multiple of that width.
     """
-    unit = min(
-        (
-            abs(factor) * side.addresses.unit(term)
-            for term, factor in terms
-            if side.addresses.is_place(term)
-        ),
-        default=_WIDTHS[0],
-    )
     for merged in _WIDTHS:
         count = merged // run[0][1].access_bytes
-        if count > 1 and unit % merged == 0:
+        if 1 < count <= len(run):
             parts = [
                 tuple(each for _, each in run[start : start + count])
-                for start, (number, _) in enumerate(run)
-                if number % merged == 0 and start + count <= len(run)
+                for start, (_, first) in enumerate(run[: len(run) - count + 1])
+                if known[first.index].address_bits % merged == 0
             ]
             if parts := [each for each in parts if _may_merge(each, side)]:
                 return parts

@@ -14,8 +14,7 @@ _INTEGER = re.compile(r"-?(?:0x[\da-fA-F]+|\d+)")
 _WITHOUT_RESULT = frozenset({"st", "bra", "bar", "barrier", "red", "cp", "ret"})
 _MOST_MOVES = 3  # between a value and the instruction that takes it
 
-REGISTER_BITS = 64
-ALL_BITS = (1 << REGISTER_BITS) - 1
+_ALL_BITS = (1 << 64) - 1
 
 
 class Dataflow:
@@ -66,7 +65,7 @@ class Dataflow:
     def _constants(self, instruction: Instruction, moves: int) -> Iterator[int]:
         for operand in instruction.operands[1:]:
             for token in re.split(r"[{},\s]+", operand):
-                bits = constant(token)
+                bits = _constant(token)
                 if bits is not None:
                     yield bits & 0xFFFFFFFF
                     yield bits >> 32
@@ -85,14 +84,8 @@ class Dataflow:
         return writers
 
 
-def constant(token: str) -> int | None:
+def _constant(token: str) -> int | None:
     """The bits of a constant as PTX writes it, or None if it is none."""
     if found := _FLOAT.fullmatch(token):
         return int(found[1], 16)
-    number = integer(token)
-    return None if number is None else number & ALL_BITS
-
-
-def integer(token: str) -> int | None:
-    """An integer as PTX writes it, or None if it is none."""
-    return int(token, 0) if _INTEGER.fullmatch(token) else None
+    return int(token, 0) & _ALL_BITS if _INTEGER.fullmatch(token) else None

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeVar
 from compare.assembly.classify import Language
 from compare.assembly.control_flow import find_loops
 from compare.assembly.listing import Instruction
-from compare.code.findings.addresses import Addresses
 from compare.code.findings.dataflow import Dataflow
 from compare.code.ways import Ways
 
@@ -69,11 +68,6 @@ class Subject:
     def flow(self) -> Dataflow:
         """Where values come from."""
         return Dataflow(self.code.ptx)
-
-    @cached_property
-    def addresses(self) -> Addresses:
-        """Where accesses go."""
-        return Addresses(self.flow)
 
     @cached_property
     def ways(self) -> Ways:
