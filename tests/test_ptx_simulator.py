@@ -1115,6 +1115,27 @@ def test_sectors(instruction: str, stride: int, sectors: int, ideal: int) -> Non
     assert access.bytes == 32 * access.bytes_per_thread
 
 
+def test_first_addresses() -> None:
+    simulation = run("""
+        mov.u32 %r2, %tid.x;
+        mul.wide.u32 %d3, %r2, 8;
+        add.s64 %d3, %d1, %d3;
+        mov.u32 %r3, 0;
+    $again:
+        setp.lt.u32 %p1, %r3, %r2;
+        @%p1 ld.global.f32 %r4, [%d3];
+        add.s64 %d3, %d3, 4;
+        add.u32 %r3, %r3, 1;
+        setp.lt.u32 %p2, %r3, 3;
+        @%p2 bra $again;
+    """)
+    (access,) = simulation.accesses
+    assert access.first_addresses is not None
+    every_lane = [OUT.address + 8 * lane for lane in range(32)]
+    assert access.first_addresses.tolist() == [-1, *every_lane[1:]]
+    assert access.address_bits == OUT.address | 0b111111100
+
+
 def test_sectors_of_shuffled_lanes() -> None:
     simulation = run("""
         mov.u32 %r2, %tid.x;

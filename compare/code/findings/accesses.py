@@ -28,8 +28,8 @@ _ORDERED = ("barrier", "mbarrier", "fence / wait", "atomic", "shuffle / vote")
 _ByWidth = dict[int, list[Instruction]]
 # Accesses of one thread, side by side, in the order of their addresses.
 _Neighbours = tuple[Instruction, ...]
-# An access with its distance in bytes from another, the same for all threads.
-_Placed = tuple[int, Instruction]
+# By the distance in bytes from the first, which is the same in every thread.
+_ByDistance = dict[int, Instruction]
 
 
 # ---- Width ---------------------------------------------------------------------------
@@ -144,8 +144,7 @@ def _apart(side: Subject, category: str) -> list[_Neighbours]:
     apart = [
         accesses
         for group in _groups(_all(by_width), known)
-        for run in _runs(group)
-        for accesses in _mergeable(run, known, side)
+        for accesses in _mergeable(group, known, side)
         if _merged_bytes(accesses) > widest
     ]
     if apart:
@@ -174,20 +173,23 @@ def _with_addresses(side: Subject) -> dict[int, MemoryAccess]:
 
 def _groups(
     instructions: Iterable[Instruction], known: Mapping[int, MemoryAccess]
-) -> list[list[_Placed]]:
-    """The same accesses to one tensor, always as far apart."""
-    groups: list[list[_Placed]] = []
+) -> list[_ByDistance]:
+    """The same accesses to one tensor, always as far apart.
+
+    What goes where another went before is in a group of its own.
+    """
+    groups: list[_ByDistance] = []
     for each in instructions:
         if each.index not in known:
             continue
         for group in groups:
-            first = group[0][1]
-            distance = _distance(known[first.index], known[each.index])
-            if distance is not None and first.opcode == each.opcode:
-                group.append((distance, each))
+            distance = _distance(known[group[0].index], known[each.index])
+            is_same = group[0].opcode == each.opcode
+            if is_same and distance is not None and distance not in group:
+                group[distance] = each
                 break
         else:
-            groups.append([(0, each)])
+            groups.append({0: each})
     return groups
 
 
@@ -201,34 +203,23 @@ def _distance(left: MemoryAccess, right: MemoryAccess) -> int | None:
     return int(distances[0]) if is_one else None
 
 
-def _runs(group: Iterable[_Placed]) -> list[list[_Placed]]:
-    """Runs of accesses without a gap; an address that comes twice ends one."""
-    runs: list[list[_Placed]] = []
-    for number, each in sorted(group, key=lambda item: (item[0], item[1].index)):
-        if runs and number == runs[-1][-1][0] + each.access_bytes:
-            runs[-1].append((number, each))
-        else:
-            runs.append([(number, each)])
-    return runs
-
-
 def _mergeable(
-    run: Sequence[_Placed], known: Mapping[int, MemoryAccess], side: Subject
+    group: _ByDistance, known: Mapping[int, MemoryAccess], side: Subject
 ) -> list[_Neighbours]:
-    """The parts of a run that could be one access each, as wide as possible.
+    """Those without a gap that could be one access each, as wide as possible.
 
     Wherever the first of them goes is a multiple of that width.
     """
     for merged in _WIDTHS:
-        count = merged // run[0][1].access_bytes
-        if 1 < count <= len(run):
-            parts = [
-                tuple(each for _, each in run[start : start + count])
-                for start, (_, first) in enumerate(run[: len(run) - count + 1])
-                if known[first.index].address_bits % merged == 0
-            ]
-            if parts := [each for each in parts if _may_merge(each, side)]:
-                return parts
+        steps = range(0, merged, group[0].access_bytes)
+        parts = [
+            tuple(group[start + step] for step in steps)
+            for start, first in sorted(group.items())
+            if known[first.index].address_bits % merged == 0
+            and all(start + step in group for step in steps)
+        ]
+        if parts := [each for each in parts if each[1:] and _may_merge(each, side)]:
+            return parts
     return []
 
 
