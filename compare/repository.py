@@ -52,9 +52,6 @@ def _git(*arguments: str) -> str | None:
     if git is None or not (ROOT / ".git").exists():
         return None
     done = subprocess.run(
-        [git, "-C", str(ROOT), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
+        [git, "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False
     )
     return done.stdout.strip() if done.returncode == 0 else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import launches
 import pytest
@@ -55,7 +56,7 @@ def simulation_of(
 
 def access(index: int, *, is_store: bool = False, **changes: int) -> MemoryAccess:
     """Four coalesced requests for 16 bytes in each lane."""
-    numbers = {
+    numbers: dict[str, Any] = {
         "requests": 4,
         "bytes": 128 * 16,
         "sectors": 64,

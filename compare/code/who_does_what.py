@@ -79,9 +79,9 @@ def _shared_memory(code: KernelCode) -> Answer:
 def _within_an_sm(code: KernelCode) -> Answer:
     exchanges = code.ptx.in_category("shuffle / vote")
     barriers = code.ptx.in_category("barrier")
-    steps = f"{len(exchanges)} shuffles and votes, {len(barriers)} barriers"
-    if not exchanges and not barriers:
-        steps = "the threads exchange nothing"
+    steps = "the threads exchange nothing"
+    if exchanges or barriers:
+        steps = f"{len(exchanges)} shuffles and votes, {len(barriers)} barriers"
     warps = f"{code.warps_per_block} warps"
     return _answer(
         code,

@@ -10,14 +10,13 @@ import itertools
 import math
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 
 import torch
 
-from bindings import child_process, sources, toolchain
+from bindings import child_process, toolchain
 from bindings.backends import native, prebuilt
 from bindings.op import as_tuple
 from bindings.registry import OPS
@@ -93,16 +92,7 @@ def _run(program: str, tool: str, name: str) -> list[Finding]:
         *child_process.command("compare.judge.gpu_sanitizers", name),
     ]
     # Cached memory comes in slabs, within which nothing is out of bounds.
-    variables = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    done = subprocess.run(
-        command,
-        env=child_process.environment(variables),
-        cwd=sources.ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    done = child_process.run(command, {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"})
     summary = _SUMMARY.search(done.stdout)
     if done.returncode not in (0, _FOUND) or summary is None:
         tail = "\n".join(done.stdout.splitlines()[-10:])

@@ -30,9 +30,7 @@ def _sum(decoded: Decoded, a: Bits, b: Bits) -> Bits:
     if decoded.has("sat"):
         a, b = (signed(each).astype(np.int64) for each in (a, b))
     result: Bits = a + b if is_sum else a - b
-    if decoded.has("sat"):
-        return np.clip(result, -(1 << 31), (1 << 31) - 1)
-    return result
+    return np.clip(result, -(1 << 31), (1 << 31) - 1) if decoded.has("sat") else result
 
 
 def _chained_sum(decoded: Decoded) -> Execute:

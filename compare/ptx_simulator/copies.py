@@ -30,9 +30,7 @@ def _copy(decoded: Decoded) -> Execute:
     """`cp` in all its forms."""
     if any(decoded.has(each) for each in _NO_COPY):
         return do_nothing
-    if decoded.has("bulk"):
-        return _bulk_copy(decoded)
-    return _copy_of_threads(decoded)
+    return _bulk_copy(decoded) if decoded.has("bulk") else _copy_of_threads(decoded)
 
 
 def _count_ranges(access: Access, address: Operand, size: Operand) -> Execute:

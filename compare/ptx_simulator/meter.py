@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compare.ptx_simulator.group import Group, Layout
+from compare.ptx_simulator.group import Group
 from compare.ptx_simulator.sectors import (
     SECTOR_BYTES,
     bytes_and_sectors,
@@ -54,7 +54,6 @@ class Meter:
         self._shared_bytes = shared_bytes
         self._tallies: dict[tuple[int, str, bool, str], MemoryAccess] = {}
         self._told: Counter[tuple[int, str]] = Counter()
-        self._first_layout: Layout | None = None
         # An address belongs to the tensor that is nearest.
         tensors = sorted(launch.tensors, key=lambda each: each.address)
         self._tensors: list[TensorArgument | None] = [*tensors, None]
@@ -147,8 +146,7 @@ class Meter:
         self, tally: MemoryAccess, group: Group, addresses: Lanes
     ) -> None:
         tally.address_bits |= int(np.bitwise_or.reduce(addresses))
-        self._first_layout = self._first_layout or group.layout
-        if group.layout is self._first_layout:
+        if group.layout.blocks[0] == 0:
             if tally.first_addresses is None:
                 tally.first_addresses = np.full(group.layout.lanes, -1)
             is_new = tally.first_addresses[group.numbers] < 0

@@ -86,8 +86,7 @@ class MemoryAccess:
     bank_conflicts: int = 0  # those of them that other addresses would have spared
     # Requests with an unknown address; only these and bytes are counted.
     unknown: int = 0
-    # Of a tensor: the bits that any address has, and where each lane of the blocks that
-    # are run first went first; -1 where it never did.
+    # Of a tensor: the bits that any address has; where each lane went first, or -1.
     address_bits: int = 0
     first_addresses: Lanes | None = field(default=None, compare=False, repr=False)
 

@@ -184,26 +184,17 @@ class _Lab:
             UnavailableError: The process crashed.
             BuildFailedError: The route's compiler refused the source.
         """
-        variables = {
-            "CUDA_HOME": str(self.toolkit.home),
-            "XDG_CACHE_HOME": str(self.folder / "cache"),
-        }
-        done = subprocess.run(
-            child_process.command("compare.timing.route_process"),
-            input=json.dumps({**self.request, "route": route}),
-            env=child_process.environment(variables),
-            cwd=sources.ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        cache = str(self.folder / "cache")
+        variables = {"CUDA_HOME": str(self.toolkit.home), "XDG_CACHE_HOME": cache}
+        command = child_process.command("compare.timing.route_process")
+        request = json.dumps({**self.request, "route": route})
+        done = child_process.run(command, variables, request)
         if done.returncode != 0:
             raise UnavailableError(
                 f"the process of {route} ended with {done.returncode}:\n{done.stdout}"
             )
-        answer = (self.folder / "answer.json").read_text("utf-8")
-        result: dict[str, Any] = json.loads(answer)
+        answer = self.folder / "answer.json"
+        result: dict[str, Any] = json.loads(answer.read_bytes())
         if "problem" in result:
             raise BuildFailedError(result["problem"])
         return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from compare.assembly.classify import is_copy_to_global
@@ -14,8 +14,7 @@ from compare.code.words import listed
 if TYPE_CHECKING:  # its package needs numpy, which rules do not
     from compare.ptx_simulator import MemoryAccess
 
-_LOADS = ("global load", "async copy")
-_STORES = ("global store",)
+_STORE = "global store"
 # In bytes: the accesses that every architecture has, of more than one byte.
 _WIDTHS = (16, 8, 4, 2)
 
@@ -38,8 +37,8 @@ _ByDistance = dict[int, Instruction]
 def vector_width(sides: Sides) -> Statement | None:
     """How many bytes a thread loads and stores by one instruction."""
     kinds = {
-        "loads": [_by_width(each, _LOADS, is_store=False) for each in sides],
-        "stores": [_by_width(each, _STORES, is_store=True) for each in sides],
+        "loads": [_by_width(each, "global load", "async copy") for each in sides],
+        "stores": [_by_width(each, _STORE) for each in sides],
     }
     kinds = {verb: found for verb, found in kinds.items() if all(found)}
     if not kinds:
@@ -72,11 +71,12 @@ def _compared_widths(by_widths: Mapping[tuple[str, ...], list[str]]) -> str:
     )
 
 
-def _by_width(side: Subject, categories: Sequence[str], *, is_store: bool) -> _ByWidth:
+def _by_width(side: Subject, *categories: str) -> _ByWidth:
     """The accesses to global memory by width, without those that move next to nothing.
 
     Empty if there are some of which a thread's share is not known.
     """
+    is_store = _STORE in categories
     found: _ByWidth = defaultdict(list)
     for each in side.ptx(*categories):
         found[each.access_bytes].append(each)
@@ -138,7 +138,7 @@ def _described(accesses: _Neighbours, side: Subject) -> str:
 
 def _apart(side: Subject, category: str) -> list[_Neighbours]:
     """Groups of neighbours that together are wider than any access of the category."""
-    by_width = _by_width(side, (category,), is_store=category == "global store")
+    by_width = _by_width(side, category)
     widest = max(by_width, default=_WIDTHS[0])
     known = _with_addresses(side)
     apart = [

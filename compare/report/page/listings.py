@@ -98,6 +98,4 @@ def listing_rows(
 
 def times(count: float) -> str:
     """How often something is executed, which is a fraction where threads differ."""
-    if count == round(count) or count >= 100:
-        return f"{count:,.0f}"
-    return f"{count:.3g}"
+    return f"{count:,.0f}" if count == round(count) or count >= 100 else f"{count:.3g}"
