@@ -142,11 +142,3 @@ def _check_folder(name: str) -> None:
 def _unwritable(option: str, file: str, error: OSError) -> UnavailableError:
     """The error for a file that cannot be written."""
     return UnavailableError(f"{option}: {file} cannot be written ({error.strerror})")
-
-
-def printable(value: object) -> str:
-    """The value without control characters, which a terminal would obey.
-
-    Names and messages come from compilers, drivers and files, and may hold any.
-    """
-    return "".join(each for each in str(value) if each.isprintable() or each == "\n")

@@ -28,7 +28,7 @@ from compare.code.architectures import ARCHITECTURES
 from compare.code.findings import Finding
 from compare.judge.acceptance import Errors
 from compare.judge.parity import Parity, Skipped
-from compare.output import printable
+from compare.printable import printable
 from compare.records import store
 from compare.report import collect_code
 from compare.report.page import Cell, Extras, Panel, lexers, links, render

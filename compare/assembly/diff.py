@@ -43,6 +43,9 @@ class DiffRow:
     # Of the instructions; `loop` where one begins or ends; `background` for arithmetic
     # on integers, moves, comparisons and branches.
     category: str
+    # The instructions of the left listing that the row stands for.
+    left_indices: tuple[int, ...]
+    right_indices: tuple[int, ...]  # those of the right listing
 
     @property
     def marker(self) -> str:
@@ -82,6 +85,8 @@ def _row(left: Item | None, right: Item | None) -> DiffRow:
         left=_text(left, counts_shown) if left else "",
         right=_text(right, counts_shown) if right else "",
         category=items[0].category,
+        left_indices=left.indices if left else (),
+        right_indices=right.indices if right else (),
     )
 
 

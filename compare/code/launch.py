@@ -79,9 +79,7 @@ def _percent(part: float) -> str:
     """Rounded, but neither to nothing nor to all unless it is."""
     if 0 < part < 0.005:
         return "under 1%"
-    if 0.995 <= part < 1:
-        return "over 99%"
-    return f"{part:.0%}"
+    return "over 99%" if 0.995 <= part < 1 else f"{part:.0%}"
 
 
 # ---- Masks ----

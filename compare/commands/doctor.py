@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from compare.errors import EXIT_OK
-from compare.output import printable
+from compare.printable import printable
 from compare.repository import ROOT
 
 SUMMARY = "Say what works here, what cannot, and what mends it."

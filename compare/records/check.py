@@ -13,7 +13,7 @@ from typing import Any
 
 from compare import repository
 from compare.errors import UsageError
-from compare.output import printable
+from compare.printable import printable
 from compare.records.source_hash import SIDES, older_sides
 
 SCHEMA_VERSION = 1

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compare.errors import UnavailableError, UsageError
-from compare.output import printable
+from compare.printable import printable
 from compare.records import store
 from compare.report.text import size_name
 from compare.timing.names import NAMES

@@ -16,8 +16,8 @@ from bindings.sources import ROOT
 from bindings.trials import TRIALS
 from compare.code import rungs
 from compare.errors import UsageError
-from compare.output import printable
 from compare.parameters import read_ops
+from compare.printable import printable
 from compare.records import rung_times, store
 from compare.report import ladder, plots, results
 from compare.report.recorded import age, medians_of, where, with_article

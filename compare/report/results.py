@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from compare.judge.parity import Skipped
-from compare.output import printable
+from compare.printable import printable
 from compare.records import fusions, store
 from compare.records.fusions import Fusion
 from compare.report import plots

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from compare.output import printable
+from compare.printable import printable
 
 NONE = "-"  # in a cell that has nothing to say
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compare.output import printable
+from compare.printable import printable
 
 Dimensions = tuple[int, ...]
 

@@ -79,8 +79,7 @@ def _build_s(op: str) -> float | None:
     cuda_home = toolchain.find_cuda_home()
     if cuda_home is None:
         return None
-    gencode = cuda_inline.gencode_flags()
-    command = nvcc_command(cuda_home, OPS[op].source, gencode)
+    command = nvcc_command(cuda_home, OPS[op].source, cuda_inline.gencode_flags())
     with tempfile.TemporaryDirectory() as folder:
         return run_at_once([command], Path(folder))
 

@@ -54,9 +54,7 @@ def verdict(low: float, high: float) -> Outcome:
         return "faster"
     if low > 1 + SAME_WITHIN:
         return "slower"
-    if low >= 1 - SAME_WITHIN and high <= 1 + SAME_WITHIN:
-        return "same"
-    return "unclear"
+    return "same" if low >= 1 - SAME_WITHIN and high <= 1 + SAME_WITHIN else "unclear"
 
 
 def _resamples(n_rounds: int) -> NDArray[np.int64]:

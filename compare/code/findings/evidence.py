@@ -85,8 +85,7 @@ class Subject:
     def simulated_elements(self) -> float:
         """Elements of the output that the simulated blocks are there for."""
         simulation = self.code.simulation
-        threads = simulation.blocks * simulation.threads
-        return threads * self.code.elements_per_thread
+        return simulation.blocks * simulation.threads * self.code.elements_per_thread
 
     def ptx(self, *categories: str, opcode: str = "") -> list[Instruction]:
         """The instructions of these categories that are executed, as far as known.
@@ -199,9 +198,7 @@ def greater(
     """The side whose number is greater, by this ratio and by this much at least."""
     if cuda > ratio * triton and cuda >= triton + least:
         return "cuda"
-    if triton > ratio * cuda and triton >= cuda + least:
-        return "triton"
-    return None
+    return "triton" if triton > ratio * cuda and triton >= cuda + least else None
 
 
 def less(cuda: float, triton: float, ratio: float = 1.0) -> Side | None:

@@ -14,7 +14,7 @@ import jinja2
 from markupsafe import Markup
 
 from compare.assembly.classify import CATEGORIES
-from compare.output import printable
+from compare.printable import printable
 from compare.report import glossary
 from compare.report.comparison import Report
 from compare.report.figures import figures, notes

@@ -13,7 +13,7 @@ from pygments.lexers import CudaLexer, PythonLexer
 from pygments.token import Comment, Keyword, Name, Number, String, Text, _TokenType
 
 from compare.assembly.classify import Language
-from compare.output import printable
+from compare.printable import printable
 
 # Coarse on purpose: what is not told apart costs no bytes either. The first that
 # contains a token's own kind is what it counts as; all others are plain text.

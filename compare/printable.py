@@ -1,0 +1,11 @@
+"""Text that a terminal shows and does not obey."""
+
+from __future__ import annotations
+
+
+def printable(value: object) -> str:
+    """The value as it is printed, without control characters.
+
+    Names and messages come from compilers, drivers and files, and may hold any.
+    """
+    return "".join(each for each in str(value) if each.isprintable() or each == "\n")
