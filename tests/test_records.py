@@ -182,6 +182,17 @@ def test_the_newest_record_is_found(newest: str, tmp_path: Path) -> None:
     assert store.find("add", Bench, tmp_path) is None
 
 
+def test_the_record_of_the_gpu_with_most_is_found(tmp_path: Path) -> None:
+    for gpu, ops in (("NVIDIA H200", ("softmax", "add")), (RTX, ("softmax",))):
+        day = "2026-11-21" if gpu == RTX else "2026-11-20"
+        for op in ops:
+            bench = make_bench(op, gpu=gpu, date=f"{day}T08:00:00+00:00")
+            store.write(bench, tmp_path)
+    found = store.find("softmax", Bench, tmp_path)
+    assert found is not None
+    assert store.gpu(found) == "NVIDIA H200"
+
+
 def test_choosing_what_to_draw(tmp_path: Path) -> None:
     for op in ("softmax", "add"):
         file = store.write(make_bench(op), tmp_path)

@@ -154,8 +154,7 @@ def inspect_cuda(
     plan = plans[number]
     names = [name for name, _ in native.parameters(prebuilt.load("_cpu"), op)]
     signatures = {each["kernel"]: each["signature"] for each in plans}
-    builds = cuda.compile_kernels(op.source, signatures, architecture)
-    build = builds[plan["kernel"]]
+    build = cuda.compile_kernels(op.source, signatures, architecture)[plan["kernel"]]
     launch = cuda_launch(plan, names, arguments)
     return _kernel_code(
         "cuda",

@@ -55,8 +55,7 @@ def applies(op: Op, case: Case) -> bool:
 def _params(op: Op, case: Case) -> dict[str, object]:
     """The op's parameters, with the defaults of those that the case leaves out."""
     parameters = inspect.signature(op.allocate).parameters.values()
-    defaults = {each.name: each.default for each in parameters}
-    return {**defaults, **case.params}
+    return {**{each.name: each.default for each in parameters}, **case.params}
 
 
 def violations(contract: CodeContract, code: KernelCode) -> tuple[str, ...]:

@@ -74,9 +74,14 @@ def read_all(made: type[Kept], folder: Path = FOLDER) -> list[Kept]:
 
 
 def find(op: str, made: type[Kept], folder: Path = FOLDER) -> Kept | None:
-    """An op's record of a class; the newest where it was measured on several GPUs."""
+    """An op's record of a class: of the GPU that has most records, then the newest."""
+
+    def rank(kept: Kept) -> tuple[int, str]:
+        of_its_gpu = folder_of(gpu(kept), folder).rglob("*.json")
+        return len([*of_its_gpu]), str(kept.environment["date"])
+
     kept = (read(file, made) for file in folder.glob(f"*/{made.KIND}/{op}.json"))
-    return max(kept, key=lambda each: str(each.environment["date"]), default=None)
+    return max(kept, key=rank, default=None)
 
 
 def choose(

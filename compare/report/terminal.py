@@ -95,8 +95,7 @@ def _time(timing: Timing | Skipped) -> tuple[str, str]:
 def _sizes(report: Report, backend: str) -> tuple[str, ...]:
     if (code := report.code_of(backend)) is None:
         return (NONE,) * 3
-    totals = (code.registers, code.ptx_mix.total, code.sass_mix.total)
-    return tuple(map(str, totals))
+    return tuple(map(str, (code.registers, code.ptx_mix.total, code.sass_mix.total)))
 
 
 def environment_line(environment: Mapping[str, Any]) -> str:
