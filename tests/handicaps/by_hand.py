@@ -125,6 +125,21 @@ PAIRS = {
         " multiple of 16.",
         (1, 2, 3, 4),
     ),
+    "loads of a thread's own pair": (
+        with_pointer(
+            "mov.u32 %r9, %tid.x",
+            "mad.wide.u32 %rd1, %r9, 8, %rd1",
+            "ld.global.b32 %r1, [%rd1]",
+            "ld.global.b32 %r2, [%rd1+4]",
+        ),
+        CLEAN,
+        "merging",
+        "cuda",
+        "CUDA loads one by one what lies side by side: 2 times ld.global.b32, not 8"
+        " bytes at once, since nothing tells the compiler that their address is a"
+        " multiple of 8.",
+        (3, 4),
+    ),
     "read-only path": (
         with_ptx(LOAD.replace("global", "global.nc"), ADD, STORE),
         CLEAN,

@@ -75,7 +75,7 @@ def norm_kernel(
     tl.store(rstd_ptr + rows, rstd, mask=is_row)
 
     # -- store: rounded once; read any earlier, weight and bias would occupy registers.
-    # They stay in the cache that the longest rows would take from them.
+    # What the longest rows write leaves the caches first, so that those two stay there.
     STORES: tl.constexpr = "evict_first" if BLOCK_N * N_TILES == 32768 else ""
     for i in tl.static_range(N_TILES):
         tile_cols = i * BLOCK_N + cols
