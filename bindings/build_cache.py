@@ -106,6 +106,21 @@ class Recipe:
     link_flags: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Library:
+    """The parts of a shared library that is no Python module.
+
+    Attributes:
+        name: The beginning of the file's name.
+        parts: What it is linked from, in this order.
+        link_flags: Flags for the linker.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+    link_flags: tuple[str, ...]
+
+
 def load(recipe: Recipe) -> ModuleType:
     """Returns the module of a recipe, built unless it is in the cache.
 
@@ -117,33 +132,97 @@ def load(recipe: Recipe) -> ModuleType:
     return _import(path.stem, path)
 
 
-def object_file(part: Part) -> Path:
+def object_file(part: Part, *, quietly: bool = False) -> Path:
     """Returns the object file of a part, compiled unless it is in the cache.
+
+    Args:
+        part: The part.
+        quietly: Says nothing while it compiles, for a caller that says it itself.
 
     Raises:
         BuildError: There is no compiler, the cache cannot be used, or the source does
             not compile.
     """
-    return _kept(part, ".o", functools.partial(_compile_part, part))
+    return _kept(part, ".o", functools.partial(_compile_part, part, quietly))
+
+
+def precompiled_header(part: Part) -> Path:
+    """Returns the file to name in g++'s -include, compiled unless it is in the cache.
+
+    There is no such file, but one with .gch behind its name, which g++ takes instead.
+
+    Raises:
+        BuildError: As `object_file`.
+    """
+    # Hundreds of megabytes, of which g++ itself sees whether they are what it wrote.
+    is_intact = Path.exists
+    compile_ = functools.partial(_compile_header, part)
+    return _kept(part, ".h.gch", compile_, is_intact).with_suffix("")
+
+
+def shared_library(made: Library) -> Path:
+    """Returns a shared library, linked unless it is in the cache.
+
+    Raises:
+        BuildError: As `object_file`.
+    """
+    return _kept(made, ".so", functools.partial(_link, made))
+
+
+def text_folder(name: str, texts: Mapping[str, str]) -> Path:
+    """Returns a folder in the cache that holds these texts, by the names of its files.
+
+    Raises:
+        BuildError: The cache cannot be used.
+    """
+    digest = hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()
+    folder = cache_folder() / f"{name}_{digest[:20]}"
+    try:
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+                complete = Path(temporary, name)
+                complete.mkdir()
+                for file, text in texts.items():
+                    Path(complete, file).write_text(text, encoding="utf-8")
+                with suppress(OSError):  # another process was faster
+                    complete.rename(folder)
+    except OSError as error:
+        raise BuildError(_unusable(folder.parent, str(error))) from error
+    return folder
 
 
 # Takes the fingerprint and the file to write.
 _Compile = Callable[[str, Path], None]
+_Made = Recipe | Part | Library
 
 
-def _kept(made: Recipe | Part, suffix: str, compile_: _Compile) -> Path:
+def _is_intact(path: Path) -> bool:
+    """Whether a file exists and is unchanged since it was sealed."""
+    if not path.exists():
+        return False
+    content = path.read_bytes()
+    n_bytes = hashlib.sha256().digest_size
+    return hashlib.sha256(content[:-n_bytes]).digest() == content[-n_bytes:]
+
+
+def _kept(
+    made: _Made,
+    suffix: str,
+    compile_: _Compile,
+    is_intact: Callable[[Path], bool] = _is_intact,
+) -> Path:
     """Returns the file in the cache, made unless it is there."""
     folder = cache_folder()
     while True:
         fingerprint = _fingerprint(made)
         name = f"{made.name}_{fingerprint[:20]}"
         path = folder / f"{name}{suffix}"
-        if not _is_intact(path):
+        if not is_intact(path):
             with _lock(folder / f"{name}.lock", made.name):
-                if not _is_intact(path):
+                if not is_intact(path):
                     _build(made, fingerprint, path, compile_)
         # If it is not, the sources were edited while they were compiled: try again.
-        if _is_intact(path):
+        if is_intact(path):
             return path
 
 
@@ -175,19 +254,22 @@ def _unusable(folder: Path, reason: str) -> str:
     )
 
 
-def _fingerprint(made: Recipe | Part) -> str:
+def _fingerprint(made: _Made) -> str:
     facts: dict[str, object] = {
         "made": asdict(made),
-        "files": [_digest(path) for path in made.files],
         "c++": _version_of(cxx()),
+        # Its headers and libraries are no files of ours.
+        "torch": [torch.__version__, torch.version.cuda],
         "environment": [os.environ.get(variable) for variable in COMPILER_VARIABLES],
     }
+    if not isinstance(made, Library):
+        facts["files"] = [_digest(path) for path in made.files]
+    if not isinstance(made, Part):
+        facts["parts"] = [_fingerprint(part) for part in made.parts]
     if isinstance(made, Recipe):
         facts |= {
-            "parts": [_fingerprint(part) for part in made.parts],
             "python": sysconfig.get_config_var("SOABI"),
             "pybind11": pybind11.__version__,
-            "torch": [torch.__version__, torch.version.cuda],
             "nvcc": made.cuda_home and _version_of((f"{made.cuda_home}/bin/nvcc",)),
         }
     text = json.dumps(facts, sort_keys=True, default=str)
@@ -236,9 +318,7 @@ def _tell(text: str) -> None:
     sys.stderr.flush()
 
 
-def _build(
-    made: Recipe | Part, fingerprint: str, path: Path, compile_: _Compile
-) -> None:
+def _build(made: _Made, fingerprint: str, path: Path, compile_: _Compile) -> None:
     """Compiles into path, unless the sources are edited meanwhile."""
     for leftover in path.parent.glob(f"{path.stem}.*.tmp"):
         shutil.rmtree(leftover, ignore_errors=True)  # of a killed build
@@ -262,19 +342,27 @@ def _seal(path: Path) -> None:
         file.write(digest)
 
 
-def _is_intact(path: Path) -> bool:
-    """Whether a file exists and is unchanged since it was sealed."""
-    if not path.exists():
-        return False
-    content = path.read_bytes()
-    n_bytes = hashlib.sha256().digest_size
-    return hashlib.sha256(content[:-n_bytes]).digest() == content[-n_bytes:]
+def _compile_part(part: Part, quietly: bool, _fingerprint: str, path: Path) -> None:
+    command = [*_command_of(part), "-x", "c++", "-c", "-", "-o", str(path)]
+    _run(command, part.source, part.name, path.parent.parent, quietly=quietly)
 
 
-def _compile_part(part: Part, _fingerprint: str, path: Path) -> None:
+def _compile_header(part: Part, _fingerprint: str, path: Path) -> None:
+    header = path.with_name("header.h")  # g++ takes none from its standard input
+    header.write_text(part.source)
+    command = [*_command_of(part), "-x", "c++-header", str(header), "-o", str(path)]
+    _run(command, "", part.name, path.parent.parent)
+
+
+def _command_of(part: Part) -> list[str]:
     includes = [f"-I{folder}" for folder in part.include_folders]
-    command = [*cxx(), *part.flags, "-fPIC", *includes, "-x", "c++", "-c", "-"]
-    _run([*command, "-o", str(path)], part.source, part.name, path.parent.parent)
+    return [*cxx(), *part.flags, "-fPIC", *includes]
+
+
+def _link(made: Library, _fingerprint: str, path: Path) -> None:
+    objects = [str(object_file(part)) for part in made.parts]
+    command = [*cxx(), "-shared", *objects, *made.link_flags, "-o", str(path)]
+    _run(command, "", made.name, path.parent.parent)
 
 
 def _compile_module(recipe: Recipe, fingerprint: str, path: Path) -> None:
@@ -313,6 +401,8 @@ def _run(
     name: str,
     folder: Path,
     environment: Mapping[str, str] | None = None,
+    *,
+    quietly: bool = False,
 ) -> None:
     """Runs a command that compiles a text; messages state its name and folder."""
     process = subprocess.Popen(
@@ -326,7 +416,11 @@ def _run(
         start_new_session=True,  # so that it can be killed with all its compilers
     )
     try:
-        output = _output_of(process, text, name, folder)
+        output = (
+            process.communicate(text)[0]
+            if quietly
+            else _output_of(process, text, name, folder)
+        )
     except BaseException:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

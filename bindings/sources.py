@@ -118,6 +118,11 @@ def bindings_of(op: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+# Parts of the emulator that no prebuilt module has: those of checking builds, and of
+# users' own files.
+_OF_OTHERS = ("checker", "own", "torch_headers")
+
+
 def include_folders(module: ModuleName) -> list[Path]:
     """Returns where a module's sources look for headers, in this order."""
     # The emulator stands in for CUDA's own headers, so it comes first.
@@ -147,7 +152,7 @@ def _all_files(module: ModuleName) -> list[Path]:
         for path in files
         if path.suffix in suffixes
         and not (module == "_cuda" and path.is_relative_to(EMULATOR))
-        and not path.is_relative_to(EMULATOR / "checker")
+        and not any(path.is_relative_to(EMULATOR / each) for each in _OF_OTHERS)
     )
 
 

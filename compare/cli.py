@@ -22,6 +22,7 @@ from typing import NoReturn
 
 from compare import commands, output
 from compare.commands import op as op_command
+from compare.commands import own_files
 from compare.commands.study import VIEWS
 from compare.errors import (
     EXIT_INTERNAL_ERROR,
@@ -36,8 +37,9 @@ from compare.options import check_shapes, forward, params_of
 from compare.parameters import OpSummary, backward_of, read_ops
 
 _DESCRIPTION = """\
-Puts the CUDA C++ and the Triton implementation of an op under a microscope: are they
-right, how fast are they, and what code did the two compilers make of them?
+Puts the CUDA C++ and the Triton implementation of an op under a microscope, or kernels
+of your own, as in `python -m compare mine.cu mine.py`: are they right, how fast are
+they, and what code did the two compilers make of them?
 """
 _EPILOG = """\
 Exit codes: 0 all is well (what was skipped is said), 1 parity failed, sanitize found
@@ -52,7 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _mend_streams()
     try:
         options = parse(sys.argv[1:] if arguments is None else arguments)
-        exit_code: int = _commands().get(options.command, op_command).run(options)
+        command = _commands().get(options.command, op_command)
+        if hasattr(options, "files"):
+            command = own_files
+        exit_code: int = command.run(options)
         sys.stdout.flush()
         return exit_code
     except CompareError as error:
@@ -118,6 +123,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     known = [*forward(), *modules]
     if not arguments:
         raise UsageError(f"say what to compare: one of {', '.join(known)}")
+    if (command := _command_on_files(arguments, known)) is not None:
+        return _parse_files(command, arguments)
     if not arguments[0].startswith("-") and arguments[0] not in known:
         close = difflib.get_close_matches(arguments[0], known, n=1)
         guess = f"did you mean {close[0]}?" if close else f"it has {', '.join(known)}"
@@ -138,6 +145,22 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         params_of(options.op, options.param)  # raises for what makes no sense
     if hasattr(options, "op") and (shapes := getattr(options, "shape", None)):
         check_shapes(options.op, shapes if isinstance(shapes, list) else [shapes])
+    output.check(options, listings=list(VIEWS))
+    return options
+
+
+def _command_on_files(arguments: Sequence[str], known: Sequence[str]) -> str | None:
+    """The command that is given files, "" for none but the files; None without them."""
+    command = arguments[0] if arguments[0] in own_files.COMMANDS else ""
+    word = own_files.first_word(arguments[bool(command) :])
+    is_file = word and word not in known and own_files.names_a_file(word)
+    return command if is_file else None
+
+
+def _parse_files(command: str, arguments: Sequence[str]) -> argparse.Namespace:
+    parser = _Parser(prog="python -m compare", epilog=_EPILOG, allow_abbrev=False)
+    own_files.add_options(parser, command)
+    options = parser.parse_intermixed_args(arguments[bool(command) :])
     output.check(options, listings=list(VIEWS))
     return options
 

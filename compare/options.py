@@ -118,29 +118,39 @@ def add_kernel(parser: argparse.ArgumentParser) -> None:
         help="which rung of the ladder to show and run, such as first; by default the "
         "code is that of the twin, and what runs is what a call takes",
     )
+    add_kernel_number(parser)
+
+
+def add_kernel_number(parser: argparse.ArgumentParser) -> None:
+    """The kernel that is shown."""
     parser.add_argument(
         "--kernel",
         type=_argument(_number),
         default=1,
         metavar="N",
-        help="which kernel to show, where an op launches several; by default 1, "
+        help="which kernel to show, where a call launches several; by default 1, "
         "the first",
     )
 
 
 def add_code(parser: argparse.ArgumentParser, default: str) -> None:
     """The generated code: the architecture, and the assembler."""
+    add_arch(parser, default)
+    parser.add_argument(
+        "--same-ptxas",
+        action="store_true",
+        help="assemble Triton's PTX by nvcc's ptxas as well, instead of Triton's own",
+    )
+
+
+def add_arch(parser: argparse.ArgumentParser, default: str) -> None:
+    """The architecture of the generated code."""
     parser.add_argument(
         "--arch",
         type=_argument(parse_architecture),
         metavar="SM",
         help=f"the architecture to generate code for, by default {default}: one of "
         f"{', '.join(each.name for each in ARCHITECTURES.values())}",
-    )
-    parser.add_argument(
-        "--same-ptxas",
-        action="store_true",
-        help="assemble Triton's PTX by nvcc's ptxas as well, instead of Triton's own",
     )
 
 
@@ -178,6 +188,18 @@ def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ValueError(f"{text!r} is no number of a kernel: they count from 1")
     return int(text)
+
+
+@_argument
+def seconds(text: str) -> float:
+    """A time limit."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{text!r} is no number of seconds")
+    return value
 
 
 @_argument

@@ -15,6 +15,7 @@ from compare.assembly.listing import parse_ptx, parse_sass
 from compare.code import findings
 from compare.code.architectures import ARCHITECTURES
 from compare.code.kernel_code import KernelCode, Side, inspect_cuda, inspect_triton
+from compare.code.words import LANGUAGE_NAMES
 from compare.judge.acceptance import Errors
 from compare.judge.cases import Case, launcher_arguments
 from compare.judge.parity import Parity, Skipped
@@ -94,8 +95,10 @@ def made_up_code(side: Side, **changes: Any) -> KernelCode:
     ptx = parse_ptx(PTX)
     sass = parse_sass(SASS, ptx)
     real = real_code("softmax", "triton")
-    made_up = {
+    made_up: dict[str, Any] = {
         "side": side,
+        "language": side,
+        "name": LANGUAGE_NAMES[side],
         "title": "softmax_kernel<float>",
         "kernels": ("softmax_kernel<float>",),
         "ptx": ptx,

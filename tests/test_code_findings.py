@@ -29,6 +29,8 @@ from compare.assembly.places import in_sources
 from compare.code.findings import RULES, Finding, find
 from compare.code.kernel_code import KernelCode, Side, inspect_cuda, inspect_triton
 from compare.code.occupancy import Occupancy
+from compare.code.rungs import SIDES
+from compare.code.words import LANGUAGE_NAMES
 from compare.ptx_simulator import MemoryAccess, Simulation
 
 needs_nvcc = pytest.mark.skipif(find_cuda_home() is None, reason="needs nvcc")
@@ -106,10 +108,17 @@ def find_in(
         simulations = stopped[0], stopped[1]
     return find(
         *(
-            knowing(code, simulation=simulation)
-            for code, simulation in zip(codes, simulations, strict=True)
+            knowing(on_side(side, code), simulation=simulation)
+            for side, code, simulation in zip(SIDES, codes, simulations, strict=True)
         )
     )
+
+
+def on_side(side: Side, code: KernelCode) -> KernelCode:
+    """A kernel as that of a side, with what is known of it."""
+    placed = copy.copy(code)
+    vars(placed).update(side=side, language=side, name=LANGUAGE_NAMES[side])
+    return placed
 
 
 def found_of(

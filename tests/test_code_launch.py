@@ -50,13 +50,13 @@ def sentences_of(
 
 def test_a_warp_counts_as_a_whole_even_if_it_is_incomplete(code: KernelCode) -> None:
     launch = Launch((1, 1, 1), (33, 1, 1), (), ())
-    (first, _) = sentences_of(code, 1, side="cuda", launch=launch)
+    (first, _) = sentences_of(code, 1, language="cuda", launch=launch)
     assert first.startswith("1 block of 33 threads (2 warps);")
 
 
 def test_sentences_about_cuda(code: KernelCode) -> None:
     masked = "setp.lt.u32 %p1, %r2, %r1; @%p1 st.global.b32 [%rd3], %r2;"
-    assert sentences_of(code, 456, masked, side="cuda") == (
+    assert sentences_of(code, 456, masked, language="cuda") == (
         "456 blocks of 128 threads (4 warps); for each thread 6 elements of the output"
         " on average.",
         "An SM holds 8 blocks at a time (50% of its warps, limited by registers):"

@@ -18,6 +18,7 @@ from compare.assembly.listing import parse_ptx, parse_sass
 from compare.cli import main
 from compare.code import findings
 from compare.code.kernel_code import KernelCode, Side
+from compare.code.words import LANGUAGE_NAMES
 from compare.judge.acceptance import Errors
 from compare.judge.cases import Case
 from compare.judge.parity import Parity, Skipped
@@ -58,6 +59,8 @@ def _code(side: Side, load: str) -> KernelCode:
     sass = parse_sass(SASS, ptx)
     return KernelCode(
         side=side,
+        language=side,
+        name=LANGUAGE_NAMES[side],
         arch="sm_90a",
         kernel=f"{side}_kernel",
         title=f"{side}_kernel<{HOSTILE}>",

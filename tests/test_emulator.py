@@ -380,6 +380,7 @@ FAULTS = {
     "trap": (r"__trap\(\) at {0}", [r"thread \d+ = \(\d, 2, 0\) of block \(0, 0, 0\)"]),
     "trap_awaited": (r"__trap\(\) at {0}", [r"thread 0 .* of block \(3, 0, 0\)"]),
     "failed_assertion": ('assertion `n > 3 && "too small"\' failed at {0}', []),
+    "failed_assertion_by_name": ("assertion `n > 3' failed at {0}", []),
     "misaligned": ("__ldcs of address 0x.* not a multiple of 16, at {0}", []),
     "misaligned_copy": ("cp.async of address 0x.* not a multiple of 16, at {0}", []),
     "copy_size": (
@@ -406,6 +407,7 @@ WITHOUT_ARGUMENTS = {
     "different_masks",
     "trap",
     "failed_assertion",
+    "failed_assertion_by_name",
     "misaligned",
     "misaligned_copy",
     "copy_size",

@@ -383,6 +383,7 @@ def test_recorded_times_say_where_they_are_from() -> None:
     assert store.gpu(bench) in shown
     assert store.date(bench) in shown
     assert "Not measured here" in shown
+    assert report.case
     case = dataclasses.replace(report.case, params={"dim": 0})
     other = page_of(dataclasses.replace(report, case=case))
     assert "None of softmax dim=0 float32" in other.all("section", id="times")[0][1]

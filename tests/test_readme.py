@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -66,11 +67,11 @@ def test_plots_are_those_of_the_records() -> None:
 
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
 def test_files_that_it_links_to_exist(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
+    text = re.sub("```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     links = [part.split(")")[0] for part in text.split("](")[1:]]
     assert links
     for link in links:
-        assert (page.parent / link).exists(), link
+        assert (page.parent / link.partition("#")[0]).exists(), link
 
 
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
@@ -80,7 +81,8 @@ def test_commands_that_it_names_make_sense(page: Path) -> None:
     commands += re.findall(r"python -m compare ([a-z][^\n`&]*)$", text, re.MULTILINE)
     for command in commands:
         if "TERM" not in command and "--help" not in command:
-            cli.parse(command.replace("FILE", "-").split())
+            words = shlex.split(command.replace("FILE", "-"), comments=True)
+            cli.parse(words)
 
 
 def test_code_that_docs_quote_is_there() -> None:
@@ -89,8 +91,8 @@ def test_code_that_docs_quote_is_there() -> None:
             r"```(?:python|cuda)\n(.*?)```", page.read_text("utf-8"), re.S
         )
         for quote in quotes:
-            if "bindings.softmax(" in quote:
-                continue  # a session of a user's
+            if "bindings.softmax(" in quote or page.stem == "own-kernels":
+                continue  # a session of a user's, or files that another test tries
             lines = [line.strip() for line in quote.splitlines() if line.strip()]
             sources = (
                 file.read_text("utf-8")

@@ -556,12 +556,12 @@ def test_launches_of_triton(op: Op, generator: torch.Generator) -> None:
     arguments = op.arguments(*as_tuple(op.allocate(*inputs)), *inputs)
     tensors = [x for x in arguments if isinstance(x, Tensor) and x.numel() > 0]
     addresses = [0x1000 * (1 + i) for i in range(len(tensors))]
-    with triton_offline._offline_driver(ARCHITECTURES[90], None) as recorder:
+    with triton_offline.offline_driver(ARCHITECTURES[90], None) as recorder:
         launch = triton.record_launches(op, arguments, tensors)
         assert launch
-        first = list(recorder.launches)
+        first = list(recorder)
         launch(addresses, 7)
-    again = recorder.launches[len(first) :]
+    again = recorder[len(first) :]
     assert first
     assert [each.compiled for each in again] == [each.compiled for each in first]
     assert [each.grid for each in again] == [each.grid for each in first]

@@ -13,7 +13,7 @@ from bindings.sources import ROOT
 
 # From the ground floor up: a room imports from those below it, and from its own.
 FLOORS = (
-    ("errors", "printable", "parameters", "repository"),
+    ("background", "errors", "printable", "parameters", "repository"),
     ("assembly",),
     ("ptx_simulator",),
     ("code",),
@@ -22,6 +22,7 @@ FLOORS = (
     ("timing",),
     ("records",),
     ("report",),
+    ("pairs",),
     ("options", "output"),
     ("commands",),
     ("cli",),

@@ -709,7 +709,7 @@ def test_pieces_of_a_tensor(
 ) -> None:
     x = torch.zeros(4, 6)
     expected = [(x.data_ptr() + 4 * begin, 4 * size) for begin, size in pieces]
-    assert list(sanitizer._pieces(make(x))) == expected
+    assert list(sanitizer.pieces(make(x))) == expected
 
 
 def test_parameter_names() -> None:

@@ -58,6 +58,6 @@ def test_programs_that_wait_for_each_other_are_simulated(name: str) -> None:
         for each in code.ptx.instructions
         if each.opcode.startswith("ld.relaxed.gpu")
     ]
-    triton = Subject("triton", code)
+    triton = Subject(code)
     # In the first round there is no row to store yet, so no program waits.
     assert triton.per_warp(waiting) == 16 // code.launch.grid[1]

@@ -33,7 +33,7 @@ def main(connection_file: int) -> None:
     # Infinities and NaN arise silently on a GPU, and kernels rely on that: exp(-inf) of
     # a masked column, x * inf after an overflow.
     np.seterr(all="ignore")
-    _replace_language_for_good()
+    replace_language_for_good()
     make_shapes_once()
     raise_on_overflow()
     connection: Connection[Any, Any] = Connection(connection_file)
@@ -48,11 +48,13 @@ def main(connection_file: int) -> None:
         connection.send(error)
 
 
-def _replace_language_for_good() -> None:
-    # For every launch, and again whenever one kernel function calls another, Triton's
-    # interpreter replaces the language's functions by its own, which takes half of its
-    # time. Nothing in this process needs the originals, so once is enough. Triton does
-    # not promise to keep _patch_lang; tests/test_interpreter.py pins it.
+def replace_language_for_good() -> None:
+    """Makes Triton replace the language's functions by the interpreter's only once.
+
+    It does so for every launch, and again whenever one kernel function calls another,
+    which takes half of its time. Nothing in this process needs the originals. Triton
+    does not promise to keep _patch_lang; tests/test_interpreter.py pins it.
+    """
     module: Any = interpreter
     replace: Callable[[Any], Any] = module._patch_lang
 

@@ -1,7 +1,7 @@
 """Kernel instances of a .cu file, compiled for a GPU that need not be there."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,35 +45,77 @@ def compile_kernels(
         CodegenUnavailable: there is no nvcc, or it does not know the architecture.
         CompilationFailed: nvcc refused the source.
     """
-    nvcc = _find_nvcc()
-    options = (
-        *NVCC_FLAGS,
-        "-DTWIN_SINGLE_KERNEL",
-        f"-arch={architecture.target}",
-        f"-I{CSRC}",
-        "-Xptxas=-v",
-        "-cubin",
+    source = f'#include "{op_name}/{op_name}.cu"\n'
+    options = (*NVCC_FLAGS, "-DTWIN_SINGLE_KERNEL", f"-I{CSRC}")
+    return _compiled(
+        source, {}, options, (op_name, _all_sources()), signatures, architecture
     )
+
+
+def compile_files(
+    files: Mapping[str, str],
+    main: str,
+    folders: Sequence[Path],
+    signatures: Mapping[str, str],
+    architecture: Architecture,
+) -> dict[str, CudaBuild]:
+    """Compiles kernels of somebody's files, as `compile_kernels` does an op's.
+
+    Args:
+        files: Texts by name.
+        main: The name of the one with the kernels, which may include the others.
+        folders: Where it finds other headers.
+        signatures: As `compile_kernels`.
+        architecture: As `compile_kernels`.
+
+    Raises:
+        CodegenUnavailable: As `compile_kernels`.
+        CompilationFailed: As `compile_kernels`.
+    """
+    options = (
+        *("-std=c++20", "-O3", "-lineinfo", "-w", "--expt-relaxed-constexpr"),
+        *(f"-I{each}" for each in folders),
+    )
+    facts = tuple(part for each in sorted(files.items()) for part in each)
+    return _compiled(
+        f'#include "{main}"\n', files, options, facts, signatures, architecture
+    )
+
+
+def _compiled(
+    source: str,
+    files: Mapping[str, str],
+    options: tuple[str, ...],
+    facts: tuple[str | bytes, ...],
+    signatures: Mapping[str, str],
+    architecture: Architecture,
+) -> dict[str, CudaBuild]:
+    """Compiles what no earlier call has.
+
+    The facts are all that the result depends on, besides nvcc and its options.
+    """
+    nvcc = _find_nvcc()
+    options = (*options, f"-arch={architecture.target}", "-Xptxas=-v", "-cubin")
     version = tools.version_of(nvcc)
-    inputs = (version, *options, op_name, _all_sources())
+    inputs = (version, *options, *facts)
     keys = {each: cache.key_of(*inputs, text) for each, text in signatures.items()}
     stored = {each: cache.read(key, _OUTPUTS) for each, key in keys.items()}
-    if missing := [each for each, files in stored.items() if files is None]:
+    if missing := [each for each, found in stored.items() if found is None]:
         wanted = [signatures[each] for each in missing]
-        files = _compile(nvcc, options, op_name, wanted, architecture)
+        made = _compile(nvcc, options, source, files, wanted, architecture)
         for each in missing:
-            cache.write(keys[each], files)
-            stored[each] = files
+            cache.write(keys[each], made)
+            stored[each] = made
     return {
         symbol: CudaBuild(
             symbol,
             f"nvcc {version}",
-            files["ptx"].decode(),
-            files["cubin"],
-            files["log"].decode(),
+            found["ptx"].decode(),
+            found["cubin"],
+            found["log"].decode(),
         )
-        for symbol, files in stored.items()
-        if files is not None
+        for symbol, found in stored.items()
+        if found is not None
     }
 
 
@@ -115,7 +157,8 @@ def title_of(signature: str) -> str:
 def _compile(
     nvcc: Path,
     options: tuple[str, ...],
-    op_name: str,
+    source: str,
+    files: Mapping[str, str],
     signatures: list[str],
     architecture: Architecture,
 ) -> dict[str, bytes]:
@@ -123,13 +166,15 @@ def _compile(
     declared = (
         each.replace("TensorMap", "const __grid_constant__ TensorMap")
         for each in signatures
-        if "<" in each  # a plain function is compiled without being asked for
+        # A plain function, of which no type is told, is compiled without being asked.
+        if each.startswith("void ")
     )
     instances = (f"template __global__ {each};\n" for each in declared)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        source = f'#include "{op_name}/{op_name}.cu"\n' + "".join(instances)
-        (folder / "kernel.cu").write_text(source)
+        for file, text in files.items():
+            (folder / file).write_text(text, encoding="utf-8")
+        (folder / "kernel.cu").write_text(source + "".join(instances))
         try:
             done = tools.run(
                 [str(nvcc), *options, "--keep", "kernel.cu", "-o", "kernel.cubin"],

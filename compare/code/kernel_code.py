@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from bindings.backends import native, prebuilt, triton
 from bindings.errors import UnsupportedError
@@ -21,17 +21,40 @@ from compare.code.launch_parameters import (
     triton_launch,
 )
 from compare.code.occupancy import Occupancy, occupancy
+from compare.code.words import LANGUAGE_NAMES
 from compare.errors import CodegenUnavailable
 from compare.ptx_simulator import Launch, Simulation, simulate
 
 Side = Literal["cuda", "triton"]
 
 
+class Build(Protocol):
+    """What a compiler has made of a kernel."""
+
+    @property
+    def ptx(self) -> str:
+        """The PTX, as text."""
+
+    @property
+    def cubin(self) -> bytes:
+        """The machine code that the assembler made of it."""
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name in both."""
+
+    @property
+    def compiler(self) -> str:
+        """What compiled it, with versions."""
+
+
 @dataclass(frozen=True)
 class KernelCode:
     """One kernel as a compiler made it, and as it is launched."""
 
-    side: Side  # which language it was written in
+    side: Side  # the place that it has in a comparison: the first or the second
+    language: Side  # that it was written in; of an op that of its side
+    name: str  # what sentences call it: "CUDA", or "old.cu" beside "new.cu"
     arch: str  # what it was compiled for, such as `sm_90a`
     kernel: str  # its name in the PTX
     title: str  # its name for a reader, with the constants that it was compiled for
@@ -47,6 +70,10 @@ class KernelCode:
     ptx: Listing
     read_sass: Callable[[], Listing]  # takes half a second, so `sass` puts it off
     launch: Launch  # what the kernel is called with, its tensors at addresses made up
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is kept on disk: all that was computed, and no function."""
+        return {**vars(self.disassembled()), "read_sass": None}
 
     @functools.cached_property
     def sass(self) -> Listing:
@@ -156,7 +183,7 @@ def inspect_cuda(
     signatures = {each["kernel"]: each["signature"] for each in plans}
     build = cuda.compile_kernels(op.source, signatures, architecture)[plan["kernel"]]
     launch = cuda_launch(plan, names, arguments)
-    return _kernel_code(
+    return assemble(
         "cuda",
         architecture,
         titles,
@@ -164,7 +191,7 @@ def inspect_cuda(
         build,
         lambda: build.log,
         launch,
-        arguments,
+        elements_of(arguments, launch),
     )
 
 
@@ -195,28 +222,51 @@ def inspect_triton(
     titles = tuple(each.title for each in launches)
     _require_launch("Triton", op, titles, number)
     build = launches[number]
-    return _kernel_code(
+    launch = triton_launch(build, triton.parameters(op, len(arguments)), arguments)
+    return assemble(
         "triton",
         architecture,
         titles,
         number,
         build,
         lambda: _log_of(build, architecture),
-        triton_launch(build, triton.parameters(op, len(arguments)), arguments),
-        arguments,
+        launch,
+        elements_of(arguments, launch),
     )
 
 
-def _kernel_code(
+def assemble(
     side: Side,
     architecture: Architecture,
     titles: tuple[str, ...],
     number: int,
-    build: cuda.CudaBuild | triton_offline.TritonLaunch,
+    build: Build,
     read_log: Callable[[], str],
     launch: Launch,
-    arguments: tuple[Argument, ...],
+    elements: int,
+    *,
+    name: str = "",
+    language: Side | None = None,
 ) -> KernelCode:
+    """Puts together what is known of a kernel that was compiled.
+
+    Args:
+        side: The place that it has in a comparison.
+        architecture: What it was compiled for.
+        titles: All that the launcher launches, in order, for a reader.
+        number: Which of them this is, counted from 0.
+        build: What the compiler made.
+        read_log: Returns what `ptxas -v` says; called only for a kernel with a stack.
+        launch: What the kernel is called with.
+        elements: Of the output.
+        name: What sentences call it; by default its language.
+        language: That it was written in; by default that of the side.
+
+    Raises:
+        CodegenUnavailable: A tool is missing that reads the machine code.
+        CompilationFailed: The machine code cannot be read.
+    """
+    language = language or side
     cubin, kernel = build.cubin, build.kernel
     resources = tools.resources_of(cubin, kernel, architecture)
     report = tools.AssemblerReport()
@@ -225,13 +275,15 @@ def _kernel_code(
     listing = parse_ptx(build.ptx, kernel)
     return KernelCode(
         side=side,
+        language=language,
+        name=name or LANGUAGE_NAMES[language],
         arch=architecture.target,
         kernel=kernel,
         title=titles[number],
         kernels=titles,
         number=number,
         compiler=build.compiler,
-        elements=elements_of(arguments, launch),
+        elements=elements,
         **vars(resources),
         **vars(report),
         ptx=listing,

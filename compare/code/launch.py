@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # importing the model imports torch and Triton
 
 
 def sentences(code: KernelCode) -> tuple[str, ...]:
-    """The launch of a kernel in two or three sentences, in the words of its side."""
-    noun = "program" if code.side == "triton" else "block"
+    """The launch of a kernel in two or three sentences of its language's words."""
+    noun = "program" if code.language == "triton" else "block"
     masked = masked_fraction(code.ptx, code.simulation)
     return (
         _division_of_work(code, noun),
@@ -36,7 +36,7 @@ def sentences(code: KernelCode) -> tuple[str, ...]:
 def _division_of_work(code: KernelCode, noun: str) -> str:
     threads = counted(code.launch.threads_per_block, "thread")
     warps = counted(code.warps_per_block, "warp")
-    if code.side == "triton":
+    if code.language == "triton":
         warps = f"num_warps={code.warps_per_block}"
     return (
         f"{counted(code.launch.blocks, noun)} of {threads} ({warps}); for each thread"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -59,18 +59,72 @@ def triton_launch(
     addresses = {
         id(each): address for address, (_, each) in _tensors(arguments).items()
     }
+    return _triton_launch(
+        recorded,
+        lambda tensor: addresses[id(tensor)],
+        lambda parameters: _passed(names, arguments, parameters),
+    )
+
+
+def observed_launch(recorded: triton_offline.TritonLaunch) -> Launch:
+    """A recorded launch of Triton, whose tensors have the names of its parameters.
+
+    Tensors that begin at the same place of the same memory have the same address and
+    the name of the first.
+
+    Raises:
+        CodegenUnavailable: The kernel has a parameter of a kind that is not known here.
+    """
+    named: dict[tuple[int, int], TensorArgument] = {}
+    for position, (name, each) in enumerate(recorded.arguments.items()):
+        tensor = each.base if isinstance(each, TensorDescriptor) else each
+        if not isinstance(tensor, torch.Tensor):
+            if not isinstance(tensor, int | float):
+                raise CodegenUnavailable(
+                    f"{recorded.kernel} has a {type(tensor).__name__} as a parameter",
+                    f"pass numbers and tensors as {name}",
+                )
+            continue
+        first = named.get(_place(tensor))
+        named[_place(tensor)] = TensorArgument(
+            name=first.name if first else name,
+            position=first.position if first else position,
+            address=first.address if first else native.address(position, tensor),
+            bytes=max(first.bytes if first else 0, _extent(tensor)),
+            holds_indices=not tensor.is_floating_point(),
+        )
+    return _triton_launch(
+        recorded,
+        lambda tensor: named[_place(tensor)].address,
+        lambda parameters: tuple(named.values()),
+    )
+
+
+def _place(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where a tensor begins: the same for two that begin at the same place."""
+    return id(tensor.untyped_storage()), int(tensor.storage_offset())
+
+
+def _triton_launch(
+    recorded: triton_offline.TritonLaunch,
+    address_of: Callable[[torch.Tensor], int],
+    passed: Callable[[Sequence[int]], tuple[TensorArgument, ...]],
+) -> Launch:
     parameters: list[int] = []
     maps: list[TensorMap] = []
     boxes = iter(recorded.boxes)
     for argument in recorded.arguments.values():
         if isinstance(argument, torch.Tensor):
-            parameters.append(addresses[id(argument)])
+            parameters.append(address_of(argument))
         elif isinstance(argument, TensorDescriptor):
-            # A tensor map, and then what it tells once more.
-            address = addresses[id(argument.base)]
+            address = address_of(argument.base)
+            sizes = [*argument.shape, *argument.strides]
             if box := next(boxes, None):
+                # A tensor map, and then what it tells once more.
                 maps.append(_tensor_map(len(parameters), address, argument, box))
-            parameters += [address, *argument.shape, *argument.strides]
+                parameters += [address, *sizes]
+            else:
+                parameters += [address, *sizes, *_flags(argument), *sizes]
         elif isinstance(argument, float):  # the bits of a float32
             parameters += struct.unpack("<I", struct.pack("<f", argument))
         else:
@@ -80,10 +134,18 @@ def triton_launch(
         grid=recorded.grid,
         block=recorded.block,
         parameters=(*parameters, 0, 0),
-        tensors=_passed(names, arguments, parameters),
+        tensors=passed(parameters),
         dynamic_shared_bytes=recorded.dynamic_shared_bytes,
         tensor_maps=tuple(maps),
     )
+
+
+def _flags(descriptor: TensorDescriptor) -> list[int]:
+    """What Triton passes of a descriptor where there are no tensor maps."""
+    flags = [descriptor.padding == "nan"]
+    if hasattr(descriptor, "round_f32_to_tf32"):  # since Triton 3.7
+        flags.append(descriptor.round_f32_to_tf32)
+    return [*map(int, flags)]
 
 
 def _tensor_map(

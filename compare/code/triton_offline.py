@@ -44,7 +44,7 @@ _Device = tuple[int, Path]  # architecture, assembler
 # Triton has one driver for the whole process. It is Any, because what is asked of it
 # below is more than Triton declares.
 _driver: Any = driver
-_one_at_a_time = threading.Lock()
+_one_at_a_time = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -129,11 +129,11 @@ def record_launches(
             "unset TRITON_INTERPRET",
         )
     with (
-        _offline_driver(architecture, assembler) as recorder,
+        offline_driver(architecture, assembler) as launches,
         _failures_of(launcher.__name__, architecture),
     ):
         launcher(*arguments)
-    return tuple(recorder.launches)
+    return tuple(launches)
 
 
 def plan_launches(
@@ -152,7 +152,7 @@ def plan_launches(
     ) -> None:
         planned.append(_title(kernel, constants))
 
-    with _offline_driver(architecture, None), patch.object(JITFunction, "run", plan):
+    with offline_driver(architecture), patch.object(JITFunction, "run", plan):
         launcher(*arguments)
     return tuple(planned)
 
@@ -168,7 +168,7 @@ def _title(function: Any, constants: dict[str, Any]) -> str:
 def assembler_log(launch: TritonLaunch, architecture: Architecture) -> str:
     """Compiles the kernel of a launch once more, to get what `ptxas -v` says of it."""
     with (
-        _offline_driver(architecture, launch.assembler),
+        offline_driver(architecture, launch.assembler),
         knobs.compilation.scope(),
         knobs.nvidia.scope(),
         _failures_of(launch.kernel, architecture) as printed,
@@ -235,9 +235,17 @@ def _forget_assembler() -> None:
 
 
 @contextlib.contextmanager
-def _offline_driver(
-    architecture: Architecture, assembler: Path | None
-) -> Iterator["_OfflineDriver"]:
+def offline_driver(
+    architecture: Architecture, assembler: Path | None = None
+) -> Iterator[list[TritonLaunch]]:
+    """Has Triton take a device of an architecture for the active one.
+
+    Launches are added to the list, and not made. Autotuners take the first of their
+    configurations, as if all of them took no time.
+
+    Raises:
+        CodegenUnavailable: The assembler cannot be run.
+    """
     with (
         _one_at_a_time,
         _assembled_by(assembler, architecture)
@@ -248,7 +256,7 @@ def _offline_driver(
         recorder = _OfflineDriver(architecture)
         _driver.set_active(recorder)
         try:
-            yield recorder
+            yield recorder.launches
         finally:
             _driver.set_active(previous)
 
@@ -279,10 +287,18 @@ class _OfflineDriver(DriverBase):
         return GPUTarget("cuda", self.architecture.number, WARP_SIZE)
 
     def get_active_torch_device(self) -> torch.device:
-        return torch.device("meta")
+        return torch.device("cuda", 0)
+
+    def get_device_interface(self) -> Any:
+        return torch.cuda
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        raise RuntimeError("autotuning needs a GPU")
+        def take_no_time(
+            launch: Callable[[], Any], quantiles: tuple[float, ...] | None = None
+        ) -> float | list[float]:
+            return 0.0 if quantiles is None else [0.0 for _ in quantiles]
+
+        return take_no_time
 
     def get_current_device(self) -> _Device:
         return self.device

@@ -37,7 +37,12 @@ class Row:
 
 
 def table(cuda: KernelCode, triton: KernelCode) -> tuple[Row, ...]:
-    """A row for each thing that somebody has to see to."""
+    """A row for each thing that somebody has to see to.
+
+    None for two kernels in one language, in which the same is done by the same.
+    """
+    if cuda.language == triton.language:
+        return ()
     return tuple(
         Row(topic, answer(cuda), answer(triton)) for topic, answer in _TOPICS.items()
     )
@@ -93,7 +98,7 @@ def _within_an_sm(code: KernelCode) -> Answer:
 
 
 def _across_sms(code: KernelCode) -> Answer:
-    unit = "blocks" if code.side == "cuda" else "programs"
+    unit = "blocks" if code.language == "cuda" else "programs"
     what = f"{code.launch.blocks} {unit}, each of which finds its part by its index"
     readers = [
         each
@@ -112,7 +117,7 @@ def _answer(
     found: str,
 ) -> Answer:
     """CUDA's programmer sees to it, or Triton's compiler; the code shows how."""
-    if code.side == "cuda":
+    if code.language == "cuda":
         return Answer("by hand", f"{by_hand}{found}", in_op(instructions))
     return Answer("automatic", f"{automatic}{found}", in_op(instructions))
 

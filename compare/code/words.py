@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from compare.assembly.listing import Instruction
 
+LANGUAGE_NAMES = {"cuda": "CUDA", "triton": "Triton"}
+
 
 def listed(parts: Iterable[str]) -> str:
     """`a`, `a and b`, `a, b and c`; nothing of nothing."""

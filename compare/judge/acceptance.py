@@ -37,6 +37,10 @@ FACTOR = 2.0
 # where PyTorch happens to be exact. The next lower precision, TF32, is off by 4096.
 FLOAT32_UNITS = 8.0
 
+# Sums lose more the longer they are: in whatever order n terms are added, the error is
+# seldom more than sqrt(n) units. At most so many are granted, a quarter of TF32's one.
+MOST_UNITS = 512.0
+
 # The cost of rounding once to the dtype, in units of its epsilon: half of one. The
 # next lower precision than float16 is bfloat16, off by 4 units.
 ROUNDING_UNITS = 0.5
@@ -52,6 +56,7 @@ class Expected:
     exact: Tensor  # the result in float64
     torch: Tensor  # PyTorch's result in the dtype of the op
     must_equal_torch: bool = False  # bit for bit
+    n_terms: int = 1  # how many numbers an element is summed from, if that is known
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,18 @@ def _yardstick(op: Op, arguments: tuple[Any, ...]) -> tuple[Tensor, ...]:
     """PyTorch's results in the precision that the op is judged by."""
     compute = TRIALS[op.name].yardstick or op.reference
     return as_tuple(compute(*(_copy(each) for each in arguments)))
+
+
+def expect_like(own: Tensor, n_terms: int = 1) -> Expected:
+    """What to expect of a result where nothing more exact is known than another one.
+
+    Args:
+        own: The other result, of a floating dtype, which may be as far off.
+        n_terms: How many numbers an element is summed from.
+    """
+    exact = own.double()
+    moved = exact * (1 + _floor(own.dtype, n_terms))
+    return Expected(exact, moved.to(own.dtype), n_terms=n_terms)
 
 
 def changed_reference(
@@ -187,11 +204,19 @@ def _allowed(expected: Expected) -> Errors:
     dtype = expected.torch.dtype
     if expected.must_equal_torch:
         return errors_of(expected.torch, expected.exact, dtype)
-    floor = FLOAT32_UNITS * torch.finfo(torch.float32).eps
-    if dtype != torch.float32:
-        floor += ROUNDING_UNITS * torch.finfo(dtype).eps
+    floor = _floor(dtype, expected.n_terms)
     own = errors_of(expected.torch, expected.exact, dtype)
     return Errors(max(FACTOR * own.max, floor), max(FACTOR * own.rms, floor))
+
+
+def _floor(dtype: torch.dtype, n_terms: int) -> float:
+    """The error that arithmetic in float32, or in float64 for that, always may have."""
+    units = min(max(FLOAT32_UNITS, math.sqrt(n_terms)), MOST_UNITS)
+    if dtype in (torch.float32, torch.float64):
+        return units * torch.finfo(dtype).eps
+    return (
+        units * torch.finfo(torch.float32).eps + ROUNDING_UNITS * torch.finfo(dtype).eps
+    )
 
 
 def wrong_kind(result: object, expected: Expected) -> str:

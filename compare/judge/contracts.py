@@ -65,7 +65,7 @@ def violations(contract: CodeContract, code: KernelCode) -> tuple[str, ...]:
         A sentence for each: the side, the architecture, the kernel, what is expected,
         what is found, and where it comes from in the project's sources.
     """
-    side = Subject(code.side, code)
+    side = Subject(code)
     broken = (
         *_local_memory(code),
         *_float64(code),

@@ -260,11 +260,11 @@ class Checker:
             use = _INPUT
             if is_written:  # what follows the outputs is memory to work in
                 use = _OUTPUT if number < n_outputs else _WORKSPACE
-            for piece in _pieces(argument):
+            for piece in pieces(argument):
                 self._library.emulator_register_tensor(name.encode(), *piece, use)
 
 
-def _pieces(x: Tensor) -> Iterator[tuple[int, int]]:
+def pieces(x: Tensor) -> Iterator[tuple[int, int]]:
     """Address and bytes of every part of a tensor that has no gap."""
     dims = [(x.stride(d), x.shape[d]) for d in range(x.dim())]
     dims = sorted((stride, size) for stride, size in dims if stride > 0 and size > 1)

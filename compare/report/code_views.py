@@ -16,7 +16,6 @@ from compare.assembly.sections import BACKGROUND
 from compare.code.kernel_code import KernelCode
 from compare.report.comparison import Report
 from compare.report.text import plain
-from compare.timing.names import NAMES
 
 _DIFF_STYLES = {"same": "", "changed": "yellow", "left": "cyan", "right": "magenta"}
 _LEGEND = (
@@ -61,7 +60,7 @@ def _side_by_side(codes: Sequence[KernelCode], console: Console, marked: bool) -
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     width = max(1, (console.width - 4) // len(codes))
     for code in codes:
-        header = plain(f"{NAMES[code.side]}: {code.title}")
+        header = plain(f"{code.name}: {code.title}")
         table.add_column(header, width=width, overflow="fold")
         if marked and code is codes[0]:
             table.add_column("", width=1)

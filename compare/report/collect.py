@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -15,6 +14,7 @@ from bindings.errors import BuildError
 from bindings.op import Op
 from bindings.registry import OPS
 from bindings.trials import TRIALS
+from compare.background import start
 from compare.code import findings, rungs
 from compare.code.architectures import DEFAULT_ARCHITECTURE, parse_architecture
 from compare.code.kernel_code import KernelCode, Side
@@ -30,8 +30,6 @@ from compare.timing import environment, gpu_state, implementations
 from compare.timing.measure import measure
 from compare.timing.times import Bench, CaseTimes
 from compare.timing.turns import TimingError
-
-_Result = TypeVar("_Result")
 
 
 def compare(request: Request, progress: Callable[[str], None]) -> Report:
@@ -116,11 +114,11 @@ def _on_cpu(
     architecture = request.architecture or parse_architecture(DEFAULT_ARCHITECTURE)
     # The slowest comes first.
     order = sorted((*request.backends, "torch"), key="triton".__ne__)
-    parity = {backend: _start(check_prepared, prepared, backend) for backend in order}
+    parity = {backend: start(check_prepared, prepared, backend) for backend in order}
     shown = choose(request, prepared.case, architecture)
     case = prepared.case
     codes = {
-        side: _start(inspect, side, shown[side].op, case, architecture, request)
+        side: start(inspect, side, shown[side].op, case, architecture, request)
         for side in request.sides
     }
     waiting: dict[str, Future[Any]] = {
@@ -144,23 +142,6 @@ def _on_cpu(
         gains=rung_times.recorded_gains(prepared.op, case),
         recorded=_recorded(prepared.op.name),
     )
-
-
-def _start(function: Callable[..., _Result], *arguments: Any) -> Future[_Result]:
-    """Calls the function in a thread that nobody waits for when the program ends.
-
-    A pool of threads would be waited for, also by the user who presses Ctrl-C.
-    """
-    future: Future[_Result] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function(*arguments))
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future
 
 
 def _times(

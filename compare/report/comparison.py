@@ -15,8 +15,11 @@ from compare.code.findings import Finding
 from compare.code.kernel_code import KernelCode, Side
 from compare.code.rungs import SIDES, Shown, name_of
 from compare.judge.cases import Case
+from compare.judge.checks import Check
 from compare.judge.parity import Parity, Skipped
 from compare.report import recorded
+from compare.report.own_pair import OwnPair
+from compare.timing.names import NAMES
 from compare.timing.times import Bench, CaseTimes, Timing, as_json, limits_to_json
 
 SCHEMA_VERSION = 1
@@ -26,11 +29,11 @@ NOT_ASKED_FOR = Skipped("not asked for by --backend")
 
 @dataclass(frozen=True)
 class Report:
-    """An op in one case."""
+    """An op in one case, or a user's own files on one call."""
 
-    op: str
+    op: str  # its name; of own files a title
     environment: dict[str, Any]  # from compare.timing.environment
-    case: Case
+    case: Case | None  # None for own files
     backends: tuple[str, ...]
     parity: Mapping[str, Parity | Skipped]  # by backend; PyTorch's own under "torch"
     times: CaseTimes | Skipped
@@ -44,17 +47,45 @@ class Report:
     # By side, how many times as fast as the twin a call is, where that is known.
     gains: Mapping[Side, float] = field(default_factory=dict)
     recorded: Bench | Skipped | None = None  # where no times can be measured
+    # What implementations are called, where that is not their usual name.
+    names: Mapping[str, str] = field(default_factory=dict)
+    # Besides parity: by the name of a row, and then by implementation.
+    checks: Mapping[str, Mapping[str, Check]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # sentences below the figures
+    parity_row: str = "parity with float64"  # what parity is called there
+    own: OwnPair | None = None  # the user's files, where there is no op
 
     @property
     def passed(self) -> bool:
-        """Whether no backend that ran failed."""
+        """Whether no backend that ran failed, and no check."""
         tried = (each for each in self.parity.values() if isinstance(each, Parity))
-        return all(each.passed for each in tried)
+        checks = (each for row in self.checks.values() for each in row.values())
+        return all(each.passed for each in tried) and all(e.passed for e in checks)
 
     @property
     def implementations(self) -> tuple[str, ...]:
-        """The columns of figures: the backends, then PyTorch."""
-        return (*self.backends, "torch")
+        """The columns of figures: the backends, then PyTorch if it was run."""
+        return (*self.backends, *({"torch"} & self.parity.keys()))
+
+    @property
+    def what(self) -> str:
+        """What the implementations were given: shape, dtype, layout, parameters."""
+        if self.own:
+            return self.own.what
+        assert self.case
+        return case_name(self.case)
+
+    @property
+    def element_bytes(self) -> int:
+        """Of an element of the largest tensor."""
+        if self.own:
+            return self.own.element_bytes
+        assert self.case
+        return self.case.dtype.itemsize
+
+    def called(self, implementation: str) -> str:
+        """What an implementation is called."""
+        return self.names.get(implementation) or NAMES[implementation]
 
     @property
     def codes(self) -> list[KernelCode]:
@@ -85,6 +116,12 @@ class Report:
         return self.times.timings.get(implementation, NOT_ASKED_FOR)
 
 
+def case_name(case: Case) -> str:
+    """Shape, dtype, layout and parameters."""
+    params = (f"{name}={value}" for name, value in case.params.items())
+    return " ".join((case.shape_name, case.dtype_name, case.layout, *params))
+
+
 def to_json(report: Report) -> dict[str, Any]:
     """The report of one op."""
     return {
@@ -104,18 +141,38 @@ def all_to_json(reports: list[Report]) -> dict[str, Any]:
 
 
 def _op(report: Report) -> dict[str, Any]:
-    return {"op": report.op, "cases": [_case(report) | _recorded(report)]}
+    return {
+        "op": report.op,
+        **_own(report),
+        "cases": [_case(report) | _recorded(report)],
+    }
+
+
+def _own(report: Report) -> dict[str, Any]:
+    if not report.own:
+        return {}
+    return {
+        "files": dict(report.own.files),
+        "checks": {
+            row: {
+                name: as_json(each) | {"passed": each.passed}
+                for name, each in checks.items()
+            }
+            for row, checks in report.checks.items()
+        },
+        "notes": list(report.notes),
+    }
 
 
 def _recorded(report: Report) -> dict[str, Any]:
-    if isinstance(report.recorded, Bench):
+    if isinstance(report.recorded, Bench) and report.case:
         return {"recorded": recorded.to_json(report.recorded, report.case)}
     return {"recorded": as_json(report.recorded)} if report.recorded else {}
 
 
 def _case(report: Report) -> dict[str, Any]:
     return {
-        "case": as_json(report.case),
+        "case": as_json(report.case) if report.case else report.what,
         "parity": {name: _parity(each) for name, each in report.parity.items()},
         "timing": {name: as_json(report.timing(name)) for name in report.parity},
         **limits_to_json(report.times),

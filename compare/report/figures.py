@@ -10,11 +10,10 @@ from bindings.trials import TRIALS
 from compare.code import memory
 from compare.code.kernel_code import KernelCode
 from compare.judge.parity import Parity, Skipped
-from compare.report.comparison import Report
+from compare.report.comparison import NOT_ASKED_FOR, Report
 from compare.report.tables import Cell
 from compare.report.text import NONE
 from compare.timing import rates
-from compare.timing.names import NAMES
 from compare.timing.times import Timing
 
 _Known = TypeVar("_Known")
@@ -36,7 +35,17 @@ _OF_CODE = (
 
 def figures(report: Report) -> list[tuple[str, list[Cell]]]:
     """A row for each figure that is known, indented where it belongs to that above."""
-    return [*_of_parity(report), *_of_time(report), *_of_code(report)]
+    return [
+        *_of_parity(report),
+        *_of_checks(report),
+        *_of_time(report),
+        *_of_code(report),
+    ]
+
+
+def verdicts(report: Report) -> list[tuple[str, list[Cell]]]:
+    """The rows of `figures` that say whether the results are right, and why not."""
+    return [*_of_parity(report), *_of_checks(report)]
 
 
 def _of_parity(report: Report) -> Iterator[tuple[str, list[Cell]]]:
@@ -44,11 +53,34 @@ def _of_parity(report: Report) -> Iterator[tuple[str, list[Cell]]]:
     if all(isinstance(each, Skipped) for each in tried):
         return
     yield "ran on", _cells(tried, lambda each: each.ran_on)
-    yield "parity with float64", [verdict(report, e) for e in report.implementations]
+    yield report.parity_row, [verdict(report, e) for e in report.implementations]
+    if report.own and not any(_is_measured(each) for each in tried):
+        return  # a program's own main says whether it is right
     yield "max error, relative to row", _cells(tried, lambda e: _error(e.error.max))
-    *ours, _ = tried
+    ours = [report.parity[name] for name in report.backends]
     allowed = _cells(ours, lambda each: _error(each.allowed.max))
-    yield "  at most", [*allowed, Cell("")]
+    yield "  at most", [*allowed, *_of_torch(report)]
+
+
+def _is_measured(parity: Parity | Skipped) -> bool:
+    return isinstance(parity, Parity) and not math.isnan(parity.allowed.max)
+
+
+def _of_torch(report: Report) -> list[Cell]:
+    """The cell of PyTorch where it has nothing to say, if it has a column."""
+    return [Cell("")] * (len(report.implementations) - len(report.backends))
+
+
+def _of_checks(report: Report) -> Iterator[tuple[str, list[Cell]]]:
+    for row in report.checks:
+        cells = [checked(report, row, name) for name in report.backends]
+        yield row, [*cells, *_of_torch(report)]
+
+
+def checked(report: Report, row: str, implementation: str) -> Cell:
+    """How an implementation did in a respect besides parity."""
+    check = report.checks[row].get(implementation)
+    return Cell(check.text, mood=check.mood) if check else Cell(NONE)
 
 
 def verdict(report: Report, implementation: str) -> Cell:
@@ -73,7 +105,8 @@ def _of_time(report: Report) -> Iterator[tuple[str, list[Cell]]]:
         isinstance(each, Timing) for each in timings
     ):
         return
-    times, has_flops = report.times, TRIALS[report.op].flops is not None
+    times = report.times
+    has_flops = not report.own and TRIALS[report.op].flops is not None
 
     def tflops(timing: Timing) -> str:
         return f"{rates.tflops(report.op, times, timing) or 0.0:,.2f}"
@@ -95,9 +128,9 @@ def _of_code(report: Report) -> Iterator[tuple[str, list[Cell]]]:
     if not report.codes:
         return
     for name, text in _OF_CODE:
-        yield name, [*_cells(codes, text.format), Cell("")]
+        yield name, [*_cells(codes, text.format), *_of_torch(report)]
     moved = _cells(codes, lambda code: _moved(report, code))
-    yield "bytes / sectors of fewest", [*moved, Cell("")]
+    yield "bytes / sectors of fewest", [*moved, *_of_torch(report)]
 
 
 def _moved(report: Report, code: KernelCode) -> str:
@@ -105,17 +138,38 @@ def _moved(report: Report, code: KernelCode) -> str:
     simulation, totals = code.simulation, memory.totals(code.simulation)
     if not totals.fewest_sectors:  # all addresses are unknown
         return NONE
-    case = report.case
-    traffic = TRIALS[report.op].traffic(case.shape, case.dtype.itemsize)
-    fewest = traffic.total_bytes * simulation.blocks / simulation.total_blocks
-    bytes_share = totals.global_bytes / fewest
-    return f"{bytes_share:.2f} / {totals.sectors / totals.fewest_sectors:.2f}"
+    sectors = f"{totals.sectors / totals.fewest_sectors:.2f}"
+    total = _fewest_bytes(report, code)
+    if not total:
+        return f"{NONE} / {sectors}"
+    fewest = total * simulation.blocks / simulation.total_blocks
+    return f"{totals.global_bytes / fewest:.2f} / {sectors}"
+
+
+def _fewest_bytes(report: Report, code: KernelCode) -> int | None:
+    """Bytes that a call has to move; None where they are not known of this kernel."""
+    if report.own:
+        # One kernel of several moves something else than the whole call.
+        return report.own.traffic_bytes if len(code.kernels) == 1 else None
+    assert report.case
+    shape, width = report.case.shape, report.case.dtype.itemsize
+    return TRIALS[report.op].traffic(shape, width).total_bytes
 
 
 def _cells(
     results: Sequence[_Known | Skipped], text: Callable[[_Known], str]
 ) -> list[Cell]:
     return [Cell(NONE if isinstance(e, Skipped) else text(e)) for e in results]
+
+
+def _notes_of_checks(report: Report) -> Iterator[str]:
+    """Sentences on checks, but for what was said of parity already."""
+    for row, checks in report.checks.items():
+        for name, check in checks.items():
+            parity = report.parity.get(name)
+            said = parity.problem if isinstance(parity, Parity) else ""
+            if (sentence := check.problem or check.note) and sentence != said:
+                yield f"{report.called(name)}, {row}: {sentence}"
 
 
 def notes(report: Report) -> Iterator[str]:
@@ -125,7 +179,8 @@ def notes(report: Report) -> Iterator[str]:
         parity = report.parity[name]
         if isinstance(parity, Parity) and not parity.passed:
             verb = "is wrong" if parity.is_finished else "did not finish"
-            yield f"{NAMES[name]} {verb}: {parity.problem}"
+            yield f"{report.called(name)} {verb}: {parity.problem}"
+    yield from _notes_of_checks(report)
     for violation in report.violations:
         yield f"the op's contract on code is broken: {violation}"
     for what, results in (
@@ -135,8 +190,8 @@ def notes(report: Report) -> Iterator[str]:
     ):
         skipped: dict[str, list[str]] = {}
         for name in names:
-            if isinstance(each := results.get(name), Skipped):
-                skipped.setdefault(each.reason, []).append(NAMES[name])
+            if isinstance(each := results.get(name), Skipped) and each != NOT_ASKED_FOR:
+                skipped.setdefault(each.reason, []).append(report.called(name))
         for reason, who in skipped.items():
             # A reason that holds for all, such as that times need a GPU, is enough.
             whose = f"no {what} of {' and '.join(who)}: "

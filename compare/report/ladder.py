@@ -32,9 +32,9 @@ from compare.judge.cases import Case, launcher_arguments
 from compare.judge.parity import Skipped
 from compare.records import rung_times, store
 from compare.records.rung_times import Times
+from compare.report.comparison import case_name
 from compare.report.recorded import age, where
 from compare.report.tables import Grid
-from compare.report.terminal import case_name
 from compare.report.text import NONE, plain, print_head, print_note, print_rows
 from compare.timing import gpu_state, times
 from compare.timing.names import NAMES

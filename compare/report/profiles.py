@@ -8,7 +8,8 @@ from rich.console import Console, RenderableType
 from rich.padding import Padding
 
 from compare.judge.parity import Skipped
-from compare.report.terminal import case_name, environment_line
+from compare.report.comparison import case_name
+from compare.report.terminal import environment_line
 from compare.report.text import NONE, plain, print_head, print_note, print_rows
 from compare.timing.gpu_trace import short_name
 from compare.timing.names import NAMES

@@ -20,9 +20,9 @@ from compare.parameters import read_ops
 from compare.printable import printable
 from compare.records import rung_times, store
 from compare.report import ladder, plots, results
+from compare.report.comparison import case_name
 from compare.report.recorded import age, medians_of, where, with_article
 from compare.report.tables import markdown
-from compare.report.terminal import case_name
 from compare.report.text import NONE
 from compare.timing.names import BACKENDS, NAMES
 from compare.timing.times import Bench, CaseTimes

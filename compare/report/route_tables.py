@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 
 from compare.judge.parity import Skipped
-from compare.report.terminal import case_name, environment_line
+from compare.report.comparison import case_name
+from compare.report.terminal import environment_line
 from compare.report.text import NONE, plain, print_head, print_note, print_rows
 from compare.timing.build_routes import DeviceCode, Route, RoutesReport
 

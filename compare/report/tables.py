@@ -44,7 +44,14 @@ class Grid:
 
 
 def which_kernel(report: Report) -> str:
-    """Which of the kernels of an op this is; nothing where there is only one."""
+    """Which of the kernels of a call this is; nothing where there is only one."""
+    if report.own:
+        return "; ".join(
+            f"{code.name}: kernel {code.number + 1} of {len(code.kernels)},"
+            f" {rungs.name_of(code.title)}"
+            for code in report.codes
+            if len(code.kernels) > 1
+        )
     for code in report.codes:
         if len(code.kernels) > 1:
             # Both sides have the same name.
@@ -54,7 +61,13 @@ def which_kernel(report: Report) -> str:
 
 
 def remarks(report: Report) -> list[str]:
-    """The kernels that a call takes in place of those shown; why some are no twins."""
+    """What else is to be said of the kernels.
+
+    Of an op: the kernels that a call takes in place of those shown, and why some are no
+    twins.
+    """
+    if report.own:
+        return [*report.notes]
     titles = [*(each.title for each in report.codes), *report.planned.values()]
     return [
         *rungs.sentences(report.shown, report.gains, NAMES),
@@ -88,7 +101,7 @@ def resources(report: Report) -> Grid:
         (name, *map(text.format, report.codes, limits))
         for name, text in _RESOURCES.items()
     )
-    header = ("", *(NAMES[each.side] for each in report.codes))
+    header = ("", *(each.name for each in report.codes))
     return Grid("resources", header, tuple(rows))
 
 
@@ -96,8 +109,8 @@ def mix(report: Report) -> Grid:
     """Instructions of each side by what they are for, accesses by their width too."""
     codes = report.codes
     columns = {
-        **{f"{NAMES[code.side]} PTX": code.ptx for code in codes},
-        **{f"{NAMES[code.side]} SASS": code.sass for code in codes},
+        **{f"{code.name} PTX": code.ptx for code in codes},
+        **{f"{code.name} SASS": code.sass for code in codes},
     }
     counts = (
         Counter((each.category, each.access_bytes) for each in listing.instructions)
@@ -141,7 +154,7 @@ def moved(report: Report) -> Grid:
 def name_of_movement(code: KernelCode, movement: Movement) -> str:
     """Such as "CUDA: stores to out"."""
     verb = "stores to" if movement.is_store else "loads of"
-    return f"{NAMES[code.side]}: {verb} {movement.argument or 'unknown addresses'}"
+    return f"{code.name}: {verb} {movement.argument or 'unknown addresses'}"
 
 
 # Counts are for elements, because the two sides simulate different blocks.
@@ -159,8 +172,8 @@ def movement_figures(
     report: Report, code: KernelCode, movement: Movement
 ) -> tuple[str, ...]:
     """The cells of MOVEMENT_COLUMNS."""
-    itemsize = report.case.dtype.itemsize
-    n_elements = sampled_elements(code.simulation, code.launch, itemsize)
+    width = report.element_bytes
+    n_elements = sampled_elements(code.simulation, code.launch, width)
     if not n_elements:
         return (movement.widths, *(NONE,) * (len(MOVEMENT_COLUMNS) - 1))
     ratio = movement.fewest_sectors and movement.sectors / movement.fewest_sectors
@@ -187,7 +200,7 @@ def traces(report: Report) -> Grid:
         [step_of(row) for row in trace.rows_of(each.ptx, each.simulation.traces)]
         for each in codes
     ]
-    header = ("", *(NAMES[each.side] for each in codes))
+    header = ("", *(each.name for each in codes))
     lines = itertools.zip_longest(*columns, fillvalue="")
     rows = (("" if i else "a warp", *line) for i, line in enumerate(lines))
     return Grid("trace", header, tuple(rows))

@@ -10,14 +10,12 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from compare.judge.cases import Case
 from compare.judge.parity import Skipped
 from compare.report import recorded
 from compare.report.comparison import Report
-from compare.report.figures import figures, notes, verdict
+from compare.report.figures import checked, figures, notes, verdict, verdicts
 from compare.report.tables import Cell, Grid, mix, remarks, which_kernel
 from compare.report.text import NONE, plain, print_head, print_note, print_rows
-from compare.timing.names import NAMES
 from compare.timing.times import Bench, Timing
 
 _WIDTH = 100
@@ -42,16 +40,20 @@ def show(report: Report, console: Console, *, all_findings: bool = False) -> Non
     """The whole report, on one screen unless all findings are asked for."""
     code = "".join(f"  code for {each.arch}" for each in report.codes[:1])
     kernel = f"  {which}" if (which := which_kernel(report)) else ""
-    print_head(console, report.op, case_name(report.case) + code + kernel)
+    print_head(console, report.op, report.what + code + kernel)
     console.print(plain(environment_line(report.environment), "dim"))
     console.print()
     _show_figures(report, console)
-    if isinstance(report.recorded, Bench):
+    if isinstance(report.recorded, Bench) and report.case:
         console.print()
         recorded.show(report.recorded, report.case, console)
     if report.codes:
         console.print()
         show_grid(mix(report), console)
+    for grid in report.own.grids if report.own else ():
+        console.print()
+        console.print(plain(grid.name, "bold"))
+        show_grid(grid, console)
     if report.findings:
         console.print()
         _show_findings(report, console, None if all_findings else _MOST_FINDINGS)
@@ -69,7 +71,7 @@ def show_all(reports: list[Report], console: Console) -> None:
     )
     cells = (
         (
-            *(each.op, case_name(each.case), NAMES[name]),
+            *(each.op, each.what, each.called(name)),
             _styled(verdict(each, name)),
             *(_time(each.timing(name)) if are_timed else ()),
             *_sizes(each, name),
@@ -77,9 +79,53 @@ def show_all(reports: list[Report], console: Console) -> None:
         for each, name in rows
     )
     print_rows(console, header, cells, n_words=3)
+    _show_notes(reports, console)
+
+
+def show_table(reports: list[Report], console: Console) -> None:
+    """One row for each of a user's own files: parity, checks, times."""
+    console.print(plain(environment_line(reports[0].environment), "dim"))
+    rows = [(report, name) for report in reports for name in report.backends]
+    checks = list(dict.fromkeys(row for report in reports for row in report.checks))
+    are_timed = any(isinstance(each.timing(name), Timing) for each, name in rows)
+    header = (
+        "file",
+        reports[0].parity_row,
+        *checks,
+        *(("time", "of torch") if are_timed else ()),
+    )
+    cells = (
+        (
+            each.called(name),
+            _styled(verdict(each, name)),
+            *(
+                _styled(checked(each, row, name)) if row in each.checks else NONE
+                for row in checks
+            ),
+            *(_against_torch(each, name) if are_timed else ()),
+        )
+        for each, name in rows
+    )
+    print_rows(console, header, cells)
+    _show_notes(reports, console)
+
+
+def _against_torch(report: Report, name: str) -> tuple[str, str]:
+    """The time of an implementation, and that of PyTorch as a multiple of it."""
+    timing, torch = report.timing(name), report.timing("torch")
+    if isinstance(timing, Skipped):
+        return NONE, NONE
+    time = f"{timing.median_us:.2f} us"
+    if isinstance(torch, Skipped):
+        return time, NONE
+    return time, f"{torch.median_us / timing.median_us:.2f}x"
+
+
+def _show_notes(reports: list[Report], console: Console) -> None:
+    """Prints the notes of several reports, each once."""
     said: dict[str, list[str]] = {}
     for report in reports:
-        for note in notes(report):
+        for note in dict.fromkeys(notes(report)):  # of parity and of code, say
             said.setdefault(note, []).append(report.op)
     for note, ops in said.items():
         is_general = len(ops) == len(reports)
@@ -109,19 +155,29 @@ def environment_line(environment: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
-def case_name(case: Case) -> str:
-    """Shape, dtype, layout and parameters."""
-    params = (f"{name}={value}" for name, value in case.params.items())
-    return " ".join((case.shape_name, case.dtype_name, case.layout, *params))
+def show_checks(report: Report, console: Console) -> None:
+    """Whether the results are right, and what is wrong; nothing of times and code."""
+    print_head(console, report.op, report.what)
+    console.print(plain(environment_line(report.environment), "dim"))
+    console.print()
+    _print_cells(report, verdicts(report), console)
+    for note in dict.fromkeys(notes(report)):
+        print_note(console, note)
+
+
+def _print_cells(
+    report: Report, rows: list[tuple[str, list[Cell]]], console: Console
+) -> None:
+    header = ("", *map(report.called, report.implementations))
+    styled = ((name, *map(_styled, cells)) for name, cells in rows)
+    print_rows(console, header, styled)
 
 
 def _show_figures(report: Report, console: Console) -> None:
-    header = ("", *(NAMES[name] for name in report.implementations))
-    rows = ((name, *map(_styled, cells)) for name, cells in figures(report))
-    print_rows(console, header, rows)
+    _print_cells(report, figures(report), console)
     for sentence in remarks(report):
         print_note(console, sentence, style="")
-    for note in notes(report):
+    for note in dict.fromkeys(notes(report)):
         is_made_up_for = isinstance(report.recorded, Bench) and (
             report.times == Skipped(note)
         )

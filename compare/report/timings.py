@@ -6,7 +6,8 @@ from rich.console import Console, RenderableType
 
 from bindings.trials import TRIALS
 from compare.judge.parity import Skipped
-from compare.report.terminal import case_name, environment_line
+from compare.report.comparison import case_name
+from compare.report.terminal import environment_line
 from compare.report.text import (
     NONE,
     plain,

@@ -15,11 +15,10 @@ from compare.code.kernel_code import Side
 from compare.judge.parity import Skipped
 from compare.report.code_views import show_diff, show_listings
 from compare.report.comparison import Report
-from compare.report.page.links import Kernel, find_kernel, read_source
+from compare.report.page.links import Kernel, kernel_of, source_of
 from compare.report.tables import mix, moved, remarks, resources, traces, which_kernel
-from compare.report.terminal import case_name, environment_line, show_grid
+from compare.report.terminal import environment_line, show_grid
 from compare.report.text import plain, print_head, print_rows
-from compare.timing.names import NAMES
 
 _LEXERS: dict[Side, str] = {"cuda": "cuda", "triton": "python"}
 # The lines of a kernel before its first section, which are its parameters.
@@ -29,7 +28,7 @@ _SIGNATURE = "signature"
 def show(report: Report, views: Sequence[str], console: Console) -> None:
     """Prints these of compare.commands.study.VIEWS, or the two sources."""
     code = "".join(f"  code for {each.arch}" for each in report.codes[:1])
-    print_head(console, report.op, case_name(report.case) + code)
+    print_head(console, report.op, report.what + code)
     console.print(plain(environment_line(report.environment), "dim"))
     if which := which_kernel(report):
         console.print(plain(which))
@@ -37,7 +36,7 @@ def show(report: Report, views: Sequence[str], console: Console) -> None:
         console.print(plain(sentence))
     for name, each in report.codegen.items():
         if isinstance(each, Skipped):
-            note = f"no code of {NAMES[name]}: {each.reason}"
+            note = f"no code of {report.called(name)}: {each.reason}"
             console.print(plain(note, "yellow"))
     if not views:
         _show_sources(report, console)
@@ -66,7 +65,7 @@ def _show_trace(report: Report, console: Console) -> None:
     for code in report.codes:
         if not code.simulation.is_exact:
             note = (
-                f"{NAMES[code.side]}: some branches depend on data that is not known "
+                f"{code.name}: some branches depend on data that is not known "
                 "here, and are taken as not taken"
             )
             console.print(plain(note, "yellow"))
@@ -76,11 +75,15 @@ def _show_who(report: Report, console: Console) -> None:
     if len(report.codes) < 2:
         console.print(plain("there is no code of both sides to show", "yellow"))
         return
-    rows = (
+    rows = [
         (row.topic, _answer(row.cuda), _answer(row.triton))
         for row in who_does_what.table(*report.codes)
-    )
-    header = ("", NAMES["cuda"], NAMES["triton"])
+    ]
+    if not rows:
+        text = "both are in one language, where the same things are done by hand"
+        console.print(plain(text, "yellow"))
+        return
+    header = ("", *(each.name for each in report.codes))
     print_rows(console, header, rows, n_words=3, show_lines=True)
 
 
@@ -90,32 +93,43 @@ def _answer(answer: who_does_what.Answer) -> str:
 
 
 def _show_sources(report: Report, console: Console) -> None:
-    """Prints the kernel of each side that is known, matched by section."""
+    """Prints the kernel of each side that is known, matched by section.
+
+    Of own files whose kernel is not found, the whole file.
+    """
     names = report.kernels
-    kernels = {side: find_kernel(side, report.op, name) for side, name in names.items()}
+    sides = report.own.files if report.own else names
+    kernels = {side: kernel_of(report, side, names.get(side, "")) for side in sides}
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     width = (console.width - 2) // max(1, len(kernels))
     for side, kernel in kernels.items():
-        header = plain(f"{NAMES[side]}: {kernel.file}, {names[side]}")
-        table.add_column(header, width=width, overflow="fold")
+        header = f"{report.called(side)}: {kernel.file}"
+        if report.called(side) == kernel.file:
+            header = kernel.file
+        if side in names:
+            header += f", {names[side]}"
+        table.add_column(plain(header), width=width, overflow="fold")
     # In the order in which the first of the kernels has them.
     sections = dict.fromkeys(name for e in kernels.values() for name in e.sections)
     for section in (_SIGNATURE, *sections):
-        panes = (_pane(side, kernels[side], section, width) for side in kernels)
+        panes = (_pane(report, side, e, section, width) for side, e in kernels.items())
         table.add_row(*panes)
     console.print(table)
 
 
-def _pane(side: Side, kernel: Kernel, section: str, width: int) -> Group | Text:
+def _pane(
+    report: Report, side: Side, kernel: Kernel, section: str, width: int
+) -> Group | Text:
     starts = [lines.start for lines in kernel.sections.values()]
     signature = range(kernel.lines.start, min(starts, default=kernel.lines.stop))
     lines = {_SIGNATURE: signature, **kernel.sections}.get(section)
     if lines is None:
         return plain("")
-    source = read_source(kernel.file).splitlines()[lines.start - 1 : lines.stop - 1]
+    text = source_of(report, kernel.file)
+    source = text.splitlines()[lines.start - 1 : lines.stop - 1]
     syntax = Syntax(
         textwrap.dedent("\n".join(source).rstrip()),
-        _LEXERS[side],
+        _LEXERS[report.own.languages[side] if report.own else side],
         theme="ansi_dark",
         line_numbers=True,
         start_line=lines.start,

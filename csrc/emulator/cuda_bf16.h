@@ -1,17 +1,19 @@
 // Stands in for CUDA's header of this name: __nv_bfloat16 and __nv_bfloat162.
 // Arithmetic, comparisons and functions, which half shares, are in
-// device/narrow_float.h.
+// device/narrow_float.h and narrow_pair.h.
 #pragma once
 
 #include "cuda_fp16.h"
 #include "cuda_runtime.h"
 #include "device/narrow_float.h"
+#include "device/narrow_pair.h"
 
 namespace emulator {
 
 struct BFloat16Format {
+    template <Rounding ROUNDING = Rounding::nearest_even>
     static std::uint16_t round(double value) {
-        return round_to_narrow<8, 7, Rounding::nearest_even>(value);
+        return round_to_narrow<8, 7, ROUNDING>(value);
     }
 
     // A bfloat16 is the upper half of a float. Adding just under half of a unit of it
@@ -35,10 +37,17 @@ struct BFloat16Format {
 
 }  // namespace emulator
 
+/// The bits of a bfloat16.
+struct __nv_bfloat16_raw {
+    unsigned short x;
+};
+
 struct alignas(2) __nv_bfloat16
     : emulator::NarrowFloat<__nv_bfloat16, emulator::BFloat16Format> {
     using NarrowFloat::NarrowFloat;
     __nv_bfloat16() = default;
+    __nv_bfloat16(const __nv_bfloat16_raw& raw) : NarrowFloat(from_bits(raw.x)) {}
+    operator __nv_bfloat16_raw() const { return {bits()}; }
     explicit __nv_bfloat16(__half x) : NarrowFloat(static_cast<float>(x)) {}
 };
 
@@ -63,6 +72,14 @@ inline __nv_bfloat16 __float2bfloat16_rz(float x) {
     using emulator::BFloat16Format;
     return __nv_bfloat16::from_bits(BFloat16Format::round_toward_zero(x));
 }
+inline __nv_bfloat16 __float2bfloat16_ru(float x) {
+    using emulator::BFloat16Format, emulator::Rounding;
+    return __nv_bfloat16::from_bits(BFloat16Format::round<Rounding::up>(double{x}));
+}
+inline __nv_bfloat16 __float2bfloat16_rd(float x) {
+    using emulator::BFloat16Format, emulator::Rounding;
+    return __nv_bfloat16::from_bits(BFloat16Format::round<Rounding::down>(double{x}));
+}
 inline __nv_bfloat16 __double2bfloat16(double x) { return __nv_bfloat16(x); }
 inline float __bfloat162float(__nv_bfloat16 x) { return x; }
 
@@ -81,12 +98,17 @@ inline float2 __bfloat1622float2(__nv_bfloat162 x) { return {x.x, x.y}; }
 
 inline __nv_bfloat16 __int2bfloat16_rn(int x) { return __nv_bfloat16(x); }
 inline __nv_bfloat16 __uint2bfloat16_rn(unsigned x) { return __nv_bfloat16(x); }
+inline __nv_bfloat16 __short2bfloat16_rn(short x) { return __nv_bfloat16(x); }
+inline __nv_bfloat16 __ushort2bfloat16_rn(unsigned short x) { return __nv_bfloat16(x); }
 inline __nv_bfloat16 __ll2bfloat16_rn(long long x) { return __nv_bfloat16(x); }
 inline __nv_bfloat16 __ull2bfloat16_rn(unsigned long long x) {
     return __nv_bfloat16(x);
 }
 inline int __bfloat162int_rn(__nv_bfloat16 x) { return __float2int_rn(x); }
 inline int __bfloat162int_rz(__nv_bfloat16 x) { return static_cast<int>(x); }
+inline int __bfloat162int_rd(__nv_bfloat16 x) { return __float2int_rd(x); }
+inline int __bfloat162int_ru(__nv_bfloat16 x) { return __float2int_ru(x); }
+inline unsigned __bfloat162uint_rn(__nv_bfloat16 x) { return __float2uint_rn(x); }
 inline unsigned __bfloat162uint_rz(__nv_bfloat16 x) { return static_cast<unsigned>(x); }
 inline long long __bfloat162ll_rz(__nv_bfloat16 x) { return static_cast<long long>(x); }
 

@@ -1,9 +1,10 @@
 // Stands in for CUDA's header of this name: __half and __half2. Arithmetic, comparisons
-// and functions, which bfloat16 shares, are in device/narrow_float.h.
+// and functions, which bfloat16 shares, are in device/narrow_float.h and narrow_pair.h.
 #pragma once
 
 #include "cuda_runtime.h"
 #include "device/narrow_float.h"
+#include "device/narrow_pair.h"
 
 namespace emulator {
 
@@ -31,9 +32,16 @@ struct HalfFormat {
 
 }  // namespace emulator
 
+/// The bits of a half.
+struct __half_raw {
+    unsigned short x;
+};
+
 struct alignas(2) __half : emulator::NarrowFloat<__half, emulator::HalfFormat> {
     using NarrowFloat::NarrowFloat;
     __half() = default;
+    __half(const __half_raw& raw) : NarrowFloat(from_bits(raw.x)) {}
+    operator __half_raw() const { return {bits()}; }
 };
 
 struct alignas(4) __half2 : emulator::NarrowPair<__half2, __half> {
@@ -57,6 +65,14 @@ inline __half __float2half_rz(float x) {
     using emulator::HalfFormat, emulator::Rounding;
     return __half::from_bits(HalfFormat::round<Rounding::toward_zero>(x));
 }
+inline __half __float2half_ru(float x) {
+    using emulator::HalfFormat, emulator::Rounding;
+    return __half::from_bits(HalfFormat::round<Rounding::up>(x));
+}
+inline __half __float2half_rd(float x) {
+    using emulator::HalfFormat, emulator::Rounding;
+    return __half::from_bits(HalfFormat::round<Rounding::down>(x));
+}
 inline __half __double2half(double x) { return __half(x); }
 inline float __half2float(__half x) { return x; }
 
@@ -75,8 +91,22 @@ inline __half __ll2half_rn(long long x) { return __half(x); }
 inline __half __ull2half_rn(unsigned long long x) { return __half(x); }
 inline int __half2int_rn(__half x) { return __float2int_rn(x); }
 inline int __half2int_rz(__half x) { return static_cast<int>(x); }
+inline int __half2int_rd(__half x) { return __float2int_rd(x); }
+inline int __half2int_ru(__half x) { return __float2int_ru(x); }
+inline unsigned __half2uint_rn(__half x) { return __float2uint_rn(x); }
 inline unsigned __half2uint_rz(__half x) { return static_cast<unsigned>(x); }
+inline long long __half2ll_rn(__half x) { return __float2ll_rn(x); }
 inline long long __half2ll_rz(__half x) { return static_cast<long long>(x); }
+inline unsigned long long __half2ull_rn(__half x) { return __float2ull_rn(x); }
+inline unsigned long long __half2ull_rz(__half x) { return __float2ull_rz(x); }
+inline short __half2short_rn(__half x) { return emulator::saturate<short>(rintf(x)); }
+inline short __half2short_rz(__half x) { return static_cast<short>(x); }
+inline unsigned short __half2ushort_rn(__half x) {
+    return emulator::saturate<unsigned short>(rintf(x));
+}
+inline unsigned short __half2ushort_rz(__half x) {
+    return static_cast<unsigned short>(x);
+}
 
 // ---- Bits and pairs -----------------------------------------------------------------
 

@@ -54,8 +54,13 @@ struct MbarrierId {
 
 class Observer {
   public:
-    virtual void memory_allocated(const void* address, std::size_t bytes) = 0;
+    /// Memory from a function of CUDA, such as "cudaMalloc".
+    virtual void memory_allocated(
+        const char* function, const void* address, std::size_t bytes
+    ) = 0;
     virtual void memory_freed(const void* address) = 0;
+    /// The host has written to memory by a copy or a fill of CUDA.
+    virtual void host_has_written(const void* address, std::size_t bytes) = 0;
     virtual void launch_begins() = 0;
     // Called by the thread of the operating system that runs the block:
     virtual void block_begins(const BlockFacts& block) = 0;

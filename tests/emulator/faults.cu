@@ -130,6 +130,15 @@ __global__ void failed_assertion_kernel(int n) {
 }
 EXPORT int failed_assertion() { return launch(failed_assertion_kernel, 1, 1, 0, 3); }
 
+// As macros of libraries do.
+__global__ void failed_assertion_by_name_kernel(int n) {
+    if (n > 3) return;
+    __assert_fail("n > 3", __FILE__, __LINE__, __func__);  // failed_assertion_by_name
+}
+EXPORT int failed_assertion_by_name() {
+    return launch(failed_assertion_by_name_kernel, 1, 1, 0, 3);
+}
+
 __global__ void misaligned_kernel(float4* out, const float* x) {
     *out = __ldcs(reinterpret_cast<const float4*>(x + 1));  // misaligned
 }

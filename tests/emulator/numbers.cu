@@ -122,3 +122,76 @@ __global__ void intrinsics_kernel(unsigned* wrong) {
 EXPORT int intrinsics(unsigned* wrong) {
     return launch(intrinsics_kernel, 1, 1, 0, wrong);
 }
+
+__global__ void functions_kernel(double* out, const double* in) {
+    unsigned i = threadIdx.x;
+    double x = in[i];
+    double* row = out + 8 * i;
+    row[0] = erfinv(x);
+    row[1] = erfcinv(1 - x);
+    row[2] = normcdf(x);
+    row[3] = normcdfinv((1 + x) / 2);
+    row[4] = erfcx(30 * x);
+    row[5] = sinpi(2 * x);
+    row[6] = cospi(2 * x);
+    row[7] = erfinvf(static_cast<float>(x));
+}
+EXPORT int functions(double* out, const double* in, int64_t n) {
+    return launch(functions_kernel, 1, static_cast<unsigned>(n), 0, out, in);
+}
+
+__global__ void more_intrinsics_kernel(int* wrong) {
+    auto check = [&wrong](bool right, int line) {
+        if (!right) *wrong++ = line;
+    };
+#define CHECK(condition) check(condition, __LINE__)
+    CHECK(__funnelshift_lc(1, 2, 32) == 1 && __funnelshift_rc(1, 2, 40) == 2);
+    CHECK(__mul24(-3, 5) == -15 && __mul24(0x7f000002, 3) == 6);
+    CHECK(__umul24(0xff000002, 3) == 6);
+    CHECK(__sad(-3, 4, 5) == 12 && __usad(1, 4, 5) == 8);
+    CHECK(__hadd(-3, -2) == -3 && __rhadd(-3, -2) == -2);
+    CHECK(__uhadd(0xffffffff, 0xffffffff) == 0xffffffff && __urhadd(1, 2) == 2);
+    CHECK(__dp4a(0xff000002u, 0x01000003u, 1u) == 262);
+    CHECK(__float2ull_rz(1e20f) == ~0ull && __double2ll_rn(2.5) == 2);
+    CHECK(__double2uint_ru(1.1) == 2 && __float2ll_rd(-1.5f) == -2);
+    CHECK(__hiloint2double(__double2hiint(-3.25), __double2loint(-3.25)) == -3.25);
+    CHECK(umax(1, 0xffffffff) == 0xffffffff && llmin(-1, 1) == -1);
+    CHECK(__half_as_ushort(__float2half_ru(1 + 0x1p-20f)) == 0x3c01);
+    CHECK(__half_as_ushort(__float2half_rd(1 + 0x1p-20f)) == 0x3c00);
+    CHECK(__half_as_ushort(__float2half_rd(-1 - 0x1p-20f)) == 0xbc01);
+    CHECK(__half_as_ushort(__float2half_ru(1e30f)) == 0x7c00);
+    CHECK(__half_as_ushort(__float2half_rd(1e30f)) == 0x7bff);
+    CHECK(__half_as_ushort(__float2half_ru(1e-30f)) == 1);
+    CHECK(__bfloat16_as_ushort(__float2bfloat16_ru(1 + 0x1p-20f)) == 0x3f81);
+    CHECK(__bfloat16_as_ushort(__float2bfloat16_rd(1e-41f)) == 0);
+    CHECK(__half2int_ru(__half(1.5f)) == 2 && __half2short_rn(__half(-2.5f)) == -2);
+    const __half2 pair = __floats2half2_rn(0.5f, 3.0f);
+    const __half2 saturated = __hadd2_sat(pair, pair);
+    CHECK(__low2float(saturated) == 1 && __high2float(saturated) == 1);
+    CHECK(__hbgt2(pair, __float2half2_rn(0.25f)) && !__hblt2(pair, saturated));
+    CHECK(__high2float(h2floor(__floats2half2_rn(0, -1.5f))) == -2);
+    const __half half = __half_raw{0x3c00};
+    CHECK(half == __half(1.0f) && static_cast<__half_raw>(half).x == 0x3c00);
+    float sine = 0, cosine = 0;
+    sincospif(0.5f, &sine, &cosine);
+    CHECK(sine == 1 && cosine == 0 && sinpi(3.0) == 0);
+    CHECK(rcbrtf(8) == 0.5f && norm3df(2, 3, 6) == 7 && rhypotf(3, 4) == 0.2f);
+    __builtin_assume(sine == 1);
+#undef CHECK
+}
+EXPORT int more_intrinsics(int* wrong) {
+    return launch(more_intrinsics_kernel, 1, 1, 0, wrong);
+}
+
+// Integers that are narrower than an int become one in a shuffle; atomics of other scopes.
+__global__ void narrow_shuffle_kernel(int* out, const short* in, int* sum) {
+    unsigned i = threadIdx.x;
+    out[i] = __shfl_xor_sync(0xffffffff, in[i], 1);
+    out[32 + i] = __shfl_sync(0xffffffff, i == 3, 3);
+    out[64 + i] = __shfl_down_sync(0xffffffff, static_cast<unsigned char>(i), 1);
+    atomicAdd_block(sum, 1);
+    atomicAdd_system(sum, 1);
+}
+EXPORT int narrow_shuffle(int* out, const short* in, int* sum) {
+    return launch(narrow_shuffle_kernel, 1, 32, 0, out, in, sum);
+}

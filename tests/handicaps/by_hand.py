@@ -31,6 +31,8 @@ def sass_of(*instructions: str) -> Listing:
 def kernel_of(ptx: Listing) -> KernelCode:
     return KernelCode(
         side="cuda",
+        language="cuda",
+        name="CUDA",
         arch="sm_90a",
         kernel="k",
         title="k<float>",

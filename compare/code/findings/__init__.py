@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from compare.code.findings import (
     accesses,
     arithmetic,
+    changes,
     control,
     functions,
     paths,
@@ -20,7 +21,7 @@ from compare.code.findings import (
     resources,
     traffic,
 )
-from compare.code.findings.evidence import Finding, Look, Subject
+from compare.code.findings.evidence import Finding, Look, Subject, are_versions
 
 if TYPE_CHECKING:  # importing the model imports torch and Triton
     from compare.code.kernel_code import KernelCode
@@ -71,15 +72,23 @@ RULES = (
     Rule("subnormals", "math", 20, 20, arithmetic.subnormals),
 )
 
+# Asked only of two kernels in one language, where an edit is what the reader looks for.
+CHANGES = (
+    Rule("same code", "overhead", 100, 100, changes.same_code),
+    Rule("barriers", "reduction", 78, 0, changes.barriers),
+    Rule("executed", "overhead", 77, 0, changes.executed),
+)
+
 
 def find(cuda: KernelCode, triton: KernelCode) -> tuple[Finding, ...]:
     """Asks every rule, and sorts the findings: those about one side come first.
 
     It does more or worse there. Of either kind, the most telling comes first.
     """
-    sides = Subject("cuda", cuda), Subject("triton", triton)
+    sides = Subject(cuda), Subject(triton)
+    rules = (*RULES, *CHANGES) if are_versions(sides) else RULES
     found = []
-    for rule in RULES:
+    for rule in rules:
         if said := rule.look(sides):
             left, right = (tuple(e.index for e in each) for each in said.evidence)
             found.append(

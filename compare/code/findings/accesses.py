@@ -56,17 +56,20 @@ def vector_width(sides: Sides) -> Statement | None:
     ]
     narrower = {less(max(left), max(right)) for left, right in kinds.values()} - {None}
     return Statement(
-        f"{_compared_widths(by_widths)} ({'; '.join(names)})",
+        f"{_compared_widths(by_widths, sides)} ({'; '.join(names)})",
         evidence,
         narrower.pop() if len(narrower) == 1 else None,
     )
 
 
-def _compared_widths(by_widths: Mapping[tuple[str, ...], list[str]]) -> str:
+def _compared_widths(
+    by_widths: Mapping[tuple[str, ...], list[str]], sides: Sides
+) -> str:
     """`A thread loads 16 bytes at a time in CUDA, 4 in Triton`, for each difference."""
+    first, second = (each.name for each in sides)
     return "A thread " + "; it ".join(
         f"{listed(verbs)} {left} bytes at a time "
-        + ("on both sides" if left == right else f"in CUDA, {right} in Triton")
+        + ("on both sides" if left == right else f"in {first}, {right} in {second}")
         for (left, right), verbs in by_widths.items()
     )
 

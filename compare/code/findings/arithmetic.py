@@ -70,7 +70,8 @@ def division(sides: Sides) -> Statement | None:
     for side, each in zip(sides, exact, strict=True):
         if each and (side.per_element(each) or 1) < _RARE_PER_ELEMENT:
             whose = None
-    return Statement(f"Division: CUDA takes {left}; Triton {right}", found, whose)
+    first, second = (each.name for each in sides)
+    return Statement(f"Division: {first} takes {left}; {second} {right}", found, whose)
 
 
 def _divisions(side: Subject) -> list[Instruction]:
@@ -116,7 +117,10 @@ def tensor_cores(sides: Sides) -> Statement | None:
     found = [each.ptx("tensor core", opcode="mma") for each in sides]
     left, right = names = [_matrix_instructions(each) for each in found]
     if all(found):
-        by = f", by {left}" if left == right else f": CUDA by {left}, Triton by {right}"
+        first, second = (each.name for each in sides)
+        by = f": {first} by {left}, {second} by {right}"
+        if left == right:
+            by = f", by {left}"
         text = f"Both multiply matrices on tensor cores{by}"
         if having(*("wgmma" in each for each in names)):
             text += (

@@ -43,8 +43,8 @@ def loops(sides: Sides) -> Statement | None:
     if more is None:
         return None
     text = (
-        f"Each thread goes round {amount(left)} times in CUDA ({numbers[0]}),"
-        f" {amount(right)} times in Triton ({numbers[1]})"
+        f"Each thread goes round {amount(left)} times in {sides[0].name}"
+        f" ({numbers[0]}), {amount(right)} times in {sides[1].name} ({numbers[1]})"
     )
     return Statement(text, heads, more)
 
@@ -62,7 +62,8 @@ def specialisation(sides: Sides) -> Statement | None:
     if whose is None:
         text = (
             "Warps of a block do different things, and share out its registers for"
-            f" that (setmaxnreg): a thread has {left} in CUDA, {right} in Triton"
+            f" that (setmaxnreg): a thread has {left} in {sides[0].name}, {right} in"
+            f" {sides[1].name}"
         )
         return Statement(text, shares)
     user, other = in_order(whose, sides)
@@ -130,7 +131,8 @@ def padding(sides: Sides) -> Statement | None:
         return Statement(text, evidence)
     user, other = in_order(whose, sides)
     most, least = in_order(whose, (left, right))
-    why = "; Triton's tiles are powers of two" if whose == "triton" else ""
+    is_triton = user.code.language == "triton" != other.code.language
+    why = "; Triton's tiles are powers of two" if is_triton else ""
     text = (
         f"{most:.0%} {idle} are masked off in {user.name}, {least:.0%} in"
         f" {other.name}{why}"

@@ -32,8 +32,8 @@ class Finding:
     topic: str  # as that of its rule
     text: str  # the sentence
     language: Language  # of the listings that the evidence is in
-    cuda: tuple[int, ...]  # indices of the instructions of the CUDA side that prove it
-    triton: tuple[int, ...]  # those of the Triton side
+    cuda: tuple[int, ...]  # indices of the instructions of the first side that prove it
+    triton: tuple[int, ...]  # those of the second side
     rule: str  # its name, which does not change with the numbers
     # The one that does more or worse, or what the other does not; None if the sentence
     # is about both alike.
@@ -46,7 +46,7 @@ class Statement:
     """A sentence of a rule, with its evidence."""
 
     text: str  # the sentence, without the full stop
-    # The instructions that prove it, or their accesses, of CUDA and of Triton.
+    # The instructions that prove it, or their accesses, of the first and second side.
     evidence: Sequence[Iterable[Instruction | MemoryAccess]]
     side: Side | None = None  # as that of a finding
     language: Language = "ptx"  # of the instructions
@@ -56,13 +56,17 @@ class Statement:
 class Subject:
     """One side, as rules see it."""
 
-    side: Side
     code: KernelCode
+
+    @property
+    def side(self) -> Side:
+        """Its place in the comparison."""
+        return self.code.side
 
     @property
     def name(self) -> str:
         """For sentences."""
-        return "CUDA" if self.side == "cuda" else "Triton"
+        return self.code.name
 
     @cached_property
     def flow(self) -> Dataflow:
@@ -157,7 +161,8 @@ class Subject:
     ) -> float | None:
         """Executions for each of a number of things."""
         indices = [each.index for each in instructions]
-        if not self.code.simulation.is_complete or self._doubtful & {*indices}:
+        is_known = self.code.simulation.is_complete and not self._doubtful & {*indices}
+        if not (is_known and number):
             return None
         return sum(executed[index] for index in indices) / number
 
@@ -177,8 +182,14 @@ class Subject:
         return bool(loads) and opcodes - loads <= {"setp.eq.b64", "bra"}
 
 
-Sides = tuple[Subject, Subject]  # CUDA and Triton
+Sides = tuple[Subject, Subject]  # the first and the second: CUDA and Triton of an op
 Look = Callable[[Sides], Statement | None]
+
+
+def are_versions(sides: Sides) -> bool:
+    """Whether both sides are of one language: what differs is what was edited."""
+    first, second = sides
+    return first.code.language == second.code.language
 
 
 def in_order(first: Side, pair: Sequence[_Item]) -> tuple[_Item, _Item]:

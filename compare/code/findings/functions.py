@@ -54,7 +54,7 @@ def exponential(sides: Sides) -> Statement | None:
     whose = having(*(each == {"expf"} for each in forms))
     if whose is None:
         does = f"exp(x) as {_FAST}" if forms[0] == {"exp"} else _ACCURATE
-        by = left if left == right else f"{left} in CUDA, {right} in Triton"
+        by = _compared(left, right, sides)
         return Statement(f"Both compute {does}, by {by}", evidence)
     user, other = in_order(whose, sides)
     accurate, _ = in_order(whose, found)
@@ -64,6 +64,12 @@ def exponential(sides: Sides) -> Statement | None:
         f" {other.name} takes {_FAST} at once, by {in_order(whose, ways)[1]}"
     )
     return Statement(text, evidence, whose)
+
+
+def _compared(left: str, right: str, sides: Sides) -> str:
+    """`a in CUDA, b in Triton`; what is the same on both sides only once."""
+    first, second = (each.name for each in sides)
+    return left if left == right else f"{left} in {first}, {right} in {second}"
 
 
 def _way(found: Sequence[_Exponential]) -> str:
@@ -117,7 +123,8 @@ def error_function(sides: Sides) -> Statement | None:
     text = f"Both compute erf by {_ERF}"
     left, right = map(_choice, sides, found)
     if left and right and left != right:
-        text += f". In PTX, CUDA chooses the polynomial {left}, Triton {right}"
+        first, second = (each.name for each in sides)
+        text += f". In PTX, {first} chooses the polynomial {left}, {second} {right}"
     return Statement(text, found)
 
 
@@ -151,7 +158,7 @@ def hyperbolic_tangent(sides: Sides) -> Statement | None:
     evidence = [fast or slow for fast, slow in zip(hardware, software, strict=True)]
     whose = having(*software)
     if whose is None:
-        by = left if left == right else f"{left} in CUDA, {right} in Triton"
+        by = _compared(left, right, sides)
         return Statement(f"Both compute tanh by {by}", evidence)
     user, other = in_order(whose, sides)
     slow, fast = in_order(whose, ways)
@@ -171,7 +178,8 @@ def special_functions(sides: Sides) -> Statement | None:
     left, right = (opcodes(side) or "none" for side in found)
     if left == right:
         return None
-    return Statement(f"Special functions: CUDA {left}; Triton {right}", found)
+    first, second = (each.name for each in sides)
+    return Statement(f"Special functions: {first} {left}; {second} {right}", found)
 
 
 def _is_told(instruction: Instruction, side: Subject) -> bool:

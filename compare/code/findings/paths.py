@@ -49,7 +49,8 @@ def cache_hints(sides: Sides) -> Statement | None:
     left, right = (
         f"by {opcodes(found)}" if found else "gives none" for found in hinted
     )
-    text = f"Hints to the caches: CUDA {left}, Triton {right}"
+    first, second = (each.name for each in sides)
+    text = f"Hints to the caches: {first} {left}, {second} {right}"
     return Statement(text, hinted, having(*hinted))
 
 
@@ -86,7 +87,8 @@ def asynchronous_copies(sides: Sides) -> Statement | None:
 
 def _both_asynchronous(sides: Sides) -> Statement:
     cuda, triton = (_names(_copies(each)) for each in sides)
-    names = cuda if cuda == triton else f"CUDA: {cuda}; Triton: {triton}"
+    first, second = (each.name for each in sides)
+    names = cuda if cuda == triton else f"{first}: {cuda}; {second}: {triton}"
     text = f"Both copy from global to shared memory asynchronously ({names})"
     evidence = [_copies_and_waits(each) for each in sides]
     left, right = (_bytes_under_way(each) for each in sides)
@@ -94,7 +96,7 @@ def _both_asynchronous(sides: Sides) -> Statement:
         return Statement(text, evidence)
     if left == right:
         return Statement(f"{text}{_while_computing(left)} on both sides", evidence)
-    text += f"{_while_computing(left)} in CUDA, {right} in Triton"
+    text += f"{_while_computing(left)} in {first}, {right} in {second}"
     return Statement(text, evidence, less(left, right))
 
 

@@ -52,8 +52,10 @@ def reduction(sides: Sides) -> Statement | None:
         return Statement(f"Both reduce a warp's {mine} {left.way}: {cuda}", evidence)
     what = "" if mine == other else f" its {other}"
     how = "likewise" if left.way == right.way else right.way
+    first, second = (each.name for each in sides)
     text = (
-        f"CUDA reduces a warp's {mine} {left.way}: {cuda}. Triton{what} {how}: {triton}"
+        f"{first} reduces a warp's {mine} {left.way}: {cuda}."
+        f" {second}{what} {how}: {triton}"
     )
     return Statement(text, evidence, _more_steps(sides, left, right))
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from compare.assembly.classify import Language
 from compare.assembly.listing import Instruction
 from compare.code.findings.evidence import (
     Sides,
     Statement,
     Subject,
+    are_versions,
     greater,
     having,
     in_order,
     less,
 )
 from compare.code.words import amount, counted, listed, opcodes
+
+if TYPE_CHECKING:  # importing the model imports torch and Triton
+    from compare.code.kernel_code import KernelCode, Side
 
 _NOTEWORTHY_RATIO = 1.5
 _NOTEWORTHY_INTEGERS = 2.0  # instructions more for each element
@@ -53,8 +60,13 @@ def occupancy(sides: Sides) -> Statement:
     """Registers, and how many warps an SM holds, because of them or of others."""
     cuda, triton = (each.code.registers for each in sides)
     left, right = (each.code.occupancy for each in sides)
+    names = tuple(each.name for each in sides)
     text = f"A thread takes {cuda} registers"
-    text += " on both sides" if cuda == triton else f" in CUDA, {triton} in Triton"
+    text += (
+        " on both sides"
+        if cuda == triton
+        else f" in {names[0]}, {triton} in {names[1]}"
+    )
     text += (
         f". An SM holds {left.warps_per_sm} of at most {left.max_warps_per_sm} warps"
     )
@@ -63,12 +75,14 @@ def occupancy(sides: Sides) -> Statement:
         for each in (left, right)
     )
     if first != second:
-        text += f" in CUDA{first}; {right.warps_per_sm} in Triton{second}"
+        text += f" in {names[0]}{first}; {right.warps_per_sm} in {names[1]}{second}"
     elif left.warps_per_sm == right.warps_per_sm:
         text += first
     else:
-        text += f" in CUDA, {right.warps_per_sm} in Triton, both{first.lstrip(',')}"
+        text += f" in {names[0]}, {right.warps_per_sm} in {names[1]}"
+        text += f", both{first.lstrip(',')}"
     whose = less(left.fraction, right.fraction, _NOTEWORTHY_OCCUPANCY)
+    whose = whose or _edited(sides, lambda code: code.registers)
     return Statement(text, ([], []), whose)
 
 
@@ -78,8 +92,9 @@ def shared_memory(sides: Sides) -> Statement | None:
         return None
     left, right = map(_described_shared_memory, sides)
     return Statement(
-        f"Shared memory of a block: CUDA {left}; Triton {right}",
+        f"Shared memory of a block: {sides[0].name} {left}; {sides[1].name} {right}",
         [each.ptx("shared load", "shared store") for each in sides],
+        _edited(sides, lambda code: code.shared_bytes),
     )
 
 
@@ -103,9 +118,19 @@ def elements_per_thread(sides: Sides) -> Statement | None:
         return None
     text = (
         "Elements of the output for each thread of the launch:"
-        f" CUDA {left}, Triton {right}"
+        f" {sides[0].name} {left}, {sides[1].name} {right}"
     )
-    return Statement(text, ([], []))
+    whose = _edited(sides, lambda code: code.launch.blocks) or _edited(
+        sides, lambda code: code.launch.threads_per_block
+    )
+    return Statement(text, ([], []), whose)
+
+
+def _edited(sides: Sides, number: Callable[[KernelCode], float]) -> Side | None:
+    """Of two versions the one with more of something; None of two languages."""
+    if not are_versions(sides):
+        return None
+    return greater(*(number(each.code) for each in sides))
 
 
 def address_arithmetic(sides: Sides) -> Statement | None:
@@ -138,7 +163,8 @@ def _integers(sides: Sides, language: Language) -> Statement | None:
     about = "about " if is_sass else ""
     text = (
         f"Integers and addresses take {about}{amount(left)} {language.upper()}"
-        f" instructions for each element in CUDA, {about}{amount(right)} in Triton"
+        f" instructions for each element in {sides[0].name},"
+        f" {about}{amount(right)} in {sides[1].name}"
     )
     return Statement(text, found, more, language)
 

@@ -19,11 +19,10 @@ from compare.report import glossary
 from compare.report.comparison import Report
 from compare.report.figures import figures, notes
 from compare.report.page.instruction_mix import category_rows, mix_columns, section_rows
-from compare.report.page.panels import Extras, Panel, recorded_times
+from compare.report.page.panels import Extras, Panel, grid_panel, recorded_times
 from compare.report.page.sides import SideView, view_sides
 from compare.report.tables import Cell, remarks
-from compare.report.terminal import case_name, environment_line
-from compare.timing.names import NAMES
+from compare.report.terminal import environment_line
 from compare.timing.times import Bench
 
 __all__ = ["Around", "Cell", "Extras", "Panel", "render"]
@@ -51,7 +50,9 @@ def render(
     columns = mix_columns(sides, extras.executed)
     sections = dict.fromkeys(name for each in sides for name in each.kernel.sections)
     panels = [*extras.panels]
-    if isinstance(report.recorded, Bench):
+    if report.own:
+        panels += (grid_panel(i, each) for i, each in enumerate(report.own.grids))
+    if isinstance(report.recorded, Bench) and report.case:
         panels.insert(0, recorded_times(report.recorded, report.case))
     template = environment(FOLDER).get_template("template.html.j2")
     return template.render(
@@ -59,7 +60,8 @@ def render(
         js=asset("page.js"),
         theme=asset("theme.js"),
         op=report.op,
-        case_name=case_name(report.case),
+        title=report.op if report.own else f"{report.op}: CUDA C++ beside Triton",
+        case_name=report.what,
         environment_line=environment_line(report.environment),
         date=str(report.environment.get("date", ""))[:10],
         arch=next((side.code.arch for side in sides if side.code), None),
@@ -67,14 +69,14 @@ def render(
         glossary=around.glossary if around else "",
         terms={} if around else {e: meanings[e] for e in meanings if e in terms},
         findings=list(zip(report.findings, sentences, strict=True)),
-        implementations=[NAMES[name] for name in report.implementations],
+        implementations=[*map(report.called, report.implementations)],
         figure_rows=figures(report),
         notes=[*remarks(report), *notes(report)],
         is_recorded=isinstance(report.recorded, Bench),
         columns=columns,
         groups=Counter(each.group for each in columns),
         category_rows=list(category_rows(columns)),
-        section_rows=section_rows(columns, sections),
+        section_rows=section_rows(columns, sections) if sections else [],
         sides=sides,
         panels=panels,
         data=_data(report, sides, sections),
@@ -85,14 +87,19 @@ def _data(
     report: Report, sides: Sequence[SideView], sections: Iterable[str]
 ) -> dict[str, Any]:
     """The data of the page's script that the page itself does not show."""
-    kernels = [side.kernel for side in sides]
     return {
         "categories": CATEGORIES,
-        "sections": {  # the first and the last line of each, by file
+        "names": {side.key: printable(side.name) for side in sides},
+        # By side its file, and the first and the last line there.
+        "sections": {
             name: {
-                each.file: (each.sections[name].start, each.sections[name].stop - 1)
-                for each in kernels
-                if name in each.sections
+                side.key: (
+                    side.kernel.file,
+                    side.kernel.sections[name].start,
+                    side.kernel.sections[name].stop - 1,
+                )
+                for side in sides
+                if name in side.kernel.sections
             }
             for name in sections
         },

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -14,12 +13,21 @@ from bindings.sources import ROOT
 from compare.assembly.listing import Frame, Instruction
 from compare.assembly.places import file_of, project_file
 from compare.code.kernel_code import Side
+from compare.report.comparison import Report
+from compare.report.own_pair import OwnPair
+from compare.report.page.definitions import cuda_lines, python_lines
 
 # By side, the files that a kernel may be in whose name is not known.
 _FILES: dict[Side, tuple[str, ...]] = {
     "cuda": ("csrc/{0}/twin.cuh", "csrc/{0}/{0}.cu"),
     "triton": ("triton_kernels/{0}/twin.py", "triton_kernels/{0}/{0}.py"),
 }
+# By language, what finds the lines of a kernel.
+_LINES: dict[Side, Callable[[str, str], range | None]] = {
+    "cuda": cuda_lines,
+    "triton": python_lines,
+}
+_FOLDERS: dict[Side, str] = {"cuda": "csrc/", "triton": "triton_kernels/"}
 _SECTION = re.compile(r"(?://|#) -- (\w+)")
 
 
@@ -58,52 +66,81 @@ def find_kernel(side: Side, op: str, name: str) -> Kernel:
         return Kernel(file, range(1, 1), {})
     file = file_of(side, source, name)
     text = read_source(file)
-    lines = (_triton_lines if side == "triton" else _cuda_lines)(text, name)
+    lines = _LINES[side](text, name)
+    assert lines, name  # file_of has found it there
+    return Kernel(file, lines, _sections(text, lines))
+
+
+def kernel_of(report: Report, side: Side, name: str) -> Kernel:
+    """The kernel of this name in the sources of a report.
+
+    A kernel of own files that is not found, as when a macro makes it, is all of the
+    main file.
+
+    Raises:
+        LookupError: A kernel of an op stands in no file.
+    """
+    if report.own:
+        return _find_own(report.own, side, name)
+    return find_kernel(side, report.op, name)
+
+
+def _find_own(own: OwnPair, side: Side, name: str) -> Kernel:
+    main = own.files[side]
+    name = name.rpartition("::")[2]
+    mains = {*own.files.values()}  # what it includes is none of them
+    for file in (main, *(each for each in own.texts if each not in mains)):
+        text = own.texts[file]
+        if name and (lines := _LINES[own.languages[side]](text, name)):
+            return Kernel(file, lines, _sections(text, lines))
+    text = own.texts[main]
+    whole = range(1, len(text.splitlines()) + 1)
+    return Kernel(main, whole, _sections(text, whole))
+
+
+def _sections(text: str, lines: range) -> dict[str, range]:
+    """The sections that are marked in these lines."""
     marks = [
         (found[1], number)
         for number, line in enumerate(text.split("\n"), start=1)
         if number in lines and (found := _SECTION.search(line))
     ]
-    ends = [*(number for _, number in marks[1:]), lines.stop]
-    sections = {
+    # Each ends where the next begins, and the last with the lines.
+    ends = [*(number for _, number in marks), lines.stop][1:]
+    return {
         section: range(start, end)
         for (section, start), end in zip(marks, ends, strict=True)
     }
-    return Kernel(file, lines, sections)
 
 
-def source_files(main: str, instructions: Iterable[Instruction]) -> tuple[str, ...]:
-    """The kernel's file, then the others of the project that instructions are from."""
+def source_files(
+    report: Report, side: Side, kernel: Kernel, instructions: Iterable[Instruction]
+) -> tuple[str, ...]:
+    """The kernel's file, then the others of the project that instructions are from.
+
+    Of own files the main one is always among them.
+    """
     frames = {frame.file for each in instructions for frame in each.frames}
-    folder = main.partition("/")[0]  # that of the side
-    found = {file for file in map(project_file, frames) if file.startswith(folder)}
-    return (main, *sorted(found - {main}))
+    found = {*map(project_file, frames)}
+    # Own files may import the project's.
+    folders = tuple(_FOLDERS.values()) if report.own else _FOLDERS[side]
+    own = report.own.texts if report.own else ()
+    found = {file for file in found if file in own or file.startswith(folders)}
+    if report.own:
+        found.add(report.own.files[side])
+    return (kernel.file, *sorted(found - {kernel.file}))
+
+
+def source_of(report: Report, file: str) -> str:
+    """The text of a file that a report is about."""
+    if report.own and file in report.own.texts:
+        return report.own.texts[file]
+    return read_source(file)
 
 
 def read_source(file: str) -> str:
     """The text of a file of the project."""
     return (ROOT / file).read_text(encoding="utf-8")
-
-
-def _triton_lines(text: str, name: str) -> range:
-    (node,) = (
-        each
-        for each in ast.parse(text).body
-        if isinstance(each, ast.FunctionDef) and each.name == name
-    )
-    first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-    return range(first, (node.end_lineno or first) + 1)
-
-
-def _cuda_lines(text: str, name: str) -> range:
-    found = re.search(
-        rf"^(?:template[^;{{}}]*)?__global__[^;{{}}]*\b{name}\(.*?^}}$",
-        text,
-        re.DOTALL | re.MULTILINE,
-    )
-    assert found, name
-    first, last = (text.count("\n", 0, place) + 1 for place in found.span())
-    return range(first, last + 1)
 
 
 class Chains:

@@ -12,7 +12,7 @@ const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
 // ---- what there is ----
 
-const sources = new Map(); // by file: the list of its lines
+const sources = new Map(); // by "side file": the list of its lines
 const instructions = {}; // by side and code: the rows, in the order of their indices
 const about = new Map(); // by row of an instruction: its side, code, index and chain
 const places = new Map(); // by "file:line": the rows of instructions from there
@@ -21,7 +21,11 @@ const sections = new Map(); // by name: the rows of both sources and all listing
 const sectionOf = new Map(); // by row of a source: the name
 const twins = new Map(); // by row of an instruction: those of the other kind of code
 
-for (const list of all(".source .lines")) sources.set(list.dataset.file, list);
+for (const side of SIDES) {
+    for (const list of all(`[data-side=${side}] .source .lines`)) {
+        sources.set(`${side} ${list.dataset.file}`, list);
+    }
+}
 
 for (const side of SIDES) {
     instructions[side] = {};
@@ -48,10 +52,11 @@ for (const { ptx, sass } of Object.values(instructions)) {
     }
 }
 
-for (const [name, files] of Object.entries(data.sections)) {
+for (const [name, sides] of Object.entries(data.sections)) {
     sections.set(name, []);
-    for (const [file, [first, last]] of Object.entries(files)) {
-        for (const row of [...sources.get(file).children].slice(first - 1, last)) {
+    for (const [side, [file, first, last]] of Object.entries(sides)) {
+        const list = sources.get(`${side} ${file}`);
+        for (const row of [...list.children].slice(first - 1, last)) {
             sections.get(name).push(row);
             sectionOf.set(row, name);
         }
@@ -65,15 +70,21 @@ for (const link of all("a[href^='#']")) {
     targets.set(target, [...(targets.get(target) || []), link]);
 }
 
-function sourceRow(place) {
+function sourceRow(side, place) {
     const colon = place.lastIndexOf(":");
-    return sources.get(place.slice(0, colon))?.children[place.slice(colon + 1) - 1];
+    const list = sources.get(`${side} ${place.slice(0, colon)}`);
+    return list?.children[place.slice(colon + 1) - 1];
+}
+
+// The source rows of an instruction, from the innermost outwards.
+function rowsOf(instruction) {
+    const { side, chain } = about.get(instruction);
+    return chain.places.map((place) => sourceRow(side, place)).filter(Boolean);
 }
 
 // The source rows of instructions: with each line those that it was inlined into.
 function sourceRows(rows) {
-    const found = new Set(rows.flatMap((row) => about.get(row).chain.places));
-    return [...found].map(sourceRow).filter(Boolean);
+    return [...new Set(rows.flatMap(rowsOf))];
 }
 
 // What the other kind of code has of the same instruction.
@@ -98,11 +109,13 @@ function describe(row) {
 // sections that they are in, a name, and the code that it is about, if only about one.
 const MEANINGS = {
     line(place) {
-        const row = sourceRow(place);
-        if (!row) return undefined;
-        const strong = [row, ...(places.get(place) || [])];
-        const soft = sourceRows(strong.slice(1));
-        return { strong, soft, within: [sectionOf.get(row)], text: place, row };
+        // A file that both sides have is there twice.
+        const lines = SIDES.map((side) => sourceRow(side, place)).filter(Boolean);
+        if (!lines.length) return undefined;
+        const made = places.get(place) || [];
+        const within = lines.map((row) => sectionOf.get(row));
+        const strong = [...lines, ...made];
+        return { strong, soft: sourceRows(made), within, text: place, lines };
     },
 
     section(name) {
@@ -138,9 +151,7 @@ const MEANINGS = {
         const [side, code, indices = ""] = words.split(":");
         const rows = indices.split(",").map((each) => instructions[side]?.[code]?.[each]);
         if (!rows.every((row) => about.has(row))) return undefined;
-        const inner = rows.map((row) =>
-            about.get(row).chain.places.map(sourceRow).find(Boolean),
-        );
+        const inner = rows.map((row) => rowsOf(row)[0]);
         return {
             strong: [...rows, ...inner.filter(Boolean)],
             soft: [...sourceRows(rows), ...rows.flatMap(counterparts)],
@@ -214,8 +225,7 @@ function tell(marks) {
             const known = about.get(row);
             return known && known.side === side && known.code === code;
         });
-        const name = { cuda: "CUDA", triton: "Triton" }[side];
-        return rows.length ? `${name} ${rows.length}` : "";
+        return rows.length ? `${data.names[side]} ${rows.length}` : "";
     }).filter(Boolean);
     const where = counts.length ? ` (${code.toUpperCase()}: ${counts.join(", ")})` : "";
     bar.textContent = marks.text + where;
@@ -279,11 +289,11 @@ function reveal(marks, clicked) {
             rows.filter((row) => pane.contains(row)),
         );
         const rows = kinds.flat();
-        const isLine = rows.includes(marks.row);
-        const wanted = isLine ? marks.row : rows.find(isShown) || rows[0];
+        const line = marks.lines?.find((row) => pane.contains(row));
+        const wanted = line || rows.find(isShown) || rows[0];
         if (!wanted) continue;
         if (!isShown(wanted) && tabOf(wanted)) openTab(tabOf(wanted));
-        const alike = isLine ? [wanted] : kinds.find((each) => each.includes(wanted));
+        const alike = line ? [line] : kinds.find((each) => each.includes(wanted));
         if (!alike.some((row) => isShown(row) && isInSight(row))) scrollTo(wanted);
     }
 }

@@ -14,7 +14,7 @@ from compare.code.kernel_code import Side
 from compare.judge.cases import Case
 from compare.records import store
 from compare.report import recorded
-from compare.report.tables import Cell
+from compare.report.tables import Cell, Grid
 from compare.timing.names import NAMES
 from compare.timing.times import Bench, CaseTimes
 
@@ -71,6 +71,12 @@ def recorded_times(bench: Bench, case: Case) -> Panel:
         ),
         has_numbers=True,
     )
+
+
+def grid_panel(number: int, grid: Grid) -> Panel:
+    """A table that only a user's own files have."""
+    rows = tuple(tuple(map(Cell, row)) for row in grid.rows)
+    return Panel(f"own-{number}", grid.name, grid.header, rows)
 
 
 def _time(times: CaseTimes, name: str) -> Cell:

@@ -11,16 +11,18 @@ from markupsafe import Markup
 from compare.assembly.classify import Language
 from compare.assembly.listing import Listing
 from compare.code.kernel_code import KernelCode, Side
+from compare.code.words import LANGUAGE_NAMES
 from compare.judge.parity import Skipped
 from compare.report.comparison import Report
 from compare.report.page import links
-from compare.report.page.lexers import highlight_source
+from compare.report.page.lexers import LEXERS, highlight_source
 from compare.report.page.links import Chains, Kernel
 from compare.report.page.listings import Row, listing_rows
 from compare.report.page.panels import Extras
-from compare.timing.names import NAMES
 
 _LANGUAGES: dict[Side, str] = {"cuda": "CUDA C++", "triton": "Triton"}
+# What a file is coloured by whose suffix does not tell.
+_LEXER_OF: dict[Side, str] = {"cuda": "cuda", "triton": "python"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class SideView:
 
     key: Side
     name: str
-    language: str  # that the sources are in
+    heading: str  # the language that the sources are in; of own files the name, too
     kernel: Kernel
     files: list[SourceFile]  # the kernel's first
     code: KernelCode | None
@@ -58,11 +60,12 @@ class SideView:
 
 def view_sides(report: Report, extras: Extras) -> list[SideView]:
     """Both sides; one without code shows the source that its code would come from."""
-    # A side without code shows the kernel that has the other's name.
-    known = next(iter(report.kernels.values()), "")
+    names = report.kernels
+    # A side of an op without code shows the kernel that has the other's name.
+    known = "" if report.own else next(iter(names.values()), "")
     return [
-        _view(side, report, report.kernels.get(side, known), extras)
-        for side in _LANGUAGES
+        _view(side, report, names.get(side, known), extras)
+        for side in (report.own.files if report.own else _LANGUAGES)
     ]
 
 
@@ -72,22 +75,26 @@ def _view(side: Side, report: Report, kernel_name: str, extras: Extras) -> SideV
         {} if isinstance(code, Skipped) else {"ptx": code.ptx, "sass": code.sass}
     )
     instructions = [e for listing in listings.values() for e in listing.instructions]
-    kernel = links.find_kernel(side, report.op, kernel_name)
-    files = links.source_files(kernel.file, instructions)
-    texts = {path: links.read_source(path) for path in files}
+    kernel = links.kernel_of(report, side, kernel_name)
+    files = links.source_files(report, side, kernel, instructions)
+    texts = {path: links.source_of(report, path) for path in files}
     chains = Chains(kernel, texts)
     counts = {
         language: chains.counts(listing.instructions)
         for language, listing in listings.items()
     }
     executed = {"ptx": extras.executed.get(side)}
+    language = report.own.languages[side] if report.own else side
+    heading = _LANGUAGES[language]
+    if report.own and report.called(side) != LANGUAGE_NAMES[language]:
+        heading = f"{report.called(side)} ({heading})"
     return SideView(
         key=side,
-        name=NAMES[side],
-        language=_LANGUAGES[side],
+        name=report.called(side),
+        heading=heading,
         kernel=kernel,
         files=[
-            _source_file(path, text, kernel if path == kernel.file else None, counts)
+            _source_file(path, text, language, kernel, counts)
             for path, text in texts.items()
         ],
         code=code if isinstance(code, KernelCode) else None,
@@ -103,14 +110,21 @@ def _view(side: Side, report: Report, kernel_name: str, extras: Extras) -> SideV
 
 
 def _source_file(
-    path: str, text: str, kernel: Kernel | None, counts: dict[Language, Counter[str]]
+    path: str,
+    text: str,
+    language: Side,
+    kernel: Kernel,
+    counts: dict[Language, Counter[str]],
 ) -> SourceFile:
-    sections = kernel.sections.items() if kernel else ()
+    is_own = path == kernel.file
+    sections = kernel.sections.items() if is_own else ()
     section_at = {lines.start: name for name, lines in sections}
-    highlighted = highlight_source(text, PurePosixPath(path).suffix)
+    suffix = PurePosixPath(path).suffix
+    by = suffix if suffix in LEXERS else _LEXER_OF[language]
+    highlighted = highlight_source(text, by)
     return SourceFile(
         path=path,
-        start=kernel.lines.start if kernel else 1,
+        start=kernel.lines.start if is_own else 1,
         lines=[
             SourceLine(
                 html,

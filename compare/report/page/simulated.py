@@ -15,7 +15,6 @@ from compare.report.tables import (
     places_of,
     traces,
 )
-from compare.timing.names import NAMES
 
 
 def extras_of(report: Report) -> Extras:
@@ -24,8 +23,8 @@ def extras_of(report: Report) -> Extras:
     if not codes:
         return Extras()
     panels = [_launches(codes), _traces(report), _movements(report)]
-    if len(codes) > 1:
-        panels.insert(0, _who(*codes))
+    if len(codes) > 1 and (who := _who(*codes)).rows:
+        panels.insert(0, who)
     return Extras(
         executed={each.side: _executions(each) for each in codes},
         panels=tuple(panels),
@@ -46,7 +45,7 @@ def _who(cuda: KernelCode, triton: KernelCode) -> Panel:
     return Panel(
         name="who",
         title="Who does what",
-        header=("", NAMES["cuda"], NAMES["triton"]),
+        header=("", cuda.name, triton.name),
         rows=tuple(
             (Cell(row.topic), cell(row.cuda), cell(row.triton))
             for row in who_does_what.table(cuda, triton)
@@ -56,8 +55,7 @@ def _who(cuda: KernelCode, triton: KernelCode) -> Panel:
 
 def _launches(codes: list[KernelCode]) -> Panel:
     rows = tuple(
-        (Cell(NAMES[code.side]), Cell(" ".join(launch.sentences(code))))
-        for code in codes
+        (Cell(code.name), Cell(" ".join(launch.sentences(code)))) for code in codes
     )
     return Panel("launch", "The launch", ("", ""), rows)
 

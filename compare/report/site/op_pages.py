@@ -14,13 +14,13 @@ from compare.code.rungs import SIDES
 from compare.judge.parity import Parity, Skipped
 from compare.parameters import OpSummary
 from compare.report import glossary, ladder, readme, results
-from compare.report.comparison import Report
+from compare.report.comparison import Report, case_name
 from compare.report.figures import figures, notes
 from compare.report.ladder import Ladder, Rung, Step
 from compare.report.site import documents
 from compare.report.site.files import Files, relative
 from compare.report.tables import remarks
-from compare.report.terminal import case_name, environment_line
+from compare.report.terminal import environment_line
 from compare.report.text import NONE
 from compare.timing.names import NAMES
 from compare.timing.times import Bench
@@ -110,7 +110,7 @@ def _of_report(report: Report | Skipped) -> dict[str, Any]:
     terms = glossary.explanations()
     return {
         "code": relative(code_address(report.op), address(report.op)),
-        "case_name": case_name(report.case),
+        "case_name": report.what,
         "environment": environment_line(report.environment),
         "findings": [
             (each.topic, glossary.parts(each.text, each.rule, terms))

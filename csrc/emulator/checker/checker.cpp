@@ -50,9 +50,11 @@ class Checker final : public Observer {
   public:
     Checker() { observer = this; }
 
-    void memory_allocated(const void* address, std::size_t bytes) override {
+    void memory_allocated(
+        const char* function, const void* address, std::size_t bytes
+    ) override {
         memory.add(
-            {.name = "memory from cudaMalloc",
+            {.name = std::string("memory from ") + function,
              .begin = reinterpret_cast<std::uintptr_t>(address),
              .bytes = bytes,
              .is_tensor = false,
@@ -63,6 +65,9 @@ class Checker final : public Observer {
     }
     void memory_freed(const void* address) override {
         memory.remove(reinterpret_cast<std::uintptr_t>(address));
+    }
+    void host_has_written(const void* address, std::size_t bytes) override {
+        memory.note_written(reinterpret_cast<std::uintptr_t>(address), bytes);
     }
     void launch_begins() override {
         ++launch_number;

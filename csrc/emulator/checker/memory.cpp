@@ -48,6 +48,16 @@ void Memory::clear_tensors() {
     std::erase_if(regions_, [](const auto& region) { return region->is_tensor; });
 }
 
+void Memory::note_written(std::uintptr_t begin, std::size_t bytes) {
+    std::lock_guard lock(mutex);
+    for (const auto& region : regions_) {
+        if (region->written.empty()) continue;
+        std::uintptr_t first = std::max(begin, region->begin);
+        std::uintptr_t end = std::min(begin + bytes, region->end());
+        for (; first < end; ++first) region->written[first - region->begin] = true;
+    }
+}
+
 Region* Memory::find(std::uintptr_t address) {
     auto contains = [address](const Region& region) {
         return address >= region.begin && address - region.begin < region.bytes;

@@ -14,7 +14,7 @@
 namespace emulator {
 namespace [[gnu::visibility("hidden")]] checking {
 
-/// A tensor, a piece of a tensor with gaps, or an allocation of cudaMalloc.
+/// A tensor, a piece of a tensor with gaps, or an allocation of CUDA.
 struct Region {
     std::string name;
     std::uintptr_t begin;
@@ -42,6 +42,8 @@ class Memory {
     void add(Region region);
     void remove(std::uintptr_t begin);
     void clear_tensors();
+    /// These bytes of outputs count as written.
+    void note_written(std::uintptr_t begin, std::size_t bytes);
 
     // Call these with the mutex held; it guards the shadows, too.
     Region* find(std::uintptr_t address);

@@ -189,3 +189,29 @@ __forceinline__ unsigned atomicDec(
         [limit](unsigned old) { return old == 0 || old > limit ? limit : old - 1; }
     );
 }
+
+// ---- Scopes -------------------------------------------------------------------------
+
+// An atomic of the scope of a block or of the system is one of the device here.
+#define atomicAdd_block atomicAdd
+#define atomicAdd_system atomicAdd
+#define atomicSub_block atomicSub
+#define atomicSub_system atomicSub
+#define atomicExch_block atomicExch
+#define atomicExch_system atomicExch
+#define atomicCAS_block atomicCAS
+#define atomicCAS_system atomicCAS
+#define atomicMin_block atomicMin
+#define atomicMin_system atomicMin
+#define atomicMax_block atomicMax
+#define atomicMax_system atomicMax
+#define atomicAnd_block atomicAnd
+#define atomicAnd_system atomicAnd
+#define atomicOr_block atomicOr
+#define atomicOr_system atomicOr
+#define atomicXor_block atomicXor
+#define atomicXor_system atomicXor
+#define atomicInc_block atomicInc
+#define atomicInc_system atomicInc
+#define atomicDec_block atomicDec
+#define atomicDec_system atomicDec

@@ -1,6 +1,8 @@
 // Barriers, fences, and functions that threads poll with.
 #pragma once
 
+#include <time.h>  // clock(), which CUDA has in kernels, too
+
 #include "../runtime.h"
 
 inline void __syncthreads(emulator::Site site = emulator::Site::here()) {

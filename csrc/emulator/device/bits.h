@@ -1,8 +1,6 @@
 // Device functions on bits: integer intrinsics, and numbers as bit patterns.
 #pragma once
 
-#include <math.h>
-
 #include <cstdint>
 #include <type_traits>
 
@@ -18,21 +16,6 @@ using BitsOf = std::conditional_t<
 template <typename To, typename From>
 constexpr To as(From from) {
     return __builtin_bit_cast(To, from);
-}
-
-/// Converts a rounded floating-point number to an integer as the GPU does: it
-/// saturates, and NaN becomes 0.
-template <typename Integer, typename Float>
-Integer saturate(Float rounded) {
-    constexpr bool is_signed = static_cast<Integer>(-1) < 0;
-    constexpr int value_bits = 8 * sizeof(Integer) - (is_signed ? 1 : 0);
-    constexpr Integer lowest =
-        is_signed ? static_cast<Integer>(Integer{1} << value_bits) : Integer{0};
-    const Float beyond = static_cast<Float>(ldexp(1.0, value_bits));
-    if (rounded != rounded) return 0;
-    if (rounded >= beyond) return static_cast<Integer>(~lowest);
-    if (rounded < static_cast<Float>(lowest)) return lowest;
-    return static_cast<Integer>(rounded);
 }
 
 }  // namespace emulator
@@ -86,6 +69,14 @@ inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
     return static_cast<unsigned>(both >> (shift & 31));
 }
 
+/// As above, but a shift of more than 32 bits is one of 32.
+inline unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned shift) {
+    return shift >= 32 ? low : __funnelshift_l(low, high, shift);
+}
+inline unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned shift) {
+    return shift >= 32 ? high : __funnelshift_r(low, high, shift);
+}
+
 // ---- Integer arithmetic -------------------------------------------------------------
 
 inline int __mulhi(int x, int y) {
@@ -112,6 +103,46 @@ inline int __dp4a(int a, int b, int c) {
     return static_cast<int>(sum);
 }
 
+inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
+    for (int shift = 0; shift < 32; shift += 8) {
+        c += (a >> shift & 0xff) * (b >> shift & 0xff);
+    }
+    return c;
+}
+
+/// The product of the lower 24 bits.
+inline int __mul24(int x, int y) {
+    int low_x = static_cast<int>(static_cast<unsigned>(x) << 8) >> 8;
+    int low_y = static_cast<int>(static_cast<unsigned>(y) << 8) >> 8;
+    return static_cast<int>(static_cast<long long>(low_x) * low_y);
+}
+inline unsigned __umul24(unsigned x, unsigned y) {
+    return (x & 0xffffff) * (y & 0xffffff);
+}
+
+/// |x - y| + z
+inline unsigned __sad(int x, int y, unsigned z) {
+    long long difference = static_cast<long long>(x) - y;
+    return static_cast<unsigned>(difference < 0 ? -difference : difference) + z;
+}
+inline unsigned __usad(unsigned x, unsigned y, unsigned z) {
+    return (x < y ? y - x : x - y) + z;
+}
+
+/// Averages, rounded down and, those with an r, up.
+inline int __hadd(int x, int y) {
+    return static_cast<int>((static_cast<long long>(x) + y) >> 1);
+}
+inline int __rhadd(int x, int y) {
+    return static_cast<int>((static_cast<long long>(x) + y + 1) >> 1);
+}
+inline unsigned __uhadd(unsigned x, unsigned y) {
+    return static_cast<unsigned>((static_cast<unsigned long long>(x) + y) >> 1);
+}
+inline unsigned __urhadd(unsigned x, unsigned y) {
+    return static_cast<unsigned>((static_cast<unsigned long long>(x) + y + 1) >> 1);
+}
+
 // ---- Numbers as bit patterns --------------------------------------------------------
 
 inline int __float_as_int(float x) { return emulator::as<int>(x); }
@@ -120,35 +151,13 @@ inline float __int_as_float(int x) { return emulator::as<float>(x); }
 inline float __uint_as_float(unsigned x) { return emulator::as<float>(x); }
 inline long long __double_as_longlong(double x) { return emulator::as<long long>(x); }
 inline double __longlong_as_double(long long x) { return emulator::as<double>(x); }
-
-// ---- Conversions with a rounding mode: _rn nearest even, _rz zero, _rd down, _ru up -
-
-inline int __float2int_rn(float x) { return emulator::saturate<int>(rintf(x)); }
-inline int __float2int_rz(float x) { return emulator::saturate<int>(truncf(x)); }
-inline int __float2int_rd(float x) { return emulator::saturate<int>(floorf(x)); }
-inline int __float2int_ru(float x) { return emulator::saturate<int>(ceilf(x)); }
-inline unsigned __float2uint_rn(float x) {
-    return emulator::saturate<unsigned>(rintf(x));
+inline int __double2hiint(double x) {
+    return static_cast<int>(emulator::as<std::uint64_t>(x) >> 32);
 }
-inline unsigned __float2uint_rz(float x) {
-    return emulator::saturate<unsigned>(truncf(x));
+inline int __double2loint(double x) {
+    return static_cast<int>(emulator::as<std::uint64_t>(x));
 }
-inline unsigned __float2uint_rd(float x) {
-    return emulator::saturate<unsigned>(floorf(x));
+inline double __hiloint2double(int high, int low) {
+    auto upper = static_cast<std::uint64_t>(static_cast<unsigned>(high)) << 32;
+    return emulator::as<double>(upper | static_cast<unsigned>(low));
 }
-inline unsigned __float2uint_ru(float x) {
-    return emulator::saturate<unsigned>(ceilf(x));
-}
-inline long long __float2ll_rn(float x) {
-    return emulator::saturate<long long>(rintf(x));
-}
-inline long long __float2ll_rz(float x) {
-    return emulator::saturate<long long>(truncf(x));
-}
-inline int __double2int_rn(double x) { return emulator::saturate<int>(rint(x)); }
-inline int __double2int_rz(double x) { return emulator::saturate<int>(trunc(x)); }
-inline float __int2float_rn(int x) { return static_cast<float>(x); }
-inline float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
-inline float __ll2float_rn(long long x) { return static_cast<float>(x); }
-inline float __ull2float_rn(unsigned long long x) { return static_cast<float>(x); }
-inline float __double2float_rn(double x) { return static_cast<float>(x); }

@@ -11,6 +11,7 @@
 #define __managed__
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __maxnreg__(...)
 // Inlined under the checker (checker/), where a call would hide the kernel's line.
 // Elsewhere the hundreds of instances of a kernel share the functions, which halves
 // compile time.
@@ -18,6 +19,9 @@
 #define __forceinline__ __inline__ __attribute__((always_inline))
 #else
 #define __forceinline__ __inline__
+#endif
+#ifndef __clang__
+#define __builtin_assume(condition) ((void)0)
 #endif
 #define __align__(n) __attribute__((aligned(n)))
 

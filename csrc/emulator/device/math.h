@@ -53,6 +53,9 @@ inline float __frsqrt_rn(float x) {
 inline double __dadd_rn(double x, double y) { return x + y; }
 inline double __dmul_rn(double x, double y) { return x * y; }
 inline double __ddiv_rn(double x, double y) { return x / y; }
+inline double __dsub_rn(double x, double y) { return x - y; }
+inline double __drcp_rn(double x) { return 1.0 / x; }
+inline double __dsqrt_rn(double x) { return ::sqrt(x); }
 inline double __fma_rn(double x, double y, double z) { return ::fma(x, y, z); }
 
 /// NaN becomes 0, as on the GPU.
@@ -79,3 +82,8 @@ constexpr std::common_type_t<A, B> max(A a, B b) {
     Common y = static_cast<Common>(b);
     return x < y || x != x ? y : x;
 }
+
+inline unsigned umin(unsigned a, unsigned b) { return b < a ? b : a; }
+inline unsigned umax(unsigned a, unsigned b) { return a < b ? b : a; }
+inline long long llmin(long long a, long long b) { return b < a ? b : a; }
+inline long long llmax(long long a, long long b) { return a < b ? b : a; }

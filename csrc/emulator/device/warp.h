@@ -14,6 +14,10 @@ concept Shuffled =
     std::is_trivially_copyable_v<T> &&
     (sizeof(T) == 4 || sizeof(T) == 8 || (sizeof(T) == 2 && !std::is_arithmetic_v<T>));
 
+/// Integers that become an int in a call of CUDA's shuffles.
+template <typename T>
+concept Promoted = std::is_integral_v<T> && sizeof(T) < sizeof(int);
+
 template <Shuffled T>
 T shuffle_value(
     ShuffleKind kind, unsigned mask, T value, unsigned operand, int width,
@@ -121,6 +125,38 @@ T __shfl_xor_sync(
         emulator::ShuffleKind::exclusive_or, mask, value, operand, width,
         "__shfl_xor_sync", site
     );
+}
+
+template <emulator::Promoted T>
+int __shfl_sync(
+    unsigned mask, T value, int source_lane, int width = 32,
+    emulator::Site site = emulator::Site::here()
+) {
+    return __shfl_sync(mask, int{value}, source_lane, width, site);
+}
+
+template <emulator::Promoted T>
+int __shfl_up_sync(
+    unsigned mask, T value, unsigned delta, int width = 32,
+    emulator::Site site = emulator::Site::here()
+) {
+    return __shfl_up_sync(mask, int{value}, delta, width, site);
+}
+
+template <emulator::Promoted T>
+int __shfl_down_sync(
+    unsigned mask, T value, unsigned delta, int width = 32,
+    emulator::Site site = emulator::Site::here()
+) {
+    return __shfl_down_sync(mask, int{value}, delta, width, site);
+}
+
+template <emulator::Promoted T>
+int __shfl_xor_sync(
+    unsigned mask, T value, int lane_mask, int width = 32,
+    emulator::Site site = emulator::Site::here()
+) {
+    return __shfl_xor_sync(mask, int{value}, lane_mask, width, site);
 }
 
 // ---- Votes --------------------------------------------------------------------------

@@ -1,6 +1,7 @@
-// cudaLaunchKernelEx, the only way to launch a kernel: `<<<
+// cudaLaunchKernelEx, the only way to launch a kernel: `<<<>>>` is not C++.
 #pragma once
 
+#include "../runtime.h"
 #include "api.h"
 
 enum cudaLaunchAttributeID : int {

@@ -212,7 +212,8 @@ class [[gnu::visibility("hidden")]] Block {
     /// Whether the kernel's own code runs: only then may a tick switch fibres.
     bool is_in_kernel() const { return in_kernel_.load(std::memory_order_relaxed); }
     /// Called by the timer's signal handler, in the middle of the kernel's code.
-    void tick(std::uintptr_t program_counter);
+    /// Several ticks count as one, if only the last of them could interrupt the kernel.
+    void tick(std::uintptr_t program_counter, unsigned ticks);
 
   private:
     // Life, and choice of the next thread.

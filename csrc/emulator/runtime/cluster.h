@@ -46,6 +46,7 @@ class Cluster {
     const std::vector<std::unique_ptr<Block>>& blocks_;
     std::vector<Block*> order_;  // of their turns
     Random random_;
+    unsigned ticks_ = 0;  // that have not interrupted a kernel, since one did
     unsigned arrived_ = 0;
 
     cudaError error_ = cudaSuccess;

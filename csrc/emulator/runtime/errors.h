@@ -17,4 +17,8 @@ cudaError report(const void* kernel, cudaError error, const std::string& message
 /// error: for the driver's functions, which have error codes of their own.
 void describe_error(cudaError error, std::string message);
 
+/// The calling thread's last error if it is a fault of a kernel, which a GPU reports at
+/// every call until the end of the process; here, until cudaGetLastError clears it.
+cudaError pending_fault();
+
 }  // namespace emulator

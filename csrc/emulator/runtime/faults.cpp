@@ -35,6 +35,7 @@ void Block::fail_in_thread(cudaError error, const std::string& what, unsigned th
 }
 
 void Block::fail_at(cudaError error, const std::string& what, Site site) {
+    RuntimeScope scope(*this);
     fail_in_thread(error, what + " at " + site_text(site), current_thread_->number);
 }
 
@@ -262,11 +263,15 @@ std::string Block::place_of(const void* shared) const {
 
 // ---- Called by kernels --------------------------------------------------------------
 
-void trap(Site site) { this_block().fail_at(cudaErrorLaunchFailure, "__trap()", site); }
+void trap(Site site) {
+    RuntimeScope scope(this_block());
+    this_block().fail_at(cudaErrorLaunchFailure, "__trap()", site);
+}
 
 void misaligned_access(
     const char* operation, Site site, const void* address, std::size_t alignment
 ) {
+    RuntimeScope scope(this_block());
     this_block().fail_at(
         cudaErrorMisalignedAddress,
         text(
@@ -287,9 +292,18 @@ void assertion_failed(
         );
         std::abort();
     }
+    RuntimeScope scope(this_block());
     this_block().fail_at(
         cudaErrorAssert, text("assertion `%s' failed", expression), {file, line}
     );
 }
 
 }  // namespace emulator
+
+// Macros of libraries call it by name, CUDA_KERNEL_ASSERT of torch among them. Hidden, so
+// that it takes the place of the C library's in this module alone.
+extern "C" [[noreturn, gnu::visibility("hidden")]] void __assert_fail(
+    const char* expression, const char* file, unsigned line, const char* function
+) noexcept {
+    emulator::assertion_failed(expression, file, static_cast<int>(line), function);
+}

@@ -21,6 +21,16 @@ constexpr std::size_t SHARED_BYTES_PER_MULTIPROCESSOR = 228 * 1024;
 
 constexpr unsigned MULTIPROCESSORS = 132;
 constexpr unsigned THREADS_PER_MULTIPROCESSOR = 2048;
+constexpr unsigned BLOCKS_PER_MULTIPROCESSOR = 32;
+constexpr unsigned REGISTERS_PER_MULTIPROCESSOR = 64 * 1024;
+constexpr std::size_t RESERVED_SHARED_BYTES = 1024;  // of every block
+
+constexpr std::size_t GLOBAL_BYTES = std::size_t{80} << 30;
+constexpr unsigned L2_BYTES = 50 << 20;
+constexpr std::size_t PITCH_ALIGNMENT = 512;
+constexpr unsigned CLOCK_KHZ = 1980000;
+constexpr unsigned MEMORY_CLOCK_KHZ = 2619000;
+constexpr unsigned MEMORY_BUS_BITS = 5120;
 
 // Blocks that can wait for each other: two on every multiprocessor, as many as fit of
 // blocks of 1024 threads. More of the smaller ones fit on the device, but here each

@@ -159,3 +159,17 @@ cudaError_t cudaFuncSetAttribute(
     shared_memory_limits.set(kernel, static_cast<std::size_t>(value));
     return cudaSuccess;
 }
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+    using namespace emulator;
+    *attributes = {};
+    attributes->maxThreadsPerBlock = MAX_THREADS;
+    attributes->ptxVersion = 90;
+    attributes->binaryVersion = 90;
+    attributes->maxDynamicSharedSizeBytes =
+        static_cast<int>(shared_memory_limits.get(kernel));
+    attributes->preferredShmemCarveout = cudaSharedmemCarveoutDefault;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) { return cudaSuccess; }

@@ -1,0 +1,382 @@
+"""Compiles a user's .cu for the emulator, to a library that calls one function of it.
+
+The host part is compiled plainly, beside torch's headers where the file uses torch; the
+kernels are compiled on their own, with the call-outs of the emulator's checker. Both
+are the user's text, rewritten by cuda_rewriting, and name the user's lines.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch.utils.cpp_extension import include_paths, library_paths
+
+from bindings import build_cache, sources
+from bindings.backends import cuda_inline
+from bindings.errors import BuildError
+from compare.background import start
+from compare.errors import BuildFailedError
+from compare.pairs import cuda_rewriting
+from compare.pairs.cuda_edits import UNNAMED
+from compare.pairs.cuda_source import CudaSource, Function
+from compare.printable import printable
+
+# Warnings about the user's code are the user's compiler's to give.
+_HOST_FLAGS = ("-std=c++20", "-O0", "-g0", "-w", "-fno-gnu-unique")
+_KERNEL_FLAGS = (
+    *(each for each in sources.CHECKED_FLAGS if not each.startswith("-W")),
+    "-w",
+)
+_OWN = sources.EMULATOR / "own"
+_TORCH_HEADERS = sources.EMULATOR / "torch_headers"
+# Names of torch's that the headers declare which all files that use torch include.
+_CORE = frozenset(
+    [
+        "Tensor",
+        "TensorOptions",
+        "ScalarType",
+        "Scalar",
+        "Device",
+        "DeviceType",
+        "DeviceIndex",
+        "Layout",
+        "Half",
+        "BFloat16",
+        "MemoryFormat",
+        "IntArrayRef",
+        "ArrayRef",
+        "Dtype",
+        "nullopt",
+        "optional",
+        "kCPU",
+        "kCUDA",
+        "cuda",
+        "kStrided",
+        "kFloat",
+        "kDouble",
+        "kHalf",
+        "kBFloat16",
+        "kInt",
+        "kLong",
+        "kShort",
+        "kChar",
+        "kByte",
+        "kBool",
+        "kFloat16",
+        "kFloat32",
+        "kFloat64",
+        "kUInt8",
+        "kInt8",
+        "kInt16",
+        "kInt32",
+        "kInt64",
+        "dtype",
+        "device",
+        "layout",
+        "requires_grad",
+        "TensorAccessor",
+        "PackedTensorAccessor",
+        "PackedTensorAccessor32",
+        "PackedTensorAccessor64",
+        "RestrictPtrTraits",
+        "DefaultPtrTraits",
+        "detail",
+        "native",
+        "from_blob",
+        "empty",
+        "empty_like",
+        "full",
+        "ones",
+        "ones_like",
+        "zeros",
+        "zeros_like",
+    ]
+)
+_ERROR = re.compile(r"\berror(?: #[\w-]+)?: |(?=undefined reference to )")
+_LONGEST_ERROR = 300
+_LONGEST_LOG = 2000
+_PYTHON_DEFAULT = re.compile(r"""\barg\s*\(\s*"\w+"\s*\)\s*=""")
+_TORCH_NAME = re.compile(r"\b(?:torch|at)::(\w+)")
+
+
+@dataclass(frozen=True)
+class Module:
+    """A shared library that holds one function of a user's.
+
+    Attributes:
+        path: The library.
+        signatures: By symbol, the kernels that it may launch, demangled.
+        uses_torch: Whether the function takes and returns torch's tensors.
+        has_python_defaults: Whether a binding has defaults, `py::arg("eps") = 1e-5`.
+    """
+
+    path: Path
+    signatures: Mapping[str, str]
+    uses_torch: bool
+    has_python_defaults: bool = False
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a module calls: a host function, a kernel, or a program's main.
+
+    Attributes:
+        expression: Its name in C++, with template arguments: "softmax<float>".
+        function: What is known of it.
+    """
+
+    expression: str
+    function: Function
+
+    @property
+    def adapter(self) -> str:
+        """C++ that makes a function of it that Python can call."""
+        if self.function.name == "main":
+            return "own::main_caller(&own_main)"
+        if self.function.kind == "kernel":
+            names = ",".join(each.name for each in self.function.parameters)
+            return f'own::kernel_caller(&{self.expression}, "{names}")'
+        defaults = sum(each.has_default for each in self.function.parameters)
+        if not defaults:
+            return f"own::caller(&{self.expression})"
+        return (
+            f"own::caller<{defaults}>(&{self.expression}, [](auto&&... own_arguments) "
+            f"-> decltype(auto) {{ return {self.expression}("
+            "static_cast<decltype(own_arguments)>(own_arguments)...); })"
+        )
+
+
+def build(source: CudaSource, targets: Sequence[Target]) -> Module:
+    """Compiles a file, unless the cache has what it would become.
+
+    Args:
+        source: The file.
+        targets: What Python calls, by the number in this order.
+
+    Raises:
+        BuildFailedError: The file does not compile; the message is the compiler's, with
+            the user's file and line.
+        BuildError: There is no compiler, or the cache cannot be used.
+    """
+    name = re.sub(r"\W", "_", source.path.stem)
+    # The first time these take longer than the file itself, which needs none of them.
+    common = [cuda_inline.emulator(), cuda_inline.checker(), _records()]
+    common += [_torch_memory()] * source.uses_torch
+    ahead = [start(build_cache.object_file, part) for part in common]
+    host = _host_part(name, source, targets)
+    host_object = _compiled(source, host)
+    signatures = _kernels_wanted(source, host_object)
+    kernels = _kernel_part(name, source, signatures.values())
+    _compiled(source, kernels)
+    for each in ahead:
+        each.exception()  # which the library says once more
+    # Of what several have, such as functions of std::string, the first is taken: that
+    # of the runtime, which calls no checker, then that of the kernels, which does.
+    parts = [*common, kernels, host]
+    flags = [*sources.CHECKED_LINK_FLAGS, "-rdynamic", "-pthread", "-ldl"]
+    flags.append("-Wl,--allow-multiple-definition")
+    if source.uses_torch:
+        folders = library_paths()
+        flags += [f"-L{each}" for each in folders] + ["-lc10", "-ltorch_cpu"]
+        flags += [f"-Wl,-rpath,{each}" for each in folders]
+    try:
+        path = build_cache.shared_library(
+            build_cache.Library(f"{name}_own", tuple(parts), tuple(flags))
+        )
+    except BuildError as error:
+        raise _failure(source, error) from error
+    has_defaults = any(map(_PYTHON_DEFAULT.search, source.files.values()))
+    return Module(path, signatures, source.uses_torch, has_defaults)
+
+
+# ---- Parts ---------------------------------------------------------------------------
+
+
+def _host_part(
+    name: str, source: CudaSource, targets: Sequence[Target]
+) -> build_cache.Part:
+    folder, main = _written(source, cuda_rewriting.emulated_host(source))
+    flags: tuple[str, ...] = _HOST_FLAGS
+    include_folders: tuple[Path, ...] = (folder, sources.EMULATOR)
+    headers = [*_headers(sources.EMULATOR)]
+    lines = ['#include "own/launch.h"']
+    entry = '#include "own/entry.h"'
+    if source.uses_torch:
+        include_folders = (folder, *_torch_folders())
+        flags = (*flags, "-include", str(_torch_header()))
+        lines += [f"#include <ATen/ops/{each}.h>" for each in _operators(source)]
+        entry = '#include "own/torch_entry.h"'
+    adapters = ", ".join(each.adapter for each in targets)
+    lines += [
+        f'#include "{main}"',
+        entry,
+        f"static const own::Call own_entries[] = {{{adapters}}};",
+        '#include "own/interface.h"',
+    ]
+    return build_cache.Part(
+        name=f"{name}_host",
+        source="\n".join(lines) + "\n",
+        flags=flags,
+        include_folders=include_folders,
+        files=(*sorted(folder.iterdir()), *headers),
+    )
+
+
+def _kernel_part(
+    name: str, source: CudaSource, signatures: Iterable[str]
+) -> build_cache.Part:
+    folder, main = _written(source, cuda_rewriting.emulated_kernels(source))
+    instances = (
+        f"template __global__ {each};" for each in signatures if _is_template(each)
+    )
+    return build_cache.Part(
+        name=f"{name}_kernels",
+        source="\n".join(['#include "own/launch.h"', f'#include "{main}"', *instances])
+        + "\n",
+        flags=_KERNEL_FLAGS,
+        include_folders=(
+            folder,
+            *(_torch_folders() if source.uses_torch else (sources.EMULATOR,)),
+        ),
+        files=(*sorted(folder.iterdir()), *_headers(sources.EMULATOR)),
+    )
+
+
+def _is_template(signature: str) -> bool:
+    """Whether a demangled function is an instance, which its symbol's type tells."""
+    return bool(re.match(r"void [^(]*<", signature))
+
+
+def _records() -> build_cache.Part:
+    return _own_part("own_records", "records.cpp", (sources.EMULATOR,))
+
+
+def _torch_memory() -> build_cache.Part:
+    return _own_part("own_torch_memory", "torch_memory.cpp", _torch_folders())
+
+
+def _own_part(name: str, file: str, folders: Sequence[Path]) -> build_cache.Part:
+    return build_cache.Part(
+        name=name,
+        source=f'#include "own/{file}"\n',
+        flags=("-std=c++20", "-O2", "-g0", "-w", "-fno-gnu-unique"),
+        include_folders=tuple(folders),
+        files=(_OWN / file, *_headers(sources.EMULATOR)),
+    )
+
+
+def _torch_header() -> Path:
+    """The headers of torch, compiled once for each version of it."""
+    part = build_cache.Part(
+        name="own_torch_header",
+        source='#include "own/torch_file.h"\n',
+        flags=_HOST_FLAGS,
+        include_folders=_torch_folders(),
+        files=tuple(_headers(sources.EMULATOR)),
+    )
+    return build_cache.precompiled_header(part)
+
+
+def _torch_folders() -> tuple[Path, ...]:
+    return (_TORCH_HEADERS, sources.EMULATOR, *map(Path, include_paths()))
+
+
+def _headers(folder: Path) -> list[Path]:
+    return sorted([*folder.rglob("*.h"), *folder.rglob("*.cuh")])
+
+
+def _operators(source: CudaSource) -> list[str]:
+    """The functions of torch that the files name and that have headers of their own."""
+    named = {
+        name
+        for text in source.files.values()
+        for name in _TORCH_NAME.findall(text)
+        if name not in _CORE
+    }
+    folders = [Path(each) for each in include_paths()]
+    return sorted(
+        name
+        for name in named
+        if any((each / "ATen/ops" / f"{name}.h").exists() for each in folders)
+    )
+
+
+def _written(source: CudaSource, texts: Mapping[Path, str]) -> tuple[Path, str]:
+    """The folder that holds the rewritten files, and the name of the main one."""
+    names = cuda_rewriting.file_names(source)
+    files = {names[path]: text for path, text in texts.items()}
+    folder = build_cache.text_folder("own_files", files)
+    return folder, names[source.path]
+
+
+# ---- Compilers -----------------------------------------------------------------------
+
+
+def _compiled(source: CudaSource, part: build_cache.Part) -> Path:
+    try:
+        return build_cache.object_file(part, quietly=True)
+    except BuildError as error:
+        raise _failure(source, error) from error
+
+
+def _failure(source: CudaSource, error: BuildError) -> BuildFailedError:
+    return BuildFailedError(
+        first_error(source, str(error), "g++ cannot compile this for the emulator")
+    )
+
+
+def first_error(source: CudaSource, log: str, what: str) -> str:
+    """The first error of a compiler's, in one sentence with the user's line.
+
+    Args:
+        source: What was compiled.
+        log: What the compiler has printed.
+        what: Is said before the compiler's own words.
+
+    Returns:
+        Such as "mine.cu:7: nvcc cannot compile this: a name is undefined". Of an error
+        in a header the line is that of the user's which led there.
+    """
+    paths = "|".join(re.escape(str(path)) for path in source.files)
+    place = re.compile(rf"({paths})[:(](\d+)")
+    lines = log.splitlines()
+    errors = [i for i, line in enumerate(lines) if _ERROR.search(line)]
+    if not errors:
+        return log[:_LONGEST_LOG]
+    # An error of the user's own line is told before one that follows from it elsewhere.
+    first = next((i for i in errors if place.match(lines[i])), errors[0])
+    around = [lines[first], *reversed(lines[:first]), *lines[first:]]
+    found = next(filter(None, map(place.search, around)), None)
+    where = f"{Path(found[1]).name}:{found[2]}" if found else source.path.name
+    message = _ERROR.split(lines[first], maxsplit=1)[-1].strip()
+    sentence = f"{where}: {what}: {message}".replace(f"{UNNAMED}::", "")
+    return printable(sentence[:_LONGEST_ERROR])
+
+
+def _kernels_wanted(source: CudaSource, host_object: Path) -> dict[str, str]:
+    """By symbol the kernels that the host part refers to, demangled."""
+    symbols, names = (
+        subprocess.run(
+            ["nm", "--undefined-only", "--format=just-symbols", *options, host_object],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.splitlines()
+        for options in ([], ["--demangle"])
+    )
+    kernels = {each.name for each in source.functions if each.kind == "kernel"}
+    return {
+        symbol: name
+        for symbol, name in zip(symbols, names, strict=True)
+        if _plain_name(name) in kernels
+    }
+
+
+def _plain_name(signature: str) -> str:
+    """The last name of a demangled function: `f` of `void ns::f<float>(float*)`."""
+    head = re.sub(r"<.*", "", signature.partition("(")[0])
+    return head.rpartition("::")[2].split()[-1] if head.split() else ""

@@ -1,0 +1,5 @@
+// Stands in for CUDA's header of this name.
+#pragma once
+
+#include "device/vector_types.h"
+#include "host/api.h"

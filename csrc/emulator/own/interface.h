@@ -1,0 +1,49 @@
+// The functions by which Python calls the entries of a library. Include it once, at the
+// end; the array `own_entries` is defined before it.
+#pragma once
+
+#include <exception>
+#include <string>
+
+#include "entry.h"
+
+namespace own {
+
+inline std::string refusal;
+
+}  // namespace own
+
+extern "C" {
+
+// 0: it returned; 1: it raised; 2: the arguments do not fit.
+int own_call(size_t entry, const own::Value* arguments, size_t count) {
+    own::results = {};
+    own::refusal.clear();
+    cudaGetLastError();  // of an earlier call
+    try {
+        own_entries[entry](arguments, count);
+        return 0;
+    } catch (const own::Mismatch& error) {
+        own::refusal = error.what();
+        return 2;
+    } catch (const std::exception& error) {
+        own::refusal = error.what();
+        return 1;
+    }
+}
+
+// Of what the function has raised.
+const char* own_refusal(void) { return own::refusal.c_str(); }
+
+size_t own_result_count(void) { return own::results.values.size(); }
+
+const own::Value* own_results(void) { return own::results.values.data(); }
+
+void own_configure(
+    const unsigned* grid, const unsigned* block, unsigned long shared_bytes
+) {
+    own::next_config.gridDim = {grid[0], grid[1], grid[2]};
+    own::next_config.blockDim = {block[0], block[1], block[2]};
+    own::next_config.dynamicSmemBytes = shared_bytes;
+}
+}

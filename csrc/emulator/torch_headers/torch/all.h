@@ -1,0 +1,4 @@
+// Stands in for torch's header of this name.
+#pragma once
+
+#include "extension.h"

@@ -1,0 +1,1 @@
+"""Other people's files, right and wrong, as they come."""

@@ -1,0 +1,151 @@
+"""Other people's files: none that is right is blamed, and each fault is named.
+
+By default some of the planted faults are tried: the first of each kind and language.
+TWIN_WHOLE_BANK=1 tries all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import needs_interpreter
+from pairs.planted import PLANTED, Planted
+
+from bindings import toolchain
+from bindings.sources import ROOT
+from compare.code.kernel_code import KernelCode
+from compare.errors import CompareError
+from compare.judge.parity import Parity
+from compare.pairs import pair, plan, question
+from compare.pairs.own_report import OwnReport
+from compare.pairs.pair import Request
+from compare.pairs.question import Question
+from compare.report.figures import notes
+
+_BANK = ROOT / "tests/pairs"
+_RIGHT = [
+    *((f"descriptions/{path.name}",) for path in (_BANK / "descriptions").glob("*.py")),
+    *((f"gpu_mode/{path.name}",) for path in (_BANK / "gpu_mode").iterdir()),
+    *((f"cuda/{path.name}",) for path in (_BANK / "cuda").glob("program_*.cu")),
+    *(
+        (f"kernelbench/{path.name}", f"kernelbench/solution{path.name[7:]}")
+        for path in (_BANK / "kernelbench").glob("problem_*.py")
+    ),
+]
+
+pytestmark = needs_interpreter
+
+
+def _chosen(faults: Sequence[Planted]) -> list[Planted]:
+    """The faults that are tried."""
+    if os.environ.get("TWIN_WHOLE_BANK"):
+        return list(faults)
+    kinds = {(Path(each.file).suffix, each.kind): each for each in reversed(faults)}
+    return list(kinds.values())
+
+
+_questions: dict[Sequence[str], Question] = {}
+
+
+def _say_nothing(_: str) -> None:
+    pass
+
+
+def _request(folder: Path, asked: Sequence[str]) -> Request:
+    words = [str(folder / each) for each in asked]
+    (request,) = plan.plan(words, "", "").requests
+    return request
+
+
+def _question(asked: Sequence[str]) -> Question | None:
+    """What the files of the bank are called with; computed once."""
+    request = _request(_BANK, asked)
+    if request.problem is None:
+        return None
+    if asked not in _questions:
+        _questions[asked] = question.ask(request.problem)
+    return _questions[asked]
+
+
+@pytest.mark.parametrize("asked", _RIGHT, ids=lambda asked: Path(asked[-1]).stem)
+def test_no_right_file_is_blamed(asked: Sequence[str]) -> None:
+    report = pair.compare(_request(_BANK, asked), _say_nothing, _question(asked))
+    assert report.passed, list(notes(report))
+    assert all(isinstance(report.parity[each], Parity) for each in report.backends)
+    has_nvcc = toolchain.find_cuda_home() is not None
+    assert report.own
+    for side, language in report.own.languages.items():
+        if has_nvcc or language == "triton":
+            assert isinstance(report.codegen[side], KernelCode), report.codegen[side]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the bank that faults are planted in."""
+    folder = tmp_path_factory.mktemp("bank") / "pairs"
+    shutil.copytree(_BANK, folder)
+    return folder
+
+
+@pytest.fixture
+def planted(copy: Path, request: pytest.FixtureRequest) -> Iterator[Planted]:
+    """A fault, planted in the copy as long as the test runs."""
+    fault: Planted = request.param
+    path = copy / fault.file
+    right = path.read_text()
+    assert right.count(fault.old) == 1
+    path.write_text(right.replace(fault.old, fault.new))
+    yield fault
+    path.write_text(right)
+
+
+@pytest.mark.parametrize(
+    "planted",
+    _chosen(PLANTED),
+    indirect=True,
+    ids=lambda each: f"{Path(each.file).stem}-{each.kind.replace(' ', '_')}",
+)
+def test_a_planted_fault_is_named(planted: Planted, copy: Path) -> None:
+    said = _said_of(planted, copy)
+    fitting = [each for each in said if re.search(planted.said, each)]
+    assert fitting, said
+    if planted.line:
+        path = copy / planted.file
+        lines = path.read_text().splitlines()
+        places = [
+            f"{path.name}:{number}"
+            for number, line in enumerate(lines, start=1)
+            if planted.line in line
+        ]
+        assert any(re.search(rf"{each}\b", said) for each in places for said in fitting)
+
+
+def _said_of(planted: Planted, copy: Path) -> list[str]:
+    """What is said of the side whose file has the fault, or of the command line."""
+    changes_the_question = planted.file.startswith("descriptions")
+    asked = None if changes_the_question else _question(planted.asked)
+    try:
+        request = _only_side_of(_request(copy, planted.asked), copy / planted.file)
+        report = pair.compare(replace(request, shows_code=False), _say_nothing, asked)
+    except CompareError as error:
+        return [str(error)]
+    return _problems(report)
+
+
+def _only_side_of(request: Request, file: Path) -> Request:
+    entries = [
+        each for each in request.entries if each.path.resolve() == file.resolve()
+    ]
+    return replace(request, entries=tuple(entries)) if entries else request
+
+
+def _problems(report: OwnReport) -> list[str]:
+    found = [e.problem for e in report.parity.values() if isinstance(e, Parity)]
+    found += [each.problem for row in report.checks.values() for each in row.values()]
+    return [each for each in found if each]

@@ -1,0 +1,72 @@
+"""docs/own-kernels.md: every way that it shows is tried as it stands there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import needs_interpreter
+
+from bindings import child_process
+from bindings.sources import ROOT
+
+_TEXT = (ROOT / "docs/own-kernels.md").read_text("utf-8")
+
+pytestmark = needs_interpreter
+
+
+def _blocks(heading: str) -> list[str]:
+    """The code below a heading."""
+    section = re.split(rf"^## {re.escape(heading)}$", _TEXT, flags=re.MULTILINE)[1]
+    section = re.split(r"^## ", section, flags=re.MULTILINE)[0]
+    return re.findall(r"^```\w+\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the files of the page."""
+    for name in ("mine.cu", "mine.py", "bare.cu"):
+        (tmp_path / name).write_text(_blocks(name)[0])
+    return tmp_path
+
+
+def _run(folder: Path, command: list[str]) -> str:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=child_process.environment({"COLUMNS": "200"}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _compare(folder: Path, line: str) -> str:
+    python, *words = shlex.split(line)
+    assert python == "python"
+    return _run(folder, [sys.executable, *words])
+
+
+def test_two_files_and_a_line(folder: Path) -> None:
+    output = _compare(folder, _blocks("Two files and a line")[0])
+    assert re.search(r"parity with float64\s+passed\s+passed", output)
+    assert re.search(r"races and bounds\s+clean", output)
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_description(folder: Path, number: int) -> None:
+    blocks = _blocks("A description")
+    (folder / "pair.py").write_text(blocks[number])
+    assert "passed" in _compare(folder, blocks[1])
+
+
+def test_in_python(folder: Path) -> None:
+    (folder / "test_mine.py").write_text(_blocks("In Python")[0])
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    assert "1 passed" in _run(folder, [*command, "test_mine.py"])
