@@ -39,7 +39,7 @@ def _files(pattern: str) -> list[str]:
 
 _RIGHT = [
     *((each,) for each in _files("descriptions/*.py")),
-    *((each,) for each in _files("gpu_mode/*")),
+    *((str(Path(each).parent),) for each in _files("gpu_mode/*/task.yml")),
     *((each,) for each in _files("cuda/program_*.cu")),
     *zip(
         _files("kernelbench/problem_*.py"),

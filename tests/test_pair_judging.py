@@ -512,7 +512,6 @@ def test_kernelbench(tmp_path: Path) -> None:
     assert kernelbench.inline_sources(solution) == [
         kernelbench.InlineSource(
             cuda_source="\n__global__ void kernel() {}\n",
-            cpp_source="#include <torch/extension.h>;",
             functions=("f", "g"),
             line=4,
         )

@@ -23,15 +23,14 @@ from compare.errors import (
 )
 from compare.options import LISTINGS, add_arch, add_json, add_kernel_number, seconds
 from compare.output import saying_what_mends_it, working, write_json, write_text
+from compare.pairs import CUDA_SUFFIXES
 
 if TYPE_CHECKING:
     from compare.pairs.own_report import OwnReport
     from compare.pairs.pair import Request
     from compare.pairs.plan import Plan
 
-# The name under which its options are parsed, and commands that take files in place of
-# an op.
-NAME = "own_files"
+# Commands that take files in place of an op.
 COMMANDS = ("study", "sanitize", "bench")
 # Its options that take a value; of those that take none, --help may ask for all of it.
 _WITH_VALUE = (
@@ -39,7 +38,6 @@ _WITH_VALUE = (
     *("--arch", "--kernel", "--json", "--html"),
 )
 _FLAGS = ("--all-findings", *(f"--{each}" for each in VIEWS))
-_SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".py")
 _USAGE = """\
 python -m compare FILE [FILE ...] [options]
 
@@ -51,7 +49,7 @@ problem and a solution of KernelBench's, or a folder. docs/own-kernels.md says m
 def names_a_file(word: str) -> bool:
     """Whether a word of the command line is a file or a folder, and no op."""
     path = Path(word.partition(":")[0])
-    return path.suffix in _SUFFIXES or "/" in word or path.exists()
+    return path.suffix in (*CUDA_SUFFIXES, ".py") or "/" in word or path.exists()
 
 
 def first_word(arguments: Sequence[str]) -> str:

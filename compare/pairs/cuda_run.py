@@ -23,6 +23,7 @@ from compare.pairs.calls import FaultError, too_large
 from compare.pairs.cuda_edits import UNNAMED
 from compare.pairs.cuda_values import RefusalError, Value
 from compare.pairs.pretended_gpu import pretend
+from compare.pairs.references import is_same
 from compare.pairs.tensor_trees import map_tensors, named_tensors, results
 from compare.printable import printable
 
@@ -127,7 +128,7 @@ class _Function:
         changed = [
             (name, tensor)
             for (name, tensor), old in zip(named, before, strict=True)
-            if not _equal(tensor, old)
+            if not is_same(tensor, old)
         ]
         if not outputs:
             outputs = [x for _, x in changed if self._inputs[_storage(x)]]
@@ -315,11 +316,6 @@ def _padded(names: Sequence[str], word: str, count: int) -> list[str]:
 
 def _storage(x: Tensor) -> int:
     return x.untyped_storage().data_ptr()
-
-
-def _equal(x: Tensor, y: Tensor) -> bool:
-    """Whether two tensors hold the same, NaN included."""
-    return bool(((x == y) | ((x != x) & (y != y))).all())
 
 
 def _sentence(fault: str, files: Sequence[str]) -> str:

@@ -47,10 +47,8 @@ class Function:
         template: The names of its template parameters; empty if it is no template.
         file: Where it stands.
         line: Its first line, of the template header if it has one.
-        end_line: Its last line.
         launches: The names of the kernels that it launches itself, in order.
         calls: The names of the functions of these files that it calls.
-        is_static: Whether it says `static`.
         has_body: Whether it is defined here, not only declared.
     """
 
@@ -62,10 +60,8 @@ class Function:
     template: tuple[str, ...]
     file: Path
     line: int
-    end_line: int
     launches: tuple[str, ...]
     calls: tuple[str, ...]
-    is_static: bool
     has_body: bool
 
 
@@ -273,10 +269,8 @@ class _Reader:
             template=tuple(each.name for each in declared.template or ()),
             file=file.path,
             line=declared.tokens[0].line,
-            end_line=declared.tokens[-1].line,
             launches=tuple(launched),
             calls=tuple(dict.fromkeys(calls)),
-            is_static="static" in declared.words,
             has_body=bool(declared.body),
         )
 

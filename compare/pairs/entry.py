@@ -8,9 +8,8 @@ from pathlib import Path
 
 from compare.code.kernel_code import Side
 from compare.errors import UsageError
-from compare.pairs import gpu_mode, kernelbench, python_file
+from compare.pairs import CUDA_SUFFIXES, gpu_mode, kernelbench, python_file
 
-_CUDA_SUFFIXES = (".cu", ".cuh", ".cpp", ".cc")
 _PROGRAM_FILES = (".cu", ".py")  # those of a folder that are tried
 
 
@@ -37,7 +36,7 @@ class Entry:
             UnavailableError: It puts the CUDA together while it runs.
         """
         if self.style == "file":
-            return "cuda" if self.path.suffix in _CUDA_SUFFIXES else "triton"
+            return "cuda" if self.path.suffix in CUDA_SUFFIXES else "triton"
         python_file.parse(self.path)  # says in words what is wrong with the file
         return "cuda" if kernelbench.inline_sources(self.path) else "triton"
 
@@ -71,7 +70,7 @@ def parse(text: str, folder: Path = Path()) -> Entry:
         return Entry(path, name, "gpu-mode")
     if path.is_dir():
         raise UsageError(f"{file} is a folder with no reference.py and submission.py")
-    if path.suffix not in (*_CUDA_SUFFIXES, ".py"):
+    if path.suffix not in (*CUDA_SUFFIXES, ".py"):
         raise UsageError(f"{file} is neither a .cu nor a .py file")
     if path.suffix == ".py" and not name and kernelbench.is_solution(path):
         return Entry(path, name, "kernelbench")

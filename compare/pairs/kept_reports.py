@@ -23,9 +23,11 @@ _SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".cpp", ".yml"}
 _MOST_FILES = 300
 # Versions on which a report depends, in its environment.
 _VERSIONS = ("python", "torch", "triton", "numpy", "nvcc", "gpus")
-# By these calls inputs or a reference depend on any file; Triton's tl.load is none.
+# By these calls Python depends on any file; tl.load and a descriptor's load are none.
 _READS_A_FILE = re.compile(
-    r"(?<!tl\.)\b(?:load|loadtxt|open|fromfile|read_text|read_bytes)\s*\("
+    r"(?<![\w.])(?:load|open)\s*\("
+    r"|\b(?:torch|np|numpy|pickle|json)\.load\w*\s*\("
+    r"|\.(?:open|loadtxt|fromfile|from_file|read_text|read_bytes)\s*\("
 )
 
 
@@ -47,12 +49,13 @@ def key_of(
         CompareError: The problem's files cannot be told.
     """
     named = {path.resolve() for path in paths}
+    texts: list[str] = []
     if problem:
-        its_own = question.files_of(problem)
-        named.update(its_own)
-        texts = [problem.inputs, problem.reference, *map(_text, its_own)]
-        if any(map(_READS_A_FILE.search, texts)):
-            return None
+        named.update(question.files_of(problem))
+        texts += [problem.inputs, problem.reference]
+    texts += [_text(path) for path in sorted(named) if path.suffix == ".py"]
+    if any(map(_READS_A_FILE.search, texts)):
+        return None
     facts: list[str | bytes] = [asked, f"in {Path.cwd()}"]
     facts += [f"{name} {environment[name]}" for name in _VERSIONS]
     beside = {*islice(_beside(named), _MOST_FILES + 1)}

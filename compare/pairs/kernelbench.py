@@ -20,14 +20,12 @@ class InlineSource:
 
     Attributes:
         cuda_source: The text of its .cu file.
-        cpp_source: Declarations, and functions that call those of the .cu file.
         functions: The functions that Python can call; none where the source binds
             them itself, by PYBIND11_MODULE.
         line: The line of the Python file that the first line of cuda_source is.
     """
 
     cuda_source: str
-    cpp_source: str
     functions: tuple[str, ...]
     line: int
 
@@ -134,7 +132,6 @@ def _inline_source(call: ast.Call, strings: _Strings) -> InlineSource:
     cuda = given.get("cuda_sources")
     return InlineSource(
         cuda_source="\n".join(strings.of(cuda)),
-        cpp_source="\n".join(strings.of(given.get("cpp_sources"))),
         functions=tuple(strings.of(given.get("functions"))),
         line=strings.line(cuda) if cuda else call.lineno,
     )

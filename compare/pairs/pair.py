@@ -141,20 +141,10 @@ def _compared(
 def _examine(
     room: Room, asked: Question, request: Request
 ) -> tuple[list[Outcome] | Skipped, KernelCode | Skipped]:
-    """Calls a function, and compiles its kernels at the same time."""
+    """Calls a function, and generates code where that is wanted."""
     if not request.shows_code:
         return room.answer(asked), NOT_ASKED_FOR
-    code = (room, asked, request.architecture, request.kernel)
-    answered: Future[Any] = start(room.answer, asked)
-    if room.launches_are_observed:
-        # The compiled code is cached, and `code` finds it there. An error is raised
-        # again by `code`, so it is not looked at here.
-        ahead = start(room.compile_ahead, request.architecture)
-        futures.wait([ahead])
-        return answered.result(), code_or_reason(*code)
-    compiled = start(code_or_reason, *code)
-    _wait([answered, compiled])
-    return answered.result(), compiled.result()
+    return room.examine(asked, request.architecture, request.kernel)
 
 
 # ---- What is compared ----------------------------------------------------------------

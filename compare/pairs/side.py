@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
+from concurrent import futures
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from compare.background import start
 from compare.code.architectures import MAX_THREADS_PER_BLOCK, Architecture
 from compare.code.kernel_code import KernelCode, Side
 from compare.errors import CodegenUnavailable, CompilationFailed, UsageError
@@ -26,7 +29,7 @@ from compare.pairs.cuda_side import Launched
 from compare.pairs.cuda_source import CudaSource
 from compare.pairs.entry import Entry
 from compare.pairs.kernelbench import InlineSource
-from compare.pairs.question import Problem, Question
+from compare.pairs.question import ORDERS, Problem, Question
 from compare.pairs.sandbox import ForeignCodeError, Limits
 from compare.report.tables import Grid
 
@@ -66,13 +69,6 @@ class Room(Protocol):
     def prepare(self) -> None:
         """Does what needs no inputs, such as compiling."""
 
-    @property
-    def launches_are_observed(self) -> bool:
-        """Whether `code` has to wait for `answer`, to know what is launched."""
-
-    def compile_ahead(self, architecture: Architecture) -> None:
-        """Compiles for a GPU what may be launched, where that is known."""
-
     def answer(self, asked: Question) -> list[Outcome] | Skipped:
         """Makes the calls in those orders that make a difference."""
 
@@ -80,6 +76,11 @@ class Room(Protocol):
         self, asked: Question | None, architecture: Architecture, number: int
     ) -> KernelCode | Skipped:
         """The code of a kernel that was launched."""
+
+    def examine(
+        self, asked: Question, architecture: Architecture, number: int
+    ) -> tuple[list[Outcome] | Skipped, KernelCode | Skipped]:
+        """Makes the calls and compiles, at the same time as far as that goes."""
 
     @property
     def sources(self) -> tuple[Path, ...]:
@@ -150,7 +151,7 @@ class CudaRoom:
 
     place: Place
     ran_on: str = "emulator"
-    orders: tuple[str, ...] = ("forward", "reverse", "random:1", "random:2")
+    orders: tuple[str, ...] = ORDERS
     grids: tuple[Grid, ...] = ()
     _module: Module | None = None
     _launches: tuple[Launched, ...] = ()
@@ -199,17 +200,20 @@ class CudaRoom:
             )
         return (target,)
 
-    @property
-    def launches_are_observed(self) -> bool:
-        """The host function alone knows what it launches."""
-        return True
-
-    def compile_ahead(self, architecture: Architecture) -> None:
-        """Compiles every kernel that the host function mentions."""
-        if self._module is not None:
-            cuda_side.compile_kernels(
-                self.source, self._module.signatures, architecture
-            )
+    def examine(
+        self, asked: Question, architecture: Architecture, number: int
+    ) -> tuple[list[Outcome] | Skipped, KernelCode | Skipped]:
+        """Compiles what may be launched during the calls, which tell what is."""
+        if self._module is None:
+            return Skipped(self.obstacle), Skipped(self.obstacle)
+        signatures = self._module.signatures
+        # The compiled code is cached, and `code` finds it there. An error is raised
+        # again by `code`, so it is not looked at here.
+        arguments = (self.source, signatures, architecture)
+        ahead: Future[Any] = start(cuda_side.compile_kernels, *arguments)
+        answered: Future[Any] = start(self.answer, asked)
+        futures.wait([ahead, answered])
+        return answered.result(), code_or_reason(self, asked, architecture, number)
 
     @property
     def is_program(self) -> bool:
@@ -308,13 +312,14 @@ class TritonRoom:
         """The file."""
         return (self.place.entry.path,)
 
-    @property
-    def launches_are_observed(self) -> bool:
-        """Triton compiles without running anything."""
-        return False
-
-    def compile_ahead(self, architecture: Architecture) -> None:
-        """Does nothing: `code` itself waits for nobody."""
+    def examine(
+        self, asked: Question, architecture: Architecture, number: int
+    ) -> tuple[list[Outcome] | Skipped, KernelCode | Skipped]:
+        """Compiles during the calls: Triton compiles without running anything."""
+        compiled: Future[Any] = start(code_or_reason, self, asked, architecture, number)
+        answered: Future[Any] = start(self.answer, asked)
+        futures.wait([compiled, answered])
+        return answered.result(), compiled.result()
 
     def prepare(self) -> None:
         """Finds the function."""
