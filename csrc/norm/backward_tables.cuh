@@ -26,14 +26,13 @@ constexpr RowTile SLICE_TILES[] = {
     {8192, 16, 512},
 };
 
-// How many blocks share a row, or 0 where no cluster can. Single elements are copied
-// slowly, so that the blocks of a cluster would wait for each other.
+// How many blocks share a row, 0 where no cluster can: cp.async has no 2-byte form.
 template <typename T, int VEC_SIZE>
 int cluster_size(const Device& device, int64_t n_cols) {
     constexpr RowTile LARGEST = SLICE_TILES[std::size(SLICE_TILES) - 1];
     constexpr int VECS = LARGEST.elements_per_thread / VEC_SIZE;
     using Shared = ClusterShared<T, VEC_SIZE, VECS, LARGEST.threads_per_row, true>;
-    if (VEC_SIZE == 1 || device.arch < 90) return 0;
+    if (VEC_SIZE * sizeof(T) < 4 || device.arch < 90) return 0;
     if (int64_t{sizeof(Shared)} > device.max_shared_bytes) return 0;
     int n_blocks = 2;
     while (n_blocks * LARGEST.max_cols < n_cols) n_blocks *= 2;
@@ -125,7 +124,7 @@ cudaError_t launch_norm_backward(
         } else if (Rung{rung} == Rung::twin) {
             error = cudaErrorNotSupported;
         } else if (n_blocks > 0) {
-            if constexpr (VEC_SIZE > 1) {
+            if constexpr (VEC_SIZE * sizeof(T) >= 4) {
                 const int64_t n_owned = ceil_div(n_cols, n_blocks);
                 error = choose_tile<T, SLICE_TILES>(device, n_owned, in_slices);
             }
