@@ -16,10 +16,9 @@
 //          ones and zeros.
 // Traffic  reads and writes every element once. Rows of up to 16384 columns, 32768 of
 //          float32, stay in registers; longer ones are read a second time, out of the L1
-//          cache, which an H200 has 256 KB of. In the backward rows stay in the registers
-//          of a block (4096 columns, 8192 of two bytes) or in the shared memory of a
-//          cluster of up to eight (65536), on GPUs with clusters and as much of it as an
-//          H200; longer ones, and those of single elements, come from memory twice.
+//          cache. In the backward they stay in the registers of a block (4096 columns,
+//          8192 of two bytes) or in the shared memory of a cluster of up to eight (65536;
+//          not single elements of two bytes); longer ones come from memory twice.
 // Limits   accumulates in float32. The variance is that of differences from a mean, of
 //          which the rounding is taken back; a mean far from zero costs it no digits.
 //          Gradients of weights are added in an order that depends on the shape, the

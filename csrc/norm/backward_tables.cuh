@@ -39,14 +39,6 @@ int cluster_size(const Device& device, int64_t n_cols) {
     return n_blocks <= MAX_CLUSTER_SIZE ? n_blocks : 0;
 }
 
-// How many clusters a GPU holds at once. Multiprocessors come in pairs; larger clusters
-// lie within groups of up to 18, each of which leaves some over: of an H200's 132,
-// clusters of 4 and of 8 find room on 120.
-constexpr int64_t clusters_at_once(int n_sms, int n_blocks, int blocks_per_sm) {
-    const int n_usable = n_blocks == 2 ? n_sms : n_sms - n_sms / 11;
-    return n_usable * blocks_per_sm / n_blocks;
-}
-
 // A column has as many threads as there are partial sums, but few enough that 32
 // columns, which a warp reads as one line of 128 bytes, share a block.
 template <typename T>
@@ -109,8 +101,10 @@ cudaError_t launch_norm_backward(
             constexpr int VECS = TILE.elements_per_thread / VEC_SIZE;
             constexpr int NUM_THREADS = TILE.threads_per_row;
             using Shared = ClusterShared<T, VEC_SIZE, VECS, NUM_THREADS, HAS_MEAN>;
-            const int64_t most =
-                clusters_at_once(device.n_sms, n_blocks, 512 / NUM_THREADS);
+            // Multiprocessors come in pairs; larger clusters lie within groups of up to
+            // 18, each of which leaves some over: on an H200 they find room on 120.
+            const int n_sms = device.n_sms - (n_blocks == 2 ? 0 : device.n_sms / 11);
+            const int64_t most = n_sms * (512 / NUM_THREADS) / n_blocks;
             if (n_partials > most) n_partials = most;
             const Plan plan{
                 norm_backward_cluster_kernel<T, VEC_SIZE, VECS, NUM_THREADS, HAS_MEAN>,

@@ -9,12 +9,14 @@
 // Rows in registers: longest row, elements a thread, threads a row, bytes of an element.
 // Short rows share a block; of long ones few threads have nothing.
 constexpr RowTile NORM_TILES[] = {
-    {64, 8, 8},           {128, 8, 16},     {256, 8, 32},        {512, 16, 32},
-    {1024, 8, 128},       {2048, 16, 128},  {4096, 8, 512, 4},   {4096, 32, 128, 2},
-    {5120, 32, 160},      {6144, 32, 192},  {8192, 32, 256},     {12288, 32, 384, 4},
-    {12288, 48, 256, 2},  {16384, 32, 512}, {24576, 32, 768, 4}, {32768, 32, 1024, 4},
-    {51200, 100, 512, 4},
+    {64, 8, 8},          {128, 8, 16},     {256, 8, 32},        {512, 16, 32},
+    {1024, 8, 128},      {2048, 16, 128},  {4096, 8, 512, 4},   {4096, 32, 128, 2},
+    {5120, 32, 160},     {6144, 32, 192},  {8192, 32, 256},     {12288, 32, 384, 4},
+    {12288, 48, 256, 2}, {16384, 32, 512}, {24576, 32, 768, 4}, {32768, 32, 1024, 4},
 };
+
+// Longer rows in registers, of which a mean would leave none for weight and bias.
+constexpr RowTile NO_MEAN_TILE{51200, 100, 512, 4};
 
 // Short rows with a mean, in vectors of 2-byte elements, which leave little time for
 // two reductions: the fewer threads share a row, the fewer steps a reduction has.
@@ -49,6 +51,10 @@ cudaError_t launch_norm(
     }
     if (n_cols <= longest_row<T>(NORM_TILES)) {
         return choose_tile<T, NORM_TILES>(device, n_cols, in_registers);
+    }
+    if constexpr (!HAS_MEAN && NO_MEAN_TILE.is_for<T>()) {
+        constexpr RowTile TILE = NO_MEAN_TILE;
+        if (n_cols <= TILE.max_cols) return in_registers.template operator()<TILE>();
     }
     if (Rung{rung} == Rung::twin) return cudaErrorNotSupported;
     return choose_tile<T, LONG_TILES>(device, n_cols, [&]<RowTile TILE> {

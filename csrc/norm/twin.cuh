@@ -48,12 +48,15 @@ __launch_bounds__(NUM_THREADS, blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) norm_
 
     // -- load: columns past the end become 0, which adds nothing
     auto x = to_float(load_row<VEC_SIZE, VECS, STEP>(x_ptr, n_left));
-    // A block alone on its multiprocessor would wait for its first weight and bias.
-    constexpr bool IS_ALONE = NUM_THREADS >= 768;
+    // A block alone on its multiprocessor would wait for its weights one by one. It reads
+    // those of several vectors at once; with a mean, the compiler finds registers for two.
+    constexpr bool IS_ALONE = NUM_THREADS >= 768 || VEC_SIZE * VECS > 64;
+    constexpr int VECS_AT_ONCE = !IS_ALONE ? 1 : HAS_MEAN ? 2 : 16 / VEC_SIZE;
+    constexpr int COUNT = HAS_MEAN ? 1 : VECS_AT_ONCE;
+    const auto n_valid = [&](int i) { return IS_ALONE ? n_left - i * STEP : 1; };
     const auto load_at = [&](const T* ptr, int i, float absent) {
         const int col = first_col + i * STEP;
-        const int n_valid = IS_ALONE ? n_left - i * STEP : 1;
-        return load_weight<VEC_SIZE, 1, STEP>(ptr, col, n_valid, absent);
+        return load_weight<VEC_SIZE, COUNT, STEP>(ptr, col, n_valid(i), absent);
     };
     auto weight = load_at(weight_ptr, 0, 1.0f), bias = load_at(bias_ptr, 0, 0.0f);
 
@@ -77,19 +80,18 @@ __launch_bounds__(NUM_THREADS, blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) norm_
         rstd_ptr[row] = rstd;
     }
 
-    // -- store: rounded once; weight and bias, read any earlier, would occupy registers. A
-    // block alone on its multiprocessor reads those of several vectors at once.
-    constexpr int VECS_AT_ONCE = !IS_ALONE ? 1 : HAS_MEAN ? 2 : 4;
+    // -- store: rounded once; weight and bias, read any earlier, would occupy registers
     #pragma unroll
-    for (int i = 0; i < VECS; ++i) {
+    for (int i = 0; i < VECS; i += COUNT) {
         if (i % VECS_AT_ONCE == 0 && i * STEP >= n_left) break;
-        if (i > 0 || !IS_ALONE) {
+        if (i > 0 || NUM_THREADS < 768) {
             weight = load_at(weight_ptr, i, 1.0f), bias = load_at(bias_ptr, i, 0.0f);
         }
-        const Tile<float, VEC_SIZE, 1> vec{x[i]};
-        auto out = (vec - correction) * rstd * to_float(weight);
+        Tile<float, VEC_SIZE, COUNT> part{};
+        #pragma unroll
+        for (int j = 0; j < COUNT && i + j < VECS; ++j) part[j] = x[i + j];
+        auto out = (part - correction) * rstd * to_float(weight);
         if constexpr (HAS_MEAN) out = out + to_float(bias);
-        const int n_valid = IS_ALONE ? n_left - i * STEP : 1;
-        store_row<STEP>(out_ptr + i * STEP, n_valid, out);
+        store_row<STEP>(out_ptr + i * STEP, n_valid(i), out);
     }
 }

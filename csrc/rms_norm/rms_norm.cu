@@ -11,12 +11,11 @@
 //          of x begins at
 //          (r / rows_per_batch) * x_stride_batch + (r % rows_per_batch) * x_stride_row.
 //          rstd: float32, one for each row. weight: contiguous, or null for ones.
-// Traffic  reads and writes every element once. Rows of up to 16384 columns, 32768 of
+// Traffic  reads and writes every element once. Rows of up to 16384 columns, 51200 of
 //          float32, stay in registers; longer ones are read a second time, out of the L1
-//          cache, which an H200 has 256 KB of. In the backward rows stay in the registers
-//          of a block (4096 columns, 8192 of two bytes) or in the shared memory of a
-//          cluster of up to eight (65536), on GPUs with clusters and as much of it as an
-//          H200; longer ones, and those of single elements, come from memory twice.
+//          cache. In the backward they stay in the registers of a block (4096 columns,
+//          8192 of two bytes) or in the shared memory of a cluster of up to eight (65536;
+//          not single elements of two bytes); longer ones come from memory twice.
 // Limits   accumulates in float32. Gradients of weights are added in an order that
 //          depends on the shape, the dtype and the GPU.
 // Mirror   triton_kernels/rms_norm/rms_norm.py shares longer rows among programs, in
