@@ -304,6 +304,77 @@ def test_what_is_looked_up_is_what_triton_makes(
         assert (found(), broadcast()) == expected
 
 
+REDUCTIONS = """
+import sys
+import torch
+import triton
+import triton.language as tl
+from bindings.backends.interpreter_worker import reduce_in_pairs
+
+@triton.jit
+def add_both(a, b, c, d): return a + c, b + d
+
+@triton.jit
+def larger(value, index, other, other_index):
+    is_other = other > value
+    return tl.where(is_other, other, value), tl.where(is_other, other_index, index)
+
+@triton.jit
+def last(a, b): return b
+
+@triton.jit
+def branching(a, b):
+    if a > b:
+        return a
+    return b
+
+@triton.jit
+def kernel(out_ptr, x_ptr, N: tl.constexpr):
+    rows, cols = tl.arange(0, 8)[:, None], tl.arange(0, N)[None, :]
+    x = tl.load(x_ptr + rows * N + cols)
+    index = (rows * N + cols).to(tl.int32)
+    for axis in tl.static_range(2):
+        size: tl.constexpr = N if axis == 0 else 8
+        places = out_ptr + axis * 6 * 64 + tl.arange(0, size)
+        one, two = tl.reduce((x, x * x), axis, add_both)
+        tl.store(places, one)
+        tl.store(places + 64, two)
+        value, where = tl.reduce((x, index), axis, larger)
+        tl.store(places + 128, value)
+        tl.store(places + 192, where.to(tl.float32))
+        tl.store(places + 256, tl.reduce(x, axis, last))
+        tl.store(places + 320, tl.reduce(x, axis, branching))
+    whole = tl.reduce(x, None, last, keep_dims=True)
+    tl.store(out_ptr + 768 + tl.arange(0, 1)[None, :], whole)
+
+if sys.argv[1] == "in pairs":
+    reduce_in_pairs()
+generator = torch.Generator().manual_seed(0)
+x = torch.randint(-9, 9, (8, 64), generator=generator).float()
+out = torch.zeros(769)
+kernel[(1,)](out, x, N=64)
+print(out.tolist())
+"""
+
+
+def test_reductions_in_pairs_are_those_of_triton(tmp_path: Path) -> None:
+    script = tmp_path / "reductions.py"
+    script.write_text(REDUCTIONS)
+    printed = [
+        subprocess.run(
+            [sys.executable, str(script), how],
+            cwd=ROOT,
+            env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for how in ("one by one", "in pairs")
+    ]
+    assert printed[0] == printed[1]
+    assert len(set(eval(printed[0]))) > 20
+
+
 @pytest.mark.parametrize(
     ("dtype", "name", "values", "overflows"),
     [

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import functools
+import inspect
 import mmap
 import os
 import select
 import sys
+import textwrap
 import threading
 import traceback
 from collections.abc import Callable
@@ -35,6 +38,7 @@ def main(connection_file: int) -> None:
     np.seterr(all="ignore")
     replace_language_for_good()
     make_shapes_once()
+    reduce_in_pairs()
     raise_on_overflow()
     connection: Connection[Any, Any] = Connection(connection_file)
     while True:
@@ -122,6 +126,52 @@ def make_shapes_once() -> None:
     module._get_np_dtype = numpy_type
     semantic: Any = TritonSemantic
     semantic.broadcast_impl_value = broadcast_unless_alike
+
+
+def reduce_in_pairs() -> None:
+    """Makes Triton combine all neighbours of a tensor in one call, not two numbers.
+
+    A reduction by a function of the kernel's own calls it once for each element: a row
+    of 65,536 columns takes seconds. Neighbours are combined in their order, so that the
+    function has to be associative, as on a GPU. One that branches takes single numbers,
+    and is called as before. Triton does not promise to keep generic_reduce;
+    tests/test_interpreter.py compares what both make.
+    """
+    reductions: Any = interpreter.ReduceOps
+    reduce_one_by_one = reductions.generic_reduce
+
+    def reduce(self: Any, input: tuple[Any, ...]) -> Any:
+        function = self.combine_fn.fn
+        if _branches(function):
+            return reduce_one_by_one(self, input)
+        values, axis = self.unravel(input, self.axis)
+        dtypes = [each.dtype for each in values]
+        arrays = [np.moveaxis(each.handle.data, axis, 0) for each in values]
+        while len(arrays[0]) > 1:
+            pairs = [
+                self.to_tensor(array[start::2], dtype)
+                for start in (0, 1)
+                for array, dtype in zip(arrays, dtypes, strict=True)
+            ]
+            combined = function(*pairs)
+            if not isinstance(combined, tuple):
+                combined = (combined,)
+            arrays = [each.handle.data for each in combined]
+        reduced = (
+            self.to_tensor(np.moveaxis(array, 0, axis), dtype)
+            for array, dtype in zip(arrays, dtypes, strict=True)
+        )
+        return reduce_one_by_one(self, tuple(reduced))  # which now combines nothing
+
+    reductions.generic_reduce = reduce
+
+
+@functools.cache
+def _branches(function: Callable[..., Any]) -> bool:
+    """Whether a function asks for the truth of a value, which a block does not have."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    asking = (ast.If, ast.IfExp, ast.While, ast.BoolOp, ast.Not, ast.Assert)
+    return any(isinstance(node, asking) for node in ast.walk(tree))
 
 
 def raise_on_overflow() -> None:

@@ -24,13 +24,14 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from bindings.backends.interpreter import unsupported_reason
 from bindings.backends.interpreter_worker import (
     make_shapes_once,
+    reduce_in_pairs,
     replace_language_for_good,
 )
 from compare.code.architectures import DEFAULT_ARCHITECTURE, parse_architecture
 from compare.errors import UnavailableError
 from compare.judge import cases
 from compare.pairs import callers, complaints
-from compare.pairs.calls import FaultError, too_large
+from compare.pairs.calls import FaultError, InputWrittenError, too_large
 from compare.pairs.pretended_gpu import (
     GuardedTensor,
     PretendedGpu,
@@ -65,6 +66,7 @@ def answer(request: Mapping[str, Any]) -> Iterator[dict[str, Any] | None]:
     np.seterr(all="ignore")
     replace_language_for_good()
     make_shapes_once()
+    reduce_in_pairs()
     _heed_assertions()
     architecture = parse_architecture(DEFAULT_ARCHITECTURE)
     with pretend(path, "cpu", architecture) as gpu, _checked_launches(path, gpu):
@@ -187,7 +189,8 @@ class _Attempt:
         except UnavailableError:
             raise
         except FaultError as fault:
-            return {"problem": str(fault)}
+            is_of_input = isinstance(fault, InputWrittenError)
+            return {"problem": str(fault), "writes_to_input": is_of_input}
         except InterpreterError as error:
             return {"problem": self._sentence_of_kernel(error)}
         except Exception as error:
@@ -225,7 +228,9 @@ class _Attempt:
             if each not in changed or may_be:
                 continue
             if each.tensor.untyped_storage().data_ptr() not in returned:
-                raise FaultError(f"{self.place}: input {each.name} was written to")
+                raise InputWrittenError(
+                    f"{self.place}: input {each.name} was written to"
+                )
         return [each.detach().clone() for each in found]
 
     def _sentence_of_kernel(self, error: BaseException) -> str:
