@@ -121,6 +121,27 @@ class Library:
     link_flags: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class CudaLibrary:
+    """What nvcc makes a shared library of that is no Python module.
+
+    Attributes:
+        name: The beginning of the file's name.
+        source: Text for nvcc.
+        flags: Flags for nvcc, those of the linker included.
+        include_folders: Folders that the text's #include lines search, in this order.
+        files: All files that the text may include from there.
+        cuda_home: The CUDA toolkit.
+    """
+
+    name: str
+    source: str
+    flags: tuple[str, ...]
+    include_folders: tuple[Path, ...]
+    files: tuple[Path, ...]
+    cuda_home: Path
+
+
 def load(recipe: Recipe) -> ModuleType:
     """Returns the module of a recipe, built unless it is in the cache.
 
@@ -146,26 +167,34 @@ def object_file(part: Part, *, quietly: bool = False) -> Path:
     return _kept(part, ".o", functools.partial(_compile_part, part, quietly))
 
 
-def precompiled_header(part: Part) -> Path:
-    """Returns the file to name in g++'s -include, compiled unless it is in the cache.
+def header(part: Part) -> Path:
+    """Returns the file to name in g++'s -include, which holds the part's source.
 
-    There is no such file, but one with .gch behind its name, which g++ takes instead.
+    Raises:
+        BuildError: The cache cannot be used.
+    """
+    return _kept(part, ".h", functools.partial(_write_header, part), is_sealed=False)
+
+
+def precompile(part: Part) -> None:
+    """Compiles a part's header, unless the cache has that: g++ takes it from then on.
 
     Raises:
         BuildError: As `object_file`.
     """
-    # Hundreds of megabytes, of which g++ itself sees whether they are what it wrote.
-    is_intact = Path.exists
+    # Over a hundred megabytes, of which g++ itself sees whether it wrote them.
     compile_ = functools.partial(_compile_header, part)
-    return _kept(part, ".h.gch", compile_, is_intact).with_suffix("")
+    _kept(part, ".h.gch", compile_, is_sealed=False)
 
 
-def shared_library(made: Library) -> Path:
-    """Returns a shared library, linked unless it is in the cache.
+def shared_library(made: Library | CudaLibrary) -> Path:
+    """Returns a shared library, linked or compiled unless it is in the cache.
 
     Raises:
         BuildError: As `object_file`.
     """
+    if isinstance(made, CudaLibrary):
+        return _kept(made, ".so", functools.partial(_compile_cuda, made))
     return _kept(made, ".so", functools.partial(_link, made))
 
 
@@ -193,7 +222,7 @@ def text_folder(name: str, texts: Mapping[str, str]) -> Path:
 
 # Takes the fingerprint and the file to write.
 _Compile = Callable[[str, Path], None]
-_Made = Recipe | Part | Library
+_Made = Recipe | Part | Library | CudaLibrary
 
 
 def _is_intact(path: Path) -> bool:
@@ -209,10 +238,12 @@ def _kept(
     made: _Made,
     suffix: str,
     compile_: _Compile,
-    is_intact: Callable[[Path], bool] = _is_intact,
+    *,
+    is_sealed: bool = True,
 ) -> Path:
     """Returns the file in the cache, made unless it is there."""
     folder = cache_folder()
+    is_intact: Callable[[Path], bool] = _is_intact if is_sealed else Path.exists
     while True:
         fingerprint = _fingerprint(made)
         name = f"{made.name}_{fingerprint[:20]}"
@@ -220,7 +251,7 @@ def _kept(
         if not is_intact(path):
             with _lock(folder / f"{name}.lock", made.name):
                 if not is_intact(path):
-                    _build(made, fingerprint, path, compile_)
+                    _build(made, fingerprint, path, compile_, is_sealed)
         # If it is not, the sources were edited while they were compiled: try again.
         if is_intact(path):
             return path
@@ -264,14 +295,16 @@ def _fingerprint(made: _Made) -> str:
     }
     if not isinstance(made, Library):
         facts["files"] = [_digest(path) for path in made.files]
-    if not isinstance(made, Part):
+    if isinstance(made, Recipe | Library):
         facts["parts"] = [_fingerprint(part) for part in made.parts]
     if isinstance(made, Recipe):
         facts |= {
             "python": sysconfig.get_config_var("SOABI"),
             "pybind11": pybind11.__version__,
-            "nvcc": made.cuda_home and _version_of((f"{made.cuda_home}/bin/nvcc",)),
         }
+    if isinstance(made, Recipe | CudaLibrary):
+        home = made.cuda_home
+        facts["nvcc"] = home and _version_of((f"{home}/bin/nvcc",))
     text = json.dumps(facts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -318,7 +351,9 @@ def _tell(text: str) -> None:
     sys.stderr.flush()
 
 
-def _build(made: _Made, fingerprint: str, path: Path, compile_: _Compile) -> None:
+def _build(
+    made: _Made, fingerprint: str, path: Path, compile_: _Compile, is_sealed: bool
+) -> None:
     """Compiles into path, unless the sources are edited meanwhile."""
     for leftover in path.parent.glob(f"{path.stem}.*.tmp"):
         shutil.rmtree(leftover, ignore_errors=True)  # of a killed build
@@ -329,7 +364,8 @@ def _build(made: _Made, fingerprint: str, path: Path, compile_: _Compile) -> Non
             compiled = Path(temporary, path.name)
             compile_(fingerprint, compiled)
             if _fingerprint(made) == fingerprint:
-                _seal(compiled)
+                if is_sealed:
+                    _seal(compiled)
                 os.replace(compiled, path)
     except OSError as error:
         raise BuildError(_unusable(path.parent, str(error))) from error
@@ -347,6 +383,10 @@ def _compile_part(part: Part, quietly: bool, _fingerprint: str, path: Path) -> N
     _run(command, part.source, part.name, path.parent.parent, quietly=quietly)
 
 
+def _write_header(part: Part, _fingerprint: str, path: Path) -> None:
+    path.write_text(part.source)
+
+
 def _compile_header(part: Part, _fingerprint: str, path: Path) -> None:
     header = path.with_name("header.h")  # g++ takes none from its standard input
     header.write_text(part.source)
@@ -362,6 +402,15 @@ def _command_of(part: Part) -> list[str]:
 def _link(made: Library, _fingerprint: str, path: Path) -> None:
     objects = [str(object_file(part)) for part in made.parts]
     command = [*cxx(), "-shared", *objects, *made.link_flags, "-o", str(path)]
+    _run(command, "", made.name, path.parent.parent)
+
+
+def _compile_cuda(made: CudaLibrary, _fingerprint: str, path: Path) -> None:
+    source = path.with_name("source.cu")  # nvcc takes none from its standard input
+    source.write_text(made.source)
+    includes = [f"-I{folder}" for folder in made.include_folders]
+    command = [f"{made.cuda_home}/bin/nvcc", "-shared", "-Xcompiler=-fPIC", str(source)]
+    command += [*includes, *made.flags, "-o", str(path)]
     _run(command, "", made.name, path.parent.parent)
 
 

@@ -19,6 +19,7 @@ def pair(
     reference: str | Callable[..., Any] = "",
     arch: str = "",
     time_limit: float = 120,
+    times: bool = False,
 ) -> OwnReport:
     """Compares one's own kernels, as `python -m compare FILE FILE` does.
 
@@ -36,6 +37,8 @@ def pair(
             takes it. Without one, the two are held to each other.
         arch: The architecture to generate code for, such as "sm_80".
         time_limit: Seconds that a process may take.
+        times: Whether they also run on the GPU, if there is one, and are timed there in
+            turns with the reference.
 
     Returns:
         The report. A notebook shows its page; `assert_parity()` is for tests.
@@ -47,4 +50,6 @@ def pair(
     from compare.pairs import python_interface
 
     words = [*files, *filter(None, (cuda, triton))]
-    return python_interface.compare_files(words, inputs, reference, arch, time_limit)
+    return python_interface.compare_files(
+        words, inputs, reference, arch, time_limit, times
+    )

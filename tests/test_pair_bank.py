@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from conftest import needs_interpreter
-from pairs.planted import PLANTED, Planted
+from pairs.planted import KERNELBENCH, PLANTED, Planted
 
 from bindings import toolchain
 from bindings.sources import ROOT
@@ -41,11 +41,7 @@ _RIGHT = [
     *((each,) for each in _files("descriptions/*.py")),
     *((str(Path(each).parent),) for each in _files("gpu_mode/*/task.yml")),
     *((each,) for each in _files("cuda/program_*.cu")),
-    *zip(
-        _files("kernelbench/problem_*.py"),
-        _files("kernelbench/solution_*.py"),
-        strict=True,
-    ),
+    *KERNELBENCH,
 ]
 
 pytestmark = needs_interpreter
@@ -67,8 +63,9 @@ def _say_nothing(_: str) -> None:
 
 
 def _request(folder: Path, asked: Sequence[str]) -> Request:
-    words = [str(folder / each) for each in asked]
-    (request,) = plan.plan(words, "", "").requests
+    words = [str(folder / each) for each in asked if "=" not in each]
+    settings = [each for each in asked if "=" in each]
+    (request,) = plan.plan(words, "", "", settings).requests
     return request
 
 
@@ -82,7 +79,7 @@ def _question(asked: Sequence[str]) -> Question | None:
     return _questions[asked]
 
 
-@pytest.mark.parametrize("asked", _RIGHT, ids=lambda asked: Path(asked[-1]).stem)
+@pytest.mark.parametrize("asked", _RIGHT, ids=lambda asked: Path(asked[0]).stem)
 def test_no_right_file_is_blamed(asked: tuple[str, ...]) -> None:
     shows_code = _IS_WHOLE or _RIGHT.index(asked) % 3 == 0
     request = replace(_request(_BANK, asked), shows_code=shows_code)

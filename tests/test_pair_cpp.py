@@ -13,6 +13,7 @@ from bindings.sources import EMULATOR
 from bindings.toolchain import find_cuda_home
 from compare.pairs import cuda_rewriting
 from compare.pairs.cpp_tokens import Token, code_of, read_tokens
+from compare.pairs.cuda_bindings import python_value
 from compare.pairs.cuda_source import CudaSource, CudaSourceError, read, read_text
 
 EXTENSION = r"""
@@ -540,3 +541,39 @@ def test_the_part_for_nvcc_compiles(text: str, tmp_path: Path) -> None:
     subprocess.run([home / "bin/nvcc", *options, "-o", ptx, rewritten], check=True)
     name = "scale_kernel" if source.uses_torch else "by_macro"
     assert name in ptx.read_text()
+
+
+def test_what_a_binding_says_of_arguments() -> None:
+    text = """\
+void f(torch::Tensor x, double eps, c10::optional<torch::Tensor> w) {}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("g", &f, "what it does", py::arg("x"), "eps"_a = 1e-5f,
+        pybind11::arg("w").none(true) = py::none());
+}
+"""
+    (function,) = read_text(text, Path("mine.cu")).functions
+    assert [(each.name, each.default) for each in function.bound] == [
+        ("x", ""),
+        ("eps", "1e-5f"),
+        ("w", "py::none()"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("1e-5f", 1e-5), ("-1.", -1.0), (".5", 0.5), ("2f", 2.0)),
+        *(("- 1", -1), ("1'000L", 1000), ("true", True), ("false", False)),
+        *(("py::none()", None), ("c10::nullopt", None)),
+        *(("std::vector<int64_t>{1, 2}", [1, 2]), ("{}", [])),
+    ],
+)
+def test_defaults_that_are_literals(text: str, value: object) -> None:
+    found = python_value(text)
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize("text", ["kEps", '"none"', "1 << 4", "{{1}}", "0x1f"])
+def test_defaults_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match="is no number"):
+        python_value(text)

@@ -13,9 +13,21 @@ import torch
 from torch import Tensor
 
 from bindings import build_cache
-from compare.pairs import cuda_module, cuda_run, cuda_side, cuda_source, side
-from compare.pairs.calls import Call, FaultError, Outcome
+from compare.errors import UnavailableError
+from compare.pairs import (
+    cuda_module,
+    cuda_run,
+    cuda_side,
+    cuda_source,
+    cuda_values,
+    sandbox,
+    side,
+)
+from compare.pairs.calls import Call, FaultError, Outcome, distinct
 from compare.pairs.cuda_source import CudaSource
+from compare.pairs.cuda_values import RefusalError
+from compare.pairs.entry import Entry
+from compare.pairs.side import CudaRoom, Place
 from compare.pairs.tensor_trees import results
 
 X = torch.arange(40.0).view(5, 8)
@@ -108,6 +120,25 @@ def test_defaults_may_be_left_out(tmp_path: Path) -> None:
     assert few.refusal == "mine.cu:11: it takes 3 arguments, 1 was given"
 
 
+def test_names_of_torchs_that_few_files_use(tmp_path: Path) -> None:
+    text = f"""#include <torch/extension.h>
+{KERNEL}
+torch::Tensor twice(torch::Tensor x) {{
+    std::vector<at::Tensor> list{{x, x}};
+    TORCH_CHECK(at::device_of(list) == device_of(x));
+    if (at::globalContext().deterministicAlgorithms()) return x;
+    auto y = torch::cat({{x, x}});
+    auto out = torch::empty_like(y);
+    twice_kernel<<<1, 128>>>(
+        out.data_ptr<float>(), y.data_ptr<float>(), y.numel(), 2
+    );
+    return out;
+}}
+"""
+    [outcome] = call(read(tmp_path, text), "twice", once(X))
+    assert torch.equal(outcome.outputs[0], 2 * torch.cat([X, X]))
+
+
 def test_a_status_leaves_the_result_in_an_argument(tmp_path: Path) -> None:
     source = read(tmp_path, POINTERS)
     (outcome,) = call(source, "with_status", once(torch.zeros_like(X), X, 40))
@@ -167,6 +198,7 @@ torch::Tensor twice(torch::Tensor x) {
     source = read(tmp_path, text)
     (outcome,) = call(source, "twice", once(X))
     assert outcome.problem == "mine.cu:9: input x was written to"
+    assert outcome.writes_to_input
     (allowed,) = call(source, "twice", once(X), written=[0])
     assert torch.equal(allowed.outputs[0], 2 * X), allowed
 
@@ -176,7 +208,7 @@ torch::Tensor twice(torch::Tensor x) {
 
 def test_the_same_inputs_are_sent_once() -> None:
     calls = [Call("a", (X, 1)), Call("b", (X + 1, 1)), Call("c", (X, 1), "offset")]
-    values, numbers = cuda_side._distinct(calls)
+    values, numbers = distinct(calls)
     assert numbers == [0, 1, 0]
     assert values[0][0] is X
     assert len(values) == 2
@@ -219,8 +251,8 @@ def test_results_are_tensors_and_numbers() -> None:
 @pytest.mark.parametrize("sizes", [(1, 2, 3, 4), -1, (1 << 32,)])
 def test_sizes_that_no_launch_has(sizes: Any) -> None:
     with pytest.raises(ValueError, match="grid or block"):
-        cuda_run._triple(sizes)
-    assert cuda_run._triple((2, 3)) == (2, 3, 1)
+        cuda_values.launch_shape((1, sizes))
+    assert cuda_values.launch_shape(((2, 3), 4)) == ((2, 3, 1), (4, 1, 1), 0)
 
 
 def test_sentences_name_files_and_give_no_advice_of_the_emulators() -> None:
@@ -258,3 +290,45 @@ def test_torch_is_part_of_every_fingerprint(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_pointer_carries_no_strides(layout: str) -> None:
     kept = side._contiguous(Call("a", (X,), layout)).layout
     assert kept == ("offset" if layout == "offset" else "contiguous")
+
+
+BOUND = [{"name": "x", "default": ""}, {"name": "eps", "default": "1e-5"}]
+
+
+def test_arguments_by_keyword_and_by_default() -> None:
+    assert cuda_values.completed(BOUND, [X], {}) == [X, 1e-5]
+    assert cuda_values.completed(BOUND, [], {"eps": 2, "x": X}) == [X, 2]
+    assert cuda_values.completed(BOUND, [X, 3, 4], {}) == [X, 3, 4]
+    assert cuda_values.completed(BOUND, [], {}) == []  # C++ says how many it takes
+
+
+@pytest.mark.parametrize(
+    ("bound", "keywords", "said"),
+    [
+        (BOUND, {"bias": 1}, "its binding names no such argument: bias"),
+        (BOUND, {"x": 1}, "its binding names no such argument: x"),
+    ],
+)
+def test_arguments_that_do_not_fit(
+    bound: Any, keywords: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(RefusalError, match=said):
+        cuda_values.completed(bound, [X], keywords)
+
+
+def test_a_default_that_is_no_literal() -> None:
+    bound = [{"name": "x", "default": ""}, {"name": "eps", "default": "kEps"}]
+    assert cuda_values.completed(bound, [X, 2], {}) == [X, 2]
+    with pytest.raises(UnavailableError, match="the default of eps: kEps is no number"):
+        cuda_values.completed(bound, [X], {})
+
+
+def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    path = tmp_path / "mine.cu"
+    for text in (POINTERS, f"#include <torch/extension.h>\n{POINTERS}"):
+        path.write_text(text)
+        entry, limits = Entry(path, "with_status"), sandbox.DEFAULT_LIMITS
+        place = Place(entry, "cuda", "mine.cu", None, False, None, (), limits)
+        with pytest.raises(UnavailableError, match=r"^no C\+\+ compiler: 'no-such"):
+            CudaRoom(place).prepare()

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from conftest import needs_interpreter
 
-from bindings import child_process
+from bindings import child_process, toolchain
 from bindings.sources import ROOT
+from compare import cli
+from compare.code import cuda
 
 _TEXT = (ROOT / "docs/own-kernels.md").read_text("utf-8")
 
@@ -64,6 +66,30 @@ def test_a_description(folder: Path, number: int) -> None:
     blocks = _blocks("A description")
     (folder / "pair.py").write_text(blocks[number])
     assert "passed" in _compare(folder, blocks[1])
+
+
+def test_without_nvcc_all_but_the_code_of_cuda(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in (cuda, toolchain):
+        monkeypatch.setattr(module, "find_cuda_home", lambda: None)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(folder)
+    (folder / "pair.py").write_text(_blocks("A description")[0])
+    files = sorted(folder.rglob("*"))
+    question = ["--inputs", "randn(5, 30)", "--reference", "torch.softmax:dim=-1"]
+    for words, row in (
+        (["mine.cu", *question], ""),
+        (["mine.py", *question], r"\d"),
+        (["pair.py"], r"- +\d"),
+    ):
+        assert cli.main(words) == 0
+        output = capsys.readouterr().out
+        has_code = bool(re.search(rf"PTX / SASS / executed +{row}", output))
+        assert has_code == (words[0] != "mine.cu")
+        is_said = "no code of mine.cu: there is no nvcc here; install" in output
+        assert is_said == (words[0] != "mine.py")
+    assert sorted(folder.rglob("*")) == files
 
 
 def test_in_python(folder: Path) -> None:

@@ -15,6 +15,7 @@ from compare.errors import UnavailableError, UsageError
 from compare.judge.acceptance import Expected
 from compare.pairs import (
     gpu_mode,
+    inline_cuda,
     judging,
     kernelbench,
     question,
@@ -97,6 +98,18 @@ def test_a_right_side_passes_everything() -> None:
         (RACES, "clean in 2 orders"),
         (SAME_BITS, "yes"),
     ]
+
+
+def test_to_write_to_an_input_is_told_by_the_reference() -> None:
+    given = _asked(AS_GIVEN, "")
+    outcome = Outcome(problem="mine.py:3: input x was written to", writes_to_input=True)
+    judged = judging.judge(_question(given), [outcome], "cpu")
+    more = "; the reference does not write to its input"
+    assert judged.parity.problem == outcome.problem + more
+    without = judging.judge(
+        _question(dataclasses.replace(given, expected=())), [outcome], "cpu"
+    )
+    assert without.parity.problem == outcome.problem
 
 
 def test_a_lower_precision_fails() -> None:
@@ -482,9 +495,10 @@ class Model(torch.nn.Module):
         self.linear = torch.nn.Linear(n, 4)
     def forward(self, x):
         return self.linear(x)
-batch = 6
+batch, width = 6, 8
+shape = (batch, width)
 def get_inputs():
-    return [torch.rand(batch, 8)]
+    return [torch.rand(shape)]
 def get_init_inputs():
     return [8]
 """
@@ -514,11 +528,16 @@ def test_kernelbench(tmp_path: Path) -> None:
             cuda_source="\n__global__ void kernel() {}\n",
             functions=("f", "g"),
             line=4,
+            cpp_source="#include <torch/extension.h>;",
+            cpp_line=3,
         )
     ]
     asked_of = question.ask(Problem("kernelbench", problem))
     (x,) = asked_of.as_given.call.inputs
     assert x.shape == (6, 8)
+    smaller = Problem("kernelbench", problem, constants={"batch": "1 + 1"})
+    (x,) = question.ask(smaller).as_given.call.inputs
+    assert x.shape == (2, 8)
     assert asked_of.as_given.expected[0].exact.dtype == torch.float64
     assert not asked_of.notes
 
@@ -528,6 +547,32 @@ def test_load_inline_of_what_is_put_together_at_run_time(tmp_path: Path) -> None
     file.write_text('load_inline(cuda_sources=open("f").read())\n', "utf-8")
     with pytest.raises(UnavailableError, match=r"^solution.py:1: load_inline"):
         kernelbench.inline_sources(file)
+    file.write_text('import torch\nload("m", sources=["a.cu"])\n', "utf-8")
+    with pytest.raises(UnavailableError, match=r"^solution.py:2: cpp_extension.load,"):
+        kernelbench.inline_sources(file)
+
+
+INLINE = """\
+text = '''
+void f() {{}}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("g", {}); }}
+'''
+load_inline("m", [""], [text])
+"""
+
+
+def test_what_load_inline_binds(tmp_path: Path) -> None:
+    file = tmp_path / "solution.py"
+    file.write_text(INLINE.format("&f"), "utf-8")
+    found = inline_cuda.read(file)
+    assert found.wrappers is None
+    assert [each.function.python_name for each in found.targets] == ["g"]
+    file.write_text(INLINE.format("[] { f(); }"), "utf-8")
+    with pytest.raises(UnavailableError, match=r"^solution.py:1: load_inline binds no"):
+        inline_cuda.read(file)
+    file.write_text(2 * INLINE.format("&f"), "utf-8")
+    with pytest.raises(UnavailableError, match=r"^solution.py:6: only one call"):
+        inline_cuda.read(file)
 
 
 def test_weights_of_a_solution_are_those_of_the_problem() -> None:

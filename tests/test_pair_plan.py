@@ -11,9 +11,14 @@ import torch
 from compare import cli, pair
 from compare.code.kernel_code import Side
 from compare.commands import own_files
-from compare.errors import CompareError, UsageError
+from compare.errors import (
+    BuildFailedError,
+    CompareError,
+    UnavailableError,
+    UsageError,
+)
 from compare.judge.parity import Parity, Skipped
-from compare.pairs import kept_reports, own_report, plan
+from compare.pairs import kept_reports, own_report, plan, question, reporting
 from compare.pairs import pair as pairs
 from compare.pairs.calls import Call, Outcome
 from compare.pairs.entry import Entry
@@ -99,9 +104,12 @@ def test_views_of_two_files_are_none_of_a_table(
         assert f"compare: {option[0]}: a table of" in capsys.readouterr().err
 
 
-def test_times_are_not_taken(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench", "mine.cu"]) == 3
-    assert capsys.readouterr().err == f"compare: {own_report.NO_TIMES}\n"
+def test_times_need_a_gpu(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert cli.main(["bench", "mine.cu"]) == UnavailableError.exit_code
+    assert capsys.readouterr().err.startswith("compare: times need a GPU, and torch ")
 
 
 # ---- plans ----
@@ -142,10 +150,39 @@ def test_one_broken_file_of_a_folder_is_a_row(folder: Path) -> None:
     }
     obstacles = {name: each.obstacle for name, each in rows.items() if each.obstacle}
     assert obstacles.keys() == {"broken.py", "made.py", "pair.py", "solution.py"}
-    assert obstacles["broken.py"].startswith("broken.py:1: SyntaxError")
-    assert obstacles["pair.py"] == "pair.py: there is no file gone.cu"
-    with pytest.raises(UsageError, match="SyntaxError"):
+    assert str(obstacles["pair.py"]) == "pair.py: there is no file gone.cu"
+    with pytest.raises(BuildFailedError, match=r"^broken.py:1: SyntaxError"):
         pairs.compare(rows["broken.py"], lambda _: None)
+    report = own_files._compared_or_failed(rows["made.py"], lambda _: None)
+    assert report.passed
+    assert not report.was_tried  # nobody knows whether it is wrong
+
+
+@pytest.mark.parametrize(
+    ("words", "setting", "said"),
+    [
+        (
+            "problem.py solution.py",
+            "m=4",
+            r"problem\.py has no constant 'm'; it has n$",
+        ),
+        ("problem.py solution.py", "n", "'n' is no NAME=VALUE"),
+        ("problem.py solution.py", "n=4x", "'n=4x' is no NAME=VALUE"),
+        ("mine.py", "n=4", "only a problem of KernelBench's"),
+    ],
+)
+def test_constants_that_a_problem_has_not(
+    words: str, setting: str, said: str, folder: Path
+) -> None:
+    (folder / "problem.py").write_text(f"n: int = 8\n{MODEL}")
+    with pytest.raises(UsageError, match=f"--set: {said}"):
+        plan.plan(words.split(), "", "", [setting])
+
+
+def test_a_reference_in_a_file_that_is_not_there() -> None:
+    problem = Problem("options", inputs="randn(3)", reference="~/gone.py:f")
+    with pytest.raises(UsageError, match=r"--reference: there is no file ~/gone\.py"):
+        question.files_of(problem)
 
 
 def test_a_helper_that_is_named_is_taken() -> None:
@@ -165,7 +202,7 @@ def test_a_failed_row_reads_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parity.problem == "first line"
     assert not report.passed
     assert report.names == {"cuda": "gone.cu"}
-    both = own_report.failed([Path("a/x.py"), Path("b/x.py")], "why")
+    both = own_report.failed([Path("a/x.py"), Path("b/x.py")], Skipped("why"))
     assert both.names == {"cuda": "a/x.py", "triton": "b/x.py"}
 
 
@@ -233,7 +270,7 @@ def test_files_have_one_name_each(folder: Path) -> None:
     (folder / "kernels/two.cu").write_text(CUDA)
     entries = (Entry(Path("two.cu")), Entry(Path("kernels/two.cu")))
     rooms = pairs._rooms(Request(entries), is_program=False)
-    names = {*pairs._names(rooms).values()}
+    names = {*reporting.names_of_files(rooms).values()}
     assert names == {f"{folder.name}/two.cu", "kernels/two.cu", "mine.cu"}
     assert {each.place.name for each in rooms} < names
 
@@ -248,13 +285,13 @@ def test_without_the_other_there_is_nothing_to_be_held_to() -> None:
     outcomes: dict[Side, list[Outcome] | Skipped]
     for other in (Skipped("no asm"), [Outcome(refusal="mine.cu:1: no")]):
         outcomes = {"cuda": other, "triton": [Outcome((x,))]}
-        judged = pairs._judged(asked, rooms, outcomes)
-        report = pairs._report(request, rooms, asked, outcomes, judged, codes={})
+        judged = reporting.judge(asked, rooms, outcomes)
+        report = reporting.report_on(rooms, asked, outcomes, judged, codes={})
         assert report.parity["triton"] == Skipped(
             "there is no reference, and no result of mine.cu"
         )
     outcomes = {slot: [Outcome((x,))] for slot in own_report.SLOTS}
-    assert not pairs._why_not_compared(asked, rooms, outcomes)
+    assert not reporting._why_not_compared(asked, rooms, outcomes)
 
 
 # ---- compare.pair ----

@@ -28,6 +28,15 @@ needs_landlock = pytest.mark.skipif(
     not confine.is_available(), reason="needs a kernel with Landlock"
 )
 
+_WAITING = """
+import sys, time
+from compare.pairs import sandbox
+with sandbox.ready(2):
+    print("waits", flush=True)
+    time.sleep(1e6)
+"""
+
+
 # Says through a pipe that it runs. The pipe's other end sees when all have ended.
 _HANG = """
 import time
@@ -439,6 +448,32 @@ def _opened(pid: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def test_a_worker_may_wait_for_its_task(tmp_path: Path) -> None:
+    text = "import sys\nRESULT = ['torch' in sys.modules, sys.stdin.read()]"
+    with sandbox.ready(1):
+        assert _run(text, tmp_path, variables={"MINE": "x"}) == [True, ""]
+        assert _run(text, tmp_path) == [False, ""]  # it is another one
+
+
+def test_workers_that_wait_in_vain_are_ended() -> None:
+    with pytest.raises(KeyError), sandbox.ready(2):
+        raise KeyError
+
+
+def test_no_waiting_worker_outlives_the_parent(tmp_path: Path) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _WAITING],
+        env=child_process.environment({"TMPDIR": str(tmp_path / "private")}),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with parent:
+        assert parent.stdout
+        assert parent.stdout.readline() == "waits\n"
+        parent.kill()
+    _wait_for_end_of(tmp_path / "private")
 
 
 def _every_dtype() -> list[torch.dtype]:

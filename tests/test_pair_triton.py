@@ -13,7 +13,7 @@ from torch import Tensor
 
 from compare.code.architectures import ARCHITECTURES
 from compare.code.kernel_code import KernelCode
-from compare.errors import BuildFailedError, UsageError
+from compare.errors import BuildFailedError, CodegenUnavailable, UsageError
 from compare.judge.parity import Skipped
 from compare.pairs import python_file, sandbox, triton_side
 from compare.pairs.calls import Call, Outcome
@@ -345,6 +345,7 @@ def test_a_parameter_for_the_output(file: Callable[..., Path]) -> None:
     for each in outcomes[:2]:
         torch.testing.assert_close(each.outputs[0], 2 * X)
     assert outcomes[2].problem == "mine.py:11: input out was written to"
+    assert outcomes[2].writes_to_input
 
 
 def test_a_crash_costs_one_call(file: Callable[..., Path]) -> None:
@@ -506,3 +507,11 @@ apply = Double.apply
 def test_a_file_that_is_no_python(file: Callable[..., Path]) -> None:
     with pytest.raises(BuildFailedError, match=r"^mine\.py:4: SyntaxError: "):
         python_file.functions(file("def (\n"))
+
+
+def test_code_needs_a_cache_folder(
+    file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    with pytest.raises(CodegenUnavailable, match=r"cache folder .* cannot be made"):
+        inspect(file(DOUBLE, LAUNCH), "double", X)

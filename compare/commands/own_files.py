@@ -23,7 +23,7 @@ from compare.errors import (
 )
 from compare.options import LISTINGS, add_arch, add_json, add_kernel_number, seconds
 from compare.output import saying_what_mends_it, working, write_json, write_text
-from compare.pairs import CUDA_SUFFIXES
+from compare.pairs import CUDA_SUFFIXES, sandbox
 
 if TYPE_CHECKING:
     from compare.pairs.own_report import OwnReport
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 COMMANDS = ("study", "sanitize", "bench")
 # Its options that take a value; of those that take none, --help may ask for all of it.
 _WITH_VALUE = (
-    *("--inputs", "--reference", "--time-limit"),
+    *("--inputs", "--reference", "--set", "--time-limit"),
     *("--arch", "--kernel", "--json", "--html"),
 )
 _FLAGS = ("--all-findings", *(f"--{each}" for each in VIEWS))
@@ -86,6 +86,14 @@ def add_options(parser: argparse.ArgumentParser, command: str) -> None:
         "'lambda x: x.exp()'",
     )
     parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another value of a constant in a problem of KernelBench's, such as "
+        "batch_size=4, for sizes that a CPU can run",
+    )
+    parser.add_argument(
         "--time-limit",
         type=seconds,
         default=120.0,
@@ -122,12 +130,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _reports(options: argparse.Namespace) -> tuple[list[OwnReport], bool]:
-    with working() as progress:
+    # Its worker imports torch while this process does.
+    with sandbox.ready(1), working() as progress:
         with saying_what_mends_it():
-            from compare.pairs import own_report, pair, plan
-        if options.command == "bench":
-            raise UnavailableError(own_report.NO_TIMES)
-        planned = plan.plan(options.files, options.inputs, options.reference)
+            from compare.pairs import pair, plan
+            from compare.timing import gpu_state
+        if options.command == "bench" and (reason := gpu_state.obstacle()):
+            raise UnavailableError(reason)
+        planned = plan.plan(
+            options.files, options.inputs, options.reference, options.set
+        )
         _check_views(options, planned)
         requests = [_completed(each, options) for each in planned.requests]
         if not planned.is_collection:
@@ -153,26 +165,35 @@ def _check_views(options: argparse.Namespace, planned: Plan) -> None:
 def _completed(request: Request, options: argparse.Namespace) -> Request:
     from compare.pairs.sandbox import Limits
 
+    problem = request.problem
+    can_be_smaller = problem is not None and problem.style == "kernelbench"
+    advice = "--set NAME=VALUE makes the problem smaller" if can_be_smaller else ""
     return replace(
         request,
         architecture=options.arch or parse_architecture(DEFAULT_ARCHITECTURE),
         kernel=options.kernel - 1,
-        shows_code=options.command != "sanitize",
-        limits=Limits(seconds=options.time_limit),
+        shows_code=options.command not in ("sanitize", "bench"),
+        measures=options.command not in ("sanitize", "study"),
+        limits=Limits(seconds=options.time_limit, advice=advice),
     )
 
 
 def _compared_or_failed(request: Request, progress: Callable[[str], None]) -> OwnReport:
     """The report, or one that says why there is none: the others of a table go on."""
+    from compare.judge.acceptance import UNKNOWN
+    from compare.judge.parity import Parity, Skipped
     from compare.pairs import own_report, pair
 
+    paths = [each.path for each in request.entries]
     try:
         return pair.compare(request, progress)
+    except UnavailableError as error:
+        return own_report.failed(paths, Skipped(str(error)))
     except CompareError as error:
         reason = str(error)
     except RuntimeError as error:  # such as torch's and Triton's, of many lines
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-    return own_report.failed([each.path for each in request.entries], reason)
+    return own_report.failed(paths, Parity("", UNKNOWN, UNKNOWN, reason))
 
 
 def _write(

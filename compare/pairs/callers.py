@@ -15,12 +15,14 @@ from compare.errors import UsageError
 from compare.pairs import gpu_mode, kernelbench, python_file
 
 
-def make(caller: Mapping[str, Any]) -> Callable[..., Any]:
+def make(caller: Mapping[str, Any], device: str | None = None) -> Callable[..., Any]:
     """The function that answers the calls.
 
     Args:
         caller: style, path, and: of "file" function (its name); of "kernelbench"
-            problem (the path of the problem) and seed; of "gpu-mode" is_packed.
+            problem (the path of the problem), its constants and seed; of "gpu-mode"
+            is_packed.
+        device: Where a solution's weights go; None for where it puts them.
 
     Raises:
         UsageError: The file has no such function.
@@ -29,8 +31,8 @@ def make(caller: Mapping[str, Any]) -> Callable[..., Any]:
     path = Path(caller["path"])
     module = python_file.load(path)
     if caller["style"] == "kernelbench":
-        problem = python_file.load(Path(caller["problem"]))
-        return kernelbench.callable_of(module, problem, caller["seed"])
+        problem = python_file.load(Path(caller["problem"]), caller["constants"])
+        return kernelbench.callable_of(module, problem, caller["seed"], device)
     if caller["style"] == "gpu-mode":
         return gpu_mode.callable_of(module, caller["is_packed"])
     function: Any = getattr(module, caller["function"], None)

@@ -16,6 +16,10 @@ class FaultError(Exception):
     """A call did what none may; the message is the sentence."""
 
 
+class InputWrittenError(FaultError):
+    """A call wrote to an input that is to stay as it is."""
+
+
 @dataclass(frozen=True)
 class Call:
     """A function of the user's, called once.
@@ -46,11 +50,13 @@ class Outcome:
             was written to, a crash.
         refusal: The exception by which the function itself declined these inputs, with
             file and line. To decline is no fault, unless of the inputs as given.
+        writes_to_input: Whether the problem is that an input was written to.
     """
 
     outputs: tuple[Tensor, ...] = ()
     problem: str = ""
     refusal: str = ""
+    writes_to_input: bool = False
 
 
 def too_large(outputs: Sequence[Tensor]) -> str:
@@ -60,3 +66,13 @@ def too_large(outputs: Sequence[Tensor]) -> str:
         return ""
     most = MOST_OUTPUT_BYTES >> 20
     return f"it returned {n_bytes >> 20:,} MB; at most {most:,} MB are judged"
+
+
+def distinct(calls: Sequence[Call]) -> tuple[list[list[Any]], list[int]]:
+    """The different inputs of calls, and for each call which of them it has."""
+    known: dict[tuple[int, ...], int] = {}
+    numbers = [
+        known.setdefault(tuple(map(id, each.inputs)), len(known)) for each in calls
+    ]
+    values = dict(zip(numbers, calls, strict=True))
+    return [[*values[number].inputs] for number in range(len(known))], numbers

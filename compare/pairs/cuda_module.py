@@ -19,7 +19,7 @@ from bindings import build_cache, sources
 from bindings.backends import cuda_inline
 from bindings.errors import BuildError
 from compare.background import start
-from compare.errors import BuildFailedError
+from compare.errors import BuildFailedError, CompareError, UnavailableError
 from compare.pairs import cuda_rewriting
 from compare.pairs.cuda_edits import UNNAMED
 from compare.pairs.cuda_source import CudaSource, Function
@@ -35,72 +35,26 @@ _OWN = sources.EMULATOR / "own"
 _TORCH_HEADERS = sources.EMULATOR / "torch_headers"
 # Names of torch's that the headers declare which all files that use torch include.
 _CORE = frozenset(
-    [
-        "Tensor",
-        "TensorOptions",
-        "ScalarType",
-        "Scalar",
-        "Device",
-        "DeviceType",
-        "DeviceIndex",
-        "Layout",
-        "Half",
-        "BFloat16",
-        "MemoryFormat",
-        "IntArrayRef",
-        "ArrayRef",
-        "Dtype",
-        "nullopt",
-        "optional",
-        "kCPU",
-        "kCUDA",
-        "cuda",
-        "kStrided",
-        "kFloat",
-        "kDouble",
-        "kHalf",
-        "kBFloat16",
-        "kInt",
-        "kLong",
-        "kShort",
-        "kChar",
-        "kByte",
-        "kBool",
-        "kFloat16",
-        "kFloat32",
-        "kFloat64",
-        "kUInt8",
-        "kInt8",
-        "kInt16",
-        "kInt32",
-        "kInt64",
-        "dtype",
-        "device",
-        "layout",
-        "requires_grad",
-        "TensorAccessor",
-        "PackedTensorAccessor",
-        "PackedTensorAccessor32",
-        "PackedTensorAccessor64",
-        "RestrictPtrTraits",
-        "DefaultPtrTraits",
-        "detail",
-        "native",
-        "from_blob",
-        "empty",
-        "empty_like",
-        "full",
-        "ones",
-        "ones_like",
-        "zeros",
-        "zeros_like",
-    ]
+    (
+        *("Tensor", "TensorOptions", "ScalarType", "Scalar", "Device", "DeviceType"),
+        *("DeviceIndex", "Layout", "Half", "BFloat16", "MemoryFormat", "IntArrayRef"),
+        *("ArrayRef", "Dtype", "nullopt", "optional", "kCPU", "kCUDA", "cuda"),
+        *("kStrided", "kFloat", "kDouble", "kHalf", "kBFloat16", "kInt", "kLong"),
+        *("kShort", "kChar", "kByte", "kBool", "kFloat16", "kFloat32", "kFloat64"),
+        *("kUInt8", "kInt8", "kInt16", "kInt32", "kInt64", "dtype", "device", "layout"),
+        *("requires_grad", "TensorAccessor", "PackedTensorAccessor"),
+        *("PackedTensorAccessor32", "PackedTensorAccessor64", "RestrictPtrTraits"),
+        *("DefaultPtrTraits", "detail", "native", "acc_type", "complex", "from_blob"),
+        *("irange", "opmath_type", "empty", "empty_like", "full", "ones", "ones_like"),
+        *("zeros", "zeros_like"),
+    )
 )
 _ERROR = re.compile(r"\berror(?: #[\w-]+)?: |(?=undefined reference to )")
 _LONGEST_ERROR = 300
 _LONGEST_LOG = 2000
-_PYTHON_DEFAULT = re.compile(r"""\barg\s*\(\s*"\w+"\s*\)\s*=""")
-_TORCH_NAME = re.compile(r"\b(?:torch|at)::(\w+)")
+_TORCH_NAME = re.compile(r"\b(?:torch|at|c10)::(\w+)")
+# Calls of functions that take lists of torch's own types.
+_TAKES_LISTS = re.compile(r"\b(?:cat|index|index_put_?)\s*\(")
 
 
 @dataclass(frozen=True)
@@ -111,13 +65,11 @@ class Module:
         path: The library.
         signatures: By symbol, the kernels that it may launch, demangled.
         uses_torch: Whether the function takes and returns torch's tensors.
-        has_python_defaults: Whether a binding has defaults, `py::arg("eps") = 1e-5`.
     """
 
     path: Path
     signatures: Mapping[str, str]
     uses_torch: bool
-    has_python_defaults: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,12 +102,16 @@ class Target:
         )
 
 
-def build(source: CudaSource, targets: Sequence[Target]) -> Module:
+def build(
+    source: CudaSource, targets: Sequence[Target], wrappers: CudaSource | None = None
+) -> Module:
     """Compiles a file, unless the cache has what it would become.
 
     Args:
         source: The file.
         targets: What Python calls, by the number in this order.
+        wrappers: A text without kernels that is compiled beside it and has at least a
+            declaration of each target, as the cpp_sources of load_inline have.
 
     Raises:
         BuildFailedError: The file does not compile; the message is the compiler's, with
@@ -164,33 +120,37 @@ def build(source: CudaSource, targets: Sequence[Target]) -> Module:
     """
     name = re.sub(r"\W", "_", source.path.stem)
     # The first time these take longer than the file itself, which needs none of them.
-    common = [cuda_inline.emulator(), cuda_inline.checker(), _records()]
-    common += [_torch_memory()] * source.uses_torch
-    ahead = [start(build_cache.object_file, part) for part in common]
-    host = _host_part(name, source, targets)
-    host_object = _compiled(source, host)
+    # Two compilers run at a time, on two cores, and end at about the same time.
+    uses_torch = source.uses_torch or wrappers is not None
+    checker = cuda_inline.checker()
+    runtime = [cuda_inline.emulator(), _records(), *[_torch_memory()] * uses_torch]
+    ahead = start(_compile_in_turn, runtime)
+    hosts = [_host_part(name, source, () if wrappers else targets)]
+    host_object = _compiled(source, hosts[0])
+    if wrappers:
+        hosts.append(_host_part(f"{name}_wrappers", wrappers, targets))
+        _compiled(wrappers, hosts[1])
     signatures = _kernels_wanted(source, host_object)
     kernels = _kernel_part(name, source, signatures.values())
     _compiled(source, kernels)
-    for each in ahead:
-        each.exception()  # which the library says once more
     # Of what several have, such as functions of std::string, the first is taken: that
     # of the runtime, which calls no checker, then that of the kernels, which does.
-    parts = [*common, kernels, host]
+    parts = [*runtime, checker, kernels, *hosts]
     flags = [*sources.CHECKED_LINK_FLAGS, "-rdynamic", "-pthread", "-ldl"]
     flags.append("-Wl,--allow-multiple-definition")
-    if source.uses_torch:
+    if uses_torch:
         folders = library_paths()
         flags += [f"-L{each}" for each in folders] + ["-lc10", "-ltorch_cpu"]
         flags += [f"-Wl,-rpath,{each}" for each in folders]
     try:
+        build_cache.object_file(checker)
+        ahead.result()
         path = build_cache.shared_library(
             build_cache.Library(f"{name}_own", tuple(parts), tuple(flags))
         )
     except BuildError as error:
         raise _failure(source, error) from error
-    has_defaults = any(map(_PYTHON_DEFAULT.search, source.files.values()))
-    return Module(path, signatures, source.uses_torch, has_defaults)
+    return Module(path, signatures, uses_torch)
 
 
 # ---- Parts ---------------------------------------------------------------------------
@@ -204,19 +164,20 @@ def _host_part(
     include_folders: tuple[Path, ...] = (folder, sources.EMULATOR)
     headers = [*_headers(sources.EMULATOR)]
     lines = ['#include "own/launch.h"']
-    entry = '#include "own/entry.h"'
+    entry = "own/entry.h"
     if source.uses_torch:
         include_folders = (folder, *_torch_folders())
-        flags = (*flags, "-include", str(_torch_header()))
-        lines += [f"#include <ATen/ops/{each}.h>" for each in _operators(source)]
-        entry = '#include "own/torch_entry.h"'
-    adapters = ", ".join(each.adapter for each in targets)
-    lines += [
-        f'#include "{main}"',
-        entry,
-        f"static const own::Call own_entries[] = {{{adapters}}};",
-        '#include "own/interface.h"',
-    ]
+        flags = (*flags, "-include", str(build_cache.header(_torch_header())))
+        lines += _torch_lines(source)
+        entry = "own/torch_entry.h"
+    lines.append(f'#include "{main}"')
+    if targets:
+        adapters = ", ".join(each.adapter for each in targets)
+        lines += [
+            f'#include "{entry}"',
+            f"static const own::Call own_entries[] = {{{adapters}}};",
+            '#include "own/interface.h"',
+        ]
     return build_cache.Part(
         name=f"{name}_host",
         source="\n".join(lines) + "\n",
@@ -269,16 +230,26 @@ def _own_part(name: str, file: str, folders: Sequence[Path]) -> build_cache.Part
     )
 
 
-def _torch_header() -> Path:
-    """The headers of torch, compiled once for each version of it."""
-    part = build_cache.Part(
+def compile_header(module: Module) -> None:
+    """Compiles the headers of torch, if a module uses them, once for a version of it.
+
+    The next modules are compiled faster for it; this one did not have to wait.
+
+    Raises:
+        BuildError: It cannot be done.
+    """
+    if module.uses_torch:
+        build_cache.precompile(_torch_header())
+
+
+def _torch_header() -> build_cache.Part:
+    return build_cache.Part(
         name="own_torch_header",
         source='#include "own/torch_file.h"\n',
         flags=_HOST_FLAGS,
         include_folders=_torch_folders(),
         files=tuple(_headers(sources.EMULATOR)),
     )
-    return build_cache.precompiled_header(part)
 
 
 def _torch_folders() -> tuple[Path, ...]:
@@ -289,20 +260,19 @@ def _headers(folder: Path) -> list[Path]:
     return sorted([*folder.rglob("*.h"), *folder.rglob("*.cuh")])
 
 
-def _operators(source: CudaSource) -> list[str]:
-    """The functions of torch that the files name and that have headers of their own."""
-    named = {
-        name
-        for text in source.files.values()
-        for name in _TORCH_NAME.findall(text)
-        if name not in _CORE
+def _torch_lines(source: CudaSource) -> list[str]:
+    """What is included for the names of torch's that not all files use."""
+    texts = source.files.values()
+    named = {name for text in texts for name in _TORCH_NAME.findall(text)} - _CORE
+    folders = [Path(each) / "ATen/ops" for each in include_paths()]
+    functions = {
+        name for name in named if any((each / f"{name}.h").exists() for each in folders)
     }
-    folders = [Path(each) for each in include_paths()]
-    return sorted(
-        name
-        for name in named
-        if any((each / "ATen/ops" / f"{name}.h").exists() for each in folders)
-    )
+    lines = [f"#include <ATen/ops/{each}.h>" for each in sorted(functions)]
+    lines.append("#undef OWN_WITHOUT_CONTEXT")
+    if named - functions or any(map(_TAKES_LISTS.search, texts)):
+        lines += ["#include <ATen/core/IListRef.h>", "#include <ATen/Context.h>"]
+    return lines
 
 
 def _written(source: CudaSource, texts: Mapping[Path, str]) -> tuple[Path, str]:
@@ -316,6 +286,11 @@ def _written(source: CudaSource, texts: Mapping[Path, str]) -> tuple[Path, str]:
 # ---- Compilers -----------------------------------------------------------------------
 
 
+def _compile_in_turn(parts: Iterable[build_cache.Part]) -> None:
+    for each in parts:
+        build_cache.object_file(each)
+
+
 def _compiled(source: CudaSource, part: build_cache.Part) -> Path:
     try:
         return build_cache.object_file(part, quietly=True)
@@ -323,10 +298,12 @@ def _compiled(source: CudaSource, part: build_cache.Part) -> Path:
         raise _failure(source, error) from error
 
 
-def _failure(source: CudaSource, error: BuildError) -> BuildFailedError:
-    return BuildFailedError(
-        first_error(source, str(error), "g++ cannot compile this for the emulator")
-    )
+def _failure(source: CudaSource, error: BuildError) -> CompareError:
+    log = str(error)
+    if not _ERROR.search(log):  # there is no compiler, or the cache cannot be used
+        return UnavailableError(log)
+    what = "g++ cannot compile this for the emulator"
+    return BuildFailedError(first_error(source, log, what))
 
 
 def first_error(source: CudaSource, log: str, what: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from compare.pairs.cpp_declarations import Declaration
 from compare.pairs.cpp_tokens import Token
+from compare.pairs.cuda_bindings import is_binding
 from compare.pairs.cuda_edits import (
     Edit,
     Kernels,
@@ -27,7 +28,6 @@ from compare.pairs.cuda_source import (
     CudaSource,
     ParsedFile,
     function_kind,
-    is_binding,
     parse,
     specifiers_of_macros,
 )

@@ -16,10 +16,11 @@ from unittest.mock import patch
 from torch import Tensor
 
 from compare.code.architectures import DEFAULT_ARCHITECTURE, parse_architecture
+from compare.errors import UnavailableError
 from compare.judge.cases import lay_out
 from compare.judge.sanitizer import pieces
 from compare.pairs import callers, complaints, cuda_values, python_file
-from compare.pairs.calls import FaultError, too_large
+from compare.pairs.calls import FaultError, InputWrittenError, too_large
 from compare.pairs.cuda_edits import UNNAMED
 from compare.pairs.cuda_values import RefusalError, Value
 from compare.pairs.pretended_gpu import pretend
@@ -29,6 +30,7 @@ from compare.printable import printable
 
 # How the emulator says that it has ended a kernel.
 _ENDED = re.compile(r"\b(step limit|time limit|endless polling): ")
+_INPUT_WRITTEN = "write to an input: "
 # Its advice to those who set environment variables.
 _ADVICE = re.compile(r"; if [^;]*, raise TWIN_EMULATOR_\w+| \(TWIN_EMULATOR_\w+\)")
 # Where it knows no more of a place in the code.
@@ -40,12 +42,11 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Calls the function; a task of the sandbox.
 
     Args:
-        request: library (its path), uses_torch, has_python_defaults, functions (by
-            number: name, is_kernel, place, and names of the parameters), names (of the
-            inputs), written (the inputs that may be written to; None for all), caller
-            (as `callers.make` takes it; None for the function itself), files (the
-            user's), values (lists of inputs), and calls: name, number of the values,
-            layout, order.
+        request: library (its path), uses_torch, functions (by number, as
+            `cuda_side.described` has them), names (of the inputs), written (the inputs
+            that may be written to; None for all), caller (as `callers.make` takes it;
+            None for the function itself), files (the user's), values (lists of inputs),
+            and calls: name, number of the values, layout, order.
 
     Returns:
         For each call outputs, problem and refusal; and as JSON texts the launches of
@@ -73,7 +74,8 @@ def _outcome(
         try:
             return {"outputs": function.call(inputs)}
         except FaultError as error:
-            return {"problem": str(error)}
+            is_of_input = isinstance(error, InputWrittenError)
+            return {"problem": str(error), "writes_to_input": is_of_input}
         except RefusalError as error:
             return {"refusal": str(error)}
 
@@ -136,7 +138,7 @@ class _Function:
         for name, tensor in changed:
             storage = _storage(tensor)
             if not self._inputs[storage] and storage not in returned:
-                raise FaultError(f"{self._place}: input {name} was written to")
+                raise InputWrittenError(f"{self._place}: input {name} was written to")
         if sentence := too_large(outputs):
             raise FaultError(f"{self._place}: {sentence}")
         return [each.clone() for each in outputs]
@@ -175,7 +177,7 @@ class _Function:
     ) -> list[Tensor]:
         try:
             found = caller(*inputs)
-        except (FaultError, RefusalError):
+        except (FaultError, RefusalError, UnavailableError):
             raise
         except Exception as error:  # of any kind: it is the user's code
             files = list(map(Path, self._request["files"]))
@@ -184,24 +186,26 @@ class _Function:
             return []
         return [*results(found, Path(self._request["caller"]["path"]).name)]
 
-    def _run_for_python(self, number: int, *arguments: Any) -> Any:
+    def _run_for_python(self, number: int, *arguments: Any, **keywords: Any) -> Any:
         """Calls a function as the module would that load_inline returns."""
-        found = self.run(number, *arguments)
+        found = self.run(number, *arguments, **keywords)
         return found[0] if len(found) == 1 else found or None
 
-    def run(self, function: int, *arguments: Any) -> list[Tensor]:
+    def run(self, function: int, *given: Any, **keywords: Any) -> list[Tensor]:
         """Calls a function of the library.
 
         Raises:
             FaultError: The emulator has found a fault.
             RefusalError: The function declines its arguments.
+            UnavailableError: They cannot be passed on here.
         """
         known = self._request["functions"][function]
         self._place = known["place"]
-        names = _padded(known["names"], "argument", len(arguments))
-        for name, tensor in named_tensors(names, arguments):
-            self._give(name, tensor)
         try:
+            arguments = cuda_values.completed(known["bound"], given, keywords)
+            names = _padded(known["names"], "argument", len(arguments))
+            for name, tensor in named_tensors(names, arguments):
+                self._give(name, tensor)
             values, kept = cuda_values.from_python(arguments)
             with self._watching_memory():
                 status = self._library.own_call(
@@ -214,8 +218,8 @@ class _Function:
             found = self._library.own_results()
             n_found = self._library.own_result_count()
             outputs = [cuda_values.to_python(found[i]) for i in range(n_found)]
-        except RefusalError as error:
-            raise RefusalError(_with_place(str(error), self._place)) from error
+        except (RefusalError, UnavailableError) as error:
+            raise type(error)(_with_place(str(error), self._place)) from error
         self._note_returned([found[i].address or 0 for i in range(n_found)], arguments)
         return outputs
 
@@ -235,8 +239,6 @@ class _Function:
         message = text.splitlines()[0] if text else "it raised an exception"
         message = printable(message[:300])
         if status == _DOES_NOT_FIT:
-            if self._request["has_python_defaults"] and " given" in message:
-                message += "; the defaults of py::arg are not taken here"
             return message
         place = re.search(r"Exception raised from .* at (/.*?):(\d+) \(most", text)
         if place and place[1] in self._request["files"]:
@@ -258,7 +260,8 @@ class _Function:
     def _raise_fault(self) -> None:
         if fault := self._library.own_fault().decode(errors="replace"):
             sentence = _sentence(fault, self._request["files"])
-            raise FaultError(_with_place(sentence, self._place))
+            error = InputWrittenError if _INPUT_WRITTEN in fault else FaultError
+            raise error(_with_place(sentence, self._place))
 
     def _give(self, name: str, tensor: Tensor) -> None:
         is_written = self._inputs.get(_storage(tensor), True)
@@ -275,21 +278,8 @@ class _Kernel:
 
     def __getitem__(self, launch: Any) -> Callable[..., list[Tensor]]:
         """The kernel with its grid and block, each an int or up to three."""
-        if not isinstance(launch, tuple) or not 2 <= len(launch) <= 3:
-            raise TypeError("write run[grid, block] or run[grid, block, shared_bytes]")
-        grid, block, *shared = launch
-        self._function.configure(_triple(grid), _triple(block), *(shared or (0,)))
+        self._function.configure(*cuda_values.launch_shape(launch))
         return functools.partial(self._function.run, 0)
-
-
-def _triple(sizes: Any) -> tuple[int, ...]:
-    sizes = tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
-    if len(sizes) > 3:
-        raise ValueError(f"a grid or block has up to three sizes, not {sizes}")
-    numbers = [int(each) for each in sizes]
-    if not all(0 <= each < 1 << 32 for each in numbers):
-        raise ValueError(f"a grid or block has sizes from 0, not {sizes}")
-    return (*numbers, 1, 1, 1)[:3]
 
 
 def _load(path: str) -> ctypes.CDLL:

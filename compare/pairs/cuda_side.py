@@ -23,7 +23,7 @@ from compare.errors import (
 )
 from compare.judge.parity import Skipped
 from compare.pairs import cuda_module, cuda_rewriting, sandbox
-from compare.pairs.calls import Call, Outcome
+from compare.pairs.calls import Call, Outcome, distinct
 from compare.pairs.cuda_edits import UNNAMED
 from compare.pairs.cuda_module import Module, Target
 from compare.pairs.cuda_source import CudaSource, Function
@@ -132,8 +132,7 @@ def run(
     request = {
         "library": str(module.path),
         "uses_torch": module.uses_torch,
-        "has_python_defaults": module.has_python_defaults,
-        "functions": [_described(each.function) for each in targets],
+        "functions": [described(each.function) for each in targets],
         "names": [*names] if caller else parameters,
         "written": None if may_write_all else sorted(written),
         "caller": caller,
@@ -150,25 +149,27 @@ def run(
             tuple(each.get("outputs", ())),
             each.get("problem", ""),
             each.get("refusal", ""),
+            each.get("writes_to_input", False),
         )
         for each in answer["outcomes"]
     ]
     return outcomes, tuple(map(_launched, answer["launches"]))
 
 
-def _described(function: Function) -> dict[str, Any]:
-    """What the worker is told of a function."""
+def described(function: Function) -> dict[str, Any]:
+    """What a worker is told of a function."""
     return {
-        "name": function.name,
+        "name": function.python_name or function.name,
         "is_kernel": function.kind == "kernel",
         "place": f"{function.file.name}:{function.line}",
         "names": [each.name for each in function.parameters],
+        "bound": [vars(each) for each in function.bound],
     }
 
 
 def _described_calls(calls: Sequence[Call]) -> dict[str, Any]:
     """What the worker is told of calls: each has the number of its inputs."""
-    values, numbers = _distinct(calls)
+    values, numbers = distinct(calls)
     described = [
         {
             "name": each.name,
@@ -194,16 +195,6 @@ def _leaves_results(function: Function) -> bool:
     if "Tensor" in function.returns:
         return False
     return function.returns in _NO_RESULTS or not takes_tensors(function)
-
-
-def _distinct(calls: Sequence[Call]) -> tuple[list[list[Any]], list[int]]:
-    """The different inputs of calls, and for each call which of them it has."""
-    known: dict[tuple[int, ...], int] = {}
-    numbers = [
-        known.setdefault(tuple(map(id, each.inputs)), len(known)) for each in calls
-    ]
-    values = dict(zip(numbers, calls, strict=True))
-    return [[*values[number].inputs] for number in range(len(known))], numbers
 
 
 def _launched(text: str) -> Launched:

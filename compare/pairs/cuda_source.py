@@ -12,7 +12,7 @@ from typing import Literal
 from compare.errors import UsageError
 from compare.pairs.cpp_declarations import Declaration, read_declarations
 from compare.pairs.cpp_parameters import Parameter as Parameter
-from compare.pairs.cpp_parameters import end_of_angles, split_at_commas
+from compare.pairs.cpp_parameters import end_of_angles
 from compare.pairs.cpp_tokens import CudaSourceError as CudaSourceError
 from compare.pairs.cpp_tokens import (
     Macro,
@@ -21,8 +21,13 @@ from compare.pairs.cpp_tokens import (
     macro,
     read_tokens,
 )
+from compare.pairs.cuda_bindings import (
+    Binding,
+    BoundArgument,
+    bindings,
+    is_binding,
+)
 from compare.pairs.cuda_launches import (
-    end_of_brackets,
     kernel_name,
     launched_by_function,
     launches,
@@ -50,6 +55,8 @@ class Function:
         launches: The names of the kernels that it launches itself, in order.
         calls: The names of the functions of these files that it calls.
         has_body: Whether it is defined here, not only declared.
+        bound: What a binding says of its arguments, of all or none of them.
+        python_name: What Python calls it; empty if nothing binds it.
     """
 
     name: str
@@ -63,6 +70,8 @@ class Function:
     launches: tuple[str, ...]
     calls: tuple[str, ...]
     has_body: bool
+    bound: tuple[BoundArgument, ...] = ()
+    python_name: str = ""
 
 
 @dataclass(frozen=True)
@@ -183,13 +192,6 @@ def parse(text: str, path: Path, first_line: int = 1) -> ParsedFile:
     return ParsedFile(path, tokens, read_declarations(tokens, path), includes)
 
 
-def is_binding(declaration: Declaration) -> bool:
-    """Whether a declaration makes functions known to Python."""
-    return declaration.kind == "invocation" and declaration.name.startswith(
-        ("PYBIND11_", "TORCH_LIBRARY", "STABLE_TORCH_LIBRARY", "TORCH_EXTENSION", "NB_")
-    )
-
-
 def specifiers_of_macros(files: Sequence[ParsedFile]) -> dict[str, frozenset[str]]:
     """Returns the words that each macro without parameters stands for."""
     return {
@@ -237,6 +239,7 @@ class _Reader:
             for each in file.declarations:
                 if each.kind == "class" and each.body:
                     self._carriers.setdefault(each.name, each.body)
+        self._bindings = tuple(self._read_bindings())
 
     def source(self, files: Mapping[Path, str], first_line: int) -> CudaSource:
         functions = [self._function(file, each) for file, each in self._declared]
@@ -250,7 +253,7 @@ class _Reader:
             path=self._files[0].path,
             files=files,
             functions=tuple(functions),
-            bound=self._bound(),
+            bound={each.name: each.function for each in self._bindings},
             uses_torch=any(map(_uses_torch, self._files)),
             has_main=any(f.name == "main" and f.has_body for f in functions),
             refusals=tuple(refused),
@@ -258,11 +261,14 @@ class _Reader:
         )
 
     def _function(self, file: ParsedFile, declared: Declaration) -> Function:
+        qualified = declared.qualified
+        bindings = (each for each in self._bindings if each.function == qualified)
+        binding = next(bindings, Binding("", qualified))
         launched = self._launches(declared.body, frozenset())
         calls = self._calls(declared.body, frozenset())
         return Function(
             name=declared.name,
-            qualified=declared.qualified,
+            qualified=qualified,
             kind=function_kind(declared, self._specifiers),
             parameters=self._parameters(declared),
             returns=declared.returns,
@@ -272,6 +278,8 @@ class _Reader:
             launches=tuple(launched),
             calls=tuple(dict.fromkeys(calls)),
             has_body=bool(declared.body),
+            bound=binding.arguments,
+            python_name=binding.name,
         )
 
     def _parameters(self, declared: Declaration) -> tuple[Parameter, ...]:
@@ -311,38 +319,18 @@ class _Reader:
                 if not is_member and _is_called(code, i):
                     yield token.text
 
-    def _bound(self) -> dict[str, str]:
+    def _read_bindings(self) -> Iterator[Binding]:
         qualified = {each.name: each.qualified for _, each in self._declared}
-        bound = {}
         for file in self._files:
             for declaration in filter(is_binding, file.declarations):
-                for name, function in _definitions(declaration.body, qualified):
-                    bound[name] = qualified[function]
-        return bound
+                for each in bindings(declaration.body, qualified):
+                    yield replace(each, function=qualified[each.function])
 
 
 def _is_called(code: Sequence[Token], i: int) -> bool:
     if i + 1 < len(code) and code[i + 1].text == "<":
         i = end_of_angles(code, i + 1) or i
     return i + 1 < len(code) and code[i + 1].text == "("
-
-
-def _definitions(
-    code: Sequence[Token], known: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    """Yields a name in Python and a function, of every `m.def` and `m.impl`."""
-    for i in range(1, len(code) - 1):
-        is_definition = code[i].text in ("def", "impl") and code[i + 1].text == "("
-        if not is_definition or code[i - 1].text != ".":
-            continue
-        name, *others = split_at_commas(code[i + 2 : end_of_brackets(code, i + 1)])
-        schema = "".join(t.text.strip('"') for t in name if t.kind == "string")
-        for other in others:
-            # A lambda takes other parameters than the function that it calls.
-            found = [t.text for t in other if t.text in known]
-            if found and other[0].text != "[":
-                yield schema.partition("(")[0].rpartition("::")[2].strip(), found[-1]
-                break
 
 
 def _uses_torch(file: ParsedFile) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from compare.errors import UnavailableError
+from compare.pairs.cuda_bindings import python_value
 
 # As c10::ScalarType counts them.
 _DTYPES = {
@@ -48,6 +51,39 @@ Value._fields_ = [
 ]
 
 
+def completed(
+    bound: Sequence[Mapping[str, str]],
+    given: Sequence[Any],
+    keywords: Mapping[str, Any],
+) -> list[Any]:
+    """All arguments: those given, then by keyword or by the defaults of a binding.
+
+    Args:
+        bound: What the binding says of the arguments, as cuda_bindings.BoundArgument.
+        given: The first ones.
+        keywords: Others, by name.
+
+    Raises:
+        RefusalError: There is no such keyword.
+        UnavailableError: A default is no literal.
+    """
+    arguments, left = [*given], {**keywords}
+    for each in bound[len(given) :]:
+        name, default = each["name"], each["default"]
+        if name in left:
+            arguments.append(left.pop(name))
+        elif default:
+            try:
+                arguments.append(python_value(default))
+            except ValueError as error:
+                raise UnavailableError(f"the default of {name}: {error}") from error
+        else:
+            break
+    if left:
+        raise RefusalError(f"its binding names no such argument: {', '.join(left)}")
+    return arguments
+
+
 def from_python(arguments: Sequence[Any]) -> tuple[Any, list[Any]]:
     """An array of values, and what has to live as long as they do.
 
@@ -59,21 +95,53 @@ def from_python(arguments: Sequence[Any]) -> tuple[Any, list[Any]]:
 
 
 def to_python(value: Value) -> Tensor:
-    """A copy of a tensor that C++ has returned.
+    """A copy of a tensor in the CPU's memory that C++ has returned.
+
+    Raises:
+        RefusalError: It is of a dtype that is not known here, or there is none.
+    """
+    dtype, shape, strides = returned(value)
+    if 0 in shape:
+        return torch.empty(shape, dtype=dtype)
+    last = sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    memory = (ctypes.c_char * ((1 + last) * dtype.itemsize)).from_address(value.address)
+    return torch.frombuffer(memory, dtype=dtype).as_strided(shape, strides).clone()
+
+
+def returned(value: Value) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]:
+    """The dtype, shape and strides, in elements, of a tensor that C++ has returned.
 
     Raises:
         RefusalError: It is of a dtype that is not known here, or there is none.
     """
     if value.kind != _TENSOR or value.dtype not in _DTYPE_OF:
         raise RefusalError("the function returns a tensor that is undefined or complex")
-    dtype = _DTYPE_OF[value.dtype]
-    shape = [value.sizes[i] for i in range(value.count)]
-    strides = [value.strides[i] for i in range(value.count)]
-    if 0 in shape:
-        return torch.empty(shape, dtype=dtype)
-    last = sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
-    memory = (ctypes.c_char * ((1 + last) * dtype.itemsize)).from_address(value.address)
-    return torch.frombuffer(memory, dtype=dtype).as_strided(shape, strides).clone()
+    shape = tuple(value.sizes[i] for i in range(value.count))
+    strides = tuple(value.strides[i] for i in range(value.count))
+    return _DTYPE_OF[value.dtype], shape, strides
+
+
+def launch_shape(launch: Any) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Grid, block and bytes of shared memory of `run[grid, block, shared_bytes]`.
+
+    Raises:
+        TypeError: Something else stands between the brackets.
+        ValueError: A grid or block has more than three sizes, or negative ones.
+    """
+    if not isinstance(launch, tuple) or not 2 <= len(launch) <= 3:
+        raise TypeError("write run[grid, block] or run[grid, block, shared_bytes]")
+    grid, block, *shared = launch
+    return _triple(grid), _triple(block), shared[0] if shared else 0
+
+
+def _triple(sizes: Any) -> tuple[int, ...]:
+    sizes = tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
+    if len(sizes) > 3:
+        raise ValueError(f"a grid or block has up to three sizes, not {sizes}")
+    numbers = [int(each) for each in sizes]
+    if not all(0 <= each < 1 << 32 for each in numbers):
+        raise ValueError(f"a grid or block has sizes from 0, not {sizes}")
+    return (*numbers, 1, 1, 1)[:3]
 
 
 def _array(items: Sequence[Any], kept: list[Any]) -> Any:

@@ -173,7 +173,9 @@ def _compared(asked: Asked, outcome: Outcome, compared: _Answer | None) -> _Answ
 def _answer(asked: Asked, outcome: Outcome, expected: tuple[Expected, ...]) -> _Answer:
     """Judges a call by what is expected; by its faults alone if nothing is."""
     if outcome.problem:
-        return _Answer(asked, outcome, problem=outcome.problem)
+        says_more = outcome.writes_to_input and asked.expected
+        more = "; the reference does not write to its input" if says_more else ""
+        return _Answer(asked, outcome, problem=outcome.problem + more)
     if outcome.refusal:
         problem = "" if asked.check else outcome.refusal
         return _Answer(asked, outcome, problem=problem, note=outcome.refusal)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
-from compare.errors import UnavailableError
+from compare.errors import UnavailableError, UsageError
+from compare.pairs import python_file
 
 
 @dataclass(frozen=True)
@@ -20,14 +21,18 @@ class InlineSource:
 
     Attributes:
         cuda_source: The text of its .cu file.
-        functions: The functions that Python can call; none where the source binds
-            them itself, by PYBIND11_MODULE.
+        functions: The functions that Python can call; none where a source binds them
+            itself, by PYBIND11_MODULE.
         line: The line of the Python file that the first line of cuda_source is.
+        cpp_source: The text of its .cpp file.
+        cpp_line: The line of the first line of that.
     """
 
     cuda_source: str
     functions: tuple[str, ...]
     line: int
+    cpp_source: str
+    cpp_line: int
 
 
 def is_problem(path: Path) -> bool:
@@ -56,6 +61,27 @@ def _definitions(path: Path) -> set[str]:
     }
 
 
+def setting(path: Path, text: str) -> tuple[str, str]:
+    """The name of a constant of a problem and another value, of `NAME=VALUE`.
+
+    Raises:
+        UsageError: It is no such text, or the problem has no such constant.
+        BuildFailedError: The problem is no Python.
+    """
+    name, _, value = (part.strip() for part in text.partition("="))
+    try:
+        ast.parse(value, mode="eval")
+    except (SyntaxError, ValueError):
+        raise UsageError(
+            f"--set: {text!r} is no NAME=VALUE, such as batch_size=4"
+        ) from None
+    known = python_file.constants(path)
+    if name not in known:
+        has = f"it has {', '.join(known)}" if known else "it has none"
+        raise UsageError(f"--set: {path.name} has no constant {name!r}; {has}")
+    return name, value
+
+
 def make_model(problem: ModuleType, seed: int) -> torch.nn.Module:
     """The problem's Model, with random weights of this seed."""
     arguments = _init_inputs(problem, seed)
@@ -65,7 +91,7 @@ def make_model(problem: ModuleType, seed: int) -> torch.nn.Module:
 
 
 def callable_of(
-    solution: ModuleType, problem: ModuleType, seed: int
+    solution: ModuleType, problem: ModuleType, seed: int, device: str | None = None
 ) -> Callable[..., Any]:
     """The solution's ModelNew with the weights of the problem's Model, as a function.
 
@@ -76,6 +102,7 @@ def callable_of(
         solution: The loaded file with class ModelNew.
         problem: The loaded file with class Model.
         seed: The one of the question.
+        device: Where the weights go, which are made on the CPU; None to leave them.
     """
     weights = make_model(problem, seed).state_dict()
     arguments = _init_inputs(problem, seed)
@@ -87,6 +114,8 @@ def callable_of(
         if name in weights and weights[name].shape == value.shape
     }
     model.load_state_dict(alike, strict=False)
+    if device:
+        model.to(device)
 
     def call(*inputs: Any) -> Any:
         with torch.no_grad():
@@ -105,11 +134,17 @@ def inline_sources(path: Path) -> list[InlineSource]:
     """The calls of load_inline in a Python file, which is read and not run.
 
     Raises:
-        UnavailableError: A source is put together while the program runs.
+        UnavailableError: A source is put together while the program runs, or stands in
+            files of its own.
     """
     tree = ast.parse(path.read_bytes(), path.name)
     values = {}
     for node in ast.walk(tree):
+        if _loads_files(node):
+            raise UnavailableError(
+                f"{path.name}:{node.lineno}: cpp_extension.load, which builds other "
+                "files, is not taken; load_inline is"
+            )
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 if isinstance(target, ast.Name):
@@ -122,6 +157,14 @@ def inline_sources(path: Path) -> list[InlineSource]:
     ]
 
 
+def _loads_files(node: ast.AST) -> TypeGuard[ast.Call]:
+    return (
+        isinstance(node, ast.Call)
+        and ast.unparse(node.func).rpartition(".")[2] == "load"
+        and any(each.arg == "sources" for each in node.keywords)
+    )
+
+
 # In the order in which load_inline takes them.
 _PARAMETERS = ("name", "cpp_sources", "cuda_sources", "functions")
 
@@ -129,11 +172,13 @@ _PARAMETERS = ("name", "cpp_sources", "cuda_sources", "functions")
 def _inline_source(call: ast.Call, strings: _Strings) -> InlineSource:
     given = dict(zip(_PARAMETERS, call.args, strict=False))
     given |= {each.arg: each.value for each in call.keywords if each.arg}
-    cuda = given.get("cuda_sources")
+    cuda, cpp = given.get("cuda_sources"), given.get("cpp_sources")
     return InlineSource(
         cuda_source="\n".join(strings.of(cuda)),
         functions=tuple(strings.of(given.get("functions"))),
         line=strings.line(cuda) if cuda else call.lineno,
+        cpp_source="\n".join(strings.of(cpp)),
+        cpp_line=strings.line(cpp) if cpp else call.lineno,
     )
 
 

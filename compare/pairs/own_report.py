@@ -11,7 +11,6 @@ import torch
 
 from compare.assembly import places
 from compare.code.kernel_code import Side
-from compare.judge.acceptance import UNKNOWN
 from compare.judge.parity import Parity, Skipped
 from compare.report.comparison import NOT_ASKED_FOR, Report
 from compare.report.figures import notes
@@ -19,7 +18,6 @@ from compare.report.own_pair import OwnPair
 from compare.timing import environment
 
 SLOTS: tuple[Side, Side] = ("cuda", "triton")  # left and right
-NO_TIMES = "times of one's own files are not taken yet"
 
 
 @dataclass(frozen=True)
@@ -58,27 +56,27 @@ class OwnReport(Report):
 
 def why_no_times() -> Skipped:
     """Why a report has no times."""
-    return Skipped(NO_TIMES if torch.cuda.is_available() else "times need a GPU")
+    is_here = torch.cuda.is_available()
+    return NOT_ASKED_FOR if is_here else Skipped("times need a GPU")
 
 
-def failed(paths: Sequence[Path], reason: str) -> OwnReport:
+def failed(paths: Sequence[Path], reason: Parity | Skipped) -> OwnReport:
     """A report that says why there is none, for a table of many; it reads no file.
 
     Args:
         paths: The files that could not be compared, one or two.
-        reason: One sentence.
+        reason: What is wrong with them, or why they cannot be tried here.
     """
     shown = places.distinct_names(paths)
     languages: list[Side] = ["triton" if e.suffix == ".py" else "cuda" for e in paths]
     slots = SLOTS if len(paths) > 1 else languages[:1]
     files = dict(zip(slots, (shown[path] for path in paths), strict=True))
-    wrong = Parity("", UNKNOWN, UNKNOWN, reason)
     return OwnReport(
         op=" and ".join(files.values()),
         environment=environment.collect(),
         case=None,
         backends=tuple(slots),
-        parity={each: wrong if each in slots else NOT_ASKED_FOR for each in SLOTS},
+        parity={each: reason if each in slots else NOT_ASKED_FOR for each in SLOTS},
         times=why_no_times(),
         codegen=dict.fromkeys(SLOTS, NOT_ASKED_FOR),
         findings=(),

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from compare.assembly import places
 from compare.background import start
-from compare.code import findings
 from compare.code.architectures import (
     DEFAULT_ARCHITECTURE,
     Architecture,
     parse_architecture,
 )
 from compare.code.kernel_code import KernelCode, Side
-from compare.errors import UsageError
+from compare.errors import CompareError, UsageError
 from compare.judge.acceptance import UNKNOWN
 from compare.judge.parity import Parity, Skipped
 from compare.pairs import entry as entries
-from compare.pairs import judging, kept_reports, question
+from compare.pairs import gpu, kept_reports, question, reporting, sandbox
 from compare.pairs.calls import Outcome
 from compare.pairs.entry import Entry
-from compare.pairs.judging import Judged
-from compare.pairs.own_report import SLOTS, OwnReport, why_no_times
+from compare.pairs.own_report import SLOTS, OwnReport
 from compare.pairs.question import Problem, Question
 from compare.pairs.sandbox import DEFAULT_LIMITS, Limits
 from compare.pairs.side import CudaRoom, Place, Room, code_or_reason, room_of
 from compare.report.comparison import NOT_ASKED_FOR
-from compare.report.own_pair import OwnPair, register_sources
+from compare.report.own_pair import register_sources
 from compare.timing import environment
 
 _NO_INPUTS = (
@@ -53,8 +48,9 @@ class Request:
         architecture: What code is generated for.
         kernel: The launch whose code is shown, counted from 0.
         shows_code: Whether code is generated.
+        measures: Whether they also run on the GPU, if there is one, and are timed.
         limits: On each process that runs the user's code.
-        obstacle: Why it cannot be compared at all; empty if it can.
+        obstacle: Why it cannot be compared at all, if it cannot.
     """
 
     entries: tuple[Entry, ...]
@@ -65,8 +61,9 @@ class Request:
     )
     kernel: int = 0
     shows_code: bool = True
+    measures: bool = False
     limits: Limits = DEFAULT_LIMITS
-    obstacle: str = ""
+    obstacle: CompareError | None = None
 
 
 def compare(
@@ -85,7 +82,7 @@ def compare(
         CompareError: It cannot be done.
     """
     if request.obstacle:
-        raise UsageError(request.obstacle)
+        raise request.obstacle
     if asked is None:
         request = replace(request, problem=request.problem or _problem_of(request))
     rooms = _rooms(request, is_program=not request.problem and not asked)
@@ -123,19 +120,30 @@ def _compared(
     progress: Callable[[str], None],
 ) -> OwnReport:
     progress("compiling, and computing the float64 reference")
-    prepared = [start(room.prepare) for room in rooms]
-    _wait([*prepared, computed])
-    asked = computed.result()
-    progress("running " + " and ".join(room.place.name for room in rooms))
-    examined = {
-        room.place.slot: start(_examine, room, asked, request) for room in rooms
-    }
-    _wait([*examined.values()])
+    with sandbox.ready(len(rooms)):
+        prepared = [start(room.prepare) for room in rooms]
+        _wait([*prepared, computed])
+        asked = computed.result()
+        progress("running " + " and ".join(room.place.name for room in rooms))
+        examined = {
+            room.place.slot: start(_examine, room, asked, request) for room in rooms
+        }
+        measures = request.measures and gpu.is_here()
+        built = {
+            room.place.slot: start(gpu.side_of, room, asked)
+            for room in rooms
+            if measures
+        }
+        _wait([*examined.values()])
     found = {slot: each.result() for slot, each in examined.items()}
     outcomes = {slot: outcome for slot, (outcome, _) in found.items()}
     codes = {slot: code for slot, (_, code) in found.items()}
-    judged = _judged(asked, rooms, outcomes)
-    return _report(request, rooms, asked, outcomes, judged, codes)
+    judged = reporting.judge(asked, rooms, outcomes)
+    report = reporting.report_on(rooms, asked, outcomes, judged, codes)
+    if not measures:
+        return report
+    progress("running and timing on the GPU")
+    return reporting.with_gpu(report, gpu.examine(rooms, asked, request.problem, built))
 
 
 def _examine(
@@ -171,15 +179,10 @@ def _rooms(request: Request, *, is_program: bool) -> list[Room]:
         for e, slot in zip(request.entries, slots, strict=True)
     ]
     # What a file is called depends on all files that are shown.
-    register_sources(_names(rooms))
+    register_sources(reporting.names_of_files(rooms))
     for room, name in zip(rooms, _names_of_sides(rooms), strict=True):
         room.place = replace(room.place, name=name)
     return rooms
-
-
-def _names(rooms: Sequence[Room]) -> dict[Path, str]:
-    """What the files are called whose code is compared."""
-    return places.distinct_names(path for room in rooms for path in room.sources)
 
 
 def _names_of_sides(rooms: Sequence[Room]) -> list[str]:
@@ -188,7 +191,7 @@ def _names_of_sides(rooms: Sequence[Room]) -> list[str]:
     Raises:
         UsageError: Both are the same function.
     """
-    shown = _names(rooms)
+    shown = reporting.names_of_files(rooms)
     names = [shown[room.sources[0]] for room in rooms]
     if len(set(names)) < len(names):
         functions = [room.place.entry.name for room in rooms]
@@ -221,132 +224,6 @@ def _wait(at_work: Sequence[Future[Any]]) -> None:
         each.result()
 
 
-def _judged(
-    asked: Question,
-    rooms: Sequence[Room],
-    outcomes: Mapping[Side, list[Outcome] | Skipped],
-) -> dict[Side, Judged | Skipped]:
-    by_slot = {room.place.slot: room for room in rooms}
-    if asked.has_reference or _why_not_compared(asked, rooms, outcomes):
-        found: dict[Side, Judged | Skipped] = {}
-        for slot, each in outcomes.items():
-            room = by_slot[slot]
-            found[slot] = (
-                each
-                if isinstance(each, Skipped)
-                else judging.judge(asked.in_orders(room.orders), each, room.ran_on)
-            )
-        return found
-    orders = set(rooms[0].orders) & set(rooms[1].orders)
-    common = asked.in_orders(orders)
-    kept = []
-    for room in rooms:
-        own = outcomes[room.place.slot]
-        assert not isinstance(own, Skipped)
-        pairs = zip(asked.in_orders(room.orders).calls, own, strict=True)
-        kept.append([outcome for call, outcome in pairs if call.call.order in orders])
-    ran_on = (rooms[0].ran_on, rooms[1].ran_on)
-    both = judging.agree(common, kept[0], kept[1], ran_on)
-    return {room.place.slot: each for room, each in zip(rooms, both, strict=True)}
-
-
-def _why_not_compared(
-    asked: Question,
-    rooms: Sequence[Room],
-    outcomes: Mapping[Side, list[Outcome] | Skipped],
-) -> str:
-    """Why sides without a reference cannot be held to each other; empty if they can."""
-    if len(rooms) < len(SLOTS):
-        return "there is no --reference to hold it to"
-    for room in rooms:
-        outcome = outcomes[room.place.slot]
-        calls = asked.in_orders(room.orders).calls
-        if isinstance(outcome, Skipped) or not all(
-            each.outputs
-            for call, each in zip(calls, outcome, strict=True)
-            if not call.check
-        ):
-            return f"there is no reference, and no result of {room.place.name}"
-    return ""
-
-
-# ---- Reports -------------------------------------------------------------------------
-
-
-def _report(
-    request: Request,
-    rooms: Sequence[Room],
-    asked: Question,
-    outcomes: Mapping[Side, list[Outcome] | Skipped],
-    judged: Mapping[Side, Judged | Skipped],
-    codes: Mapping[Side, KernelCode | Skipped],
-) -> OwnReport:
-    checks: dict[str, dict[str, Any]] = {}
-    parity: dict[str, Parity | Skipped] = {}
-    for slot, each in judged.items():
-        if isinstance(each, Skipped):
-            parity[slot] = each
-            continue
-        parity[slot] = each.parity
-        for name, check in each.checks.items():
-            checks.setdefault(name, {})[slot] = check
-    why_not = "" if asked.has_reference else _why_not_compared(asked, rooms, outcomes)
-    if why_not:
-        parity = {
-            slot: Skipped(why_not) if isinstance(each, Parity) and each.passed else each
-            for slot, each in parity.items()
-        }
-    given = asked.as_given.call.inputs
-    results = next(
-        (e[0].outputs for e in outcomes.values() if not isinstance(e, Skipped)), ()
-    )
-    tensors = [each for each in (*given, *results) if isinstance(each, Tensor)]
-    largest = max(tensors, key=lambda each: each.nbytes, default=None)
-    report = _bare_report(request, rooms, codes)
-    assert report.own
-    return replace(
-        report,
-        parity=parity | {slot: NOT_ASKED_FOR for slot in SLOTS if slot not in parity},
-        checks=checks,
-        notes=asked.notes,
-        parity_row=(
-            "parity with float64" if asked.has_reference else "agree with each other"
-        ),
-        own=replace(
-            report.own,
-            what=_what(asked.names, given),
-            traffic_bytes=sum(each.nbytes for each in tensors),
-            element_bytes=largest.element_size() if largest is not None else 4,
-        ),
-    )
-
-
-def _bare_report(
-    request: Request, rooms: Sequence[Room], codes: Mapping[Side, KernelCode | Skipped]
-) -> OwnReport:
-    """What is known without inputs: the files and their code."""
-    shown = _names(rooms)
-    known = [each for each in codes.values() if isinstance(each, KernelCode)]
-    return OwnReport(
-        op=" and ".join(room.place.name for room in rooms),
-        environment=environment.collect(),
-        case=None,
-        backends=tuple(room.place.slot for room in rooms),
-        parity=dict.fromkeys(SLOTS, NOT_ASKED_FOR),
-        times=why_no_times(),
-        codegen={slot: codes.get(slot, NOT_ASKED_FOR) for slot in SLOTS},
-        findings=findings.find(*known) if len(known) == len(SLOTS) else (),
-        names={room.place.slot: room.place.name for room in rooms},
-        own=OwnPair(
-            what="",
-            files={room.place.slot: shown[room.sources[0]] for room in rooms},
-            languages={room.place.slot: room.place.entry.language for room in rooms},
-            texts={name: _text(path) for path, name in shown.items()},
-            grids=tuple(grid for room in rooms for grid in room.grids),
-        ),
-    )
-
-
 def _report_on_programs(
     request: Request, rooms: Sequence[CudaRoom], progress: Callable[[str], None]
 ) -> OwnReport:
@@ -364,7 +241,7 @@ def _report_on_programs(
         else:
             problem = outcome.problem or outcome.refusal
             parity[slot] = Parity(room.ran_on, UNKNOWN, UNKNOWN, problem)
-    report = _bare_report(request, rooms, codes)
+    report = reporting.bare_report(rooms, codes)
     assert report.own
     return replace(
         report,
@@ -372,19 +249,3 @@ def _report_on_programs(
         parity_row="main() runs without a fault",
         own=replace(report.own, what="main()"),
     )
-
-
-def _what(names: Sequence[str], inputs: Sequence[Any]) -> str:
-    """Such as "x (1823, 781) float32, eps 1e-05"."""
-    parts = []
-    for name, each in zip(names, inputs, strict=False):
-        if isinstance(each, Tensor):
-            dtype = str(each.dtype).removeprefix("torch.")
-            parts.append(f"{name} {tuple(each.shape)} {dtype}")
-        else:
-            parts.append(f"{name} {each!r}")
-    return ", ".join(parts)
-
-
-def _text(path: Path) -> str:
-    return path.read_text("utf-8", errors="replace")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compare.errors import CompareError, UsageError
@@ -30,13 +30,17 @@ class Plan:
     is_collection: bool
 
 
-def plan(words: Sequence[str], inputs: str, reference: str) -> Plan:
+def plan(
+    words: Sequence[str], inputs: str, reference: str, settings: Sequence[str] = ()
+) -> Plan:
     """Reads the words.
 
     Args:
         words: Files, each with a function behind a colon or without; or folders.
         inputs: A Python expression; empty if the files say it.
         reference: Likewise.
+        settings: Other values of the constants in a problem of KernelBench's, each as
+            NAME=VALUE.
 
     Raises:
         UsageError: They make no sense. One file of several that makes none is no
@@ -47,6 +51,11 @@ def plan(words: Sequence[str], inputs: str, reference: str) -> Plan:
     if reference and not inputs:
         raise UsageError("--reference: say what to call it with, too, by --inputs")
     given = Problem("options", inputs=inputs, reference=reference) if inputs else None
+    planned = _planned(words, given)
+    return _with_constants(planned, settings) if settings else planned
+
+
+def _planned(words: Sequence[str], given: Problem | None) -> Plan:
     if len(words) == 1 and _is_collection(Path(words[0])):
         folder = Path(words[0])
         found = [str(each) for each in entries.files_in(folder) if _takes_part(each)]
@@ -56,6 +65,20 @@ def plan(words: Sequence[str], inputs: str, reference: str) -> Plan:
     if len(words) > _MOST_OF_A_PAIR:
         return _collection(words, given)
     return Plan((_request(words, given),), is_collection=False)
+
+
+def _with_constants(planned: Plan, settings: Sequence[str]) -> Plan:
+    """The same with other constants in the problem."""
+    problem = next((e.problem for e in planned.requests if e.problem), None)
+    if problem is None or problem.style != "kernelbench" or problem.path is None:
+        raise UsageError("--set: only a problem of KernelBench's has constants to set")
+    constants = dict(kernelbench.setting(problem.path, each) for each in settings)
+    changed = replace(problem, constants=constants)
+    requests = (
+        replace(each, problem=changed) if each.problem else each
+        for each in planned.requests
+    )
+    return replace(planned, requests=tuple(requests))
 
 
 def _is_collection(path: Path) -> bool:
@@ -99,7 +122,7 @@ def _request_or_obstacle(words: Sequence[str], given: Problem | None) -> Request
         return _request(words, given)
     except CompareError as error:
         path = Path(words[-1].partition(":")[0])
-        return Request((Entry(path),), obstacle=str(error))
+        return Request((Entry(path),), obstacle=error)
 
 
 def _is_problem(word: str) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from compare.errors import BuildFailedError
 
@@ -39,23 +39,63 @@ class PythonFunction:
     calls: tuple[str, ...]
 
 
-def load(path: Path) -> ModuleType:
+def load(path: Path, constants: Mapping[str, str] | None = None) -> ModuleType:
     """Imports a user's file under the name of its stem; for workers only.
 
     Raises what the file raises.
+
+    Args:
+        path: The file.
+        constants: Expressions for some of its constants, in the place of its own.
     """
     path = path.resolve()
     sys.dont_write_bytecode = True  # nothing is left beside the user's files
     sys.path.insert(0, str(path.parent))
     # A file may be called like a module that is already in use here.
     name = path.stem if path.stem not in sys.modules else f"user_{path.stem}"
-    loader = SourceFileLoader(name, str(path))
+    loader = _Loader(name, str(path), constants or {})
     spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     loader.exec_module(module)
     return module
+
+
+class _Loader(SourceFileLoader):
+    """Imports a file, some of whose constants have other values."""
+
+    def __init__(self, name: str, path: str, constants: Mapping[str, str]) -> None:
+        super().__init__(name, path)
+        self._constants = constants
+
+    def get_code(self, fullname: str) -> CodeType:
+        """The code of the file, not that which Python keeps beside it."""
+        tree = ast.parse(self.get_data(self.path), self.path)
+        tree.body = [each for node in tree.body for each in self._with_constants(node)]
+        code: CodeType = compile(tree, self.path, "exec", dont_inherit=True)
+        return code
+
+    def _with_constants(self, node: ast.stmt) -> Iterator[ast.stmt]:
+        """A statement, and what assigns the constants anew that it assigns."""
+        yield node
+        for name in _assigned(node):
+            if name in self._constants:
+                text = f"{name} = {self._constants[name]}"
+                for each in ast.parse(text).body:
+                    for part in ast.walk(each):
+                        ast.copy_location(part, node)
+                    yield each
+
+
+def constants(path: Path) -> list[str]:
+    """The names that a file assigns at its top level, in order.
+
+    Raises:
+        BuildFailedError: The file is no Python, or cannot be read.
+    """
+    found = (name for node in parse(path).body for name in _assigned(node))
+    return [*dict.fromkeys(found)]
 
 
 def functions(path: Path) -> list[PythonFunction]:
@@ -230,6 +270,16 @@ def _kernels(body: list[ast.stmt]) -> Iterator[str]:
                 made
             ) in ("jit", "autotune", "heuristics"):
                 yield from (each.id for each in targets if isinstance(each, ast.Name))
+
+
+def _assigned(node: ast.stmt) -> Iterator[str]:
+    """The names that a statement at the top level assigns."""
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            for each in ast.walk(target):
+                if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+                    yield each.id
 
 
 def _decorators(node: ast.FunctionDef) -> set[str]:

@@ -25,6 +25,7 @@ def compare_files(
     reference: str | Callable[..., Any],
     architecture: str,
     time_limit: float,
+    measures: bool,
 ) -> OwnReport:
     """Compares one or two files.
 
@@ -57,6 +58,7 @@ def compare_files(
         planned.requests[0],
         architecture=target,
         limits=Limits(seconds=time_limit),
+        measures=measures,
     )
     if isinstance(inputs, str):
         return pair.compare(request, _say_nothing)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from compare.errors import UnavailableError
+from compare.errors import UnavailableError, UsageError
 from compare.judge.acceptance import Expected
 from compare.pairs import gpu_mode, sandbox
 from compare.pairs.calls import Call
@@ -49,6 +49,8 @@ class Problem:
         reference: Of style "options": `torch.softmax:dim=-1`, `mine.py:function`,
             an expression such as `lambda x, w: x @ w`, or "" for none.
         seed: Of all random numbers.
+        constants: Of style "kernelbench": Python expressions for constants of the file,
+            by their names, in the place of those that it gives them.
     """
 
     style: str
@@ -56,6 +58,7 @@ class Problem:
     inputs: str = ""
     reference: str = ""
     seed: int = 0
+    constants: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -128,20 +131,32 @@ def ask(problem: Problem, limits: sandbox.Limits = sandbox.DEFAULT_LIMITS) -> Qu
         UnavailableError: The results are of a dtype that cannot be judged.
         ForeignCodeError: The user's code raised, crashed or did not end.
     """
+    request = described(problem)
+    files = files_of(problem)
+    answer = sandbox.run("questions_task", request, files=files, limits=limits)
+    return read_answer(answer)
+
+
+def described(problem: Problem) -> dict[str, Any]:
+    """What a worker is told of a problem, for `question_sources.read`.
+
+    Raises:
+        UsageError: A gpu-mode folder has no task.yml, or one that cannot be read.
+        UnavailableError: PyYAML is missing.
+    """
     request = {
         "style": problem.style,
         "path": str(problem.path.resolve()) if problem.path else "",
         "inputs": problem.inputs,
         "reference": _with_whole_path(problem.reference),
         "seed": problem.seed,
+        "constants": dict(problem.constants),
         "cases": [],
     }
     if problem.style == "gpu-mode":
         assert problem.path
         request["cases"] = gpu_mode.cases(problem.path)
-    files = files_of(problem)
-    answer = sandbox.run("questions_task", request, files=files, limits=limits)
-    return read_answer(answer)
+    return request
 
 
 def read_answer(answer: Mapping[str, Any]) -> Question:
@@ -203,7 +218,8 @@ def files_of(problem: Problem) -> list[Path]:
     """The user's files that inputs and reference come from, by their whole paths.
 
     Raises:
-        UsageError: A gpu-mode folder has no task.yml, or one that cannot be read.
+        UsageError: A gpu-mode folder has no task.yml, or one that cannot be read; or
+            there is no file of the reference.
         UnavailableError: PyYAML is missing.
     """
     found: list[Path] = []
@@ -213,5 +229,8 @@ def files_of(problem: Problem) -> list[Path]:
     elif problem.path:
         found.append(problem.path.resolve())
     if match := _IN_FILE.fullmatch(problem.reference):
-        found.append(Path(match["path"]).resolve())
+        path = Path(match["path"])
+        if not path.is_file():
+            raise UsageError(f"--reference: there is no file {path}")
+        found.append(path.resolve())
     return found

@@ -67,7 +67,8 @@ def read(request: Mapping[str, Any]) -> Source:
         case "description":
             return _from_description(python_file.load(Path(request["path"])), request)
         case "kernelbench":
-            return _from_kernelbench(python_file.load(Path(request["path"])), request)
+            module = python_file.load(Path(request["path"]), request["constants"])
+            return _from_kernelbench(module, request)
         case "gpu-mode":
             return _from_gpu_mode(Path(request["path"]), request)
     raise ValueError(f"unknown style {request['style']!r}")

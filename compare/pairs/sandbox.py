@@ -10,12 +10,13 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bindings import child_process
 from compare import errors
 from compare.pairs import complaints, exchange, watch
 
@@ -56,16 +57,18 @@ class Limits:
     """What the worker and all that it starts may take, together.
 
     Attributes:
-        seconds: From its start to its answer.
+        seconds: From its task to its answer.
         memory_bytes: Resident memory, where shared pages count once.
         output_bytes: What is printed.
         processes: How many there may be at a time, the worker included.
+        advice: What is said to the user besides, if time or memory run out.
     """
 
     seconds: float = 120
     memory_bytes: int = 12 << 30
     output_bytes: int = 16 << 20
     processes: int = 64
+    advice: str = ""
 
 
 DEFAULT_LIMITS = Limits()
@@ -105,22 +108,20 @@ def run(
             worker's traceback.
     """
     absolute = [Path(os.path.abspath(file)) for file in files]
-    with TemporaryDirectory(prefix="compare-", ignore_cleanup_errors=True) as name:
-        folder = Path(os.path.realpath(name))
-        for part in (*(folder / each for each in _FOLDERS), *writable):
-            part.mkdir(parents=True, exist_ok=True)
+    for each in writable:
+        each.mkdir(parents=True, exist_ok=True)
+    with _take_worker() as worker:
+        folder = worker.folder
         exchange.write(request, folder / "request")
         plan = {
-            "command": [sys.executable, "-m", "compare.pairs.worker", str(folder)],
             "task": task if "." in task else f"compare.pairs.{task}",
             "files": list(map(str, absolute)),
             "limits": dataclasses.asdict(limits),
             "writable": [os.path.abspath(each) for each in writable],
+            "variables": {**variables},
         }
         (folder / "plan.json").write_text(json.dumps(plan), "utf-8")
-        temporary = {"TMPDIR": str(folder / "temporary")}
-        environment = child_process.environment({**variables, **temporary})
-        status, text = _watch(folder, environment)
+        status, text = worker.finish()
         if status < 0:
             sentence = f"the process that watched over it {_killed_by(-status)}"
             raise _error(sentence, "crashed", complaints.names_of(absolute))
@@ -133,28 +134,96 @@ def run(
             raise
 
 
-def _watch(folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
-    """Runs the watcher to its end, and returns its status and what it printed."""
-    watcher = subprocess.Popen(
-        # Without site packages and without the user's own settings it starts at once.
-        [sys.executable, "-I", "-S", watch.__file__, str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        cwd="/",
-        start_new_session=True,  # Ctrl-C reaches this process only
-    )
-    assert watcher.stdin
-    assert watcher.stdout
+@contextlib.contextmanager
+def ready(count: int) -> Iterator[None]:
+    """Has workers import torch ahead, which the next tasks are given.
+
+    Args:
+        count: How many. Those that wait for a task when the block ends, end with it.
+    """
+    started: list[_Worker] = []
     try:
-        text = watcher.stdout.read().decode("utf-8", "replace")
+        for _ in range(count):
+            started.append(_Worker("torch"))
+            with _lock:
+                _waiting.append(started[-1])
+        yield
     finally:
-        # If this was interrupted, the watcher ends all and itself now.
-        watcher.stdin.close()
-        status = watcher.wait()
-        watcher.stdout.close()
-    return status, text
+        with _lock:
+            unused = [each for each in started if each in _waiting]
+            for each in unused:
+                _waiting.remove(each)
+        for each in unused:
+            each.end()
+
+
+def _take_worker() -> _Worker:
+    with _lock:
+        return _waiting.popleft() if _waiting else _Worker()
+
+
+class _Worker:
+    """A worker that waits for its task, and the watcher over it."""
+
+    def __init__(self, *modules: str) -> None:
+        """Starts it; it imports these modules before it waits."""
+        self._temporary = TemporaryDirectory(
+            prefix="compare-", ignore_cleanup_errors=True
+        )
+        self.folder = Path(os.path.realpath(self._temporary.name))
+        for each in _FOLDERS:
+            (self.folder / each).mkdir()
+        folder = str(self.folder)
+        worker = [sys.executable, "-m", "compare.pairs.worker", folder, *modules]
+        self._watcher = subprocess.Popen(
+            # Without site packages and without the user's own settings it starts at
+            # once.
+            [sys.executable, "-I", "-S", watch.__file__, folder, *worker],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+                "TMPDIR": str(self.folder / "temporary"),
+            },
+            cwd="/",
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C reaches this process only
+        )
+
+    def __enter__(self) -> _Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def finish(self) -> tuple[int, str]:
+        """Has the plan in the folder carried out.
+
+        Returns:
+            The watcher's status, and what it printed.
+        """
+        assert self._watcher.stdin
+        assert self._watcher.stdout
+        with contextlib.suppress(BrokenPipeError):  # it has ended, which is reported
+            self._watcher.stdin.write(b"\n")
+        text = self._watcher.stdout.read().decode("utf-8", "replace")
+        return self._watcher.wait(), text
+
+    def end(self) -> None:
+        """Ends the watcher, unless it has ended, which ends all others."""
+        assert self._watcher.stdin
+        assert self._watcher.stdout
+        self._watcher.stdin.close()
+        self._watcher.wait()
+        self._watcher.stdout.close()
+        self._temporary.cleanup()
+
+
+# Workers without a task, the oldest first.
+_waiting: deque[_Worker] = deque()
+_lock = threading.Lock()
 
 
 def _conclude(
@@ -167,6 +236,8 @@ def _conclude(
         raise _error(f"processes that it left cannot be ended: {pids}", "time", place)
     if report["broken"]:
         kind, sentence = _broken_limit(report["broken"], limits)
+        if limits.advice and kind in ("time", "memory"):
+            sentence += f"; {limits.advice}"
         raise _error(sentence, kind, place)
     if not os.path.lexists(folder / "answer"):
         kind, sentence = _end_without_answer(report, folder)

@@ -10,16 +10,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from bindings.errors import BuildError
 from compare.background import start
 from compare.code.architectures import MAX_THREADS_PER_BLOCK, Architecture
 from compare.code.kernel_code import KernelCode, Side
-from compare.errors import CodegenUnavailable, CompilationFailed, UsageError
+from compare.errors import (
+    CodegenUnavailable,
+    CompilationFailed,
+    UnavailableError,
+    UsageError,
+)
 from compare.judge.parity import Skipped
 from compare.pairs import (
     cuda_module,
     cuda_side,
     cuda_source,
-    kernelbench,
+    inline_cuda,
     python_file,
     triton_side,
 )
@@ -28,7 +34,7 @@ from compare.pairs.cuda_module import Module, Target
 from compare.pairs.cuda_side import Launched
 from compare.pairs.cuda_source import CudaSource
 from compare.pairs.entry import Entry
-from compare.pairs.kernelbench import InlineSource
+from compare.pairs.inline_cuda import InlineCuda
 from compare.pairs.question import ORDERS, Problem, Question
 from compare.pairs.sandbox import ForeignCodeError, Limits
 from compare.report.tables import Grid
@@ -68,6 +74,9 @@ class Room(Protocol):
 
     def prepare(self) -> None:
         """Does what needs no inputs, such as compiling."""
+
+    def caller(self, asked: Question) -> Mapping[str, Any] | None:
+        """The Python function that answers the calls, as `callers.make` takes it."""
 
     def answer(self, asked: Question) -> list[Outcome] | Skipped:
         """Makes the calls in those orders that make a difference."""
@@ -135,6 +144,7 @@ def _caller(place: Place, function: str, is_packed: bool) -> dict[str, Any]:
         caller |= {
             "problem": str(place.problem.path and place.problem.path.resolve()),
             "seed": place.problem.seed,
+            "constants": dict(place.problem.constants),
         }
     return caller
 
@@ -157,38 +167,23 @@ class CudaRoom:
     _launches: tuple[Launched, ...] = ()
 
     @functools.cached_property
-    def inline(self) -> InlineSource | None:
-        """The source that a solution hands to load_inline.
-
-        Raises:
-            UsageError: There are several.
-        """
-        if self.place.entry.style == "file":
-            return None
-        found = kernelbench.inline_sources(self.place.entry.path)
-        if len(found) > 1:
-            raise UsageError(
-                f"{self.place.name}:{found[1].line}: only one call of load_inline is "
-                "taken"
-            )
-        return found[0]
+    def inline(self) -> InlineCuda | None:
+        """What a solution hands to load_inline."""
+        entry = self.place.entry
+        return None if entry.style == "file" else inline_cuda.read(entry.path)
 
     @functools.cached_property
     def source(self) -> CudaSource:
         """The file and what it includes."""
-        path = self.place.entry.path
-        if self.inline is None:
-            return cuda_source.read(path)
-        return cuda_source.read_text(self.inline.cuda_source, path, self.inline.line)
+        if self.inline is not None:
+            return self.inline.kernels
+        return cuda_source.read(self.place.entry.path)
 
     @functools.cached_property
     def targets(self) -> tuple[Target, ...]:
         """What is called."""
         if self.inline is not None:
-            names = self.inline.functions or tuple(self.source.bound)
-            if not names:
-                raise UsageError(f"{self.place.name}: load_inline binds no function")
-            return tuple(cuda_side.find_target(self.source, name) for name in names)
+            return self.inline.targets
         name = self.place.entry.name
         if self.place.is_program and self.source.has_main and not name:
             name = "main"
@@ -228,28 +223,42 @@ class CudaRoom:
     @property
     def obstacle(self) -> str:
         """Why it cannot be run here; empty if it can."""
-        if not self.source.refusals:
+        refusals = self.inline.refusals if self.inline else self.source.refusals
+        if not refusals:
             return ""
-        first = self.source.refusals[0]
+        first = refusals[0]
         return f"{first.file.name}:{first.line}: {first.what}"
 
     def prepare(self) -> None:
         """Compiles it."""
         if not self.obstacle:
-            self._module = cuda_module.build(self.source, self.targets)
+            wrappers = self.inline.wrappers if self.inline else None
+            try:
+                self._module = cuda_module.build(self.source, self.targets, wrappers)
+            except BuildError as error:
+                raise UnavailableError(str(error)) from error
 
     def answer(self, asked: Question) -> list[Outcome] | Skipped:
         """Makes the calls; what ends the process is a fault of all of them."""
         calls = [each.call for each in asked.in_orders(self.orders).calls]
-        caller = None
-        function = self.targets[0].function
-        if self.inline is not None:
-            caller = _caller(self.place, "", asked.is_packed)
-        elif self.place.description:
-            caller = {"style": "launch", "path": str(self.place.description.resolve())}
-        elif not cuda_side.takes_tensors(function):
+        if not self.takes_strides:
             calls = [_contiguous(each) for each in calls]
-        return self._call(calls, caller, asked.names, asked.modified)
+        return self._call(calls, self.caller(asked), asked.names, asked.modified)
+
+    def caller(self, asked: Question) -> Mapping[str, Any] | None:
+        """The Python function that calls the targets; None where one answers itself."""
+        if self.inline is not None:
+            return _caller(self.place, "", asked.is_packed)
+        if self.place.description:
+            path = str(self.place.description.resolve())
+            return {"style": "launch", "path": path}
+        return None
+
+    @property
+    def takes_strides(self) -> bool:
+        """Whether it is told how tensors lie in memory; a pointer does not say it."""
+        has_python = self.inline is not None or self.place.description is not None
+        return has_python or cuda_side.takes_tensors(self.targets[0].function)
 
     def run_program(self) -> Outcome | Skipped:
         """Runs its main function."""
@@ -265,6 +274,7 @@ class CudaRoom:
     ) -> list[Outcome] | Skipped:
         if self._module is None:
             return Skipped(self.obstacle)
+        ahead = start(cuda_module.compile_header, self._module)
         try:
             outcomes, self._launches = cuda_side.run(
                 self._module,
@@ -278,6 +288,10 @@ class CudaRoom:
             )
         except ForeignCodeError as error:
             return [Outcome(problem=str(error)) for _ in calls]
+        except UnavailableError as error:
+            return Skipped(str(error))
+        finally:
+            ahead.result()
         return outcomes
 
     def code(
@@ -321,6 +335,10 @@ class TritonRoom:
         futures.wait([compiled, answered])
         return answered.result(), compiled.result()
 
+    def caller(self, asked: Question) -> Mapping[str, Any]:
+        """The function itself, a solution or a submission."""
+        return _caller(self.place, self._function, asked.is_packed)
+
     def prepare(self) -> None:
         """Finds the function."""
         if self.place.entry.style == "file":
@@ -329,9 +347,8 @@ class TritonRoom:
     def answer(self, asked: Question) -> list[Outcome] | Skipped:
         """Makes the calls."""
         calls = [each.call for each in asked.in_orders(self.orders).calls]
-        caller = _caller(self.place, self._function, asked.is_packed)
         return triton_side.run(
-            caller,
+            self.caller(asked),
             calls,
             self.place.files,
             written=asked.modified,
@@ -344,7 +361,7 @@ class TritonRoom:
         """The code of what it launches for inputs like these."""
         assert asked
         found = triton_side.code(
-            _caller(self.place, self._function, asked.is_packed),
+            self.caller(asked),
             asked.as_given.call.inputs,
             architecture,
             number=number,

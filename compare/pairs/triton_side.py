@@ -15,7 +15,7 @@ from compare.assembly.listing import parse_ptx
 from compare.assembly.stores import stored_parameters
 from compare.code.architectures import Architecture
 from compare.code.kernel_code import KernelCode, Side, assemble
-from compare.errors import UnavailableError
+from compare.errors import CodegenUnavailable, UnavailableError
 from compare.judge.parity import Skipped
 from compare.pairs import sandbox
 from compare.pairs.calls import Call, Outcome
@@ -170,7 +170,8 @@ def code(
     Raises:
         ForeignCodeError: The file cannot be imported.
         UsageError: It has no such function.
-        CodegenUnavailable: A tool is missing that reads the machine code.
+        CodegenUnavailable: A tool is missing that reads the machine code, or there can
+            be no cache folder.
         CompilationFailed: The machine code cannot be read.
     """
     request = {
@@ -182,6 +183,13 @@ def code(
     }
     # Foreign code may write there, so that Triton itself must not use it elsewhere.
     cache = Path(platformdirs.user_cache_dir("twin-kernels")) / "pairs-triton"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CodegenUnavailable(
+            f"the cache folder {cache} cannot be made: {error.strerror}",
+            "XDG_CACHE_HOME can name another place",
+        ) from error
     try:
         found = sandbox.run(
             "triton_code",

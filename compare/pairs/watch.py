@@ -1,8 +1,9 @@
 """Watches over a worker: holds it to its limits, and ends all that it has started.
 
 It is run as a script, in a Python without site packages, so that it starts at once. Its
-argument is the private folder with plan.json; it prints a report in JSON. When its
-standard input ends, whoever started it wants no answer any more, or is dead.
+arguments are the private folder and the worker's command line; it prints a report in
+JSON. A byte on its standard input says that plan.json is there, and what the worker
+waits for. When the input ends, whoever started it wants no answer any more, or is dead.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import select
 import shutil
@@ -41,9 +43,9 @@ class _Process(NamedTuple):
 
 
 class _Watcher:
-    def __init__(self, folder: Path, plan: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, command: list[str]) -> None:
         self.folder = folder
-        self.limits = plan["limits"]
+        self.limits: dict[str, Any] = {}  # once there is a plan
         self.status: int | None = None  # of the worker, once it has ended
         self.n_output_bytes = 0
         self.output_tail = b""
@@ -54,14 +56,13 @@ class _Watcher:
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends all, see main
-        self.worker, self.output = _start(plan["command"], folder / "work")
+        self.worker, self.input, self.output = _start(command, folder / "work")
 
     def watch(self) -> str:
         """Returns the limit that was broken, "abandoned", or "" if the worker ended."""
-        ends_at = time.monotonic() + self.limits["seconds"]
-        look_at = 0.0
+        ends_at = look_at = math.inf
         open_ends = [sys.stdin.fileno(), self.output, self.child_ended]
-        while self.status is None:
+        while self.status is None or not self.limits:
             now = time.monotonic()
             if now >= ends_at:
                 return "time"
@@ -71,17 +72,29 @@ class _Watcher:
                 took = time.monotonic() - now
                 look_at = now + max(_SECONDS_BETWEEN_LOOKS, took / _LOOKING_SHARE)
             timeout = max(0.0, min(ends_at, look_at) - time.monotonic())
-            ready, _, _ = select.select(open_ends, [], [], timeout)
+            timeout_or_never = timeout if self.limits else None
+            ready, _, _ = select.select(open_ends, [], [], timeout_or_never)
             if sys.stdin.fileno() in ready:
-                return "abandoned"
+                if not os.read(sys.stdin.fileno(), 1):
+                    return "abandoned"
+                self.begin()
+                ends_at, look_at = time.monotonic() + self.limits["seconds"], 0.0
             if self.output in ready and not self.read_output():
                 open_ends.remove(self.output)
-            if self.n_output_bytes > self.limits["output_bytes"]:
+            if self.limits and self.n_output_bytes > self.limits["output_bytes"]:
                 return "output"
             if self.child_ended in ready:
                 os.read(self.child_ended, 4096)
                 self.reap()
         return ""
+
+    def begin(self) -> None:
+        """Has the worker do what the plan says."""
+        plan = json.loads((self.folder / "plan.json").read_text("utf-8"))
+        self.limits = plan["limits"]
+        with contextlib.suppress(BrokenPipeError):  # it has ended, which is reported
+            os.write(self.input, b"\n")
+        os.close(self.input)
 
     def look(self) -> str:
         """Returns the limit that the processes break together, or ""."""
@@ -147,21 +160,23 @@ class _Watcher:
             time.sleep(0.001)
 
 
-def _start(command: list[str], folder: Path) -> tuple[int, int]:
-    """Starts the worker, and returns its pid and where to read what it prints."""
+def _start(command: list[str], folder: Path) -> tuple[int, int, int]:
+    """Starts the worker; returns its pid, its input, and where to read its output."""
     libc = ctypes.CDLL(None)
     watcher = os.getpid()
+    input_read_end, input_write_end = os.pipe()
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid:
+        os.close(input_read_end)
         os.close(write_end)
-        return pid, read_end
+        return pid, input_write_end, read_end
     try:
         os.setsid()
         libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() == watcher:  # it may have died before this
             os.chdir(folder)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(input_read_end, 0)
             os.dup2(write_end, 1)
             os.dup2(write_end, 2)
             os.execv(command[0], command)
@@ -217,12 +232,11 @@ def _kill(target: int) -> None:
 
 
 def main() -> None:
-    """Starts the worker of the plan, and reports how it ended."""
+    """Starts the worker, and reports how it ended."""
     folder = Path(sys.argv[1])
-    plan = json.loads((folder / "plan.json").read_text("utf-8"))
     if ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError("prctl(PR_SET_CHILD_SUBREAPER) failed")
-    watcher = _Watcher(folder, plan)
+    watcher = _Watcher(folder, sys.argv[2:])
     left: list[int] = []
     try:
         broken = watcher.watch()

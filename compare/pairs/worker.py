@@ -1,7 +1,8 @@
 """The process in which foreign code runs: does one task, under its watcher.
 
 `sandbox` says which task, in a private folder, and the answer goes to a file there, not
-to standard output, because foreign code prints.
+to standard output, because foreign code prints. A byte on standard input says that the
+task is there.
 """
 
 from __future__ import annotations
@@ -28,21 +29,32 @@ _MOST_OPEN_FILES = 1024
 
 
 def main() -> None:
-    """Does the task of the private folder that the command line names."""
+    """Does the task of a private folder; imports the modules named behind it first."""
     folder = Path(sys.argv[1])
     pid = os.getpid()
-    plan = json.loads((folder / "plan.json").read_text("utf-8"))
     _limit_itself()
     # The watcher asks by SIGUSR1 where the code is that does not end.
     faults = (folder / "faults").open("w")
     faulthandler.enable(faults)
     faulthandler.register(signal.SIGUSR1, faults)
+    for name in sys.argv[2:]:
+        importlib.import_module(name)
+    _wait_for_task()
+    plan = json.loads((folder / "plan.json").read_text("utf-8"))
+    os.environ.update(plan["variables"])
     answer = _answer(plan, folder)
     # Foreign code may have forked, and both processes come here.
     if os.getpid() == pid:
         _write(answer, folder, plan["files"])
     # Threads and exit handlers of foreign code may never end.
     os._exit(0)
+
+
+def _wait_for_task() -> None:
+    os.read(0, 1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
 
 
 def _limit_itself() -> None:

@@ -65,7 +65,8 @@ class Report:
     @property
     def implementations(self) -> tuple[str, ...]:
         """The columns of figures: the backends, then PyTorch if it was run."""
-        return (*self.backends, *({"torch"} & self.parity.keys()))
+        others = (each for each in ("torch", "torch.compile") if each in self.parity)
+        return (*self.backends, *others)
 
     @property
     def what(self) -> str:

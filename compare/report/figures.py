@@ -88,7 +88,7 @@ def verdict(report: Report, implementation: str) -> Cell:
     parity = report.parity[implementation]
     if isinstance(parity, Skipped):
         return Cell("skipped", mood="unsure")
-    if implementation == "torch":
+    if implementation not in report.backends:
         return Cell("")
     if not parity.is_finished:
         return Cell("NOT FINISHED", mood="bad")
@@ -193,8 +193,10 @@ def notes(report: Report) -> Iterator[str]:
             if isinstance(each := results.get(name), Skipped) and each != NOT_ASKED_FOR:
                 skipped.setdefault(each.reason, []).append(report.called(name))
         for reason, who in skipped.items():
-            # A reason that holds for all, such as that times need a GPU, is enough.
+            # A reason that holds for all, such as that times need a GPU, is enough; of
+            # code it says what is missing, and not that there is no code.
+            is_enough = len(who) == len(names) and what != "code"
             whose = f"no {what} of {' and '.join(who)}: "
-            yield reason if len(who) == len(names) else whose + reason
+            yield reason if is_enough else whose + reason
     if isinstance(report.recorded, Skipped):
         yield f"no recorded times: {report.recorded.reason}"

@@ -186,6 +186,11 @@ def from_json(document: Mapping[str, Any], made: type[Kept]) -> Kept:
     return kept
 
 
+def case_times_from_json(document: Mapping[str, Any]) -> CaseTimes:
+    """What as_json has made of the times of a case."""
+    return _converter.structure(document, CaseTimes)
+
+
 def limits_to_json(times: CaseTimes | Skipped) -> dict[str, Any]:
     """The figures that all implementations of a case share, in plain values."""
     if isinstance(times, Skipped):

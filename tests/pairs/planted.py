@@ -18,7 +18,8 @@ class Planted:
             "unwritten", "wrong", "precision" or "input written".
         said: A regular expression that the message matches somewhere.
         line: The text of the line that the message names; empty if it names none.
-        asked: What `python -m compare` is given, from this folder.
+        asked: What `python -m compare` is given, from this folder: files, and what
+            stands behind `--set`.
     """
 
     file: str
@@ -463,10 +464,18 @@ _plant(
 )
 _plant(
     _FILE,
+    "precision",
+    'py::arg("epsilon") = 1e-6',
+    'py::arg("epsilon") = 1e-3f',
+    _FAR_OFF,
+    asked="rms_norm",
+)
+_plant(
+    _FILE,
     "input written",
     "auto out = torch::empty_like(input);",
     "auto out = input;",
-    r"write to an input",
+    r"write to an input: .*; the reference does not write to its input",
     line="out[base + idx] = input[base + idx] * s_variance * weight[idx];",
     asked="rms_norm",
 )
@@ -985,8 +994,16 @@ _plant(
 
 # ---- KernelBench and gpu-mode -------------------------------------------------------
 
-_KERNELBENCH = [
-    (f"kernelbench/problem_{i}.py", f"kernelbench/solution_{i}.py") for i in (1, 2)
+KERNELBENCH = [
+    ("kernelbench/problem_1.py", "kernelbench/solution_1.py"),
+    ("kernelbench/problem_2.py", "kernelbench/solution_2.py"),
+    # Its own sizes are for a GPU.
+    (
+        "kernelbench/problem_3.py",
+        "kernelbench/solution_3.py",
+        "batch_size=5",
+        "dim=300",
+    ),
 ]
 _plant(
     "kernelbench/solution_1.py",
@@ -994,7 +1011,7 @@ _plant(
     "mask = (f[:, None] < features) & (i[None, :] < inner)",
     "mask = i[None, :] < inner",
     rf"{_OUTSIDE}|{_FAR_OFF}|{_SPECIALS}",
-    asked=_KERNELBENCH[0],
+    asked=KERNELBENCH[0],
 )
 _plant(
     "kernelbench/solution_2.py",
@@ -1002,7 +1019,7 @@ _plant(
     "if (index < batch * out_features) {",
     "if (index <= batch * out_features) {",
     r"out of bounds: reads 4 bytes, .*past the end of",
-    asked=_KERNELBENCH[1],
+    asked=KERNELBENCH[1],
 )
 _plant(
     "kernelbench/solution_2.py",
@@ -1010,7 +1027,7 @@ _plant(
     "    x = x.contiguous();\n",
     "",
     rf"{_FAR_OFF}|{_SPECIALS}",
-    asked=_KERNELBENCH[1],
+    asked=KERNELBENCH[1],
 )
 _plant(
     "kernelbench/solution_2.py",
@@ -1018,7 +1035,34 @@ _plant(
     "out[index] = value < 0.0f ? 0.0f : value;",
     "out[index] = fmaxf(value, 0.0f);",
     r"should be NaN and are not",
-    asked=_KERNELBENCH[1],
+    asked=KERNELBENCH[1],
+)
+_FILE = "kernelbench/solution_3.py"
+_plant(
+    _FILE,
+    "input written",
+    "auto out = torch::empty_like(x);",
+    "auto out = x;",
+    r"write to an input: .*; the reference does not write to its input",
+    line="out[i] = x[i] + bias[i] - largest - shift;",
+    asked=KERNELBENCH[2],
+)
+_plant(
+    _FILE,
+    "strided",
+    "    CHECK_CONTIGUOUS(x);\n",
+    "",
+    rf"{_FAR_OFF}|{_SPECIALS}",
+    asked=KERNELBENCH[2],
+)
+_plant(
+    _FILE,
+    "wrong",
+    "auto out = torch::empty_like(x);",
+    "auto out = torch::empty_like(y);",
+    r"g\+\+ cannot compile",
+    line="auto out = torch::empty_like(y);",
+    asked=KERNELBENCH[2],
 )
 _plant(
     "gpu_mode/grayscale/submission.py",

@@ -12,10 +12,18 @@
 #include <utility>
 #include <vector>
 
+#ifdef __CUDACC__
+#include "gpu_launch.h"
+#else
 #include "launch.h"
 #include "records.h"
+#endif
 
 namespace own {
+
+#ifndef __CUDACC__
+constexpr cudaStream_t stream = nullptr;  // the emulator has one that is always done
+#endif
 
 enum class Kind : std::int32_t { none, boolean, integer, number, tensor, list };
 
@@ -37,10 +45,12 @@ struct Mismatch : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+using Owners = std::vector<std::shared_ptr<void>>;
+
 /// Tensors that a function has returned; they live until the next call.
 struct Results {
     std::vector<Value> values;
-    std::vector<std::shared_ptr<void>> owners;
+    Owners owners;
 };
 
 inline Results results;
@@ -70,7 +80,7 @@ struct Read {
   private:
     static T read_address(const Value& value) {
         if constexpr (std::is_same_v<T, cudaStream_t>) {
-            return nullptr;
+            return stream;
         } else {
             using Pointer = std::conditional_t<std::is_pointer_v<T>, T, void*>;
             if (value.kind == Kind::tensor) return static_cast<Pointer>(value.address);

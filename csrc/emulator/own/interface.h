@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <string>
+#include <utility>
 
 #include "entry.h"
 
@@ -22,6 +23,12 @@ int own_call(size_t entry, const own::Value* arguments, size_t count) {
     cudaGetLastError();  // of an earlier call
     try {
         own_entries[entry](arguments, count);
+#ifdef __CUDACC__
+        // Of a launch that the function itself did not look at.
+        if (const cudaError_t error = cudaGetLastError()) {
+            own::report_fault(cudaGetErrorString(error));
+        }
+#endif
         return 0;
     } catch (const own::Mismatch& error) {
         own::refusal = error.what();
@@ -46,4 +53,20 @@ void own_configure(
     own::next_config.blockDim = {block[0], block[1], block[2]};
     own::next_config.dynamicSmemBytes = shared_bytes;
 }
+
+#ifdef __CUDACC__
+// Forgets the last call's fault; launches of the next call go to this stream.
+void own_begin_call_on(void* stream) {
+    own::fault.clear();
+    own::stream = static_cast<cudaStream_t>(stream);
+}
+
+const char* own_fault(void) { return own::fault.c_str(); }
+
+// Hands over what owns the last call's results, which live until it is dropped: calls
+// that are timed must not share their memory.
+void* own_keep(void) { return new own::Owners(std::move(own::results.owners)); }
+
+void own_drop(void* owners) { delete static_cast<own::Owners*>(owners); }
+#endif
 }

@@ -13,6 +13,12 @@
 
 namespace own {
 
+#ifdef __CUDACC__
+constexpr at::DeviceType DEVICE = at::kCUDA;
+#else
+constexpr at::DeviceType DEVICE = at::kCPU;
+#endif
+
 template <>
 struct Read<at::Tensor> {
     static at::Tensor from(const Value& value) {
@@ -22,7 +28,7 @@ struct Read<at::Tensor> {
         return at::from_blob(
             value.address, c10::IntArrayRef(value.sizes, count),
             c10::IntArrayRef(value.strides, count),
-            at::TensorOptions().dtype(static_cast<at::ScalarType>(value.dtype))
+            at::TensorOptions(DEVICE).dtype(static_cast<at::ScalarType>(value.dtype))
         );
     }
 };

@@ -29,7 +29,7 @@ __global__ void rms_norm_kernel(
       out.data_ptr<float>(), input.data_ptr<float>(),                       \
       weight.data_ptr<float>(), static_cast<float>(epsilon), hidden_size)
 
-torch::Tensor rms_norm(torch::Tensor input, torch::Tensor weight, double epsilon = 1e-6) {
+torch::Tensor rms_norm(torch::Tensor input, torch::Tensor weight, double epsilon) {
   TORCH_CHECK(input.is_contiguous(), "input must be contiguous");
   TORCH_CHECK(weight.is_contiguous(), "weight must be contiguous");
   const int hidden_size = input.size(-1);
