@@ -274,7 +274,6 @@ class CudaRoom:
     ) -> list[Outcome] | Skipped:
         if self._module is None:
             return Skipped(self.obstacle)
-        ahead = start(cuda_module.compile_header, self._module)
         try:
             outcomes, self._launches = cuda_side.run(
                 self._module,
@@ -290,8 +289,6 @@ class CudaRoom:
             return [Outcome(problem=str(error)) for _ in calls]
         except UnavailableError as error:
             return Skipped(str(error))
-        finally:
-            ahead.result()
         return outcomes
 
     def code(
