@@ -36,7 +36,7 @@ def side_of(room: Room, asked: Question) -> dict[str, Any]:
 
     Raises:
         BuildFailedError: nvcc refuses the file.
-        UnavailableError: There is no nvcc, or it is a program with a main function.
+        UnavailableError: There is no nvcc.
     """
     library, functions = "", list[dict[str, Any]]()
     if isinstance(room, CudaRoom):

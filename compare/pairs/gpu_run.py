@@ -1,4 +1,4 @@
-"""Worker: calls a function of a user's on the GPU, or times several in turns."""
+"""Worker: calls a function of a user's on the GPU."""
 
 from __future__ import annotations
 
