@@ -182,9 +182,12 @@ def errors_of(result: Tensor, exact: Tensor, dtype: torch.dtype) -> Errors:
     )
 
 
+_WHOLE_NUMBERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
 def bits(x: Tensor) -> Tensor:
     """The memory of x, seen as whole numbers."""
-    return x.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
+    return x.view(_WHOLE_NUMBERS[x.element_size()])
 
 
 def _copy(argument: Any, dtype: torch.dtype | None = None) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -37,6 +37,11 @@ class Call:
     inputs: tuple[Any, ...]
     layout: str = "contiguous"
     order: str = "forward"
+
+    def without_strides(self) -> Call:
+        """The call with tensors of which a pointer says all: it carries no strides."""
+        is_strided = self.layout in ("transposed", "sliced")
+        return replace(self, layout="contiguous") if is_strided else self
 
 
 @dataclass(frozen=True)

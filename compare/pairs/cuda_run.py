@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import os
 import re
 import subprocess
@@ -19,7 +18,7 @@ from compare.code.architectures import DEFAULT_ARCHITECTURE, parse_architecture
 from compare.errors import UnavailableError
 from compare.judge.cases import lay_out
 from compare.judge.sanitizer import pieces
-from compare.pairs import callers, complaints, cuda_values, python_file
+from compare.pairs import callers, complaints, cuda_values
 from compare.pairs.calls import FaultError, InputWrittenError, too_large
 from compare.pairs.cuda_edits import UNNAMED
 from compare.pairs.cuda_values import RefusalError, Value
@@ -161,16 +160,7 @@ class _Function:
         architecture = parse_architecture(DEFAULT_ARCHITECTURE)
         path = Path(caller["path"])
         self._pretending.enter_context(pretend(path, "cpu", architecture))
-        built = {
-            each["name"]: functools.partial(self._run_for_python, number)
-            for number, each in enumerate(self._request["functions"])
-        }
-        if caller["style"] == "launch":
-            is_kernel = self._request["functions"][0]["is_kernel"]
-            run = _Kernel(self) if is_kernel else functools.partial(self.run, 0)
-            return functools.partial(python_file.load(path).launch, run)
-        with callers.loading_inline(built):
-            return callers.make(caller)
+        return callers.of_library(caller, self._request["functions"], self)
 
     def _call_by_python(
         self, caller: Callable[..., Any], inputs: Sequence[Any]
@@ -185,11 +175,6 @@ class _Function:
         if found is None:
             return []
         return [*results(found, Path(self._request["caller"]["path"]).name)]
-
-    def _run_for_python(self, number: int, *arguments: Any, **keywords: Any) -> Any:
-        """Calls a function as the module would that load_inline returns."""
-        found = self.run(number, *arguments, **keywords)
-        return found[0] if len(found) == 1 else found or None
 
     def run(self, function: int, *given: Any, **keywords: Any) -> list[Tensor]:
         """Calls a function of the library.
@@ -267,19 +252,6 @@ class _Function:
         is_written = self._inputs.get(_storage(tensor), True)
         for address, n_bytes in pieces(tensor):
             self._library.own_give(name.encode(), address, n_bytes, is_written)
-
-
-class _Kernel:
-    """A bare kernel, launched as `run[grid, block, shared_bytes](…)`."""
-
-    def __init__(self, function: _Function) -> None:
-        """Launches it by this function."""
-        self._function = function
-
-    def __getitem__(self, launch: Any) -> Callable[..., list[Tensor]]:
-        """The kernel with its grid and block, each an int or up to three."""
-        self._function.configure(*cuda_values.launch_shape(launch))
-        return functools.partial(self._function.run, 0)
 
 
 def _load(path: str) -> ctypes.CDLL:

@@ -16,7 +16,7 @@ from compare.judge.checks import Check
 from compare.judge.parity import Skipped
 from compare.pairs import cuda_side, gpu_module, judging, question, sandbox
 from compare.pairs.calls import Outcome, distinct
-from compare.pairs.question import AS_GIVEN, Asked, Problem, Question
+from compare.pairs.question import AS_GIVEN, Problem, Question
 from compare.pairs.side import CudaRoom, Room
 from compare.timing import gpu_state
 from compare.timing.times import CaseTimes, case_times_from_json
@@ -116,16 +116,19 @@ def check(
         Checks by name, and the outcomes of the calls.
     """
     once = asked.in_orders(["forward"])
-    values, numbers = distinct([each.call for each in once.calls])
-    calls = [
+    calls = [each.call for each in once.calls]
+    if isinstance(room, CudaRoom) and not room.takes_strides:
+        calls = [each.without_strides() for each in calls]
+    values, numbers = distinct(calls)
+    described = [
         {
             "values": number,
-            "layout": _layout(room, each),
-            "is_repeated": each.call.name == AS_GIVEN,
+            "layout": call.layout,
+            "is_repeated": call.name == AS_GIVEN,
         }
-        for each, number in zip(once.calls, numbers, strict=True)
+        for call, number in zip(calls, numbers, strict=True)
     ]
-    request = {"side": side, "values": values, "calls": calls}
+    request = {"side": side, "values": values, "calls": described}
     try:
         answer = _run("gpu_run", request, room.place.files, room.place.limits)
     except CompareError as error:
@@ -199,14 +202,6 @@ def _run(
     # for torch.compile, because it may not copy itself.
     variables = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     return sandbox.run(task, request, files=files, limits=limits, variables=variables)
-
-
-def _layout(room: Room, asked: Asked) -> str:
-    """A pointer carries no strides, so its tensors are contiguous."""
-    if isinstance(room, CudaRoom) and not room.takes_strides:
-        is_strided = asked.call.layout in ("transposed", "sliced")
-        return "contiguous" if is_strided else asked.call.layout
-    return asked.call.layout
 
 
 def _verdict(asked: Question, outcomes: Sequence[Outcome]) -> Check:

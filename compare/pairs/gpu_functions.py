@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from compare.pairs import callers, complaints, cuda_values, python_file
+from compare.pairs import callers, complaints, cuda_values
 from compare.pairs.calls import FaultError
 from compare.pairs.cuda_values import RefusalError, Value
 from compare.pairs.tensor_trees import results
@@ -33,23 +33,14 @@ def make(side: Mapping[str, Any]) -> Callable[..., list[Tensor]]:
         Exception: What the user's file raises.
     """
     caller = side["caller"]
-    if not side["library"]:
-        return _flattened(callers.make(caller, "cuda"), Path(caller["path"]).name)
-    library = _Library(side)
     if caller is None:
-        return functools.partial(library.run, 0)
+        return functools.partial(_Library(side).run, 0)
     name = Path(caller["path"]).name
-    if caller["style"] == "launch":
-        is_kernel = side["functions"][0]["is_kernel"]
-        run = _Kernel(library) if is_kernel else functools.partial(library.run, 0)
-        module = python_file.load(Path(caller["path"]))
-        return _flattened(functools.partial(module.launch, run), name)
-    built = {
-        each["name"]: functools.partial(library.run_for_python, number)
-        for number, each in enumerate(side["functions"])
-    }
-    with callers.loading_inline(built):
+    if not side["library"]:
         return _flattened(callers.make(caller, "cuda"), name)
+    library = _Library(side)
+    function = callers.of_library(caller, side["functions"], library, "cuda")
+    return _flattened(function, name)
 
 
 def describe(error: Exception, side: Mapping[str, Any]) -> str:
@@ -110,11 +101,6 @@ class _Library:
         owner = _Owner(self._library)
         return [_on_gpu(found[i], owner) for i in range(n_found)]
 
-    def run_for_python(self, function: int, *arguments: Any, **keywords: Any) -> Any:
-        """Calls a function as the module would that load_inline returns."""
-        found = self.run(function, *arguments, **keywords)
-        return found[0] if len(found) == 1 else found or None
-
     def configure(self, grid: Sequence[int], block: Sequence[int], shared: int) -> None:
         """Sets what the next launch of a bare kernel takes."""
         triple = ctypes.c_uint * 3
@@ -132,17 +118,6 @@ class _Owner:
 
     def __del__(self) -> None:
         self._library.own_drop(self._owners)
-
-
-class _Kernel:
-    """A bare kernel, launched as `run[grid, block, shared_bytes](…)`."""
-
-    def __init__(self, library: _Library) -> None:
-        self._library = library
-
-    def __getitem__(self, launch: Any) -> Callable[..., list[Tensor]]:
-        self._library.configure(*cuda_values.launch_shape(launch))
-        return functools.partial(self._library.run, 0)
 
 
 def _on_gpu(value: Value, owner: _Owner) -> Tensor:

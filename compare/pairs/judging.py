@@ -31,7 +31,6 @@ SAME_BITS = "same bits every time"
 # By which the emulator marks memory that nothing was written to, as whole numbers of 2,
 # 4 and 8 bytes.
 _PATTERNS = {2: 0x7FA5, 4: 0x7FA57FA5, 8: 0x7FA57FA57FA57FA5}
-_WHOLE_NUMBERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 _EXACT = Errors(0.0, 0.0)
 
@@ -246,7 +245,7 @@ def _unwritten(result: Tensor, expected: Expected, has_nan_inputs: bool = False)
     exact = expected.exact.to(result.dtype)
     is_right = (result == exact) | ((result != result) & (exact != exact))
     pattern = _PATTERNS.get(result.element_size())
-    is_pattern = ~is_right & (_bits(result) == pattern) if pattern else None
+    is_pattern = ~is_right & (acceptance.bits(result) == pattern) if pattern else None
     if is_pattern is not None and (count := int(is_pattern.sum())):
         return (
             f"{_of(count, result)} were not written (they still hold what the memory "
@@ -259,7 +258,8 @@ def _unwritten(result: Tensor, expected: Expected, has_nan_inputs: bool = False)
         filling, name = math.nan, "NaN"
     else:
         filling, name = torch.iinfo(result.dtype).max, "the largest integer"
-    is_filling = _bits(result) == _bits(torch.full_like(result, filling))
+    filled = torch.full_like(result, filling)
+    is_filling = acceptance.bits(result) == acceptance.bits(filled)
     if count := int((is_filling & ~is_right).sum()):
         return f"{_of(count, result)} are {name}, as if they were never written"
     return ""
@@ -354,16 +354,12 @@ def _difference(left: Sequence[Tensor], right: Sequence[Tensor]) -> str:
     for one, other in zip(left, right, strict=True):
         if one.shape != other.shape or one.dtype != other.dtype:
             return "the shape or dtype of a result differs"
-        differs = _bits(one) != _bits(other)
+        differs = acceptance.bits(one) != acceptance.bits(other)
         if one.is_floating_point():
             differs &= ~(one.isnan() & other.isnan())
         if count := int(differs.sum()):
             return f"{_of(count, one)} differ"
     return ""
-
-
-def _bits(x: Tensor) -> Tensor:
-    return x.contiguous().view(_WHOLE_NUMBERS[x.element_size()])
 
 
 def _of(count: int, x: Tensor) -> str:

@@ -95,10 +95,10 @@ def compare(
         return _compared(request, rooms, start(lambda: asked), progress)
     paths = sorted({p.resolve() for e in rooms for p in (*e.place.files, *e.sources)})
     problem, facts = request.problem, environment.collect()
+    # Whoever has times taken wants those of today.
+    is_timed = request.measures and gpu.is_here()
     key = None
-    if not (
-        request.measures and gpu.is_here()
-    ):  # whoever has times taken wants today's
+    if not is_timed:
         key = kept_reports.key_of(_words(request), problem, paths, facts)
     if key and (report := kept_reports.find(key)):
         return report

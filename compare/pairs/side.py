@@ -6,7 +6,7 @@ import functools
 from collections.abc import Collection, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -149,12 +149,6 @@ def _caller(place: Place, function: str, is_packed: bool) -> dict[str, Any]:
     return caller
 
 
-def _contiguous(call: Call) -> Call:
-    """The call with tensors of which a pointer says all: it carries no strides."""
-    is_strided = call.layout in ("transposed", "sliced")
-    return replace(call, layout="contiguous") if is_strided else call
-
-
 @dataclass
 class CudaRoom:
     """A function of a .cu file, in the emulator."""
@@ -242,7 +236,7 @@ class CudaRoom:
         """Makes the calls; what ends the process is a fault of all of them."""
         calls = [each.call for each in asked.in_orders(self.orders).calls]
         if not self.takes_strides:
-            calls = [_contiguous(each) for each in calls]
+            calls = [each.without_strides() for each in calls]
         return self._call(calls, self.caller(asked), asked.names, asked.modified)
 
     def caller(self, asked: Question) -> Mapping[str, Any] | None:

@@ -50,7 +50,8 @@ __launch_bounds__(NUM_THREADS, blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) norm_
     auto x = to_float(load_row<VEC_SIZE, VECS, STEP>(x_ptr, n_left));
     // A block alone on its multiprocessor would wait for its weights one by one. It reads
     // those of several vectors at once; with a mean, the compiler finds registers for two.
-    constexpr bool IS_ALONE = NUM_THREADS >= 768 || VEC_SIZE * VECS > 64;
+    constexpr bool READS_AHEAD = NUM_THREADS >= 768;
+    constexpr bool IS_ALONE = READS_AHEAD || VEC_SIZE * VECS > 64;
     constexpr int VECS_AT_ONCE = !IS_ALONE ? 1 : HAS_MEAN ? 2 : 16 / VEC_SIZE;
     constexpr int COUNT = HAS_MEAN ? 1 : VECS_AT_ONCE;
     const auto n_valid = [&](int i) { return IS_ALONE ? n_left - i * STEP : 1; };
@@ -84,9 +85,8 @@ __launch_bounds__(NUM_THREADS, blocks_per_sm(VEC_SIZE, VECS, NUM_THREADS)) norm_
     #pragma unroll
     for (int i = 0; i < VECS; i += COUNT) {
         if (i % VECS_AT_ONCE == 0 && i * STEP >= n_left) break;
-        if (i > 0 || NUM_THREADS < 768) {
+        if (i > 0 || !READS_AHEAD)
             weight = load_at(weight_ptr, i, 1.0f), bias = load_at(bias_ptr, i, 0.0f);
-        }
         Tile<float, VEC_SIZE, COUNT> part{};
         #pragma unroll
         for (int j = 0; j < COUNT && i + j < VECS; ++j) part[j] = x[i + j];
