@@ -56,6 +56,12 @@ COMPILER_VARIABLES = (
     "PYTORCH_NVCC",
 )
 
+# Some compilers are set up to link libstdc++ statically. What such a copy exports is
+# merged with PyTorch's libstdc++, by a loader that knows "unique" symbols: the numbers
+# of the parts of a locale become those of PyTorch's, the tables that they count in stay
+# apart, and the first number that is written to a stream is lost, or the process is.
+_ARCHIVES_STAY_INSIDE = "-Wl,--exclude-libs,ALL"
+
 
 @dataclass(frozen=True)
 class Part:
@@ -127,15 +133,15 @@ class CudaLibrary:
 
     Attributes:
         name: The beginning of the file's name.
-        source: Text for nvcc.
+        texts: For nvcc, which compiles each on its own.
         flags: Flags for nvcc, those of the linker included.
-        include_folders: Folders that the text's #include lines search, in this order.
-        files: All files that the text may include from there.
+        include_folders: Folders that the texts' #include lines search, in this order.
+        files: All files that the texts may include from there.
         cuda_home: The CUDA toolkit.
     """
 
     name: str
-    source: str
+    texts: tuple[str, ...]
     flags: tuple[str, ...]
     include_folders: tuple[Path, ...]
     files: tuple[Path, ...]
@@ -297,6 +303,7 @@ def _fingerprint(made: _Made) -> str:
         facts["files"] = [_digest(path) for path in made.files]
     if isinstance(made, Recipe | Library):
         facts["parts"] = [_fingerprint(part) for part in made.parts]
+        facts["linked"] = _ARCHIVES_STAY_INSIDE
     if isinstance(made, Recipe):
         facts |= {
             "python": sysconfig.get_config_var("SOABI"),
@@ -390,7 +397,9 @@ def _write_header(part: Part, _fingerprint: str, path: Path) -> None:
 def _compile_header(part: Part, _fingerprint: str, path: Path) -> None:
     header = path.with_name("header.h")  # g++ takes none from its standard input
     header.write_text(part.source)
-    command = [*_command_of(part), "-x", "c++-header", str(header), "-o", str(path)]
+    # Without -c a compiler that is told to link something, even libstdc++, links.
+    command = [*_command_of(part), "-x", "c++-header", "-c", str(header)]
+    command += ["-o", str(path)]
     _run(command, "", part.name, path.parent.parent)
 
 
@@ -401,16 +410,20 @@ def _command_of(part: Part) -> list[str]:
 
 def _link(made: Library, _fingerprint: str, path: Path) -> None:
     objects = [str(object_file(part)) for part in made.parts]
-    command = [*cxx(), "-shared", *objects, *made.link_flags, "-o", str(path)]
+    flags = [_ARCHIVES_STAY_INSIDE, *made.link_flags]
+    command = [*cxx(), "-shared", *objects, *flags, "-o", str(path)]
     _run(command, "", made.name, path.parent.parent)
 
 
 def _compile_cuda(made: CudaLibrary, _fingerprint: str, path: Path) -> None:
-    source = path.with_name("source.cu")  # nvcc takes none from its standard input
-    source.write_text(made.source)
-    includes = [f"-I{folder}" for folder in made.include_folders]
-    command = [f"{made.cuda_home}/bin/nvcc", "-shared", "-Xcompiler=-fPIC", str(source)]
-    command += [*includes, *made.flags, "-o", str(path)]
+    # nvcc takes no text from its standard input.
+    sources = [path.with_name(f"source_{i}.cu") for i in range(len(made.texts))]
+    for source, text in zip(sources, made.texts, strict=True):
+        source.write_text(text)
+    command = [f"{made.cuda_home}/bin/nvcc", "-shared", "-Xcompiler=-fPIC"]
+    command += [*map(str, sources), f"--threads={len(sources)}"]
+    command += [f"-I{folder}" for folder in made.include_folders]
+    command += [*made.flags, "-o", str(path)]
     _run(command, "", made.name, path.parent.parent)
 
 
@@ -482,7 +495,8 @@ def _run(
 def _link_flags(recipe: Recipe, folder: Path) -> list[str]:
     # torch puts its own libraries on the linker's command line. Nothing here needs
     # them, but they export parts of libstdc++, and would be linked if they came first.
-    flags = ["-Wl,--as-needed", "-pthread", "-lstdc++", *recipe.link_flags]
+    flags = [_ARCHIVES_STAY_INSIDE, "-Wl,--as-needed", "-pthread", "-lstdc++"]
+    flags += recipe.link_flags
     flags += [shlex.quote(str(object_file(part))) for part in recipe.parts]
     if recipe.cuda_home:
         # torch asks the linker for "cudart". A toolkit installed by pip has no file of

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -283,6 +285,31 @@ def test_torch_is_part_of_every_fingerprint(monkeypatch: pytest.MonkeyPatch) -> 
     assert build_cache._fingerprint(replace(part)) == before
     monkeypatch.setattr(torch, "__version__", "9.9.9")
     assert build_cache._fingerprint(part) != before
+
+
+def test_a_compiler_that_links_its_standard_library_statically(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "libstdc++.a"
+    command = [*build_cache.cxx(), f"-print-file-name={name}"]
+    found = subprocess.run(command, check=True, capture_output=True, text=True)
+    if found.stdout.strip() == name:
+        pytest.skip("there is no static libstdc++")
+    text = """
+    #include <sstream>
+    extern "C" int length_of(int number) {
+        std::ostringstream out;
+        out << number;  // by a table that must not be mixed with that of torch's copy
+        return out.str().size();
+    }
+    """
+    monkeypatch.setenv("CXX", "c++ -static-libstdc++")
+    part = build_cache.Part("static_part", text, ("-O0",), (), ())
+    path = build_cache.shared_library(build_cache.Library("static", (part,), ()))
+    symbols = subprocess.check_output(["nm", "--defined-only", str(path)], text=True)
+    assert "codecvt" in symbols, "it has no copy of the standard library"
+    assert ctypes.CDLL(str(path)).length_of(1234) == 4
+    build_cache.precompile(part)  # which links nothing
 
 
 @pytest.mark.parametrize("layout", ["transposed", "sliced", "offset"])

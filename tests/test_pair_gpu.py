@@ -10,14 +10,23 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import needs_gpu, needs_gpu_to_itself
+from pairs.planted import KERNELBENCH
 
-from bindings import toolchain
+from bindings import build_cache, toolchain
 from bindings.sources import ROOT
 from bindings.trial import Traffic
 from compare.errors import BuildFailedError
 from compare.judge.cases import Case
 from compare.judge.parity import Skipped
-from compare.pairs import cuda_side, cuda_source, gpu, gpu_module, pair, plan
+from compare.pairs import (
+    cuda_side,
+    cuda_source,
+    gpu,
+    gpu_module,
+    inline_cuda,
+    pair,
+    plan,
+)
 from compare.pairs.own_report import OwnReport
 from compare.timing.times import (
     CaseTimes,
@@ -29,15 +38,16 @@ from compare.timing.times import (
 
 _BANK = ROOT / "tests/pairs"
 _PAIRS = sorted(_BANK.glob("descriptions/*.py"))
-_SOLUTIONS = sorted(_BANK.glob("kernelbench/solution_*.py"))
 _FOLDERS = sorted(path.parent for path in _BANK.glob("gpu_mode/*/task.yml"))
 
 needs_nvcc = pytest.mark.skipif(toolchain.find_cuda_home() is None, reason="needs nvcc")
 
 
 def _compared(*words: str | Path) -> OwnReport:
-    planned = plan.plan([str(each) for each in words], "", "")
-    (request,) = planned.requests
+    """Compares files, of the bank or by full path; NAME=VALUE sets a constant."""
+    settings = [each for each in map(str, words) if "=" in each]
+    files = [str(_BANK / each) for each in words if str(each) not in settings]
+    (request,) = plan.plan(files, "", "", settings).requests
     request = replace(request, shows_code=False, measures=True)
     return pair.compare(request, lambda _: None)
 
@@ -67,6 +77,28 @@ def test_an_error_names_the_users_line(tmp_path: Path) -> None:
         gpu_module.build(source, [target], (9, 0))
 
 
+@needs_nvcc
+def test_two_texts_may_each_have_a_name_for_themselves() -> None:
+    home = toolchain.find_cuda_home()
+    assert home
+    texts = tuple(
+        f"static int number() {{ return {i}; }}\n"
+        f'extern "C" int number_{i}() {{ return number(); }}\n'
+        for i in range(2)
+    )
+    made = build_cache.CudaLibrary("two_texts", texts, (), (), (), home)
+    library = ctypes.CDLL(str(build_cache.shared_library(made)))
+    assert (library.number_0(), library.number_1()) == (0, 1)
+
+
+def test_the_texts_of_load_inline_are_two() -> None:
+    found = inline_cuda.read(_BANK / "kernelbench/solution_3.py")
+    texts = gpu_module._texts(found.kernels, found.targets, found.wrappers)
+    own_names = [each.count("static int divide_up(") for each in texts]
+    entries = [each.count("own_entries[]") for each in texts]
+    assert (own_names, entries) == ([1, 1], [0, 1])
+
+
 def test_times_come_back_from_the_worker() -> None:
     timing = Timing(1.0, 0.9, 1.1, 0.95, 1.05, 30, "graph", 5.0, None, 100.0, 0.5)
     times = CaseTimes(
@@ -83,8 +115,10 @@ def test_times_come_back_from_the_worker() -> None:
 def test_without_a_gpu_nothing_is_said_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if torch.cuda.is_available():
+        torch.cuda.init()  # fails if it finds out later that there is no GPU
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    report = _compared(_BANK / "descriptions/scale_add.py")
+    report = _compared("descriptions/scale_add.py")
     assert gpu.ON_GPU not in report.checks
     assert report.times == Skipped("times need a GPU")
 
@@ -107,9 +141,9 @@ def test_a_right_pair_is_right_on_the_gpu(path: Path) -> None:
 
 @needs_gpu
 @pytest.mark.usefixtures("no_times")
-@pytest.mark.parametrize("path", _SOLUTIONS, ids=lambda path: path.stem)
-def test_a_right_solution_is_right_on_the_gpu(path: Path) -> None:
-    _assert_right(_compared(_problem_of(path), path))
+@pytest.mark.parametrize("asked", KERNELBENCH, ids=lambda asked: Path(asked[1]).stem)
+def test_a_right_solution_is_right_on_the_gpu(asked: tuple[str, ...]) -> None:
+    _assert_right(_compared(*asked))
 
 
 @needs_gpu
@@ -118,7 +152,7 @@ def test_a_right_solution_is_right_on_the_gpu(path: Path) -> None:
     ("file", "old", "new"),
     [
         ("cuda/softmax_extension.cu", "expf(", "-expf("),
-        ("triton/softmax.py", "tl.exp(", "-tl.exp("),
+        ("triton/softmax.py", "tl.exp(", "tl.exp2("),
     ],
 )
 def test_a_wrong_file_is_wrong_there_and_has_no_time(
@@ -126,6 +160,7 @@ def test_a_wrong_file_is_wrong_there_and_has_no_time(
 ) -> None:
     folder = Path(shutil.copytree(_BANK, tmp_path / "bank"))
     text = (folder / file).read_text()
+    assert old in text
     (folder / file).write_text(text.replace(old, new, 1))
     report = _compared(folder / "descriptions/softmax.py")
     slot = "cuda" if file.endswith(".cu") else "triton"
@@ -135,21 +170,13 @@ def test_a_wrong_file_is_wrong_there_and_has_no_time(
     )
 
 
-def _problem_of(solution: Path) -> Path:
-    return solution.with_name(solution.name.replace("solution", "problem"))
-
-
 @needs_gpu_to_itself
 @pytest.mark.parametrize(
     "words",
-    [
-        (_BANK / "descriptions/softmax.py",),
-        (_BANK / "descriptions/saxpy.py",),
-        *((_problem_of(path), path) for path in _SOLUTIONS),
-    ],
-    ids=lambda words: words[-1].stem,
+    [("descriptions/softmax.py",), ("descriptions/saxpy.py",), *KERNELBENCH],
+    ids=lambda words: Path(words[0]).stem,
 )
-def test_times_are_taken_in_turns(words: tuple[Path, ...]) -> None:
+def test_times_are_taken_in_turns(words: tuple[str, ...]) -> None:
     report = _compared(*words)
     assert isinstance(report.times, CaseTimes), report.times
     for name in (*report.backends, "torch", "torch.compile"):

@@ -114,6 +114,19 @@ def test_variables_and_the_working_folder(tmp_path: Path) -> None:
     assert folder.startswith(str(tmp_path / "private"))
 
 
+def test_torch_compile_has_a_folder_to_write_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As it is once torch.compile has run in this process.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "of_this_process"))
+    text = """
+from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+RESULT = cache_dir()  # which it makes
+"""
+    assert _run(text, tmp_path).startswith(str(tmp_path / "private"))
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "sentence"),
     [

@@ -38,7 +38,8 @@ def build(
         source: The file.
         targets: What Python calls, by the number in this order.
         capability: Of the GPU, such as (9, 0).
-        wrappers: A text that calls functions of the file, as cpp_sources do.
+        wrappers: A text that calls functions of the file, as cpp_sources do. It has at
+            least a declaration of each target.
 
     Returns:
         A library with the functions of csrc/emulator/own/interface.h.
@@ -64,7 +65,7 @@ def build(
         flags += tuple(f"-l{each}" for each in _LIBRARIES)
     made = build_cache.CudaLibrary(
         name=f"{source.path.stem}_gpu",
-        source=_text(source, targets, wrappers),
+        texts=_texts(source, targets, wrappers),
         flags=flags,
         include_folders=tuple(folders),
         files=(*source.files, *sorted(_OWN.glob("*.h"))),
@@ -78,23 +79,32 @@ def build(
         raise BuildFailedError(sentence) from error
 
 
-def _text(
+def _texts(
     source: CudaSource, targets: Sequence[Target], wrappers: CudaSource | None
-) -> str:
-    """The user's file, and behind it what Python calls."""
+) -> tuple[str, ...]:
+    """The user's texts, and behind the last what Python calls.
+
+    They are compiled apart, as load_inline does: both may have a name for themselves.
+    """
     entry = "torch_entry.h" if source.uses_torch or wrappers else "entry.h"
     adapters = ", ".join(each.adapter for each in targets)
-    texts = [each for each in (source, wrappers) if each]
+    # By their paths: beside them lies the emulator's own cuda_runtime.h.
+    lines = [
+        f'#include "{_OWN / entry}"',
+        f"static const own::Call own_entries[] = {{{adapters}}};",
+        f'#include "{_OWN / "interface.h"}"',
+    ]
+    *first, last = (_text(each) for each in (source, wrappers) if each)
+    return (*first, last + "\n".join(lines) + "\n")
+
+
+def _text(source: CudaSource) -> str:
     lines = []
     if source.path.suffix == ".py":  # load_inline includes these itself
         lines += ["#include <torch/extension.h>", "#include <cuda_runtime.h>"]
     # A solution's text for load_inline stands in a file of Python, so it is given here.
-    for each in texts:
-        lines += [f'#line {each.first_line} "{each.path}"', each.files[each.path]]
     lines += [
-        # By their paths: beside them lies the emulator's own cuda_runtime.h.
-        f'#include "{_OWN / entry}"',
-        f"static const own::Call own_entries[] = {{{adapters}}};",
-        f'#include "{_OWN / "interface.h"}"',
+        f'#line {source.first_line} "{source.path}"',
+        source.files[source.path],
     ]
     return "\n".join(lines) + "\n"

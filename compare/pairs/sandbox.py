@@ -186,6 +186,10 @@ class _Worker:
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
                 "TMPDIR": str(self.folder / "temporary"),
+                # torch.compile writes the name of its folder into the environment: if
+                # it has run in this process, the worker would get one that it may not
+                # write to.
+                "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "temporary/inductor"),
             },
             cwd="/",
             bufsize=0,
