@@ -1,8 +1,15 @@
-"""Runs the PTX of a kernel, exactly as far as integers go, on no GPU at all."""
+"""Runs the PTX of a kernel on no GPU at all.
 
+With the contents of tensors it computes what a GPU would; without, it follows integers
+and addresses, and counts.
+"""
+
+from compare.ptx_simulator.contents import Buffer, Contents
 from compare.ptx_simulator.simulation import (
+    Fault,
     Launch,
     MemoryAccess,
+    Order,
     OutOfBounds,
     Simulation,
     TensorArgument,
@@ -11,8 +18,12 @@ from compare.ptx_simulator.simulation import (
 from compare.ptx_simulator.simulator import simulate
 
 __all__ = [
+    "Buffer",
+    "Contents",
+    "Fault",
     "Launch",
     "MemoryAccess",
+    "Order",
     "OutOfBounds",
     "Simulation",
     "TensorArgument",

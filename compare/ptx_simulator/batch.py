@@ -1,14 +1,26 @@
 """The state of all threads of some blocks: registers, memory, what is in doubt."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+
+from compare.ptx_simulator.asynchronous import Deliveries, Queue
+from compare.ptx_simulator.bounds import Access, Watch
+from compare.ptx_simulator.contents import Contents
 from compare.ptx_simulator.group import Group, Layout
-from compare.ptx_simulator.meter import Access, Meter
-from compare.ptx_simulator.spaces import Addresses, Part
+from compare.ptx_simulator.meter import Meter
+from compare.ptx_simulator.phases import Mbarriers
+from compare.ptx_simulator.races import Races
+from compare.ptx_simulator.simulation import Fault, TensorMap
+from compare.ptx_simulator.spaces import OTHER_BLOCK_BITS, Addresses, Part
 from compare.ptx_simulator.storage import Storage
+from compare.ptx_simulator.tensor_core_memory import TensorCoreMemory
 from compare.ptx_simulator.values import (
     BOOL,
     Dtype,
+    Known,
+    Lanes,
     Mask,
     Value,
     put,
@@ -16,6 +28,30 @@ from compare.ptx_simulator.values import (
     take,
     unknown,
 )
+
+# What a fault says of an instruction whose results would have been needed.
+NOT_SIMULATED = "is not simulated"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a launch brings along, the same for all batches.
+
+    Attributes:
+        parameters: by name.
+        tensor_maps: among them, by generic address.
+        contents: what tensors hold; None if that is unknown.
+        constants: what constant memory holds, likewise.
+        is_late: whether asynchronous work is put off.
+        faults: what has been done that must not be.
+    """
+
+    parameters: Mapping[str, int]
+    tensor_maps: Mapping[int, TensorMap]
+    contents: Contents | None
+    constants: Contents
+    is_late: bool
+    faults: list[Fault]
 
 
 class Batch:
@@ -25,8 +61,15 @@ class Batch:
         layout: which lane is which thread.
         dtypes: of the registers, by slot.
         registers: by slot.
-        storages: by space: shared memory of every block, local memory of every lane.
-        meter: counts accesses to memory.
+        memory: what the launch brings along.
+        storages: by space: shared memory of every block, local memory of every lane;
+            and global and constant memory, where there are contents.
+        queues: by kind, asynchronous work that lanes commit in groups.
+        deliveries: asynchronous work that ends in an mbarrier.
+        mbarriers: in shared memory.
+        tensor_memory: of the blocks.
+        races: looks for them; None in the fast mode.
+        meter: counts accesses to memory, or looks whether they are within bounds.
         alive: for each lane, whether it is a thread that has not come to its end.
         doubt: the lanes that may be where they are by mistake, because a branch or a
             predicate was unknown; None if there are none.
@@ -37,23 +80,130 @@ class Batch:
         layout: Layout,
         dtypes: Sequence[Dtype],
         addresses: Addresses,
-        meter: Meter,
+        meter: Meter | Watch,
+        memory: Memory,
     ) -> None:
-        """Begins with nothing in registers and memory."""
+        """Begins with nothing in registers and memory of the blocks."""
         self.layout = layout
         self.dtypes = dtypes
         self.registers = [unknown(dtype) for dtype in dtypes]
-        self.storages = {
-            "shared": Storage(
-                len(layout.blocks), addresses.shared_bytes, lambda group: group.blocks
-            ),
+        self.memory = memory
+        self.storages: dict[str, Storage | Contents] = {
             "local": Storage(
                 layout.lanes, addresses.local_bytes, lambda group: group.numbers
             ),
+            "shared": Storage(
+                len(layout.blocks),
+                addresses.shared_bytes_of(layout.launch),
+                lambda group: group.blocks,
+                self.reach,
+                keeps_one=memory.contents is not None,
+            ),
         }
+        if memory.contents is not None:
+            self.storages["global"] = memory.contents
+            self.storages["const"] = memory.constants
+        self.queues = {
+            kind: Queue(layout.lanes, is_late=memory.is_late)
+            for kind in ("copies", "bulk copies", "wgmma")
+        }
+        self.deliveries = Deliveries(is_late=memory.is_late)
+        self.mbarriers = Mbarriers(len(layout.blocks))
+        self.tensor_memory = TensorCoreMemory(
+            len(layout.blocks), layout.lanes, is_late=memory.is_late
+        )
+        self.races = (
+            Races(
+                layout,
+                self.shared.stride,
+                self._tell_lane,
+                # Others do not mix them, and have so many warps that it would be dear.
+                kinds=4 if memory.tensor_maps else 1,
+            )
+            if memory.is_late
+            else None
+        )
         self.meter = meter
         self.alive = layout.everyone().members.copy()
         self.doubt: Mask | None = None
+
+    @property
+    def has_contents(self) -> bool:
+        """Whether tensors hold something, so that everything is known."""
+        return self.memory.contents is not None
+
+    @property
+    def shared(self) -> Storage:
+        """Shared memory of every block."""
+        storage = self.storages["shared"]
+        assert isinstance(storage, Storage)
+        return storage
+
+    def reach(self, owners: Lanes, addresses: Lanes) -> tuple[Lanes, Lanes]:
+        """Whose shared memory an address leads to, and where in it, by lane.
+
+        The uppermost bits tell which block of the cluster, counted from 1; without
+        them it is the own one. Blocks of a cluster are neighbours in the batch.
+        """
+        ranks = addresses >> OTHER_BLOCK_BITS
+        if not ranks.any():
+            return owners, addresses
+        size = self.layout.cluster_size
+        others = owners // size * size + ranks - 1
+        is_other = (ranks > 0) & (ranks <= size)
+        inside = addresses & (1 << OTHER_BLOCK_BITS) - 1
+        return np.where(is_other, others, owners), np.where(is_other, inside, addresses)
+
+    def tell(self, index: int, group: Group, what: str) -> None:
+        """Notes what the first of some lanes does that it must not."""
+        self._tell_lane(index, int(group.numbers[0]), what)
+
+    def _tell_lane(
+        self, index: int, lane: int, what: str, other: int | None = None
+    ) -> None:
+        """Notes what a lane does that it must not, once for each instruction."""
+        told = {each.index for each in self.memory.faults}
+        told.update(each.index for each in self.meter.out_of_bounds)
+        if self.has_contents and index not in told:
+            block, thread = self.layout.coordinates(lane)
+            self.memory.faults.append(Fault(index, what, block, thread, other))
+
+    def tell_unwritten(
+        self,
+        index: int,
+        group: Group,
+        addresses: Lanes,
+        known: Known,
+        space: str = "shared",
+    ) -> None:
+        """Notes a read of what nothing was written to.
+
+        Args:
+            index: of the instruction.
+            group: the lanes.
+            addresses: that they read, in the space.
+            known: whether all of it was written, for each lane or for all.
+            space: `shared`, `local` or `global`.
+        """
+        if known is True or not self.has_contents:
+            return
+        is_unwritten = ~np.broadcast_to(known, group.size)
+        lanes = group.select(is_unwritten)
+        if lanes is not None:
+            place = int(np.broadcast_to(addresses, group.size)[is_unwritten][0])
+            where = "" if space == "global" else f" at byte {place}"
+            self.tell(index, lanes, f"reads {space} memory{where}, never written")
+
+    def tell_undefined(self, index: int, group: Group, value: Value) -> None:
+        """Notes that lanes put what nothing defines where others will read it.
+
+        After another fault that may be because of it.
+        """
+        is_first = not (self.memory.faults or self.meter.out_of_bounds)
+        if value.known is not True and is_first:
+            lanes = group.select(~np.broadcast_to(value.known, group.size))
+            if lanes is not None:
+                self.tell(index, lanes, "stores what nothing defines")
 
     def read(self, slot: int, group: Group) -> Value:
         """The value of a register in the lanes of a group."""
@@ -81,8 +231,33 @@ class Batch:
             self.write(slot, group, unknown(BOOL))
 
     def count(self, access: Access, part: Part) -> None:
-        """Counts what some lanes access."""
+        """Counts what some lanes access, and looks for races."""
         self.meter.count(access, part, self.doubt)
+        if access.is_plain:
+            self.look_for_races(access, part)
+
+    def look_for_races(
+        self, access: Access, part: Part, changes: Mask | None = None
+    ) -> None:
+        """Looks whether lanes access shared memory in no order with other warps.
+
+        Args:
+            access: the instruction.
+            part: the lanes.
+            changes: which of them change what is there, if a store's values are known.
+        """
+        if self.races is None or part.space != "shared" or part.addresses is None:
+            return
+        width = access.bytes_per_thread
+        starts, inside = self.shared.places(part.group.blocks, part.addresses, width)
+        actor = self.races.actor(access.index, part.group)
+        if inside is not None:
+            starts, actor = starts[inside], actor.select(inside)
+            changes = changes if changes is None else changes[inside]
+        if access.is_store:
+            self.races.write(actor, starts, width, changes)
+        else:
+            self.races.read(actor, starts, width)
 
     def lose(self, part: Part, size: int = 0) -> None:
         """Makes memory unknown there, or, without addresses, all of it."""

@@ -26,7 +26,7 @@ _PARAMETER = re.compile(
 _VARIABLE = re.compile(
     r"(?P<extern>\.extern\s+)?(?:\.\w+\s+)*?\.(?P<space>shared|local|global|const)\s+"
     r"(?:\.attribute\(\S+\)\s+)?(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>\w+)\s+"
-    r"(?P<name>[\w$]+)(?P<sizes>(?:\[\d*\])*)"
+    r"(?P<name>[\w$]+)(?P<sizes>(?:\[\d*\])*)(?P<values>\s*=[^;]*)?"
 )
 _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
 
@@ -39,6 +39,22 @@ class Variable:
     space: str
     bytes: int
     align: int
+    element_bytes: int = 1
+    values: str = ""  # of its elements when the module is loaded, as they are written
+
+    def initial(self) -> bytearray:
+        """What it holds when the module is loaded.
+
+        Raises:
+            ValueError: A value is no number: the address of another variable.
+        """
+        words = re.sub(r"[{}=;\s]", "", self.values).split(",")
+        width = self.element_bytes
+        # Floats are written as their bits.
+        numbers = [int(re.sub(r"^0[fFdD]", "0x", each), 0) for each in words if each]
+        mask = (1 << 8 * width) - 1
+        given = b"".join((each & mask).to_bytes(width, "little") for each in numbers)
+        return bytearray(given.ljust(self.bytes, b"\0"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,4 +150,6 @@ def _variable(found: re.Match[str]) -> Variable:
         space=found["space"],
         bytes=0 if is_open else element * math.prod(map(int, sizes)),
         align=int(found["align"] or element),
+        element_bytes=element,
+        values=found["values"] or "",
     )

@@ -1,5 +1,6 @@
 """Which threads the lanes of a batch are, and which of them act together."""
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
@@ -9,6 +10,7 @@ from compare.ptx_simulator.simulation import Launch, Triple
 from compare.ptx_simulator.values import Bits, Known, Lanes, Mask
 
 WARP = 32
+WARPGROUP = 4 * WARP
 
 _KEPT_PARTS = 8  # of a group; each keeps a predicate and the lanes that it holds for
 
@@ -24,6 +26,7 @@ class Layout:
         blocks: their numbers in it, counted along x first.
         lanes_per_block: those that are no thread included.
         lanes: those of all blocks.
+        cluster_size: blocks of a cluster, which are neighbours if it has several.
     """
 
     def __init__(self, launch: Launch, blocks: Sequence[int]) -> None:
@@ -32,6 +35,7 @@ class Layout:
         self.blocks = np.array(blocks, np.int64)
         self.lanes_per_block = -(-launch.threads_per_block // WARP) * WARP
         self.lanes = len(blocks) * self.lanes_per_block
+        self.cluster_size = math.prod(launch.cluster)
 
     @cached_property
     def block_of_lane(self) -> Lanes:

@@ -1,24 +1,37 @@
-"""Loads, stores and atomics."""
+"""Loads and stores."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from compare.ptx_simulator.batch import Batch
+from compare.ptx_simulator.bounds import Access
 from compare.ptx_simulator.building import Builder, Execute, do_nothing, forget
 from compare.ptx_simulator.group import Group
-from compare.ptx_simulator.meter import Access
+from compare.ptx_simulator.mbarriers import mbarriers_at
 from compare.ptx_simulator.operands import Decoded, UnmodelledError
-from compare.ptx_simulator.spaces import parts
-from compare.ptx_simulator.values import BOOL, Value, constant, unknown
+from compare.ptx_simulator.spaces import Part, parts
+from compare.ptx_simulator.values import (
+    BOOL,
+    Dtype,
+    Mask,
+    PtxType,
+    Value,
+    constant,
+    unknown,
+)
 
 _PARAMETER = re.compile(r"\[\s*([\w$]+)\s*(?:\+\s*(\d+))?\s*\]")
-_MATRIX_ROW_BYTES = 16
 
 
 def _space(decoded: Decoded) -> str:
     return next(iter(decoded.spaces), "generic")
 
 
-def _access(decoded: Decoded, *, is_store: bool) -> Access:
+def access_of(decoded: Decoded, *, is_store: bool) -> Access:
+    """What an instruction moves for each thread."""
     lengths = {"v2": 2, "v4": 4, "v8": 8}
     length = next((lengths[each] for each in decoded.modifiers if each in lengths), 1)
     return Access(decoded.instruction.index, is_store, decoded.type.bytes * length)
@@ -28,38 +41,76 @@ def _load(decoded: Decoded) -> Execute:
     space, kind, slots = _space(decoded), decoded.type, decoded.destinations()
     if space == "param":
         return _load_parameter(decoded, slots)
-    if space == "const":
-        return forget(slots)
-    access, address = _access(decoded, is_store=False), decoded.address(1)
-    zero = constant(0, BOOL)
+    access, address = access_of(decoded, is_store=False), decoded.address(1)
 
     def execute(batch: Batch, group: Group) -> None:
+        if space == "const" and not batch.has_contents:
+            batch.forget(slots, group)
+            return
         for part in parts(space, group, address(batch, group)):
             batch.count(access, part)
-            elsewhere = zero if batch.meter.are_indices(part) else unknown(BOOL)
-            storage = batch.storages.get(part.space)
             for place, slot in enumerate(slots):
-                offset = place * kind.bytes
-                loaded = storage.load(part, offset, kind) if storage else elsewhere
+                loaded = _loaded(batch, part, place * kind.bytes, kind, access)
                 batch.write(slot, part.group, loaded)
 
     return execute
 
 
+def _loaded(
+    batch: Batch, part: Part, offset: int, kind: PtxType, access: Access
+) -> Value:
+    """What some lanes load from behind their addresses."""
+    storage = batch.storages.get(part.space)
+    if storage is None:  # nothing is known of it
+        return constant(0, BOOL) if batch.meter.are_indices(part) else unknown(BOOL)
+    loaded = storage.load(part, offset, kind)
+    if part.addresses is not None:
+        addresses = part.addresses + offset
+        batch.tell_unwritten(
+            access.index, part.group, addresses, loaded.known, part.space
+        )
+    return loaded
+
+
 def _load_parameter(decoded: Decoded, slots: list[int | None]) -> Execute:
     """`ld.param` of the kernel's own parameters; those of a call are unknown."""
     found, kind = _PARAMETER.fullmatch(decoded.text(1)), decoded.type
-    number = decoded.decoder.parameters.get(found[1]) if found else None
-    if found is None or number is None or kind.dtype is None:
+    if found and found[1] in decoded.decoder.parameters and kind.dtype:
+        name, dtype, first = found[1], kind.dtype, 8 * int(found[2] or 0)
+
+        def execute(batch: Batch, group: Group) -> None:
+            number = batch.memory.parameters[name] >> first
+            for place, slot in enumerate(slots):
+                bits, known = constant(number >> place * kind.bits, dtype)
+                batch.write(slot, group, Value(kind.numbers(bits), known))
+
+        return execute
+    if not decoded.text(1).lstrip("[ ").startswith("%"):
         return forget(slots)
-    number >>= 8 * int(found[2] or 0)
-    values = [
-        constant(number >> place * kind.bits, kind.dtype) for place in range(len(slots))
-    ]
+    return _load_computed_parameter(decoded, slots)
+
+
+def _load_computed_parameter(decoded: Decoded, slots: list[int | None]) -> Execute:
+    """`ld.param` from an address in a register, as arrays of parameters are read."""
+    kind, dtype, address = decoded.type, decoded.dtype, decoded.address(1)
+    places = decoded.decoder.addresses.by_name
+    names = decoded.decoder.parameters
 
     def execute(batch: Batch, group: Group) -> None:
-        for slot, (bits, known) in zip(slots, values, strict=True):
-            batch.write(slot, group, Value(kind.numbers(bits), known))
+        bits, known = address(batch, group)
+        if known is False:
+            batch.forget(slots, group)
+            return
+        for place, slot in enumerate(slots):
+            result = np.zeros(bits.size, dtype)
+            for each in np.unique(bits):
+                name = max(
+                    (name for name in names if places[name] <= each),
+                    key=lambda name: places[name],
+                )
+                number = batch.memory.parameters[name] >> 8 * (int(each) - places[name])
+                result[bits == each] = constant(number >> place * kind.bits, dtype).bits
+            batch.write(slot, group, Value(kind.numbers(result), known))
 
     return execute
 
@@ -70,8 +121,11 @@ def _store(decoded: Decoded) -> Execute:
         return do_nothing
     if decoded.has("bulk"):
         raise UnmodelledError
-    access, address = _access(decoded, is_store=True), decoded.address(0)
-    sources = decoded.sources(1, dtype)
+    if decoded.has("async"):
+        return _store_asynchronously(decoded)
+    # Its races are looked for where its values are at hand.
+    access = replace(access_of(decoded, is_store=True), is_plain=False)
+    address, sources = decoded.address(0), decoded.sources(1, dtype)
 
     def execute(batch: Batch, group: Group) -> None:
         for part in parts(space, group, address(batch, group)):
@@ -80,49 +134,66 @@ def _store(decoded: Decoded) -> Execute:
             if storage is None or part.addresses is None or dtype is None:
                 batch.lose(part, access.bytes_per_thread)
                 continue
-            for place, source in enumerate(sources):
-                value = batch.believed(source(batch, part.group), part.group)
+            values = [
+                batch.believed(source(batch, part.group), part.group)
+                for source in sources
+            ]
+            if batch.races and part.space == "shared":
+                changes = _changes(batch, part, values, dtype)
+                batch.look_for_races(access, part, changes)
+            for place, value in enumerate(values):
+                if part.space == "global":
+                    batch.tell_undefined(access.index, part.group, value)
                 places = part.addresses + place * dtype.itemsize
                 storage.store(part.group, places, value, dtype)
 
     return execute
 
 
-def _matrices(decoded: Decoded) -> Execute:
-    """`ldmatrix`, `stmatrix`: eight lanes for each matrix give its rows' addresses."""
-    is_store = decoded.stem == "stmatrix"
-    access = Access(decoded.instruction.index, is_store, _MATRIX_ROW_BYTES)
-    slots = [] if is_store else decoded.destinations()
-    space, address = _space(decoded), decoded.address(0 if is_store else 1)
-    rows = 16 if any(each.startswith("m16") for each in decoded.modifiers) else 8
-    lanes = min(32, rows * int(decoded.one_of(("x1", "x2", "x4"))[1]))
+def _changes(batch: Batch, part: Part, values: Sequence[Value], dtype: Dtype) -> Mask:
+    """Which lanes store something other than what is there."""
+    assert part.addresses is not None
+    changes = np.zeros(part.group.size, np.bool_)
+    for place, value in enumerate(values):
+        addresses = part.addresses + place * dtype.itemsize
+        there = batch.shared.load_places(part.group.blocks, addresses, dtype)
+        is_same = (there.bits == value.bits.astype(dtype, copy=False)) & there.known
+        changes |= ~(is_same & value.known)
+    return changes
+
+
+def _store_asynchronously(decoded: Decoded) -> Execute:
+    """`st.async`: into a block of the cluster, whose mbarrier hears of the bytes."""
+    access = replace(access_of(decoded, is_store=True), is_plain=False)
+    dtype = decoded.dtype
+    address, barrier = decoded.address(0), decoded.address(2)
+    sources = decoded.sources(1, dtype)
 
     def execute(batch: Batch, group: Group) -> None:
-        givers = group.select(group.column < lanes)
-        if givers:
-            for part in parts(space, givers, address(batch, givers)):
-                batch.count(access, part)
-                if is_store:
-                    batch.lose(part, _MATRIX_ROW_BYTES)
-        batch.forget(slots, group)
+        for part in parts("shared", group, address(batch, group)):
+            batch.count(access, part)
+        places = mbarriers_at(batch, group, address(batch, group), access.index)
+        barriers = mbarriers_at(batch, group, barrier(batch, group), access.index)
+        if not batch.has_contents or places is None or barriers is None:
+            batch.lose(Part("shared", group))
+            return
+        values = [source(batch, group) for source in sources]
+        owners, addresses = places
+        width = access.bytes_per_thread
+        races = batch.races
+        actor = races and races.starts(access.index, group, is_async=False)
 
-    return execute
+        def deliver() -> None:
+            for number, value in enumerate(values):
+                offsets = addresses + number * dtype.itemsize
+                batch.shared.store_places(owners, offsets, value, dtype)
+            if races and actor:
+                starts, _ = batch.shared.places(owners, addresses, width)
+                races.write(actor, starts, width)
+                races.send_done_to(barriers, actor)
+            batch.mbarriers.expect(*barriers, np.full(group.size, -width))
 
-
-def _read_and_write(decoded: Decoded) -> Execute:
-    """`atom`, which returns what was there, and `red`: a load and a store."""
-    returns = decoded.stem == "atom"
-    slots = decoded.destinations() if returns else []
-    address = decoded.address(1 if returns else 0)
-    accesses = [_access(decoded, is_store=each) for each in (False, True)]
-    space = _space(decoded)
-
-    def execute(batch: Batch, group: Group) -> None:
-        for part in parts(space, group, address(batch, group)):
-            for access in accesses:
-                batch.count(access, part)
-            batch.lose(part, accesses[0].bytes_per_thread)
-        batch.forget(slots, group)
+        batch.deliveries.start(deliver)
 
     return execute
 
@@ -130,6 +201,4 @@ def _read_and_write(decoded: Decoded) -> Execute:
 MEMORY: dict[str, Builder] = {
     **dict.fromkeys(("ld", "ldu"), _load),
     "st": _store,
-    **dict.fromkeys(("ldmatrix", "stmatrix"), _matrices),
-    **dict.fromkeys(("atom", "red"), _read_and_write),
 }

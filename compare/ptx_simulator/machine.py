@@ -10,10 +10,10 @@ What is taken for granted, beside what the other modules say:
   jump by an unknown index goes to the last of its targets; an instruction with an
   unknown predicate is executed. Each is noted. What is written until the ways of such a
   branch meet is unknown afterwards.
-* What is waited for at an mbarrier has always come, when all others have gone as far as
-  they can.
-* Neither blocks nor clusters of them wait for each other. What a block accesses in the
-  shared memory of another one of its cluster, it accesses in its own.
+* Without contents, what is waited for at an mbarrier has always come when all others
+  have gone as far as they can; blocks of a cluster do not wait for each other, and what
+  a block accesses in the shared memory of another one, it accesses in its own.
+* Blocks of different clusters do not wait for each other.
 """
 
 from collections import Counter
@@ -21,15 +21,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from compare.ptx_simulator.barriers import ALL_THREADS, Barriers
-from compare.ptx_simulator.batch import Batch
+from compare.ptx_simulator.barriers import ALL_THREADS, Barriers, ClusterBarriers
+from compare.ptx_simulator.batch import NOT_SIMULATED, Batch, Memory
+from compare.ptx_simulator.bounds import Watch
 from compare.ptx_simulator.doubts import Doubts
 from compare.ptx_simulator.group import Group, Layout
 from compare.ptx_simulator.meter import Meter
 from compare.ptx_simulator.operands import Operand
 from compare.ptx_simulator.program import Operation, Program
 from compare.ptx_simulator.specials import special_register
-from compare.ptx_simulator.values import Lanes, Value, settled, take
+from compare.ptx_simulator.values import Lanes, Mask, Value, settled, take
+from compare.ptx_simulator.warp_order import WarpOrder
 
 # Instructions, each executed in any number of lanes, after which a kernel is stopped.
 MOST_STEPS = 500_000
@@ -39,6 +41,7 @@ MOST_STEPS = 500_000
 class Counters:
     """Counts over all batches."""
 
+    blocks: int = 0  # that were run
     # By instruction, in how many lanes and in how many warps it was executed.
     executed: Counter[int] = field(default_factory=Counter)
     warp_executed: Counter[int] = field(default_factory=Counter)
@@ -57,51 +60,109 @@ class Machine:
         self,
         program: Program,
         layout: Layout,
-        meter: Meter,
+        meter: Meter | Watch,
+        memory: Memory,
         counters: Counters,
         *,
         is_traced: bool,
+        order: str = "",
     ) -> None:
-        """Brings all threads to the first instruction; `is_traced` keeps a trace."""
+        """Brings all threads to the first instruction.
+
+        Args:
+            program: what they execute.
+            layout: which threads they are.
+            meter: counts accesses, or looks whether they are within bounds.
+            memory: what the launch brings along.
+            counters: are added to.
+            is_traced: keeps a trace of the first block.
+            order: in which the warps of a block are run; the whole batch if not given.
+        """
         decoder = program.decoder
         self._program = program
         self._operations = program.operations
-        self.batch = Batch(layout, decoder.dtypes, decoder.addresses, meter)
+        self.batch = Batch(layout, decoder.dtypes, decoder.addresses, meter, memory)
         for name, slot in decoder.specials.items():
             self.batch.registers[slot] = special_register(name, layout)
         self._counters = counters
         self._is_traced = is_traced
+        self._warp_order = WarpOrder(order) if order else None
+        self._most_steps = MOST_STEPS
         self._doubts = Doubts(program, self.batch)
-        self._barriers = Barriers(layout)
+        self._barriers = Barriers(layout, self.batch.races)
         self._ready = {0: layout.everyone()}  # by the instruction to go on with
         self._waiting: dict[int, Group] = {}  # for other lanes, by the instruction
         self._excused: set[int] = set()  # where they wait no longer
+        # Who asks again and again whether a phase is over, by the instruction.
+        self._polling: dict[int, Group] = {}
+        self._clusters = ClusterBarriers(layout, self.batch.races)
         # Each lets the group, or its parts, go on from where it is to.
         self._steps = {
             "simple": self._pass,
             "branch": self._branch,
             "exit": self._exit,
             "barrier": self._arrive,
+            "cluster": self._meet_cluster,
             "warp": self._meet,
-            "last": self._meet,
+            "wait": self._await,
         }
 
     def run(self) -> None:
         """Runs until no lane can go on."""
-        counters, operations = self._counters, self._operations
-        while self._ready or self._release():
+        if self.batch.has_contents:  # where everything is run, each batch has so many
+            self._most_steps += self._counters.steps
+        while self._counters.is_complete and (self._ready or self._release()):
+            if self._warp_order:
+                self._take_turns()
+            else:
+                self._go_on()
+        if self._counters.is_complete:
+            self._end()
+
+    def _take_turns(self) -> None:
+        """Runs the warps of a block one after the other, each as far as it can go.
+
+        So one of them reads what another has not written yet, or has overwritten, if
+        nothing makes them wait for each other.
+        """
+        turns: dict[int, dict[int, Group]] = {}  # by warp, or by warpgroup
+        for place, group in self._ready.items():
+            threads = self.batch.layout.thread_of_lane[group.numbers]
+            for warp, part in group.split(threads // self._program.acts_together):
+                turns.setdefault(warp, {})[place] = part
+        assert self._warp_order
+        for warp in self._warp_order.ordered(turns):
+            self._ready = turns[warp]
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Runs until no lane can go on that need not wait."""
+        counters = self._counters
+        while self._ready:
             counters.steps += 1
-            if counters.steps > MOST_STEPS:
+            if counters.steps > self._most_steps:
                 counters.is_complete = False
                 return
-            place = min(self._ready)
-            group = self._ready.pop(place)
-            if self._doubts:
-                self._doubts.settle(place, group)
-            operation = operations[place]
-            self._steps[operation.kind](place, operation, group)
-        if self._barriers.are_waited_at:
-            counters.is_complete = False
+            self._step()
+
+    def _step(self) -> None:
+        """Executes the earliest instruction that any lane can go on with."""
+        place = min(self._ready)
+        group = self._ready.pop(place)
+        if self._doubts:
+            self._doubts.settle(place, group)
+        operation = self._operations[place]
+        self._steps[operation.kind](place, operation, group)
+
+    def _end(self) -> None:
+        """Looks who waits in vain, when nobody can go on."""
+        for place, group in self._polling.items():
+            self.batch.tell(place, group, "waits for ever: the phase never ends")
+        for place, group in self._barriers.waiting():
+            self.batch.tell(place, group, "waits for ever: not all come to the barrier")
+        if self._polling or self._barriers.are_waited_at:
+            self._counters.is_complete = False
+        self.batch.queues["bulk copies"].finish(self.batch.layout.all_lanes)
 
     def _enter(self, place: int, group: Group | None) -> None:
         """Lets a group go on from an instruction, together with whoever is there."""
@@ -186,6 +247,59 @@ class Machine:
 
     # ---- Waiting ---------------------------------------------------------------------
 
+    def _await(self, place: int, operation: Operation, group: Group) -> None:
+        """Lets those go on for whom a phase is over; the others ask again later."""
+        if not self.batch.has_contents:
+            self._meet(place, operation, group)
+            return
+        waiting = self._candidates(place, operation, group)
+        if waiting is not None:
+            is_over = self._is_over(place, operation, waiting)
+            late = waiting.select(~is_over)
+            if late is not None:
+                self._polling[place] = late.union(self._polling.get(place))
+                there = group.without(late)
+                if there is not None:
+                    self._pass(place, operation, there)
+                return
+        self._pass(place, operation, group)
+
+    def _is_over(self, place: int, operation: Operation, group: Group) -> Mask:
+        if operation.kind == "cluster":
+            return self._clusters.are_over(group, self.batch.alive)
+        if operation.ended is None:
+            self.batch.tell(place, group, NOT_SIMULATED)
+            return np.ones(group.size, np.bool_)
+        return operation.ended(self.batch, group)
+
+    def _meet_cluster(self, place: int, operation: Operation, group: Group) -> None:
+        """Brings a group to the barrier of its clusters, or has it wait there."""
+        if not self.batch.has_contents:
+            self._pass(place, operation, group)
+        elif operation.waits:
+            self._await(place, operation, group)
+        else:
+            comers = self._candidates(place, operation, group)
+            if comers is not None:
+                self._clusters.arrive(comers)
+            self._pass(place, operation, group)
+
+    def _ask_again(self) -> bool:
+        """Lets those go on whose phase is over by now; whether there are any."""
+        for place, group in list(self._polling.items()):
+            is_over = self._is_over(place, self._operations[place], group)
+            free = group.select(is_over)
+            if free is None:
+                continue
+            del self._polling[place]
+            rest = group.without(free)
+            if rest is not None:
+                self._polling[place] = rest
+            self._operations[place].execute(self.batch, free)
+            self._count(place, free)
+            self._enter(place + 1, free)
+        return bool(self._ready)
+
     def _meet(self, place: int, operation: Operation, group: Group) -> None:
         """Executes what needs other lanes, once these are there."""
         late: Group | None = group
@@ -232,6 +346,11 @@ class Machine:
         """Lets those go on who wait, when nobody else can; whether there are any."""
         for place, group in self._barriers.open(self.batch.alive):
             self._enter(place + 1, group)
+        if self._polling:
+            self._ask_again()
+            # Nobody can tell when asynchronous work is done: so late as possible.
+            while not self._ready and self.batch.deliveries.deliver():
+                self._ask_again()
         if not self._ready:
             # Whom they still wait for will never come.
             self._ready, self._waiting = self._waiting, {}

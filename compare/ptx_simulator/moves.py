@@ -1,4 +1,4 @@
-"""Moves and conversions, of numbers and of addresses."""
+"""Moves of numbers, and conversions of addresses."""
 
 import numpy as np
 
@@ -9,12 +9,11 @@ from compare.ptx_simulator.building import (
     compute,
     exactly,
     forget,
-    of_values,
 )
 from compare.ptx_simulator.group import Group
-from compare.ptx_simulator.operands import Decoded, Operand, UnmodelledError
-from compare.ptx_simulator.spaces import WINDOW_BYTES, WINDOWS
-from compare.ptx_simulator.values import U64, Bits, PtxType, Value
+from compare.ptx_simulator.operands import Decoded, Operand
+from compare.ptx_simulator.spaces import OTHER_BLOCK_BITS, WINDOW_BYTES, WINDOWS
+from compare.ptx_simulator.values import U32, U64, Bits, Value
 
 
 def _move(decoded: Decoded) -> Execute:
@@ -53,33 +52,6 @@ def _pack(slot: int | None, parts: list[Operand], width: int) -> Execute:
     return compute(slot, parts, pack)
 
 
-def _convert(decoded: Decoded) -> Execute:
-    """`cvt` between integers."""
-    if decoded.has("pack") or len(decoded.types) != 2:
-        raise UnmodelledError
-    to, source = decoded.types
-    if to.dtype is None or source.dtype is None:
-        raise UnmodelledError
-    limits = _limits(source, to) if decoded.has("sat") else None
-
-    def convert(value: Value) -> Value:
-        numbers = source.numbers(value.bits)
-        if limits:
-            numbers = np.clip(numbers, *limits)
-        return Value(to.numbers(numbers.astype(to.dtype)), value.known)
-
-    return compute(decoded.destination(), [decoded.source(1, source.dtype)], convert)
-
-
-def _limits(source: PtxType, to: PtxType) -> tuple[int, int]:
-    """The least and the greatest number that both types have."""
-    ranges = [
-        np.iinfo(f"{'i' if each.kind == 's' else 'u'}{each.bytes}")
-        for each in (source, to)
-    ]
-    return max(each.min for each in ranges), min(each.max for each in ranges)
-
-
 def _window(decoded: Decoded) -> int:
     """Where the generic addresses of the space that an opcode names begin."""
     return WINDOWS[next(iter(decoded.spaces), "global")]
@@ -105,11 +77,25 @@ def _is_in_space(decoded: Decoded) -> Execute:
     return compute(decoded.destination(), [decoded.source(1, U64)], is_in_space)
 
 
+def _map_address(decoded: Decoded) -> Execute:
+    """`mapa`: the same place in another block; without contents the own one's."""
+    slot, dtype = decoded.destination(), decoded.dtype
+    address, block = decoded.source(1, dtype), decoded.source(2, U32)
+
+    def execute(batch: Batch, group: Group) -> None:
+        value = address(batch, group)
+        if batch.has_contents:
+            rank, known = block(batch, group)
+            other = (rank.astype(dtype) + dtype.type(1)) << OTHER_BLOCK_BITS
+            value = Value(value.bits + other, value.known & known)
+        batch.write(slot, group, value)
+
+    return execute
+
+
 MOVES: dict[str, Builder] = {
     "mov": _move,
-    "cvt": _convert,
     "cvta": exactly(_convert_address),
     "isspacep": _is_in_space,
-    # The same place in another block, for which the own one stands.
-    "mapa": of_values(lambda decoded, address, block: address, own=1),
+    "mapa": _map_address,
 }

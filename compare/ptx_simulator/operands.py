@@ -10,7 +10,6 @@ from compare.assembly.listing import Instruction, Listing
 from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.declarations import Declarations, Register
 from compare.ptx_simulator.group import WARP, Group
-from compare.ptx_simulator.simulation import Launch
 from compare.ptx_simulator.spaces import WINDOWS, Addresses
 from compare.ptx_simulator.values import (
     BOOL,
@@ -30,6 +29,7 @@ Operand = Callable[[Batch, Group], Value]
 
 _INTEGER = re.compile(r"(-?)(0[xX][\da-fA-F]+|0[bB][01]+|0[0-7]*|[1-9]\d*)U?")
 _FLOAT = re.compile(r"0[fF]([\da-fA-F]{8})|0[dD]([\da-fA-F]{16})")
+_DECIMAL = re.compile(r"-?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?")
 _COORDINATES = re.compile(r"\{[^{}]*\}")
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*([-\w]+))?\s*(?:,.*)?\]")
 
@@ -42,34 +42,17 @@ class Decoder:
     """A kernel's names: what the operands of its instructions refer to.
 
     Attributes:
-        parameters: the values of the kernel's parameters, by name.
+        parameters: the names of the kernel's parameters, in order.
         addresses: of the kernel's variables.
-        tensor_maps: by their generic address.
         dtypes: of the registers, by slot.
         specials: the slots of registers that have a meaning, by name.
     """
 
-    def __init__(self, listing: Listing, launch: Launch) -> None:
-        """Reads the declarations.
-
-        Raises:
-            ValueError: the launch has more or fewer parameters than the kernel.
-        """
+    def __init__(self, listing: Listing) -> None:
+        """Reads the declarations."""
         self.declarations = Declarations(listing)
-        parameters = self.declarations.parameters
-        if len(parameters) != len(launch.parameters):
-            raise ValueError(
-                f"{listing.kernel} has {len(parameters)} parameters, the launch has "
-                f"{len(launch.parameters)}"
-            )
-        self.parameters = dict(zip(parameters, launch.parameters, strict=True))
-        self.addresses = Addresses(
-            listing, self.declarations, launch.dynamic_shared_bytes
-        )
-        self.tensor_maps = {
-            WINDOWS["param"] + self.addresses.by_name[parameters[each.position]]: each
-            for each in launch.tensor_maps
-        }
+        self.parameters = self.declarations.parameters
+        self.addresses = Addresses(listing, self.declarations)
         self.dtypes: list[Dtype] = []
         self.specials: dict[str, int] = {}
         self._slots: dict[Register, int] = {}
@@ -206,6 +189,8 @@ class Decoded:
                 return register
             return mapped(register, lambda bits: bits.astype(dtype))
         number = WARP if text == "WARP_SZ" else parse_integer(text)
+        if number is None and dtype is not None:
+            number = _decimal(text, dtype)
         if number is None:
             number = self.decoder.addresses.by_name.get(text)
         wanted = U64 if dtype is None else dtype
@@ -222,6 +207,14 @@ def parse_integer(text: str) -> int | None:
         return None
     # An octal number has no letter behind its zero.
     return int(found[1] + re.sub(r"^0(?=\d)", "0o", found[2]), 0)
+
+
+def _decimal(text: str, dtype: Dtype) -> int | None:
+    """The bits of a number such as 0.5, which is written for floating point alone."""
+    if not _DECIMAL.fullmatch(text) or dtype.itemsize not in (4, 8):
+        return None
+    number = np.array(float(text), f"f{dtype.itemsize}")
+    return int(number.view(f"u{dtype.itemsize}"))
 
 
 def _parts(text: str) -> list[str]:

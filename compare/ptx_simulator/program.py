@@ -5,39 +5,52 @@ from functools import cached_property
 from typing import Literal
 
 import networkx
+import numpy as np
 
 from compare.assembly.control_flow import END, meetings, ways
 from compare.assembly.listing import Instruction, Listing
 from compare.ptx_simulator.alu import ARITHMETIC
-from compare.ptx_simulator.batch import Batch
+from compare.ptx_simulator.atomics import ATOMICS
+from compare.ptx_simulator.batch import NOT_SIMULATED, Batch
 from compare.ptx_simulator.bitwise import BITWISE
 from compare.ptx_simulator.building import (
     Builder,
     Execute,
-    compute,
     do_nothing,
     forget,
 )
+from compare.ptx_simulator.contents import Buffer
+from compare.ptx_simulator.conversions import CONVERSIONS
 from compare.ptx_simulator.copies import COPIES
-from compare.ptx_simulator.group import Group
+from compare.ptx_simulator.float_arithmetic import FLOATING
+from compare.ptx_simulator.group import WARP, WARPGROUP, Group
 from compare.ptx_simulator.loads_and_stores import MEMORY
+from compare.ptx_simulator.matrices import MATRICES
+from compare.ptx_simulator.mbarriers import MBARRIERS, WAITS, Ended, phase_of_wait
 from compare.ptx_simulator.moves import MOVES
-from compare.ptx_simulator.operands import Decoded, Decoder, Operand
+from compare.ptx_simulator.operands import (
+    Decoded,
+    Decoder,
+    Operand,
+    UnmodelledError,
+)
 from compare.ptx_simulator.selection import SELECTION
-from compare.ptx_simulator.simulation import Launch
 from compare.ptx_simulator.spaces import Part
-from compare.ptx_simulator.values import BOOL, U32, constant
+from compare.ptx_simulator.tcgen05 import TCGEN05
+from compare.ptx_simulator.values import U8, U32, constant
 from compare.ptx_simulator.warp import WARP_LEVEL
+from compare.ptx_simulator.warpgroups import WARPGROUPS
 
-Kind = Literal["simple", "branch", "exit", "barrier", "warp", "last"]
+Kind = Literal["simple", "branch", "exit", "barrier", "cluster", "warp", "wait"]
 
 
 @dataclass
 class Operation:
     """An instruction, ready to be executed."""
 
-    # `simple`, `warp` and `last` go on with the next instruction; before that, lanes of
-    # a warp wait for each other at `warp`, and for all other lanes at `last`.
+    # All but `branch` and `exit` go on with the next instruction. Before that, lanes of
+    # a warp wait for each other at `warp`, those of a block at `barrier`, of a cluster
+    # at `cluster`; at `wait` for the phase of an mbarrier.
     kind: Kind
     execute: Execute = do_nothing  # what it does, other than to lead somewhere
     guard: int | None = None  # the slot of its predicate, if it has one
@@ -50,16 +63,41 @@ class Operation:
     # How many threads a barrier waits for, if not all of the block.
     threads: Operand | None = None
     waits: bool = True  # whether a barrier stops the threads that come to it
+    ended: Ended | None = None  # for whom the phase of a `wait` is over
 
 
 # ---- Instructions without a table of their own ---------------------------------------
 
 
 def _opaque(decoded: Decoded) -> Execute:
-    """An instruction whose results are unknown: floating point, matrices, tokens."""
+    """An instruction that leads on as any other, but whose results are unknown."""
+    lost = _hint(decoded)
+    index = decoded.instruction.index
+
+    def execute(batch: Batch, group: Group) -> None:
+        batch.tell(index, group, NOT_SIMULATED)
+        lost(batch, group)
+
+    return execute
+
+
+def _hint(decoded: Decoded) -> Execute:
+    """An instruction whose results nothing depends on: orders, hints, policies."""
     if not decoded.count or decoded.text(0).startswith("["):
         return do_nothing
     return forget(decoded.destinations())
+
+
+def _fence(decoded: Decoded) -> Execute:
+    """`fence`: of them all, the async proxy alone cannot do without one here."""
+    if not (decoded.has("proxy") and decoded.has("async")):
+        return do_nothing
+
+    def execute(batch: Batch, group: Group) -> None:
+        if batch.races:
+            batch.races.fence_async(group)
+
+    return execute
 
 
 def _writes_shared_memory(batch: Batch, group: Group) -> None:
@@ -72,25 +110,21 @@ def _wmma(decoded: Decoded) -> Execute:
     return _writes_shared_memory if decoded.has("store") else _opaque(decoded)
 
 
-def _tcgen05(decoded: Decoded) -> Execute:
-    return _writes_shared_memory if decoded.has("alloc") else _opaque(decoded)
+def _product(builder: Builder) -> Builder:
+    """Builds products of matrices; of formats that nobody computes they are opaque."""
+
+    def build(decoded: Decoded) -> Execute:
+        try:
+            return builder(decoded)
+        except UnmodelledError:
+            return _opaque(decoded)
+
+    return build
 
 
-def _mbarrier(decoded: Decoded) -> Execute:
-    """`mbarrier`: what is waited for has always come, as it does at last."""
-    if not any(map(decoded.has, _WAITS)):
-        return _opaque(decoded)
-    return compute(decoded.destination(), [], lambda: constant(1, BOOL))
-
-
-_OPAQUE = (
-    # Floating point.
-    *("copysign", "cos", "ex2", "fma", "lg2", "rcp", "rsqrt", "sin", "sqrt", "tanh"),
-    *("testp",),
-    # Tensor cores. What they read of shared memory is not counted.
-    *("mma", "wgmma", "tensormap"),
-    # Order and hints: nothing that a thread could read.
-    *("applypriority", "brkpt", "createpolicy", "discard", "fence", "griddepcontrol"),
+_OPAQUE = ("tensormap",)
+_HINTS = (
+    *("applypriority", "brkpt", "createpolicy", "discard", "griddepcontrol"),
     *("membar", "nanosleep", "pmevent", "prefetch", "prefetchu", "setmaxnreg"),
 )
 
@@ -99,18 +133,23 @@ _BUILDERS: dict[str, Builder] = {
     **BITWISE,
     **SELECTION,
     **MOVES,
+    **CONVERSIONS,
     **WARP_LEVEL,
     **MEMORY,
+    **MATRICES,
+    "mma": _product(MATRICES["mma"]),
+    "wgmma": _product(WARPGROUPS["wgmma"]),
+    **ATOMICS,
     **COPIES,
     **dict.fromkeys(_OPAQUE, _opaque),
+    **dict.fromkeys(_HINTS, _hint),
+    "fence": _fence,
     "wmma": _wmma,
-    "tcgen05": _tcgen05,
-    "mbarrier": _mbarrier,
+    "tcgen05": _product(TCGEN05["tcgen05"]),
+    **MBARRIERS,
 }
-# The results of these are unknown if a type is floating point.
-_FLOATING = (*ARITHMETIC, "cvt", "redux", "set")
 _EXITS = ("ret", "exit", "trap")
-_WAITS = ("try_wait", "test_wait")
+_ALL_LANES = constant(0xFFFF_FFFF, U32)  # of a warp
 
 
 # ---- Programs ------------------------------------------------------------------------
@@ -120,20 +159,31 @@ class Program:
     """A kernel made ready to be run.
 
     Attributes:
+        kernel: its name.
         decoder: what its operands refer to.
         operations: one for each instruction.
         unknown_opcodes: those that cannot be simulated, by instruction.
+        acts_together: how many threads there are in a warp, or in a warpgroup if the
+            kernel has any.
     """
 
-    def __init__(self, listing: Listing, launch: Launch) -> None:
-        """Takes all instructions apart.
-
-        Raises:
-            ValueError: the launch has more or fewer parameters than the kernel.
-        """
-        self.decoder = Decoder(listing, launch)
+    def __init__(self, listing: Listing) -> None:
+        """Takes all instructions apart."""
+        self.kernel = listing.kernel
+        self.decoder = Decoder(listing)
         self.unknown_opcodes: dict[int, str] = {}
+        together = any(each.stem == "wgmma" for each in listing.instructions)
+        self.acts_together = WARPGROUP if together else WARP
         self.operations = tuple(map(self._operation, listing.instructions))
+
+    def variables(self, space: str) -> list[Buffer]:
+        """Memory of the kernel's variables in a space, as a launch finds them."""
+        return [
+            Buffer(each.name, address, np.frombuffer(each.initial(), U8))
+            for each in self.decoder.declarations.variables
+            if each.space == space
+            and (address := self.decoder.addresses.by_name.get(each.name)) is not None
+        ]
 
     def meeting_point(self, place: int) -> tuple[int, set[int]]:
         """Where it no longer matters which way lanes went, and the registers changed.
@@ -208,15 +258,19 @@ class Program:
         if stem in ("bar", "barrier"):
             return _barrier(decoded)
         try:
-            is_opaque = stem in _FLOATING and any(e.kind == "f" for e in decoded.types)
-            execute = (_opaque if is_opaque else _BUILDERS[stem])(decoded)
+            has_floats = any(each.kind == "f" for each in decoded.types)
+            builders = FLOATING if has_floats and stem in FLOATING else _BUILDERS
+            execute = builders[stem](decoded)
         except LookupError:  # another opcode, or a form with other operands
             self.unknown_opcodes[decoded.instruction.index] = decoded.instruction.opcode
             execute = _unknown(decoded)
         if stem in WARP_LEVEL and decoded.has("sync"):
             return Operation("warp", execute, choice=decoded.source(-1, U32))
-        waits = stem == "mbarrier" and any(map(decoded.has, _WAITS))
-        return Operation("last" if waits else "simple", execute)
+        if stem in (*MATRICES, *WARPGROUPS, *TCGEN05) and decoded.has("sync"):
+            return Operation("warp", execute, choice=lambda batch, group: _ALL_LANES)
+        if stem == "mbarrier" and any(map(decoded.has, WAITS)):
+            return Operation("wait", execute, ended=phase_of_wait(decoded))
+        return Operation("simple", execute)
 
     def _targets(self, decoded: Decoded) -> tuple[int, ...]:
         declarations, index = self.decoder.declarations, decoded.instruction.index
@@ -228,7 +282,7 @@ class Program:
 
 def _barrier(decoded: Decoded) -> Operation:
     if decoded.has("cluster"):
-        return Operation("simple")
+        return Operation("cluster", waits=decoded.has("wait"))
     if decoded.has("warp"):
         return Operation("warp", choice=decoded.source(0, U32))
     reduces = decoded.has("red")  # has a result, which is unknown, and what it is of
@@ -245,7 +299,7 @@ def _barrier(decoded: Decoded) -> Operation:
 
 def _unknown(decoded: Decoded) -> Execute:
     """Executes what cannot be simulated: afterwards less is known."""
-    lost = _opaque(decoded)
+    lost = _opaque(decoded)  # tells of it, too
 
     def execute(batch: Batch, group: Group) -> None:
         lost(batch, group)

@@ -8,6 +8,10 @@ from compare.ptx_simulator.values import Bits, Lanes
 
 Triple = tuple[int, int, int]
 
+# In which the warps of a block are run, one after the other: forward, reverse or
+# random:SEED. Empty for side by side.
+Order = str
+
 
 @dataclass(frozen=True)
 class TensorArgument:
@@ -34,6 +38,9 @@ class TensorMap:
     sizes: tuple[int, ...]  # of the tensor, in elements, the contiguous dimension first
     strides: tuple[int, ...]  # in bytes, of all dimensions but the first
     box: tuple[int, ...]  # what one copy moves, in elements
+    # Within so many bytes of shared memory, 32, 64 or 128, chunks of 16 bytes change
+    # places; 0 for none.
+    swizzle_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,7 @@ class Launch:
     # Shared memory of a block on top of what the PTX declares.
     dynamic_shared_bytes: int = 0
     tensor_maps: tuple[TensorMap, ...] = ()  # those among the parameters
+    cluster: Triple = (1, 1, 1)  # blocks that can reach each other's shared memory
 
     @property
     def blocks(self) -> int:
@@ -104,6 +112,17 @@ class OutOfBounds:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """What a kernel does that it must not, seen where memory has contents."""
+
+    index: int  # of the instruction in the listing
+    what: str  # such as "reads shared memory that nothing was written to"
+    block: Triple  # in x, y and z, of the first thread that does it
+    thread: Triple  # in x, y and z
+    other: int | None = None  # the index of another instruction that takes part
+
+
+@dataclass(frozen=True)
 class Simulation:
     """The run of some blocks of a launch."""
 
@@ -131,6 +150,8 @@ class Simulation:
     traces: Mapping[int, tuple[int, ...]]
     # How often each byte of each tensor was written, if asked for.
     store_counts: Mapping[str, Bits] = field(default_factory=dict)
+    # What was done that must not be; only a run with contents can tell.
+    faults: tuple[Fault, ...] = ()
 
     @property
     def is_exact(self) -> bool:

@@ -1,15 +1,20 @@
 """Runs blocks of a launch, and sums up what they did."""
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 
 from compare.assembly.listing import Listing
+from compare.ptx_simulator.batch import Memory
+from compare.ptx_simulator.bounds import Bounds, Watch
+from compare.ptx_simulator.contents import Contents
 from compare.ptx_simulator.group import Layout
 from compare.ptx_simulator.machine import Counters, Machine
 from compare.ptx_simulator.meter import Meter
 from compare.ptx_simulator.program import Program
-from compare.ptx_simulator.simulation import Launch, Simulation
+from compare.ptx_simulator.simulation import Fault, Launch, Order, Simulation
+from compare.ptx_simulator.spaces import WINDOWS
 
 # Warps with roles of their own share out the registers of their block by it.
 _ROLE = "setmaxnreg"
@@ -26,31 +31,36 @@ def simulate(
     blocks: Sequence[int] | None = None,
     *,
     counts_stores: bool = False,
+    contents: Contents | None = None,
+    order: Order = "",
 ) -> Simulation:
-    """Runs blocks of a launch, without a GPU and without data.
+    """Runs blocks of a launch, without a GPU.
+
+    Without contents of tensors, integers are followed and accesses counted. With them
+    everything is computed and nothing counted but the instructions.
 
     Args:
         listing: the kernel's PTX.
         launch: how it is launched.
         blocks: which to run, counted along x first; all of them if not given, or of
-            many the first, the last and some between.
+            many the first, the last and some between, unless there are contents.
         counts_stores: whether to count how often each byte of each tensor is written.
+        contents: what tensors hold, and where results go.
+        order: runs the warps of a block one after the other, in this order, and puts
+            off asynchronous work as long as the program allows.
 
     Raises:
         ValueError: the launch has more or fewer parameters than the kernel.
     """
-    program = Program(listing, launch)
+    program = program_of(listing)
+    addresses = program.decoder.addresses
+    memory = _memory(program, launch, contents, is_late=bool(order))
+    bounds = Bounds(launch, addresses.shared_bytes_of(launch))
+    meter = Meter(launch, bounds, counts_stores=counts_stores)
+    watch = Watch(bounds, memory.contents) if memory.contents else meter
     if blocks is None:
-        blocks = _sample(launch)
-    shared_bytes = program.decoder.addresses.shared_bytes
-    meter = Meter(launch, shared_bytes, counts_stores=counts_stores)
-    counters = Counters()
-    at_once = max(1, _LANES_AT_ONCE // Layout(launch, [0]).lanes)
-    done = 0
-    while done < len(blocks) and counters.is_complete:
-        layout = Layout(launch, blocks[done : done + at_once])
-        Machine(program, layout, meter, counters, is_traced=done == 0).run()
-        done += len(layout.blocks)
+        blocks = _all_blocks(launch) if contents else _sample(launch)
+    counters = _run(program, launch, blocks, watch, memory, order)
     indices = range(len(listing.instructions))
     unknown_opcodes = {
         opcode
@@ -58,19 +68,129 @@ def simulate(
         if counters.executed[index]
     }
     return Simulation(
-        blocks=done,
+        blocks=counters.blocks,
         total_blocks=launch.blocks,
         threads=launch.threads_per_block,
         executed=tuple(map(counters.executed.__getitem__, indices)),
         warp_executed=tuple(map(counters.warp_executed.__getitem__, indices)),
         accesses=meter.accesses(),
-        out_of_bounds=tuple(meter.out_of_bounds),
+        out_of_bounds=tuple(bounds.out_of_bounds),
         unknown_branches=tuple(sorted(counters.unknown)),
         unknown_opcodes=tuple(sorted(unknown_opcodes)),
         is_complete=counters.is_complete,
         traces=_traces(listing, counters.trace),
         store_counts=meter.store_counts,
+        faults=_faults(memory, bounds) if contents else (),
     )
+
+
+def _run(
+    program: Program,
+    launch: Launch,
+    blocks: Sequence[int],
+    watch: Meter | Watch,
+    memory: Memory,
+    order: Order,
+) -> Counters:
+    """Runs blocks, as many of them side by side as there is room for."""
+    counters = Counters()
+    at_once = _blocks_at_once(launch)
+    with np.errstate(all="ignore"):  # overflows and NaN are what a GPU gives as well
+        while counters.blocks < len(blocks) and counters.is_complete:
+            some = blocks[counters.blocks : counters.blocks + at_once]
+            is_traced = not counters.blocks and memory.contents is None
+            Machine(
+                program,
+                Layout(launch, some),
+                watch,
+                memory,
+                counters,
+                is_traced=is_traced,
+                order=order,
+            ).run()
+            counters.blocks += len(some)
+    return counters
+
+
+def _faults(memory: Memory, bounds: Bounds) -> tuple[Fault, ...]:
+    """All that was found, an instruction at a time."""
+    outside: dict[int, Fault] = {}
+    for each in bounds.out_of_bounds:
+        verb = "writes" if each.is_store else "reads"
+        what = f"{verb} at byte {each.offset} of {each.argument}, out of bounds"
+        outside.setdefault(each.index, Fault(each.index, what, each.block, each.thread))
+    return (*outside.values(), *memory.faults)
+
+
+def program_of(listing: Listing) -> Program:
+    """The program of a listing, which is kept: to take it apart takes a while."""
+    return _program(listing.text, _Unhashed(listing))
+
+
+class _Unhashed:
+    """A listing that is the same as any other of the same text and kernel."""
+
+    def __init__(self, listing: Listing) -> None:
+        self.listing = listing
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Unhashed) and self.listing.kernel == other.listing.kernel
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.listing.kernel)
+
+
+@functools.lru_cache(maxsize=64)
+def _program(text: str, listing: _Unhashed) -> Program:
+    return Program(listing.listing)
+
+
+def _memory(
+    program: Program, launch: Launch, contents: Contents | None, *, is_late: bool
+) -> Memory:
+    """What the launch brings along.
+
+    Raises:
+        ValueError: it has more or fewer parameters than the kernel.
+    """
+    decoder = program.decoder
+    names, numbers = decoder.parameters, launch.parameters
+    if len(names) != len(numbers):
+        raise ValueError(
+            f"{program.kernel} has {len(names)} parameters, the launch has "
+            f"{len(numbers)}"
+        )
+    places = decoder.addresses.by_name
+    return Memory(
+        parameters=dict(zip(names, numbers, strict=True)),
+        tensor_maps={
+            WINDOWS["param"] + places[names[each.position]]: each
+            for each in launch.tensor_maps
+        },
+        contents=contents and contents.beside(program.variables("global")),
+        constants=Contents(program.variables("const")),
+        is_late=is_late,
+        faults=[],
+    )
+
+
+def _blocks_at_once(launch: Launch) -> int:
+    """How many blocks run side by side: whole clusters."""
+    layout = Layout(launch, [0])
+    clusters = _LANES_AT_ONCE // layout.lanes // layout.cluster_size
+    return max(1, clusters) * layout.cluster_size
+
+
+def _all_blocks(launch: Launch) -> tuple[int, ...]:
+    """All blocks, those of a cluster as neighbours, by their rank in it."""
+    numbers = np.arange(launch.blocks).reshape(launch.grid[::-1])
+    z, y, x = launch.cluster[::-1]
+    depth, height, width = numbers.shape
+    by_cluster = numbers.reshape(depth // z, z, height // y, y, width // x, x)
+    ordered = by_cluster.transpose(0, 2, 4, 1, 3, 5).reshape(-1)
+    return tuple(ordered.tolist())
 
 
 def _traces(

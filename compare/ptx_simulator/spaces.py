@@ -8,6 +8,7 @@ import numpy as np
 from compare.assembly.listing import Listing
 from compare.ptx_simulator.declarations import Declarations
 from compare.ptx_simulator.group import Group
+from compare.ptx_simulator.simulation import Launch
 from compare.ptx_simulator.values import Bits, Lanes, Value
 
 # Tensors lie below, variables of the PTX and the other spaces above.
@@ -27,6 +28,10 @@ _WINDOW_NAMES = {
 }
 _UNKNOWN_WINDOW = -1000
 
+# From this bit on an address in shared memory tells which block of a cluster it is in,
+# counted from 1; without, it is the own one. On a GPU, too, it is above all offsets.
+OTHER_BLOCK_BITS = 24
+
 _DYNAMIC_SHARED_ALIGN = 16
 _PARAMETER_BYTES = 4096  # more than one can have
 
@@ -36,13 +41,12 @@ class Addresses:
 
     Attributes:
         by_name: the address in its own space of each that has one.
-        shared_bytes: of a block, what the launch adds included.
+        shared_bytes: of a block, without what a launch adds.
+        dynamic_start: where in shared memory that begins.
         local_bytes: of a thread.
     """
 
-    def __init__(
-        self, listing: Listing, declarations: Declarations, dynamic_shared_bytes: int
-    ) -> None:
+    def __init__(self, listing: Listing, declarations: Declarations) -> None:
         """Lays out the variables that the kernel names."""
         self.by_name = {
             name: position * _PARAMETER_BYTES
@@ -62,12 +66,16 @@ class Addresses:
                 ends[each.space] = start + each.bytes
         # Shared memory without a size is what the launch adds, behind all other.
         align = _DYNAMIC_SHARED_ALIGN
-        start = -(-ends["shared"] // align) * align
+        self.dynamic_start = -(-ends["shared"] // align) * align
         for each in named:
             if not each.bytes and each.space == "shared":
-                self.by_name[each.name] = start
-        self.shared_bytes = max(ends["shared"], start + dynamic_shared_bytes)
+                self.by_name[each.name] = self.dynamic_start
+        self.shared_bytes = ends["shared"]
         self.local_bytes = ends["local"]
+
+    def shared_bytes_of(self, launch: Launch) -> int:
+        """Shared memory of a block, what the launch adds included."""
+        return max(self.shared_bytes, self.dynamic_start + launch.dynamic_shared_bytes)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ def special_register(name: str, layout: Layout) -> Value:
         )
     if axis in _AXES and register[1:] in places:  # ntid, nctaid
         return constant(places[register[1:]][1][_AXES.index(axis)], U32)
+    if "cluster" in register:
+        return _of_cluster(register, axis, layout)
     if register == "dynamic_smem_size":
         return constant(launch.dynamic_shared_bytes, U32)
     bit = np.uint64(1) << (thread % WARP).astype(U64)
@@ -40,6 +42,33 @@ def special_register(name: str, layout: Layout) -> Value:
     if register in by_lane:
         return _value(by_lane[register]())
     return unknown(U64 if "64" in name else U32)
+
+
+def _of_cluster(register: str, axis: str, layout: Layout) -> Value:
+    """Where a block is in its cluster, and where that is in the grid."""
+    launch = layout.launch
+    sizes, blocks = launch.cluster, layout.blocks[layout.block_of_lane]
+    x, y, _ = launch.grid
+    block = (blocks % x, blocks // x % y, blocks // (x * y))
+    inside = [each % size for each, size in zip(block, sizes, strict=True)]
+    of_axis = {
+        "cluster_ctaid": inside,
+        "cluster_nctaid": [np.full(1, each) for each in sizes],
+        "clusterid": [e // size for e, size in zip(block, sizes, strict=True)],
+        "nclusterid": [
+            np.full(1, -(-count // size))
+            for count, size in zip(launch.grid, sizes, strict=True)
+        ],
+    }
+    if register in of_axis and axis in _AXES:
+        return _value(of_axis[register][_AXES.index(axis)])
+    rank = inside[0] + sizes[0] * (inside[1] + sizes[1] * inside[2])
+    whole = {
+        "cluster_ctarank": rank,
+        "cluster_nctarank": np.full(1, layout.cluster_size),
+        "is_explicit_cluster": np.full(1, layout.cluster_size > 1),
+    }
+    return _value(whole[register]) if register in whole else unknown(U32)
 
 
 def _value(numbers: Bits) -> Value:

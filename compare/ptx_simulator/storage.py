@@ -1,14 +1,16 @@
-"""Memory whose content is followed as far as it is known: shared and local."""
+"""Memory that belongs to blocks or to threads: shared and local."""
 
 from collections.abc import Callable
 
 import numpy as np
 
+from compare.ptx_simulator.bytes import gather, scatter
 from compare.ptx_simulator.group import Group
 from compare.ptx_simulator.spaces import Part
 from compare.ptx_simulator.values import (
     BOOL,
     U8,
+    Bits,
     Dtype,
     Lanes,
     Mask,
@@ -17,28 +19,49 @@ from compare.ptx_simulator.values import (
     unknown,
 )
 
+_ALIGN = 16  # bytes, the widest access
+_KNOWN = np.uint8(0xFF)
+
 
 class Storage:
     """Bytes of several owners: blocks, or threads.
 
-    Nothing is allocated before something known is stored: what kernels mostly keep
-    there is floating point, and unknown.
+    Nothing is allocated before something known is stored: where memory has no contents,
+    what kernels mostly keep there is floating point, and unknown.
+
+    Attributes:
+        stride: bytes from the beginning of an owner's to those of the next.
     """
 
     def __init__(
-        self, owners: int, size: int, owners_of: Callable[[Group], Lanes]
+        self,
+        owners: int,
+        size: int,
+        owners_of: Callable[[Group], Lanes],
+        reach: Callable[[Lanes, Lanes], tuple[Lanes, Lanes]] | None = None,
+        *,
+        keeps_one: bool = False,
     ) -> None:
         """Makes so many bytes for each owner, all of them unknown.
 
         Args:
-            owners: how many there are.
-            size: the bytes of each.
-            owners_of: for each lane of a group the owner of what it accesses.
+            owners: How many there are.
+            size: The bytes of each.
+            owners_of: For each lane of a group the owner of what it accesses.
+            reach: Makes owner and place of an owner and an address that may lead to
+                another one's bytes. If there is none, all addresses are places.
+            keeps_one: Whether one of several numbers stays that lanes store at one
+                place, as on a GPU; otherwise nothing is known of it.
         """
+        self._keeps_one = keeps_one
         self._owners = owners
         self._size = size
         self._owners_of = owners_of
-        self._bytes, self._known = np.zeros(0, U8), np.zeros(0, np.bool_)
+        self._reach = reach
+        # Each owner's bytes begin at a multiple of the widest access, and are followed
+        # by some that stand for all that do not exist.
+        self.stride = -(-size // _ALIGN) * _ALIGN + _ALIGN
+        self._bytes = self._known = np.zeros(0, U8)
 
     @property
     def is_blank(self) -> bool:
@@ -49,43 +72,76 @@ class Storage:
         """The numbers that lie so many bytes behind the addresses of some lanes."""
         if self.is_blank or part.addresses is None or kind.dtype is None:
             return unknown(BOOL)
-        places, inside = self._places(part.group, part.addresses + offset, kind.bytes)
-        content = np.ascontiguousarray(self._bytes[places])
-        known = self._known[places].all(axis=1) & inside
-        return Value(kind.numbers(content.view(kind.dtype).reshape(-1)), known)
+        owners = self._owners_of(part.group)
+        bits, known = self.load_places(owners, part.addresses + offset, kind.dtype)
+        return Value(kind.numbers(bits), known)
+
+    def load_places(self, owners: Lanes, addresses: Lanes, dtype: Dtype) -> Value:
+        """The numbers at addresses of owners, as many of the one as of the other."""
+        if self.is_blank:
+            return unknown(dtype)
+        places, inside = self.places(owners, addresses, dtype.itemsize)
+        known: Mask = gather(self._known, places, dtype) == _all_ones(dtype)
+        if inside is not None:
+            known &= inside
+        return Value(gather(self._bytes, places, dtype), bool(known.all()) or known)
 
     def store(self, group: Group, addresses: Lanes, value: Value, dtype: Dtype) -> None:
-        """Stores a value; where lanes store different ones at one place, none."""
+        """Stores a value."""
+        self.store_places(self._owners_of(group), addresses, value, dtype)
+
+    def store_places(
+        self, owners: Lanes, addresses: Lanes, value: Value, dtype: Dtype
+    ) -> None:
+        """Stores numbers at addresses of owners."""
         if self.is_blank:
             if not np.any(value.known):
                 return
-            self._bytes = np.zeros(self._owners * self._size, U8)
-            self._known = np.zeros(self._owners * self._size, np.bool_)
-        places, inside = self._places(group, addresses, dtype.itemsize)
-        count = len(places)
-        bits = np.broadcast_to(value.bits.astype(dtype, copy=False), count)
-        content = np.ascontiguousarray(bits).view(U8).reshape(count, -1)[inside]
-        known = np.broadcast_to(value.known, count)[inside]
-        places = places[inside]
-        self._bytes[places] = content
-        self._known[places] = True
-        lost = (self._bytes[places] != content) | ~known[:, np.newaxis]
-        self._known[places[lost]] = False
+            self._bytes = np.zeros(self._owners * self.stride, U8)
+            self._known = np.zeros(self._owners * self.stride, U8)
+        places, inside = self.places(owners, addresses, dtype.itemsize)
+        bits, known = value.bits.astype(dtype, copy=False), value.known
+        if inside is not None:
+            places = places[inside]
+            bits = np.broadcast_to(bits, inside.size)[inside]
+            known = np.broadcast_to(known, inside.size)[inside]
+        if not places.size:
+            return
+        scatter(self._bytes, places, bits, dtype)
+        scatter(self._known, places, _all_ones(dtype), dtype)
+        if not self._keeps_one:
+            stays: Mask = gather(self._bytes, places, dtype) == bits
+            known = known & (bool(stays.all()) or stays)
+        if known is not True:
+            lost = places[~np.broadcast_to(known, places.size)]
+            scatter(self._known, lost, np.zeros(1, dtype), dtype)
 
     def forget(self, part: Part, size: int) -> None:
         """Something unknown is written there, or who knows where."""
         if self.is_blank:
             return
+        owners = self._owners_of(part.group)
         if part.addresses is None:
-            owners = self._owners_of(part.group)
-            self._known.reshape(self._owners, -1)[owners] = False
-        else:
-            places, inside = self._places(part.group, part.addresses, size)
-            self._known[places[inside]] = False
+            self._known.reshape(self._owners, -1)[owners] = 0
+            return
+        places, inside = self.places(owners, part.addresses, size)
+        if inside is not None:
+            places = places[inside]
+        self._known[places[:, np.newaxis] + np.arange(size)] = 0
 
-    def _places(self, group: Group, addresses: Lanes, size: int) -> tuple[Lanes, Mask]:
-        """Row by row the places of a number's bytes, and whether all of them exist."""
-        inside = (addresses >= 0) & (addresses + size <= self._size)
-        starts = self._owners_of(group) * self._size + addresses
-        places = starts[:, np.newaxis] + np.arange(size)
-        return np.where(inside[:, np.newaxis], places, 0), inside
+    def places(
+        self, owners: Lanes, addresses: Lanes, size: int
+    ) -> tuple[Lanes, Mask | None]:
+        """Where numbers of so many bytes lie, and which exist; None if all of them."""
+        if self._reach is not None:
+            owners, addresses = self._reach(owners, addresses)
+        starts = owners * self.stride + addresses
+        inside: Mask = (addresses >= 0) & (addresses <= self._size - size)
+        if inside.all():
+            return starts, None
+        return np.where(inside, starts, self.stride - _ALIGN), inside
+
+
+def _all_ones(dtype: Dtype) -> Bits:
+    """What a number's bytes are marked with where all of them are known."""
+    return np.full(dtype.itemsize, _KNOWN).view(dtype)

@@ -1,7 +1,7 @@
 """The value of a register in all threads at once.
 
-Integers, addresses and predicates are exact. What comes from memory or from floating
-point is unknown, in some threads or in all of them.
+All is exact that is known. Where tensors have no contents, what comes from them is
+unknown, in some threads or in all of them.
 """
 
 import functools

@@ -1,0 +1,285 @@
+"""Races in shared memory: accesses that nothing puts in an order.
+
+Each warp has a clock that goes on when it tells others how far it is: at a barrier, or
+by an arrival. What a warp has been told is a vector of such clocks, one for each warp
+of its cluster. An access is a race if another warp's access to the same byte, one of
+both a write, is later than the warp has been told of that one. Asynchronous work of a
+warp is told of on its own, and so has clocks of its own: one for each kind, since that
+work of a kind is done says that what was begun before it is, but of this kind alone.
+
+The method is that of vector clocks, as in C. Flanagan and S. N. Freund, "FastTrack:
+efficient and precise dynamic race detection" (PLDI 2009), with warps for threads. What
+lanes of one warp do to each other is not looked at, nor are atomics.
+"""
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from compare.ptx_simulator.group import WARP, Group, Layout
+from compare.ptx_simulator.values import Bits, Lanes, Mask
+
+# Takes the index of an instruction, a lane, what it does that it must not, and the
+# index of another instruction that takes part, if there is one.
+Tell = Callable[[int, int, str, int | None], None]
+
+# Kinds of asynchronous work: copies by threads, products of matrices, and bulk copies
+# to shared memory and from it.
+COPIES, PRODUCTS, LOADS, STORES = range(4)
+
+_NOBODY = -1
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who accesses shared memory, and what it has been told.
+
+    Attributes:
+        index: of the instruction.
+        lanes: a lane of the warp, for each access.
+        units: whose clock the access is at, for each access.
+        clusters: for each access.
+        told: the clocks of all units of the cluster, for each access.
+        is_async: whether it is the async proxy that accesses.
+    """
+
+    index: int
+    lanes: Lanes
+    units: Lanes
+    clusters: Lanes
+    told: Bits
+    is_async: bool = False
+
+    def select(self, chosen: Mask) -> "Actor":
+        """Some of its accesses."""
+        return self._with(lambda each: each[chosen])
+
+    def repeated(self, count: int) -> "Actor":
+        """So many accesses in the place of each."""
+        return self._with(lambda each: np.repeat(each, count, axis=0))
+
+    def _with(self, change: Callable[[Bits], Bits]) -> "Actor":
+        return replace(
+            self,
+            lanes=change(self.lanes),
+            units=change(self.units),
+            clusters=change(self.clusters),
+            told=change(self.told),
+        )
+
+
+class Races:
+    """The clocks of all warps of a batch, and the last accesses to every byte."""
+
+    def __init__(
+        self, layout: Layout, stride: int, tell: Tell, *, kinds: int = 1
+    ) -> None:
+        """Begins with nothing told, and nothing accessed.
+
+        Args:
+            layout: of the batch.
+            stride: bytes of shared memory from one block to the next.
+            tell: takes what is found.
+            kinds: of asynchronous work that are told from each other: 1 or all 4.
+        """
+        self._tell = tell
+        self._kinds = kinds
+        size = layout.cluster_size
+        self._warps_per_cluster = layout.lanes_per_block // WARP * size
+        self._clusters = len(layout.blocks) // size
+        # Behind those of the warps, what their asynchronous work is at, kind by kind.
+        units = (1 + kinds) * self._warps_per_cluster
+        self._told = np.zeros((self._clusters, units, units), np.int32)
+        every = np.arange(units)
+        self._told[:, every, every] = 1
+        n_bytes = len(layout.blocks) * stride
+        self._writer = np.full(n_bytes, _NOBODY, np.int16)
+        self._written = np.zeros(n_bytes, np.int32)  # the writer's clock
+        self._write_index = np.zeros(n_bytes, np.int32)
+        self._read = np.zeros((n_bytes, units), np.int32)  # each reader's clock
+        self._read_index = np.zeros(n_bytes, np.int32)
+        self._is_unfenced = np.zeros(n_bytes, np.bool_)  # for the async proxy
+        self._messages: dict[Hashable, Bits] = {}
+
+    # ---- Who does something ----------------------------------------------------------
+
+    def actor(self, index: int, group: Group) -> Actor:
+        """The warps of a group, one access for each lane."""
+        clusters, units = self._units(group.numbers)
+        told = self._told[clusters, units]
+        return Actor(index, group.numbers, units, clusters, told)
+
+    def starts(
+        self, index: int, group: Group, *, is_async: bool, kind: int | None = None
+    ) -> Actor:
+        """Asynchronous work that the warps of a group begin: after all they know.
+
+        Args:
+            index: of the instruction.
+            group: the lanes, one access for each.
+            is_async: whether the async proxy does it.
+            kind: `PRODUCTS` if not given, or `COPIES` if the async proxy does not.
+        """
+        if kind is None:
+            kind = PRODUCTS if is_async else COPIES
+        behind = self._warps_per_cluster * (1 + kind % self._kinds)
+        clusters, units = self._units(group.numbers)
+        own = units + behind
+        for cluster, unit in self._distinct(group):
+            later = unit + behind
+            self._told[cluster, later, later] += 1
+        told = self._told[clusters, units].copy()
+        rows = np.arange(own.size)
+        told[rows, own] = self._told[clusters, own, own]
+        return Actor(index, group.numbers, own, clusters, told, is_async)
+
+    def _units(self, lanes: Lanes) -> tuple[Lanes, Lanes]:
+        return np.divmod(lanes // WARP, self._warps_per_cluster)
+
+    def _distinct(self, group: Group) -> list[tuple[int, int]]:
+        clusters, units = self._units(group.warp_numbers * WARP)
+        return list(zip(clusters.tolist(), units.tolist(), strict=True))
+
+    # ---- What tells others -----------------------------------------------------------
+
+    def send(self, message: Hashable, group: Group) -> None:
+        """Adds to a message all that the warps of a group know; they go on."""
+        for cluster, unit in self._distinct(group):
+            self._add(message, self._told[cluster, unit])
+            self._told[cluster, unit, unit] += 1
+
+    def send_to(self, mbarriers: tuple[Lanes, Lanes], group: Group) -> None:
+        """Tells mbarriers, one for each lane, all that the lanes' warps know."""
+        for mbarrier, chosen in _distinct_pairs(mbarriers):
+            if lanes := group.select(chosen):
+                self.send(("mbarrier", *mbarrier), lanes)
+
+    def send_done_to(self, mbarriers: tuple[Lanes, Lanes], actor: Actor) -> None:
+        """Tells mbarriers, one for each access, that asynchronous work is done."""
+        for mbarrier, chosen in _distinct_pairs(mbarriers):
+            told = actor.told[chosen]
+            self._add(("mbarrier", *mbarrier), told.max(axis=0))
+
+    def receive_from(self, mbarriers: tuple[Lanes, Lanes], group: Group) -> None:
+        """Tells the lanes' warps what mbarriers have been told."""
+        for mbarrier, chosen in _distinct_pairs(mbarriers):
+            if lanes := group.select(chosen):
+                self.receive(("mbarrier", *mbarrier), lanes)
+
+    def receive(self, message: Hashable, group: Group) -> None:
+        """Tells the warps of a group what a message says."""
+        if (sent := self._messages.get(message)) is not None:
+            for cluster, unit in self._distinct(group):
+                told = self._told[cluster, unit]
+                np.maximum(told, sent, out=told)
+
+    def is_done(self, actor: Actor) -> None:
+        """Tells warps that asynchronous work of their own is done."""
+        units = actor.units % self._warps_per_cluster
+        pairs = np.stack([actor.clusters, units])
+        for row in np.unique(pairs, axis=1, return_index=True)[1]:
+            told = self._told[actor.clusters[row], units[row]]
+            np.maximum(told, actor.told[row], out=told)
+
+    def forget(self, message: Hashable) -> None:
+        """Ends a message."""
+        self._messages.pop(message, None)
+
+    def fence_async(self, group: Group) -> None:
+        """Shows the async proxy all writes that the warps of a group know of."""
+        unfenced = np.flatnonzero(self._is_unfenced)
+        if not unfenced.size:
+            return
+        clusters = unfenced * self._clusters // self._writer.size
+        for cluster, unit in self._distinct(group):
+            told = self._told[cluster, unit][self._writer[unfenced]]
+            is_known = (clusters == cluster) & (self._written[unfenced] <= told)
+            self._is_unfenced[unfenced[is_known]] = False
+
+    def _add(self, message: Hashable, told: Bits) -> None:
+        before = self._messages.get(message)
+        self._messages[message] = (
+            told.copy() if before is None else np.maximum(before, told)
+        )
+
+    # ---- Accesses --------------------------------------------------------------------
+
+    def read(self, actor: Actor, starts: Lanes, width: int) -> None:
+        """Reads so many bytes from each of some places in all shared memory."""
+        for place in range(width):
+            places = starts + place
+            self._compare_writes(actor, places, "reads")
+            self._read[places, actor.units] = self._clock(actor)
+            self._read_index[places] = actor.index
+            if actor.is_async and self._is_unfenced[places].any():
+                lane = int(actor.lanes[self._is_unfenced[places].argmax()])
+                self._tell(
+                    actor.index,
+                    lane,
+                    "reads by the async proxy what no fence.proxy.async has shown it",
+                    int(self._write_index[places[self._is_unfenced[places]][0]]),
+                )
+
+    def write(
+        self, actor: Actor, starts: Lanes, width: int, changes: Mask | None = None
+    ) -> None:
+        """Writes so many bytes.
+
+        Args:
+            actor: Who does it.
+            starts: Where, in all shared memory.
+            width: How many bytes at each place.
+            changes: Which accesses change anything; all of them if not given. Warps
+                that write the same do not disturb each other, nor who reads it, and the
+                first of them counts.
+        """
+        if changes is not None and not changes.all():
+            actor, starts = actor.select(changes), starts[changes]
+        for place in range(width):
+            places = starts + place
+            self._compare_writes(actor, places, "writes")
+            is_race = np.logical_or.reduce(self._read[places] > actor.told, axis=1)
+            self._found(actor, is_race, places, self._read_index, "reads")
+            self._writer[places] = actor.units
+            self._written[places] = self._clock(actor)
+            self._write_index[places] = actor.index
+            self._read[places] = 0
+            self._is_unfenced[places] = not actor.is_async
+
+    def _clock(self, actor: Actor) -> Bits:
+        clocks: Bits = actor.told[np.arange(actor.units.size), actor.units]
+        return clocks
+
+    def _compare_writes(self, actor: Actor, places: Lanes, does: str) -> None:
+        writers = self._writer[places]
+        told = actor.told[np.arange(writers.size), writers]
+        is_race = (writers != _NOBODY) & (self._written[places] > told)
+        self._found(actor, is_race, places, self._write_index, "writes", does)
+
+    def _found(
+        self,
+        actor: Actor,
+        is_race: Mask,
+        places: Lanes,
+        indices: Bits,
+        other: str,
+        does: str = "writes",
+    ) -> None:
+        if is_race.any():
+            first = int(is_race.argmax())
+            self._tell(
+                actor.index,
+                int(actor.lanes[first]),
+                f"{does} shared memory that another warp {other}, in no order",
+                int(indices[places[first]]),
+            )
+
+
+def _distinct_pairs(
+    pairs: tuple[Lanes, Lanes],
+) -> Iterator[tuple[tuple[int, int], Mask]]:
+    """Each pair of numbers, and where it stands."""
+    both = np.stack(pairs)
+    for first, second in np.unique(both, axis=1).T.tolist():
+        yield (first, second), (both[0] == first) & (both[1] == second)
