@@ -28,12 +28,17 @@ from emulated import object_of
 
 from bindings import sources
 from bindings.backends import cuda_inline, native, prebuilt
-from bindings.errors import BuildError
+from bindings.errors import BuildError, UnsupportedError
+from bindings.op import Op
 from bindings.registry import OPS
 from bindings.trials import TRIALS
 from bindings.trials.matmul import sizes_of
 from compare.cli import main
-from compare.judge import gpu_sanitizers, sanitizer
+from compare.code import simulated_calls
+from compare.code.kernel_code import Side
+from compare.code.words import LANGUAGE_NAMES
+from compare.errors import SimulationFault
+from compare.judge import compiled_sanitizer, gpu_sanitizers, sanitizer
 from compare.judge.cases import Case, make_arguments
 from compare.judge.sanitizer import ORDERS, Finding, Report
 
@@ -593,18 +598,64 @@ def test_removed_barrier_at_bias() -> None:
 # ---- compare sanitize ----------------------------------------------------------------
 
 
+@pytest.fixture
+def no_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is compiled: it takes longer than the emulator's part."""
+
+    def sanitize(name: str, side: Side, progress: Callable[[str], None]) -> Report:
+        language = LANGUAGE_NAMES[side]
+        return Report(name, "compiled", language=language, missing="not asked for")
+
+    monkeypatch.setattr(compiled_sanitizer, "sanitize", sanitize)
+
+
+@pytest.mark.usefixtures("no_compiled_code")
 def test_clean_op(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     assert main(["sanitize", "add", "--json", str(file)]) == 0
     shown = capsys.readouterr().out
     assert "found nothing" in shown
+    assert shown.count("not run: not asked for") == 2
     document = json.loads(file.read_text())
-    assert document["findings"] == []
-    covered = document["covered"]
+    report, *others = document["reports"]
+    assert [each["language"] for each in others] == ["CUDA", "Triton"]
+    assert report["findings"] == []
+    covered = report["covered"]
     assert covered["passes"] == list(ORDERS)
     assert covered["launches"] == len(covered["cases"]) * len(ORDERS)
     for kernel in ("float, 4, false", "float, 1, true", "__half, 8, true"):
         assert any(f"add_kernel<{kernel}>" in each for each in covered["kernels"])
+
+
+def test_compiled_code_of_a_clean_op() -> None:
+    report = compiled_sanitizer.sanitize("dropout", "triton", lambda _: None)
+    assert not report.missing
+    assert report.findings == []
+    assert report.device == "compiled for sm_90a, simulated"
+    assert len(report.kernels) == len(report.runs) > 2
+    assert any("dropout_kernel[" in each for each in report.kernels)
+
+
+def test_a_fault_of_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(side: Side, op: Op, *_: Any, order: str, **__: Any) -> None:
+        if order == "reverse":
+            raise SimulationFault(f"{op.name}: the {side} kernel k races, at f.py:3")
+
+    monkeypatch.setattr(simulated_calls, "run", run)
+    report = compiled_sanitizer.sanitize("dropout", "triton", lambda _: None)
+    (finding,) = report.findings
+    assert finding.message == "the triton kernel k races, at f.py:3"
+    assert finding.first.endswith("order reverse")
+    assert finding.count == len(report.runs)
+
+
+def test_what_cannot_be_compiled_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise UnsupportedError("there is no nvcc here")
+
+    monkeypatch.setattr(simulated_calls, "run", run)
+    report = compiled_sanitizer.sanitize("dropout", "cuda", lambda _: None)
+    assert report.missing == "there is no nvcc here"
 
 
 def test_blocks_of_several_tiles() -> None:
@@ -641,6 +692,7 @@ def report_of(findings: list[Finding]) -> Report:
     return Report("add", "emulator", findings, ["void f()"], [run])
 
 
+@pytest.mark.usefixtures("no_compiled_code")
 def test_findings_are_shown_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -767,6 +819,7 @@ def test_clean_op_on_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert "memcheck, racecheck, synccheck, initcheck" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("no_compiled_code")
 def test_all_ops_at_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from types import ModuleType
 from typing import Any
@@ -66,12 +66,16 @@ class Report:
     """The faults that were found in an op, and where they were looked for."""
 
     op: str
-    device: str  # "emulator", or the name of a GPU
+    # "emulator", the name of a GPU, or what compiled code is for, and that it is
+    # simulated.
+    device: str
     findings: list[Finding] = field(default_factory=list)  # in the order of discovery
     kernels: list[str] = field(default_factory=list)  # the instances that ran
     runs: list[Run] = field(default_factory=list)  # what they ran on
     passes: tuple[str, ...] = ORDERS  # of threads and blocks, or tools, for each case
     seconds: float = 0.0  # that it took
+    language: str = "CUDA"  # of the kernels
+    missing: str = ""  # why nothing was run
 
     @property
     def launches(self) -> int:
@@ -154,7 +158,7 @@ def _launched(
     A case that the op's rung has no kernel for is left out.
     """
     by_kernel: dict[str, list[tuple[Case, int]]] = {}
-    for case, arguments in _candidates(op):
+    for case, arguments in candidates(op):
         with contextlib.suppress(UnsupportedError):
             for plan in native.plan(module, op, arguments, arch):
                 launched = case, math.prod(plan["grid"])
@@ -162,7 +166,7 @@ def _launched(
     return by_kernel
 
 
-def _candidates(op: Op) -> Iterator[tuple[Case, tuple[Argument, ...]]]:
+def candidates(op: Op) -> Iterator[tuple[Case, tuple[Argument, ...]]]:
     """All cases with something to compute, on tensors without memory, small first."""
     trial, generator = TRIALS[op.name], torch.Generator()
     for shape in sorted(_shapes(op), key=math.prod):
@@ -293,12 +297,20 @@ def identity(message: str) -> str:
 # ---- For --json ----------------------------------------------------------------------
 
 
-def to_json(report: Report) -> dict[str, Any]:
-    """The report as JSON types."""
+def to_json(reports: Sequence[Report]) -> dict[str, Any]:
+    """The reports of an op as JSON types."""
     return {
-        "schema_version": 1,
-        "op": report.op,
+        "schema_version": 2,
+        "op": reports[0].op,
+        "reports": [_as_json(each) for each in reports],
+    }
+
+
+def _as_json(report: Report) -> dict[str, Any]:
+    return {
+        "language": report.language,
         "device": report.device,
+        "missing": report.missing or None,
         "findings": [asdict(finding) for finding in report.findings],
         "covered": {
             "kernels": report.kernels,

@@ -11,11 +11,12 @@ from compare.report.text import plain
 
 def show(report: Report, console: Console) -> None:
     """Prints each fault once, then what was covered."""
-    where = "the GPU" if report.device != "emulator" else "the CPU"
-    console.print(
-        plain(f"{report.op}  CUDA kernels on {where}: {report.device}", "bold")
-    )
+    head = f"{report.op}  {report.language} kernels: {report.device}"
+    console.print(plain(head, "bold"))
     console.print()
+    if report.missing:
+        console.print(plain(f"not run: {report.missing}"), soft_wrap=True)
+        return
     for finding in report.findings:
         text = finding.message.replace(f"{ROOT}/", "")
         console.print(plain(text, "red"), soft_wrap=True)
