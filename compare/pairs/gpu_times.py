@@ -119,7 +119,7 @@ class _Entry:
             is_several = isinstance(returned, list | tuple)
             self.outputs[index] = tuple(returned) if is_several else (returned,)
 
-        self.turn = Turn(launch, len(sets))
+        self.turn = Turn(launch, len(sets), may_use_default_stream=True)
 
 
 def _enter(function: Function, sets: Sequence[Sequence[Any]]) -> _Entry | Skipped:

@@ -41,6 +41,10 @@ class TimingError(Exception):
     """Something cannot be timed, or tries to escape the clock; it says why."""
 
 
+class NothingCapturedError(TimingError):
+    """It launches on another stream than the current one, or nothing at all."""
+
+
 def failure_of(error: Exception) -> TimingError:
     """The failure of whoever raised this; raises again what is nobody's own fault."""
     if isinstance(error, torch.OutOfMemoryError):
@@ -66,8 +70,17 @@ class Times:
 class Turn:
     """Something to be timed: compiled, warm and, if that is possible, captured."""
 
-    def __init__(self, launch: Launch, n_sets: int) -> None:
+    def __init__(
+        self, launch: Launch, n_sets: int, *, may_use_default_stream: bool = False
+    ) -> None:
         """Runs it on every set of inputs and outputs.
+
+        Args:
+            launch: Calls it on a set, by its number.
+            n_sets: How many sets there are.
+            may_use_default_stream: Whether it may launch on CUDA's default stream
+                whatever the current one is, as kernels do that name no stream. That
+                cannot be captured. Where nothing else is current, it can be timed.
 
         Raises:
             TimingError: It cannot be called in a way that can be timed.
@@ -85,7 +98,9 @@ class Turn:
                 self._graph = self._capture()
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError:
+        except (RuntimeError, NothingCapturedError) as error:
+            if isinstance(error, NothingCapturedError) and not may_use_default_stream:
+                raise
             torch.cuda.synchronize()
             self.method = "events"
             self.n_calls = self._n_sets
@@ -114,7 +129,9 @@ class Turn:
         finally:
             gc.enable()
         if any("CUDA Graph is empty" in str(each.message) for each in caught):
-            raise TimingError("it launches nothing on the stream that is timed")
+            raise NothingCapturedError(
+                "it launches nothing on the stream that is timed"
+            )
         return graph
 
     def _rounds_per_replay(self) -> int:
