@@ -6,9 +6,15 @@
     bindings.softmax(x, backend="torch")        # PyTorch's own, for reference
 
 A CUDA tensor runs on its device and the current stream. A CPU tensor runs the CUDA
-kernel in the emulator and the Triton kernel in Triton's interpreter. A backend that
-cannot serve a call raises and says why; none stands in for another. Ops ignore
-autocast: they compute in the dtype they are given.
+kernel in the emulator and the Triton kernel in Triton's interpreter, or, in bfloat16,
+as Triton compiles it for sm_90a, in a simulator. Where one asks for an architecture,
+both are compiled for it and simulated:
+
+    with bindings.simulated("sm_80"):
+        bindings.softmax(x, backend="cuda")
+
+A backend that cannot serve a call raises and says why; none stands in for another. Ops
+ignore autocast: they compute in the dtype they are given.
 """
 
 from __future__ import annotations
@@ -18,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from bindings.backends.simulated import simulated
 from bindings.registry import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -27,4 +34,4 @@ if TYPE_CHECKING:
 
 # The functions come from the files in bindings/ops, so a new op needs no edit here.
 globals().update(FUNCTIONS)
-__all__ = list(FUNCTIONS)
+__all__ = [*FUNCTIONS, "simulated"]

@@ -49,3 +49,7 @@ class CompilationFailed(Exception):  # noqa: N818 (reads as what happened)
         """Keeps the sentence for the user and, apart from it, the compiler's words."""
         super().__init__(message)
         self.log = log
+
+
+class SimulationFault(RuntimeError):  # noqa: N818 (as the emulator's, of a kernel)
+    """A kernel that was simulated did what it must not, or what is not known."""

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import skip_if_refused
 
 import bindings
 from bindings.ops.activation import ACTIVATIONS, LAUNCHED, REFERENCES
@@ -34,7 +33,6 @@ def test_both_languages_and_python_have_them_in_one_order() -> None:
 
 
 def test_which_function_each_is(backend: str, device: str) -> None:
-    skip_if_refused(backend, device)
     x = torch.linspace(-4, 4, 33, device=device)
     functional = torch.nn.functional
     for name, expected in {
@@ -53,7 +51,6 @@ def test_which_function_each_is(backend: str, device: str) -> None:
 def test_on_a_dense_grid(
     activation: str, backend: str, device: str, dtype: torch.dtype
 ) -> None:
-    skip_if_refused(backend, device, dtype)
     x = torch.linspace(-20, 20, 8001, device=device).to(dtype)
     grad = torch.linspace(-3, 5, 8001, device=device).to(dtype)
     for op, arguments in (
@@ -69,7 +66,6 @@ def test_on_a_dense_grid(
 def test_special_values(
     activation: str, backend: str, device: str, dtype: torch.dtype
 ) -> None:
-    skip_if_refused(backend, device, dtype)
     values = SPECIALS
     if activation.startswith("gelu"):  # of which PyTorch has two answers
         values = [x for x in SPECIALS if x != INF]
@@ -83,7 +79,6 @@ def test_special_values(
 def test_relu_passes_no_gradient_where_x_is_not_positive(
     backend: str, device: str
 ) -> None:
-    skip_if_refused(backend, device)
     x = torch.tensor([-1.0, 0.0, -0.0, 1.0, -INF, INF, NAN], device=device)
     grad = torch.tensor([INF, NAN, INF, INF, NAN, 2.0, 3.0], device=device)
     out = bindings.activation_backward(grad, x, "relu", backend=backend)
@@ -99,7 +94,6 @@ def test_relu_passes_no_gradient_where_x_is_not_positive(
 def test_gradient_through_autograd(
     activation: str, layout: str, backend: str, device: str, dtype: torch.dtype
 ) -> None:
-    skip_if_refused(backend, device, dtype)
     generator = torch.Generator().manual_seed(1)
     x = 3 * torch.randn(7, 40, generator=generator).to(device)
     x = x.to(dtype).t() if layout == "transposed" else x.to(dtype)

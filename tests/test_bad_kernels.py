@@ -45,7 +45,7 @@ def test_bad_kernel_is_rejected(
     if device not in bad.devices:
         pytest.skip(f"not for {device}")
     if bad.name.startswith("triton."):
-        skip_if_refused("triton", device, bad.case.dtype)
+        skip_if_refused("triton", device)
     prepared = bad.prepare(device)
 
     def run(op: Op, out: Tensor, *arguments: Any) -> None:
@@ -69,7 +69,7 @@ CASES = {(bad.op, str(bad.case), bad.change): bad for bad in BAD_KERNELS}
 def test_right_kernel_is_accepted_there(
     bad: BadKernel, implementation: str, device: str
 ) -> None:
-    skip_if_refused(implementation, device, bad.case.dtype)
+    skip_if_refused(implementation, device)
     parity = check_prepared(bad.prepare(device), implementation)
     assert isinstance(parity, Parity)
     assert parity.problem == ""

@@ -11,7 +11,6 @@ from conftest import (
     assert_accepted,
     op_id,
     random_inputs,
-    skip_if_refused,
 )
 
 import bindings
@@ -58,7 +57,6 @@ def test_around_the_ends_of_tiles(
     dtype: torch.dtype,
     generator: torch.Generator,
 ) -> None:
-    skip_if_refused(backend, device, dtype)
     for shape in edges(description, step, dtype):
         inputs = random_inputs(description, shape, dtype, device, generator)
         assert_accepted(description, backend, inputs, params)
@@ -73,7 +71,6 @@ def test_other_magnitudes(
     magnitude: float,
     generator: torch.Generator,
 ) -> None:
-    skip_if_refused(backend, device, dtype)
     trial = TRIALS[op.name]
     made = trial.inputs((5, 257), generator)
     scaled = (magnitude * x if x.is_floating_point() else x for x in made)
@@ -91,7 +88,6 @@ def test_other_magnitudes(
 
 
 def test_gelu_on_a_dense_grid(backend: str, device: str, dtype: torch.dtype) -> None:
-    skip_if_refused(backend, device, dtype)
     x = torch.linspace(-8, 8, 16001, device=device).to(dtype)
     for params in TRIALS["gelu"].variants:
         assert_accepted(OPS["gelu"], backend, (x,), params)

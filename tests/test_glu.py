@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import skip_if_refused
 from torch import Tensor
 
 import bindings
@@ -99,7 +98,6 @@ def test_halves_are_two_tensors(
     device: str,
     dtype: torch.dtype,
 ) -> None:
-    skip_if_refused(backend, device, dtype)
     first, second = tensors(glu, shape, dtype, device)
     joined = torch.cat((first, second), dim=-1)
     values = params.values()
@@ -198,7 +196,6 @@ def test_gradients_are_those_of_float64_autograd(
     device: str,
     dtype: torch.dtype,
 ) -> None:
-    skip_if_refused(backend, device, dtype)
     inputs = tensors(glu, (5, 136), dtype, device)
     grad = torch.randn(5, 136, generator=torch.Generator().manual_seed(1))
     grad = grad.to(device, dtype)

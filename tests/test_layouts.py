@@ -11,7 +11,6 @@ from conftest import (
     cancels,
     laid_out_inputs,
     random_inputs,
-    skip_if_refused,
 )
 from torch import Tensor
 
@@ -70,7 +69,6 @@ def test_layout(
     name: str,
     generator: torch.Generator,
 ) -> None:
-    skip_if_refused(backend, device, element)
     inputs = laid_out_inputs(
         op, (2, 4, 6, 40), LAYOUTS[name], element, device, generator
     )

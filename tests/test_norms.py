@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import assert_accepted, random_inputs, skip_if_refused
+from conftest import assert_accepted, random_inputs
 from torch import Tensor
 
 import bindings
@@ -47,7 +47,6 @@ def test_without_weight(
     n_cols: int,
     generator: torch.Generator,
 ) -> None:
-    skip_if_refused(backend, device, dtype)
     x = _input(n_cols, dtype, device, generator)
     assert_accepted(description, backend, (x,))
 
@@ -69,7 +68,6 @@ def test_a_mean_far_from_zero_costs_no_digits(
     n_cols: int,
     generator: torch.Generator,
 ) -> None:
-    skip_if_refused(backend, device, dtype)
     far = 1e4 if dtype == torch.float32 else 8.0
     x = (far + torch.randn(3, n_cols, generator=generator)).to(dtype).to(device)
     out = bindings.layer_norm(x, backend=backend).double()
@@ -185,7 +183,6 @@ def test_gradients_of_what_is_there(
     present: tuple[int, ...],
     generator: torch.Generator,
 ) -> None:
-    skip_if_refused(backend, device)
     made = random_inputs(description, shape, torch.float32, device, generator)
     inputs = tuple(x if i in (0, *present) else None for i, x in enumerate(made))
     grad = torch.randn(shape, generator=generator).to(device)
@@ -221,7 +218,6 @@ def test_more_rows_than_blocks(
     generator: torch.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    skip_if_refused(backend, device, dtype)
     if backend == "triton" and device == "cpu" and shape[1] > 12288:
         pytest.skip("shorter rows are as long to it, and the interpreter is slow")
     # If the grid holds only two, few suffice.

@@ -69,7 +69,6 @@ def test_widths_and_dtypes_of_the_tables(
     interleaved: bool,
     generator: torch.Generator,
 ) -> None:
-    skip_if_refused(backend, device, dtype)
     x = torch.randn(2, 7, 5, head_dim, generator=generator).to(device, dtype)
     cos, sin = (t.to(device, table or dtype) for t in _tables(7, rotary_dim, generator))
     out = bindings.rotary(x, cos, sin, interleaved, backend=backend)
@@ -205,7 +204,6 @@ def test_in_place(
     head_dim: int,
     generator: torch.Generator,
 ) -> None:
-    skip_if_refused(backend, device, dtype)
     values = torch.randn(2, 37, 10, head_dim, generator=generator).to(device, dtype)
     cos, sin = (t.to(device, dtype) for t in _tables(39, 32, generator))
     x = values[:, :, ::2]  # between heads of others, which must stay as they are
@@ -265,7 +263,6 @@ def test_gradient(
     offset: int | str,
     generator: torch.Generator,
 ) -> None:
-    skip_if_refused(backend, device, dtype)
     x = torch.randn(2, 5, 3, 72, generator=generator).to(device, dtype)
     weight = torch.randn(x.shape, generator=generator).to(device, dtype)
     cos, sin = (t.to(device, dtype) for t in _tables(9, 64, generator))

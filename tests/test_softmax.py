@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import assert_accepted, random_inputs, skip_if_refused
+from conftest import assert_accepted, random_inputs
 from torch import Tensor
 
 import bindings
@@ -35,7 +35,6 @@ def test_rows_that_begin_anywhere(
     n_cols: int,
     generator: torch.Generator,
 ) -> None:
-    skip_if_refused(backend, device, dtype)
     x = torch.randn(9, n_cols, generator=generator).to(dtype).to(device)
     for view in (x, *_views(x)):
         assert_accepted(OPS["softmax"], backend, (view,))
@@ -49,7 +48,6 @@ def test_gradients_of_rows_that_begin_anywhere(
     n_cols: int,
     generator: torch.Generator,
 ) -> None:
-    skip_if_refused(backend, device, dtype)
     backward = OPS["softmax_backward"]
     grad, y = random_inputs(backward, (9, n_cols), dtype, device, generator)
     for view in (grad, *_views(grad)):
@@ -80,7 +78,6 @@ def test_more_long_rows_than_programs(
     generator: torch.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    skip_if_refused(backend, device, dtype)
     # Programs of 16 multiprocessors share a row or three at a time. Those of 2 are too
     # few for one, and do not wait for each other.
     one = Device(arch=90, n_sms=n_sms)

@@ -114,7 +114,6 @@ def test_rows_begin_and_end_anywhere(
     n_cols: int,
     generator: torch.Generator,
 ) -> None:
-    skip_if_refused(backend, device, dtype)
     memory = torch.randint(-2, 3, (8 + 3 * n_cols,), generator=generator).to(device)
     for start in range(8):
         x = memory.to(dtype)[start : start + 3 * n_cols].view(3, n_cols)
@@ -123,7 +122,6 @@ def test_rows_begin_and_end_anywhere(
 
 
 def test_it_is_rounded_once(backend: str, device: str) -> None:
-    skip_if_refused(backend, device, torch.float16)
     # In float16, 2048 + 1 is 2048.
     x = torch.ones(4096, device=device).half()
     assert bindings.sum(x, 0, backend=backend).item() == 4096
@@ -149,7 +147,6 @@ def test_a_split_sum_is_accepted(
     dim: int,
     generator: torch.Generator,
 ) -> None:
-    skip_if_refused(backend, device, dtype)
     x = torch.rand(shape, generator=generator).to(device, dtype)
     assert_accepted(SUM, backend, (x,), {"dim": dim})
 
@@ -209,7 +206,6 @@ def test_columns_that_fill_a_gpu_are_not_split(
 def test_columns_that_are_not_split_are_accepted(
     backend: str, device: str, generator: torch.Generator
 ) -> None:
-    skip_if_refused(backend, device, torch.float16)
     x = torch.rand((70, 49153), generator=generator).to(device, torch.float16)
     assert_accepted(SUM, backend, (x,), {"dim": 0})
 

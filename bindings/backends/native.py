@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -40,7 +40,7 @@ def launch(
         UnsupportedError: The op's rung has no kernel for this call.
     """
     with _naming_the_rung(op):
-        _bound(module, op)(*_values(arguments), stream)
+        _bound(module, op)(*_values(arguments, address), stream)
 
 
 def _bound(module: ModuleType, op: Op, suffix: str = "") -> Any:
@@ -95,33 +95,6 @@ def record(
     return launch
 
 
-def plan(
-    module: ModuleType, op: Op, arguments: tuple[Argument, ...], arch: int
-) -> list[dict[str, Any]]:
-    """Describes what `launch` would launch on an architecture, such as 90.
-
-    Raises:
-        UnsupportedError: The op's rung has no kernel for this call.
-
-    Returns:
-        For each launch, in order: kernel (the symbol), signature (the symbol
-        demangled), grid and block (x, y, z), shared_bytes (dynamic shared memory), and
-        arguments (the kernel's: each tensor as its address, each structure as the
-        numbers that the sources give for it, an address first).
-    """
-    with _naming_the_rung(op):
-        descriptions: list[dict[str, Any]] = _bound(module, op, "_plan")(
-            *_values(arguments), arch
-        )
-    return descriptions
-
-
-def parameters(module: ModuleType, op: Op) -> list[tuple[str, bool]]:
-    """Names of the bare launcher's parameters, and whether it writes through each."""
-    found: list[tuple[str, bool]] = _bound(module, op, "_parameters")
-    return found
-
-
 def address(position: int, tensor: Tensor) -> int:
     """The address of a tensor among a launcher's arguments, made up on the meta device.
 
@@ -134,16 +107,52 @@ def address(position: int, tensor: Tensor) -> int:
     return ((position + 1) << 44) + offset
 
 
-def _values(arguments: tuple[Argument, ...]) -> list[int | float]:
+def plan(
+    module: ModuleType,
+    op: Op,
+    arguments: tuple[Argument, ...],
+    arch: int,
+    address_of: Callable[[int, Tensor], int] = address,
+) -> list[dict[str, Any]]:
+    """Describes what `launch` would launch on an architecture, such as 90.
+
+    Args:
+        module: One that runs kernels in the emulator.
+        op: The op to launch.
+        arguments: The launcher's arguments.
+        arch: The architecture.
+        address_of: Tells the address of a tensor among them, by its position.
+
+    Raises:
+        UnsupportedError: The op's rung has no kernel for this call.
+
+    Returns:
+        For each launch, in order: kernel (the symbol), signature (the symbol
+        demangled), grid, block and cluster (x, y, z), shared_bytes (dynamic shared
+        memory), and arguments (the kernel's: each tensor as its address, each structure
+        as the numbers that the sources give for it, an address first).
+    """
+    values = _values(arguments, address_of)
+    with _naming_the_rung(op):
+        descriptions: list[dict[str, Any]] = _bound(module, op, "_plan")(*values, arch)
+    return descriptions
+
+
+def parameters(module: ModuleType, op: Op) -> list[tuple[str, bool]]:
+    """Names of the bare launcher's parameters, and whether it writes through each."""
+    found: list[tuple[str, bool]] = _bound(module, op, "_parameters")
+    return found
+
+
+def _values(
+    arguments: tuple[Argument, ...], address_of: Callable[[int, Tensor], int]
+) -> list[int | float]:
     out = arguments[0]
     assert isinstance(out, Tensor)
-    return [
-        _CODES[out.dtype],
-        *(_value(position, each) for position, each in enumerate(arguments)),
-    ]
-
-
-def _value(position: int, argument: Argument) -> int | float:
-    if argument is None:
-        return 0  # the null pointer
-    return address(position, argument) if isinstance(argument, Tensor) else argument
+    values: list[int | float] = [_CODES[out.dtype]]
+    for position, each in enumerate(arguments):
+        if isinstance(each, Tensor):
+            values.append(address_of(position, each))
+        else:
+            values.append(0 if each is None else each)  # the null pointer
+    return values

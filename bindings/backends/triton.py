@@ -1,4 +1,4 @@
-"""Triton on the GPU, and in Triton's interpreter for CPU tensors."""
+"""Triton on the GPU; for CPU tensors in its interpreter, or compiled and simulated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bindings.backends import Launch, interpreter, launchers
+from bindings.backends import Launch, interpreter, launchers, simulated
 from bindings.backends.native import unsupported_rung
 from bindings.backends.template import Template, template_of
 from bindings.errors import UnsupportedError
@@ -21,10 +21,14 @@ def run(op: Op, outputs: Outputs, *args: Any) -> None:
     """Runs the op on args and writes its outputs.
 
     Raises:
-        RuntimeError: The dtype is bfloat16, on the CPU: the interpreter gets it wrong.
-        UnsupportedError: The op's rung has no kernel for this call.
+        RuntimeError: The kernel did what it must not, on the CPU.
+        UnsupportedError: The op's rung has no kernel for this call, or what runs it on
+            the CPU is not there.
     """
     out, *others = as_tuple(outputs)
+    if architecture := simulated.architecture_for("triton", (out, *others, *args)):
+        simulated.run("triton", architecture, op, outputs, *args)
+        return
     arguments = op.arguments(out, *others, *args)
     try:
         if not out.is_cuda:

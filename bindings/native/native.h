@@ -22,6 +22,9 @@
 
 #include "common/dtype.cuh"
 #include "common/launch.cuh"
+#ifdef TWIN_EMULATOR
+#include "host/rehearsal.h"
+#endif
 
 // Hidden like pybind11's own types: each module keeps these to itself.
 namespace [[gnu::visibility("hidden")]] native {
@@ -93,13 +96,17 @@ inline std::string demangled(const std::string& symbol) {
     return result;
 }
 
+inline pybind11::tuple as_tuple(dim3 size) {
+    return pybind11::make_tuple(size.x, size.y, size.z);
+}
+
 inline pybind11::dict as_dict(const PlanDescription& plan) {
     pybind11::dict result;
     const std::string symbol = symbol_of(plan.kernel);
     result["kernel"] = symbol;
     result["signature"] = demangled(symbol);
-    result["grid"] = pybind11::make_tuple(plan.grid.x, plan.grid.y, plan.grid.z);
-    result["block"] = pybind11::make_tuple(plan.block.x, plan.block.y, plan.block.z);
+    result["grid"] = as_tuple(plan.grid);
+    result["block"] = as_tuple(plan.block);
     result["shared_bytes"] = plan.shared_bytes;
     pybind11::list arguments;
     for (const std::vector<int64_t>& numbers : plan.arguments) {
@@ -149,11 +156,21 @@ class Binding {
         });
         module.def((name_ + "_plan").c_str(), [this](const pybind11::args& args) {
             const Arguments call = split(args);
+            const int arch = call.last.cast<int>();
             std::vector<PlanDescription> plans;
-            const Launcher describe(call.last.cast<int>(), &plans);
+            const Launcher describe(arch, &plans);
             check(name_, op_(describe, call.dtype, call.slots));
             pybind11::list result;
             for (const PlanDescription& plan : plans) result.append(as_dict(plan));
+#ifdef TWIN_EMULATOR
+            // A description leaves clusters out; a launch asks for them.
+            const emulator::Rehearsal rehearsal;
+            const Launcher launch(arch, nullptr);
+            check(name_, op_(launch, call.dtype, call.slots));
+            for (size_t i = 0; i < plans.size(); ++i) {
+                result[i]["cluster"] = as_tuple(rehearsal.cluster_sizes[i]);
+            }
+#endif
             return result;
         });
         // Python passes only addresses and the stream in every call, which takes a third

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Literal, Protocol
 
 from bindings.backends import native, prebuilt, triton
@@ -15,6 +16,7 @@ from compare.assembly.mix import Mix, mix_of
 from compare.code import cache, cuda, tools, triton_offline
 from compare.code.architectures import WARP_SIZE, Architecture, parse_architecture
 from compare.code.launch_parameters import (
+    ArgumentTensors,
     cuda_launch,
     elements_of,
     require_elements,
@@ -182,7 +184,7 @@ def inspect_cuda(
     names = [name for name, _ in native.parameters(prebuilt.load("_cpu"), op)]
     signatures = {each["kernel"]: each["signature"] for each in plans}
     build = cuda.compile_kernels(op.source, signatures, architecture)[plan["kernel"]]
-    launch = cuda_launch(plan, names, arguments)
+    launch = cuda_launch(plan, ArgumentTensors(names, arguments))
     return assemble(
         "cuda",
         architecture,
@@ -222,7 +224,9 @@ def inspect_triton(
     titles = tuple(each.title for each in launches)
     _require_launch("Triton", op, titles, number)
     build = launches[number]
-    launch = triton_launch(build, triton.parameters(op, len(arguments)), arguments)
+    names = triton.parameters(op, len(arguments))
+    tensors = ArgumentTensors(names, arguments, build.arguments)
+    launch = triton_launch(build, tensors)
     return assemble(
         "triton",
         architecture,
@@ -292,16 +296,24 @@ def assemble(
     )
 
 
-def _plans(
-    op: Op, arguments: tuple[Argument, ...], architecture: Architecture
-) -> list[dict[str, Any]]:
+def native_module() -> ModuleType:
+    """The module that plans launches.
+
+    Raises:
+        CodegenUnavailable: It is not built, or from other sources.
+    """
     try:
-        module = prebuilt.load("_cpu")
+        return prebuilt.load("_cpu")
     except UnsupportedError as error:
         raise CodegenUnavailable(
             "the plan of a launch comes from the native module", str(error)
         ) from error
-    return native.plan(module, op, arguments, architecture.number)
+
+
+def _plans(
+    op: Op, arguments: tuple[Argument, ...], architecture: Architecture
+) -> list[dict[str, Any]]:
+    return native.plan(native_module(), op, arguments, architecture.number)
 
 
 def _titles(plans: list[dict[str, Any]]) -> tuple[str, ...]:

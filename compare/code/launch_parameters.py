@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -15,109 +16,135 @@ from compare.code import triton_offline
 from compare.errors import CodegenUnavailable
 from compare.ptx_simulator import Launch, TensorArgument, TensorMap
 
+# That of every map of csrc/common/tensor_map.cuh.
+_SWIZZLE_BYTES_OF_CUDA = 128
 
-def cuda_launch(
-    plan: dict[str, Any], names: Sequence[str], arguments: tuple[Argument, ...]
-) -> Launch:
+
+class Tensors(Protocol):
+    """Where the tensors of a launch lie."""
+
+    def address(self, tensor: Any) -> int:
+        """The address that a kernel gets for a tensor, or what has its data_ptr."""
+
+    def passed(self, parameters: Sequence[int]) -> tuple[TensorArgument, ...]:
+        """Those that a kernel with these parameters gets."""
+
+
+class ArgumentTensors:
+    """A launcher's tensors, on the meta device, each at the address that it has there.
+
+    They have the launcher's names, and those that the launcher itself allocates the
+    kernel's.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        arguments: tuple[Argument, ...],
+        of_kernel: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """Takes all arguments of the launcher, and what a kernel of it gets."""
+        given = {id(each) for each in arguments}
+        own = {
+            name: each
+            for name, each in of_kernel.items()
+            if isinstance(each, torch.Tensor) and id(each) not in given
+        }
+        self._names = (*names, *own)
+        self._tensors = _tensors((*arguments, *own.values()))
+        self._addresses = {
+            id(each): address for address, (_, each) in self._tensors.items()
+        }
+
+    def address(self, tensor: Any) -> int:
+        """The address of an argument."""
+        return self._addresses[id(tensor)]
+
+    def passed(self, parameters: Sequence[int]) -> tuple[TensorArgument, ...]:
+        """Those whose addresses are among the parameters."""
+        return tuple(
+            TensorArgument(
+                name=self._names[position],
+                position=position,
+                address=address,
+                bytes=extent(each),
+                holds_indices=not each.is_floating_point(),
+            )
+            for address, (position, each) in self._tensors.items()
+            if address in parameters
+        )
+
+
+class _ObservedTensors:
+    """The tensors of one launch of Triton, by the names of the kernel's parameters.
+
+    Those that begin at the same place of the same memory have the same address and the
+    name of the first.
+    """
+
+    def __init__(self, recorded: triton_offline.TritonLaunch) -> None:
+        self._named: dict[tuple[int, int], TensorArgument] = {}
+        for position, (name, each) in enumerate(recorded.arguments.items()):
+            tensor = each.base if isinstance(each, TensorDescriptor) else each
+            if not isinstance(tensor, torch.Tensor):
+                if not isinstance(tensor, int | float):
+                    raise CodegenUnavailable(
+                        f"{recorded.kernel} has a {type(tensor).__name__} as a "
+                        "parameter",
+                        f"pass numbers and tensors as {name}",
+                    )
+                continue
+            first = self._named.get(_place(tensor))
+            self._named[_place(tensor)] = TensorArgument(
+                name=first.name if first else name,
+                position=first.position if first else position,
+                address=first.address if first else native.address(position, tensor),
+                bytes=max(first.bytes if first else 0, extent(tensor)),
+                holds_indices=not tensor.is_floating_point(),
+            )
+
+    def address(self, tensor: torch.Tensor) -> int:
+        return self._named[_place(tensor)].address
+
+    def passed(self, parameters: Sequence[int]) -> tuple[TensorArgument, ...]:
+        return tuple(self._named.values())
+
+
+def cuda_launch(plan: dict[str, Any], tensors: Tensors) -> Launch:
     """A planned launch of CUDA, whose arguments describe_argument has described."""
     parameters: list[int] = []
     maps: list[TensorMap] = []
     for position, argument in enumerate(plan["arguments"]):
         if isinstance(argument, int):
             parameters.append(argument)
-        else:
-            address, element_bytes, *rest = argument
-            parameters.append(address)
-            shape = tuple(rest[:3]), tuple(rest[3:5]), tuple(rest[5:])
-            maps.append(TensorMap(position, address, element_bytes, *shape))
+            continue
+        address, element_bytes, *rest = argument
+        parameters.append(address)
+        shape = tuple(rest[:3]), tuple(rest[3:5]), tuple(rest[5:])
+        maps.append(
+            TensorMap(position, address, element_bytes, *shape, _SWIZZLE_BYTES_OF_CUDA)
+        )
     return Launch(
         grid=plan["grid"],
         block=plan["block"],
         parameters=tuple(parameters),
-        tensors=_passed(names, arguments, parameters),
+        tensors=tensors.passed(parameters),
         dynamic_shared_bytes=plan["shared_bytes"],
         tensor_maps=tuple(maps),
+        cluster=plan["cluster"],
     )
 
 
-def triton_launch(
-    recorded: triton_offline.TritonLaunch,
-    names: Sequence[str],
-    arguments: tuple[Argument, ...],
-) -> Launch:
-    """A recorded launch of Triton, which ends with two pointers to scratch memory.
-
-    Tensors that the launcher itself allocates have the kernel's names.
-    """
-    given = {id(each) for each in arguments}
-    own = {
-        name: each
-        for name, each in recorded.arguments.items()
-        if isinstance(each, torch.Tensor) and id(each) not in given
-    }
-    names, arguments = (*names, *own), (*arguments, *own.values())
-    addresses = {
-        id(each): address for address, (_, each) in _tensors(arguments).items()
-    }
-    return _triton_launch(
-        recorded,
-        lambda tensor: addresses[id(tensor)],
-        lambda parameters: _passed(names, arguments, parameters),
-    )
-
-
-def observed_launch(recorded: triton_offline.TritonLaunch) -> Launch:
-    """A recorded launch of Triton, whose tensors have the names of its parameters.
-
-    Tensors that begin at the same place of the same memory have the same address and
-    the name of the first.
-
-    Raises:
-        CodegenUnavailable: The kernel has a parameter of a kind that is not known here.
-    """
-    named: dict[tuple[int, int], TensorArgument] = {}
-    for position, (name, each) in enumerate(recorded.arguments.items()):
-        tensor = each.base if isinstance(each, TensorDescriptor) else each
-        if not isinstance(tensor, torch.Tensor):
-            if not isinstance(tensor, int | float):
-                raise CodegenUnavailable(
-                    f"{recorded.kernel} has a {type(tensor).__name__} as a parameter",
-                    f"pass numbers and tensors as {name}",
-                )
-            continue
-        first = named.get(_place(tensor))
-        named[_place(tensor)] = TensorArgument(
-            name=first.name if first else name,
-            position=first.position if first else position,
-            address=first.address if first else native.address(position, tensor),
-            bytes=max(first.bytes if first else 0, _extent(tensor)),
-            holds_indices=not tensor.is_floating_point(),
-        )
-    return _triton_launch(
-        recorded,
-        lambda tensor: named[_place(tensor)].address,
-        lambda parameters: tuple(named.values()),
-    )
-
-
-def _place(tensor: torch.Tensor) -> tuple[int, int]:
-    """Where a tensor begins: the same for two that begin at the same place."""
-    return id(tensor.untyped_storage()), int(tensor.storage_offset())
-
-
-def _triton_launch(
-    recorded: triton_offline.TritonLaunch,
-    address_of: Callable[[torch.Tensor], int],
-    passed: Callable[[Sequence[int]], tuple[TensorArgument, ...]],
-) -> Launch:
+def triton_launch(recorded: triton_offline.TritonLaunch, tensors: Tensors) -> Launch:
+    """A recorded launch of Triton, which ends with two pointers to scratch memory."""
     parameters: list[int] = []
     maps: list[TensorMap] = []
     boxes = iter(recorded.boxes)
     for argument in recorded.arguments.values():
         if isinstance(argument, torch.Tensor):
-            parameters.append(address_of(argument))
+            parameters.append(tensors.address(argument))
         elif isinstance(argument, TensorDescriptor):
-            address = address_of(argument.base)
+            address = tensors.address(argument.base)
             sizes = [*argument.shape, *argument.strides]
             if box := next(boxes, None):
                 # A tensor map, and then what it tells once more.
@@ -130,14 +157,30 @@ def _triton_launch(
         else:
             assert isinstance(argument, int)
             parameters.append(int(argument))
+    x, y, z = recorded.grid
     return Launch(
-        grid=recorded.grid,
+        grid=(x * recorded.cluster, y, z),
         block=recorded.block,
         parameters=(*parameters, 0, 0),
-        tensors=passed(parameters),
+        tensors=tensors.passed(parameters),
         dynamic_shared_bytes=recorded.dynamic_shared_bytes,
         tensor_maps=tuple(maps),
+        cluster=(recorded.cluster, 1, 1),
     )
+
+
+def observed_launch(recorded: triton_offline.TritonLaunch) -> Launch:
+    """A recorded launch of Triton, whose tensors have the names of its parameters.
+
+    Raises:
+        CodegenUnavailable: The kernel has a parameter of a kind that is not known here.
+    """
+    return triton_launch(recorded, _ObservedTensors(recorded))
+
+
+def _place(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where a tensor begins: the same for two that begin at the same place."""
+    return id(tensor.untyped_storage()), int(tensor.storage_offset())
 
 
 def _flags(descriptor: TensorDescriptor) -> list[int]:
@@ -149,37 +192,21 @@ def _flags(descriptor: TensorDescriptor) -> list[int]:
 
 
 def _tensor_map(
-    position: int, address: int, tensor: TensorDescriptor, box: tuple[int, ...]
+    position: int, address: int, tensor: TensorDescriptor, box: triton_offline.Box
 ) -> TensorMap:
     """A descriptor as Triton's launcher encodes it: its last dimension comes first.
 
     The box is that of one copy; the descriptor's own block may take several.
     """
-    width = tensor.base.element_size()
+    width = tensor.base.dtype.itemsize
     return TensorMap(
         position=position,
         address=address,
         element_bytes=width,
         sizes=tuple(reversed(tensor.shape)),
         strides=tuple(each * width for each in reversed(tensor.strides[:-1])),
-        box=tuple(reversed(box)),
-    )
-
-
-def _passed(
-    names: Sequence[str], arguments: tuple[Argument, ...], parameters: Sequence[int]
-) -> tuple[TensorArgument, ...]:
-    """Those of the launcher's tensors that a kernel gets, by the launcher's names."""
-    return tuple(
-        TensorArgument(
-            name=names[position],
-            position=position,
-            address=address,
-            bytes=_extent(each),
-            holds_indices=not each.is_floating_point(),
-        )
-        for address, (position, each) in _tensors(arguments).items()
-        if address in parameters
+        box=tuple(reversed(box.sizes)),
+        swizzle_bytes=box.swizzle_bytes,
     )
 
 
@@ -200,7 +227,7 @@ def _tensors(
     }
 
 
-def _extent(tensor: torch.Tensor) -> int:
+def extent(tensor: torch.Tensor) -> int:
     """Bytes from the first element of a tensor to the end of its last."""
     if tensor.numel() == 0:
         return 0

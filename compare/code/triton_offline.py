@@ -1,9 +1,9 @@
 """Compiles what a Triton launcher would launch, for a GPU that need not be there.
 
-The launcher runs as it is, on meta tensors, under a driver that records every launch
-and makes none. So it compiles exactly the specialisation that these shapes, strides and
-alignments get at run time. All use of what Triton does not promise to keep is in this
-file; tests/test_code_triton.py pins it.
+The launcher runs as it is, on tensors that are on no GPU, under a driver that records
+every launch and makes none. So it compiles exactly the specialisation that these
+shapes, strides and alignments get at run time. All use of what Triton does not promise
+to keep is in this file; tests/test_code_triton.py pins it.
 """
 
 import contextlib
@@ -48,6 +48,21 @@ _one_at_a_time = threading.RLock()
 
 
 @dataclass(frozen=True)
+class Box:
+    """What a tensor map copies at a time."""
+
+    sizes: tuple[int, ...]  # in elements, the contiguous dimension last
+    swizzle_bytes: int  # 0, 32, 64 or 128, as a TensorMap has it
+
+    @classmethod
+    def of(cls, described: dict[str, Any]) -> "Box":
+        """Reads what Triton keeps with a kernel for one of its descriptors."""
+        # CUtensorMapSwizzle: none, and then from 32 bytes on.
+        swizzle_bytes = 16 << swizzle if (swizzle := described["swizzle"]) else 0
+        return cls(tuple(described["block_size"]), swizzle_bytes)
+
+
+@dataclass(frozen=True)
 class TritonLaunch:
     """A launch that was recorded, and what Triton compiled for it."""
 
@@ -57,7 +72,10 @@ class TritonLaunch:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]  # the threads that run one program
     arguments: dict[str, Any]  # those of run time: no constants, and no 1
-    boxes: tuple[tuple[int, ...] | None, ...]  # of one copy by each descriptor's map
+    # What each descriptor's tensor map copies at a time, where it has a map.
+    boxes: tuple[Box | None, ...]
+    cluster: int  # the blocks that run one program together
+    scratch_bytes: int  # of global memory, which Triton allocates for a block
     dynamic_shared_bytes: int  # Triton has no static shared memory
     ptx: str
     cubin: bytes
@@ -93,7 +111,10 @@ class TritonLaunch:
                 )
                 if (i,) not in constants
             },
-            boxes=tuple(each and tuple(each["block_size"]) for each in described),
+            boxes=tuple(each and Box.of(each) for each in described),
+            cluster=metadata.num_ctas,
+            scratch_bytes=metadata.global_scratch_size
+            + getattr(metadata, "profile_scratch_size", 0),
             dynamic_shared_bytes=metadata.shared,
             ptx=compiled.asm["ptx"],
             cubin=compiled.asm["cubin"],
@@ -113,7 +134,7 @@ def record_launches(
     architecture: Architecture,
     assembler: Path | None = None,
 ) -> tuple[TritonLaunch, ...]:
-    """Records the launches of `launcher(*arguments)`, whose tensors are meta tensors.
+    """Records the launches of `launcher(*arguments)`, whose tensors are on no GPU.
 
     An assembler, a ptxas that can be run and knows the architecture, takes the place of
     the one that Triton brings along.
@@ -254,11 +275,27 @@ def offline_driver(
     ):
         previous = _driver._active  # the property would look for a GPU
         recorder = _OfflineDriver(architecture)
-        _driver.set_active(recorder)
+        _driver.set_active(_InOneThread(recorder, previous))
         try:
             yield recorder.launches
         finally:
             _driver.set_active(previous)
+
+
+class _InOneThread:
+    """A recorder in the thread that makes it; for others, the driver of before.
+
+    Triton has one for the process, and others may launch something on a GPU meanwhile.
+    """
+
+    def __init__(self, recorder: "_OfflineDriver", before: Any) -> None:
+        self._recorder, self._before = recorder, before
+        self._thread = threading.get_ident()
+
+    def __getattr__(self, name: str) -> Any:
+        if threading.get_ident() == self._thread:
+            return getattr(self._recorder, name)
+        return getattr(self._before or _driver.default, name)
 
 
 class _OfflineDriver(DriverBase):

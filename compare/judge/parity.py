@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bindings import backends
+from bindings.backends import simulated
 from bindings.errors import BuildError, SettingError, UnsupportedError
 from bindings.op import Op, as_tuple
 from bindings.trial import Traffic
@@ -47,7 +48,8 @@ _EMULATOR_LIMIT = re.compile(r"\b(step limit|time limit|endless polling): ")
 class Parity:
     """How an implementation did."""
 
-    ran_on: str  # "gpu", "emulator", "interpreter" or "cpu"
+    # "gpu", "emulator", "interpreter", "compiled for sm_90a, simulated" or "cpu".
+    ran_on: str
     error: Errors
     allowed: Errors
     problem: str = ""  # one sentence; empty if nothing is wrong
@@ -110,21 +112,26 @@ def check_prepared(prepared: Prepared, backend: str) -> Parity | Skipped:
         BuildError: A native module could not be built.
         UnavailableError: A setting of the emulator or the interpreter makes no sense.
     """
+    try:
+        return _check(prepared, backend)
+    except UnsupportedError as error:
+        return Skipped(str(error))
+    except SettingError as error:
+        raise UnavailableError(str(error)) from error
+
+
+def _check(prepared: Prepared, backend: str) -> Parity:
     op, arguments, expected = prepared.op, prepared.arguments, prepared.expected
     like = as_tuple(op.allocate(*arguments))
-    ran_on = "gpu" if like[0].is_cuda else _ON_CPU[backend]
+    ran_on = _where(backend, (*like, *arguments))
     kinds = map(acceptance.wrong_kind, like, expected)
     problem = next(filter(None, kinds), "") or _aliasing(like, prepared.tensors)
     if problem:
         return Parity(ran_on, UNKNOWN, UNKNOWN, problem)
     try:
         verdict = _verdict(_Call(prepared, backend, like))
-    except UnsupportedError as error:
-        return Skipped(str(error))
-    except (BuildError, torch.OutOfMemoryError):
+    except (UnsupportedError, BuildError, torch.OutOfMemoryError):
         raise  # nothing that the kernel has done
-    except SettingError as error:
-        raise UnavailableError(str(error)) from error
     except (RuntimeError, TimeoutError) as error:
         if _EMULATOR_SETTING.search(str(error)):
             raise UnavailableError(str(error)) from error
@@ -135,6 +142,16 @@ def check_prepared(prepared: Prepared, backend: str) -> Parity | Skipped:
     changed = acceptance.changed_reference(op, arguments, expected)
     problem = changed or verdict.problem
     return Parity(ran_on, verdict.error, verdict.allowed, problem)
+
+
+def _where(backend: str, tensors: tuple[Any, ...]) -> str:
+    """What a call with these outputs and arguments runs on."""
+    if tensors[0].is_cuda:
+        return "gpu"
+    architecture = simulated.architecture_for(backend, tensors)
+    if architecture is None:
+        return _ON_CPU[backend]
+    return f"compiled for {architecture}, simulated"
 
 
 def _aliasing(outputs: tuple[Tensor, ...], inputs: list[Tensor]) -> str:

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "../host/rehearsal.h"
 #include "../observer.h"
 #include "block.h"
 #include "cluster.h"
@@ -24,6 +25,7 @@ namespace {
 thread_local std::vector<std::unique_ptr<Block>> free_blocks;
 
 thread_local bool runs_kernel = false;
+thread_local Rehearsal* rehearsal = nullptr;
 
 class InsideLaunch {
   public:
@@ -55,7 +57,15 @@ std::uint64_t volume(dim3 size) { return std::uint64_t{size.x} * size.y * size.z
 
 bool inside_launch() { return runs_kernel; }
 
+Rehearsal::Rehearsal() { rehearsal = this; }
+
+Rehearsal::~Rehearsal() { rehearsal = nullptr; }
+
 cudaError launch(const LaunchRequest& request) {
+    if (rehearsal != nullptr) {
+        rehearsal->cluster_sizes.push_back(request.cluster_size);
+        return cudaSuccess;
+    }
     if (request.kernel == nullptr) {
         return report(
             cudaErrorInvalidDeviceFunction,
