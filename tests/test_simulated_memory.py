@@ -248,7 +248,8 @@ STORE = "st.global.u32 [%d5], %r2;"
             "reads local memory at byte 0, never written",
         ),
         (
-            "wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32 {%r2}, {%r1}, {%r1}, {%r1};",
+            "wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32 {%r2}, {%r1}, {%r1},"
+            " {%r1};",
             "is not simulated",
         ),
         ("mbarrier.arrive.shared.b64 _, [tile];", "names what is no mbarrier"),

@@ -23,6 +23,7 @@ from compare.ptx_simulator.values import (
     Lanes,
     Mask,
     Value,
+    merged,
     put,
     settled,
     take,
@@ -209,10 +210,19 @@ class Batch:
         """The value of a register in the lanes of a group."""
         return take(self.registers[slot], group.lanes)
 
-    def write(self, slot: int | None, group: Group, value: Value) -> None:
+    def write(
+        self, slot: int | None, group: Group, value: Value, *, are_all: bool = False
+    ) -> None:
         """Puts a value of a group's lanes into a register; without a slot, nowhere.
 
         A wider register is filled up with zeros, or with the sign of signed numbers.
+
+        Args:
+            slot: Of the register.
+            group: The lanes.
+            value: One for each lane of the group, or one for all of them.
+            are_all: Whether there is one for each lane of the batch, of which the
+                group's are taken.
         """
         if slot is None:
             return
@@ -221,7 +231,9 @@ class Batch:
             value = unknown(dtype)
         else:
             value = Value(value.bits.astype(dtype, copy=False), known)
-        if group.lanes is not None:
+        if are_all:
+            value = merged(self.registers[slot], value, group.members)
+        elif group.lanes is not None:
             value = put(self.registers[slot], value, group.lanes, self.layout.lanes)
         self.registers[slot] = value
 
@@ -233,8 +245,24 @@ class Batch:
     def count(self, access: Access, part: Part) -> None:
         """Counts what some lanes access, and looks for races."""
         self.meter.count(access, part, self.doubt)
+        if self.has_contents:
+            self._tell_misaligned(access, part)
         if access.is_plain:
             self.look_for_races(access, part)
+
+    def _tell_misaligned(self, access: Access, part: Part) -> None:
+        """Notes an access at no multiple of its width; a bulk copy has none."""
+        rest = access.bytes_per_thread - 1
+        if part.addresses is None or rest < 1:
+            return
+        if np.bitwise_or.reduce(part.addresses, axis=None) & rest:
+            is_misaligned = part.addresses & rest != 0
+            if part.sizes is not None:  # of what is not read the address is free
+                is_misaligned &= part.sizes > 0
+            lanes = part.group.select(is_misaligned)
+            if lanes is not None:
+                width = access.bytes_per_thread
+                self.tell(access.index, lanes, f"is not at a multiple of {width} bytes")
 
     def look_for_races(
         self, access: Access, part: Part, changes: Mask | None = None

@@ -33,7 +33,11 @@ def compute(
     """Puts a function of the operands into a register."""
 
     def execute(batch: Batch, group: Group) -> None:
-        batch.write(slot, group, function(*(each(batch, group) for each in operands)))
+        # To pick out many lanes and to put them back takes longer than to compute a few
+        # more.
+        lanes = group.layout.all_lanes if group.are_many else group
+        value = function(*(each(batch, lanes) for each in operands))
+        batch.write(slot, group, value, are_all=group.are_many)
 
     return execute
 

@@ -132,6 +132,11 @@ class Group:
         self._parts[key] = (predicate, part)
         return part
 
+    @property
+    def are_many(self) -> bool:
+        """Whether they are some of the batch's lanes, and not few of them."""
+        return self.lanes is not None and 4 * self.size > self.layout.lanes
+
     @cached_property
     def numbers(self) -> Lanes:
         """The lanes, also if they are all."""

@@ -162,7 +162,8 @@ class Machine:
             self.batch.tell(place, group, "waits for ever: not all come to the barrier")
         if self._polling or self._barriers.are_waited_at:
             self._counters.is_complete = False
-        self.batch.queues["bulk copies"].finish(self.batch.layout.all_lanes)
+        for kind in ("copies", "bulk copies"):
+            self.batch.queues[kind].finish(self.batch.layout.all_lanes)
 
     def _enter(self, place: int, group: Group | None) -> None:
         """Lets a group go on from an instruction, together with whoever is there."""

@@ -226,10 +226,8 @@ def _multiply(decoded: Decoded) -> Execute:
     """`mma`: descriptors count when it starts, memory when it is done."""
     if decoded.count != _OPERANDS:
         raise UnmodelledError
-    index, kind = (
-        decoded.instruction.index,
-        decoded.modifiers[-1].removeprefix("kind::"),
-    )
+    index = decoded.instruction.index
+    kind = decoded.modifiers[-1].removeprefix("kind::")
     has_shared_a = not decoded.text(1).startswith("[")
     operands = [
         decoded.address(0),

@@ -3,6 +3,9 @@
 Each block has 128 lanes of 512 columns, with 32 bits where they cross. A block asks for
 columns before it uses them. An address has the lane in its upper 16 bits and the column
 in the lower ones.
+
+Races in it are not looked for. But where asynchronous work is put off, what comes from
+products and stores that nobody has waited for is missing.
 """
 
 from dataclasses import dataclass

@@ -122,8 +122,9 @@ def load(batch: Batch, index: int, group: Group, cells: Cells) -> Value:
     if not isinstance(value.known, bool):
         place = tuple(int(each[0]) for each in np.nonzero(~value.known))
         lane, column = cells.at(place)
+        reader = group.numbers[place[0] : place[0] + 1]
         what = f"reads tensor memory in lane {lane}, column {column}, never written"
-        batch.tell(index, Group(group.numbers[place[:1]], group.layout), what)
+        batch.tell(index, Group(reader, group.layout), what)
     return value
 
 

@@ -140,6 +140,16 @@ def put(old: Value, new: Value, lanes: Lanes, total: int) -> Value:
     return Value(bits, settled(known))
 
 
+def merged(old: Value, new: Value, chosen: Mask) -> Value:
+    """The new value where that is chosen, and the old one elsewhere."""
+    if old.known is False and new.known is False:
+        return old
+    bits = np.where(chosen, new.bits, old.bits)
+    if isinstance(old.known, bool) and old.known is new.known:
+        return Value(bits, old.known)
+    return Value(bits, settled(np.where(chosen, new.known, old.known)))
+
+
 def signed(bits: Bits) -> Bits:
     """Bits as numbers in two's complement."""
     return bits.view(f"i{bits.dtype.itemsize}")
