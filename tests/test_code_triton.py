@@ -27,7 +27,12 @@ from compare.assembly.listing import parse_ptx
 from compare.code import tools, triton_offline
 from compare.code.architectures import ARCHITECTURES, Architecture
 from compare.code.cuda import find_ptxas
-from compare.code.triton_offline import TritonLaunch, assembler_log, record_launches
+from compare.code.triton_offline import (
+    TritonLaunch,
+    assembler_log,
+    plan_launches,
+    record_launches,
+)
 from compare.errors import CodegenUnavailable, CompilationFailed
 from triton_kernels.softmax.twin import softmax_kernel
 
@@ -132,6 +137,9 @@ def test_the_interpreter_is_no_compiler() -> None:
         knobs.runtime.interpret = True
         with pytest.raises(CodegenUnavailable, match="unset TRITON_INTERPRET"):
             launch_softmax(HOPPER)
+        x = torch.empty(1, 4096, device="meta")
+        with pytest.raises(CodegenUnavailable, match="unset TRITON_INTERPRET"):
+            plan_launches(softmax, (x, x, 1, 4096, 1, 0, 4096), HOPPER)
 
 
 def crowded(*arguments: Any) -> None:

@@ -165,6 +165,17 @@ def test_constants_and_variables_hold_what_the_module_says() -> None:
     assert set(numbers(body, module=module)) == {0x3F800000 + 6}
 
 
+def test_a_part_that_nobody_writes_or_reads_is_no_fault() -> None:
+    body = (
+        PLACES
+        + """
+        mov.b64 %d8, {%r1, %r40}; mov.b64 {%r2, _}, %d8;
+        st.global.u32 [%d5], %r2;
+    """
+    )
+    assert numbers(body) == list(range(128))
+
+
 def test_parameters_are_read_by_a_computed_address() -> None:
     body = (
         PLACES

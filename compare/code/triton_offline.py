@@ -144,11 +144,7 @@ def record_launches(
             its assembler cannot be run, or Triton cannot write to its cache.
         CompilationFailed: Triton refused the kernel, or the device is too small for it.
     """
-    if knobs.runtime.interpret:
-        raise CodegenUnavailable(
-            "TRITON_INTERPRET is set, so Triton kernels cannot be compiled here",
-            "unset TRITON_INTERPRET",
-        )
+    _require_compiler()
     with (
         offline_driver(architecture, assembler) as launches,
         _failures_of(launcher.__name__, architecture),
@@ -165,7 +161,11 @@ def plan_launches(
     """The titles of what `launcher(*arguments)` would launch; nothing is compiled.
 
     The tensors among the arguments are meta tensors.
+
+    Raises:
+        CodegenUnavailable: Triton's interpreter has taken its compiler's place here.
     """
+    _require_compiler()
     planned: list[str] = []
 
     def plan(
@@ -176,6 +176,14 @@ def plan_launches(
     with offline_driver(architecture), patch.object(JITFunction, "run", plan):
         launcher(*arguments)
     return tuple(planned)
+
+
+def _require_compiler() -> None:
+    if knobs.runtime.interpret:
+        raise CodegenUnavailable(
+            "TRITON_INTERPRET is set, so Triton kernels cannot be compiled here",
+            "unset TRITON_INTERPRET",
+        )
 
 
 def _title(function: Any, constants: dict[str, Any]) -> str:

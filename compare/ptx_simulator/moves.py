@@ -22,7 +22,7 @@ def _move(decoded: Decoded) -> Execute:
     if len(slots) > 1:
         return _unpack(slots, decoded.source(1, dtype), decoded.type.bits)
     if decoded.text(1).startswith("{"):
-        return _pack(slots[0], decoded.sources(1, None), decoded.type.bits)
+        return _pack(slots[0], decoded.packed(1), decoded.type.bits)
     return compute(slots[0], [decoded.source(1, dtype)], lambda value: value)
 
 

@@ -1,5 +1,6 @@
 """Reads the operands of instructions: once, before anything is run."""
 
+import functools
 import operator
 import re
 from collections.abc import Callable, Container
@@ -56,6 +57,22 @@ class Decoder:
         self.dtypes: list[Dtype] = []
         self.specials: dict[str, int] = {}
         self._slots: dict[Register, int] = {}
+        self._listing = listing
+
+    @functools.cached_property
+    def _written(self) -> set[Register]:
+        """The registers that any instruction has as its first operand."""
+        found = (
+            self.declarations.register(each.index, name)
+            for each in self._listing.instructions
+            for name in _parts(each.operands[0] if each.operands else "")
+        )
+        return {each for each in found if each is not None}
+
+    def is_never_written(self, index: int, name: str) -> bool:
+        """Whether a register has no value, whichever way a thread goes."""
+        register = self.declarations.register(index, name)
+        return register is not None and register not in self._written
 
     def register(self, index: int, name: str) -> int | None:
         """The slot of a register; None if there is none, or none so wide."""
@@ -158,6 +175,20 @@ class Decoded:
         """The values of an operand that may be a vector."""
         return [self._source(text, dtype) for text in _parts(self.text(position))]
 
+    def packed(self, position: int) -> list[Operand]:
+        """The values of a vector that is put together.
+
+        A register that is never written stands for 0: compilers fill up with one where
+        nobody looks at a part.
+        """
+        index = self.instruction.index
+        return [
+            _or_zero(self._source(text, None))
+            if self.decoder.is_never_written(index, text)
+            else self._source(text, None)
+            for text in _parts(self.text(position))
+        ]
+
     def source(self, position: int, dtype: Dtype | None) -> Operand:
         """The value of an operand in this type; None leaves it in its own."""
         return self._source(self.text(position), dtype)
@@ -221,6 +252,17 @@ def _parts(text: str) -> list[str]:
     """The registers of `{a, b}` and of `p|q`."""
     separator = "," if text.startswith("{") else "|"
     return [each.strip() for each in text.strip("{} ").split(separator)]
+
+
+def _or_zero(operand: Operand) -> Operand:
+    """An operand, or 0 if nothing is known of it."""
+    zero = constant(0, U64)
+
+    def value(batch: Batch, group: Group) -> Value:
+        found = operand(batch, group)
+        return zero if found.known is False else found
+
+    return value
 
 
 def _register(slot: int) -> Operand:

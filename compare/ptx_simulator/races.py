@@ -40,7 +40,8 @@ class Actor:
         lanes: a lane of the warp, for each access.
         units: whose clock the access is at, for each access.
         clusters: for each access.
-        told: the clocks of all units of the cluster, for each access.
+        rows: of what they have been told, for each access.
+        told: the clocks of all units of the cluster, in each row.
         is_async: whether it is the async proxy that accesses.
     """
 
@@ -48,6 +49,7 @@ class Actor:
     lanes: Lanes
     units: Lanes
     clusters: Lanes
+    rows: Lanes
     told: Bits
     is_async: bool = False
 
@@ -65,7 +67,7 @@ class Actor:
             lanes=change(self.lanes),
             units=change(self.units),
             clusters=change(self.clusters),
-            told=change(self.told),
+            rows=change(self.rows),
         )
 
 
@@ -99,6 +101,7 @@ class Races:
         self._write_index = np.zeros(n_bytes, np.int32)
         self._read = np.zeros((n_bytes, units), np.int32)  # each reader's clock
         self._read_index = np.zeros(n_bytes, np.int32)
+        self._is_read = np.zeros(n_bytes, np.bool_)  # since it was written
         self._is_unfenced = np.zeros(n_bytes, np.bool_)  # for the async proxy
         self._messages: dict[Hashable, Bits] = {}
 
@@ -108,7 +111,8 @@ class Races:
         """The warps of a group, one access for each lane."""
         clusters, units = self._units(group.numbers)
         told = self._told[clusters, units]
-        return Actor(index, group.numbers, units, clusters, told)
+        rows = np.arange(units.size)
+        return Actor(index, group.numbers, units, clusters, rows, told)
 
     def starts(
         self, index: int, group: Group, *, is_async: bool, kind: int | None = None
@@ -132,7 +136,7 @@ class Races:
         told = self._told[clusters, units].copy()
         rows = np.arange(own.size)
         told[rows, own] = self._told[clusters, own, own]
-        return Actor(index, group.numbers, own, clusters, told, is_async)
+        return Actor(index, group.numbers, own, clusters, rows, told, is_async)
 
     def _units(self, lanes: Lanes) -> tuple[Lanes, Lanes]:
         return np.divmod(lanes // WARP, self._warps_per_cluster)
@@ -158,7 +162,7 @@ class Races:
     def send_done_to(self, mbarriers: tuple[Lanes, Lanes], actor: Actor) -> None:
         """Tells mbarriers, one for each access, that asynchronous work is done."""
         for mbarrier, chosen in _distinct_pairs(mbarriers):
-            told = actor.told[chosen]
+            told = actor.told[actor.rows[chosen]]
             self._add(("mbarrier", *mbarrier), told.max(axis=0))
 
     def receive_from(self, mbarriers: tuple[Lanes, Lanes], group: Group) -> None:
@@ -180,7 +184,7 @@ class Races:
         pairs = np.stack([actor.clusters, units])
         for row in np.unique(pairs, axis=1, return_index=True)[1]:
             told = self._told[actor.clusters[row], units[row]]
-            np.maximum(told, actor.told[row], out=told)
+            np.maximum(told, actor.told[actor.rows[row]], out=told)
 
     def forget(self, message: Hashable) -> None:
         """Ends a message."""
@@ -207,19 +211,19 @@ class Races:
 
     def read(self, actor: Actor, starts: Lanes, width: int) -> None:
         """Reads so many bytes from each of some places in all shared memory."""
-        for place in range(width):
-            places = starts + place
-            self._compare_writes(actor, places, "reads")
-            self._read[places, actor.units] = self._clock(actor)
-            self._read_index[places] = actor.index
-            if actor.is_async and self._is_unfenced[places].any():
-                lane = int(actor.lanes[self._is_unfenced[places].argmax()])
-                self._tell(
-                    actor.index,
-                    lane,
-                    "reads by the async proxy what no fence.proxy.async has shown it",
-                    int(self._write_index[places[self._is_unfenced[places]][0]]),
-                )
+        actor, places = _by_byte(actor, starts, width)
+        self._compare_writes(actor, places, "reads")
+        self._read[places, actor.units] = self._clock(actor)
+        self._read_index[places] = actor.index
+        self._is_read[places] = True
+        if actor.is_async and (is_unfenced := self._is_unfenced[places]).any():
+            first = int(is_unfenced.argmax())
+            self._tell(
+                actor.index,
+                int(actor.lanes[first]),
+                "reads by the async proxy what no fence.proxy.async has shown it",
+                int(self._write_index[places[first]]),
+            )
 
     def write(
         self, actor: Actor, starts: Lanes, width: int, changes: Mask | None = None
@@ -236,26 +240,37 @@ class Races:
         """
         if changes is not None and not changes.all():
             actor, starts = actor.select(changes), starts[changes]
-        for place in range(width):
-            places = starts + place
-            self._compare_writes(actor, places, "writes")
-            is_race = np.logical_or.reduce(self._read[places] > actor.told, axis=1)
-            self._found(actor, is_race, places, self._read_index, "reads")
-            self._writer[places] = actor.units
-            self._written[places] = self._clock(actor)
-            self._write_index[places] = actor.index
-            self._read[places] = 0
-            self._is_unfenced[places] = not actor.is_async
+        actor, places = _by_byte(actor, starts, width)
+        self._compare_writes(actor, places, "writes")
+        self._compare_reads(actor, places)
+        self._writer[places] = actor.units
+        self._written[places] = self._clock(actor)
+        self._write_index[places] = actor.index
+        self._is_unfenced[places] = not actor.is_async
 
     def _clock(self, actor: Actor) -> Bits:
-        clocks: Bits = actor.told[np.arange(actor.units.size), actor.units]
+        clocks: Bits = actor.told[actor.rows, actor.units]
         return clocks
 
     def _compare_writes(self, actor: Actor, places: Lanes, does: str) -> None:
         writers = self._writer[places]
-        told = actor.told[np.arange(writers.size), writers]
+        told = actor.told[actor.rows, writers]
         is_race = (writers != _NOBODY) & (self._written[places] > told)
         self._found(actor, is_race, places, self._write_index, "writes", does)
+
+    def _compare_reads(self, actor: Actor, places: Lanes) -> None:
+        """Looks who reads what is written there; from now on nobody has."""
+        read = np.flatnonzero(self._is_read[places])
+        if not read.size:
+            return
+        clocks = self._read[places[read]]
+        is_race = np.zeros(places.size, np.bool_)
+        is_race[read] = np.logical_or.reduce(
+            clocks > actor.told[actor.rows[read]], axis=1
+        )
+        self._found(actor, is_race, places, self._read_index, "reads")
+        self._read[places[read]] = 0
+        self._is_read[places] = False
 
     def _found(
         self,
@@ -274,6 +289,12 @@ class Races:
                 f"{does} shared memory that another warp {other}, in no order",
                 int(indices[places[first]]),
             )
+
+
+def _by_byte(actor: Actor, starts: Lanes, width: int) -> tuple[Actor, Lanes]:
+    """An access for each of so many bytes from each of some places on."""
+    places = starts[:, np.newaxis] + np.arange(width)
+    return actor.repeated(width), places.reshape(-1)
 
 
 def _distinct_pairs(

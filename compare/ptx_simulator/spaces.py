@@ -65,11 +65,11 @@ class Addresses:
                 self.by_name[each.name] = start
                 ends[each.space] = start + each.bytes
         # Shared memory without a size is what the launch adds, behind all other.
-        align = _DYNAMIC_SHARED_ALIGN
+        added = [each for each in named if not each.bytes and each.space == "shared"]
+        align = max([_DYNAMIC_SHARED_ALIGN, *(each.align for each in added)])
         self.dynamic_start = -(-ends["shared"] // align) * align
-        for each in named:
-            if not each.bytes and each.space == "shared":
-                self.by_name[each.name] = self.dynamic_start
+        for each in added:
+            self.by_name[each.name] = self.dynamic_start
         self.shared_bytes = ends["shared"]
         self.local_bytes = ends["local"]
 
