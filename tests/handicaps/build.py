@@ -49,6 +49,7 @@ def compiled(kernel: Kernel, side: Side, architecture: int) -> KernelCode:
         "grid": kernel.grid,
         "block": (128, 1, 1),
         "shared_bytes": kernel.shared_bytes,
+        "cluster": (1, 1, 1),
         "arguments": [
             native.address(i, each) if isinstance(each, torch.Tensor) else each
             for i, each in enumerate(arguments)
