@@ -1,0 +1,440 @@
+"""Faults planted in compiled code are found, and code without them gives no report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import launches
+import pytest
+import torch
+from planted_ptx import (
+    Edit,
+    Outcome,
+    Report,
+    Subject,
+    dropped,
+    listing_of,
+    more_bytes,
+    no_wait,
+    one_more_pending,
+    other_parity,
+    planted,
+    replaced,
+    run,
+    shifted,
+    source_lines,
+    unguarded,
+)
+
+from bindings.toolchain import find_cuda_home
+from compare.assembly import places
+from compare.assembly.listing import Instruction
+
+needs_nvcc = pytest.mark.skipif(find_cuda_home() is None, reason="needs nvcc")
+
+# ---- Kernels -------------------------------------------------------------------------
+
+F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
+
+
+def of_both(
+    op: str, shape: tuple[int, ...], dtype: torch.dtype, **options: Any
+) -> tuple[Subject, Subject]:
+    """A kernel of CUDA, and its twin in Triton."""
+    return (
+        Subject("cuda", op, shape, dtype, **options),
+        Subject("triton", op, shape, dtype, **options),
+    )
+
+
+SOFTMAX = of_both("softmax", (2, 2048), F32)
+LAYER_NORM = of_both("layer_norm", (2, 2048), BF16)
+CROSS_ENTROPY = of_both("cross_entropy", (3, 4096), F32)
+SOFTMAX_BACKWARD = of_both("softmax_backward", (3, 4096), F32)
+SUM = of_both("sum", (600, 32), F32)
+# One block goes through all rows, which are copied some steps ahead.
+NORM_BACKWARD = (
+    Subject("cuda", "rms_norm_backward", (9, 512), F32, blocks=1),
+    Subject("triton", "layer_norm_backward", (5, 2048), F32, blocks=1),
+)
+# What adds up the results of blocks.
+LOSSES = of_both("cross_entropy", (3, 4096), F32, kernel=1)
+PARTIALS = of_both("layer_norm_backward", (5, 2048), F32, kernel=1)
+# Rows and vectors that end within what a thread has.
+SHORT_SOFTMAX = of_both("softmax", (2, 781), F32)
+ADD = of_both("add", (1003,), F32)
+# A row for the blocks of a cluster.
+CLUSTER_SOFTMAX = Subject("cuda", "softmax_backward", (1, 32768), F32)
+CLUSTER_NORM = Subject("cuda", "rms_norm_backward", (1, 24576), F32)
+# Copies by threads, and products by warps.
+AMPERE_MATMUL = of_both("matmul", (72, 64, 200), F16, architecture=80)
+# Bulk copies, and products by warpgroups. One block computes all tiles, and goes around
+# the ring of stages more than once.
+HOPPER_MATMUL = (
+    Subject("cuda", "matmul", (64, 192, 384), BF16, blocks=1),
+    Subject("triton", "matmul", (64, 192, 256), BF16, blocks=1),
+)
+
+RING = Subject("cuda", "matmul", (64, 64, 832), BF16)  # once around, and a bit
+
+ORDERS = ("forward", "reverse")
+FOUR_ORDERS = (*ORDERS, "random:1", "random:2")
+FIFTY_ORDERS = (*ORDERS, *(f"random:{seed}" for seed in range(1, 49)))
+# The more warps, the longer it takes.
+CLEAN = {
+    **dict.fromkeys((*SOFTMAX, LAYER_NORM[1], RING, HOPPER_MATMUL[1]), FIFTY_ORDERS),
+    **dict.fromkeys((LAYER_NORM[0], *CROSS_ENTROPY, *SOFTMAX_BACKWARD), FOUR_ORDERS),
+    **dict.fromkeys((*SUM, *LOSSES, *PARTIALS, NORM_BACKWARD[0]), FOUR_ORDERS),
+    **dict.fromkeys((*SHORT_SOFTMAX, *ADD, HOPPER_MATMUL[0]), FOUR_ORDERS),
+    **dict.fromkeys((NORM_BACKWARD[1], CLUSTER_SOFTMAX, CLUSTER_NORM), ORDERS),
+    **dict.fromkeys(AMPERE_MATMUL, ORDERS),
+}
+
+launches.announce(each.launch for each in CLEAN if each.side == "cuda")
+
+
+def of_subject(subject: Subject, title: str, *values: object) -> Any:
+    """Parameters of a test, which is skipped where its kernel cannot be compiled."""
+    marks = needs_nvcc if subject.side == "cuda" else ()
+    return pytest.param(subject, *values, id=f"{subject}{title}", marks=marks)
+
+
+# ---- Code without faults -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("subject", [of_subject(each, "") for each in CLEAN])
+def test_clean_code_gives_no_report(subject: Subject) -> None:
+    """And the same bits in every order."""
+    expected = run(subject, "")
+    assert expected.is_clean, expected.reports
+    for order in CLEAN[subject]:
+        found = run(subject, order)
+        assert found.is_clean, (order, found.reports)
+        assert found.results == expected.results, order
+
+
+# ---- Barriers ------------------------------------------------------------------------
+
+# By kernel, the barriers that order nothing, counted from 0. CUDA's reductions end with
+# one before others use the same memory: none does behind the last, and two over vectors
+# of different sizes have memory of their own. Triton's cannot tell that a thread reads
+# what it copied itself, or that a warp writes where it has read alone; and the one that
+# ends a loop of copies comes before nothing in the kernel that has no bias.
+IDLE_BARRIERS = {
+    SOFTMAX[0]: {3},
+    LAYER_NORM[0]: {1, 3},
+    CROSS_ENTROPY[0]: {3},
+    SOFTMAX_BACKWARD[0]: {1},
+    LOSSES[0]: {1},
+    SUM[1]: {0, 1},
+    NORM_BACKWARD[1]: {4},
+    PARTIALS[1]: {1},
+}
+WITH_BARRIERS = (
+    *SOFTMAX,
+    *LAYER_NORM,
+    *CROSS_ENTROPY,
+    *SOFTMAX_BACKWARD,
+    *SUM,
+    *NORM_BACKWARD,
+    *LOSSES,
+    *PARTIALS,
+)
+NEAR = 8  # lines, between a barrier and an access that it orders
+
+
+def outcome_of(subject: Subject, ptx: str) -> Outcome:
+    """The first run that has something to report, or the last."""
+    found = run(subject, ORDERS[0], ptx)
+    return run(subject, ORDERS[1], ptx) if found.is_clean else found
+
+
+def is_near(barrier: Instruction, report: Report) -> bool:
+    """Whether one of an op's lines that are told is one around a barrier."""
+    file, _, line = places.in_op([barrier])[0].rpartition(":")
+    told = [place.rpartition(":") for place in report.places]
+    return any(
+        other == file and abs(int(number) - int(line)) <= NEAR
+        for other, _, number in told
+    )
+
+
+@pytest.mark.parametrize("subject", [of_subject(each, "") for each in WITH_BARRIERS])
+def test_every_barrier_of_a_reduction_is_missed(subject: Subject) -> None:
+    listing = listing_of(subject)
+    barriers = [
+        each
+        for each in listing.instructions
+        if each.opcode in ("bar.sync", "barrier.sync")
+    ]
+    assert barriers
+    expected = run(subject, "")
+    for number, barrier in enumerate(barriers):
+        found = outcome_of(subject, planted(listing, [barrier], dropped))
+        if number in IDLE_BARRIERS.get(subject, ()):
+            assert found == expected, number
+            continue
+        assert found.reports, number
+        first = found.reports[0]
+        assert "in no order" in first.what or "never written" in first.what, number
+        assert is_near(barrier, first), (number, first)
+
+
+# ---- Faults --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, and how it is told."""
+
+    title: str
+    pick: str  # matches the text of the instructions that are edited
+    line: str  # matches a source line that they come from
+    edit: Edit
+    says: str  # matches what is told first
+    told_at: str  # matches a source line that this is told at
+    numbers: tuple[int, ...] = ()  # those of the instructions that are, if not all
+
+    def planted_in(self, subject: Subject) -> str:
+        """The kernel's PTX with the fault."""
+        listing = listing_of(subject)
+        found = [
+            each
+            for each in listing.instructions
+            if re.search(self.pick, each.text)
+            and any(re.search(self.line, line) for line in source_lines(each))
+        ]
+        chosen = [found[number] for number in self.numbers] or found
+        assert chosen
+        return planted(listing, chosen, self.edit)
+
+
+ALL: tuple[int, ...] = ()
+FIRST, LAST = (0,), (-1,)
+
+OUTSIDE = "out of bounds"
+READS_OUTSIDE, WRITES_OUTSIDE = f"reads .*{OUTSIDE}", f"writes .*{OUTSIDE}"
+UNWRITTEN = "reads shared memory at byte .*, never written"
+RACE = "in no order"
+STUCK = "waits for ever: the phase never ends"
+NO_MBARRIER = "names what is no mbarrier"
+NOT_AWAITED = "is not waited for before the end"
+
+FOR_TWO = replaced(r"(1|%r\d+);", "2;")
+ALL_IS_READ = replaced(r"(16|0x10|0x4), %r\d+;", r"\1, \1;")
+
+
+def masks(load: str, store: str, *, are_branches: bool) -> Iterator[Fault]:
+    """Loads and stores without a mask; a branch past the last of them is one."""
+    pick = ("bra", "bra") if are_branches else (r"ld\.global", r"st\.global")
+    edit, which = (dropped, LAST) if are_branches else (unguarded, ALL)
+    yield Fault("load-mask", pick[0], load, edit, READS_OUTSIDE, load, which)
+    yield Fault("store-mask", pick[1], store, edit, WRITES_OUTSIDE, store, which)
+
+
+def places_of_rows() -> Iterator[Fault]:
+    """A row of vectors that is loaded or stored beside its place."""
+    load, store = r"ld\.global", r"st\.global"
+    for step in (16, -1 << 20):
+        title, edit = f"{step}-bytes-on", shifted(step)
+        which = LAST if step > 0 else FIRST
+        says = READS_OUTSIDE, WRITES_OUTSIDE
+        yield Fault(f"load-{title}", load, "", edit, says[0], "load_row", which)
+        yield Fault(f"store-{title}", store, "", edit, says[1], "store_row", which)
+    between = "is not at a multiple of 16 bytes"
+    yield Fault("load-4-bytes-on", load, "", shifted(4), between, "load_row", FIRST)
+
+
+def slots_of_warps(told_at: str, size: int) -> Iterator[Fault]:
+    """A slot for the result of a warp that is not written, or another one."""
+    says = f"{UNWRITTEN}|shared memory, {OUTSIDE}"
+    store, load = r"st\.shared", r"ld\.shared"
+    yield Fault("no-slot", store, "", dropped, says, told_at, FIRST)
+    yield Fault("store-next-slot", store, "", shifted(size), says, told_at, FIRST)
+    yield Fault("load-next-slot", load, "", shifted(size), says, told_at, FIRST)
+
+
+def copies(told_at: str) -> Iterator[Fault]:
+    """Copies by threads that are not waited for."""
+    wait = r"cp\.async\.wait_group"
+    yield Fault("no-wait", wait, "", dropped, UNWRITTEN, told_at, FIRST)
+    yield Fault("less-wait", wait, "", one_more_pending, UNWRITTEN, told_at, FIRST)
+
+
+def commits(told_at: str) -> Iterator[Fault]:
+    """Copies by threads that are in no group."""
+    yield Fault("no-commit", "commit_group", "", dropped, UNWRITTEN, told_at)
+
+
+def edges(matrix: str, line: str) -> Iterator[Fault]:
+    """Copies that read all, where a tile lies across the edge of a matrix."""
+    says = f"reads .* of {matrix}, {OUTSIDE}"
+    yield Fault(f"all-of-{matrix}", r"cp\.async\.c[ag]", line, ALL_IS_READ, says, line)
+
+
+def cluster_waits(results: str) -> Iterator[Fault]:
+    """Blocks of a cluster that do not wait for each other."""
+    wait = r"cluster\.wait"
+    yield Fault("no-cluster-wait", wait, "", dropped, RACE, "mbarrier_init")
+    yield Fault("no-wait", "try_wait", "", no_wait, UNWRITTEN, results)
+    yield Fault("other-phase", "try_wait", "", other_parity, UNWRITTEN, results)
+
+
+def cluster_mbarriers() -> Iterator[Fault]:
+    """The mbarriers of the blocks of a cluster, and what they are told."""
+    arrive, init, wait = r"cluster\.arrive", r"mbarrier\.init", "mbarrier_wait"
+    yield Fault("no-cluster-arrive", arrive, "", dropped, RACE, "mbarrier_init")
+    yield Fault("no-init", init, "", dropped, NO_MBARRIER, "mbarrier_")
+    yield Fault("init-for-two", init, "", FOR_TWO, STUCK, wait)
+    yield Fault("no-bytes", "expect_tx", "", dropped, STUCK, wait)
+    yield Fault("more-bytes", "expect_tx", "", more_bytes(4), STUCK, wait)
+    yield Fault("no-send", r"st\.async", "", dropped, STUCK, wait)
+
+
+def phases_of_cuda() -> Iterator[Fault]:
+    """The mbarriers of CUDA's ring of stages: each is full, or empty."""
+    init, either = r"mbarrier\.init", r"mbarrier_wait\(&shared\.(full|empty)"
+    full, empty = r"mbarrier_wait\(&shared\.full", r"mbarrier_wait\(&shared\.empty"
+    product = "wgmma_m64k16"
+    yield Fault("no-init", init, r"shared\.full", dropped, NO_MBARRIER, "full", FIRST)
+    yield Fault("full-for-two", init, r"shared\.full", FOR_TWO, STUCK, full)
+    yield Fault("empty-for-two", init, r"shared\.empty", FOR_TWO, STUCK, empty)
+    yield Fault("no-block-barrier", r"bar\.sync", "", dropped, RACE, "mbarrier_init")
+    yield Fault("no-wait-for-full", "try_wait", full, no_wait, UNWRITTEN, product)
+    yield Fault("other-full", "try_wait", full, other_parity, UNWRITTEN, product)
+    # The copies are a whole phase ahead of who waits for them.
+    yield Fault("no-wait-for-empty", "try_wait", empty, no_wait, STUCK, full)
+    yield Fault("other-empty", "try_wait", empty, other_parity, STUCK, either)
+    yield Fault("no-bytes", "expect_tx", "", dropped, STUCK, full)
+    yield Fault("more-bytes", "expect_tx", "", more_bytes(16), STUCK, full)
+    half = more_bytes(-8192)
+    yield Fault("half-the-bytes", "expect_tx", "", half, f"{RACE}|{UNWRITTEN}", product)
+    arrive = r"mbarrier\.arrive\.shared"
+    yield Fault("no-release", arrive, "", dropped, STUCK, empty)
+
+
+def work_of_cuda() -> Iterator[Fault]:
+    """Products of CUDA's warpgroups, and how their results are stored."""
+    some, all_ = r"wgmma\.wait_group\S* 2", r"wgmma\.wait_group\S* 0"
+    yield Fault("no-wait", some, "", dropped, RACE, "load_boxes")
+    yield Fault("less-wait", some, "", one_more_pending, RACE, "load_boxes")
+    yield Fault("no-last-wait", all_, "", dropped, RACE, "load_boxes")
+    commit, store = r"wgmma\.commit_group", "tma_store"
+    yield Fault("no-commit", commit, "", dropped, UNWRITTEN, store)
+    read = r"bulk\.wait_group\.read 1"
+    yield Fault("no-wait-for-store", read, "", dropped, RACE, store)
+    yield Fault("less-wait-for-store", read, "", one_more_pending, RACE, store)
+    barrier = r"barrier\.sync"
+    yield Fault("no-barrier-before", barrier, "", dropped, RACE, "stmatrix", (0, 3))
+    yield Fault("no-barrier-behind", barrier, "", dropped, RACE, store, (1, 4))
+    yield Fault("no-fence", r"fence\.proxy", "", dropped, r"fence\.proxy\.async", store)
+    commit, end = r"bulk\.commit_group", r"bulk\.wait_group\.read 0"
+    says = f"{RACE}|{NOT_AWAITED}"
+    yield Fault("no-commit-of-store", commit, "", dropped, says, store)
+    yield Fault("no-wait-before-end", end, "", dropped, NOT_AWAITED, store)
+
+
+def bulk_of_triton() -> Iterator[Fault]:
+    """The mbarriers that Triton makes, and the work that they tell of."""
+    init, wait, product, store = (
+        r"mbarrier\.init",
+        "a_batch",
+        r"tl\.dot",
+        "out_map.store",
+    )
+    yield Fault("no-init", init, "", dropped, NO_MBARRIER, r"tl\.range", FIRST)
+    yield Fault("init-for-two", init, "", FOR_TWO, STUCK, wait)
+    # All before the loop: each orders what begins the mbarriers and who waits there.
+    nine = tuple(range(9))
+    yield Fault("no-block-barriers", r"bar\.sync", "", dropped, RACE, wait, nine)
+    yield Fault("no-wait-for-full", "try_wait", "", no_wait, UNWRITTEN, product)
+    yield Fault("other-full", "try_wait", "", other_parity, UNWRITTEN, product)
+    yield Fault("no-bytes", "expect_tx", "", dropped, STUCK, wait)
+    yield Fault("more-bytes", "expect_tx", "", more_bytes(16), STUCK, wait)
+    half = more_bytes(-16384)
+    yield Fault("half-the-bytes", "expect_tx", "", half, f"{RACE}|{UNWRITTEN}", product)
+    some = r"wgmma\.wait_group\S* 1"
+    yield Fault("no-wait", some, "", dropped, RACE, product)
+    yield Fault("less-wait", some, "", one_more_pending, RACE, product)
+    read, end = r"bulk\.wait_group\.read 0", r"bulk\.wait_group 0"
+    yield Fault("no-wait-for-store", read, "", dropped, RACE, store)
+    yield Fault("no-barrier-before", r"bar\.sync", "", dropped, RACE, store, (13,))
+    yield Fault("no-barrier-behind", r"bar\.sync", "", dropped, RACE, store, (14,))
+    yield Fault("no-fence", r"fence\.proxy", "", dropped, r"fence\.proxy\.async", store)
+    commit = r"bulk\.commit_group"
+    yield Fault("no-commit-of-store", commit, "", dropped, NOT_AWAITED, store)
+    yield Fault("no-wait-before-end", end, "", dropped, NOT_AWAITED, store)
+
+
+def barriers_of_products(lines: dict[int, str]) -> Iterator[Fault]:
+    """Barriers of products by warps, by number: where each is told."""
+    says = f"{RACE}|{UNWRITTEN}"
+    for number, line in lines.items():
+        title = f"no-barrier-{number}"
+        yield Fault(title, r"bar\.sync", "", dropped, says, line, (number,))
+
+
+def end_of_products() -> Iterator[Fault]:
+    """Zeros are still on their way to where results are put, which have a mask."""
+    wait, store = "wait_group 0", r"st\.global"
+    yield Fault("no-last-wait", wait, "", dropped, RACE, "load_tile")
+    yield Fault("store-mask", store, "", unguarded, WRITES_OUTSIDE, r"tl\.store")
+
+
+FAULTS: list[tuple[Subject, Iterator[Fault]]] = [
+    (ADD[0], masks("load_vec", r"store\(", are_branches=True)),
+    (ADD[1], masks(r"x = load\(", r"store\(", are_branches=False)),
+    (SHORT_SOFTMAX[0], masks("load_row", "store_row", are_branches=True)),
+    (SHORT_SOFTMAX[1], masks("load_row", "store_row", are_branches=False)),
+    *((each, places_of_rows()) for each in SOFTMAX),
+    (SOFTMAX[0], slots_of_warps("block_reduce", 4)),
+    (SOFTMAX[1], slots_of_warps(r"tl\.max", 4)),
+    (SUM[0], slots_of_warps("column_reduce", 16)),
+    (SUM[1], copies(r"tl\.load")),
+    (SUM[1], commits(r"tl\.load")),
+    (NORM_BACKWARD[0], copies("load_all")),
+    (NORM_BACKWARD[0], commits("load_all")),
+    (NORM_BACKWARD[1], copies(r"load_row|tl\.load")),
+    (NORM_BACKWARD[1], commits(r"load_row|tl\.load")),
+    (AMPERE_MATMUL[0], copies("load_fragment")),
+    (AMPERE_MATMUL[0], edges("b", r"b\.copy_to")),
+    (AMPERE_MATMUL[0], barriers_of_products({1: "load_fragment", 2: r"store\("})),
+    (AMPERE_MATMUL[1], copies("load_tile")),
+    (AMPERE_MATMUL[1], edges("a", "a = load_tile")),
+    (AMPERE_MATMUL[1], barriers_of_products({2: "load_tile", 5: r"tl\.store"})),
+    (AMPERE_MATMUL[1], end_of_products()),
+    (CLUSTER_SOFTMAX, cluster_waits(r"results\[")),
+    (CLUSTER_SOFTMAX, cluster_mbarriers()),
+    (CLUSTER_NORM, cluster_waits(r"results_\[")),
+    (HOPPER_MATMUL[0], phases_of_cuda()),
+    (HOPPER_MATMUL[0], work_of_cuda()),
+    (HOPPER_MATMUL[1], bulk_of_triton()),
+]
+
+
+@pytest.mark.parametrize(
+    ("subject", "fault"),
+    [
+        of_subject(subject, f"-{fault.title}", fault)
+        for subject, faults in FAULTS
+        for fault in faults
+    ],
+)
+def test_a_fault_is_told_with_its_source_line(subject: Subject, fault: Fault) -> None:
+    found = outcome_of(subject, fault.planted_in(subject))
+    assert found.reports
+    first = found.reports[0]
+    assert re.search(fault.says, first.what), first
+    assert any(re.search(fault.told_at, line) for line in first.lines), first
+
+
+# Who reads sums while a warpgroup still adds to them gets those of before.
+@pytest.mark.parametrize("pick", [r"wgmma\.wait_group\S* 0", r"wgmma\.commit_group"])
+def test_sums_that_are_not_waited_for_are_others(pick: str) -> None:
+    subject = HOPPER_MATMUL[1]
+    fault = Fault("", pick, "", dropped, "", "")
+    found = outcome_of(subject, fault.planted_in(subject))
+    assert found.reports or found.results != run(subject, "").results
