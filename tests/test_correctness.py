@@ -57,6 +57,8 @@ def test_around_the_ends_of_tiles(
     dtype: torch.dtype,
     generator: torch.Generator,
 ) -> None:
+    if (backend, device, dtype) == ("triton", "cpu", torch.bfloat16):
+        step *= 2  # compiled code is simulated, and many shapes have one of their own
     for shape in edges(description, step, dtype):
         inputs = random_inputs(description, shape, dtype, device, generator)
         assert_accepted(description, backend, inputs, params)
