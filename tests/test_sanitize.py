@@ -649,6 +649,16 @@ def test_a_fault_of_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding.count == len(report.runs)
 
 
+def test_an_unknown_instruction_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise simulated_calls.UnknownInstructionError("nobody knows abc.def")
+
+    monkeypatch.setattr(simulated_calls, "run", run)
+    report = compiled_sanitizer.sanitize("dropout", "triton", lambda _: None)
+    assert report.missing == "nobody knows abc.def"
+    assert not report.findings
+
+
 def test_what_cannot_be_compiled_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: Any, **__: Any) -> None:
         raise UnsupportedError("there is no nvcc here")

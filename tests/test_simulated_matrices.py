@@ -772,14 +772,19 @@ def test_sums_are_those_of_the_emulators_wgmma(kind: str, inputs: str) -> None:
     np.testing.assert_array_equal(sums[0], expected.view(np.uint32))
 
 
-def test_a_chain_of_products_is_the_emulators() -> None:
-    """By four instructions, whose descriptors go along the rows of a swizzle."""
+def chain_of_the_emulator() -> tuple[list[Array], Array]:
+    """Two random matrices of bfloat16, as bits, and their product: four of depth 16."""
     random = np.random.default_rng(1)
     bits = [
         to_bfloat16(each) for each in random.standard_normal((2, 64, 64), np.float32)
     ]
     a, b = ((each.astype(np.uint32) << 16).view(np.float32) for each in bits)
-    expected = product(emulated.load_kernels(), "bf16", a, b.T, (0, 1), 64)
+    return bits, product(emulated.load_kernels(), "bf16", a, b.T, (0, 1), 64)
+
+
+def test_a_chain_of_products_is_the_emulators() -> None:
+    """By four instructions, whose descriptors go along the rows of a swizzle."""
+    bits, expected = chain_of_the_emulator()
     image = image_of(list(zip(bits, K_MAJOR, strict=True)), 16384)
     opcode, d = wgmma(64, "bf16")
     steps = "\n".join(

@@ -264,6 +264,7 @@ STORE = "st.global.u32 [%d5], %r2;"
             "is not simulated",
         ),
         ("mbarrier.arrive.shared.b64 _, [tile];", "names what is no mbarrier"),
+        ("bar.red.popc.u32 %r2, 0, %p1;" + STORE, "is not simulated"),
     ],
 )
 def test_a_fault_is_told_where_it_happens(body: str, what: str) -> None:

@@ -10,17 +10,16 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import emulated
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
 from conftest import assert_accepted, random_inputs
-from test_emulator_hopper import integers, product
-from test_emulator_kernels import to_bfloat16
+from test_emulator_hopper import integers
 from test_simulated_matrices import (
     Layout,
     bits_of,
+    chain_of_the_emulator,
     depth_of,
     each_of,
     image_of,
@@ -348,12 +347,7 @@ def test_sums_in_float16() -> None:
 
 def test_a_chain_of_products_is_the_emulators() -> None:
     """Of random numbers, bit for bit; by four instructions, one behind the other."""
-    random = np.random.default_rng(1)
-    bits = [
-        to_bfloat16(each) for each in random.standard_normal((2, 64, 64), np.float32)
-    ]
-    a, b = ((each.astype(np.uint32) << 16).view(np.float32) for each in bits)
-    expected = product(emulated.load_kernels(), "bf16", a, b.T, (0, 1), 64)
+    bits, expected = chain_of_the_emulator()
     form = form_of("bf16", 64, 64)
     body = "".join(
         mma("bf16", form, A._replace(start=32 * i), B._replace(start=B.start + 32 * i))

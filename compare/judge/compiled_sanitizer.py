@@ -93,6 +93,8 @@ def _run(side: Side, run: Run, order: str) -> str:
         simulated_calls.run(
             side, run.op, launched, DEFAULT_ARCHITECTURE, unwritten=outputs, order=order
         )
+    except UnsupportedError:
+        raise  # an instruction that the simulator does not know is a fault of nobody
     except SimulationFault as error:
         return str(error).removeprefix(f"{run.op.name}: ")
     return ""

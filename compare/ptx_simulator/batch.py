@@ -13,7 +13,7 @@ from compare.ptx_simulator.meter import Meter
 from compare.ptx_simulator.phases import Mbarriers
 from compare.ptx_simulator.races import Races
 from compare.ptx_simulator.simulation import Fault, TensorMap
-from compare.ptx_simulator.spaces import OTHER_BLOCK_BITS, Addresses, Part
+from compare.ptx_simulator.spaces import OTHER_BLOCK_BITS, WINDOW_BYTES, Addresses, Part
 from compare.ptx_simulator.storage import Storage
 from compare.ptx_simulator.tensor_core_memory import TensorCoreMemory
 from compare.ptx_simulator.values import (
@@ -155,6 +155,23 @@ class Batch:
         inside = addresses & (1 << OTHER_BLOCK_BITS) - 1
         return np.where(is_other, others, owners), np.where(is_other, inside, addresses)
 
+    def shared_places(
+        self, index: int, group: Group, address: Value
+    ) -> tuple[Lanes, Lanes] | None:
+        """Whose shared memory lanes name, and where in it; None if that is unknown.
+
+        Args:
+            index: of the instruction, which is told of an unknown address.
+            group: the lanes.
+            address: that they name, in shared memory or generic.
+        """
+        bits, known = address
+        if not np.all(known):
+            self.tell(index, group, "names shared memory by an unknown address")
+            return None
+        addresses = np.broadcast_to(bits, group.size).astype(np.int64)
+        return self.reach(group.blocks, addresses % WINDOW_BYTES)
+
     def tell(self, index: int, group: Group, what: str) -> None:
         """Notes what the first of some lanes does that it must not."""
         self._tell_lane(index, int(group.numbers[0]), what)
@@ -198,7 +215,7 @@ class Batch:
     def tell_undefined(self, index: int, group: Group, value: Value) -> None:
         """Notes that lanes put what nothing defines where others will read it.
 
-        After another fault that may be because of it.
+        Not after another fault, of which it may come.
         """
         is_first = not (self.memory.faults or self.meter.out_of_bounds)
         if value.known is not True and is_first:

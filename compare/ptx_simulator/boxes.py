@@ -9,7 +9,6 @@ from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.bounds import Access
 from compare.ptx_simulator.building import Execute
 from compare.ptx_simulator.group import Group
-from compare.ptx_simulator.mbarriers import mbarriers_at
 from compare.ptx_simulator.operands import Decoded
 from compare.ptx_simulator.races import LOADS, STORES, Actor
 from compare.ptx_simulator.simulation import TensorMap
@@ -50,8 +49,8 @@ class BulkCopy:
 
     def start_load(self, batch: Batch, place: Value, barrier: Value) -> None:
         """Starts a copy to shared memory; an mbarrier hears of its bytes."""
-        barriers = mbarriers_at(batch, self.group, barrier, self.index)
-        places = mbarriers_at(batch, self.group, place, self.index)
+        barriers = batch.shared_places(self.index, self.group, barrier)
+        places = batch.shared_places(self.index, self.group, place)
         if barriers is None or places is None:
             return
         races = batch.races
@@ -71,7 +70,7 @@ class BulkCopy:
 
     def start_store(self, batch: Batch, place: Value) -> None:
         """Starts a copy to global memory, which is part of the lanes' next group."""
-        places = mbarriers_at(batch, self.group, place, self.index)
+        places = batch.shared_places(self.index, self.group, place)
         if places is None:
             return
         races = batch.races

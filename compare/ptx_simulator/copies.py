@@ -9,7 +9,6 @@ from compare.ptx_simulator.bounds import Access
 from compare.ptx_simulator.boxes import BulkCopy, copy_of_box
 from compare.ptx_simulator.building import Builder, Execute, do_nothing
 from compare.ptx_simulator.group import Group
-from compare.ptx_simulator.mbarriers import mbarriers_at
 from compare.ptx_simulator.operands import (
     Decoded,
     Operand,
@@ -57,7 +56,7 @@ def _arrive_after_copies(decoded: Decoded) -> Execute:
     is_counted = decoded.has("noinc")  # as one of the arrivals that are expected
 
     def execute(batch: Batch, group: Group) -> None:
-        places = mbarriers_at(batch, group, address(batch, group), index)
+        places = batch.shared_places(index, group, address(batch, group))
         if places is None or not batch.has_contents:
             return
         ones = np.ones(group.size, np.int64)

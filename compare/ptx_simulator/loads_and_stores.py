@@ -10,7 +10,6 @@ from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.bounds import Access
 from compare.ptx_simulator.building import Builder, Execute, do_nothing, forget
 from compare.ptx_simulator.group import Group
-from compare.ptx_simulator.mbarriers import mbarriers_at
 from compare.ptx_simulator.operands import Decoded, UnmodelledError
 from compare.ptx_simulator.spaces import Part, parts
 from compare.ptx_simulator.values import (
@@ -172,8 +171,8 @@ def _store_asynchronously(decoded: Decoded) -> Execute:
     def execute(batch: Batch, group: Group) -> None:
         for part in parts("shared", group, address(batch, group)):
             batch.count(access, part)
-        places = mbarriers_at(batch, group, address(batch, group), access.index)
-        barriers = mbarriers_at(batch, group, barrier(batch, group), access.index)
+        places = batch.shared_places(access.index, group, address(batch, group))
+        barriers = batch.shared_places(access.index, group, barrier(batch, group))
         if not batch.has_contents or places is None or barriers is None:
             batch.lose(Part("shared", group))
             return

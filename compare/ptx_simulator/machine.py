@@ -285,8 +285,8 @@ class Machine:
                 self._clusters.arrive(comers)
             self._pass(place, operation, group)
 
-    def _ask_again(self) -> bool:
-        """Lets those go on whose phase is over by now; whether there are any."""
+    def _ask_again(self) -> None:
+        """Lets those go on whose phase is over by now."""
         for place, group in list(self._polling.items()):
             is_over = self._is_over(place, self._operations[place], group)
             free = group.select(is_over)
@@ -299,7 +299,6 @@ class Machine:
             self._operations[place].execute(self.batch, free)
             self._count(place, free)
             self._enter(place + 1, free)
-        return bool(self._ready)
 
     def _meet(self, place: int, operation: Operation, group: Group) -> None:
         """Executes what needs other lanes, once these are there."""

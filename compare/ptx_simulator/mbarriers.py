@@ -9,8 +9,7 @@ from compare.ptx_simulator.building import Builder, Execute, forget
 from compare.ptx_simulator.group import Group
 from compare.ptx_simulator.operands import Decoded, Operand, UnmodelledError
 from compare.ptx_simulator.phases import Mbarriers
-from compare.ptx_simulator.spaces import WINDOW_BYTES
-from compare.ptx_simulator.values import BOOL, U32, Lanes, Mask, Value, constant
+from compare.ptx_simulator.values import BOOL, U32, Lanes, Mask, constant
 
 WAITS = ("try_wait", "test_wait")
 
@@ -71,7 +70,7 @@ def _change(
             batch.tell(index, group, "passes an unknown number to an mbarrier")
             return
         numbers = np.broadcast_to(bits, group.size).astype(np.int64)
-        places = mbarriers_at(batch, group, address(batch, group), index)
+        places = batch.shared_places(index, group, address(batch, group))
         if places is None:
             return
         owners, addresses = places
@@ -94,22 +93,10 @@ def _look_for_races(
     """Looks whether an mbarrier begins, or ends, in no order with its use by others."""
     if batch.races is None:
         return
-    starts, outside = batch.shared.places(*places, _BYTES)
-    if outside is None:
+    starts, inside = batch.shared.places(*places, _BYTES)
+    if inside is None:
         does = batch.races.read if is_use else batch.races.write
         does(batch.races.actor(index, group), starts, _BYTES)
-
-
-def mbarriers_at(
-    batch: Batch, group: Group, address: Value, index: int
-) -> tuple[Lanes, Lanes] | None:
-    """The blocks and addresses of the mbarriers that lanes name; None if unknown."""
-    bits, known = address
-    if not np.all(known):  # without contents that is no fault
-        batch.tell(index, group, "names an mbarrier by an unknown address")
-        return None
-    addresses = np.broadcast_to(bits, group.size).astype(np.int64)
-    return batch.reach(group.blocks, addresses % WINDOW_BYTES)
 
 
 def _wait(decoded: Decoded) -> Execute:
@@ -120,7 +107,7 @@ def _wait(decoded: Decoded) -> Execute:
     def execute(batch: Batch, group: Group) -> None:
         batch.write(slot, group, constant(1, BOOL))
         if batch.races:
-            places = mbarriers_at(batch, group, address(batch, group), index)
+            places = batch.shared_places(index, group, address(batch, group))
             if places is not None:
                 _look_for_races(batch, group, places, index, is_use=True)
                 batch.races.receive_from(places, group)
@@ -143,7 +130,7 @@ def phase_of_wait(decoded: Decoded) -> Ended | None:
     index = decoded.instruction.index
 
     def ended(batch: Batch, group: Group) -> Mask:
-        places = mbarriers_at(batch, group, address(batch, group), index)
+        places = batch.shared_places(index, group, address(batch, group))
         if places is None:
             return np.zeros(group.size, np.bool_)
         absent = group.select(~batch.mbarriers.are_there(*places))

@@ -285,12 +285,13 @@ def _barrier(decoded: Decoded) -> Operation:
         return Operation("cluster", waits=decoded.has("wait"))
     if decoded.has("warp"):
         return Operation("warp", choice=decoded.source(0, U32))
-    reduces = decoded.has("red")  # has a result, which is unknown, and what it is of
+    # It has a result, which is unknown, and an operand that this is of.
+    reduces = decoded.has("red")
     first = 1 if reduces else 0
     has_threads = decoded.count > (3 if reduces else 1)
     return Operation(
         "barrier",
-        execute=forget(decoded.destinations()) if reduces else do_nothing,
+        execute=_opaque(decoded) if reduces else do_nothing,
         choice=decoded.source(first, U32),
         threads=decoded.source(first + 1, U32) if has_threads else None,
         waits=not decoded.has("arrive"),

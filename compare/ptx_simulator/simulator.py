@@ -1,6 +1,5 @@
 """Runs blocks of a launch, and sums up what they did."""
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,6 +22,10 @@ _ROLE = "setmaxnreg"
 _LANES_AT_ONCE = 1 << 15
 # Threads of a sample; fewer take as long: an instruction costs more than its lanes.
 _SAMPLED_LANES = 1 << 14
+
+# By kernel and text of a listing, what was asked for last behind all others.
+_programs: dict[tuple[str, str], Program] = {}
+_KEPT_PROGRAMS = 32
 
 
 def simulate(
@@ -124,27 +127,12 @@ def _faults(memory: Memory, bounds: Bounds) -> tuple[Fault, ...]:
 
 def program_of(listing: Listing) -> Program:
     """The program of a listing, which is kept: to take it apart takes a while."""
-    return _program(listing.text, _Unhashed(listing))
-
-
-class _Unhashed:
-    """A listing that is the same as any other of the same text and kernel."""
-
-    def __init__(self, listing: Listing) -> None:
-        self.listing = listing
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Unhashed) and self.listing.kernel == other.listing.kernel
-        )
-
-    def __hash__(self) -> int:
-        return hash(self.listing.kernel)
-
-
-@functools.lru_cache(maxsize=64)
-def _program(text: str, listing: _Unhashed) -> Program:
-    return Program(listing.listing)
+    key = listing.kernel, listing.text
+    program = _programs.pop(key, None) or Program(listing)
+    _programs[key] = program  # behind those that were asked for before it
+    if len(_programs) > _KEPT_PROGRAMS:
+        del _programs[next(iter(_programs))]
+    return program
 
 
 def _memory(

@@ -15,7 +15,6 @@ from compare.ptx_simulator.building import Builder, Execute, do_nothing
 from compare.ptx_simulator.floats import FORMATS
 from compare.ptx_simulator.fragments import UNKNOWN, Elements, product
 from compare.ptx_simulator.group import Group
-from compare.ptx_simulator.mbarriers import mbarriers_at
 from compare.ptx_simulator.operands import Decoded, UnmodelledError
 from compare.ptx_simulator.shared_matrices import Reader, SharedMatrix, Teams
 from compare.ptx_simulator.tensor_core_memory import LANES, Cells, Started
@@ -282,7 +281,7 @@ def _commit(decoded: Decoded) -> Execute:
     def execute(batch: Batch, group: Group) -> None:
         if not batch.has_contents:
             return
-        places = mbarriers_at(batch, group, address(batch, group), index)
+        places = batch.shared_places(index, group, address(batch, group))
         if places is None:
             return
         absent = group.select(~batch.mbarriers.are_there(*places))
