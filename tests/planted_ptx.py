@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import launches
 import numpy as np
 import torch
+import triton
 
 from bindings.op import as_tuple
 from bindings.registry import OPS
@@ -71,6 +72,11 @@ class Outcome:
     def is_clean(self) -> bool:
         """Whether there is nothing to report."""
         return self.is_complete and not self.reports
+
+
+def triton_version() -> tuple[int, ...]:
+    """Which Triton compiles: 3 and 6 of 3.6.0."""
+    return tuple(map(int, triton.__version__.split(".")[:2]))
 
 
 # ---- Runs ----------------------------------------------------------------------------
@@ -153,11 +159,15 @@ def _report(listing: Listing, what: str, indices: Sequence[int]) -> Report:
 
 
 def source_lines(instruction: Instruction) -> tuple[str, ...]:
-    """The text of the project's lines that an instruction comes from."""
+    """The text of the project's lines that an instruction comes from.
+
+    Triton 3.6 takes some lines for those of another file, which may have fewer.
+    """
     return tuple(
-        _lines_of(file)[frame.line - 1].strip()
+        line.strip()
         for frame in instruction.frames
         if (file := places.project_file(frame.file))
+        for line in _lines_of(file)[frame.line - 1 : frame.line]
     )
 
 

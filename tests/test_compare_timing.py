@@ -707,6 +707,15 @@ def test_obstacles(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "CUDA_LAUNCH_BLOCKING is set" in str(gpu_state.obstacle())
 
 
+def test_a_hidden_gpu_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by an empty CUDA_VISIBLE_DEVICES, which nvidia-smi does not heed."""
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with gpu_state.sampled() as sampler:
+        pass
+    assert sampler.state is None
+
+
 @pytest.mark.parametrize("name", ["libasan.so.8", "libsanitizer-collection.so"])
 def test_sanitizers_are_seen_in_the_loaded_libraries(name: str, tmp_path: Path) -> None:
     library = tmp_path / name

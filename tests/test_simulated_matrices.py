@@ -859,6 +859,48 @@ def test_a_matrix_that_is_overwritten_too_early(
     assert simulation.faults
 
 
+SUM = each_of(registers("e", 4))[0]
+READ, WRITE = f"mov.b32 %r5, {SUM};", f"mov.b32 {SUM}, 0;"
+# The left matrix is in registers.
+SET_LEFT = "".join(f"mov.b32 %r{number}, 0;" for number in range(40, 44))
+MULTIPLY_LEFT = MULTIPLY.replace("%d20", "{%r40, %r41, %r42, %r43}").replace(
+    "1, 0, 0;", "1, 0;"
+)
+DONE = COMMIT + wait(0)
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (MULTIPLY + COMMIT + READ + wait(0), "reads accumulators of"),
+        (MULTIPLY + READ + DONE, "reads accumulators of"),
+        (MULTIPLY + COMMIT + WRITE + wait(0), "writes accumulators of"),
+        (
+            SET_LEFT + FENCE + MULTIPLY_LEFT + COMMIT + SET_LEFT + wait(0),
+            "writes registers that are read by",
+        ),
+        (SET_LEFT + MULTIPLY_LEFT + DONE, "uses registers that no wgmma.fence"),
+        (WRITE + MULTIPLY + DONE, "uses registers that no wgmma.fence"),
+        (MULTIPLY + DONE + READ + MULTIPLY + DONE, "uses registers that no wgmma"),
+        # Without a fault.
+        (MULTIPLY + MULTIPLY + COMMIT + MULTIPLY + DONE, ""),
+        (MULTIPLY + DONE + READ + WRITE + FENCE + MULTIPLY + DONE, ""),
+        (MULTIPLY + COMMIT + SET_LEFT + wait(0), ""),
+        (SET_LEFT + FENCE + MULTIPLY_LEFT + "mov.b32 %r5, %r40;" + DONE, ""),
+    ],
+)
+def test_registers_of_products_that_others_use(body: str, what: str) -> None:
+    """The checking mode tells; in the fast mode it makes no difference."""
+    image = image_for(*ONES, "f16")
+    for order in ("", "forward"):
+        _, _, simulation = run(BEGIN + body + STORE, [image], 4, order=order)
+        told = [each.what for each in simulation.faults]
+        if order and what:
+            assert told[0].startswith(what)
+        else:
+            assert not told
+
+
 @pytest.mark.parametrize("far", [0b00000011, 0b11100001, 0b11111011])
 @pytest.mark.parametrize("is_k_major", [True, False])
 def test_warps_may_multiply_one_after_the_other(far: int, is_k_major: bool) -> None:

@@ -6,6 +6,7 @@ descriptors and of lanes, and from the C++ emulator, whose tensor cores are an H
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from conftest import assert_accepted, random_inputs
+from planted_ptx import triton_version
 from test_emulator_hopper import integers
 from test_simulated_matrices import (
     Layout,
@@ -35,6 +37,7 @@ from torch import Tensor
 import bindings
 from bindings.registry import OPS
 from compare.code import simulated_calls
+from compare.errors import SimulationFault
 from compare.ptx_simulator import Order, Simulation
 from compare.ptx_simulator.batch import NOT_SIMULATED
 
@@ -108,7 +111,13 @@ def test_a_single_product_is_exact() -> None:
 def test_warp_by_warp_they_are_exact(
     shape: tuple[int, int, int], dtype: torch.dtype, precision: str, order: Order
 ) -> None:
-    assert_is_exact(shape, dtype, (False, False), precision, order)
+    # Before 3.8, Triton has tcgen05.mma read what cp.async has written, with no
+    # fence.proxy.async between, which the PTX ISA demands of other than bulk copies.
+    lacks_fence = triton_version() < (3, 8) and dtype == torch.float16
+    says = r"no fence\.proxy\.async has shown it, at .*: @%p\d+ tcgen05\.mma"
+    expected = pytest.raises(SimulationFault, match=says)
+    with expected if lacks_fence else contextlib.nullcontext():
+        assert_is_exact(shape, dtype, (False, False), precision, order)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ mode puts it off to the last moment that the program allows: so what does not wa
 changes the source too early, gets something else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,12 +19,22 @@ Act = Callable[[Mask], None]
 _OPEN = -1  # the number of the group of what has not been committed
 
 
+@dataclass(frozen=True)
+class Product:
+    """The registers of a product of a warpgroup, by slot."""
+
+    index: int  # of the instruction
+    sums: frozenset[int]  # what it adds to
+    left: frozenset[int]  # its left matrix, if that is not in shared memory
+
+
 @dataclass
 class _Work:
     lanes: Lanes  # that started it
     group_numbers: Lanes  # by lane, of the lane's groups, which one it is in
     is_left: Mask  # by lane, whether it is still to be done
     act: Act
+    product: Product | None  # that it computes, if it does
 
 
 class Queue:
@@ -41,14 +51,14 @@ class Queue:
         self._work: list[_Work] = []
         self._committed = np.zeros(lanes, np.int64)  # groups, by lane
 
-    def start(self, lanes: Lanes, act: Act) -> None:
+    def start(self, lanes: Lanes, act: Act, product: Product | None = None) -> None:
         """Starts work of some lanes, which belongs to their next groups."""
         everyone = np.ones(lanes.size, np.bool_)
         if not self._is_late:
             act(everyone)
             return
         numbers = np.full(lanes.size, _OPEN)
-        self._work.append(_Work(lanes, numbers, everyone, act))
+        self._work.append(_Work(lanes, numbers, everyone, act, product))
 
     def commit(self, group: Group) -> None:
         """Makes a group of all that these lanes have started since the last one."""
@@ -70,6 +80,12 @@ class Queue:
             is_due &= each.group_numbers != _OPEN
             is_due &= each.group_numbers < due[each.lanes]
             self._do(each, is_due)
+
+    def products(self) -> Iterator[tuple[Product, Lanes]]:
+        """The products that are not computed yet, and for which lanes."""
+        for each in self._work:
+            if each.product:
+                yield each.product, each.lanes[each.is_left]
 
     def finish(self, group: Group) -> None:
         """Does all that is left of these lanes, committed or not."""

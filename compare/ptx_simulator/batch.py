@@ -12,6 +12,7 @@ from compare.ptx_simulator.group import Group, Layout
 from compare.ptx_simulator.meter import Meter
 from compare.ptx_simulator.phases import Mbarriers
 from compare.ptx_simulator.races import Races
+from compare.ptx_simulator.register_use import RegisterUse
 from compare.ptx_simulator.simulation import Fault, TensorMap
 from compare.ptx_simulator.spaces import OTHER_BLOCK_BITS, WINDOW_BYTES, Addresses, Part
 from compare.ptx_simulator.storage import Storage
@@ -70,6 +71,7 @@ class Batch:
         mbarriers: in shared memory.
         tensor_memory: of the blocks.
         races: looks for them; None in the fast mode.
+        register_use: looks who uses registers of products too early; likewise.
         meter: counts accesses to memory, or looks whether they are within bounds.
         alive: for each lane, whether it is a thread that has not come to its end.
         doubt: the lanes that may be where they are by mistake, because a branch or a
@@ -121,6 +123,11 @@ class Batch:
                 # Others do not mix them, and have so many warps that it would be dear.
                 kinds=4 if memory.tensor_maps else 1,
             )
+            if memory.is_late
+            else None
+        )
+        self.register_use = (
+            RegisterUse(layout.lanes, self.queues["wgmma"], self._tell_lane)
             if memory.is_late
             else None
         )

@@ -130,7 +130,7 @@ _NUMBERS: dict[str, Callable[[Bits], Numbers]] = {
     "f64": lambda bits: bits.view(F64),
     "f32": lambda bits: bits.view(F32),
     "tf32": lambda bits: bits.view(F32),
-    "bf16": lambda bits: (bits.astype(U32) << 16).view(F32),
+    "bf16": lambda bits: np.left_shift(bits, U32.type(16), dtype=U32).view(F32),
     "f16": _HALVES.take,
     "e5m2": _FIVE_TWO.take,
     "e4m3": _FOUR_THREE.take,

@@ -14,7 +14,7 @@ from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.group import WARP, Group
 from compare.ptx_simulator.operands import Operand
 from compare.ptx_simulator.tensor_core import multiply_add
-from compare.ptx_simulator.values import U32, Bits, Dtype, Known, Value, settled
+from compare.ptx_simulator.values import U32, Bits, Dtype, Known, Value, settled, spread
 
 SIZE = 8  # rows and columns of the matrices that larger ones consist of
 _PARTS = 4  # of a row, each in a lane
@@ -105,7 +105,7 @@ def read_registers(
         values.append(value)
 
     def by_warp(of_lanes: list[Bits]) -> Bits:
-        rows = [np.broadcast_to(each, group.size) for each in of_lanes]
+        rows = [spread(each, group.size) for each in of_lanes]
         return np.stack(rows).reshape(len(rows), -1, WARP)
 
     known: Known = all(each.known is True for each in values)

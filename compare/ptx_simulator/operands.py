@@ -8,6 +8,7 @@ from collections.abc import Callable, Container
 import numpy as np
 
 from compare.assembly.listing import Instruction, Listing
+from compare.ptx_simulator.asynchronous import Product
 from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.declarations import Declarations, Register
 from compare.ptx_simulator.group import WARP, Group
@@ -102,7 +103,9 @@ class Decoded:
         modifiers: its other parts.
         types: the types among them.
         spaces: the spaces among them; `shared` also of `shared::cta`.
-        writes: the slots of the destinations that were asked for.
+        reads: the slots of the registers that were asked for.
+        writes: the slots of the destinations that were.
+        product: the registers of a product of a warpgroup, if it is one.
     """
 
     def __init__(self, decoder: Decoder, instruction: Instruction) -> None:
@@ -113,7 +116,9 @@ class Decoded:
         self.types = [found for each in self.modifiers if (found := parse_type(each))]
         names = (each.partition("::")[0] for each in self.modifiers)
         self.spaces = [each for each in names if each in WINDOWS]
+        self.reads: set[int] = set()
         self.writes: list[int] = []
+        self.product: Product | None = None
 
     @property
     def type(self) -> PtxType:
@@ -160,12 +165,16 @@ class Decoded:
 
         None stands for what is thrown away, or cannot be held.
         """
-        slots = [
-            self.decoder.register(self.instruction.index, name)
-            for name in _parts(self.text(0))
-        ]
+        slots = self.slots(0)
         self.writes += [slot for slot in slots if slot is not None]
         return slots
+
+    def slots(self, position: int) -> list[int | None]:
+        """The registers that an operand names, which may be a vector."""
+        return [
+            self.decoder.register(self.instruction.index, name)
+            for name in _parts(self.text(position))
+        ]
 
     def destination(self) -> int | None:
         """The register that the first operand names."""
@@ -215,6 +224,7 @@ class Decoded:
         if slot is None and text.startswith("%"):
             slot = self.decoder.special(text)
         if slot is not None:
+            self.reads.add(slot)
             register = _register(slot)
             if dtype is None or dtype == self.decoder.dtypes[slot]:
                 return register

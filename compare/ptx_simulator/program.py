@@ -8,7 +8,7 @@ import networkx
 import numpy as np
 
 from compare.assembly.control_flow import END, meetings, ways
-from compare.assembly.listing import Instruction, Listing
+from compare.assembly.listing import Listing
 from compare.ptx_simulator.alu import ARITHMETIC
 from compare.ptx_simulator.atomics import ATOMICS
 from compare.ptx_simulator.batch import NOT_SIMULATED, Batch
@@ -34,6 +34,7 @@ from compare.ptx_simulator.operands import (
     Operand,
     UnmodelledError,
 )
+from compare.ptx_simulator.register_use import Use
 from compare.ptx_simulator.selection import SELECTION
 from compare.ptx_simulator.spaces import Part
 from compare.ptx_simulator.tcgen05 import TCGEN05
@@ -174,7 +175,13 @@ class Program:
         self.unknown_opcodes: dict[int, str] = {}
         together = any(each.stem == "wgmma" for each in listing.instructions)
         self.acts_together = WARPGROUP if together else WARP
-        self.operations = tuple(map(self._operation, listing.instructions))
+        decoded = [Decoded(self.decoder, each) for each in listing.instructions]
+        self.operations = tuple(map(self._operation, decoded))
+        products = [each.product for each in decoded if each.product]
+        shared = frozenset[int]().union(*(each.sums | each.left for each in products))
+        for each, operation in zip(decoded, self.operations, strict=True):
+            if shared and not each.product:
+                _look_at_use(each, operation, shared)
 
     def variables(self, space: str) -> list[Buffer]:
         """Memory of the kernel's variables in a space, as a launch finds them."""
@@ -237,8 +244,8 @@ class Program:
             return operation.targets if always else (*operation.targets, behind)
         return (behind,)
 
-    def _operation(self, instruction: Instruction) -> Operation:
-        decoded = Decoded(self.decoder, instruction)
+    def _operation(self, decoded: Decoded) -> Operation:
+        instruction = decoded.instruction
         operation = self._decode(decoded)
         operation.writes = tuple(decoded.writes)
         if instruction.predicate:
@@ -278,6 +285,22 @@ class Program:
         labels = declarations.jump_tables.get(last, (last,))
         places = [declarations.target(index, label) for label in labels]
         return tuple(place for place in places if place is not None)
+
+
+def _look_at_use(decoded: Decoded, operation: Operation, slots: frozenset[int]) -> None:
+    """Has an operation looked at if it uses any of these registers of products."""
+    reads, writes = slots & decoded.reads, slots.intersection(decoded.writes)
+    if not (reads or writes):
+        return
+    use = Use(decoded.instruction.index, reads, writes)
+    execute = operation.execute
+
+    def look(batch: Batch, group: Group) -> None:
+        if batch.register_use:
+            batch.register_use.use(use, group)
+        execute(batch, group)
+
+    operation.execute = look
 
 
 def _barrier(decoded: Decoded) -> Operation:

@@ -25,7 +25,7 @@ _SAMPLED_LANES = 1 << 14
 
 # By kernel and text of a listing, what was asked for last behind all others.
 _programs: dict[tuple[str, str], Program] = {}
-_KEPT_PROGRAMS = 32
+_KEPT_PROGRAMS = 12
 
 
 def simulate(

@@ -9,7 +9,7 @@ from compare.assembly.listing import Listing
 from compare.ptx_simulator.declarations import Declarations
 from compare.ptx_simulator.group import Group
 from compare.ptx_simulator.simulation import Launch
-from compare.ptx_simulator.values import Bits, Lanes, Value
+from compare.ptx_simulator.values import Bits, Lanes, Value, spread
 
 # Tensors lie below, variables of the PTX and the other spaces above.
 END_OF_TENSORS = 1 << 59
@@ -108,7 +108,7 @@ def parts(
     if address.known is False:
         yield Part(space, group)
         return
-    addresses = np.broadcast_to(address.bits, group.size)
+    addresses = spread(address.bits, group.size)
     whole = Part(space, group, addresses, sizes)
     if space != "generic" and address.known is True:
         yield whole

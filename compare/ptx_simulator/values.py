@@ -131,13 +131,19 @@ def put(old: Value, new: Value, lanes: Lanes, total: int) -> Value:
     if old.bits.size == new.bits.size == 1 and old.bits[0] == new.bits[0]:
         bits = old.bits
     else:
-        bits = np.broadcast_to(old.bits, total).copy()
+        bits = old.bits.copy() if old.bits.size == total else old.bits.repeat(total)
         bits[lanes] = new.bits
     if isinstance(old.known, bool) and old.known is new.known:
         return Value(bits, old.known)
-    known = np.broadcast_to(old.known, total).copy()
+    is_one = isinstance(old.known, bool)
+    known = np.full(total, old.known) if is_one else np.copy(old.known)
     known[lanes] = new.known
     return Value(bits, settled(known))
+
+
+def spread(bits: Bits, total: int) -> Bits:
+    """One entry for each of so many lanes; often there is one already."""
+    return bits if bits.size == total else np.broadcast_to(bits, total)
 
 
 def merged(old: Value, new: Value, chosen: Mask) -> Value:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compare.ptx_simulator.asynchronous import Product
 from compare.ptx_simulator.batch import Batch
-from compare.ptx_simulator.building import Builder, Execute, do_nothing
+from compare.ptx_simulator.building import Builder, Execute
 from compare.ptx_simulator.floats import FORMATS
 from compare.ptx_simulator.fragments import (
     UNKNOWN,
@@ -178,6 +179,12 @@ def _multiply(decoded: Decoded) -> Execute:
     """`wgmma.mma_async`: descriptors count when it starts, memory when it is done."""
     multiplication, operands = _multiplication(decoded)
     slots, index = multiplication.slots, multiplication.index
+    left = decoded.slots(1) if isinstance(multiplication.a, list) else []
+    sums, inputs = (
+        frozenset(slot for slot in each if slot is not None) for each in (slots, left)
+    )
+    product = Product(index, sums, inputs)
+    decoded.product = product
 
     def execute(batch: Batch, group: Group) -> None:
         if batch.shared.is_blank and not batch.has_contents:
@@ -187,6 +194,8 @@ def _multiply(decoded: Decoded) -> Execute:
         if warps is None:
             return
         values = [each(batch, warps) for each in operands]
+        if batch.register_use:
+            batch.register_use.start(product, warps)
         races = batch.races
         actor = races and races.starts(index, warps, is_async=True)
 
@@ -200,9 +209,15 @@ def _multiply(decoded: Decoded) -> Execute:
                 lanes = None if part is warps else places
                 multiplication.compute(reader, *(take(each, lanes) for each in values))
 
-        batch.queues["wgmma"].start(warps.numbers, act)
+        batch.queues["wgmma"].start(warps.numbers, act, product)
 
     return execute
+
+
+def _fence(batch: Batch, group: Group) -> None:
+    """`wgmma.fence`: only who looks whether it is there cannot do without."""
+    if batch.register_use:
+        batch.register_use.fence(group)
 
 
 def _wgmma(decoded: Decoded) -> Execute:
@@ -211,7 +226,7 @@ def _wgmma(decoded: Decoded) -> Execute:
     if form == "mma_async":
         return _multiply(decoded)
     if form == "fence":
-        return do_nothing
+        return _fence
     if form == "commit_group":
         return lambda batch, group: batch.queues["wgmma"].commit(group)
     pending = parse_integer(decoded.text(0))

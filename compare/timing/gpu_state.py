@@ -84,8 +84,9 @@ def _utilization(command: list[str]) -> int:
 
 
 def _query(what: str, *options: str) -> list[str] | None:
-    """The command that asks about torch's GPU; None where there is no nvidia-smi."""
-    if (program := shutil.which("nvidia-smi")) is None:
+    """The command that asks about torch's GPU; None without that or nvidia-smi."""
+    program = shutil.which("nvidia-smi")
+    if program is None or not torch.cuda.is_available():
         return None
     # Its number may differ from torch's, which CUDA_VISIBLE_DEVICES changes.
     gpu = f"GPU-{torch.cuda.get_device_properties().uuid}"
@@ -119,7 +120,7 @@ def measuring() -> Iterator[None]:
 
 @dataclass
 class Sampler:
-    """The state of the GPU, when its sampling has ended; None without nvidia-smi."""
+    """The state of the GPU, when its sampling has ended; None if it cannot be asked."""
 
     state: GpuState | None = None
 
