@@ -91,11 +91,25 @@ def arguments_of(launch: Launch) -> tuple[Argument, ...]:
 @functools.cache
 def compile_with_nvcc(source: str, architecture: Architecture) -> None:
     """Compiles all announced kernels of a .cu file for an architecture."""
+    compile_together(
+        source,
+        architecture,
+        [
+            each
+            for each in _announced
+            if each[0].source == source and each[2] == architecture
+        ],
+    )
+
+
+def compile_together(
+    source: str, architecture: Architecture, together: Iterable[Launch]
+) -> None:
+    """Compiles the kernels that these launches of one .cu file take."""
     module = prebuilt.load("_cpu")
     signatures = {
         each["kernel"]: each["signature"]
-        for launch in _announced
-        if launch[0].source == source and launch[2] == architecture
+        for launch in together
         for each in native.plan(
             module, launch[0], arguments_of(launch), architecture.number
         )

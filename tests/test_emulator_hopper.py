@@ -90,7 +90,8 @@ LAYOUTS = [
 @pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize(("layouts", "tile"), LAYOUTS)
 def test_matrix_product(machine: Library, layouts: tuple[int, int], tile: int) -> None:
-    a, b = integers(136, 264), integers(264, 72 if tile < 256 else 264)
+    # The last tiles are not full, and there are more than a ring has stages.
+    a, b = integers(72, 264), integers(264, 72 if tile < 256 else 264)
     np.testing.assert_array_equal(product(machine, "bf16", a, b, layouts, tile), a @ b)
 
 

@@ -13,6 +13,7 @@ from test_code_contracts import needs_nvcc
 
 from bindings.op import Op
 from bindings.registry import OPS
+from bindings.trials import TRIALS
 from compare.code import rungs
 from compare.code.architectures import parse_architecture
 from compare.errors import UsageError
@@ -168,7 +169,12 @@ READ_AGAIN = ("softmax", "softmax_backward", "layer_norm", "rms_norm", "cross_en
 @needs_nvcc
 @pytest.mark.parametrize(
     "each_op",
-    [op for op in OPS.values() if op.rungs == ("first", "twin")],
+    [
+        op
+        for op in OPS.values()
+        # The kernels of these two are those of gelu and swiglu with another function.
+        if op.rungs == ("first", "twin") and op.source not in ("activation", "geglu")
+    ],
     ids=lambda op: op.name,
 )
 def test_the_twin_moves_fewer_bytes_than_the_first_rung(
@@ -176,7 +182,10 @@ def test_the_twin_moves_fewer_bytes_than_the_first_rung(
 ) -> None:
     monkeypatch.setattr(gpu_state, "obstacle", lambda: "there is no GPU")
     architecture = parse_architecture("sm_90")
-    found = ladder.climb(each_op.name, None, "float32", architecture, lambda what: None)
+    shape = TRIALS[each_op.name].small_shape  # of which all blocks are soon counted
+    found = ladder.climb(
+        each_op.name, shape, "float32", architecture, lambda what: None
+    )
     steps = {rung.name: rung.steps for rung in found.rungs}
     assert list(steps) == ["first", "twin", rung_times.CALL]
     for side in rungs.SIDES:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import shared
 from conftest import needs_interpreter
 
 from bindings.registry import OPS
@@ -22,14 +23,24 @@ from compare.errors import UnavailableError, UsageError
 from compare.judge.cases import Case, launcher_arguments
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A copy of the folders with ops, to which a test adds one."""
+def _copy(place: Path) -> None:
     ignore = shutil.ignore_patterns("__pycache__", "*.so")
     for folder in ("bindings", "compare", "csrc", "triton_kernels"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignore)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+        shutil.copytree(ROOT / folder, place / folder, ignore=ignore)
+    shutil.copy(ROOT / "pyproject.toml", place)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the folders with ops, to which a test adds some."""
+    _copy(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def untouched() -> Path:
+    """A copy of the same that no test changes."""
+    return shared.once("checkout", _copy)
 
 
 # Of an op that the copy has, so that this runs there.
@@ -39,22 +50,23 @@ from bindings.trials import TRIALS
 from compare.judge import acceptance
 from compare.judge.cases import Case, make_arguments
 import bindings
-trial = TRIALS["tested_cubes"]
-assert bindings.__file__.startswith(sys.argv[1])
-for shape in ((3, 1025), (2, 0), (5, 1)):
-    for layout in ("contiguous", "transposed"):
-        arguments = make_arguments(trial.op, Case(shape, layout=layout))
-        expected = acceptance.expect(trial.op, arguments)
-        for backend in ("cuda_inline", "triton"):
-            result = bindings.tested_cubes(*arguments, backend=backend)
-            verdict = acceptance.judge_all((result,), expected)
-            assert verdict.passed, (backend, shape, layout, verdict.problem)
+folder, *names = sys.argv[1:]
+assert bindings.__file__.startswith(folder)
+for name in names:
+    trial = TRIALS[name]
+    for shape in ((3, 1025), (2, 0), (5, 1)):
+        for layout in ("contiguous", "transposed"):
+            arguments = make_arguments(trial.op, Case(shape, layout=layout))
+            expected = acceptance.expect(trial.op, arguments)
+            for backend in ("cuda_inline", "triton"):
+                result = getattr(bindings, name)(*arguments, backend=backend)
+                verdict = acceptance.judge_all((result,), expected)
+                assert verdict.passed, (name, backend, shape, layout, verdict.problem)
 """
 
 
 @needs_interpreter
-@pytest.mark.parametrize("kind", new.KINDS)
-def test_a_new_op_works_at_once(kind: str, checkout: Path) -> None:
+def test_new_ops_work_at_once(checkout: Path) -> None:
     def run(*arguments: str) -> str:
         return subprocess.run(
             [sys.executable, *arguments],
@@ -64,12 +76,15 @@ def test_a_new_op_works_at_once(kind: str, checkout: Path) -> None:
             text=True,
         ).stdout
 
-    output = run("-m", "compare", "new", "tested_cubes", "--kind", kind).splitlines()
-    files = output[: output.index("")]
-    assert [each for each in files if not (checkout / each).is_file()] == []
-    assert "bindings/trials/tested_cubes.py" in files
-    assert re.search(r"\btested_cubes +forward ", run("-m", "compare", "list"))
-    run("-c", _COMPUTES, str(checkout))
+    names = {kind: f"tested_{kind}" for kind in new.KINDS}
+    for kind, name in names.items():
+        output = run("-m", "compare", "new", name, "--kind", kind).splitlines()
+        files = output[: output.index("")]
+        assert [each for each in files if not (checkout / each).is_file()] == []
+        assert f"bindings/trials/{name}.py" in files
+    listed = run("-m", "compare", "list")
+    assert all(re.search(rf"\b{name} +forward ", listed) for name in names.values())
+    run("-c", _COMPUTES, str(checkout), *names.values())
 
 
 @pytest.mark.parametrize(
@@ -92,13 +107,13 @@ def test_a_new_op_works_at_once(kind: str, checkout: Path) -> None:
     ],
 )
 def test_a_name_that_no_op_can_have(
-    name: str, says: str, checkout: Path, capsys: pytest.CaptureFixture[str]
+    name: str, says: str, untouched: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = sorted(checkout.rglob("*"))
+    before = sorted(untouched.rglob("*"))
     with pytest.raises(UsageError) as refused:
-        new.write(name, "rows", checkout)
+        new.write(name, "rows", untouched)
     assert str(refused.value).startswith(says)
-    assert sorted(checkout.rglob("*")) == before
+    assert sorted(untouched.rglob("*")) == before
     assert main(["new", name, "--kind", "rows"]) == UsageError.exit_code
     assert capsys.readouterr().err.startswith(f"compare: {says}")
 

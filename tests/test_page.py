@@ -8,10 +8,12 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import launches
 import pages
 import pytest
 from pygments.token import Error
@@ -24,16 +26,17 @@ from bindings.trials import TRIALS
 from compare.assembly.classify import CATEGORIES, Language
 from compare.assembly.listing import Frame, parse_ptx
 from compare.assembly.normalize import normalize
-from compare.code.architectures import ARCHITECTURES
 from compare.code.findings import Finding
+from compare.code.kernel_code import KernelCode, Side, planned_kernels
+from compare.code.rungs import SIDES, name_of
 from compare.judge.acceptance import Errors
 from compare.judge.parity import Parity, Skipped
 from compare.printable import printable
 from compare.records import store
 from compare.report import collect_code
+from compare.report.comparison import Report
 from compare.report.page import Cell, Extras, Panel, lexers, links, render
 from compare.report.page.listings import FAMILY_OF, times
-from compare.report.page.sides import view_sides
 from compare.timing.times import Bench
 
 needs_nvcc = pytest.mark.skipif(find_cuda_home() is None, reason="needs nvcc")
@@ -445,33 +448,69 @@ def test_how_often(count: float, text: str) -> None:
     assert times(count) == text
 
 
-SHAPES = [
-    pytest.param(op, shape, dtype, id=f"{op.name}-{'x'.join(map(str, shape))}-{dtype}")
-    for op, trial in ((each.op, each) for each in TRIALS.values())
-    for shape in dict.fromkeys(
-        (trial.small_shape, trial.large_shape, *trial.benchmark_shapes)
-        # Where loops are long one tile of each tells as much.
-        if not trial.flops
-        else (trial.small_shape, (128, 256, 128))
-    )
-    for dtype in ("float32", "bfloat16")
-]
+def _requests(op: Op) -> Iterator[collect_code.Request]:
+    """What is asked of an op, in vectors of both widths."""
+    trial = TRIALS[op.name]
+    shapes = (trial.small_shape, trial.large_shape, *trial.benchmark_shapes)
+    if trial.flops:  # where loops are long one tile of each tells as much
+        shapes = (trial.small_shape, (128, 256, 128))
+    for shape in dict.fromkeys(shapes):
+        # Of bfloat16 first, whose packed vectors have more that is from no single line.
+        for dtype in ("bfloat16", "float32"):
+            yield collect_code.Request(
+                op.name, shape, dtype, {}, launches.HOPPER, shows_sass=False
+            )
+
+
+def _kernels_of(request: collect_code.Request) -> dict[str, launches.Launch]:
+    """By the names of the kernels that are shown, their launches."""
+    case = request.case(())
+    found = {}
+    for side, shown in collect_code.choose(request, case, launches.HOPPER).items():
+        launch = (shown.op, case, launches.HOPPER)
+        arguments = launches.arguments_of(launch)
+        titles = planned_kernels(side, shown.op, arguments, launches.HOPPER)
+        found[f"{side} {name_of(titles[0])}"] = launch
+    return found
 
 
 @needs_nvcc
-@pytest.mark.parametrize(("each_op", "shape", "dtype"), SHAPES)
-def test_the_page_shows_what_is_launched(
-    each_op: Op, shape: tuple[int, ...], dtype: str
-) -> None:
-    request = collect_code.Request(each_op.name, shape, dtype, {}, ARCHITECTURES[90])
-    report = collect_code.study(request, lambda what: None)
-    for side in view_sides(report, Extras()):
-        assert side.code is not None, side.reason
-        sections = [side.chains.of(each).section for each in side.code.ptx.instructions]
-        # Some stand in no section: the parameters, and what serves all of them.
-        # One may be empty: an addition of bfloat16 is made where the sum is packed.
-        assert len(set(side.kernel.sections) - set(sections)) <= 1
-        assert sections.count("") < len(sections) / 3
+@pytest.mark.parametrize("source", {each.source: 0 for each in OPS.values()})
+def test_the_page_shows_what_is_launched(source: str) -> None:
+    seen: dict[str, launches.Launch] = {}
+    shown = []
+    for op in (each for each in OPS.values() if each.source == source):
+        for request in _requests(op):
+            kernels = _kernels_of(request)
+            # Each kernel once: the lines of its instances are the same.
+            if kernels.keys() - seen:
+                shown.append(request)
+                seen |= kernels
+    launches.compile_together(
+        source,
+        launches.HOPPER,
+        [launch for name, launch in seen.items() if name.startswith("cuda ")],
+    )
+    for request in shown:
+        report = collect_code.study(request, lambda what: None)
+        for side in SIDES:
+            code = report.codegen[side]
+            assert isinstance(code, KernelCode), code
+            _assert_sections_are_told(report, side, code)
+
+
+def _assert_sections_are_told(report: Report, side: Side, code: KernelCode) -> None:
+    kernel = links.kernel_of(report, side, report.kernels[side])
+    instructions = code.ptx.instructions
+    files = links.source_files(report, side, kernel, instructions)
+    chains = links.Chains(
+        kernel, {path: links.source_of(report, path) for path in files}
+    )
+    sections = [chains.of(each).section for each in instructions]
+    # Some stand in no section: the parameters, and what serves all of them.
+    # One may be empty: an addition of bfloat16 is made where the sum is packed.
+    assert len(set(kernel.sections) - set(sections)) <= 1, code.title
+    assert sections.count("") < len(sections) / 3, code.title
 
 
 def test_a_kernel_that_is_not_there() -> None:

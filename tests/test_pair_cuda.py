@@ -152,24 +152,36 @@ def test_an_exception_without_a_place_gets_the_functions(tmp_path: Path) -> None
     assert outcome.refusal == "mine.cu:18: no such luck"
 
 
-@pytest.mark.parametrize(
-    ("launch", "problem"),
-    [
-        ("run(out, x, 40, 2); return {'out': out, 'none': None, 'n': 3}", ""),
-        ("run(out, x, 40, 2); return 'done'", "pair.py: returned a str, .*"),
-        ("run(out, x, 40, 2); x.zero_(); return out", "mine.cu:11: input x was .*"),
-        ("run(x.view(-1), out, 40, 2); return out", r"twice_kernel: .*mine\.cu:5.*"),
-    ],
-)
-def test_what_launch_does(tmp_path: Path, launch: str, problem: str) -> None:
+# By the first element of x.
+RETURNS = """\
+which = x[0, 0].item()
+    if which == 3:
+        run(x.view(-1), out, 40, 2)
+        return out
+    run(out, x, 40, 2)
+    if which == 0:
+        return {'out': out, 'none': None, 'n': 3}
+    if which == 1:
+        return 'done'
+    x.zero_()
+    return out
+"""
+
+
+def test_what_launch_does(tmp_path: Path) -> None:
     source = read(tmp_path, POINTERS)
-    (outcome,) = call(source, "with_default", once(X), launch)
-    if problem:
+    calls = [call for which in range(4) for call in once(X + which)]
+    right, *wrong = call(source, "with_default", calls, RETURNS)
+    out, number = right.outputs
+    assert torch.equal(out, 2 * X)
+    assert number.item() == 3
+    problems = (
+        r"pair\.py: returned a str, .*",
+        r"mine\.cu:11: input x was .*",
+        r"twice_kernel: .*mine\.cu:5.*",
+    )
+    for outcome, problem in zip(wrong, problems, strict=True):
         assert re.fullmatch(problem, outcome.problem), outcome
-    else:
-        out, number = outcome.outputs
-        assert torch.equal(out, 2 * X)
-        assert number.item() == 3
 
 
 def test_a_kernel_that_never_ends_is_told_by_its_line_for_all(tmp_path: Path) -> None:

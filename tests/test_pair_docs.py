@@ -62,10 +62,19 @@ def test_two_files_and_a_line(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 2])
-def test_a_description(folder: Path, number: int) -> None:
+def test_a_description(
+    folder: Path,
+    number: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     blocks = _blocks("A description")
     (folder / "pair.py").write_text(blocks[number])
-    assert "passed" in _compare(folder, blocks[1])
+    monkeypatch.chdir(folder)
+    python, option, module, *words = shlex.split(blocks[1])
+    assert (python, option, module) == ("python", "-m", "compare")
+    assert cli.main(words) == 0
+    assert "passed" in capsys.readouterr().out
 
 
 def test_without_nvcc_all_but_the_code_of_cuda(
@@ -78,17 +87,12 @@ def test_without_nvcc_all_but_the_code_of_cuda(
     (folder / "pair.py").write_text(_blocks("A description")[0])
     files = sorted(folder.rglob("*"))
     question = ["--inputs", "randn(5, 30)", "--reference", "torch.softmax:dim=-1"]
-    for words, row in (
-        (["mine.cu", *question], ""),
-        (["mine.py", *question], r"\d"),
-        (["pair.py"], r"- +\d"),
-    ):
+    for words, row in ((["mine.cu", *question], ""), (["pair.py"], r"- +\d")):
         assert cli.main(words) == 0
         output = capsys.readouterr().out
         has_code = bool(re.search(rf"PTX / SASS / executed +{row}", output))
-        assert has_code == (words[0] != "mine.cu")
-        is_said = "no code of mine.cu: there is no nvcc here; install" in output
-        assert is_said == (words[0] != "mine.py")
+        assert has_code == (words[0] == "pair.py")
+        assert "no code of mine.cu: there is no nvcc here; install" in output
     assert sorted(folder.rglob("*")) == files
 
 

@@ -448,10 +448,13 @@ def test_nothing_outlives_the_parent(number: signal.Signals, tmp_path: Path) -> 
 
 
 def _wait_for_end_of(folder: Path) -> None:
-    """Waits for the watcher, whom no parent waits for any more."""
-    for pid in _processes_of(folder):
-        with contextlib.suppress(ProcessLookupError), _opened(int(pid)) as process:
-            select.select([process], [], [], 10)
+    """Waits for the watchers, whom no parent waits for any more.
+
+    One that has just begun may start its worker after it was looked for.
+    """
+    while pids := _processes_of(folder):
+        with contextlib.suppress(ProcessLookupError), _opened(int(pids[0])) as process:
+            assert select.select([process], [], [], 10)[0], f"{pids[0]} does not end"
 
 
 @contextlib.contextmanager

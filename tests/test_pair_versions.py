@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from bindings.toolchain import find_cuda_home
-from compare.pairs import pair, plan
+from compare.pairs import pair, plan, question
 from compare.pairs.own_report import OwnReport
+from compare.pairs.question import Problem, Question
 
 pytestmark = pytest.mark.skipif(find_cuda_home() is None, reason="needs nvcc")
 
@@ -59,19 +60,27 @@ void row_sum(float* out, const float* x, int rows, int cols) {
 """
 
 
-def _compared(folder: Path, old: str, new: str) -> OwnReport:
+# The function writes to its first argument, and so does the reference.
+_INPUTS = "torch.empty(8), torch.randn(8, 1024), 8, 1024"
+_REFERENCE = "lambda out, x, rows, cols: torch.sum(x, 1, out=out)"
+
+
+@pytest.fixture(scope="module")
+def asked() -> Question:
+    """What both versions are called with."""
+    return question.ask(Problem("options", inputs=_INPUTS, reference=_REFERENCE))
+
+
+def _compared(folder: Path, old: str, new: str, asked: Question) -> OwnReport:
     for name, text in (("old.cu", old), ("new.cu", new)):
         (folder / name).write_text(text)
     words = [str(folder / "old.cu"), str(folder / "new.cu")]
-    # The function writes to its first argument, and so does the reference.
-    reference = "lambda out, x, rows, cols: torch.sum(x, 1, out=out)"
-    inputs = "torch.empty(8), torch.randn(8, 1024), 8, 1024"
-    (request,) = plan.plan(words, inputs, reference).requests
-    return pair.compare(request, lambda _: None)
+    (request,) = plan.plan(words, _INPUTS, _REFERENCE).requests
+    return pair.compare(request, lambda _: None, asked)
 
 
-def test_the_changes_of_a_reduction_are_said(tmp_path: Path) -> None:
-    report = _compared(tmp_path, _OLD, _NEW)
+def test_the_changes_of_a_reduction_are_said(tmp_path: Path, asked: Question) -> None:
+    report = _compared(tmp_path, _OLD, _NEW, asked)
     said = "\n".join(each.text for each in report.findings if each.side)
     assert "old.cu" in said
     assert "new.cu" in said
@@ -80,9 +89,9 @@ def test_the_changes_of_a_reduction_are_said(tmp_path: Path) -> None:
     assert "Shared memory" in said
 
 
-def test_a_comment_changes_nothing(tmp_path: Path) -> None:
+def test_a_comment_changes_nothing(tmp_path: Path, asked: Question) -> None:
     new = _OLD.replace(
         "// Sums of rows.", "// The sum of each row.\n// One block a row."
     )
-    report = _compared(tmp_path, _OLD, new)
+    report = _compared(tmp_path, _OLD, new, asked)
     assert [each.text for each in report.findings if each.side] == []
