@@ -665,6 +665,23 @@ def test_votes_that_one_lane_decides() -> None:
     assert found == [None, 1, 0, 0, None]
 
 
+def test_lanes_of_a_vote_that_not_all_warps_know() -> None:
+    values = registers_after(
+        """
+        mov.u32 %r2, %tid.x;
+        setp.gt.u32 %p1, %r2, 31;
+        @%p1 bra DONE;
+        mov.u32 %r3, -1;
+        setp.eq.u32 %p2, %r2, 5;
+        vote.sync.any.pred %p3, %p2, %r3;
+        DONE:
+        """,
+        {},
+        threads=64,
+    )
+    assert values("%p3")[:32] == [1] * 32
+
+
 # ---- Control flow --------------------------------------------------------------------
 
 

@@ -121,7 +121,7 @@ def _of_warps(
 
         def execute(batch: Batch, group: Group) -> None:
             masks, known = members(batch, group) if members else constant(0, U32)
-            if known is not True:
+            if not np.all(known):
                 batch.forget(slots, group)
                 return
             for _, part in group.split(masks):
