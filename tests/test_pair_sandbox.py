@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch
 
 from bindings import child_process
 from compare.errors import CompareError, UsageError
-from compare.pairs import complaints, confine, exchange, sandbox
+from compare.pairs import complaints, confine, exchange, fork_client, sandbox
 from compare.pairs.sandbox import ForeignCodeError, Limits
 
 needs_landlock = pytest.mark.skipif(
@@ -31,7 +32,7 @@ needs_landlock = pytest.mark.skipif(
 _WAITING = """
 import sys, time
 from compare.pairs import sandbox
-with sandbox.ready(2):
+with sandbox.ready(1):
     print("waits", flush=True)
     time.sleep(1e6)
 """
@@ -43,6 +44,14 @@ import time
 pipe = open({pipe!r}, "w")
 print("runs", file=pipe, flush=True)
 time.sleep(1e6)
+"""
+# Says so too, has started a program, and ends as soon as the pipe is read from.
+_WAIT = """
+import subprocess
+subprocess.Popen(["sleep", "1000"])
+pipe = open({pipe!r}, "w")
+print("runs", file=pipe, flush=True)
+open({pipe!r} + "2").read()
 """
 _PARENT = """
 import sys
@@ -57,7 +66,7 @@ sandbox.run(
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Private folders are made in a folder of the test, whose path names processes."""
+    """Private folders are made in a folder of the test, which names processes."""
     private = tmp_path / "private"
     private.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(private))
@@ -67,16 +76,47 @@ def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 def _processes_of(folder: Path) -> list[str]:
-    """The processes with the folder in an environment variable, as TMPDIR is there."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            variables = path.read_bytes()
-        except OSError:  # it has ended, or is another user's
-            continue
-        if f"{folder}/".encode() in variables:
-            found.append(path.parent.name)
+    """The forks of this process's servers, and others that work for a folder.
+
+    A fork has its server's environment, as far as /proc tells, but mostly it works in
+    the folder; a program that it starts has the folder in its environment.
+    """
+    parents = _parents()
+    forks = [pid for pid in parents if _is_server(pid, parents)]
+    servers = {*forks}
+    for pid in forks:  # which grows
+        forks += [child for child, parent in parents.items() if parent == pid]
+    others = [pid for pid in parents if _names_folder(pid, folder)]
+    return sorted({*forks, *others} - servers)
+
+
+def _parents() -> dict[str, str]:
+    """The parent of each process."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            fields = path.read_text("utf-8", "replace").rpartition(")")[2].split()
+            found[path.parent.name] = fields[1]
     return found
+
+
+def _is_server(pid: str, parents: dict[str, str]) -> bool:
+    if parents[pid] != str(os.getpid()):
+        return False
+    with contextlib.suppress(OSError):
+        return b"compare.pairs.fork_server" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
+def _names_folder(pid: str, folder: Path) -> bool:
+    with contextlib.suppress(OSError):  # it has ended, or is another user's
+        process = Path("/proc") / pid
+        place = os.readlink(process / "cwd")
+        variables = (process / "environ").read_bytes().split(b"\0")
+        return place.startswith(str(folder)) or any(
+            each.startswith(f"TMPDIR={folder}".encode()) for each in variables
+        )
+    return False
 
 
 def _run(text: str, tmp_path: Path, **options: Any) -> Any:
@@ -447,6 +487,26 @@ def test_nothing_outlives_the_parent(number: signal.Signals, tmp_path: Path) -> 
         _wait_for_end_of(tmp_path / "private")
 
 
+def test_a_watcher_that_is_killed_takes_the_worker_with_it(tmp_path: Path) -> None:
+    folder = tmp_path / "writable"
+    folder.mkdir()
+    os.mkfifo(pipe := folder / "pipe")
+    private = tmp_path / "private"
+    with ThreadPoolExecutor() as pool:
+        text = _HANG.format(pipe=str(pipe))
+        running = pool.submit(_complaint, text, tmp_path, writable=[folder])
+        with pipe.open() as reader:
+            assert reader.readline() == "runs\n"
+            found = _processes_of(private)
+            (watcher,) = (pid for pid in found if not _names_folder(pid, private))
+            os.kill(int(watcher), signal.SIGKILL)
+            assert reader.read() == ""  # the worker has ended
+        kind, sentence = running.result()
+    assert kind == "crashed"
+    said = "mine.py: the process that watched over it was killed by SIGKILL"
+    assert sentence.startswith(said)
+
+
 def _wait_for_end_of(folder: Path) -> None:
     """Waits for the watchers, whom no parent waits for any more.
 
@@ -466,19 +526,154 @@ def _opened(pid: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def test_a_worker_may_wait_for_its_task(tmp_path: Path) -> None:
-    text = "import sys\nRESULT = ['torch' in sys.modules, sys.stdin.read()]"
-    with sandbox.ready(1):
-        assert _run(text, tmp_path, variables={"MINE": "x"}) == [True, ""]
-        assert _run(text, tmp_path) == [False, ""]  # it is another one
+def test_what_runs_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "writable"
+    folder.mkdir()
+    pipe = folder / "pipe"
+    for path in (pipe, second := folder / "pipe2"):
+        os.mkfifo(path)
+    with ThreadPoolExecutor() as pool:
+        text = _WAIT.format(pipe=str(pipe))
+        running = pool.submit(_run, text, tmp_path, writable=[folder])
+        with pipe.open() as reader:
+            assert reader.readline() == "runs\n"
+            found = _processes_of(tmp_path / "private")
+            named = [pid for pid in found if _names_folder(pid, tmp_path / "private")]
+        second.write_text("")
+        running.result()
+    assert len(found) == 3  # the watcher, the worker and the program
+    assert len(named) == 2  # all but the watcher, which no folder names
 
 
-def test_workers_that_wait_in_vain_are_ended() -> None:
-    with pytest.raises(KeyError), sandbox.ready(2):
-        raise KeyError
+_LEAVES = """
+import os, sys, tempfile, threading, torch
+os.environ["LEFT"] = sys.modules["left"] = torch.left = "left"
+torch.set_default_dtype(torch.float64)
+torch.set_num_threads(1 + torch.get_num_threads())
+sys.path.append("left")
+tempfile.tempdir = "left"
+"""
+_FINDS = """
+import os, sys, tempfile, torch
+RESULT = [
+    "LEFT" in os.environ,
+    "left" in sys.modules,
+    hasattr(torch, "left"),
+    str(torch.get_default_dtype()),
+    torch.get_num_threads(),
+    "left" in sys.path,
+    tempfile.gettempdir() == os.environ["TMPDIR"],
+]
+"""
 
 
-def test_no_waiting_worker_outlives_the_parent(tmp_path: Path) -> None:
+def test_no_worker_sees_what_another_did(tmp_path: Path) -> None:
+    before = _run(_FINDS, tmp_path)
+    assert before == [
+        *(False, False, False, "torch.float32"),
+        *(torch.get_num_threads(), False, True),
+    ]
+    _run(_LEAVES, tmp_path)
+    assert _run(_FINDS, tmp_path) == before
+
+
+def test_a_worker_has_the_environment_and_path_of_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GONE", "x")
+    _run("", tmp_path)  # the server runs at the latest now
+    monkeypatch.delenv("GONE")
+    monkeypatch.setenv("MINE", "\udcff\n=")
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "of_now.py").write_text("X = 1")
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    text = """
+import os, subprocess, of_now
+names = subprocess.run(["env"], capture_output=True).stdout
+RESULT = [os.environb.get(b"MINE"), os.environ.get("GONE"), b"GONE=" in names]
+"""
+    assert _run(text, tmp_path) == [b"\xff\n=", None, False]
+
+
+def test_a_worker_has_no_descriptor_of_the_server_or_the_watcher(
+    tmp_path: Path,
+) -> None:
+    text = """
+import contextlib, os
+RESULT = {}
+for number in os.listdir("/proc/self/fd"):
+    with contextlib.suppress(FileNotFoundError):  # that of the folder itself
+        RESULT[number] = os.readlink(f"/proc/self/fd/{number}").partition(":")[0]
+"""
+    found = _run(text, tmp_path)
+    assert found.pop("0") == os.devnull
+    assert (found.pop("1"), found.pop("2")) == ("pipe", "pipe")
+    assert [Path(each).name for each in found.values()] == ["faults"]
+
+
+def test_workers_draw_other_random_numbers(tmp_path: Path) -> None:
+    text = """
+import random, numpy, torch
+RESULT = [random.random(), numpy.random.random(), torch.rand(()).item()]
+"""
+    for one, other in zip(_run(text, tmp_path), _run(text, tmp_path), strict=True):
+        assert one != other
+
+
+def test_what_workers_are_forked_from_has_only_imported(tmp_path: Path) -> None:
+    text = """
+import os, sys
+modules, n_threads = {*sys.modules}, len(os.listdir("/proc/self/task"))
+import torch
+watcher = open(f"/proc/{os.getppid()}/stat").read()
+server = watcher.rpartition(")")[2].split()[1]
+RESULT = [
+    [each in modules for each in ("torch", "triton", "compare.pairs.python_file")],
+    [n_threads, len(os.listdir(f"/proc/{server}/task"))],
+    torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork(),
+    int(server),
+]
+"""
+    found = [_run(text, tmp_path) for _ in range(2)]
+    assert found[0] == found[1]  # from one server, too
+    assert found[0][:3] == [[True, False, False], [1, 1], False]
+
+
+def test_a_server_that_ends_is_replaced(tmp_path: Path) -> None:
+    _run("", tmp_path)
+    fork_client.start().end()
+    assert _run("RESULT = 1", tmp_path) == 1
+
+
+def test_a_server_that_ends_meanwhile(tmp_path: Path) -> None:
+    folder = tmp_path / "writable"
+    folder.mkdir()
+    pipe = folder / "pipe"
+    for path in (pipe, second := folder / "pipe2"):
+        os.mkfifo(path)
+    with ThreadPoolExecutor() as pool:
+        text = _WAIT.format(pipe=str(pipe))
+        running = pool.submit(_run, text, tmp_path, writable=[folder])
+        with pipe.open() as reader:
+            assert reader.readline() == "runs\n"
+            fork_client.start()._process.kill()
+        second.write_text("")
+        with pytest.raises(RuntimeError, match=r"^what workers are forked from failed"):
+            running.result()
+
+
+def test_a_server_that_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "torch.py").write_text("raise ImportError('not today')")
+    monkeypatch.setattr(fork_client, "_server", None)
+    monkeypatch.syspath_prepend(tmp_path / "broken")
+    with pytest.raises(RuntimeError, match="ImportError: not today"):
+        _run("", tmp_path)
+
+
+def test_the_server_does_not_outlive_the_parent(tmp_path: Path) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", _WAITING],
         env=child_process.environment({"TMPDIR": str(tmp_path / "private")}),
@@ -488,6 +683,7 @@ def test_no_waiting_worker_outlives_the_parent(tmp_path: Path) -> None:
     with parent:
         assert parent.stdout
         assert parent.stdout.readline() == "waits\n"
+        assert len(_processes_of(tmp_path / "private")) == 2
         parent.kill()
     _wait_for_end_of(tmp_path / "private")
 

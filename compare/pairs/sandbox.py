@@ -8,17 +8,13 @@ import json
 import os
 import signal
 import stat
-import subprocess
-import sys
-import threading
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from compare import errors
-from compare.pairs import complaints, exchange, watch
+from compare.pairs import complaints, exchange, fork_client, watch
 
 # What an answer of the worker's holds, one of them.
 _ANSWERS = {"answer", "parts", "complaint", "refused", "failed"}
@@ -110,18 +106,17 @@ def run(
     absolute = [Path(os.path.abspath(file)) for file in files]
     for each in writable:
         each.mkdir(parents=True, exist_ok=True)
-    with _take_worker() as worker:
-        folder = worker.folder
+    with _private_folder() as folder, fork_client.watcher(folder) as watcher:
         exchange.write(request, folder / "request")
         plan = {
             "task": task if "." in task else f"compare.pairs.{task}",
             "files": list(map(str, absolute)),
             "limits": dataclasses.asdict(limits),
             "writable": [os.path.abspath(each) for each in writable],
-            "variables": {**variables},
+            "environment": _environment(folder, variables),
+            "path": fork_client.module_path(),
         }
-        (folder / "plan.json").write_text(json.dumps(plan), "utf-8")
-        status, text = worker.finish()
+        status, text = watcher.finish(plan)
         if status < 0:
             sentence = f"the process that watched over it {_killed_by(-status)}"
             raise _error(sentence, "crashed", complaints.names_of(absolute))
@@ -136,98 +131,35 @@ def run(
 
 @contextlib.contextmanager
 def ready(count: int) -> Iterator[None]:
-    """Has workers import torch ahead, which the next tasks are given.
+    """Has torch imported meanwhile for the workers of the next tasks.
 
     Args:
-        count: How many. Those that wait for a task when the block ends, end with it.
+        count: How many tasks there will be. For none nothing is done.
     """
-    started: list[_Worker] = []
-    try:
-        for _ in range(count):
-            started.append(_Worker("torch"))
-            with _lock:
-                _waiting.append(started[-1])
-        yield
-    finally:
-        with _lock:
-            unused = [each for each in started if each in _waiting]
-            for each in unused:
-                _waiting.remove(each)
-        for each in unused:
-            each.end()
+    if count:
+        fork_client.start()
+    yield
 
 
-def _take_worker() -> _Worker:
-    with _lock:
-        return _waiting.popleft() if _waiting else _Worker()
-
-
-class _Worker:
-    """A worker that waits for its task, and the watcher over it."""
-
-    def __init__(self, *modules: str) -> None:
-        """Starts it; it imports these modules before it waits."""
-        self._temporary = TemporaryDirectory(
-            prefix="compare-", ignore_cleanup_errors=True
-        )
-        self.folder = Path(os.path.realpath(self._temporary.name))
+@contextlib.contextmanager
+def _private_folder() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="compare-", ignore_cleanup_errors=True) as name:
+        folder = Path(os.path.realpath(name))
         for each in _FOLDERS:
-            (self.folder / each).mkdir()
-        folder = str(self.folder)
-        worker = [sys.executable, "-m", "compare.pairs.worker", folder, *modules]
-        self._watcher = subprocess.Popen(
-            # Without site packages and without the user's own settings it starts at
-            # once.
-            [sys.executable, "-I", "-S", watch.__file__, folder, *worker],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
-                "TMPDIR": str(self.folder / "temporary"),
-                # torch.compile writes the name of its folder into the environment: if
-                # it has run in this process, the worker would get one that it may not
-                # write to.
-                "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "temporary/inductor"),
-            },
-            cwd="/",
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C reaches this process only
-        )
-
-    def __enter__(self) -> _Worker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def finish(self) -> tuple[int, str]:
-        """Has the plan in the folder carried out.
-
-        Returns:
-            The watcher's status, and what it printed.
-        """
-        assert self._watcher.stdin
-        assert self._watcher.stdout
-        with contextlib.suppress(BrokenPipeError):  # it has ended, which is reported
-            self._watcher.stdin.write(b"\n")
-        text = self._watcher.stdout.read().decode("utf-8", "replace")
-        return self._watcher.wait(), text
-
-    def end(self) -> None:
-        """Ends the watcher, unless it has ended, which ends all others."""
-        assert self._watcher.stdin
-        assert self._watcher.stdout
-        self._watcher.stdin.close()
-        self._watcher.wait()
-        self._watcher.stdout.close()
-        self._temporary.cleanup()
+            (folder / each).mkdir()
+        yield folder
 
 
-# Workers without a task, the oldest first.
-_waiting: deque[_Worker] = deque()
-_lock = threading.Lock()
+def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(fork_client.module_path()),
+        "TMPDIR": str(folder / "temporary"),
+        # torch.compile writes the name of its folder into the environment: if it has
+        # run in this process, the worker would get one that it may not write to.
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "temporary/inductor"),
+        **variables,
+    }
 
 
 def _conclude(

@@ -1,9 +1,8 @@
 """Watches over a worker: holds it to its limits, and ends all that it has started.
 
-It is run as a script, in a Python without site packages, so that it starts at once. Its
-arguments are the private folder and the worker's command line; it prints a report in
-JSON. A byte on its standard input says that plan.json is there, and what the worker
-waits for. When the input ends, whoever started it wants no answer any more, or is dead.
+It is a fork of `fork_server`, and the worker is one of it. On its standard input comes
+the plan, a line of JSON; it prints a report in JSON. When the input ends, whoever
+started it wants no answer any more, or is dead.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-import math
 import os
 import select
 import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,13 +41,20 @@ class _Process(NamedTuple):
     resident_bytes: int
 
 
+Plan = Mapping[str, Any]
+# What a fork does as the worker, and where it is to print; it ends with that.
+Work = Callable[[Path, Plan, int], None]
+
+
 class _Watcher:
-    def __init__(self, folder: Path, command: list[str]) -> None:
+    def __init__(self, folder: Path, plan: Plan, work: Work) -> None:
         self.folder = folder
-        self.limits: dict[str, Any] = {}  # once there is a plan
+        self.limits = plan["limits"]
         self.status: int | None = None  # of the worker, once it has ended
         self.n_output_bytes = 0
         self.output_tail = b""
+        # Before the signals are caught, which the worker must not inherit.
+        self.worker, self.output = _start(folder, plan, work)
         # select() wakes up when a child ends.
         self.child_ended, write_end = os.pipe()
         for end in (self.child_ended, write_end):
@@ -56,13 +62,14 @@ class _Watcher:
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends all, see main
-        self.worker, self.input, self.output = _start(command, folder / "work")
+        self.reap()  # it may have ended already
 
     def watch(self) -> str:
         """Returns the limit that was broken, "abandoned", or "" if the worker ended."""
-        ends_at = look_at = math.inf
+        look_at = 0.0
+        ends_at = time.monotonic() + self.limits["seconds"]
         open_ends = [sys.stdin.fileno(), self.output, self.child_ended]
-        while self.status is None or not self.limits:
+        while self.status is None:
             now = time.monotonic()
             if now >= ends_at:
                 return "time"
@@ -72,29 +79,17 @@ class _Watcher:
                 took = time.monotonic() - now
                 look_at = now + max(_SECONDS_BETWEEN_LOOKS, took / _LOOKING_SHARE)
             timeout = max(0.0, min(ends_at, look_at) - time.monotonic())
-            timeout_or_never = timeout if self.limits else None
-            ready, _, _ = select.select(open_ends, [], [], timeout_or_never)
-            if sys.stdin.fileno() in ready:
-                if not os.read(sys.stdin.fileno(), 1):
-                    return "abandoned"
-                self.begin()
-                ends_at, look_at = time.monotonic() + self.limits["seconds"], 0.0
+            ready, _, _ = select.select(open_ends, [], [], timeout)
+            if sys.stdin.fileno() in ready:  # nothing comes behind the plan
+                return "abandoned"
             if self.output in ready and not self.read_output():
                 open_ends.remove(self.output)
-            if self.limits and self.n_output_bytes > self.limits["output_bytes"]:
+            if self.n_output_bytes > self.limits["output_bytes"]:
                 return "output"
             if self.child_ended in ready:
                 os.read(self.child_ended, 4096)
                 self.reap()
         return ""
-
-    def begin(self) -> None:
-        """Has the worker do what the plan says."""
-        plan = json.loads((self.folder / "plan.json").read_text("utf-8"))
-        self.limits = plan["limits"]
-        with contextlib.suppress(BrokenPipeError):  # it has ended, which is reported
-            os.write(self.input, b"\n")
-        os.close(self.input)
 
     def look(self) -> str:
         """Returns the limit that the processes break together, or ""."""
@@ -160,26 +155,21 @@ class _Watcher:
             time.sleep(0.001)
 
 
-def _start(command: list[str], folder: Path) -> tuple[int, int, int]:
-    """Starts the worker; returns its pid, its input, and where to read its output."""
+def _start(folder: Path, plan: Plan, work: Work) -> tuple[int, int]:
+    """Starts the worker; returns its pid, and where to read its output."""
     libc = ctypes.CDLL(None)
     watcher = os.getpid()
-    input_read_end, input_write_end = os.pipe()
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid:
-        os.close(input_read_end)
         os.close(write_end)
-        return pid, input_write_end, read_end
+        return pid, read_end
     try:
         os.setsid()
         libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() == watcher:  # it may have died before this
-            os.chdir(folder)
-            os.dup2(input_read_end, 0)
-            os.dup2(write_end, 1)
-            os.dup2(write_end, 2)
-            os.execv(command[0], command)
+            os.chdir(folder / "work")
+            work(folder, plan, write_end)
     except OSError as error:
         os.write(write_end, str(error).encode())
     finally:
@@ -231,12 +221,15 @@ def _kill(target: int) -> None:
         os.kill(target, signal.SIGKILL)
 
 
-def main() -> None:
-    """Starts the worker, and reports how it ended."""
-    folder = Path(sys.argv[1])
+def main(folder: Path, work: Work) -> None:
+    """Starts the worker once there is a plan, and reports how it ended."""
     if ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError("prctl(PR_SET_CHILD_SUBREAPER) failed")
-    watcher = _Watcher(folder, sys.argv[2:])
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    watcher = _Watcher(folder, json.loads(line), work)
     left: list[int] = []
     try:
         broken = watcher.watch()
@@ -256,7 +249,4 @@ def main() -> None:
         "left": left,
     }
     sys.stdout.write(json.dumps(report))
-
-
-if __name__ == "__main__":
-    main()
+    sys.stdout.flush()

@@ -1,8 +1,7 @@
 """The process in which foreign code runs: does one task, under its watcher.
 
-`sandbox` says which task, in a private folder, and the answer goes to a file there, not
-to standard output, because foreign code prints. A byte on standard input says that the
-task is there.
+It is a fork of a process that has imported torch. The answer goes to a file in the
+private folder, not to standard output, because foreign code prints.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import contextlib
 import errno
 import faulthandler
 import importlib
-import json
 import os
 import resource
 import signal
@@ -21,6 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from compare.errors import CompareError
 from compare.pairs import complaints, confine, exchange
 
@@ -28,20 +28,15 @@ _LARGEST_FILE_BYTES = 4 << 30
 _MOST_OPEN_FILES = 1024
 
 
-def main() -> None:
-    """Does the task of a private folder; imports the modules named behind it first."""
-    folder = Path(sys.argv[1])
+def main(folder: Path, plan: Mapping[str, Any]) -> None:
+    """Does the task of a private folder, and ends the process."""
     pid = os.getpid()
     _limit_itself()
     # The watcher asks by SIGUSR1 where the code is that does not end.
     faults = (folder / "faults").open("w")
     faulthandler.enable(faults)
     faulthandler.register(signal.SIGUSR1, faults)
-    for name in sys.argv[2:]:
-        importlib.import_module(name)
-    _wait_for_task()
-    plan = json.loads((folder / "plan.json").read_text("utf-8"))
-    os.environ.update(plan["variables"])
+    _differ_from_other_forks(folder, plan)
     answer = _answer(plan, folder)
     # Foreign code may have forked, and both processes come here.
     if os.getpid() == pid:
@@ -50,11 +45,16 @@ def main() -> None:
     os._exit(0)
 
 
-def _wait_for_task() -> None:
-    os.read(0, 1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+def _differ_from_other_forks(folder: Path, plan: Mapping[str, Any]) -> None:
+    os.environ.clear()
+    os.environ.update(plan["environment"])
+    sys.path[:] = [str(folder / "work"), *plan["path"]]
+    importlib.invalidate_caches()
+    # Otherwise all would draw the same numbers: what is random would agree by chance.
+    # The module random sees to it itself.
+    torch.default_generator.seed()
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
 
 
 def _limit_itself() -> None:
@@ -116,7 +116,3 @@ def _write(answer: dict[str, Any], folder: Path, files: Sequence[str]) -> None:
         sentence = f"{place}: returned more than {_LARGEST_FILE_BYTES >> 30} GB"
         exchange.write({"complaint": "output", "sentence": sentence}, part)
     part.replace(folder / "answer")
-
-
-if __name__ == "__main__":
-    main()
