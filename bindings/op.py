@@ -57,6 +57,9 @@ class Op:
             arguments that both bare launchers take, except the rung. Makes the one
             contiguous copy if the layout needs it.
         reference: PyTorch's computation of the op, in the dtype of its input.
+        workspace: Takes the rung's name and what `operands` takes, and returns memory
+            that some rungs alone need, None for others; both launchers take it behind
+            the operands.
         rungs: Steps of the op's ladder, from the textbook's kernel to the twin, which
             is the pair that `compare` shows; a new op has the first alone. Each is a
             file in csrc/<source> and in triton_kernels/<source>.
@@ -74,6 +77,7 @@ class Op:
     allocate: Callable[..., Outputs]
     operands: Callable[..., tuple[Argument, ...]]
     reference: Callable[..., Outputs]
+    workspace: Callable[..., tuple[Tensor | None, ...]] | None = None
     rungs: tuple[str, ...] = ("first", "twin")
     rung: str = ""
     overloads: dict[str, str] = field(default_factory=dict)
@@ -98,12 +102,15 @@ class Op:
         return replace(self, rung=rung)
 
     def arguments(self, *outputs_and_arguments: Any) -> tuple[Argument, ...]:
-        """Returns the arguments that both launchers take: operands and rung number.
+        """Returns what both launchers take: operands, workspace and rung number.
 
         Rungs count from 1; 0 leaves the choice to the launcher.
         """
         number = 1 + self.rungs.index(self.rung) if self.rung else 0
-        return (*self.operands(*outputs_and_arguments), number)
+        operands = self.operands(*outputs_and_arguments)
+        if self.workspace is None:
+            return (*operands, number)
+        return (*operands, *self.workspace(self.rung, *outputs_and_arguments), number)
 
     @property
     def direction(self) -> str:

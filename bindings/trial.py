@@ -123,6 +123,8 @@ class Trial:
             is judged by in place of `reference`, where on a GPU that may be more
             precise; None where it never is.
         is_rounded_once: Whether PyTorch's result alone is right, bit for bit.
+        is_judged_by_row: Whether errors are relative to the row that they occur in;
+            else, where rows are differences of larger numbers, to the whole result.
         code_contract: Requirements on the generated code; None where the ladder has no
             twin yet, of which alone they are.
         other_kernels: Kernels that a call may take in place of the twin, by name: one
@@ -146,6 +148,7 @@ class Trial:
     largest_input: float = math.inf
     yardstick: Callable[..., Outputs] | None = None
     is_rounded_once: bool = False
+    is_judged_by_row: bool = True
     code_contract: CodeContract | None = CodeContract()
     other_kernels: Mapping[str, str] = field(default_factory=dict)
 

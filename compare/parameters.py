@@ -88,15 +88,10 @@ def _read_op(
 ) -> OpSummary:
     arguments = function.args
     required = len(arguments.args) - len(arguments.defaults)
-    pairs = [
-        (argument, default)
-        for argument, default in zip(
-            [*arguments.args, *arguments.kwonlyargs],
-            [*[None] * required, *arguments.defaults, *arguments.kw_defaults],
-            strict=True,
-        )
-        if argument.arg != "backend"
-    ]
+    # Those that are passed by name alone say how it is called, not what it computes.
+    pairs = list(
+        zip(arguments.args, [*[None] * required, *arguments.defaults], strict=True)
+    )
     written = [
         f"{argument.arg}={ast.unparse(default)}" if default else argument.arg
         for argument, default in pairs
@@ -153,6 +148,13 @@ _CONVERSIONS: dict[str, Any] = {
     "int": int,
     "int | Sequence[int]": lambda text: tuple(map(int, filter(None, text.split(",")))),
     "float": float,
+    "float | None": lambda text: None if text == "none" else float(text),
+    # How many keys a query sees on either side; the op has -1 for all.
+    "tuple[int | None, int | None] | None": lambda text: (
+        None
+        if text == "none"
+        else tuple(-1 if each == "all" else int(each) for each in text.split(","))
+    ),
     "str": str,
     "str | None": lambda text: None if text == "none" else text,
     "bool": {"true": True, "false": False}.__getitem__,

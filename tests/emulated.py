@@ -201,7 +201,7 @@ def zeros(*shape: int, dtype: Any = np.int32) -> np.ndarray:
 
 FOR_BOTH = [
     SOURCES / f"{stem}.cu"
-    for stem in ("copies", "groups", "hopper", "kernels", "matrices")
+    for stem in ("copies", "groups", "hopper", "kernels", "matrices", "turns")
 ]
 
 

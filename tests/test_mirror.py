@@ -166,7 +166,9 @@ def test_a_rung_is_a_file_that_says_what_it_changes(each_op: Op) -> None:
 def test_a_first_rung_fits_a_screen(cuda: Path) -> None:
     for path in (cuda, _triton(cuda)):
         most = 61 if path == cuda else 72  # Triton's parameters take a line each
-        assert len(path.read_text().splitlines()) <= most, path
+        # One that takes several launches has a screen for each.
+        lines = len(path.read_text().splitlines())
+        assert lines <= most * len(kernels_of(path)), path
 
 
 def test_no_file_is_longer_than_one_can_hold_in_mind() -> None:

@@ -38,7 +38,7 @@ constexpr bool is_written =
 // bits of a float.
 using Slot = std::uint64_t;
 
-constexpr size_t MAX_ARGUMENTS = 32;
+constexpr size_t MAX_ARGUMENTS = 48;
 using Slots = std::array<Slot, MAX_ARGUMENTS>;
 
 // Reads an argument from Python, where an address is an integer.

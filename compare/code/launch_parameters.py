@@ -120,7 +120,13 @@ def cuda_launch(plan: dict[str, Any], tensors: Tensors) -> Launch:
             continue
         address, element_bytes, *rest = argument
         parameters.append(address)
-        shape = tuple(rest[:3]), tuple(rest[3:5]), tuple(rest[5:])
+        # Sizes, strides and a box; there is no stride of the first dimension.
+        rank = (len(rest) + 1) // 3
+        shape = (
+            tuple(rest[:rank]),
+            tuple(rest[rank : 2 * rank - 1]),
+            tuple(rest[2 * rank - 1 :]),
+        )
         maps.append(
             TensorMap(position, address, element_bytes, *shape, _SWIZZLE_BYTES_OF_CUDA)
         )

@@ -10,6 +10,8 @@ Errors are relative to the row (the last dimension) that they occur in, since ro
 differ in size: the largest error to the largest value of the row, the root mean square
 of all errors to the root mean square of the row. Both have to hold: the first sees one
 wrong element among millions, the second sees many elements that are all slightly off.
+Where the rows of an op are differences of larger numbers, a row near zero has no right
+digits in any arithmetic: errors are relative to the whole result there.
 
 NaN and infinities have to be where float64, rounded to the dtype, has them.
 """
@@ -57,6 +59,7 @@ class Expected:
     torch: Tensor  # PyTorch's result in the dtype of the op
     must_equal_torch: bool = False  # bit for bit
     n_terms: int = 1  # how many numbers an element is summed from, if that is known
+    by_row: bool = True  # whether errors are relative to their row, else to the largest
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,9 @@ def expect(op: Op, arguments: tuple[Any, ...]) -> tuple[Expected, ...]:
     """
     exact = op.reference(*(_copy(each, torch.float64) for each in arguments))
     own = _yardstick(op, arguments)
+    trial = TRIALS[op.name]
     return tuple(
-        Expected(*each, TRIALS[op.name].is_rounded_once)
+        Expected(*each, trial.is_rounded_once, by_row=trial.is_judged_by_row)
         for each in zip(as_tuple(exact), own, strict=True)
     )
 
@@ -151,7 +155,7 @@ def judge(result: Tensor, expected: Expected) -> Verdict:
     allowed = _allowed(expected)
     if problem := wrong_kind(result, expected):
         return Verdict(UNKNOWN, allowed, problem)
-    error = errors_of(result, expected.exact, dtype)
+    error = errors_of(result, expected.exact, dtype, expected.by_row)
     problem = (
         _misplaced_specials(result, expected.exact.to(dtype))
         or (_bit_differences(result, expected) if expected.must_equal_torch else "")
@@ -160,18 +164,22 @@ def judge(result: Tensor, expected: Expected) -> Verdict:
     return Verdict(error, allowed, problem)
 
 
-def errors_of(result: Tensor, exact: Tensor, dtype: torch.dtype) -> Errors:
+def errors_of(
+    result: Tensor, exact: Tensor, dtype: torch.dtype, by_row: bool = True
+) -> Errors:
     """How far off a result is where both it and the exact one are finite.
 
     What `dtype`, that of the op, cannot represent is not held against the result, which
-    has the shape and device of the exact one, in float64, and any dtype.
+    has the shape and device of the exact one, in float64, and any dtype. Errors are
+    relative to their row, or else to the whole result.
     """
     if exact.numel() == 0:
         return Errors(0.0, 0.0)
     is_finite = exact.to(dtype).isfinite() & result.isfinite()
     zero = exact.new_zeros(())
-    size = _rows(torch.where(is_finite, exact, zero)).abs()
-    error = _rows(torch.where(is_finite, result.double() - exact, zero)).abs()
+    size = torch.where(is_finite, exact, zero).abs()
+    error = torch.where(is_finite, result.double() - exact, zero).abs()
+    size, error = (_rows(x) if by_row else x.reshape(1, -1) for x in (size, error))
     smallest = torch.finfo(dtype).tiny  # below it, numbers lose digits
     largest = size.amax(dim=1).clamp(min=smallest)
     typical = size.square().mean(dim=1).sqrt().clamp(min=smallest)
@@ -206,9 +214,9 @@ def _rows(x: Tensor) -> Tensor:
 def _allowed(expected: Expected) -> Errors:
     dtype = expected.torch.dtype
     if expected.must_equal_torch:
-        return errors_of(expected.torch, expected.exact, dtype)
+        return errors_of(expected.torch, expected.exact, dtype, expected.by_row)
     floor = _floor(dtype, expected.n_terms)
-    own = errors_of(expected.torch, expected.exact, dtype)
+    own = errors_of(expected.torch, expected.exact, dtype, expected.by_row)
     return Errors(max(FACTOR * own.max, floor), max(FACTOR * own.rms, floor))
 
 

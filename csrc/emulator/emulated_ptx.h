@@ -126,6 +126,10 @@ inline void named_barrier_sync(int barrier, int n_threads, Site site = Site::her
     emulator::meet_at_named_barrier(barrier, n_threads, site);
 }
 
+inline void named_barrier_arrive(int barrier, int n_threads, Site site = Site::here()) {
+    emulator::arrive_at_named_barrier(barrier, n_threads, site);
+}
+
 inline void mbarrier_init(
     std::uint64_t* barrier, int n_arrivals, Site site = Site::here()
 ) {
@@ -206,6 +210,15 @@ inline void tma_load_multicast(
     );
 }
 
+inline void tma_load(
+    void* shared, const CUtensorMap* map, int x, int y, int z, int w,
+    std::uint64_t* barrier, Site site = Site::here()
+) {
+    emulator::start_box_load(
+        shared, map, {x, y, z, w, 4}, barrier, nullptr, "tma_load", site
+    );
+}
+
 inline void fence_async_proxy() { emulator::publish_shared_writes(); }
 
 inline void tma_store(
@@ -213,6 +226,13 @@ inline void tma_store(
     Site site = Site::here()
 ) {
     emulator::start_box_store(map, {x, y, z}, shared, site);
+}
+
+inline void tma_store(
+    const CUtensorMap* map, int x, int y, int z, int w, const void* shared,
+    Site site = Site::here()
+) {
+    emulator::start_box_store(map, {x, y, z, w, 4}, shared, site);
 }
 
 inline void tma_store_commit_group() { emulator::commit_box_stores(); }
@@ -267,13 +287,28 @@ void wgmma_m64k16(
     Site site = Site::here()
 ) {
     static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);
-    static_assert(N == 64 || N == 128 || N == 256);
+    static_assert(N % 8 == 0 && N >= 8 && N <= 256);
     constexpr auto format = std::is_same_v<T, __half>
                                 ? emulator::MatrixFormat::half
                                 : emulator::MatrixFormat::bfloat16;
     emulator::start_multiplication(
         {format, N, A_MAJOR == Major::MN, B_MAJOR == Major::MN, accumulates, a, b}, d,
-        site
+        nullptr, site
+    );
+}
+
+template <typename T, Major B_MAJOR, int N>
+void wgmma_m64k16(
+    float (&d)[N / 2], const std::uint32_t (&a)[4], std::uint64_t b, bool accumulates,
+    Site site = Site::here()
+) {
+    static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);
+    static_assert(N % 8 == 0 && N >= 8 && N <= 256);
+    constexpr auto format = std::is_same_v<T, __half>
+                                ? emulator::MatrixFormat::half
+                                : emulator::MatrixFormat::bfloat16;
+    emulator::start_multiplication(
+        {format, N, false, B_MAJOR == Major::MN, accumulates, 0, b, true}, d, a, site
     );
 }
 

@@ -33,4 +33,7 @@ void wait_for_mbarrier(std::uint64_t* barrier, int parity, Site site);
 /// Waits until this many threads have arrived at the barrier with this number.
 void meet_at_named_barrier(int barrier, int threads, Site site);
 
+/// Arrives there and goes on.
+void arrive_at_named_barrier(int barrier, int threads, Site site);
+
 }  // namespace emulator

@@ -7,9 +7,11 @@
 
 namespace emulator {
 
-/// The first element of the box.
+/// The first element of the box, of a tensor of 3 or 4 dimensions.
 struct BoxPosition {
     int x, y, z;
+    int w = 0;
+    unsigned rank = 3;
 };
 
 /// Starts to copy a box into shared memory; the mbarrier counts its bytes. Elements

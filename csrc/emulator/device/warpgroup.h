@@ -20,15 +20,18 @@ struct Multiplication {
     bool a_is_transposed;  // m-major: neighbours in memory are neighbours along m
     bool b_is_transposed;  // n-major
     bool accumulates;
-    std::uint64_t a;
+    std::uint64_t a;  // 0 where it is in registers
     std::uint64_t b;
+    bool a_is_in_registers = false;
 
     bool operator==(const Multiplication&) const = default;
 };
 
 /// Starts a multiplication. `d` is the calling thread's part of the result, n / 2
-/// floats.
-void start_multiplication(const Multiplication& what, float* d, Site site);
+/// floats; `a`, where it is in registers, that of the left matrix.
+void start_multiplication(
+    const Multiplication& what, float* d, const std::uint32_t* a, Site site
+);
 
 void fence_multiplications(Site site);
 

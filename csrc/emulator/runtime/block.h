@@ -183,7 +183,7 @@ class [[gnu::visibility("hidden")]] Block {
         std::uint64_t* word, int bytes, const char* operation, Site site
     );
     void wait_for_mbarrier(std::uint64_t* word, int parity, Site site);
-    void meet_at_named_barrier(int number, int threads, Site site);
+    void arrive_at_named_barrier(int number, int threads, bool waits, Site site);
 
     void meet_cluster(const char* operation, Site site);
     void arrive_at_cluster(Site site);

@@ -233,7 +233,7 @@ std::string Block::activity_of(const Thread& thread) const {
             const NamedBarrier& barrier = named_barriers_[thread.mask];
             detail = text(
                 ", at barrier %u with %zu of %u threads", thread.mask,
-                barrier.waiting.size(), barrier.threads
+                barrier.arrived(), barrier.threads
             );
             break;
         }

@@ -2,6 +2,8 @@
 
 #include "mbarrier.h"
 
+#include <algorithm>
+
 #include "../device/mbarrier.h"
 #include "../observer.h"
 #include "block.h"
@@ -230,10 +232,13 @@ void Block::wait_for_mbarrier(std::uint64_t* word, int parity, Site site) {
 
 // ---- Named barriers -----------------------------------------------------------------
 
-void Block::meet_at_named_barrier(int number, int threads, Site site) {
-    constexpr const char* OPERATION = "named_barrier_sync";
+/// Arrives at a named barrier, and waits there or goes on.
+void Block::arrive_at_named_barrier(int number, int threads, bool waits, Site site) {
+    const char* operation = waits ? "named_barrier_sync" : "named_barrier_arrive";
     RuntimeScope scope(*this);
-    Thread& thread = begin_operation(State::in_named_barrier, OPERATION, site);
+    Thread& thread = begin_operation(
+        waits ? State::in_named_barrier : State::running, operation, site
+    );
     bool is_possible = number >= 0 && number < static_cast<int>(NAMED_BARRIERS) &&
                        threads > 0 && threads % static_cast<int>(WARP_SIZE) == 0 &&
                        static_cast<unsigned>(threads) <= thread_count_;
@@ -243,15 +248,21 @@ void Block::meet_at_named_barrier(int number, int threads, Site site) {
             text(
                 "%s of barrier %d for %d threads; barriers are numbered 0 to 15, and "
                 "the threads must be a multiple of 32 and no more than the block has,",
-                OPERATION, number, threads
+                operation, number, threads
             ),
             site
         );
     }
     auto expected = static_cast<unsigned>(threads);
     NamedBarrier& barrier = named_barriers_[static_cast<unsigned>(number)];
-    thread.mask = static_cast<unsigned>(number);
-    if (barrier.waiting.empty()) barrier.threads = expected;
+    if (waits) thread.mask = static_cast<unsigned>(number);
+    // For the observer it is an mbarrier, with a number that no other one reaches.
+    constexpr unsigned FIRST_NUMBER = 4096;
+    MbarrierId id{rank_, FIRST_NUMBER + static_cast<unsigned>(number)};
+    if (barrier.arrived() == 0) {
+        barrier.threads = expected;
+        if (observer != nullptr) observer->mbarrier_begins(id);
+    }
     if (barrier.threads != expected) {
         fail(
             cudaErrorLaunchFailure,
@@ -262,17 +273,35 @@ void Block::meet_at_named_barrier(int number, int threads, Site site) {
             )
         );
     }
-    barrier.waiting.push_back(&thread);
-    if (barrier.waiting.size() == expected) {
+    if (std::ranges::find(barrier.gone_on, &thread) != barrier.gone_on.end()) {
+        fail_at(
+            cudaErrorLaunchFailure,
+            text(
+                "%s of named barrier %d, at which the thread has arrived before and "
+                "others of %u have not,",
+                operation, number, expected
+            ),
+            site
+        );
+    }
+    if (observer != nullptr) observer->mbarrier_is_arrived_at(id, thread.number);
+    if (waits) {
+        barrier.waiting.push_back(&thread);
+    } else {
+        barrier.gone_on.push_back(&thread);
+    }
+    if (barrier.arrived() == expected) {
         if (observer != nullptr) {
-            std::vector<unsigned> numbers;
-            for (const Thread* each : barrier.waiting) numbers.push_back(each->number);
-            observer->threads_meet(numbers.data(), expected);
+            observer->mbarrier_phase_ends(id);
+            for (const Thread* each : barrier.waiting) {
+                observer->mbarrier_is_awaited(id, each->number);
+            }
         }
         note_progress();
+        barrier.gone_on.clear();
         wake(barrier.waiting);
     }
-    switch_to_next();
+    if (waits) switch_to_next();
 }
 
 // ---- Called by kernels --------------------------------------------------------------
@@ -294,7 +323,11 @@ void wait_for_mbarrier(std::uint64_t* barrier, int parity, Site site) {
 }
 
 void meet_at_named_barrier(int barrier, int threads, Site site) {
-    this_block().meet_at_named_barrier(barrier, threads, site);
+    this_block().arrive_at_named_barrier(barrier, threads, true, site);
+}
+
+void arrive_at_named_barrier(int barrier, int threads, Site site) {
+    this_block().arrive_at_named_barrier(barrier, threads, false, site);
 }
 
 }  // namespace emulator

@@ -54,8 +54,11 @@ class Mbarriers {
 };
 
 struct NamedBarrier {
-    unsigned threads = 0;  // that meet; 0 while nobody waits
+    unsigned threads = 0;  // that meet; 0 while nobody has arrived
     std::vector<Thread*> waiting;
+    std::vector<const Thread*> gone_on;  // that have arrived and do not wait
+
+    std::size_t arrived() const { return waiting.size() + gone_on.size(); }
 };
 
 constexpr unsigned NAMED_BARRIERS = 16;

@@ -36,25 +36,28 @@ void for_each_row(const BoxCopy& copy, unsigned char* shared, Visit visit) {
     std::int64_t x = copy.position.x;
     std::int64_t first = clip(x, map.sizes[0]);
     std::int64_t end = clip(x + map.box_sizes[0], map.sizes[0]);
-    for (int k = 0; k < map.box_sizes[2]; ++k) {
-        for (int j = 0; j < map.box_sizes[1]; ++j) {
-            std::int64_t y = std::int64_t{copy.position.y} + j;
-            std::int64_t z = std::int64_t{copy.position.z} + k;
-            bool is_inside = clip(y, map.sizes[1] - 1) == y &&
-                             clip(z, map.sizes[2] - 1) == z && first < end;
-            std::size_t before = 0, inside = 0;
-            unsigned char* global = nullptr;
-            if (is_inside) {
-                before = static_cast<std::size_t>(first - x) * map.element_bytes;
-                inside = static_cast<std::size_t>(end - first) * map.element_bytes;
-                global = map.address +
-                         static_cast<std::uint64_t>(first) * map.element_bytes +
-                         static_cast<std::uint64_t>(y) * map.strides[0] +
-                         static_cast<std::uint64_t>(z) * map.strides[1];
-            }
-            visit(shared, global, before, inside);
-            shared += map.row_bytes();
+    const int corner[] = {copy.position.y, copy.position.z, copy.position.w};
+    for (std::size_t number = 0; number < map.rows(); ++number) {
+        std::size_t rest = number;
+        bool is_inside = first < end;
+        std::uint64_t row = 0;  // its offset in the tensor
+        for (unsigned i = 1; i < map.rank; ++i) {
+            auto step = static_cast<std::int64_t>(rest % map.box_sizes[i]);
+            rest /= map.box_sizes[i];
+            std::int64_t place = corner[i - 1] + step;
+            is_inside = is_inside && clip(place, map.sizes[i] - 1) == place;
+            row += static_cast<std::uint64_t>(place) * map.strides[i - 1];
         }
+        std::size_t before = 0, inside = 0;
+        unsigned char* global = nullptr;
+        if (is_inside) {
+            before = static_cast<std::size_t>(first - x) * map.element_bytes;
+            inside = static_cast<std::size_t>(end - first) * map.element_bytes;
+            global = map.address + row +
+                     static_cast<std::uint64_t>(first) * map.element_bytes;
+        }
+        visit(shared, global, before, inside);
+        shared += map.row_bytes();
     }
 }
 
@@ -141,8 +144,11 @@ BoxCopy Block::checked_copy(
     if (known.mark != TensorMap::MARK) {
         refuse("a tensor map that cuTensorMapEncodeTiled did not make");
     }
-    if (known.rank != 3) {
-        refuse(text("a tensor of %u dimensions, expected 3", unsigned{known.rank}));
+    if (known.rank != position.rank) {
+        refuse(text(
+            "a tensor of %u dimensions, expected %u", unsigned{known.rank},
+            position.rank
+        ));
     }
     // An H200 traps here with "illegal instruction", and so it does for a store that
     // begins before the tensor. The PTX ISA documents neither.
@@ -260,13 +266,13 @@ void Block::start_box_store(
     RuntimeScope scope(*this);
     Thread& thread = begin_operation(State::running, OPERATION, site);
     BoxCopy copy = checked_copy(map, position, shared, OPERATION, site);
-    const auto [x, y, z] = position;
-    if (x < 0 || y < 0 || z < 0) {
+    const auto [x, y, z, w, rank] = position;
+    if (x < 0 || y < 0 || z < 0 || w < 0) {
         fail_at(
             cudaErrorLaunchFailure,
             text(
-                "%s of a box that begins before the tensor, at (%d, %d, %d),",
-                OPERATION, x, y, z
+                "%s of a box that begins before the tensor, at (%d, %d, %d%s),",
+                OPERATION, x, y, z, rank == 3 ? "" : text(", %d", w).c_str()
             ),
             site
         );

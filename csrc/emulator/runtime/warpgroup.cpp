@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <tuple>
 
 #include "../cuda_bf16.h"
 #include "../cuda_fp16.h"
@@ -122,14 +121,42 @@ bool read_matrix(
     return sum == 0;
 }
 
+/// The left matrix from the registers of four warps. A lane has columns 2 (l % 4) and
+/// the next of row l / 4, of the row 8 below, and the same of the next 8 columns.
+template <MatrixFormat FORMAT>
+bool read_left_registers(
+    Operands& operands, const StartedMultiplication& multiplication
+) {
+    double sum = 0;  // as in read_matrix
+    for (unsigned warp = 0; warp < WARPS_OF_GROUP; ++warp) {
+        for (unsigned lane = 0; lane < WARP_SIZE; ++lane) {
+            for (unsigned i = 0; i < 2 * WarpOperand::REGISTERS; ++i) {
+                std::uint32_t word = multiplication.operands[warp]->values[lane][i / 2];
+                auto bits = static_cast<std::uint16_t>(word >> i % 2 * 16);
+                Term term = term_of_bits<FORMAT>(bits);
+                sum += term.value * 0;
+                unsigned row = warp * 16 + lane / 4 + i / 2 % 2 * 8;
+                operands.a[row][lane % 4 * 2 + i % 2 + i / 4 * 8] = term;
+            }
+        }
+    }
+    return sum == 0;
+}
+
 template <MatrixFormat FORMAT>
 void read_operands(
-    Operands& operands, const unsigned char* shared, const Multiplication& what
+    Operands& operands, const unsigned char* shared,
+    const StartedMultiplication& multiplication
 ) {
-    bool a_is_finite = read_matrix<FORMAT>(
-        shared, what.a, what.a_is_transposed, Operands::M,
-        [&](std::size_t m, std::size_t k, Term term) { operands.a[m][k] = term; }
-    );
+    const Multiplication& what = multiplication.what;
+    bool a_is_finite = what.a_is_in_registers
+                           ? read_left_registers<FORMAT>(operands, multiplication)
+                           : read_matrix<FORMAT>(
+                                 shared, what.a, what.a_is_transposed, Operands::M,
+                                 [&](std::size_t m, std::size_t k, Term term) {
+                                     operands.a[m][k] = term;
+                                 }
+                             );
     bool b_is_finite = read_matrix<FORMAT>(
         shared, what.b, what.b_is_transposed, static_cast<std::size_t>(what.n),
         [&](std::size_t n, std::size_t k, Term term) {
@@ -245,6 +272,7 @@ namespace {
 struct MultiplicationStart {
     Multiplication what;
     float* registers;
+    const std::uint32_t* a;
     Site site;
 };
 
@@ -295,13 +323,14 @@ void Block::start_multiplication(void* const* payloads) {
     std::uint64_t number = warp.started++;
     std::uint64_t position = number - group.finished;
     if (position == group.multiplications.size()) {
-        for (const auto& [descriptor, transposed, size] :
-             {std::tuple{what.a, what.a_is_transposed, Operands::M},
-              std::tuple{what.b, what.b_is_transposed, what.n}}) {
-            std::string fault =
-                fault_of_matrix(descriptor, transposed, static_cast<std::size_t>(size));
+        auto check = [&](std::uint64_t descriptor, bool is_transposed, int size) {
+            std::string fault = fault_of_matrix(
+                descriptor, is_transposed, static_cast<std::size_t>(size)
+            );
             if (!fault.empty()) refuse(fault);
-        }
+        };
+        if (!what.a_is_in_registers) check(what.a, what.a_is_transposed, Operands::M);
+        check(what.b, what.b_is_transposed, what.n);
         group.multiplications.push_back({what, site});
     }
     StartedMultiplication& started = group.multiplications[position];
@@ -351,6 +380,23 @@ void Block::start_multiplication(void* const* payloads) {
     }
     own->end = number + 1;
     started.accumulators[warp_number] = own;
+
+    if (what.a_is_in_registers) {
+        if (!warp.is_fenced) {
+            refuse("of a matrix in registers without a wgmma_fence() since the wait,");
+        }
+        auto operand = std::make_shared<WarpOperand>();
+        operand->end = number + 1;
+        operand->site = site;
+        for (unsigned lane = 0; lane < WARP_SIZE; ++lane) {
+            operand->registers[lane] = start_of(lane).a;
+            std::copy_n(
+                start_of(lane).a, WarpOperand::REGISTERS, operand->values[lane]
+            );
+        }
+        started.operands[warp_number] = operand;
+        warp.operands.push_back(std::move(operand));
+    }
 
     if (group.complete() <= number) return;
     if (observer != nullptr) tell_of_multiplication(started, thread.warp());
@@ -414,7 +460,7 @@ void Block::tell_of_multiplication(
             }
         );
     };
-    tell(what.a, what.a_is_transposed, Operands::M);
+    if (!what.a_is_in_registers) tell(what.a, what.a_is_transposed, Operands::M);
     tell(what.b, what.b_is_transposed, what.n);
 }
 
@@ -426,11 +472,9 @@ void Block::finish_multiplications(Warpgroup& group, std::uint64_t end) {
     while (group.finished < end) {
         StartedMultiplication& next = group.multiplications.front();
         if (next.what.format == MatrixFormat::half) {
-            read_operands<MatrixFormat::half>(*operands_, shared_memory(), next.what);
+            read_operands<MatrixFormat::half>(*operands_, shared_memory(), next);
         } else {
-            read_operands<MatrixFormat::bfloat16>(
-                *operands_, shared_memory(), next.what
-            );
+            read_operands<MatrixFormat::bfloat16>(*operands_, shared_memory(), next);
         }
         multiply(*operands_, next);
         ++group.finished;
@@ -523,6 +567,27 @@ void Block::give_back_accumulators(
 ) {
     warp.awaited = end;
     warp.is_fenced = false;
+    for (; !warp.operands.empty() && warp.operands.front()->end <= end;
+         warp.operands.pop_front()) {
+        const WarpOperand& operand = *warp.operands.front();
+        for (unsigned lane = 0; lane < WARP_SIZE; ++lane) {
+            if (std::equal(
+                    std::begin(operand.values[lane]), std::end(operand.values[lane]),
+                    operand.registers[lane]
+                )) {
+                continue;
+            }
+            fail_at(
+                cudaErrorLaunchFailure,
+                text(
+                    "registers with the left matrix of the multiplication at %s "
+                    "written to while it was in flight, found by %s",
+                    site_text(operand.site).c_str(), WAIT_OPERATION
+                ),
+                site
+            );
+        }
+    }
     for (const auto& each : warp.accumulators) {
         if (!each->is_in_flight || each->end > end) continue;
         auto frame = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
@@ -601,8 +666,10 @@ std::uint64_t matrix_descriptor(
            field(static_cast<std::uint64_t>(stride_bytes)) << 32;
 }
 
-void start_multiplication(const Multiplication& what, float* d, Site site) {
-    MultiplicationStart start{what, d, site};
+void start_multiplication(
+    const Multiplication& what, float* d, const std::uint32_t* a, Site site
+) {
+    MultiplicationStart start{what, d, a, site};
     auto start_for_all = [](void* const* payloads, unsigned) {
         this_block().start_multiplication(payloads);
     };

@@ -28,12 +28,24 @@ struct WarpAccumulators {
     bool is_in_flight;
 };
 
+/// One warp's part of a in registers, 16 rows of 16 columns, and what it was at the
+/// multiplication's start.
+struct WarpOperand {
+    static constexpr unsigned REGISTERS = 4;
+
+    std::array<const std::uint32_t*, WARP_SIZE> registers;  // of each lane
+    std::uint32_t values[WARP_SIZE][REGISTERS];
+    std::uint64_t end;  // number of the multiplication, plus 1
+    Site site;
+};
+
 /// One of a warpgroup's multiplications. Every warp of the group starts it on its own.
 struct StartedMultiplication {
     Multiplication what;
     Site site;
     unsigned warps = 0;  // a bit for each that has started it
     std::array<WarpAccumulators*, WARPS_OF_GROUP> accumulators{};
+    std::array<std::shared_ptr<WarpOperand>, WARPS_OF_GROUP> operands{};
 };
 
 struct WarpMultiplications {
@@ -44,6 +56,7 @@ struct WarpMultiplications {
     bool is_fenced = false;                // since it got accumulators back
     Site last_site{};
     std::vector<std::unique_ptr<WarpAccumulators>> accumulators;
+    std::deque<std::shared_ptr<WarpOperand>> operands;  // not awaited
 };
 
 /// Multiplications are numbered from the block's beginning.

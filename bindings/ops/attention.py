@@ -1,0 +1,571 @@
+"""Scaled dot product attention, and its backward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bindings import check
+from bindings.library import call_any, register
+from bindings.op import Argument, Gradient, Op
+
+MAX_HEAD_DIM = 256
+
+_OPEN = -1  # of a window's side, for all keys: lists of a schema cannot hold None
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    *,
+    return_lse: bool = False,
+    backend: str = "cuda",
+) -> Tensor | tuple[Tensor, Tensor]:
+    """For every query, the mean of the values, weighted by softmax of its scores.
+
+    softmax(scale * q k^T) v for each head, computed in float32 and rounded once. The
+    last query is over the last key: query i of Sq is over key i + Sk - Sq of Sk, and a
+    causal query sees the keys up to that one. A query that sees no key has 0 as its
+    result.
+
+    With fewer heads in k and v than in q, neighbouring heads of q share one of those
+    (grouped-query attention; with a single one, multi-query attention).
+
+    A contiguous head_dim is read in place, whatever the other strides, so that tensors
+    of (batch, heads, sequence, head_dim) are passed as x.transpose(1, 2); the result
+    has the memory format of q. Tensors of any other layout are copied.
+
+    Autograd differentiates both results once with respect to q, k and v, by
+    attention_backward of the same backend.
+
+    Args:
+        q: (batch, Sq, heads, head_dim); float32, float16 or bfloat16; a head_dim of 1
+            to 256.
+        k: (batch, Sk, kv_heads, head_dim), of q's dtype, where kv_heads divides heads.
+        v: Of k's shape and q's dtype.
+        causal: Whether a query sees no key behind the one that it is over.
+        window: How many keys before and behind the one that it is over a query sees;
+            None, alone or in place of a number, for all. A causal query sees none
+            behind it in any window.
+        scale: What scores are multiplied by; by default 1 / sqrt(head_dim).
+        softcap: Where scaled scores s become softcap * tanh(s / softcap); None for no
+            such bound.
+        return_lse: Whether the logarithm of each softmax's sum is returned too.
+        backend: "cuda", "cuda_inline", "triton" or "torch".
+
+    Returns:
+        A tensor of the shape and dtype of q; where return_lse is true, also
+        log(sum(exp(scores))) of every query and head: (batch, heads, Sq) of float32,
+        -inf for a query that sees no key.
+
+    Raises:
+        TypeError: An argument has the wrong type, a dtype is not supported, or dtypes
+            differ.
+        ValueError: Shapes do not fit, devices differ, head_dim, window, scale or
+            softcap is out of bounds, or the backend is unknown.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762; Ainslie et al. 2023,
+    arXiv:2305.13245 (shared heads); Beltagy et al. 2020, arXiv:2004.05150 (window);
+    Gemma Team 2024, arXiv:2408.00118 (softcap).
+    """
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        check.is_tensor("attention", name, x)
+    check.is_bool("attention", "causal", causal)
+    check.is_bool("attention", "return_lse", return_lse)
+    sizes = _window_sizes("attention", window)
+    out, lse = call_any(OP, backend, q, k, v, causal, sizes, scale, softcap)
+    return (out, lse) if return_lse else out
+
+
+def attention_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    grad_lse: Tensor | None = None,
+    causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    *,
+    backend: str = "cuda",
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of attention's q, k and v from those of its results.
+
+    With p = exp(s - lse), the probabilities that softmax made of the scores s, and
+    ds = p * (grad v^T - sum(grad * out) + grad_lse), they are scale * ds k,
+    scale * ds^T q and p^T grad; computed in float32 and rounded once, and contiguous.
+    The same call gives the same bits. A head of k or v gets the sum over the heads of q
+    that share it. Layouts are treated as in attention.
+
+    Args:
+        grad: The gradient of attention's result, of q's shape and dtype.
+        q: As passed to attention.
+        k: As passed to attention.
+        v: As passed to attention.
+        out: What attention returned.
+        lse: What attention returns with return_lse: (batch, heads, Sq) of float32.
+        grad_lse: The gradient of lse, like lse; None for zeros.
+        causal: As passed to attention.
+        window: As passed to attention.
+        scale: As passed to attention.
+        softcap: As passed to attention.
+        backend: "cuda", "cuda_inline", "triton" or "torch".
+
+    Returns:
+        The gradients of q, k and v.
+
+    Raises:
+        TypeError: An argument has the wrong type, a dtype is not supported, or dtypes
+            differ.
+        ValueError: Shapes do not fit, devices differ, head_dim, window, scale or
+            softcap is out of bounds, or the backend is unknown.
+
+    Source: Dao et al. 2022, arXiv:2205.14135, appendix B.2.
+    """
+    tensors = {"grad": grad, "q": q, "k": k, "v": v, "out": out, "lse": lse}
+    for name, x in tensors.items():
+        check.is_tensor("attention_backward", name, x)
+    check.is_optional_tensor("attention_backward", "grad_lse", grad_lse)
+    check.is_bool("attention_backward", "causal", causal)
+    sizes = _window_sizes("attention_backward", window)
+    grads: tuple[Tensor, Tensor, Tensor] = call_any(
+        BACKWARD,
+        backend,
+        *(grad, q, k, v, out, lse, grad_lse),
+        *(causal, sizes, scale, softcap),
+    )
+    return grads
+
+
+def _window_sizes(op: str, window: object) -> list[int] | None:
+    """A window as the op takes it, with _OPEN for None; raises for anything else."""
+    if window is None:
+        return None
+    if not isinstance(window, (tuple, list)):
+        raise TypeError(
+            f"{op}: window must be a pair of ints or None, got {type(window).__name__}"
+        )
+    if len(window) != 2:
+        raise ValueError(f"{op}: window has {len(window)} entries, expected 2")
+    for i, size in enumerate(window):
+        if size is not None:
+            check.is_int(op, f"window[{i}]", size)
+            if size < 0:
+                raise ValueError(
+                    f"{op}: window[{i}] is {size}, expected 0 or more, or None"
+                )
+    return [_OPEN if size is None else int(size) for size in window]
+
+
+def _check_inputs(op: str, q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Raises for tensors that do not fit each other."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        check.is_supported(op, name, x)
+        if x.dim() != 4:
+            raise ValueError(
+                f"{op}: {name} has shape {tuple(x.shape)}, expected 4 dimensions: "
+                "batch, sequence, heads and head_dim"
+            )
+    check.agree(op, "q", q, "k", k)
+    check.agree(op, "q", q, "v", v)
+    check.same_shape(op, "k", k, "v", v)
+    if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]):
+        raise ValueError(
+            f"{op}: q has shape {tuple(q.shape)} and k has {tuple(k.shape)}, "
+            "expected the same batch and head_dim"
+        )
+    if not 1 <= q.shape[3] <= MAX_HEAD_DIM:
+        raise ValueError(
+            f"{op}: head_dim is {q.shape[3]}, expected 1 to {MAX_HEAD_DIM}"
+        )
+    if q.shape[2] != k.shape[2] * _sharing(q, k):
+        raise ValueError(
+            f"{op}: q has {q.shape[2]} heads and k has {k.shape[2]}, "
+            "expected a multiple of k's in q"
+        )
+
+
+def _sharing(q: Tensor, k: Tensor) -> int:
+    """How many heads of q share one of k and v; 1 where there are none at all."""
+    return int(q.shape[2] // k.shape[2]) if k.shape[2] else 1
+
+
+def _check_parameters(op: str, scale: float | None, softcap: float | None) -> None:
+    for name, value in (("scale", scale), ("softcap", softcap)):
+        if value is not None:
+            check.is_number(op, name, value)
+            if not math.isfinite(value):
+                raise ValueError(f"{op}: {name} is {value}, expected a finite number")
+    if softcap is not None and softcap <= 0:
+        raise ValueError(
+            f"{op}: softcap is {softcap}, expected a positive number, or None"
+        )
+
+
+def _allocate(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    window: Sequence[int] | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    _check_inputs("attention", q, k, v)
+    _check_parameters("attention", scale, softcap)
+    batch, n_queries, n_heads, _ = q.shape
+    lse = q.new_empty((batch, n_heads, n_queries), dtype=torch.float32)
+    return _empty_like(q), lse
+
+
+def _empty_like(x: Tensor) -> Tensor:
+    """A dense tensor of the shape of x whose head_dim is contiguous.
+
+    Its other dimensions lie in memory in the order of those of x.
+    """
+    order = sorted(range(3), key=lambda d: (x.stride(d), x.shape[d]), reverse=True)
+    dense = x.new_empty([x.shape[d] for d in order] + [x.shape[3]])
+    return dense.permute([order.index(d) for d in range(3)] + [3])
+
+
+def _operands(
+    out: Tensor,
+    lse: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    window: Sequence[int] | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> tuple[Argument, ...]:
+    batch, n_queries, n_heads, head_dim = q.shape
+    n_keys, n_kv_heads = k.shape[1:3]
+    q, k, v = (_rows_in_place(x) for x in (q, k, v))
+    n_taken = torch.empty((), dtype=torch.int32, device=q.device)
+    return (
+        *(out, lse, n_taken, q, k, v),
+        *(batch, n_heads, n_kv_heads, n_queries, n_keys, head_dim),
+        *(stride for x in (out, q, k, v) for stride in x.stride()[:3]),
+        _scale(scale, head_dim),
+        float(softcap or 0.0),
+        *_visible(causal, window, n_queries + n_keys),
+    )
+
+
+def _workspace(
+    rung: str, out: Tensor, lse: Tensor, q: Tensor, k: Tensor, *_: Any
+) -> tuple[Tensor | None]:
+    """All scores, for the rung that keeps them in memory."""
+    if rung != "first":
+        return (None,)
+    return (lse.new_empty((*lse.shape, k.shape[1])),)
+
+
+def _rows_in_place(x: Tensor) -> Tensor:
+    """The tensor, or a copy where head_dim is not contiguous."""
+    return x if x.shape[3] == 1 or x.stride(3) == 1 else x.contiguous()
+
+
+def _scale(scale: float | None, head_dim: int) -> float:
+    return float(head_dim**-0.5 if scale is None else scale)
+
+
+def _visible(
+    causal: bool, window: Sequence[int] | None, longest: int
+) -> tuple[int, int]:
+    """The keys a query sees before and behind its own; `longest` stands for all."""
+    left, right = (_OPEN, _OPEN) if window is None else window
+    if causal:
+        right = 0
+    left, right = (longest if size == _OPEN else size for size in (left, right))
+    return min(left, longest), min(right, longest)
+
+
+def _reference(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    window: Sequence[int] | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    scores = _scores(q, k, causal, window, scale, softcap)
+    return _weighted(scores, _heads_first(q, v))
+
+
+def yardstick(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    window: Sequence[int] | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The reference, with scores in float32 as a fused kernel has them."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    scores = _scores(q.to(wide), k.to(wide), causal, window, scale, softcap)
+    return _weighted(scores, _heads_first(q, v))
+
+
+def _scores(
+    q: Tensor,
+    k: Tensor,
+    causal: bool,
+    window: Sequence[int] | None,
+    scale: float | None,
+    softcap: float | None,
+) -> Tensor:
+    """All scores by PyTorch: -inf for the keys that a query does not see."""
+    n_queries, n_keys = q.shape[1], k.shape[1]
+    scores = torch.matmul(q.transpose(1, 2), _heads_first(q, k).mT)
+    scores = scores * _scale(scale, q.shape[3])
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    left, right = _visible(causal, window, n_queries + n_keys)
+    diagonal = torch.arange(n_queries, device=q.device)[:, None] + n_keys - n_queries
+    keys = torch.arange(n_keys, device=q.device)
+    is_seen = (keys >= diagonal - left) & (keys <= diagonal + right)
+    return scores.masked_fill(~is_seen, -math.inf)
+
+
+def _weighted(scores: Tensor, heads: Tensor) -> tuple[Tensor, Tensor]:
+    """The means of values by PyTorch, a head for each of q, and the lse of each row."""
+    lse = torch.logsumexp(
+        scores.to(torch.promote_types(scores.dtype, torch.float32)), -1
+    )
+    # A row without keys would be NaN, the exponentials of nothing over their sum.
+    is_empty = (scores == -math.inf).all(-1, keepdim=True)
+    p = torch.softmax(scores.masked_fill(is_empty, 0.0), -1)
+    p = p.masked_fill(is_empty, 0.0).to(heads.dtype)
+    out = torch.matmul(p, heads)
+    return out.transpose(1, 2).contiguous(), lse
+
+
+def _heads_first(q: Tensor, x: Tensor) -> Tensor:
+    """A head of k or v for each of q, in (batch, heads, sequence, head_dim)."""
+    return x.transpose(1, 2).repeat_interleave(_sharing(q, x), 1)
+
+
+def _allocate_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    grad_lse: Tensor | None = None,
+    causal: bool = False,
+    window: Sequence[int] | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    op = "attention_backward"
+    _check_inputs(op, q, k, v)
+    _check_parameters(op, scale, softcap)
+    for name, x in (("grad", grad), ("out", out)):
+        check.is_supported(op, name, x)
+        check.agree(op, name, x, "q", q)
+        check.same_shape(op, name, x, "q", q)
+    batch, n_queries, n_heads, _ = q.shape
+    for name, row in (("lse", lse), ("grad_lse", grad_lse)):
+        if row is not None:
+            _check_rows(op, name, row, (batch, n_heads, n_queries), q)
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _check_rows(
+    op: str, name: str, x: Tensor, shape: tuple[int, ...], q: Tensor
+) -> None:
+    """Raises unless x has a float32 for each row of scores."""
+    if x.dtype != torch.float32:
+        raise TypeError(f"{op}: {name} has dtype {x.dtype}, expected torch.float32")
+    if x.device != q.device:
+        raise ValueError(
+            f"{op}: {name} is on {x.device} and q on {q.device}, "
+            "expected the same device"
+        )
+    if tuple(x.shape) != shape:
+        raise ValueError(
+            f"{op}: {name} has shape {tuple(x.shape)}, expected {shape} for q of shape "
+            f"{tuple(q.shape)}"
+        )
+
+
+def _operands_backward(
+    grad_q: Tensor,
+    grad_k: Tensor,
+    grad_v: Tensor,
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    grad_lse: Tensor | None = None,
+    causal: bool = False,
+    window: Sequence[int] | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> tuple[Argument, ...]:
+    batch, n_queries, n_heads, head_dim = q.shape
+    n_keys, n_kv_heads = k.shape[1:3]
+    grad, q, k, v, out = (_rows_in_place(x) for x in (grad, q, k, v, out))
+    rows = (batch, n_heads, n_queries)
+    delta, *matrices = (
+        torch.empty(size, dtype=torch.float32, device=q.device)
+        for size in (rows, (*rows, n_keys), (*rows, n_keys))
+    )
+    return (
+        *(grad_q, grad_k, grad_v, delta, *matrices),
+        grad,
+        None if grad_lse is None else grad_lse.contiguous(),
+        *(q, k, v, out, lse.contiguous()),
+        *(batch, n_heads, n_kv_heads, n_queries, n_keys, head_dim),
+        *(stride for x in (grad, q, k, v, out) for stride in x.stride()[:3]),
+        _scale(scale, head_dim),
+        float(softcap or 0.0),
+        *_visible(causal, window, n_queries + n_keys),
+    )
+
+
+def _reference_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    grad_lse: Tensor | None = None,
+    causal: bool = False,
+    window: Sequence[int] | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    scores = _scores(q, k, causal, window, scale, softcap)
+    grad_p = torch.matmul(grad.transpose(1, 2), _heads_first(q, v).mT)
+    tensors = (grad, q, k, v, out, lse, grad_lse)
+    return _gradients(*tensors, scores, grad_p, scale, softcap)
+
+
+def yardstick_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    grad_lse: Tensor | None = None,
+    causal: bool = False,
+    window: Sequence[int] | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The reference, with scores and their gradients in float32."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    scores = _scores(q.to(wide), k.to(wide), causal, window, scale, softcap)
+    heads = _heads_first(q, v).to(wide)
+    grad_p = torch.matmul(grad.transpose(1, 2).to(wide), heads.mT)
+    tensors = (grad, q, k, v, out, lse, grad_lse)
+    return _gradients(*tensors, scores, grad_p, scale, softcap)
+
+
+def _gradients(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    grad_lse: Tensor | None,
+    scores: Tensor,
+    grad_p: Tensor,
+    scale: float | None,
+    softcap: float | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The backward by PyTorch, from scores and the gradients of probabilities."""
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    p = (scores.to(wide) - lse.masked_fill(lse == -math.inf, 0.0)[..., None]).exp()
+    delta = (grad.to(wide) * out.to(wide)).sum(-1).transpose(1, 2)
+    if grad_lse is not None:
+        delta = delta - grad_lse
+    grad_scores = p * (grad_p.to(wide) - delta[..., None])
+    if softcap is not None:
+        slope = 1 - (scores.to(wide) / softcap).square()
+        grad_scores = torch.where(scores == -math.inf, 0.0, grad_scores * slope)
+    p, grad_scores = p.to(q.dtype), grad_scores.to(q.dtype)
+    factor = _scale(scale, q.shape[3])
+    grad_q = torch.matmul(grad_scores, _heads_first(q, k)) * factor
+    grad_k = torch.matmul(grad_scores.mT, q.transpose(1, 2)) * factor
+    grad_v = torch.matmul(p.mT, grad.transpose(1, 2))
+
+    def shared(x: Tensor) -> Tensor:
+        """The sum over the heads that share one of k and v."""
+        summed: Tensor = x.unflatten(1, (k.shape[2], _sharing(q, k))).sum(2)
+        return summed
+
+    grads = (grad_q, shared(grad_k), shared(grad_v))
+    first, second, third = (x.transpose(1, 2).contiguous() for x in grads)
+    return first, second, third
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    q, k, v, *ctx.parameters = inputs
+    ctx.save_for_backward(q, k, v, *output)
+
+
+def _compute(
+    run: Any, ctx: Any, grad: Tensor | None, grad_lse: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    q, k, v, out, lse = ctx.saved_tensors
+    if grad is None:  # only lse is differentiated
+        grad = torch.zeros_like(out)
+    grads = run(BACKWARD, grad, q, k, v, out, lse, grad_lse, *ctx.parameters)
+    return *grads, None, None, None, None
+
+
+BACKWARD = register(
+    Op(
+        name="attention_backward",
+        forward="attention",
+        schema=(
+            "(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse,"
+            " Tensor? grad_lse=None, bool causal=False, int[]? window=None,"
+            " float? scale=None, float? softcap=None) -> (Tensor, Tensor, Tensor)"
+        ),
+        allocate=_allocate_backward,
+        operands=_operands_backward,
+        reference=_reference_backward,
+        rungs=("first",),
+    )
+)
+
+OP = register(
+    Op(
+        name="attention",
+        schema=(
+            "(Tensor q, Tensor k, Tensor v, bool causal=False, int[]? window=None,"
+            " float? scale=None, float? softcap=None) -> (Tensor, Tensor)"
+        ),
+        allocate=_allocate,
+        operands=_operands,
+        reference=_reference,
+        workspace=_workspace,
+        rungs=("first", "tiled", "tensor_cores"),
+        gradient=Gradient(save=_save, compute=_compute),
+    )
+)

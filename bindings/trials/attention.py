@@ -1,0 +1,142 @@
+"""What attention is tried, timed and judged on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from bindings.ops import attention
+from bindings.trial import Traffic, Trial
+
+
+def sizes_of(shape: tuple[int, ...]) -> tuple[int, int, int, int, int, int]:
+    """Batch, queries, keys, heads, heads of k and v, and head_dim.
+
+    A shape of fewer numbers is of rows of scores: its last two are heads and keys. Then
+    there are as many queries as keys, 32 at most, and a small head_dim.
+    """
+    if len(shape) == 6:
+        batch, n_queries, n_keys, n_heads, n_kv_heads, head_dim = shape
+        return batch, n_queries, n_keys, n_heads, n_kv_heads, head_dim
+    *batches, n_heads, n_keys = (1, 1, *shape)
+    return math.prod(batches), min(n_keys, 32), n_keys, n_heads, n_heads, 24
+
+
+def _inputs(
+    shape: tuple[int, ...], generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    batch, n_queries, n_keys, n_heads, n_kv_heads, head_dim = sizes_of(shape)
+    keys = (batch, n_keys, n_kv_heads, head_dim)
+    return (
+        torch.randn((batch, n_queries, n_heads, head_dim), generator=generator),
+        torch.randn(keys, generator=generator),
+        torch.randn(keys, generator=generator),
+    )
+
+
+def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
+    batch, n_queries, n_keys, n_heads, n_kv_heads, head_dim = sizes_of(shape)
+    queries = batch * n_queries * n_heads * head_dim * element_size
+    keys = batch * n_keys * n_kv_heads * head_dim * element_size
+    return Traffic(queries + 2 * keys, queries + 4 * batch * n_heads * n_queries)
+
+
+def _flops(shape: tuple[int, ...]) -> int:
+    batch, n_queries, n_keys, n_heads, _, head_dim = sizes_of(shape)
+    return 4 * batch * n_heads * n_queries * n_keys * head_dim
+
+
+FORWARD = Trial(
+    op=attention.OP,
+    yardstick=attention.yardstick,
+    inputs=_inputs,
+    traffic=_traffic,
+    flops=_flops,
+    shape_names=("batch", "queries", "keys", "heads", "kv_heads", "head_dim"),
+    small_shape=(1, 100, 100, 2, 2, 64),
+    large_shape=(4, 4096, 4096, 16, 16, 128),
+    benchmark_shapes=(
+        (4, 4096, 4096, 16, 16, 128),
+        (1, 16384, 16384, 16, 16, 128),
+        (4, 4096, 4096, 32, 32, 64),
+        (4, 4096, 4096, 32, 8, 128),
+        (2, 4096, 4096, 8, 8, 256),
+    ),
+    sweep_shapes=tuple(
+        (16384 // n, n, n, 16, 16, 128) for n in (512, 1024, 2048, 4096, 8192, 16384)
+    ),
+    # Without elements, fewer queries than keys and more, and around the ends of tiles.
+    edge_shapes=(
+        (0, 5, 5, 2, 2, 8),
+        (2, 0, 5, 2, 2, 8),
+        (2, 5, 0, 2, 2, 8),
+        (1, 1, 1, 1, 1, 1),
+        (2, 3, 7, 4, 2, 5),
+        (1, 7, 3, 3, 1, 40),
+        (1, 31, 33, 2, 1, 72),
+        (1, 33, 65, 1, 1, 96),
+        (2, 65, 63, 2, 2, 128),
+        (1, 113, 203, 1, 1, 32),
+        (1, 1, 257, 4, 2, 64),
+        (1, 129, 127, 1, 1, 192),
+        (1, 17, 130, 1, 1, 256),
+    ),
+    variants=(
+        {},
+        {"causal": True},
+        {"causal": True, "window": (20, 0), "softcap": 5.0},
+        {"window": (3, 9), "scale": -0.3},
+    ),
+    # Scores and their products with values leave room for sums.
+    largest_input=1e12,
+    code_contract=None,
+    other_kernels={
+        "attention_kernel": "CUDA's kernel for 16 bits on Hopper, with a thread that "
+        "loads and warpgroups that take turns; Triton's is still to come.",
+    },
+)
+
+
+def _inputs_backward(
+    shape: tuple[int, ...], generator: torch.Generator
+) -> tuple[Tensor, ...]:
+    q, k, v = _inputs(shape, generator)
+    return torch.randn(q.shape, generator=generator), q, k, v
+
+
+def _complete_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor
+) -> tuple[Tensor, ...]:
+    out, lse = attention.yardstick(q, k, v)
+    return grad, q, k, v, out, lse
+
+
+def _traffic_backward(shape: tuple[int, ...], element_size: int) -> Traffic:
+    batch, n_queries, n_keys, n_heads, n_kv_heads, head_dim = sizes_of(shape)
+    queries = batch * n_queries * n_heads * head_dim * element_size
+    keys = batch * n_keys * n_kv_heads * head_dim * element_size
+    statistics = 4 * batch * n_heads * n_queries
+    return Traffic(3 * queries + 2 * keys + statistics, queries + 2 * keys)
+
+
+BACKWARD = replace(
+    FORWARD,
+    op=attention.BACKWARD,
+    yardstick=attention.yardstick_backward,
+    inputs=_inputs_backward,
+    complete=_complete_backward,
+    traffic=_traffic_backward,
+    flops=lambda shape: 5 * _flops(shape) // 2,
+    # Where one key has nearly all the weight, the gradient of its score is a difference
+    # of two numbers that are nearly the same.
+    is_judged_by_row=False,
+    other_kernels={},
+    # Scores of larger inputs are off by 0.001 and more, and so are exponentials of them
+    # less an lse that was computed in another order.
+    largest_input=10.0,
+    # Those that scores of the same size have: what `complete` returns is of no variant.
+    variants=({}, {"causal": True}, {"window": (3, 9)}),
+)

@@ -1,0 +1,114 @@
+// Softmax of scores that come tile by tile, while they are in the registers of a warpgroup:
+// a lane has 2 of each 8 columns, in row lane / 4 and 8 rows below, as wgmma leaves them.
+#pragma once
+
+#include "attention/scores.cuh"
+#include "common/vec.cuh"
+
+namespace twin {
+
+// f over the values of the four lanes that have a row.
+template <typename F>
+__device__ __forceinline__ float reduce_row(float value, F f) {
+    value = f(value, __shfl_xor_sync(0xffffffff, value, 1));
+    return f(value, __shfl_xor_sync(0xffffffff, value, 2));
+}
+
+// What softmax has to remember of the tiles so far, for each of a lane's two rows.
+struct RunningSoftmax {
+    float row_max[2] = {-INFINITY, -INFINITY};  // of the scores, not scaled yet
+    float row_sum[2] = {0.0f, 0.0f};            // over the lane's own columns alone
+
+    // Turns scores into exponentials relative to an earlier score, as long as none of the
+    // warp's exceeds that by a factor of more than 2^8 then, or else to the largest score so
+    // far. Returns whether it did, and what earlier sums have to be multiplied by then.
+    // scale_log2 > 0 leads from scores to exponents of 2.
+    template <int NUM_COLS>
+    __device__ __forceinline__ bool add(
+        float (&scores)[NUM_COLS / 8][2][2], float scale_log2, float (&rescale)[2]
+    ) {
+        constexpr float MOST_EXCESS = 8.0f;
+        float new_max[2];
+        #pragma unroll
+        for (int row = 0; row < 2; ++row) {
+            // Even and odd columns apart, as each step of a chain waits for the last one.
+            float max[2] = {row_max[row], -INFINITY};
+            #pragma unroll
+            for (int i = 0; i < NUM_COLS / 8; ++i) {
+                max[0] = fmaxf(max[0], scores[i][row][0]);
+                max[1] = fmaxf(max[1], scores[i][row][1]);
+            }
+            new_max[row] = reduce_row(fmaxf(max[0], max[1]), fmaxf);
+        }
+        const float excess =
+            fmaxf(new_max[0] - row_max[0], new_max[1] - row_max[1]) * scale_log2;
+        const bool rescales = __any_sync(0xffffffff, excess > MOST_EXCESS);
+        if (rescales) {
+            #pragma unroll
+            for (int row = 0; row < 2; ++row) {
+                const float origin = finite_origin(new_max[row]) * scale_log2;
+                rescale[row] = ptx::exp2(row_max[row] * scale_log2 - origin);
+                row_sum[row] *= rescale[row];
+                row_max[row] = new_max[row];
+            }
+        }
+        #pragma unroll
+        for (int row = 0; row < 2; ++row) {
+            const float origin = finite_origin(row_max[row]) * scale_log2;
+            float sum[2] = {row_sum[row], 0.0f};
+            #pragma unroll
+            for (int i = 0; i < NUM_COLS / 8; ++i) {
+                #pragma unroll
+                for (int col = 0; col < 2; ++col) {
+                    float& score = scores[i][row][col];
+                    score = ptx::exp2(score * scale_log2 - origin);
+                    sum[col] += score;
+                }
+            }
+            row_sum[row] = sum[0] + sum[1];
+        }
+        return rescales;
+    }
+
+    // Of all four lanes that have the row.
+    __device__ __forceinline__ float sum_of_row(int row) const {
+        return reduce_row(row_sum[row], [](float x, float y) { return x + y; });
+    }
+};
+
+// Hides the scores of the keys that a lane's two queries do not see. `key` is that of the
+// lane's first column.
+template <int NUM_COLS>
+__device__ __forceinline__ void hide_unseen(
+    float (&scores)[NUM_COLS / 8][2][2], const Keys& upper, const Keys& lower, int key
+) {
+    #pragma unroll
+    for (int row = 0; row < 2; ++row) {
+        const Keys& seen = row == 0 ? upper : lower;
+        const int first = seen.first - key, end = seen.end - key;
+        #pragma unroll
+        for (int i = 0; i < NUM_COLS / 8; ++i) {
+            #pragma unroll
+            for (int col = 0; col < 2; ++col) {
+                const int offset = i * 8 + col;
+                if (offset < first || offset >= end) scores[i][row][col] = -INFINITY;
+            }
+        }
+    }
+}
+
+// Rounds exponentials to the left matrix of the product with v, of which a lane has the same
+// elements: nothing has to be exchanged.
+template <typename T, int NUM_COLS>
+__device__ __forceinline__ void round_to_operand(
+    uint32_t (&p)[NUM_COLS / 16][4], const float (&exponentials)[NUM_COLS / 8][2][2]
+) {
+    #pragma unroll
+    for (int i = 0; i < NUM_COLS / 4; ++i) {
+        const auto [left, right] = exponentials[i / 2][i % 2];
+        p[i / 4][i % 4] =
+            __builtin_bit_cast(uint32_t, from_float<T>(Vec<float, 2>{left, right}));
+    }
+}
+
+}  // namespace twin

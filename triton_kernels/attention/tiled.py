@@ -1,0 +1,131 @@
+"""The second rung: a single launch, in which no score leaves its program.
+
+Softmax is computed online, tile by tile of keys: a row's maximum, the sum of its
+exponentials and its weighted sum of values are those of the keys so far. Where a tile
+has a larger score, what was summed relative to the old maximum is scaled down. So q and
+out move once, and k and v once for each tile of queries. At the precision "ieee"
+threads themselves multiply and add float32, from operands in shared memory.
+"""
+
+import triton
+import triton.language as tl
+
+from triton_kernels.attention.scores import cap, visible_keys
+from triton_kernels.attention.tiles import (
+    keys_of_program,
+    load_tile,
+    matrix_of,
+    queries_of_program,
+    sees,
+    store_tile,
+)
+from triton_kernels.common.math import accurate_exp, fast_exp, finite_origin
+from triton_kernels.common.vec import known_multiple
+
+
+@triton.jit
+def exponential(x, dtype: tl.constexpr):
+    """e^x, as dtype resolves it."""
+    return accurate_exp(x) if dtype == tl.float32 else fast_exp(x)
+
+
+@triton.jit
+def attention_tiled_kernel(
+    out_ptr,  # (n_batches, n_queries, n_heads, head_dim)
+    lse_ptr,  # (n_batches, n_heads, n_queries)
+    q_ptr,  # (n_batches, n_queries, n_heads, head_dim)
+    k_ptr,  # (n_batches, n_keys, n_kv_heads, head_dim)
+    v_ptr,  # (n_batches, n_keys, n_kv_heads, head_dim)
+    n_heads,
+    n_kv_heads,
+    n_queries,
+    n_keys,
+    head_dim,
+    out_stride_batch,
+    out_stride_row,
+    out_stride_head,
+    q_stride_batch,
+    q_stride_row,
+    q_stride_head,
+    k_stride_batch,
+    k_stride_row,
+    k_stride_head,
+    v_stride_batch,
+    v_stride_row,
+    v_stride_head,
+    scale,
+    softcap,
+    window_left,
+    window_right,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIVISIBILITY: tl.constexpr,
+):
+    # -- tile: a program owns BLOCK_M queries, and walks over the keys that they see
+    batch, head, tile_query = queries_of_program(n_heads, n_queries, BLOCK_M)
+    kv_head = head // (n_heads // n_kv_heads)
+    out = matrix_of(
+        *(out_ptr, batch, head, out_stride_batch, out_stride_row, out_stride_head),
+        DIVISIBILITY,
+    )
+    q_matrix = matrix_of(
+        q_ptr, batch, head, q_stride_batch, q_stride_row, q_stride_head, DIVISIBILITY
+    )
+    k_matrix = matrix_of(
+        k_ptr, batch, kv_head, k_stride_batch, k_stride_row, k_stride_head, DIVISIBILITY
+    )
+    v_matrix = matrix_of(
+        v_ptr, batch, kv_head, v_stride_batch, v_stride_row, v_stride_head, DIVISIBILITY
+    )
+    lse_ptr += (batch * n_heads + head) * n_queries
+    head_dim = known_multiple(head_dim, DIVISIBILITY)
+    rows, cols = tl.arange(0, BLOCK_M), tl.arange(0, HEAD_DIM)[None, :]
+    keys, ks = tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_K)
+    window = window_left, window_right
+    begin, end, _, _ = keys_of_program(tile_query, n_queries, n_keys, window, BLOCK_M)
+    first_key, end_key = visible_keys(
+        tile_query + rows, n_queries, n_keys, window_left, window_right
+    )
+
+    # -- compute: over the keys that any of the queries sees
+    sums = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
+    row_sum = tl.zeros([BLOCK_M], tl.float32)
+    row_max = tl.full([BLOCK_M], -float("inf"), tl.float32)
+    for start in range(begin, end, BLOCK_N):
+        scores = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+        for d in range(0, head_dim, BLOCK_K):
+            q = load_tile(
+                *(q_matrix, tile_query, rows[:, None], d + ks[None, :]),
+                *(n_queries, head_dim),
+            )
+            k = load_tile(
+                k_matrix, start, keys[None, :], d + ks[:, None], end, head_dim
+            )
+            q, k = q.to(tl.float32), k.to(tl.float32)
+            scores = tl.dot(q, k, scores, input_precision="ieee")
+        is_seen = sees(first_key, end_key, start, keys)
+        scores = tl.where(is_seen, cap(scores * scale, softcap), -float("inf"))
+
+        # Softmax: what the sums so far are relative to may have changed.
+        old_max, row_max = row_max, tl.maximum(row_max, tl.max(scores, axis=1))
+        origin = finite_origin(row_max)
+        rescale = exponential(old_max - origin, q_ptr.dtype.element_ty)
+        p = exponential(scores - origin[:, None], q_ptr.dtype.element_ty)
+        row_sum = row_sum * rescale + tl.sum(p, axis=1)
+
+        # A tile's values have sums of their own: along a single chain of additions the
+        # rounding errors of thousands would pile up.
+        v = load_tile(v_matrix, start, keys[:, None], cols, end, head_dim)
+        tile_sums = tl.dot(p, v.to(tl.float32), input_precision="ieee")
+        sums = sums * rescale[:, None] + tile_sums
+
+    # -- store: rounded once; 0 for a query that sees no key
+    inverse = tl.where(row_sum == 0.0, 0.0, 1.0 / row_sum)
+    queries = tile_query + rows
+    store_tile(
+        out, sums * inverse[:, None], queries[:, None], cols, n_queries, head_dim
+    )
+    lse = finite_origin(row_max) + tl.log(row_sum)
+    tl.store(lse_ptr + queries, lse, mask=queries < n_queries)
