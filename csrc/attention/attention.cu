@@ -75,12 +75,17 @@ cudaError_t attention(
                           head_dim, v_stride_batch, v_stride_row, v_stride_head};
 
     constexpr int64_t MOST = int64_t{1} << 30;
-    AttentionCall call{dtype, n_queries, head_dim, scale > 0.0f && softcap == 0.0f};
-    call.counts_in_int =
-        n_queries + n_keys <= MOST &&
-        n_batches * n_heads * ceil_div(n_queries, twin::BOX_SIZE) <= MOST;
-    call.has_tensor_maps = out_rows.have_tensor_map() && q_rows.have_tensor_map() &&
-                           k_rows.have_tensor_map() && v_rows.have_tensor_map();
+    const AttentionCall call{
+        .dtype = dtype,
+        .n_queries = n_queries,
+        .head_dim = head_dim,
+        .is_plain = scale > 0.0f && softcap == 0.0f,
+        .counts_in_int =
+            n_queries + n_keys <= MOST &&
+            n_batches * n_heads * ceil_div(n_queries, twin::BOX_SIZE) <= MOST,
+        .has_tensor_maps = out_rows.have_tensor_map() && q_rows.have_tensor_map() &&
+                           k_rows.have_tensor_map() && v_rows.have_tensor_map()
+    };
     const AttentionRung chosen = choose_rung(device, call, rung);
     if (chosen == AttentionRung::chosen) return cudaErrorNotSupported;
 

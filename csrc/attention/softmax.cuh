@@ -19,9 +19,10 @@ struct RunningSoftmax {
     float row_max[2] = {-INFINITY, -INFINITY};  // of the scores, not scaled yet
     float row_sum[2] = {0.0f, 0.0f};            // over the lane's own columns alone
 
-    // Turns scores into exponentials relative to an earlier score, as long as none of the
-    // warp's exceeds that by a factor of more than 2^8 then, or else to the largest score so
-    // far. Returns whether it did, and what earlier sums have to be multiplied by then.
+    // Turns scores into exponentials relative to an earlier score of the row, as long as none
+    // exceeds that by a factor of more than 2^8 then, or else to the largest score so far.
+    // Returns whether a row of the warp has moved on, and what earlier sums have to be
+    // multiplied by then. A row decides for itself, so that no other changes its result.
     // scale_log2 > 0 leads from scores to exponents of 2.
     template <int NUM_COLS>
     __device__ __forceinline__ bool add(
@@ -40,16 +41,19 @@ struct RunningSoftmax {
             }
             new_max[row] = reduce_row(fmaxf(max[0], max[1]), fmaxf);
         }
-        const float excess =
-            fmaxf(new_max[0] - row_max[0], new_max[1] - row_max[1]) * scale_log2;
-        const bool rescales = __any_sync(0xffffffff, excess > MOST_EXCESS);
+        const auto moves = [&](int row) {
+            return (new_max[row] - row_max[row]) * scale_log2 > MOST_EXCESS;
+        };
+        const bool rescales = __any_sync(0xffffffff, moves(0) || moves(1));
         if (rescales) {
             #pragma unroll
             for (int row = 0; row < 2; ++row) {
-                const float origin = finite_origin(new_max[row]) * scale_log2;
-                rescale[row] = ptx::exp2(row_max[row] * scale_log2 - origin);
+                const float next = moves(row) ? new_max[row] : row_max[row];
+                const float origin = finite_origin(next) * scale_log2;
+                rescale[row] =
+                    moves(row) ? ptx::exp2(row_max[row] * scale_log2 - origin) : 1.0f;
                 row_sum[row] *= rescale[row];
-                row_max[row] = new_max[row];
+                row_max[row] = next;
             }
         }
         #pragma unroll

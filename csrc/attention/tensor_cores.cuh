@@ -55,8 +55,8 @@ __launch_bounds__(tensor_cores::NUM_THREADS) attention_tensor_cores_kernel(
     constexpr int WARP_M = tensor_cores::WARP_M<HEAD_DIM>;
     constexpr int BLOCK_M = tensor_cores::BLOCK_M<HEAD_DIM>;
     constexpr int ROWS = WARP_M / 8, SCORES = BLOCK_N / 4;  // of a tile in a thread
-    DYNAMIC_SHARED(memory, 128);
-    auto& [q_tile, k_tile, v_tile] = *reinterpret_cast<Shared<T, HEAD_DIM>*>(memory);
+    DYNAMIC_SHARED(tiles, 128);
+    auto& [q_tile, k_tile, v_tile] = *reinterpret_cast<Shared<T, HEAD_DIM>*>(tiles);
 
     // -- tile: a block owns BLOCK_M queries of one head, a warp WARP_M of them
     const auto [matrix, batch, head, kv_head, tile_query] =

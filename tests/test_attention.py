@@ -1,0 +1,419 @@
+"""attention: the tests that are its alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from conftest import assert_accepted, op_id, random_inputs
+from torch import Tensor
+
+import bindings
+from bindings import backends
+from bindings.op import Op, as_tuple
+from bindings.ops import attention as description
+from bindings.registry import OPS
+from bindings.trials import TRIALS
+from compare.judge import acceptance
+
+FORWARD, BACKWARD = OPS["attention"], OPS["attention_backward"]
+RUNGS = [FORWARD.on_rung(rung) for rung in ("", *FORWARD.rungs)]
+on_each_rung = pytest.mark.parametrize("each_op", RUNGS, ids=op_id)
+HALVES = pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+
+# Batch, queries, keys, heads, heads of k and v, head_dim: shared heads, ragged tiles.
+SHAPE = (2, 37, 70, 4, 2, 40)
+
+# What keys are replaced by that must not matter, and values that no query sees: tensor
+# cores multiply a whole tile of those, and 0 times NaN is NaN.
+SPOILT = {torch.float32: math.nan, torch.float16: 1000.0}
+
+
+def run(op: Op, backend: str, *inputs: Tensor, **params: Any) -> tuple[Tensor, Tensor]:
+    """The result and the lse of a rung that serves float32, or skips the test."""
+    if op.rung == "tensor_cores" and inputs[0].dtype == torch.float32:
+        pytest.skip("tensor cores do not take float32")
+    arguments = TRIALS["attention"].bind(inputs, params)
+    outputs = as_tuple(op.allocate(*arguments))
+    backends.run(backend, op, outputs, *arguments)
+    out, lse = outputs
+    return out, lse
+
+
+def same_bits(x: Tensor, y: Tensor) -> bool:
+    """Whether two tensors hold the same, NaN included."""
+    return torch.equal(acceptance.bits(x), acceptance.bits(y))
+
+
+# ---- Which keys a query sees ---------------------------------------------------------
+
+
+@on_each_rung
+@HALVES
+def test_keys_that_nobody_sees_change_nothing(
+    each_op: Op,
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+) -> None:
+    q, k, v = random_inputs(FORWARD, (1, 37, 70, 2, 2, 40), dtype, device, generator)
+    window = (5, 0)
+    out, lse = run(each_op, backend, q, k, v, window=window)
+    first_seen = 70 - 37 - window[0]
+    spoilt_k, spoilt_v = k.clone(), v.clone()
+    spoilt_k[:, :first_seen] = SPOILT[dtype]
+    spoilt_v[:, :first_seen] = SPOILT[dtype]
+    spoilt, spoilt_lse = run(each_op, backend, q, spoilt_k, spoilt_v, window=window)
+    assert same_bits(out, spoilt)
+    assert same_bits(lse, spoilt_lse)
+
+
+@on_each_rung
+@HALVES
+def test_keys_to_come_change_nothing(
+    each_op: Op,
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+) -> None:
+    q, k, v = random_inputs(FORWARD, (1, 70, 70, 2, 2, 40), dtype, device, generator)
+    out, lse = run(each_op, backend, q, k, v, causal=True)
+    k, v = k.clone(), v.clone()
+    k[:, 30:] = SPOILT[dtype]
+    v[:, 30:] = 1000.0
+    later, later_lse = run(each_op, backend, q, k, v, causal=True)
+    assert same_bits(out[:, :30], later[:, :30])
+    assert same_bits(lse[..., :30], later_lse[..., :30])
+    assert not (out[:, 30:] == later[:, 30:]).any()
+
+
+@on_each_rung
+@HALVES
+def test_the_last_query_is_over_the_last_key(
+    each_op: Op,
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+) -> None:
+    q, k, v = random_inputs(FORWARD, (1, 3, 5, 1, 1, 8), dtype, device, generator)
+    out, lse = run(each_op, backend, q, k, v, window=(0, 0))
+    assert torch.equal(out[:, :, 0], v[:, 2:, 0])  # each query sees one key
+    scores = (q[0, :, 0].double() * k[0, 2:, 0].double()).sum(-1) * 8**-0.5
+    assert (lse[0, 0] - scores).abs().max() < 1e-5
+
+
+@on_each_rung
+@HALVES
+def test_queries_that_see_no_key(
+    each_op: Op,
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+) -> None:
+    q, k, v = random_inputs(FORWARD, (2, 70, 9, 2, 1, 40), dtype, device, generator)
+    out, lse = run(each_op, backend, q, k, v, causal=True)
+    assert (out[:, :61] == 0).all()
+    assert (lse[..., :61] == -math.inf).all()
+    assert lse[..., 61:].isfinite().all()
+
+
+def test_gradients_where_a_query_sees_no_key(
+    backend: str, device: str, generator: torch.Generator
+) -> None:
+    shape = (1, 40, 9, 2, 2, 8)
+    q, k, v = (
+        x.requires_grad_()
+        for x in random_inputs(FORWARD, shape, torch.float32, device, generator)
+    )
+    out, lse = bindings.attention(
+        q, k, v, causal=True, return_lse=True, backend=backend
+    )
+    (out.sum() + lse[..., 31:].sum()).backward()
+    assert (q.grad[:, :31] == 0).all()
+    assert all(x.grad.isfinite().all() for x in (q, k, v))
+
+
+# ---- What must not matter ------------------------------------------------------------
+
+
+@on_each_rung
+@HALVES
+def test_heads_that_are_shared_are_those_that_are_repeated(
+    each_op: Op,
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+) -> None:
+    q, k, v = random_inputs(FORWARD, SHAPE, dtype, device, generator)
+    out, lse = run(each_op, backend, q, k, v)
+    repeated = (x.repeat_interleave(2, 2) for x in (k, v))
+    assert all(map(same_bits, (out, lse), run(each_op, backend, q, *repeated)))
+
+
+@on_each_rung
+@HALVES
+def test_a_batch_is_its_parts(
+    each_op: Op,
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+) -> None:
+    inputs = random_inputs(FORWARD, SHAPE, dtype, device, generator)
+    out, lse = run(each_op, backend, *inputs)
+    for i in range(2):
+        part, part_lse = run(each_op, backend, *(x[i : i + 1] for x in inputs))
+        assert same_bits(out[i : i + 1], part)
+        assert same_bits(lse[i : i + 1], part_lse)
+
+
+@on_each_rung
+@HALVES
+def test_values_of_twice_the_size(
+    each_op: Op,
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+) -> None:
+    q, k, v = random_inputs(FORWARD, SHAPE, dtype, device, generator)
+    out, lse = run(each_op, backend, q, k, v)
+    twice, same_lse = run(each_op, backend, q, k, 2 * v)
+    is_normal = out.abs() > torch.finfo(dtype).tiny
+    assert torch.equal((2 * out)[is_normal], twice[is_normal])
+    assert same_bits(lse, same_lse)
+
+
+@on_each_rung
+@HALVES
+def test_equal_scores_weigh_alike(
+    each_op: Op,
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+) -> None:
+    q, k, v = random_inputs(FORWARD, SHAPE, dtype, device, generator)
+    for params in ({"scale": 0.0}, {"scale": 0.0, "softcap": 3.0}):
+        out, lse = run(each_op, backend, q, k, v, **params)
+        mean = v.double().mean(1, keepdim=True).repeat_interleave(2, 2)
+        exact = mean.expand(out.shape)
+        expected = acceptance.Expected(exact, exact.to(dtype), by_row=False)
+        verdict = acceptance.judge(out, replace(expected, n_terms=70))
+        assert verdict.passed, verdict.problem
+        assert (lse - math.log(70)).abs().max() < 1e-5
+
+
+@on_each_rung
+def test_parts_of_the_keys_combine(
+    each_op: Op, backend: str, device: str, generator: torch.Generator
+) -> None:
+    inputs = random_inputs(FORWARD, SHAPE, torch.float16, device, generator)
+    q, k, v = inputs
+    out, lse = run(each_op, backend, q, k, v)
+    parts = [
+        run(each_op, backend, q, k[:, part], v[:, part])
+        for part in (slice(0, 23), slice(23, 70))
+    ]
+    whole = torch.logaddexp(*(each_lse for _, each_lse in parts))
+    assert (whole - lse).abs().max() < 1e-5
+    combined = sum(
+        each.float() * (each_lse - whole).exp().transpose(1, 2)[..., None]
+        for each, each_lse in parts
+    )
+    assert (combined - out.float()).abs().max() < 2e-3 * float(v.abs().max())
+
+
+# ---- Inputs that break arithmetic ----------------------------------------------------
+
+EXTREMES: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
+    "scores of -120": lambda q, k: (q.abs() + 1, -(k.abs() + 1) * 40),
+    "scores of 10000": lambda q, k: (60 * q, 60 * k),
+    "one key above all": lambda q, k: (
+        q.abs() + 1,
+        torch.cat([k[:, :1] + 50, k[:, 1:]], 1),
+    ),
+    "equal keys": lambda q, k: (q, k[:, :1].expand_as(k)),
+}
+
+
+@on_each_rung
+@pytest.mark.parametrize("extreme", EXTREMES)
+def test_extreme_scores(
+    each_op: Op, backend: str, device: str, extreme: str, generator: torch.Generator
+) -> None:
+    for dtype in (torch.float32, torch.float16):
+        q, k, v = random_inputs(FORWARD, (1, 3, 64, 2, 2, 24), dtype, device, generator)
+        q, k = EXTREMES[extreme](q, k)
+        assert_accepted(each_op, backend, (q, k, v))
+
+
+@on_each_rung
+def test_softcap_and_any_scale(
+    each_op: Op, backend: str, device: str, generator: torch.Generator
+) -> None:
+    inputs = random_inputs(FORWARD, SHAPE, torch.float16, device, generator)
+    for params in (
+        {"softcap": 0.5},
+        {"softcap": 50.0},
+        {"scale": -1.0},
+        {"scale": 3.0},
+    ):
+        assert_accepted(each_op, backend, inputs, params)
+
+
+# ---- Layouts -------------------------------------------------------------------------
+
+
+@on_each_rung
+@HALVES
+def test_tensors_of_other_strides(
+    each_op: Op,
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+) -> None:
+    batch, n, heads, head_dim = 2, 33, 3, 40
+    qkv = torch.randn(batch, n, 3, heads, head_dim, generator=generator)
+    parts = qkv.to(device, dtype).unbind(2)  # of one projection
+    assert_accepted(each_op, backend, parts)
+    heads_first = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in parts]
+    assert_accepted(each_op, backend, tuple(heads_first))
+    q, k, v = parts
+    expanded = (q, *(x[:, :, :1].expand(-1, -1, heads, -1) for x in (k, v)))
+    assert_accepted(each_op, backend, expanded)
+    shifted = [
+        torch.cat([x.flatten()[:1], x.flatten()])[1:].view(x.shape) for x in parts
+    ]
+    assert_accepted(each_op, backend, tuple(shifted))
+
+
+def test_the_result_has_the_memory_format_of_q(backend: str, device: str) -> None:
+    q = torch.randn(2, 3, 7, 8, device=device).transpose(1, 2)  # heads first in memory
+    out = bindings.attention(q, q, q, backend=backend)
+    assert out.stride() == q.stride()
+
+
+# ---- Gradients -----------------------------------------------------------------------
+
+GRADIENT_PARAMS = (
+    {},
+    {"causal": True, "softcap": 2.0},
+    {"window": (3, 4), "scale": -0.4},
+)
+
+
+@pytest.mark.parametrize("params", GRADIENT_PARAMS, ids=str)
+def test_the_reference_is_differentiated_right(params: dict[str, Any]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shape = (1, 6, 9, 4, 2, 5)
+    made = TRIALS["attention"].inputs(shape, generator)
+    inputs = tuple(x.double().requires_grad_() for x in made)
+    out, lse = description.OP.reference(*inputs, **params)
+    grad = torch.randn(out.shape, generator=generator, dtype=torch.float64)
+    grad_lse = torch.randn(lse.shape, generator=generator, dtype=torch.float64)
+    by_autograd = torch.autograd.grad((out, lse), inputs, (grad, grad_lse))
+    arguments = (*(x.detach() for x in inputs), out.detach(), lse.detach(), grad_lse)
+    by_formula = description.BACKWARD.reference(grad, *arguments, **params)
+    for mine, right in zip(by_formula, by_autograd, strict=True):
+        assert torch.allclose(mine, right, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("params", GRADIENT_PARAMS, ids=str)
+def test_the_gradient_of_lse(
+    backend: str, device: str, params: dict[str, Any], generator: torch.Generator
+) -> None:
+    made = random_inputs(FORWARD, SHAPE, torch.float32, device, generator)
+    weights = torch.randn(2, 4, 37, generator=generator).to(device)
+    found, exact = [], []
+    for dtype, results in ((torch.float32, found), (torch.float64, exact)):
+        inputs = [x.to(dtype, copy=True).requires_grad_() for x in made]
+        if dtype == torch.float32:
+            _, lse = bindings.attention(
+                *inputs, **params, return_lse=True, backend=backend
+            )
+        else:
+            _, lse = description.OP.reference(*inputs, **params)
+        (lse * weights).sum().backward()
+        results += [inputs[0].grad, inputs[1].grad]
+    for mine, right in zip(found, exact, strict=True):
+        assert (mine - right).abs().max() < 1e-5 * right.abs().max()
+
+
+# ---- Bad input -----------------------------------------------------------------------
+
+X = torch.zeros(1, 2, 2, 8)
+BAD = {
+    "q is no tensor": (([1.0], X, X), {}, TypeError, "q must be a torch.Tensor"),
+    "three dimensions": ((X[0], X, X), {}, ValueError, "q has shape .* 4 dimensions"),
+    "another dtype": ((X, X.half(), X), {}, TypeError, "expected the same"),
+    "an integer": ((X.int(),) * 3, {}, TypeError, "q has dtype torch.int32"),
+    "k and v differ": ((X, X, X[:, :1]), {}, ValueError, "k has shape .* v has"),
+    "another head_dim": ((X, X[..., :4], X[..., :4]), {}, ValueError, "head_dim"),
+    "another batch": (
+        (X, X.repeat(2, 1, 1, 1), X.repeat(2, 1, 1, 1)),
+        {},
+        ValueError,
+        "batch",
+    ),
+    "heads that do not divide": (
+        (X, X.repeat(1, 1, 2, 1)[:, :, :3], X.repeat(1, 1, 2, 1)[:, :, :3]),
+        {},
+        ValueError,
+        "q has 2 heads and k has 3",
+    ),
+    "a long head_dim": (
+        (torch.zeros(1, 1, 1, 257),) * 3,
+        {},
+        ValueError,
+        "257, expected 1 to 256",
+    ),
+    "no head_dim": (
+        (torch.zeros(1, 1, 1, 0),) * 3,
+        {},
+        ValueError,
+        "0, expected 1 to 256",
+    ),
+    "causal is no bool": ((X, X, X), {"causal": 1}, TypeError, "causal must be a bool"),
+    "half a window": ((X, X, X), {"window": (1,)}, ValueError, "window has 1 entries"),
+    "a number as a window": (
+        (X, X, X),
+        {"window": 5},
+        TypeError,
+        "window must be a pair",
+    ),
+    "a negative window": (
+        (X, X, X),
+        {"window": (-1, 2)},
+        ValueError,
+        r"window\[0\] is -1",
+    ),
+    "an infinite scale": ((X, X, X), {"scale": math.inf}, ValueError, "scale is inf"),
+    "a softcap of 0": ((X, X, X), {"softcap": 0.0}, ValueError, "softcap is 0.0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(backend: str, name: str) -> None:
+    arguments, params, error, message = BAD[name]
+    with pytest.raises(error, match=message):
+        bindings.attention(*arguments, **params, backend=backend)
+
+
+def test_an_lse_of_another_shape(backend: str) -> None:
+    with pytest.raises(
+        ValueError, match=r"lse has shape \(1, 2, 3\), expected \(1, 2, 2\)"
+    ):
+        bindings.attention_backward(
+            X, X, X, X, X, torch.zeros(1, 2, 3), backend=backend
+        )
