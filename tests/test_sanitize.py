@@ -44,6 +44,8 @@ from compare.judge.sanitizer import ORDERS, Finding, Report
 
 PLANTED = sources.ROOT / "tests" / "emulator" / "planted"
 COMPILER = os.environ.get("CXX", "g++")
+# Of kernels that need each of their barriers.
+LIBRARIES = ("reductions", "matmuls", "attentions")
 N = 128  # elements of the tensors x and out
 
 # The message for each planted fault, without the kernel and the marked lines.
@@ -281,8 +283,7 @@ class Kernels:
 def build_kernels(folder: Path) -> None:
     """Builds all planted and clean kernels, with runtime and checker."""
     files = [
-        PLANTED / f"{name}.cu"
-        for name in ("planted", "hopper", "clean", "reductions", "matmuls")
+        PLANTED / f"{name}.cu" for name in ("planted", "hopper", "clean", *LIBRARIES)
     ]
     objects = [folder / f"{file.stem}.o" for file in files]
     with ThreadPoolExecutor(2) as pool:
@@ -436,14 +437,14 @@ def test_races_in_every_order(kernels: Kernels, name: str, order: str) -> None:
     assert places(message) == marked_lines(PLANTED / "planted.cu", name)
 
 
-CLEAN, REDUCTIONS, MATMULS = (
+CLEAN, *NEEDING_BARRIERS = (
     re.findall(r"EXPORT int (\w+)\(", (PLANTED / f"{name}.cu").read_text())
-    for name in ("clean", "reductions", "matmuls")
+    for name in ("clean", *LIBRARIES)
 )
 
 
 @pytest.mark.usefixtures("order")
-@pytest.mark.parametrize("name", [*CLEAN, *REDUCTIONS, *MATMULS])
+@pytest.mark.parametrize("name", [*CLEAN, *itertools.chain(*NEEDING_BARRIERS)])
 def test_clean_kernel(kernels: Kernels, name: str) -> None:
     assert kernels(name) == ""
 
@@ -482,6 +483,23 @@ BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
     ],
     "matmul/twin.cuh": [
         ("twin_matmul", ["mbarrier_init(&shared.full", "mbarrier_wait(&shared.full"])
+    ],
+    "attention/tiled.cuh": [
+        ("tiled_attention", ["shared.q, q_ptr,", "(&shared.q[row + i][d]"]),
+        ("tiled_attention", ["(k_row + d", "shared.k_or_v, v_ptr"]),
+        ("tiled_attention", ["shared.k_or_v, v_ptr", "add_values.template"]),
+        ("tiled_attention", ["add_values.template", "shared.k_or_v, k_ptr"]),
+    ],
+    "attention/tensor_cores.cuh": [
+        ("tensor_cores_attention", ["store(to, load<CHUNK>(", "ldmatrix(fragment, "]),
+        (
+            "tensor_cores_attention",
+            ["store(to, load<CHUNK>(", "chunk(row, col / CHUNK + lane / 8"],
+        ),
+        ("attention_without_keys", ["store(to, load<CHUNK>(", "uint32_t*>(to) ="]),
+    ],
+    "attention/twin.cuh": [
+        ("twin_attention", ["mbarrier_init(&tile_full", "wait(&shared.tile_full"])
     ],
 }
 
@@ -531,7 +549,11 @@ def run_changed(file: str, number: int, kernel: str) -> tuple[str, Path]:
     The changes of one number to files of different kernels are made together: every
     compilation is of all kernels, and takes most of the time.
     """
-    library = "matmuls" if kernel in MATMULS else "reductions"
+    (library,) = (
+        name
+        for name, kernels in zip(LIBRARIES, NEEDING_BARRIERS, strict=True)
+        if kernel in kernels
+    )
 
     def build(made: Path) -> None:
         copy = made / "csrc"

@@ -1,0 +1,64 @@
+// Attention that needs every barrier of its kernels, by one instance of each. x is small, so
+// keys and values are all the same. out holds the result, and then the lse.
+#define TWIN_SINGLE_KERNEL  // the tables would instantiate all
+#include "../launch.h"
+#include "attention/attention.cu"
+
+// Three tiles of keys, which all queries see.
+EXPORT int tiled_attention(float* out, float* x) {
+    using namespace tiled;
+    constexpr int M = 32, N = 130, HEAD_DIM = 3;
+    const auto kernel = attention_tiled_kernel<float, 64>;
+    const Plan plan{kernel, 1, NUM_THREADS<64>, sizeof(Shared<64>)};
+    const Launcher launcher(nullptr);
+    return launcher(
+        plan, out, out + M * HEAD_DIM, x, x, x, 1, 1, M, N, HEAD_DIM, 0, HEAD_DIM, 0, 0,
+        1, 0, 0, 0, 0, 0, 0, 0, 1.0f, 0.0f, M + N, M + N
+    );
+}
+
+static int run_on_tensor_cores(__half* out, __half* x, int N) {
+    using namespace tensor_cores;
+    constexpr int M = 16, HEAD_DIM = 14;
+    void* const lse = out + M * HEAD_DIM;
+    const auto kernel = attention_tensor_cores_kernel<__half, 64>;
+    const Plan plan{kernel, 1, NUM_THREADS, sizeof(Shared<__half, 64>)};
+    const Launcher launcher(nullptr);
+    return launcher(
+        plan, out, lse, x, x, x, 1, 1, M, N, HEAD_DIM, 0, HEAD_DIM, 0, 0, 0, 0, 0, 0, 0,
+        0, 0, 0, 1.0f, 0.0f, M + N, M + N
+    );
+}
+
+// Three tiles of keys.
+EXPORT int tensor_cores_attention(__half* out, __half* x) {
+    return run_on_tensor_cores(out, x, 130);
+}
+
+// No tile of keys, after which q would be there.
+EXPORT int attention_without_keys(__half* out, __half* x) {
+    return run_on_tensor_cores(out, x, 0);
+}
+
+// One query and one key.
+EXPORT int twin_attention(__half* out, __half* x) {
+    using namespace twin;
+    constexpr int HEAD_DIM = 254, BLOCK_N = 80;
+    const HeadRows out_rows{out, 1, 1, 1, HEAD_DIM, 0, 0, 0};
+    const HeadRows x_rows{x, 1, 1, 1, HEAD_DIM, 0, 0, 0};
+    TensorMap4D out_map = make_tensor_map<__half>(out_rows, BOX_SIZE);
+    TensorMap4D q_map = make_tensor_map<__half>(x_rows, BOX_SIZE);
+    TensorMap4D k_map = make_tensor_map<__half>(x_rows, BLOCK_N);
+    for (TensorMap4D* map : {&out_map, &q_map, &k_map}) {
+        if (encode_tensor_map<__half>(map) != cudaSuccess) return cudaErrorInvalidValue;
+    }
+    void* const lse = out + HEAD_DIM;
+    const auto kernel = attention_kernel<__half, 256, 128, BLOCK_N, 2>;
+    const Plan plan{
+        kernel, 1, NUM_THREADS<128>, sizeof(AttentionShared<256, 128, BLOCK_N, 2>)
+    };
+    const Launcher launcher(nullptr);
+    return launcher(
+        plan, out_map, lse, nullptr, q_map, k_map, k_map, 1, 1, 1, 1, 1, 1, 1.0f, 2, 2
+    );
+}
