@@ -199,6 +199,19 @@ def zeros(*shape: int, dtype: Any = np.int32) -> np.ndarray:
 
 # ---- The same kernels on a GPU -------------------------------------------------------
 
+
+def integers(*shape: int) -> np.ndarray:
+    """Small integers, whose sums here are exact."""
+    return np.random.default_rng(shape).integers(-3, 4, shape).astype(np.float32)
+
+
+def narrow(kind: str, x: np.ndarray) -> np.ndarray:
+    """The bits of numbers that are exact in half or bfloat16."""
+    if kind == "half":
+        return x.astype(np.float16).view(np.uint16)
+    return (np.ascontiguousarray(x).view(np.uint32) >> 16).astype(np.uint16)
+
+
 FOR_BOTH = [
     SOURCES / f"{stem}.cu"
     for stem in ("copies", "groups", "hopper", "kernels", "matrices", "turns")

@@ -10,7 +10,15 @@ import emulated
 import numpy as np
 import pytest
 import torch
-from emulated import MACHINES, ORDERS, Library, gpu_library, zeros
+from emulated import (
+    MACHINES,
+    ORDERS,
+    Library,
+    gpu_library,
+    integers,
+    narrow,
+    zeros,
+)
 
 NO_FAULT, NO_FENCE, OPERAND = range(3)
 
@@ -37,18 +45,6 @@ def schedule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     order, when = request.param
     monkeypatch.setenv("TWIN_EMULATOR_ORDER", order)
     monkeypatch.setenv("TWIN_EMULATOR_ASYNC", when)
-
-
-def integers(*shape: int) -> np.ndarray:
-    """Small integers, whose sums here are exact."""
-    return np.random.default_rng(shape).integers(-3, 4, shape).astype(np.float32)
-
-
-def narrow(kind: str, x: np.ndarray) -> np.ndarray:
-    """The bits of numbers that are exact in half or bfloat16."""
-    if kind == "half":
-        return x.astype(np.float16).view(np.uint16)
-    return (np.ascontiguousarray(x).view(np.uint32) >> 16).astype(np.uint16)
 
 
 # ---- A left matrix in registers ------------------------------------------------------

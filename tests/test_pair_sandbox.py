@@ -32,9 +32,9 @@ needs_landlock = pytest.mark.skipif(
 _WAITING = """
 import sys, time
 from compare.pairs import sandbox
-with sandbox.ready(1):
-    print("waits", flush=True)
-    time.sleep(1e6)
+sandbox.prepare()
+print("waits", flush=True)
+time.sleep(1e6)
 """
 
 

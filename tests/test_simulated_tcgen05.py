@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pytest
 import torch
 from conftest import assert_accepted, random_inputs
+from emulated import integers
 from planted_ptx import triton_version
-from test_emulator_hopper import integers
 from test_simulated_matrices import (
     Layout,
     bits_of,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bindings import check
-from bindings.library import call_any, register
+from bindings import check, library
 from bindings.op import Argument, Gradient, Op
 
 MAX_HEAD_DIM = 256
@@ -82,7 +82,7 @@ def attention(
     check.is_bool("attention", "causal", causal)
     check.is_bool("attention", "return_lse", return_lse)
     sizes = _window_sizes("attention", window)
-    out, lse = call_any(OP, backend, q, k, v, causal, sizes, scale, softcap)
+    out, lse = library.call_any(OP, backend, q, k, v, causal, sizes, scale, softcap)
     return (out, lse) if return_lse else out
 
 
@@ -140,7 +140,7 @@ def attention_backward(
     check.is_optional_tensor("attention_backward", "grad_lse", grad_lse)
     check.is_bool("attention_backward", "causal", causal)
     sizes = _window_sizes("attention_backward", window)
-    grads: tuple[Tensor, Tensor, Tensor] = call_any(
+    grads: tuple[Tensor, Tensor, Tensor] = library.call_any(
         BACKWARD,
         backend,
         *(grad, q, k, v, out, lse, grad_lse),
@@ -302,24 +302,24 @@ def _reference(
     window: Sequence[int] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    *,
+    is_wide: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    scores = _scores(q, k, causal, window, scale, softcap)
-    return _weighted(scores, _heads_first(q, v))
+    """Attention by PyTorch; wide scores are in float32, as a fused kernel has them."""
+    dtype = torch.promote_types(q.dtype, torch.float32) if is_wide else q.dtype
+    scores = _scores(q.to(dtype), k.to(dtype), causal, window, scale, softcap)
+    lse = torch.logsumexp(
+        scores.to(torch.promote_types(scores.dtype, torch.float32)), -1
+    )
+    # A row without keys would be NaN, the exponentials of nothing over their sum.
+    is_empty = (scores == -math.inf).all(-1, keepdim=True)
+    p = torch.softmax(scores.masked_fill(is_empty, 0.0), -1)
+    p = p.masked_fill(is_empty, 0.0).to(v.dtype)
+    out = torch.matmul(p, _heads_first(q, v))
+    return out.transpose(1, 2).contiguous(), lse
 
 
-def yardstick(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    causal: bool = False,
-    window: Sequence[int] | None = None,
-    scale: float | None = None,
-    softcap: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The reference, with scores in float32 as a fused kernel has them."""
-    wide = torch.promote_types(q.dtype, torch.float32)
-    scores = _scores(q.to(wide), k.to(wide), causal, window, scale, softcap)
-    return _weighted(scores, _heads_first(q, v))
+yardstick = functools.partial(_reference, is_wide=True)
 
 
 def _scores(
@@ -341,19 +341,6 @@ def _scores(
     keys = torch.arange(n_keys, device=q.device)
     is_seen = (keys >= diagonal - left) & (keys <= diagonal + right)
     return scores.masked_fill(~is_seen, -math.inf)
-
-
-def _weighted(scores: Tensor, heads: Tensor) -> tuple[Tensor, Tensor]:
-    """The means of values by PyTorch, a head for each of q, and the lse of each row."""
-    lse = torch.logsumexp(
-        scores.to(torch.promote_types(scores.dtype, torch.float32)), -1
-    )
-    # A row without keys would be NaN, the exponentials of nothing over their sum.
-    is_empty = (scores == -math.inf).all(-1, keepdim=True)
-    p = torch.softmax(scores.masked_fill(is_empty, 0.0), -1)
-    p = p.masked_fill(is_empty, 0.0).to(heads.dtype)
-    out = torch.matmul(p, heads)
-    return out.transpose(1, 2).contiguous(), lse
 
 
 def _heads_first(q: Tensor, x: Tensor) -> Tensor:
@@ -455,50 +442,15 @@ def _reference_backward(
     window: Sequence[int] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    *,
+    is_wide: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    scores = _scores(q, k, causal, window, scale, softcap)
-    grad_p = torch.matmul(grad.transpose(1, 2), _heads_first(q, v).mT)
-    tensors = (grad, q, k, v, out, lse, grad_lse)
-    return _gradients(*tensors, scores, grad_p, scale, softcap)
-
-
-def yardstick_backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    grad_lse: Tensor | None = None,
-    causal: bool = False,
-    window: Sequence[int] | None = None,
-    scale: float | None = None,
-    softcap: float | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The reference, with scores and their gradients in float32."""
+    """The backward by PyTorch; wide scores, and their gradients, are in float32."""
     wide = torch.promote_types(q.dtype, torch.float32)
-    scores = _scores(q.to(wide), k.to(wide), causal, window, scale, softcap)
-    heads = _heads_first(q, v).to(wide)
-    grad_p = torch.matmul(grad.transpose(1, 2).to(wide), heads.mT)
-    tensors = (grad, q, k, v, out, lse, grad_lse)
-    return _gradients(*tensors, scores, grad_p, scale, softcap)
-
-
-def _gradients(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    grad_lse: Tensor | None,
-    scores: Tensor,
-    grad_p: Tensor,
-    scale: float | None,
-    softcap: float | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The backward by PyTorch, from scores and the gradients of probabilities."""
-    wide = torch.promote_types(scores.dtype, torch.float32)
+    dtype = wide if is_wide else q.dtype
+    scores = _scores(q.to(dtype), k.to(dtype), causal, window, scale, softcap)
+    heads = _heads_first(q, v).to(dtype)
+    grad_p = torch.matmul(grad.transpose(1, 2).to(dtype), heads.mT)
     p = (scores.to(wide) - lse.masked_fill(lse == -math.inf, 0.0)[..., None]).exp()
     delta = (grad.to(wide) * out.to(wide)).sum(-1).transpose(1, 2)
     if grad_lse is not None:
@@ -523,6 +475,9 @@ def _gradients(
     return first, second, third
 
 
+yardstick_backward = functools.partial(_reference_backward, is_wide=True)
+
+
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     q, k, v, *ctx.parameters = inputs
     ctx.save_for_backward(q, k, v, *output)
@@ -538,7 +493,7 @@ def _compute(
     return *grads, None, None, None, None
 
 
-BACKWARD = register(
+BACKWARD = library.register(
     Op(
         name="attention_backward",
         forward="attention",
@@ -554,7 +509,7 @@ BACKWARD = register(
     )
 )
 
-OP = register(
+OP = library.register(
     Op(
         name="attention",
         schema=(

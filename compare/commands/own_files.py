@@ -130,8 +130,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _reports(options: argparse.Namespace) -> tuple[list[OwnReport], bool]:
-    # Its worker imports torch while this process does.
-    with sandbox.ready(1), working() as progress:
+    sandbox.prepare()  # torch is imported there while it is here
+    with working() as progress:
         with saying_what_mends_it():
             from compare.pairs import pair, plan
             from compare.timing import gpu_state

@@ -124,21 +124,19 @@ def _compared(
     progress: Callable[[str], None],
 ) -> OwnReport:
     progress("compiling, and computing the float64 reference")
-    with sandbox.ready(len(rooms)):
-        prepared = [start(room.prepare) for room in rooms]
-        _wait([*prepared, computed])
-        asked = computed.result()
-        progress("running " + " and ".join(room.place.name for room in rooms))
-        examined = {
-            room.place.slot: start(_examine, room, asked, request) for room in rooms
-        }
-        measures = request.measures and gpu.is_here()
-        built = {
-            room.place.slot: start(gpu.side_of, room, asked)
-            for room in rooms
-            if measures
-        }
-        _wait([*examined.values()])
+    sandbox.prepare()
+    prepared = [start(room.prepare) for room in rooms]
+    _wait([*prepared, computed])
+    asked = computed.result()
+    progress("running " + " and ".join(room.place.name for room in rooms))
+    examined = {
+        room.place.slot: start(_examine, room, asked, request) for room in rooms
+    }
+    measures = request.measures and gpu.is_here()
+    built = {
+        room.place.slot: start(gpu.side_of, room, asked) for room in rooms if measures
+    }
+    _wait([*examined.values()])
     found = {slot: each.result() for slot, each in examined.items()}
     outcomes = {slot: outcome for slot, (outcome, _) in found.items()}
     codes = {slot: code for slot, (_, code) in found.items()}

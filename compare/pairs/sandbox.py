@@ -129,16 +129,9 @@ def run(
             raise
 
 
-@contextlib.contextmanager
-def ready(count: int) -> Iterator[None]:
-    """Has torch imported meanwhile for the workers of the next tasks.
-
-    Args:
-        count: How many tasks there will be. For none nothing is done.
-    """
-    if count:
-        fork_client.start()
-    yield
+def prepare() -> None:
+    """Has torch imported meanwhile for the workers of the next tasks."""
+    fork_client.start()
 
 
 @contextlib.contextmanager
