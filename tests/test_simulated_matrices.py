@@ -14,7 +14,8 @@ import emulated
 import numpy as np
 import numpy.typing as npt
 import pytest
-from emulated import integers, narrow, product
+from emulated import integers, narrow
+from test_emulator_hopper import product
 from test_emulator_kernels import fragments, places_of_a, to_bfloat16
 
 from compare.assembly.listing import parse_ptx
