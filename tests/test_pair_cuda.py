@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 import subprocess
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -322,6 +323,38 @@ def test_a_compiler_that_links_its_standard_library_statically(
     assert "codecvt" in symbols, "it has no copy of the standard library"
     assert ctypes.CDLL(str(path)).length_of(1234) == 4
     build_cache.precompile(part)  # which links nothing
+
+
+def test_kernels_wanted_before_are_compiled_beside_the_host_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[tuple[str, bool]] = []
+    original = build_cache.object_file
+
+    def object_file(part: build_cache.Part, *, quietly: bool = False) -> Path:
+        is_beside = threading.current_thread() is not threading.main_thread()
+        if part.name == "mine_kernels":
+            compiled.append(("double" if "double" in part.source else "", is_beside))
+        return original(part, quietly=quietly)
+
+    def run(text: str) -> float:
+        (outcome,) = call(read(tmp_path, text), "scale", once(torch.zeros(1), 21))
+        return float(outcome.outputs[0])
+
+    monkeypatch.setattr(build_cache, "object_file", object_file)
+    text = """
+template <typename T> __global__ void scale_kernel(float* out, int n) {
+    out[0] = T(2) * n;
+}
+void scale(float* out, int n) { scale_kernel<float><<<1, 1>>>(out, n); }
+"""
+    assert run(text) == 42
+    assert run(text.replace("T(2)", "T(3)")) == 63
+    # The instance has changed: the one from before is compiled for nothing.
+    assert run(text.replace("kernel<float>", "kernel<double>")) == 42
+    beside = [instance for instance, is_beside in compiled if is_beside]
+    assert beside == ["", ""], compiled
+    assert ("double", False) in compiled
 
 
 @pytest.mark.parametrize("layout", ["transposed", "sliced", "offset"])

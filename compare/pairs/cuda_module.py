@@ -7,6 +7,7 @@ are the user's text, rewritten by cuda_rewriting, and name the user's lines.
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from bindings import build_cache, sources
 from bindings.backends import cuda_inline
 from bindings.errors import BuildError
 from compare.background import start
+from compare.code import cache
 from compare.errors import BuildFailedError, CompareError, UnavailableError
 from compare.pairs import cuda_rewriting
 from compare.pairs.cuda_edits import UNNAMED
@@ -52,6 +54,7 @@ _CORE = frozenset(
 _ERROR = re.compile(r"\berror(?: #[\w-]+)?: |(?=undefined reference to )")
 _LONGEST_ERROR = 300
 _LONGEST_LOG = 2000
+_WANTED = "wanted.json"
 _TORCH_NAME = re.compile(r"\b(?:torch|at|c10)::(\w+)")
 # Calls of functions that take lists of torch's own types.
 _TAKES_LISTS = re.compile(r"\b(?:cat|index|index_put_?)\s*\(")
@@ -127,32 +130,48 @@ def build(
     ahead = start(_compile_in_turn, [emulator, checker])
     if uses_torch:
         _compile_header()
+    # The host part tells which kernels are wanted: mostly the same as before an edit,
+    # and those are compiled meanwhile.
+    key = cache.key_of("kernels", str(source.path), *(e.expression for e in targets))
+    expected = _kernels_expected(key)
+    if expected is not None:
+        kernels = _kernel_part(name, source, expected)
+        expected_object = start(_compiled, source, kernels)
     hosts = [_host_part(name, source, () if wrappers else targets)]
     host_object = _compiled(source, hosts[0])
     if wrappers:
         hosts.append(_host_part(f"{name}_wrappers", wrappers, targets))
         _compiled(wrappers, hosts[1])
     signatures = _kernels_wanted(source, host_object)
-    kernels = _kernel_part(name, source, signatures.values())
-    _compiled(source, kernels)
+    if expected == [*signatures.values()]:
+        expected_object.result()
+    else:
+        kernels = _kernel_part(name, source, signatures.values())
+        _compiled(source, kernels)
+        cache.write(key, {_WANTED: json.dumps([*signatures.values()]).encode()})
     # Of what several have, such as functions of std::string, the first is taken: that
     # of the runtime, which calls no checker, then that of the kernels, which does.
-    parts = [emulator, *own, checker, kernels, *hosts]
+    parts = (emulator, *own, checker, kernels, *hosts)
+    flags = _link_flags(uses_torch)
+    try:
+        _compile_in_turn(own)
+        ahead.result()
+        path = build_cache.shared_library(
+            build_cache.Library(f"{name}_own", parts, flags)
+        )
+    except BuildError as error:
+        raise _failure(source, error) from error
+    return Module(path, signatures, uses_torch)
+
+
+def _link_flags(uses_torch: bool) -> tuple[str, ...]:
     flags = [*sources.CHECKED_LINK_FLAGS, "-rdynamic", "-pthread", "-ldl"]
     flags.append("-Wl,--allow-multiple-definition")
     if uses_torch:
         folders = library_paths()
         flags += [f"-L{each}" for each in folders] + ["-lc10", "-ltorch_cpu"]
         flags += [f"-Wl,-rpath,{each}" for each in folders]
-    try:
-        _compile_in_turn(own)
-        ahead.result()
-        path = build_cache.shared_library(
-            build_cache.Library(f"{name}_own", tuple(parts), tuple(flags))
-        )
-    except BuildError as error:
-        raise _failure(source, error) from error
-    return Module(path, signatures, uses_torch)
+    return tuple(flags)
 
 
 # ---- Parts ---------------------------------------------------------------------------
@@ -355,6 +374,15 @@ def _kernels_wanted(source: CudaSource, host_object: Path) -> dict[str, str]:
         for symbol, name in zip(symbols, names, strict=True)
         if _plain_name(name) in kernels
     }
+
+
+def _kernels_expected(key: str) -> list[str] | None:
+    """The kernels, demangled, that were wanted the last time; None: nobody knows."""
+    stored = cache.read(key, (_WANTED,))
+    if stored is None:
+        return None
+    expected: list[str] = json.loads(stored[_WANTED])
+    return expected
 
 
 def _plain_name(signature: str) -> str:
