@@ -236,8 +236,13 @@ def test_parts_of_the_keys_combine(
 # ---- Inputs that break arithmetic ----------------------------------------------------
 
 EXTREMES: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
-    "scores of -120": lambda q, k: (q.abs() + 1, -(k.abs() + 1) * 40),
+    # Of few digits, so that sums are exact in any order.
+    "scores of -120": lambda q, k: (
+        (4 * q.abs()).round() / 4 + 1,
+        -((4 * k.abs()).round() / 4 + 1) * 40,
+    ),
     "scores of 10000": lambda q, k: (60 * q, 60 * k),
+    "scores of 10^9": lambda q, k: (20000 * q.clamp(-3, 3), 20000 * k.clamp(-3, 3)),
     "one key above all": lambda q, k: (
         q.abs() + 1,
         torch.cat([k[:, :1] + 50, k[:, 1:]], 1),

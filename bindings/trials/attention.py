@@ -88,7 +88,7 @@ FORWARD = Trial(
         {},
         {"causal": True},
         {"causal": True, "window": (20, 0), "softcap": 5.0},
-        {"window": (3, 9), "scale": -0.3},
+        {"window": (3, 9), "scale": -0.05},
     ),
     # Scores and their products with values leave room for sums.
     largest_input=1e12,

@@ -21,14 +21,17 @@ struct RunningSoftmax {
 
     // Turns scores into exponentials relative to an earlier score of the row, as long as none
     // exceeds that by a factor of more than 2^8 then, or else to the largest score so far.
-    // Returns whether a row of the warp has moved on, and what earlier sums have to be
+    // Returns whether a row of the warp may have moved on, and what earlier sums have to be
     // multiplied by then. A row decides for itself, so that no other changes its result.
     // scale_log2 > 0 leads from scores to exponents of 2.
+    //
+    // The origin of a row's exponents is rounded. Where it is so large that this is off by
+    // more than 1/16, scores become differences first: 2^16 is too large for float16.
     template <int NUM_COLS>
     __device__ __forceinline__ bool add(
         float (&scores)[NUM_COLS / 8][2][2], float scale_log2, float (&rescale)[2]
     ) {
-        constexpr float MOST_EXCESS = 8.0f;
+        constexpr float MOST_EXCESS = 8.0f, LARGE_ORIGIN = 0x1p20f;
         float new_max[2];
         #pragma unroll
         for (int row = 0; row < 2; ++row) {
@@ -44,7 +47,11 @@ struct RunningSoftmax {
         const auto moves = [&](int row) {
             return (new_max[row] - row_max[row]) * scale_log2 > MOST_EXCESS;
         };
-        const bool rescales = __any_sync(0xffffffff, moves(0) || moves(1));
+        const auto is_large = [&](int row) {
+            return fabsf(new_max[row] * scale_log2) > LARGE_ORIGIN;
+        };
+        const bool rescales =
+            __any_sync(0xffffffff, moves(0) || moves(1) || is_large(0) || is_large(1));
         if (rescales) {
             #pragma unroll
             for (int row = 0; row < 2; ++row) {
@@ -54,18 +61,24 @@ struct RunningSoftmax {
                     moves(row) ? ptx::exp2(row_max[row] * scale_log2 - origin) : 1.0f;
                 row_sum[row] *= rescale[row];
                 row_max[row] = next;
+                const float subtracted = is_large(row) ? finite_origin(next) : 0.0f;
+                #pragma unroll
+                for (int i = 0; i < NUM_COLS / 4; ++i) {
+                    scores[i / 2][row][i % 2] -= subtracted;
+                }
             }
         }
         #pragma unroll
         for (int row = 0; row < 2; ++row) {
-            const float origin = finite_origin(row_max[row]) * scale_log2;
+            const float origin =
+                is_large(row) ? 0.0f : finite_origin(row_max[row]) * scale_log2;
             float sum[2] = {row_sum[row], 0.0f};
             #pragma unroll
             for (int i = 0; i < NUM_COLS / 8; ++i) {
                 #pragma unroll
                 for (int col = 0; col < 2; ++col) {
                     float& score = scores[i][row][col];
-                    score = ptx::exp2(score * scale_log2 - origin);
+                    score = ptx::exp2(fmaf(score, scale_log2, -origin));
                     sum[col] += score;
                 }
             }

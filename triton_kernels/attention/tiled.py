@@ -104,7 +104,10 @@ def attention_tiled_kernel(
                 k_matrix, start, keys[None, :], d + ks[:, None], end, head_dim
             )
             q, k = q.to(tl.float32), k.to(tl.float32)
-            scores = tl.dot(q, k, scores, input_precision="ieee")
+            # Each step has a sum of its own, as below; of a + the compiler would make
+            # one chain with the sum so far.
+            step = tl.dot(q, k, input_precision="ieee")
+            scores = tl.fma(step, tl.full(step.shape, 1.0, tl.float32), scores)
         is_seen = sees(first_key, end_key, start, keys)
         scores = tl.where(is_seen, cap(scores * scale, softcap), -float("inf"))
 
