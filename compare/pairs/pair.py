@@ -125,18 +125,27 @@ def _compared(
 ) -> OwnReport:
     progress("compiling, and computing the float64 reference")
     sandbox.prepare()
-    prepared = [start(room.prepare) for room in rooms]
-    _wait([*prepared, computed])
-    asked = computed.result()
-    progress("running " + " and ".join(room.place.name for room in rooms))
+    prepared = {room.place.slot: start(room.prepare) for room in rooms}
+    # A side runs as soon as it can, whatever the other still has to compile.
     examined = {
-        room.place.slot: start(_examine, room, asked, request) for room in rooms
+        room.place.slot: start(
+            _examine, room, prepared[room.place.slot], computed, request
+        )
+        for room in rooms
     }
-    measures = request.measures and gpu.is_here()
+    first: list[Future[Any]] = [*prepared.values(), computed]
+    futures.wait(first)
+    is_ready = not any(each.exception() for each in first)
+    if is_ready:
+        progress("running " + " and ".join(room.place.name for room in rooms))
+    measures = is_ready and request.measures and gpu.is_here()
     built = {
-        room.place.slot: start(gpu.side_of, room, asked) for room in rooms if measures
+        room.place.slot: start(gpu.side_of, room, computed.result())
+        for room in rooms
+        if measures
     }
-    _wait([*examined.values()])
+    _wait([*first, *examined.values()])
+    asked = computed.result()
     found = {slot: each.result() for slot, each in examined.items()}
     outcomes = {slot: outcome for slot, (outcome, _) in found.items()}
     codes = {slot: code for slot, (_, code) in found.items()}
@@ -149,9 +158,11 @@ def _compared(
 
 
 def _examine(
-    room: Room, asked: Question, request: Request
+    room: Room, prepared: Future[None], computed: Future[Question], request: Request
 ) -> tuple[list[Outcome] | Skipped, KernelCode | Skipped]:
     """Calls a function, and generates code where that is wanted."""
+    prepared.result()
+    asked = computed.result()
     if not request.shows_code:
         return room.answer(asked), NOT_ASKED_FOR
     return room.examine(asked, request.architecture, request.kernel)
