@@ -122,6 +122,19 @@ def test_infinity_and_nan(machine: Library) -> None:
     np.testing.assert_array_equal(product(machine, "half", a, b, (0, 0), 64), expected)
 
 
+def test_nan_leaves_the_sums_of_other_elements_as_they_are(machine: Library) -> None:
+    random = np.random.default_rng(3)
+    a, b = random.standard_normal((2, 64, 64), np.float32).astype(np.float16)
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    before = product(machine, "half", a, b, (0, 0), 64)
+    a[5, 7], b[20, 9] = np.nan, np.inf
+    after = product(machine, "half", a, b, (0, 0), 64)
+    others = np.ones(after.shape, bool)
+    others[5], others[:, 9] = False, False
+    assert not np.isfinite(after[~others]).any()
+    np.testing.assert_array_equal(after[others], before[others])
+
+
 # ---- The tensor memory accelerator ---------------------------------------------------
 
 

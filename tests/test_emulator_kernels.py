@@ -508,6 +508,20 @@ def test_mma_of_infinity_and_nan(machine: Library, kind: str) -> None:
     assert set(bits[np.isnan(d)]) == {quiet_nan}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_nan_leaves_other_sums_of_mma_as_they_are(emulator: Library, kind: str) -> None:
+    matrices = random_matrices(kind, 1, 3)
+    if kind == "half_half":
+        matrices = matrices[0] / 4, matrices[1] / 8, matrices[2] / 4
+    before, a, b, c = multiply(emulator, kind, *matrices)
+    a[0, 3, 2], b[0, 1, 6] = np.nan, np.inf
+    after, *_ = multiply(emulator, kind, a, b, c)
+    others = np.ones(after.shape, bool)
+    others[:, 3], others[..., 6] = False, False
+    assert not np.isfinite(after[~others]).any()
+    np.testing.assert_array_equal(after[others], before[others])
+
+
 # ---- The usual kinds of kernels ------------------------------------------------------
 
 

@@ -236,7 +236,7 @@ void multiply_for_all(void* const* payloads, unsigned) {
     Doubles sums[M];
     bool finite = is_finite(problem);
     for (int row = 0; row < M; ++row) {
-        auto* add = finite ? add_products<K> : add_non_finite_products<K>;
+        auto* add = finite ? add_products<K> : add_any_products<K>;
         add(problem.a[row], problem.b, problem.c[row], sums[row]);
     }
     for (int lane = 0; lane < warpSize; ++lane) {

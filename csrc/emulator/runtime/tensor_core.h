@@ -84,15 +84,30 @@ void add_products(
     sums = result * unit;
 }
 
-/// With an infinity or a NaN among the terms, truncation changes nothing and is left
-/// out.
+/// The same for terms that may be infinite or NaN. Where none of a column is, the sum is
+/// as above; elsewhere truncation changes nothing and is left out.
 template <int K>
-void add_non_finite_products(
+void add_any_products(
     const Term (&row)[K], const TermColumns (&columns)[K],
     const TermColumns& accumulators, Doubles& sums
 ) {
-    sums = accumulators.values;
-    for (int k = 0; k < K; ++k) sums += row[k].value * columns[k].values;
+    Doubles untruncated = accumulators.values;
+    for (int k = 0; k < K; ++k) untruncated += row[k].value * columns[k].values;
+    auto is_finite = untruncated - untruncated == 0;
+    Term finite_row[K];
+    TermColumns finite_columns[K];
+    auto finite = [](const TermColumns& terms) -> TermColumns {
+        return {
+            terms.values - terms.values == 0 ? terms.values : Doubles{}, terms.exponents
+        };
+    };
+    for (int k = 0; k < K; ++k) {
+        finite_row[k] =
+            std::isfinite(row[k].value) ? row[k] : Term{0, EXPONENT_OF_ZERO};
+        finite_columns[k] = finite(columns[k]);
+    }
+    add_products(finite_row, finite_columns, finite(accumulators), sums);
+    sums = is_finite ? sums : untruncated;
 }
 
 inline float cut_off_to_float(double value) {

@@ -225,7 +225,7 @@ void multiply(const Operands& operands, const StartedMultiplication& multiplicat
             if (finite) {
                 add_products(operands.a[m], columns, c, sums);
             } else {
-                add_non_finite_products(operands.a[m], columns, c, sums);
+                add_any_products(operands.a[m], columns, c, sums);
             }
             store_sums(sums, row + first);
         }
