@@ -421,12 +421,15 @@ def test_gradients(
         assert verdict.problem == ""
 
 
-def test_gradient_of_a_sum(backend: str, device: str) -> None:
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_gradient_of_a_sum(has_bias: bool, backend: str, device: str) -> None:
     a = torch.ones(5, 7, device=device, requires_grad=True)
     b = torch.ones(7, 6, device=device, requires_grad=True)
-    bias = torch.ones(6, device=device, requires_grad=True)
+    bias = torch.ones(6, device=device, requires_grad=True) if has_bias else None
     bindings.matmul(a, b, bias, backend=backend).sum().backward()
     for x, expected in ((a, 6.0), (b, 5.0), (bias, 5.0)):
+        if x is None:
+            continue
         assert x.grad is not None
         assert x.grad.eq(expected).all()
 

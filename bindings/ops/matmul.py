@@ -258,7 +258,8 @@ def _compute(run: Any, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
             "function bindings.matmul, which runs the activation as its own op"
         )
     a, b = ctx.saved_tensors
-    needs_a, needs_b, needs_bias = ctx.needs_input_grad[:3]
+    # The last arguments are missing there where they have their defaults.
+    needs_a, needs_b, *needs_others = ctx.needs_input_grad
 
     def multiply(x: Tensor, y: Tensor) -> Tensor:
         product: Tensor = run(OP, x, y, None, None, ctx.precision)
@@ -277,7 +278,7 @@ def _compute(run: Any, ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         grad_b = multiply(a.flatten(0, 1).mT, grad.flatten(0, 1))
     elif needs_b:
         grad_b = multiply(a.mT, grad)
-    if needs_bias and ctx.has_bias:
+    if ctx.has_bias and needs_others[0]:
         grad_bias = run(sum_op.OP, grad, tuple(range(grad.dim() - 1)), False)
     return grad_a, grad_b, grad_bias, None, None
 
