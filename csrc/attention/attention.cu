@@ -181,10 +181,9 @@ cudaError_t attention_backward(
     return dispatch_float<cudaError_t>(dtype, [&]<typename T>() {
         cudaError_t error = cudaSuccess;
         if (n_rows > 0) {
-            constexpr int ROWS_PER_BLOCK = DELTA_NUM_THREADS / WARP_SIZE;
             error = launch(
                 Plan{
-                    attention_delta_kernel<T>, dim3(ceil_div(n_rows, ROWS_PER_BLOCK)),
+                    attention_delta_kernel<T>, dim3(ceil_div(n_rows, DELTA_ROWS)),
                     dim3(DELTA_NUM_THREADS)
                 },
                 delta, grad, out, grad_lse, n_rows, n_heads, n_queries, head_dim,
