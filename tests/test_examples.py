@@ -1,0 +1,49 @@
+"""The programs in examples/ run, and judge what they compute."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import decoder
+import pytest
+import torch
+
+from bindings.sources import ROOT
+from compare.judge import acceptance
+
+
+@pytest.mark.parametrize("backend", decoder.BACKENDS)
+def test_the_decoder_learns_as_pytorch_does(backend: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    words = ["--backend", backend, "--steps", "2", "--plot", str(tmp_path / "x.png")]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples/decoder.py"), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "as near to float64 as PyTorch in float32" in done.stdout
+    assert (tmp_path / "x.png").stat().st_size > 10_000
+
+
+def test_a_decoder_of_lower_precision_is_told() -> None:
+    curves = [
+        decoder.train(decoder.TORCH, d, "cpu", 2)
+        for d in (torch.float64, torch.float32)
+    ]
+    exact, own = curves
+    rounding = decoder.TORCH._replace(
+        attention=lambda q, k, v: decoder.TORCH.attention(q, k, v).bfloat16().float()
+    )
+    losses = decoder.train(rounding, torch.float32, "cpu", 2)
+    expected = acceptance.Expected(exact, own)
+    assert acceptance.judge(own, expected).passed
+    assert not acceptance.judge(losses, expected).passed
+
+
+def test_the_decoder_of_float64_learns() -> None:
+    losses = decoder.train(decoder.TORCH, torch.float64, "cpu", 30)
+    assert losses[-5:].mean() < losses[0] - 1.5
