@@ -115,8 +115,8 @@ class Trial:
         variants: Keyword arguments under which the op computes something else.
         shape_names: Names of the numbers of a shape, such as "M", where they are not
             the sizes of an input's dimensions.
-        flops: Multiplications and additions of a shape; None for an op that is bound by
-            memory at every shape.
+        flops: Multiplications and additions of a shape and a variant; None for an op
+            that is bound by memory at every shape.
         largest_input: Magnitude beyond which float32 arithmetic overflows inside the
             op, though its result might be finite; nothing is promised there.
         yardstick: PyTorch's computation in just the precision asked for, which the op
@@ -144,7 +144,7 @@ class Trial:
     optional_inputs: tuple[str, ...] = ()
     variants: tuple[dict[str, Any], ...] = ({},)
     shape_names: tuple[str, ...] = ()
-    flops: Callable[[tuple[int, ...]], int] | None = None
+    flops: Callable[[tuple[int, ...], Mapping[str, Any]], int] | None = None
     largest_input: float = math.inf
     yardstick: Callable[..., Outputs] | None = None
     is_rounded_once: bool = False

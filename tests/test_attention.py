@@ -15,7 +15,9 @@ from torch import Tensor
 import bindings
 from bindings import backends
 from bindings.op import Op, as_tuple
+from bindings.ops import _attention_reference
 from bindings.ops import attention as description
+from bindings.ops._attention_reference import reference, reference_backward
 from bindings.registry import OPS
 from bindings.trials import TRIALS
 from compare.judge import acceptance
@@ -417,3 +419,19 @@ def test_an_lse_of_another_shape(backend: str) -> None:
         bindings.attention_backward(
             X, X, X, X, X, torch.zeros(1, 2, 3), backend=backend
         )
+
+
+def test_a_head_at_a_time_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, generator: torch.Generator
+) -> None:
+    inputs = random_inputs(FORWARD, SHAPE, torch.float32, "cpu", generator)
+    options = (True, None, 0.3, 5.0)
+    whole = reference(*inputs, *options)
+    grads = (torch.randn(whole[0].shape, generator=generator), whole[1].cos())
+    operands = (grads[0], *inputs, *whole, grads[1], *options)
+    expected = (*whole, *reference_backward(*operands))
+    monkeypatch.setattr(_attention_reference, "_MOST_SCORES", 1)
+    split = (*reference(*inputs, *options), *reference_backward(*operands))
+    for x, y in zip(split, expected, strict=True):
+        assert x.shape == y.shape
+        assert (x - y).abs().max() < 1e-5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,10 +11,16 @@ from torch import Tensor
 
 from bindings import check, library
 from bindings.op import Argument, Gradient, Op
+from bindings.ops._attention_reference import (
+    OPEN,
+    reference,
+    reference_backward,
+    scale_of,
+    sharing,
+    visible_sides,
+)
 
 MAX_HEAD_DIM = 256
-
-_OPEN = -1  # of a window's side, for all keys: lists of a schema cannot hold None
 
 
 def attention(
@@ -150,7 +155,7 @@ def attention_backward(
 
 
 def _window_sizes(op: str, window: object) -> list[int] | None:
-    """A window as the op takes it, with _OPEN for None; raises for anything else."""
+    """A window as the op takes it, with OPEN for None; raises for anything else."""
     if window is None:
         return None
     if not isinstance(window, (tuple, list)):
@@ -166,7 +171,7 @@ def _window_sizes(op: str, window: object) -> list[int] | None:
                 raise ValueError(
                     f"{op}: window[{i}] is {size}, expected 0 or more, or None"
                 )
-    return [_OPEN if size is None else int(size) for size in window]
+    return [OPEN if size is None else int(size) for size in window]
 
 
 def _check_inputs(op: str, q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -190,16 +195,11 @@ def _check_inputs(op: str, q: Tensor, k: Tensor, v: Tensor) -> None:
         raise ValueError(
             f"{op}: head_dim is {q.shape[3]}, expected 1 to {MAX_HEAD_DIM}"
         )
-    if q.shape[2] != k.shape[2] * _sharing(q, k):
+    if q.shape[2] != k.shape[2] * sharing(q, k):
         raise ValueError(
             f"{op}: q has {q.shape[2]} heads and k has {k.shape[2]}, "
             "expected a multiple of k's in q"
         )
-
-
-def _sharing(q: Tensor, k: Tensor) -> int:
-    """How many heads of q share one of k and v; 1 where there are none at all."""
-    return int(q.shape[2] // k.shape[2]) if k.shape[2] else 1
 
 
 def _check_parameters(op: str, scale: float | None, softcap: float | None) -> None:
@@ -259,9 +259,9 @@ def _operands(
         *(out, lse, n_taken, q, k, v),
         *(batch, n_heads, n_kv_heads, n_queries, n_keys, head_dim),
         *(stride for x in (out, q, k, v) for stride in x.stride()[:3]),
-        _scale(scale, head_dim),
+        scale_of(scale, head_dim),
         float(softcap or 0.0),
-        *_visible(causal, window, n_queries + n_keys),
+        *visible_sides(causal, window, n_queries + n_keys),
     )
 
 
@@ -277,75 +277,6 @@ def _workspace(
 def _rows_in_place(x: Tensor) -> Tensor:
     """The tensor, or a copy where head_dim is not contiguous."""
     return x if x.shape[3] == 1 or x.stride(3) == 1 else x.contiguous()
-
-
-def _scale(scale: float | None, head_dim: int) -> float:
-    return float(head_dim**-0.5 if scale is None else scale)
-
-
-def _visible(
-    causal: bool, window: Sequence[int] | None, longest: int
-) -> tuple[int, int]:
-    """The keys a query sees before and behind its own; `longest` stands for all."""
-    left, right = (_OPEN, _OPEN) if window is None else window
-    if causal:
-        right = 0
-    left, right = (longest if size == _OPEN else size for size in (left, right))
-    return min(left, longest), min(right, longest)
-
-
-def _reference(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    causal: bool = False,
-    window: Sequence[int] | None = None,
-    scale: float | None = None,
-    softcap: float | None = None,
-    *,
-    is_wide: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Attention by PyTorch; wide scores are in float32, as a fused kernel has them."""
-    dtype = torch.promote_types(q.dtype, torch.float32) if is_wide else q.dtype
-    scores = _scores(q.to(dtype), k.to(dtype), causal, window, scale, softcap)
-    lse = torch.logsumexp(
-        scores.to(torch.promote_types(scores.dtype, torch.float32)), -1
-    )
-    # A row without keys would be NaN, the exponentials of nothing over their sum.
-    is_empty = (scores == -math.inf).all(-1, keepdim=True)
-    p = torch.softmax(scores.masked_fill(is_empty, 0.0), -1)
-    p = p.masked_fill(is_empty, 0.0).to(v.dtype)
-    out = torch.matmul(p, _heads_first(q, v))
-    return out.transpose(1, 2).contiguous(), lse
-
-
-yardstick = functools.partial(_reference, is_wide=True)
-
-
-def _scores(
-    q: Tensor,
-    k: Tensor,
-    causal: bool,
-    window: Sequence[int] | None,
-    scale: float | None,
-    softcap: float | None,
-) -> Tensor:
-    """All scores by PyTorch: -inf for the keys that a query does not see."""
-    n_queries, n_keys = q.shape[1], k.shape[1]
-    scores = torch.matmul(q.transpose(1, 2), _heads_first(q, k).mT)
-    scores = scores * _scale(scale, q.shape[3])
-    if softcap is not None:
-        scores = softcap * torch.tanh(scores / softcap)
-    left, right = _visible(causal, window, n_queries + n_keys)
-    diagonal = torch.arange(n_queries, device=q.device)[:, None] + n_keys - n_queries
-    keys = torch.arange(n_keys, device=q.device)
-    is_seen = (keys >= diagonal - left) & (keys <= diagonal + right)
-    return scores.masked_fill(~is_seen, -math.inf)
-
-
-def _heads_first(q: Tensor, x: Tensor) -> Tensor:
-    """A head of k or v for each of q, in (batch, heads, sequence, head_dim)."""
-    return x.transpose(1, 2).repeat_interleave(_sharing(q, x), 1)
 
 
 def _allocate_backward(
@@ -424,58 +355,10 @@ def _operands_backward(
         *(q, k, v, out, lse.contiguous()),
         *(batch, n_heads, n_kv_heads, n_queries, n_keys, head_dim),
         *(stride for x in (grad, q, k, v, out) for stride in x.stride()[:3]),
-        _scale(scale, head_dim),
+        scale_of(scale, head_dim),
         float(softcap or 0.0),
-        *_visible(causal, window, n_queries + n_keys),
+        *visible_sides(causal, window, n_queries + n_keys),
     )
-
-
-def _reference_backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    grad_lse: Tensor | None = None,
-    causal: bool = False,
-    window: Sequence[int] | None = None,
-    scale: float | None = None,
-    softcap: float | None = None,
-    *,
-    is_wide: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The backward by PyTorch; wide scores, and their gradients, are in float32."""
-    wide = torch.promote_types(q.dtype, torch.float32)
-    dtype = wide if is_wide else q.dtype
-    scores = _scores(q.to(dtype), k.to(dtype), causal, window, scale, softcap)
-    heads = _heads_first(q, v).to(dtype)
-    grad_p = torch.matmul(grad.transpose(1, 2).to(dtype), heads.mT)
-    p = (scores.to(wide) - lse.masked_fill(lse == -math.inf, 0.0)[..., None]).exp()
-    delta = (grad.to(wide) * out.to(wide)).sum(-1).transpose(1, 2)
-    if grad_lse is not None:
-        delta = delta - grad_lse
-    grad_scores = p * (grad_p.to(wide) - delta[..., None])
-    if softcap is not None:
-        slope = 1 - (scores.to(wide) / softcap).square()
-        grad_scores = torch.where(scores == -math.inf, 0.0, grad_scores * slope)
-    p, grad_scores = p.to(q.dtype), grad_scores.to(q.dtype)
-    factor = _scale(scale, q.shape[3])
-    grad_q = torch.matmul(grad_scores, _heads_first(q, k)) * factor
-    grad_k = torch.matmul(grad_scores.mT, q.transpose(1, 2)) * factor
-    grad_v = torch.matmul(p.mT, grad.transpose(1, 2))
-
-    def shared(x: Tensor) -> Tensor:
-        """The sum over the heads that share one of k and v."""
-        summed: Tensor = x.unflatten(1, (k.shape[2], _sharing(q, k))).sum(2)
-        return summed
-
-    grads = (grad_q, shared(grad_k), shared(grad_v))
-    first, second, third = (x.transpose(1, 2).contiguous() for x in grads)
-    return first, second, third
-
-
-yardstick_backward = functools.partial(_reference_backward, is_wide=True)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -504,7 +387,7 @@ BACKWARD = library.register(
         ),
         allocate=_allocate_backward,
         operands=_operands_backward,
-        reference=_reference_backward,
+        reference=reference_backward,
         rungs=("first",),
     )
 )
@@ -518,7 +401,7 @@ OP = library.register(
         ),
         allocate=_allocate,
         operands=_operands,
-        reference=_reference,
+        reference=reference,
         workspace=_workspace,
         rungs=("first", "tiled", "tensor_cores"),
         gradient=Gradient(save=_save, compute=_compute),

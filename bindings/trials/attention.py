@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from bindings.ops import attention
+from bindings.ops._attention_reference import (
+    visible_sides,
+    yardstick,
+    yardstick_backward,
+)
 from bindings.trial import Traffic, Trial
 
 
@@ -44,14 +51,20 @@ def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
     return Traffic(queries + 2 * keys, queries + 4 * batch * n_heads * n_queries)
 
 
-def _flops(shape: tuple[int, ...]) -> int:
+def _flops(shape: tuple[int, ...], params: Mapping[str, Any]) -> int:
     batch, n_queries, n_keys, n_heads, _, head_dim = sizes_of(shape)
-    return 4 * batch * n_heads * n_queries * n_keys * head_dim
+    causal, window = params.get("causal", False), params.get("window")
+    left, right = visible_sides(causal, window, n_queries + n_keys)
+    diagonals = range(n_keys - n_queries, n_keys)
+    n_seen = sum(
+        max(min(d + right + 1, n_keys) - max(d - left, 0), 0) for d in diagonals
+    )
+    return 4 * batch * n_heads * n_seen * head_dim
 
 
 FORWARD = Trial(
     op=attention.OP,
-    yardstick=attention.yardstick,
+    yardstick=yardstick,
     inputs=_inputs,
     traffic=_traffic,
     flops=_flops,
@@ -110,7 +123,7 @@ def _inputs_backward(
 def _complete_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor
 ) -> tuple[Tensor, ...]:
-    out, lse = attention.yardstick(q, k, v)
+    out, lse = yardstick(q, k, v)
     return grad, q, k, v, out, lse
 
 
@@ -125,11 +138,11 @@ def _traffic_backward(shape: tuple[int, ...], element_size: int) -> Traffic:
 BACKWARD = replace(
     FORWARD,
     op=attention.BACKWARD,
-    yardstick=attention.yardstick_backward,
+    yardstick=yardstick_backward,
     inputs=_inputs_backward,
     complete=_complete_backward,
     traffic=_traffic_backward,
-    flops=lambda shape: 5 * _flops(shape) // 2,
+    flops=lambda shape, params: 5 * _flops(shape, params) // 2,
     # Where one key has nearly all the weight, the gradient of its score is a difference
     # of two numbers that are nearly the same.
     is_judged_by_row=False,

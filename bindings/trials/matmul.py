@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,7 +36,7 @@ def _traffic(shape: tuple[int, ...], element_size: int) -> Traffic:
     return Traffic(read * element_size, n_batches * n_rows * n_cols * element_size)
 
 
-def _flops(shape: tuple[int, ...]) -> int:
+def _flops(shape: tuple[int, ...], _params: Mapping[str, Any]) -> int:
     return 2 * math.prod(shape)
 
 

@@ -162,7 +162,11 @@ def _step(op: Op, side: Side, case: Case, architecture: Architecture) -> Step | 
     except _NO_CODE as error:
         return Skipped(str(error).partition("\n")[0])
     traffic = trial.traffic(case.shape, case.dtype.itemsize).total_bytes
-    work = trial.flops(case.shape) if trial.flops else traffic / case.dtype.itemsize
+    work = (
+        trial.flops(case.shape, case.params)
+        if trial.flops
+        else traffic / case.dtype.itemsize
+    )
     kernels = tuple(name_of(code.title) for code in codes)
     files = {file_of(side, op.source, kernel) for kernel in kernels}
     executed = in_global = in_shared = 0.0
@@ -272,7 +276,8 @@ def measured(times: Times, rung: str, side: str) -> tuple[str, str]:
     if not isinstance(timing, Timing):
         return NONE, NONE
     if flops := TRIALS[times.op].flops:
-        rate = f"{flops(times.case.shape) / timing.median_us / 1e6:,.1f}"
+        work = flops(times.case.shape, times.case.params)
+        rate = f"{work / timing.median_us / 1e6:,.1f}"
     elif isinstance(first, Timing):
         rate = f"{first.median_us / timing.median_us:.2f}x"
     else:

@@ -11,7 +11,7 @@ def tflops(op: str, times: CaseTimes, timing: Timing) -> float | None:
     flops = TRIALS[op].flops
     if flops is None:
         return None
-    return flops(times.case.shape) / timing.median_us / 1e6
+    return flops(times.case.shape, times.case.params) / timing.median_us / 1e6
 
 
 def share_of_matmul(bench: Bench, times: CaseTimes, timing: Timing) -> float | None:
