@@ -501,6 +501,18 @@ BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
     "attention/twin.cuh": [
         ("twin_attention", ["mbarrier_init(&tile_full", "wait(&shared.tile_full"])
     ],
+    "attention/backward_keys.cuh": [
+        (
+            "twin_attention_backward_keys",
+            ["mbarrier_init(&keys_full", "wait(&shared.keys_full"],
+        )
+    ],
+    "attention/backward_queries.cuh": [
+        (
+            "twin_attention_backward_queries",
+            ["mbarrier_init(&queries_full", "wait(&shared.queries_full"],
+        )
+    ],
 }
 
 

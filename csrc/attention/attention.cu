@@ -28,6 +28,7 @@
 //          et al. 2024, arXiv:2407.08608 (warpgroups that take turns)
 
 #include "attention/backward_first.cuh"
+#include "attention/backward_twin.cuh"
 #include "attention/delta.cuh"
 #include "attention/first.cuh"
 #include "attention/hopper_tables.cuh"
@@ -171,8 +172,31 @@ cudaError_t attention_backward(
     int64_t k_stride_row, int64_t k_stride_head, int64_t v_stride_batch,
     int64_t v_stride_row, int64_t v_stride_head, int64_t out_stride_batch,
     int64_t out_stride_row, int64_t out_stride_head, float scale, float softcap,
-    int64_t window_left, int64_t window_right, [[maybe_unused]] int rung
+    int64_t window_left, int64_t window_right, int rung
 ) {
+    const HeadRows grad_rows{
+        grad,     n_batches,         n_queries,       n_heads,
+        head_dim, grad_stride_batch, grad_stride_row, grad_stride_head
+    };
+    const HeadRows q_rows{q,        n_batches,      n_queries,    n_heads,
+                          head_dim, q_stride_batch, q_stride_row, q_stride_head};
+    const HeadRows k_rows{k,        n_batches,      n_keys,       n_kv_heads,
+                          head_dim, k_stride_batch, k_stride_row, k_stride_head};
+    const HeadRows v_rows{v,        n_batches,      n_keys,       n_kv_heads,
+                          head_dim, v_stride_batch, v_stride_row, v_stride_head};
+    const BackwardRows rows{
+        contiguous_like(grad_q, q_rows),
+        contiguous_like(grad_k, k_rows),
+        contiguous_like(grad_v, v_rows),
+        grad_rows,
+        q_rows,
+        k_rows,
+        v_rows
+    };
+    const AttentionCall call = rows.call(dtype, scale > 0.0f && softcap == 0.0f);
+    const bool is_on_hopper =
+        (rung == 0 || AttentionRung{rung} == AttentionRung::hopper) &&
+        REGIMES[0].serves(launch.device(), call);
     const int64_t n_rows = n_batches * n_heads * n_queries;
     const auto n_tiles = [&](int64_t n_heads, int64_t n_rows, int64_t n_cols) {
         return n_batches * n_heads * ceil_div(n_rows, first::BLOCK_M) *
@@ -190,6 +214,13 @@ cudaError_t attention_backward(
                 grad_stride_batch, grad_stride_row, grad_stride_head, out_stride_batch,
                 out_stride_row, out_stride_head
             );
+        }
+        if constexpr (sizeof(T) == 2) {
+            if (error == cudaSuccess && is_on_hopper) {
+                return launch_backward_on_hopper<T>(
+                    launch, call, rows, lse, delta, scale, window_left, window_right
+                );
+            }
         }
         if (error == cudaSuccess && n_rows * n_keys > 0) {
             const auto kernel = attention_backward_scores_first_kernel<T>;

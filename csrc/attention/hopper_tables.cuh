@@ -35,6 +35,16 @@ constexpr AttentionTile HOPPER_TILES[] = {
     {.head_dim = 256, .block_m = 128, .block_n = 80, .num_stages = 2},
 };
 
+// How many heads are computed at a time, so that they read no more than the L2 can keep: each
+// two matrices of n_rows rows, and as many heads as `sharing` the same ones.
+inline int64_t heads_in_l2(
+    int64_t n_all_heads, int64_t n_rows, int64_t row_bytes, int64_t sharing
+) {
+    constexpr int64_t L2_BYTES = 32 << 20;
+    const int64_t n_heads = ceil_div(L2_BYTES, 2 * n_rows * row_bytes) * sharing;
+    return n_heads < n_all_heads ? n_heads : n_all_heads;
+}
+
 template <typename T>
 cudaError_t launch_on_hopper(
     const Launcher& launch, const AttentionCall& call, void* lse, void* n_taken,
@@ -57,12 +67,7 @@ cudaError_t launch_on_hopper(
             if (launch.describes()) break;
             if (const cudaError_t error = encode_tensor_map<T>(map)) return error;
         }
-        // Queries that are computed at a time read no more than the L2 can keep.
-        constexpr int64_t L2_BYTES = 32 << 20;
         const int64_t n_all_heads = n_batches * n_heads;
-        const int64_t head_bytes = 2 * n_keys * head_dim * int64_t{sizeof(T)};
-        const int64_t n_heads_in_l2 =
-            ceil_div(L2_BYTES, head_bytes) * (n_heads / n_kv_heads);
         const int64_t n_tiles = n_all_heads * ceil_div(n_queries, BLOCK_M);
         const int64_t open = n_queries + n_keys;
         const bool are_even = window_left >= open && window_right >= open;
@@ -79,8 +84,10 @@ cudaError_t launch_on_hopper(
             },
             out_map, lse, count, q_map, k_map, v_map, n_batches, n_heads, n_kv_heads,
             n_queries, n_keys,
-            n_heads_in_l2 < n_all_heads ? n_heads_in_l2 : n_all_heads, scale,
-            window_left, window_right
+            heads_in_l2(
+                n_all_heads, n_keys, head_dim * sizeof(T), n_heads / n_kv_heads
+            ),
+            scale, window_left, window_right
         );
     };
     return choose_tile<T, HOPPER_TILES>(launch.device(), call, start_tile);

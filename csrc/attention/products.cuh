@@ -1,4 +1,5 @@
-// The two products of attention_kernel, which a warpgroup starts and does not wait for.
+// The two kinds of products of the kernels for Hopper, which a warpgroup starts and does not
+// wait for. Here they have the names of the forward; in the backward q is k, v or grad, too.
 #pragma once
 
 #include "attention/ring.cuh"

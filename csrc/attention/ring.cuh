@@ -1,5 +1,6 @@
 // The rings of stages in shared memory through which keys and values come to
-// attention_kernel, and the thread that fills them.
+// attention_kernel, and the thread that fills them. The backward's kernels have such rings
+// too; backward_rings.cuh has the rest of theirs.
 #pragma once
 
 #include "attention/tile_order.cuh"
@@ -41,6 +42,16 @@ struct Ring {
     }
 };
 
+template <int HEAD_DIM, int BLOCK_N, int NUM_STAGES>
+__device__ __forceinline__ void begin_ring(
+    Ring<HEAD_DIM, BLOCK_N, NUM_STAGES>& ring, int n_consumers
+) {
+    for (int stage = 0; stage < NUM_STAGES; ++stage) {
+        ptx::mbarrier_init(&ring.full[stage], 1);
+        ptx::mbarrier_init(&ring.empty[stage], n_consumers);
+    }
+}
+
 // A block's shared memory, of 227 KB at most. Long rows of q leave no room for those of out,
 // which go where q was; shorter ones have their own, so that the next q comes sooner.
 template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int NUM_STAGES>
@@ -63,12 +74,8 @@ struct AttentionShared {
     __device__ Rows& out(int warpgroup) { return rows[OUT_IS_Q ? 0 : 1][warpgroup]; }
 
     __device__ void begin() {
-        for (int stage = 0; stage < NUM_STAGES; ++stage) {
-            ptx::mbarrier_init(&k.full[stage], 1);
-            ptx::mbarrier_init(&k.empty[stage], CONSUMERS);
-            ptx::mbarrier_init(&v.full[stage], 1);
-            ptx::mbarrier_init(&v.empty[stage], CONSUMERS);
-        }
+        begin_ring(k, CONSUMERS);
+        begin_ring(v, CONSUMERS);
         ptx::mbarrier_init(&q_full, 1);
         ptx::mbarrier_init(&q_empty, CONSUMERS);
         ptx::mbarrier_init(&tile_full, 1);
@@ -88,23 +95,24 @@ __device__ __forceinline__ void load_rows(
     }
 }
 
+// Starts to load a stage as soon as all consumers have used what was there.
+template <int HEAD_DIM, int BLOCK_N, int NUM_STAGES>
+__device__ __forceinline__ void load_stage(
+    Ring<HEAD_DIM, BLOCK_N, NUM_STAGES>& ring, const RingPosition<NUM_STAGES>& position,
+    const TensorMap4D& map, int row, int head, int batch
+) {
+    uint64_t* full = &ring.full[position.stage];
+    ptx::mbarrier_wait(&ring.empty[position.stage], position.parity ^ 1);
+    ptx::mbarrier_arrive_expect_bytes(full, sizeof(ring.stages[0]));
+    load_rows(ring.stages[position.stage], map, row, head, batch, full);
+}
+
 // The thread that loads, each stage as soon as all consumers have used what was there.
 template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int NUM_STAGES>
 struct Producer {
     AttentionShared<HEAD_DIM, BLOCK_M, BLOCK_N, NUM_STAGES>& shared;
     RingPosition<NUM_STAGES> k_position{}, v_position{};
     RingPosition<1> q_position{}, tile_position{};
-
-    __device__ void load_stage(
-        Ring<HEAD_DIM, BLOCK_N, NUM_STAGES>& ring, RingPosition<NUM_STAGES>& position,
-        const TensorMap4D& map, int key, int kv_head, int batch
-    ) {
-        uint64_t* full = &ring.full[position.stage];
-        ptx::mbarrier_wait(&ring.empty[position.stage], position.parity ^ 1);
-        ptx::mbarrier_arrive_expect_bytes(full, sizeof(ring.stages[0]));
-        load_rows(ring.stages[position.stage], map, key, kv_head, batch, full);
-        position.advance();
-    }
 
     // Keys are needed, and come, a step earlier than their values.
     __device__ void load_tile(
@@ -115,10 +123,12 @@ struct Producer {
             const int key = tile.last_key - step * BLOCK_N;
             if (step < tile.n_steps) {
                 load_stage(shared.k, k_position, k_map, key, kv_head, tile.batch);
+                k_position.advance();
             }
             if (step > 0) {
                 const int last_key = key + BLOCK_N;
                 load_stage(shared.v, v_position, v_map, last_key, kv_head, tile.batch);
+                v_position.advance();
                 continue;
             }
             ptx::mbarrier_wait(&shared.q_empty, q_position.parity ^ 1);

@@ -93,16 +93,16 @@ struct RunningSoftmax {
     }
 };
 
-// Hides the scores of the keys that a lane's two queries do not see. `key` is that of the
-// lane's first column.
-template <int NUM_COLS>
+// Hides the scores of the keys that a lane's two queries do not see, or those of the queries
+// that do not see its two keys. `start` is the key or the query of the lane's first column.
+template <int NUM_COLS, typename Seen>
 __device__ __forceinline__ void hide_unseen(
-    float (&scores)[NUM_COLS / 8][2][2], const Keys& upper, const Keys& lower, int key
+    float (&scores)[NUM_COLS / 8][2][2], const Seen& upper, const Seen& lower, int start
 ) {
     #pragma unroll
     for (int row = 0; row < 2; ++row) {
-        const Keys& seen = row == 0 ? upper : lower;
-        const int first = seen.first - key, end = seen.end - key;
+        const Seen& seen = row == 0 ? upper : lower;
+        const int first = seen.first - start, end = seen.end - start;
         #pragma unroll
         for (int i = 0; i < NUM_COLS / 8; ++i) {
             #pragma unroll

@@ -1,5 +1,5 @@
-// The tiles of queries that attention_kernel's blocks take: their order, and the keys that go
-// with each.
+// The tiles that blocks on Hopper take: of queries, or in one of the backward's kernels of
+// keys; their order, and the keys or queries that go with each.
 #pragma once
 
 #include "attention/scores.cuh"
@@ -13,7 +13,7 @@ __global__ void attention_count_kernel(int* __restrict__ n_taken_ptr) {
 
 namespace twin {
 
-// Which keys a call's queries see.
+// Which keys a call's queries see, and which queries see a key.
 struct Window {
     int n_queries;
     int n_keys;
@@ -23,7 +23,26 @@ struct Window {
     __device__ Keys of_query(int query) const {
         return visible_keys(query, n_queries, n_keys, left, right);
     }
+    __device__ Queries of_key(int key) const {
+        return seeing_queries(key, n_queries, n_keys, left, right);
+    }
 };
+
+// A head, of all batches' heads, and one of its tiles.
+struct HeadTile {
+    int head;
+    int tile;
+};
+
+// The index-th tile. Tiles are counted head by head within heads_per_section heads, so that
+// what they read stays in the L2 meanwhile.
+__device__ __forceinline__ HeadTile
+head_tile_at(int index, int n_all_heads, int n_tiles, int heads_per_section) {
+    const int first_head = index / (heads_per_section * n_tiles) * heads_per_section;
+    index -= first_head * n_tiles;
+    const int n_section = min(n_all_heads - first_head, heads_per_section);
+    return {first_head + index % n_section, index / n_section};
+}
 
 // BLOCK_M queries of a head, and the tiles of BLOCK_N keys that any of them sees: n_steps of
 // them, taken from the last one back to the first; -1 for no tile.
@@ -46,19 +65,15 @@ struct QueryTile {
 };
 
 // The index-th tile. Of causal queries the last ones see the most keys and come first, so
-// that no block has a long tile left in the end. Tiles are counted head by head within
-// heads_per_section heads, whose keys and values stay in the L2 meanwhile.
+// that no block has a long tile left in the end.
 template <int BLOCK_M, int BLOCK_N>
 __device__ __forceinline__ QueryTile query_tile_at(
     int index, int n_batches, int n_heads, int heads_per_section, const Window& window
 ) {
-    const int n_tile_rows = (window.n_queries - 1) / BLOCK_M + 1;
-    const int first_head =
-        index / (heads_per_section * n_tile_rows) * heads_per_section;
-    index -= first_head * n_tile_rows;
-    const int n_section = min(n_batches * n_heads - first_head, heads_per_section);
-    const int head = first_head + index % n_section;
-    const int row = (n_tile_rows - 1 - index / n_section) * BLOCK_M;
+    const int n_tiles = (window.n_queries - 1) / BLOCK_M + 1;
+    const auto [head, tile] =
+        head_tile_at(index, n_batches * n_heads, n_tiles, heads_per_section);
+    const int row = (n_tiles - 1 - tile) * BLOCK_M;
     const int last_row = min(row + BLOCK_M, window.n_queries) - 1;
     const int first_key = window.of_query(row).first / BLOCK_N * BLOCK_N;
     const int end_key = window.of_query(last_row).end;
@@ -86,6 +101,47 @@ steps_of_rows(const QueryTile& tile, int row, const Window& window) {
     return {
         max(tile.last_key - end_key + BLOCK_N, 0) / BLOCK_N,
         min((tile.last_key - first_key + 2 * BLOCK_N - 1) / BLOCK_N, tile.n_steps)
+    };
+}
+
+// BLOCK_N keys of a head, and the tiles of BLOCK_M queries that see any of them: n_steps of
+// them for each head that shares the keys.
+struct KeyTile {
+    int batch;
+    int kv_head;
+    int key;
+    int first_row;  // where the first tile of queries begins
+    int n_steps;
+};
+
+// The index-th tile. Causal keys that come first are seen by the most queries.
+template <int BLOCK_M, int BLOCK_N>
+__device__ __forceinline__ KeyTile key_tile_at(
+    int index, int n_batches, int n_kv_heads, int heads_per_section,
+    const Window& window
+) {
+    const int n_tiles = (window.n_keys - 1) / BLOCK_N + 1;
+    const auto [head, tile] =
+        head_tile_at(index, n_batches * n_kv_heads, n_tiles, heads_per_section);
+    const int key = tile * BLOCK_N;
+    const int last_key = min(key + BLOCK_N, window.n_keys) - 1;
+    const int first_row = window.of_key(key).first / BLOCK_M * BLOCK_M;
+    const int end_row = window.of_key(last_key).end;
+    const int n_steps = (max(end_row - first_row, 0) + BLOCK_M - 1) / BLOCK_M;
+    return {head / n_kv_heads, head % n_kv_heads, key, first_row, n_steps};
+}
+
+// Which of a tile's steps the 64 keys from `key` on take.
+template <int BLOCK_M>
+__device__ __forceinline__ Steps
+steps_of_keys(const KeyTile& tile, int key, const Window& window) {
+    const int last_key = min(key + BOX_SIZE, window.n_keys) - 1;
+    const int first_row = window.of_key(key).first,
+              end_row = window.of_key(last_key).end;
+    if (key > last_key || first_row >= end_row) return {tile.n_steps, tile.n_steps};
+    return {
+        (first_row - tile.first_row) / BLOCK_M,
+        (end_row - tile.first_row + BLOCK_M - 1) / BLOCK_M
     };
 }
 

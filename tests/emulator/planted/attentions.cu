@@ -62,3 +62,51 @@ EXPORT int twin_attention(__half* out, __half* x) {
         plan, out_map, lse, nullptr, q_map, k_map, k_map, 1, 1, 1, 1, 1, 1, 1.0f, 2, 2
     );
 }
+
+// The backward of a few queries and as many keys. `launch` gets maps of one or two results,
+// and one of x.
+template <int N_ROWS, typename Launch>
+static int run_backward_twin(__half* out, __half* x, const Launch& launch) {
+    constexpr int HEAD_DIM = 64;
+    const auto map_of = [](__half* data) {
+        const HeadRows rows{data, 1, N_ROWS, 1, HEAD_DIM, 0, HEAD_DIM, 0};
+        return make_tensor_map<__half>(rows, twin::BOX_SIZE);
+    };
+    TensorMap4D first = map_of(out), second = map_of(out + 2 * HEAD_DIM);
+    TensorMap4D x_map = map_of(x);
+    for (TensorMap4D* map : {&first, &second, &x_map}) {
+        if (encode_tensor_map<__half>(map) != cudaSuccess) return cudaErrorInvalidValue;
+    }
+    return launch(Launcher(nullptr), first, second, x_map);
+}
+
+EXPORT int twin_attention_backward_keys(__half* out, __half* x) {
+    using namespace twin;
+    const auto kernel = attention_backward_keys_kernel<__half, 64, 64, 128, 1>;
+    using Shared = BackwardKeysShared<64, 64, 128, 1>;
+    const Plan plan{kernel, 1, BACKWARD_NUM_THREADS, sizeof(Shared)};
+    const void* const row = x;  // of lse and delta
+    return run_backward_twin<2>(
+        out, x, [&](const auto& launch, auto& grad_k, auto& grad_v, auto& map) {
+            return launch(
+                plan, grad_k, grad_v, map, map, map, map, row, row, 1, 1, 1, 2, 2, 1,
+                1.0f, 4, 4
+            );
+        }
+    );
+}
+
+EXPORT int twin_attention_backward_queries(__half* out, __half* x) {
+    using namespace twin;
+    const auto kernel = attention_backward_queries_kernel<__half, 64, 128, 64, 1, 1>;
+    using Shared = BackwardQueriesShared<64, 128, 64, 1, 1>;
+    const Plan plan{kernel, 1, BACKWARD_NUM_THREADS, sizeof(Shared)};
+    const void* const row = x;  // of lse and delta
+    return run_backward_twin<4>(
+        out, x, [&](const auto& launch, auto& grad_q, auto&, auto& map) {
+            return launch(
+                plan, grad_q, map, map, map, map, row, row, 1, 1, 1, 4, 4, 1, 1.0f, 8, 8
+            );
+        }
+    );
+}
