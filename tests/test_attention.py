@@ -25,6 +25,10 @@ from compare.judge import acceptance
 FORWARD, BACKWARD = OPS["attention"], OPS["attention_backward"]
 RUNGS = [FORWARD.on_rung(rung) for rung in ("", *FORWARD.rungs)]
 on_each_rung = pytest.mark.parametrize("each_op", RUNGS, ids=op_id)
+BACKWARD_RUNGS = [BACKWARD.on_rung(rung) for rung in ("", *BACKWARD.rungs)]
+on_each_rung_of_the_backward = pytest.mark.parametrize(
+    "each_op", BACKWARD_RUNGS, ids=op_id
+)
 HALVES = pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 
 # Batch, queries, keys, heads, heads of k and v, head_dim: shared heads, ragged tiles.
@@ -350,6 +354,89 @@ def test_the_gradient_of_lse(
     exact = torch.autograd.grad((lse * weights).sum(), (q, k))
     for mine, right in zip(found, exact, strict=True):
         assert (mine - right).abs().max() < 1e-5 * right.abs().max()
+
+
+def backward_inputs(
+    inputs: tuple[Tensor, ...], generator: torch.Generator, **params: Any
+) -> tuple[Tensor, ...]:
+    """What the backward of a call takes, with PyTorch's results of the call."""
+    grad = torch.randn(inputs[0].shape, generator=generator).to(inputs[0])
+    results = description.yardstick(*TRIALS["attention"].bind(inputs, params))
+    return grad, *inputs, *results
+
+
+def run_backward(
+    op: Op, backend: str, *inputs: Tensor, **params: Any
+) -> tuple[Tensor, ...]:
+    """The gradients by a rung that serves float32, or skips the test."""
+    if op.rung == "tensor_cores" and inputs[0].dtype == torch.float32:
+        pytest.skip("tensor cores do not take float32")
+    arguments = TRIALS["attention_backward"].bind(inputs, params)
+    outputs = as_tuple(op.allocate(*arguments))
+    backends.run(backend, op, outputs, *arguments)
+    return outputs
+
+
+@on_each_rung_of_the_backward
+@HALVES
+@pytest.mark.parametrize("params", [*GRADIENT_PARAMS, {"scale": 0.0}], ids=str)
+def test_gradients_of_softcap_and_any_scale(
+    each_op: Op,
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    params: dict[str, Any],
+    generator: torch.Generator,
+) -> None:
+    made = random_inputs(FORWARD, (1, 37, 70, 4, 2, 24), dtype, device, generator)
+    inputs = backward_inputs(made, generator, **params)
+    assert_accepted(each_op, backend, inputs, params)
+
+
+@on_each_rung_of_the_backward
+@HALVES
+def test_gradients_of_scores_far_below_0(
+    each_op: Op,
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+) -> None:
+    # Scores of about -120. Behind the last key is room in a tile, where a score of 0
+    # would have a probability of exp(120), which is inf.
+    q, k, v = random_inputs(FORWARD, (1, 3, 70, 2, 2, 24), dtype, device, generator)
+    inputs = backward_inputs((0.1 * q + 5, 0.1 * k - 5, v), generator)
+    found = run_backward(each_op, backend, *inputs)
+    exact = description.BACKWARD.reference(*(x.double() for x in inputs))
+    most = 1e-4 if dtype == torch.float32 else 1e-2
+    for mine, right in zip(found, exact, strict=True):
+        assert (mine - right).abs().max() < most * right.abs().max()
+
+
+@on_each_rung_of_the_backward
+@HALVES
+def test_gradients_of_keys_that_nobody_sees(
+    each_op: Op,
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+) -> None:
+    made = random_inputs(FORWARD, (1, 37, 70, 2, 2, 40), dtype, device, generator)
+    window = (5, 0)
+    grad, q, k, v, out, lse = backward_inputs(made, generator, window=window)
+    first_seen = 70 - 37 - window[0]
+    spoilt_k, spoilt_v = k.clone(), v.clone()
+    spoilt_k[:, :first_seen] = SPOILT[dtype]
+    spoilt_v[:, :first_seen] = SPOILT[dtype]
+    found, spoilt = (
+        run_backward(each_op, backend, grad, q, *keys, out, lse, window=window)
+        for keys in ((k, v), (spoilt_k, spoilt_v))
+    )
+    assert all(map(same_bits, found, spoilt))
+    _, grad_k, grad_v = found
+    assert (grad_k[:, :first_seen] == 0).all()
+    assert (grad_v[:, :first_seen] == 0).all()
 
 
 # ---- Bad input -----------------------------------------------------------------------

@@ -498,6 +498,79 @@ BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
         ),
         ("attention_without_keys", ["store(to, load<CHUNK>(", "uint32_t*>(to) ="]),
     ],
+    "attention/backward_tiled.cuh": [
+        (
+            "tiled_attention_backward_keys",
+            ["k_or_v, v_ptr, v_stride_row, n_rows", "multiply_rows(grad_p, k_or_v"],
+        ),
+        (
+            "tiled_attention_backward_keys",
+            ["multiply_rows(grad_p, k_or_v", "k_or_v, k_ptr, k_stride_row, n_rows"],
+        ),
+        (
+            "tiled_attention_backward_keys",
+            ["k_or_v, k_ptr, k_stride_row, n_rows", "multiply_rows(scores, k_or_v"],
+        ),
+        # grad is copied twice, here behind the sums of grad_k.
+        (
+            "tiled_attention_backward_keys",
+            ["multiply_rows(scores, k_or_v", "add_weighted_rows(grad_k, grad_scores"],
+        ),
+        (
+            "tiled_attention_backward_keys",
+            ["add_weighted_rows(grad_v, p, q_or_grad", "&other[k + c]"],
+        ),
+        (
+            "tiled_attention_backward_keys",
+            ["&other[k + c]", "k_or_v, v_ptr, v_stride_row, n_rows"],
+        ),
+        (
+            "tiled_attention_backward_queries",
+            ["q_or_grad, grad_ptr, ", "multiply_rows(grad_p, q_or_grad"],
+        ),
+        (
+            "tiled_attention_backward_queries",
+            ["multiply_rows(grad_p, q_or_grad", "q_or_grad, q_ptr, "],
+        ),
+        (
+            "tiled_attention_backward_queries",
+            ["q_or_grad, q_ptr, ", "multiply_rows(scores, q_or_grad"],
+        ),
+        (
+            "tiled_attention_backward_queries",
+            ["multiply_rows(scores, q_or_grad", "q_or_grad, grad_ptr, "],
+        ),
+    ],
+    "attention/backward_tensor_cores.cuh": [
+        (
+            "tensor_cores_attention_backward_keys",
+            ["store(to, load<CHUNK>(", "ldmatrix(fragment, "],
+        ),
+        (
+            "tensor_cores_attention_backward_keys",
+            ["store(to, load<CHUNK>(", "chunk(row, col / CHUNK + lane / 8"],
+        ),
+        (
+            "tensor_cores_attention_backward_keys",
+            ["ldmatrix_transposed(", "store(to, load<CHUNK>("],
+        ),
+        (
+            "attention_backward_without_queries",
+            ["store(to, load<CHUNK>(", "*to = pack<T>("],
+        ),
+        (
+            "tensor_cores_attention_backward_queries",
+            ["store(to, load<CHUNK>(", "ldmatrix(fragment, "],
+        ),
+        (
+            "tensor_cores_attention_backward_queries",
+            ["store(to, load<CHUNK>(", "chunk(row, col / CHUNK + lane / 8"],
+        ),
+        (
+            "attention_backward_without_keys",
+            ["store(to, load<CHUNK>(", "*to = pack<T>("],
+        ),
+    ],
     "attention/twin.cuh": [
         ("twin_attention", ["mbarrier_init(&tile_full", "wait(&shared.tile_full"])
     ],

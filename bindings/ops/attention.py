@@ -343,14 +343,11 @@ def _operands_backward(
     batch, n_queries, n_heads, head_dim = q.shape
     n_keys, n_kv_heads = k.shape[1:3]
     grad, q, k, v, out = (_rows_in_place(x) for x in (grad, q, k, v, out))
-    rows = (batch, n_heads, n_queries)
-    delta, *matrices = (
-        torch.empty(size, dtype=torch.float32, device=q.device)
-        for size in (rows, (*rows, n_keys), (*rows, n_keys))
+    delta = torch.empty(
+        (batch, n_heads, n_queries), dtype=torch.float32, device=q.device
     )
     return (
-        *(grad_q, grad_k, grad_v, delta, *matrices),
-        grad,
+        *(grad_q, grad_k, grad_v, delta, grad),
         None if grad_lse is None else grad_lse.contiguous(),
         *(q, k, v, out, lse.contiguous()),
         *(batch, n_heads, n_kv_heads, n_queries, n_keys, head_dim),
@@ -359,6 +356,26 @@ def _operands_backward(
         float(softcap or 0.0),
         *visible_sides(causal, window, n_queries + n_keys),
     )
+
+
+def _workspace_backward(
+    rung: str,
+    grad_q: Tensor,
+    grad_k: Tensor,
+    grad_v: Tensor,
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    *_: Any,
+) -> tuple[Tensor | None, Tensor | None]:
+    """All probabilities, and the gradients of all scores, likewise."""
+    if rung != "first":
+        return None, None
+    size = (*lse.shape, k.shape[1])
+    return lse.new_empty(size), lse.new_empty(size)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -388,7 +405,8 @@ BACKWARD = library.register(
         allocate=_allocate_backward,
         operands=_operands_backward,
         reference=reference_backward,
-        rungs=("first",),
+        workspace=_workspace_backward,
+        rungs=("first", "tiled", "tensor_cores"),
     )
 )
 

@@ -17,19 +17,20 @@
 //          (n_batches, n_heads, n_queries) of float32.
 // Traffic  the first rungs write matrices of all scores to memory, and read them again. In
 //          the others scores never leave a block, which reads k and v once for all its
-//          queries, mostly from the L2.
+//          queries, mostly from the L2; the backward computes them twice, for blocks that own
+//          keys and for blocks that own queries.
 // Limits   scores and sums in float32, the result rounded once; tensor cores take exp(s[i, j]
 //          - max) rounded to the dtype. A query that sees no key has 0 as its result, and an
-//          lse of -inf. inf or NaN in k never reaches a query that does not see it; in v it
-//          can on tensor cores, within the tiles of keys that a neighbouring query sees.
+//          lse of -inf. inf or NaN in k never reaches a query that does not see it; in v, and
+//          in all that the backward takes, it can on tensor cores, within tiles that are seen
+//          in part.
 // Mirror   triton_kernels/attention/attention.py has no attention_kernel, for Hopper, yet
 // Source   Vaswani et al. 2017, arXiv:1706.03762; Milakov & Gimelshein 2018,
 //          arXiv:1805.02867 (softmax in one pass); Dao et al. 2022, arXiv:2205.14135; Shah
 //          et al. 2024, arXiv:2407.08608 (warpgroups that take turns)
 
-#include "attention/backward_first.cuh"
+#include "attention/backward_launches.cuh"
 #include "attention/backward_twin.cuh"
-#include "attention/delta.cuh"
 #include "attention/first.cuh"
 #include "attention/hopper_tables.cuh"
 #include "attention/regimes.cuh"
@@ -37,19 +38,6 @@
 #include "attention/tiled.cuh"
 #include "common/dtype.cuh"
 #include "common/launch.cuh"
-
-namespace {
-
-// Calls `body.template operator()<HEAD_DIM>()` with the columns that a kernel has for rows of
-// head_dim, the last of which may be padding.
-template <typename Body>
-cudaError_t dispatch_head_dim(int64_t head_dim, Body&& body) {
-    if (head_dim <= 64) return body.template operator()<64>();
-    if (head_dim <= 128) return body.template operator()<128>();
-    return body.template operator()<256>();
-}
-
-}  // namespace
 
 // scores: for the first rung, of n_batches * n_heads * n_queries * n_keys; null for others.
 // n_taken: an int, in which blocks on Hopper count the tiles of queries that they have taken.
@@ -87,7 +75,7 @@ cudaError_t attention(
         .has_tensor_maps = out_rows.have_tensor_map() && q_rows.have_tensor_map() &&
                            k_rows.have_tensor_map() && v_rows.have_tensor_map()
     };
-    const AttentionRung chosen = choose_rung(device, call, rung);
+    const AttentionRung chosen = choose_rung(REGIMES, device, call, rung);
     if (chosen == AttentionRung::chosen) return cudaErrorNotSupported;
 
     const auto n_blocks = [&](int64_t block_m) {
@@ -163,95 +151,62 @@ cudaError_t attention(
 // scores. grad_q, grad_k, grad_v: contiguous.
 cudaError_t attention_backward(
     const Launcher& launch, DType dtype, void* grad_q, void* grad_k, void* grad_v,
-    void* delta, void* p, void* grad_scores, const void* grad, const void* grad_lse,
-    const void* q, const void* k, const void* v, const void* out, const void* lse,
-    int64_t n_batches, int64_t n_heads, int64_t n_kv_heads, int64_t n_queries,
-    int64_t n_keys, int64_t head_dim, int64_t grad_stride_batch,
-    int64_t grad_stride_row, int64_t grad_stride_head, int64_t q_stride_batch,
-    int64_t q_stride_row, int64_t q_stride_head, int64_t k_stride_batch,
-    int64_t k_stride_row, int64_t k_stride_head, int64_t v_stride_batch,
-    int64_t v_stride_row, int64_t v_stride_head, int64_t out_stride_batch,
-    int64_t out_stride_row, int64_t out_stride_head, float scale, float softcap,
-    int64_t window_left, int64_t window_right, int rung
+    void* delta, const void* grad, const void* grad_lse, const void* q, const void* k,
+    const void* v, const void* out, const void* lse, int64_t n_batches, int64_t n_heads,
+    int64_t n_kv_heads, int64_t n_queries, int64_t n_keys, int64_t head_dim,
+    int64_t grad_stride_batch, int64_t grad_stride_row, int64_t grad_stride_head,
+    int64_t q_stride_batch, int64_t q_stride_row, int64_t q_stride_head,
+    int64_t k_stride_batch, int64_t k_stride_row, int64_t k_stride_head,
+    int64_t v_stride_batch, int64_t v_stride_row, int64_t v_stride_head,
+    int64_t out_stride_batch, int64_t out_stride_row, int64_t out_stride_head,
+    float scale, float softcap, int64_t window_left, int64_t window_right, void* p,
+    void* grad_scores, int rung
 ) {
-    const HeadRows grad_rows{
-        grad,     n_batches,         n_queries,       n_heads,
-        head_dim, grad_stride_batch, grad_stride_row, grad_stride_head
+    const BackwardCall call{
+        .grad_q = grad_q,
+        .grad_k = grad_k,
+        .grad_v = grad_v,
+        .delta = delta,
+        .grad_lse = grad_lse,
+        .lse = lse,
+        .grad =
+            {grad, n_batches, n_queries, n_heads, head_dim, grad_stride_batch,
+             grad_stride_row, grad_stride_head},
+        .q =
+            {q, n_batches, n_queries, n_heads, head_dim, q_stride_batch, q_stride_row,
+             q_stride_head},
+        .k =
+            {k, n_batches, n_keys, n_kv_heads, head_dim, k_stride_batch, k_stride_row,
+             k_stride_head},
+        .v =
+            {v, n_batches, n_keys, n_kv_heads, head_dim, v_stride_batch, v_stride_row,
+             v_stride_head},
+        .out =
+            {out, n_batches, n_queries, n_heads, head_dim, out_stride_batch,
+             out_stride_row, out_stride_head},
+        .scale = scale,
+        .softcap = softcap,
+        .window_left = window_left,
+        .window_right = window_right
     };
-    const HeadRows q_rows{q,        n_batches,      n_queries,    n_heads,
-                          head_dim, q_stride_batch, q_stride_row, q_stride_head};
-    const HeadRows k_rows{k,        n_batches,      n_keys,       n_kv_heads,
-                          head_dim, k_stride_batch, k_stride_row, k_stride_head};
-    const HeadRows v_rows{v,        n_batches,      n_keys,       n_kv_heads,
-                          head_dim, v_stride_batch, v_stride_row, v_stride_head};
-    const BackwardRows rows{
-        contiguous_like(grad_q, q_rows),
-        contiguous_like(grad_k, k_rows),
-        contiguous_like(grad_v, v_rows),
-        grad_rows,
-        q_rows,
-        k_rows,
-        v_rows
-    };
-    const AttentionCall call = rows.call(dtype, scale > 0.0f && softcap == 0.0f);
-    const bool is_on_hopper =
-        (rung == 0 || AttentionRung{rung} == AttentionRung::hopper) &&
-        REGIMES[0].serves(launch.device(), call);
-    const int64_t n_rows = n_batches * n_heads * n_queries;
-    const auto n_tiles = [&](int64_t n_heads, int64_t n_rows, int64_t n_cols) {
-        return n_batches * n_heads * ceil_div(n_rows, first::BLOCK_M) *
-               ceil_div(n_cols, first::BLOCK_N);
-    };
+    const AttentionCall described = call.described(dtype);
+    const AttentionRung chosen =
+        choose_rung(BACKWARD_REGIMES, launch.device(), described, rung);
+    if (chosen == AttentionRung::chosen) return cudaErrorNotSupported;
+
     return dispatch_float<cudaError_t>(dtype, [&]<typename T>() {
-        cudaError_t error = cudaSuccess;
-        if (n_rows > 0) {
-            error = launch(
-                Plan{
-                    attention_delta_kernel<T>, dim3(ceil_div(n_rows, DELTA_ROWS)),
-                    dim3(DELTA_NUM_THREADS)
-                },
-                delta, grad, out, grad_lse, n_rows, n_heads, n_queries, head_dim,
-                grad_stride_batch, grad_stride_row, grad_stride_head, out_stride_batch,
-                out_stride_row, out_stride_head
-            );
+        if (const cudaError_t error = launch_delta<T>(launch, call)) return error;
+        if (chosen == AttentionRung::first) {
+            return launch_backward_first<T>(launch, call, p, grad_scores);
         }
         if constexpr (sizeof(T) == 2) {
-            if (error == cudaSuccess && is_on_hopper) {
-                return launch_backward_on_hopper<T>(
-                    launch, call, rows, lse, delta, scale, window_left, window_right
-                );
+            if (chosen == AttentionRung::hopper) {
+                return launch_backward_twin<T>(launch, described, call);
+            }
+            if (chosen == AttentionRung::tensor_cores) {
+                return launch_backward_tensor_cores<T>(launch, call);
             }
         }
-        if (error == cudaSuccess && n_rows * n_keys > 0) {
-            const auto kernel = attention_backward_scores_first_kernel<T>;
-            error = launch(
-                plan_first(kernel, n_tiles(n_heads, n_queries, n_keys)), p, grad_scores,
-                grad, q, k, v, lse, delta, n_heads, n_kv_heads, n_queries, n_keys,
-                head_dim, grad_stride_batch, grad_stride_row, grad_stride_head,
-                q_stride_batch, q_stride_row, q_stride_head, k_stride_batch,
-                k_stride_row, k_stride_head, v_stride_batch, v_stride_row,
-                v_stride_head, scale, softcap, window_left, window_right
-            );
-        }
-        if (error == cudaSuccess && n_rows > 0) {
-            const auto kernel = attention_backward_queries_first_kernel<T>;
-            error = launch(
-                plan_first(kernel, n_tiles(n_heads, n_queries, head_dim)), grad_q,
-                grad_scores, k, n_heads, n_kv_heads, n_queries, n_keys, head_dim,
-                k_stride_batch, k_stride_row, k_stride_head, scale, window_left,
-                window_right
-            );
-        }
-        if (error == cudaSuccess && n_batches * n_keys * n_kv_heads > 0) {
-            const auto kernel = attention_backward_keys_first_kernel<T>;
-            error = launch(
-                plan_first(kernel, n_tiles(n_kv_heads, n_keys, head_dim)), grad_k,
-                grad_v, p, grad_scores, grad, q, n_heads, n_kv_heads, n_queries, n_keys,
-                head_dim, grad_stride_batch, grad_stride_row, grad_stride_head,
-                q_stride_batch, q_stride_row, q_stride_head, scale, window_left,
-                window_right
-            );
-        }
-        return error;
+        return launch_backward_tiled<T>(launch, call);
     });
 }

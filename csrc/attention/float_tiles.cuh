@@ -1,4 +1,4 @@
-// Tiles of q, k and v in shared memory, as float32, for attention_tiled_kernel.
+// Tiles of q, k and v in shared memory, as float32, for the kernels of rung tiled.
 #pragma once
 
 #include "attention/scores.cuh"
@@ -54,21 +54,23 @@ __device__ __forceinline__ void copy_tile(
     }
 }
 
-// Where keys that are seen lie in a tile of BLOCK_N: from `first` on, up to `end`.
+// Where the keys that a query sees, or the queries that see a key, lie in a tile of BLOCK_N:
+// from `first` on, up to `end`.
 template <int BLOCK_N>
-struct KeysInTile {
+struct SeenInTile {
     int first = 0;
     int end = BLOCK_N;
 
-    KeysInTile() = default;
-    __device__ KeysInTile(const Keys& keys, int64_t start)
-        : first(clamp(keys.first - start)), end(clamp(keys.end - start)) {}
+    SeenInTile() = default;
+    template <typename Seen>
+    __device__ SeenInTile(const Seen& seen, int64_t start)
+        : first(clamp(seen.first - start)), end(clamp(seen.end - start)) {}
 
-    __device__ bool contains(int key) const { return first <= key && key < end; }
+    __device__ bool contains(int i) const { return first <= i && i < end; }
 
   private:
-    __device__ static int clamp(int64_t key) {
-        return static_cast<int>(min(max(key, int64_t{0}), int64_t{BLOCK_N}));
+    __device__ static int clamp(int64_t i) {
+        return static_cast<int>(min(max(i, int64_t{0}), int64_t{BLOCK_N}));
     }
 };
 

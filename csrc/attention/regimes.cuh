@@ -45,12 +45,31 @@ constexpr AttentionRegime REGIMES[] = {
     {AttentionRung::first},
 };
 
-inline AttentionRung choose_rung(
-    const Device& device, const AttentionCall& call, int asked
+// Likewise for the backward.
+constexpr AttentionRegime BACKWARD_REGIMES[] = {
+    {AttentionRung::hopper, false, true, true, true, 90, 90},
+    {AttentionRung::tensor_cores, false, true, false, false, 80},
+    {AttentionRung::tiled},
+    {AttentionRung::first},
+};
+
+template <int N>
+AttentionRung choose_rung(
+    const AttentionRegime (&regimes)[N], const Device& device,
+    const AttentionCall& call, int asked
 ) {
-    for (const AttentionRegime& regime : REGIMES) {
+    for (const AttentionRegime& regime : regimes) {
         const bool is_asked = asked == 0 || AttentionRung{asked} == regime.rung;
         if (is_asked && regime.serves(device, call)) return regime.rung;
     }
     return AttentionRung::chosen;
+}
+
+// Calls `body.template operator()<HEAD_DIM>()` with the columns that a kernel has for rows of
+// head_dim, the last of which may be padding.
+template <typename Body>
+cudaError_t dispatch_head_dim(int64_t head_dim, Body&& body) {
+    if (head_dim <= 64) return body.template operator()<64>();
+    if (head_dim <= 128) return body.template operator()<128>();
+    return body.template operator()<256>();
 }

@@ -23,12 +23,6 @@ constexpr int WARP_M = HEAD_DIM <= 128 ? 32 : 16;
 template <int HEAD_DIM>
 constexpr int BLOCK_M = NUM_WARPS * WARP_M<HEAD_DIM>;
 
-// Keys, counted from the first one that the block sees: in 32 bits, to save registers.
-struct KeySpan {
-    int first;
-    int end;
-};
-
 template <typename T, int HEAD_DIM>
 struct Shared {
     Tile<T, BLOCK_M<HEAD_DIM>, HEAD_DIM> q;  // in the end the result
@@ -73,14 +67,13 @@ __launch_bounds__(tensor_cores::NUM_THREADS) attention_tensor_cores_kernel(
     const int64_t begin = visible(tile_query).first;
     const auto keys_of = [&](int row) {
         const auto [first, end] = visible(tile_query + row);
-        return KeySpan{static_cast<int>(first - begin), static_cast<int>(end - begin)};
+        return Span{static_cast<int>(first - begin), static_cast<int>(end - begin)};
     };
     k_ptr += begin * k_stride_row;
     v_ptr += begin * v_stride_row;
     const int n_rows = static_cast<int>(min(n_queries - tile_query, int64_t{BLOCK_M}));
     const int n_visible = keys_of(n_rows - 1).end;
-    const KeySpan of_first = keys_of(warp_row),
-                  of_last = keys_of(warp_row + WARP_M - 1);
+    const Span of_first = keys_of(warp_row), of_last = keys_of(warp_row + WARP_M - 1);
 
     // Where scores are scaled by a positive number and no more, that is left to the exponent.
     const bool is_plain = softcap == 0.0f && scale > 0.0f;

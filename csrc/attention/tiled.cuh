@@ -98,7 +98,7 @@ __launch_bounds__(tiled::NUM_THREADS<HEAD_DIM>, 2) attention_tiled_kernel(
         float rescale[ROWS];
         #pragma unroll
         for (int i = 0; i < ROWS; ++i) {
-            KeysInTile<BLOCK_N> seen;
+            SeenInTile<BLOCK_N> seen;
             if (is_masked) seen = {keys_of(tile_query + row + i), start};
             float tile_max = row_max[i];
             for (int j = 0; j < KEYS; ++j) {

@@ -14,6 +14,15 @@ namespace tensor_cores {
 constexpr int CHUNK = VEC_BYTES / 2;  // elements, of 16 bits each
 constexpr int MMA_K = 16;             // summands of one mma.sync
 
+// Keys that a query sees, or queries that see a key, counted from the first one that concerns
+// the block: in 32 bits, to save registers.
+struct Span {
+    int first;
+    int end;
+
+    __device__ bool contains(int i) const { return first <= i && i < end; }
+};
+
 template <typename T, int N_ROWS, int N_COLS>
 struct alignas(128) Tile {
     static constexpr int ROW_CHUNKS = N_COLS / CHUNK;

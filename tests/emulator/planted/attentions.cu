@@ -1,5 +1,5 @@
 // Attention that needs every barrier of its kernels, by one instance of each. x is small, so
-// keys and values are all the same. out holds the result, and then the lse.
+// keys and values are all the same. out holds the result, and then the lse; or gradients.
 #define TWIN_SINGLE_KERNEL  // the tables would instantiate all
 #include "../launch.h"
 #include "attention/attention.cu"
@@ -38,6 +38,78 @@ EXPORT int tensor_cores_attention(__half* out, __half* x) {
 // No tile of keys, after which q would be there.
 EXPORT int attention_without_keys(__half* out, __half* x) {
     return run_on_tensor_cores(out, x, 0);
+}
+
+// A tile of queries for each of three heads, which share all keys.
+EXPORT int tiled_attention_backward_keys(float* out, float* x) {
+    using namespace tiled;
+    constexpr int H = 3, M = 40, N = 32, HEAD_DIM = 2;
+    const auto kernel = attention_backward_keys_tiled_kernel<float, 64>;
+    const Plan plan{kernel, 1, BACKWARD_THREADS, sizeof(KeysShared<64>)};
+    const Launcher launcher(nullptr);
+    return launcher(
+        plan, out, out + N * HEAD_DIM, x, x, x, x, x, x, H, 1, M, N, HEAD_DIM, 0, 1, 0,
+        0, 1, 0, 0, 0, 0, 0, 0, 0, 1.0f, 0.0f, M + N, M + N
+    );
+}
+
+// Three tiles of keys, which all queries see.
+EXPORT int tiled_attention_backward_queries(float* out, float* x) {
+    using namespace tiled;
+    constexpr int M = 32, N = 130, HEAD_DIM = 4;
+    const auto kernel = attention_backward_queries_tiled_kernel<float, 64>;
+    const Plan plan{kernel, 1, BACKWARD_THREADS, sizeof(QueriesShared<64>)};
+    const Launcher launcher(nullptr);
+    return launcher(
+        plan, out, x, x, x, x, x, x, 1, 1, M, N, HEAD_DIM, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0,
+        0, 0, 1.0f, 0.0f, M + N, M + N
+    );
+}
+
+static int run_keys_on_tensor_cores(__half* out, __half* x, int M) {
+    using namespace tensor_cores;
+    constexpr int H = 3, N = 64, HEAD_DIM = 2;
+    const auto kernel = attention_backward_keys_tensor_cores_kernel<__half, 64>;
+    const Plan plan{kernel, 1, KEYS_THREADS<64>, sizeof(KeysShared<__half, 64>)};
+    const Launcher launcher(nullptr);
+    void* const rows = x;
+    return launcher(
+        plan, out, out + N * HEAD_DIM, x, x, x, x, rows, rows, H, 1, M, N, HEAD_DIM, 0,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1.0f, 0.0f, M + N, M + N
+    );
+}
+
+// A tile of queries for each of three heads.
+EXPORT int tensor_cores_attention_backward_keys(__half* out, __half* x) {
+    return run_keys_on_tensor_cores(out, x, 40);
+}
+
+// No tile of queries, after which k and v would be there.
+EXPORT int attention_backward_without_queries(__half* out, __half* x) {
+    return run_keys_on_tensor_cores(out, x, 0);
+}
+
+static int run_queries_on_tensor_cores(__half* out, __half* x, int N) {
+    using namespace tensor_cores;
+    constexpr int M = 128, HEAD_DIM = 2;
+    const auto kernel = attention_backward_queries_tensor_cores_kernel<__half, 64>;
+    const Plan plan{kernel, 1, QUERIES_THREADS, sizeof(QueriesShared<__half, 64>)};
+    const Launcher launcher(nullptr);
+    void* const rows = x;
+    return launcher(
+        plan, out, x, x, x, x, rows, rows, 1, 1, M, N, HEAD_DIM, 0, 0, 0, 0, 0, 0, 0, 0,
+        0, 0, 0, 0, 1.0f, 0.0f, M + N, M + N
+    );
+}
+
+// Three tiles of keys.
+EXPORT int tensor_cores_attention_backward_queries(__half* out, __half* x) {
+    return run_queries_on_tensor_cores(out, x, 130);
+}
+
+// No tile of keys, after which q would be there.
+EXPORT int attention_backward_without_keys(__half* out, __half* x) {
+    return run_queries_on_tensor_cores(out, x, 0);
 }
 
 // One query and one key.
