@@ -421,7 +421,7 @@ OP = library.register(
         operands=_operands,
         reference=reference,
         workspace=_workspace,
-        rungs=("first", "tiled", "tensor_cores"),
+        rungs=("first", "tiled", "tensor_cores", "twin"),
         gradient=Gradient(save=_save, compute=_compute),
     )
 )

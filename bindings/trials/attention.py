@@ -107,8 +107,8 @@ FORWARD = Trial(
     largest_input=1e12,
     code_contract=None,
     other_kernels={
-        "attention_kernel": "CUDA's kernel for 16 bits on Hopper, with a thread that "
-        "loads and warpgroups that take turns; Triton's is still to come.",
+        "attention_count_kernel": "On Hopper, one thread of it starts the count of "
+        "tiles that a causal call's blocks take.",
     },
 )
 

@@ -85,7 +85,7 @@ class _ObservedTensors:
     def __init__(self, recorded: triton_offline.TritonLaunch) -> None:
         self._named: dict[tuple[int, int], TensorArgument] = {}
         for position, (name, each) in enumerate(recorded.arguments.items()):
-            tensor = each.base if isinstance(each, TensorDescriptor) else each
+            tensor = each.base if isinstance(each, triton_offline.DESCRIPTORS) else each
             if not isinstance(tensor, torch.Tensor):
                 if not isinstance(tensor, int | float):
                     raise CodegenUnavailable(
@@ -149,7 +149,7 @@ def triton_launch(recorded: triton_offline.TritonLaunch, tensors: Tensors) -> La
     for argument in recorded.arguments.values():
         if isinstance(argument, torch.Tensor):
             parameters.append(tensors.address(argument))
-        elif isinstance(argument, TensorDescriptor):
+        elif isinstance(argument, triton_offline.DESCRIPTORS):
             address = tensors.address(argument.base)
             sizes = [*argument.shape, *argument.strides]
             if box := next(boxes, None):

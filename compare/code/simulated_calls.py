@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from bindings.backends import native, triton
 from bindings.errors import BuildError, UnsupportedError
@@ -203,7 +202,9 @@ def _require_plain(launch: triton_offline.TritonLaunch) -> None:
         CodegenUnavailable: The launch has something of this kind.
     """
     descriptors = [
-        each for each in launch.arguments.values() if isinstance(each, TensorDescriptor)
+        each
+        for each in launch.arguments.values()
+        if isinstance(each, triton_offline.DESCRIPTORS)
     ]
     what = ""
     if launch.scratch_bytes:

@@ -9,6 +9,7 @@ to keep is in this file; tests/test_code_triton.py pins it.
 import contextlib
 import io
 import itertools
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,8 +28,10 @@ from triton.backends.nvidia.compiler import (
     get_ptxas_version,
 )
 from triton.errors import TritonError
+from triton.experimental.gluon.nvidia import hopper
 from triton.runtime import JITFunction
 from triton.runtime.driver import driver
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from compare.code import tools
 from compare.code.architectures import (
@@ -40,6 +43,9 @@ from compare.code.architectures import (
 from compare.errors import CodegenUnavailable, CompilationFailed
 
 _Device = tuple[int, Path]  # architecture, assembler
+
+# What tells TMA of a tensor: Triton's, and that of Gluon.
+DESCRIPTORS = (TensorDescriptor, hopper.TensorDescriptor)
 
 # Triton has one driver for the whole process. It is Any, because what is asked of it
 # below is more than Triton declares.
@@ -101,7 +107,7 @@ class TritonLaunch:
         return cls(
             compiled=compiled,
             kernel=metadata.name,
-            title=_title(function, named | {"num_warps": metadata.num_warps}),
+            title=_title(function, named | {"num_warps": _warps_asked_for(compiled)}),
             grid=grid,
             block=(metadata.num_warps * WARP_SIZE, 1, 1),
             arguments={
@@ -206,9 +212,16 @@ def assembler_log(launch: TritonLaunch, architecture: Architecture) -> str:
         knobs.nvidia.dump_ptxas_log = True
         metadata = launch.compiled.metadata
         options = {name: _frozen(each) for name, each in metadata._asdict().items()}
+        options["num_warps"] = _warps_asked_for(launch.compiled)
         compile_kernel: Any = triton.compile
         compile_kernel(launch.compiled.src, target=metadata.target, options=options)
     return printed.getvalue()
+
+
+def _warps_asked_for(compiled: Any) -> int:
+    """The warps of a launch, without those that a kernel in Gluon adds as workers."""
+    found = re.search(r'"ttg.num-warps" = (\d+)', compiled.asm["ttgir"])
+    return int(found[1]) if found else int(compiled.metadata.num_warps)
 
 
 def _frozen(value: Any) -> Any:

@@ -24,7 +24,7 @@
 //          lse of -inf. inf or NaN in k never reaches a query that does not see it; in v, and
 //          in all that the backward takes, it can on tensor cores, within tiles that are seen
 //          in part.
-// Mirror   triton_kernels/attention/attention.py has no attention_kernel, for Hopper, yet
+// Mirror   triton_kernels/attention/attention.py
 // Source   Vaswani et al. 2017, arXiv:1706.03762; Milakov & Gimelshein 2018,
 //          arXiv:1805.02867 (softmax in one pass); Dao et al. 2022, arXiv:2205.14135; Shah
 //          et al. 2024, arXiv:2407.08608 (warpgroups that take turns)
@@ -32,10 +32,10 @@
 #include "attention/backward_launches.cuh"
 #include "attention/backward_twin.cuh"
 #include "attention/first.cuh"
-#include "attention/hopper_tables.cuh"
 #include "attention/regimes.cuh"
 #include "attention/tensor_cores.cuh"
 #include "attention/tiled.cuh"
+#include "attention/twin_tables.cuh"
 #include "common/dtype.cuh"
 #include "common/launch.cuh"
 
@@ -122,8 +122,8 @@ cudaError_t attention(
             return start_first.template operator()<T>();
         }
         if constexpr (sizeof(T) == 2) {
-            if (chosen == AttentionRung::hopper) {
-                return launch_on_hopper<T>(
+            if (chosen == AttentionRung::twin) {
+                return launch_twin<T>(
                     launch, call, lse, n_taken, out_rows, q_rows, k_rows, v_rows, scale,
                     window_left, window_right
                 );
@@ -200,7 +200,7 @@ cudaError_t attention_backward(
             return launch_backward_first<T>(launch, call, p, grad_scores);
         }
         if constexpr (sizeof(T) == 2) {
-            if (chosen == AttentionRung::hopper) {
+            if (chosen == AttentionRung::twin) {
                 return launch_backward_twin<T>(launch, described, call);
             }
             if (chosen == AttentionRung::tensor_cores) {

@@ -4,7 +4,7 @@
 #include "attention/backward_call.cuh"
 #include "attention/backward_keys.cuh"
 #include "attention/backward_queries.cuh"
-#include "attention/hopper_tables.cuh"
+#include "attention/twin_tables.cuh"
 
 // Tiles of the two kernels, and the calls that they are for. A block of keys takes so many
 // queries in a step, a block of queries so many keys.

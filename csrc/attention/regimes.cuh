@@ -4,8 +4,8 @@
 #include "common/dtype.cuh"
 #include "common/launch.cuh"
 
-// Those of the ladder, and the kernel for Hopper, which is none yet.
-enum class AttentionRung : int { chosen, first, tiled, tensor_cores, hopper };
+// What computes a call: what REGIMES chooses, or a rung of the ladder.
+enum class AttentionRung : int { chosen, first, tiled, tensor_cores, twin };
 
 // What rung and tile are chosen by.
 struct AttentionCall {
@@ -39,7 +39,7 @@ struct AttentionRegime {
 // A call takes the first rung that can serve it; never the first of the ladder, whose scores
 // it has no memory for.
 constexpr AttentionRegime REGIMES[] = {
-    {AttentionRung::hopper, false, true, true, true, 90, 90},
+    {AttentionRung::twin, false, true, true, true, 90, 90},
     {AttentionRung::tensor_cores, false, true, false, false, 80},
     {AttentionRung::tiled},
     {AttentionRung::first},
@@ -47,7 +47,7 @@ constexpr AttentionRegime REGIMES[] = {
 
 // Likewise for the backward.
 constexpr AttentionRegime BACKWARD_REGIMES[] = {
-    {AttentionRung::hopper, false, true, true, true, 90, 90},
+    {AttentionRung::twin, false, true, true, true, 90, 90},
     {AttentionRung::tensor_cores, false, true, false, false, 80},
     {AttentionRung::tiled},
     {AttentionRung::first},

@@ -22,7 +22,7 @@ Limits   scores and sums in float32, the result rounded once; tensor cores take
          exp(s[i, j] - max) rounded to the dtype. A query that sees no key has 0 as its
          result, and an lse of -inf. inf or NaN in k never reaches a query that does not
          see it; in v it can but for the first rung, if others of its tile see it.
-Mirror   csrc/attention/attention.cu, which has attention_kernel, for Hopper, besides
+Mirror   csrc/attention/attention.cu
 Source   Vaswani et al. 2017, arXiv:1706.03762; Milakov & Gimelshein 2018,
          arXiv:1805.02867 (softmax in one pass); Dao et al. 2022, arXiv:2205.14135; Shah
          et al. 2024, arXiv:2407.08608 (warpgroups that take turns)
@@ -44,6 +44,7 @@ from triton_kernels.attention.first import (
     attention_softmax_first_kernel,
     attention_values_first_kernel,
 )
+from triton_kernels.attention.head_maps import HeadRows
 from triton_kernels.attention.regimes import REGIMES, AttentionRung, Call
 from triton_kernels.attention.tables import (
     DELTA_BLOCK_M,
@@ -54,10 +55,12 @@ from triton_kernels.attention.tables import (
 )
 from triton_kernels.attention.tensor_cores import attention_tensor_cores_kernel
 from triton_kernels.attention.tiled import attention_tiled_kernel
+from triton_kernels.attention.twin_tables import BOX_SIZE, launch_twin
 from triton_kernels.common.table import FIRST
 
 # A positive scale, and what is smaller becomes 0.
 TINY = torch.finfo(torch.float32).tiny
+MOST = 1 << 30  # of what is counted in 32 bits
 
 
 def attention(
@@ -84,13 +87,26 @@ def attention(
     """Launches the kernel for a call on the current device and stream.
 
     `scores` are for the first rung: n_batches * n_heads * n_queries * n_keys of them;
-    None for others. n_taken is for CUDA.
+    None for others. n_taken: an int32, in which programs on Hopper count the tiles of
+    queries that they have taken.
     """
+    rows = tuple(
+        HeadRows(x, (n_batches, n_rows, heads, head_dim), strides[i : i + 3])
+        for x, n_rows, heads, i in (
+            (out, n_queries, n_heads, 0),
+            (q, n_queries, n_heads, 3),
+            (k, n_keys, n_kv_heads, 6),
+            (v, n_keys, n_kv_heads, 9),
+        )
+    )
     # What divides all that decides how wide rows can be read, or written.
     divisibility = math.gcd(head_dim, *strides, 16)
     call = Call(
-        *(out.dtype, head_dim),
+        *(out.dtype, n_queries, head_dim),
         is_plain=scale >= TINY and softcap == 0.0,
+        counts_in_int=n_queries + n_keys <= MOST
+        and n_batches * n_heads * triton.cdiv(n_queries, BOX_SIZE) <= MOST,
+        has_tensor_maps=all(each.have_tensor_map() for each in rows),
         has_vectors=divisibility * out.element_size() >= 8,
     )
     regimes = (each for each in REGIMES if rung in (AttentionRung.CHOSEN, each.rung))
@@ -107,6 +123,9 @@ def attention(
             softcap,
             window,
         )
+        return
+    if chosen == AttentionRung.TWIN:
+        launch_twin(call, rows, lse, n_taken, scale, window)
         return
     is_tiled = chosen == AttentionRung.TILED
     kernel = attention_tiled_kernel if is_tiled else attention_tensor_cores_kernel

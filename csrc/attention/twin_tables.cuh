@@ -1,4 +1,4 @@
-// The kernel for Hopper: its tiles, and how a call is cut up into them.
+// The twin: its tiles, and how a call is cut up into them.
 #pragma once
 
 #include "attention/regimes.cuh"
@@ -6,7 +6,7 @@
 #include "common/table.cuh"
 #include "common/tensor_map_4d.cuh"
 
-// A tile of the kernel for Hopper, and the calls that it is for.
+// A tile of the twin, and the calls that it is for.
 struct AttentionTile {
     int head_dim;  // the largest that it is for
     int block_m;
@@ -24,7 +24,7 @@ struct AttentionTile {
 };
 
 // Registers bound a tile, which holds scores, their exponentials and sums for out.
-constexpr AttentionTile HOPPER_TILES[] = {
+constexpr AttentionTile TWIN_TILES[] = {
     {.head_dim = 64,
      .block_m = 192,
      .block_n = 128,
@@ -46,7 +46,7 @@ inline int64_t heads_in_l2(
 }
 
 template <typename T>
-cudaError_t launch_on_hopper(
+cudaError_t launch_twin(
     const Launcher& launch, const AttentionCall& call, void* lse, void* n_taken,
     const HeadRows& out_rows, const HeadRows& q_rows, const HeadRows& k_rows,
     const HeadRows& v_rows, float scale, int64_t window_left, int64_t window_right
@@ -90,5 +90,5 @@ cudaError_t launch_on_hopper(
             scale, window_left, window_right
         );
     };
-    return choose_tile<T, HOPPER_TILES>(launch.device(), call, start_tile);
+    return choose_tile<T, TWIN_TILES>(launch.device(), call, start_tile);
 }

@@ -1,0 +1,120 @@
+"""The rings in shared memory through which keys and values come to attention_kernel.
+
+And the warp that fills them.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+
+from triton_kernels.attention.gluon_names import tma_load
+from triton_kernels.attention.tile_order import query_tile_at, tell
+
+
+@gluon.jit
+def make_barriers(N: gl.constexpr, N_ARRIVALS: gl.constexpr):
+    """Barriers, each of which waits for so many arrivals at a time."""
+    barriers = gl.allocate_shared_memory(gl.int64, [N, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(N):
+        mbarrier.init(barriers.index(i), count=N_ARRIVALS)
+    return barriers
+
+
+@gluon.jit
+def make_stages(map, N: gl.constexpr):
+    """Shared memory for N blocks of a tensor."""
+    BLOCK: gl.constexpr = map.block_type.shape
+    return gl.allocate_shared_memory(
+        map.dtype, [N, 1, BLOCK[1], 1, BLOCK[3]], map.layout
+    )
+
+
+@gluon.jit
+def make_ring(map, NUM_STAGES: gl.constexpr, NUM_CONSUMERS: gl.constexpr):
+    """Stages that hold a tile of k or v each.
+
+    `full` tells the consumers that one has come, `empty` tells the loading warp that
+    all of them have used it.
+    """
+    full = make_barriers(NUM_STAGES, 1)
+    empty = make_barriers(NUM_STAGES, NUM_CONSUMERS)
+    return make_stages(map, NUM_STAGES), full, empty
+
+
+@gluon.jit
+def wait_until_full(ring, count):
+    """The tile that comes after `count` others, as a matrix."""
+    stages, full, _ = ring
+    stage = count % stages.shape[0]
+    mbarrier.wait(full.index(stage), count // stages.shape[0] & 1)
+    return stages.index(stage).reshape([stages.shape[2], stages.shape[4]])
+
+
+@gluon.jit
+def release(ring, count):
+    """By a warpgroup, once it has used that tile."""
+    stages, _, empty = ring
+    mbarrier.arrive(empty.index(count % stages.shape[0]), count=1)
+
+
+@gluon.jit
+def load_stage(ring, count, map, key, kv_head, batch):
+    """Starts to load keys or values, once all have used what was in their stage."""
+    stages, full, empty = ring
+    stage = count % stages.shape[0]
+    mbarrier.wait(empty.index(stage), count // stages.shape[0] & 1 ^ 1)
+    mbarrier.expect(full.index(stage), map.block_type.nbytes)
+    tma_load(map, [batch, key, kv_head, 0], full.index(stage), stages.index(stage))
+
+
+@gluon.jit
+def load_queries(q_ring, count, map, row, head, batch):
+    """Starts to load the queries of all warpgroups, once they have used the last."""
+    boxes, full, empty = q_ring
+    N_BOXES: gl.constexpr = boxes.shape[0]
+    BOX_SIZE: gl.constexpr = boxes.shape[2]
+    mbarrier.wait(empty.index(0), count & 1 ^ 1)
+    mbarrier.expect(full.index(0), N_BOXES * map.block_type.nbytes)
+    for i in gl.static_range(N_BOXES):
+        place = [batch, row + i * BOX_SIZE, head, 0]
+        tma_load(map, place, full.index(0), boxes.index(i))
+
+
+@gluon.jit
+def load_tiles(maps, rings, next_tile, n_taken_ptr, sizes, n_kv_heads, order):
+    """What the loading warp does: it goes ahead into the next tile of queries.
+
+    It takes one after the other, by a count that all programs share where tiles differ
+    in length, or else every num_programs-th one.
+    """
+    q_map, k_map, v_map = maps
+    q_ring, k_ring, v_ring = rings
+    n_batches, n_heads, n_queries, _ = sizes
+    BLOCK_M: gl.constexpr = q_ring[0].shape[0] * q_ring[0].shape[2]
+    BLOCK_N: gl.constexpr = k_ring[0].shape[2]
+    n_tiles = n_batches * n_heads * gl.cdiv(n_queries, BLOCK_M)
+    index, n_told, n_loaded = gl.program_id(0), 0, 0
+    while index < n_tiles:
+        tell(next_tile, n_told, index)
+        batch, head, row, last_key, n_steps = query_tile_at(
+            index, sizes, *order, BLOCK_M, BLOCK_N
+        )
+        kv_head = head // (n_heads // n_kv_heads)
+        # Keys are needed, and come, a step earlier than their values.
+        load_stage(k_ring, n_loaded, k_map, last_key, kv_head, batch)
+        load_queries(q_ring, n_told, q_map, row, head, batch)
+        for step in range(1, n_steps):
+            key = last_key - step * BLOCK_N
+            load_stage(k_ring, n_loaded + step, k_map, key, kv_head, batch)
+            key += BLOCK_N
+            load_stage(v_ring, n_loaded + step - 1, v_map, key, kv_head, batch)
+        n_loaded += n_steps
+        key = last_key - (n_steps - 1) * BLOCK_N
+        load_stage(v_ring, n_loaded - 1, v_map, key, kv_head, batch)
+        n_told += 1
+        if n_taken_ptr is None:
+            index += gl.num_programs(0)
+        else:
+            n_taken = gl.atomic_add(n_taken_ptr, 1, sem="relaxed")
+            index = gl.num_programs(0) + n_taken
+    tell(next_tile, n_told, n_tiles)

@@ -1,0 +1,61 @@
+"""Softmax of scores that come tile by tile, in the registers of a warpgroup.
+
+A lane has 2 of each 8 columns, in row lane / 4 and 8 rows below, as wgmma leaves them.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from triton_kernels.attention.scores import lie_between, visible_keys
+from triton_kernels.common.math import finite_origin
+
+
+@gluon.jit
+def sums_of_lanes(p):
+    """For each row, a sum for each of its four lanes: nothing has to be exchanged."""
+    return gl.sum(gl.sum(p.reshape([p.shape[0], p.shape[1] // 8, 4, 2]), 3), 1)
+
+
+@gluon.jit
+def hide_unseen(scores, row, key, sizes, window):
+    """Hides the scores of the keys, from `key` on, that queries do not see."""
+    ROWS: gl.constexpr = gl.SliceLayout(1, scores.type.layout)
+    COLS: gl.constexpr = gl.SliceLayout(0, scores.type.layout)
+    queries = row + gl.arange(0, scores.shape[0], ROWS)
+    keys = key + gl.arange(0, scores.shape[1], COLS)
+    first, end = visible_keys(queries, sizes[2], sizes[3], window[0], window[1])
+    return gl.where(lie_between(first, keys, end), scores, -float("inf"))
+
+
+@gluon.jit
+def unit_of(row_max, scale_log2):
+    """What leads from a row's scores to exponents of 2: scale_log2, or a power of two.
+
+    A score's product is not rounded before the origin is subtracted, which is such a
+    product, rounded. That makes no difference up to 2^23. Beyond, it could be a factor
+    of 2^30 in exponentials; there a power of two, whose products are exact, is near
+    enough: scores that differ are so far apart that one of them has all the weight.
+    """
+    EXPONENT: gl.constexpr = 0x7F800000
+    power = (scale_log2.to(gl.int32, bitcast=True) & EXPONENT).to(
+        gl.float32, bitcast=True
+    )
+    is_fine = gl.abs(row_max) * scale_log2 < 2.0**23
+    return gl.where(is_fine, scale_log2, power)
+
+
+@gluon.jit
+def add_scores(scores, row_max, row_sums, scale_log2):
+    """Turns scores into exponentials relative to the largest score of the row so far.
+
+    Returns them, row_max, row_sums by lane, and what earlier sums have to be multiplied
+    by. scale_log2 > 0 leads from scores to exponents of 2.
+    """
+    old_max, row_max = row_max, gl.maximum(row_max, gl.max(scores, 1))
+    origin, unit = finite_origin(row_max), unit_of(row_max, scale_log2)
+    origin *= unit
+    rescale = gl.exp2(old_max * unit - origin)
+    p = gl.exp2(scores * unit[:, None] - origin[:, None])
+    ROWS: gl.constexpr = gl.SliceLayout(1, row_sums.type.layout)
+    row_sums = row_sums * gl.convert_layout(rescale, ROWS)[:, None] + sums_of_lanes(p)
+    return p, row_max, row_sums, rescale

@@ -1,0 +1,215 @@
+"""The twin: warpgroups take turns, so that tensor cores work during softmax.
+
+One computes softmax while another keeps the tensor cores busy, and one warp does
+nothing but load. A warpgroup has 64 queries. It starts the scores of one tile of keys
+together with the product of the previous tile's exponentials, which never leave its
+registers, and v; while that product runs, it works on the new scores. Tiles of keys
+come from right to left, so that those in which a query does not see all keys come
+first. A program takes one tile of queries after the other, and loads ahead into the
+next one.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma_wait,
+)
+
+from triton_kernels.attention.products import start_scores, start_values
+from triton_kernels.attention.ring import (
+    load_tiles,
+    make_barriers,
+    make_ring,
+    make_stages,
+    release,
+    wait_until_full,
+)
+from triton_kernels.attention.softmax import add_scores, hide_unseen, sums_of_lanes
+from triton_kernels.attention.store import store_rows
+from triton_kernels.attention.tile_order import hear, keys_of_all_rows, query_tile_at
+from triton_kernels.common.math import LOG2_E, finite_origin
+
+
+@gluon.jit
+def attend(
+    q,
+    k_ring,
+    v_ring,
+    turns,
+    n_used,
+    row,
+    last_key,
+    n_steps,
+    sizes,
+    window,
+    scale_log2,
+    WARPGROUP: gl.constexpr,
+):
+    """A warpgroup's steps for a tile of queries: values not divided, and max and sums.
+
+    n_used tiles of keys came before. A turn is passed on along a circle of barriers.
+    """
+    BLOCK_M: gl.constexpr = q.shape[0]
+    HEAD_DIM: gl.constexpr = q.shape[1]
+    BLOCK_N: gl.constexpr = k_ring[0].shape[2]
+    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
+    OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
+    OPERAND: gl.constexpr = gl.DotOperandLayout(0, OUT, 2)
+    seen_from, seen_to = keys_of_all_rows(row, BLOCK_M, sizes, window)
+    NEXT: gl.constexpr = (WARPGROUP + 1) % turns.shape[0]
+    no_scores = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, SCORES)
+    row_max = gl.full([BLOCK_M], -float("inf"), gl.float32, gl.SliceLayout(1, SCORES))
+    row_sums = sums_of_lanes(no_scores)
+    out = gl.zeros([BLOCK_M, HEAD_DIM], gl.float32, OUT)
+
+    k = wait_until_full(k_ring, n_used)
+    mbarrier.wait(turns.index(WARPGROUP), n_used & 1)
+    scores = start_scores(q, k, no_scores)
+    mbarrier.arrive(turns.index(NEXT), count=1)
+    scores = warpgroup_mma_wait(0, deps=(scores,))
+    release(k_ring, n_used)
+    if (last_key < seen_from) | (last_key + BLOCK_N > seen_to):
+        scores = hide_unseen(scores, row, last_key, sizes, window)
+    p, row_max, row_sums, rescale = add_scores(scores, row_max, row_sums, scale_log2)
+    p = gl.convert_layout(p.to(q.dtype), OPERAND)
+    for step in range(1, n_steps):
+        k = wait_until_full(k_ring, n_used + step)
+        mbarrier.wait(turns.index(WARPGROUP), n_used + step & 1)
+        scores = start_scores(q, k, no_scores)
+        v = wait_until_full(v_ring, n_used + step - 1)
+        out = start_values(out, p, v)
+        mbarrier.arrive(turns.index(NEXT), count=1)
+        scores = warpgroup_mma_wait(1, deps=(scores,))
+        release(k_ring, n_used + step)
+        key = last_key - step * BLOCK_N
+        if (key < seen_from) | (key + BLOCK_N > seen_to):
+            scores = hide_unseen(scores, row, key, sizes, window)
+        exponentials, row_max, row_sums, rescale = add_scores(
+            scores, row_max, row_sums, scale_log2
+        )
+        out = warpgroup_mma_wait(0, deps=(out,))
+        release(v_ring, n_used + step - 1)
+        p = gl.convert_layout(exponentials.to(q.dtype), OPERAND)
+        out *= gl.convert_layout(rescale, gl.SliceLayout(1, OUT))[:, None]
+    v = wait_until_full(v_ring, n_used + n_steps - 1)
+    out = warpgroup_mma_wait(0, deps=(start_values(out, p, v),))
+    release(v_ring, n_used + n_steps - 1)
+    return out, row_max, gl.convert_layout(gl.sum(row_sums, 1), row_max.type.layout)
+
+
+@gluon.jit
+def consume(results, rings, turns, next_tile, sizes, order, scale, W: gl.constexpr):
+    """What the W-th warpgroup does with its 64 rows of each tile of queries."""
+    out_map, lse_ptr, out_boxes = results
+    q_ring, k_ring, v_ring = rings
+    q_boxes, q_full, q_empty = q_ring
+    n_batches, n_heads, n_queries, _ = sizes
+    NUM_CONSUMERS: gl.constexpr = q_boxes.shape[0]
+    BOX_SIZE: gl.constexpr = q_boxes.shape[2]
+    BLOCK_M: gl.constexpr = NUM_CONSUMERS * BOX_SIZE
+    BLOCK_N: gl.constexpr = k_ring[0].shape[2]
+    HEAD_DIM: gl.constexpr = q_boxes.shape[4]
+    n_tiles = n_batches * n_heads * gl.cdiv(n_queries, BLOCK_M)
+    if W == NUM_CONSUMERS - 1:
+        mbarrier.arrive(turns.index(0), count=1)
+    n_heard, n_used = 0, 0
+    index = hear(next_tile, n_heard)
+    while index < n_tiles:
+        batch, head, row, last_key, n_steps = query_tile_at(
+            index, sizes, *order, BLOCK_M, BLOCK_N
+        )
+        row += W * BOX_SIZE
+        mbarrier.wait(q_full.index(0), n_heard & 1)
+        q = q_boxes.index(W).reshape([BOX_SIZE, HEAD_DIM])
+        out, row_max, row_sum = attend(
+            *(q, k_ring, v_ring, turns, n_used, row, last_key, n_steps),
+            *(sizes, order[1], scale * LOG2_E, W),
+        )
+        if HEAD_DIM <= 128:
+            mbarrier.arrive(q_empty.index(0), count=1)
+        n_heard += 1
+        n_used += n_steps
+
+        lse = finite_origin(row_max) * scale + gl.log(row_sum)
+        queries = row + gl.arange(0, BOX_SIZE, row_max.type.layout)
+        row_ptr = lse_ptr + (batch * n_heads + head).to(gl.int64) * n_queries
+        gl.store(row_ptr + queries, lse, mask=queries < n_queries)
+        place = [batch, row, head, 0]
+        store_rows(out_map, out_boxes.index(W), place, out, row_sum)
+        if HEAD_DIM > 128:
+            tma.store_wait(0)
+            mbarrier.arrive(q_empty.index(0), count=1)
+        index = hear(next_tile, n_heard)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def attention_kernel(
+    out_map,  # (n_batches, n_queries, n_heads, head_dim)
+    lse_ptr,  # (n_batches, n_heads, n_queries)
+    n_taken_ptr,  # tiles that were taken, 0 at first; or None
+    q_map,  # of out's shape
+    k_map,  # (n_batches, n_keys, n_kv_heads, head_dim)
+    v_map,  # of k's shape
+    n_batches,
+    n_heads,
+    n_kv_heads,
+    n_queries,
+    n_keys,
+    heads_per_section,
+    scale,
+    window_left,
+    window_right,
+    NUM_CONSUMERS: gl.constexpr,
+    NUM_STAGES: gl.constexpr,
+):
+    # -- tile: the loading warp takes one after the other, and tells which
+    index = gl.allocate_shared_memory(
+        gl.int32, [1], gl.SwizzledSharedLayout(1, 1, 1, [0])
+    )
+    next_tile = index, make_barriers(1, 1), make_barriers(1, NUM_CONSUMERS)
+    sizes = n_batches, n_heads, n_queries, n_keys
+    order = heads_per_section, (window_left, window_right)
+
+    # -- load: by one warp, ahead into the next tile
+    q_boxes = make_stages(q_map, NUM_CONSUMERS)
+    q_ring = q_boxes, make_barriers(1, 1), make_barriers(1, NUM_CONSUMERS)
+    k_ring = make_ring(k_map, NUM_STAGES, NUM_CONSUMERS)
+    v_ring = make_ring(v_map, NUM_STAGES, NUM_CONSUMERS)
+    maps, rings = (q_map, k_map, v_map), (q_ring, k_ring, v_ring)
+    loader = maps, rings, next_tile, n_taken_ptr, sizes, n_kv_heads, order
+
+    # -- compute: a step's scores together with the last step's values
+    turns = make_barriers(NUM_CONSUMERS, 1)
+    fence_async_shared()
+
+    # -- store: through shared memory. Long rows of q leave no room for those of out,
+    # which go where q was; shorter ones have their own, so that the next q comes sooner
+    out_boxes = q_boxes
+    if q_map.block_type.shape[3] <= 128:
+        out_boxes = make_stages(out_map, NUM_CONSUMERS)
+    results = out_map, lse_ptr, out_boxes
+    W: gl.constexpr = (0, 1, 2)
+    first = results, rings, turns, next_tile, sizes, order, scale, W[0]
+    second = results, rings, turns, next_tile, sizes, order, scale, W[1]
+    third = results, rings, turns, next_tile, sizes, order, scale, W[2]
+    # A thread's registers, of which a program has 65536: it takes many to multiply, few
+    # to load. The first warpgroup gets what the others leave, which is as many.
+    if NUM_CONSUMERS == 2:
+        gl.warp_specialize(
+            [(consume, first), (consume, second), (load_tiles, loader)],
+            *([4, 1], [240, 24]),
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (consume, first),
+                (consume, second),
+                (consume, third),
+                (load_tiles, loader),
+            ],
+            *([4, 4, 1], [160, 160, 32]),
+        )
