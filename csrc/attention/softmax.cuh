@@ -14,6 +14,19 @@ __device__ __forceinline__ float reduce_row(float value, F f) {
     return f(value, __shfl_xor_sync(0xffffffff, value, 2));
 }
 
+// What leads from a row's scores to exponents of 2: scale_log2, or a power of two.
+//
+// A score's product is not rounded before the origin is subtracted, which is such a product,
+// rounded. That makes no difference up to 2^23. Beyond, it could be a factor of 2^30 in
+// exponentials; there a power of two, whose products are exact, is near enough: scores that
+// differ are so far apart that one of them has all the weight.
+__device__ __forceinline__ float unit_of(float row_max, float scale_log2) {
+    constexpr uint32_t EXPONENT = 0x7f800000;
+    const float power =
+        __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, scale_log2) & EXPONENT);
+    return fabsf(row_max) * scale_log2 < 0x1p23f ? scale_log2 : power;
+}
+
 // What softmax has to remember of the tiles so far, for each of a lane's two rows.
 struct RunningSoftmax {
     float row_max[2] = {-INFINITY, -INFINITY};  // of the scores, not scaled yet
@@ -21,17 +34,14 @@ struct RunningSoftmax {
 
     // Turns scores into exponentials relative to an earlier score of the row, as long as none
     // exceeds that by a factor of more than 2^8 then, or else to the largest score so far.
-    // Returns whether a row of the warp may have moved on, and what earlier sums have to be
+    // Returns whether a row of the warp has moved on, and what earlier sums have to be
     // multiplied by then. A row decides for itself, so that no other changes its result.
     // scale_log2 > 0 leads from scores to exponents of 2.
-    //
-    // The origin of a row's exponents is rounded. Where it is so large that this is off by
-    // more than 1/16, scores become differences first: 2^16 is too large for float16.
     template <int NUM_COLS>
     __device__ __forceinline__ bool add(
         float (&scores)[NUM_COLS / 8][2][2], float scale_log2, float (&rescale)[2]
     ) {
-        constexpr float MOST_EXCESS = 8.0f, LARGE_ORIGIN = 0x1p20f;
+        constexpr float MOST_EXCESS = 8.0f;
         float new_max[2];
         #pragma unroll
         for (int row = 0; row < 2; ++row) {
@@ -47,38 +57,30 @@ struct RunningSoftmax {
         const auto moves = [&](int row) {
             return (new_max[row] - row_max[row]) * scale_log2 > MOST_EXCESS;
         };
-        const auto is_large = [&](int row) {
-            return fabsf(new_max[row] * scale_log2) > LARGE_ORIGIN;
-        };
-        const bool rescales =
-            __any_sync(0xffffffff, moves(0) || moves(1) || is_large(0) || is_large(1));
+        const bool rescales = __any_sync(0xffffffff, moves(0) || moves(1));
         if (rescales) {
             #pragma unroll
             for (int row = 0; row < 2; ++row) {
                 const float next = moves(row) ? new_max[row] : row_max[row];
-                const float origin = finite_origin(next) * scale_log2;
+                const float unit = unit_of(next, scale_log2);
+                const float origin = finite_origin(next) * unit;
                 rescale[row] =
-                    moves(row) ? ptx::exp2(row_max[row] * scale_log2 - origin) : 1.0f;
+                    moves(row) ? ptx::exp2(fmaf(row_max[row], unit, -origin)) : 1.0f;
                 row_sum[row] *= rescale[row];
                 row_max[row] = next;
-                const float subtracted = is_large(row) ? finite_origin(next) : 0.0f;
-                #pragma unroll
-                for (int i = 0; i < NUM_COLS / 4; ++i) {
-                    scores[i / 2][row][i % 2] -= subtracted;
-                }
             }
         }
         #pragma unroll
         for (int row = 0; row < 2; ++row) {
-            const float origin =
-                is_large(row) ? 0.0f : finite_origin(row_max[row]) * scale_log2;
+            const float unit = unit_of(row_max[row], scale_log2);
+            const float origin = finite_origin(row_max[row]) * unit;
             float sum[2] = {row_sum[row], 0.0f};
             #pragma unroll
             for (int i = 0; i < NUM_COLS / 8; ++i) {
                 #pragma unroll
                 for (int col = 0; col < 2; ++col) {
                     float& score = scores[i][row][col];
-                    score = ptx::exp2(fmaf(score, scale_log2, -origin));
+                    score = ptx::exp2(fmaf(score, unit, -origin));
                     sum[col] += score;
                 }
             }
