@@ -113,6 +113,8 @@ class Trial:
         optional_inputs: Names of the last of `inputs`, which the op can do without. A
             variant that has one gives True for it.
         variants: Keyword arguments under which the op computes something else.
+        timed_variants: Those that are timed and recorded; all by default.
+        timed_dtypes: The dtypes that are, by name.
         shape_names: Names of the numbers of a shape, such as "M", where they are not
             the sizes of an input's dimensions.
         flops: Multiplications and additions of a shape and a variant; None for an op
@@ -143,6 +145,8 @@ class Trial:
     complete: Callable[..., tuple[Tensor, ...]] = _unchanged
     optional_inputs: tuple[str, ...] = ()
     variants: tuple[dict[str, Any], ...] = ({},)
+    timed_variants: tuple[dict[str, Any], ...] | None = None
+    timed_dtypes: tuple[str, ...] = ("float32", "bfloat16")
     shape_names: tuple[str, ...] = ()
     flops: Callable[[tuple[int, ...], Mapping[str, Any]], int] | None = None
     largest_input: float = math.inf

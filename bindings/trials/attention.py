@@ -103,6 +103,9 @@ FORWARD = Trial(
         {"causal": True, "window": (20, 0), "softcap": 5.0},
         {"window": (3, 9), "scale": -0.05},
     ),
+    # What others have been made fast for, too.
+    timed_variants=({}, {"causal": True}),
+    timed_dtypes=("bfloat16",),
     # Scores and their products with values leave room for sums.
     largest_input=1e12,
     code_contract=None,

@@ -27,7 +27,6 @@ from compare.timing.times import Bench
 
 Measured = TypeVar("Measured", Bench, rung_times.Times, fusions.Fusion)
 
-_DTYPES = ("float32", "bfloat16")
 _SWEPT = ("add", "gelu")  # docs draw these; bench --sweep measures any other
 
 
@@ -55,7 +54,7 @@ def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
         benchmark.Request(
             op=name,
             shapes=None,
-            dtypes=_DTYPES,
+            dtypes=TRIALS[name].timed_dtypes,
             params=None,
             backends=DEFAULT_BACKENDS,
             peers=PEERS,

@@ -67,7 +67,8 @@ def plan(request: Request) -> Plan:
     op = OPS[request.op]
     dtypes = [getattr(torch, name) for name in request.dtypes]
     trial = TRIALS[op.name]
-    variants = trial.variants if request.params is None else (request.params,)
+    timed = trial.timed_variants or trial.variants
+    variants = timed if request.params is None else (request.params,)
     omitted: list[str] = []
     planned = [
         Case(shape, dtype, params=params, direction=op.direction)
