@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -274,6 +274,18 @@ def _parameters(launcher: ast.FunctionDef, native: list[str]) -> list[str]:
     return before + behind
 
 
+def _functions(path: Path, names: Collection[str]) -> Iterator[ast.FunctionDef]:
+    """Functions of these names in a module, and those that it imports."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef) and node.name in names:
+            yield node
+        if isinstance(node, ast.ImportFrom) and node.module:
+            imported = {each.name for each in node.names} & {*names}
+            if imported:
+                other = ROOT / f"{node.module.replace('.', '/')}.py"
+                yield from _functions(other, imported)
+
+
 @pytest.mark.parametrize("cuda", CUDA, ids=lambda path: path.stem)
 def test_launchers_have_the_same_parameters(cuda: Path) -> None:
     native = {
@@ -287,8 +299,7 @@ def test_launchers_have_the_same_parameters(cuda: Path) -> None:
     }
     launchers = {
         node.name: ["launch", "dtype", *_parameters(node, native[node.name])]
-        for node in ast.parse(_triton(cuda).read_text()).body
-        if isinstance(node, ast.FunctionDef) and node.name in native
+        for node in _functions(_triton(cuda), native)
     }
     assert launchers == native
     assert cuda.stem in native

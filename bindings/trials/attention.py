@@ -22,13 +22,15 @@ from bindings.trial import Traffic, Trial
 def sizes_of(shape: tuple[int, ...]) -> tuple[int, int, int, int, int, int]:
     """Batch, queries, keys, heads, heads of k and v, and head_dim.
 
-    A shape of fewer numbers is of rows of scores: its last two are heads and keys. Then
-    there are as many queries as keys, 32 at most, and a small head_dim.
+    A shape of fewer numbers is of rows of scores: its last two are heads and keys, of
+    which it takes 8 and 2049 at most. Then there are as many queries as keys, 32 at
+    most, and a small head_dim.
     """
     if len(shape) == 6:
         batch, n_queries, n_keys, n_heads, n_kv_heads, head_dim = shape
         return batch, n_queries, n_keys, n_heads, n_kv_heads, head_dim
     *batches, n_heads, n_keys = (1, 1, *shape)
+    n_heads, n_keys = min(n_heads, 8), min(n_keys, 2049)
     return math.prod(batches), min(n_keys, 32), n_keys, n_heads, n_heads, 24
 
 

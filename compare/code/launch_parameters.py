@@ -13,6 +13,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from bindings.backends import native
 from bindings.op import Argument, Op
 from compare.code import triton_offline
+from compare.code.tensor_descriptors import DESCRIPTORS, Box
 from compare.errors import CodegenUnavailable
 from compare.ptx_simulator import Launch, TensorArgument, TensorMap
 
@@ -85,7 +86,7 @@ class _ObservedTensors:
     def __init__(self, recorded: triton_offline.TritonLaunch) -> None:
         self._named: dict[tuple[int, int], TensorArgument] = {}
         for position, (name, each) in enumerate(recorded.arguments.items()):
-            tensor = each.base if isinstance(each, triton_offline.DESCRIPTORS) else each
+            tensor = each.base if isinstance(each, DESCRIPTORS) else each
             if not isinstance(tensor, torch.Tensor):
                 if not isinstance(tensor, int | float):
                     raise CodegenUnavailable(
@@ -149,7 +150,7 @@ def triton_launch(recorded: triton_offline.TritonLaunch, tensors: Tensors) -> La
     for argument in recorded.arguments.values():
         if isinstance(argument, torch.Tensor):
             parameters.append(tensors.address(argument))
-        elif isinstance(argument, triton_offline.DESCRIPTORS):
+        elif isinstance(argument, DESCRIPTORS):
             address = tensors.address(argument.base)
             sizes = [*argument.shape, *argument.strides]
             if box := next(boxes, None):
@@ -198,7 +199,7 @@ def _flags(descriptor: TensorDescriptor) -> list[int]:
 
 
 def _tensor_map(
-    position: int, address: int, tensor: TensorDescriptor, box: triton_offline.Box
+    position: int, address: int, tensor: TensorDescriptor, box: Box
 ) -> TensorMap:
     """A descriptor as Triton's launcher encodes it: its last dimension comes first.
 

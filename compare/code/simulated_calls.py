@@ -23,6 +23,7 @@ from compare.code import cuda, triton_offline
 from compare.code.architectures import Architecture, parse_architecture
 from compare.code.kernel_code import Side, native_module
 from compare.code.launch_parameters import cuda_launch, triton_launch
+from compare.code.tensor_descriptors import DESCRIPTORS
 from compare.code.tensor_memory import TensorMemory
 from compare.code.words import LANGUAGE_NAMES
 from compare.errors import CodegenUnavailable, CompilationFailed, SimulationFault
@@ -202,9 +203,7 @@ def _require_plain(launch: triton_offline.TritonLaunch) -> None:
         CodegenUnavailable: The launch has something of this kind.
     """
     descriptors = [
-        each
-        for each in launch.arguments.values()
-        if isinstance(each, triton_offline.DESCRIPTORS)
+        each for each in launch.arguments.values() if isinstance(each, DESCRIPTORS)
     ]
     what = ""
     if launch.scratch_bytes:

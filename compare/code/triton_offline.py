@@ -28,10 +28,8 @@ from triton.backends.nvidia.compiler import (
     get_ptxas_version,
 )
 from triton.errors import TritonError
-from triton.experimental.gluon.nvidia import hopper
 from triton.runtime import JITFunction
 from triton.runtime.driver import driver
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from compare.code import tools
 from compare.code.architectures import (
@@ -40,32 +38,15 @@ from compare.code.architectures import (
     WARP_SIZE,
     Architecture,
 )
+from compare.code.tensor_descriptors import Box
 from compare.errors import CodegenUnavailable, CompilationFailed
 
 _Device = tuple[int, Path]  # architecture, assembler
-
-# What tells TMA of a tensor: Triton's, and that of Gluon.
-DESCRIPTORS = (TensorDescriptor, hopper.TensorDescriptor)
 
 # Triton has one driver for the whole process. It is Any, because what is asked of it
 # below is more than Triton declares.
 _driver: Any = driver
 _one_at_a_time = threading.RLock()
-
-
-@dataclass(frozen=True)
-class Box:
-    """What a tensor map copies at a time."""
-
-    sizes: tuple[int, ...]  # in elements, the contiguous dimension last
-    swizzle_bytes: int  # 0, 32, 64 or 128, as a TensorMap has it
-
-    @classmethod
-    def of(cls, described: dict[str, Any]) -> "Box":
-        """Reads what Triton keeps with a kernel for one of its descriptors."""
-        # CUtensorMapSwizzle: none, and then from 32 bytes on.
-        swizzle_bytes = 16 << swizzle if (swizzle := described["swizzle"]) else 0
-        return cls(tuple(described["block_size"]), swizzle_bytes)
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,13 @@ Layout   q, out: (n_batches, n_queries, n_heads, head_dim); k, v: (n_batches, n_
          (n_batches, n_heads, n_queries) of float32.
 Traffic  the first rungs write matrices of all scores to memory, and read them again. In
          the others scores stay in registers, and k and v are read once for each tile of
-         queries that sees them, mostly from the L2.
+         queries that sees them, mostly from the L2. The backward computes them twice,
+         and for each tile of keys reads q and grad, too.
 Limits   scores and sums in float32, the result rounded once; tensor cores take
          exp(s[i, j] - max) rounded to the dtype. A query that sees no key has 0 as its
          result, and an lse of -inf. inf or NaN in k never reaches a query that does not
-         see it; in v it can but for the first rung, if others of its tile see it.
+         see it; in v it can but for the first rung, if others of its tile see it,
+         and in the backward so it can in any input.
 Mirror   csrc/attention/attention.cu
 Source   Vaswani et al. 2017, arXiv:1706.03762; Milakov & Gimelshein 2018,
          arXiv:1805.02867 (softmax in one pass); Dao et al. 2022, arXiv:2205.14135; Shah
@@ -30,37 +32,31 @@ Source   Vaswani et al. 2017, arXiv:1706.03762; Milakov & Gimelshein 2018,
 
 import math
 
-import torch
 import triton
 
-from triton_kernels.attention.backward_first import (
-    attention_backward_keys_first_kernel,
-    attention_backward_queries_first_kernel,
-    attention_backward_scores_first_kernel,
-)
-from triton_kernels.attention.delta import attention_delta_kernel
+from triton_kernels.attention.backward import attention_backward
 from triton_kernels.attention.first import (
     attention_scores_first_kernel,
     attention_softmax_first_kernel,
     attention_values_first_kernel,
 )
 from triton_kernels.attention.head_maps import HeadRows
-from triton_kernels.attention.regimes import REGIMES, AttentionRung, Call
+from triton_kernels.attention.regimes import TINY, AttentionRung, Call
 from triton_kernels.attention.tables import (
-    DELTA_BLOCK_M,
     FIRST_TILE,
     TENSOR_CORES_TILES,
     TILED_TILES,
     choose,
+    choose_rung,
 )
 from triton_kernels.attention.tensor_cores import attention_tensor_cores_kernel
 from triton_kernels.attention.tiled import attention_tiled_kernel
 from triton_kernels.attention.twin_tables import BOX_SIZE, launch_twin
 from triton_kernels.common.table import FIRST
 
-# A positive scale, and what is smaller becomes 0.
-TINY = torch.finfo(torch.float32).tiny
 MOST = 1 << 30  # of what is counted in 32 bits
+
+__all__ = ["attention", "attention_backward"]
 
 
 def attention(
@@ -109,8 +105,7 @@ def attention(
         has_tensor_maps=all(each.have_tensor_map() for each in rows),
         has_vectors=divisibility * out.element_size() >= 8,
     )
-    regimes = (each for each in REGIMES if rung in (AttentionRung.CHOSEN, each.rung))
-    chosen = choose(regimes, call).rung
+    chosen = choose_rung(call, rung)
     sizes = (n_heads, n_kv_heads, n_queries, n_keys, head_dim)
     window = (window_left, window_right)
     if chosen == AttentionRung.FIRST:
@@ -164,76 +159,3 @@ def _launch_first(tensors, n_batches, sizes, strides, scale, softcap, window):
     attention_values_first_kernel[grid(head_dim)](
         *(out, scores, v, *sizes, *out_strides, *v_strides, *window), **FIRST_TILE
     )
-
-
-def attention_backward(
-    grad_q,
-    grad_k,
-    grad_v,
-    delta,
-    p,
-    grad_scores,
-    grad,
-    grad_lse,
-    q,
-    k,
-    v,
-    out,
-    lse,
-    n_batches,
-    n_heads,
-    n_kv_heads,
-    n_queries,
-    n_keys,
-    head_dim,
-    *strides,
-    scale,
-    softcap,
-    window_left,
-    window_right,
-    rung,
-):
-    """Launches the kernels on the current device and stream.
-
-    delta: (n_batches, n_heads, n_queries) of float32. p and grad_scores are for the
-    first rung, like scores. grad_q, grad_k and grad_v are contiguous.
-    """
-    sizes = (n_heads, n_kv_heads, n_queries, n_keys, head_dim)
-    grad_strides, q_strides, k_strides, v_strides, out_strides = (
-        strides[start : start + 3] for start in range(0, 15, 3)
-    )
-    window = (window_left, window_right)
-    n_rows = n_batches * n_heads * n_queries
-
-    def grid(n_heads, n_rows, n_cols):
-        n_row_tiles = triton.cdiv(n_rows, FIRST_TILE["BLOCK_M"])
-        n_col_tiles = triton.cdiv(n_cols, FIRST_TILE["BLOCK_N"])
-        return (n_batches * n_heads * n_row_tiles * n_col_tiles,)
-
-    if n_rows > 0:
-        block_k = max(16, triton.next_power_of_2(head_dim))
-        attention_delta_kernel[(triton.cdiv(n_rows, DELTA_BLOCK_M),)](
-            *(delta, grad, out, grad_lse, n_rows, n_heads, n_queries, head_dim),
-            *(*grad_strides, *out_strides),
-            BLOCK_M=DELTA_BLOCK_M,
-            BLOCK_K=block_k,
-            num_warps=4,
-            enable_fp_fusion=True,
-        )
-    if n_rows * n_keys > 0:
-        attention_backward_scores_first_kernel[grid(n_heads, n_queries, n_keys)](
-            *(p, grad_scores, grad, q, k, v, lse, delta, *sizes),
-            *(*grad_strides, *q_strides, *k_strides, *v_strides),
-            *(scale, softcap, *window),
-            **FIRST_TILE,
-        )
-    if n_rows > 0:
-        attention_backward_queries_first_kernel[grid(n_heads, n_queries, head_dim)](
-            *(grad_q, grad_scores, k, *sizes, *k_strides, scale, *window), **FIRST_TILE
-        )
-    if n_batches * n_keys * n_kv_heads > 0:
-        attention_backward_keys_first_kernel[grid(n_kv_heads, n_keys, head_dim)](
-            *(grad_k, grad_v, p, grad_scores, grad, q, *sizes),
-            *(*grad_strides, *q_strides, scale, *window),
-            **FIRST_TILE,
-        )

@@ -9,6 +9,9 @@ import torch
 from triton_kernels.common.device import Device
 from triton_kernels.common.math import INTERPRETED
 
+# A positive scale, and what is smaller becomes 0.
+TINY = torch.finfo(torch.float32).tiny
+
 
 class AttentionRung(IntEnum):
     """What computes a call: what REGIMES chooses, or a rung of the ladder."""

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from triton_kernels.attention.scores import visible_keys
+from triton_kernels.attention.scores import seeing_queries, visible_keys
 from triton_kernels.common.math import INTERPRETED
 from triton_kernels.common.ptx import inline_ptx
 from triton_kernels.common.vec import known_multiple
@@ -35,6 +35,30 @@ def keys_of_program(tile_query, n_queries, n_keys, window, BLOCK_M: tl.constexpr
 
 
 @triton.jit
+def owned_keys(n_kv_heads, n_keys, BLOCK_N: tl.constexpr):
+    """Batch, head of k and v, and first key of what a program of a backward computes.
+
+    Likewise, but the first keys come first: causal queries see those the most.
+    """
+    n_tiles = tl.cdiv(n_keys, BLOCK_N)
+    index = tl.program_id(0).to(tl.int64)
+    matrix, tile = index // n_tiles, index % n_tiles
+    return matrix // n_kv_heads, matrix % n_kv_heads, tile * BLOCK_N
+
+
+@triton.jit
+def queries_of_owned_keys(tile_key, n_queries, n_keys, window, BLOCK_N: tl.constexpr):
+    """The queries that see any of these keys, and those that see all of them.
+
+    Both as the first and the end, like seeing_queries.
+    """
+    last_key = tl.minimum(tile_key + BLOCK_N, n_keys) - 1
+    begin, all_end = seeing_queries(tile_key, n_queries, n_keys, window[0], window[1])
+    all_begin, end = seeing_queries(last_key, n_queries, n_keys, window[0], window[1])
+    return begin, end, all_begin, all_end
+
+
+@triton.jit
 def matrix_of(
     ptr,
     batch,
@@ -54,8 +78,16 @@ def matrix_of(
 
 
 @triton.jit
+def contiguous_matrix(ptr, batch, head, n_rows, n_heads, head_dim):
+    """A head of a contiguous tensor, likewise."""
+    return ptr + (batch * n_rows * n_heads + head) * head_dim, n_heads * head_dim
+
+
+@triton.jit
 def sees(first_key, end_key, start, keys):
     """Which keys, counted from start, queries see that see those from first_key on.
+
+    Which queries see keys is the same question, with the two exchanged.
 
     The numbers are compared in 32 bits: there are as many comparisons as scores.
     """

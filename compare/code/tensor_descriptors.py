@@ -1,0 +1,26 @@
+"""What tells the tensor memory accelerator of a tensor, in Triton and in Gluon."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from triton.experimental.gluon.nvidia import hopper
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+DESCRIPTORS = (TensorDescriptor, hopper.TensorDescriptor)
+
+
+@dataclass(frozen=True)
+class Box:
+    """What a tensor map copies at a time."""
+
+    sizes: tuple[int, ...]  # in elements, the contiguous dimension last
+    swizzle_bytes: int  # 0, 32, 64 or 128, as a TensorMap has it
+
+    @classmethod
+    def of(cls, described: dict[str, Any]) -> Box:
+        """Reads what Triton keeps with a kernel for one of its descriptors."""
+        # CUtensorMapSwizzle: none, and then from 32 bytes on.
+        swizzle_bytes = 16 << swizzle if (swizzle := described["swizzle"]) else 0
+        return cls(tuple(described["block_size"]), swizzle_bytes)

@@ -1,0 +1,154 @@
+"""The launcher of attention's backward."""
+
+import math
+
+import triton
+
+from triton_kernels.attention.backward_first import (
+    attention_backward_keys_first_kernel,
+    attention_backward_queries_first_kernel,
+    attention_backward_scores_first_kernel,
+)
+from triton_kernels.attention.backward_tables import (
+    KEYS_TENSOR_CORES_TILES,
+    KEYS_TILED_TILES,
+    QUERIES_TENSOR_CORES_TILES,
+    QUERIES_TILED_TILES,
+)
+from triton_kernels.attention.backward_tensor_cores import (
+    attention_backward_keys_tensor_cores_kernel,
+    attention_backward_queries_tensor_cores_kernel,
+)
+from triton_kernels.attention.backward_tiled import (
+    attention_backward_keys_tiled_kernel,
+    attention_backward_queries_tiled_kernel,
+)
+from triton_kernels.attention.delta import attention_delta_kernel
+from triton_kernels.attention.regimes import TINY, AttentionRung, Call
+from triton_kernels.attention.tables import (
+    DELTA_BLOCK_M,
+    FIRST_TILE,
+    choose,
+    choose_rung,
+)
+
+# Of each rung the kernel and the tiles that own keys, and those that own queries.
+KERNELS = {
+    AttentionRung.TILED: (
+        (attention_backward_keys_tiled_kernel, KEYS_TILED_TILES),
+        (attention_backward_queries_tiled_kernel, QUERIES_TILED_TILES),
+    ),
+    AttentionRung.TENSOR_CORES: (
+        (attention_backward_keys_tensor_cores_kernel, KEYS_TENSOR_CORES_TILES),
+        (attention_backward_queries_tensor_cores_kernel, QUERIES_TENSOR_CORES_TILES),
+    ),
+}
+
+
+def attention_backward(
+    grad_q,
+    grad_k,
+    grad_v,
+    delta,
+    grad,
+    grad_lse,
+    q,
+    k,
+    v,
+    out,
+    lse,
+    n_batches,
+    n_heads,
+    n_kv_heads,
+    n_queries,
+    n_keys,
+    head_dim,
+    *strides,
+    scale,
+    softcap,
+    window_left,
+    window_right,
+    p,
+    grad_scores,
+    rung,
+):
+    """Launches the kernels for a call on the current device and stream.
+
+    delta: (n_batches, n_heads, n_queries) of float32. p and grad_scores are for the
+    first rung, like scores. grad_q, grad_k and grad_v are contiguous.
+    """
+    strides, out_strides = strides[:12], strides[12:]
+    divisibility = math.gcd(head_dim, *strides, 16)
+    call = Call(
+        *(grad_q.dtype, n_queries, head_dim),
+        is_plain=scale >= TINY and softcap == 0.0,
+        counts_in_int=False,
+        has_tensor_maps=False,  # there is no kernel for them yet
+        has_vectors=divisibility * grad_q.element_size() >= 8,
+    )
+    chosen = choose_rung(call, rung)
+    sizes = (n_heads, n_kv_heads, n_queries, n_keys, head_dim)
+    window = (window_left, window_right)
+    n_rows, n_kv_matrices = n_batches * n_heads * n_queries, n_batches * n_kv_heads
+    if n_rows > 0:
+        attention_delta_kernel[(triton.cdiv(n_rows, DELTA_BLOCK_M),)](
+            *(delta, grad, out, grad_lse, n_rows, n_heads, n_queries, head_dim),
+            *(*strides[:3], *out_strides),
+            BLOCK_M=DELTA_BLOCK_M,
+            BLOCK_K=max(16, triton.next_power_of_2(head_dim)),
+            num_warps=4,
+            enable_fp_fusion=True,
+        )
+    if chosen == AttentionRung.FIRST:
+        _launch_first(
+            (grad_q, grad_k, grad_v, p, grad_scores, grad, q, k, v, lse, delta),
+            *(n_batches, sizes, strides, scale, softcap, window),
+        )
+        return
+    inputs = (grad, q, k, v, lse, delta, *sizes, *strides, scale, softcap, *window)
+    on_keys, on_queries = KERNELS[chosen]
+    if n_kv_matrices * n_keys > 0:
+        kernel, tiles = on_keys
+        tile = choose(tiles, call)
+        kernel[(n_kv_matrices * triton.cdiv(n_keys, tile.block_n),)](
+            *(grad_k, grad_v, *inputs),
+            **tile.constants(call),
+            DIVISIBILITY=divisibility,
+        )
+    if n_rows > 0:
+        kernel, tiles = on_queries
+        tile = choose(tiles, call)
+        n_tiles = n_batches * n_heads * triton.cdiv(n_queries, tile.block_m)
+        kernel[(n_tiles,)](
+            *(grad_q, *inputs), **tile.constants(call), DIVISIBILITY=divisibility
+        )
+
+
+def _launch_first(tensors, n_batches, sizes, strides, scale, softcap, window):
+    """The launches of the first rung."""
+    grad_q, grad_k, grad_v, p, grad_scores, grad, q, k, v, lse, delta = tensors
+    n_heads, n_kv_heads, n_queries, n_keys, head_dim = sizes
+    grad_strides, q_strides, k_strides = strides[:3], strides[3:6], strides[6:9]
+    n_rows = n_batches * n_heads * n_queries
+
+    def grid(n_heads, n_rows, n_cols):
+        n_row_tiles = triton.cdiv(n_rows, FIRST_TILE["BLOCK_M"])
+        n_col_tiles = triton.cdiv(n_cols, FIRST_TILE["BLOCK_N"])
+        return (n_batches * n_heads * n_row_tiles * n_col_tiles,)
+
+    if n_rows * n_keys > 0:
+        attention_backward_scores_first_kernel[grid(n_heads, n_queries, n_keys)](
+            *(p, grad_scores, grad, q, k, v, lse, delta, *sizes, *strides),
+            *(scale, softcap, *window),
+            **FIRST_TILE,
+        )
+    if n_rows > 0:
+        attention_backward_queries_first_kernel[grid(n_heads, n_queries, head_dim)](
+            *(grad_q, grad_scores, k, *sizes, *k_strides, scale, *window), **FIRST_TILE
+        )
+    if n_batches * n_keys * n_kv_heads > 0:
+        attention_backward_keys_first_kernel[grid(n_kv_heads, n_keys, head_dim)](
+            *(grad_k, grad_v, p, grad_scores, grad, q, *sizes),
+            *(*grad_strides, *q_strides, scale, *window),
+            **FIRST_TILE,
+        )
