@@ -8,7 +8,6 @@ from triton_kernels.attention.tables import AttentionTile
 KEYS_TILED_TILES = (
     AttentionTile(64, 32, 64, 2, 8, 16, needs_vectors=True, arch=90),
     AttentionTile(128, 16, 64, 2, 8, 16, needs_vectors=True, arch=90),
-    AttentionTile(256, 16, 32, 2, 8, 16, needs_vectors=True, arch=90),
     AttentionTile(64, 16, 64, 2, 8, 16, needs_vectors=True),
     AttentionTile(128, 16, 32, 2, 8, 16),
     AttentionTile(256, 16, 16, 2, 8, 16),

@@ -26,5 +26,8 @@ def dot_of_rows(left, right, head_dim, BLOCK_K: tl.constexpr):
             *(right_end, head_dim),
         )
         x, y = x.to(tl.float32), y.to(tl.float32)
-        sums = tl.dot(x, y, sums, input_precision="ieee")
+        # Each step has a sum of its own: along a single chain of additions the rounding
+        # errors of hundreds would pile up. Of a + the compiler would make one chain.
+        step = tl.dot(x, y, input_precision="ieee")
+        sums = tl.fma(step, tl.full(step.shape, 1.0, tl.float32), sums)
     return sums

@@ -57,9 +57,7 @@ FIRST_TILE = {
 # Head_dim, queries, keys, stages, warps, columns. Where elements come one by one, a
 # thread holds the address of each, and has registers for smaller tiles only.
 TILED_TILES = (
-    AttentionTile(64, 128, 64, 2, 8, 16, needs_vectors=True, arch=90),
     AttentionTile(128, 64, 64, 2, 8, 16, needs_vectors=True, arch=90),
-    AttentionTile(256, 64, 32, 2, 8, 16, needs_vectors=True, arch=90),
     AttentionTile(64, 64, 32, 2, 4, 16, needs_vectors=True),
     AttentionTile(64, 64, 32, 2, 8, 16),
     AttentionTile(128, 64, 32, 2, 8, 16),

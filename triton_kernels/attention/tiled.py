@@ -10,6 +10,7 @@ threads themselves multiply and add float32, from operands in shared memory.
 import triton
 import triton.language as tl
 
+from triton_kernels.attention.float_tiles import dot_of_rows
 from triton_kernels.attention.scores import cap, visible_keys
 from triton_kernels.attention.tiles import (
     keys_of_program,
@@ -82,7 +83,7 @@ def attention_tiled_kernel(
     lse_ptr += (batch * n_heads + head) * n_queries
     head_dim = known_multiple(head_dim, DIVISIBILITY)
     rows, cols = tl.arange(0, BLOCK_M), tl.arange(0, HEAD_DIM)[None, :]
-    keys, ks = tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_K)
+    keys = tl.arange(0, BLOCK_N)
     window = window_left, window_right
     begin, end, _, _ = keys_of_program(tile_query, n_queries, n_keys, window, BLOCK_M)
     first_key, end_key = visible_keys(
@@ -94,20 +95,10 @@ def attention_tiled_kernel(
     row_sum = tl.zeros([BLOCK_M], tl.float32)
     row_max = tl.full([BLOCK_M], -float("inf"), tl.float32)
     for start in range(begin, end, BLOCK_N):
-        scores = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-        for d in range(0, head_dim, BLOCK_K):
-            q = load_tile(
-                *(q_matrix, tile_query, rows[:, None], d + ks[None, :]),
-                *(n_queries, head_dim),
-            )
-            k = load_tile(
-                k_matrix, start, keys[None, :], d + ks[:, None], end, head_dim
-            )
-            q, k = q.to(tl.float32), k.to(tl.float32)
-            # Each step has a sum of its own, as below; of a + the compiler would make
-            # one chain with the sum so far.
-            step = tl.dot(q, k, input_precision="ieee")
-            scores = tl.fma(step, tl.full(step.shape, 1.0, tl.float32), scores)
+        scores = dot_of_rows(
+            *((q_matrix, tile_query, rows, n_queries), (k_matrix, start, keys, end)),
+            *(head_dim, BLOCK_K),
+        )
         is_seen = sees(first_key, end_key, start, keys)
         scores = tl.where(is_seen, cap(scores * scale, softcap), -float("inf"))
 
@@ -118,11 +109,10 @@ def attention_tiled_kernel(
         p = exponential(scores - origin[:, None], q_ptr.dtype.element_ty)
         row_sum = row_sum * rescale + tl.sum(p, axis=1)
 
-        # A tile's values have sums of their own: along a single chain of additions the
-        # rounding errors of thousands would pile up.
+        # A tile's values have sums of their own, like a step's in dot_of_rows.
         v = load_tile(v_matrix, start, keys[:, None], cols, end, head_dim)
         tile_sums = tl.dot(p, v.to(tl.float32), input_precision="ieee")
-        sums = sums * rescale[:, None] + tile_sums
+        sums = tl.fma(sums, tl.broadcast_to(rescale[:, None], sums.shape), tile_sums)
 
     # -- store: rounded once; 0 for a query that sees no key
     inverse = tl.where(row_sum == 0.0, 0.0, 1.0 / row_sum)

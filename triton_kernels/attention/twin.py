@@ -65,6 +65,7 @@ def attend(
     row_sums = sums_of_lanes(no_scores)
     out = gl.zeros([BLOCK_M, HEAD_DIM], gl.float32, OUT)
 
+    # -- compute: a step's scores together with the last step's values
     k = wait_until_full(k_ring, n_used)
     mbarrier.wait(turns.index(WARPGROUP), n_used & 1)
     scores = start_scores(q, k, no_scores)
@@ -112,6 +113,7 @@ def consume(results, rings, turns, next_tile, sizes, order, scale, W: gl.constex
     BLOCK_M: gl.constexpr = NUM_CONSUMERS * BOX_SIZE
     BLOCK_N: gl.constexpr = k_ring[0].shape[2]
     HEAD_DIM: gl.constexpr = q_boxes.shape[4]
+    # -- tile: the loading warp takes one after the other, and tells which
     n_tiles = n_batches * n_heads * gl.cdiv(n_queries, BLOCK_M)
     if W == NUM_CONSUMERS - 1:
         mbarrier.arrive(turns.index(0), count=1)
@@ -133,6 +135,7 @@ def consume(results, rings, turns, next_tile, sizes, order, scale, W: gl.constex
         n_heard += 1
         n_used += n_steps
 
+        # -- store: through shared memory, which the last tile's rows have left by now
         lse = finite_origin(row_max) * scale + gl.log(row_sum)
         queries = row + gl.arange(0, BOX_SIZE, row_max.type.layout)
         row_ptr = lse_ptr + (batch * n_heads + head).to(gl.int64) * n_queries

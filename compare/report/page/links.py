@@ -38,6 +38,9 @@ class Kernel:
     file: str  # such as "csrc/softmax/twin.cuh"
     lines: range  # from the template or the decorator in front on
     sections: dict[str, range]  # in order
+    # Those in functions beside it, which warps run that are specialized in a part of
+    # the work: they are not inlined into the kernel.
+    workers: tuple[tuple[str, range], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def find_kernel(side: Side, op: str, name: str) -> Kernel:
     text = read_source(file)
     lines = _LINES[side](text, name)
     assert lines, name  # file_of has found it there
-    return Kernel(file, lines, _sections(text, lines))
+    return Kernel(file, lines, _sections(text, lines), _workers(side, text, lines))
 
 
 def kernel_of(report: Report, side: Side, name: str) -> Kernel:
@@ -111,6 +114,16 @@ def _sections(text: str, lines: range) -> dict[str, range]:
         section: range(start, end)
         for (section, start), end in zip(marks, ends, strict=True)
     }
+
+
+def _workers(side: Side, text: str, lines: range) -> tuple[tuple[str, range], ...]:
+    """The sections in Python functions outside of these lines."""
+    if side != "triton":
+        return ()
+    functions = re.findall(r"^def (\w+)", text, re.M)
+    ranges = (python_lines(text, each) for each in functions)
+    others = (each for each in ranges if each and each.start not in lines)
+    return tuple(part for each in others for part in _sections(text, each).items())
 
 
 def source_files(
@@ -178,7 +191,10 @@ class Chains:
         sections = (
             section
             for line in own
-            for section, lines in self._kernel.sections.items()
+            for section, lines in (
+                *self._kernel.sections.items(),
+                *self._kernel.workers,
+            )
             if line in lines
         )
         inlined = [each for each in shown[:1] if each[0] != self._kernel.file]
