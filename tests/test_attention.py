@@ -450,6 +450,18 @@ def test_gradients_of_keys_that_nobody_sees(
     assert (grad_v[:, :first_seen] == 0).all()
 
 
+@pytest.mark.parametrize("rung", ["", "tensor_cores"])
+def test_lse_of_many_tiles(
+    rung: str, backend: str, device: str, generator: torch.Generator
+) -> None:
+    # What is off by a rounding in each tile adds up.
+    shape = (1, 64, 8192, 1, 1, 64)
+    q, k, v = random_inputs(FORWARD, shape, torch.bfloat16, device, generator)
+    _, lse = run(FORWARD.on_rung(rung), backend, 8 * q, k, v)
+    _, exact = reference(8 * q.double(), k.double(), v.double())
+    assert (lse - exact).abs().max() < 4 * torch.finfo(torch.float32).eps * exact.max()
+
+
 # ---- Generated code ------------------------------------------------------------------
 
 

@@ -53,8 +53,9 @@ def add_scores(scores, row_max, row_sums, scale_log2):
     """
     old_max, row_max = row_max, gl.maximum(row_max, gl.max(scores, 1))
     origin, unit = finite_origin(row_max), unit_of(row_max, scale_log2)
+    # Exactly 1 where the maximum stays, however many tiles there are.
+    rescale = gl.exp2((old_max - origin) * unit)
     origin *= unit
-    rescale = gl.exp2(old_max * unit - origin)
     p = gl.exp2(scores * unit[:, None] - origin[:, None])
     ROWS: gl.constexpr = gl.SliceLayout(1, row_sums.type.layout)
     row_sums = row_sums * gl.convert_layout(rescale, ROWS)[:, None] + sums_of_lanes(p)
