@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,17 +13,22 @@ import torch
 from benches import GPU, make_case
 from test_code_contracts import needs_nvcc
 
+from bindings import backends
 from bindings.op import Op
+from bindings.ops._attention_reference import _scores
 from bindings.registry import OPS
+from bindings.sources import ROOT
 from bindings.trials import TRIALS
+from compare.cli import main
 from compare.code import rungs
 from compare.code.architectures import parse_architecture
 from compare.errors import UsageError
-from compare.judge.cases import Case
+from compare.judge import acceptance
+from compare.judge.cases import Case, make_arguments
 from compare.judge.parity import Skipped
 from compare.records import rung_times, store
 from compare.records.rung_times import Times
-from compare.report import ladder
+from compare.report import ladder, online_softmax
 from compare.report.ladder import Rung, Step, show
 from compare.report.terminal import make_console
 from compare.timing import gpu_state
@@ -131,6 +138,8 @@ def test_a_rung_computes_what_the_op_does() -> None:
     tf32 = rung_times.case_on(tensor_cores, Case((5, 6, 7)))
     assert tf32.params == {"precision": "tf32"}
     assert rung_times.case_on(tensor_cores, CASE) == CASE
+    other, case = OPS["attention"].on_rung("tensor_cores"), Case((1, 1, 1, 1, 1, 1))
+    assert rung_times.case_on(other, case) == case  # it has no precision to choose
     with pytest.raises(
         ValueError, match=r"rung must be one of first, tiled, .* 'last'"
     ):
@@ -212,3 +221,127 @@ def test_gains_are_of_the_twin(times: Times) -> None:
         }
     )
     assert gains == {"cuda": 1.5}
+
+
+# ---- One row of attention, tile by tile ----------------------------------------------
+
+ATTENTION = OPS["attention"]
+ROWS = pytest.mark.parametrize(
+    "case",
+    [
+        Case(TRIALS["attention"].small_shape),
+        Case((1, 90, 200, 2, 1, 64), torch.float16, params={"causal": True}),
+        Case((2, 130, 150, 1, 1, 40), params={"window": (90, 9), "softcap": 5.0}),
+        Case((1, 40, 90, 2, 2, 256), params={"scale": -0.5}),
+    ],
+    ids=("plain", "causal", "window", "long"),
+)
+
+
+def told(case: Case) -> online_softmax.Story:
+    story = online_softmax.tell(case)
+    assert story
+    return story
+
+
+@ROWS
+def test_a_row_ends_with_what_the_kernels_return(
+    case: Case, backend: str, device: str
+) -> None:
+    story = told(case)
+    assert story.n_raised > 1  # or nothing was scaled down
+    op = ATTENTION.on_rung("tiled")
+    arguments = [
+        each.to(device) if isinstance(each, torch.Tensor) else each
+        for each in make_arguments(op, case)
+    ]
+    out, lse = op.allocate(*arguments)
+    backends.run(backend, op, (out, lse), *arguments)
+    n_terms = case.shape[2]
+    ends = torch.tensor(story.out, dtype=case.dtype), torch.tensor([story.lse])
+    rows = out[0, story.query, 0].cpu(), lse[0, 0, story.query : story.query + 1].cpu()
+    expected = [acceptance.expect_like(each, n_terms) for each in ends]
+    assert not acceptance.judge_all(rows, expected).problem
+    assert 0.0 < story.out_error <= story.out_allowed
+    assert 0.0 < story.lse_error <= story.lse_allowed
+
+
+@ROWS
+def test_each_tile_of_a_row_ends_softmax_over_the_keys_so_far(case: Case) -> None:
+    story = told(case)
+    q, k, v, *params = make_arguments(ATTENTION, case)
+    scores = _scores(q.double(), k.double(), *params)[0, 0, story.query]
+    values, old_max, end, n_raised = v[0, :, 0].double(), -math.inf, 0, 0
+    for tile in story.tiles:
+        assert tile.first == end or not end  # no key is left out
+        end = tile.end
+        own, so_far = scores[tile.first : end], scores[:end]
+        assert tile.n_seen == own.isfinite().sum()
+        row_max = so_far.max().item()
+        is_raised = row_max > old_max
+        assert tile.is_raised == is_raised
+        if row_max == -math.inf:  # no key is seen so far
+            assert tile.row_max is tile.tile_max is None
+            assert tile.row_sum == 0.0
+            continue
+        tile_max = tile.tile_max if tile.n_seen else -math.inf
+        shown = (tile_max, tile.row_max, tile.rescale, tile.row_sum, *tile.out)
+        exact = (
+            *(own.max().item(), row_max, math.exp(old_max - row_max)),
+            (so_far - row_max).exp().sum().item(),
+            *(so_far.softmax(0) @ values[:end, :3]).tolist(),
+        )
+        assert shown == pytest.approx(exact, rel=1e-5, abs=1e-6)
+        old_max, n_raised = row_max, n_raised + is_raised
+    assert sum(tile.n_seen for tile in story.tiles) == scores.isfinite().sum()
+    assert n_raised == story.n_raised
+    assert f"rose in {n_raised} of {len(story.tiles)} tiles" in " ".join(
+        online_softmax.notes(story)
+    )
+
+
+def test_tiles_of_a_row_are_those_of_the_kernels() -> None:
+    pytest.importorskip("triton")
+    from triton_kernels.attention.tables import TILED_TILES
+
+    text = (ROOT / "csrc/attention/float_tiles.cuh").read_text()
+    (found,) = re.findall(r"BLOCK_M = HEAD_DIM <= (\d+) \? (\d+) : (\d+);", text)
+    longest, keys, keys_of_longer = map(int, found)
+    assert "BLOCK_N = BLOCK_M<HEAD_DIM>;" in text
+    for head_dim in (1, longest, longest + 1, 256):
+        wanted = keys if head_dim <= longest else keys_of_longer
+        assert online_softmax.block_size(head_dim) == wanted
+        on_hopper = (e for e in TILED_TILES if e.arch == 90)
+        tile = next(e for e in on_hopper if head_dim <= e.max_head_dim)
+        assert tile.block_n == wanted
+
+
+def test_a_query_that_sees_no_key_has_no_lse(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sees_nothing = Case((1, 100, 10, 2, 2, 64), params={"causal": True})
+    for case in (sees_nothing, Case((2, 5, 0, 2, 2, 8))):
+        story = told(case)
+        assert story.lse is None
+        assert not any(story.out)
+        lines = lines_of(replace(made(None), story=story), capsys)
+        assert " ".join(lines[-1]).endswith("its result is 0, and its lse -inf.")
+    assert online_softmax.tell(Case((2, 0, 5, 2, 2, 8))) is None
+
+
+def test_a_row_of_the_variant_that_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, no_times: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ladder, "_step", lambda *_: Skipped("it is not looked at"))
+    options = ["--ladder", "--shape", "1x200x200x1x1x8", "--param", "causal=true"]
+    assert main(["attention", *options, "--json", "-"]) == 0
+    story = json.loads(capsys.readouterr().out)["story"]
+    assert story["query"] >= 100
+    assert sum(tile["n_seen"] for tile in story["tiles"]) == story["query"] + 1
+    assert main(["attention", *options]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    (tile,) = (line for line in lines if line[:3] == ["64", "to", "127"])
+    shown = story["tiles"][1]
+    assert tile[3:5] == [str(shown["n_seen"]), f"{shown['tile_max']:.4f}"]
+    assert main(["attention", "--backward", *options, "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["story"] is None

@@ -183,6 +183,7 @@ def test_what_is_there(folder: Path, read: dict[str, Page]) -> None:
         assert "NVIDIA H200" in text
         assert 'class="term"' in text
         assert {"ladder", "times", "plots"} <= read[f"ops/{op}.html"].ids
+        assert ("story" in read[f"ops/{op}.html"].ids) == (op == "attention")
         code = read[f"code/{op}.html"]
         assert "bench" in code.ids
         assert "terms" not in code.ids  # the site has them

@@ -125,6 +125,7 @@ def _climb(options: argparse.Namespace) -> int:
             options.dtype,
             options.arch or parse_architecture(DEFAULT_ARCHITECTURE),
             progress,
+            params_of(options.op, options.param) if options.param else None,
         )
     from compare.report import terminal
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -50,6 +51,8 @@ def case_on(op: Op, case: Case) -> Case:
     """The case as a rung can serve it: tensor cores take float32 as tf32 alone."""
     if case.dtype != torch.float32 or op.rung != "tensor_cores":
         return case
+    if "precision" not in inspect.signature(op.allocate).parameters:
+        return case  # nor can they be asked to
     return replace(case, params={**case.params, "precision": "tf32"})
 
 

@@ -32,7 +32,9 @@ from compare.judge.cases import Case, launcher_arguments
 from compare.judge.parity import Skipped
 from compare.records import rung_times, store
 from compare.records.rung_times import Times
+from compare.report import online_softmax
 from compare.report.comparison import case_name
+from compare.report.online_softmax import Story
 from compare.report.recorded import age, where
 from compare.report.tables import Grid
 from compare.report.text import NONE, plain, print_head, print_note, print_rows
@@ -44,6 +46,9 @@ _INSPECT: dict[Side, Callable[..., KernelCode]] = {
     "cuda": kernel_code.inspect_cuda,
     "triton": kernel_code.inspect_triton,
 }
+
+# How an op gets to one row of its result, where that is a story.
+_STORIES: dict[str, Callable[[Case], Story | None]] = {"attention": online_softmax.tell}
 
 _NO_CODE = (CodegenUnavailable, CompilationFailed, UnsupportedError, ValueError)
 
@@ -87,6 +92,7 @@ class Ladder:
     rungs: tuple[Rung, ...]
     times: Times | None
     is_recorded: bool  # rather than measured here
+    story: Story | None = None
 
 
 def climb(
@@ -95,12 +101,14 @@ def climb(
     dtype: str | None,
     architecture: Architecture,
     progress: Callable[[str], None],
+    params: Mapping[str, Any] | None = None,
 ) -> Ladder:
     """Looks at every rung of an op, and times it where there is a GPU.
 
     The default shape is the one whose times are recorded or, without a GPU, of an op
     whose loops are long, the small one. The default dtype is float32 or, of an op that
-    is bound by arithmetic, bfloat16: tensor cores know no float32.
+    is bound by arithmetic, bfloat16: tensor cores know no float32. The story of a row
+    is of the small shape, unless another one is asked for.
 
     Raises:
         CompareError: It cannot be done.
@@ -114,6 +122,7 @@ def climb(
         default,
         shape=shape or small,
         dtype=getattr(torch, dtype) if dtype else default.dtype,
+        params=params or default.params,
     )
     rungs = []
     for name, on_rung in rung_times.rungs_of(op).items():
@@ -127,7 +136,12 @@ def climb(
         if has_gpu
         else store.find(op_name, Times)
     )
-    return Ladder(op_name, case, architecture.name, tuple(rungs), times, not has_gpu)
+    tell = _STORIES.get(op_name)
+    told = replace(case, shape=shape or trial.small_shape)
+    return Ladder(
+        *(op_name, case, architecture.name, tuple(rungs), times, not has_gpu),
+        story=tell(told) if tell else None,
+    )
 
 
 def what_changed(op: Op, steps: Mapping[str, Step | Skipped]) -> str:
@@ -212,6 +226,7 @@ def to_json(ladder: Ladder) -> dict[str, Any]:
         "rungs": as_json(ladder.rungs),
         "times": ladder.times and times.to_json(ladder.times),
         "is_recorded": ladder.is_recorded,
+        "story": as_json(ladder.story),
     }
 
 
@@ -289,7 +304,7 @@ def measured(times: Times, rung: str, side: str) -> tuple[str, str]:
 
 
 def show(ladder: Ladder, console: Console) -> None:
-    """Prints what each rung changes, then a line for each in both languages."""
+    """Prints what each rung changes, a line for each in both languages, and a row."""
     what = f"{case_name(ladder.case)}  code for {ladder.architecture}"
     print_head(console, ladder.op, what)
     for number, rung in enumerate(ladder.rungs, 1):
@@ -305,3 +320,15 @@ def show(ladder: Ladder, console: Console) -> None:
         print_note(console, note)
     if text := origin(ladder):
         console.print(plain(text, "dim"))
+    if ladder.story:
+        _show_story(ladder.story, console)
+
+
+def _show_story(story: Story, console: Console) -> None:
+    console.print()
+    made = online_softmax.grid(story)
+    print_head(console, made.name, online_softmax.title(story))
+    if made.rows:
+        print_rows(console, made.header, made.rows)
+    for note in online_softmax.notes(story):
+        console.print(plain(note))

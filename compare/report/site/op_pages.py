@@ -13,10 +13,11 @@ from compare.assembly.places import file_of
 from compare.code.rungs import SIDES
 from compare.judge.parity import Parity, Skipped
 from compare.parameters import OpSummary
-from compare.report import glossary, ladder, readme, results
+from compare.report import glossary, ladder, online_softmax, readme, results
 from compare.report.comparison import Report, case_name
 from compare.report.figures import figures, notes
 from compare.report.ladder import Ladder, Rung, Step
+from compare.report.online_softmax import Story
 from compare.report.site import documents
 from compare.report.site.files import Files, relative
 from compare.report.tables import remarks
@@ -135,6 +136,15 @@ def _of_ladder(made: Ladder | Skipped, page: str, files: Files) -> dict[str, Any
         ],
         "grid": ladder.grid(made),
         "ladder_notes": [*ladder.notes(made), *filter(None, [ladder.origin(made)])],
+        "story": made.story and _of_story(made.story),
+    }
+
+
+def _of_story(story: Story) -> dict[str, Any]:
+    return {
+        "title": online_softmax.title(story),
+        "grid": online_softmax.grid(story),
+        "notes": online_softmax.notes(story),
     }
 
 
