@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import torch
 from conftest import assert_accepted, op_id, random_inputs
+from mirror import kernels_of
 from torch import Tensor
 
 import bindings
-from bindings import backends
+from bindings import backends, sources
 from bindings.backends import triton
 from bindings.errors import UnsupportedError
 from bindings.op import Op, as_tuple
@@ -25,6 +26,7 @@ from bindings.ops._attention_reference import (
     reference_backward,
     yardstick,
 )
+from bindings.ops._attention_splits import count_splits
 from bindings.registry import OPS
 from bindings.trials import TRIALS
 from compare.code import triton_offline
@@ -293,6 +295,91 @@ def test_softcap_and_any_scale(
         assert_accepted(each_op, backend, inputs, params)
 
 
+# ---- Few queries and long keys -------------------------------------------------------
+
+# Sharing of heads by one to four, ragged tiles of rows and of keys, parts without keys,
+# rows that see no key of a part, and calls that are not split.
+DECODING: dict[str, tuple[tuple[int, ...], dict[str, Any], int]] = {
+    "one key": ((2, 1, 1, 4, 2, 64), {}, 0),
+    "a head of its own": ((2, 1, 257, 2, 2, 40), {}, 4),
+    "two that share": ((1, 1, 300, 4, 2, 128), {"softcap": 5.0}, 4),
+    "three that share": ((2, 3, 700, 3, 1, 64), {"causal": True}, 8),
+    "four that share": ((1, 1, 5000, 4, 1, 24), {}, 67),
+    "a window": ((1, 3, 1500, 4, 2, 33), {"causal": True, "window": (301, 0)}, 4),
+    "a window of both sides": ((1, 3, 600, 4, 1, 128), {"window": (400, 2)}, 4),
+    "a window without a part": ((1, 1, 900, 4, 1, 64), {"window": (200, 9)}, 0),
+    "32 rows": ((1, 8, 700, 4, 1, 128), {"causal": True}, 2),
+    "tiles of rows": ((1, 13, 600, 3, 1, 80), {"causal": True, "scale": -0.1}, 2),
+    "tiles of long rows": ((1, 5, 600, 4, 1, 256), {"causal": True}, 4),
+    "many queries": ((1, 33, 300, 2, 1, 16), {}, 0),
+}
+BITS_16 = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+
+
+@BITS_16
+@pytest.mark.parametrize("case", DECODING)
+def test_keys_that_are_split(
+    case: str,
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+) -> None:
+    shape, params, n_splits = DECODING[case]
+    inputs = random_inputs(FORWARD, shape, dtype, device, generator)
+    if device == "cpu":  # as on an H200
+        q, k, _, causal, window, *_ = TRIALS["attention"].bind(inputs, params)
+        assert count_splits(q, k, causal, window) == n_splits
+    assert_accepted(FORWARD, backend, inputs, params)
+    once, again = (run(FORWARD, backend, *inputs, **params) for _ in range(2))
+    assert all(map(same_bits, once, again))
+
+
+@pytest.mark.parametrize("extreme", EXTREMES)
+def test_extreme_scores_of_keys_that_are_split(
+    backend: str, device: str, extreme: str, generator: torch.Generator
+) -> None:
+    shape = (1, 3, 400, 4, 2, 24)
+    q, k, v = random_inputs(FORWARD, shape, torch.float16, device, generator)
+    q, k = EXTREMES[extreme](q, k)
+    assert_accepted(FORWARD, backend, (q, k, v))
+
+
+def test_split_keys_that_nobody_sees_change_nothing(
+    backend: str, device: str, generator: torch.Generator
+) -> None:
+    shape = (1, 1, 700, 4, 2, 64)
+    q, k, v = random_inputs(FORWARD, shape, torch.float16, device, generator)
+    whole = run(FORWARD, backend, q, k, v, window=(499, 0))
+    k, v = k.clone(), v.clone()
+    k[:, :200] = v[:, :200] = math.nan
+    spoilt = run(FORWARD, backend, q, k, v, window=(499, 0))
+    assert all(map(same_bits, whole, spoilt))
+
+
+# Rows of a batch as in decoding, and how many blocks then share their keys.
+@pytest.mark.parametrize(
+    ("n_batches", "n_keys", "n_splits"),
+    [(1, 1024, 14), (1, 131072, 85), (16, 4096, 6), (64, 1024, 3), (700, 1024, 1)],
+)
+def test_as_many_splits_as_keep_a_gpu_busy(
+    n_batches: int, n_keys: int, n_splits: int
+) -> None:
+    q, k = (
+        torch.empty(n_batches, n, heads, 128, dtype=torch.float16, device="meta")
+        for n, heads in ((1, 32), (n_keys, 8))
+    )
+    assert count_splits(q, k, True, None) == n_splits
+    assert count_splits(q.float(), k.float(), True, None) == 0
+
+
+def test_kernels_of_split_keys_are_mirrored() -> None:
+    for file in ("split", "combine"):
+        cuda = kernels_of(sources.CSRC / "attention" / f"{file}.cuh")
+        folder = sources.CSRC.parent / "triton_kernels" / "attention"
+        assert kernels_of(folder / f"{file}.py") == cuda != {}
+
+
 # ---- Layouts -------------------------------------------------------------------------
 
 
@@ -482,6 +569,29 @@ def test_what_triton_makes_of_the_twin(head_dim: int) -> None:
     # Of 256 columns a thread has so many sums that others leave, outside of the loop.
     (spilled,) = re.findall(r"(\d+) bytes spill stores", log)
     assert int(spilled) <= (24 if head_dim == 256 else 0)
+
+
+@pytest.mark.parametrize(
+    ("n_queries", "head_dim"), [(1, 64), (1, 128), (8, 128), (1, 256)]
+)
+def test_what_triton_makes_of_split_keys(n_queries: int, head_dim: int) -> None:
+    q, k = (
+        torch.empty(4, n, heads, head_dim, dtype=torch.bfloat16, device="meta")
+        for n, heads in ((n_queries, 32), (4096, 8))
+    )
+    arguments = TRIALS["attention"].bind((q, k, k), {"causal": True})
+    given = FORWARD.arguments(*FORWARD.allocate(*arguments), *arguments)
+    hopper = ARCHITECTURES[90]
+    launcher = triton.launcher(FORWARD)
+    launches = triton_offline.record_launches(launcher, given, hopper)
+    assert [each.kernel for each in launches] == [
+        "attention_split_kernel",
+        "attention_combine_kernel",
+    ]
+    for each in launches:
+        log = triton_offline.assembler_log(each, hopper)
+        assert " 0 bytes spill stores" in log
+    assert "cp.async.cg.shared.global" in launches[0].ptx
 
 
 # ---- Bad input -----------------------------------------------------------------------

@@ -19,6 +19,7 @@ from bindings.ops._attention_reference import (
     sharing,
     visible_sides,
 )
+from bindings.ops._attention_splits import count_splits
 
 MAX_HEAD_DIM = 256
 
@@ -48,6 +49,11 @@ def attention(
     A contiguous head_dim is read in place, whatever the other strides, so that tensors
     of (batch, heads, sequence, head_dim) are passed as x.transpose(1, 2); the result
     has the memory format of q. Tensors of any other layout are copied.
+
+    The same call gives the same bits on the same GPU. Where few queries of 16 bits see
+    many keys, as in decoding, the keys are split into parts, whose number depends on
+    all sizes, batch included, and on the GPU's multiprocessors; so do the last bits of
+    the result.
 
     Autograd differentiates both results once with respect to q, k and v, by
     attention_backward of the same backend.
@@ -262,16 +268,32 @@ def _operands(
         scale_of(scale, head_dim),
         float(softcap or 0.0),
         *visible_sides(causal, window, n_queries + n_keys),
+        count_splits(q, k, causal, window),
     )
 
 
 def _workspace(
-    rung: str, out: Tensor, lse: Tensor, q: Tensor, k: Tensor, *_: Any
-) -> tuple[Tensor | None]:
-    """All scores, for the rung that keeps them in memory."""
-    if rung != "first":
-        return (None,)
-    return (lse.new_empty((*lse.shape, k.shape[1])),)
+    rung: str,
+    out: Tensor,
+    lse: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    window: Sequence[int] | None = None,
+    *_: Any,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """All scores, for the rung that keeps them in memory; what parts of keys give.
+
+    That is for each row and part a row of out, and its largest score and sum.
+    """
+    if rung == "first":
+        return lse.new_empty((*lse.shape, k.shape[1])), None, None
+    n_splits = 0 if rung else count_splits(q, k, causal, window)
+    if n_splits == 0:
+        return None, None, None
+    size = (*lse.shape, n_splits)
+    return None, lse.new_empty((*size, q.shape[3])), lse.new_empty((*size, 2))
 
 
 def _rows_in_place(x: Tensor) -> Tensor:

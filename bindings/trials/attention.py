@@ -114,6 +114,9 @@ FORWARD = Trial(
     other_kernels={
         "attention_count_kernel": "On Hopper, one thread of it starts the count of "
         "tiles that a causal call's blocks take.",
+        "attention_split_kernel": "Calls of few queries of 16 bits and more than 256 "
+        "keys, as in decoding, split the keys among blocks.",
+        "attention_combine_kernel": "Puts together what these blocks leave.",
     },
 )
 

@@ -18,7 +18,7 @@
 // Traffic  the first rungs write matrices of all scores to memory, and read them again. In
 //          the others scores never leave a block, which reads k and v once for all its
 //          queries, mostly from the L2; the backward computes them twice, for blocks that own
-//          keys and for blocks that own queries.
+//          keys and for blocks that own queries. Where queries are few, blocks share the keys.
 // Limits   scores and sums in float32, the result rounded once; tensor cores take exp(s[i, j]
 //          - max) rounded to the dtype. A query that sees no key has 0 as its result, and an
 //          lse of -inf. inf or NaN in k never reaches a query that does not see it; in v, and
@@ -33,6 +33,7 @@
 #include "attention/backward_twin.cuh"
 #include "attention/first.cuh"
 #include "attention/regimes.cuh"
+#include "attention/split_launches.cuh"
 #include "attention/tensor_cores.cuh"
 #include "attention/tiled.cuh"
 #include "attention/twin_tables.cuh"
@@ -41,6 +42,8 @@
 
 // scores: for the first rung, of n_batches * n_heads * n_queries * n_keys; null for others.
 // n_taken: an int, in which blocks on Hopper count the tiles of queries that they have taken.
+// parts, statistics: for a call of few queries of 16 bits, whose keys are split among n_splits
+// blocks; else n_splits is 0.
 cudaError_t attention(
     const Launcher& launch, DType dtype, void* out, void* lse, void* n_taken,
     const void* q, const void* k, const void* v, int64_t n_batches, int64_t n_heads,
@@ -49,7 +52,8 @@ cudaError_t attention(
     int64_t q_stride_batch, int64_t q_stride_row, int64_t q_stride_head,
     int64_t k_stride_batch, int64_t k_stride_row, int64_t k_stride_head,
     int64_t v_stride_batch, int64_t v_stride_row, int64_t v_stride_head, float scale,
-    float softcap, int64_t window_left, int64_t window_right, void* scores, int rung
+    float softcap, int64_t window_left, int64_t window_right, int64_t n_splits,
+    void* scores, void* parts, void* statistics, int rung
 ) {
     const Device& device = launch.device();
     const HeadRows out_rows{
@@ -77,6 +81,8 @@ cudaError_t attention(
     };
     const AttentionRung chosen = choose_rung(REGIMES, device, call, rung);
     if (chosen == AttentionRung::chosen) return cudaErrorNotSupported;
+    const bool is_split =
+        rung == 0 && n_splits > 0 && chosen >= AttentionRung::tensor_cores;
 
     const auto n_blocks = [&](int64_t block_m) {
         return n_batches * n_heads * ceil_div(n_queries, block_m);
@@ -122,6 +128,12 @@ cudaError_t attention(
             return start_first.template operator()<T>();
         }
         if constexpr (sizeof(T) == 2) {
+            if (is_split) {
+                return launch_split<T>(
+                    launch, lse, parts, statistics, out_rows, q_rows, k_rows, v_rows,
+                    scale, softcap, window_left, window_right, n_splits
+                );
+            }
             if (chosen == AttentionRung::twin) {
                 return launch_twin<T>(
                     launch, call, lse, n_taken, out_rows, q_rows, k_rows, v_rows, scale,

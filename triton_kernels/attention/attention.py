@@ -18,7 +18,8 @@ Layout   q, out: (n_batches, n_queries, n_heads, head_dim); k, v: (n_batches, n_
 Traffic  the first rungs write matrices of all scores to memory, and read them again. In
          the others scores stay in registers, and k and v are read once for each tile of
          queries that sees them, mostly from the L2. The backward computes them twice,
-         and for each tile of keys reads q and grad, too.
+         and for each tile of keys reads q and grad, too. Where queries are few,
+         programs share the keys.
 Limits   scores and sums in float32, the result rounded once; tensor cores take
          exp(s[i, j] - max) rounded to the dtype. A query that sees no key has 0 as its
          result, and an lse of -inf. inf or NaN in k never reaches a query that does not
@@ -42,6 +43,7 @@ from triton_kernels.attention.first import (
 )
 from triton_kernels.attention.head_maps import HeadRows
 from triton_kernels.attention.regimes import TINY, AttentionRung, Call
+from triton_kernels.attention.split_launches import launch_split
 from triton_kernels.attention.tables import (
     FIRST_TILE,
     TENSOR_CORES_TILES,
@@ -77,14 +79,18 @@ def attention(
     softcap,
     window_left,
     window_right,
+    n_splits,
     scores,
+    parts,
+    statistics,
     rung,
 ):
     """Launches the kernel for a call on the current device and stream.
 
     `scores` are for the first rung: n_batches * n_heads * n_queries * n_keys of them;
     None for others. n_taken: an int32, in which programs on Hopper count the tiles of
-    queries that they have taken.
+    queries that they have taken. parts, statistics: for a call of few queries of 16
+    bits, whose keys are split among n_splits programs; else n_splits is 0.
     """
     rows = tuple(
         HeadRows(x, (n_batches, n_rows, heads, head_dim), strides[i : i + 3])
@@ -117,6 +123,16 @@ def attention(
             scale,
             softcap,
             window,
+        )
+        return
+    if (
+        rung == AttentionRung.CHOSEN
+        and n_splits
+        and chosen >= AttentionRung.TENSOR_CORES
+    ):
+        launch_split(
+            *(call, rows, lse, (parts, statistics), divisibility),
+            *((scale, softcap, *window), n_splits),
         )
         return
     if chosen == AttentionRung.TWIN:

@@ -1,0 +1,75 @@
+"""Into how many parts the keys of a call of attention are split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bindings.ops._attention_reference import sharing, visible_sides
+from bindings.ops._norm import count_sms
+
+# Queries of the heads that share a head of k and v, for which splitting pays. Tiles of
+# more would read k and v too often.
+MOST_ROWS = 64
+# Fewer keys are a matter of a few microseconds.
+LEAST_KEYS = 256
+# Of a part: its sums, float32 for each row, are written and read once more.
+LEAST_PART, KEYS_PER_ROW = 64, 8
+MOST_SPLITS = 256
+# What is counted in 32 bits.
+MOST = 1 << 30
+
+
+def block_m(n_rows: int, head_dim: int) -> int:
+    """Rows of a block's tile."""
+    return 32 if n_rows > 16 and head_dim <= 128 else 16
+
+
+def count_splits(
+    q: Tensor, k: Tensor, causal: bool, window: Sequence[int] | None
+) -> int:
+    """How many blocks share the keys of a tile; 0 for a call that is not split.
+
+    The shape and the number of the GPU's multiprocessors decide.
+    """
+    n_batches, n_queries, n_heads, head_dim = q.shape
+    n_keys = k.shape[1]
+    n_rows = n_queries * sharing(q, k)
+    left, _ = visible_sides(causal, window, n_queries + n_keys)
+    n_seen = n_keys - max(n_keys - n_queries - left, 0)
+    is_served = (
+        q.dtype != torch.float32
+        and 0 < n_rows <= MOST_ROWS
+        and n_batches * n_heads > 0
+        and n_seen > LEAST_KEYS
+        and n_queries + n_keys <= MOST
+    )
+    if not is_served:
+        return 0
+    rows = block_m(n_rows, head_dim)
+    n_tiles = n_batches * k.shape[2] * -(-n_rows // rows)
+    blocks_per_sm = 6 if head_dim <= 128 else 3
+    least = max(LEAST_PART, KEYS_PER_ROW * min(n_rows, rows))
+    n_splits = _fewest_efficient(
+        n_tiles, count_sms(q) * blocks_per_sm, min(n_seen // least, MOST_SPLITS)
+    )
+    # Of a head of its own, one tile reads k and v as often as another rung's does.
+    return 0 if n_splits == 1 and sharing(q, k) == 1 else n_splits
+
+
+def _fewest_efficient(n_tiles: int, n_at_once: int, most: int) -> int:
+    """The fewest splits that keep a GPU nearly as busy as any number of them would.
+
+    At once n_at_once blocks run. Their last wave need not be full: 85 % of the best
+    efficiency is enough.
+    """
+
+    def efficiency(n_splits: int) -> float:
+        n_blocks = n_tiles * n_splits
+        n_waves = -(-n_blocks // n_at_once)
+        return n_blocks / (n_waves * n_at_once)
+
+    best = max(map(efficiency, range(1, most + 1)))
+    return next(n for n in range(1, most + 1) if efficiency(n) >= 0.85 * best)

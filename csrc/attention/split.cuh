@@ -1,0 +1,189 @@
+// Few queries and long keys: blocks share the keys, as tiles of queries are too few to keep a
+// GPU busy, and attention_combine_kernel puts the parts together. Reading k and v once bounds
+// the time: 4096 keys of 8 heads of 128 columns in a batch of 32 are 537 MB, or 125 us at 4.3
+// TB/s. So a tile has the queries of all heads that share one of k and v. A part writes
+// head_dim + 2 floats for a row, little as it has eight keys or more for each row of the tile.
+// A block is one warp, which waits for no other. It multiplies a tile of keys while two are on
+// their way: 16 KB, and 96 KB in the six blocks of a multiprocessor, 32 KB in three blocks if
+// head_dim is above 128. 26 KB would hide the latency.
+#pragma once
+
+#include "attention/fragments.cuh"
+#include "attention/scores.cuh"
+#include "attention/tiles.cuh"
+
+namespace split {
+constexpr int NUM_STAGES = 3;
+
+template <int HEAD_DIM>
+constexpr int BLOCK_N = HEAD_DIM <= 64 ? 32 : 16;
+
+template <typename T, int BLOCK_M, int HEAD_DIM>
+struct Shared {
+    struct Stage {
+        tensor_cores::Tile<T, BLOCK_N<HEAD_DIM>, HEAD_DIM> k, v;
+    };
+    tensor_cores::Tile<T, BLOCK_M, HEAD_DIM> q;
+    Stage stages[NUM_STAGES];
+};
+}  // namespace split
+
+template <typename T, int BLOCK_M, int HEAD_DIM>
+__global__ void __launch_bounds__(WARP_SIZE) attention_split_kernel(
+    float* __restrict__ parts_ptr,       // (n_batches, n_heads, n_queries, n_splits,
+                                         // head_dim)
+    float* __restrict__ statistics_ptr,  // (n_batches, n_heads, n_queries, n_splits, 2)
+    const T* __restrict__ q_ptr,         // (n_batches, n_queries, n_heads, head_dim)
+    const T* __restrict__ k_ptr,         // (n_batches, n_keys, n_kv_heads, head_dim)
+    const T* __restrict__ v_ptr,         // (n_batches, n_keys, n_kv_heads, head_dim)
+    int n_heads, int n_kv_heads, int64_t n_queries, int64_t n_keys, int head_dim,
+    int64_t q_stride_batch, int64_t q_stride_row, int64_t q_stride_head,
+    int64_t k_stride_batch, int64_t k_stride_row, int64_t k_stride_head,
+    int64_t v_stride_batch, int64_t v_stride_row, int64_t v_stride_head, float scale,
+    float softcap, int64_t window_left, int64_t window_right, int n_splits
+) {
+    using namespace tensor_cores;
+    using namespace split;
+    constexpr int BLOCK_N = split::BLOCK_N<HEAD_DIM>;
+    constexpr int ROWS = BLOCK_M / 8, SCORES = BLOCK_N / 4;  // of a tile in a thread
+    DYNAMIC_SHARED(bytes, 128);
+    auto& [q_tile, stages] = *reinterpret_cast<Shared<T, BLOCK_M, HEAD_DIM>*>(bytes);
+
+    // -- tile: a block owns BLOCK_M rows, and one of n_splits parts of the keys that they see;
+    // row r is query r / sharing of head r % sharing, of those that share a head of k and v
+    const int sharing = n_heads / n_kv_heads;
+    const int n_rows = static_cast<int>(n_queries) * sharing;
+    const int n_row_tiles = (n_rows + BLOCK_M - 1) / BLOCK_M;
+    const int split = blockIdx.x % n_splits, tile = blockIdx.x / n_splits;
+    const int tile_row = tile % n_row_tiles * BLOCK_M, matrix = tile / n_row_tiles;
+    const int64_t batch = matrix / n_kv_heads, kv_head = matrix % n_kv_heads;
+    const int lane = threadIdx.x;
+    const auto visible = [&](int64_t query) {
+        return visible_keys(query, n_queries, n_keys, window_left, window_right);
+    };
+    const int64_t begin = visible(tile_row / sharing).first;
+    const auto keys_of = [&](int row) {
+        const auto [first, end] = visible(row / sharing);
+        return Span{static_cast<int>(first - begin), static_cast<int>(end - begin)};
+    };
+    q_ptr += batch * q_stride_batch + kv_head * sharing * q_stride_head;
+    k_ptr += batch * k_stride_batch + begin * k_stride_row + kv_head * k_stride_head;
+    v_ptr += batch * v_stride_batch + begin * v_stride_row + kv_head * v_stride_head;
+    const Span of_first = keys_of(tile_row);
+    const Span of_last = keys_of(min(tile_row + BLOCK_M, n_rows) - 1);
+    // Whole tiles of keys, so that parts may be left without any.
+    const int n_tiles = (max(of_last.end, 0) + BLOCK_N - 1) / BLOCK_N;
+    const int split_size = (n_tiles + n_splits - 1) / n_splits * BLOCK_N;
+    const int split_begin = split * split_size;
+    const int split_end = min(split_begin + split_size, of_last.end);
+
+    // Where scores are scaled by a positive number and no more, that is left to the exponent.
+    const bool is_plain = softcap == 0.0f && scale > 0.0f;
+    const float exponent_unit = (is_plain ? scale : 1.0f) * LOG2_E;
+
+    // -- compute: NUM_STAGES - 1 tiles of k and v are on their way
+    const auto copy = [&](int step) {
+        const int start = split_begin + step * BLOCK_N;
+        if (start < split_end) {
+            auto& [k_tile, v_tile] = stages[step % NUM_STAGES];
+            k_tile.template copy_from<WARP_SIZE>(
+                k_ptr + start * k_stride_row, k_stride_row, split_end - start, head_dim
+            );
+            v_tile.template copy_from<WARP_SIZE>(
+                v_ptr + start * v_stride_row, v_stride_row, split_end - start, head_dim
+            );
+        }
+        ptx::cp_async_commit_group();
+    };
+    for (int step = 0; step < NUM_STAGES - 1; ++step) copy(step);
+
+    constexpr int ROW_CHUNKS = HEAD_DIM / CHUNK;
+    for (int i = lane; i < BLOCK_M * ROW_CHUNKS; i += WARP_SIZE) {
+        const int row = tile_row + i / ROW_CHUNKS, col = i % ROW_CHUNKS * CHUNK;
+        const T* const ptr =
+            q_ptr + row / sharing * q_stride_row + row % sharing * q_stride_head + col;
+        const bool is_aligned = reinterpret_cast<uintptr_t>(ptr) % VEC_BYTES == 0;
+        const int n_valid = row < n_rows ? head_dim - col : 0;
+        store(
+            q_tile.chunk(i / ROW_CHUNKS, i % ROW_CHUNKS),
+            load<CHUNK>(ptr, n_valid, T{}, is_aligned)
+        );
+    }
+    float sums[BLOCK_M / 16][HEAD_DIM / 16][2][4] = {};
+    RunningSoftmax<ROWS> softmax;
+    for (int step = 0; step * BLOCK_N < split_end - split_begin; ++step) {
+        ptx::cp_async_wait_group<NUM_STAGES - 2>();
+        __syncwarp();
+        copy(step + NUM_STAGES - 1);
+        auto& [k_tile, v_tile] = stages[step % NUM_STAGES];
+        float scores[BLOCK_M / 16][BLOCK_N / 16][2][4] = {};
+        #pragma unroll
+        for (int d = 0; d < HEAD_DIM; d += MMA_K) {
+            uint32_t q[BLOCK_M / 16][4];
+            for (int i = 0; i < BLOCK_M / 16; ++i) q_tile.load_left(q[i], i * 16, d);
+            #pragma unroll
+            for (int j = 0; j < BLOCK_N / 16; ++j) {
+                uint32_t k[4];
+                k_tile.load_right(k, j * 16, d);
+                for (int i = 0; i < BLOCK_M / 16; ++i) {
+                    add_products<T>(scores[i][j], q[i], k);
+                }
+            }
+        }
+        #pragma unroll
+        for (int i = 0; i < ROWS * SCORES && !is_plain; ++i) {
+            float& score = element(scores, i / SCORES, i % SCORES);
+            score = cap(score * scale, softcap);
+        }
+        const int start = split_begin + step * BLOCK_N;
+        if (start < of_last.first || start + BLOCK_N > of_first.end) {
+            #pragma unroll
+            for (int i = 0; i < ROWS; ++i) {
+                const Span keys = keys_of(tile_row + i * 8 + lane / 4);
+                for (int j = 0; j < SCORES; ++j) {
+                    const int key = start + lane % 4 * 2 + j / 2 * 8 + j % 2;
+                    if (!keys.contains(key)) element(scores, i, j) = -INFINITY;
+                }
+            }
+        }
+        uint32_t p[BLOCK_M / 16][BLOCK_N / 16][4];
+        softmax.template add<T>(p, sums, scores, exponent_unit);
+        #pragma unroll
+        for (int j = 0; j < BLOCK_N / 16; ++j) {
+            #pragma unroll
+            for (int d = 0; d < HEAD_DIM / 16; ++d) {
+                uint32_t v[4];
+                v_tile.load_right_transposed(v, j * 16, d * 16);
+                for (int i = 0; i < BLOCK_M / 16; ++i) {
+                    add_products<T>(sums[i][d], p[i][j], v);
+                }
+            }
+        }
+    }
+
+    // -- store: sums relative to the largest score of the part; 0 for a row without keys in it
+    #pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+        const float sum = warp_reduce<4>(softmax.row_sum[i], Sum{});
+        const int row = tile_row + i * 8 + lane / 4;
+        if (row >= n_rows) continue;
+        const int64_t head = kv_head * sharing + row % sharing;
+        const int64_t part =
+            ((batch * n_heads + head) * n_queries + row / sharing) * n_splits + split;
+        #pragma unroll
+        for (int j = 0; j < HEAD_DIM / 8; ++j) {
+            const int col = j * 8 + lane % 4 * 2;
+            Vec<float, 2> pair{};
+            if (sum != 0.0f) {
+                pair = {element(sums, i, 2 * j), element(sums, i, 2 * j + 1)};
+            }
+            store(
+                parts_ptr + part * head_dim + col, pair, head_dim - col,
+                head_dim % 2 == 0
+            );
+        }
+        if (lane % 4 == 0) {
+            store(statistics_ptr + part * 2, Vec<float, 2>{softmax.row_max[i], sum});
+        }
+    }
+}

@@ -1,0 +1,136 @@
+"""Few queries and long keys: programs share the keys.
+
+Tiles of queries are too few to keep a GPU busy; attention_combine_kernel puts the parts
+together. Reading k and v once bounds the time: 4096 keys of 8 heads of 128 columns in a
+batch of 32 are 537 MB, or 125 us at 4.3 TB/s. So a tile has the queries of all heads
+that share one of k and v. A part writes head_dim + 2 floats for a row, little as it has
+eight keys or more for each row of the tile. A program is one warp, which waits for no
+other, where registers allow; cp.async brings tiles of keys while it multiplies one.
+"""
+
+import triton
+import triton.language as tl
+
+from triton_kernels.attention.scores import visible_keys
+from triton_kernels.attention.tensor_cores import add_keys
+from triton_kernels.attention.tiles import load_tile, matrix_of, sees
+from triton_kernels.common.math import LOG2_E
+from triton_kernels.common.vec import known_multiple
+
+
+@triton.jit
+def attention_split_kernel(
+    parts_ptr,  # (n_batches, n_heads, n_queries, n_splits, head_dim)
+    statistics_ptr,  # (n_batches, n_heads, n_queries, n_splits, 2)
+    q_ptr,  # (n_batches, n_queries, n_heads, head_dim)
+    k_ptr,  # (n_batches, n_keys, n_kv_heads, head_dim)
+    v_ptr,  # (n_batches, n_keys, n_kv_heads, head_dim)
+    n_heads,
+    n_kv_heads,
+    n_queries,
+    n_keys,
+    head_dim,
+    q_stride_batch,
+    q_stride_row,
+    q_stride_head,
+    k_stride_batch,
+    k_stride_row,
+    k_stride_head,
+    v_stride_batch,
+    v_stride_row,
+    v_stride_head,
+    scale,
+    softcap,
+    window_left,
+    window_right,
+    n_splits,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    IS_PLAIN: tl.constexpr,
+    DIVISIBILITY: tl.constexpr,
+):
+    # -- tile: a program owns BLOCK_M rows, and one of n_splits parts of the keys that
+    # they see; row r is query r / sharing of head r % sharing, of those that share a
+    # head of k and v
+    sharing = n_heads // n_kv_heads
+    n_rows = n_queries * sharing
+    n_row_tiles = tl.cdiv(n_rows, BLOCK_M)
+    index = tl.program_id(0).to(tl.int64)
+    split, tile = index % n_splits, index // n_splits
+    tile_row, matrix = tile % n_row_tiles * BLOCK_M, tile // n_row_tiles
+    batch, kv_head = matrix // n_kv_heads, matrix % n_kv_heads
+    k_matrix = matrix_of(
+        k_ptr, batch, kv_head, k_stride_batch, k_stride_row, k_stride_head, DIVISIBILITY
+    )
+    v_matrix = matrix_of(
+        v_ptr, batch, kv_head, v_stride_batch, v_stride_row, v_stride_head, DIVISIBILITY
+    )
+    head_dim = known_multiple(head_dim, DIVISIBILITY)
+    rows, cols = tile_row + tl.arange(0, BLOCK_M), tl.arange(0, HEAD_DIM)
+    keys = tl.arange(0, BLOCK_N)
+    queries, heads = rows // sharing, kv_head * sharing + rows % sharing
+    last_query = (tl.minimum(tile_row + BLOCK_M, n_rows) - 1) // sharing
+    begin, all_end = visible_keys(
+        tile_row // sharing, n_queries, n_keys, window_left, window_right
+    )
+    all_begin, end = visible_keys(
+        last_query, n_queries, n_keys, window_left, window_right
+    )
+    # Whole tiles of keys, so that parts may be left without any.
+    n_tiles = tl.cdiv(tl.maximum(end - begin, 0), BLOCK_N)
+    split_size = tl.cdiv(n_tiles, n_splits) * BLOCK_N
+    split_begin = begin + split * split_size
+    split_end = tl.minimum(split_begin + split_size, end)
+    # From full_begin on, whole tiles of keys are seen by all queries.
+    full_begin = begin + tl.cdiv(all_begin - begin, BLOCK_N) * BLOCK_N
+    full_begin = tl.maximum(full_begin, split_begin)
+    n_full_keys = tl.maximum(tl.minimum(all_end, split_end) - full_begin, 0)
+    n_full_keys = n_full_keys // BLOCK_N * BLOCK_N
+
+    # Where scores are scaled by a positive number and no more, that is left to the
+    # exponent.
+    exponent_unit = (scale if IS_PLAIN else 1.0) * LOG2_E
+
+    # -- compute: the tiles with masks, before and behind the others, and then these
+    q_offsets = queries * known_multiple(q_stride_row, DIVISIBILITY)
+    q_offsets += heads * known_multiple(q_stride_head, DIVISIBILITY)
+    q_ptr += batch * known_multiple(q_stride_batch, DIVISIBILITY)
+    q = tl.load(
+        q_ptr + q_offsets[:, None] + cols[None, :],
+        mask=(rows < n_rows)[:, None] & (cols < head_dim)[None, :],
+        other=0.0,
+    )
+    sums = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
+    row_sum = tl.zeros([BLOCK_M], tl.float32)
+    row_max = tl.full([BLOCK_M], -float("inf"), tl.float32)
+    first_key, end_key = visible_keys(
+        queries, n_queries, n_keys, window_left, window_right
+    )
+    for masked in range(split_begin, split_end - n_full_keys, BLOCK_N):
+        start = masked + tl.where(masked < full_begin, 0, n_full_keys)
+        k = load_tile(k_matrix, start, keys[None, :], cols[:, None], end, head_dim)
+        v = load_tile(v_matrix, start, keys[:, None], cols[None, :], end, head_dim)
+        is_seen = sees(first_key, end_key, start, keys)
+        sums, row_sum, row_max = add_keys(
+            *((sums, row_sum, row_max), q, k, v, is_seen),
+            *(scale, softcap, exponent_unit, IS_PLAIN),
+        )
+    for start in range(full_begin, full_begin + n_full_keys, BLOCK_N):
+        k = load_tile(k_matrix, start, keys[None, :], cols[:, None], None, head_dim)
+        v = load_tile(v_matrix, start, keys[:, None], cols[None, :], None, head_dim)
+        sums, row_sum, row_max = add_keys(
+            *((sums, row_sum, row_max), q, k, v, None),
+            *(scale, softcap, exponent_unit, IS_PLAIN),
+        )
+
+    # -- store: sums relative to the largest score of the part; 0 for a row without keys
+    # in it
+    part = ((batch * n_heads + heads) * n_queries + queries) * n_splits + split
+    tl.store(
+        parts_ptr + part[:, None] * head_dim + cols[None, :],
+        tl.where((row_sum == 0.0)[:, None], 0.0, sums),
+        mask=(rows < n_rows)[:, None] & (cols < head_dim)[None, :],
+    )
+    tl.store(statistics_ptr + part * 2, row_max, mask=rows < n_rows)
+    tl.store(statistics_ptr + part * 2 + 1, row_sum, mask=rows < n_rows)

@@ -1,0 +1,49 @@
+"""The two launches of a call whose keys are split."""
+
+import triton
+
+from triton_kernels.attention.combine import attention_combine_kernel
+from triton_kernels.attention.split import attention_split_kernel
+
+
+def launch_split(call, rows, lse, workspace, divisibility, parameters, n_splits):
+    """Both launches, the second of which reads what the first leaves.
+
+    workspace: parts, n_splits rows of head_dim float32 for each row of out; statistics,
+    two of them. parameters: scale, softcap and window.
+    """
+    out, q, k, v = rows
+    scale, softcap, *_ = parameters
+    n_batches, n_queries, n_heads, head_dim = q.sizes
+    _, n_keys, n_kv_heads, _ = k.sizes
+    n_tile_rows = n_queries * (n_heads // n_kv_heads)
+    # 32 rows share what a warp reads of k and v, if their results fit its registers.
+    block_m = 32 if n_tile_rows > 16 and head_dim <= 128 else 16
+    padded_head_dim = max(16, triton.next_power_of_2(head_dim))
+    n_tiles = n_batches * n_kv_heads * triton.cdiv(n_tile_rows, block_m)
+    attention_split_kernel[(n_tiles * n_splits,)](
+        *(*workspace, q.data, k.data, v.data),
+        *(n_heads, n_kv_heads, n_queries, n_keys, head_dim),
+        *(*q.strides, *k.strides, *v.strides, *parameters, n_splits),
+        BLOCK_M=block_m,
+        BLOCK_N=32 if head_dim <= 64 else 16,
+        HEAD_DIM=padded_head_dim,
+        IS_PLAIN=call.is_plain,
+        DIVISIBILITY=divisibility,
+        num_stages=3,
+        # Of more sums a single warp would have too few registers.
+        num_warps=1 if block_m * padded_head_dim <= 2048 else 2,
+        enable_fp_fusion=True,
+    )
+    # Of many parts a program reads many at a time.
+    block_n, parts_at_once = (16, 32) if n_splits > 8 else (64, 8)
+    n_rows = n_batches * n_heads * n_queries
+    attention_combine_kernel[(n_rows * triton.cdiv(head_dim, block_n),)](
+        *(out.data, lse, *workspace, n_rows, n_heads, n_queries, head_dim),
+        *(*out.strides, scale, softcap, n_splits),
+        BLOCK_N=block_n,
+        PARTS=parts_at_once,
+        IS_PLAIN=call.is_plain,
+        num_warps=1,
+        enable_fp_fusion=True,
+    )
