@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -59,6 +60,7 @@ def count_splits(
     return 0 if n_splits == 1 and sharing(q, k) == 1 else n_splits
 
 
+@functools.lru_cache(maxsize=1024)  # a call takes no longer than to try all of them
 def _fewest_efficient(n_tiles: int, n_at_once: int, most: int) -> int:
     """The fewest splits that keep a GPU nearly as busy as any number of them would.
 
