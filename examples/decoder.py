@@ -9,7 +9,8 @@ same weights and see the same text, so that the losses differ by rounding alone:
 curve has to be as near to float64 as PyTorch's float32 is, by the rule that judges all
 ops (compare/judge/acceptance.py).
 
-On a GPU, `--device cuda` runs the same on it.
+On a GPU, `--device cuda` runs the same on it. `--plot decoder.png` draws the curves,
+with matplotlib: `pip install -e '.[plots]'`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from pydoc_data.topics import topics
 from typing import NamedTuple
 
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional
 
@@ -178,6 +178,8 @@ def train(ops: Ops, dtype: torch.dtype, device: str, n_steps: int) -> Tensor:
 
 def draw(curves: dict[str, Tensor], path: Path) -> None:
     """Draws the losses, and how far each is from those in float64."""
+    from matplotlib.figure import Figure  # which all but the picture does without
+
     figure = Figure(figsize=(6.4, 5.6))
     upper, lower = figure.subplots(2, 1, sharex=True)
     exact = curves["PyTorch, float64"]

@@ -24,7 +24,7 @@ MOST = 1 << 30
 
 
 def block_m(n_rows: int, head_dim: int) -> int:
-    """Rows of a block's tile."""
+    """Rows of a block's tile, by the rule of both launchers (split_launches)."""
     return 32 if n_rows > 16 and head_dim <= 128 else 16
 
 

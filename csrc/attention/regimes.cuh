@@ -13,8 +13,8 @@ struct AttentionCall {
     int64_t n_queries;
     int64_t head_dim;
     bool is_plain;         // scale > 0, and no softcap
-    bool counts_in_int;    // positions of queries and keys, and tiles of queries
-    bool has_tensor_maps;  // out, q, k and v
+    bool counts_in_int;    // positions of queries and keys, and tiles of those owned
+    bool has_tensor_maps;  // all tensors with rows of head_dim
 };
 
 // The calls that a rung can serve.
