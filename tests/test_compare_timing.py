@@ -212,6 +212,21 @@ def _of_the_first_input() -> Callable[[Tensor, int], Tensor]:
     return softmax
 
 
+def _in_any_order(x: Tensor, dim: int) -> Tensor:
+    order = torch.randperm(x.shape[dim], device=x.device)
+    return torch.softmax(x[:, order], dim)[:, order.argsort()].contiguous()
+
+
+def _of_the_first_input_in_any_order() -> Callable[[Tensor, int], Tensor]:
+    kept: list[Tensor] = []
+
+    def softmax(x: Tensor, dim: int) -> Tensor:
+        kept.append(x)
+        return _in_any_order(kept[0], dim)
+
+    return softmax
+
+
 def _into_one_place() -> Callable[[Tensor, int], Tensor]:
     out = torch.empty(64, 781, device=DEVICE)
     return lambda x, dim: torch.softmax(x, dim, out=out)
@@ -244,6 +259,10 @@ CHEATS: dict[str, tuple[Callable[[], Callable[..., Any]], str]] = {
     "it raises": (lambda: _raises, "it writes to its inputs"),
     "it raises later": (_raises_later, "raises StopIteration"),
     "an input is kept": (_of_the_first_input, "not those of the inputs"),
+    "an input is kept, and summed in any order": (
+        _of_the_first_input_in_any_order,
+        "not those of the inputs",
+    ),
     "all outputs in one place": (_into_one_place, "lie in one place"),
     "no tensor": (
         lambda: lambda x, dim: [x.exp()].clear(),
@@ -262,6 +281,14 @@ def test_cheat_gets_no_figure(name: str) -> None:
     result = _measure(_prepared(), make()).timings["quack"]
     assert isinstance(result, Skipped), result
     assert reason in result.reason
+
+
+@pytest.mark.usefixtures("_laboratory")
+def test_sums_in_any_order_are_honest() -> None:
+    x = torch.randn(64, 781, device=DEVICE)
+    assert not torch.equal(_in_any_order(x, -1), _in_any_order(x, -1))
+    result = _measure(_prepared(), _in_any_order).timings["quack"]
+    assert isinstance(result, Timing), result
 
 
 @pytest.mark.usefixtures("_laboratory")
