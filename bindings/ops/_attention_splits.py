@@ -16,8 +16,9 @@ from bindings.ops._norm import count_sms
 MOST_ROWS = 64
 # Fewer keys are a matter of a few microseconds.
 LEAST_KEYS = 256
-# Of a part: its sums, float32 for each row, are written and read once more.
-LEAST_PART, KEYS_PER_ROW = 64, 8
+# Of a part: a tile for each of a block's warps; and its sums, float32 for each row, are
+# written and read once more.
+LEAST_PART, KEYS_PER_ROW = 128, 8
 MOST_SPLITS = 256
 # What is counted in 32 bits.
 MOST = 1 << 30
@@ -51,10 +52,10 @@ def count_splits(
         return 0
     rows = block_m(n_rows, head_dim)
     n_tiles = n_batches * k.shape[2] * -(-n_rows // rows)
-    blocks_per_sm = 6 if head_dim <= 128 else 3
     least = max(LEAST_PART, KEYS_PER_ROW * min(n_rows, rows))
+    # A block fills a multiprocessor's shared memory.
     n_splits = _fewest_efficient(
-        n_tiles, count_sms(q) * blocks_per_sm, min(n_seen // least, MOST_SPLITS)
+        n_tiles, count_sms(q), min(n_seen // least, MOST_SPLITS)
     )
     # Of a head of its own, one tile reads k and v as often as another rung's does.
     return 0 if n_splits == 1 and sharing(q, k) == 1 else n_splits
@@ -64,7 +65,7 @@ def count_splits(
 def _fewest_efficient(n_tiles: int, n_at_once: int, most: int) -> int:
     """The fewest splits that keep a GPU nearly as busy as any number of them would.
 
-    At once n_at_once blocks run. Their last wave need not be full: 85 % of the best
+    At once n_at_once blocks run. Their last wave need not be full: 90 % of the best
     efficiency is enough.
     """
 
@@ -74,4 +75,4 @@ def _fewest_efficient(n_tiles: int, n_at_once: int, most: int) -> int:
         return n_blocks / (n_waves * n_at_once)
 
     best = max(map(efficiency, range(1, most + 1)))
-    return next(n for n in range(1, most + 1) if efficiency(n) >= 0.85 * best)
+    return next(n for n in range(1, most + 1) if efficiency(n) >= 0.9 * best)

@@ -3,9 +3,10 @@
 // the time: 4096 keys of 8 heads of 128 columns in a batch of 32 are 537 MB, or 125 us at 4.3
 // TB/s. So a tile has the queries of all heads that share one of k and v. A part writes
 // head_dim + 2 floats for a row, little as it has eight keys or more for each row of the tile.
-// A block is one warp, which waits for no other. It multiplies a tile of keys while two are on
-// their way: 16 KB, and 96 KB in the six blocks of a multiprocessor, 32 KB in three blocks if
-// head_dim is above 128. 26 KB would hide the latency.
+// The warps of a block take turns with its keys, and none waits for another before the end.
+// Each multiplies a tile of 8 KB (16 KB if head_dim is above 128) while two are on their way.
+// That is 128 KB on a multiprocessor of Hopper, whose block has 8 warps; 26 KB would hide the
+// latency, but what a warp does with a tile takes long for one warp, and 8 overlap.
 #pragma once
 
 #include "attention/fragments.cuh"
@@ -13,23 +14,35 @@
 #include "attention/tiles.cuh"
 
 namespace split {
+constexpr int MAX_WARPS = 8;  // of a block; fewer where their tiles do not fit
 constexpr int NUM_STAGES = 3;
 
 template <int HEAD_DIM>
 constexpr int BLOCK_N = HEAD_DIM <= 64 ? 32 : 16;
 
+// The shared memory of a warp.
 template <typename T, int BLOCK_M, int HEAD_DIM>
-struct Shared {
+struct Warp {
     struct Stage {
         tensor_cores::Tile<T, BLOCK_N<HEAD_DIM>, HEAD_DIM> k, v;
     };
-    tensor_cores::Tile<T, BLOCK_M, HEAD_DIM> q;
-    Stage stages[NUM_STAGES];
+    union {
+        Stage stages[NUM_STAGES];
+        float sums[BLOCK_M][HEAD_DIM + 8];  // 4 rows of 8 columns are in all banks
+    };
+    float row_max[BLOCK_M];
+    float row_sum[BLOCK_M];
 };
+
+template <typename T, int BLOCK_M, int HEAD_DIM>
+constexpr int64_t shared_bytes(int n_warps) {
+    return sizeof(tensor_cores::Tile<T, BLOCK_M, HEAD_DIM>) +
+           n_warps * sizeof(Warp<T, BLOCK_M, HEAD_DIM>);
+}
 }  // namespace split
 
 template <typename T, int BLOCK_M, int HEAD_DIM>
-__global__ void __launch_bounds__(WARP_SIZE) attention_split_kernel(
+__global__ void __launch_bounds__(split::MAX_WARPS* WARP_SIZE) attention_split_kernel(
     float* __restrict__ parts_ptr,       // (n_batches, n_heads, n_queries, n_splits,
                                          // head_dim)
     float* __restrict__ statistics_ptr,  // (n_batches, n_heads, n_queries, n_splits, 2)
@@ -47,7 +60,8 @@ __global__ void __launch_bounds__(WARP_SIZE) attention_split_kernel(
     constexpr int BLOCK_N = split::BLOCK_N<HEAD_DIM>;
     constexpr int ROWS = BLOCK_M / 8, SCORES = BLOCK_N / 4;  // of a tile in a thread
     DYNAMIC_SHARED(bytes, 128);
-    auto& [q_tile, stages] = *reinterpret_cast<Shared<T, BLOCK_M, HEAD_DIM>*>(bytes);
+    auto& q_tile = *reinterpret_cast<Tile<T, BLOCK_M, HEAD_DIM>*>(bytes);
+    auto* const warps = reinterpret_cast<Warp<T, BLOCK_M, HEAD_DIM>*>(&q_tile + 1);
 
     // -- tile: a block owns BLOCK_M rows, and one of n_splits parts of the keys that they see;
     // row r is query r / sharing of head r % sharing, of those that share a head of k and v
@@ -57,7 +71,8 @@ __global__ void __launch_bounds__(WARP_SIZE) attention_split_kernel(
     const int split = blockIdx.x % n_splits, tile = blockIdx.x / n_splits;
     const int tile_row = tile % n_row_tiles * BLOCK_M, matrix = tile / n_row_tiles;
     const int64_t batch = matrix / n_kv_heads, kv_head = matrix % n_kv_heads;
-    const int lane = threadIdx.x;
+    const int n_warps = blockDim.x / WARP_SIZE;
+    const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
     const auto visible = [&](int64_t query) {
         return visible_keys(query, n_queries, n_keys, window_left, window_right);
     };
@@ -74,8 +89,10 @@ __global__ void __launch_bounds__(WARP_SIZE) attention_split_kernel(
     // Whole tiles of keys, so that parts may be left without any.
     const int n_tiles = (max(of_last.end, 0) + BLOCK_N - 1) / BLOCK_N;
     const int split_size = (n_tiles + n_splits - 1) / n_splits * BLOCK_N;
-    const int split_begin = split * split_size;
-    const int split_end = min(split_begin + split_size, of_last.end);
+    const int split_end = min((split + 1) * split_size, of_last.end);
+    const auto start_of = [&](int step) {
+        return split * split_size + (step * n_warps + warp) * BLOCK_N;
+    };
 
     // Where scores are scaled by a positive number and no more, that is left to the exponent.
     const bool is_plain = softcap == 0.0f && scale > 0.0f;
@@ -83,9 +100,9 @@ __global__ void __launch_bounds__(WARP_SIZE) attention_split_kernel(
 
     // -- compute: NUM_STAGES - 1 tiles of k and v are on their way
     const auto copy = [&](int step) {
-        const int start = split_begin + step * BLOCK_N;
+        const int start = start_of(step);
         if (start < split_end) {
-            auto& [k_tile, v_tile] = stages[step % NUM_STAGES];
+            auto& [k_tile, v_tile] = warps[warp].stages[step % NUM_STAGES];
             k_tile.template copy_from<WARP_SIZE>(
                 k_ptr + start * k_stride_row, k_stride_row, split_end - start, head_dim
             );
@@ -98,7 +115,7 @@ __global__ void __launch_bounds__(WARP_SIZE) attention_split_kernel(
     for (int step = 0; step < NUM_STAGES - 1; ++step) copy(step);
 
     constexpr int ROW_CHUNKS = HEAD_DIM / CHUNK;
-    for (int i = lane; i < BLOCK_M * ROW_CHUNKS; i += WARP_SIZE) {
+    for (int i = threadIdx.x; i < BLOCK_M * ROW_CHUNKS; i += blockDim.x) {
         const int row = tile_row + i / ROW_CHUNKS, col = i % ROW_CHUNKS * CHUNK;
         const T* const ptr =
             q_ptr + row / sharing * q_stride_row + row % sharing * q_stride_head + col;
@@ -109,13 +126,14 @@ __global__ void __launch_bounds__(WARP_SIZE) attention_split_kernel(
             load<CHUNK>(ptr, n_valid, T{}, is_aligned)
         );
     }
+    __syncthreads();  // the queries are there
     float sums[BLOCK_M / 16][HEAD_DIM / 16][2][4] = {};
     RunningSoftmax<ROWS> softmax;
-    for (int step = 0; step * BLOCK_N < split_end - split_begin; ++step) {
+    for (int step = 0; start_of(step) < split_end; ++step) {
         ptx::cp_async_wait_group<NUM_STAGES - 2>();
         __syncwarp();
         copy(step + NUM_STAGES - 1);
-        auto& [k_tile, v_tile] = stages[step % NUM_STAGES];
+        auto& [k_tile, v_tile] = warps[warp].stages[step % NUM_STAGES];
         float scores[BLOCK_M / 16][BLOCK_N / 16][2][4] = {};
         #pragma unroll
         for (int d = 0; d < HEAD_DIM; d += MMA_K) {
@@ -135,7 +153,7 @@ __global__ void __launch_bounds__(WARP_SIZE) attention_split_kernel(
             float& score = element(scores, i / SCORES, i % SCORES);
             score = cap(score * scale, softcap);
         }
-        const int start = split_begin + step * BLOCK_N;
+        const int start = start_of(step);
         if (start < of_last.first || start + BLOCK_N > of_first.end) {
             #pragma unroll
             for (int i = 0; i < ROWS; ++i) {
@@ -161,29 +179,57 @@ __global__ void __launch_bounds__(WARP_SIZE) attention_split_kernel(
         }
     }
 
-    // -- store: sums relative to the largest score of the part; 0 for a row without keys in it
+    // The parts of the warps are put together, as attention_combine_kernel does those of blocks.
+    __syncwarp();  // its last tile has been read
     #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
+        const int row = i * 8 + lane / 4;
         const float sum = warp_reduce<4>(softmax.row_sum[i], Sum{});
-        const int row = tile_row + i * 8 + lane / 4;
-        if (row >= n_rows) continue;
-        const int64_t head = kv_head * sharing + row % sharing;
-        const int64_t part =
-            ((batch * n_heads + head) * n_queries + row / sharing) * n_splits + split;
         #pragma unroll
         for (int j = 0; j < HEAD_DIM / 8; ++j) {
-            const int col = j * 8 + lane % 4 * 2;
-            Vec<float, 2> pair{};
-            if (sum != 0.0f) {
-                pair = {element(sums, i, 2 * j), element(sums, i, 2 * j + 1)};
-            }
             store(
-                parts_ptr + part * head_dim + col, pair, head_dim - col,
-                head_dim % 2 == 0
+                warps[warp].sums[row] + j * 8 + lane % 4 * 2,
+                sum == 0.0f ? Vec<float, 2>{}
+                            : Vec<float, 2>{
+                                  element(sums, i, 2 * j), element(sums, i, 2 * j + 1)
+                              }
             );
         }
         if (lane % 4 == 0) {
-            store(statistics_ptr + part * 2, Vec<float, 2>{softmax.row_max[i], sum});
+            warps[warp].row_max[row] = softmax.row_max[i];
+            warps[warp].row_sum[row] = sum;
         }
+    }
+    __syncthreads();  // the parts of all warps are there
+
+    // -- store: sums relative to the largest score of the part; 0 for a row without keys in it
+    constexpr int VEC_SIZE = 4;
+    for (int i = threadIdx.x; i < BLOCK_M * HEAD_DIM / VEC_SIZE; i += blockDim.x) {
+        const int tile_i = i / (HEAD_DIM / VEC_SIZE), row = tile_row + tile_i;
+        const int col = i % (HEAD_DIM / VEC_SIZE) * VEC_SIZE;
+        if (row >= n_rows) break;
+        float row_max = -INFINITY;
+        for (int w = 0; w < n_warps; ++w) {
+            row_max = fmaxf(row_max, warps[w].row_max[tile_i]);
+        }
+        const float origin = finite_origin(row_max);
+        float row_sum = 0.0f;
+        Vec<float, VEC_SIZE> total{};
+        for (int w = 0; w < n_warps; ++w) {
+            const float factor =
+                ptx::exp2((warps[w].row_max[tile_i] - origin) * exponent_unit);
+            row_sum += factor * warps[w].row_sum[tile_i];
+            for (int c = 0; c < VEC_SIZE; ++c) {
+                total[c] += factor * warps[w].sums[tile_i][col + c];
+            }
+        }
+        const int64_t head = kv_head * sharing + row % sharing;
+        const int64_t part =
+            ((batch * n_heads + head) * n_queries + row / sharing) * n_splits + split;
+        store(
+            parts_ptr + part * head_dim + col, total, head_dim - col,
+            head_dim % VEC_SIZE == 0
+        );
+        if (col == 0) store(statistics_ptr + part * 2, Vec<float, 2>{row_max, row_sum});
     }
 }

@@ -18,11 +18,13 @@ cudaError_t launch_split(
     const auto start_parts = [&]<int BLOCK_M, int HEAD_DIM>() {
         const int64_t n_tiles =
             q.n_batches * k.n_heads * ceil_div(n_tile_rows, BLOCK_M);
-        constexpr int64_t SHARED_BYTES = sizeof(split::Shared<T, BLOCK_M, HEAD_DIM>);
+        constexpr auto shared_bytes = split::shared_bytes<T, BLOCK_M, HEAD_DIM>;
+        int n_warps = split::MAX_WARPS;
+        while (shared_bytes(n_warps) > launch.device().max_shared_bytes) n_warps /= 2;
         return launch(
             Plan{
                 attention_split_kernel<T, BLOCK_M, HEAD_DIM>, dim3(n_tiles * n_splits),
-                dim3(WARP_SIZE), SHARED_BYTES
+                dim3(n_warps * WARP_SIZE), shared_bytes(n_warps)
             },
             parts, statistics, q.data, k.data, v.data, q.n_heads, k.n_heads, q.n_rows,
             k.n_rows, head_dim, q.stride_batch, q.stride_row, q.stride_head,

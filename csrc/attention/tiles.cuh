@@ -35,14 +35,15 @@ struct alignas(128) Tile {
         return chunks[row * ROW_CHUNKS + (chunk ^ row % 8)].values;
     }
 
-    // Starts to copy n_rows rows of head_dim columns; zeros fill the rest of the tile.
+    // Starts to copy n_rows rows of head_dim columns; zeros fill the rest of the tile. All of
+    // NUM_THREADS threads, a block's or a warp's, call it.
     template <int NUM_THREADS>
     __device__ void copy_from(
         const T* ptr, int64_t stride_row, int n_rows, int head_dim
     ) {
         constexpr int ROW_STEP = NUM_THREADS / ROW_CHUNKS;
-        const int first_row = threadIdx.x / ROW_CHUNKS;
-        const int col = threadIdx.x % ROW_CHUNKS * CHUNK;
+        const int thread = threadIdx.x % NUM_THREADS;
+        const int first_row = thread / ROW_CHUNKS, col = thread % ROW_CHUNKS * CHUNK;
         // Chunks that end within 16 bytes are copied by elements: compute-sanitizer takes all
         // 16 bytes for read.
         const bool in_chunks = reinterpret_cast<uintptr_t>(ptr) % VEC_BYTES == 0 &&

@@ -40,13 +40,15 @@ EXPORT int attention_without_keys(__half* out, __half* x) {
     return run_on_tensor_cores(out, x, 0);
 }
 
-// Five tiles of keys, which eight heads share: more than there are stages. The lanes of the one
-// warp wait for each other alone.
+// Nine tiles of keys, which eight heads share and two warps take turns with: more for each
+// than there are stages.
 EXPORT int split_attention(float* out, __half* x) {
-    constexpr int H = 8, N = 130, HEAD_DIM = 14;
+    constexpr int H = 8, N = 260, HEAD_DIM = 14, NUM_WARPS = 2;
     float* const statistics = out + H * HEAD_DIM;
     const auto kernel = attention_split_kernel<__half, 16, 64>;
-    const Plan plan{kernel, 1, WARP_SIZE, sizeof(split::Shared<__half, 16, 64>)};
+    const Plan plan{
+        kernel, 1, NUM_WARPS * WARP_SIZE, split::shared_bytes<__half, 16, 64>(NUM_WARPS)
+    };
     const Launcher launcher(nullptr);
     return launcher(
         plan, out, statistics, x, x, x, H, 1, 1, N, HEAD_DIM, 0, 0, HEAD_DIM, 0, 0, 0,
