@@ -4,8 +4,8 @@ Tiles of queries are too few to keep a GPU busy; attention_combine_kernel puts t
 together. Reading k and v once bounds the time: 4096 keys of 8 heads of 128 columns in a
 batch of 32 are 537 MB, or 125 us at 4.3 TB/s. So a tile has the queries of all heads
 that share one of k and v. A part writes head_dim + 2 floats for a row, little as it has
-eight keys or more for each row of the tile. A program is one warp, which waits for no
-other, where registers allow; cp.async brings tiles of keys while it multiplies one.
+eight keys or more for each row of the tile. cp.async brings two tiles of keys, of 64 KB
+in all where head_dim is 128, while one is multiplied: 26 KB would hide the latency.
 """
 
 import triton
@@ -71,28 +71,21 @@ def attention_split_kernel(
     keys = tl.arange(0, BLOCK_N)
     queries, heads = rows // sharing, kv_head * sharing + rows % sharing
     last_query = (tl.minimum(tile_row + BLOCK_M, n_rows) - 1) // sharing
-    begin, all_end = visible_keys(
+    begin, _ = visible_keys(
         tile_row // sharing, n_queries, n_keys, window_left, window_right
     )
-    all_begin, end = visible_keys(
-        last_query, n_queries, n_keys, window_left, window_right
-    )
-    # Whole tiles of keys, so that parts may be left without any.
-    n_tiles = tl.cdiv(tl.maximum(end - begin, 0), BLOCK_N)
-    split_size = tl.cdiv(n_tiles, n_splits) * BLOCK_N
+    _, end = visible_keys(last_query, n_queries, n_keys, window_left, window_right)
+    # Multiples of 16 keys, so that parts may be left without any.
+    n_multiples = tl.cdiv(tl.maximum(end - begin, 0), 16)
+    split_size = tl.cdiv(n_multiples, n_splits) * 16
     split_begin = begin + split * split_size
     split_end = tl.minimum(split_begin + split_size, end)
-    # From full_begin on, whole tiles of keys are seen by all queries.
-    full_begin = begin + tl.cdiv(all_begin - begin, BLOCK_N) * BLOCK_N
-    full_begin = tl.maximum(full_begin, split_begin)
-    n_full_keys = tl.maximum(tl.minimum(all_end, split_end) - full_begin, 0)
-    n_full_keys = n_full_keys // BLOCK_N * BLOCK_N
 
     # Where scores are scaled by a positive number and no more, that is left to the
     # exponent.
     exponent_unit = (scale if IS_PLAIN else 1.0) * LOG2_E
 
-    # -- compute: the tiles with masks, before and behind the others, and then these
+    # -- compute: a tile of keys at a time
     q_offsets = queries * known_multiple(q_stride_row, DIVISIBILITY)
     q_offsets += heads * known_multiple(q_stride_head, DIVISIBILITY)
     q_ptr += batch * known_multiple(q_stride_batch, DIVISIBILITY)
@@ -107,20 +100,16 @@ def attention_split_kernel(
     first_key, end_key = visible_keys(
         queries, n_queries, n_keys, window_left, window_right
     )
-    for masked in range(split_begin, split_end - n_full_keys, BLOCK_N):
-        start = masked + tl.where(masked < full_begin, 0, n_full_keys)
-        k = load_tile(k_matrix, start, keys[None, :], cols[:, None], end, head_dim)
-        v = load_tile(v_matrix, start, keys[:, None], cols[None, :], end, head_dim)
-        is_seen = sees(first_key, end_key, start, keys)
+    for start in range(split_begin, split_end, BLOCK_N):
+        k = load_tile(
+            k_matrix, start, keys[None, :], cols[:, None], split_end, head_dim
+        )
+        v = load_tile(
+            v_matrix, start, keys[:, None], cols[None, :], split_end, head_dim
+        )
+        is_seen = sees(first_key, tl.minimum(end_key, split_end), start, keys)
         sums, row_sum, row_max = add_keys(
             *((sums, row_sum, row_max), q, k, v, is_seen),
-            *(scale, softcap, exponent_unit, IS_PLAIN),
-        )
-    for start in range(full_begin, full_begin + n_full_keys, BLOCK_N):
-        k = load_tile(k_matrix, start, keys[None, :], cols[:, None], None, head_dim)
-        v = load_tile(v_matrix, start, keys[:, None], cols[None, :], None, head_dim)
-        sums, row_sum, row_max = add_keys(
-            *((sums, row_sum, row_max), q, k, v, None),
             *(scale, softcap, exponent_unit, IS_PLAIN),
         )
 

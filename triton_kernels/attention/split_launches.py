@@ -4,6 +4,7 @@ import triton
 
 from triton_kernels.attention.combine import attention_combine_kernel
 from triton_kernels.attention.split import attention_split_kernel
+from triton_kernels.common.device import current_device
 
 
 def launch_split(call, rows, lse, workspace, divisibility, parameters, n_splits):
@@ -21,18 +22,20 @@ def launch_split(call, rows, lse, workspace, divisibility, parameters, n_splits)
     block_m = 32 if n_tile_rows > 16 and head_dim <= 128 else 16
     padded_head_dim = max(16, triton.next_power_of_2(head_dim))
     n_tiles = n_batches * n_kv_heads * triton.cdiv(n_tile_rows, block_m)
+    # Two tiles of k and v are in shared memory, of 64 KB each.
+    is_large = _has_large_shared_memory(current_device().arch)
+    block_n = min(256, 16384 // padded_head_dim)
     attention_split_kernel[(n_tiles * n_splits,)](
         *(*workspace, q.data, k.data, v.data),
         *(n_heads, n_kv_heads, n_queries, n_keys, head_dim),
         *(*q.strides, *k.strides, *v.strides, *parameters, n_splits),
         BLOCK_M=block_m,
-        BLOCK_N=32 if head_dim <= 64 else 16,
+        BLOCK_N=block_n if is_large else block_n // 2,
         HEAD_DIM=padded_head_dim,
         IS_PLAIN=call.is_plain,
         DIVISIBILITY=divisibility,
         num_stages=3,
-        # Of more sums a single warp would have too few registers.
-        num_warps=1 if block_m * padded_head_dim <= 2048 else 2,
+        num_warps=8 if is_large else 4,
         enable_fp_fusion=True,
     )
     # Of many parts a program reads many at a time.
@@ -47,3 +50,8 @@ def launch_split(call, rows, lse, workspace, divisibility, parameters, n_splits)
         num_warps=1,
         enable_fp_fusion=True,
     )
+
+
+def _has_large_shared_memory(arch):
+    """Whether blocks may have 163 KB of it or more, where others may have 99."""
+    return arch in (80, 87) or 90 <= arch < 120
