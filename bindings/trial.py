@@ -105,7 +105,12 @@ class Trial:
         small_shape: Runs on a CPU in about a second.
         large_shape: Fits in no cache of a GPU.
         benchmark_shapes: Shapes that the op's speed is judged by.
+        ladder_shape: The shape that the ladder is climbed on, where another is too much
+            for its first rung; None for the first of `benchmark_shapes`, or, of an op
+            that is bound by memory, `large_shape`.
         sweep_shapes: Shapes from one bound by the launch to one bound by memory.
+        sweep_over: The one of `shape_names` that these differ by, of an op that has
+            `flops`; others are drawn over the bytes that they move.
         edge_shapes: Shapes where the kernels change: around the ends of their tiles.
         complete: Takes the tensors from `inputs`, by now in a dtype and a layout, and
             returns all of the op's: those, and the ones that a forward would have saved
@@ -144,10 +149,12 @@ class Trial:
     edge_shapes: tuple[tuple[int, ...], ...]
     complete: Callable[..., tuple[Tensor, ...]] = _unchanged
     optional_inputs: tuple[str, ...] = ()
+    ladder_shape: tuple[int, ...] | None = None
     variants: tuple[dict[str, Any], ...] = ({},)
     timed_variants: tuple[dict[str, Any], ...] | None = None
     timed_dtypes: tuple[str, ...] = ("float32", "bfloat16")
     shape_names: tuple[str, ...] = ()
+    sweep_over: str = ""
     flops: Callable[[tuple[int, ...], Mapping[str, Any]], int] | None = None
     largest_input: float = math.inf
     yardstick: Callable[..., Outputs] | None = None

@@ -310,6 +310,26 @@ def test_honest_work_beside_a_cheat_gets_its_figure() -> None:
 
 
 @pytest.mark.usefixtures("_laboratory")
+def test_long_calls_take_turns_with_two_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "_REPLAY_MS", 0.0)
+    ran: list[int] = []
+    x = torch.ones(8, device=DEVICE)
+
+    def launch(index: int) -> None:
+        ran.append(index)
+        x.neg_()
+
+    turn = Turn(launch, 5)
+    assert turn.n_sets == 2
+    assert set(ran[:5]) == set(range(5))  # each has been compiled for
+    ran.clear()
+    turn.replay()
+    assert set(ran) <= {0, 1}
+    times = _measure(_prepared(), torch.softmax).timings["quack"]
+    assert isinstance(times, Timing), times
+
+
+@pytest.mark.usefixtures("_laboratory")
 def test_every_implementation_runs_after_every_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -444,7 +464,8 @@ def test_ceiling_that_cannot_be_measured_is_reported(
 
     def contestants(traffic: Traffic, n_sets: int) -> dict[str, turns.Launch]:
         calls = itertools.count()
-        return {"": lambda i: fail(i) if next(calls) >= n_sets else None}
+        n_before = n_sets + 3  # it is ready after so many
+        return {"": lambda i: fail(i) if next(calls) >= n_before else None}
 
     monkeypatch.setattr(ceiling, "contestants", contestants)
     prepared = _prepared()

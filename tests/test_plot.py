@@ -19,7 +19,7 @@ from compare.errors import UnavailableError, UsageError
 from compare.report import plots
 from compare.report.plots import Line, Plot
 from compare.timing.names import NAMES
-from compare.timing.times import Bench, Timing
+from compare.timing.times import Bench, MatmulRate, Timing
 
 NAME = "softmax-float32"
 
@@ -50,16 +50,41 @@ def test_points_are_those_of_the_sweep() -> None:
     drawn = plots.plots(replace(bench, sweep=bench.sweep[::-1]))[1]
     cases = [each for each in bench.sweep if each.case.dtype == torch.float32]
     assert drawn.name == NAME
-    assert drawn.sizes == tuple(2 * 4 * 4096 * 4**n for n in range(9))
+    assert drawn.positions == tuple(2 * 4 * 4096 * 4**n for n in range(9))
     assert drawn.ceiling == tuple(each.ceiling.gb_per_s for each in cases)
     line = _line(drawn, "triton")
     for index, each in enumerate(cases):
         timing = each.timings["triton"]
         assert isinstance(timing, Timing)
-        n_bytes = drawn.sizes[index]
+        n_bytes = drawn.positions[index]
         assert line.medians[index] == pytest.approx(n_bytes / timing.median_us / 1e3)
         assert line.lows[index] == pytest.approx(n_bytes / timing.p80_us / 1e3)
         assert line.highs[index] == pytest.approx(n_bytes / timing.p20_us / 1e3)
+
+
+def test_what_tensor_cores_bound_is_drawn_by_arithmetic(tmp_path: Path) -> None:
+    lengths = (4096, 512, 2048)
+    sweep = tuple(
+        make_case((16384 // n, n, n, 16, 16, 128), torch.bfloat16) for n in lengths
+    )
+    rate = MatmulRate(700.0, None)
+    bench = replace(make_bench("attention"), sweep=sweep, matmul={"bfloat16": rate})
+    (drawn,) = plots.plots(bench)
+    assert drawn.positions == (512, 2048, 4096)
+    timing = sweep[0].timings["cuda"]
+    assert isinstance(timing, Timing)
+    flops = 4 * 4 * 16 * 4096**2 * 128
+    assert _line(drawn, "cuda").medians[2] == pytest.approx(
+        flops / timing.median_us / 1e6
+    )
+    assert drawn.ceiling == (700.0,) * 3
+    svg, _ = plots.draw(bench, tmp_path)
+    shown = re.findall(r"<!-- (.*?) -->", svg.read_text(), re.DOTALL)
+    for expected in ("keys", "TFLOP/s: median, and p20 to p80", "2,048", "4,096"):
+        assert expected in shown
+    assert "torch.matmul, 8192 x 8192 x 8192" in shown
+    (without,) = plots.plots(replace(bench, matmul={}))
+    assert without.ceiling == ()
 
 
 def test_what_was_skipped_is_a_gap_or_left_out() -> None:
@@ -123,7 +148,7 @@ def test_digest_is_of_every_figure_that_is_drawn() -> None:
     first, *others = bench.sweep
     timing, ceiling = first.timings["cuda"], first.ceiling
     assert isinstance(timing, Timing)
-    other_median = replace(timing, gb_per_s=1.01 * timing.gb_per_s)
+    other_median = replace(timing, median_us=1.01 * timing.median_us)
     other_p80 = replace(timing, p80_us=1.01 * timing.p80_us)
     changed = [
         replace(first, timings={**first.timings, "cuda": other_median}),

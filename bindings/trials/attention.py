@@ -71,6 +71,7 @@ FORWARD = Trial(
     traffic=_traffic,
     flops=_flops,
     shape_names=("batch", "queries", "keys", "heads", "kv_heads", "head_dim"),
+    sweep_over="keys",
     small_shape=(1, 100, 100, 2, 2, 64),
     large_shape=(4, 4096, 4096, 16, 16, 128),
     benchmark_shapes=(
@@ -80,6 +81,8 @@ FORWARD = Trial(
         (4, 4096, 4096, 32, 8, 128),
         (2, 4096, 4096, 8, 8, 256),
     ),
+    # The first rung takes half a second over the first of these.
+    ladder_shape=(1, 2048, 2048, 16, 16, 128),
     sweep_shapes=tuple(
         (16384 // n, n, n, 16, 16, 128) for n in (512, 1024, 2048, 4096, 8192, 16384)
     ),

@@ -47,6 +47,7 @@ FORWARD = Trial(
     traffic=_traffic,
     flops=_flops,
     shape_names=("M", "N", "K"),
+    sweep_over="M",
     other_kernels={
         "matmul_kernel": "The twins differ in who does what: CUDA's warps load, "
         "multiply or store; Triton gives all warps of a program the same work and "

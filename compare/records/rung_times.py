@@ -43,8 +43,9 @@ def default_case(op: Op) -> Case:
     """The case that a ladder is climbed on, and that its recorded times are of."""
     trial = TRIALS[op.name]
     if trial.flops:  # tensor cores, which the last rungs are about, know no float32
-        return Case(trial.benchmark_shapes[0], torch.bfloat16, direction=op.direction)
-    return Case(trial.large_shape, direction=op.direction)
+        shape = trial.ladder_shape or trial.benchmark_shapes[0]
+        return Case(shape, torch.bfloat16, direction=op.direction)
+    return Case(trial.ladder_shape or trial.large_shape, direction=op.direction)
 
 
 def case_on(op: Op, case: Case) -> Case:

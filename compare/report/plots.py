@@ -1,4 +1,8 @@
-"""Plots of a sweep: bandwidth over size, a line for each implementation."""
+"""Plots of a sweep, a line for each implementation.
+
+Of ops that are bound by memory it is bandwidth over size, and of others the rate of
+arithmetic over the number that the sweep is about.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bindings.trials import TRIALS
 from compare.errors import UnavailableError, UsageError
 from compare.printable import printable
 from compare.records import store
 from compare.report.text import size_name
 from compare.timing.names import NAMES
-from compare.timing.times import Bench, CaseTimes, Timing
+from compare.timing.times import Bench, CaseTimes, MatmulRate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,12 +68,25 @@ _MAX_TICKS = 7
 
 @dataclass(frozen=True)
 class Line:
-    """Bandwidth of an implementation, GB/s by size; None where it was not timed."""
+    """How fast an implementation is, by position; None where it was not timed."""
 
     implementation: str
     medians: tuple[float | None, ...]
     lows: tuple[float | None, ...]  # a fifth of the replays was slower
     highs: tuple[float | None, ...]  # a fifth was faster
+
+
+@dataclass(frozen=True)
+class Scales:
+    """What a plot shows over what."""
+
+    shown: str  # in a word or two
+    unit: str
+    over: str  # in a word
+    axis: str  # in full
+
+
+_BANDWIDTH = Scales("bandwidth", "GB/s", "size", "fewest bytes that the op has to move")
 
 
 @dataclass(frozen=True)
@@ -78,10 +96,11 @@ class Plot:
     name: str  # its files', without a suffix
     what: str  # the op, its unusual parameters and the dtype
     where: str  # the GPU and the day
-    sizes: tuple[int, ...]  # bytes that have to be moved, ascending
+    scales: Scales
+    positions: tuple[int, ...]  # ascending
     lines: tuple[Line, ...]
-    ceiling: tuple[float, ...]  # the memory's, GB/s by size
-    mix: str  # bytes read to bytes written, such as "2:1"
+    ceiling: tuple[float, ...]  # by position
+    ceiling_name: str
 
     @property
     def digest(self) -> str:
@@ -137,35 +156,68 @@ def require_matplotlib() -> None:
 
 def _plot(bench: Bench, *words: str, cases: list[CaseTimes]) -> Plot:
     *params, dtype = words
-    cases = sorted(cases, key=lambda each: each.traffic.total_bytes)
+    trial = TRIALS.get(bench.op)
+    if trial is None or trial.flops is None:
+        scales, position_of = _BANDWIDTH, _bytes
+        name_of_ceiling = f"ceiling, reads to writes {cases[0].ceiling.mix}"
+    else:
+        over = trial.sweep_over
+        scales = Scales("rate of arithmetic", "TFLOP/s", over, over)
+        index = trial.shape_names.index(over)
+
+        def position_of(times: CaseTimes) -> int:
+            return times.case.shape[index]
+
+        name_of_ceiling = "torch.matmul, 8192 x 8192 x 8192"
+    cases = sorted(cases, key=position_of)
+    work = [_work(bench.op, each) for each in cases]
     name = "-".join((bench.op, dtype, *(each.replace("=", "-") for each in params)))
-    lines = (_line(implementation, cases) for implementation in NAMES)
+    lines = (_line(implementation, cases, work) for implementation in NAMES)
     return Plot(
         name=re.sub(r"[^\w.+-]", "_", name),
         what=" ".join((bench.op, *words)),
         where=f"{store.gpu(bench)}, {store.date(bench)}",
-        sizes=tuple(each.traffic.total_bytes for each in cases),
+        scales=scales,
+        positions=tuple(map(position_of, cases)),
         lines=tuple(line for line in lines if any(line.medians)),
-        ceiling=tuple(each.ceiling.gb_per_s for each in cases),
-        mix=cases[0].ceiling.mix,
+        ceiling=_ceiling(bench, dtype, scales, cases),
+        ceiling_name=name_of_ceiling,
     )
 
 
-def _line(implementation: str, cases: list[CaseTimes]) -> Line:
-    medians, lows, highs = zip(
-        *(_bandwidths(each, store.timing(each, implementation)) for each in cases),
-        strict=True,
+def _bytes(times: CaseTimes) -> int:
+    return times.traffic.total_bytes
+
+
+def _work(op: str, times: CaseTimes) -> float:
+    """What is done by the microsecond in the unit of a plot: in GB/s, or TFLOP/s."""
+    trial = TRIALS.get(op)
+    if trial is None or trial.flops is None:
+        return times.traffic.total_bytes / 1e3
+    return trial.flops(times.case.shape, times.case.params) / 1e6
+
+
+def _ceiling(
+    bench: Bench, dtype: str, scales: Scales, cases: Sequence[CaseTimes]
+) -> tuple[float, ...]:
+    if scales == _BANDWIDTH:
+        return tuple(each.ceiling.gb_per_s for each in cases)
+    rate = bench.matmul.get(dtype)
+    return (rate.tflops,) * len(cases) if isinstance(rate, MatmulRate) else ()
+
+
+def _line(
+    implementation: str, cases: Sequence[CaseTimes], work: Sequence[float]
+) -> Line:
+    timings = [store.timing(each, implementation) for each in cases]
+    medians, lows, highs = (
+        tuple(
+            None if timing is None else done / getattr(timing, quantile)
+            for timing, done in zip(timings, work, strict=True)
+        )
+        for quantile in ("median_us", "p80_us", "p20_us")
     )
     return Line(implementation, medians, lows, highs)
-
-
-def _bandwidths(
-    times: CaseTimes, timing: Timing | None
-) -> tuple[float | None, float | None, float | None]:
-    if timing is None:
-        return None, None, None
-    kilobytes = times.traffic.total_bytes / 1e3  # by microseconds they are GB/s
-    return timing.gb_per_s, kilobytes / timing.p80_us, kilobytes / timing.p20_us
 
 
 def _draw(plot: Plot) -> dict[str, bytes]:
@@ -197,21 +249,22 @@ def _matplotlib() -> Iterator[None]:
 def _fill(figure: Figure, plot: Plot) -> None:
     axes = figure.add_subplot()
     axes.set_title(printable(f"{plot.what}\n{plot.where}"), loc="left")
-    axes.set_xlabel("fewest bytes that the op has to move")
-    axes.set_ylabel("GB/s: median, and p20 to p80")
+    axes.set_xlabel(plot.scales.axis)
+    axes.set_ylabel(f"{plot.scales.unit}: median, and p20 to p80")
     axes.grid(color="#DDDDDD", linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.plot(
-        plot.sizes,
-        plot.ceiling,
-        color=_CEILING_COLOUR,
-        linestyle="dashed",
-        label=printable(f"ceiling, reads to writes {plot.mix}"),
-    )
+    if plot.ceiling:
+        axes.plot(
+            plot.positions,
+            plot.ceiling,
+            color=_CEILING_COLOUR,
+            linestyle="dashed",
+            label=printable(plot.ceiling_name),
+        )
     for index, line in enumerate(plot.lines):
         colour, marker, dashes = STYLES[line.implementation]
         axes.fill_between(
-            plot.sizes,
+            plot.positions,
             _gaps(line.lows),
             _gaps(line.highs),
             color=colour,
@@ -219,7 +272,7 @@ def _fill(figure: Figure, plot: Plot) -> None:
             linewidth=0,
         )
         axes.plot(
-            plot.sizes,
+            plot.positions,
             _gaps(line.medians),
             color=colour,
             marker=marker,
@@ -237,12 +290,13 @@ def _scale(axes: Axes, plot: Plot) -> None:
     axes.set_ylim(0, 1.05 * max(axes.get_ylim()))
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_xscale("log", base=2)
-    first = math.floor(math.log2(plot.sizes[0]))
-    last = math.ceil(math.log2(plot.sizes[-1]))
+    first = math.floor(math.log2(plot.positions[0]))
+    last = math.ceil(math.log2(plot.positions[-1]))
     step = math.ceil((last - first + 1) / _MAX_TICKS)
     powers = [2**n for n in range(first, last + 1)]
     named = powers[-first % step :: step]
-    axes.set_xticks(named, [size_name(each) for each in named])
+    name_of = size_name if plot.scales == _BANDWIDTH else "{:,}".format
+    axes.set_xticks(named, [name_of(each) for each in named])
     axes.set_xticks(powers, minor=True)
     axes.xaxis.set_minor_formatter(NullFormatter())
 

@@ -27,7 +27,12 @@ from compare.timing.times import Bench
 
 Measured = TypeVar("Measured", Bench, rung_times.Times, fusions.Fusion)
 
-_SWEPT = ("add", "gelu")  # docs draw these; bench --sweep measures any other
+_SWEPT = (
+    "add",
+    "gelu",
+    "attention",
+    "attention_backward",
+)  # docs draw these; bench --sweep measures any other
 
 
 def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:

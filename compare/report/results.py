@@ -32,7 +32,7 @@ What a fused epilogue costs: products with and without one took turns, and the
 percentage is what is left of the rate of the same language's own plain product, with
 its 95 % interval."""
 _ABOUT_OLDER = f"{_OLDER} of older code: the sources have changed since."
-_ABOUT_PLOTS = "Bandwidth over size; the dashed line is the ceiling."
+_ABOUT_PLOTS = "Bandwidth or arithmetic over size; the dashed line is the ceiling."
 _ABOUT_STARTS = """\
 What a call costs the host, the median over these cases: the public call, which
 allocates its output, and the bare launcher. Then, in a process of its own: the first
@@ -221,7 +221,8 @@ def plots_of(benches: list[Bench]) -> str:
             continue
         for each in plots.plots(bench):
             file = f"{records_of(store.gpu(bench))}/{each.name}.svg"
-            text = printable(f"bandwidth of {each.what} over size, {each.where}")
+            shown, over = each.scales.shown, each.scales.over
+            text = printable(f"{shown} of {each.what} over {over}, {each.where}")
             rows.setdefault(each.what.rpartition(" ")[0], []).append(
                 f"![{text}]({file})"
             )

@@ -215,6 +215,8 @@ class Entry:
                 launchers[index]()
 
         self.turn = Turn(launch, len(sets))
+        # Those of other sets are not computed again.
+        self._outputs = self._outputs[: self.turn.n_sets]
 
     def forget_outputs(self) -> None:
         """Leaves nothing of what the capture has computed."""

@@ -77,7 +77,8 @@ class Turn:
 
         Args:
             launch: Calls it on a set, by its number.
-            n_sets: How many sets there are.
+            n_sets: How many sets there are. A call that takes longer than a replay
+                should is timed on the first two of them.
             may_use_default_stream: Whether it may launch on CUDA's default stream
                 whatever the current one is, as kernels do that name no stream. That
                 cannot be captured. Where nothing else is current, it can be timed.
@@ -86,15 +87,17 @@ class Turn:
             TimingError: It cannot be called in a way that can be timed.
         """
         self.method: Method = "graph"
-        self.n_calls = n_sets
+        self.n_sets = self.n_calls = n_sets
         self.head_start = 1  # flushes of the caches that keep the GPU busy before it
         self._launch = launch
-        self._n_sets = n_sets
         self._call_all()  # compiles, and loads the code
+        if self._span_ms(lambda: launch(0)) > _REPLAY_MS:
+            # Every replay finds the caches flushed, and one of two calls is enough.
+            self.n_sets = self.n_calls = min(n_sets, 2)
         try:
             self._graph = self._capture()
-            if self._n_sets < MAX_SETS:  # else a second round would find sets cached
-                self.n_calls = self._n_sets * self._rounds_per_replay()
+            if self.n_sets < MAX_SETS:  # else a second round would find sets cached
+                self.n_calls = self.n_sets * self._rounds_per_replay()
                 self._graph = self._capture()
         except torch.OutOfMemoryError:
             raise
@@ -103,7 +106,7 @@ class Turn:
                 raise
             torch.cuda.synchronize()
             self.method = "events"
-            self.n_calls = self._n_sets
+            self.n_calls = self.n_sets
 
     def replay(self) -> None:
         """Calls it n_calls times."""
@@ -114,7 +117,7 @@ class Turn:
 
     def _call_all(self) -> None:
         for call in range(self.n_calls):
-            self._launch(call % self._n_sets)
+            self._launch(call % self.n_sets)
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
@@ -136,15 +139,20 @@ class Turn:
 
     def _rounds_per_replay(self) -> int:
         """How many rounds over the sets take about as long as a replay should."""
+        return math.ceil(_REPLAY_MS / max(self._span_ms(self._graph.replay), 1e-3))
+
+    @staticmethod
+    def _span_ms(act: Callable[[], object]) -> float:
+        """How long something takes the GPU, and before it the host, at the least."""
         spans: list[float] = []
         for _ in range(3):
             start, end = event(), event()
             start.record()
-            self._graph.replay()
+            act()
             end.record()
             end.synchronize()
             spans.append(start.elapsed_time(end))
-        return math.ceil(_REPLAY_MS / max(min(spans), 1e-3))
+        return min(spans)
 
 
 def take_turns(
