@@ -163,7 +163,7 @@ def _unwritten_memory_is_nan() -> None:
     """Fills the memory of torch.empty, so that an unwritten element shows."""
     # Asked first: to set it takes as long as a small test.
     if not torch.are_deterministic_algorithms_enabled():
-        torch.use_deterministic_algorithms(True)
+        torch.set_deterministic_debug_mode("error")
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 import torch
@@ -78,9 +78,18 @@ _announced: list[Launch] = [*ODD, *SOFTMAX, *SHORT_SOFTMAX]
 _announced += chain.from_iterable(map(of_contract, TWINS))
 
 
+# What can only be told once launches are planned, which takes longer.
+_announcing: list[Callable[[str], Iterable[Launch]]] = []
+
+
 def announce(launches: Iterable[Launch]) -> None:
     """Has launches compiled together with the others of their source."""
     _announced.extend(launches)
+
+
+def announce_of_source(launches_of: Callable[[str], Iterable[Launch]]) -> None:
+    """The same, of launches that are asked for once their source is compiled."""
+    _announcing.append(launches_of)
 
 
 def arguments_of(launch: Launch) -> tuple[Argument, ...]:
@@ -91,12 +100,13 @@ def arguments_of(launch: Launch) -> tuple[Argument, ...]:
 @functools.cache
 def compile_with_nvcc(source: str, architecture: Architecture) -> None:
     """Compiles all announced kernels of a .cu file for an architecture."""
+    of_source = chain.from_iterable(each(source) for each in _announcing)
     compile_together(
         source,
         architecture,
         [
             each
-            for each in _announced
+            for each in chain(_announced, of_source)
             if each[0].source == source and each[2] == architecture
         ],
     )

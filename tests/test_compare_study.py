@@ -5,16 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import launches
 import pytest
 
+from bindings.op import Op
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
 from bindings.trials import TRIALS
 from compare.cli import main
 from compare.code import cuda
+from compare.report import collect_code
 from compare.report.tables import Grid, to_csv, to_markdown
 
 LONG = "softmax_long_kernel"
@@ -28,15 +32,33 @@ def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
 
 
+def _shape(op: Op) -> tuple[int, ...]:
+    """What is shown by default, or less where long loops would take a while."""
+    trial = TRIALS[op.name]
+    return trial.small_shape if trial.flops else trial.large_shape
+
+
+def _of_cuda(source: str) -> Iterator[launches.Launch]:
+    for op in (each for each in OPS.values() if each.source == source):
+        request = collect_code.Request(op.name, _shape(op), "float32", {})
+        case = request.case(())
+        shown = collect_code.choose(request, case, launches.HOPPER)
+        yield shown["cuda"].op, case, launches.HOPPER
+
+
+launches.announce_of_source(_of_cuda)
+
+
 @pytest.mark.parametrize("name", OPS)
 def test_sources_stand_beside_each_other(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     op = OPS[name]
     backward = ["--backward"] if op.forward else []
-    # Where loops are long the large shape takes a while.
-    trial = TRIALS[op.name]
-    small = ["--shape", "x".join(map(str, trial.small_shape))] if trial.flops else []
+    shape = "x".join(map(str, _shape(op)))
+    small = ["--shape", shape] if TRIALS[op.name].flops else []
+    if find_cuda_home() is not None:
+        launches.compile_with_nvcc(op.source, launches.HOPPER)
     assert main(["study", op.source, *backward, *small]) == 0
     shown = capsys.readouterr().out
     sections = re.findall(r"// -- (\w+):", shown)
@@ -50,8 +72,6 @@ def test_sources_stand_beside_each_other(
     )
     assert panes
     assert shown.count(panes[2]) >= 2
-    trial = TRIALS[op.name]
-    shape = "x".join(map(str, trial.small_shape if trial.flops else trial.large_shape))
     assert re.search(rf"^{name}  {shape} float32 .* code for sm_90a?$", shown, re.M)
 
 

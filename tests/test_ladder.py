@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import launches
 import pytest
 import torch
 from benches import GPU, make_case
@@ -21,7 +23,6 @@ from bindings.sources import ROOT
 from bindings.trials import TRIALS
 from compare.cli import main
 from compare.code import rungs
-from compare.code.architectures import parse_architecture
 from compare.errors import UsageError
 from compare.judge import acceptance
 from compare.judge.cases import Case, make_arguments
@@ -146,13 +147,26 @@ def test_a_rung_computes_what_the_op_does() -> None:
         OP.on_rung("last")
 
 
+def climbed(op: Op, case: Case, monkeypatch: pytest.MonkeyPatch) -> ladder.Ladder:
+    """The ladder of an op whose rungs are compiled together."""
+    monkeypatch.setattr(gpu_state, "obstacle", lambda: "there is no GPU")
+    launches.compile_with_nvcc(op.source, launches.HOPPER)
+    dtype = str(case.dtype).removeprefix("torch.")
+    return ladder.climb(op.name, case.shape, dtype, launches.HOPPER, lambda what: None)
+
+
+def on_rungs(op: Op, case: Case) -> Iterator[launches.Launch]:
+    for on_rung in rung_times.rungs_of(op).values():
+        yield on_rung, rung_times.case_on(on_rung, case), launches.HOPPER
+
+
+TILE = Case((128, 128, 128), torch.float16)
+launches.announce(on_rungs(OP, TILE))
+
+
 @needs_nvcc
 def test_each_rung_gains_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_state, "obstacle", lambda: "there is no GPU")
-    architecture = parse_architecture("sm_90")
-    found = ladder.climb(
-        "matmul", (128, 128, 128), "float16", architecture, lambda what: None
-    )
+    found = climbed(OP, TILE, monkeypatch)
     assert [rung.name for rung in found.rungs] == [*OP.rungs, rung_times.CALL]
     for side in rungs.SIDES:
         first, tiled, tensor_cores = (rung.steps[side] for rung in found.rungs[:3])
@@ -175,26 +189,23 @@ def test_each_rung_gains_something(monkeypatch: pytest.MonkeyPatch) -> None:
 READ_AGAIN = ("softmax", "softmax_backward", "layer_norm", "rms_norm", "cross_entropy")
 
 
+# By op, the case that is looked at, of which all blocks are soon counted.
+OF_TWO_RUNGS = {
+    op.name: Case(TRIALS[op.name].small_shape, direction=op.direction)
+    for op in OPS.values()
+    # The kernels of these two are those of gelu and swiglu with another function.
+    if op.rungs == ("first", "twin") and op.source not in ("activation", "geglu")
+}
+for name, case_of_two in OF_TWO_RUNGS.items():
+    launches.announce(on_rungs(OPS[name], case_of_two))
+
+
 @needs_nvcc
-@pytest.mark.parametrize(
-    "each_op",
-    [
-        op
-        for op in OPS.values()
-        # The kernels of these two are those of gelu and swiglu with another function.
-        if op.rungs == ("first", "twin") and op.source not in ("activation", "geglu")
-    ],
-    ids=lambda op: op.name,
-)
+@pytest.mark.parametrize("name", OF_TWO_RUNGS)
 def test_the_twin_moves_fewer_bytes_than_the_first_rung(
-    each_op: Op, monkeypatch: pytest.MonkeyPatch
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_state, "obstacle", lambda: "there is no GPU")
-    architecture = parse_architecture("sm_90")
-    shape = TRIALS[each_op.name].small_shape  # of which all blocks are soon counted
-    found = ladder.climb(
-        each_op.name, shape, "float32", architecture, lambda what: None
-    )
+    found = climbed(OPS[name], OF_TWO_RUNGS[name], monkeypatch)
     steps = {rung.name: rung.steps for rung in found.rungs}
     assert list(steps) == ["first", "twin", rung_times.CALL]
     for side in rungs.SIDES:
@@ -203,7 +214,7 @@ def test_the_twin_moves_fewer_bytes_than_the_first_rung(
         assert isinstance(twin, Step), twin
         assert first.global_bytes is not None
         assert twin.global_bytes is not None
-        if each_op.name in READ_AGAIN:
+        if name in READ_AGAIN:
             assert twin.global_bytes < first.global_bytes
             assert twin.instructions < first.instructions
         assert all(e.endswith("_kernel") for e in (*first.kernels, *twin.kernels))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import re
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -57,8 +58,10 @@ def _kernels(side: str, folders: Iterable[str]) -> dict[str, Kernel]:
     }
 
 
-def _launched(op: Op, dtype: torch.dtype) -> set[str]:
-    """The kernels that an op launches on its rung, in either language."""
+@functools.cache
+def _launched(name: str, rung: str, dtype: torch.dtype) -> frozenset[str]:
+    """The kernels that an op launches on a rung, in either language."""
+    op = OPS[name].on_rung(rung)
     case = Case(TRIALS[op.name].large_shape, dtype, direction=op.direction)
     found: set[str] = set()
     for side in rungs.SIDES:
@@ -67,7 +70,7 @@ def _launched(op: Op, dtype: torch.dtype) -> set[str]:
                 side, op, launcher_arguments(op, case), ARCHITECTURES[90]
             )
             found |= set(map(rungs.name_of, titles))
-    return found
+    return frozenset(found)
 
 
 def _on_rungs(ops: Iterable[Op]) -> set[str]:
@@ -75,9 +78,9 @@ def _on_rungs(ops: Iterable[Op]) -> set[str]:
     return {
         kernel
         for op in ops
-        for name in op.rungs
+        for rung in op.rungs
         for dtype in (torch.float32, torch.bfloat16)
-        for kernel in _launched(op.on_rung(name), dtype)
+        for kernel in _launched(op.name, rung, dtype)
     }
 
 
@@ -145,10 +148,10 @@ def test_shared_kernels_are_launched_by_some_op() -> None:
 
 @pytest.mark.parametrize("each_op", OPS.values(), ids=lambda op: op.name)
 def test_a_rung_is_a_file_that_says_what_it_changes(each_op: Op) -> None:
+    on_rungs = _on_rungs([each_op])
     for name in each_op.rungs:
         stems = (f"{each_op.direction}_{name}", name)
         # In a folder of its own, or in one that several ops share.
-        on_rungs = _on_rungs([each_op])
         (cuda,) = [
             path
             for folder in (each_op.source, *_shared_folders())

@@ -43,15 +43,25 @@ def untouched() -> Path:
     return shared.once("checkout", _copy)
 
 
+# In one process: each imports torch.
+_WRITES = """
+import sys
+from compare.cli import main
+for kind_and_name in sys.argv[1:]:
+    kind, _, name = kind_and_name.partition("=")
+    assert main(["new", name, "--kind", kind]) == 0
+"""
 # Of an op that the copy has, so that this runs there.
 _COMPUTES = """
 import sys, torch
+from compare.cli import main
 from bindings.trials import TRIALS
 from compare.judge import acceptance
 from compare.judge.cases import Case, make_arguments
 import bindings
 folder, *names = sys.argv[1:]
 assert bindings.__file__.startswith(folder)
+assert main(["list"]) == 0
 for name in names:
     trial = TRIALS[name]
     for shape in ((3, 1025), (2, 0), (5, 1)):
@@ -77,14 +87,12 @@ def test_new_ops_work_at_once(checkout: Path) -> None:
         ).stdout
 
     names = {kind: f"tested_{kind}" for kind in new.KINDS}
-    for kind, name in names.items():
-        output = run("-m", "compare", "new", name, "--kind", kind).splitlines()
-        files = output[: output.index("")]
-        assert [each for each in files if not (checkout / each).is_file()] == []
-        assert f"bindings/trials/{name}.py" in files
-    listed = run("-m", "compare", "list")
+    written = run("-c", _WRITES, *(f"{kind}={name}" for kind, name in names.items()))
+    files = re.findall(r"^\w+/\S+$", written, re.MULTILINE)
+    assert [each for each in files if not (checkout / each).is_file()] == []
+    assert {f"bindings/trials/{name}.py" for name in names.values()} <= {*files}
+    listed = run("-c", _COMPUTES, str(checkout), *names.values())
     assert all(re.search(rf"\b{name} +forward ", listed) for name in names.values())
-    run("-c", _COMPUTES, str(checkout), *names.values())
 
 
 @pytest.mark.parametrize(

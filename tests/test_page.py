@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -474,24 +475,31 @@ def _kernels_of(request: collect_code.Request) -> dict[str, launches.Launch]:
     return found
 
 
-@needs_nvcc
-@pytest.mark.parametrize("source", {each.source: 0 for each in OPS.values()})
-def test_the_page_shows_what_is_launched(source: str) -> None:
-    seen: dict[str, launches.Launch] = {}
-    shown = []
+@functools.cache
+def _shown_of(source: str) -> tuple[list[collect_code.Request], list[launches.Launch]]:
+    """Requests that show every kernel of a source, and what they launch of CUDA."""
+    seen: set[str] = set()
+    shown, of_cuda = [], []
     for op in (each for each in OPS.values() if each.source == source):
         for request in _requests(op):
             kernels = _kernels_of(request)
             # Each kernel once: the lines of its instances are the same.
             if kernels.keys() - seen:
                 shown.append(request)
-                seen |= kernels
-    launches.compile_together(
-        source,
-        launches.HOPPER,
-        [launch for name, launch in seen.items() if name.startswith("cuda ")],
-    )
-    for request in shown:
+                seen |= kernels.keys()
+                # Of both, since both sides of a request are compiled.
+                of_cuda += [kernels[each] for each in kernels if each[:5] == "cuda "]
+    return shown, of_cuda
+
+
+launches.announce_of_source(lambda source: _shown_of(source)[1])
+
+
+@needs_nvcc
+@pytest.mark.parametrize("source", {each.source: 0 for each in OPS.values()})
+def test_the_page_shows_what_is_launched(source: str) -> None:
+    launches.compile_with_nvcc(source, launches.HOPPER)
+    for request in _shown_of(source)[0]:
         report = collect_code.study(request, lambda what: None)
         for side in SIDES:
             code = report.codegen[side]

@@ -16,7 +16,6 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +215,12 @@ MISSING = {
 UNSEEN_BY_CLANG = {"misaligned_load", "misaligned_store"}
 
 
-def compile_checked(source: Path, target: Path, folder: Path = sources.CSRC) -> None:
+def compile_checked(
+    source: Path,
+    target: Path,
+    folder: Path = sources.CSRC,
+    options: Sequence[str] = (),
+) -> None:
     """Compiles kernels with the checker's call-outs."""
     flags = list(sources.CHECKED_FLAGS)
     if "clang" in COMPILER:
@@ -225,7 +229,8 @@ def compile_checked(source: Path, target: Path, folder: Path = sources.CSRC) -> 
         flags += ["-mllvm", "-tsan-distinguish-volatile"]
         flags.remove("-Wno-tsan")
     includes = [f"-I{sources.EMULATOR}", f"-I{folder}"]
-    command = [COMPILER, *flags, "-fPIC", *includes, "-x", "c++", "-c", str(source)]
+    command = [COMPILER, *flags, "-fPIC", *includes, *options]
+    command += ["-x", "c++", "-c", str(source)]
     subprocess.run([*command, "-o", str(target)], check=True)
 
 
@@ -280,16 +285,20 @@ class Kernels:
         return str(message.decode())
 
 
-def build_kernels(folder: Path) -> None:
-    """Builds all planted and clean kernels, with runtime and checker."""
-    files = [
-        PLANTED / f"{name}.cu" for name in ("planted", "hopper", "clean", *LIBRARIES)
-    ]
-    objects = [folder / f"{file.stem}.o" for file in files]
+def build_kernels(
+    folder: Path,
+    names: Sequence[str] = ("planted", "hopper", "clean"),
+    csrc: Path = sources.CSRC,
+    options: Sequence[str] = (),
+) -> None:
+    """Builds planted or clean kernels, with runtime and checker."""
+    objects = [folder / f"{name}.o" for name in names]
     with ThreadPoolExecutor(2) as pool:
         tasks: list[Future[object]] = [pool.submit(runtime)]
-        pairs = zip(files, objects, strict=True)
-        tasks += [pool.submit(compile_checked, *pair) for pair in pairs]
+        tasks += [
+            pool.submit(compile_checked, PLANTED / f"{name}.cu", target, csrc, options)
+            for name, target in zip(names, objects, strict=True)
+        ]
     for task in tasks:
         task.result()
     link(objects, folder / "kernels.so")
@@ -444,7 +453,7 @@ CLEAN, *NEEDING_BARRIERS = (
 
 
 @pytest.mark.usefixtures("order")
-@pytest.mark.parametrize("name", [*CLEAN, *itertools.chain(*NEEDING_BARRIERS)])
+@pytest.mark.parametrize("name", CLEAN)
 def test_clean_kernel(kernels: Kernels, name: str) -> None:
     assert kernels(name) == ""
 
@@ -603,59 +612,84 @@ def test_every_barrier_is_tested() -> None:
     assert {file: n for file, n in counts.items() if n > 0} == tested
 
 
-def without_barrier(text: str, number: int) -> str:
-    """A file without one of its barriers."""
-    parts = text.split("__syncthreads();")
-    before, after = parts[: number + 1], parts[number + 1 :]
-    return "".join("__syncthreads();".join(each) for each in (before, after))
-
-
-def with_place_by_tile_alone(text: str) -> str:
-    """Makes two tiles of one box each share a buffer for their stores."""
-    assert text.count("[n_stored++ % 2]") == 1
-    return text.replace("[n_stored++ % 2]", "[n_stored++, box % 2]")
-
-
-def without_barrier_at_bias(text: str) -> str:
-    """Removes the barrier between write and read of the bias in shared memory."""
-    barrier = "ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);"
-    before, write, after = text.partition("shared.scaled_bias[warpgroup][thread] =")
-    assert write
-    assert barrier in after
-    return before + write + after.replace(barrier, "", 1)
-
-
-CHANGES: dict[str, list[Callable[[str], str]]] = {
-    file: [partial(without_barrier, number=n) for n in range(len(barriers))]
-    for file, barriers in BARRIERS.items()
+BARRIER = "__syncthreads();"
+BIAS_BARRIER = "ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);"
+# Included before all else: whether something in the kernels is as it should be, and not
+# what a test asks to be left out. The checker must not see what it reads.
+IS_KEPT = """\
+#pragma once
+#include <cstdlib>
+#include <cstring>
+__attribute__((no_sanitize("thread"), noinline)) inline bool is_kept(const char* what) {
+    const char* left_out = std::getenv("TEST_LEAVES_OUT");
+    return left_out == nullptr || std::strcmp(left_out, what) != 0;
 }
-CHANGES["matmul/twin.cuh"] += [with_place_by_tile_alone, without_barrier_at_bias]
+"""
 
 
-def run_changed(file: str, number: int, kernel: str) -> tuple[str, Path]:
-    """The checker's message for a kernel after a change to csrc, and the changed file.
+def name_of_barrier(file: str, number: int) -> str:
+    return f"barrier {number} of {file}"
 
-    The changes of one number to files of different kernels are made together: every
-    compilation is of all kernels, and takes most of the time.
-    """
-    (library,) = (
-        name
-        for name, kernels in zip(LIBRARIES, NEEDING_BARRIERS, strict=True)
-        if kernel in kernels
+
+def with_removable_barriers(text: str, file: str) -> str:
+    """A file each of whose barriers a test can leave out."""
+    first, *others = text.split(BARRIER)
+    names = (name_of_barrier(file, number) for number in range(len(others)))
+    return first + "".join(
+        f'if (is_kept("{name}")) {{ {BARRIER} }}{each}'
+        for name, each in zip(names, others, strict=True)
     )
 
-    def build(made: Path) -> None:
-        copy = made / "csrc"
-        shutil.copytree(sources.CSRC, copy, ignore=shutil.ignore_patterns("emulator"))
-        for each, changes in CHANGES.items():
-            if number < len(changes):
-                text = (copy / each).read_text()
-                (copy / each).write_text(changes[number](text))
-        compile_checked(PLANTED / f"{library}.cu", made / "kernels.o", copy)
-        link([made / "kernels.o"], made / "kernels.so")
 
-    made = shared.once(f"changed-{library}-{number}", build)
-    return Kernels(made / "kernels.so")(kernel), made / "csrc" / file
+def with_removable_order(text: str) -> str:
+    """The twin of matmul with two more things that a test can leave out.
+
+    They are the barrier between write and read of the bias in shared memory, and what
+    gives two tiles of one box each a buffer of their own for their stores.
+    """
+    before, write, after = text.partition("shared.scaled_bias[warpgroup][thread] =")
+    assert write
+    assert BIAS_BARRIER in after
+    removable = f'if (is_kept("bias")) {{ {BIAS_BARRIER} }}'
+    text = before + write + after.replace(BIAS_BARRIER, removable, 1)
+    assert text.count("[n_stored++ % 2]") == 1
+    place = '[is_kept("place") ? n_stored++ % 2 : (n_stored++, box % 2)]'
+    return text.replace("[n_stored++ % 2]", place)
+
+
+def build_removable(folder: Path) -> None:
+    """Builds all kernels that need their barriers, each of which can be left out.
+
+    They are built once: every compilation takes far longer than a kernel does.
+    """
+    copy = folder / "csrc"
+    shutil.copytree(sources.CSRC, copy, ignore=shutil.ignore_patterns("emulator"))
+    for file in BARRIERS:
+        text = with_removable_barriers((copy / file).read_text(), file)
+        if file == "matmul/twin.cuh":
+            text = with_removable_order(text)
+        (copy / file).write_text(text)
+    header = copy / "is_kept.h"
+    header.write_text(IS_KEPT)
+    build_kernels(folder, LIBRARIES, copy, ("-include", str(header)))
+
+
+@pytest.fixture(scope="module")
+def removable_folder() -> Path:
+    if shutil.which(COMPILER) is None:
+        pytest.skip(f"no {COMPILER}")
+    return shared.once("kernels-with-removable-barriers", build_removable)
+
+
+@pytest.fixture(scope="module")
+def removable(removable_folder: Path) -> Kernels:
+    return Kernels(removable_folder / "kernels.so")
+
+
+@pytest.mark.usefixtures("order")
+@pytest.mark.parametrize("name", [*itertools.chain(*NEEDING_BARRIERS)])
+def test_clean_kernel_with_its_barriers(removable: Kernels, name: str) -> None:
+    assert removable(name) == ""
 
 
 def assert_race(message: str, file: Path, uses: Sequence[str]) -> None:
@@ -681,29 +715,39 @@ def assert_race(message: str, file: Path, uses: Sequence[str]) -> None:
         ), message
 
 
-@needs_compiler
 @pytest.mark.parametrize(
     ("file", "number"),
     [(file, n) for file in BARRIERS for n in range(len(BARRIERS[file]))],
 )
-def test_removed_barrier(file: str, number: int) -> None:
+def test_removed_barrier(
+    removable: Kernels,
+    removable_folder: Path,
+    file: str,
+    number: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     kernel, uses = BARRIERS[file][number]
-    message, changed = run_changed(file, number, kernel)
-    assert_race(message, changed, uses)
+    monkeypatch.setenv("TEST_LEAVES_OUT", name_of_barrier(file, number))
+    assert_race(removable(kernel), removable_folder / "csrc" / file, uses)
 
 
-@needs_compiler
-def test_place_of_a_box_by_its_tile_alone() -> None:
-    number = CHANGES["matmul/twin.cuh"].index(with_place_by_tile_alone)
-    message, changed = run_changed("matmul/twin.cuh", number, "twin_matmul")
-    assert_race(message, changed, ["ptx::tma_store(", "ptx::stmatrix("])
-
-
-@needs_compiler
-def test_removed_barrier_at_bias() -> None:
-    number = CHANGES["matmul/twin.cuh"].index(without_barrier_at_bias)
-    message, changed = run_changed("matmul/twin.cuh", number, "twin_matmul")
-    assert_race(message, changed, ["scaled_bias[warpgroup][thread] =", "float2 bias ="])
+@pytest.mark.parametrize(
+    ("left_out", "uses"),
+    [
+        ("place", ["ptx::tma_store(", "ptx::stmatrix("]),
+        ("bias", ["scaled_bias[warpgroup][thread] =", "float2 bias ="]),
+    ],
+)
+def test_removed_order_of_matmul(
+    removable: Kernels,
+    removable_folder: Path,
+    left_out: str,
+    uses: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TEST_LEAVES_OUT", left_out)
+    file = removable_folder / "csrc/matmul/twin.cuh"
+    assert_race(removable("twin_matmul"), file, uses)
 
 
 # ---- compare sanitize ----------------------------------------------------------------
