@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -112,15 +113,29 @@ def pytest_collection_modifyitems(
 ) -> None:
     """Skips tests in the interpreter if it refuses the environment.
 
-    Leaves out most ops of the load_inline route, which compiles them.
+    Leaves out most ops of the load_inline route, which compiles them, and what tests
+    leave out by themselves.
     """
-    deselected = [item for item in items if _is_another_inline_op(item)]
+    deselected = [
+        item for item in items if _is_another_inline_op(item) or _is_left_out(item)
+    ]
     config.hook.pytest_deselected(items=deselected)
     items[:] = [item for item in items if item not in set(deselected)]
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         if params.get("backend") == "triton" and params.get("device") == "cpu":
             item.add_marker(needs_interpreter)
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector what was imported, and the tests.
+
+    They stay to the end. It went through them, and through all programs of the
+    simulator, again and again: a fourth of the time that simulated kernels took.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def skip_if_refused(backend: str, device: str) -> None:
@@ -130,6 +145,40 @@ def skip_if_refused(backend: str, device: str) -> None:
     """
     if _INTERPRETER_REFUSES and backend == "triton" and device == "cpu":
         pytest.skip(_INTERPRETER_REFUSES)
+
+
+def is_simulated(backend: str, device: str, dtype: torch.dtype) -> bool:
+    """Whether a call runs compiled code in the simulator.
+
+    Each specialisation takes half a second to compile, so that of parameters that have
+    nothing to do with each other not all combinations are tried.
+    """
+    return (backend, device, dtype) == ("triton", "cpu", torch.bfloat16)
+
+
+def leave_out(
+    is_left_out: Callable[[Mapping[str, Any]], bool],
+) -> pytest.MarkDecorator:
+    """Leaves out cases of a test, by its parameters."""
+    mark: pytest.MarkDecorator = pytest.mark.left_out.with_args(is_left_out)
+    return mark
+
+
+def leave_out_simulated(
+    is_left_out: Callable[[Mapping[str, Any]], bool],
+) -> pytest.MarkDecorator:
+    """Leaves out cases of compiled code, likewise."""
+
+    def is_one(params: Mapping[str, Any]) -> bool:
+        call = params["backend"], params["device"], params["dtype"]
+        return is_simulated(*call) and is_left_out(params)
+
+    return leave_out(is_one)
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    return any(mark.args[0](params) for mark in item.iter_markers("left_out"))
 
 
 def languages_on(device: str) -> list[str]:

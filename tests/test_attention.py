@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import assert_accepted, op_id, random_inputs
+from conftest import assert_accepted, leave_out_simulated, op_id, random_inputs
 from mirror import kernels_of
 from torch import Tensor
 
@@ -313,11 +313,21 @@ DECODING: dict[str, tuple[tuple[int, ...], dict[str, Any], int]] = {
     "tiles of long rows": ((1, 5, 600, 4, 1, 256), {"causal": True}, 4),
     "many queries": ((1, 33, 300, 2, 1, 16), {}, 0),
 }
+# Those of them that are compiled: one of each head_dim, and of each kind of rows.
+COMPILED = (
+    "a head of its own",
+    "two that share",
+    "three that share",
+    "a window",
+    "32 rows",
+    "tiles of long rows",
+)
 BITS_16 = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 
 
 @BITS_16
 @pytest.mark.parametrize("case", DECODING)
+@leave_out_simulated(lambda params: params["case"] not in COMPILED)
 def test_keys_that_are_split(
     case: str,
     backend: str,
@@ -331,6 +341,8 @@ def test_keys_that_are_split(
         q, k, _, causal, window, *_ = TRIALS["attention"].bind(inputs, params)
         assert count_splits(q, k, causal, window) == n_splits
     assert_accepted(FORWARD, backend, inputs, params)
+    if (backend, device) == ("triton", "cpu"):
+        return  # where one thing is done after the other
     once, again = (run(FORWARD, backend, *inputs, **params) for _ in range(2))
     assert all(map(same_bits, once, again))
 

@@ -24,7 +24,7 @@ from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
 from compare.assembly.listing import parse_ptx
-from compare.code import tools, triton_offline
+from compare.code import tools, triton_assembler
 from compare.code.architectures import ARCHITECTURES, Architecture
 from compare.code.cuda import find_ptxas
 from compare.code.triton_offline import (
@@ -190,6 +190,26 @@ def test_the_compilers_name_tells_both_versions() -> None:
 # ---- The assembler -------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("order", [(False, True, False), (True, False, True)])
+def test_what_is_not_assembled_is_not_taken_for_machine_code(
+    order: tuple[bool, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    x = torch.empty(100, 512, device="meta")
+    arguments = (torch.empty_like(x), x, 100, 512, 100, 0, 512, 0)
+    forget_kernels()
+    expected = ""
+    for is_forgotten in (False, True):
+        for assembles in order:
+            if is_forgotten:
+                forget_kernels()
+            (launch,) = record_launches(softmax, arguments, HOPPER, assembles=assembles)
+            expected = expected or launch.ptx
+            assert launch.ptx == expected
+            assert launch.cubin.startswith(b"\x7fELF") == assembles
+            assert bool(launch.cubin) == assembles
+
+
 def check_assembler(launch: TritonLaunch, same_ptxas: bool) -> None:
     """Checks that the code comes from the requested assembler, and names it."""
     # On Ampere, which both know. TRITON_PTXAS_PATH may have Triton run nvcc's anyway.
@@ -304,6 +324,6 @@ def test_triton_without_its_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
     def get_ptxas(number: int) -> Any:
         raise RuntimeError("Cannot find ptxas")
 
-    monkeypatch.setattr(triton_offline, "get_ptxas", get_ptxas)
+    monkeypatch.setattr(triton_assembler, "get_ptxas", get_ptxas)
     with pytest.raises(CodegenUnavailable, match=r"Cannot find ptxas\); reinstall"):
         launch_softmax(AMPERE)

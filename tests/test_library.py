@@ -134,10 +134,11 @@ def test_autocast_changes_nothing(
     assert all(out.dtype == torch.float32 for out in results)
 
 
+# The ops of both languages are looked at in every dtype by assert_accepted.
 def test_inputs_are_read_only_and_the_output_is_new(
-    op: Op, backend: str, device: str, dtype: torch.dtype, generator: torch.Generator
+    op: Op, backend: str, device: str, generator: torch.Generator
 ) -> None:
-    inputs = random_inputs(op, (7, 65), dtype, device, generator)
+    inputs = random_inputs(op, (7, 65), torch.float32, device, generator)
     before = [x.clone() for x in inputs]
     results = outputs(op, *inputs, backend=backend)
     assert all(type(out) is torch.Tensor for out in results)
@@ -163,7 +164,7 @@ def test_the_same_call_gives_the_same_bits(
     shape = (37 if device == "cuda" else 4, 1025)
     inputs = random_inputs(op, shape, dtype, device, generator)
     first = outputs(op, *inputs, backend=implementation)
-    for _ in range(50):
+    for _ in range(50 if device == "cuda" else 10):
         again = outputs(op, *inputs, backend=implementation)
         assert all(map(torch.equal, again, first))
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from benches import make_bench, make_case
-from conftest import assert_accepted, needs_gpu, skip_if_refused
+from conftest import assert_accepted, is_simulated, needs_gpu, skip_if_refused
 from torch import Tensor
 
 import bindings
@@ -106,7 +106,11 @@ def assert_exact(
         b = integers((depth, n_cols), dtype, device, 1)
         bias = integers((n_cols,), dtype, device, 2)
         exact = (a.double() @ b.double() + bias.double()).to(dtype)
-        for order_a, order_b in itertools.product(orders, repeat=2):
+        pairs = [*itertools.product(orders, repeat=2)]
+        if is_simulated(backend, device, dtype):
+            # One for each shape; this number happens to give all of them to some.
+            pairs = [pairs[sum(shape) // 5 % len(pairs)]]
+        for order_a, order_b in pairs:
             out = run(
                 backend,
                 ORDERS[order_a](a),
@@ -215,13 +219,15 @@ def test_epilogue(
         for shape in ((33, 40), (40, 24), (24,))
     )
     precision = precision_of(rung, dtype)
-    arguments = (a, b, bias, activation, precision)
-    (expected,) = acceptance.expect(OP, arguments)
-    out = run(backend, *arguments, rung=rung)
-    assert acceptance.judge(out, expected).problem == ""
-    (expected,) = acceptance.expect(OP, (a, b, None, activation, precision))
-    out = run(backend, a, b, None, activation, precision, rung)
-    assert acceptance.judge(out, expected).problem == ""
+    given: list[Tensor | None] = [bias, None]
+    if is_simulated(backend, device, dtype):  # rungs and activations take turns
+        number = TESTED_RUNGS.index(rung) + [*ACTIVATIONS].index(activation)
+        given = [given[number % 2]]
+    for each in given:
+        arguments = (a, b, each, activation, precision)
+        (expected,) = acceptance.expect(OP, arguments)
+        out = run(backend, *arguments, rung=rung)
+        assert acceptance.judge(out, expected).problem == ""
 
 
 @pytest.mark.parametrize("rung", TESTED_RUNGS)

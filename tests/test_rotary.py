@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from conftest import skip_if_refused
+from conftest import leave_out_simulated, skip_if_refused
 from torch import Tensor
 
 import bindings
@@ -18,10 +18,17 @@ from compare.judge.acceptance import Expected
 layouts = pytest.mark.parametrize("interleaved", [False, True])
 
 # Vectors of every dtype, then none; with and without elements behind the pairs.
-WIDTHS = pytest.mark.parametrize(
-    ("head_dim", "rotary_dim"),
-    [(64, 64), (96, 96), (128, 64), (256, 32), (80, 80), (40, 12), (33, 10), (65, 64)],
-)
+SIZES = [
+    (64, 64),
+    (96, 96),
+    (128, 64),
+    (256, 32),
+    (80, 80),
+    (40, 12),
+    (33, 10),
+    (65, 64),
+]
+WIDTHS = pytest.mark.parametrize(("head_dim", "rotary_dim"), SIZES)
 
 
 def _tables(
@@ -59,6 +66,18 @@ def test_a_pair_is_a_complex_number(
 @layouts
 @WIDTHS
 @pytest.mark.parametrize("table", [None, torch.float32])
+# Compiled code is tried with every pair of two of these.
+@leave_out_simulated(
+    lambda each: (
+        (
+            SIZES.index((each["head_dim"], each["rotary_dim"]))
+            + (each["table"] is None)
+            + each["interleaved"]
+        )
+        % 2
+        == 1
+    )
+)
 def test_widths_and_dtypes_of_the_tables(
     backend: str,
     device: str,

@@ -250,10 +250,12 @@ def test_without_nvcc(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_refused("cuda", "add: there is no nvcc here; install a CUDA toolkit")
 
 
-def test_within_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_within_the_interpreter() -> None:
     triton.launcher(OPS["add"])  # imported as it is without the interpreter
-    monkeypatch.setattr(knobs.runtime, "interpret", True)
-    assert_refused("triton", "add: TRITON_INTERPRET is set, .*; unset TRITON_INTERPRET")
+    says = "add: TRITON_INTERPRET is set, .*; unset TRITON_INTERPRET"
+    with knobs.runtime.scope():  # the knob sets the environment variable as well
+        knobs.runtime.interpret = True
+        assert_refused("triton", says)
 
 
 def test_without_what_the_simulator_needs(monkeypatch: pytest.MonkeyPatch) -> None:

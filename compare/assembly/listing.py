@@ -302,8 +302,13 @@ class _Instructions:
         self.labels.clear()
 
 
+_BRACKET = re.compile(r"[{}\[\]()]")
+
+
 def _split_operands(text: str) -> tuple[str, ...]:
     """Splits at the commas that stand outside of brackets."""
+    if not _BRACKET.search(text):  # most have none
+        return tuple(" ".join(part.split()) for part in text.split(",") if part.strip())
     parts, depth = [""], 0
     for character in " ".join(text.split()):
         if character == "," and depth == 0:

@@ -167,7 +167,9 @@ def _of_triton(
     launcher = triton.launcher(op)
     try:
         with Allocations() as allocations:
-            launches = triton_offline.record_launches(launcher, arguments, architecture)
+            launches = triton_offline.record_launches(
+                launcher, arguments, architecture, assembles=False
+            )
     except ValueError as error:
         if op.rung:
             raise UnsupportedError(native.unsupported_rung(op)) from error

@@ -3,7 +3,7 @@
 The launcher runs as it is, on tensors that are on no GPU, under a driver that records
 every launch and makes none. So it compiles exactly the specialisation that these
 shapes, strides and alignments get at run time. All use of what Triton does not promise
-to keep is in this file; tests/test_code_triton.py pins it.
+to keep is in this file and in triton_assembler; tests/test_code_triton.py pins it.
 """
 
 import contextlib
@@ -22,11 +22,7 @@ import triton
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
-from triton.backends.nvidia.compiler import (
-    get_features,
-    get_ptxas,
-    get_ptxas_version,
-)
+from triton.backends.nvidia.compiler import CUDABackend
 from triton.errors import TritonError
 from triton.runtime import JITFunction
 from triton.runtime.driver import driver
@@ -39,9 +35,14 @@ from compare.code.architectures import (
     Architecture,
 )
 from compare.code.tensor_descriptors import Box
+from compare.code.triton_assembler import (
+    assembled_by,
+    assembler_of,
+    stopped_at_ptx,
+)
 from compare.errors import CodegenUnavailable, CompilationFailed
 
-_Device = tuple[int, Path]  # architecture, assembler
+_Device = tuple[int, Path, bool]  # architecture, assembler, whether it is run
 
 # Triton has one driver for the whole process. It is Any, because what is asked of it
 # below is more than Triton declares.
@@ -65,7 +66,7 @@ class TritonLaunch:
     scratch_bytes: int  # of global memory, which Triton allocates for a block
     dynamic_shared_bytes: int  # Triton has no static shared memory
     ptx: str
-    cubin: bytes
+    cubin: bytes  # empty if the launch was recorded without assembling
     assembler: Path  # the ptxas that made it
 
     @classmethod
@@ -120,11 +121,13 @@ def record_launches(
     arguments: tuple[Any, ...],
     architecture: Architecture,
     assembler: Path | None = None,
+    *,
+    assembles: bool = True,
 ) -> tuple[TritonLaunch, ...]:
     """Records the launches of `launcher(*arguments)`, whose tensors are on no GPU.
 
     An assembler, a ptxas that can be run and knows the architecture, takes the place of
-    the one that Triton brings along.
+    the one that Triton brings along. For whom PTX is enough, none is run.
 
     Raises:
         CodegenUnavailable: Triton's interpreter has taken its compiler's place here,
@@ -133,7 +136,7 @@ def record_launches(
     """
     _require_compiler()
     with (
-        offline_driver(architecture, assembler) as launches,
+        offline_driver(architecture, assembler, assembles=assembles) as launches,
         _failures_of(launcher.__name__, architecture),
     ):
         launcher(*arguments)
@@ -182,20 +185,20 @@ def _title(function: Any, constants: dict[str, Any]) -> str:
 
 
 def assembler_log(launch: TritonLaunch, architecture: Architecture) -> str:
-    """Compiles the kernel of a launch once more, to get what `ptxas -v` says of it."""
+    """Assembles the kernel of a launch once more, to get what `ptxas -v` says of it."""
     with (
         offline_driver(architecture, launch.assembler),
-        knobs.compilation.scope(),
         knobs.nvidia.scope(),
         _failures_of(launch.kernel, architecture) as printed,
     ):
-        knobs.compilation.always_compile = True
         knobs.nvidia.dump_ptxas_log = True
         metadata = launch.compiled.metadata
+        backend: Any = CUDABackend(metadata.target)
         options = {name: _frozen(each) for name, each in metadata._asdict().items()}
         options["num_warps"] = _warps_asked_for(launch.compiled)
-        compile_kernel: Any = triton.compile
-        compile_kernel(launch.compiled.src, target=metadata.target, options=options)
+        backend.make_cubin(
+            launch.ptx, {}, backend.parse_options(options), metadata.target.arch
+        )
     return printed.getvalue()
 
 
@@ -231,35 +234,11 @@ def _failures_of(name: str, architecture: Architecture) -> Iterator[io.StringIO]
 
 
 @contextlib.contextmanager
-def _assembled_by(ptxas: Path, architecture: Architecture) -> Iterator[None]:
-    """Has Triton run this assembler in place of its own."""
-    try:
-        with knobs.nvidia.scope():
-            # Knobs that are set by their names set environment variables as well, which
-            # the tools of other threads would inherit.
-            path = str(ptxas)
-            vars(knobs.nvidia).update(ptxas=path, ptxas_blackwell=path)
-            _forget_assembler()
-            if _assembler_of(architecture) != ptxas:  # it falls back to its own
-                raise CodegenUnavailable(
-                    f"Triton cannot run {ptxas}", tools.REMEDY_OF_TOOLKIT
-                )
-            yield
-    finally:
-        _forget_assembler()
-
-
-def _forget_assembler() -> None:
-    # Triton asks once in a process for the assembler's version, which is part of the
-    # names in its disk cache, and for the PTX that goes with it. There, one assembler's
-    # code would get the other's name, for every later run to find.
-    get_ptxas_version.cache_clear()
-    get_features.cache_clear()
-
-
-@contextlib.contextmanager
 def offline_driver(
-    architecture: Architecture, assembler: Path | None = None
+    architecture: Architecture,
+    assembler: Path | None = None,
+    *,
+    assembles: bool = True,
 ) -> Iterator[list[TritonLaunch]]:
     """Has Triton take a device of an architecture for the active one.
 
@@ -271,12 +250,13 @@ def offline_driver(
     """
     with (
         _one_at_a_time,
-        _assembled_by(assembler, architecture)
+        assembled_by(assembler, architecture)
         if assembler
         else contextlib.nullcontext(),
+        contextlib.nullcontext() if assembles else stopped_at_ptx(),
     ):
         previous = _driver._active  # the property would look for a GPU
-        recorder = _OfflineDriver(architecture)
+        recorder = _OfflineDriver(architecture, assembles=assembles)
         _driver.set_active(_InOneThread(recorder, previous))
         try:
             yield recorder.launches
@@ -309,9 +289,9 @@ class _OfflineDriver(DriverBase):
 
     _handles = itertools.count(start=1)
 
-    def __init__(self, architecture: Architecture) -> None:
+    def __init__(self, architecture: Architecture, *, assembles: bool) -> None:
         self.architecture = architecture
-        self.device = (architecture.number, _assembler_of(architecture))
+        self.device = (architecture.number, assembler_of(architecture), assembles)
         self.utils = self  # what Triton asks about a device, and loads kernels with
         self.launches: list[TritonLaunch] = []
 
@@ -376,18 +356,8 @@ class _OfflineDriver(DriverBase):
             compiled = next(each for each in kernels if each.function == function)
             # Metadata and hooks come before them.
             own = arguments[-len(src.fn.arg_names) :]
-            _, assembler = recorder.device
+            _, assembler, _ = recorder.device
             launch = TritonLaunch.of(compiled, (x, y, z), own, assembler)
             recorder.launches.append(launch)
 
         return record
-
-
-def _assembler_of(architecture: Architecture) -> Path:
-    """The assembler that Triton runs."""
-    try:
-        return Path(get_ptxas(architecture.number).path)
-    except RuntimeError as error:
-        raise CodegenUnavailable(
-            f"Triton's copy of ptxas cannot be run ({error})", "reinstall triton"
-        ) from error

@@ -91,13 +91,21 @@ class Declarations:
 
     def register(self, index: int, name: str) -> Register | None:
         """The register that an instruction means by a name."""
-        found = self._scope_of[index].get(name)
+        found = self._meaning(index, name)
         return found if isinstance(found, Register) else None
 
     def target(self, index: int, label: str) -> int | None:
         """The index of the instruction that an instruction means by a label."""
-        found = self._scope_of[index].get(label)
+        found = self._meaning(index, label)
         return found if isinstance(found, int) else None
+
+    def _meaning(self, index: int, name: str) -> Register | int | None:
+        # ChainMap.get looks twice into each scope, by way of four functions.
+        for names in self._scope_of[index].maps:
+            found = names.get(name)
+            if found is not None:
+                return found
+        return None
 
     def _read_body(self, lines: list[str], body: int) -> None:
         scopes: list[_Scope] = []  # that are open

@@ -1,6 +1,8 @@
 """Runs blocks of a launch, and sums up what they did."""
 
-from collections.abc import Sequence
+import contextlib
+import gc
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -128,11 +130,28 @@ def _faults(memory: Memory, bounds: Bounds) -> tuple[Fault, ...]:
 def program_of(listing: Listing) -> Program:
     """The program of a listing, which is kept: to take it apart takes a while."""
     key = listing.kernel, listing.text
-    program = _programs.pop(key, None) or Program(listing)
+    with _no_collection():
+        program = _programs.pop(key, None) or Program(listing)
     _programs[key] = program  # behind those that were asked for before it
     if len(_programs) > _KEPT_PROGRAMS:
         del _programs[next(iter(_programs))]
     return program
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Rests the garbage collector where much is made that stays.
+
+    It would go through all of that again and again, for three times as long as it takes
+    to make it.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _memory(
