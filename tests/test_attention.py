@@ -484,7 +484,7 @@ def run_backward(
     try:
         backends.run(backend, op, outputs, *arguments)
     except UnsupportedError:
-        assert op.rung == "tensor_cores"
+        assert op.rung in ("tensor_cores", "twin")
         pytest.skip("the rung takes no such call")
     return outputs
 

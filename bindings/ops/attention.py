@@ -428,7 +428,7 @@ BACKWARD = library.register(
         operands=_operands_backward,
         reference=reference_backward,
         workspace=_workspace_backward,
-        rungs=("first", "tiled", "tensor_cores"),
+        rungs=("first", "tiled", "tensor_cores", "twin"),
     )
 )
 

@@ -157,12 +157,7 @@ BACKWARD = replace(
     # Where one key has nearly all the weight, the gradient of its score is a difference
     # of two numbers that are nearly the same.
     is_judged_by_row=False,
-    other_kernels={
-        "attention_backward_keys_kernel": "CUDA's kernel for 16 bits on Hopper, with a "
-        "warp that loads; Triton's is still to come.",
-        "attention_backward_queries_kernel": "CUDA's kernel for 16 bits on Hopper, "
-        "with a thread that loads; Triton's is still to come.",
-    },
+    other_kernels={},
     # Scores of larger inputs are off by 0.001 and more, and so are exponentials of them
     # less an lse that was computed in another order.
     largest_input=10.0,

@@ -1,4 +1,8 @@
-// The backward's kernels for Hopper: their tiles, and how a call is cut up into them.
+// The twin: the backward's kernels for Hopper, their tiles, and how calls are cut up.
+//
+// A warp loads, two warpgroups multiply. As in the rung before, a kernel owns keys, and
+// another queries; here tensor cores take both matrices of a product from where TMA has
+// copied them, and multiply for one warpgroup while the other computes exponentials.
 #pragma once
 
 #include "attention/backward_call.cuh"

@@ -42,7 +42,7 @@ from triton_kernels.attention.first import (
     attention_values_first_kernel,
 )
 from triton_kernels.attention.head_maps import HeadRows
-from triton_kernels.attention.regimes import TINY, AttentionRung, Call
+from triton_kernels.attention.regimes import MOST, TINY, AttentionRung, Call
 from triton_kernels.attention.split_launches import launch_split
 from triton_kernels.attention.tables import (
     FIRST_TILE,
@@ -55,8 +55,6 @@ from triton_kernels.attention.tensor_cores import attention_tensor_cores_kernel
 from triton_kernels.attention.tiled import attention_tiled_kernel
 from triton_kernels.attention.twin_tables import BOX_SIZE, launch_twin
 from triton_kernels.common.table import FIRST
-
-MOST = 1 << 30  # of what is counted in 32 bits
 
 __all__ = ["attention", "attention_backward"]
 

@@ -23,14 +23,23 @@ from triton_kernels.attention.backward_tiled import (
     attention_backward_keys_tiled_kernel,
     attention_backward_queries_tiled_kernel,
 )
+from triton_kernels.attention.backward_twin import launch_backward_twin
 from triton_kernels.attention.delta import attention_delta_kernel
-from triton_kernels.attention.regimes import TINY, AttentionRung, Call
+from triton_kernels.attention.head_maps import HeadRows, contiguous_like
+from triton_kernels.attention.regimes import (
+    BACKWARD_REGIMES,
+    MOST,
+    TINY,
+    AttentionRung,
+    Call,
+)
 from triton_kernels.attention.tables import (
     DELTA_BLOCK_M,
     FIRST_TILE,
     choose,
     choose_rung,
 )
+from triton_kernels.attention.twin_tables import BOX_SIZE
 
 # Of each rung the kernel and the tiles that own keys, and those that own queries.
 KERNELS = {
@@ -78,15 +87,27 @@ def attention_backward(
     first rung, like scores. grad_q, grad_k and grad_v are contiguous.
     """
     strides, out_strides = strides[:12], strides[12:]
+    rows = tuple(
+        HeadRows(x, (n_batches, n_rows, heads, head_dim), strides[i : i + 3])
+        for x, n_rows, heads, i in (
+            (grad, n_queries, n_heads, 0),
+            (q, n_queries, n_heads, 3),
+            (k, n_keys, n_kv_heads, 6),
+            (v, n_keys, n_kv_heads, 9),
+        )
+    )
+    grads = grad_q, grad_k, grad_v
+    grad_rows = map(contiguous_like, grads, rows[1:])
     divisibility = math.gcd(head_dim, *strides, 16)
     call = Call(
         *(grad_q.dtype, n_queries, head_dim),
         is_plain=scale >= TINY and softcap == 0.0,
-        counts_in_int=False,
-        has_tensor_maps=False,  # there is no kernel for them yet
+        counts_in_int=n_queries + n_keys <= MOST
+        and n_batches * n_heads * triton.cdiv(max(n_queries, n_keys), BOX_SIZE) <= MOST,
+        has_tensor_maps=all(each.have_tensor_map() for each in (*rows, *grad_rows)),
         has_vectors=divisibility * grad_q.element_size() >= 8,
     )
-    chosen = choose_rung(call, rung)
+    chosen = choose_rung(call, rung, BACKWARD_REGIMES)
     sizes = (n_heads, n_kv_heads, n_queries, n_keys, head_dim)
     window = (window_left, window_right)
     n_rows, n_kv_matrices = n_batches * n_heads * n_queries, n_batches * n_kv_heads
@@ -104,6 +125,9 @@ def attention_backward(
             (grad_q, grad_k, grad_v, p, grad_scores, grad, q, k, v, lse, delta),
             *(n_batches, sizes, strides, scale, softcap, window),
         )
+        return
+    if chosen == AttentionRung.TWIN:
+        launch_backward_twin(call, grads, rows, (lse, delta), scale, window)
         return
     inputs = (grad, q, k, v, lse, delta, *sizes, *strides, scale, softcap, *window)
     on_keys, on_queries = KERNELS[chosen]

@@ -53,6 +53,14 @@ class HeadRows(NamedTuple):
         return _cached(Address(self.data.data_ptr(), self.data.dtype), *layout)
 
 
+def contiguous_like(data: Tensor, rows: HeadRows) -> HeadRows:
+    """A gradient of these rows, which is contiguous."""
+    _, n_rows, n_heads, n_cols = rows.sizes
+    return HeadRows(
+        data, rows.sizes, (n_rows * n_heads * n_cols, n_heads * n_cols, n_cols)
+    )
+
+
 # Of 16-bit numbers in shared memory: rows of 128 bytes, several of them if need be.
 _SWIZZLED = NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=4)
 

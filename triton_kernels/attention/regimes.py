@@ -11,6 +11,7 @@ from triton_kernels.common.math import INTERPRETED
 
 # A positive scale, and what is smaller becomes 0.
 TINY = torch.finfo(torch.float32).tiny
+MOST = 1 << 30  # of what is counted in 32 bits
 
 
 class AttentionRung(IntEnum):
@@ -30,8 +31,8 @@ class Call(NamedTuple):
     n_queries: int
     head_dim: int
     is_plain: bool  # scores are scaled by a positive number, and no more
-    counts_in_int: bool  # positions of queries and keys, and tiles of queries
-    has_tensor_maps: bool  # out, q, k and v
+    counts_in_int: bool  # positions of queries and keys, and tiles of those owned
+    has_tensor_maps: bool  # all tensors with rows of head_dim
     has_vectors: bool  # all is read and written by 8 bytes or more at a time
 
 
@@ -43,6 +44,7 @@ class Regime(NamedTuple):
     counts_in_int: bool = False
     needs_plain: bool = False
     needs_tensor_maps: bool = False
+    max_head_dim: int = sys.maxsize
     needs_compiler: bool = False  # it is written in Gluon, which has no interpreter
     min_arch: int = 0  # the first architecture, such as 90
     max_arch: int = sys.maxsize
@@ -54,6 +56,7 @@ class Regime(NamedTuple):
             and (call.counts_in_int or not self.counts_in_int)
             and (call.is_plain or not self.needs_plain)
             and (call.has_tensor_maps or not self.needs_tensor_maps)
+            and call.head_dim <= self.max_head_dim
             and not (self.needs_compiler and INTERPRETED)
             and self.min_arch <= device.arch <= self.max_arch
         )
@@ -72,3 +75,6 @@ REGIMES = (
     Regime(AttentionRung.TILED),
     Regime(AttentionRung.FIRST),
 )
+
+# Likewise for the backward, whose twin has no registers for the sums of longer rows.
+BACKWARD_REGIMES = (REGIMES[0]._replace(max_head_dim=128), *REGIMES[1:])

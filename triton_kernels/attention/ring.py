@@ -1,6 +1,7 @@
 """The rings in shared memory through which keys and values come to attention_kernel.
 
-And the warp that fills them.
+And the warp that fills them. The backward's kernels have such rings too;
+backward_rings.py has the rest of theirs.
 """
 
 from triton.experimental import gluon
@@ -58,11 +59,19 @@ def release(ring, count):
 
 
 @gluon.jit
-def load_stage(ring, count, map, key, kv_head, batch):
-    """Starts to load keys or values, once all have used what was in their stage."""
-    stages, full, empty = ring
+def wait_until_empty(ring, count):
+    """By the loading warp, until all have used what was in a tile's stage."""
+    stages, _, empty = ring
     stage = count % stages.shape[0]
     mbarrier.wait(empty.index(stage), count // stages.shape[0] & 1 ^ 1)
+
+
+@gluon.jit
+def load_stage(ring, count, map, key, kv_head, batch):
+    """Starts to load keys or values, once all have used what was in their stage."""
+    stages, full, _ = ring
+    stage = count % stages.shape[0]
+    wait_until_empty(ring, count)
     mbarrier.expect(full.index(stage), map.block_type.nbytes)
     tma_load(map, [batch, key, kv_head, 0], full.index(stage), stages.index(stage))
 

@@ -6,7 +6,7 @@ A lane has 2 of each 8 columns, in row lane / 4 and 8 rows below, as wgmma leave
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from triton_kernels.attention.scores import lie_between, visible_keys
+from triton_kernels.attention.scores import seeing_queries, visible_keys
 from triton_kernels.common.math import finite_origin
 
 
@@ -17,14 +17,37 @@ def sums_of_lanes(p):
 
 
 @gluon.jit
+def hide_outside(scores, first, end, start):
+    """Hides scores before the column `first` of each row, and those from its `end` on.
+
+    Columns count from `start`. The part of their number that a lane decides is taken
+    from the ends instead: what is left are constants, which take no registers.
+    """
+    LANE_BITS: gl.constexpr = 6  # a lane has 2 of each 8 columns
+    COLS: gl.constexpr = gl.SliceLayout(0, scores.type.layout)
+    cols = gl.arange(0, scores.shape[1], COLS)
+    lane_start = start + (cols & LANE_BITS)[None, :]
+    cols = (cols & ~LANE_BITS)[None, :]
+    is_seen = (first[:, None] - lane_start <= cols) & (cols < end[:, None] - lane_start)
+    return gl.where(is_seen, scores, -float("inf"))
+
+
+@gluon.jit
 def hide_unseen(scores, row, key, sizes, window):
     """Hides the scores of the keys, from `key` on, that queries do not see."""
     ROWS: gl.constexpr = gl.SliceLayout(1, scores.type.layout)
-    COLS: gl.constexpr = gl.SliceLayout(0, scores.type.layout)
     queries = row + gl.arange(0, scores.shape[0], ROWS)
-    keys = key + gl.arange(0, scores.shape[1], COLS)
     first, end = visible_keys(queries, sizes[2], sizes[3], window[0], window[1])
-    return gl.where(lie_between(first, keys, end), scores, -float("inf"))
+    return hide_outside(scores, first, end, key)
+
+
+@gluon.jit
+def hide_unseeing(scores, row, key, sizes, window):
+    """Likewise of transposed scores, whose columns are the queries from `row` on."""
+    ROWS: gl.constexpr = gl.SliceLayout(1, scores.type.layout)
+    keys = key + gl.arange(0, scores.shape[0], ROWS)
+    first, end = seeing_queries(keys, sizes[2], sizes[3], window[0], window[1])
+    return hide_outside(scores, first, end, row)
 
 
 @gluon.jit

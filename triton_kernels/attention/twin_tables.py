@@ -37,6 +37,15 @@ BOX_SIZE = 64  # queries of a warpgroup
 L2_BYTES = 32 << 20
 
 
+def heads_in_l2(n_all_heads, n_rows, row_bytes, sharing):
+    """How many heads are computed at a time: they read no more than the L2 can keep.
+
+    That is two matrices of n_rows rows each, and as many heads as `sharing` the same.
+    """
+    n_heads = triton.cdiv(L2_BYTES, 2 * n_rows * row_bytes) * sharing
+    return min(n_heads, n_all_heads)
+
+
 def launch_twin(call, rows, lse, n_taken, scale, window):
     """The launch of the twin, behind that which starts its count."""
     tile = choose(TWIN_TILES, call)
@@ -44,10 +53,9 @@ def launch_twin(call, rows, lse, n_taken, scale, window):
     n_batches, n_queries, n_heads, head_dim = q_rows.sizes
     _, n_keys, n_kv_heads, _ = k_rows.sizes
     n_sms = current_device().n_sms
-    # Queries that are computed at a time read no more than the L2 can keep.
-    head_bytes = 2 * n_keys * head_dim * k_rows.data.element_size()
-    n_heads_in_l2 = triton.cdiv(L2_BYTES, head_bytes) * (n_heads // n_kv_heads)
-    n_tiles = n_batches * n_heads * triton.cdiv(n_queries, tile.block_m)
+    n_all_heads, n_sharing = n_batches * n_heads, n_heads // n_kv_heads
+    row_bytes = head_dim * k_rows.data.element_size()
+    n_tiles = n_all_heads * triton.cdiv(n_queries, tile.block_m)
     are_even = min(window) >= n_queries + n_keys
     if are_even or n_tiles <= n_sms:
         n_taken = None
@@ -61,7 +69,8 @@ def launch_twin(call, rows, lse, n_taken, scale, window):
         k_rows.describe(tile.block_n, tile.head_dim),
         v_rows.describe(tile.block_n, tile.head_dim),
         *(n_batches, n_heads, n_kv_heads, n_queries, n_keys),
-        *(min(n_heads_in_l2, n_batches * n_heads), scale, *window),
+        heads_in_l2(n_all_heads, n_keys, row_bytes, n_sharing),
+        *(scale, *window),
         NUM_CONSUMERS=tile.block_m // BOX_SIZE,
         NUM_STAGES=tile.num_stages,
         num_warps=4,

@@ -1,0 +1,92 @@
+"""What the backward's two kernels for Hopper have in common.
+
+How their shared memory is filled, and how sums leave registers.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+)
+
+from triton_kernels.attention.gluon_names import tma_load, tma_store
+from triton_kernels.attention.ring import (
+    load_stage,
+    release,
+    wait_until_empty,
+    wait_until_full,
+)
+from triton_kernels.common.math import LOG2_E
+
+
+@gluon.jit
+def lse_to_log2(lse):
+    """What probabilities are computed from: lse in units of log 2.
+
+    A row without keys, and one behind the last, has inf: its exponentials are 0 then,
+    those of hidden scores too.
+    """
+    return gl.where(lse == -float("inf"), float("inf"), lse * LOG2_E)
+
+
+@gluon.jit
+def load_own_rows(first, second, first_map, second_map, row, head, batch, full):
+    """Starts to load two matrices of which a program owns the rows from `row` on."""
+    N_BOXES: gl.constexpr = first.shape[0]
+    BOX_SIZE: gl.constexpr = first.shape[2]
+    mbarrier.expect(full.index(0), 2 * N_BOXES * first_map.block_type.nbytes)
+    for i in gl.static_range(N_BOXES):
+        place = [batch, row + i * BOX_SIZE, head, 0]
+        tma_load(first_map, place, full.index(0), first.index(i))
+        tma_load(second_map, place, full.index(0), second.index(i))
+
+
+@gluon.jit
+def make_row_stages(N: gl.constexpr, BLOCK_M: gl.constexpr):
+    """Shared memory for N times a float of BLOCK_M rows."""
+    LAYOUT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    return gl.allocate_shared_memory(gl.float32, [N, BLOCK_M], LAYOUT)
+
+
+@gluon.jit
+def load_queries_and_grads(rings, maps, statistics, count, row, n_queries, head, batch):
+    """Starts to load queries and gradients of a head, to which the statistics belong.
+
+    The warp reads lse and delta by itself, before it waits for a free stage, as they
+    begin at any multiple of 4 bytes.
+    """
+    q_ring, grad_ring, lse_stages, delta_stages = rings
+    q_map, grad_map = maps
+    lse_ptr, delta_ptr = statistics
+    BLOCK_M: gl.constexpr = lse_stages.shape[1]
+    LAYOUT: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
+    queries = row + gl.arange(0, BLOCK_M, LAYOUT)
+    is_query = queries < n_queries
+    lse = gl.load(lse_ptr + queries, mask=is_query, other=-float("inf"))
+    delta = gl.load(delta_ptr + queries, mask=is_query, other=0.0)
+    stage = count % lse_stages.shape[0]
+    wait_until_empty(q_ring, count)
+    lse_stages.index(stage).store(lse_to_log2(lse))
+    load_stage(q_ring, count, q_map, row, head, batch)
+    wait_until_empty(grad_ring, count)
+    delta_stages.index(stage).store(delta)
+    load_stage(grad_ring, count, grad_map, row, head, batch)
+
+
+@gluon.jit
+def skip_steps(first_ring, second_ring, n_used, n_steps):
+    """Steps of what the program's other rows need, and a warpgroup's do not."""
+    for step in range(n_steps):
+        wait_until_full(first_ring, n_used + step)
+        release(first_ring, n_used + step)
+        wait_until_full(second_ring, n_used + step)
+        release(second_ring, n_used + step)
+
+
+@gluon.jit
+def store_gradient(map, box, row, head, batch, sums):
+    """Stores a warpgroup's sums, by way of a box that all have read by then."""
+    box.reshape([sums.shape[0], sums.shape[1]]).store(sums.to(box.dtype))
+    fence_async_shared()
+    tma_store(map, [batch, row, head, 0], box)
