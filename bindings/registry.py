@@ -25,10 +25,11 @@ OPS: dict[str, Op] = {
     if op is not None
 }
 
-# The functions that users call; an op's in-place form has a name that ends in _.
+# The functions that users call. An op's in-place form has a name that ends in _, its
+# form for sequences of any lengths one that ends in _varlen.
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     name: getattr(_MODULES[op.source], name)
     for op in OPS.values()
-    for name in (op.name, f"{op.name}_")
+    for name in (op.name, f"{op.name}_", f"{op.name}_varlen")
     if hasattr(_MODULES[op.source], name)
 }

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bindings.ops._attention_sequences import by_sequences
+
 OPEN = -1  # of a window's side, for all keys: lists of a schema cannot hold None
 
 # So many scores of all heads are computed at once: 2 GB in float64.
@@ -18,7 +20,7 @@ _MOST_SCORES = 1 << 28
 
 def sharing(q: Tensor, k: Tensor) -> int:
     """How many heads of q share one of k and v; 1 where there are none at all."""
-    return int(q.shape[2] // k.shape[2]) if k.shape[2] else 1
+    return int(q.shape[-2] // k.shape[-2]) if k.shape[-2] else 1
 
 
 def scale_of(scale: float | None, head_dim: int) -> float:
@@ -76,6 +78,7 @@ def _dimension_of_heads(x: Tensor) -> int:
     return 2 if x.dim() == 4 else 1
 
 
+@by_sequences("q", "lse")
 @_by_heads
 def reference(
     q: Tensor,
@@ -131,6 +134,7 @@ def _heads_first(q: Tensor, x: Tensor) -> Tensor:
     return x.transpose(1, 2).repeat_interleave(sharing(q, x), 1)
 
 
+@by_sequences("q", "k", "v")
 @_by_heads
 def reference_backward(
     grad: Tensor,

@@ -36,6 +36,8 @@ def count_splits(
 
     The shape and the number of the GPU's multiprocessors decide.
     """
+    if q.dim() == 3:  # packed sequences
+        return 0
     n_batches, n_queries, n_heads, head_dim = q.shape
     n_keys = k.shape[1]
     n_rows = n_queries * sharing(q, k)

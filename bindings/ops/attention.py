@@ -19,6 +19,7 @@ from bindings.ops._attention_reference import (
     sharing,
     visible_sides,
 )
+from bindings.ops._attention_sequences import check_lengths, check_offsets
 from bindings.ops._attention_splits import count_splits
 
 MAX_HEAD_DIM = 256
@@ -32,6 +33,8 @@ def attention(
     window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
     *,
     return_lse: bool = False,
     backend: str = "cuda",
@@ -70,6 +73,9 @@ def attention(
         scale: What scores are multiplied by; by default 1 / sqrt(head_dim).
         softcap: Where scaled scores s become softcap * tanh(s / softcap); None for no
             such bound.
+        cu_seqlens_q: For packed sequences, whose tensors have no batch: where they lie,
+            as in attention_varlen; None for batches.
+        cu_seqlens_k: Likewise.
         return_lse: Whether the logarithm of each softmax's sum is returned too.
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
@@ -92,9 +98,85 @@ def attention(
         check.is_tensor("attention", name, x)
     check.is_bool("attention", "causal", causal)
     check.is_bool("attention", "return_lse", return_lse)
+    _check_packed("attention", q, k, v, cu_seqlens_q, cu_seqlens_k)
     sizes = _window_sizes("attention", window)
-    out, lse = library.call_any(OP, backend, q, k, v, causal, sizes, scale, softcap)
+    parameters = (causal, sizes, scale, softcap, cu_seqlens_q, cu_seqlens_k)
+    out, lse = library.call_any(OP, backend, q, k, v, *parameters)
     return (out, lse) if return_lse else out
+
+
+def attention_varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    *,
+    return_lse: bool = False,
+    backend: str = "cuda",
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Attention of sequences of any lengths, which follow each other without padding.
+
+    Each is what attention makes of it alone, to the last bit on the same rung:
+    sequence i has the queries from cu_seqlens_q[i] up to cu_seqlens_q[i + 1], and the
+    keys likewise. Rows that belong to no sequence, in front of the first one or behind
+    the last, get 0.
+
+    This is a function beside attention since its tensors have other shapes, and since
+    users of FlashAttention know these arguments in this order. It is the same op, whose
+    schema has the offsets as optional tensors, and so autograd, torch.compile and all
+    layouts work alike: attention takes them, too.
+
+    Args:
+        q: (total_queries, heads, head_dim), as in attention.
+        k: (total_keys, kv_heads, head_dim), likewise.
+        v: Of k's shape and q's dtype.
+        cu_seqlens_q: Where sequences begin in q, and the last one ends: int32, on q's
+            device, an offset more than there are sequences. They must not decrease, or
+            lie outside of q. On a CPU they are checked; on a GPU, which is not waited
+            for, wrong ones make wrong results, but never touch other memory.
+        cu_seqlens_k: As many of k and v, likewise.
+        max_seqlen_q: The most queries of a sequence. Kernels do without it, and it is
+            but checked, where the offsets are.
+        max_seqlen_k: The most keys, likewise.
+        causal: As in attention, of each sequence for itself: its last query is over its
+            last key.
+        window: Likewise.
+        scale: As in attention.
+        softcap: As in attention.
+        return_lse: Whether the logarithm of each softmax's sum is returned too.
+        backend: "cuda", "cuda_inline", "triton" or "torch".
+
+    Returns:
+        A tensor of the shape and dtype of q; where return_lse is true, also
+        log(sum(exp(scores))) of every head and query: (heads, total_queries) of
+        float32, -inf for a query that sees no key.
+
+    Raises:
+        TypeError: An argument has the wrong type, a dtype is not supported, or dtypes
+            differ.
+        ValueError: Shapes do not fit, devices differ, offsets on a CPU are out of order
+            or out of bounds, a sequence there is longer than it may be, head_dim,
+            window, scale or softcap is out of bounds, or the backend is unknown.
+    """
+    op = "attention_varlen"
+    tensors = {"q": q, "k": k, "v": v}
+    offsets = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
+    for name, x in (tensors | offsets).items():
+        check.is_tensor(op, name, x)
+    longest = (max_seqlen_q, max_seqlen_k)
+    _check_packed(op, q, k, v, cu_seqlens_q, cu_seqlens_k, longest)
+    return attention(
+        *(q, k, v, causal, window, scale, softcap, cu_seqlens_q, cu_seqlens_k),
+        return_lse=return_lse,
+        backend=backend,
+    )
 
 
 def attention_backward(
@@ -109,6 +191,8 @@ def attention_backward(
     window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
     *,
     backend: str = "cuda",
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -132,6 +216,8 @@ def attention_backward(
         window: As passed to attention.
         scale: As passed to attention.
         softcap: As passed to attention.
+        cu_seqlens_q: As passed to attention.
+        cu_seqlens_k: As passed to attention.
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
@@ -150,12 +236,13 @@ def attention_backward(
         check.is_tensor("attention_backward", name, x)
     check.is_optional_tensor("attention_backward", "grad_lse", grad_lse)
     check.is_bool("attention_backward", "causal", causal)
+    _check_packed("attention_backward", q, k, v, cu_seqlens_q, cu_seqlens_k)
     sizes = _window_sizes("attention_backward", window)
     grads: tuple[Tensor, Tensor, Tensor] = library.call_any(
         BACKWARD,
         backend,
         *(grad, q, k, v, out, lse, grad_lse),
-        *(causal, sizes, scale, softcap),
+        *(causal, sizes, scale, softcap, cu_seqlens_q, cu_seqlens_k),
     )
     return grads
 
@@ -180,32 +267,64 @@ def _window_sizes(op: str, window: object) -> list[int] | None:
     return [OPEN if size is None else int(size) for size in window]
 
 
-def _check_inputs(op: str, q: Tensor, k: Tensor, v: Tensor) -> None:
+def _check_packed(
+    op: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor | None,
+    cu_seqlens_k: Tensor | None,
+    longest: tuple[int | None, int | None] = (None, None),
+) -> None:
+    """Raises for packed sequences that are not where they should be, or too long."""
+    check.is_optional_tensor(op, "cu_seqlens_q", cu_seqlens_q)
+    check.is_optional_tensor(op, "cu_seqlens_k", cu_seqlens_k)
+    if cu_seqlens_q is None or cu_seqlens_k is None:
+        return  # one alone is refused by the op itself
+    _check_inputs(op, q, k, v, cu_seqlens_q, cu_seqlens_k)
+    check_lengths(op, "q", cu_seqlens_q, q.shape[0], longest[0])
+    check_lengths(op, "k", cu_seqlens_k, k.shape[0], longest[1])
+
+
+def _check_inputs(
+    op: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor | None,
+    cu_seqlens_k: Tensor | None,
+) -> None:
     """Raises for tensors that do not fit each other."""
+    are_packed = cu_seqlens_q is not None or cu_seqlens_k is not None
+    dimensions = ("rows",) if are_packed else ("batch", "sequence")
     for name, x in (("q", q), ("k", k), ("v", v)):
         check.is_supported(op, name, x)
-        if x.dim() != 4:
+        if x.dim() != len(dimensions) + 2:
             raise ValueError(
-                f"{op}: {name} has shape {tuple(x.shape)}, expected 4 dimensions: "
-                "batch, sequence, heads and head_dim"
+                f"{op}: {name} has shape {tuple(x.shape)}, expected "
+                f"{len(dimensions) + 2} dimensions: {', '.join(dimensions)}, heads and "
+                "head_dim"
             )
     check.agree(op, "q", q, "k", k)
     check.agree(op, "q", q, "v", v)
     check.same_shape(op, "k", k, "v", v)
-    if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]):
+    if (q.shape[:-3], q.shape[-1]) != (k.shape[:-3], k.shape[-1]):
+        same = "head_dim" if are_packed else "batch and head_dim"
         raise ValueError(
             f"{op}: q has shape {tuple(q.shape)} and k has {tuple(k.shape)}, "
-            "expected the same batch and head_dim"
+            f"expected the same {same}"
         )
-    if not 1 <= q.shape[3] <= MAX_HEAD_DIM:
+    if not 1 <= q.shape[-1] <= MAX_HEAD_DIM:
         raise ValueError(
-            f"{op}: head_dim is {q.shape[3]}, expected 1 to {MAX_HEAD_DIM}"
+            f"{op}: head_dim is {q.shape[-1]}, expected 1 to {MAX_HEAD_DIM}"
         )
-    if q.shape[2] != k.shape[2] * sharing(q, k):
+    if q.shape[-2] != k.shape[-2] * sharing(q, k):
         raise ValueError(
-            f"{op}: q has {q.shape[2]} heads and k has {k.shape[2]}, "
+            f"{op}: q has {q.shape[-2]} heads and k has {k.shape[-2]}, "
             "expected a multiple of k's in q"
         )
+    if are_packed:
+        check_offsets(op, q, cu_seqlens_q, cu_seqlens_k)
 
 
 def _check_parameters(op: str, scale: float | None, softcap: float | None) -> None:
@@ -228,12 +347,18 @@ def _allocate(
     window: Sequence[int] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    _check_inputs("attention", q, k, v)
+    _check_inputs("attention", q, k, v, cu_seqlens_q, cu_seqlens_k)
     _check_parameters("attention", scale, softcap)
-    batch, n_queries, n_heads, _ = q.shape
-    lse = q.new_empty((batch, n_heads, n_queries), dtype=torch.float32)
-    return _empty_like(q), lse
+    return _empty_like(q), q.new_empty(_rows_shape(q), dtype=torch.float32)
+
+
+def _rows_shape(q: Tensor) -> tuple[int, ...]:
+    """The shape of what there is a number of for each head and query."""
+    *batch, n_queries, n_heads, _ = q.shape
+    return (*batch, n_heads, n_queries)
 
 
 def _empty_like(x: Tensor) -> Tensor:
@@ -241,9 +366,10 @@ def _empty_like(x: Tensor) -> Tensor:
 
     Its other dimensions lie in memory in the order of those of x.
     """
-    order = sorted(range(3), key=lambda d: (x.stride(d), x.shape[d]), reverse=True)
-    dense = x.new_empty([x.shape[d] for d in order] + [x.shape[3]])
-    return dense.permute([order.index(d) for d in range(3)] + [3])
+    outer = range(x.dim() - 1)
+    order = sorted(outer, key=lambda d: (x.stride(d), x.shape[d]), reverse=True)
+    dense = x.new_empty([x.shape[d] for d in order] + [x.shape[-1]])
+    return dense.permute([order.index(d) for d in outer] + [len(outer)])
 
 
 def _operands(
@@ -256,20 +382,44 @@ def _operands(
     window: Sequence[int] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
 ) -> tuple[Argument, ...]:
-    batch, n_queries, n_heads, head_dim = q.shape
-    n_keys, n_kv_heads = k.shape[1:3]
+    sizes = _sizes(q, k)
     q, k, v = (_rows_in_place(x) for x in (q, k, v))
     n_taken = torch.empty((), dtype=torch.int32, device=q.device)
     return (
         *(out, lse, n_taken, q, k, v),
-        *(batch, n_heads, n_kv_heads, n_queries, n_keys, head_dim),
-        *(stride for x in (out, q, k, v) for stride in x.stride()[:3]),
-        scale_of(scale, head_dim),
+        *sizes,
+        *(stride for x in (out, q, k, v) for stride in _strides(x)),
+        scale_of(scale, q.shape[-1]),
         float(softcap or 0.0),
-        *visible_sides(causal, window, n_queries + n_keys),
+        *visible_sides(causal, window, q.shape[-3] + k.shape[-3]),
         count_splits(q, k, causal, window),
+        *_offsets(cu_seqlens_q, cu_seqlens_k),
     )
+
+
+def _sizes(q: Tensor, k: Tensor) -> tuple[int, ...]:
+    """What launchers are told of shapes: of packed sequences, as of a single one."""
+    *batch, n_queries, n_heads, head_dim = q.shape
+    n_keys, n_kv_heads, _ = k.shape[-3:]
+    return *(batch or [1]), n_heads, n_kv_heads, n_queries, n_keys, head_dim
+
+
+def _strides(x: Tensor) -> tuple[int, ...]:
+    """Of batches, rows and heads. Packed sequences begin any number of rows apart."""
+    return x.stride()[:3] if x.dim() == 4 else (x.stride(0), *x.stride()[:2])
+
+
+def _offsets(
+    cu_seqlens_q: Tensor | None, cu_seqlens_k: Tensor | None
+) -> tuple[Argument, ...]:
+    """The number of packed sequences, and where they are; 0 and None without any."""
+    if cu_seqlens_q is None or cu_seqlens_k is None:
+        return 0, None, None
+    n_sequences = cu_seqlens_q.shape[0] - 1
+    return n_sequences, cu_seqlens_q.contiguous(), cu_seqlens_k.contiguous()
 
 
 def _workspace(
@@ -298,7 +448,7 @@ def _workspace(
 
 def _rows_in_place(x: Tensor) -> Tensor:
     """The tensor, or a copy where head_dim is not contiguous."""
-    return x if x.shape[3] == 1 or x.stride(3) == 1 else x.contiguous()
+    return x if x.shape[-1] == 1 or x.stride(-1) == 1 else x.contiguous()
 
 
 def _allocate_backward(
@@ -313,24 +463,23 @@ def _allocate_backward(
     window: Sequence[int] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     op = "attention_backward"
-    _check_inputs(op, q, k, v)
+    _check_inputs(op, q, k, v, cu_seqlens_q, cu_seqlens_k)
     _check_parameters(op, scale, softcap)
     for name, x in (("grad", grad), ("out", out)):
         check.is_supported(op, name, x)
         check.agree(op, name, x, "q", q)
         check.same_shape(op, name, x, "q", q)
-    batch, n_queries, n_heads, _ = q.shape
     for name, row in (("lse", lse), ("grad_lse", grad_lse)):
         if row is not None:
-            _check_rows(op, name, row, (batch, n_heads, n_queries), q)
+            _check_rows(op, name, row, q)
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-def _check_rows(
-    op: str, name: str, x: Tensor, shape: tuple[int, ...], q: Tensor
-) -> None:
+def _check_rows(op: str, name: str, x: Tensor, q: Tensor) -> None:
     """Raises unless x has a float32 for each row of scores."""
     if x.dtype != torch.float32:
         raise TypeError(f"{op}: {name} has dtype {x.dtype}, expected torch.float32")
@@ -339,10 +488,10 @@ def _check_rows(
             f"{op}: {name} is on {x.device} and q on {q.device}, "
             "expected the same device"
         )
-    if tuple(x.shape) != shape:
+    if tuple(x.shape) != _rows_shape(q):
         raise ValueError(
-            f"{op}: {name} has shape {tuple(x.shape)}, expected {shape} for q of shape "
-            f"{tuple(q.shape)}"
+            f"{op}: {name} has shape {tuple(x.shape)}, expected {_rows_shape(q)} for q "
+            f"of shape {tuple(q.shape)}"
         )
 
 
@@ -361,22 +510,22 @@ def _operands_backward(
     window: Sequence[int] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
 ) -> tuple[Argument, ...]:
-    batch, n_queries, n_heads, head_dim = q.shape
-    n_keys, n_kv_heads = k.shape[1:3]
+    sizes = _sizes(q, k)
     grad, q, k, v, out = (_rows_in_place(x) for x in (grad, q, k, v, out))
-    delta = torch.empty(
-        (batch, n_heads, n_queries), dtype=torch.float32, device=q.device
-    )
+    delta = torch.empty(_rows_shape(q), dtype=torch.float32, device=q.device)
     return (
         *(grad_q, grad_k, grad_v, delta, grad),
         None if grad_lse is None else grad_lse.contiguous(),
         *(q, k, v, out, lse.contiguous()),
-        *(batch, n_heads, n_kv_heads, n_queries, n_keys, head_dim),
-        *(stride for x in (grad, q, k, v, out) for stride in x.stride()[:3]),
-        scale_of(scale, head_dim),
+        *sizes,
+        *(stride for x in (grad, q, k, v, out) for stride in _strides(x)),
+        scale_of(scale, q.shape[-1]),
         float(softcap or 0.0),
-        *visible_sides(causal, window, n_queries + n_keys),
+        *visible_sides(causal, window, q.shape[-3] + k.shape[-3]),
+        *_offsets(cu_seqlens_q, cu_seqlens_k),
     )
 
 
@@ -401,18 +550,19 @@ def _workspace_backward(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    q, k, v, *ctx.parameters = inputs
-    ctx.save_for_backward(q, k, v, *output)
+    q, k, v, *ctx.parameters, cu_seqlens_q, cu_seqlens_k = inputs
+    ctx.save_for_backward(q, k, v, *output, cu_seqlens_q, cu_seqlens_k)
 
 
 def _compute(
     run: Any, ctx: Any, grad: Tensor | None, grad_lse: Tensor | None
 ) -> tuple[Tensor | None, ...]:
-    q, k, v, out, lse = ctx.saved_tensors
+    q, k, v, out, lse, *offsets = ctx.saved_tensors
     if grad is None:  # only lse is differentiated
         grad = torch.zeros_like(out)
-    grads = run(BACKWARD, grad, q, k, v, out, lse, grad_lse, *ctx.parameters)
-    return *grads, None, None, None, None
+    saved = (q, k, v, out, lse, grad_lse, *ctx.parameters, *offsets)
+    grads = run(BACKWARD, grad, *saved)
+    return *grads, *[None] * (len(ctx.parameters) + len(offsets))
 
 
 BACKWARD = library.register(
@@ -422,7 +572,8 @@ BACKWARD = library.register(
         schema=(
             "(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse,"
             " Tensor? grad_lse=None, bool causal=False, int[]? window=None,"
-            " float? scale=None, float? softcap=None) -> (Tensor, Tensor, Tensor)"
+            " float? scale=None, float? softcap=None, Tensor? cu_seqlens_q=None,"
+            " Tensor? cu_seqlens_k=None) -> (Tensor, Tensor, Tensor)"
         ),
         allocate=_allocate_backward,
         operands=_operands_backward,
@@ -437,7 +588,8 @@ OP = library.register(
         name="attention",
         schema=(
             "(Tensor q, Tensor k, Tensor v, bool causal=False, int[]? window=None,"
-            " float? scale=None, float? softcap=None) -> (Tensor, Tensor)"
+            " float? scale=None, float? softcap=None, Tensor? cu_seqlens_q=None,"
+            " Tensor? cu_seqlens_k=None) -> (Tensor, Tensor)"
         ),
         allocate=_allocate,
         operands=_operands,

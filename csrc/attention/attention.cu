@@ -14,7 +14,8 @@
 // Layout   q, out: (n_batches, n_queries, n_heads, head_dim); k, v: (n_batches, n_keys,
 //          n_kv_heads, head_dim), each with head_dim contiguous and any other strides.
 //          Query head h reads head h / (n_heads / n_kv_heads) of k and v. lse:
-//          (n_batches, n_heads, n_queries) of float32.
+//          (n_batches, n_heads, n_queries) of float32. Packed sequences, of any lengths, follow
+//          each other: n_queries and n_keys are those of all together, and n_batches is 1.
 // Traffic  the first rungs write matrices of all scores to memory, and read them again. In
 //          the others scores never leave a block, which reads k and v once for all its
 //          queries, mostly from the L2; the backward computes them twice, for blocks that own
@@ -43,7 +44,8 @@
 // scores: for the first rung, of n_batches * n_heads * n_queries * n_keys; null for others.
 // n_taken: an int, in which blocks on Hopper count the tiles of queries that they have taken.
 // parts, statistics: for a call of few queries of 16 bits, whose keys are split among n_splits
-// blocks; else n_splits is 0.
+// blocks; else n_splits is 0. q_offsets, k_offsets: n_sequences + 1 ints each, where packed
+// sequences begin and the last one ends; else null.
 cudaError_t attention(
     const Launcher& launch, DType dtype, void* out, void* lse, void* n_taken,
     const void* q, const void* k, const void* v, int64_t n_batches, int64_t n_heads,
@@ -53,7 +55,8 @@ cudaError_t attention(
     int64_t k_stride_batch, int64_t k_stride_row, int64_t k_stride_head,
     int64_t v_stride_batch, int64_t v_stride_row, int64_t v_stride_head, float scale,
     float softcap, int64_t window_left, int64_t window_right, int64_t n_splits,
-    void* scores, void* parts, void* statistics, int rung
+    int64_t n_sequences, const void* q_offsets, const void* k_offsets, void* scores,
+    void* parts, void* statistics, int rung
 ) {
     const Device& device = launch.device();
     const HeadRows out_rows{
@@ -77,15 +80,17 @@ cudaError_t attention(
             n_queries + n_keys <= MOST &&
             n_batches * n_heads * ceil_div(n_queries, twin::BOX_SIZE) <= MOST,
         .has_tensor_maps = out_rows.have_tensor_map() && q_rows.have_tensor_map() &&
-                           k_rows.have_tensor_map() && v_rows.have_tensor_map()
+                           k_rows.have_tensor_map() && v_rows.have_tensor_map(),
+        .is_packed = q_offsets != nullptr
     };
     const AttentionRung chosen = choose_rung(REGIMES, device, call, rung);
     if (chosen == AttentionRung::chosen) return cudaErrorNotSupported;
     const bool is_split =
         rung == 0 && n_splits > 0 && chosen >= AttentionRung::tensor_cores;
 
+    const Offsets offsets{q_offsets, k_offsets, n_sequences};
     const auto n_blocks = [&](int64_t block_m) {
-        return n_batches * n_heads * ceil_div(n_queries, block_m);
+        return offsets.count_tiles(n_batches, n_queries, block_m) * n_heads;
     };
 
     const auto start = [&](const auto& plan) {
@@ -94,7 +99,7 @@ cudaError_t attention(
             out_stride_batch, out_stride_row, out_stride_head, q_stride_batch,
             q_stride_row, q_stride_head, k_stride_batch, k_stride_row, k_stride_head,
             v_stride_batch, v_stride_row, v_stride_head, scale, softcap, window_left,
-            window_right
+            window_right, n_sequences, q_offsets, k_offsets
         );
     };
     const auto start_first = [&]<typename T>() {
@@ -146,14 +151,19 @@ cudaError_t attention(
                 if (chosen == AttentionRung::tensor_cores) {
                     using namespace tensor_cores;
                     const dim3 grid(n_blocks(BLOCK_M<HEAD_DIM>));
-                    const auto kernel = attention_tensor_cores_kernel<T, HEAD_DIM>;
+                    const auto kernel =
+                        call.is_packed
+                            ? attention_tensor_cores_kernel<T, HEAD_DIM, true>
+                            : attention_tensor_cores_kernel<T, HEAD_DIM>;
                     constexpr int64_t SHARED_BYTES = sizeof(Shared<T, HEAD_DIM>);
                     return start(Plan{kernel, grid, dim3(NUM_THREADS), SHARED_BYTES});
                 }
             }
             using namespace tiled;
             const dim3 grid(n_blocks(BLOCK_M<HEAD_DIM>)), block(NUM_THREADS<HEAD_DIM>);
-            const auto kernel = attention_tiled_kernel<T, HEAD_DIM>;
+            const auto kernel = call.is_packed
+                                    ? attention_tiled_kernel<T, HEAD_DIM, true>
+                                    : attention_tiled_kernel<T, HEAD_DIM>;
             return start(Plan{kernel, grid, block, sizeof(Shared<HEAD_DIM>)});
         });
     });
@@ -171,7 +181,8 @@ cudaError_t attention_backward(
     int64_t k_stride_batch, int64_t k_stride_row, int64_t k_stride_head,
     int64_t v_stride_batch, int64_t v_stride_row, int64_t v_stride_head,
     int64_t out_stride_batch, int64_t out_stride_row, int64_t out_stride_head,
-    float scale, float softcap, int64_t window_left, int64_t window_right, void* p,
+    float scale, float softcap, int64_t window_left, int64_t window_right,
+    int64_t n_sequences, const void* q_offsets, const void* k_offsets, void* p,
     void* grad_scores, int rung
 ) {
     const BackwardCall call{
@@ -199,7 +210,8 @@ cudaError_t attention_backward(
         .scale = scale,
         .softcap = softcap,
         .window_left = window_left,
-        .window_right = window_right
+        .window_right = window_right,
+        .offsets = {q_offsets, k_offsets, n_sequences}
     };
     const AttentionCall described = call.described(dtype);
     const AttentionRung chosen =

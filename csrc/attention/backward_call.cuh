@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention/regimes.cuh"
+#include "attention/sequences.cuh"
 #include "common/tensor_map_4d.cuh"
 
 // A gradient of these rows, which is contiguous.
@@ -21,13 +22,14 @@ struct BackwardCall {
     float softcap;
     int64_t window_left;
     int64_t window_right;
+    Offsets offsets;
 
     // How many blocks own n_rows rows each of the gradients of q, or of k and v.
     int64_t n_query_blocks(int64_t n_rows) const {
-        return q.n_batches * q.n_heads * ceil_div(q.n_rows, n_rows);
+        return offsets.count_tiles(q.n_batches, q.n_rows, n_rows) * q.n_heads;
     }
     int64_t n_key_blocks(int64_t n_rows) const {
-        return k.n_batches * k.n_heads * ceil_div(k.n_rows, n_rows);
+        return offsets.count_tiles(k.n_batches, k.n_rows, n_rows) * k.n_heads;
     }
 
     // What rung and tile are chosen by.
@@ -46,7 +48,8 @@ struct BackwardCall {
             .is_plain = scale > 0.0f && softcap == 0.0f,
             .counts_in_int = q.n_rows + k.n_rows <= MOST &&
                              n_query_blocks(ROWS) <= MOST && n_key_blocks(ROWS) <= MOST,
-            .has_tensor_maps = has_tensor_maps
+            .has_tensor_maps = has_tensor_maps,
+            .is_packed = offsets.q != nullptr
         };
     }
 };

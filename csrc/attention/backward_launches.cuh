@@ -10,7 +10,7 @@
 template <typename T>
 cudaError_t launch_delta(const Launcher& launch, const BackwardCall& call) {
     const HeadRows &grad = call.grad, &out = call.out;
-    const int64_t n_rows = call.n_query_blocks(1);
+    const int64_t n_rows = grad.n_batches * grad.n_heads * grad.n_rows;
     if (n_rows == 0) return cudaSuccess;
     return launch(
         Plan{
@@ -81,7 +81,7 @@ cudaError_t launch_backward_by_tiles(
             grad.stride_row, grad.stride_head, q.stride_batch, q.stride_row,
             q.stride_head, k.stride_batch, k.stride_row, k.stride_head, v.stride_batch,
             v.stride_row, v.stride_head, call.scale, call.softcap, call.window_left,
-            call.window_right
+            call.window_right, call.offsets.n_sequences, call.offsets.q, call.offsets.k
         );
     };
     cudaError_t error = cudaSuccess;
@@ -95,20 +95,24 @@ cudaError_t launch_backward_by_tiles(
 template <typename T>
 cudaError_t launch_backward_tiled(const Launcher& launch, const BackwardCall& call) {
     using namespace tiled;
-    return dispatch_head_dim(call.q.n_cols, [&]<int HEAD_DIM>() {
+    const auto start = [&]<int HEAD_DIM, bool ARE_PACKED>() {
         return launch_backward_by_tiles(
             launch, call,
             Plan{
-                attention_backward_keys_tiled_kernel<T, HEAD_DIM>,
+                attention_backward_keys_tiled_kernel<T, HEAD_DIM, ARE_PACKED>,
                 dim3(call.n_key_blocks(OWN_ROWS)), dim3(BACKWARD_THREADS),
                 sizeof(KeysShared<HEAD_DIM>)
             },
             Plan{
-                attention_backward_queries_tiled_kernel<T, HEAD_DIM>,
+                attention_backward_queries_tiled_kernel<T, HEAD_DIM, ARE_PACKED>,
                 dim3(call.n_query_blocks(OWN_ROWS)), dim3(BACKWARD_THREADS),
                 sizeof(QueriesShared<HEAD_DIM>)
             }
         );
+    };
+    return dispatch_head_dim(call.q.n_cols, [&]<int HEAD_DIM>() {
+        return call.offsets.q ? start.template operator()<HEAD_DIM, true>()
+                              : start.template operator()<HEAD_DIM, false>();
     });
 }
 
@@ -118,19 +122,23 @@ cudaError_t launch_backward_tensor_cores(
     const Launcher& launch, const BackwardCall& call
 ) {
     using namespace tensor_cores;
-    return dispatch_head_dim(call.q.n_cols, [&]<int HEAD_DIM>() {
+    const auto start = [&]<int HEAD_DIM, bool ARE_PACKED>() {
         return launch_backward_by_tiles(
             launch, call,
             Plan{
-                attention_backward_keys_tensor_cores_kernel<T, HEAD_DIM>,
+                attention_backward_keys_tensor_cores_kernel<T, HEAD_DIM, ARE_PACKED>,
                 dim3(call.n_key_blocks(BLOCK_KEYS)), dim3(KEYS_THREADS<HEAD_DIM>),
                 sizeof(KeysShared<T, HEAD_DIM>)
             },
             Plan{
-                attention_backward_queries_tensor_cores_kernel<T, HEAD_DIM>,
+                attention_backward_queries_tensor_cores_kernel<T, HEAD_DIM, ARE_PACKED>,
                 dim3(call.n_query_blocks(BLOCK_QUERIES<HEAD_DIM>)),
                 dim3(QUERIES_THREADS), sizeof(QueriesShared<T, HEAD_DIM>)
             }
         );
+    };
+    return dispatch_head_dim(call.q.n_cols, [&]<int HEAD_DIM>() {
+        return call.offsets.q ? start.template operator()<HEAD_DIM, true>()
+                              : start.template operator()<HEAD_DIM, false>();
     });
 }

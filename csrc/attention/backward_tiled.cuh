@@ -13,7 +13,8 @@
 #include "attention/float_products.cuh"
 
 template <
-    typename T, int HEAD_DIM, int NUM_THREADS = tiled::BACKWARD_THREADS,
+    typename T, int HEAD_DIM, bool ARE_PACKED = false,
+    int NUM_THREADS = tiled::BACKWARD_THREADS,
     int MIN_BLOCKS = tiled::BACKWARD_BLOCKS<HEAD_DIM>>
 __global__ void
 __launch_bounds__(NUM_THREADS, MIN_BLOCKS) attention_backward_keys_tiled_kernel(
@@ -30,7 +31,8 @@ __launch_bounds__(NUM_THREADS, MIN_BLOCKS) attention_backward_keys_tiled_kernel(
     int64_t q_stride_batch, int64_t q_stride_row, int64_t q_stride_head,
     int64_t k_stride_batch, int64_t k_stride_row, int64_t k_stride_head,
     int64_t v_stride_batch, int64_t v_stride_row, int64_t v_stride_head, float scale,
-    float softcap, int64_t window_left, int64_t window_right
+    float softcap, int64_t window_left, int64_t window_right, int n_sequences,
+    const int* __restrict__ q_offsets_ptr, const int* __restrict__ k_offsets_ptr
 ) {
     using namespace tiled;
     constexpr int BLOCK_N = OWN_ROWS, BLOCK_M = OTHER_ROWS<HEAD_DIM>;
@@ -42,15 +44,19 @@ __launch_bounds__(NUM_THREADS, MIN_BLOCKS) attention_backward_keys_tiled_kernel(
 
     // -- tile: a block owns BLOCK_N keys of one head of k and v, a thread the scores of ROWS
     // of them with QUERIES queries, and vectors of their gradients
-    const auto [batch, kv_head, tile_key] =
-        BlockKeys::of_block<BLOCK_N>(n_kv_heads, n_keys);
+    const auto [sequence, kv_head, tile_key] = BlockKeys::of_block<BLOCK_N, ARE_PACKED>(
+        n_heads, n_kv_heads,
+        {n_queries, n_keys, n_sequences, q_offsets_ptr, k_offsets_ptr}
+    );
+    n_queries = sequence.n_queries, n_keys = sequence.n_keys;
+    if (ARE_PACKED && tile_key >= n_keys) return;
+    q_ptr += sequence.q * q_stride_batch, grad_ptr += sequence.q * grad_stride_batch;
+    k_ptr += sequence.k * k_stride_batch, v_ptr += sequence.k * v_stride_batch;
     const int row = threadIdx.x / THREADS_PER_ROW * ROWS;
     const int query = threadIdx.x % THREADS_PER_ROW, col = query * VEC_SIZE;
-    k_ptr += batch * k_stride_batch + tile_key * k_stride_row + kv_head * k_stride_head;
-    v_ptr += batch * v_stride_batch + tile_key * v_stride_row + kv_head * v_stride_head;
+    k_ptr += tile_key * k_stride_row + kv_head * k_stride_head;
+    v_ptr += tile_key * v_stride_row + kv_head * v_stride_head;
     const int n_rows = static_cast<int>(min(n_keys - tile_key, int64_t{BLOCK_N}));
-    grad_ptr += batch * grad_stride_batch;
-    q_ptr += batch * q_stride_batch;
     const auto queries_of = [&](int64_t key) {
         return seeing_queries(key, n_queries, n_keys, window_left, window_right);
     };
@@ -64,7 +70,7 @@ __launch_bounds__(NUM_THREADS, MIN_BLOCKS) attention_backward_keys_tiled_kernel(
     for (int64_t tile = 0; tile < n_tiles * n_sharing; ++tile) {
         const int64_t head = kv_head * n_sharing + tile / n_tiles;
         const int64_t start = of_first.first + tile % n_tiles * BLOCK_M;
-        const int64_t matrix_row = (batch * n_heads + head) * n_queries + start;
+        const int64_t statistic = sequence.statistic_of(head, start);
         const int n_left = static_cast<int>(min(of_last.end - start, int64_t{BLOCK_M}));
         const bool is_masked = start < of_last.first || start + BLOCK_M > of_first.end;
         const auto seen_of = [&](int i) {
@@ -97,8 +103,8 @@ __launch_bounds__(NUM_THREADS, MIN_BLOCKS) attention_backward_keys_tiled_kernel(
             const int tile_query = query + j * THREADS_PER_ROW;
             const bool is_query = tile_query < n_left;
             const float lse =
-                is_query ? finite_origin(lse_ptr[matrix_row + tile_query]) : 0.0f;
-            const float delta = is_query ? delta_ptr[matrix_row + tile_query] : 0.0f;
+                is_query ? finite_origin(lse_ptr[statistic + tile_query]) : 0.0f;
+            const float delta = is_query ? delta_ptr[statistic + tile_query] : 0.0f;
             #pragma unroll
             for (int i = 0; i < ROWS; ++i) {
                 const bool is_seen = !is_masked || seen_of(i).contains(tile_query);
@@ -120,7 +126,7 @@ __launch_bounds__(NUM_THREADS, MIN_BLOCKS) attention_backward_keys_tiled_kernel(
     }
 
     // -- store: rounded once; 0 for a key that no query sees
-    const int64_t out_row = (batch * n_keys + tile_key) * n_kv_heads + kv_head;
+    const int64_t out_row = (sequence.first_key + tile_key) * n_kv_heads + kv_head;
     const int64_t out_stride_row = int64_t{n_kv_heads} * head_dim;
     grad_k_ptr += out_row * head_dim;
     grad_v_ptr += out_row * head_dim;
@@ -129,7 +135,8 @@ __launch_bounds__(NUM_THREADS, MIN_BLOCKS) attention_backward_keys_tiled_kernel(
 }
 
 template <
-    typename T, int HEAD_DIM, int NUM_THREADS = tiled::BACKWARD_THREADS,
+    typename T, int HEAD_DIM, bool ARE_PACKED = false,
+    int NUM_THREADS = tiled::BACKWARD_THREADS,
     int MIN_BLOCKS = tiled::BACKWARD_BLOCKS<HEAD_DIM>>
 __global__ void
 __launch_bounds__(NUM_THREADS, MIN_BLOCKS) attention_backward_queries_tiled_kernel(
@@ -145,7 +152,8 @@ __launch_bounds__(NUM_THREADS, MIN_BLOCKS) attention_backward_queries_tiled_kern
     int64_t q_stride_batch, int64_t q_stride_row, int64_t q_stride_head,
     int64_t k_stride_batch, int64_t k_stride_row, int64_t k_stride_head,
     int64_t v_stride_batch, int64_t v_stride_row, int64_t v_stride_head, float scale,
-    float softcap, int64_t window_left, int64_t window_right
+    float softcap, int64_t window_left, int64_t window_right, int n_sequences,
+    const int* __restrict__ q_offsets_ptr, const int* __restrict__ k_offsets_ptr
 ) {
     using namespace tiled;
     constexpr int BLOCK_M = OWN_ROWS, BLOCK_N = OTHER_ROWS<HEAD_DIM>;
@@ -156,16 +164,22 @@ __launch_bounds__(NUM_THREADS, MIN_BLOCKS) attention_backward_queries_tiled_kern
 
     // -- tile: a block owns BLOCK_M queries of one head, a thread the scores of ROWS of them
     // with KEYS keys, and vectors of their gradients
-    const auto [matrix, batch, head, kv_head, tile_query] =
-        BlockQueries::of_block<BLOCK_M>(n_heads, n_kv_heads, n_queries);
+    const auto [sequence, head, kv_head, tile_query] =
+        BlockQueries::of_block<BLOCK_M, ARE_PACKED>(
+            n_heads, n_kv_heads,
+            {n_queries, n_keys, n_sequences, q_offsets_ptr, k_offsets_ptr}
+        );
+    n_queries = sequence.n_queries, n_keys = sequence.n_keys;
+    if (ARE_PACKED && tile_query >= n_queries) return;
+    q_ptr += sequence.q * q_stride_batch, grad_ptr += sequence.q * grad_stride_batch;
+    k_ptr += sequence.k * k_stride_batch, v_ptr += sequence.k * v_stride_batch;
     const int row = threadIdx.x / THREADS_PER_ROW * ROWS;
     const int key = threadIdx.x % THREADS_PER_ROW, col = key * VEC_SIZE;
     const int n_rows = static_cast<int>(min(n_queries - tile_query, int64_t{BLOCK_M}));
-    grad_ptr += batch * grad_stride_batch + tile_query * grad_stride_row +
-                head * grad_stride_head;
-    q_ptr += batch * q_stride_batch + tile_query * q_stride_row + head * q_stride_head;
-    k_ptr += batch * k_stride_batch + kv_head * k_stride_head;
-    v_ptr += batch * v_stride_batch + kv_head * v_stride_head;
+    grad_ptr += tile_query * grad_stride_row + head * grad_stride_head;
+    q_ptr += tile_query * q_stride_row + head * q_stride_head;
+    k_ptr += kv_head * k_stride_head;
+    v_ptr += kv_head * v_stride_head;
     const auto keys_of = [&](int64_t query) {
         return visible_keys(query, n_queries, n_keys, window_left, window_right);
     };
@@ -173,9 +187,9 @@ __launch_bounds__(NUM_THREADS, MIN_BLOCKS) attention_backward_queries_tiled_kern
     const Keys of_last = keys_of(min(tile_query + BLOCK_M, n_queries) - 1);
     float lse[ROWS], delta[ROWS];
     for (int i = 0; i < ROWS; ++i) {
-        const int64_t matrix_row = matrix * n_queries + tile_query + row + i;
-        lse[i] = row + i < n_rows ? finite_origin(lse_ptr[matrix_row]) : 0.0f;
-        delta[i] = row + i < n_rows ? delta_ptr[matrix_row] : 0.0f;
+        const int64_t statistic = sequence.statistic_of(head, tile_query + row + i);
+        lse[i] = row + i < n_rows ? finite_origin(lse_ptr[statistic]) : 0.0f;
+        delta[i] = row + i < n_rows ? delta_ptr[statistic] : 0.0f;
     }
 
     // -- compute: over the keys that any of the queries sees
@@ -230,7 +244,7 @@ __launch_bounds__(NUM_THREADS, MIN_BLOCKS) attention_backward_queries_tiled_kern
     }
 
     // -- store: rounded once; 0 for a query that sees no key
-    grad_q_ptr += ((batch * n_queries + tile_query) * n_heads + head) * head_dim;
+    grad_q_ptr += ((sequence.first_query + tile_query) * n_heads + head) * head_dim;
     const int64_t out_stride_row = int64_t{n_heads} * head_dim;
     store_grads(grad_q_ptr, out_stride_row, grad_q, scale, n_rows, row, col, head_dim);
 }

@@ -15,6 +15,7 @@ struct AttentionCall {
     bool is_plain;         // scale > 0, and no softcap
     bool counts_in_int;    // positions of queries and keys, and tiles of those owned
     bool has_tensor_maps;  // all tensors with rows of head_dim
+    bool is_packed;        // sequences of any lengths follow each other
 };
 
 // The calls that a rung can serve.
@@ -26,31 +27,33 @@ struct AttentionRegime {
     bool needs_tensor_maps = false;
     int min_arch = 0;  // the first architecture, such as 90
     int max_arch = 999;
+    bool takes_packed = true;
 
     bool serves(const Device& device, const AttentionCall& call) const {
         return (takes_float32 || call.dtype != DType::float32) &&
                (call.counts_in_int || !counts_in_int) &&
                (call.is_plain || !needs_plain) &&
                (call.has_tensor_maps || !needs_tensor_maps) &&
-               min_arch <= device.arch && device.arch <= max_arch;
+               (takes_packed || !call.is_packed) && min_arch <= device.arch &&
+               device.arch <= max_arch;
     }
 };
 
 // A call takes the first rung that can serve it; never the first of the ladder, whose scores
 // it has no memory for.
 constexpr AttentionRegime REGIMES[] = {
-    {AttentionRung::twin, false, true, true, true, 90, 90},
+    {AttentionRung::twin, false, true, true, true, 90, 90, false},
     {AttentionRung::tensor_cores, false, true, false, false, 80},
     {AttentionRung::tiled},
-    {AttentionRung::first},
+    {.rung = AttentionRung::first, .takes_packed = false},
 };
 
 // Likewise for the backward.
 constexpr AttentionRegime BACKWARD_REGIMES[] = {
-    {AttentionRung::twin, false, true, true, true, 90, 90},
+    {AttentionRung::twin, false, true, true, true, 90, 90, false},
     {AttentionRung::tensor_cores, false, true, false, false, 80},
     {AttentionRung::tiled},
-    {AttentionRung::first},
+    {.rung = AttentionRung::first, .takes_packed = false},
 };
 
 template <int N>

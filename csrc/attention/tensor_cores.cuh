@@ -30,7 +30,7 @@ struct Shared {
 };
 }  // namespace tensor_cores
 
-template <typename T, int HEAD_DIM>
+template <typename T, int HEAD_DIM, bool ARE_PACKED = false>
 __global__ void
 __launch_bounds__(tensor_cores::NUM_THREADS) attention_tensor_cores_kernel(
     T* __restrict__ out_ptr,      // (n_batches, n_queries, n_heads, head_dim)
@@ -43,7 +43,8 @@ __launch_bounds__(tensor_cores::NUM_THREADS) attention_tensor_cores_kernel(
     int64_t q_stride_batch, int64_t q_stride_row, int64_t q_stride_head,
     int64_t k_stride_batch, int64_t k_stride_row, int64_t k_stride_head,
     int64_t v_stride_batch, int64_t v_stride_row, int64_t v_stride_head, float scale,
-    float softcap, int64_t window_left, int64_t window_right
+    float softcap, int64_t window_left, int64_t window_right, int n_sequences,
+    const int* __restrict__ q_offsets_ptr, const int* __restrict__ k_offsets_ptr
 ) {
     using namespace tensor_cores;
     constexpr int WARP_M = tensor_cores::WARP_M<HEAD_DIM>;
@@ -53,14 +54,21 @@ __launch_bounds__(tensor_cores::NUM_THREADS) attention_tensor_cores_kernel(
     auto& [q_tile, k_tile, v_tile] = *reinterpret_cast<Shared<T, HEAD_DIM>*>(tiles);
 
     // -- tile: a block owns BLOCK_M queries of one head, a warp WARP_M of them
-    const auto [matrix, batch, head, kv_head, tile_query] =
-        BlockQueries::of_block<BLOCK_M>(n_heads, n_kv_heads, n_queries);
+    const auto [sequence, head, kv_head, tile_query] =
+        BlockQueries::of_block<BLOCK_M, ARE_PACKED>(
+            n_heads, n_kv_heads,
+            {n_queries, n_keys, n_sequences, q_offsets_ptr, k_offsets_ptr}
+        );
+    n_queries = sequence.n_queries, n_keys = sequence.n_keys;
+    if (ARE_PACKED && tile_query >= n_queries) return;
     const int lane = threadIdx.x % WARP_SIZE;
     const int warp_row = threadIdx.x / WARP_SIZE * WARP_M;
-    q_ptr += batch * q_stride_batch + tile_query * q_stride_row + head * q_stride_head;
-    k_ptr += batch * k_stride_batch + kv_head * k_stride_head;
-    v_ptr += batch * v_stride_batch + kv_head * v_stride_head;
-    out_ptr += batch * out_stride_batch + head * out_stride_head;
+    q_ptr +=
+        sequence.q * q_stride_batch + tile_query * q_stride_row + head * q_stride_head;
+    k_ptr += sequence.k * k_stride_batch + kv_head * k_stride_head;
+    v_ptr += sequence.k * v_stride_batch + kv_head * v_stride_head;
+    out_ptr += sequence.q * out_stride_batch + head * out_stride_head;
+    lse_ptr += sequence.statistic_of(head, 0);
     const auto visible = [&](int64_t query) {
         return visible_keys(query, n_queries, n_keys, window_left, window_right);
     };
@@ -169,7 +177,7 @@ __launch_bounds__(tensor_cores::NUM_THREADS) attention_tensor_cores_kernel(
             *reinterpret_cast<uint32_t*>(to) = sum == 0.0f ? 0 : out;
         }
         if (lane % 4 == 0 && row < n_rows) {
-            lse_ptr[matrix * n_queries + tile_query + row] =
+            lse_ptr[tile_query + row] =
                 finite_origin(softmax.row_max[i]) * unit + logf(sum);
         }
     }

@@ -94,7 +94,7 @@ __device__ __forceinline__ void add_weighted_rows(
 
 // Turns scores into probabilities, and the gradients of those into gradients of scores. For
 // the thread's i-th row and a column of the tile, lse_of and delta_of tell what softmax has
-// left. seen_of tells which columns the i-th row has to do with, where is_masked.
+// left. seen_of tells which columns a row of the warp has to do with, where is_masked.
 template <int M, int N, typename LseOf, typename DeltaOf, typename SeenOf>
 __device__ __forceinline__ void differentiate_softmax(
     float (&scores)[M][N][2][4], float (&grads)[M][N][2][4], float scale, float softcap,
@@ -124,7 +124,8 @@ __device__ __forceinline__ void differentiate_softmax(
                     : differentiate.template operator()<true>();
     #pragma unroll
     for (int i = 0; i < 2 * M && is_masked; ++i) {
-        const Span seen = seen_of(i);
+        const Span seen =
+            seen_of(static_cast<int>(threadIdx.x % WARP_SIZE / 4 + i * 8));
         #pragma unroll
         for (int j = 0; j < 4 * N; ++j) {
             if (seen.contains(col_of(j))) continue;

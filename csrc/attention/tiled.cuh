@@ -12,7 +12,7 @@
 #include "attention/float_tiles.cuh"
 #include "common/reduce.cuh"
 
-template <typename T, int HEAD_DIM>
+template <typename T, int HEAD_DIM, bool ARE_PACKED = false>
 __global__ void
 __launch_bounds__(tiled::NUM_THREADS<HEAD_DIM>, 2) attention_tiled_kernel(
     T* __restrict__ out_ptr,      // (n_batches, n_queries, n_heads, head_dim)
@@ -25,7 +25,8 @@ __launch_bounds__(tiled::NUM_THREADS<HEAD_DIM>, 2) attention_tiled_kernel(
     int64_t q_stride_batch, int64_t q_stride_row, int64_t q_stride_head,
     int64_t k_stride_batch, int64_t k_stride_row, int64_t k_stride_head,
     int64_t v_stride_batch, int64_t v_stride_row, int64_t v_stride_head, float scale,
-    float softcap, int64_t window_left, int64_t window_right
+    float softcap, int64_t window_left, int64_t window_right, int n_sequences,
+    const int* __restrict__ q_offsets_ptr, const int* __restrict__ k_offsets_ptr
 ) {
     using namespace tiled;
     constexpr int BLOCK_M = tiled::BLOCK_M<HEAD_DIM>,
@@ -39,14 +40,21 @@ __launch_bounds__(tiled::NUM_THREADS<HEAD_DIM>, 2) attention_tiled_kernel(
 
     // -- tile: a block owns BLOCK_M queries of one head, a thread the scores of ROWS of them
     // with KEYS keys, and COL_VECS vectors of their results
-    const auto [matrix, batch, head, kv_head, tile_query] =
-        BlockQueries::of_block<BLOCK_M>(n_heads, n_kv_heads, n_queries);
+    const auto [sequence, head, kv_head, tile_query] =
+        BlockQueries::of_block<BLOCK_M, ARE_PACKED>(
+            n_heads, n_kv_heads,
+            {n_queries, n_keys, n_sequences, q_offsets_ptr, k_offsets_ptr}
+        );
+    n_queries = sequence.n_queries, n_keys = sequence.n_keys;
+    if (ARE_PACKED && tile_query >= n_queries) return;
     const int row = threadIdx.x / THREADS_PER_ROW * ROWS;
     const int key = threadIdx.x % THREADS_PER_ROW, col = key * VEC_SIZE;
-    q_ptr += batch * q_stride_batch + tile_query * q_stride_row + head * q_stride_head;
-    k_ptr += batch * k_stride_batch + kv_head * k_stride_head;
-    v_ptr += batch * v_stride_batch + kv_head * v_stride_head;
-    out_ptr += batch * out_stride_batch + head * out_stride_head;
+    q_ptr +=
+        sequence.q * q_stride_batch + tile_query * q_stride_row + head * q_stride_head;
+    k_ptr += sequence.k * k_stride_batch + kv_head * k_stride_head;
+    v_ptr += sequence.k * v_stride_batch + kv_head * v_stride_head;
+    out_ptr += sequence.q * out_stride_batch + head * out_stride_head;
+    lse_ptr += sequence.statistic_of(head, 0);
     const auto keys_of = [&](int64_t query) {
         return visible_keys(query, n_queries, n_keys, window_left, window_right);
     };
@@ -183,7 +191,7 @@ __launch_bounds__(tiled::NUM_THREADS<HEAD_DIM>, 2) attention_tiled_kernel(
             );
         }
         if (key == 0) {
-            lse_ptr[matrix * n_queries + query] = finite_origin(row_max[i]) + logf(sum);
+            lse_ptr[query] = finite_origin(row_max[i]) + logf(sum);
         }
     }
 }

@@ -20,6 +20,12 @@ struct Span {
     int first;
     int end;
 
+    template <typename Seen>
+    __device__ static Span from(const Seen& seen, int64_t start) {
+        return {
+            static_cast<int>(seen.first - start), static_cast<int>(seen.end - start)
+        };
+    }
     __device__ bool contains(int i) const { return first <= i && i < end; }
 };
 

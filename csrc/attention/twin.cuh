@@ -5,7 +5,8 @@
 // product of the previous tile's exponentials, which never leave its registers, and v; while
 // that product runs, it works on the new scores. Tiles of keys come from right to left, so
 // that those in which a query does not see all keys come first. A block takes one tile of
-// queries after the other, and loads ahead into the next one.
+// queries after the other, and loads ahead into the next one. Packed sequences are left to the
+// third rung: TMA has zeros only behind the end of a tensor, not behind that of a sequence.
 #pragma once
 
 #include "attention/products.cuh"

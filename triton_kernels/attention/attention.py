@@ -14,7 +14,9 @@
 Layout   q, out: (n_batches, n_queries, n_heads, head_dim); k, v: (n_batches, n_keys,
          n_kv_heads, head_dim), each with head_dim contiguous and any other strides.
          Query head h reads head h / (n_heads / n_kv_heads) of k and v. lse:
-         (n_batches, n_heads, n_queries) of float32.
+         (n_batches, n_heads, n_queries) of float32. Packed sequences, of any lengths,
+         follow each other: n_queries and n_keys are those of all together, and
+         n_batches is 1.
 Traffic  the first rungs write matrices of all scores to memory, and read them again. In
          the others scores stay in registers, and k and v are read once for each tile of
          queries that sees them, mostly from the L2. The backward computes them twice,
@@ -43,6 +45,7 @@ from triton_kernels.attention.first import (
 )
 from triton_kernels.attention.head_maps import HeadRows
 from triton_kernels.attention.regimes import MOST, TINY, AttentionRung, Call
+from triton_kernels.attention.sequences import count_tiles
 from triton_kernels.attention.split_launches import launch_split
 from triton_kernels.attention.tables import (
     FIRST_TILE,
@@ -78,6 +81,9 @@ def attention(
     window_left,
     window_right,
     n_splits,
+    n_sequences,
+    q_offsets,
+    k_offsets,
     scores,
     parts,
     statistics,
@@ -88,7 +94,9 @@ def attention(
     `scores` are for the first rung: n_batches * n_heads * n_queries * n_keys of them;
     None for others. n_taken: an int32, in which programs on Hopper count the tiles of
     queries that they have taken. parts, statistics: for a call of few queries of 16
-    bits, whose keys are split among n_splits programs; else n_splits is 0.
+    bits, whose keys are split among n_splits programs; else n_splits is 0. q_offsets,
+    k_offsets: where n_sequences packed sequences begin, and the last one ends; else
+    None.
     """
     rows = tuple(
         HeadRows(x, (n_batches, n_rows, heads, head_dim), strides[i : i + 3])
@@ -108,6 +116,7 @@ def attention(
         and n_batches * n_heads * triton.cdiv(n_queries, BOX_SIZE) <= MOST,
         has_tensor_maps=all(each.have_tensor_map() for each in rows),
         has_vectors=divisibility * out.element_size() >= 8,
+        is_packed=q_offsets is not None,
     )
     chosen = choose_rung(call, rung)
     sizes = (n_heads, n_kv_heads, n_queries, n_keys, head_dim)
@@ -139,10 +148,10 @@ def attention(
     is_tiled = chosen == AttentionRung.TILED
     kernel = attention_tiled_kernel if is_tiled else attention_tensor_cores_kernel
     tile = choose(TILED_TILES if is_tiled else TENSOR_CORES_TILES, call)
-    n_tiles = n_batches * n_heads * triton.cdiv(n_queries, tile.block_m)
-    kernel[(n_tiles,)](
+    n_tiles = count_tiles(n_batches, n_queries, n_sequences, q_offsets, tile.block_m)
+    kernel[(n_tiles * n_heads,)](
         *(out, lse, q, k, v, *sizes, *strides),
-        *(scale, softcap, *window),
+        *(scale, softcap, *window, n_sequences, q_offsets, k_offsets),
         **tile.constants(call),
         DIVISIBILITY=divisibility,
     )

@@ -33,6 +33,7 @@ from triton_kernels.attention.regimes import (
     AttentionRung,
     Call,
 )
+from triton_kernels.attention.sequences import count_tiles
 from triton_kernels.attention.tables import (
     DELTA_BLOCK_M,
     FIRST_TILE,
@@ -77,6 +78,9 @@ def attention_backward(
     softcap,
     window_left,
     window_right,
+    n_sequences,
+    q_offsets,
+    k_offsets,
     p,
     grad_scores,
     rung,
@@ -84,7 +88,8 @@ def attention_backward(
     """Launches the kernels for a call on the current device and stream.
 
     delta: (n_batches, n_heads, n_queries) of float32. p and grad_scores are for the
-    first rung, like scores. grad_q, grad_k and grad_v are contiguous.
+    first rung, like scores. grad_q, grad_k and grad_v are contiguous. q_offsets,
+    k_offsets: as in attention.
     """
     strides, out_strides = strides[:12], strides[12:]
     rows = tuple(
@@ -106,6 +111,7 @@ def attention_backward(
         and n_batches * n_heads * triton.cdiv(max(n_queries, n_keys), BOX_SIZE) <= MOST,
         has_tensor_maps=all(each.have_tensor_map() for each in (*rows, *grad_rows)),
         has_vectors=divisibility * grad_q.element_size() >= 8,
+        is_packed=q_offsets is not None,
     )
     chosen = choose_rung(call, rung, BACKWARD_REGIMES)
     sizes = (n_heads, n_kv_heads, n_queries, n_keys, head_dim)
@@ -129,22 +135,28 @@ def attention_backward(
     if chosen == AttentionRung.TWIN:
         launch_backward_twin(call, grads, rows, (lse, delta), scale, window)
         return
+    packed = (n_sequences, q_offsets, k_offsets)
     inputs = (grad, q, k, v, lse, delta, *sizes, *strides, scale, softcap, *window)
     on_keys, on_queries = KERNELS[chosen]
     if n_kv_matrices * n_keys > 0:
         kernel, tiles = on_keys
         tile = choose(tiles, call)
-        kernel[(n_kv_matrices * triton.cdiv(n_keys, tile.block_n),)](
-            *(grad_k, grad_v, *inputs),
+        n_tiles = count_tiles(n_batches, n_keys, n_sequences, k_offsets, tile.block_n)
+        kernel[(n_tiles * n_kv_heads,)](
+            *(grad_k, grad_v, *inputs, *packed),
             **tile.constants(call),
             DIVISIBILITY=divisibility,
         )
     if n_rows > 0:
         kernel, tiles = on_queries
         tile = choose(tiles, call)
-        n_tiles = n_batches * n_heads * triton.cdiv(n_queries, tile.block_m)
-        kernel[(n_tiles,)](
-            *(grad_q, *inputs), **tile.constants(call), DIVISIBILITY=divisibility
+        n_tiles = count_tiles(
+            n_batches, n_queries, n_sequences, q_offsets, tile.block_m
+        )
+        kernel[(n_tiles * n_heads,)](
+            *(grad_q, *inputs, *packed),
+            **tile.constants(call),
+            DIVISIBILITY=divisibility,
         )
 
 

@@ -2,11 +2,10 @@
 
 They are keys by queries, so that what follows from them is in the registers from which
 it is multiplied again. A program owns keys, and takes the queries that see them, of all
-heads that share them. Each warpgroup sums up 64 rows of both gradients in registers, or
-of one if they are long. While one computes exponentials the tensor cores multiply for
-the other, and for itself: gradients by values then, and afterwards the last sum
-together with the next step's scores. No other program adds to the sums: the same call
-gives the same bits.
+heads that share them. Each warpgroup sums up 64 rows of both gradients in registers.
+While one computes exponentials the tensor cores multiply for the other, and for itself:
+gradients by values then, and afterwards the last sum together with the next step's
+scores. No other program adds to the sums: the same call gives the same bits.
 """
 
 from triton.experimental import gluon
@@ -24,7 +23,11 @@ from triton_kernels.attention.backward_rings import (
     make_row_stages,
     store_gradient,
 )
-from triton_kernels.attention.products import start_scores, start_values
+from triton_kernels.attention.products import (
+    add_scores,
+    start_scores,
+    start_values,
+)
 from triton_kernels.attention.ring import (
     make_barriers,
     make_ring,
@@ -41,16 +44,6 @@ from triton_kernels.common.math import LOG2_E
 
 
 @gluon.jit
-def wait_for_sums(grad_k, grad_v, SUMS_K: gl.constexpr, SUMS_V: gl.constexpr):
-    """Waits for all products, of which the last ones added to sums."""
-    if SUMS_K:
-        grad_k = warpgroup_mma_wait(0, deps=(grad_k,))
-    if SUMS_V:
-        grad_v = warpgroup_mma_wait(0, deps=(grad_v,))
-    return grad_k, grad_v
-
-
-@gluon.jit
 def add_step(
     scores,
     grad_k,
@@ -63,8 +56,6 @@ def add_step(
     sizes,
     window,
     scale_log2,
-    SUMS_K: gl.constexpr,
-    SUMS_V: gl.constexpr,
 ):
     """From a step's scores to the sums, the last of which is started only."""
     q_ring, grad_ring, lse_stages, delta_stages = rings
@@ -80,40 +71,25 @@ def add_step(
     seeing_from, seeing_to = queries_of_all_keys(key, BOX_SIZE, sizes, window)
     q = q_ring[0].index(stage).reshape([BLOCK_M, HEAD_DIM])
     grad = wait_until_full(grad_ring, n_used)
-    if SUMS_K:
-        no_scores = gl.zeros([BOX_SIZE, BLOCK_M], gl.float32, SCORES)
-        grad_p = start_scores(v, grad, no_scores)
+    # The product is summed up from minus delta on, which saves registers.
+    delta = delta_stages.index(stage).load(COLS)
+    minus_delta = gl.zeros([BOX_SIZE, BLOCK_M], gl.float32, SCORES) - delta[None, :]
+    grad_p = add_scores(minus_delta, v, grad)
     if (row < seeing_from) | (row + BLOCK_M > seeing_to):
         scores = hide_unseeing(scores, row, key, sizes, window)
     lse = lse_stages.index(stage).load(COLS)
     p = gl.exp2(scores * scale_log2 - lse[None, :])
-    if SUMS_V:
-        operand = gl.convert_layout(p.to(v.dtype), OPERAND)
-        grad_v = start_values(grad_v, operand, grad)
-    if SUMS_K:
-        grad_p = warpgroup_mma_wait(0, deps=(grad_p,))
-        delta = delta_stages.index(stage).load(COLS)
-        grad_scores = p * (grad_p - delta[None, :])
-        operand = gl.convert_layout(grad_scores.to(v.dtype), OPERAND)
-        grad_k = start_values(grad_k, operand, q)
+    operand = gl.convert_layout(p.to(v.dtype), OPERAND)
+    grad_v = start_values(grad_v, operand, grad)
+    grad_p = warpgroup_mma_wait(1, deps=(grad_p,))
+    grad_scores = p * grad_p
+    operand = gl.convert_layout(grad_scores.to(v.dtype), OPERAND)
+    grad_k = start_values(grad_k, operand, q)
     return grad_k, grad_v
 
 
 @gluon.jit
-def sum_up(
-    k,
-    v,
-    rings,
-    key,
-    first_row,
-    n_steps,
-    n_sharing,
-    sizes,
-    window,
-    scale_log2,
-    SUMS_K: gl.constexpr,
-    SUMS_V: gl.constexpr,
-):
+def sum_up(k, v, rings, key, first_row, n_steps, n_sharing, sizes, window, scale_log2):
     """A warpgroup's sums over the queries that see its keys, of all that share them."""
     q_ring, grad_ring, _, _ = rings
     BOX_SIZE: gl.constexpr = k.shape[0]
@@ -122,101 +98,63 @@ def sum_up(
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
     SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     no_scores = gl.zeros([BOX_SIZE, BLOCK_M], gl.float32, SCORES)
-    grad_k, grad_v = 0, 0
-    if SUMS_K:
-        grad_k = gl.zeros([BOX_SIZE, HEAD_DIM], gl.float32, SUMS)
-    if SUMS_V:
-        grad_v = gl.zeros([BOX_SIZE, HEAD_DIM], gl.float32, SUMS)
+    grad_k = gl.zeros([BOX_SIZE, HEAD_DIM], gl.float32, SUMS)
+    grad_v = gl.zeros([BOX_SIZE, HEAD_DIM], gl.float32, SUMS)
 
     # -- compute: a step's last sum together with the next step's scores
     n_all = n_sharing * n_steps
     row, end_row = first_row, first_row + n_steps * BLOCK_M
     q = wait_until_full(q_ring, 0)
     scores = warpgroup_mma_wait(0, deps=(start_scores(k, q, no_scores),))
-    for n_used in range(n_all - 1):
+    for n_used in range(n_all):
         grad_k, grad_v = add_step(
             *(scores, grad_k, grad_v, v, rings, n_used),
             *(row, key, sizes, window, scale_log2),
-            *(SUMS_K, SUMS_V),
         )
         row = gl.where(row + BLOCK_M < end_row, row + BLOCK_M, first_row)
-        q = wait_until_full(q_ring, n_used + 1)
+        # Behind the last step its scores are computed once more, for nobody.
+        q = wait_until_full(q_ring, gl.minimum(n_used + 1, n_all - 1))
         scores = start_scores(k, q, no_scores)
-        scores = warpgroup_mma_wait(0, deps=(scores,))
-        grad_k, grad_v = wait_for_sums(grad_k, grad_v, SUMS_K, SUMS_V)
+        scores, grad_k, grad_v = warpgroup_mma_wait(0, deps=(scores, grad_k, grad_v))
         release(q_ring, n_used)
         release(grad_ring, n_used)
-    grad_k, grad_v = add_step(
-        *(scores, grad_k, grad_v, v, rings, n_all - 1),
-        *(row, key, sizes, window, scale_log2),
-        *(SUMS_K, SUMS_V),
-    )
-    grad_k, grad_v = wait_for_sums(grad_k, grad_v, SUMS_K, SUMS_V)
     return grad_k, grad_v
 
 
 @gluon.jit
-def consume(
-    own,
-    maps,
-    rings,
-    sizes,
-    n_kv_heads,
-    order,
-    scale,
-    W: gl.constexpr,
-):
-    """What the W-th warpgroup does."""
-    k_boxes, v_boxes, keys_full, keys_used = own
+def consume(own, maps, rings, sizes, n_kv_heads, order, scale, BOX: gl.constexpr):
+    """What a warpgroup does."""
+    k_boxes, v_boxes, keys_full = own
     grad_k_map, grad_v_map = maps
     _, n_heads, _, _ = sizes
     BOX_SIZE: gl.constexpr = k_boxes.shape[2]
     HEAD_DIM: gl.constexpr = k_boxes.shape[4]
     BLOCK_M: gl.constexpr = rings[0][0].shape[2]
     BLOCK_N: gl.constexpr = k_boxes.shape[0] * BOX_SIZE
-    IS_SPLIT: gl.constexpr = k_boxes.shape[0] == 1
-    SUMS_K: gl.constexpr = W == 0 or HEAD_DIM <= 128
-    SUMS_V: gl.constexpr = W == 1 or HEAD_DIM <= 128
-    BOX: gl.constexpr = W % k_boxes.shape[0]
     # -- tile: a program owns BLOCK_N keys of a head
     batch, kv_head, key, first_row, n_steps = key_tile_at(
         gl.program_id(0), sizes, n_kv_heads, *order, BLOCK_M, BLOCK_N
     )
     key += BOX * BOX_SIZE
+    k_box, v_box = k_boxes.index(BOX), v_boxes.index(BOX)
     mbarrier.wait(keys_full.index(0), 0)
     grad_k, grad_v = sum_up(
-        k_boxes.index(BOX).reshape([BOX_SIZE, HEAD_DIM]),
-        v_boxes.index(BOX).reshape([BOX_SIZE, HEAD_DIM]),
+        k_box.reshape([BOX_SIZE, HEAD_DIM]),
+        v_box.reshape([BOX_SIZE, HEAD_DIM]),
         *(rings, key, first_row, n_steps, n_heads // n_kv_heads),
-        *(sizes, order[1], scale * LOG2_E, SUMS_K, SUMS_V),
+        *(sizes, order[1], scale * LOG2_E),
     )
 
     # -- store: where the keys and values were, which all products have read by now
-    if IS_SPLIT:
-        mbarrier.arrive(keys_used.index(0), count=1)
-        mbarrier.wait(keys_used.index(0), 0)
-    if SUMS_K:
-        store_gradient(
-            grad_k_map, k_boxes.index(BOX), key, kv_head, batch, grad_k * scale
-        )
-    if SUMS_V:
-        store_gradient(grad_v_map, v_boxes.index(BOX), key, kv_head, batch, grad_v)
+    store_gradient(grad_k_map, k_box, key, kv_head, batch, grad_k * scale)
+    store_gradient(grad_v_map, v_box, key, kv_head, batch, grad_v)
     tma.store_wait(0)
 
 
 @gluon.jit
-def load(
-    own,
-    own_maps,
-    rings,
-    maps,
-    statistics,
-    sizes,
-    n_kv_heads,
-    order,
-):
+def load(own, own_maps, rings, maps, statistics, sizes, n_kv_heads, order):
     """What the loading warp does."""
-    k_boxes, v_boxes, keys_full, _ = own
+    k_boxes, v_boxes, keys_full = own
     lse_ptr, delta_ptr = statistics
     _, n_heads, n_queries, _ = sizes
     BLOCK_M: gl.constexpr = rings[0][0].shape[2]
@@ -259,15 +197,13 @@ def attention_backward_keys_kernel(
     NUM_STAGES: gl.constexpr,
 ):
     # -- tile: a program owns BLOCK_N keys of a head
-    # Sums of more than 128 columns fill the registers: both warpgroups then have the
-    # same 64 keys, and one of the two gradients.
-    NUM_BOXES: gl.constexpr = 1 if k_map.block_type.shape[3] > 128 else 2
+    NUM_BOXES: gl.constexpr = 2  # of keys: one for each warpgroup
     sizes = n_batches, n_heads, n_queries, n_keys
     order = heads_per_section, (window_left, window_right)
 
     # -- load: by one warp
     k_boxes, v_boxes = make_stages(k_map, NUM_BOXES), make_stages(v_map, NUM_BOXES)
-    own = k_boxes, v_boxes, make_barriers(1, 1), make_barriers(1, 2)
+    own = k_boxes, v_boxes, make_barriers(1, 1)
     rings = (
         make_ring(q_map, NUM_STAGES, 2),
         make_ring(grad_map, NUM_STAGES, 2),

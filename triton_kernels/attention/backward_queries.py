@@ -135,16 +135,7 @@ def sum_up(
 
 
 @gluon.jit
-def consume(
-    own,
-    grad_q_map,
-    rings,
-    statistics,
-    sizes,
-    order,
-    scale,
-    W: gl.constexpr,
-):
+def consume(own, grad_q_map, rings, statistics, sizes, order, scale, W: gl.constexpr):
     """What the W-th warpgroup does."""
     q_boxes, grad_boxes, queries_full = own
     lse_ptr, delta_ptr = statistics
@@ -173,15 +164,7 @@ def consume(
 
 
 @gluon.jit
-def load(
-    own,
-    own_maps,
-    rings,
-    maps,
-    sizes,
-    n_kv_heads,
-    order,
-):
+def load(own, own_maps, rings, maps, sizes, n_kv_heads, order):
     """What the loading warp does."""
     q_boxes, grad_boxes, queries_full = own
     k_ring, v_ring = rings

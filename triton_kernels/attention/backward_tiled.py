@@ -18,15 +18,14 @@ from triton_kernels.attention.scores import (
     seeing_queries,
     visible_keys,
 )
+from triton_kernels.attention.sequences import keys_of_sequence, queries_of_sequence
 from triton_kernels.attention.tiled import exponential
 from triton_kernels.attention.tiles import (
     contiguous_matrix,
     keys_of_program,
     load_tile,
     matrix_of,
-    owned_keys,
     queries_of_owned_keys,
-    queries_of_program,
     sees,
     store_tile,
 )
@@ -76,6 +75,9 @@ def attention_backward_keys_tiled_kernel(
     softcap,
     window_left,
     window_right,
+    n_sequences,
+    q_offsets_ptr,  # (n_sequences + 1), or None
+    k_offsets_ptr,  # (n_sequences + 1), or None
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -83,13 +85,17 @@ def attention_backward_keys_tiled_kernel(
     DIVISIBILITY: tl.constexpr,
 ):
     # -- tile: a program owns BLOCK_N keys, and walks over the queries that see them
-    batch, kv_head, tile_key = owned_keys(n_kv_heads, n_keys, BLOCK_N)
-    k_matrix = matrix_of(
-        k_ptr, batch, kv_head, k_stride_batch, k_stride_row, k_stride_head, DIVISIBILITY
+    sequences = n_queries, n_keys, n_sequences, q_offsets_ptr, k_offsets_ptr
+    sequence, kv_head, tile_key = keys_of_sequence(
+        n_heads, n_kv_heads, sequences, BLOCK_N
     )
-    v_matrix = matrix_of(
-        v_ptr, batch, kv_head, v_stride_batch, v_stride_row, v_stride_head, DIVISIBILITY
-    )
+    n_queries, n_keys, q_batch, k_batch, _, first_key, statistic, per_head = sequence
+    grad_strides = grad_stride_batch, grad_stride_row, grad_stride_head
+    q_strides = q_stride_batch, q_stride_row, q_stride_head
+    k_strides = k_stride_batch, k_stride_row, k_stride_head
+    v_strides = v_stride_batch, v_stride_row, v_stride_head
+    k_matrix = matrix_of(k_ptr, k_batch, kv_head, *k_strides, DIVISIBILITY)
+    v_matrix = matrix_of(v_ptr, k_batch, kv_head, *v_strides, DIVISIBILITY)
     head_dim = known_multiple(head_dim, DIVISIBILITY)
     rows, keys = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N)
     cols = tl.arange(0, HEAD_DIM)[None, :]
@@ -106,14 +112,8 @@ def attention_backward_keys_tiled_kernel(
     grad_v = tl.zeros([BLOCK_N, HEAD_DIM], tl.float32)
     n_sharing = n_heads // n_kv_heads
     for head in range(kv_head * n_sharing, (kv_head + 1) * n_sharing):
-        grad_matrix = matrix_of(
-            *(grad_ptr, batch, head),
-            *(grad_stride_batch, grad_stride_row, grad_stride_head, DIVISIBILITY),
-        )
-        q_matrix = matrix_of(
-            *(q_ptr, batch, head, q_stride_batch, q_stride_row, q_stride_head),
-            DIVISIBILITY,
-        )
+        grad_matrix = matrix_of(grad_ptr, q_batch, head, *grad_strides, DIVISIBILITY)
+        q_matrix = matrix_of(q_ptr, q_batch, head, *q_strides, DIVISIBILITY)
         for start in range(begin, end, BLOCK_M):
             scores = dot_of_rows(
                 *((k_matrix, tile_key, keys, n_keys), (q_matrix, start, rows, end)),
@@ -123,7 +123,7 @@ def attention_backward_keys_tiled_kernel(
                 *((v_matrix, tile_key, keys, n_keys), (grad_matrix, start, rows, end)),
                 *(head_dim, BLOCK_K),
             )
-            row = (batch * n_heads + head) * n_queries + start
+            row = statistic + head * per_head + start
             is_query = rows < tl.minimum(end - start, BLOCK_M).to(tl.int32)
             lse = tl.load(lse_ptr + row + rows, mask=is_query, other=0.0)
             delta = tl.load(delta_ptr + row + rows, mask=is_query, other=0.0)
@@ -140,7 +140,7 @@ def attention_backward_keys_tiled_kernel(
             grad_k = tl.dot(grad_scores, q, grad_k, input_precision="ieee")
 
     # -- store: rounded once; 0 for a key that no query sees
-    place = batch, kv_head, n_keys, n_kv_heads, head_dim
+    place = first_key, kv_head, 1, n_kv_heads, head_dim
     grad_k_matrix = contiguous_matrix(grad_k_ptr, *place)
     grad_v_matrix = contiguous_matrix(grad_v_ptr, *place)
     keys = (tile_key + keys)[:, None]
@@ -178,6 +178,9 @@ def attention_backward_queries_tiled_kernel(
     softcap,
     window_left,
     window_right,
+    n_sequences,
+    q_offsets_ptr,  # (n_sequences + 1), or None
+    k_offsets_ptr,  # (n_sequences + 1), or None
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -185,21 +188,18 @@ def attention_backward_queries_tiled_kernel(
     DIVISIBILITY: tl.constexpr,
 ):
     # -- tile: a program owns BLOCK_M queries, and walks over the keys that they see
-    batch, head, tile_query = queries_of_program(n_heads, n_queries, BLOCK_M)
+    sequences = n_queries, n_keys, n_sequences, q_offsets_ptr, k_offsets_ptr
+    sequence, head, tile_query = queries_of_sequence(n_heads, sequences, BLOCK_M)
+    n_queries, n_keys, q_batch, k_batch, first_query, _, statistic, per_head = sequence
     kv_head = head // (n_heads // n_kv_heads)
-    grad_matrix = matrix_of(
-        *(grad_ptr, batch, head, grad_stride_batch, grad_stride_row, grad_stride_head),
-        DIVISIBILITY,
-    )
-    q_matrix = matrix_of(
-        q_ptr, batch, head, q_stride_batch, q_stride_row, q_stride_head, DIVISIBILITY
-    )
-    k_matrix = matrix_of(
-        k_ptr, batch, kv_head, k_stride_batch, k_stride_row, k_stride_head, DIVISIBILITY
-    )
-    v_matrix = matrix_of(
-        v_ptr, batch, kv_head, v_stride_batch, v_stride_row, v_stride_head, DIVISIBILITY
-    )
+    grad_strides = grad_stride_batch, grad_stride_row, grad_stride_head
+    q_strides = q_stride_batch, q_stride_row, q_stride_head
+    k_strides = k_stride_batch, k_stride_row, k_stride_head
+    v_strides = v_stride_batch, v_stride_row, v_stride_head
+    grad_matrix = matrix_of(grad_ptr, q_batch, head, *grad_strides, DIVISIBILITY)
+    q_matrix = matrix_of(q_ptr, q_batch, head, *q_strides, DIVISIBILITY)
+    k_matrix = matrix_of(k_ptr, k_batch, kv_head, *k_strides, DIVISIBILITY)
+    v_matrix = matrix_of(v_ptr, k_batch, kv_head, *v_strides, DIVISIBILITY)
     head_dim = known_multiple(head_dim, DIVISIBILITY)
     rows, keys = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N)
     cols = tl.arange(0, HEAD_DIM)[None, :]
@@ -209,7 +209,7 @@ def attention_backward_queries_tiled_kernel(
         tile_query + rows, n_queries, n_keys, window_left, window_right
     )
     queries = tile_query + rows
-    statistics = (batch * n_heads + head) * n_queries + queries
+    statistics = statistic + head * per_head + queries
     lse = tl.load(lse_ptr + statistics, mask=queries < n_queries, other=0.0)
     delta = tl.load(delta_ptr + statistics, mask=queries < n_queries, other=0.0)
 
@@ -235,7 +235,7 @@ def attention_backward_queries_tiled_kernel(
 
     # -- store: rounded once; 0 for a query that sees no key
     grad_q_matrix = contiguous_matrix(
-        grad_q_ptr, batch, head, n_queries, n_heads, head_dim
+        grad_q_ptr, first_query, head, 1, n_heads, head_dim
     )
     store_tile(
         grad_q_matrix, grad_q * scale, queries[:, None], cols, n_queries, head_dim

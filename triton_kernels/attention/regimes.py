@@ -34,6 +34,7 @@ class Call(NamedTuple):
     counts_in_int: bool  # positions of queries and keys, and tiles of those owned
     has_tensor_maps: bool  # all tensors with rows of head_dim
     has_vectors: bool  # all is read and written by 8 bytes or more at a time
+    is_packed: bool  # sequences of any lengths follow each other
 
 
 class Regime(NamedTuple):
@@ -48,6 +49,7 @@ class Regime(NamedTuple):
     needs_compiler: bool = False  # it is written in Gluon, which has no interpreter
     min_arch: int = 0  # the first architecture, such as 90
     max_arch: int = sys.maxsize
+    takes_packed: bool = True
 
     def serves(self, device: Device, call: Call) -> bool:
         """Whether a call is one of them."""
@@ -58,6 +60,7 @@ class Regime(NamedTuple):
             and (call.has_tensor_maps or not self.needs_tensor_maps)
             and call.head_dim <= self.max_head_dim
             and not (self.needs_compiler and INTERPRETED)
+            and (self.takes_packed or not call.is_packed)
             and self.min_arch <= device.arch <= self.max_arch
         )
 
@@ -70,10 +73,11 @@ REGIMES = (
         needs_compiler=True,
         min_arch=90,
         max_arch=90,
+        takes_packed=False,
     ),
     Regime(AttentionRung.TENSOR_CORES, takes_float32=False, min_arch=80),
     Regime(AttentionRung.TILED),
-    Regime(AttentionRung.FIRST),
+    Regime(AttentionRung.FIRST, takes_packed=False),
 )
 
 # Likewise for the backward, whose twin has no registers for the sums of longer rows.

@@ -11,12 +11,12 @@ import triton
 import triton.language as tl
 
 from triton_kernels.attention.scores import cap, visible_keys
+from triton_kernels.attention.sequences import queries_of_sequence
 from triton_kernels.attention.tiles import (
     fast_exp2,
     keys_of_program,
     load_tile,
     matrix_of,
-    queries_of_program,
     sees,
     store_tile,
 )
@@ -77,6 +77,9 @@ def attention_tensor_cores_kernel(
     softcap,
     window_left,
     window_right,
+    n_sequences,
+    q_offsets_ptr,  # (n_sequences + 1), or None
+    k_offsets_ptr,  # (n_sequences + 1), or None
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -84,22 +87,19 @@ def attention_tensor_cores_kernel(
     DIVISIBILITY: tl.constexpr,
 ):
     # -- tile: a program owns BLOCK_M queries, and walks over the keys that they see
-    batch, head, tile_query = queries_of_program(n_heads, n_queries, BLOCK_M)
+    sequences = n_queries, n_keys, n_sequences, q_offsets_ptr, k_offsets_ptr
+    sequence, head, tile_query = queries_of_sequence(n_heads, sequences, BLOCK_M)
+    n_queries, n_keys, q_batch, k_batch, _, _, statistic, per_head = sequence
     kv_head = head // (n_heads // n_kv_heads)
-    out = matrix_of(
-        *(out_ptr, batch, head, out_stride_batch, out_stride_row, out_stride_head),
-        DIVISIBILITY,
-    )
-    q_matrix = matrix_of(
-        q_ptr, batch, head, q_stride_batch, q_stride_row, q_stride_head, DIVISIBILITY
-    )
-    k_matrix = matrix_of(
-        k_ptr, batch, kv_head, k_stride_batch, k_stride_row, k_stride_head, DIVISIBILITY
-    )
-    v_matrix = matrix_of(
-        v_ptr, batch, kv_head, v_stride_batch, v_stride_row, v_stride_head, DIVISIBILITY
-    )
-    lse_ptr += (batch * n_heads + head) * n_queries
+    out_strides = out_stride_batch, out_stride_row, out_stride_head
+    q_strides = q_stride_batch, q_stride_row, q_stride_head
+    k_strides = k_stride_batch, k_stride_row, k_stride_head
+    v_strides = v_stride_batch, v_stride_row, v_stride_head
+    out = matrix_of(out_ptr, q_batch, head, *out_strides, DIVISIBILITY)
+    q_matrix = matrix_of(q_ptr, q_batch, head, *q_strides, DIVISIBILITY)
+    k_matrix = matrix_of(k_ptr, k_batch, kv_head, *k_strides, DIVISIBILITY)
+    v_matrix = matrix_of(v_ptr, k_batch, kv_head, *v_strides, DIVISIBILITY)
+    lse_ptr += statistic + head * per_head
     head_dim = known_multiple(head_dim, DIVISIBILITY)
     rows, cols = tl.arange(0, BLOCK_M), tl.arange(0, HEAD_DIM)
     keys = tl.arange(0, BLOCK_N)

@@ -13,7 +13,7 @@ EXPORT int tiled_attention(float* out, float* x) {
     const Launcher launcher(nullptr);
     return launcher(
         plan, out, out + M * HEAD_DIM, x, x, x, 1, 1, M, N, HEAD_DIM, 0, HEAD_DIM, 0, 0,
-        1, 0, 0, 0, 0, 0, 0, 0, 1.0f, 0.0f, M + N, M + N
+        1, 0, 0, 0, 0, 0, 0, 0, 1.0f, 0.0f, M + N, M + N, 0, nullptr, nullptr
     );
 }
 
@@ -26,7 +26,7 @@ static int run_on_tensor_cores(__half* out, __half* x, int N) {
     const Launcher launcher(nullptr);
     return launcher(
         plan, out, lse, x, x, x, 1, 1, M, N, HEAD_DIM, 0, HEAD_DIM, 0, 0, 0, 0, 0, 0, 0,
-        0, 0, 0, 1.0f, 0.0f, M + N, M + N
+        0, 0, 0, 1.0f, 0.0f, M + N, M + N, 0, nullptr, nullptr
     );
 }
 
@@ -65,7 +65,7 @@ EXPORT int tiled_attention_backward_keys(float* out, float* x) {
     const Launcher launcher(nullptr);
     return launcher(
         plan, out, out + N * HEAD_DIM, x, x, x, x, x, x, H, 1, M, N, HEAD_DIM, 0, 1, 0,
-        0, 1, 0, 0, 0, 0, 0, 0, 0, 1.0f, 0.0f, M + N, M + N
+        0, 1, 0, 0, 0, 0, 0, 0, 0, 1.0f, 0.0f, M + N, M + N, 0, nullptr, nullptr
     );
 }
 
@@ -78,7 +78,7 @@ EXPORT int tiled_attention_backward_queries(float* out, float* x) {
     const Launcher launcher(nullptr);
     return launcher(
         plan, out, x, x, x, x, x, x, 1, 1, M, N, HEAD_DIM, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0,
-        0, 0, 1.0f, 0.0f, M + N, M + N
+        0, 0, 1.0f, 0.0f, M + N, M + N, 0, nullptr, nullptr
     );
 }
 
@@ -91,7 +91,7 @@ static int run_keys_on_tensor_cores(__half* out, __half* x, int M) {
     void* const rows = x;
     return launcher(
         plan, out, out + N * HEAD_DIM, x, x, x, x, rows, rows, H, 1, M, N, HEAD_DIM, 0,
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1.0f, 0.0f, M + N, M + N
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1.0f, 0.0f, M + N, M + N, 0, nullptr, nullptr
     );
 }
 
@@ -114,7 +114,7 @@ static int run_queries_on_tensor_cores(__half* out, __half* x, int N) {
     void* const rows = x;
     return launcher(
         plan, out, x, x, x, x, rows, rows, 1, 1, M, N, HEAD_DIM, 0, 0, 0, 0, 0, 0, 0, 0,
-        0, 0, 0, 0, 1.0f, 0.0f, M + N, M + N
+        0, 0, 0, 0, 1.0f, 0.0f, M + N, M + N, 0, nullptr, nullptr
     );
 }
 
