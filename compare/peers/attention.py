@@ -24,6 +24,16 @@ class _Options(NamedTuple):
     window: Sequence[int] | None = None
     scale: float | None = None
     softcap: float | None = None
+    cu_seqlens_q: Tensor | None = None
+    cu_seqlens_k: Tensor | None = None
+
+    @classmethod
+    def of(cls, arguments: Sequence[Any]) -> _Options:
+        """Raises for packed sequences, for which the peers have other functions."""
+        options = cls(*arguments)
+        if options.cu_seqlens_q is not None or options.cu_seqlens_k is not None:
+            raise ValueError("it is called with batches alone")
+        return options
 
     @property
     def sides(self) -> tuple[int | None, int | None]:
@@ -45,7 +55,7 @@ def _check_mask(q: Tensor, k: Tensor, options: _Options) -> None:
 
 
 def _torch(q: Tensor, k: Tensor, v: Tensor, *arguments: Any) -> Tensor:
-    options = _Options(*arguments)
+    options = _Options.of(arguments)
     _check_mask(q, k, options)
     queries, keys, values = _heads_first(q, k, v)
     out = scaled_dot_product_attention(
@@ -78,7 +88,7 @@ def _block_mask(
 def _flex(
     flex: Callable[..., Any], q: Tensor, k: Tensor, v: Tensor, *arguments: Any
 ) -> Tensor:
-    options = _Options(*arguments)
+    options = _Options.of(arguments)
     n_queries, n_keys, softcap = q.shape[1], k.shape[1], options.softcap or 0.0
     left, right = (
         n_queries + n_keys if size is None else size for size in options.sides
@@ -102,7 +112,7 @@ def _flex(
 def _flash_attn(
     forward: Callable[..., Any], q: Tensor, k: Tensor, v: Tensor, *arguments: Any
 ) -> tuple[Tensor, Tensor]:
-    options = _Options(*arguments)
+    options = _Options.of(arguments)
     out, lse, *_ = forward(
         *(q, k, v),
         softmax_scale=options.scale,
@@ -121,7 +131,7 @@ def _aten_backward(
 ) -> tuple[Tensor, ...]:
     """Calls a backward of PyTorch's, which wants a key's head for each of q."""
     grad, q, k, v, out, lse, grad_lse, *rest = arguments
-    options = _Options(*rest)
+    options = _Options.of(rest)
     _check_mask(q, k, options)
     if grad_lse is not None or q.shape[2] != k.shape[2]:
         raise ValueError("it has no gradient of lse, and no heads that share keys")
@@ -146,7 +156,7 @@ def _flash_attn_backward(
     backward: Callable[..., Any], deterministic: bool, *arguments: Any
 ) -> Three:
     grad, q, k, v, out, lse, grad_lse, *rest = arguments
-    options = _Options(*rest)
+    options = _Options.of(rest)
     left, right = options.sides
     grad_q, grad_k, grad_v, *_ = backward(
         *(q, k, v, out, grad, lse),

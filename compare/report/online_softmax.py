@@ -88,7 +88,7 @@ def tell(case: Case) -> Story | None:
 def _story(
     case: Case, query: int, arguments: tuple[Any, ...], sides: tuple[int, int]
 ) -> Story:
-    q, k, v, _, _, scale, softcap = arguments
+    q, k, v, _, _, scale, softcap, *_ = arguments
     (_, n_queries, _, head_dim), n_keys = q.shape, k.shape[1]
 
     def keys_of(query: int) -> range:
