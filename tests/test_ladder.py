@@ -280,7 +280,7 @@ def test_a_row_ends_with_what_the_kernels_return(
 @ROWS
 def test_each_tile_of_a_row_ends_softmax_over_the_keys_so_far(case: Case) -> None:
     story = told(case)
-    q, k, v, *params = make_arguments(ATTENTION, case)
+    q, k, v, *params, _, _ = make_arguments(ATTENTION, case)
     scores = _scores(q.double(), k.double(), *params)[0, 0, story.query]
     values, old_max, end, n_raised = v[0, :, 0].double(), -math.inf, 0, 0
     for tile in story.tiles:
