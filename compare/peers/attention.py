@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,10 @@ from bindings.op import Outputs
 from compare.peers import Peer, compiled, using
 
 Three = tuple[Tensor, Tensor, Tensor]
+
+# FlashAttention 4 compiles for most of a minute: it is asked, before it is imported, to
+# keep on disk what it has compiled.
+os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "1")
 
 
 class _Options(NamedTuple):
