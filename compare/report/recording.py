@@ -27,12 +27,8 @@ from compare.timing.times import Bench
 
 Measured = TypeVar("Measured", Bench, rung_times.Times, fusions.Fusion)
 
-_SWEPT = (
-    "add",
-    "gelu",
-    "attention",
-    "attention_backward",
-)  # docs draw these; bench --sweep measures any other
+# Docs draw these; bench --sweep measures any other.
+_SWEPT = ("add", "gelu", "attention", "attention_backward")
 
 
 def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
