@@ -185,39 +185,47 @@ def test_each_rung_gains_something(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(json.dumps(document))["op"] == "matmul"
 
 
-# Ops whose first rung reads its rows several times.
-READ_AGAIN = ("softmax", "softmax_backward", "layer_norm", "rms_norm", "cross_entropy")
-
-
-# By op, the case that is looked at, of which all blocks are soon counted.
-OF_TWO_RUNGS = {
-    op.name: Case(TRIALS[op.name].small_shape, direction=op.direction)
-    for op in OPS.values()
-    # The kernels of these two are those of gelu and swiglu with another function.
-    if op.rungs == ("first", "twin") and op.source not in ("activation", "geglu")
+# By op, the case that is looked at, of which all blocks are soon counted: those whose
+# first rung reads its rows several times.
+READ_AGAIN = {
+    name: Case(TRIALS[name].small_shape, direction=OPS[name].direction)
+    for name in (
+        "softmax",
+        "softmax_backward",
+        "layer_norm",
+        "rms_norm",
+        "cross_entropy",
+    )
 }
-for name, case_of_two in OF_TWO_RUNGS.items():
+for name, case_of_two in READ_AGAIN.items():
     launches.announce(on_rungs(OPS[name], case_of_two))
 
 
 @needs_nvcc
-@pytest.mark.parametrize("name", OF_TWO_RUNGS)
+@pytest.mark.parametrize("name", READ_AGAIN)
 def test_the_twin_moves_fewer_bytes_than_the_first_rung(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = climbed(OPS[name], OF_TWO_RUNGS[name], monkeypatch)
+    found = climbed(OPS[name], READ_AGAIN[name], monkeypatch)
     steps = {rung.name: rung.steps for rung in found.rungs}
     assert list(steps) == ["first", "twin", rung_times.CALL]
     for side in rungs.SIDES:
-        first, twin = steps["first"][side], steps["twin"][side]
+        first, twin, call = (steps[rung][side] for rung in steps)
         assert isinstance(first, Step), first
         assert isinstance(twin, Step), twin
         assert first.global_bytes is not None
         assert twin.global_bytes is not None
-        if name in READ_AGAIN:
-            assert twin.global_bytes < first.global_bytes
-            assert twin.instructions < first.instructions
+        assert twin.global_bytes < first.global_bytes
+        assert twin.instructions < first.instructions
+        assert call == twin
         assert all(e.endswith("_kernel") for e in (*first.kernels, *twin.kernels))
+
+
+@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.rungs])
+def test_every_ladder_ends_with_a_call(name: str) -> None:
+    names = [*rung_times.rungs_of(OPS[name])]
+    assert names[0] == "first"
+    assert names[-2:] == [rungs.TWIN, rung_times.CALL]
 
 
 def test_gains_are_of_the_twin(times: Times) -> None:

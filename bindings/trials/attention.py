@@ -134,7 +134,8 @@ def _inputs_backward(
 def _complete_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor
 ) -> tuple[Tensor, ...]:
-    out, lse = yardstick(q, k, v)
+    has_numbers = q.device.type != "meta"
+    out, lse = (yardstick if has_numbers else attention.OP.allocate)(q, k, v)
     return grad, q, k, v, out, lse
 
 

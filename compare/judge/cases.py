@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from bindings.op import Argument, Op, as_tuple
 from bindings.trials import TRIALS
@@ -52,11 +54,39 @@ def make_arguments(
 ) -> tuple[Any, ...]:
     """The arguments of the op in this case: its random inputs, then its parameters."""
     trial = TRIALS[op.name]
-    generator = torch.Generator("cpu" if device == "meta" else device).manual_seed(seed)
-    with torch.device(device):  # a GPU makes millions of random numbers much faster
+    is_meta = device == "meta"
+    generator = torch.Generator("cpu" if is_meta else device).manual_seed(seed)
+    # A GPU makes millions of random numbers much faster.
+    with torch.device(device), _NoNumbers() if is_meta else contextlib.nullcontext():
         values = trial.inputs(case.shape, generator)
     inputs = lay_out_all([in_dtype(x, case.dtype) for x in values], case.layout, device)
     return trial.bind(trial.complete(*inputs), case.params)
+
+
+# Of a tensor, and perhaps a number.
+_ELEMENTWISE = (Tensor.add, Tensor.mul, Tensor.div, Tensor.cos, Tensor.sin)
+
+
+class _NoNumbers(TorchFunctionMode):
+    """Makes tensors of the right shapes, without numbers, on the meta device.
+
+    PyTorch has Python functions for that, which import its compiler: for two seconds.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Collection[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func in (torch.rand, torch.randn):
+            return torch.empty(*args)
+        if func is torch.randint:
+            return torch.empty(args[-1], dtype=torch.int64)
+        if func in _ELEMENTWISE and not any(isinstance(x, Tensor) for x in args[1:]):
+            return torch.empty_like(args[0])
+        return func(*args, **(kwargs or {}))
 
 
 def in_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:

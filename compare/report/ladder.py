@@ -30,6 +30,7 @@ from compare.code.rungs import SIDES, name_of
 from compare.errors import CodegenUnavailable, CompilationFailed
 from compare.judge.cases import Case, launcher_arguments
 from compare.judge.parity import Skipped
+from compare.ptx_simulator.simulation import Launch, Simulation
 from compare.records import rung_times, store
 from compare.records.rung_times import Times
 from compare.report import online_softmax
@@ -125,10 +126,11 @@ def climb(
         params=params or default.params,
     )
     rungs = []
+    runs: Runs = {}
     for name, on_rung in rung_times.rungs_of(op).items():
         progress(f"looking at the code of {name}")
         steps: dict[str, Step | Skipped] = {
-            side: _step(on_rung, side, case, architecture) for side in SIDES
+            side: _step(on_rung, side, case, architecture, runs) for side in SIDES
         }
         rungs.append(Rung(name, what_changed(on_rung, steps), steps))
     times = (
@@ -162,7 +164,13 @@ def what_changed(op: Op, steps: Mapping[str, Step | Skipped]) -> str:
     return " ".join(re.sub(r"(?m)^//", "", comment[0]).split())
 
 
-def _step(op: Op, side: Side, case: Case, architecture: Architecture) -> Step | Skipped:
+# By PTX and launch: a call mostly makes the launches of the twin.
+Runs = dict[tuple[str, Launch], Simulation]
+
+
+def _step(
+    op: Op, side: Side, case: Case, architecture: Architecture, runs: Runs
+) -> Step | Skipped:
     case, trial = rung_times.case_on(op, case), TRIALS[op.name]
     inspect = _INSPECT[side]
     try:
@@ -184,17 +192,20 @@ def _step(op: Op, side: Side, case: Case, architecture: Architecture) -> Step | 
     kernels = tuple(name_of(code.title) for code in codes)
     files = {file_of(side, op.source, kernel) for kernel in kernels}
     executed = in_global = in_shared = 0.0
+    is_known = True
     for code in codes:
-        run = code.simulation
+        key = code.ptx.text, code.launch
+        run = runs[key] = runs.get(key) or code.simulation
+        moved = memory.totals(run)
+        is_known = is_known and bool(moved.sectors)
         whole = run.total_blocks / run.blocks  # where only some blocks are simulated
         executed += run.executed_per_thread * run.total_blocks * run.threads
-        in_global += whole * memory.totals(run).global_bytes
+        in_global += whole * moved.global_bytes
         in_shared += whole * sum(
             each.bytes
             for each in memory.movements(run)
             if each.argument == memory.SHARED
         )
-    is_known = all(memory.totals(code.simulation).sectors for code in codes)
     return Step(
         kernels=kernels,
         lines=sum(len((ROOT / file).read_text().splitlines()) for file in files),
