@@ -105,9 +105,10 @@ def test_code_that_docs_quote_is_there() -> None:
 
 def test_readme_is_short() -> None:
     lines = README.read_text(encoding="utf-8").splitlines()
-    # With as many ops as there were when it was written: each has a line of its own.
+    # With as many ops and records as there were: each has a line of its own.
     n_ops = sum(line.startswith("| `") for line in lines)
-    assert len(lines) - n_ops < 200 - 13
+    n_records = sum(line.startswith("| NVIDIA ") for line in lines)
+    assert len(lines) - n_ops - n_records < 200 - 13 - 6
 
 
 def test_the_race_that_it_shows_is_where_it_says() -> None:
