@@ -29,7 +29,6 @@ from compare.printable import printable
 
 # Warnings about the user's code are the user's compiler's to give.
 _HOST_FLAGS = ("-std=c++20", "-O0", "-g0", "-w", "-fno-gnu-unique")
-_OWN_FLAGS = ("-std=c++20", "-O2", "-g0", "-w", "-fno-gnu-unique")
 _KERNEL_FLAGS = (
     *(each for each in sources.CHECKED_FLAGS if not each.startswith("-W")),
     "-w",
@@ -129,7 +128,8 @@ def build(
     emulator, checker = cuda_inline.emulator(), cuda_inline.checker()
     own = [_records(), *[_torch_memory()] * uses_torch]
     ahead = start(_compile_in_turn, [emulator, checker])
-    _compile_headers([_host_header(uses_torch=uses_torch), _kernel_header()])
+    if uses_torch:
+        _compile_header()
     # The host part tells which kernels are wanted: mostly the same as before an edit,
     # and those are compiled meanwhile.
     key = cache.key_of("kernels", str(source.path), *(e.expression for e in targets))
@@ -181,12 +181,14 @@ def _host_part(
     name: str, source: CudaSource, targets: Sequence[Target]
 ) -> build_cache.Part:
     folder, main = _written(source, cuda_rewriting.emulated_host(source))
-    header = build_cache.header(_host_header(uses_torch=source.uses_torch))
+    flags: tuple[str, ...] = _HOST_FLAGS
     include_folders: tuple[Path, ...] = (folder, sources.EMULATOR)
+    headers = [*_headers(sources.EMULATOR)]
     lines = ['#include "own/launch.h"']
     entry = "own/entry.h"
     if source.uses_torch:
         include_folders = (folder, *_torch_folders())
+        flags = (*flags, "-include", str(build_cache.header(_torch_header())))
         lines += _torch_lines(source)
         entry = "own/torch_entry.h"
     lines.append(f'#include "{main}"')
@@ -200,9 +202,9 @@ def _host_part(
     return build_cache.Part(
         name=f"{name}_host",
         source="\n".join(lines) + "\n",
-        flags=(*_HOST_FLAGS, "-include", str(header)),
+        flags=flags,
         include_folders=include_folders,
-        files=(*sorted(folder.iterdir()), *_headers(sources.EMULATOR)),
+        files=(*sorted(folder.iterdir()), *headers),
     )
 
 
@@ -217,7 +219,7 @@ def _kernel_part(
         name=f"{name}_kernels",
         source="\n".join(['#include "own/launch.h"', f'#include "{main}"', *instances])
         + "\n",
-        flags=(*_KERNEL_FLAGS, "-include", str(build_cache.header(_kernel_header()))),
+        flags=_KERNEL_FLAGS,
         include_folders=(
             folder,
             *(_torch_folders() if source.uses_torch else (sources.EMULATOR,)),
@@ -239,28 +241,23 @@ def _torch_memory() -> build_cache.Part:
     return _own_part("own_torch_memory", "torch_memory.cpp", _torch_folders())
 
 
-def _host_header(*, uses_torch: bool) -> build_cache.Part:
-    if uses_torch:
-        name, file, folders = "own_torch_header", "torch_file.h", _torch_folders()
-    else:
-        name, file, folders = "own_host_header", "launch.h", (sources.EMULATOR,)
-    return _own_part(name, file, folders, _HOST_FLAGS)
-
-
-def _kernel_header() -> build_cache.Part:
-    folders = (sources.EMULATOR,)
-    return _own_part("own_kernel_header", "launch.h", folders, _KERNEL_FLAGS)
-
-
-def _own_part(
-    name: str, file: str, folders: Sequence[Path], flags: tuple[str, ...] = _OWN_FLAGS
-) -> build_cache.Part:
+def _own_part(name: str, file: str, folders: Sequence[Path]) -> build_cache.Part:
     return build_cache.Part(
         name=name,
         source=f'#include "own/{file}"\n',
-        flags=flags,
+        flags=("-std=c++20", "-O2", "-g0", "-w", "-fno-gnu-unique"),
         include_folders=tuple(folders),
         files=(_OWN / file, *_headers(sources.EMULATOR)),
+    )
+
+
+def _torch_header() -> build_cache.Part:
+    return build_cache.Part(
+        name="own_torch_header",
+        source='#include "own/torch_file.h"\n',
+        flags=_HOST_FLAGS,
+        include_folders=_torch_folders(),
+        files=tuple(_headers(sources.EMULATOR)),
     )
 
 
@@ -298,17 +295,16 @@ def _written(source: CudaSource, texts: Mapping[Path, str]) -> tuple[Path, str]:
 # ---- Compilers -----------------------------------------------------------------------
 
 
-def _compile_headers(parts: Iterable[build_cache.Part]) -> None:
-    """Compiles headers, those of torch once for a version of it.
+def _compile_header() -> None:
+    """Compiles the headers of torch, once for a version of it.
 
-    What includes them compiles in a third of the time with them.
+    A file compiles in a third of the time with them.
 
     Raises:
         UnavailableError: There is no compiler, or the cache cannot be used.
     """
     try:
-        for each in parts:
-            build_cache.precompile(each)
+        build_cache.precompile(_torch_header())
     except BuildError as error:
         raise UnavailableError(str(error)) from error
 
