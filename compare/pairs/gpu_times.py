@@ -120,6 +120,8 @@ class _Entry:
             self.outputs[index] = tuple(returned) if is_several else (returned,)
 
         self.turn = Turn(launch, len(sets), may_use_default_stream=True)
+        # Those of other sets are not computed again.
+        self.outputs = self.outputs[: self.turn.n_sets]
 
 
 def _enter(function: Function, sets: Sequence[Sequence[Any]]) -> _Entry | Skipped:
