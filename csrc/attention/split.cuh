@@ -5,8 +5,8 @@
 // head_dim + 2 floats for a row, little as it has eight keys or more for each row of the tile.
 // The warps of a block take turns with its keys, and none waits for another before the end.
 // Each multiplies a tile of 8 KB (16 KB if head_dim is above 128) while two are on their way.
-// That is 128 KB on a multiprocessor of Hopper, whose block has 8 warps; 26 KB would hide the
-// latency, but what a warp does with a tile takes long for one warp, and 8 overlap.
+// That is 128 KB on a multiprocessor of Hopper, whose block has 8 warps. 26 KB would hide the
+// latency of the memory; the other warps hide that of what each does with its tile.
 #pragma once
 
 #include "attention/fragments.cuh"

@@ -5,7 +5,9 @@ it is multiplied again. A program owns keys, and takes the queries that see them
 heads that share them. Each warpgroup sums up 64 rows of both gradients in registers.
 While one computes exponentials the tensor cores multiply for the other, and for itself:
 gradients by values then, and afterwards the last sum together with the next step's
-scores. No other program adds to the sums: the same call gives the same bits.
+scores. No other program adds to the sums: the same call gives the same bits. Of the
+queries both warpgroups take all that any of the program's keys is seen by, and mask
+what they need not; CUDA's leave such tiles out, for which there are no registers here.
 """
 
 from triton.experimental import gluon
@@ -81,6 +83,7 @@ def add_step(
     p = gl.exp2(scores * scale_log2 - lse[None, :])
     operand = gl.convert_layout(p.to(v.dtype), OPERAND)
     grad_v = start_values(grad_v, operand, grad)
+    # One product goes on, the last that was started.
     grad_p = warpgroup_mma_wait(1, deps=(grad_p,))
     grad_scores = p * grad_p
     operand = gl.convert_layout(grad_scores.to(v.dtype), OPERAND)

@@ -18,7 +18,7 @@ def launch_split(call, rows, lse, workspace, divisibility, parameters, n_splits)
     n_batches, n_queries, n_heads, head_dim = q.sizes
     _, n_keys, n_kv_heads, _ = k.sizes
     n_tile_rows = n_queries * (n_heads // n_kv_heads)
-    # 32 rows share what a warp reads of k and v, if their results fit its registers.
+    # 32 rows share what a program reads of k and v, if their results fit its registers.
     block_m = 32 if n_tile_rows > 16 and head_dim <= 128 else 16
     padded_head_dim = max(16, triton.next_power_of_2(head_dim))
     n_tiles = n_batches * n_kv_heads * triton.cdiv(n_tile_rows, block_m)
