@@ -188,7 +188,7 @@ def _host_part(
     entry = "own/entry.h"
     if source.uses_torch:
         include_folders = (folder, *_torch_folders())
-        flags = (*flags, "-include", str(build_cache.header(_torch_header())))
+        flags = _torch_flags()
         lines += _torch_lines(source)
         entry = "own/torch_entry.h"
     lines.append(f'#include "{main}"')
@@ -234,31 +234,35 @@ def _is_template(signature: str) -> bool:
 
 
 def _records() -> build_cache.Part:
-    return _own_part("own_records", "records.cpp", (sources.EMULATOR,))
+    flags = ("-std=c++20", "-O2", "-g0", "-w", "-fno-gnu-unique")
+    return _own_part("own_records", "records.cpp", flags, (sources.EMULATOR,))
 
 
 def _torch_memory() -> build_cache.Part:
-    return _own_part("own_torch_memory", "torch_memory.cpp", _torch_folders())
+    folders = _torch_folders()
+    return _own_part("own_torch_memory", "torch_memory.cpp", _torch_flags(), folders)
 
 
-def _own_part(name: str, file: str, folders: Sequence[Path]) -> build_cache.Part:
+def _torch_header() -> build_cache.Part:
+    folders = _torch_folders()
+    return _own_part("own_torch_header", "torch_file.h", _HOST_FLAGS, folders)
+
+
+def _own_part(
+    name: str, file: str, flags: tuple[str, ...], folders: tuple[Path, ...]
+) -> build_cache.Part:
     return build_cache.Part(
         name=name,
         source=f'#include "own/{file}"\n',
-        flags=("-std=c++20", "-O2", "-g0", "-w", "-fno-gnu-unique"),
-        include_folders=tuple(folders),
+        flags=flags,
+        include_folders=folders,
         files=(_OWN / file, *_headers(sources.EMULATOR)),
     )
 
 
-def _torch_header() -> build_cache.Part:
-    return build_cache.Part(
-        name="own_torch_header",
-        source='#include "own/torch_file.h"\n',
-        flags=_HOST_FLAGS,
-        include_folders=_torch_folders(),
-        files=tuple(_headers(sources.EMULATOR)),
-    )
+def _torch_flags() -> tuple[str, ...]:
+    """Those of host code with torch, whose headers were compiled before."""
+    return (*_HOST_FLAGS, "-include", str(build_cache.header(_torch_header())))
 
 
 def _torch_folders() -> tuple[Path, ...]:

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <cwchar>
 #include <new>
 
 #include "records.h"
@@ -45,9 +46,10 @@ class WatchedAllocator final : public c10::Allocator {
   private:
     // A NaN in every float format, which no arithmetic gives.
     static void fill(void* address, std::size_t bytes) {
-        constexpr unsigned PATTERN = 0x7FA57FA5;
-        auto* const words = static_cast<unsigned*>(address);
-        for (std::size_t i = 0; i < bytes / sizeof(PATTERN); ++i) words[i] = PATTERN;
+        constexpr wchar_t PATTERN = 0x7FA57FA5;
+        static_assert(sizeof(PATTERN) == 4);
+        // Not a loop: this file is compiled as users' host code is, without optimization.
+        std::wmemset(static_cast<wchar_t*>(address), PATTERN, bytes / sizeof(PATTERN));
     }
 };
 
