@@ -64,6 +64,21 @@ def _flops(shape: tuple[int, ...], params: Mapping[str, Any]) -> int:
     return 4 * batch * n_heads * n_seen * head_dim
 
 
+_PAPERS = (
+    (4, 4096, 4096, 16, 16, 128),
+    (1, 16384, 16384, 16, 16, 128),
+    (4, 4096, 4096, 32, 32, 64),
+    (4, 4096, 4096, 32, 8, 128),
+    (2, 4096, 4096, 8, 8, 256),
+)
+# The last tiles of a sequence are not full, or columns of a tile are empty.
+_UNEVEN = (
+    (4, 4001, 4001, 16, 16, 128),
+    *((4, 4096, 4096, 16, 16, head_dim) for head_dim in (72, 96, 192)),
+)
+# A token of each sequence, as while text is generated: memory sets the time.
+_DECODING = ((1, 1, 131072, 32, 8, 128), (16, 1, 8192, 32, 8, 128))
+
 FORWARD = Trial(
     op=attention.OP,
     yardstick=yardstick,
@@ -74,13 +89,7 @@ FORWARD = Trial(
     sweep_over="keys",
     small_shape=(1, 100, 100, 2, 2, 64),
     large_shape=(4, 4096, 4096, 16, 16, 128),
-    benchmark_shapes=(
-        (4, 4096, 4096, 16, 16, 128),
-        (1, 16384, 16384, 16, 16, 128),
-        (4, 4096, 4096, 32, 32, 64),
-        (4, 4096, 4096, 32, 8, 128),
-        (2, 4096, 4096, 8, 8, 256),
-    ),
+    benchmark_shapes=(*_PAPERS, *_UNEVEN, *_DECODING),
     # The first rung takes half a second over the first of these.
     ladder_shape=(1, 2048, 2048, 16, 16, 128),
     sweep_shapes=tuple(
@@ -155,6 +164,7 @@ BACKWARD = replace(
     complete=_complete_backward,
     traffic=_traffic_backward,
     flops=lambda shape, params: 5 * _flops(shape, params) // 2,
+    benchmark_shapes=(*_PAPERS, *_UNEVEN),
     # Where one key has nearly all the weight, the gradient of its score is a difference
     # of two numbers that are nearly the same.
     is_judged_by_row=False,
