@@ -1,7 +1,8 @@
 """The emulator's model of what attention needs of Hopper beyond matrix products.
 
-A left matrix in registers, boxes of tensors with four dimensions, arrivals at named
-barriers. Where there is a GPU with sm_90, tests without a fault run on it as well.
+A left matrix in registers, boxes of tensors with four dimensions, copies of
+neighbouring bytes, sums in memory, arrivals at named barriers. Where there is a GPU
+with sm_90, tests without a fault run on it as well.
 """
 
 from __future__ import annotations
@@ -129,6 +130,65 @@ def test_rows_of_a_head_there_and_back(machine: Library, row: int, to_row: int) 
         if to_row + i < n_rows and 0 <= row + i < n_rows:
             expected[batch, to_row + i, head] = x[batch, row + i, head]
     np.testing.assert_array_equal(out, expected)
+
+
+# ---- Copies of neighbouring bytes, and sums in memory --------------------------------
+
+
+def aligned(values: np.ndarray) -> np.ndarray:
+    """The same values at an address that is a multiple of 16, whatever NumPy gave."""
+    memory = zeros(values.size + 4, dtype=values.dtype)
+    start = -memory.ctypes.data % 16 // values.itemsize
+    memory[start : start + values.size] = values
+    return memory[start : start + values.size]
+
+
+@pytest.mark.usefixtures("schedule")
+@pytest.mark.parametrize(
+    ("begin", "to", "n_bytes"),
+    [(0, 0, 512), (16, 0, 16), (32, 480, 32), (240, 64, 272)],
+)
+def test_neighbouring_bytes(
+    machine: Library, begin: int, to: int, n_bytes: int
+) -> None:
+    x, out = aligned(np.arange(128, dtype=np.uint32) + 1), zeros(128, dtype=np.uint32)
+    machine("bulk_copy", out, x, begin, to, n_bytes)
+    expected = zeros(128, dtype=np.uint32)
+    expected[to // 4 : (to + n_bytes) // 4] = x[begin // 4 : (begin + n_bytes) // 4]
+    np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize(
+    ("begin", "to", "n_bytes", "words"),
+    [
+        (4, 0, 16, "bulk_load of address 0x.*, which is not a multiple of 16"),
+        (0, 8, 16, "bulk_load of address 0x.*, which is not a multiple of 16"),
+        (0, 0, 24, "bulk_load of 24 bytes to .*, expected a multiple of 16"),
+        (0, 0, 0, "bulk_load of 0 bytes to .*, expected a multiple of 16"),
+        (0, 512, 16, "a multiple of 16 that ends within the block's 520 bytes"),
+    ],
+)
+def test_bytes_that_cannot_be_copied(
+    emulator: Library, begin: int, to: int, n_bytes: int, words: str
+) -> None:
+    x, out = aligned(np.arange(128, dtype=np.uint32)), zeros(128, dtype=np.uint32)
+    with pytest.raises(RuntimeError, match=words):
+        emulator("bulk_copy", out, x, begin, to, n_bytes)
+
+
+@pytest.mark.usefixtures("schedule")
+def test_sums_of_many_threads(machine: Library) -> None:
+    x = integers(256, 4)
+    sums = aligned(np.arange(32, dtype=np.float32))
+    expected = sums.reshape(8, 4) + x.reshape(32, 8, 4).sum(0)
+    machine("vector_sums", sums, x, 0)
+    np.testing.assert_array_equal(sums.reshape(8, 4), expected)
+
+
+def test_four_sums_begin_at_a_multiple_of_16_bytes(emulator: Library) -> None:
+    sums = aligned(np.zeros(34, np.float32))
+    with pytest.raises(RuntimeError, match=r"add_in_memory of .* of 16"):
+        emulator("vector_sums", sums, integers(256, 4), 2)
 
 
 # ---- Turns by named barriers ---------------------------------------------------------

@@ -194,6 +194,8 @@ def test_the_order_of_threads_changes_no_bit(
         monkeypatch.setenv("TWIN_EMULATOR_ORDER", "forward")
         arguments = TRIALS[op.name].bind(inputs, params)
         forward = outputs(op, *arguments)
+        if not params.get("deterministic", True):
+            continue  # it allows other sums in another order
         for order in ("reverse", "random:1"):
             monkeypatch.setenv("TWIN_EMULATOR_ORDER", order)
             assert all(map(torch.equal, outputs(op, *arguments), forward)), order

@@ -167,6 +167,12 @@ HOPPER_FAULTS = {
     "overrun_mbarrier": "overrun mbarrier: the one at byte 24576 of dynamic shared",
     "abandoned_load": "load not awaited: the block ends while the load that it started",
     "two_loads_in_one_place": "asynchronous copy not awaited: a tensor load starts",
+    "bulk_past_the_end": (
+        "out of bounds: reads 16 bytes, up to 16 bytes past the end of tensor 'x'"
+    ),
+    "vector_atomic_past_the_end": (
+        "out of bounds: updates 4 bytes, up to 4 bytes past the end of tensor 'out'"
+    ),
     "box_past_the_end": "tma_load of a box of 8192 bytes at byte 17408 of dynamic",
     "misaligned_box": "tma_load of address 0x.* not a multiple of 128",
     "unregistered_tensor": (
@@ -598,6 +604,15 @@ BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
             "twin_attention_backward_queries",
             ["mbarrier_init(&queries_full", "wait(&shared.queries_full"],
         )
+    ],
+    "attention/backward_once.cuh": [
+        (
+            "twin_attention_backward",
+            ["mbarrier_init(&own_full", "wait(&shared.own_full"],
+        )
+    ],
+    "attention/backward_sums.cuh": [
+        ("attention_end_sums", ["chunk * 16, matrices", "&grad_q_map.map, col_box"])
     ],
 }
 

@@ -229,6 +229,24 @@ def test_atomics_come_one_after_the_other(
             assert found[lane] == now | each << 16
 
 
+def test_atomics_of_a_vector_add_to_each_number() -> None:
+    """Each 8th thread adds to the same four numbers."""
+    body = (
+        PLACES
+        + """
+        and.b32 %r2, %r1, 7; mul.wide.u32 %d6, %r2, 16; add.s64 %d7, %d1, %d6;
+        mov.b32 %r3, 0; st.global.b32 [%d5], %r3; bar.sync 0;
+        ld.global.b32 %r4, [%d4]; mov.b32 %r5, 0x3F800000;
+        red.relaxed.gpu.global.add.v2.f32 [%d7], {%r4, %r5};
+        atom.global.add.v2.f32 {%r6, %r7}, [%d7+8], {%r5, %r4};
+    """
+    )
+    x = (np.arange(128) * 5 % 23).astype(np.float32)
+    found = np.array(numbers(body, x), np.uint32).view(np.float32)
+    sums, count = x.reshape(16, 8).sum(0), np.full(8, 16, np.float32)
+    assert (found[:32] == np.stack([sums, count, count, sums], 1).reshape(-1)).all()
+
+
 # ---- Faults --------------------------------------------------------------------------
 
 STORE = "st.global.u32 [%d5], %r2;"

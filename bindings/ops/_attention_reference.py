@@ -88,6 +88,7 @@ def reference(
     window: Sequence[int] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    deterministic: bool = True,  # as it is anyway
     *,
     is_wide: bool = False,
 ) -> tuple[Tensor, Tensor]:
@@ -148,6 +149,7 @@ def reference_backward(
     window: Sequence[int] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    deterministic: bool = True,  # as it is anyway
     *,
     is_wide: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:

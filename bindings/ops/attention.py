@@ -33,6 +33,7 @@ def attention(
     window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    deterministic: bool = True,
     cu_seqlens_q: Tensor | None = None,
     cu_seqlens_k: Tensor | None = None,
     *,
@@ -73,6 +74,10 @@ def attention(
         scale: What scores are multiplied by; by default 1 / sqrt(head_dim).
         softcap: Where scaled scores s become softcap * tanh(s / softcap); None for no
             such bound.
+        deterministic: Whether equal calls of the backward give the same bits. If not, a
+            faster one on Hopper adds up the gradient of q in memory in any order, and
+            its last bits may differ; those of k and v stay the same. It is for 16 bits
+            and a head_dim of 128 at most; other calls stay deterministic.
         cu_seqlens_q: For packed sequences, whose tensors have no batch: where they lie,
             as in attention_varlen; None for batches.
         cu_seqlens_k: Likewise.
@@ -97,11 +102,13 @@ def attention(
     for name, x in (("q", q), ("k", k), ("v", v)):
         check.is_tensor("attention", name, x)
     check.is_bool("attention", "causal", causal)
+    check.is_bool("attention", "deterministic", deterministic)
     check.is_bool("attention", "return_lse", return_lse)
     _check_packed("attention", q, k, v, cu_seqlens_q, cu_seqlens_k)
     sizes = _window_sizes("attention", window)
-    parameters = (causal, sizes, scale, softcap, cu_seqlens_q, cu_seqlens_k)
-    out, lse = library.call_any(OP, backend, q, k, v, *parameters)
+    parameters = (causal, sizes, scale, softcap, deterministic)
+    offsets = (cu_seqlens_q, cu_seqlens_k)
+    out, lse = library.call_any(OP, backend, q, k, v, *parameters, *offsets)
     return (out, lse) if return_lse else out
 
 
@@ -118,6 +125,7 @@ def attention_varlen(
     scale: float | None = None,
     softcap: float | None = None,
     *,
+    deterministic: bool = True,
     return_lse: bool = False,
     backend: str = "cuda",
 ) -> Tensor | tuple[Tensor, Tensor]:
@@ -150,6 +158,7 @@ def attention_varlen(
         window: Likewise.
         scale: As in attention.
         softcap: As in attention.
+        deterministic: Likewise; the backward of packed sequences always is.
         return_lse: Whether the logarithm of each softmax's sum is returned too.
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
@@ -173,7 +182,8 @@ def attention_varlen(
     longest = (max_seqlen_q, max_seqlen_k)
     _check_packed(op, q, k, v, cu_seqlens_q, cu_seqlens_k, longest)
     return attention(
-        *(q, k, v, causal, window, scale, softcap, cu_seqlens_q, cu_seqlens_k),
+        *(q, k, v, causal, window, scale, softcap, deterministic),
+        *(cu_seqlens_q, cu_seqlens_k),
         return_lse=return_lse,
         backend=backend,
     )
@@ -191,6 +201,7 @@ def attention_backward(
     window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    deterministic: bool = True,
     cu_seqlens_q: Tensor | None = None,
     cu_seqlens_k: Tensor | None = None,
     *,
@@ -201,8 +212,8 @@ def attention_backward(
     With p = exp(s - lse), the probabilities that softmax made of the scores s, and
     ds = p * (grad v^T - sum(grad * out) + grad_lse), they are scale * ds k,
     scale * ds^T q and p^T grad; computed in float32 and rounded once, and contiguous.
-    The same call gives the same bits. A head of k or v gets the sum over the heads of q
-    that share it. Layouts are treated as in attention.
+    The same call gives the same bits, unless it allows others. A head of k or v gets
+    the sum over the heads of q that share it. Layouts are treated as in attention.
 
     Args:
         grad: The gradient of attention's result, of q's shape and dtype.
@@ -216,6 +227,7 @@ def attention_backward(
         window: As passed to attention.
         scale: As passed to attention.
         softcap: As passed to attention.
+        deterministic: As in attention.
         cu_seqlens_q: As passed to attention.
         cu_seqlens_k: As passed to attention.
         backend: "cuda", "cuda_inline", "triton" or "torch".
@@ -236,13 +248,14 @@ def attention_backward(
         check.is_tensor("attention_backward", name, x)
     check.is_optional_tensor("attention_backward", "grad_lse", grad_lse)
     check.is_bool("attention_backward", "causal", causal)
+    check.is_bool("attention_backward", "deterministic", deterministic)
     _check_packed("attention_backward", q, k, v, cu_seqlens_q, cu_seqlens_k)
     sizes = _window_sizes("attention_backward", window)
     grads: tuple[Tensor, Tensor, Tensor] = library.call_any(
         BACKWARD,
         backend,
         *(grad, q, k, v, out, lse, grad_lse),
-        *(causal, sizes, scale, softcap, cu_seqlens_q, cu_seqlens_k),
+        *(causal, sizes, scale, softcap, deterministic, cu_seqlens_q, cu_seqlens_k),
     )
     return grads
 
@@ -347,6 +360,7 @@ def _allocate(
     window: Sequence[int] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    deterministic: bool = True,
     cu_seqlens_q: Tensor | None = None,
     cu_seqlens_k: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -382,6 +396,7 @@ def _operands(
     window: Sequence[int] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    deterministic: bool = True,
     cu_seqlens_q: Tensor | None = None,
     cu_seqlens_k: Tensor | None = None,
 ) -> tuple[Argument, ...]:
@@ -463,6 +478,7 @@ def _allocate_backward(
     window: Sequence[int] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    deterministic: bool = True,
     cu_seqlens_q: Tensor | None = None,
     cu_seqlens_k: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -510,6 +526,7 @@ def _operands_backward(
     window: Sequence[int] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    deterministic: bool = True,
     cu_seqlens_q: Tensor | None = None,
     cu_seqlens_k: Tensor | None = None,
 ) -> tuple[Argument, ...]:
@@ -540,13 +557,32 @@ def _workspace_backward(
     v: Tensor,
     out: Tensor,
     lse: Tensor,
+    grad_lse: Tensor | None = None,
+    causal: bool = False,
+    window: Sequence[int] | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    deterministic: bool = True,
     *_: Any,
-) -> tuple[Tensor | None, Tensor | None]:
-    """All probabilities, and the gradients of all scores, likewise."""
-    if rung != "first":
-        return None, None
-    size = (*lse.shape, k.shape[1])
-    return lse.new_empty(size), lse.new_empty(size)
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """All probabilities and the gradients of all scores, for the first rung.
+
+    And sums of grad_q in float32, where blocks may add them up in any order, with two
+    numbers for each row; rows and columns fill their tiles.
+    """
+    if rung == "first":
+        size = (*lse.shape, k.shape[1])
+        return lse.new_empty(size), lse.new_empty(size), None
+    is_served = (
+        q.dim() == 4  # no packed sequences
+        and q.dtype != torch.float32
+        and q.shape[3] <= 128
+        and (not q.is_cuda or torch.cuda.get_device_capability(q.device)[0] == 9)
+    )
+    if deterministic or rung not in ("", "twin") or not is_served:
+        return None, None, None
+    n_rows, n_cols = -(-q.shape[1] // 128) * 128, 64 if q.shape[3] <= 64 else 128
+    return None, None, lse.new_empty((*lse.shape[:2], n_rows, n_cols + 2))
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -572,8 +608,9 @@ BACKWARD = library.register(
         schema=(
             "(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse,"
             " Tensor? grad_lse=None, bool causal=False, int[]? window=None,"
-            " float? scale=None, float? softcap=None, Tensor? cu_seqlens_q=None,"
-            " Tensor? cu_seqlens_k=None) -> (Tensor, Tensor, Tensor)"
+            " float? scale=None, float? softcap=None, bool deterministic=True,"
+            " Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None)"
+            " -> (Tensor, Tensor, Tensor)"
         ),
         allocate=_allocate_backward,
         operands=_operands_backward,
@@ -588,8 +625,9 @@ OP = library.register(
         name="attention",
         schema=(
             "(Tensor q, Tensor k, Tensor v, bool causal=False, int[]? window=None,"
-            " float? scale=None, float? softcap=None, Tensor? cu_seqlens_q=None,"
-            " Tensor? cu_seqlens_k=None) -> (Tensor, Tensor)"
+            " float? scale=None, float? softcap=None, bool deterministic=True,"
+            " Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None)"
+            " -> (Tensor, Tensor)"
         ),
         allocate=_allocate,
         operands=_operands,

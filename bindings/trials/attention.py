@@ -164,14 +164,29 @@ BACKWARD = replace(
     complete=_complete_backward,
     traffic=_traffic_backward,
     flops=lambda shape, params: 5 * _flops(shape, params) // 2,
-    benchmark_shapes=(*_PAPERS, *_UNEVEN),
+    benchmark_shapes=_PAPERS,
     # Where one key has nearly all the weight, the gradient of its score is a difference
     # of two numbers that are nearly the same.
     is_judged_by_row=False,
-    other_kernels={},
+    other_kernels={
+        "attention_backward_kernel": "Calls that allow it have, on Hopper, all "
+        "gradients of a block of keys at once; blocks add up grad_q in any order.",
+        "attention_begin_sums_kernel": "What is added up begins as 0.",
+        "attention_end_sums_kernel": "Scales and rounds these sums.",
+    },
     # Scores of larger inputs are off by 0.001 and more, and so are exponentials of them
     # less an lse that was computed in another order.
     largest_input=10.0,
     # Those that scores of the same size have: what `complete` returns is of no variant.
-    variants=({}, {"causal": True}, {"window": (3, 9)}),
+    variants=(
+        {},
+        {"causal": True},
+        {"window": (3, 9)},
+        {"causal": True, "deterministic": False},
+    ),
+    timed_variants=tuple(
+        causal | order
+        for order in ({}, {"deterministic": False})
+        for causal in ({}, {"causal": True})
+    ),
 )

@@ -24,7 +24,6 @@ PACKAGES = {
     "quack": "quack-kernels",
     "flash-attn": "flash-attn",
     "flash-attn-4": "flash-attn-4",
-    "flash-attn-4 in order": "flash-attn-4",
 }
 FORMULA = "the formula in float32, each operation a kernel"
 

@@ -29,6 +29,7 @@ class _Options(NamedTuple):
     window: Sequence[int] | None = None
     scale: float | None = None
     softcap: float | None = None
+    deterministic: bool = True
     cu_seqlens_q: Tensor | None = None
     cu_seqlens_k: Tensor | None = None
 
@@ -157,9 +158,7 @@ def _aten_backward(
     return _heads_first(*operator(*operands, scale=options.scale))
 
 
-def _flash_attn_backward(
-    backward: Callable[..., Any], deterministic: bool, *arguments: Any
-) -> Three:
+def _flash_attn_backward(backward: Callable[..., Any], *arguments: Any) -> Three:
     grad, q, k, v, out, lse, grad_lse, *rest = arguments
     options = _Options.of(rest)
     left, right = options.sides
@@ -169,15 +168,10 @@ def _flash_attn_backward(
         softcap=options.softcap or 0.0,
         window_size_left=left,
         window_size_right=right,
-        deterministic=deterministic,
+        deterministic=options.deterministic,
         dlse=grad_lse,
     )
     return grad_q, grad_k, grad_v
-
-
-def _of_flash_attn(deterministic: bool) -> Callable[[], Callable[..., Outputs]]:
-    load = using(_flash_attn_backward, "flash_attn.cute.interface:_flash_attn_bwd")
-    return lambda: functools.partial(load(), deterministic)
 
 
 def _of_aten(backend: str) -> Callable[[], Callable[..., Outputs]]:
@@ -188,7 +182,10 @@ def _of_aten(backend: str) -> Callable[[], Callable[..., Outputs]]:
 
 
 _OUT_ALONE = "the result alone, without the logarithms of sums"
-_OPERATOR = "an operator of ATen's, which PyTorch's autograd calls"
+_OPERATOR = (
+    "an operator of ATen's, which PyTorch's autograd calls; it may add up grad_q in "
+    "any order, whatever the call allows"
+)
 
 PEERS = (
     Peer("torch", lambda: _torch, _OUT_ALONE, n_outputs=1),
@@ -206,12 +203,7 @@ BACKWARD = (
     Peer("cudnn", _of_aten("cudnn"), _OPERATOR),
     Peer(
         "flash-attn-4",
-        _of_flash_attn(deterministic=False),
-        "a private function of the package; it adds up grad_q in any order",
-    ),
-    Peer(
-        "flash-attn-4 in order",
-        _of_flash_attn(deterministic=True),
-        "the same, with its option for the same bits in each run",
+        using(_flash_attn_backward, "flash_attn.cute.interface:_flash_attn_bwd"),
+        "a private function of the package, which takes the option deterministic, too",
     ),
 )

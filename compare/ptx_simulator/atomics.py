@@ -1,6 +1,6 @@
 """Atomics: a load, an operation and a store that nothing comes between."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,8 +16,8 @@ from compare.ptx_simulator.values import Bits, Dtype, Lanes, Value
 # What an atomic makes of what is there and its operands, seen as numbers.
 _Combine = Callable[..., Bits]
 
-# Of several numbers at once, and of packed ones.
-_FORMS = {"v2", "v4", "v8", "f16x2", "bf16x2"}
+# Of packed numbers.
+_FORMS = {"f16x2", "bf16x2"}
 
 _OPERATIONS: dict[str, _Combine] = {
     "add": np.add,
@@ -42,7 +42,7 @@ def _read_and_write(decoded: Decoded) -> Execute:
     position = 1 if returns else 0
     address, space = decoded.address(position), next(iter(decoded.spaces), "generic")
     is_simulated = decoded.type.bits >= 32 and not _FORMS & {*decoded.modifiers}
-    operation = _operation(decoded, position + 1) if is_simulated else None
+    operations = _operations(decoded, position + 1) if is_simulated else []
     index = decoded.instruction.index
     accesses = [
         replace(access_of(decoded, is_store=each), is_plain=False)
@@ -58,27 +58,31 @@ def _read_and_write(decoded: Decoded) -> Execute:
                 batch.lose(part, width)
                 batch.forget(slots, part.group)
                 continue
-            if operation is None:
+            if not operations:
                 batch.tell(index, part.group, NOT_SIMULATED)
-                continue
-            before = operation(batch, part)
-            for slot in slots:
-                batch.write(slot, part.group, before)
+            for place, operation in enumerate(operations):
+                there = part.addresses + place * decoded.type.bytes
+                before = operation(batch, replace(part, addresses=there))
+                for slot in slots[place : place + 1]:
+                    batch.write(slot, part.group, before)
 
     return execute
 
 
-def _operation(decoded: Decoded, first: int) -> Callable[[Batch, Part], Value]:
-    """Does what an atomic does, for the operands from this one on.
+# Does what an atomic does, and returns what was there before.
+_Operation = Callable[[Batch, Part], Value]
 
-    Returns:
-        A function that returns what was there before.
-    """
+
+def _operations(decoded: Decoded, first: int) -> list[_Operation]:
+    """An operation for each number of a vector, for the operands from this one on."""
+    end = decoded.count - decoded.has("L2::cache_hint")
+    operands = [decoded.sources(place, decoded.dtype) for place in range(first, end)]
+    return [_operation(decoded, each) for each in zip(*operands, strict=True)]
+
+
+def _operation(decoded: Decoded, sources: Sequence[Operand]) -> _Operation:
     name, number = decoded.one_of(_OPERATIONS), _number_type(decoded)
     combine, dtype = _OPERATIONS[name], decoded.dtype
-    sources = [decoded.source(place, dtype) for place in range(first, decoded.count)]
-    if decoded.has("L2::cache_hint"):
-        sources.pop()
     index = decoded.instruction.index
 
     def operate(batch: Batch, part: Part) -> Value:

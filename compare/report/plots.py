@@ -46,7 +46,6 @@ STYLES = {
     "quack": ("#56B4E9", "X", (0, (5, 1))),
     "flash-attn": ("#332288", "*", (0, (5, 1))),
     "flash-attn-4": ("#882255", "d", (0, (5, 1))),
-    "flash-attn-4 in order": ("#AA7744", "p", "dotted"),
     "cudnn": ("#44AA99", "h", "dashdot"),
 }
 _CEILING_COLOUR = "#333333"

@@ -14,7 +14,6 @@ NAMES = {
     "quack": "quack",
     "flash-attn": "FlashAttention",
     "flash-attn-4": "FlashAttention 4",
-    "flash-attn-4 in order": "FlashAttention 4, deterministic",
     "cudnn": "cuDNN",
 }
 PEERS = tuple(name for name in NAMES if name not in BACKENDS)

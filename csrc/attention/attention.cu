@@ -19,7 +19,8 @@
 // Traffic  the first rungs write matrices of all scores to memory, and read them again. In
 //          the others scores never leave a block, which reads k and v once for all its
 //          queries, mostly from the L2; the backward computes them twice, for blocks that own
-//          keys and for blocks that own queries. Where queries are few, blocks share the keys.
+//          keys and for blocks that own queries, or on Hopper once, where blocks of keys may
+//          add up grad_q in memory. Where queries are few, blocks share the keys.
 // Limits   scores and sums in float32, the result rounded once; tensor cores take exp(s[i, j]
 //          - max) rounded to the dtype. A query that sees no key has 0 as its result, and an
 //          lse of -inf. inf or NaN in k never reaches a query that does not see it; in v, and
@@ -31,6 +32,7 @@
 //          et al. 2024, arXiv:2407.08608 (warpgroups that take turns)
 
 #include "attention/backward_launches.cuh"
+#include "attention/backward_once_launches.cuh"
 #include "attention/backward_twin.cuh"
 #include "attention/first.cuh"
 #include "attention/regimes.cuh"
@@ -170,7 +172,9 @@ cudaError_t attention(
 }
 
 // delta: (n_batches, n_heads, n_queries) of float32. p, grad_scores: for the first rung, like
-// scores. grad_q, grad_k, grad_v: contiguous.
+// scores. sums: n_batches * n_heads * ceil(n_queries / 128) * 128 rows of 64 + 2 or 128 + 2
+// floats, if the twin may add up grad_q in any order; else null. grad_q, grad_k, grad_v:
+// contiguous.
 cudaError_t attention_backward(
     const Launcher& launch, DType dtype, void* grad_q, void* grad_k, void* grad_v,
     void* delta, const void* grad, const void* grad_lse, const void* q, const void* k,
@@ -183,7 +187,7 @@ cudaError_t attention_backward(
     int64_t out_stride_batch, int64_t out_stride_row, int64_t out_stride_head,
     float scale, float softcap, int64_t window_left, int64_t window_right,
     int64_t n_sequences, const void* q_offsets, const void* k_offsets, void* p,
-    void* grad_scores, int rung
+    void* grad_scores, void* sums, int rung
 ) {
     const BackwardCall call{
         .grad_q = grad_q,
@@ -211,7 +215,8 @@ cudaError_t attention_backward(
         .softcap = softcap,
         .window_left = window_left,
         .window_right = window_right,
-        .offsets = {q_offsets, k_offsets, n_sequences}
+        .offsets = {q_offsets, k_offsets, n_sequences},
+        .sums = sums
     };
     const AttentionCall described = call.described(dtype);
     const AttentionRung chosen =
@@ -219,6 +224,11 @@ cudaError_t attention_backward(
     if (chosen == AttentionRung::chosen) return cudaErrorNotSupported;
 
     return dispatch_float<cudaError_t>(dtype, [&]<typename T>() {
+        if constexpr (sizeof(T) == 2) {
+            if (chosen == AttentionRung::twin && computes_at_once(call)) {
+                return launch_backward_once<T>(launch, described, call);
+            }
+        }
         if (const cudaError_t error = launch_delta<T>(launch, call)) return error;
         if (chosen == AttentionRung::first) {
             return launch_backward_first<T>(launch, call, p, grad_scores);

@@ -23,6 +23,7 @@ struct BackwardCall {
     int64_t window_left;
     int64_t window_right;
     Offsets offsets;
+    void* sums;  // of grad_q, where blocks may add them up in any order; else null
 
     // How many blocks own n_rows rows each of the gradients of q, or of k and v.
     int64_t n_query_blocks(int64_t n_rows) const {

@@ -41,6 +41,16 @@ inline uint4 load_evict_last(const uint4* ptr, Site site = Site::here()) {
     return emulator::checked_load(ptr, "load_evict_last", site);
 }
 
+// ---- reduction.cuh ------------------------------------------------------------------
+
+[[gnu::always_inline]]  // as in device/atomics.h
+inline void add_in_memory(float4* sums, float4 values, Site site = Site::here()) {
+    if (reinterpret_cast<std::uintptr_t>(sums) % alignof(float4) != 0) {
+        emulator::misaligned_access("add_in_memory", site, sums, alignof(float4));
+    }
+    atomicAdd(sums, values, site);
+}
+
 // ---- async_copy.cuh -----------------------------------------------------------------
 
 template <int BYTES>
@@ -217,6 +227,13 @@ inline void tma_load(
     emulator::start_box_load(
         shared, map, {x, y, z, w, 4}, barrier, nullptr, "tma_load", site
     );
+}
+
+inline void bulk_load(
+    void* shared, const void* global, int bytes, std::uint64_t* barrier,
+    Site site = Site::here()
+) {
+    emulator::start_bulk_load(shared, global, bytes, barrier, site);
 }
 
 inline void fence_async_proxy() { emulator::publish_shared_writes(); }

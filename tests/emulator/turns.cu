@@ -1,10 +1,12 @@
 // What attention needs of Hopper beyond matrix products: a left matrix in registers, boxes
-// of tensors with four dimensions, and arrivals at named barriers. nvcc compiles this file
-// too; on a GPU, the kernels run on sm_90a only.
+// of tensors with four dimensions, copies of neighbouring bytes, sums in memory, and arrivals
+// at named barriers. nvcc compiles this file too; on a GPU, the kernels run on sm_90a only.
 #include <cuda.h>
 
 #include "common/launch.cuh"
+#include "common/ptx/bulk_copy.cuh"
 #include "common/ptx/named_barrier.cuh"
+#include "common/ptx/reduction.cuh"
 #include "common/ptx/tma_4d.cuh"
 #include "common/ptx/wgmma_registers.cuh"
 #include "common/ptx/wgmma_shapes.cuh"
@@ -227,6 +229,52 @@ EXPORT int head_rows(
     return launch(
         head_rows_kernel, 1, 32, 8 * 128 + 8, out_map, x_map, row, head, batch, to_row
     );
+}
+
+// ---- Copies of neighbouring bytes, and sums in memory -------------------------------
+
+// Copies bytes from a place in x to a place in shared memory, and 512 of those to out.
+__global__ void bulk_copy_kernel(
+    uint32_t* out, const uint32_t* x, int64_t from, int64_t to, int64_t bytes
+) {
+#ifdef HAS_HOPPER
+    DYNAMIC_SHARED(shared, 1024);
+    auto* const full = reinterpret_cast<uint64_t*>(shared + 512);
+    auto* const words = reinterpret_cast<uint32_t*>(shared);
+    words[threadIdx.x] = 0;
+    ptx::fence_async_proxy();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        ptx::mbarrier_init(full, 1);
+        ptx::fence_mbarrier_init();
+        ptx::mbarrier_arrive_expect_bytes(full, bytes);
+        ptx::bulk_load(shared + to, x + from / 4, bytes, full);
+    }
+    __syncthreads();
+    ptx::mbarrier_wait(full, 0);
+    out[threadIdx.x] = words[threadIdx.x];
+#endif
+}
+
+EXPORT int bulk_copy(
+    uint32_t* out, uint32_t* x, int64_t from, int64_t to, int64_t bytes
+) {
+    return launch(bulk_copy_kernel, 1, 128, 512 + 8, out, x, from, to, bytes);
+}
+
+// Each thread adds four numbers to every 8th four, which begin somewhere in sums.
+__global__ void vector_sums_kernel(float* sums, const float* x, int64_t begin) {
+#ifdef HAS_HOPPER
+    const int i = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
+    ptx::add_in_memory(
+        reinterpret_cast<float4*>(sums + begin) + threadIdx.x % 8,
+        {x[i], x[i + 1], x[i + 2], x[i + 3]}
+    );
+#endif
+}
+
+EXPORT int vector_sums(float* sums, float* x, int64_t begin) {
+    return launch(vector_sums_kernel, 4, 64, 0, sums, x, begin);
 }
 
 // ---- Turns by named barriers --------------------------------------------------------

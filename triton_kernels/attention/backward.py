@@ -9,6 +9,7 @@ from triton_kernels.attention.backward_first import (
     attention_backward_queries_first_kernel,
     attention_backward_scores_first_kernel,
 )
+from triton_kernels.attention.backward_once_launches import launch_backward_once
 from triton_kernels.attention.backward_tables import (
     KEYS_TENSOR_CORES_TILES,
     KEYS_TILED_TILES,
@@ -83,13 +84,16 @@ def attention_backward(
     k_offsets,
     p,
     grad_scores,
+    sums,
     rung,
 ):
     """Launches the kernels for a call on the current device and stream.
 
     delta: (n_batches, n_heads, n_queries) of float32. p and grad_scores are for the
-    first rung, like scores. grad_q, grad_k and grad_v are contiguous. q_offsets,
-    k_offsets: as in attention.
+    first rung, like scores. sums: n_batches * n_heads * ceil(n_queries / 128) * 128
+    rows of 64 + 2 or 128 + 2 floats, if the twin may add up grad_q in any order; else
+    None. grad_q, grad_k and grad_v are contiguous. q_offsets, k_offsets: as in
+    attention.
     """
     strides, out_strides = strides[:12], strides[12:]
     rows = tuple(
@@ -116,6 +120,10 @@ def attention_backward(
     chosen = choose_rung(call, rung, BACKWARD_REGIMES)
     sizes = (n_heads, n_kv_heads, n_queries, n_keys, head_dim)
     window = (window_left, window_right)
+    if chosen == AttentionRung.TWIN and sums is not None:
+        results = HeadRows(out, rows[0].sizes, out_strides), lse, grad_lse
+        launch_backward_once(call, grads, sums, rows, results, scale, window)
+        return
     n_rows, n_kv_matrices = n_batches * n_heads * n_queries, n_batches * n_kv_heads
     if n_rows > 0:
         attention_delta_kernel[(triton.cdiv(n_rows, DELTA_BLOCK_M),)](

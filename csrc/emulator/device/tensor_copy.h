@@ -1,5 +1,5 @@
-// Tensor copies: asynchronous copies of boxes of a tensor between global and shared
-// memory by the tensor memory accelerator.
+// Tensor copies: asynchronous copies of boxes of a tensor, or of neighbouring bytes,
+// between global and shared memory by the tensor memory accelerator.
 #pragma once
 
 #include "../cuda.h"
@@ -21,6 +21,11 @@ struct BoxPosition {
 void start_box_load(
     void* shared, const CUtensorMap* map, BoxPosition position, std::uint64_t* barrier,
     const std::uint16_t* blocks, const char* operation, Site site
+);
+
+/// Starts to copy neighbouring bytes into shared memory; the mbarrier counts them.
+void start_bulk_load(
+    void* shared, const void* global, int bytes, std::uint64_t* barrier, Site site
 );
 
 /// Starts to copy a box from shared memory.

@@ -196,6 +196,9 @@ class [[gnu::visibility("hidden")]] Block {
         void* shared, const CUtensorMap* map, BoxPosition position, std::uint64_t* word,
         const std::uint16_t* blocks, const char* operation, Site site
     );
+    void start_bulk_load(
+        void* shared, const void* global, int bytes, std::uint64_t* word, Site site
+    );
     void start_box_store(
         const CUtensorMap* map, BoxPosition position, const void* shared, Site site
     );
@@ -256,6 +259,13 @@ class [[gnu::visibility("hidden")]] Block {
     );
 
     // Tensor copies.
+    BoxCopy checked_bulk_copy(
+        const void* shared, const void* global, int bytes, Site site
+    );
+    void start_load(
+        const BoxCopy& copy, std::uint64_t* word, const std::uint16_t* blocks,
+        const char* operation, Site site
+    );
     BoxCopy checked_copy(
         const CUtensorMap* map, BoxPosition position, const void* shared,
         const char* operation, Site site

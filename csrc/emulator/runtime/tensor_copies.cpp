@@ -168,6 +168,43 @@ BoxCopy Block::checked_copy(
     return {known, position, place, site, 0};
 }
 
+/// The copy of neighbouring bytes that a thread requests, as a box of rows of 16 bytes.
+BoxCopy Block::checked_bulk_copy(
+    const void* shared, const void* global, int bytes, Site site
+) {
+    constexpr const char* OPERATION = "bulk_load";
+    for (const void* place : {shared, global}) {
+        if (reinterpret_cast<std::uintptr_t>(place) % CHUNK_BYTES == 0) continue;
+        misaligned_access(OPERATION, site, place, CHUNK_BYTES);
+    }
+    auto offset = static_cast<std::size_t>(
+        static_cast<const unsigned char*>(shared) - shared_memory()
+    );
+    std::size_t limit = launch_->request.shared_bytes;
+    auto size = static_cast<std::size_t>(bytes);
+    if (bytes <= 0 || size % CHUNK_BYTES != 0 || offset >= limit ||
+        size > limit - offset) {
+        fail_at(
+            cudaErrorLaunchFailure,
+            text(
+                "%s of %d bytes to %s, expected a multiple of 16 that ends within the "
+                "block's %zu bytes,",
+                OPERATION, bytes, place_of(shared).c_str(), limit
+            ),
+            site
+        );
+    }
+    TensorMap rows{};
+    rows.address = static_cast<unsigned char*>(const_cast<void*>(global));
+    rows.rank = 2;
+    rows.element_bytes = 1;
+    rows.sizes[0] = rows.box_sizes[0] = CHUNK_BYTES;
+    rows.sizes[1] = size / CHUNK_BYTES;
+    rows.box_sizes[1] = static_cast<std::uint16_t>(size / CHUNK_BYTES);
+    rows.strides[0] = CHUNK_BYTES;
+    return {rows, {0, 0, 0}, shared_memory() + offset, site, 0};
+}
+
 /// Tells the observer that a copy may access its place in shared memory from now on.
 void Block::tell_of_copy(
     const BoxCopy& copy, unsigned char* place, Access shared_access
@@ -201,8 +238,25 @@ void Block::start_box_load(
 ) {
     RuntimeScope scope(*this);
     begin_operation(State::running, operation, site);
+    BoxCopy copy = checked_copy(map, position, shared, operation, site);
+    start_load(copy, word, blocks, operation, site);
+}
+
+void Block::start_bulk_load(
+    void* shared, const void* global, int bytes, std::uint64_t* word, Site site
+) {
+    RuntimeScope scope(*this);
+    begin_operation(State::running, "bulk_load", site);
+    BoxCopy copy = checked_bulk_copy(shared, global, bytes, site);
+    start_load(copy, word, nullptr, "bulk_load", site);
+}
+
+void Block::start_load(
+    const BoxCopy& copy, std::uint64_t* word, const std::uint16_t* blocks,
+    const char* operation, Site site
+) {
     BoxLoad load;
-    load.copy = checked_copy(map, position, shared, operation, site);
+    load.copy = copy;
     std::uint32_t ranks = blocks != nullptr ? *blocks : 1u << rank_;
     if (ranks == 0) {
         fail_at(
@@ -347,6 +401,12 @@ void start_box_load(
     this_block().start_box_load(
         shared, map, position, barrier, blocks, operation, site
     );
+}
+
+void start_bulk_load(
+    void* shared, const void* global, int bytes, std::uint64_t* barrier, Site site
+) {
+    this_block().start_bulk_load(shared, global, bytes, barrier, site);
 }
 
 void start_box_store(

@@ -3,6 +3,7 @@
 #define TWIN_SINGLE_KERNEL  // the tables would instantiate all
 #include "../launch.h"
 #include "attention/attention.cu"
+#include "emulator_checker.h"
 
 // Three tiles of keys, which all queries see.
 EXPORT int tiled_attention(float* out, float* x) {
@@ -195,6 +196,40 @@ EXPORT int twin_attention_backward_queries(__half* out, __half* x) {
             return launch(
                 plan, grad_q, map, map, map, map, row, row, 1, 1, 1, 4, 4, 1, 1.0f, 8, 8
             );
+        }
+    );
+}
+
+// Two boxes of sums, of which queries fill a part.
+static twin::QuerySums<64>* registered_sums() {
+    static twin::QuerySums<64> sums[2];
+    emulator_register_tensor("sums", sums, sizeof(sums), EMULATOR_WORKSPACE);
+    return sums;
+}
+
+EXPORT int twin_attention_backward(__half* out, __half* x) {
+    using namespace twin;
+    const auto kernel = attention_backward_kernel<__half, 64, 128, 128, 1>;
+    using Shared = BackwardShared<64, 128, 128, 1>;
+    const Plan plan{kernel, 1, BACKWARD_NUM_THREADS, sizeof(Shared)};
+    TensorMap4D queries = make_tensor_map<__half>({x, 1, 2, 1, 64, 0, 64, 0}, 128);
+    if (encode_tensor_map<__half>(&queries) != cudaSuccess) return 1;
+    return run_backward_twin<2>(
+        out, x, [&](const auto& launch, auto& grad_k, auto& grad_v, auto& keys) {
+            return launch(
+                plan, registered_sums(), grad_k, grad_v, queries, queries, keys, keys,
+                1, 1, 1, 2, 2, 1, 1.0f, 4, 4
+            );
+        }
+    );
+}
+
+EXPORT int attention_end_sums(__half* out, __half* x) {
+    const auto kernel = attention_end_sums_kernel<__half, 64>;
+    const Plan plan{kernel, 1, twin::WARPGROUP_SIZE, sizeof(twin::Box)};
+    return run_backward_twin<4>(
+        out, x, [&](const auto& launch, auto& grad_q, auto&, auto&) {
+            return launch(plan, grad_q, registered_sums(), 1, 1, 1.0f);
         }
     );
 }

@@ -6,7 +6,9 @@
 #include "../launch.h"
 #include "../ptx.cuh"
 #include "common/ptx/barrier.cuh"
+#include "common/ptx/bulk_copy.cuh"
 #include "common/ptx/cluster.cuh"
+#include "common/ptx/reduction.cuh"
 #include "common/ptx/tma.cuh"
 #include "common/ptx/wgmma.cuh"
 
@@ -422,6 +424,25 @@ HOPPER_KERNEL(two_loads_in_one_place) {
     out[threadIdx.x] = 0;
 }
 HOPPER_LAUNCH(two_loads_in_one_place, 128, out, x)
+
+HOPPER_KERNEL(bulk_past_the_end) {
+    const Shared shared(emulator::dynamic_shared());
+    begin(shared, 1, 1);
+    if (threadIdx.x == 0) {
+        ptx::mbarrier_arrive_expect_bytes(&shared.full[0], 32);
+        unsigned char* to = shared.boxes[0];
+        ptx::bulk_load(to, x + 124, 32, &shared.full[0]);  // bulk_past_the_end
+    }
+    ptx::mbarrier_wait(&shared.full[0], 0);
+    out[threadIdx.x] = 0;
+}
+HOPPER_LAUNCH(bulk_past_the_end, 128, out, x)
+
+HOPPER_KERNEL(vector_atomic_past_the_end) {
+    auto* const sums = reinterpret_cast<float4*>(out) + threadIdx.x;
+    ptx::add_in_memory(sums, {});  // vector_atomic_past_the_end
+}
+HOPPER_LAUNCH(vector_atomic_past_the_end, 33, out, x)
 
 HOPPER_KERNEL(box_past_the_end) {
     const Shared shared(emulator::dynamic_shared());

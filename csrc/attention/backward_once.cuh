@@ -1,0 +1,213 @@
+// The twin's three gradients at once, for calls that allow it: a block owns keys, as in
+// backward_keys.cuh, and the gradients of its scores give a part of those of queries, too.
+// That is five products instead of seven.
+//
+// Blocks add their parts up in memory, in float32, in any order: the last bits of queries'
+// gradients may differ from call to call. A warpgroup has the gradients of scores of 64 keys
+// in registers. Through shared memory both get all of them, and multiply them by the keys,
+// each for 64 queries and 64 columns. That part leaves the registers for memory while the
+// tensor cores go on with keys' gradients, and with the scores of the next step.
+#pragma once
+
+#include "attention/backward_parts.cuh"
+#include "attention/products.cuh"
+#include "attention/softmax.cuh"
+#include "common/ptx/bulk_copy.cuh"
+#include "common/ptx/reduction.cuh"
+
+template <typename T, int HEAD_DIM, int BLOCK_M, int BLOCK_N, int NUM_STAGES>
+__global__ void
+__launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_kernel(
+    // (n_batches, n_heads, n_sums)
+    twin::QuerySums<HEAD_DIM>* __restrict__ sums_ptr,
+    // (n_batches, n_keys, n_kv_heads, head_dim)
+    const __grid_constant__ TensorMap4D grad_k_map,
+    const __grid_constant__ TensorMap4D grad_v_map,  // of grad_k's shape
+    // (n_batches, n_queries, n_heads, head_dim)
+    const __grid_constant__ TensorMap4D grad_map,
+    const __grid_constant__ TensorMap4D q_map,  // of grad's shape
+    const __grid_constant__ TensorMap4D k_map,  // of grad_k's shape
+    const __grid_constant__ TensorMap4D v_map,  // of grad_k's shape
+    int n_batches, int n_heads, int n_kv_heads, int n_queries, int n_keys,
+    int heads_per_section, float scale, int window_left, int window_right
+) {
+#if defined(TWIN_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    using namespace twin;
+    static_assert(BLOCK_N == BACKWARD_CONSUMERS * BOX_SIZE);
+    using Shared = BackwardShared<HEAD_DIM, BLOCK_M, BLOCK_N, NUM_STAGES>;
+    constexpr int ROW_BOXES = Shared::ROW_BOXES, COL_BOXES = Shared::COL_BOXES;
+    static_assert(ROW_BOXES * COL_BOXES == BACKWARD_CONSUMERS);
+    DYNAMIC_SHARED(shared_bytes, 1024);
+    auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
+
+    // -- tile: a block owns BLOCK_N keys of a head
+    const Window window{n_queries, n_keys, window_left, window_right};
+    const KeyTile tile = key_tile_at<BLOCK_M, BLOCK_N>(
+        blockIdx.x, n_batches, n_kv_heads, heads_per_section, window
+    );
+    const int n_sharing = n_heads / n_kv_heads;
+    const int n_steps = n_sharing * tile.n_steps;
+    const int n_sums = count_sums<BLOCK_M>(n_queries);
+    auto* sums = sums_ptr + tile.first_row / BOX_SIZE +
+                 (int64_t{tile.batch} * n_heads + tile.kv_head * n_sharing) * n_sums;
+    // Broadcast from one lane, so that the compiler knows it to be uniform in a warp.
+    const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / WARPGROUP_SIZE, 0);
+    const int thread = threadIdx.x % WARPGROUP_SIZE;
+    RingPosition<NUM_STAGES> position;
+    if (threadIdx.x == 0) shared.begin();
+    __syncthreads();
+
+    // -- load: by one thread
+    if (warpgroup == BACKWARD_CONSUMERS) {
+        ptx::setmaxnreg_dec<QUERIES_PRODUCER_REGISTERS>();
+        if (thread != 0) return;
+        load_own_rows(
+            shared.k, shared.v, k_map, v_map, tile.key, tile.kv_head, tile.batch,
+            &shared.own_full
+        );
+        for (int i = 0; i < n_sharing; ++i) {
+            const int head = tile.kv_head * n_sharing + i;
+            for (int step = 0; step < tile.n_steps; ++step) {
+                const int row = tile.first_row + step * BLOCK_M;
+                load_stage(shared.q, position, q_map, row, head, tile.batch);
+                load_stage(shared.grad, position, grad_map, row, head, tile.batch);
+                auto& statistics = shared.statistics[position.stage];
+                uint64_t* full = &shared.statistics_full[position.stage];
+                ptx::mbarrier_arrive_expect_bytes(full, sizeof(statistics));
+                for (int j = 0; j < ROW_BOXES; ++j) {
+                    ptx::bulk_load(
+                        &statistics[j], &sums[step * ROW_BOXES + j].statistics,
+                        sizeof(statistics[j]), full
+                    );
+                }
+                position.advance();
+            }
+            sums += n_sums;
+        }
+        return;
+    }
+
+    ptx::setmaxnreg_inc<QUERIES_CONSUMER_REGISTERS>();
+    const int lane = thread % WARP_SIZE;
+    const int first_key = tile.key + warpgroup * BOX_SIZE;
+    const int key = first_key + thread / WARP_SIZE * 16 + lane / 4;  // and 8 below
+    // The queries that see all keys of the warpgroup need no mask. None sees a key behind the
+    // last one, which would be multiplied by 0, as its score is of zeros and may be huge.
+    const auto seeing = [&](int key) {
+        return key < n_keys ? window.of_key(key) : Queries{0, 0};
+    };
+    const int seeing_from = seeing(first_key + BOX_SIZE - 1).first;
+    const int seeing_to =
+        min(seeing(first_key).end, seeing(first_key + BOX_SIZE - 1).end);
+    const auto by_query = [](const auto& ring, int stage) {
+        return ptx::wgmma_descriptor(ring.stages[stage], 0, 8 * ROW_BYTES);
+    };
+    const auto over_queries = [](const auto& ring, int stage) {
+        return ptx::wgmma_descriptor(
+            ring.stages[stage], sizeof(KeyBox<BLOCK_M>), 8 * ROW_BYTES
+        );
+    };
+    const auto over_keys = [](const Box& first) {
+        return ptx::wgmma_descriptor(&first, 0, 8 * ROW_BYTES);
+    };
+    const uint64_t k = ptx::wgmma_descriptor(shared.k[warpgroup], 0, 8 * ROW_BYTES);
+    const uint64_t v = ptx::wgmma_descriptor(shared.v[warpgroup], 0, 8 * ROW_BYTES);
+    // The warpgroup's queries and columns of a step's part.
+    const int row_box = warpgroup % ROW_BOXES, col_box = warpgroup % COL_BOXES;
+    const float scale_log2 = scale * LOG2_E;
+
+    float grad_k[HEAD_DIM / 8][2][2]{}, grad_v[HEAD_DIM / 8][2][2]{};
+    ptx::mbarrier_wait(&shared.own_full, 0);
+
+    // -- compute: a step's exponentials while the tensor cores multiply gradients by values,
+    // their gradients while these are summed up; its part leaves during the last sum
+    RingPosition<NUM_STAGES> last_position;
+    int row = tile.first_row, step = 0;
+    if (n_steps > 0) {
+        do {
+            float scores[BLOCK_M / 8][2][2], grad_p[BLOCK_M / 8][2][2];
+            float exponentials[BLOCK_M / 8][2][2], part[BOX_SIZE / 8][2][2];
+            uint32_t p[BLOCK_M / 16][4], grad_scores[BLOCK_M / 16][4];
+            const int stage = position.stage;
+            shared.q.wait_until_full(position);
+            start_scores<T, HEAD_DIM, BLOCK_M>(scores, k, by_query(shared.q, stage));
+            ptx::wgmma_wait_group<1>();
+            if (step > 0) shared.q.release(last_position, thread == 0);
+            shared.grad.wait_until_full(position);
+            start_scores<T, HEAD_DIM, BLOCK_M>(grad_p, v, by_query(shared.grad, stage));
+            ptx::mbarrier_wait(&shared.statistics_full[stage], position.parity);
+            const auto& statistics = shared.statistics[stage];
+            ptx::wgmma_wait_group<1>();
+        #pragma unroll
+            for (int i = 0; i < BLOCK_M / 2; ++i) {
+                const int col = i / 4, query = col % 8 * 8 + lane % 4 * 2 + i % 2;
+                exponentials[col][i / 2 % 2][i % 2] = fmaf(
+                    scores[col][i / 2 % 2][i % 2], scale_log2,
+                    -statistics[col / 8].lse[query]
+                );
+            }
+            if (row < seeing_from || row + BLOCK_M > seeing_to) {
+                hide_unseen<BLOCK_M>(
+                    exponentials, seeing(key), seeing(key + 8), row + lane % 4 * 2
+                );
+            }
+        #pragma unroll
+            for (int i = 0; i < BLOCK_M / 2; ++i) {
+                float& exponential = exponentials[i / 4][i / 2 % 2][i % 2];
+                exponential = ptx::exp2(exponential);
+            }
+            round_to_operand<T, BLOCK_M>(p, exponentials);
+            start_values<T, HEAD_DIM, BLOCK_M>(
+                grad_v, p, over_queries(shared.grad, stage)
+            );
+            ptx::wgmma_wait_group<1>();
+        #pragma unroll
+            for (int i = 0; i < BLOCK_M / 2; ++i) {
+                const int col = i / 4, query = col % 8 * 8 + lane % 4 * 2 + i % 2;
+                exponentials[col][i / 2 % 2][i % 2] *=
+                    grad_p[col][i / 2 % 2][i % 2] - statistics[col / 8].delta[query];
+            }
+            round_to_operand<T, BLOCK_M>(grad_scores, exponentials);
+            auto& buffer = shared.grad_scores[step % 2];
+            store_operand<BLOCK_M>(buffer[warpgroup], grad_scores, thread);
+            ptx::fence_async_proxy();
+            ptx::named_barrier_sync(1, BACKWARD_CONSUMERS * WARPGROUP_SIZE);
+            start_part<T, BLOCK_N>(
+                part, over_keys(buffer[0][row_box]), sizeof(buffer[0]),
+                over_keys(shared.k[0][col_box]), sizeof(shared.k[0])
+            );
+            start_values<T, HEAD_DIM, BLOCK_M>(
+                grad_k, grad_scores, over_queries(shared.q, stage)
+            );
+            ptx::wgmma_wait_group<1>();
+            shared.grad.release(position, thread == 0);
+        #pragma unroll
+            for (int i = 0; i < BOX_SIZE / 8; ++i) {
+                const auto& four = part[i];
+                ptx::add_in_memory(
+                    &sums[row_box].boxes[col_box][i][thread],
+                    {four[0][0], four[0][1], four[1][0], four[1][1]}
+                );
+            }
+            row += BLOCK_M, sums += ROW_BOXES;
+            if (row == tile.first_row + tile.n_steps * BLOCK_M) {
+                row = tile.first_row;
+                sums += n_sums - tile.n_steps * ROW_BOXES;
+            }
+        } while (++step < n_steps);
+        ptx::wgmma_wait_group<0>();
+    }
+
+    // -- store: where the keys and values were, once all products have read them
+    ptx::named_barrier_sync(1, BACKWARD_CONSUMERS * WARPGROUP_SIZE);
+    const auto store = [&](const TensorMap4D& map, const auto& sums, float factor,
+                           auto& boxes) {
+        store_gradient<T, HEAD_DIM, WARPGROUP_SIZE>(
+            map, sums, factor, boxes, first_key, tile.kv_head, tile.batch, 2 + warpgroup
+        );
+    };
+    store(grad_k_map, grad_k, scale, shared.k[warpgroup]);
+    store(grad_v_map, grad_v, 1.0f, shared.v[warpgroup]);
+    if (thread == 0) ptx::tma_store_wait_group_read<0>();
+#endif
+}

@@ -1,0 +1,104 @@
+// The launches of the twin's backward that computes all gradients at once, and its tiles.
+#pragma once
+
+#include "attention/backward_call.cuh"
+#include "attention/backward_once.cuh"
+#include "attention/backward_sums.cuh"
+#include "attention/twin_tables.cuh"
+
+// A tile, and the calls that it is for: a block of 128 keys takes so many queries in a step.
+struct BackwardOnceTile {
+    int head_dim;  // the largest that it is for
+    int queries_in_step;
+    int num_stages;
+
+    template <typename T>
+    constexpr bool is_for() const {
+        return true;
+    }
+    constexpr bool serves(const Device&, const AttentionCall& call) const {
+        return call.head_dim <= head_dim;
+    }
+};
+
+// Sums of longer rows leave no registers for a part.
+constexpr BackwardOnceTile BACKWARD_ONCE_TILES[] = {
+    {.head_dim = 64, .queries_in_step = 128, .num_stages = 3},
+    {.head_dim = 128, .queries_in_step = 64, .num_stages = 3},
+};
+
+// Whether a call is for them.
+inline bool computes_at_once(const BackwardCall& call) {
+    return call.sums != nullptr && call.q.n_cols <= 128;
+}
+
+template <typename T, BackwardOnceTile TILE>
+cudaError_t launch_backward_tile(const Launcher& launch, const BackwardCall& call) {
+    constexpr int HEAD_DIM = TILE.head_dim, NUM_STAGES = TILE.num_stages;
+    constexpr int BLOCK_M = TILE.queries_in_step, BLOCK_N = 128;
+    const HeadRows &q = call.q, &k = call.k, &grad = call.grad, &out = call.out;
+    TensorMap4D grad_q_map =
+        make_tensor_map<T>(contiguous_like(call.grad_q, q), twin::BOX_SIZE);
+    TensorMap4D grad_k_map =
+        make_tensor_map<T>(contiguous_like(call.grad_k, k), twin::BOX_SIZE);
+    TensorMap4D grad_v_map =
+        make_tensor_map<T>(contiguous_like(call.grad_v, call.v), twin::BOX_SIZE);
+    TensorMap4D grad_map = make_tensor_map<T>(grad, BLOCK_M);
+    TensorMap4D q_map = make_tensor_map<T>(q, BLOCK_M);
+    TensorMap4D k_map = make_tensor_map<T>(k, twin::BOX_SIZE);
+    TensorMap4D v_map = make_tensor_map<T>(call.v, twin::BOX_SIZE);
+    for (TensorMap4D* map :
+         {&grad_q_map, &grad_k_map, &grad_v_map, &grad_map, &q_map, &k_map, &v_map}) {
+        if (launch.describes()) break;
+        if (const cudaError_t error = encode_tensor_map<T>(map)) return error;
+    }
+
+    const int64_t n_sums = twin::count_sums<BLOCK_M>(q.n_rows);
+    const int64_t n_all_sums = q.n_batches * q.n_heads * n_sums;
+    const cudaError_t error = launch(
+        Plan{
+            attention_begin_sums_kernel<T, HEAD_DIM>, dim3(n_all_sums),
+            dim3(twin::BEGIN_NUM_THREADS)
+        },
+        call.sums, grad.data, out.data, call.grad_lse, call.lse, n_sums, q.n_heads,
+        q.n_rows, q.n_cols, grad.stride_batch, grad.stride_row, grad.stride_head,
+        out.stride_batch, out.stride_row, out.stride_head
+    );
+    if (error != cudaSuccess) return error;
+
+    const int64_t n_kv_heads = q.n_batches * k.n_heads;
+    const int64_t n_sharing = q.n_heads / k.n_heads;
+    using Shared = twin::BackwardShared<HEAD_DIM, BLOCK_M, BLOCK_N, NUM_STAGES>;
+    const cudaError_t main_error = launch(
+        Plan{
+            attention_backward_kernel<T, HEAD_DIM, BLOCK_M, BLOCK_N, NUM_STAGES>,
+            dim3(n_kv_heads * ceil_div(k.n_rows, BLOCK_N)),
+            dim3(twin::BACKWARD_NUM_THREADS), sizeof(Shared)
+        },
+        call.sums, grad_k_map, grad_v_map, grad_map, q_map, k_map, v_map, q.n_batches,
+        q.n_heads, k.n_heads, q.n_rows, k.n_rows,
+        heads_in_l2(n_kv_heads, n_sharing * q.n_rows, q.n_cols * sizeof(T), 1),
+        call.scale, call.window_left, call.window_right
+    );
+    if (main_error != cudaSuccess) return main_error;
+
+    return launch(
+        Plan{
+            attention_end_sums_kernel<T, HEAD_DIM>,
+            dim3(n_all_sums * HEAD_DIM / twin::BOX_SIZE), dim3(twin::WARPGROUP_SIZE),
+            sizeof(twin::Box)
+        },
+        grad_q_map, call.sums, n_sums, q.n_heads, call.scale
+    );
+}
+
+template <typename T>
+cudaError_t launch_backward_once(
+    const Launcher& launch, const AttentionCall& described, const BackwardCall& call
+) {
+    return choose_tile<T, BACKWARD_ONCE_TILES>(
+        launch.device(), described, [&]<BackwardOnceTile TILE>() {
+            return launch_backward_tile<T, TILE>(launch, call);
+        }
+    );
+}

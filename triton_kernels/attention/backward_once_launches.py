@@ -1,0 +1,94 @@
+"""The launches of the twin's backward that computes all gradients at once, its tiles.
+
+Queries' gradients are added up in memory, which a kernel prepares before, and from
+which one stores them behind.
+"""
+
+import math
+from typing import NamedTuple
+
+import triton
+
+from triton_kernels.attention.backward_once import attention_backward_kernel
+from triton_kernels.attention.backward_sums import (
+    attention_begin_sums_kernel,
+    attention_end_sums_kernel,
+)
+from triton_kernels.attention.head_maps import contiguous_like
+from triton_kernels.attention.regimes import Call
+from triton_kernels.attention.tables import choose
+from triton_kernels.attention.twin_tables import BOX_SIZE, heads_in_l2
+from triton_kernels.common.device import Device
+
+KEYS_IN_BLOCK = 128
+
+
+class BackwardOnceTile(NamedTuple):
+    """A tile, and the calls that it is for: programs take so many queries in a step."""
+
+    head_dim: int  # the largest that it is for
+    queries_in_step: int
+    num_stages: int
+
+    def serves(self, device: Device, call: Call) -> bool:
+        """Whether it is for a call."""
+        return call.head_dim <= self.head_dim
+
+
+BACKWARD_ONCE_TILES = (
+    BackwardOnceTile(64, 64, 3),
+    BackwardOnceTile(128, 64, 3),
+)
+
+
+def launch_backward_once(call, grads, sums, rows, results, scale, window):
+    """The launches. results: of the forward, with lse's gradient or None."""
+    tile = choose(BACKWARD_ONCE_TILES, call)
+    grad_q, grad_k, grad_v = grads
+    grad_rows, q_rows, k_rows, v_rows = rows
+    out_rows, lse, grad_lse = results
+    n_batches, n_queries, n_heads, head_dim = q_rows.sizes
+    _, n_keys, n_kv_heads, _ = k_rows.sizes
+    n_sums = triton.cdiv(n_queries, tile.queries_in_step) * (
+        tile.queries_in_step // BOX_SIZE
+    )
+    n_all_sums = n_batches * n_heads * n_sums
+
+    def described(rows, n_rows):
+        return rows.describe(n_rows, tile.head_dim)
+
+    attention_begin_sums_kernel[(n_all_sums,)](
+        *(sums, grad_rows.data, out_rows.data, grad_lse, lse),
+        *(n_sums, n_heads, n_queries, head_dim),
+        *(*grad_rows.strides, *out_rows.strides),
+        HEAD_DIM=tile.head_dim,
+        DIVISIBILITY=math.gcd(head_dim, *grad_rows.strides, *out_rows.strides, 16),
+        num_warps=4,
+        enable_fp_fusion=True,
+    )
+
+    n_all_kv_heads, n_rows = n_batches * n_kv_heads, n_heads // n_kv_heads * n_queries
+    row_bytes = head_dim * q_rows.data.element_size()
+    attention_backward_kernel[(n_all_kv_heads * triton.cdiv(n_keys, KEYS_IN_BLOCK),)](
+        sums,
+        described(contiguous_like(grad_k, k_rows), KEYS_IN_BLOCK),
+        described(contiguous_like(grad_v, v_rows), KEYS_IN_BLOCK),
+        described(grad_rows, tile.queries_in_step),
+        described(q_rows, tile.queries_in_step),
+        described(k_rows, KEYS_IN_BLOCK),
+        described(v_rows, KEYS_IN_BLOCK),
+        *(n_batches, n_heads, n_kv_heads, n_queries, n_keys),
+        heads_in_l2(n_all_kv_heads, n_rows, row_bytes, 1),
+        *(scale, *window),
+        NUM_STAGES=tile.num_stages,
+        num_warps=8,
+        enable_fp_fusion=True,
+    )
+
+    attention_end_sums_kernel[(n_all_sums * tile.head_dim // BOX_SIZE,)](
+        contiguous_like(grad_q, q_rows).describe(BOX_SIZE, BOX_SIZE),
+        *(sums, n_sums, n_heads, scale),
+        HEAD_DIM=tile.head_dim,
+        num_warps=4,
+        enable_fp_fusion=True,
+    )
