@@ -28,7 +28,7 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -293,7 +293,7 @@ def _unusable(folder: Path, reason: str) -> str:
 
 def _fingerprint(made: _Made) -> str:
     facts: dict[str, object] = {
-        "made": asdict(made),
+        "made": vars(made),
         "c++": _version_of(cxx()),
         # Its headers and libraries are no files of ours.
         "torch": [torch.__version__, torch.version.cuda],
@@ -312,8 +312,16 @@ def _fingerprint(made: _Made) -> str:
     if isinstance(made, Recipe | CudaLibrary):
         home = made.cuda_home
         facts["nvcc"] = home and _version_of((f"{home}/bin/nvcc",))
-    text = json.dumps(facts, sort_keys=True, default=str)
+    text = json.dumps(facts, sort_keys=True, default=_fields)
+    if isinstance(made, Part) and "-g0" in made.flags:
+        # Nothing in it says where the sources lie: other checkouts can use it.
+        text = text.replace(str(ROOT), "")
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _fields(fact: object) -> object:
+    """What stands for a part, or for a path, in JSON."""
+    return vars(fact) if isinstance(fact, Part) else str(fact)
 
 
 def _digest(path: Path) -> str:

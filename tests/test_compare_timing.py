@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import json
 import math
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -964,6 +965,9 @@ def test_a_process_that_is_killed_ends_the_benchmark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(compiling, "_call_once", _die)
+    # Forks, of which none imports torch: they have no time to use it.
+    forks = multiprocessing.get_context("fork")
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: forks)
     says = "^one of 2 processes that compile was killed"
     with pytest.raises(UnavailableError, match=says):
         compiling.compile_ahead(_add_by("triton", "torch.compile"), lambda _: None)

@@ -40,21 +40,47 @@ def edges(
         torch.bfloat16: (1,),
     }
     shapes = TRIALS[op.name].edge_shapes[::step]
+    if op.rung == "first":
+        # It has a program or a block for each row: many rows are one, many times.
+        shapes = tuple(each for each in shapes if len(each) != 2 or each[0] < 1000)
     return [shape for i, shape in enumerate(shapes) if i % 3 in thirds[dtype]]
 
 
+# The place among a product's edges of the one that rungs are compiled for.
+_RUNGS_OF_PRODUCTS = 9
+
+
+def compiled_edges(op: Op, *, is_first_variant: bool) -> tuple[tuple[int, ...], ...]:
+    """Shapes that Triton compiles for: many have code of their own.
+
+    There is one less than the end of a tile, the end, and one more: the step between
+    shapes is no multiple of 3. Rungs have what calls do not have of the kernels of even
+    and of uneven rows. Products have few shapes, and take seconds to compile.
+    """
+    shapes = TRIALS[op.name].edge_shapes
+    if TRIALS[op.name].flops:
+        if op.rung:
+            return shapes[_RUNGS_OF_PRODUCTS::5]
+        return shapes[2::6] if is_first_variant else shapes[8:9]
+    if not is_first_variant:
+        return shapes[9::32]
+    return shapes[8::32] if op.rung else shapes[5::11]
+
+
 # Between the shapes that are tried, by rung. A call takes the twin at nearly all of its
-# shapes, and a first rung has no tiles, or small ones.
-_STEPS = {"first": 4, "twin": 5}
+# shapes, or a rung before it, and a first rung has no tiles, or small ones.
+_STEPS = {"first": 4, "tiled": 2, "tensor_cores": 2, "twin": 5}
 
 
-def is_variant_of_a_rung(params: Mapping[str, Any]) -> bool:
-    """Whether a case is of another variant than the first, and on a rung.
+def is_compiled_for_magnitudes(params: Mapping[str, Any]) -> bool:
+    """Whether test_other_magnitudes compiles the code of a case.
 
-    Those are compiled for rows of 257, by test_other_magnitudes.
+    It does so for other variants than the first on rungs, and for those of attention
+    that have a window; the others are compiled to the same code as the first.
     """
     op = params["description"]
-    return bool(op.rung) and params["params"] != TRIALS[op.name].variants[0]
+    is_variant = params["params"] != TRIALS[op.name].variants[0]
+    return is_variant and bool(op.rung or "window" in params["params"])
 
 
 # All shapes in one test: there are thousands, and most take less time than a test does.
@@ -67,13 +93,13 @@ def is_variant_of_a_rung(params: Mapping[str, Any]) -> bool:
         for params, step in zip(
             TRIALS[op.name].variants,
             itertools.chain(
-                [_STEPS.get(op.rung, 1)], itertools.repeat(_STEPS.get(op.rung, 2))
+                [_STEPS.get(op.rung, 1)], itertools.repeat(2 * _STEPS.get(op.rung, 1))
             ),
             strict=False,
         )
     ],
 )
-@leave_out_simulated(is_variant_of_a_rung)
+@leave_out_simulated(is_compiled_for_magnitudes)
 def test_around_the_ends_of_tiles(
     description: Op,
     params: dict[str, object],
@@ -84,10 +110,12 @@ def test_around_the_ends_of_tiles(
     generator: torch.Generator,
 ) -> None:
     if is_simulated(backend, device, dtype):
-        # Many shapes have code of their own: all of it is that of the first variant.
-        step *= 2 if params == TRIALS[description.name].variants[0] else 4
-    is_cheap = (backend, device) != ("triton", "cpu")
-    for shape in edges(description, step, dtype, is_cheap=is_cheap):
+        is_first = params == TRIALS[description.name].variants[0]
+        shapes = [*compiled_edges(description, is_first_variant=is_first)]
+    else:
+        is_cheap = (backend, device) != ("triton", "cpu")
+        shapes = edges(description, step, dtype, is_cheap=is_cheap)
+    for shape in shapes:
         inputs = random_inputs(description, shape, dtype, device, generator)
         assert_accepted(description, backend, inputs, params)
 
@@ -95,7 +123,19 @@ def test_around_the_ends_of_tiles(
 MAGNITUDES = (1e-3, 30.0, 1e4)
 
 
+def is_left_to_calls(params: Mapping[str, Any]) -> bool:
+    """Whether a case is of a product on a rung, at another magnitude than one.
+
+    Each magnitude has variants of its own, which take seconds to compile.
+    """
+    op, trial = params["op"], TRIALS[params["op"].name]
+    all_are_tried = max(MAGNITUDES) <= trial.largest_input
+    is_costly = bool(op.rung and trial.flops and all_are_tried)
+    return is_costly and params["magnitude"] != MAGNITUDES[1]
+
+
 @pytest.mark.parametrize("magnitude", MAGNITUDES)
+@leave_out_simulated(is_left_to_calls)
 def test_other_magnitudes(
     op: Op,
     backend: str,
@@ -107,7 +147,10 @@ def test_other_magnitudes(
     trial = TRIALS[op.name]
     if magnitude > trial.largest_input:
         pytest.skip("nothing is promised for inputs of this size")
-    made = trial.inputs((5, 257), generator)
+    shape: tuple[int, ...] = (5, 257)
+    if is_simulated(backend, device, dtype) and trial.flops:
+        shape = trial.edge_shapes[_RUNGS_OF_PRODUCTS]  # compiled in any case
+    made = trial.inputs(shape, generator)
     scaled = (magnitude * x if x.is_floating_point() else x for x in made)
     inputs = trial.complete(*(in_dtype(x, dtype).to(device) for x in scaled))
     if (op.name, backend, device) == ("gelu", "torch", "cpu") and bool(
@@ -119,8 +162,7 @@ def test_other_magnitudes(
     ):
         pytest.skip("PyTorch's float16 softmax backward overflows on a GPU")
     variants = trial.variants
-    all_are_tried = max(MAGNITUDES) <= trial.largest_input
-    if (backend, device) == ("triton", "cpu") and all_are_tried:
+    if (backend, device) == ("triton", "cpu"):
         # Each dtype at another magnitude.
         place = MAGNITUDES.index(magnitude) + DTYPES.index(dtype)
         variants = variants[place % 3 % len(variants) :: 3]

@@ -99,8 +99,9 @@ def compiled_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         includes = [*recipe.include_folders, sysconfig.get_path("include")]
         command = [os.environ.get("CXX", "c++"), *recipe.cxx_flags, "-shared", "-fPIC"]
         command += [str(source), *(f"-I{each}" for each in includes)]
+        command += map(str, map(build_cache.object_file, recipe.parts))
         command += [f"-DTORCH_EXTENSION_NAME={path.stem}", "-o", str(path)]
-        subprocess.run(command, check=True)
+        build_cache._run(command, "", recipe.name, path.parent.parent)
 
     monkeypatch.setattr(build_cache, "_compile_module", compile_alone)
 
@@ -144,16 +145,29 @@ def modules(folder: Path) -> list[Path]:
     return list((folder / "cache").rglob("*.so"))
 
 
+@pytest.mark.usefixtures("compiled_alone")
 def test_processes_with_different_sources_at_once_get_their_own(folder: Path) -> None:
     other = folder / "other"
     other.mkdir()
     recipes = [recipe(folder, 1), recipe(other, 2)]
-    processes = [in_another_process(r) for r in recipes]
+    forks = [_answer_of_a_fork(r) for r in recipes]
     # This one shares a build with the one of the same sources.
     assert build_cache.load(recipes[0]).answer() == 1
-    assert [p.communicate()[0] for p in processes] == ["1\n", "2\n"]
+    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in forks] == [1, 2]
     assert [build_cache.load(r).answer() for r in recipes] == [1, 2]
     assert n_compilations(folder) == 2
+
+
+def _answer_of_a_fork(recipe: Recipe) -> int:
+    """Starts a process that builds a recipe, and ends with its answer as its status."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 100
+    try:
+        status = build_cache.load(recipe).answer()
+    finally:
+        os._exit(status)
 
 
 def test_killed_build_does_not_block_the_next(folder: Path) -> None:
@@ -192,6 +206,7 @@ def test_header_edited_during_the_build_is_compiled_again(folder: Path) -> None:
     assert len(modules(folder)) == 1
 
 
+@pytest.mark.usefixtures("compiled_alone")
 def test_threads_share_one_build_and_are_told_of_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -251,6 +266,18 @@ def test_fingerprint_covers_the_environment(
     before = build_cache._fingerprint(tiny)
     monkeypatch.setattr(target, name, value)
     assert build_cache._fingerprint(tiny) != before
+
+
+def test_checkouts_share_parts_without_debug_symbols(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fingerprint(checkout: str, flag: str) -> str:
+        monkeypatch.setattr(build_cache, "ROOT", Path(checkout))
+        folders = (Path(checkout, "csrc"),)
+        return build_cache._fingerprint(Part("part", "int x;", (flag,), folders, ()))
+
+    assert fingerprint("/here", "-g0") == fingerprint("/there", "-g0")
+    assert fingerprint("/here", "-g") != fingerprint("/there", "-g")
 
 
 def test_compile_error_shows_what_the_compiler_said(folder: Path) -> None:
@@ -328,6 +355,7 @@ def without_privileges() -> Iterator[None]:
         libc.setfsuid(0)
 
 
+@pytest.mark.usefixtures("compiled_alone")
 def test_read_only_cache_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     # Not where pytest puts temporary files: root keeps those to itself.
     with tempfile.TemporaryDirectory() as name:
@@ -451,6 +479,7 @@ def test_fingerprint_covers_all_that_is_included() -> None:
         assert ours <= {path.resolve() for path in each.files}
 
 
+@pytest.mark.usefixtures("compiled_alone")
 def test_part_is_compiled_once_for_all_modules(folder: Path) -> None:
     header = folder / "answer.h"
     part = Part(

@@ -123,10 +123,13 @@ SHAPES = ((0, 5), (5, 0), (1, 33), (4, 6, 40), (37, 129), (3, 1025), (1, 20000))
 
 
 def is_other_dtype(params: Mapping[str, Any]) -> bool:
-    """Whether the interpreter, which is slow, tries this shape in the other dtype."""
-    is_interpreted = (params["backend"], params["device"]) == ("triton", "cpu")
+    """Whether a shape is tried in the other dtype, and by the other language in this.
+
+    Shapes and dtypes are those of the kernels' own tests. On a GPU all are tried.
+    """
     is_half = params["dtype"] == torch.float16
-    return is_interpreted and SHAPES.index(params["shape"]) % 2 != is_half
+    place = SHAPES.index(params["shape"]) + (params["backend"] == "cuda")
+    return bool(params["device"] == "cpu" and (place % 2 == 1) != is_half)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -18,6 +18,7 @@ from torch import Tensor
 from bindings import build_cache
 from compare.errors import UnavailableError
 from compare.pairs import (
+    cuda_includes,
     cuda_module,
     cuda_run,
     cuda_side,
@@ -257,6 +258,19 @@ def test_results_are_tensors_and_numbers() -> None:
     assert [each.dim() for each in found] == [2, 0]
     with pytest.raises(FaultError, match=r"^pair\.py: returned a str"):
         [*results((X, "x"), "pair.py")]
+
+
+@pytest.mark.parametrize(
+    ("text", "headers"),
+    [
+        ("#include <vector>\n#include <string.h>\nint x;", []),
+        ("using namespace std;\nstatic vector<int> sizes;", ["vector"]),
+        ("std::string s = std::to_string(1);", ["string"]),
+    ],
+)
+def test_what_is_included_of_cpp_itself(text: str, headers: list[str]) -> None:
+    lines = cuda_includes.standard_lines({Path("mine.cu"): text})
+    assert lines == [f"#include <{each}>" for each in headers]
 
 
 # ---- Sentences -----------------------------------------------------------------------

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from conftest import needs_interpreter
 
-from bindings import child_process, toolchain
+from bindings import toolchain
 from bindings.sources import ROOT
 from compare import cli
 from compare.code import cuda
@@ -36,27 +35,20 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _run(folder: Path, command: list[str]) -> str:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=child_process.environment({"COLUMNS": "200"}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def _words(line: str) -> list[str]:
+    """What a command line of the page gives `compare`."""
+    python, option, module, *words = shlex.split(line)
+    assert (python, option, module) == ("python", "-m", "compare")
+    return words
 
 
-def _compare(folder: Path, line: str) -> str:
-    python, *words = shlex.split(line)
-    assert python == "python"
-    return _run(folder, [sys.executable, *words])
-
-
-def test_two_files_and_a_line(folder: Path) -> None:
-    output = _compare(folder, _blocks("Two files and a line")[0])
+def test_two_files_and_a_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(folder)
+    assert cli.main(_words(_blocks("Two files and a line")[0])) == 0
+    output = capsys.readouterr().out
     assert re.search(r"parity with float64\s+passed\s+passed", output)
     assert re.search(r"races and bounds\s+clean", output)
 
@@ -71,9 +63,7 @@ def test_a_description(
     blocks = _blocks("A description")
     (folder / "pair.py").write_text(blocks[number])
     monkeypatch.chdir(folder)
-    python, option, module, *words = shlex.split(blocks[1])
-    assert (python, option, module) == ("python", "-m", "compare")
-    assert cli.main(words) == 0
+    assert cli.main(_words(blocks[1])) == 0
     assert "passed" in capsys.readouterr().out
 
 
@@ -96,7 +86,8 @@ def test_without_nvcc_all_but_the_code_of_cuda(
     assert sorted(folder.rglob("*")) == files
 
 
-def test_in_python(folder: Path) -> None:
-    (folder / "test_mine.py").write_text(_blocks("In Python")[0])
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    assert "1 passed" in _run(folder, [*command, "test_mine.py"])
+def test_in_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    path = folder / "test_mine.py"
+    path.write_text(_blocks("In Python")[0])
+    runpy.run_path(str(path))["test_softmax"]()

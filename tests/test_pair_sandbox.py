@@ -627,8 +627,9 @@ modules, n_threads = {*sys.modules}, len(os.listdir("/proc/self/task"))
 import torch
 watcher = open(f"/proc/{os.getppid()}/stat").read()
 server = watcher.rpartition(")")[2].split()[1]
+names = "torch", "bindings", "triton", "compare.pairs.python_file"
 RESULT = [
-    [each in modules for each in ("torch", "triton", "compare.pairs.python_file")],
+    [each in modules for each in names],
     [n_threads, len(os.listdir(f"/proc/{server}/task"))],
     torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork(),
     int(server),
@@ -636,7 +637,7 @@ RESULT = [
 """
     found = [_run(text, tmp_path) for _ in range(2)]
     assert found[0] == found[1]  # from one server, too
-    assert found[0][:3] == [[True, False, False], [1, 1], False]
+    assert found[0][:3] == [[True, True, False, False], [1, 1], False]
 
 
 def test_a_server_that_ends_is_replaced(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from bindings.backends import native
 from bindings.op import Argument, Op
 from compare.code import triton_offline
-from compare.code.tensor_descriptors import DESCRIPTORS, Box
+from compare.code.tensor_descriptors import Box, is_descriptor
 from compare.errors import CodegenUnavailable
 from compare.ptx_simulator import Launch, TensorArgument, TensorMap
 
@@ -86,7 +86,7 @@ class _ObservedTensors:
     def __init__(self, recorded: triton_offline.TritonLaunch) -> None:
         self._named: dict[tuple[int, int], TensorArgument] = {}
         for position, (name, each) in enumerate(recorded.arguments.items()):
-            tensor = each.base if isinstance(each, DESCRIPTORS) else each
+            tensor = each.base if is_descriptor(each) else each
             if not isinstance(tensor, torch.Tensor):
                 if not isinstance(tensor, int | float):
                     raise CodegenUnavailable(
@@ -150,7 +150,7 @@ def triton_launch(recorded: triton_offline.TritonLaunch, tensors: Tensors) -> La
     for argument in recorded.arguments.values():
         if isinstance(argument, torch.Tensor):
             parameters.append(tensors.address(argument))
-        elif isinstance(argument, DESCRIPTORS):
+        elif is_descriptor(argument):
             address = tensors.address(argument.base)
             sizes = [*argument.shape, *argument.strides]
             if box := next(boxes, None):

@@ -23,7 +23,7 @@ from compare.code import cuda, triton_offline
 from compare.code.architectures import Architecture, parse_architecture
 from compare.code.kernel_code import Side, native_module
 from compare.code.launch_parameters import cuda_launch, triton_launch
-from compare.code.tensor_descriptors import DESCRIPTORS
+from compare.code.tensor_descriptors import is_descriptor
 from compare.code.tensor_memory import TensorMemory
 from compare.code.words import LANGUAGE_NAMES
 from compare.errors import CodegenUnavailable, CompilationFailed, SimulationFault
@@ -204,9 +204,7 @@ def _require_plain(launch: triton_offline.TritonLaunch) -> None:
     Raises:
         CodegenUnavailable: The launch has something of this kind.
     """
-    descriptors = [
-        each for each in launch.arguments.values() if isinstance(each, DESCRIPTORS)
-    ]
+    descriptors = [each for each in launch.arguments.values() if is_descriptor(each)]
     what = ""
     if launch.scratch_bytes:
         what = "asks Triton for global memory of its own"

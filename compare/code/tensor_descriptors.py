@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
-from triton.experimental.gluon.nvidia import hopper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-DESCRIPTORS = (TensorDescriptor, hopper.TensorDescriptor)
+
+def is_descriptor(value: object) -> bool:
+    """Whether it is a descriptor of Triton's or of Gluon's."""
+    # Whoever has made one of Gluon's has imported it, which takes a tenth of a second.
+    gluon = sys.modules.get("triton.experimental.gluon.nvidia.hopper")
+    is_of_gluon = gluon is not None and isinstance(value, gluon.TensorDescriptor)
+    return is_of_gluon or isinstance(value, TensorDescriptor)
 
 
 @dataclass(frozen=True)

@@ -175,10 +175,10 @@ def errors_of(
     """
     if exact.numel() == 0:
         return Errors(0.0, 0.0)
-    is_finite = exact.to(dtype).isfinite() & result.isfinite()
-    zero = exact.new_zeros(())
-    size = torch.where(is_finite, exact, zero).abs()
-    error = torch.where(is_finite, result.double() - exact, zero).abs()
+    size, error = exact.abs(), (result.double() - exact).abs_()
+    if size.max() > torch.finfo(dtype).max or not _are_finite(error):
+        is_finite = exact.to(dtype).isfinite() & result.isfinite()
+        size, error = (x.where(is_finite, x.new_zeros(())) for x in (size, error))
     size, error = (_rows(x) if by_row else x.reshape(1, -1) for x in (size, error))
     smallest = torch.finfo(dtype).tiny  # below it, numbers lose digits
     largest = size.amax(dim=1).clamp(min=smallest)
@@ -245,7 +245,14 @@ def wrong_kind(result: object, expected: Expected) -> str:
     return ""
 
 
+def _are_finite(x: Tensor) -> bool:
+    """Whether all are finite; if their sum is not, the answer is no as well."""
+    return math.isfinite(x.sum(dtype=torch.float64))
+
+
 def _misplaced_specials(result: Tensor, exact: Tensor) -> str:
+    if _are_finite(result) and _are_finite(exact):
+        return ""
     for name, where in (
         ("NaN", torch.isnan),
         ("inf", torch.isposinf),

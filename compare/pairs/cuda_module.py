@@ -22,7 +22,7 @@ from bindings.errors import BuildError
 from compare.background import start
 from compare.code import cache
 from compare.errors import BuildFailedError, CompareError, UnavailableError
-from compare.pairs import cuda_rewriting
+from compare.pairs import cuda_includes, cuda_rewriting
 from compare.pairs.cuda_edits import UNNAMED
 from compare.pairs.cuda_source import CudaSource, Function
 from compare.printable import printable
@@ -35,29 +35,10 @@ _KERNEL_FLAGS = (
 )
 _OWN = sources.EMULATOR / "own"
 _TORCH_HEADERS = sources.EMULATOR / "torch_headers"
-# Names of torch's that the headers declare which all files that use torch include.
-_CORE = frozenset(
-    (
-        *("Tensor", "TensorOptions", "ScalarType", "Scalar", "Device", "DeviceType"),
-        *("DeviceIndex", "Layout", "Half", "BFloat16", "MemoryFormat", "IntArrayRef"),
-        *("ArrayRef", "Dtype", "nullopt", "optional", "kCPU", "kCUDA", "cuda"),
-        *("kStrided", "kFloat", "kDouble", "kHalf", "kBFloat16", "kInt", "kLong"),
-        *("kShort", "kChar", "kByte", "kBool", "kFloat16", "kFloat32", "kFloat64"),
-        *("kUInt8", "kInt8", "kInt16", "kInt32", "kInt64", "dtype", "device", "layout"),
-        *("requires_grad", "TensorAccessor", "PackedTensorAccessor"),
-        *("PackedTensorAccessor32", "PackedTensorAccessor64", "RestrictPtrTraits"),
-        *("DefaultPtrTraits", "detail", "native", "acc_type", "complex", "from_blob"),
-        *("irange", "opmath_type", "empty", "empty_like", "full", "ones", "ones_like"),
-        *("zeros", "zeros_like"),
-    )
-)
 _ERROR = re.compile(r"\berror(?: #[\w-]+)?: |(?=undefined reference to )")
 _LONGEST_ERROR = 300
 _LONGEST_LOG = 2000
 _WANTED = "wanted.json"
-_TORCH_NAME = re.compile(r"\b(?:torch|at|c10)::(\w+)")
-# Calls of functions that take lists of torch's own types.
-_TAKES_LISTS = re.compile(r"\b(?:cat|index|index_put_?)\s*\(")
 
 
 @dataclass(frozen=True)
@@ -126,7 +107,7 @@ def build(
     # compilers run at a time, on two cores, and end at about the same time.
     uses_torch = source.uses_torch or wrappers is not None
     emulator, checker = cuda_inline.emulator(), cuda_inline.checker()
-    own = [_records(), *[_torch_memory()] * uses_torch]
+    own = [_records(), *[_torch_values()] * uses_torch]
     ahead = start(_compile_in_turn, [emulator, checker])
     if uses_torch:
         _compile_header()
@@ -169,7 +150,9 @@ def _link_flags(uses_torch: bool) -> tuple[str, ...]:
     flags.append("-Wl,--allow-multiple-definition")
     if uses_torch:
         folders = library_paths()
-        flags += [f"-L{each}" for each in folders] + ["-lc10", "-ltorch_cpu"]
+        # It has nothing but the names of the others: to read libtorch_cpu takes the
+        # linker longer than all the rest.
+        flags += [f"-L{each}" for each in folders] + ["-Wl,--no-as-needed", "-ltorch"]
         flags += [f"-Wl,-rpath,{each}" for each in folders]
     return tuple(flags)
 
@@ -180,7 +163,8 @@ def _link_flags(uses_torch: bool) -> tuple[str, ...]:
 def _host_part(
     name: str, source: CudaSource, targets: Sequence[Target]
 ) -> build_cache.Part:
-    folder, main = _written(source, cuda_rewriting.emulated_host(source))
+    texts = cuda_rewriting.emulated_host(source)
+    folder, main = _written(source, texts)
     flags: tuple[str, ...] = _HOST_FLAGS
     include_folders: tuple[Path, ...] = (folder, sources.EMULATOR)
     headers = [*_headers(sources.EMULATOR)]
@@ -189,8 +173,10 @@ def _host_part(
     if source.uses_torch:
         include_folders = (folder, *_torch_folders())
         flags = _torch_flags()
-        lines += _torch_lines(source)
+        lines += cuda_includes.torch_lines(source)
         entry = "own/torch_entry.h"
+    else:
+        lines += cuda_includes.standard_lines(texts)
     lines.append(f'#include "{main}"')
     if targets:
         adapters = ", ".join(each.adapter for each in targets)
@@ -211,14 +197,19 @@ def _host_part(
 def _kernel_part(
     name: str, source: CudaSource, signatures: Iterable[str]
 ) -> build_cache.Part:
-    folder, main = _written(source, cuda_rewriting.emulated_kernels(source))
+    texts = cuda_rewriting.emulated_kernels(source)
+    folder, main = _written(source, texts)
+    lines = [
+        '#include "own/launch.h"',
+        *cuda_includes.standard_lines(texts),
+        f'#include "{main}"',
+    ]
     instances = (
         f"template __global__ {each};" for each in signatures if _is_template(each)
     )
     return build_cache.Part(
         name=f"{name}_kernels",
-        source="\n".join(['#include "own/launch.h"', f'#include "{main}"', *instances])
-        + "\n",
+        source="\n".join([*lines, *instances]) + "\n",
         flags=_KERNEL_FLAGS,
         include_folders=(
             folder,
@@ -235,28 +226,28 @@ def _is_template(signature: str) -> bool:
 
 def _records() -> build_cache.Part:
     flags = ("-std=c++20", "-O2", "-g0", "-w", "-fno-gnu-unique")
-    return _own_part("own_records", "records.cpp", flags, (sources.EMULATOR,))
+    return _own_part("own_records", ["records.cpp"], flags, (sources.EMULATOR,))
 
 
-def _torch_memory() -> build_cache.Part:
-    folders = _torch_folders()
-    return _own_part("own_torch_memory", "torch_memory.cpp", _torch_flags(), folders)
+def _torch_values() -> build_cache.Part:
+    files = ["torch_memory.cpp", "torch_values.cpp"]
+    return _own_part("own_torch_values", files, _torch_flags(), _torch_folders())
 
 
 def _torch_header() -> build_cache.Part:
-    folders = _torch_folders()
-    return _own_part("own_torch_header", "torch_file.h", _HOST_FLAGS, folders)
+    files = ["torch_file.h"]
+    return _own_part("own_torch_header", files, _HOST_FLAGS, _torch_folders())
 
 
 def _own_part(
-    name: str, file: str, flags: tuple[str, ...], folders: tuple[Path, ...]
+    name: str, files: Sequence[str], flags: tuple[str, ...], folders: tuple[Path, ...]
 ) -> build_cache.Part:
     return build_cache.Part(
         name=name,
-        source=f'#include "own/{file}"\n',
+        source="".join(f'#include "own/{each}"\n' for each in files),
         flags=flags,
         include_folders=folders,
-        files=(_OWN / file, *_headers(sources.EMULATOR)),
+        files=(*(_OWN / each for each in files), *_headers(sources.EMULATOR)),
     )
 
 
@@ -271,21 +262,6 @@ def _torch_folders() -> tuple[Path, ...]:
 
 def _headers(folder: Path) -> list[Path]:
     return sorted([*folder.rglob("*.h"), *folder.rglob("*.cuh")])
-
-
-def _torch_lines(source: CudaSource) -> list[str]:
-    """What is included for the names of torch's that not all files use."""
-    texts = source.files.values()
-    named = {name for text in texts for name in _TORCH_NAME.findall(text)} - _CORE
-    folders = [Path(each) / "ATen/ops" for each in include_paths()]
-    functions = {
-        name for name in named if any((each / f"{name}.h").exists() for each in folders)
-    }
-    lines = [f"#include <ATen/ops/{each}.h>" for each in sorted(functions)]
-    lines.append("#undef OWN_WITHOUT_CONTEXT")
-    if named - functions or any(map(_TAKES_LISTS.search, texts)):
-        lines += ["#include <ATen/core/IListRef.h>", "#include <ATen/Context.h>"]
-    return lines
 
 
 def _written(source: CudaSource, texts: Mapping[Path, str]) -> tuple[Path, str]:

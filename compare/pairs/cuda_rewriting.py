@@ -28,7 +28,6 @@ from compare.pairs.cuda_source import (
     CudaSource,
     ParsedFile,
     function_kind,
-    parse,
     specifiers_of_macros,
 )
 
@@ -108,10 +107,7 @@ class _Files:
 
     def __init__(self, source: CudaSource) -> None:
         self._source = source
-        self._files = [
-            parse(text, path, source.first_line if path == source.path else 1)
-            for path, text in source.files.items()
-        ]
+        self._files = source.parsed
         self._specifiers = specifiers_of_macros(self._files)
         self._kernels = Kernels(self._kernels_in_order(self._files[0], set()))
         self._deduced = {

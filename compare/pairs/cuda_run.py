@@ -22,7 +22,6 @@ from compare.pairs import callers, complaints, cuda_values
 from compare.pairs.calls import FaultError, InputWrittenError, too_large
 from compare.pairs.cuda_edits import UNNAMED
 from compare.pairs.cuda_values import RefusalError, Value
-from compare.pairs.pretended_gpu import pretend
 from compare.pairs.references import is_same
 from compare.pairs.tensor_trees import map_tensors, named_tensors, results
 from compare.printable import printable
@@ -85,7 +84,7 @@ class _Function:
     def __init__(self, request: Mapping[str, Any]) -> None:
         """Loads the library."""
         self._request = request
-        self._library = _load(request["library"])
+        self._library = _load(request["library"], request["uses_torch"])
         # By storage, whether it may be written to.
         self._inputs: dict[int, bool] = {}
         self._returned: set[int] = set()  # the storages of inputs that C++ returned
@@ -157,6 +156,9 @@ class _Function:
         caller = self._request["caller"]
         if caller is None:
             return None
+        # With Triton, which takes a quarter of a second that most files can do without.
+        from compare.pairs.pretended_gpu import pretend
+
         architecture = parse_architecture(DEFAULT_ARCHITECTURE)
         path = Path(caller["path"])
         self._pretending.enter_context(pretend(path, "cpu", architecture))
@@ -192,6 +194,8 @@ class _Function:
             for name, tensor in named_tensors(names, arguments):
                 self._give(name, tensor)
             values, kept = cuda_values.from_python(arguments)
+            if self._request["uses_torch"]:
+                self._library.own_forget_results()
             with self._watching_memory():
                 status = self._library.own_call(
                     ctypes.c_size_t(function), values, ctypes.c_size_t(len(arguments))
@@ -200,13 +204,19 @@ class _Function:
             self._raise_fault()
             if status:
                 raise RefusalError(self._refusal(status))
-            found = self._library.own_results()
-            n_found = self._library.own_result_count()
-            outputs = [cuda_values.to_python(found[i]) for i in range(n_found)]
+            found = self._found()
+            outputs = [*map(cuda_values.to_python, found)]
         except (RefusalError, UnavailableError) as error:
             raise type(error)(_with_place(str(error), self._place)) from error
-        self._note_returned([found[i].address or 0 for i in range(n_found)], arguments)
+        self._note_returned([each.address or 0 for each in found], arguments)
         return outputs
+
+    def _found(self) -> list[Value]:
+        """What the function has returned; without torch no tensors."""
+        if not self._request["uses_torch"]:
+            return []
+        values = self._library.own_results()
+        return [values[i] for i in range(self._library.own_result_count())]
 
     def _note_returned(
         self, addresses: Sequence[int], arguments: Sequence[Any]
@@ -254,13 +264,14 @@ class _Function:
             self._library.own_give(name.encode(), address, n_bytes, is_written)
 
 
-def _load(path: str) -> ctypes.CDLL:
+def _load(path: str, uses_torch: bool) -> ctypes.CDLL:
     library = ctypes.CDLL(path)
     for name in ("own_fault", "own_refusal", "own_launch"):
         getattr(library, name).restype = ctypes.c_char_p
-    for name in ("own_launch_count", "own_result_count"):
-        getattr(library, name).restype = ctypes.c_size_t
-    library.own_results.restype = ctypes.POINTER(Value)
+    library.own_launch_count.restype = ctypes.c_size_t
+    if uses_torch:
+        library.own_result_count.restype = ctypes.c_size_t
+        library.own_results.restype = ctypes.POINTER(Value)
     library.own_launch.argtypes = [ctypes.c_size_t]
     library.own_give.argtypes = [
         ctypes.c_char_p,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -75,6 +75,21 @@ class Function:
 
 
 @dataclass(frozen=True)
+class ParsedFile:
+    """A file, its tokens and its declarations."""
+
+    path: Path
+    tokens: Sequence[Token]
+    declarations: Sequence[Declaration]
+    includes: Mapping[int, Path]  # local files that exist, by the directive's offset
+
+    @property
+    def macros(self) -> Iterator[Macro]:
+        """The macros that it defines."""
+        return (found for token in self.tokens if (found := macro(token)))
+
+
+@dataclass(frozen=True)
 class CudaSource:
     """What is known of a CUDA file and of the local files that it includes.
 
@@ -87,6 +102,7 @@ class CudaSource:
         has_main: Whether it is a program.
         refusals: What forbids the emulator.
         first_line: The line of `path` on which its text begins.
+        parsed: The files, the main one first.
     """
 
     path: Path
@@ -96,7 +112,8 @@ class CudaSource:
     uses_torch: bool
     has_main: bool
     refusals: tuple[Refusal, ...]
-    first_line: int = 1
+    first_line: int
+    parsed: tuple[ParsedFile, ...] = field(repr=False)
 
     def entry_points(self) -> tuple[Function, ...]:
         """Returns the host functions that launch kernels and that no other one calls.
@@ -130,21 +147,6 @@ class CudaSource:
             key=lambda f: bound.index(f.qualified) if f.qualified in bound else 1 << 30
         )
         return tuple(entries)
-
-
-@dataclass(frozen=True)
-class ParsedFile:
-    """A file, its tokens and its declarations."""
-
-    path: Path
-    tokens: Sequence[Token]
-    declarations: Sequence[Declaration]
-    includes: Mapping[int, Path]  # local files that exist, by the directive's offset
-
-    @property
-    def macros(self) -> Iterator[Macro]:
-        """The macros that it defines."""
-        return (found for token in self.tokens if (found := macro(token)))
 
 
 def read(path: Path) -> CudaSource:
@@ -258,6 +260,7 @@ class _Reader:
             has_main=any(f.name == "main" and f.has_body for f in functions),
             refusals=tuple(refused),
             first_line=first_line,
+            parsed=tuple(self._files),
         )
 
     def _function(self, file: ParsedFile, declared: Declaration) -> Function:

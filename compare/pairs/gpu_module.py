@@ -68,7 +68,7 @@ def build(
         texts=_texts(source, targets, wrappers),
         flags=flags,
         include_folders=tuple(folders),
-        files=(*source.files, *sorted(_OWN.glob("*.h"))),
+        files=(*source.files, *sorted(_OWN.iterdir())),
         cuda_home=home,
     )
     try:

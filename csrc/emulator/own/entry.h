@@ -3,14 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <memory>
-#include <stdexcept>
-#include <string>
+#include <cstdio>
 #include <tuple>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #ifdef __CUDACC__
 #include "gpu_launch.h"
@@ -41,19 +37,19 @@ struct Value {
 };
 
 /// The arguments do not fit the function's parameters.
-struct Mismatch : std::runtime_error {
-    using std::runtime_error::runtime_error;
+class Mismatch {
+  public:
+    /// Takes what printf takes.
+    template <typename... Values>
+    explicit Mismatch(const char* format, const Values&... values) {
+        std::snprintf(text_, sizeof(text_), format, values...);
+    }
+
+    const char* what() const { return text_; }
+
+  private:
+    char text_[200];
 };
-
-using Owners = std::vector<std::shared_ptr<void>>;
-
-/// Tensors that a function has returned; they live until the next call.
-struct Results {
-    std::vector<Value> values;
-    Owners owners;
-};
-
-inline Results results;
 
 // ---- From Python to C++ --------------------------------------------------------------
 
@@ -101,7 +97,25 @@ struct Read {
 
 // ---- Calls ----------------------------------------------------------------------------
 
-using Call = std::function<void(const Value* arguments, std::size_t count)>;
+/// A function of any parameters, as Python calls it. A std::function would do, but to read
+/// its header takes longer than to compile most files.
+class Call {
+  public:
+    template <typename Function>
+    Call(Function function)
+        : function_(new Function(function)),  // stays as long as the library
+          run_([](const void* self, const Value* arguments, std::size_t count) {
+              (*static_cast<const Function*>(self))(arguments, count);
+          }) {}
+
+    void operator()(const Value* arguments, std::size_t count) const {
+        run_(function_, arguments, count);
+    }
+
+  private:
+    const void* function_;
+    void (*run_)(const void* self, const Value* arguments, std::size_t count);
+};
 
 /// Keeps what a function has returned; most types are of no interest, such as a count.
 template <typename T>
@@ -134,7 +148,7 @@ std::remove_cvref_t<T> read(const Value* arguments, std::size_t count, std::size
     try {
         return Read<std::remove_cvref_t<T>>::from(i < count ? arguments[i] : NONE);
     } catch (const Mismatch& error) {
-        throw Mismatch("argument " + std::to_string(i + 1) + ": " + error.what());
+        throw Mismatch("argument %zu: %s", i + 1, error.what());
     }
 }
 
@@ -147,9 +161,8 @@ void check_count(std::size_t count, std::size_t optional) {
     if (least <= count && count <= MOST) return;
     const std::size_t wanted = count < least ? least : MOST;
     throw Mismatch(
-        "it takes " + std::to_string(wanted) +
-        (wanted == 1 ? " argument, " : " arguments, ") + std::to_string(count) +
-        (count == 1 ? " was given" : " were given")
+        "it takes %zu argument%s, %zu %s given", wanted, wanted == 1 ? "" : "s", count,
+        count == 1 ? "was" : "were"
     );
 }
 
@@ -215,23 +228,24 @@ Call kernel_caller(void (*kernel)(Parameters...), const char* names) {
     };
 }
 
+inline void judge_main(int status) {
+    if (status == 0) return;
+    char text[40];
+    std::snprintf(text, sizeof(text), "main() returns %d", status);
+    report_fault(text);
+}
+
 /// A program's main function, called without arguments of its own.
 inline Call main_caller(int (*function)(int, char**)) {
     return [=](const Value*, std::size_t) {
         char name[] = "main";
         char* arguments[] = {name, nullptr};
-        if (int status = function(1, arguments)) {
-            report_fault("main() returns " + std::to_string(status));
-        }
+        judge_main(function(1, arguments));
     };
 }
 
 inline Call main_caller(int (*function)()) {
-    return [=](const Value*, std::size_t) {
-        if (int status = function()) {
-            report_fault("main() returns " + std::to_string(status));
-        }
-    };
+    return [=](const Value*, std::size_t) { judge_main(function()); };
 }
 
 }  // namespace own

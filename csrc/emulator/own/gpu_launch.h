@@ -14,11 +14,15 @@ namespace own {
 inline cudaStream_t stream = nullptr;
 
 inline std::string fault;
+inline std::string refusal;
 
 /// The first fault of a call is the one that counts.
-inline void report_fault(const std::string& message) {
+inline void report_fault(const char* message) {
     if (fault.empty()) fault = message;
 }
+
+/// What the function has raised, or that it declines its arguments.
+inline void note_refusal(const char* message) { refusal = message; }
 
 /// Launches a bare kernel, with as much shared memory as it asks for.
 template <typename... Parameters>

@@ -3,23 +3,22 @@
 #pragma once
 
 #include <exception>
-#include <string>
 #include <utility>
 
 #include "entry.h"
 
-namespace own {
-
-inline std::string refusal;
-
-}  // namespace own
+#ifdef __CUDACC__
+#include "results.h"
+#endif
 
 extern "C" {
 
 // 0: it returned; 1: it raised; 2: the arguments do not fit.
 int own_call(size_t entry, const own::Value* arguments, size_t count) {
-    own::results = {};
-    own::refusal.clear();
+#ifdef __CUDACC__
+    own_forget_results();
+#endif
+    own::note_refusal("");
     cudaGetLastError();  // of an earlier call
     try {
         own_entries[entry](arguments, count);
@@ -31,20 +30,13 @@ int own_call(size_t entry, const own::Value* arguments, size_t count) {
 #endif
         return 0;
     } catch (const own::Mismatch& error) {
-        own::refusal = error.what();
+        own::note_refusal(error.what());
         return 2;
     } catch (const std::exception& error) {
-        own::refusal = error.what();
+        own::note_refusal(error.what());
         return 1;
     }
 }
-
-// Of what the function has raised.
-const char* own_refusal(void) { return own::refusal.c_str(); }
-
-size_t own_result_count(void) { return own::results.values.size(); }
-
-const own::Value* own_results(void) { return own::results.values.data(); }
 
 void own_configure(
     const unsigned* grid, const unsigned* block, unsigned long shared_bytes
@@ -62,6 +54,8 @@ void own_begin_call_on(void* stream) {
 }
 
 const char* own_fault(void) { return own::fault.c_str(); }
+
+const char* own_refusal(void) { return own::refusal.c_str(); }
 
 // Hands over what owns the last call's results, which live until it is dropped: calls
 // that are timed must not share their memory.

@@ -11,18 +11,19 @@
 
 #include <cstddef>
 #include <cstring>
-#include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "../cuda_runtime.h"
 
+// Every user's file is compiled with this one, so that it does without the large headers
+// of C++, such as those of strings.
 namespace own {
 
 struct Argument {
     bool is_pointer;
-    std::string bytes;  // as the kernel gets them
+    const void* bytes;  // as the kernel gets them
+    std::size_t size;
 };
 
 struct Record {
@@ -30,35 +31,28 @@ struct Record {
     dim3 grid;
     dim3 block;
     std::size_t shared_bytes;
-    std::string
-        names;  // of the kernel's parameters, joined by commas; empty if unknown
-    std::vector<Argument> arguments;
+    const char* names;  // of the kernel's parameters, joined by commas; may be empty
+    const Argument* arguments;
+    std::size_t argument_count;
 };
 
 /// Whether the launch may be made: after a fault, the others of a call are left out.
-bool begin_launch(Record record);
+bool begin_launch(const Record& record);
 void end_launch(cudaError_t error);
-
-template <typename T>
-Argument describe(const T& value) {
-    return {
-        std::is_pointer_v<T>,
-        std::string(reinterpret_cast<const char*>(&value), sizeof(value))
-    };
-}
 
 template <typename... Parameters>
 cudaError_t launch_recorded(
     const cudaLaunchConfig_t& config, const char* names, void (*kernel)(Parameters...),
     std::type_identity_t<Parameters>... arguments
 ) {
+    const Argument described[] = {
+        {std::is_pointer_v<Parameters>, std::addressof(arguments),
+         sizeof(arguments)}...,
+        {}  // of kernels without parameters
+    };
     const bool may_begin = begin_launch(
-        {reinterpret_cast<const void*>(kernel),
-         config.gridDim,
-         config.blockDim,
-         config.dynamicSmemBytes,
-         names,
-         {describe<Parameters>(arguments)...}}
+        {reinterpret_cast<const void*>(kernel), config.gridDim, config.blockDim,
+         config.dynamicSmemBytes, names, described, sizeof...(Parameters)}
     );
     if (!may_begin) return cudaErrorLaunchFailure;
     const cudaError_t error = cudaLaunchKernelEx(&config, kernel, arguments...);

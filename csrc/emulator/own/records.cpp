@@ -5,10 +5,13 @@
 #include <dlfcn.h>
 
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "../emulator_checker.h"
 #include "../runtime/allocations.h"
@@ -28,6 +31,7 @@ std::map<std::uintptr_t, Region> given;      // by the caller, for one call
 std::map<std::uintptr_t, Region> allocated;  // by the host function; still there
 std::vector<std::string> records;            // of this call, as JSON
 std::string fault;                           // the first; empty if there is none
+std::string refusal;                         // of the last call
 
 Region* find(std::map<std::uintptr_t, Region>& regions, std::uintptr_t address) {
     auto next = regions.upper_bound(address);
@@ -68,7 +72,8 @@ std::vector<std::string> split(const std::string& names) {
 /// The pointer at a place of an argument, which may be a structure that holds some.
 std::uintptr_t pointer_at(const Argument& argument, std::size_t place) {
     std::uintptr_t address = 0;
-    std::memcpy(&address, argument.bytes.data() + place, sizeof(address));
+    const char* const bytes = static_cast<const char*>(argument.bytes);
+    std::memcpy(&address, bytes + place, sizeof(address));
     return address;
 }
 
@@ -76,7 +81,7 @@ std::uintptr_t pointer_at(const Argument& argument, std::size_t place) {
 /// argument, and the address and size of the memory.
 void write_pointers(std::ostream& out, const Argument& argument) {
     const char* separator = "";
-    for (std::size_t place = 0; place + sizeof(void*) <= argument.bytes.size();
+    for (std::size_t place = 0; place + sizeof(void*) <= argument.size;
          place += sizeof(void*)) {
         const std::uintptr_t address = pointer_at(argument, place);
         if (const auto memory = memory_at(address)) {
@@ -92,11 +97,12 @@ void write_argument(
 ) {
     out << "{\"name\": \"" << name << "\", \"bytes\": \"";
     constexpr char DIGITS[] = "0123456789abcdef";
-    for (unsigned char byte : argument.bytes) {
-        out << DIGITS[byte >> 4] << DIGITS[byte & 15];
+    const auto* const bytes = static_cast<const unsigned char*>(argument.bytes);
+    for (std::size_t i = 0; i < argument.size; ++i) {
+        out << DIGITS[bytes[i] >> 4] << DIGITS[bytes[i] & 15];
     }
     out << "\", \"pointers\": [";
-    if (argument.is_pointer || argument.bytes.size() > sizeof(void*)) {
+    if (argument.is_pointer || argument.size > sizeof(void*)) {
         write_pointers(out, argument);
     }
     out << "]}";
@@ -111,7 +117,7 @@ std::string as_json(const Record& record, const std::vector<std::string>& names)
         << record.grid.z << "], \"block\": [" << record.block.x << ", "
         << record.block.y << ", " << record.block.z
         << "], \"shared_bytes\": " << record.shared_bytes << ", \"arguments\": [";
-    for (std::size_t i = 0; i < record.arguments.size(); ++i) {
+    for (std::size_t i = 0; i < record.argument_count; ++i) {
         if (i > 0) out << ", ";
         write_argument(out, record.arguments[i], i < names.size() ? names[i] : "");
     }
@@ -122,7 +128,7 @@ std::string as_json(const Record& record, const std::vector<std::string>& names)
 /// Gives memory of the host function the names by which the kernel knows it.
 void name_allocations(const Record& record, const std::vector<std::string>& names) {
     for (auto& [begin, region] : allocated) region.name = "memory of the host function";
-    for (std::size_t i = 0; i < record.arguments.size() && i < names.size(); ++i) {
+    for (std::size_t i = 0; i < record.argument_count && i < names.size(); ++i) {
         if (!record.arguments[i].is_pointer) continue;
         const std::uintptr_t address = pointer_at(record.arguments[i], 0);
         if (Region* region = find(allocated, address)) region->name = names[i];
@@ -143,7 +149,7 @@ void register_memory() {
 
 }  // namespace
 
-bool begin_launch(Record record) {
+bool begin_launch(const Record& record) {
     const std::lock_guard lock(mutex);
     if (!fault.empty()) return false;
     const std::vector<std::string> names = split(record.names);
@@ -157,10 +163,12 @@ void end_launch(cudaError_t error) {
     if (error != cudaSuccess) report_fault(cudaGetErrorString(error));
 }
 
-void report_fault(const std::string& message) {
+void report_fault(const char* message) {
     const std::lock_guard lock(mutex);
     if (fault.empty()) fault = message;
 }
+
+void note_refusal(const char* message) { refusal = message; }
 
 void note_allocation(const void* address, std::size_t bytes) {
     const std::lock_guard lock(mutex);
@@ -191,6 +199,8 @@ void own_give(const char* name, const void* address, size_t bytes, int is_writte
 }
 
 const char* own_fault(void) { return own::fault.c_str(); }
+
+const char* own_refusal(void) { return own::refusal.c_str(); }
 
 size_t own_launch_count(void) { return own::records.size(); }
 

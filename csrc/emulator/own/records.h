@@ -4,12 +4,15 @@
 #include <stddef.h>
 
 #ifdef __cplusplus
-#include <string>
+#include <cstddef>
 
 namespace own {
 
 /// The first fault of a call is the one that counts.
-void report_fault(const std::string& message);
+void report_fault(const char* message);
+
+/// What the function has raised, or that it declines its arguments.
+void note_refusal(const char* message);
 
 /// Memory that the host function has allocated, and has not released.
 void note_allocation(const void* address, std::size_t bytes);
@@ -28,6 +31,9 @@ void own_give(const char* name, const void* address, size_t bytes, int is_writte
 
 // One sentence or several lines, as the emulator writes them; empty if there is none.
 const char* own_fault(void);
+
+// Of what the function has raised.
+const char* own_refusal(void);
 
 size_t own_launch_count(void);
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/from_blob.h>
 
 #include <optional>
 #include <string>
@@ -13,24 +12,12 @@
 
 namespace own {
 
-#ifdef __CUDACC__
-constexpr at::DeviceType DEVICE = at::kCUDA;
-#else
-constexpr at::DeviceType DEVICE = at::kCPU;
-#endif
+at::Tensor tensor_of(const Value& value);
+void keep(const at::Tensor& tensor);
 
 template <>
 struct Read<at::Tensor> {
-    static at::Tensor from(const Value& value) {
-        if (value.kind == Kind::none) return {};
-        if (value.kind != Kind::tensor) throw Mismatch("a tensor is expected");
-        const auto count = static_cast<std::size_t>(value.count);
-        return at::from_blob(
-            value.address, c10::IntArrayRef(value.sizes, count),
-            c10::IntArrayRef(value.strides, count),
-            at::TensorOptions(DEVICE).dtype(static_cast<at::ScalarType>(value.dtype))
-        );
-    }
+    static at::Tensor from(const Value& value) { return tensor_of(value); }
 };
 
 template <>
@@ -77,22 +64,7 @@ struct Read<std::vector<T>> {
 
 template <>
 struct Keep<at::Tensor> {
-    static void of(const at::Tensor& tensor) {
-        if (!tensor.defined()) {
-            results.values.push_back({});
-            return;
-        }
-        const auto owner = std::make_shared<at::Tensor>(tensor);
-        Value value{};
-        value.kind = Kind::tensor;
-        value.dtype = static_cast<std::int32_t>(tensor.scalar_type());
-        value.address = tensor.data_ptr();
-        value.count = tensor.dim();
-        value.sizes = owner->sizes().data();
-        value.strides = owner->strides().data();
-        results.values.push_back(value);
-        results.owners.push_back(owner);
-    }
+    static void of(const at::Tensor& tensor) { keep(tensor); }
 };
 
 template <typename T>
@@ -118,3 +90,7 @@ struct Keep<std::pair<First, Second>> {
 };
 
 }  // namespace own
+
+#ifdef __CUDACC__
+#include "torch_values.cpp"  // which for the emulator is compiled once for all files
+#endif
