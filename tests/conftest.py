@@ -72,6 +72,13 @@ def no_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_state, "obstacle", lambda: "this test times nothing")
 
 
+@pytest.fixture
+def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulates fewer blocks of large launches, where all do the same."""
+    sample = "compare.ptx_simulator.simulator._SAMPLED_LANES"
+    monkeypatch.setattr(sample, 1 << 12)
+
+
 _INTERPRETER_REFUSES = interpreter.unsupported_reason(torch.float32)
 needs_interpreter = pytest.mark.skipif(
     _INTERPRETER_REFUSES is not None, reason=_INTERPRETER_REFUSES or ""
@@ -131,11 +138,12 @@ def pytest_collection_finish() -> None:
     """Spares the garbage collector what was imported, and the tests.
 
     They stay to the end. It went through them, and through all programs of the
-    simulator, again and again: a fourth of the time that simulated kernels took.
+    simulator, again and again: a fourth of the time that simulated kernels took. A
+    program has tens of thousands of objects itself, all of which stay.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
 
 
 def skip_if_refused(backend: str, device: str) -> None:

@@ -1,8 +1,8 @@
 """Kernels that several test files compile, for GPUs that are not there.
 
 nvcc spends most of a run on CUDA's headers. So the first test compiles all kernels of a
-source for a GPU in one run: a file of tests announces the kernels that it needs. Tests
-that need any GPU but the usual one take the same.
+source for a GPU in one run, or of several small sources: a file of tests announces the
+kernels that it needs. Tests that need any GPU but the usual one take the same.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
+import shared
 import torch
+from filelock import FileLock
 
 from bindings.backends import native, prebuilt
 from bindings.op import Argument, Op
@@ -97,31 +99,38 @@ def arguments_of(launch: Launch) -> tuple[Argument, ...]:
     return launcher_arguments(*launch[:2])
 
 
-@functools.cache
+# Sources of few and small kernels, no two of which define the same name.
+_SMALL = (
+    *("activation", "add", "dropout", "geglu", "gelu"),
+    *("rotary", "softmax", "swiglu"),
+)
+_MANY_KERNELS = ("softmax", HOPPER)
+
+
 def compile_with_nvcc(source: str, architecture: Architecture) -> None:
-    """Compiles all announced kernels of a .cu file for an architecture."""
-    of_source = chain.from_iterable(each(source) for each in _announcing)
-    compile_together(
-        source,
-        architecture,
-        [
-            each
-            for each in chain(_announced, of_source)
-            if each[0].source == source and each[2] == architecture
-        ],
-    )
+    """Compiles all announced kernels of a .cu file for an architecture.
+
+    With those of other small files. One process does it, and others wait: then they
+    find them in the cache.
+    """
+    is_alone = source not in _SMALL or (source, architecture) == _MANY_KERNELS
+    small = (each for each in _SMALL if (each, architecture) != _MANY_KERNELS)
+    _compile((source,) if is_alone else tuple(small), architecture)
 
 
-def compile_together(
-    source: str, architecture: Architecture, together: Iterable[Launch]
-) -> None:
-    """Compiles the kernels that these launches of one .cu file take."""
+@functools.cache
+def _compile(sources: tuple[str, ...], architecture: Architecture) -> None:
     module = prebuilt.load("_cpu")
-    signatures = {
-        each["kernel"]: each["signature"]
-        for launch in together
-        for each in native.plan(
-            module, launch[0], arguments_of(launch), architecture.number
-        )
-    }
-    cuda.compile_kernels(source, signatures, architecture)
+    signatures: dict[str, dict[str, str]] = {}
+    announcements = (each(source) for each in _announcing for source in sources)
+    for launch in chain(_announced, chain.from_iterable(announcements)):
+        op, _, asked = launch
+        if op.source in sources and asked == architecture:
+            for each in native.plan(
+                module, op, arguments_of(launch), architecture.number
+            ):
+                of_source = signatures.setdefault(op.source, {})
+                of_source[each["kernel"]] = each["signature"]
+    name = f"nvcc-{'-'.join(sources)}-{architecture.target}.lock"
+    with FileLock(shared.folder / name):
+        cuda.compile_together(signatures, architecture)

@@ -65,7 +65,7 @@ def every_kernel(
 
 
 @pytest.mark.parametrize("each_op", launches.TWINS, ids=lambda op: op.name)
-def test_contract(each_op: Op) -> None:
+def test_contract(each_op: Op, few_blocks: None) -> None:
     contract = TRIALS[each_op.name].code_contract
     assert contract
     jobs = [

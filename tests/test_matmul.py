@@ -6,14 +6,21 @@ import itertools
 import math
 import random
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from benches import make_bench, make_case
-from conftest import assert_accepted, is_simulated, needs_gpu, skip_if_refused
+from conftest import (
+    assert_accepted,
+    is_simulated,
+    leave_out,
+    leave_out_simulated,
+    needs_gpu,
+    skip_if_refused,
+)
 from torch import Tensor
 
 import bindings
@@ -96,7 +103,7 @@ def assert_exact(
     device: str,
     shape: tuple[int, int, int],
     rung: str,
-    dtypes: Iterable[torch.dtype] = DTYPES,
+    dtypes: Sequence[torch.dtype] = DTYPES,
     orders: Iterable[str] = ORDERS,
 ) -> None:
     """Compares dtypes and layouts of a shape bit for bit."""
@@ -110,6 +117,9 @@ def assert_exact(
         if is_simulated(backend, device, dtype):
             # One for each shape; this number happens to give all of them to some.
             pairs = [pairs[sum(shape) // 5 % len(pairs)]]
+        elif device == "cpu" and dtype != torch.float32 and len(dtypes) > 1:
+            # Both types of 16 bits take the same ways: equal orders, and unequal ones.
+            pairs = pairs[::3] if dtype == torch.float16 else pairs[1:3]
         for order_a, order_b in pairs:
             out = run(
                 backend,
@@ -132,7 +142,7 @@ def assert_exact(
     [
         (backend, shape)
         for backend, most in MOST_PRODUCTS.items()
-        for shape in sample(9, most)
+        for shape in sample(7, most)
     ],
 )
 def test_integers_are_exact(
@@ -166,7 +176,7 @@ def skip_if_simulated_elsewhere(backend: str) -> None:
         *(("triton", shape) for shape in ((16, 16, 16), (64, 64, 136))),
         ("cuda", (1280, 1280, 16)),
         ("cuda", (1408, 2304, 16)),
-        ("cuda", (1664, 3080, 328)),
+        ("cuda", (1408, 3080, 264)),
     ],
 )
 def test_integers_are_exact_on_the_twin(
@@ -208,6 +218,13 @@ def test_tf32_is_rounded_and_not_cut_off(rung: str, backend: str, device: str) -
 # ---- Values --------------------------------------------------------------------------
 
 
+def _turn(rung: str, activation: str | None) -> int:
+    return TESTED_RUNGS.index(rung) + ACTIVATIONS.index(activation)
+
+
+# All rungs end with the same functions: each has two activations, one with a bias, and
+# each activation one or two rungs.
+@leave_out_simulated(lambda each: _turn(each["rung"], each["activation"]) % 3 != 0)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("rung", TESTED_RUNGS)
 def test_epilogue(
@@ -220,9 +237,8 @@ def test_epilogue(
     )
     precision = precision_of(rung, dtype)
     given: list[Tensor | None] = [bias, None]
-    if is_simulated(backend, device, dtype):  # rungs and activations take turns
-        number = TESTED_RUNGS.index(rung) + [*ACTIVATIONS].index(activation)
-        given = [given[number % 2]]
+    if is_simulated(backend, device, dtype):
+        given = [given[_turn(rung, activation) % 2]]
     for each in given:
         arguments = (a, b, each, activation, precision)
         (expected,) = acceptance.expect(OP, arguments)
@@ -279,7 +295,7 @@ def test_rounding_errors_of_long_sums_do_not_pile_up(
 ) -> None:
     """A single chain of additions has three times the error that is allowed."""
     generator = torch.Generator().manual_seed(depth)
-    a = torch.randn(64, depth, generator=generator).to(device)
+    a = torch.randn(16, depth, generator=generator).to(device)
     b = torch.randn(depth, 33, generator=generator).to(device)
     (expected,) = acceptance.expect(OP, (a, b, None, None, "ieee"))
     assert acceptance.judge(run(backend, a, b, rung=rung), expected).problem == ""
@@ -396,7 +412,18 @@ def gradients(
     return torch.autograd.grad(function(*leaves), leaves, grad)
 
 
-@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
+OF_GRADIENTS = (None, "relu", "gelu", "silu")
+
+
+def _is_on_diagonal(params: Mapping[str, Any]) -> bool:
+    row = GRADIENT_SHAPES.index(params["shapes"])
+    return row == OF_GRADIENTS.index(params["activation"])
+
+
+# The backward of an activation is an op of its own, whatever shapes it follows.
+@leave_out(lambda each: bool(each["activation"]) and not _is_on_diagonal(each))
+@leave_out_simulated(lambda each: not _is_on_diagonal(each))
+@pytest.mark.parametrize("activation", OF_GRADIENTS)
 @pytest.mark.parametrize("shapes", GRADIENT_SHAPES)
 def test_gradients(
     shapes: tuple[tuple[int, ...], tuple[int, ...]],

@@ -27,6 +27,7 @@ from bindings.trials import TRIALS
 from compare.assembly.classify import CATEGORIES, Language
 from compare.assembly.listing import Frame, parse_ptx
 from compare.assembly.normalize import normalize
+from compare.code import tools, triton_offline
 from compare.code.findings import Finding
 from compare.code.kernel_code import KernelCode, Side, planned_kernels
 from compare.code.rungs import SIDES, name_of
@@ -495,9 +496,17 @@ def _shown_of(source: str) -> tuple[list[collect_code.Request], list[launches.La
 launches.announce_of_source(lambda source: _shown_of(source)[1])
 
 
+@pytest.fixture
+def not_assembled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has Triton stop at PTX: no machine code is made, and nothing read from it."""
+    record = functools.partial(triton_offline.record_launches, assembles=False)
+    monkeypatch.setattr(triton_offline, "record_launches", record)
+    monkeypatch.setattr(tools, "resources_of", lambda *_: tools.Resources(0, 0, 0))
+
+
 @needs_nvcc
 @pytest.mark.parametrize("source", {each.source: 0 for each in OPS.values()})
-def test_the_page_shows_what_is_launched(source: str) -> None:
+def test_the_page_shows_what_is_launched(source: str, not_assembled: None) -> None:
     launches.compile_with_nvcc(source, launches.HOPPER)
     for request in _shown_of(source)[0]:
         report = collect_code.study(request, lambda what: None)

@@ -113,7 +113,8 @@ def find_entry(lines: list[str], kernel: str | None) -> tuple[str, int, int]:
         ValueError: there is no such entry.
     """
     for start, line in enumerate(lines):
-        found = _ENTRY.search(line)
+        # Most lines have none: to look for a word is quicker than for a pattern.
+        found = _ENTRY.search(line) if ".entry" in line else None
         if found and kernel in (None, found[1]):
             for body in range(start, len(lines)):
                 if lines[body].lstrip().startswith("{"):
@@ -161,7 +162,7 @@ class _PtxLocations:
         self._files = {
             found[1]: os.path.normpath(found[2])
             for line in lines
-            if (found := _FILE.match(line))
+            if ".file" in line and (found := _FILE.match(line))
         }
         self._paths = {os.path.basename(path): path for path in self._files.values()}
         self._callers: dict[str, str] = {}

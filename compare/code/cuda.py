@@ -27,6 +27,15 @@ class CudaBuild:
     log: str  # of the run of nvcc, with what `ptxas -v` says
 
 
+@dataclass(frozen=True)
+class _Kernel:
+    """A kernel to compile."""
+
+    symbol: str
+    signature: str
+    facts: tuple[str | bytes, ...]  # that it depends on, besides nvcc and its options
+
+
 def compile_kernels(
     op_name: str, signatures: Mapping[str, str], architecture: Architecture
 ) -> dict[str, CudaBuild]:
@@ -45,11 +54,33 @@ def compile_kernels(
         CodegenUnavailable: there is no nvcc, or it does not know the architecture.
         CompilationFailed: nvcc refused the source.
     """
-    source = f'#include "{op_name}/{op_name}.cu"\n'
+    return compile_together({op_name: signatures}, architecture)
+
+
+def compile_together(
+    signatures: Mapping[str, Mapping[str, str]], architecture: Architecture
+) -> dict[str, CudaBuild]:
+    """Compiles kernels of several ops' .cu, as `compile_kernels` does those of one.
+
+    No two of the files may define the same name.
+
+    Args:
+        signatures: by the stems of the files, as `compile_kernels`.
+        architecture: As `compile_kernels`.
+
+    Raises:
+        CodegenUnavailable: As `compile_kernels`.
+        CompilationFailed: As `compile_kernels`.
+    """
+    source = "".join(f'#include "{each}/{each}.cu"\n' for each in signatures)
     options = (*NVCC_FLAGS, "-DTWIN_SINGLE_KERNEL", f"-I{CSRC}")
-    return _compiled(
-        source, {}, options, (op_name, _all_sources()), signatures, architecture
-    )
+    sources = _all_sources()
+    kernels = [
+        _Kernel(symbol, text, (op_name, sources))
+        for op_name, of_op in signatures.items()
+        for symbol, text in of_op.items()
+    ]
+    return _compiled(source, {}, options, kernels, architecture)
 
 
 def compile_files(
@@ -77,44 +108,42 @@ def compile_files(
         *(f"-I{each}" for each in folders),
     )
     facts = tuple(part for each in sorted(files.items()) for part in each)
-    return _compiled(
-        f'#include "{main}"\n', files, options, facts, signatures, architecture
-    )
+    kernels = [_Kernel(symbol, text, facts) for symbol, text in signatures.items()]
+    return _compiled(f'#include "{main}"\n', files, options, kernels, architecture)
 
 
 def _compiled(
     source: str,
     files: Mapping[str, str],
     options: tuple[str, ...],
-    facts: tuple[str | bytes, ...],
-    signatures: Mapping[str, str],
+    kernels: Sequence[_Kernel],
     architecture: Architecture,
 ) -> dict[str, CudaBuild]:
-    """Compiles what no earlier call has.
-
-    The facts are all that the result depends on, besides nvcc and its options.
-    """
+    """Compiles what no earlier call has."""
     nvcc = _find_nvcc()
     options = (*options, f"-arch={architecture.target}", "-Xptxas=-v", "-cubin")
     version = tools.version_of(nvcc)
-    inputs = (version, *options, *facts)
-    keys = {each: cache.key_of(*inputs, text) for each, text in signatures.items()}
+    keys = {
+        each: cache.key_of(version, *options, *each.facts, each.signature)
+        for each in kernels
+    }
     stored = {each: cache.read(key, _OUTPUTS) for each, key in keys.items()}
     if missing := [each for each, found in stored.items() if found is None]:
-        wanted = [signatures[each] for each in missing]
+        # Two files may have the same kernel, by way of a header.
+        wanted = list(dict.fromkeys(each.signature for each in missing))
         made = _compile(nvcc, options, source, files, wanted, architecture)
         for each in missing:
             cache.write(keys[each], made)
             stored[each] = made
     return {
-        symbol: CudaBuild(
-            symbol,
+        kernel.symbol: CudaBuild(
+            kernel.symbol,
             f"nvcc {version}",
             found["ptx"].decode(),
             found["cubin"],
             found["log"].decode(),
         )
-        for symbol, found in stored.items()
+        for kernel, found in stored.items()
         if found is not None
     }
 

@@ -56,21 +56,28 @@ def make_arguments(
     trial = TRIALS[op.name]
     is_meta = device == "meta"
     generator = torch.Generator("cpu" if is_meta else device).manual_seed(seed)
+    no_numbers = _NoNumbers if is_meta else contextlib.nullcontext
     # A GPU makes millions of random numbers much faster.
-    with torch.device(device), _NoNumbers() if is_meta else contextlib.nullcontext():
+    with torch.device(device), no_numbers():
         values = trial.inputs(case.shape, generator)
     inputs = lay_out_all([in_dtype(x, case.dtype) for x in values], case.layout, device)
-    return trial.bind(trial.complete(*inputs), case.params)
+    with no_numbers():
+        completed = trial.complete(*inputs)
+    return trial.bind(completed, case.params)
 
 
-# Of a tensor, and perhaps a number.
-_ELEMENTWISE = (Tensor.add, Tensor.mul, Tensor.div, Tensor.cos, Tensor.sin)
+# Functions of a tensor, and perhaps of a number or another tensor, that keep its shape.
+_KEEP_SHAPE = (
+    *(Tensor.add, Tensor.sub, Tensor.mul, Tensor.div),
+    *(Tensor.abs, Tensor.cos, Tensor.sin, Tensor.square, Tensor.rsqrt),
+    torch.softmax,
+)
 
 
 class _NoNumbers(TorchFunctionMode):
     """Makes tensors of the right shapes, without numbers, on the meta device.
 
-    PyTorch has Python functions for that, which import its compiler: for two seconds.
+    PyTorch has Python functions for that, which import its compiler: for a second.
     """
 
     def __torch_function__(
@@ -84,9 +91,26 @@ class _NoNumbers(TorchFunctionMode):
             return torch.empty(*args)
         if func is torch.randint:
             return torch.empty(args[-1], dtype=torch.int64)
-        if func in _ELEMENTWISE and not any(isinstance(x, Tensor) for x in args[1:]):
-            return torch.empty_like(args[0])
+        if func in _KEEP_SHAPE and all(_fits(each, args[0]) for each in args[1:]):
+            dtype = torch.result_type(*args) if len(args) > 1 else args[0].dtype
+            return args[0].new_empty(args[0].shape, dtype=dtype)
+        if func is Tensor.lt:
+            return args[0].new_empty(args[0].shape, dtype=torch.bool)
+        is_plain = not kwargs or kwargs == {"device": "meta"}
+        if func is torch.empty_like and args[0].is_contiguous() and is_plain:
+            return args[0].new_empty(args[0].shape)
+        if func is Tensor.mean:
+            x, dim = args
+            return x.new_empty(x.select(dim, 0).shape)
         return func(*args, **(kwargs or {}))
+
+
+def _fits(other: object, x: Tensor) -> bool:
+    """Whether a result of x and another operand has the shape of x."""
+    if not isinstance(other, Tensor):
+        return True
+    sizes = zip(reversed(other.shape), reversed(x.shape), strict=False)
+    return other.dim() <= x.dim() and all(n in (1, of_x) for n, of_x in sizes)
 
 
 def in_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -151,4 +175,6 @@ def _poison(
 def launcher_arguments(op: Op, case: Case) -> tuple[Argument, ...]:
     """The arguments of both bare launchers in a case, on the meta device."""
     arguments = make_arguments(op, case, "meta")
-    return op.arguments(*as_tuple(op.allocate(*arguments)), *arguments)
+    with _NoNumbers():
+        outputs = as_tuple(op.allocate(*arguments))
+    return op.arguments(*outputs, *arguments)

@@ -145,7 +145,8 @@ def _variables_outside_functions(lines: list[str]) -> Iterator[Variable]:
         found = _VARIABLE.match(line.strip()) if depth == 0 else None
         if found:
             yield _variable(found)
-        depth += line.count("{") - line.count("}")
+        if "{" in line or "}" in line:
+            depth += line.count("{") - line.count("}")
 
 
 def _variable(found: re.Match[str]) -> Variable:
