@@ -118,9 +118,13 @@ def test_matmul_multiplies_while_its_bias_is_on_its_way() -> None:
     op = OPS["matmul"]
     shape = (8192, 8192, 8192)
     case = Case(shape, torch.bfloat16, params={"bias": True, "activation": "gelu"})
-    code = inspect_cuda(op, launcher_arguments(op, case), ARCHITECTURES[90])
+    arguments = launcher_arguments(op, case)
+    # Behind another that starts counts, if blocks share tiles.
+    number = len(planned_kernels("cuda", op, arguments, ARCHITECTURES[90])) - 1
+    code = inspect_cuda(op, arguments, ARCHITECTURES[90], number=number)
     instructions = code.sass.instructions
     loads = [each for each in instructions if each.opcode.startswith("LDG")]
+    loads = [each for each in loads if "128" not in each.opcode]  # no parts of tiles
     assert loads
     for load in loads:
         register = re.compile(rf"\b{load.operands[0]}\b")

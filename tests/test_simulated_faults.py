@@ -350,8 +350,8 @@ def work_of_cuda() -> Iterator[Fault]:
     yield Fault("no-wait-for-store", read, "", dropped, RACE, store)
     yield Fault("less-wait-for-store", read, "", one_more_pending, RACE, store)
     barrier = r"barrier\.sync"
-    yield Fault("no-barrier-before", barrier, "", dropped, RACE, "stmatrix", (0, 3))
-    yield Fault("no-barrier-behind", barrier, "", dropped, RACE, store, (1, 4))
+    yield Fault("no-barrier-before", barrier, "", dropped, RACE, "stmatrix", (0, 5))
+    yield Fault("no-barrier-behind", barrier, "", dropped, RACE, store, (1, 6))
     yield Fault("no-fence", r"fence\.proxy", "", dropped, r"fence\.proxy\.async", store)
     commit, end = r"bulk\.commit_group", r"bulk\.wait_group\.read 0"
     says = f"{RACE}|{NOT_AWAITED}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,12 +15,20 @@ from bindings.library import call, register
 from bindings.op import Argument, Gradient, Op
 from bindings.ops import activation as activation_op
 from bindings.ops import sum as sum_op
+from bindings.ops._norm import count_sms
 
 ACTIVATIONS = (None, *activation_op.ACTIVATIONS)
 PRECISIONS = ("ieee", "tf32")
 
 # A dimension of size 1 is never stepped along, so it is given an aligned stride.
 _ALIGNED = 16
+
+# The sums of the largest tile, and the steps of a tile along k, of which several blocks
+# have a part each.
+_MOST_SUMS, _STEP = 128 * 256, 64
+# By which tile, on how many blocks and with how many shared tiles: the launcher's model
+# chooses. Tests and benchmarks pass launchers other numbers.
+_CHOSEN_CUT = (0, 0, 0)
 
 
 def matmul(
@@ -139,7 +148,32 @@ def _operands(
         *b_strides,
         activation_op.LAUNCHED.index(activation or "none"),
         precision == "tf32",
+        *_CHOSEN_CUT,
     )
+
+
+def _workspace(
+    rung: str, out: Tensor, a: Tensor, b: Tensor, *_: Any
+) -> tuple[Tensor | None, Tensor | None]:
+    """What blocks leave of tiles that they share, and counts of it.
+
+    A block has a part of two tiles at most, which it computes by 64 rows at a time.
+    """
+    n_steps, n_sms = -(-a.shape[-1] // _STEP), count_sms(out)
+    is_shared = rung in ("", "twin") and n_steps > 1 and a.dtype != torch.float32
+    if not is_shared or (a.is_cuda and not _is_hopper(a)):
+        return None, None
+    *batch, n_rows, n_cols = out.shape
+    n_tiles = math.prod(batch) * -(-n_rows // 64) * -(-n_cols // 64)
+    n_parts = 2 * min(n_sms, n_tiles * n_steps)
+    return (
+        out.new_empty((n_parts, _MOST_SUMS), dtype=torch.float32),
+        out.new_empty(4 * n_sms, dtype=torch.int32),
+    )
+
+
+def _is_hopper(x: Tensor) -> bool:
+    return int(torch.cuda.get_device_properties(x.device).major) == 9
 
 
 def _as_rows(x: Tensor) -> Tensor | None:
@@ -293,6 +327,7 @@ OP = register(
         allocate=_allocate,
         operands=_operands,
         reference=_reference,
+        workspace=_workspace,
         rungs=("first", "tiled", "tensor_cores", "twin"),
         gradient=Gradient(save=_save, compute=_compute),
     )

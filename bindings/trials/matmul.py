@@ -52,6 +52,8 @@ FORWARD = Trial(
         "matmul_kernel": "The twins differ in who does what: CUDA's warps load, "
         "multiply or store; Triton gives all warps of a program the same work and "
         "decides itself when they wait.",
+        "matmul_count_kernel": "On Hopper, starts the counts by which blocks that "
+        "share tiles know who comes last.",
     },
     optional_inputs=("bias",),
     small_shape=(128, 128, 128),
@@ -90,9 +92,10 @@ FORWARD = Trial(
         {"bias": True, "activation": "relu"},
         {"precision": "tf32"},
     ),
-    # The largest tiles on both sides, with little work for each.
+    # The largest tiles on both sides, with little work for each; and one tile, whose
+    # steps several blocks share.
     code_contract=CodeContract(
-        shapes=((128, 128, 256, 64),),
+        shapes=((128, 128, 256, 64), (64, 64, 4096)),
         # For tf32 Triton transposes tiles of b on the way to the tensor cores.
         conflicting_kernels=("matmul_tensor_cores_kernel[",),
         instructions={

@@ -19,6 +19,7 @@
 #include "common/table.cuh"
 #include "common/tensor_map.cuh"
 #include "matmul/first.cuh"
+#include "matmul/model.cuh"
 #include "matmul/tensor_cores.cuh"
 #include "matmul/tiled.cuh"
 #include "matmul/twin.cuh"
@@ -26,18 +27,6 @@
 namespace {
 
 enum class MatmulRung : int { chosen, first, tiled, tensor_cores, twin };
-
-// What rung and tile are chosen by.
-struct Call {
-    DType dtype;
-    bool tf32;
-    int64_t n_batches, M, N;
-    bool has_tensor_maps;  // out, a and b
-
-    constexpr int64_t n_tiles(int block_m, int block_n) const {
-        return n_batches * ceil_div(M, block_m) * ceil_div(N, block_n);
-    }
-};
 
 // The calls that a rung can serve.
 struct Regime {
@@ -64,44 +53,22 @@ constexpr Regime REGIMES[] = {
     {MatmulRung::first},
 };
 
-// A tile of the twin, and the calls that it is for.
-struct MatmulTile {
-    int block_m;
-    int block_n;
-    int num_stages;
-    int64_t min_rows = 0;  // of a
-    int arch = 0;          // of which architecture, such as 90; 0: the default
-
-    template <typename T>
-    constexpr bool is_for() const {
-        return true;
-    }
-    // At least three in four multiprocessors have one.
-    constexpr bool serves(const Device& device, const Call& call) const {
-        return (arch == 0 || arch == device.arch) && min_rows <= call.M &&
-               4 * call.n_tiles(block_m, block_n) >= 3 * device.n_sms;
-    }
-};
-
-// The larger a tile, the fewer bytes a multiplication costs. All stages take nearly 200 KB.
-constexpr MatmulTile TILES[] = {
-    {.block_m = 128, .block_n = 256, .num_stages = 4, .min_rows = 65},
-    {.block_m = 128, .block_n = 128, .num_stages = 6, .min_rows = 65},
-    {.block_m = 64, .block_n = 64, .num_stages = 12},
-};
-
 template <typename T, MatmulTile TILE, ptx::Major A_MAJOR, ptx::Major B_MAJOR>
 constexpr auto TWIN =
     matmul_kernel<T, TILE.block_m, TILE.block_n, TILE.num_stages, A_MAJOR, B_MAJOR>;
 
 }  // namespace
 
+// tile, n_blocks and n_streamed: a Cut with its tile counted from 1, by which the twin is tried;
+// 0 for the one that the model chooses. parts, n_arrived: memory of any contents for two parts
+// of the largest tile for each multiprocessor, and four counts; null where tiles are not shared.
 cudaError_t matmul(
     const Launcher& launch, DType dtype, void* out, const void* a, const void* b,
     const void* bias, int64_t n_batches, int64_t M, int64_t N, int64_t K,
     int64_t a_stride_batch, int64_t a_stride_row, int64_t a_stride_col,
     int64_t b_stride_batch, int64_t b_stride_row, int64_t b_stride_col, int activation,
-    bool tf32, int rung
+    bool tf32, int tile, int64_t n_blocks, int64_t n_streamed, void* parts,
+    void* n_arrived, int rung
 ) {
     const Device& device = launch.device();
     const bool a_along_k = a_stride_col == 1, b_along_k = b_stride_row == 1;
@@ -110,7 +77,7 @@ cudaError_t matmul(
 
     // Tensor maps need aligned rows. The twin counts in 32 bits and needs a step along K.
     constexpr int64_t MOST = (int64_t{1} << 31) - 1;
-    Call call{dtype, tf32, n_batches, M, N, false};
+    Call call{dtype, tf32, n_batches, M, N, K, false};
     call.has_tensor_maps =
         K > 0 && K <= MOST && call.n_tiles(64, 64) <= MOST / 64 &&
         have_vectors(
@@ -149,6 +116,8 @@ cudaError_t matmul(
             if (launch.describes()) break;
             if (const cudaError_t error = encode_tensor_map<T>(map)) return error;
         }
+        const Cut cut = tile == 0 ? model::choose(call, device.n_sms, parts != nullptr)
+                                  : Cut{tile - 1, n_blocks, n_streamed};
         const auto start_tile = [&]<MatmulTile TILE>() {
             constexpr int BLOCK_M = TILE.block_m, BLOCK_N = TILE.block_n;
             constexpr auto ALONG_K = ptx::Major::K, ACROSS_K = ptx::Major::MN;
@@ -156,18 +125,22 @@ cudaError_t matmul(
                                 : a_along_k ? TWIN<T, TILE, ALONG_K, ACROSS_K>
                                 : b_along_k ? TWIN<T, TILE, ACROSS_K, ALONG_K>
                                             : TWIN<T, TILE, ACROSS_K, ACROSS_K>;
-            const int64_t n_tiles = call.n_tiles(BLOCK_M, BLOCK_N);
+            if (cut.n_streamed > 0) {
+                const Plan plan{matmul_count_kernel<T>, dim3(1), dim3(COUNT_THREADS)};
+                const int64_t n_counts = cut.n_streamed * NUM_CONSUMERS<BLOCK_M>;
+                if (const cudaError_t error = launch(plan, n_arrived, n_counts))
+                    return error;
+            }
             return launch(
                 Plan{
-                    kernel, dim3(n_tiles < device.n_sms ? n_tiles : device.n_sms),
-                    dim3(NUM_THREADS<BLOCK_M>),
-                    sizeof(Shared<BLOCK_M, BLOCK_N, TILE.num_stages>)
+                    kernel, dim3(cut.n_blocks), dim3(NUM_THREADS<BLOCK_M>),
+                    sizeof(MatmulShared<BLOCK_M, BLOCK_N, TILE.num_stages>)
                 },
-                out_map, a_map, b_map, bias, n_batches, M, N, K, a_stride_batch == 0,
-                b_stride_batch == 0, activation
+                out_map, a_map, b_map, bias, parts, n_arrived, n_batches, M, N, K,
+                a_stride_batch == 0, b_stride_batch == 0, activation, cut.n_streamed
             );
         };
-        return choose_tile<T, TILES>(device, call, start_tile);
+        return choose_tile<T, TILES>(device, TILES[cut.tile], start_tile);
     };
 
     return dispatch_float<cudaError_t>(dtype, [&]<typename T>() {

@@ -3,13 +3,13 @@
 //
 // That thread has the tensor memory accelerator (TMA) fill a ring of stages, ahead of the
 // multiplications and into the next tile, while the consumers are still at the epilogue of
-// this one. A block takes every gridDim.x-th tile.
+// this one. A block takes every gridDim.x-th tile, after its parts of those that are shared.
 #pragma once
 
 #include "common/epilogue.cuh"
 #include "common/launch.cuh"
 #include "common/vec.cuh"
-#include "matmul/ring.cuh"
+#include "matmul/parts.cuh"
 
 template <
     typename T, int BLOCK_M, int BLOCK_N, int NUM_STAGES, ptx::Major A_MAJOR,
@@ -19,8 +19,10 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
     const __grid_constant__ TensorMap a_map,    // (n_batches or 1, M, K), or transposed
     const __grid_constant__ TensorMap b_map,    // (n_batches or 1, K, N), or transposed
     const T* __restrict__ bias_ptr,             // (N), or null
+    float* __restrict__ parts_ptr,  // (2 * gridDim.x, BLOCK_M, BLOCK_N), in some order
+    int* __restrict__ n_arrived_ptr,  // (n_streamed, BLOCK_M / 64), 0 at first
     int n_batches, int M, int N, int K, bool a_is_shared, bool b_is_shared,
-    int activation
+    int activation, int n_streamed
 ) {
 #if defined(TWIN_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
     using namespace twin;
@@ -28,38 +30,31 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
     constexpr int STAGE_BYTES = (A_BOXES + B_BOXES) * int{sizeof(Box)};
     DYNAMIC_SHARED(shared_bytes, 1024);
     auto& shared =
-        *reinterpret_cast<Shared<BLOCK_M, BLOCK_N, NUM_STAGES>*>(shared_bytes);
+        *reinterpret_cast<MatmulShared<BLOCK_M, BLOCK_N, NUM_STAGES>*>(shared_bytes);
 
-    // -- tile: every gridDim.x-th one
+    // -- tile: parts of those that are shared, then every gridDim.x-th one
     const int n_tile_rows = (M - 1) / BLOCK_M + 1, n_tile_cols = (N - 1) / BLOCK_N + 1;
     const int n_tiles = n_batches * n_tile_rows * n_tile_cols;
-    const int n_steps = (K - 1) / BLOCK_K + 1;
+    const Parts parts{n_streamed, (K - 1) / BLOCK_K + 1};
     // Broadcast from one lane, so that the compiler knows it to be uniform in a warp, and
     // computes it and what follows from it once for the warp.
     const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / WARPGROUP_SIZE, 0);
     const int thread = threadIdx.x % WARPGROUP_SIZE;
     RingPosition<NUM_STAGES> ring;
-    if (threadIdx.x == 0) {
-        for (int stage = 0; stage < NUM_STAGES; ++stage) {
-            ptx::mbarrier_init(&shared.full[stage], 1);
-            ptx::mbarrier_init(&shared.empty[stage], NUM_CONSUMERS<BLOCK_M>);
-        }
-        ptx::mbarrier_init(&shared.turn, 1);
-        ptx::fence_mbarrier_init();
-    }
+    if (threadIdx.x == 0) init_barriers(shared);
     __syncthreads();
 
     // -- load: by one thread, each stage as soon as all consumers have used what was there
     if (warpgroup == NUM_CONSUMERS<BLOCK_M>) {
         ptx::setmaxnreg_dec<24>();
         if (thread != 0) return;
-        for (int index = blockIdx.x; index < n_tiles; index += gridDim.x) {
+        for (Part part = parts.first(); part.tile < n_tiles; part = parts.next(part)) {
             const Tile tile =
-                tile_at<BLOCK_M, BLOCK_N>(index, n_tile_rows, n_tile_cols);
+                tile_at<BLOCK_M, BLOCK_N>(part.tile, n_tile_rows, n_tile_cols);
             const int a_batch = a_is_shared ? 0 : tile.batch;
             const int b_batch = b_is_shared ? 0 : tile.batch;
-            for (int step = 0; step < n_steps; ++step) {
-                const int k = step * BLOCK_K;
+            for (int step = 0; step < part.n_steps; ++step) {
+                const int k = (part.first_step + step) * BLOCK_K;
                 uint64_t* full = &shared.full[ring.stage];
                 ptx::mbarrier_wait(&shared.empty[ring.stage], ring.parity ^ 1);
                 ptx::mbarrier_arrive_expect_bytes(full, STAGE_BYTES);
@@ -77,7 +72,6 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
 
     ptx::setmaxnreg_inc<240>();
     const int warp = thread / WARP_SIZE, lane = thread % WARP_SIZE;
-    const bool takes_turns = NUM_CONSUMERS<BLOCK_M> == 2 && n_steps > NUM_STAGES;
     const bool is_plain =
         bias_ptr == nullptr && Activation{activation} == Activation::none;
     const float bias_scale = argument_scale<T>(Activation{activation});
@@ -124,7 +118,10 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
         }
     };
 
-    for (int index = blockIdx.x; index < n_tiles; index += gridDim.x) {
+    for (Part part = parts.first(); part.tile < n_tiles; part = parts.next(part)) {
+        const int n_steps = part.n_steps;
+        const bool takes_turns = NUM_CONSUMERS<BLOCK_M> == 2 && n_steps > NUM_STAGES;
+
         // -- compute: the next stage is handed in while one is multiplied
         int in_use = -1;  // the stage that is being multiplied
         const auto multiply = [&](int step) {
@@ -169,7 +166,8 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
         // No multiplication waits for the tile's place, whose divisions take longer than a
         // step, or for its bias. A lane needs 64 of that in the end, and has no registers for
         // them before: each thread loads 2, which go to shared memory after the boxes.
-        const Tile tile = tile_at<BLOCK_M, BLOCK_N>(index, n_tile_rows, n_tile_cols);
+        const Tile tile =
+            tile_at<BLOCK_M, BLOCK_N>(part.tile, n_tile_rows, n_tile_cols);
         T bias[2]{};
         const int bias_col = tile.col + thread * 2;
         if (bias_ptr != nullptr && thread < BLOCK_N / 2 && bias_col < N) {
@@ -200,10 +198,26 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
             if (thread == 0) ptx::mbarrier_arrive(&shared.turn);
         }
 
+        // -- parts: only whoever comes last to a tile has its sums
+        if (n_steps < parts.n_steps) {
+            ptx::wgmma_wait_group<0>();
+            release(in_use);
+            in_use = -1;
+            has_finished = add_parts<BLOCK_M>(
+                reinterpret_cast<float (&)[BLOCK_N / 2]>(sums), parts, part.tile,
+                parts_ptr, n_arrived_ptr, shared.is_last(warpgroup), warpgroup, thread
+            );
+            if (!has_finished) {
+                // No result is kept meanwhile: its registers take parts that are read.
+                for (auto& pair : finished) pair[0] = pair[1] = 0;
+                continue;
+            }
+        }
+
         // -- epilogue: all sums at once; the activation's branch precedes the last wait
         const auto finish = [&](auto of_sum_and_bias) {
             ptx::wgmma_wait_group<0>();
-            release(in_use);
+            if (in_use >= 0) release(in_use);
             #pragma unroll
             for (int i = 0; i < BLOCK_N / 4; ++i) {
                 const auto [left, right] = sums[i / 2][i % 2];

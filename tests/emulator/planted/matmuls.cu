@@ -42,6 +42,7 @@ EXPORT int twin_matmul(__half* out, __half* x) {
     const Plan plan{kernel, 1, NUM_THREADS<128>, sizeof(Shared<128, 64, NUM_STAGES>)};
     const Launcher launcher(nullptr);
     return launcher(
-        plan, out_map, a_map, b_map, x, 1, M, N, K, true, true, static_cast<int>(NONE)
+        plan, out_map, a_map, b_map, x, nullptr, nullptr, 1, M, N, K, true, true,
+        static_cast<int>(NONE), 0
     );
 }
