@@ -164,15 +164,23 @@ FOLDERS_OF_KERNELS = sorted(
 )
 
 
+SHARED_TILES = (64, 64, 4096)
+
+
 def _planned(on_rung: Op, side: Side, dtype: torch.dtype) -> set[str]:
     found: set[str] = set()
-    # Unaligned rows, which no contract covers, have kernels of their own.
-    uneven = (
-        Case(shape, dtype, direction=on_rung.direction)
-        for shape in TRIALS[on_rung.name].benchmark_shapes
-        if shape in UNEVEN_ROWS
-    )
-    for case in chain(cases(on_rung, dtype), uneven):
+    # Unaligned rows, which no contract covers, have kernels of their own, and so have
+    # tiles that blocks share.
+    others = [
+        *(
+            each
+            for each in TRIALS[on_rung.name].benchmark_shapes
+            if each in UNEVEN_ROWS
+        ),
+        *[SHARED_TILES] * (on_rung.source == "matmul"),
+    ]
+    uncovered = (Case(each, dtype, direction=on_rung.direction) for each in others)
+    for case in chain(cases(on_rung, dtype), uncovered):
         # A rung may serve some of these alone.
         with contextlib.suppress(UnsupportedError):
             arguments = launcher_arguments(on_rung, case)

@@ -1,10 +1,9 @@
 """The process that workers are forked from: has imported torch, and nothing of users'.
 
-To import torch takes more than a second of a core, which each worker would need, and
-this project's ops a third of one. What a fork has is what this process has, so that it
-does no more than that: it has no thread but one, reads no task, computes nothing, and
-asks nothing of CUDA, which a fork could then not use. It does not import Triton, which
-decides there whether it interprets.
+To import torch takes more than a second of a core, which each worker would need. What a
+fork has is what this process has, so that it does no more than that: it has no thread
+but one, reads no task, computes nothing, and asks nothing of CUDA, which a fork could
+then not use. It does not import Triton, which decides there whether it interprets.
 
 It is run as a module. Its standard input is a socket, on which `fork_client` sends the
 name of a private folder with three descriptors: the input and the output of a watcher,
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import os
 import socket
 import sys
@@ -28,34 +26,30 @@ from compare.pairs import watch, worker
 
 _LONGEST_NAME = 4096
 _N_DESCRIPTORS = 3
-# With all ops, and what torch builds extensions with: most tasks import them.
-_IMPORTED = ("compare.judge.sanitizer", "torch.utils.cpp_extension")
 
 
 def main() -> None:
     """Forks a watcher for each folder, until the socket ends."""
     connection = socket.socket(fileno=0)
-    for name in _IMPORTED:
-        importlib.import_module(name)
     sys.stdout.flush()  # what an import has printed, a fork would print again
     # A collection in a fork would write to, and so copy, the memory of every object.
     gc.freeze()
     watchers: dict[bytes, tuple[int, int]] = {}
     while True:
-        folder, ends, _, _ = socket.recv_fds(connection, _LONGEST_NAME, _N_DESCRIPTORS)
-        if not folder:
+        name, ends, _, _ = socket.recv_fds(connection, _LONGEST_NAME, _N_DESCRIPTORS)
+        if not name:
             return
         if ends:
             pid = os.fork()
             if not pid:
                 connection.detach()  # its number is that of the watcher's input
-                _watch(Path(os.fsdecode(folder)), ends)
+                _watch(Path(os.fsdecode(name)), ends)
             *others, status_end = ends
             for end in others:
                 os.close(end)
-            watchers[folder] = pid, status_end
-        elif folder in watchers:
-            pid, status_end = watchers.pop(folder)
+            watchers[name] = pid, status_end
+        elif name in watchers:
+            pid, status_end = watchers.pop(name)
             _, status = os.waitpid(pid, 0)
             with contextlib.suppress(BrokenPipeError):
                 os.write(status_end, str(os.waitstatus_to_exitcode(status)).encode())
