@@ -103,7 +103,11 @@ def matmul(
     n_arrived,
     rung,
 ):
-    """Launches the kernel for a call on the current device and stream."""
+    """Launches the kernel for a call on the current device and stream.
+
+    tile, n_blocks, n_streamed, parts, n_arrived: for CUDA's twin, which shares tiles;
+    Triton's does not.
+    """
     a_stride_batch, a_stride_row, a_stride_col = strides[:3]
     b_stride_batch, b_stride_row, b_stride_col = strides[3:]
     a_row_major, b_row_major = a_stride_col == 1, b_stride_col == 1

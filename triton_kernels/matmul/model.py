@@ -3,7 +3,8 @@
 The time is in cycles of a multiprocessor. A program multiplies its steps, each 64 of k,
 as fast as the tensor cores or the L2 allow, or all wait for the memory. Then come the
 ends of tiles, and what parts of tiles cost. The mirror of csrc/matmul/model.cuh, which
-says where the numbers are from.
+says where the numbers are from, and by which CUDA's launcher chooses. Triton's twin
+shares no tiles so far, and its launcher goes by tables.py: tests alone use this.
 """
 
 from collections.abc import Iterator, Sequence
