@@ -73,6 +73,8 @@ class Part:
         flags: Flags for the C++ compiler.
         include_folders: Folders that the text's #include lines search, in this order.
         files: All files that the text may include from there.
+        names_no_file: Whether the object file is without the names of its sources, such
+            as __FILE__ and debug symbols leave in it, so that all checkouts can use it.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Part:
     flags: tuple[str, ...]
     include_folders: tuple[Path, ...]
     files: tuple[Path, ...]
+    names_no_file: bool = False
 
 
 @dataclass(frozen=True)
@@ -313,8 +316,7 @@ def _fingerprint(made: _Made) -> str:
         home = made.cuda_home
         facts["nvcc"] = home and _version_of((f"{home}/bin/nvcc",))
     text = json.dumps(facts, sort_keys=True, default=_fields)
-    if isinstance(made, Part) and "-g0" in made.flags:
-        # Nothing in it says where the sources lie: other checkouts can use it.
+    if isinstance(made, Part) and made.names_no_file:
         text = text.replace(str(ROOT), "")
     return hashlib.sha256(text.encode()).hexdigest()
 

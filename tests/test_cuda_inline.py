@@ -20,6 +20,7 @@ from typing import Any
 import pybind11
 import pytest
 import torch
+from emulated import object_of
 
 import bindings
 from bindings import build_cache, sources, toolchain
@@ -268,16 +269,24 @@ def test_fingerprint_covers_the_environment(
     assert build_cache._fingerprint(tiny) != before
 
 
-def test_checkouts_share_parts_without_debug_symbols(
+def test_checkouts_share_parts_that_name_no_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fingerprint(checkout: str, flag: str) -> str:
+    def fingerprint(checkout: str, names_no_file: bool) -> str:
         monkeypatch.setattr(build_cache, "ROOT", Path(checkout))
         folders = (Path(checkout, "csrc"),)
-        return build_cache._fingerprint(Part("part", "int x;", (flag,), folders, ()))
+        part = Part("part", "int x;", (), folders, (), names_no_file)
+        return build_cache._fingerprint(part)
 
-    assert fingerprint("/here", "-g0") == fingerprint("/there", "-g0")
-    assert fingerprint("/here", "-g") != fingerprint("/there", "-g")
+    assert fingerprint("/here", True) == fingerprint("/there", True)
+    assert fingerprint("/here", False) != fingerprint("/there", False)
+
+
+def test_parts_name_the_files_that_they_may_name() -> None:
+    parts = (cuda_inline.emulator(), cuda_inline.checker())
+    names = [b"csrc/emulator" in object_of(part).read_bytes() for part in parts]
+    assert names == [False, True]
+    assert [part.names_no_file for part in parts] == [True, False]
 
 
 def test_compile_error_shows_what_the_compiler_said(folder: Path) -> None:
