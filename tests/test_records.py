@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -24,11 +25,13 @@ from compare import repository
 from compare.cli import main
 from compare.errors import UnavailableError, UsageError
 from compare.judge.cases import Case
+from compare.judge.parity import Skipped
 from compare.records import check, fusions, rung_times, store
 from compare.records.source_hash import KEY, SIDES, hashes
 from compare.report import plots, readme, recorded, recording
-from compare.timing import benchmark, gpu_state
+from compare.timing import benchmark, ceiling, gpu_state
 from compare.timing.times import Bench, to_json
+from compare.timing.unfinished import Unfinished
 
 RTX = "NVIDIA GeForce RTX 4090"
 
@@ -446,7 +449,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[Bench]:
     monkeypatch.setattr(gpu_state, "obstacle", lambda: None)
     monkeypatch.setattr(plots, "require_matplotlib", lambda: None)
     monkeypatch.setattr(benchmark, "compile_ahead", lambda *_: None)
-    monkeypatch.setattr(benchmark, "bench", lambda request, _: measured(request.op))
+    monkeypatch.setattr(benchmark, "bench", lambda request, *_: measured(request.op))
     monkeypatch.setattr(benchmark, "failures", lambda *_: [])
     for module, name in ((rung_times, "measure_rungs"), (fusions, "measure")):
         monkeypatch.setattr(module, name, lambda op, *_: measured(op.name))
@@ -466,6 +469,52 @@ def test_a_record_has_the_hashes_of_its_sources(
     for each in kept:
         assert each.environment[KEY] == hashes(each.op)
         assert each.environment["gpus"] == ["NVIDIA H200"]
+
+
+def test_a_record_that_was_cut_off_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cases = tuple(Case((n, 64), torch.bfloat16) for n in (1, 2, 3))
+    request = benchmark.Request(
+        *("softmax", None, ("bfloat16",), None, (), ()), sweep=False, starts=False
+    )
+    measured: list[Case] = []
+
+    def measure(_request: object, _op: object, case: Case, _progress: object) -> Any:
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        measured.append(case)
+        return make_case(case.shape, case.dtype)
+
+    plan = benchmark.Plan(cases, (), ())
+    monkeypatch.setattr(benchmark, "plan", lambda _: plan)
+    monkeypatch.setattr(benchmark, "_measure", measure)
+    monkeypatch.setattr(benchmark, "_free_memory", lambda: None)
+    monkeypatch.setattr(gpu_state, "measuring", contextlib.nullcontext)
+    monkeypatch.setattr(ceiling, "matmul_rate", lambda _: Skipped("no time"))
+
+    def bench(environment: dict[str, Any]) -> Bench:
+        unfinished = Unfinished("softmax", environment)
+        result = benchmark.bench(request, lambda _: None, unfinished)
+        unfinished.forget()
+        return result
+
+    morning = {**make_bench().environment, "date": "2026-11-20T08:14:24+00:00"}
+    noon = {**morning, "date": "2026-11-20T12:00:00+00:00"}
+    with pytest.raises(KeyboardInterrupt):
+        bench(morning)
+    assert measured == [*cases[:2]]
+    for other in ({"date": "2026-11-21"}, {"commit": "another"}, {"gpus": [RTX]}):
+        assert Unfinished("softmax", {**noon, **other}).find(cases[0]) is None
+    assert Unfinished("gelu", noon).find(cases[0]) is None
+
+    measured.clear()
+    assert bench(noon).cases == tuple(
+        make_case(each.shape, each.dtype) for each in cases
+    )
+    assert measured == [cases[2]]
+    assert Unfinished("softmax", noon).find(cases[0]) is None  # it is finished
 
 
 def test_kernels_that_are_not_committed_are_not_recorded(

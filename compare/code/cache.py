@@ -1,4 +1,4 @@
-"""The output of compilers and disassemblers, kept on disk by the hash of its inputs.
+"""What took long to make, such as a compiler's output, kept by the hash of its inputs.
 
 Where the disk cannot be used, nothing is kept, and the tools run again next time.
 """
@@ -41,6 +41,13 @@ def write(key: str, files: dict[str, bytes]) -> None:
                 path = Path(temporary, name)
                 path.write_bytes(data)
                 os.replace(path, folder / f"{key}.{name}")
+
+
+def remove(key: str, names: tuple[str, ...]) -> None:
+    """Removes the files stored under `key`, where they are there."""
+    for name in names:
+        with contextlib.suppress(OSError):
+            (_folder() / f"{key}.{name}").unlink()
 
 
 def _folder() -> Path:

@@ -21,9 +21,10 @@ from compare.judge.cases import Case
 from compare.records import fusions, rung_times, source_hash, store
 from compare.report import plots, readme
 from compare.report.readme import EXAMPLE
-from compare.timing import benchmark, gpu_state
+from compare.timing import benchmark, environment, gpu_state
 from compare.timing.names import DEFAULT_BACKENDS, PEERS
 from compare.timing.times import Bench
+from compare.timing.unfinished import Unfinished
 
 Measured = TypeVar("Measured", Bench, rung_times.Times, fusions.Fusion)
 
@@ -34,7 +35,8 @@ _SWEPT = ("add", "gelu", "attention", "attention_backward")
 def record(ops: Sequence[str], progress: Callable[[str], None]) -> list[Path]:
     """Measures ops on this GPU, with every peer that can be imported.
 
-    Each record is written as soon as it is measured: those after it may fail.
+    Each record is written as soon as it is measured: those after it may fail. What is
+    measured of one that was cut off on the same day is not measured again.
 
     Returns:
         The files that were written: records, plots, pages.
@@ -84,12 +86,16 @@ def _record(
         return dataclasses.replace(measured, environment=environment)
 
     op = OPS[request.op]
-    result = benchmark.bench(request, progress)
+    facts = {**environment.collect(), source_hash.KEY: hashes}
+    unfinished = Unfinished(op.name, facts)
+    result = benchmark.bench(request, progress, unfinished)
     if failures := benchmark.failures(result, DEFAULT_BACKENDS):
+        unfinished.forget()  # the next run may do better
         raise UnavailableError(f"nothing is recorded of {op.name}: {failures[0]}")
     # One run writes the example and its record.
     example = _run_example(progress) if op.name == EXAMPLE else ""
     files = [store.write(with_hashes(result))]
+    unfinished.forget()
     if example:
         files.append(files[0].parent / f"compare-{EXAMPLE}.txt")
         store.replace(files[-1], example.encode())

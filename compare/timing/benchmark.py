@@ -28,6 +28,7 @@ from compare.timing import (
 from compare.timing.implementations import Implementation
 from compare.timing.measure import measure
 from compare.timing.times import Bench, CaseTimes, Timing
+from compare.timing.unfinished import Unfinished
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,17 @@ def compile_ahead(requests: Sequence[Request], progress: Callable[[str], None]) 
     compiling.compile_ahead(tasks, progress)
 
 
-def bench(request: Request, progress: Callable[[str], None]) -> Bench:
+def bench(
+    request: Request,
+    progress: Callable[[str], None],
+    unfinished: Unfinished | None = None,
+) -> Bench:
     """Measures an op and its peers.
+
+    Args:
+        request: What to measure.
+        progress: Is told what is going on.
+        unfinished: Has cases that need not be measured again, and is given the others.
 
     Raises:
         CompareError: It cannot be done.
@@ -113,9 +123,17 @@ def bench(request: Request, progress: Callable[[str], None]) -> Bench:
     planned = plan(request)
     op = OPS[request.op]
     surroundings = environment.collect()
+
+    def times_of(case: Case) -> CaseTimes:
+        found = unfinished.find(case) if unfinished else None
+        times = found or _measure(request, op, case, progress)
+        if unfinished:
+            unfinished.keep(times)
+        return times
+
     with gpu_state.measuring():
-        cases = [_measure(request, op, case, progress) for case in planned.cases]
-        sweep = [_measure(request, op, case, progress) for case in planned.sweep]
+        cases = [times_of(case) for case in planned.cases]
+        sweep = [times_of(case) for case in planned.sweep]
         timed = (
             name
             for times in cases
