@@ -629,7 +629,7 @@ watcher = open(f"/proc/{os.getppid()}/stat").read()
 server = watcher.rpartition(")")[2].split()[1]
 # What builds extensions asks CUDA whether there is a GPU while it is imported: forks
 # could not use one.
-names = "torch", "torch.utils.cpp_extension", "triton", "compare.pairs.python_file"
+names = "torch", "torch.utils.cpp_extension", "triton", "compare.pairs.cuda_run"
 RESULT = [
     [each in modules for each in names],
     [n_threads, len(os.listdir(f"/proc/{server}/task"))],

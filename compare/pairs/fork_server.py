@@ -1,9 +1,10 @@
 """The process that workers are forked from: has imported torch, and nothing of users'.
 
-To import torch takes more than a second of a core, which each worker would need. What a
-fork has is what this process has, so that it does no more than that: it has no thread
-but one, reads no task, computes nothing, and asks nothing of CUDA, which a fork could
-then not use. It does not import Triton, which decides there whether it interprets.
+To import torch takes more than a second of a core, which each worker would need, and to
+import what most tasks do a third of one more. What a fork has is what this process has,
+so that it does no more than that: it has no thread but one, reads no task, computes
+nothing, and asks nothing of CUDA, which a fork could then not use. It does not import
+Triton, which decides there whether it interprets.
 
 It is run as a module. Its standard input is a socket, on which `fork_client` sends the
 name of a private folder with three descriptors: the input and the output of a watcher,
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
 import socket
 import sys
@@ -24,6 +26,12 @@ from pathlib import Path
 
 from compare.pairs import watch, worker
 
+_IMPORTED = (
+    "bindings",
+    "compare.pairs.cuda_values",
+    "compare.pairs.questions_task",
+    "compare.ptx_simulator.simulator",
+)
 _LONGEST_NAME = 4096
 _N_DESCRIPTORS = 3
 
@@ -31,6 +39,8 @@ _N_DESCRIPTORS = 3
 def main() -> None:
     """Forks a watcher for each folder, until the socket ends."""
     connection = socket.socket(fileno=0)
+    for module in _IMPORTED:
+        importlib.import_module(module)
     sys.stdout.flush()  # what an import has printed, a fork would print again
     # A collection in a fork would write to, and so copy, the memory of every object.
     gc.freeze()
