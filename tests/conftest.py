@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,8 +136,9 @@ def pytest_collection_modifyitems(
             item.add_marker(needs_interpreter)
 
 
-# Between two collections; memory grows by some hundred MB meanwhile.
-_TESTS_WITHOUT_COLLECTION = 1000
+# By so much does a process grow between two collections.
+_GROWTH = 1 << 30
+_resident = 0
 
 
 def pytest_collection_finish() -> None:
@@ -145,21 +148,26 @@ def pytest_collection_finish() -> None:
     of tens of thousands of objects each, again and again: for an eighth of the time
     that tests take. What is imported stays to the end anyway.
     """
-    gc.collect()
+    _collect()
     gc.freeze()
     gc.disable()
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Collects garbage now and then."""
-    count = item.session.stash.get(_COUNT, 0) + 1
-    item.session.stash[_COUNT] = count
-    if count % _TESTS_WITHOUT_COLLECTION == 0:
-        gc.collect()
+def pytest_runtest_teardown() -> None:
+    """Collects garbage where there may be much."""
+    if _resident_bytes() > _resident + _GROWTH:
+        _collect()
 
 
-_COUNT = pytest.StashKey[int]()
+def _collect() -> None:
+    global _resident
+    gc.collect()
+    _resident = _resident_bytes()
+
+
+def _resident_bytes() -> int:
+    n_pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(n_pages) * resource.getpagesize()
 
 
 def skip_if_refused(backend: str, device: str) -> None:
