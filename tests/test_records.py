@@ -26,7 +26,7 @@ from compare.cli import main
 from compare.errors import UnavailableError, UsageError
 from compare.judge.cases import Case
 from compare.judge.parity import Skipped
-from compare.records import check, fusions, rung_times, store
+from compare.records import check, drawn, fusions, rung_times, store
 from compare.records.source_hash import KEY, SIDES, hashes
 from compare.report import plots, readme, recorded, recording
 from compare.timing import benchmark, ceiling, gpu_state
@@ -451,7 +451,11 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[Bench]:
     monkeypatch.setattr(benchmark, "compile_ahead", lambda *_: None)
     monkeypatch.setattr(benchmark, "bench", lambda request, *_: measured(request.op))
     monkeypatch.setattr(benchmark, "failures", lambda *_: [])
-    for module, name in ((rung_times, "measure_rungs"), (fusions, "measure")):
+    for module, name in (
+        (rung_times, "measure_rungs"),
+        (fusions, "measure"),
+        (drawn, "measure"),
+    ):
         monkeypatch.setattr(module, name, lambda op, *_: measured(op.name))
     monkeypatch.setattr(store, "write", keep)
     monkeypatch.setattr(readme, "redraw", list)
@@ -464,7 +468,8 @@ def test_a_record_has_the_hashes_of_its_sources(
 ) -> None:
     monkeypatch.setattr(repository, "changed_kernels", list)
     files = recording.record(["add", "gelu_backward", "matmul"], lambda _: None)
-    assert len(files) == len(kept) > 3  # also a ladder, and what is fused
+    # Also ladders, what is fused and what is drawn.
+    assert len(files) == len(kept) == 3 + 3 + 1 + 1
     assert {each.op for each in kept} == {"add", "gelu_backward", "matmul"}
     for each in kept:
         assert each.environment[KEY] == hashes(each.op)

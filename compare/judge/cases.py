@@ -22,8 +22,8 @@ from bindings.trials import TRIALS
 #               margin on both sides of the last, so that rows begin at odd addresses
 #   expanded    one entry of the first dimension, seen as often as that is long
 #   offset      one behind the other, but not from a multiple of 16 bytes on
-# And as "offset 0", "offset 1" and so on the tensor of this number is offset, and all
-# others are contiguous.
+# And as "offset 0", "transposed 1" and so on the tensor of this number is laid out so,
+# and all others are contiguous.
 LAYOUTS = ("contiguous", "transposed", "sliced", "expanded", "offset")
 
 
@@ -33,7 +33,7 @@ class Case:
 
     shape: tuple[int, ...]  # of the tensors, and so of the result
     dtype: torch.dtype = torch.float32  # of the tensors and the result
-    layout: str = "contiguous"  # one of LAYOUTS, or "offset" and a number
+    layout: str = "contiguous"  # one of LAYOUTS, perhaps with a number behind it
     # The op's other arguments, by name; those left out have their default.
     params: Mapping[str, Any] = field(default_factory=dict)
     direction: str = "forward"  # or "backward"
@@ -122,11 +122,9 @@ def lay_out_all(
     tensors: Sequence[Tensor], layout: str, device: str | torch.device
 ) -> list[Tensor]:
     """The values of a case's tensors on a device, in its layout."""
-    number = layout.removeprefix("offset ")
-    if not number.isdigit():
-        return [lay_out(x, layout, device) for x in tensors]
+    name, _, number = layout.partition(" ")
     return [
-        lay_out(x, "offset" if i == int(number) else "contiguous", device)
+        lay_out(x, "contiguous" if number and i != int(number) else name, device)
         for i, x in enumerate(tensors)
     ]
 

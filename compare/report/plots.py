@@ -7,12 +7,13 @@ arithmetic over the number that the sweep is about.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import io
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,7 +137,8 @@ def draw(bench: Bench, folder: Path) -> list[Path]:
     """
     files = []
     for plot in plots(bench):
-        for suffix, content in _draw(plot).items():
+        fill = functools.partial(_fill, plot)
+        for suffix, content in contents(fill, plot.what, plot.digest).items():
             file = folder / f"{plot.name}.{suffix}"
             store.replace(file, content)
             files.append(file)
@@ -219,14 +221,25 @@ def _line(
     return Line(implementation, medians, lows, highs)
 
 
-def _draw(plot: Plot) -> dict[str, bytes]:
-    """The content of the files of a plot, by suffix."""
+def contents(
+    fill: Callable[[Figure], None], what: str, digest: str
+) -> dict[str, bytes]:
+    """The content of the files of a figure, by suffix.
+
+    Args:
+        fill: Draws it.
+        what: Its title, in which files hold it.
+        digest: A hash of what it shows, which they hold too.
+
+    Raises:
+        UnavailableError: There is no matplotlib.
+    """
     with _matplotlib():
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=_INCHES, layout="constrained")
-        _fill(figure, plot)
-        return {suffix: _content(figure, plot, suffix) for suffix in FORMATS}
+        fill(figure)
+        return {suffix: _content(figure, what, digest, suffix) for suffix in FORMATS}
 
 
 @contextlib.contextmanager
@@ -245,7 +258,7 @@ def _matplotlib() -> Iterator[None]:
         yield
 
 
-def _fill(figure: Figure, plot: Plot) -> None:
+def _fill(plot: Plot, figure: Figure) -> None:
     axes = figure.add_subplot()
     axes.set_title(printable(f"{plot.what}\n{plot.where}"), loc="left")
     axes.set_xlabel(plot.scales.axis)
@@ -305,8 +318,8 @@ def _gaps(values: Sequence[float | None]) -> list[float]:
     return [math.nan if each is None else each for each in values]
 
 
-def _content(figure: Figure, plot: Plot, suffix: str) -> bytes:
-    own = {"Title": printable(plot.what), "Description": plot.digest}
+def _content(figure: Figure, what: str, digest: str, suffix: str) -> bytes:
+    own = {"Title": printable(what), "Description": digest}
     # Neither a date nor a version: what is drawn again is the same, byte for byte.
     absent = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
     buffer = io.BytesIO()

@@ -19,7 +19,8 @@ from compare.errors import UsageError
 from compare.parameters import read_ops
 from compare.printable import printable
 from compare.records import rung_times, store
-from compare.report import ladder, plots, results
+from compare.records.drawn import Drawn
+from compare.report import drawn_plot, ladder, plots, results
 from compare.report.comparison import case_name
 from compare.report.recorded import age, medians_of, where, with_article
 from compare.report.tables import markdown
@@ -118,13 +119,15 @@ def redraw(folder: Path = store.FOLDER, root: Path = ROOT) -> list[Path]:
         UnavailableError: There is no matplotlib, or a file cannot be written.
     """
     pages = rewrite_pages(folder, root)
-    drawn = [
+    files = [
         file
         for bench in store.read_all(Bench, folder)
         if bench.sweep
         for file in plots.draw(bench, store.folder_of(store.gpu(bench), folder))
     ]
-    return [*drawn, *pages]
+    for found in store.read_all(Drawn, folder):
+        files += drawn_plot.draw(found, store.file_of(found, folder).parent)
+    return [*files, *pages]
 
 
 def _find(page: str, lines: list[str], marker: str) -> int:

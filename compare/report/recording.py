@@ -18,7 +18,8 @@ from bindings.trials import TRIALS
 from compare import repository
 from compare.errors import UnavailableError, UsageError
 from compare.judge.cases import Case
-from compare.records import fusions, rung_times, source_hash, store
+from compare.records import drawn, fusions, rung_times, source_hash, store
+from compare.records.drawn import Drawn
 from compare.report import plots, readme
 from compare.report.readme import EXAMPLE
 from compare.timing import benchmark, environment, gpu_state
@@ -26,8 +27,10 @@ from compare.timing.names import DEFAULT_BACKENDS, PEERS
 from compare.timing.times import Bench
 from compare.timing.unfinished import Unfinished
 
-Measured = TypeVar("Measured", Bench, rung_times.Times, fusions.Fusion)
+Measured = TypeVar("Measured", Bench, rung_times.Times, fusions.Fusion, Drawn)
 
+# Their shapes say little about others.
+_DRAWN = ("matmul",)
 # Docs draw these; bench --sweep measures any other.
 _SWEPT = ("add", "gelu", "attention", "attention_backward")
 
@@ -106,6 +109,9 @@ def _record(
         case = Case(trial.sweep_shapes[-1], torch.bfloat16)
         fused = fusions.measure(op, case, progress)
         files.append(store.write(with_hashes(fused)))
+    if op.name in _DRAWN:
+        found = drawn.measure(op, progress)
+        files.append(store.write(with_hashes(found)))
     return files
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from compare.judge.parity import Skipped
 from compare.printable import printable
-from compare.records import fusions, store
+from compare.records import drawn, fusions, store
+from compare.records.drawn import Drawn
 from compare.records.fusions import Fusion
 from compare.report import plots
 from compare.report.recorded import age, median, medians_of, shares, timed_in
@@ -31,6 +32,9 @@ _ABOUT_FUSIONS = """\
 What a fused epilogue costs: products with and without one took turns, and the
 percentage is what is left of the rate of the same language's own plain product, with
 its 95 % interval."""
+_ABOUT_DRAWN = """\
+sizes from 1 to 16,384, log-uniform, a third of them with a size that is no multiple of
+8, operands of all four layouts, bfloat16;"""
 _ABOUT_OLDER = f"{_OLDER} of older code: the sources have changed since."
 _ABOUT_PLOTS = "Bandwidth or arithmetic over size; the dashed line is the ceiling."
 _ABOUT_STARTS = """\
@@ -49,13 +53,17 @@ def times_of(benches: list[Bench], folder: Path = store.FOLDER) -> str:
     """The times of some ops on one GPU: origins, tables and notes."""
     gpu = store.gpu(benches[0])
     fused = [each for each in store.read_all(Fusion, folder) if store.gpu(each) == gpu]
+    of_drawn = [
+        each for each in store.read_all(Drawn, folder) if store.gpu(each) == gpu
+    ]
     marks = {bench.op: mark_of(bench) for bench in benches}
     paragraphs = [
         _origins(benches),
         _ABOUT_OLDER if any(marks.values()) else "",
         _times_table(benches, marks),
         _notes(benches),
-        fusions_of([each for each in fused if each.op in marks]),
+        fusions_of(fused),
+        *map(drawn_of, of_drawn),
         _starts([bench for bench in benches if bench.start], marks),
     ]
     return "\n\n".join(filter(None, paragraphs))
@@ -169,7 +177,24 @@ def fusions_of(measured: list[Fusion]) -> str:
     return f"{about}\n\n{markdown(head, 4, rows)}"
 
 
-def _origin(each: Fusion) -> str:
+def drawn_of(found: Drawn) -> str:
+    """How both languages do at shapes that were drawn, and a link to the plot."""
+    sides = []
+    for side in drawn.SIDES:
+        summary = drawn.summarize(found, side)
+        sides.append(
+            f"{NAMES[side]} {summary.mean:.3f} in the geometric mean, at least "
+            f"{summary.low:.2f} at 95 % of them, {summary.least:.2f} at all"
+        )
+    plot = f"{records_of(store.gpu(found))}/{found.KIND}/{found.op}-drawn.svg"
+    return _paragraph(
+        f"The speed at {len(found.products)} products that were drawn ({_ABOUT_DRAWN} "
+        f"{NAMES[drawn.PEER]} = 1; [plot]({plot})): {'; '.join(sides)} "
+        f"({printable(_origin(found))})."
+    )
+
+
+def _origin(each: Fusion | Drawn) -> str:
     parts = (_commit(each.environment), store.date(each), age(each))
     return f"{each.op}: {', '.join(filter(None, parts))}"
 
