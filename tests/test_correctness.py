@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from conftest import (
     ON_RUNGS,
     assert_accepted,
     is_simulated,
+    leave_out,
     leave_out_simulated,
     op_id,
     random_inputs,
@@ -24,6 +26,17 @@ from bindings.trials import TRIALS
 from compare.judge.cases import in_dtype
 
 EVERY_RUNG = True
+
+
+# Ops with the same kernels, of many tiles: where a call is dear they take turns.
+_TURNS = {"layer_norm": 0, "rms_norm": 1}
+
+
+def _own(op: Op, step: int, *, is_dear: bool) -> tuple[tuple[int, ...], ...]:
+    """Every step-th shape; where a call is dear, those that are the op's turn."""
+    if is_dear and op.source in _TURNS:
+        return TRIALS[op.name].edge_shapes[_TURNS[op.source] * step :: 2 * step]
+    return TRIALS[op.name].edge_shapes[::step]
 
 
 def edges(
@@ -39,7 +52,7 @@ def edges(
         torch.float16: (0,),
         torch.bfloat16: (1,),
     }
-    shapes = TRIALS[op.name].edge_shapes[::step]
+    shapes = _own(op, step, is_dear=not is_cheap)
     if op.rung == "first":
         # It has a program or a block for each row: many rows are one, many times.
         shapes = tuple(each for each in shapes if len(each) != 2 or each[0] < 1000)
@@ -54,8 +67,9 @@ def compiled_edges(op: Op, *, is_first_variant: bool) -> tuple[tuple[int, ...], 
     """Shapes that Triton compiles for: many have code of their own.
 
     There is one less than the end of a tile, the end, and one more: the step between
-    shapes is no multiple of 3. Rungs have what calls do not have of the kernels of even
-    and of uneven rows. Products have few shapes, and take seconds to compile.
+    shapes is no multiple of 3. Rungs have one, of few rows, that calls do not have: the
+    first has no tiles, and calls take the twin. Products have few shapes, and take
+    seconds to compile.
     """
     shapes = TRIALS[op.name].edge_shapes
     if TRIALS[op.name].flops:
@@ -64,7 +78,10 @@ def compiled_edges(op: Op, *, is_first_variant: bool) -> tuple[tuple[int, ...], 
         return shapes[2::6] if is_first_variant else shapes[8:9]
     if not is_first_variant:
         return shapes[9::32]
-    return shapes[8::32] if op.rung else shapes[5::11]
+    if op.rung:
+        return tuple(each for each in shapes[8:] if each[0] < 1000)[:1]
+    turn = _TURNS.get(op.source)
+    return shapes[5::11] if turn is None else shapes[5 + 11 * turn :: 22]
 
 
 # Between the shapes that are tried, by rung. A call takes the twin at nearly all of its
@@ -81,6 +98,11 @@ def is_compiled_for_magnitudes(params: Mapping[str, Any]) -> bool:
     op = params["description"]
     is_variant = params["params"] != TRIALS[op.name].variants[0]
     return is_variant and bool(op.rung or "window" in params["params"])
+
+
+def is_compiled_for_attention(params: Mapping[str, Any]) -> bool:
+    """Whether test_attention.py compiles a case: sums whose order is not fixed."""
+    return not params["params"].get("deterministic", True)
 
 
 # All shapes in one test: there are thousands, and most take less time than a test does.
@@ -100,6 +122,7 @@ def is_compiled_for_magnitudes(params: Mapping[str, Any]) -> bool:
     ],
 )
 @leave_out_simulated(is_compiled_for_magnitudes)
+@leave_out_simulated(is_compiled_for_attention)
 def test_around_the_ends_of_tiles(
     description: Op,
     params: dict[str, object],
@@ -134,7 +157,18 @@ def is_left_to_calls(params: Mapping[str, Any]) -> bool:
     return is_costly and params["magnitude"] != MAGNITUDES[1]
 
 
+def is_twin_of_calls(params: Mapping[str, Any]) -> bool:
+    """Whether a case is of the rung that each call of rows or of elements takes here.
+
+    Calls of products choose a rung. On a GPU all are tried.
+    """
+    op = params["op"]
+    is_one = op.rung == "twin" and not TRIALS[op.name].flops
+    return is_one and bool(params["device"] == "cpu")
+
+
 @pytest.mark.parametrize("magnitude", MAGNITUDES)
+@leave_out(is_twin_of_calls)
 @leave_out_simulated(is_left_to_calls)
 def test_other_magnitudes(
     op: Op,
@@ -148,8 +182,12 @@ def test_other_magnitudes(
     if magnitude > trial.largest_input:
         pytest.skip("nothing is promised for inputs of this size")
     shape: tuple[int, ...] = (5, 257)
-    if is_simulated(backend, device, dtype) and trial.flops:
-        shape = trial.edge_shapes[_RUNGS_OF_PRODUCTS]  # compiled in any case
+    if is_simulated(backend, device, dtype):
+        # Shapes that are compiled in any case, and have elements.
+        if trial.flops:
+            shape = trial.edge_shapes[_RUNGS_OF_PRODUCTS]
+        elif not op.rung:
+            shape = max(compiled_edges(op, is_first_variant=True)[:2], key=math.prod)
     made = trial.inputs(shape, generator)
     scaled = (magnitude * x if x.is_floating_point() else x for x in made)
     inputs = trial.complete(*(in_dtype(x, dtype).to(device) for x in scaled))

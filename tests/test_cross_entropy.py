@@ -61,9 +61,9 @@ SHAPES = ((1, 7), (17, 33), (5, 513), (2, 9001))
 
 @every_variant
 @pytest.mark.parametrize("shape", SHAPES)
-# Every other variant of a shape is compiled.
+# A variant of a shape is compiled: what tells them apart are two ifs in one kernel.
 @leave_out_simulated(
-    lambda each: (SHAPES.index(each["shape"]) + PARAMS.index(each["params"])) % 2 == 1
+    lambda each: SHAPES.index(each["shape"]) != PARAMS.index(each["params"])
 )
 def test_gradient_is_accepted(
     shape: tuple[int, ...],

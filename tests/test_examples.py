@@ -13,11 +13,11 @@ import torch
 
 from bindings.sources import ROOT
 from compare.judge import acceptance
+from compare.timing.names import NAMES
 
 
-@pytest.mark.parametrize("backend", decoder.BACKENDS)
-def test_the_decoder_learns_as_pytorch_does(backend: str, tmp_path: Path) -> None:
-    words = ["--backend", backend, "--steps", "2"]
+def test_the_decoder_learns_as_pytorch_does(tmp_path: Path) -> None:
+    words = ["--steps", "2"]  # in both languages
     if importlib.util.find_spec("matplotlib"):
         words += ["--plot", str(tmp_path / "x.png")]
     done = subprocess.run(
@@ -27,8 +27,21 @@ def test_the_decoder_learns_as_pytorch_does(backend: str, tmp_path: Path) -> Non
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "as near to float64 as PyTorch in float32" in done.stdout
+    judged = [line.partition(": ") for line in done.stdout.splitlines()]
+    assert [name for name, _, _ in judged] == [NAMES[each] for each in decoder.BACKENDS]
+    for _, _, verdict in judged:
+        assert verdict.endswith("; as near to float64 as PyTorch in float32")
     assert "--plot" not in words or (tmp_path / "x.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("backend", decoder.BACKENDS)
+def test_the_decoder_learns_in_one_language(
+    backend: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["decoder", "--backend", backend, "--steps", "1"])
+    monkeypatch.setattr(decoder, "BATCH", 1)
+    assert decoder.main() == 0
+    assert capsys.readouterr().out.startswith(f"{NAMES[backend]}: ")
 
 
 def test_a_decoder_of_lower_precision_is_told() -> None:
