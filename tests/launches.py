@@ -29,24 +29,61 @@ HOPPER = ARCHITECTURES[90]
 
 Launch = tuple[Op, Case, Architecture]
 
+# Sources whose kernels one run compiles, since no two define the same name: of few and
+# small kernels, and of rows.
+_SMALL = (
+    *("activation", "add", "dropout", "geglu", "gelu"),
+    *("rotary", "softmax", "swiglu"),
+)
+_ROWS = ("layer_norm", "rms_norm", "sum")
+_TOGETHER: tuple[tuple[str, ...], ...] = (_SMALL, _ROWS)
+_MANY_KERNELS = ("softmax", HOPPER)
+
 # Nothing is asked of the code of the others.
 TWINS = [op for op in OPS.values() if TRIALS[op.name].code_contract]
 
 
 def another_architecture(op: Op) -> Architecture:
-    """An architecture other than Hopper, a different one from op to op."""
+    """An architecture other than Hopper, a different one from source to source."""
     others = [each for each in ARCHITECTURES.values() if each is not HOPPER]
-    names = list(dict.fromkeys(each.source for each in OPS.values()))
-    return others[names.index(op.source) % len(others)]
+    names = list(dict.fromkeys(_name_for_all(each) for each in OPS.values()))
+    return others[names.index(_name_for_all(op)) % len(others)]
+
+
+def _name_for_all(op: Op) -> str:
+    # The small sources take all architectures anyway, for softmax.
+    return _ROWS[0] if op.source in _ROWS else op.source
 
 
 def of_contract(op: Op) -> Iterator[Launch]:
-    """The launches of an op's contract; some forwards on another architecture, too."""
-    of_float32 = cases(op, torch.float32)
-    for case in (*of_float32, cases(op, torch.bfloat16)[0]):
-        yield op, case, HOPPER
+    """The launches of an op's contract, the first of float32 on Hopper.
+
+    Every case is there. Forwards have one on another architecture: the second, where
+    cases differ in an element's arithmetic or dtype and not in their shapes.
+    """
+    tried = _in_both_dtypes(op)
+    contract = TRIALS[op.name].code_contract
+    has_shapes = contract is not None and len(contract.shapes) > 1
+    elsewhere = 0 if has_shapes else 1
+    for number, case in enumerate(tried):
+        if op.forward or has_shapes or number != elsewhere:
+            yield op, case, HOPPER
     if not op.forward:
-        yield op, of_float32[0], another_architecture(op)
+        yield op, tried[elsewhere], another_architecture(op)
+
+
+def _in_both_dtypes(op: Op) -> list[Case]:
+    """The cases of a contract, some in float32 and the others in bfloat16."""
+    of_float32, of_bfloat16 = cases(op, torch.float32), cases(op, torch.bfloat16)
+    trial, n_cases = TRIALS[op.name], len(of_float32)
+    if n_cases == 1 or trial.flops:
+        # A product has other kernels for either, and parameters for one alone.
+        return [*of_float32, of_bfloat16[0]]
+    if len(trial.variants) == 1 and not op.forward:
+        # The pages show kernels of long rows in bfloat16, which are compiled anyway.
+        return [*of_float32[: n_cases // 2], *of_bfloat16[n_cases // 2 :]]
+    pairs = zip(of_float32, of_bfloat16, strict=True)
+    return [each[number % 2] for number, each in enumerate(pairs)]
 
 
 def _odd_shape(op: Op) -> tuple[int, ...]:
@@ -99,23 +136,16 @@ def arguments_of(launch: Launch) -> tuple[Argument, ...]:
     return launcher_arguments(*launch[:2])
 
 
-# Sources of few and small kernels, no two of which define the same name.
-_SMALL = (
-    *("activation", "add", "dropout", "geglu", "gelu"),
-    *("rotary", "softmax", "swiglu"),
-)
-_MANY_KERNELS = ("softmax", HOPPER)
-
-
 def compile_with_nvcc(source: str, architecture: Architecture) -> None:
     """Compiles all announced kernels of a .cu file for an architecture.
 
-    With those of other small files. One process does it, and others wait: then they
-    find them in the cache.
+    With those of other files. One process does it, and others wait: then they find them
+    in the cache.
     """
-    is_alone = source not in _SMALL or (source, architecture) == _MANY_KERNELS
-    small = (each for each in _SMALL if (each, architecture) != _MANY_KERNELS)
-    _compile((source,) if is_alone else tuple(small), architecture)
+    together = next((each for each in _TOGETHER if source in each), (source,))
+    is_alone = (source, architecture) == _MANY_KERNELS
+    others = (each for each in together if (each, architecture) != _MANY_KERNELS)
+    _compile((source,) if is_alone else tuple(others), architecture)
 
 
 @functools.cache

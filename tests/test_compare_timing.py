@@ -948,8 +948,15 @@ def test_kernels_compiled_before_need_no_process(
     compiling.compile_ahead(calls, lambda _: None)
 
 
+@pytest.fixture
+def forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has processes that compile be forks, of which none imports torch."""
+    context = multiprocessing.get_context("fork")
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: context)
+
+
 @pytest.mark.skipif(DEVICE == "cuda", reason="there is a GPU to compile for")
-def test_kernels_that_cannot_be_compiled_ahead_are_named() -> None:
+def test_kernels_that_cannot_be_compiled_ahead_are_named(forks: None) -> None:
     said: list[str] = []
     compiling.compile_ahead(_add_by("triton", "torch.compile"), said.append)
     for name in ("triton", "torch.compile"):
@@ -962,12 +969,9 @@ def _die(op: str, case: Case, name: str) -> str:
 
 
 def test_a_process_that_is_killed_ends_the_benchmark(
-    monkeypatch: pytest.MonkeyPatch,
+    forks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiling, "_call_once", _die)
-    # Forks, of which none imports torch: they have no time to use it.
-    forks = multiprocessing.get_context("fork")
-    monkeypatch.setattr(multiprocessing, "get_context", lambda method: forks)
     says = "^one of 2 processes that compile was killed"
     with pytest.raises(UnavailableError, match=says):
         compiling.compile_ahead(_add_by("triton", "torch.compile"), lambda _: None)

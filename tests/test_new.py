@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
@@ -43,14 +44,6 @@ def untouched() -> Path:
     return shared.once("checkout", _copy)
 
 
-# In one process: each imports torch.
-_WRITES = """
-import sys
-from compare.cli import main
-for kind_and_name in sys.argv[1:]:
-    kind, _, name = kind_and_name.partition("=")
-    assert main(["new", name, "--kind", kind]) == 0
-"""
 # Of an op that the copy has, so that this runs there.
 _COMPUTES = """
 import sys, torch
@@ -76,22 +69,23 @@ for name in names:
 
 
 @needs_interpreter
-def test_new_ops_work_at_once(checkout: Path) -> None:
-    def run(*arguments: str) -> str:
-        return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=checkout,
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-        ).stdout
-
+def test_new_ops_work_at_once(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(new, "write", functools.partial(new.write, root=checkout))
     names = {kind: f"tested_{kind}" for kind in new.KINDS}
-    written = run("-c", _WRITES, *(f"{kind}={name}" for kind, name in names.items()))
-    files = re.findall(r"^\w+/\S+$", written, re.MULTILINE)
+    for kind, name in names.items():
+        assert main(["new", name, "--kind", kind]) == 0
+    files = re.findall(r"^\w+/\S+$", capsys.readouterr().out, re.MULTILINE)
     assert [each for each in files if not (checkout / each).is_file()] == []
     assert {f"bindings/trials/{name}.py" for name in names.values()} <= {*files}
-    listed = run("-c", _COMPUTES, str(checkout), *names.values())
+    listed = subprocess.run(
+        [sys.executable, "-c", _COMPUTES, str(checkout), *names.values()],
+        cwd=checkout,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
     assert all(re.search(rf"\b{name} +forward ", listed) for name in names.values())
 
 

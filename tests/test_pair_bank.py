@@ -71,7 +71,7 @@ _PLANTED_IN = {
     "nondeterministic": "descriptions/column_sum.py",
     "deadlock": "cuda/row_max_template.cu",
     "unwritten": "cuda/scale_add.cu",
-    "wrong": "kernelbench/solution_3.py",
+    "wrong": "gpu_mode/grayscale/submission.py",
     "precision": "triton/softmax.py",
     "input written": "cuda/saxpy_bare.cu",
 }

@@ -27,12 +27,13 @@ def _blocks(heading: str) -> list[str]:
     return re.findall(r"^```\w+\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with the files of the page."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files of the page, which are compiled once for all tests."""
+    made = tmp_path_factory.mktemp("page")
     for name in ("mine.cu", "mine.py", "bare.cu"):
-        (tmp_path / name).write_text(_blocks(name)[0])
-    return tmp_path
+        (made / name).write_text(_blocks(name)[0])
+    return made
 
 
 def _words(line: str) -> list[str]:
@@ -74,7 +75,11 @@ def test_without_nvcc_all_but_the_code_of_cuda(
         monkeypatch.setattr(module, "find_cuda_home", lambda: None)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(folder)
-    (folder / "pair.py").write_text(_blocks("A description")[0])
+    # Of other numbers in both: the page's own are tried above, and take their time.
+    smaller = _blocks("A description")[0].replace(
+        "rows=37, cols=300", "rows=5, cols=30"
+    )
+    (folder / "pair.py").write_text(smaller)
     files = sorted(folder.rglob("*"))
     question = ["--inputs", "randn(5, 30)", "--reference", "torch.softmax:dim=-1"]
     for words, row in ((["mine.cu", *question], ""), (["pair.py"], r"- +\d")):

@@ -71,6 +71,12 @@ def asked() -> Question:
     return question.ask(Problem("options", inputs=_INPUTS, reference=_REFERENCE))
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where both tests have their files: the older version is compiled once."""
+    return tmp_path_factory.mktemp("versions")
+
+
 def _compared(folder: Path, old: str, new: str, asked: Question) -> OwnReport:
     for name, text in (("old.cu", old), ("new.cu", new)):
         (folder / name).write_text(text)
@@ -79,8 +85,8 @@ def _compared(folder: Path, old: str, new: str, asked: Question) -> OwnReport:
     return pair.compare(request, lambda _: None, asked)
 
 
-def test_the_changes_of_a_reduction_are_said(tmp_path: Path, asked: Question) -> None:
-    report = _compared(tmp_path, _OLD, _NEW, asked)
+def test_the_changes_of_a_reduction_are_said(folder: Path, asked: Question) -> None:
+    report = _compared(folder, _OLD, _NEW, asked)
     said = "\n".join(each.text for each in report.findings if each.side)
     assert "old.cu" in said
     assert "new.cu" in said
@@ -89,9 +95,9 @@ def test_the_changes_of_a_reduction_are_said(tmp_path: Path, asked: Question) ->
     assert "Shared memory" in said
 
 
-def test_a_comment_changes_nothing(tmp_path: Path, asked: Question) -> None:
+def test_a_comment_changes_nothing(folder: Path, asked: Question) -> None:
     new = _OLD.replace(
         "// Sums of rows.", "// The sum of each row.\n// One block a row."
     )
-    report = _compared(tmp_path, _OLD, new, asked)
+    report = _compared(folder, _OLD, new, asked)
     assert [each.text for each in report.findings if each.side] == []

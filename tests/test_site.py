@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import posixpath
 import re
@@ -83,6 +84,10 @@ class Page(HTMLParser):
         return sum(each == tag for each, _ in self.elements)
 
 
+# A process colours each source once, which takes most of the time of a site.
+_source_lines = functools.cache(documents.source_lines)
+
+
 def _build(place: Path) -> None:
     reports = {
         name: dataclasses.replace(
@@ -92,6 +97,7 @@ def _build(place: Path) -> None:
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu_state, "obstacle", lambda: "these tests time nothing")
+        patch.setattr(documents, "source_lines", _source_lines)
         site.build(place, reports, ARCHITECTURES[90], lambda what: None)
 
 
@@ -206,7 +212,11 @@ def test_it_is_the_same_every_time(folder: Path, tmp_path: Path) -> None:
 
 
 @needs_nvcc
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
+def test_what_is_missing_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The docs and sources are as those of the site above.
+    monkeypatch.setattr(site._Site, "write_linked", lambda _: None)
     report = pages.real_report("add")
     no_code = {**report.codegen, "cuda": Skipped("nvcc is on holiday")}
     built = site.build(

@@ -90,8 +90,8 @@ _BARE_PAIR = _CUDA_PAIR.replace(":twice", ":twice_kernel").replace(
     "run(out", "run[3, 128](out"
 )
 _INPUTS = ("--inputs", "torch.randn(300)", "--reference", "lambda x: 2 * x")
-_SOON = ("--time-limit", "5")
-_ENDED_LATE = r"did not end within 5 s|time limit"
+_SOON = ("--time-limit", "3")
+_ENDED_LATE = r"did not end within 3 s|time limit"
 
 
 def _add(
@@ -369,7 +369,7 @@ _triton(
     "    return out",
     "    import time; time.sleep(1e9)",
     1,
-    r"mine\.py.*did not end within 5 s",
+    r"mine\.py.*did not end within 3 s",
     *_SOON,
 )
 _triton(
@@ -672,7 +672,7 @@ _cuda(
     _HOST,
     f"    volatile int stop = 0;\n    while (!stop) {{\n    }}\n{_HOST}",
     1,
-    r"did not end within 5 s",
+    r"did not end within 3 s",
     *_SOON,
 )
 _cuda(
@@ -703,7 +703,7 @@ _cuda(
     _HOST,
     f'    system("sleep 1000000");\n{_HOST}',
     1,
-    r"did not end within 5 s|processes",
+    r"did not end within 3 s|processes",
     *_SOON,
 )
 
