@@ -57,7 +57,7 @@ TRIED = [
     *launches.SOFTMAX,
     *(
         launch
-        for name in ("matmul", "layer_norm", "activation", "dropout", "cross_entropy")
+        for name in ("matmul", "layer_norm", "rotary", "dropout", "cross_entropy")
         for launch in launches.of_contract(OPS[name])
         if launch[2] is not HOPPER
     ),

@@ -102,6 +102,23 @@ def worker_process_id() -> int:
     return int(out)
 
 
+# The first, when there is no worker to be stopped.
+def test_wild_store_ends_the_worker_and_the_next_call_starts_another(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    interpreter._stop_worker()  # so that the next one writes to what is captured
+    run("prints", torch.zeros(1))
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert "from the worker" in captured.err
+    with pytest.raises(
+        RuntimeError, match=r"store_at: .* SIGSEGV: the kernel accessed"
+    ):
+        run("store_at", torch.zeros(4), torch.zeros(4), 1 << 40)
+    assert "in store_kernel" in capfd.readouterr().err
+    assert worker_process_id() > 0
+
+
 @pytest.mark.parametrize("element", [torch.float32, torch.float16])
 def test_views_of_any_strides_cross_over(element: torch.dtype) -> None:
     x = torch.randn(6, 1, 40).to(element)[::2, :, 3:34].expand(3, 5, 31)
@@ -151,22 +168,6 @@ def test_read_out_of_bounds_is_nan() -> None:
     out = torch.zeros(1)
     run("read_past_end", out, torch.zeros(5))
     assert out.isnan()
-
-
-def test_wild_store_ends_the_worker_and_the_next_call_starts_another(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    interpreter._stop_worker()  # so that the next one writes to what is captured
-    run("prints", torch.zeros(1))
-    captured = capfd.readouterr()
-    assert captured.out == ""
-    assert "from the worker" in captured.err
-    with pytest.raises(
-        RuntimeError, match=r"store_at: .* SIGSEGV: the kernel accessed"
-    ):
-        run("store_at", torch.zeros(4), torch.zeros(4), 1 << 40)
-    assert "in store_kernel" in capfd.readouterr().err
-    assert worker_process_id() > 0
 
 
 def test_worker_killed_between_calls_is_replaced() -> None:
@@ -305,7 +306,6 @@ def test_what_is_looked_up_is_what_triton_makes(
 
 
 REDUCTIONS = """
-import sys
 import torch
 import triton
 import triton.language as tl
@@ -347,32 +347,30 @@ def kernel(out_ptr, x_ptr, N: tl.constexpr):
     whole = tl.reduce(x, None, last, keep_dims=True)
     tl.store(out_ptr + 768 + tl.arange(0, 1)[None, :], whole)
 
-if sys.argv[1] == "in pairs":
-    reduce_in_pairs()
 generator = torch.Generator().manual_seed(0)
 x = torch.randint(-9, 9, (8, 64), generator=generator).float()
-out = torch.zeros(769)
-kernel[(1,)](out, x, N=64)
-print(out.tolist())
+for prepare in (lambda: None, reduce_in_pairs):
+    prepare()
+    out = torch.zeros(769)
+    kernel[(1,)](out, x, N=64)
+    print(out.tolist())
 """
 
 
 def test_reductions_in_pairs_are_those_of_triton(tmp_path: Path) -> None:
     script = tmp_path / "reductions.py"
     script.write_text(REDUCTIONS)
-    printed = [
-        subprocess.run(
-            [sys.executable, str(script), how],
-            cwd=ROOT,
-            env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for how in ("one by one", "in pairs")
-    ]
-    assert printed[0] == printed[1]
-    assert len(set(eval(printed[0]))) > 20
+    printed = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=ROOT,
+        env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    one_by_one, in_pairs = printed.splitlines()
+    assert one_by_one == in_pairs
+    assert len(set(eval(one_by_one))) > 20
 
 
 @pytest.mark.parametrize(
@@ -432,13 +430,16 @@ def test_overflows_are_those_of_triton(
     assert builder.options == debugging
 
 
-def test_forked_process_has_a_worker_of_its_own(kernels: Path) -> None:
+def test_forked_process_has_a_worker_of_its_own_that_ends_with_it(
+    kernels: Path,
+) -> None:
+    """The parent ends in the middle of a kernel."""
     script = f"""
 import os, sys, torch
 sys.path.append({str(kernels)!r})
 from bindings.backends import interpreter
+out = torch.zeros(1, dtype=torch.int64)
 def worker():
-    out = torch.zeros(1, dtype=torch.int64)
     interpreter.run("process_id", (out,), package={PACKAGE!r})
     return int(out)
 before = worker()
@@ -446,18 +447,7 @@ if (child := os.fork()) == 0:
     os._exit(0 if worker() != before else 1)
 assert os.waitpid(child, 0)[1] == 0
 assert worker() == before
-"""
-    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
-
-
-def test_worker_ends_with_its_parent_in_the_middle_of_a_kernel(kernels: Path) -> None:
-    script = f"""
-import sys, torch
-sys.path.append({str(kernels)!r})
-from bindings.backends import interpreter
-out = torch.zeros(1, dtype=torch.int64)
-interpreter.run("process_id", (out,), package={PACKAGE!r})
-print(int(out), flush=True)
+print(before, flush=True)
 interpreter.run("never_ends", (out,), package={PACKAGE!r})
 """
     parent = subprocess.Popen(

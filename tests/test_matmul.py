@@ -93,6 +93,9 @@ def sample(n: int, most: int) -> list[tuple[int, int, int]]:
     return random.Random(7).sample(shapes, n)
 
 
+SHAPES = {backend: sample(7, most) for backend, most in MOST_PRODUCTS.items()}
+
+
 def precision_of(rung: str, dtype: torch.dtype) -> str:
     """The precision in which a rung computes float32; small integers are exact."""
     return "tf32" if rung == "tensor_cores" else "ieee"
@@ -115,8 +118,9 @@ def assert_exact(
         exact = (a.double() @ b.double() + bias.double()).to(dtype)
         pairs = [*itertools.product(orders, repeat=2)]
         if is_simulated(backend, device, dtype):
-            # One for each shape; this number happens to give all of them to some.
-            pairs = [pairs[sum(shape) // 5 % len(pairs)]]
+            # One for each of the first shapes: of the others, none.
+            turn = SHAPES[backend].index(shape)
+            pairs = pairs[turn : turn + 1]
         elif device == "cpu" and dtype != torch.float32 and len(dtypes) > 1:
             # Both types of 16 bits take the same ways: equal orders, and unequal ones.
             pairs = pairs[::3] if dtype == torch.float16 else pairs[1:3]
@@ -139,11 +143,7 @@ def assert_exact(
 @pytest.mark.parametrize("rung", TESTED_RUNGS)
 @pytest.mark.parametrize(
     ("backend", "shape"),
-    [
-        (backend, shape)
-        for backend, most in MOST_PRODUCTS.items()
-        for shape in sample(7, most)
-    ],
+    [(backend, shape) for backend, shapes in SHAPES.items() for shape in shapes],
 )
 def test_integers_are_exact(
     backend: str, shape: tuple[int, int, int], rung: str
@@ -371,7 +371,7 @@ def test_rounding_errors_of_long_sums_do_not_pile_up(
     """A single chain of additions has three times the error that is allowed."""
     generator = torch.Generator().manual_seed(depth)
     a = torch.randn(16, depth, generator=generator).to(device)
-    b = torch.randn(depth, 33, generator=generator).to(device)
+    b = torch.randn(depth, 32, generator=generator).to(device)
     (expected,) = acceptance.expect(OP, (a, b, None, None, "ieee"))
     assert acceptance.judge(run(backend, a, b, rung=rung), expected).problem == ""
 

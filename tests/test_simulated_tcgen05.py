@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from conftest import assert_accepted, random_inputs
+from conftest import assert_accepted, leave_out, random_inputs
 from emulated import integers
 from planted_ptx import triton_version
 from test_simulated_matrices import (
@@ -45,7 +45,6 @@ Array = npt.NDArray[Any]
 
 # ---- What Triton makes of the matrix product -----------------------------------------
 
-LAYOUTS = list(itertools.product([False, True], repeat=2))
 # Tiles that the copy engine brings, tiles that threads copy, and a single product.
 TWIN, COPIED, SINGLE = (256, 256, 128), (130, 70, 66), (1, 1, 1)
 
@@ -79,7 +78,8 @@ def assert_is_exact(
     assert torch.equal(out, (a.double() @ b.double()).to(dtype))
 
 
-@pytest.mark.parametrize("layouts", LAYOUTS)
+# A matrix's layout is its own matter; warp by warp, both have the first one.
+@pytest.mark.parametrize("layouts", [(False, True), (True, False)])
 @pytest.mark.parametrize(
     ("shape", "dtype"), [(TWIN, torch.bfloat16), (COPIED, torch.float16)]
 )
@@ -99,6 +99,8 @@ def test_a_single_product_is_exact() -> None:
     assert_is_exact(SINGLE, torch.bfloat16, (False, False))
 
 
+# An order by chance is tried on what warps do most differently.
+@leave_out(lambda each: each["order"] == "random:1" and each["shape"] != TWIN)
 @pytest.mark.parametrize("order", ["forward", "reverse", "random:1"])
 @pytest.mark.parametrize(
     ("shape", "dtype", "precision"),

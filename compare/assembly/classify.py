@@ -124,7 +124,7 @@ _SASS_TABLE = (
     ("special function", r"MUFU\b"),
     (
         "fp math",
-        r"(?:U?F(?:ADD|MUL|FMA|MNMX)[23]?|FCHK|FSWZADD|H(?:ADD|MUL|FMA|MNMX)2)\b",
+        r"(?:U?F(?:ADD|MUL|FMA|MNMX)[23]?|FCHK|FSWZADD|H(?:ADD|MUL|FMA|MNMX)2|FHFMA)\b",
     ),
     (
         "compare / select",
