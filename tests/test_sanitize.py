@@ -662,7 +662,7 @@ def with_removable_order(text: str) -> str:
     They are the barrier between write and read of the bias in shared memory, and what
     gives two tiles of one box each a buffer of their own for their stores.
     """
-    before, write, after = text.partition("shared.scaled_bias[warpgroup][thread] =")
+    before, write, after = text.partition("scaled_bias[bias_col(i)] =")
     assert write
     assert BIAS_BARRIER in after
     removable = f'if (is_kept("bias")) {{ {BIAS_BARRIER} }}'
@@ -750,7 +750,7 @@ def test_removed_barrier(
     ("left_out", "uses"),
     [
         ("place", ["ptx::tma_store(", "ptx::stmatrix("]),
-        ("bias", ["scaled_bias[warpgroup][thread] =", "float2 bias ="]),
+        ("bias", ["scaled_bias[bias_col(i)] =", "float2 bias ="]),
     ],
 )
 def test_removed_order_of_matmul(

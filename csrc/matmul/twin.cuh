@@ -165,14 +165,16 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
 
         // No multiplication waits for the tile's place, whose divisions take longer than a
         // step, or for its bias. A lane needs 64 of that in the end, and has no registers for
-        // them before: each thread loads 2, which go to shared memory after the boxes.
+        // them before: each thread loads 2, which go to shared memory after the boxes. They
+        // lie half a tile apart, so that a warp's loads are of neighbours.
         const Tile tile =
             tile_at<BLOCK_M, BLOCK_N>(part.tile, n_tile_rows, n_tile_cols);
         T bias[2]{};
-        const int bias_col = tile.col + thread * 2;
-        if (bias_ptr != nullptr && thread < BLOCK_N / 2 && bias_col < N) {
-            bias[0] = bias_ptr[bias_col];
-            bias[1] = bias_ptr[bias_col + 1];
+        const auto bias_col = [&](int i) { return i * (BLOCK_N / 2) + thread; };
+        #pragma unroll
+        for (int i = 0; i < 2 && bias_ptr != nullptr && thread < BLOCK_N / 2; ++i) {
+            const int col = tile.col + bias_col(i);
+            if (col < N) bias[i] = bias_ptr[col];
         }
 
         // Time to store: the other warpgroup, if there is one, multiplies as well by now. A
@@ -184,10 +186,10 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
         }
         if (!is_plain) {
             // Every thread has passed store_box's barriers since it read the previous bias.
-            if (thread < BLOCK_N / 2) {
-                shared.scaled_bias[warpgroup][thread] = {
-                    bias_scale * to_float(bias[0]), bias_scale * to_float(bias[1])
-                };
+            auto* const scaled_bias =
+                reinterpret_cast<float*>(shared.scaled_bias[warpgroup]);
+            for (int i = 0; i < 2 && thread < BLOCK_N / 2; ++i) {
+                scaled_bias[bias_col(i)] = bias_scale * to_float(bias[i]);
             }
             ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
         }
