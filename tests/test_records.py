@@ -495,7 +495,7 @@ def test_a_record_that_was_cut_off_goes_on(
     plan = benchmark.Plan(cases, (), ())
     monkeypatch.setattr(benchmark, "plan", lambda _: plan)
     monkeypatch.setattr(benchmark, "_measure", measure)
-    monkeypatch.setattr(benchmark, "_free_memory", lambda: None)
+    monkeypatch.setattr(benchmark, "free_memory", lambda: None)
     monkeypatch.setattr(gpu_state, "measuring", contextlib.nullcontext)
     monkeypatch.setattr(ceiling, "matmul_rate", lambda _: Skipped("no time"))
 

@@ -20,7 +20,14 @@ from bindings.trials import TRIALS
 from compare.errors import UnavailableError
 from compare.judge.cases import Case
 from compare.judge.parity import Skipped, prepare
-from compare.timing import compiling, environment, gpu_state, implementations, turns
+from compare.timing import (
+    benchmark,
+    compiling,
+    environment,
+    gpu_state,
+    implementations,
+    turns,
+)
 from compare.timing.measure import Entry, make_sets
 from compare.timing.times import Document
 from compare.timing.turns import Times, Turn
@@ -125,6 +132,7 @@ def measure(
             name = f"{case.shape_name} {case.layout}"
             progress(f"timing {name}, {number} of {len(cases)}")
             products.append(Product(case, _medians(op, case)))
+            benchmark.free_memory()
     return Drawn(op.name, surroundings, seed, tuple(products))
 
 

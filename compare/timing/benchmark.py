@@ -141,7 +141,7 @@ def bench(
             if isinstance(each, Timing)
         )
         names = list(dict.fromkeys(timed))
-        _free_memory()
+        free_memory()
         starts = (
             start.measure(op.name, TRIALS[op.name].large_shape, names, progress)
             if request.starts
@@ -180,7 +180,7 @@ def failures(bench: Bench, ours: tuple[str, ...]) -> list[str]:
 def _measure(
     request: Request, op: Op, case: Case, progress: Callable[[str], None]
 ) -> CaseTimes:
-    _free_memory()
+    free_memory()
     shape = "x".join(map(str, case.shape))
     progress(f"{op.name} {shape} {case.dtype}: parity")
     try:
@@ -204,7 +204,7 @@ def _fitting(op: Op, cases: list[Case], omitted: list[str]) -> list[Case]:
     return fitting
 
 
-def _free_memory() -> None:
+def free_memory() -> None:
     """Lets go of the graphs and buffers of the case before."""
     gc.unfreeze()
     gc.collect()  # graphs hold the tensors that they were captured with, and those them
