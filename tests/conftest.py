@@ -146,7 +146,7 @@ def pytest_collection_finish() -> None:
 
     It goes through all that was imported, and through the programs of the simulator,
     of tens of thousands of objects each, again and again: for an eighth of the time
-    that tests take. What is imported stays to the end anyway.
+    that simulated kernels take. What is imported stays to the end anyway.
     """
     _collect()
     gc.freeze()

@@ -328,7 +328,7 @@ def test_the_report_fits_on_a_screen(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    assert main(["softmax", "--shape", "33x781"]) == 0
+    assert main(["softmax", "--shape", "1823x781"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 54
     assert max(map(len, lines)) <= 100

@@ -109,7 +109,7 @@ def _is_aligned(sizes: Sequence[int]) -> bool:
 def measure(
     op: Op,
     progress: Callable[[str], None],
-    cases: Sequence[Case] | None = None,
+    n: int = N_PRODUCTS,
     seed: int = SEED,
 ) -> Drawn:
     """Times both languages and PyTorch in turns, and judges what they compute.
@@ -117,13 +117,13 @@ def measure(
     Args:
         op: The product.
         progress: Is told what is going on.
-        cases: By default those that the seed draws.
+        n: How many products.
         seed: What they are drawn from.
 
     Raises:
         CompareError: It cannot be measured, or a result was wrong.
     """
-    cases = draw(seed=seed) if cases is None else cases
+    cases = draw(n, seed)
     compiling.compile_ahead([(op.name, case, "triton") for case in cases], progress)
     surroundings = environment.collect()
     products = []

@@ -52,11 +52,13 @@ def records_of(gpu: str) -> str:
 def times_of(benches: list[Bench], folder: Path = store.FOLDER) -> str:
     """The times of some ops on one GPU: origins, tables and notes."""
     gpu = store.gpu(benches[0])
-    fused = [each for each in store.read_all(Fusion, folder) if store.gpu(each) == gpu]
-    of_drawn = [
-        each for each in store.read_all(Drawn, folder) if store.gpu(each) == gpu
-    ]
     marks = {bench.op: mark_of(bench) for bench in benches}
+
+    def is_of_these(kept: Fusion | Drawn) -> bool:
+        return store.gpu(kept) == gpu and kept.op in marks
+
+    fused = [*filter(is_of_these, store.read_all(Fusion, folder))]
+    of_drawn = filter(is_of_these, store.read_all(Drawn, folder))
     paragraphs = [
         _origins(benches),
         _ABOUT_OLDER if any(marks.values()) else "",

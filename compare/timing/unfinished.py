@@ -22,7 +22,7 @@ class Unfinished:
     """The cases of one op that are measured."""
 
     def __init__(self, op: str, environment: Mapping[str, Any]) -> None:
-        """Finds what an earlier run has left.
+        """Names the cases of one record.
 
         Args:
             op: The op's name.
@@ -44,7 +44,7 @@ class Unfinished:
         cache.write(self._key_of(times.case), {_FILE: text.encode()})
 
     def forget(self) -> None:
-        """Lets go of all cases that were found, kept or looked for."""
+        """Lets go of all cases that were kept or asked for."""
         for key in self._keys:
             cache.remove(key, (_FILE,))
 
