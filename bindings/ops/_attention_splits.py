@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bindings.ops._attention_reference import sharing, visible_sides
-from bindings.ops._norm import count_sms
+from bindings.ops._device import count_sms
 
 # Queries of the heads that share a head of k and v, for which splitting pays. Tiles of
 # more would read k and v too often.

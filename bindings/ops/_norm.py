@@ -120,12 +120,5 @@ def count_partials(n_rows: int, n_cols: int, element_size: int, n_sms: int) -> i
     return max(most, 1)
 
 
-def count_sms(x: Tensor) -> int:
-    """The multiprocessors of the GPU that x is on; in the emulator those of an H200."""
-    if not x.is_cuda:
-        return 132
-    return int(torch.cuda.get_device_properties(x.device).multi_processor_count)
-
-
 def _next_power_of_2(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()

@@ -21,6 +21,7 @@ from bindings.ops._attention_reference import (
 )
 from bindings.ops._attention_sequences import check_lengths, check_offsets
 from bindings.ops._attention_splits import count_splits
+from bindings.ops._device import is_hopper
 
 MAX_HEAD_DIM = 256
 
@@ -577,7 +578,7 @@ def _workspace_backward(
         q.dim() == 4  # no packed sequences
         and q.dtype != torch.float32
         and q.shape[3] <= 128
-        and (not q.is_cuda or torch.cuda.get_device_capability(q.device)[0] == 9)
+        and is_hopper(q)
     )
     if deterministic or rung not in ("", "twin") or not is_served:
         return None, None, None

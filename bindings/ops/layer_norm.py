@@ -12,6 +12,7 @@ from bindings import check, layout
 from bindings.library import call_any, register
 from bindings.op import Argument, Gradient, Op
 from bindings.ops import _norm as norm
+from bindings.ops._device import count_sms
 
 
 def layer_norm(
@@ -201,7 +202,7 @@ def _operands_backward(
 ) -> tuple[Argument, ...]:
     walk = layout.rows(grad_x, grad, x, dim=x.dim() - 1)
     n_partials = norm.count_partials(
-        walk.n_rows, walk.n_cols, x.element_size(), norm.count_sms(x)
+        walk.n_rows, walk.n_cols, x.element_size(), count_sms(x)
     )
     return (
         grad_x,

@@ -15,7 +15,7 @@ from bindings.library import call, register
 from bindings.op import Argument, Gradient, Op
 from bindings.ops import activation as activation_op
 from bindings.ops import sum as sum_op
-from bindings.ops._norm import count_sms
+from bindings.ops._device import count_sms, is_hopper
 
 ACTIVATIONS = (None, *activation_op.ACTIVATIONS)
 PRECISIONS = ("ieee", "tf32")
@@ -161,7 +161,7 @@ def _workspace(
     """
     n_steps, n_sms = -(-a.shape[-1] // _STEP), count_sms(out)
     is_shared = rung in ("", "twin") and n_steps > 1 and a.dtype != torch.float32
-    if not is_shared or (a.is_cuda and not _is_hopper(a)):
+    if not is_shared or not is_hopper(a):
         return None, None
     *batch, n_rows, n_cols = out.shape
     n_tiles = math.prod(batch) * -(-n_rows // 64) * -(-n_cols // 64)
@@ -170,10 +170,6 @@ def _workspace(
         out.new_empty((n_parts, _MOST_SUMS), dtype=torch.float32),
         out.new_empty(4 * n_sms, dtype=torch.int32),
     )
-
-
-def _is_hopper(x: Tensor) -> bool:
-    return int(torch.cuda.get_device_properties(x.device).major) == 9
 
 
 def _as_rows(x: Tensor) -> Tensor | None:
