@@ -135,9 +135,7 @@ def _heads_first(q: Tensor, x: Tensor) -> Tensor:
     return x.transpose(1, 2).repeat_interleave(sharing(q, x), 1)
 
 
-@by_sequences("q", "k", "v")
-@_by_heads
-def reference_backward(
+def backward_at_once(
     grad: Tensor,
     q: Tensor,
     k: Tensor,
@@ -153,7 +151,10 @@ def reference_backward(
     *,
     is_wide: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The backward by PyTorch; wide scores, and their gradients, are in float32."""
+    """The backward by PyTorch, of all heads at once.
+
+    Wide scores, and their gradients, are in float32.
+    """
     wide = torch.promote_types(q.dtype, torch.float32)
     dtype = wide if is_wide else q.dtype
     scores = _scores(q.to(dtype), k.to(dtype), causal, window, scale, softcap)
@@ -183,4 +184,12 @@ def reference_backward(
     return first, second, third
 
 
+def backward_by_heads(
+    at_once: Callable[..., Any],
+) -> Callable[..., tuple[Tensor, ...]]:
+    """The backward, by what computes that of all heads at once."""
+    return by_sequences("q", "k", "v")(_by_heads(at_once))
+
+
+reference_backward = backward_by_heads(backward_at_once)
 yardstick_backward = functools.partial(reference_backward, is_wide=True)

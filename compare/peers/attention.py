@@ -13,6 +13,7 @@ from torch.nn.attention import SDPBackend, flex_attention, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from bindings.op import Outputs
+from bindings.ops._attention_reference import backward_at_once, backward_by_heads
 from compare.peers import Peer, compiled, using
 
 Three = tuple[Tensor, Tensor, Tensor]
@@ -200,6 +201,12 @@ PEERS = (
 )
 BACKWARD = (
     Peer("torch", _of_aten("flash"), f"FlashAttention 2, {_OPERATOR}"),
+    Peer(
+        "torch.compile",
+        # The loop over heads stays outside: unrolled, it took a minute to compile.
+        lambda: backward_by_heads(compiled(backward_at_once)),
+        "the reference, by one head after the other where all scores are too many",
+    ),
     Peer("cudnn", _of_aten("cudnn"), _OPERATOR),
     Peer(
         "flash-attn-4",
