@@ -170,7 +170,7 @@ FOLDERS_OF_KERNELS = sorted(
 )
 
 
-SHARED_TILES = (64, 64, 4096)
+SHARED_TILES = (64, 64, 16384)
 
 
 def _planned(on_rung: Op, side: Side, dtype: torch.dtype) -> set[str]:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 import bindings
 from bindings import backends
-from bindings.backends import native, prebuilt, simulated
+from bindings.backends import simulated
 from bindings.errors import UnsupportedError
 from bindings.op import DTYPES
 from bindings.ops.matmul import ACTIVATIONS, OP, product
@@ -186,81 +186,6 @@ def test_integers_are_exact_on_the_twin(
     skip_if_simulated_elsewhere(backend)
     orders = ("row",) if shape[0] > 1000 else ORDERS  # large ones take a second each
     assert_exact(backend, "cpu", shape, "twin", (torch.float16,), orders)
-
-
-# ---- Shared tiles --------------------------------------------------------------------
-
-# The twin's, by their numbers in its table.
-CUDA_TILES = ((128, 256), (128, 128), (64, 256), (64, 128), (128, 64), (64, 64))
-
-
-def run_cut(cut: tuple[int, int, int], a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
-    """CUDA's twin by a tile, a number of blocks and one of tiles that they share."""
-    module = prebuilt.load("_cuda" if a.is_cuda else "_cpu")
-    names = [name for name, _ in native.parameters(module, OP)]
-    out = OP.allocate(a, b, bias)
-    assert isinstance(out, Tensor)
-    op = OP.on_rung("twin")
-    arguments = [*op.arguments(out, a, b, bias)]
-    for name, value in zip(("tile", "n_blocks", "n_streamed"), cut, strict=True):
-        arguments[names.index(name)] = value
-    # Where nobody has a part, there is nothing that would have been read.
-    for name in ("parts", "n_arrived"):
-        memory = arguments[names.index(name)]
-        assert isinstance(memory, Tensor)
-        memory.fill_(NAN if memory.is_floating_point() else 3)
-    stream = torch.cuda.current_stream().cuda_stream if a.is_cuda else 0
-    native.launch(module, op, tuple(arguments), stream)
-    return out
-
-
-def cuts(shape: tuple[int, int, int]) -> Iterable[tuple[int, int, int]]:
-    """Cuts of a shape, for each tile.
-
-    Blocks have one part or several, of one tile or of two, and whole tiles before or
-    behind them; tiles have one part to many.
-    """
-    n_rows, n_cols, depth = shape
-    n_steps = -(-depth // 64)
-    for tile, (block_m, block_n) in enumerate(CUDA_TILES, 1):
-        n_tiles = -(-n_rows // block_m) * -(-n_cols // block_n)
-        tried = {(2, 0), (1, 1), (2, 1), (n_steps, 1), (2, n_tiles), (3, n_tiles)}
-        tried |= {(2 * n_tiles, n_tiles), (5 * n_tiles, n_tiles), (7, n_tiles)}
-        for n_blocks, n_streamed in sorted(tried):
-            if n_streamed == 0 or n_blocks <= n_streamed * n_steps:
-                yield tile, n_blocks, n_streamed
-
-
-@pytest.mark.parametrize("tile", range(1, 1 + len(CUDA_TILES)))
-def test_tiles_that_blocks_share_are_exact(tile: int, device: str) -> None:
-    shape = n_rows, n_cols, depth = 136, 264, 328
-    a = integers((n_rows, depth), torch.float16, device, 0)
-    b = integers((depth, n_cols), torch.float16, device, 1)
-    bias = integers((n_cols,), torch.float16, device, 2)
-    exact = (a.double() @ b.double() + bias.double()).half()
-    for cut in cuts(shape):
-        if cut[0] == tile:
-            assert torch.equal(run_cut(cut, a, b, bias), exact), cut
-
-
-# Blocks that come in another order leave the order of the additions as it is.
-@pytest.mark.parametrize("cut", [(1, 3, 1), (2, 8, 2), (6, 7, 2), (4, 20, 4)])
-def test_tiles_that_blocks_share_are_the_same_in_every_run(
-    cut: tuple[int, int, int], device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    generator = torch.Generator().manual_seed(6)
-    a, b, bias = (
-        torch.randn(*shape, generator=generator).to(device, torch.bfloat16)
-        for shape in ((64, 1000), (1000, 256), (256,))
-    )
-    expected = run_cut(cut, a, b, bias)
-    assert_same = acceptance.judge(expected, acceptance.expect(OP, (a, b, bias))[0])
-    assert assert_same.problem == ""
-    orders = ["forward"] * 50 if device == "cuda" else ["reverse", "random:1"]
-    for order in orders:
-        monkeypatch.setenv("TWIN_EMULATOR_ORDER", order)
-        monkeypatch.setenv("TWIN_EMULATOR_WORKERS", "1" if order == "reverse" else "3")
-        assert torch.equal(run_cut(cut, a, b, bias), expected), order
 
 
 @needs_gpu

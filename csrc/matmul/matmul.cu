@@ -77,7 +77,17 @@ cudaError_t matmul(
 
     // Tensor maps need aligned rows. The twin counts in 32 bits and needs a step along K.
     constexpr int64_t MOST = (int64_t{1} << 31) - 1;
-    Call call{dtype, tf32, n_batches, M, N, K, false};
+    Call call{
+        dtype,
+        tf32,
+        n_batches,
+        M,
+        N,
+        K,
+        false,
+        a_stride % model::LINE_SIZE == 0,
+        b_stride % model::LINE_SIZE == 0
+    };
     call.has_tensor_maps =
         K > 0 && K <= MOST && call.n_tiles(64, 64) <= MOST / 64 &&
         have_vectors(

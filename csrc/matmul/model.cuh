@@ -19,6 +19,8 @@ struct Call {
     bool tf32;
     int64_t n_batches, M, N, K;
     bool has_tensor_maps;  // out, a and b
+    bool a_has_lines;      // each row, or column, of a begins a line of the L2
+    bool b_has_lines;
 
     constexpr int64_t n_tiles(int block_m, int block_n) const {
         return n_batches * ceil_div(M, block_m) * ceil_div(N, block_n);
@@ -60,7 +62,8 @@ constexpr MatmulTile TILES[] = {
 
 namespace model {
 
-constexpr int64_t STEP = 64;                             // of k
+constexpr int64_t STEP = 64;       // of k
+constexpr int64_t LINE_SIZE = 64;  // elements of 2 bytes in a line of the L2
 constexpr int64_t L2_BYTES = 9400, MEMORY_BYTES = 2400;  // in a cycle
 // What each row or column of a tile that lies outside of a or b adds to a step.
 constexpr int64_t OUTER_CYCLES = 2;
@@ -89,8 +92,10 @@ constexpr int64_t cycles(const Call& call, const Cut& cut) {
         n_streamed <= 1 || (n_parts * n_streamed == n_blocks && n_steps % n_parts == 0);
 
     const int64_t element_bytes = 2;
-    const int64_t step_bytes =
-        (block_m + block_n) * least(call.K, STEP) * element_bytes;
+    // A row of a box, a line's bytes, lies in two lines where it does not begin one.
+    const int64_t n_loaded =
+        block_m * (2 - call.a_has_lines) + block_n * (2 - call.b_has_lines);
+    const int64_t step_bytes = n_loaded * least(call.K, STEP) * element_bytes;
     const int64_t step = most(step_cycles, n_blocks * step_bytes / L2_BYTES) *
                          (is_even ? 100 : 100 + UNEVEN_PERCENT) / 100;
     const int64_t n_elements =

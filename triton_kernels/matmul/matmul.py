@@ -28,8 +28,11 @@ from triton_kernels.common.epilogue import ACTIVATIONS
 from triton_kernels.common.table import FIRST, CannotServeError
 from triton_kernels.common.tensor_map import describe
 from triton_kernels.common.vec import VEC_BYTES
+from triton_kernels.matmul import model
 from triton_kernels.matmul.first import matmul_first_kernel
-from triton_kernels.matmul.tables import TENSOR_CORES_TILES, TILED_TILES, TILES, Call
+from triton_kernels.matmul.model import TILES, Call, Cut
+from triton_kernels.matmul.parts import COUNT, matmul_count_kernel
+from triton_kernels.matmul.tables import TENSOR_CORES_TILES, TILED_TILES
 from triton_kernels.matmul.tensor_cores import matmul_tensor_cores_kernel
 from triton_kernels.matmul.tiled import matmul_tiled_kernel
 from triton_kernels.matmul.twin import matmul_kernel
@@ -105,8 +108,10 @@ def matmul(
 ):
     """Launches the kernel for a call on the current device and stream.
 
-    tile, n_blocks, n_streamed, parts, n_arrived: for CUDA's twin, which shares tiles;
-    Triton's does not.
+    tile, n_blocks and n_streamed: a Cut with its tile counted from 1, by which the twin
+    is tried; 0 for the one that the model chooses. parts, n_arrived: memory of any
+    contents for two parts of the largest tile for each multiprocessor, and four counts;
+    None where tiles are not shared.
     """
     a_stride_batch, a_stride_row, a_stride_col = strides[:3]
     b_stride_batch, b_stride_row, b_stride_col = strides[3:]
@@ -133,6 +138,8 @@ def matmul(
         *(out.dtype, tf32, n_batches, M, N, K, ACTIVATIONS[activation]),
         has_tensor_maps,
         has_vectors=min(divisors.values()) * element_bytes >= 8,
+        a_has_lines=a_stride % model.LINE_SIZE == 0,
+        b_has_lines=b_stride % model.LINE_SIZE == 0,
     )
     regimes = (each for each in REGIMES if rung in (MatmulRung.CHOSEN, each.rung))
     chosen = choose(regimes, call).rung
@@ -150,22 +157,29 @@ def matmul(
             *arguments, **tile.constants(call), **layout, **divisors
         )
     else:
-        tile = choose(TILES, call)
+        cut = Cut(tile - 1, n_blocks, n_streamed)
+        if tile == 0:
+            n_sms = current_device().n_sms
+            cut = model.choose(call, TILES, n_sms, may_share=parts is not None)
+        tile = TILES[cut.tile]
+        is_shared = cut.n_streamed > 0
+        if is_shared:
+            matmul_count_kernel[(1,)](n_arrived, cut.n_streamed, **COUNT)
         a_is_shared, b_is_shared = a_stride_batch == 0, b_stride_batch == 0
         a_sizes = (1 if a_is_shared else n_batches, M, K)
         b_sizes = (1 if b_is_shared else n_batches, K, N)
         out_block = (1, tile.block_m, tile.block_n // tile.n_parts)
-        most_programs = tile.programs_per_sm * current_device().n_sms
-        n_programs = min(tile.n_tiles(call), most_programs)
-        matmul_kernel[(n_programs,)](
+        matmul_kernel[(cut.n_blocks,)](
             describe(out, (n_batches, M, N), (M * N, N, 1), out_block),
             describe(a, a_sizes, strides[:3], (1, tile.block_m, tile.block_k)),
             describe(b, b_sizes, strides[3:], (1, tile.block_k, tile.block_n)),
             bias,
+            parts if is_shared else None,
+            n_arrived if is_shared else None,
             *(n_batches, M, N, K),
+            cut.n_streamed,
             **tile.constants(call),
             **layout,
-            N_PARTS=tile.n_parts,
             A_IS_SHARED=a_is_shared,
             B_IS_SHARED=b_is_shared,
         )

@@ -1,18 +1,97 @@
-"""Which tiles a call of matmul's twin is cut into, by a model of the time they take.
+"""The tiles of matmul's twin, and which of them a call is cut into.
 
-The time is in cycles of a multiprocessor. A program multiplies its steps, each 64 of k,
-as fast as the tensor cores or the L2 allow, or all wait for the memory. Then come the
-ends of tiles, and what parts of tiles cost. The mirror of csrc/matmul/model.cuh, which
-says where the numbers are from, and by which CUDA's launcher chooses. Triton's twin
-shares no tiles so far, and its launcher goes by tables.py: tests alone use this.
+It is those that take the least time by a model, in cycles of a multiprocessor. A
+program multiplies its steps as fast as the tensor cores or the L2 allow, or all wait
+for the memory. Then come the ends of tiles, and what parts of tiles cost. The numbers
+are fitted to times on an H200, which tests/matmul_times.json has: such that the fastest
+cut has the fewest cycles, even where that leaves some cycles a little wrong.
+csrc/matmul/model.cuh is the same model.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+import functools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-STEP = 64  # of k
+import torch
+
+
+class Call(NamedTuple):
+    """What rung, tile and cut are chosen by."""
+
+    dtype: torch.dtype
+    tf32: bool
+    n_batches: int
+    M: int
+    N: int
+    K: int
+    activation: str
+    has_tensor_maps: bool  # out, a and b
+    has_vectors: bool  # all is read and written by 8 bytes or more at a time
+    a_has_lines: bool  # each row, or column, of a begins a line of the L2
+    b_has_lines: bool
+
+    def n_tiles(self, block_m: int, block_n: int) -> int:
+        """How many tiles there are of such a size."""
+        return self.n_batches * ceil_div(self.M, block_m) * ceil_div(self.N, block_n)
+
+
+class Cut(NamedTuple):
+    """How a call is cut up; programs share the steps of the first n_streamed tiles.
+
+    Those are 0, or as many that no program is left without one.
+    """
+
+    tile: int  # its place in TILES
+    n_blocks: int
+    n_streamed: int
+
+
+class Tile(NamedTuple):
+    """A tile of the twin, how it is computed, and the cycles that it takes."""
+
+    block_m: int
+    block_n: int
+    block_k: int  # a step
+    num_stages: int  # steps whose a and b are in shared memory at a time
+    num_warps: int
+    n_parts: int  # groups of columns that are stored one after the other
+    programs_per_sm: int
+    step_cycles: int  # where the L2 keeps up
+    tile_cycles: int  # between two tiles
+    ends_cycles: int  # before the first step and after the last one
+
+    def constants(self, call: Call) -> dict[str, Any]:
+        """What a kernel is compiled for."""
+        return {
+            "ACTIVATION": call.activation,
+            "BLOCK_M": self.block_m,
+            "BLOCK_N": self.block_n,
+            "BLOCK_K": self.block_k,
+            "N_PARTS": self.n_parts,
+            "num_stages": self.num_stages,
+            "num_warps": self.num_warps,
+            "enable_fp_fusion": True,
+        }
+
+
+# Rows, columns and depth, stages, warps, parts and programs; then cycles. The largest
+# tile costs the fewest bytes. Two programs with tiles of 128 x 128 share a
+# multiprocessor: one stores while the tensor cores work for the other. The last two
+# lines are for few steps of many tiles and many steps of few: the longer ring has more
+# bytes on their way, and takes longer to begin with.
+TILES = (
+    Tile(128, 256, 64, 4, 8, 2, 1, 1228, 1504, 7056),
+    Tile(128, 128, 64, 3, 4, 2, 2, 1221, 894, 4260),
+    Tile(64, 256, 64, 5, 4, 2, 1, 619, 1299, 4216),
+    Tile(64, 128, 128, 4, 4, 1, 1, 685, 466, 3832),
+    Tile(128, 64, 128, 4, 4, 1, 1, 748, 1572, 3944),
+    Tile(64, 64, 128, 3, 4, 1, 2, 539, 2931, 3853),
+    Tile(64, 64, 128, 6, 4, 1, 1, 225, 2513, 5142),
+)
+
+LINE_SIZE = 64  # elements of 2 bytes in a line of the L2
 L2_BYTES, MEMORY_BYTES = 9400, 2400  # in a cycle
-# What each row or column of a tile that lies outside of a or b adds to a step.
+# What each row or column of a tile that lies outside of a or b adds to 64 of k.
 OUTER_CYCLES = 2
 # Of parts of tiles: what a multiprocessor writes or reads of them in a cycle, and how
 # long it takes to start the counts, and to learn who comes last.
@@ -24,50 +103,17 @@ MOST_STEPS = 1 << 22  # of a tile that is shared, counted in 32 bits
 ELEMENT_BYTES, SUM_BYTES = 2, 4
 
 
-class Product(NamedTuple):
-    """The sizes of a call."""
-
-    n_batches: int
-    M: int
-    N: int
-    K: int
-
-
-class Tile(NamedTuple):
-    """A tile, and the cycles that it takes."""
-
-    block_m: int
-    block_n: int
-    step_cycles: int  # of 64 of k, where the L2 keeps up
-    tile_cycles: int  # between two tiles
-    ends_cycles: int  # before the first step and after the last one
-
-
-class Cut(NamedTuple):
-    """How a call is cut up; programs share the steps of the first n_streamed tiles."""
-
-    tile: int  # its place in a table
-    n_blocks: int
-    n_streamed: int
-
-
-def count_tiles(product: Product, tile: Tile) -> int:
-    """How many a call has."""
-    n_tile_rows = ceil_div(product.M, tile.block_m)
-    return product.n_batches * n_tile_rows * ceil_div(product.N, tile.block_n)
-
-
 def ceil_div(a: int, b: int) -> int:
     """The quotient, rounded up."""
     return -(-a // b)
 
 
-def cycles(product: Product, tile: Tile, cut: Cut) -> int:
+def cycles(call: Call, tile: Tile, cut: Cut) -> int:
     """The time that a call takes, cut up like this."""
+    block_m, block_n, block_k = tile[:3]
     _, n_blocks, n_streamed = cut
-    n_batches, n_rows, n_cols, depth = product
-    n_steps = ceil_div(depth, STEP)
-    n_whole = ceil_div(count_tiles(product, tile) - n_streamed, n_blocks)
+    n_steps = ceil_div(call.K, block_k)
+    n_whole = ceil_div(call.n_tiles(block_m, block_n) - n_streamed, n_blocks)
     n_shared_steps = ceil_div(n_streamed * n_steps, n_blocks)
 
     # Where all tiles have as many parts of as many steps, no program begins within one.
@@ -76,22 +122,23 @@ def cycles(product: Product, tile: Tile, cut: Cut) -> int:
         n_parts * n_streamed == n_blocks and n_steps % n_parts == 0
     )
 
-    n_loaded = tile.block_m + tile.block_n
-    step_bytes = n_loaded * min(depth, STEP) * ELEMENT_BYTES
+    # A row of a box, a line's bytes, lies in two lines where it does not begin one.
+    n_loaded = block_m * (2 - call.a_has_lines) + block_n * (2 - call.b_has_lines)
+    step_bytes = n_loaded * min(call.K, block_k) * ELEMENT_BYTES
     step = max(tile.step_cycles, n_blocks * step_bytes // L2_BYTES)
     step = step * (100 if is_even else 100 + UNEVEN_PERCENT) // 100
-    n_elements = n_batches * (n_rows * depth + depth * n_cols + n_rows * n_cols)
+    n_elements = call.n_batches * (call.M * call.K + call.K * call.N + call.M * call.N)
     bound = n_elements * ELEMENT_BYTES // MEMORY_BYTES
-    n_outer = max(tile.block_m - n_rows, 0) + max(tile.block_n - n_cols, 0)
+    n_outer = max(block_m - call.M, 0) + max(block_n - call.N, 0)
     n_block_steps = n_whole * n_steps + n_shared_steps
     products = max(n_block_steps * step, bound)
-    products += n_block_steps * n_outer * OUTER_CYCLES
+    products += n_block_steps * n_outer * OUTER_CYCLES * block_k // 64
     if n_streamed == 0:
         return products + tile.ends_cycles + (n_whole - 1) * tile.tile_cycles
 
     parts_of_block = ceil_div(n_streamed, n_blocks) + (not is_even)
     parts_of_tile = ceil_div(n_blocks, n_streamed) + (not is_even)
-    part_bytes = tile.block_m * tile.block_n * SUM_BYTES
+    part_bytes = block_m * block_n * SUM_BYTES
     return (
         products
         + tile.ends_cycles
@@ -102,32 +149,34 @@ def cycles(product: Product, tile: Tile, cut: Cut) -> int:
 
 
 def cuts(
-    product: Product, tile: Tile, number: int, n_sms: int, may_share: bool
+    call: Call, tile: Tile, number: int, n_sms: int, may_share: bool
 ) -> Iterator[Cut]:
     """The cuts into a tile that are worth it, those without parts first."""
-    n_tiles, n_steps = count_tiles(product, tile), ceil_div(product.K, STEP)
-    n_left = n_tiles % n_sms
-    yield Cut(number, min(n_tiles, n_sms), 0)
+    n_tiles = call.n_tiles(tile.block_m, tile.block_n)
+    n_steps, n_programs = ceil_div(call.K, tile.block_k), tile.programs_per_sm * n_sms
+    n_left = n_tiles % n_programs
+    yield Cut(number, min(n_tiles, n_programs), 0)
     if not may_share or not 1 < n_steps <= MOST_STEPS or n_left == 0:
         return
-    if n_tiles > n_sms:
-        if n_left * n_steps >= n_sms:
-            yield Cut(number, n_sms, n_left)
-        yield Cut(number, n_sms, n_left + n_sms)
+    if n_tiles > n_programs:
+        if n_left * n_steps >= n_programs:
+            yield Cut(number, n_programs, n_left)
+        yield Cut(number, n_programs, n_left + n_programs)
         return
-    for n_parts in range(2, min(MOST_PARTS, n_steps, n_sms // n_tiles) + 1):
+    for n_parts in range(2, min(MOST_PARTS, n_steps, n_programs // n_tiles) + 1):
         yield Cut(number, n_parts * n_tiles, n_tiles)
-    if n_tiles * n_steps >= n_sms:
-        yield Cut(number, n_sms, n_tiles)
+    if n_tiles * n_steps >= n_programs:
+        yield Cut(number, n_programs, n_tiles)
 
 
-def choose(product: Product, tiles: Sequence[Tile], n_sms: int, may_share: bool) -> Cut:
+@functools.lru_cache(maxsize=4096)
+def choose(call: Call, tiles: tuple[Tile, ...], n_sms: int, may_share: bool) -> Cut:
     """The cut that takes the least time, of several the first."""
     return min(
         (
             cut
             for number, tile in enumerate(tiles)
-            for cut in cuts(product, tile, number, n_sms, may_share)
+            for cut in cuts(call, tile, number, n_sms, may_share)
         ),
-        key=lambda cut: cycles(product, tiles[cut.tile], cut),
+        key=lambda cut: cycles(call, tiles[cut.tile], cut),
     )

@@ -7,6 +7,7 @@ are on their way while this one is stored.
 import triton
 import triton.language as tl
 
+from triton_kernels.matmul.parts import add_parts, start_of
 from triton_kernels.matmul.tiles import finish, load_bias, tile_at
 
 
@@ -53,15 +54,53 @@ def store_tile(
 
 
 @triton.jit
+def multiply(
+    a_map,
+    b_map,
+    a_batch,
+    b_batch,
+    row,
+    col,
+    first_step,
+    n_steps,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    A_ROW_MAJOR: tl.constexpr,
+    B_ROW_MAJOR: tl.constexpr,
+):
+    """The sums of some steps of a tile, in float32.
+
+    Transposing a tile in shared memory moves nothing.
+    """
+    accumulator = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for step in range(n_steps):
+        k = (first_step + step) * BLOCK_K
+        if A_ROW_MAJOR:
+            a_tile = a_map.load([a_batch, row, k]).reshape([BLOCK_M, BLOCK_K])
+        else:
+            a_tile = a_map.load([a_batch, k, row]).reshape([BLOCK_K, BLOCK_M]).T
+        if B_ROW_MAJOR:
+            b_tile = b_map.load([b_batch, k, col]).reshape([BLOCK_K, BLOCK_N])
+        else:
+            b_tile = b_map.load([b_batch, col, k]).reshape([BLOCK_N, BLOCK_K]).T
+        accumulator = tl.dot(a_tile, b_tile, accumulator)
+    return accumulator
+
+
+@triton.jit(do_not_specialize=["n_streamed"])
 def matmul_kernel(
     out_map,  # (n_batches, M, N)
     a_map,  # (n_batches or 1, M, K), or transposed
     b_map,  # (n_batches or 1, K, N), or transposed
     bias_ptr,  # (N), or None
+    parts_ptr,  # (2 n_programs, BLOCK_M, BLOCK_N), or None where no tile is shared
+    n_arrived_ptr,  # (n_streamed), or None
     n_batches,
     M,
     N,
     K,
+    n_streamed,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -72,31 +111,61 @@ def matmul_kernel(
     B_ROW_MAJOR: tl.constexpr,
     ACTIVATION: tl.constexpr,
 ):
-    # -- tile: a program takes every num_programs-th one. The compiler is told that each
-    # has a step, as it would provide for tiles without one
     n_tile_rows, n_tile_cols = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     n_tiles = n_batches * n_tile_rows * n_tile_cols
     n_steps = tl.cdiv(K, BLOCK_K)
     tl.assume(n_steps > 0)
-    for index in tl.range(tl.program_id(0), n_tiles, tl.num_programs(0), flatten=True):
+
+    if parts_ptr is not None:
+        # -- tile: the steps of the first n_streamed ones, counted tile by tile, are
+        # shared out among all programs
+        n_streamed_steps = n_streamed * n_steps
+        start = start_of(tl.program_id(0), n_streamed_steps)
+        end = start_of(tl.program_id(0) + 1, n_streamed_steps)
+        while start < end:
+            tile, first_step = start // n_steps, start % n_steps
+            n_own_steps = tl.minimum(n_steps - first_step, end - start)
+            batch, tile_row, tile_col = tile_at(tile, n_tile_rows, n_tile_cols)
+            row, col = tile_row * BLOCK_M, tile_col * BLOCK_N
+            a_batch = 0 if A_IS_SHARED else batch
+            b_batch = 0 if B_IS_SHARED else batch
+
+            # -- compute: some steps
+            accumulator = multiply(
+                *(a_map, b_map, a_batch, b_batch, row, col, first_step, n_own_steps),
+                *(BLOCK_M, BLOCK_N, BLOCK_K, A_ROW_MAJOR, B_ROW_MAJOR),
+            )
+
+            # -- parts: only whoever comes last to a tile has its sums
+            has_sums = n_own_steps == n_steps
+            if not has_sums:
+                accumulator, has_sums = add_parts(
+                    *(accumulator, parts_ptr, n_arrived_ptr),
+                    *(tile, n_steps, n_streamed_steps),
+                )
+
+            # -- store: after the epilogue, rounded once
+            if has_sums:
+                store_tile(
+                    *(out_map, accumulator, bias_ptr, batch, row, col, N),
+                    *(N_PARTS, ACTIVATION),
+                )
+            start += n_own_steps
+
+    # -- tile: of the others, a program takes every num_programs-th one. The compiler is
+    # told that each has a step, as it would provide for tiles without one
+    first = n_streamed + tl.program_id(0)
+    for index in tl.range(first, n_tiles, tl.num_programs(0), flatten=True):
         batch, tile_row, tile_col = tile_at(index, n_tile_rows, n_tile_cols)
         row, col = tile_row * BLOCK_M, tile_col * BLOCK_N
         a_batch = 0 if A_IS_SHARED else batch
         b_batch = 0 if B_IS_SHARED else batch
 
-        # -- compute: in float32; transposing a tile in shared memory moves nothing
-        accumulator = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-        for step in range(n_steps):
-            k = step * BLOCK_K
-            if A_ROW_MAJOR:
-                a_tile = a_map.load([a_batch, row, k]).reshape([BLOCK_M, BLOCK_K])
-            else:
-                a_tile = a_map.load([a_batch, k, row]).reshape([BLOCK_K, BLOCK_M]).T
-            if B_ROW_MAJOR:
-                b_tile = b_map.load([b_batch, k, col]).reshape([BLOCK_K, BLOCK_N])
-            else:
-                b_tile = b_map.load([b_batch, col, k]).reshape([BLOCK_N, BLOCK_K]).T
-            accumulator = tl.dot(a_tile, b_tile, accumulator)
+        # -- compute: all steps
+        accumulator = multiply(
+            *(a_map, b_map, a_batch, b_batch, row, col, 0, n_steps),
+            *(BLOCK_M, BLOCK_N, BLOCK_K, A_ROW_MAJOR, B_ROW_MAJOR),
+        )
 
         # -- store: after the epilogue, rounded once
         store_tile(

@@ -1,0 +1,129 @@
+"""Tiles of matmul's twin that blocks share, cut in many ways, in both languages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from conftest import leave_out
+from torch import Tensor
+
+from bindings.backends import native, prebuilt, triton
+from bindings.ops.matmul import OP
+from compare.code import simulated_calls
+from compare.judge import acceptance
+from triton_kernels.matmul import model
+
+Cut = tuple[int, int, int]  # a tile, numbered from 1, blocks, and tiles that they share
+Operands = tuple[Tensor, Tensor, Tensor]  # a, b and the bias
+
+# Rows, columns and depth of a step.
+CUDA_TILES = (
+    *((128, 256, 64), (128, 128, 64), (64, 256, 64)),
+    *((64, 128, 64), (128, 64, 64), (64, 64, 64)),
+)
+TILES = {"cuda": CUDA_TILES, "triton": tuple(tile[:3] for tile in model.TILES)}
+# One of 8 warps that stores in two parts, one of 4, and one whose programs share a
+# multiprocessor.
+SIMULATED_TILES = (0, 3, 5)
+ALL_TILES = [(side, n) for side, tiles in TILES.items() for n in range(len(tiles))]
+
+
+def run_cut(side: str, cut: Cut, operands: Operands, order: str = "") -> Tensor:
+    """The twin, cut up like this. On the CPU, Triton's is compiled and simulated."""
+    op, out = OP.on_rung("twin"), OP.allocate(*operands)
+    assert isinstance(out, Tensor)
+    arguments = [*op.arguments(out, *operands)]
+    names = triton.parameters(OP, len(arguments))
+    for name, value in zip(("tile", "n_blocks", "n_streamed"), cut, strict=True):
+        arguments[names.index(name)] = value
+    # Where nobody has a part, there is nothing that would have been read.
+    for name in ("parts", "n_arrived"):
+        memory = arguments[names.index(name)]
+        assert isinstance(memory, Tensor)
+        memory.fill_(math.nan if memory.is_floating_point() else 3)
+    if side == "cuda":
+        module = prebuilt.load("_cuda" if out.is_cuda else "_cpu")
+        stream = torch.cuda.current_stream().cuda_stream if out.is_cuda else 0
+        native.launch(module, op, tuple(arguments), stream)
+    elif out.is_cuda:
+        triton.launcher(op)(*arguments)
+    else:
+        simulated_calls.run("triton", op, tuple(arguments), "sm_90a", order=order)
+    return out
+
+
+def integers(shape: tuple[int, int, int], device: str) -> Operands:
+    """Operands of small whole numbers, whose products and their sums are exact."""
+    n_rows, n_cols, depth = shape
+    generator = torch.Generator().manual_seed(0)
+    a, b, bias = (
+        torch.randint(-2, 3, size, generator=generator).to(device, torch.float16)
+        for size in ((n_rows, depth), (depth, n_cols), (n_cols,))
+    )
+    return a, b, bias
+
+
+def cuts(side: str, number: int, shape: tuple[int, int, int]) -> Iterable[Cut]:
+    """Cuts of a shape into a tile.
+
+    Blocks have one part or several, of one tile or of two, and whole tiles before or
+    behind them; tiles have one part to many.
+    """
+    blocks = (
+        -(-n // block) for n, block in zip(shape, TILES[side][number], strict=True)
+    )
+    n_tile_rows, n_tile_cols, n_steps = blocks
+    n_tiles = n_tile_rows * n_tile_cols
+    tried = {(2, 1), (n_steps, 1), (3, n_tiles), (2 * n_tiles, n_tiles)}
+    if side == "cuda":
+        tried |= {(2, 0), (1, 1), (2, n_tiles), (5 * n_tiles, n_tiles), (7, n_tiles)}
+    for n_blocks, n_streamed in sorted(tried):
+        if n_streamed == 0 or n_blocks <= n_streamed * n_steps:
+            yield number + 1, n_blocks, n_streamed
+
+
+def is_simulated_elsewhere(params: Mapping[str, Any]) -> bool:
+    """Whether a tile is Triton's and like another one, but for its size."""
+    is_simulated = params["side"] == "triton" and params["device"] == "cpu"
+    return is_simulated and params["number"] not in SIMULATED_TILES
+
+
+@leave_out(is_simulated_elsewhere)
+@pytest.mark.parametrize(("side", "number"), ALL_TILES)
+def test_tiles_that_blocks_share_are_exact(side: str, number: int, device: str) -> None:
+    shape = (72, 136, 328) if side == "triton" else (136, 264, 328)
+    a, b, bias = operands = integers(shape, device)
+    exact = (a.double() @ b.double() + bias.double()).half()
+    for cut in cuts(side, number, shape):
+        assert torch.equal(run_cut(side, cut, operands), exact), cut
+
+
+# Blocks that come in another order leave the order of the additions as it is.
+@pytest.mark.parametrize(
+    ("side", "cut"),
+    [
+        *(("cuda", cut) for cut in ((1, 3, 1), (2, 8, 2), (6, 7, 2), (4, 20, 4))),
+        *(("triton", cut) for cut in ((1, 3, 1), (6, 7, 2))),
+    ],
+)
+def test_tiles_that_blocks_share_are_the_same_in_every_run(
+    side: str, cut: Cut, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(6)
+    n_cols, depth = (256, 1000) if side == "cuda" else (128, 520)
+    a, b, bias = (
+        torch.randn(*shape, generator=generator).to(device, torch.bfloat16)
+        for shape in ((64, depth), (depth, n_cols), (n_cols,))
+    )
+    expected = run_cut(side, cut, (a, b, bias))
+    verdict = acceptance.judge(expected, acceptance.expect(OP, (a, b, bias))[0])
+    assert verdict.problem == ""
+    orders = ["forward"] * 50 if device == "cuda" else ["reverse", "random:1"]
+    for order in orders:
+        monkeypatch.setenv("TWIN_EMULATOR_ORDER", order)
+        monkeypatch.setenv("TWIN_EMULATOR_WORKERS", "1" if order == "reverse" else "3")
+        assert torch.equal(run_cut(side, cut, (a, b, bias), order), expected), order
