@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 import shared
 import torch
-from conftest import needs_gpu
+from common import needs_gpu
 
 from bindings import build_cache, toolchain
 from bindings.backends import cuda_inline

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-# Common to the processes of this run; conftest says which it is.
+# Common to the processes of this run; common.py says which it is.
 folder = Path()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from together import in_one_test
 from torch import Tensor
 
 from bindings.op import DTYPES, Op, as_tuple
@@ -71,16 +72,19 @@ def _truncated_arguments(op: Op, dtype: torch.dtype) -> tuple[Any, ...]:
     )
 
 
+@in_one_test("op", "dtype")
 def test_torch_is_accepted(op: Op, dtype: torch.dtype) -> None:
     expected = _expected(op, dtype)
     assert acceptance.judge(expected.torch, expected).passed
 
 
+@in_one_test("op", "dtype")
 def test_correct_rounding_is_accepted(op: Op, dtype: torch.dtype) -> None:
     expected = _expected(op, dtype)
     assert acceptance.judge(expected.exact.to(dtype), expected).passed
 
 
+@in_one_test("op", "dtype")
 def test_float32_arithmetic_is_accepted(op: Op, dtype: torch.dtype) -> None:
     # A few units of float32 off, then rounded once, as fast intrinsics are.
     expected = _expected(op, dtype)
@@ -90,18 +94,21 @@ def test_float32_arithmetic_is_accepted(op: Op, dtype: torch.dtype) -> None:
     assert acceptance.judge(exact.to(dtype), expected).passed
 
 
+@in_one_test("op", "dtype")
 def test_result_of_lower_precision_is_rejected(op: Op, dtype: torch.dtype) -> None:
     expected = _expected(op, dtype)
     result = _rounded(expected.exact, LOWER_PRECISION[dtype]).to(dtype)
     assert not acceptance.judge(result, expected).passed
 
 
+@in_one_test("op", "dtype")
 def test_inputs_of_lower_precision_are_rejected(op: Op, dtype: torch.dtype) -> None:
     expected = acceptance.expect(op, _arguments(op, dtype))
     results = as_tuple(op.reference(*_truncated_arguments(op, dtype)))
     assert not acceptance.judge_all(results, expected).passed
 
 
+@in_one_test("op", "lower")
 @pytest.mark.parametrize("lower", [torch.float16, torch.bfloat16])
 def test_float32_by_way_of_a_half_is_rejected(op: Op, lower: torch.dtype) -> None:
     expected = _expected(op, torch.float32)
@@ -132,6 +139,7 @@ def test_sum_of_lower_precision_is_rejected(dtype: torch.dtype) -> None:
     ).passed
 
 
+@in_one_test("op", "dtype")
 def test_zeros_are_rejected(op: Op, dtype: torch.dtype) -> None:
     expected = _expected(op, dtype)
     assert not acceptance.judge(torch.zeros_like(expected.torch), expected).passed
@@ -160,6 +168,7 @@ def test_approximation_of_gelu_is_rejected() -> None:
     assert not acceptance.judge(_reference(op, x, "tanh"), expected).passed
 
 
+@in_one_test("op", "dtype")
 def test_one_wrong_element_among_many_is_rejected(op: Op, dtype: torch.dtype) -> None:
     expected = _expected(op, dtype)
     result = expected.torch.clone()
@@ -179,6 +188,7 @@ def test_wrong_row_of_small_values_is_rejected(dtype: torch.dtype) -> None:
     assert not acceptance.judge(result, expected).passed
 
 
+@in_one_test("op", "special")
 @pytest.mark.parametrize("special", [math.nan, math.inf, -math.inf])
 def test_specials_have_to_be_in_place(op: Op, special: float) -> None:
     expected = _expected(op, torch.float32)
@@ -236,6 +246,7 @@ def test_shape_and_dtype_have_to_be_right() -> None:
     assert verdict.problem == "the dtype is torch.float32, not torch.float16"
 
 
+@in_one_test("op", "shape")
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,), (1, 1), (31, 1)])
 def test_small_shapes_are_judged(op: Op, shape: tuple[int, ...]) -> None:
     if shape == () and () not in TRIALS[op.name].edge_shapes:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import leave_out_simulated
+from common import leave_out_simulated
+from together import in_one_test
 
 import bindings
 from bindings.ops.activation import ACTIVATIONS, LAUNCHED, REFERENCES
@@ -64,6 +65,7 @@ def test_on_a_dense_grid(
         assert acceptance.judge(out, expected).problem == ""
 
 
+@in_one_test("activation")
 @each_activation
 def test_special_values(
     activation: str, backend: str, device: str, dtype: torch.dtype
@@ -91,6 +93,7 @@ def test_relu_passes_no_gradient_where_x_is_not_positive(
     assert out[:4].tolist() == [slope, slope, slope, 1.0]
 
 
+@in_one_test("layout")
 @each_activation
 @pytest.mark.parametrize("layout", GRADIENT_LAYOUTS)
 # Compiled code has one of the layouts for each activation, in turn.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import (
+from common import (
     assert_accepted,
     leave_out,
     leave_out_simulated,
@@ -18,6 +18,7 @@ from conftest import (
     random_inputs,
 )
 from mirror import kernels_of
+from together import in_one_test
 from torch import Tensor
 
 import bindings
@@ -308,6 +309,7 @@ EXTREMES: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
 }
 
 
+@in_one_test("extreme")
 @on_each_rung
 @pytest.mark.parametrize("extreme", EXTREMES)
 def test_extreme_scores(
@@ -527,6 +529,7 @@ def run_backward(
     return outputs
 
 
+@in_one_test("params")
 @on_each_rung_of_the_backward
 @in_both_precisions
 @pytest.mark.parametrize("params", [*GRADIENT_PARAMS, {"scale": 0.0}], ids=str)
@@ -543,6 +546,7 @@ def test_gradients_of_softcap_and_any_scale(
     assert_accepted(each_op, backend, inputs, params)
 
 
+@in_one_test("params")
 @on_each_rung_of_the_backward
 @pytest.mark.parametrize(
     "params",
@@ -865,6 +869,7 @@ BAD: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = {
 }
 
 
+@in_one_test("backend", "name")
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input(backend: str, name: str) -> None:
     arguments, params, error, message = BAD[name]

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from conftest import assert_accepted
+from common import assert_accepted
 from test_simulated_calls import needs_nvcc
+from together import in_one_test
 from torch import Tensor, library
 
 import bindings
@@ -342,6 +343,7 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 }
 
 
+@in_one_test("name")
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input(name: str) -> None:
     changed, error, message = BAD[name]

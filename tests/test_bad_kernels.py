@@ -12,12 +12,13 @@ from types import ModuleType
 from typing import Any
 
 import bad_kernels
-import conftest
+import common
 import pytest
 import torch
 from bad_kernels import cheats
 from bad_kernels.catalogue import BAD_KERNELS, BAD_RESULTS, SHAPE, BadKernel, BadResult
-from conftest import assert_accepted, random_inputs, skip_if_refused
+from common import assert_accepted, random_inputs, skip_if_refused
+from together import in_one_test
 from torch import Tensor
 
 from bindings.op import Op
@@ -64,6 +65,7 @@ def test_bad_kernel_is_rejected(
 CASES = {(bad.op, str(bad.case), bad.change): bad for bad in BAD_KERNELS}
 
 
+@in_one_test("bad")
 @pytest.mark.parametrize("implementation", ["cuda", "triton", "torch"])
 @pytest.mark.parametrize("bad", CASES.values(), ids=lambda bad: bad.name)
 def test_right_kernel_is_accepted_there(
@@ -89,7 +91,7 @@ def test_bad_result_is_rejected(
     def call(op: Op, backend: str, *arguments: Any) -> Any:
         return bad.call(*arguments)
 
-    monkeypatch.setattr(conftest, "call_any", call)
+    monkeypatch.setattr(common, "call_any", call)
     with pytest.raises(AssertionError, match=f"^{bad.verdict}"):
         assert_accepted(op, "cuda", inputs)
 

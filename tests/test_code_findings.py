@@ -23,6 +23,7 @@ from handicaps.by_hand import (
 )
 from handicaps.catalogue import CLEAN as CLEAN_KERNELS
 from handicaps.catalogue import HANDICAPS, Handicap, Kernel
+from together import in_one_test
 
 from bindings.toolchain import find_cuda_home
 from compare.assembly.places import in_sources
@@ -204,6 +205,7 @@ def test_the_bank_is_complete() -> None:
     assert len({each.rule for each in HANDICAPS}) >= 14
 
 
+@in_one_test("path")
 @pytest.mark.parametrize(
     "path", sorted(FOLDER.glob("*/*.[cp][uy]")), ids=lambda path: path.name
 )
@@ -228,6 +230,7 @@ def test_what_two_equal_sides_have_in_common() -> None:
     }
 
 
+@in_one_test("cuda", "triton", "rule", "side", "text", "evidence")
 @pytest.mark.parametrize(
     ("cuda", "triton", "rule", "side", "text", "evidence"),
     PAIRS.values(),
@@ -414,6 +417,7 @@ def test_occupancy() -> None:
 # ---- Silence -------------------------------------------------------------------------
 
 
+@in_one_test("rule", "cuda", "triton")
 @pytest.mark.parametrize(("rule", "cuda", "triton"), SILENT.values(), ids=SILENT.keys())
 def test_what_is_not_certain_is_not_said(
     rule: str, cuda: KernelCode, triton: KernelCode

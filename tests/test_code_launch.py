@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from together import in_one_test
 
 from bindings.registry import OPS
 from compare.assembly.listing import Listing, parse_ptx
@@ -294,6 +295,7 @@ MASKS = {
 }
 
 
+@in_one_test("body", "elements", "expected")
 @pytest.mark.parametrize(("body", "elements", "expected"), MASKS.values(), ids=MASKS)
 def test_masks(body: str, elements: int, expected: float | None) -> None:
     ptx = kernel(body)

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from handicaps.by_hand import sass_of
+from together import in_one_test
 
 from compare.assembly.classify import CATEGORIES, access_bytes_of, category_of
 from compare.assembly.control_flow import END, find_loops, flow_graph
@@ -178,6 +179,7 @@ def test_sass_takes_its_source_lines_from_the_ptx() -> None:
     assert sass.instructions[0].frames == (Frame("src/axpy.cu", 13),)
 
 
+@in_one_test("text", "category", "access_bytes")
 @pytest.mark.parametrize(
     ("text", "category", "access_bytes"),
     [
@@ -238,6 +240,7 @@ def test_ptx_categories(text: str, category: str, access_bytes: int) -> None:
     assert listing.instructions[0].access_bytes == access_bytes
 
 
+@in_one_test("text", "category", "access_bytes")
 @pytest.mark.parametrize(
     ("text", "category", "access_bytes"),
     [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import needs_gpu
+from common import needs_gpu
 from triton.runtime.jit import JITFunction
 
 from bindings.backends import native, prebuilt, triton

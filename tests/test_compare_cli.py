@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import pytest
 import torch
-from conftest import needs_interpreter
+from common import needs_interpreter
 from triton.backends.nvidia.compiler import get_ptxas
 
 from bindings import backends

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from conftest import needs_interpreter
+from common import needs_interpreter
 
 from bindings.sources import ROOT
 from compare.cli import main

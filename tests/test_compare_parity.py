@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from together import in_one_test
 from torch import Tensor
 
 from bindings import backends
@@ -21,6 +22,7 @@ from compare.judge.parity import Parity, Skipped, check_prepared, prepare
 SHAPE = (5, 67)
 
 
+@in_one_test("layout", "shape")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (3, 5), (2, 3, 5), (4, 1)])
 def test_layouts_keep_shape_and_values(layout: str, shape: tuple[int, ...]) -> None:
@@ -64,12 +66,14 @@ def test_arguments_hold_parameters_and_defaults() -> None:
     assert make_arguments(gelu, case)[1:] == ("tanh",)
 
 
+@in_one_test("op")
 def test_arguments_are_the_same_each_time(op: Op) -> None:
     first, again = (make_arguments(op, Case(SHAPE)) for _ in range(2))
     assert torch.equal(first[0], again[0])
     assert not torch.equal(first[0], make_arguments(op, Case(SHAPE), seed=1)[0])
 
 
+@in_one_test("op", "layout")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_torch_has_parity_with_itself(op: Op, layout: str, device: str) -> None:
     parity = check_prepared(prepare(op, Case(SHAPE, layout=layout), device), "torch")

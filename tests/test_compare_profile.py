@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import needs_gpu_to_itself
+from common import needs_gpu_to_itself
 from rich.console import Console
 from torch import Tensor
 

@@ -21,7 +21,8 @@ import numpy as np
 import pytest
 import torch
 from benches import make_bench
-from conftest import needs_gpu, needs_gpu_to_itself
+from common import needs_gpu, needs_gpu_to_itself
+from together import in_one_test
 from torch import Tensor
 
 from bindings import torch_internals
@@ -704,6 +705,7 @@ def test_mix(read: int, written: int, mix: tuple[int, int]) -> None:
     assert ceiling.mix_of(Traffic(read, written)) == mix
 
 
+@in_one_test("op")
 def test_traffic_is_the_bytes_of_the_tensors(op: Op) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         prepared = prepare(op, Case((40, 64), dtype))
@@ -817,6 +819,7 @@ def test_a_peer_is_given_the_parts_of_a_package_that_it_uses() -> None:
         missing()
 
 
+@in_one_test("op", "dtype")
 def test_unfused_peers_compute_the_op(op: Op, dtype: torch.dtype) -> None:
     unfused = [each for each in peers.of(op.name) if each.name == "unfused"]
     for peer in unfused:

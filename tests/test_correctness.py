@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import (
+from common import (
     ON_RUNGS,
     assert_accepted,
     is_simulated,
@@ -18,6 +18,7 @@ from conftest import (
     op_id,
     random_inputs,
 )
+from together import in_one_test
 
 import bindings
 from bindings.op import DTYPES, Op, as_tuple
@@ -67,9 +68,8 @@ def compiled_edges(op: Op, *, is_first_variant: bool) -> tuple[tuple[int, ...], 
     """Shapes that Triton compiles for: many have code of their own.
 
     There is one less than the end of a tile, the end, and one more: the step between
-    shapes is no multiple of 3. Rungs have one, of few rows, that calls do not have: the
-    first has no tiles, and calls take the twin. Products have few shapes, and take
-    seconds to compile.
+    shapes is no multiple of 3. A first rung, which has no tiles, has one of few rows.
+    Products have few shapes, and take seconds to compile.
     """
     shapes = TRIALS[op.name].edge_shapes
     if TRIALS[op.name].flops:
@@ -105,7 +105,18 @@ def is_compiled_for_attention(params: Mapping[str, Any]) -> bool:
     return not params["params"].get("deterministic", True)
 
 
+def is_twin_of_calls(params: Mapping[str, Any]) -> bool:
+    """Whether a case is of the rung that each call of rows or of elements takes here.
+
+    Calls of products choose a rung. On a GPU all are tried.
+    """
+    op = params["op"] if "op" in params else params["description"]
+    is_one = op.rung == "twin" and not TRIALS[op.name].flops
+    return is_one and bool(params["device"] == "cpu")
+
+
 # All shapes in one test: there are thousands, and most take less time than a test does.
+@in_one_test("dtype")
 @pytest.mark.parametrize(
     ("description", "params", "step"),
     [
@@ -123,6 +134,7 @@ def is_compiled_for_attention(params: Mapping[str, Any]) -> bool:
 )
 @leave_out_simulated(is_compiled_for_magnitudes)
 @leave_out_simulated(is_compiled_for_attention)
+@leave_out_simulated(is_twin_of_calls)
 def test_around_the_ends_of_tiles(
     description: Op,
     params: dict[str, object],
@@ -157,16 +169,7 @@ def is_left_to_calls(params: Mapping[str, Any]) -> bool:
     return is_costly and params["magnitude"] != MAGNITUDES[1]
 
 
-def is_twin_of_calls(params: Mapping[str, Any]) -> bool:
-    """Whether a case is of the rung that each call of rows or of elements takes here.
-
-    Calls of products choose a rung. On a GPU all are tried.
-    """
-    op = params["op"]
-    is_one = op.rung == "twin" and not TRIALS[op.name].flops
-    return is_one and bool(params["device"] == "cpu")
-
-
+@in_one_test("dtype", "magnitude")
 @pytest.mark.parametrize("magnitude", MAGNITUDES)
 @leave_out(is_twin_of_calls)
 @leave_out_simulated(is_left_to_calls)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import assert_accepted, leave_out_simulated, random_inputs
+from common import assert_accepted, leave_out_simulated, random_inputs
+from together import in_one_test
 from torch import Tensor
 
 import bindings
@@ -59,6 +60,7 @@ def expected_gradient(
 SHAPES = ((1, 7), (17, 33), (5, 513), (2, 9001))
 
 
+@in_one_test("shape")
 @every_variant
 @pytest.mark.parametrize("shape", SHAPES)
 # A variant of a shape is compiled: what tells them apart are two ifs in one kernel.
@@ -146,6 +148,7 @@ def test_nothing_else_that_the_op_returns_has_a_gradient(
 # ---- Rows that do not count ----------------------------------------------------------
 
 
+@in_one_test("params", "n_cols")
 @every_variant
 @pytest.mark.parametrize("n_cols", [12, 300, 2000])
 def test_ignored_rows_are_not_read(
@@ -211,6 +214,7 @@ def test_target_that_is_no_class_raises_on_the_cpu(wrong: int, backend: str) -> 
         )
 
 
+@in_one_test("wrong", "reduction")
 @pytest.mark.parametrize("reduction", module.REDUCTIONS)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_target_that_is_no_class_makes_its_row_nan(
@@ -249,6 +253,7 @@ SPECIAL_ROWS = {
 }
 
 
+@in_one_test("name", "smoothing")
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("name", SPECIAL_ROWS)
 def test_special_values(name: str, smoothing: float, backend: str, device: str) -> None:
@@ -472,6 +477,7 @@ BAD_CALLS: dict[str, tuple[Callable[[str], Tensor], type[Exception], str]] = {
 }
 
 
+@in_one_test("bad", "backend")
 @pytest.mark.parametrize("bad", BAD_CALLS)
 def test_bad_arguments(bad: str, backend: str) -> None:
     call, error, message = BAD_CALLS[bad]

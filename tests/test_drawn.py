@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from benches import GPU, make_bench
-from conftest import needs_gpu_to_itself
+from common import needs_gpu_to_itself
 
 from bindings.ops.matmul import OP
 from compare.judge.cases import make_arguments

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from conftest import needs_gpu, skip_if_refused
+from common import needs_gpu, skip_if_refused
+from together import in_one_test
 from torch import Tensor
 
 import bindings
@@ -249,6 +250,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@in_one_test("layout", "grad_layout")
 @pytest.mark.parametrize("grad_layout", LAYOUTS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_gradient_has_the_mask_of_the_output(
@@ -367,6 +369,7 @@ BAD_CALLS: dict[str, tuple[tuple[object, ...], type[Exception], str]] = {
 }
 
 
+@in_one_test("bad", "backend")
 @pytest.mark.parametrize("bad", BAD_CALLS)
 def test_bad_arguments(bad: str, backend: str) -> None:
     arguments, error, message = BAD_CALLS[bad]

@@ -28,6 +28,7 @@ from emulated import (
     run,
     zeros,
 )
+from together import in_one_test
 
 from bindings.backends import cuda_inline
 
@@ -116,6 +117,7 @@ def shuffled(x: np.ndarray, operand: np.ndarray, width: int) -> np.ndarray:
     return np.array(results, x.dtype)
 
 
+@in_one_test("name", "numpy_type", "width")
 @pytest.mark.parametrize("width", [1, 2, 4, 8, 16, 32])
 @pytest.mark.parametrize(
     ("name", "numpy_type"),

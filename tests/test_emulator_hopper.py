@@ -25,6 +25,7 @@ from emulated import (
     narrow,
     zeros,
 )
+from together import in_one_test
 
 
 @pytest.fixture(params=MACHINES)
@@ -83,6 +84,7 @@ LAYOUTS = [
 ]
 
 
+@in_one_test("layouts", "tile")
 @pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize(("layouts", "tile"), LAYOUTS)
 def test_matrix_product(machine: Library, layouts: tuple[int, int], tile: int) -> None:
@@ -91,6 +93,7 @@ def test_matrix_product(machine: Library, layouts: tuple[int, int], tile: int) -
     np.testing.assert_array_equal(product(machine, "bf16", a, b, layouts, tile), a @ b)
 
 
+@in_one_test("layouts", "tile")
 @pytest.mark.parametrize(("layouts", "tile"), LAYOUTS)
 def test_matrix_product_of_halves(
     machine: Library, layouts: tuple[int, int], tile: int
@@ -175,6 +178,7 @@ def copy_boxes(
     return x, out
 
 
+@in_one_test("begin", "end", "swizzle")
 @pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize(
     ("begin", "end"),
@@ -233,6 +237,7 @@ MAP_FAULTS = [
 ]
 
 
+@in_one_test("fault")
 @pytest.mark.parametrize("fault", range(len(MAP_FAULTS) + 1))
 def test_tensor_maps_that_are_refused(machine: Library, fault: int) -> None:
     x = torch.zeros(64 * 64 + 64, dtype=torch.int16).numpy().view(np.uint16)
@@ -266,6 +271,7 @@ def test_stmatrix(machine: Library) -> None:
 # ---- Clusters ------------------------------------------------------------------------
 
 
+@in_one_test("cluster", "grid")
 @pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize(
     ("cluster", "grid"),
@@ -297,6 +303,7 @@ def test_blocks_of_a_cluster_read_each_others_memory(
     np.testing.assert_array_equal(out[..., 1], expected)
 
 
+@in_one_test("n_rows")
 @pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize("n_rows", [1, 2, 9])
 def test_stores_in_the_memory_of_other_blocks(machine: Library, n_rows: int) -> None:

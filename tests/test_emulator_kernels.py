@@ -20,7 +20,7 @@ import emulated
 import numpy as np
 import pytest
 import torch
-from conftest import needs_gpu
+from common import needs_gpu
 from emulated import (
     FOR_BOTH,
     MACHINES,

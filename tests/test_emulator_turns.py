@@ -20,6 +20,7 @@ from emulated import (
     narrow,
     zeros,
 )
+from together import in_one_test
 
 NO_FAULT, NO_FENCE, OPERAND = range(3)
 
@@ -72,6 +73,7 @@ def left_registers(
     return out, 2 * a[:, :n_rows] @ b[batch, :, head]
 
 
+@in_one_test("n")
 @pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize("n", [64, 128, 192, 256])
 def test_a_left_matrix_in_registers(machine: Library, n: int) -> None:
@@ -114,6 +116,7 @@ def test_a_product_of_80_columns(machine: Library, kind: str) -> None:
 # ---- Boxes of tensors with four dimensions -------------------------------------------
 
 
+@in_one_test("row", "to_row")
 @pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize(
     ("row", "to_row"), [(0, 0), (3, 5), (8, 0), (-2, 3), (2, 9), (40, 0), (0, 40)]
@@ -143,6 +146,7 @@ def aligned(values: np.ndarray) -> np.ndarray:
     return memory[start : start + values.size]
 
 
+@in_one_test("begin", "to", "n_bytes")
 @pytest.mark.usefixtures("schedule")
 @pytest.mark.parametrize(
     ("begin", "to", "n_bytes"),

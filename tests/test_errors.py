@@ -7,7 +7,8 @@ from types import ModuleType
 
 import pytest
 import torch
-from conftest import skip_if_refused
+from common import skip_if_refused
+from together import in_one_test
 from torch import Tensor
 
 import bindings
@@ -134,6 +135,7 @@ BAD_CALLS: dict[str, tuple[Callable[[str], Tensor], type[Exception], str]] = {
 }
 
 
+@in_one_test("bad")
 @pytest.mark.parametrize("bad", BAD_CALLS)
 def test_bad_arguments(bad: str, backend: str) -> None:
     call, error, message = BAD_CALLS[bad]

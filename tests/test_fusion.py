@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from benches import GPU
-from conftest import needs_gpu
+from common import needs_gpu
 
 from bindings.registry import OPS
 from compare.errors import UnavailableError, UsageError

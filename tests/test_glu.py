@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import leave_out, leave_out_simulated
+from common import leave_out, leave_out_simulated
+from together import in_one_test
 from torch import Tensor
 
 import bindings
@@ -106,6 +107,7 @@ def test_which_half_is_gated(backend: str, device: str) -> None:
     )
 
 
+@in_one_test("params", "shape")
 @each_op
 @pytest.mark.parametrize("shape", SHAPES)
 @leave_out_simulated(lambda params: not is_compiled(params))
@@ -135,6 +137,7 @@ def test_halves_are_two_tensors(
         assert torch.equal(grads_of_halves, torch.cat(tuple(grads_of_two), dim=-1))
 
 
+@in_one_test("params", "name")
 @each_op
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_halves_of_any_layout(
@@ -156,6 +159,7 @@ def test_halves_of_any_layout(
         assert_right(backward, backend, grad, x, None, *values)
 
 
+@in_one_test("params", "shape")
 @each_op
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 8), (2, 0, 4)])
 def test_empty_halves(
@@ -203,6 +207,7 @@ def exact_gradients(
     return results
 
 
+@in_one_test("params", "form", "kind")
 @each_op
 @pytest.mark.parametrize("form", ["two tensors", "halves"])
 @pytest.mark.parametrize("kind", ["dense", "of a sum"])
@@ -377,6 +382,7 @@ BAD_CALLS: dict[str, tuple[str, tuple[Any, ...], type[Exception], str]] = {
 }
 
 
+@in_one_test("bad", "backend")
 @pytest.mark.parametrize("bad", BAD_CALLS)
 def test_bad_arguments(bad: str, backend: str) -> None:
     name, arguments, error, message = BAD_CALLS[bad]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import assert_accepted, needs_gpu, random_inputs
+from common import assert_accepted, needs_gpu, random_inputs
 from torch import Tensor
 
 import bindings

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import (
+from common import (
     cancels,
     laid_out_inputs,
     languages_on,
     leave_out,
     random_inputs,
 )
+from together import in_one_test
 from torch import Tensor
 
 from bindings.op import Op, as_tuple
@@ -153,6 +154,7 @@ def is_left_to_the_other_language(params: Mapping[str, Any]) -> bool:
     return bool(params["device"] == "cpu" and variant and not is_turn)
 
 
+@in_one_test("shape", "dtype")
 @pytest.mark.parametrize("shape", SHAPES)
 # The backwards themselves are tested in bfloat16, at more shapes.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -172,6 +174,7 @@ def test_gradient_is_accepted(
     _assert_accepted(forward, backend, inputs, grad, params)
 
 
+@in_one_test("forward", "params")
 @differentiable
 def test_gradient_of_a_scalar(
     forward: Op,
@@ -216,6 +219,7 @@ def is_other_pair(params: Mapping[str, Any]) -> bool:
     return bool(variant and not is_turn)
 
 
+@in_one_test("layout", "grad_layout")
 @pytest.mark.parametrize(("layout", "grad_layout"), PAIRS_OF_LAYOUTS)
 @differentiable
 @leave_out(is_other_pair)
@@ -240,6 +244,7 @@ def test_gradient_of_any_layout(
     _assert_accepted(forward, backend, inputs, grad, params)
 
 
+@in_one_test("forward", "params")
 @differentiable
 def test_gradient_of_a_sum_is_that_of_ones(
     forward: Op,
@@ -259,6 +264,7 @@ def test_gradient_of_a_sum_is_that_of_ones(
     assert all(map(torch.equal, summed, ones))
 
 
+@in_one_test("dim")
 @pytest.mark.parametrize("dim", range(-3, 3))
 def test_gradient_of_softmax_along_every_dim(
     backend: str, device: str, dim: int, generator: torch.Generator
@@ -297,6 +303,7 @@ def test_compiled_gradient_is_the_same(
     assert all(map(torch.equal, gradients, expected))
 
 
+@in_one_test("forward", "params")
 @differentiable
 def test_a_second_derivative_raises(
     forward: Op,
@@ -319,6 +326,7 @@ def test_a_second_derivative_raises(
             first.sum().backward(retain_graph=True)
 
 
+@in_one_test("forward", "params")
 @differentiable
 def test_nothing_is_kept_for_tensors_without_gradient(
     forward: Op,
@@ -347,6 +355,7 @@ def test_nothing_is_kept_for_tensors_without_gradient(
         with_gradient.requires_grad_(False)
 
 
+@in_one_test("forward", "params", "precision", "lower")
 @pytest.mark.parametrize(
     ("precision", "lower"),
     [
@@ -387,6 +396,7 @@ def test_reference_of_softmax_backward_is_the_formula(
     )
 
 
+@in_one_test("dtype", "approximate")
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_gelu_backward_of_special_values(
     backend: str, device: str, dtype: torch.dtype, approximate: str
@@ -407,6 +417,7 @@ def test_gelu_backward_of_special_values(
 
 
 # In a warp, in a block, and read twice.
+@in_one_test("dtype", "n_cols")
 @pytest.mark.parametrize("n_cols", [8, 1500, 20000])
 def test_softmax_backward_of_special_values(
     backend: str, device: str, dtype: torch.dtype, n_cols: int

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import needs_interpreter
+from common import needs_interpreter
 
 import bindings
 from bindings.backends import interpreter

@@ -14,6 +14,7 @@ import pytest
 import torch
 from benches import GPU, make_case
 from test_code_contracts import needs_nvcc
+from together import in_one_test
 
 from bindings import backends
 from bindings.op import Op
@@ -223,6 +224,7 @@ def test_the_twin_moves_fewer_bytes_than_the_first_rung(
         assert all(e.endswith("_kernel") for e in (*first.kernels, *twin.kernels))
 
 
+@in_one_test("name")
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.rungs])
 def test_every_ladder_ends_with_a_call(name: str) -> None:
     names = [*rung_times.rungs_of(OPS[name])]

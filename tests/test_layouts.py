@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import (
+from common import (
     assert_accepted,
     cancels,
     laid_out_inputs,
     leave_out,
     random_inputs,
 )
+from together import in_one_test
 from torch import Tensor
 
 import bindings
@@ -69,6 +70,7 @@ def is_left_to_the_other_op(params: Mapping[str, Any]) -> bool:
 
 
 # Elements of 2 bytes have other vectors, so that other addresses and rows are aligned.
+@in_one_test("name", "element")
 @pytest.mark.parametrize(
     ("name", "element"),
     [
@@ -99,6 +101,7 @@ def test_layout(
     assert_accepted(op, backend, inputs)
 
 
+@in_one_test("shape", "dim")
 @pytest.mark.parametrize("dim", range(-4, 4))
 @pytest.mark.parametrize("shape", [(3, 4, 5, 6), (2, 1, 7, 1)])
 def test_softmax_of_every_dim(
@@ -133,6 +136,7 @@ BROADCASTS = [
 ]
 
 
+@in_one_test("x_shape", "y_shape")
 @pytest.mark.parametrize(("x_shape", "y_shape"), BROADCASTS)
 def test_add_broadcasts(
     backend: str,
@@ -158,6 +162,7 @@ def test_add_of_tensors_in_different_layouts(
     assert torch.equal(bindings.add(x.t(), y.t(), backend=backend), (x + y).t())
 
 
+@in_one_test("op", "shape")
 @pytest.mark.parametrize("shape", [(6, 32), (2, 3, 5, 8)])
 def test_results_keep_the_memory_format(
     op: Op,

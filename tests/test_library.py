@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import (
+from common import (
     LANGUAGES,
     laid_out_inputs,
     languages_on,
     random_inputs,
     skip_if_refused,
 )
+from together import in_one_test
 from torch import library
 
 from bindings.op import Op, as_tuple
@@ -41,6 +42,7 @@ def outputs(op: Op, *args: Any, **keywords: Any) -> tuple[torch.Tensor, ...]:
 
 
 # Backends share the functions for fake tensors; a backward shares those of its forward.
+@in_one_test("op")
 @pytest.mark.parametrize(
     ("layout", "backend"),
     [
@@ -85,6 +87,7 @@ def test_compile_fullgraph(op: Op, device: str, generator: torch.Generator) -> N
     assert all(map(torch.equal, compiled(*inputs), doubled(*inputs)))
 
 
+@in_one_test("op")
 def test_backward_raises_instead_of_returning_no_gradient(
     op: Op, backend: str, device: str, generator: torch.Generator
 ) -> None:
@@ -99,6 +102,7 @@ def test_backward_raises_instead_of_returning_no_gradient(
             out.sum().backward()
 
 
+@in_one_test("op")
 def test_forward_mode_raises_instead_of_a_tangent_of_zero(
     op: Op, backend: str, device: str, generator: torch.Generator
 ) -> None:
@@ -114,6 +118,7 @@ def test_forward_mode_raises_instead_of_a_tangent_of_zero(
         torch.func.jvp(call, primals, primals)
 
 
+@in_one_test("op", "mode")
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
 def test_without_autograd(
     op: Op, backend: str, device: str, mode: type, generator: torch.Generator
@@ -125,6 +130,7 @@ def test_without_autograd(
         assert all(map(torch.equal, results, expected))
 
 
+@in_one_test("op")
 def test_autocast_changes_nothing(
     op: Op, backend: str, device: str, generator: torch.Generator
 ) -> None:
@@ -135,6 +141,7 @@ def test_autocast_changes_nothing(
 
 
 # The ops of both languages are looked at in every dtype by assert_accepted.
+@in_one_test("op")
 def test_inputs_are_read_only_and_the_output_is_new(
     op: Op, backend: str, device: str, generator: torch.Generator
 ) -> None:
@@ -147,6 +154,7 @@ def test_inputs_are_read_only_and_the_output_is_new(
     assert len(places) == len(inputs) + len(results)
 
 
+@in_one_test("op", "dtype")
 @pytest.mark.parametrize("implementation", ["cuda", "triton"])
 def test_the_same_call_gives_the_same_bits(
     op: Op,
@@ -179,6 +187,7 @@ SHAPES_OF_SEVERAL_BLOCKS: list[tuple[torch.dtype, tuple[int, ...]]] = [
 ]
 
 
+@in_one_test("dtype", "shape")
 @pytest.mark.parametrize(("dtype", "shape"), SHAPES_OF_SEVERAL_BLOCKS)
 def test_the_order_of_threads_changes_no_bit(
     op: Op,
@@ -205,6 +214,7 @@ def test_the_order_of_threads_changes_no_bit(
             assert all(map(torch.equal, outputs(op, *arguments), forward)), order
 
 
+@in_one_test("op")
 def test_negated_views_are_resolved(
     op: Op, backend: str, generator: torch.Generator
 ) -> None:
@@ -220,6 +230,7 @@ def test_negated_views_are_resolved(
     assert all(map(torch.equal, results, outputs(op, *plain, backend=backend)))
 
 
+@in_one_test("op")
 def test_meta_tensors_give_shape_and_dtype(
     op: Op, backend: str, generator: torch.Generator
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from benches import make_bench, make_case
-from conftest import (
+from common import (
     assert_accepted,
     is_simulated,
     leave_out,
@@ -21,6 +21,7 @@ from conftest import (
     needs_gpu,
     skip_if_refused,
 )
+from together import in_one_test
 from torch import Tensor
 
 import bindings
@@ -224,6 +225,7 @@ def _turn(rung: str, activation: str | None) -> int:
 
 # All rungs end with the same functions: each has two activations, one with a bias, and
 # each activation one or two rungs.
+@in_one_test("activation")
 @leave_out_simulated(lambda each: _turn(each["rung"], each["activation"]) % 3 != 0)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("rung", TESTED_RUNGS)
@@ -269,6 +271,7 @@ def test_without_any_products_the_bias_is_left(
     assert torch.equal(run(backend, a, b, None, None, precision, rung), 0 * out)
 
 
+@in_one_test("rung")
 @pytest.mark.parametrize("rung", TESTED_RUNGS)
 def test_zero_times_infinity_is_nan_there_alone(
     rung: str, backend: str, device: str, dtype: torch.dtype
@@ -338,6 +341,7 @@ LAYOUTS: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {
 THREE_DIMENSIONS = ("batch innermost", "batch in the middle", "expanded batch")
 
 
+@in_one_test("name", "dims")
 @pytest.mark.parametrize("dims", [2, 3])
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_layouts(name: str, dims: int, backend: str, device: str) -> None:
@@ -619,6 +623,7 @@ BAD_CALLS: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
 }
 
 
+@in_one_test("bad", "backend")
 @pytest.mark.parametrize("bad", BAD_CALLS)
 def test_bad_arguments(bad: str, backend: str) -> None:
     arguments, error, message = BAD_CALLS[bad]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import leave_out
+from common import leave_out
 from torch import Tensor
 
 from bindings.backends import native, prebuilt, triton

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from mirror import Kernel, kernels_of, problems_of
+from together import in_one_test
 
 from bindings.backends import native, prebuilt, triton
 from bindings.errors import UnsupportedError
@@ -108,6 +109,7 @@ def test_the_folders_hold_the_same_ops() -> None:
         assert {p.stem for p in files if p.stem[0] != "_"} == stems
 
 
+@in_one_test("op")
 def test_launchers_name_what_they_take_alike(op: Op) -> None:
     cuda = [name for name, _ in native.parameters(prebuilt.load("_cpu"), op)]
     of_triton = triton.parameters(op, len(cuda))
@@ -116,6 +118,7 @@ def test_launchers_name_what_they_take_alike(op: Op) -> None:
         assert name == other or (other == "strides" and "_stride_" in name)
 
 
+@in_one_test("cuda")
 @pytest.mark.parametrize("cuda", CUDA, ids=lambda path: path.stem)
 def test_headers_have_the_same_keys_and_point_at_each_other(cuda: Path) -> None:
     for path, other in ((cuda, _triton(cuda)), (_triton(cuda), cuda)):
@@ -146,6 +149,7 @@ def test_shared_kernels_are_launched_by_some_op() -> None:
         assert _kernels(side, _shared_folders()).keys() <= used
 
 
+@in_one_test("each_op")
 @pytest.mark.parametrize("each_op", OPS.values(), ids=lambda op: op.name)
 def test_a_rung_is_a_file_that_says_what_it_changes(each_op: Op) -> None:
     on_rungs = _on_rungs([each_op])
@@ -165,6 +169,7 @@ def test_a_rung_is_a_file_that_says_what_it_changes(each_op: Op) -> None:
             assert len(header.splitlines()) <= 12, path
 
 
+@in_one_test("cuda")
 @pytest.mark.parametrize("cuda", sorted((ROOT / "csrc").glob("*/*first.cuh")))
 def test_a_first_rung_fits_a_screen(cuda: Path) -> None:
     for path in (cuda, _triton(cuda)):
@@ -289,6 +294,7 @@ def _functions(path: Path, names: Collection[str]) -> Iterator[ast.FunctionDef]:
                 yield from _functions(other, imported)
 
 
+@in_one_test("cuda")
 @pytest.mark.parametrize("cuda", CUDA, ids=lambda path: path.stem)
 def test_launchers_have_the_same_parameters(cuda: Path) -> None:
     native = {

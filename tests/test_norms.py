@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import assert_accepted, leave_out, random_inputs
+from common import assert_accepted, leave_out, random_inputs
+from together import in_one_test
 from torch import Tensor
 
 import bindings
@@ -80,6 +81,7 @@ def test_a_mean_far_from_zero_costs_no_digits(
     assert_accepted(LAYER, backend, (x,))
 
 
+@in_one_test("value", "n_cols")
 @pytest.mark.parametrize("value", [0.0, 0.1, -1e4])
 @pytest.mark.parametrize("n_cols", LENGTHS)
 def test_layer_norm_of_equal_numbers_is_zero(
@@ -123,6 +125,7 @@ def test_a_single_column(backend: str, device: str, generator: torch.Generator) 
     torch.testing.assert_close(out, 2.0 * x.sign())
 
 
+@in_one_test("n_cols", "special")
 @pytest.mark.parametrize("n_cols", LENGTHS)
 @pytest.mark.parametrize("special", [float("inf"), -float("inf"), float("nan")])
 @norms
@@ -172,6 +175,7 @@ def _accept_gradients(
         assert verdict.passed, verdict.problem
 
 
+@in_one_test("shape", "present")
 @pytest.mark.parametrize("shape", [(7, 31), (2, 9000), (2, 9001)])
 @pytest.mark.parametrize("present", [(), (1,), (2,), (1, 2)])
 @norms
@@ -239,6 +243,7 @@ def test_more_rows_than_blocks(
     assert_accepted(backward, backend, inputs)
 
 
+@in_one_test("n_cols")
 @pytest.mark.parametrize("n_cols", [7, 9000, 9001, 40000])
 @norms
 def test_without_rows_gradients_of_weights_are_zero(
@@ -407,6 +412,7 @@ BAD_CALLS: dict[str, tuple[Callable[[str], Any], type[Exception], str]] = {
 }
 
 
+@in_one_test("bad", "backend")
 @pytest.mark.parametrize("bad", BAD_CALLS)
 def test_bad_arguments(bad: str, backend: str) -> None:
     call, error, message = BAD_CALLS[bad]

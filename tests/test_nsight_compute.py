@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nsight_compute
 import pytest
-from conftest import needs_gpu_to_itself
+from common import needs_gpu_to_itself
 from nsight_compute import QUANTITIES, Count
 
 from bindings.sources import ROOT

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import needs_interpreter
+from common import needs_interpreter
 from pairs.planted import KERNELBENCH, PLANTED, Planted
 
 from bindings import toolchain

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from together import in_one_test
 from torch.utils import cpp_extension
 
 from bindings.sources import EMULATOR
@@ -559,6 +560,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     ]
 
 
+@in_one_test("text", "value")
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from conftest import needs_interpreter
+from common import needs_interpreter
 
 from bindings import toolchain
 from bindings.sources import ROOT

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import needs_gpu, needs_gpu_to_itself
+from common import needs_gpu, needs_gpu_to_itself
 from pairs.planted import KERNELBENCH
 
 from bindings import build_cache, toolchain

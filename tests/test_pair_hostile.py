@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import needs_interpreter
+from common import needs_interpreter
 from pairs.hostile import HOSTILE, Hostile
 
 from compare import cli

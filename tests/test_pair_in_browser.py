@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import needs_interpreter
+from common import needs_interpreter
 
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from together import in_one_test
 from torch import Tensor
 
 from compare.errors import UnavailableError, UsageError
@@ -143,6 +144,7 @@ def test_results_in_float64_of_float32_are_of_a_wrong_dtype() -> None:
     assert _judge(lambda x: _softmax(x.double())).parity.problem == problem
 
 
+@in_one_test("result", "exact", "problem")
 @pytest.mark.parametrize(
     ("result", "exact", "problem"),
     [

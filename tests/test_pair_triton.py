@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import needs_interpreter
+from common import needs_interpreter
 from torch import Tensor
 
 from compare.code.architectures import ARCHITECTURES

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from conftest import DEVICES, cancels, is_simulated
+from common import DEVICES, cancels, is_simulated
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor

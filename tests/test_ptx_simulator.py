@@ -19,6 +19,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from together import in_one_test
 
 from bindings.op import Op
 from bindings.registry import OPS
@@ -1120,6 +1121,7 @@ def strided(instruction: str, stride: int, space: str) -> Simulation:
     """)
 
 
+@in_one_test("instruction", "stride", "sectors", "ideal")
 @pytest.mark.parametrize(
     ("instruction", "stride", "sectors", "ideal"),
     [
@@ -1184,6 +1186,7 @@ def test_sectors_of_shuffled_lanes() -> None:
     assert part.requests == 1
 
 
+@in_one_test("instruction", "stride", "wavefronts", "conflicts")
 @pytest.mark.parametrize(
     ("instruction", "stride", "wavefronts", "conflicts"),
     [

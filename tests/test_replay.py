@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import random_inputs
+from common import random_inputs
 from test_correctness import compiled_edges
 from test_errors import BAD_CALLS
 from torch import Tensor

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from conftest import leave_out, leave_out_simulated, skip_if_refused
+from common import leave_out, leave_out_simulated, skip_if_refused
+from together import in_one_test
 from torch import Tensor
 
 import bindings
@@ -63,6 +64,7 @@ def test_a_pair_is_a_complex_number(
         torch.testing.assert_close(out.cpu(), expected)
 
 
+@in_one_test("head_dim", "rotary_dim", "table")
 @layouts
 @WIDTHS
 @pytest.mark.parametrize("table", [None, torch.float32])
@@ -110,6 +112,7 @@ def test_the_backward_turns_back_and_lengths_stay(
 # ---- Offsets -------------------------------------------------------------------------
 
 
+@in_one_test("offset")
 @layouts
 @pytest.mark.parametrize("offset", [0, 1, 6])
 def test_a_number_begins_all_sequences(
@@ -180,6 +183,7 @@ TABLES: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
 }
 
 
+@in_one_test("name")
 @layouts
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_of_any_strides(
@@ -436,6 +440,7 @@ BAD_CALLS: dict[str, tuple[tuple[object, ...], type[Exception], str]] = {
 }
 
 
+@in_one_test("bad", "backend")
 @pytest.mark.parametrize("bad", BAD_CALLS)
 def test_bad_arguments(bad: str, backend: str) -> None:
     arguments, error, message = BAD_CALLS[bad]

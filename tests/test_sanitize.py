@@ -24,6 +24,7 @@ import pytest
 import shared
 import torch
 from emulated import object_of
+from together import in_one_test
 
 from bindings import sources
 from bindings.backends import cuda_inline, native, prebuilt
@@ -374,6 +375,7 @@ def test_memory_to_work_in_may_be_left(kernels: Kernels) -> None:
     assert kernels("input", use=2) != ""
 
 
+@in_one_test("name")
 @pytest.mark.parametrize("name", HOPPER_FAULTS)
 def test_planted_fault_of_hopper(kernels: Kernels, name: str, order: str) -> None:
     message = kernels(name)
@@ -445,6 +447,7 @@ def test_program(tmp_path: Path) -> None:
     assert places(output.stdout) == {f"{source}:5", f"{source}:6"}
 
 
+@in_one_test("name")
 @pytest.mark.parametrize("name", RACES)
 def test_races_in_every_order(kernels: Kernels, name: str, order: str) -> None:
     message = kernels(name)
@@ -458,6 +461,7 @@ CLEAN, *NEEDING_BARRIERS = (
 )
 
 
+@in_one_test("name")
 @pytest.mark.usefixtures("order")
 @pytest.mark.parametrize("name", CLEAN)
 def test_clean_kernel(kernels: Kernels, name: str) -> None:
@@ -701,6 +705,7 @@ def removable(removable_folder: Path) -> Kernels:
     return Kernels(removable_folder / "kernels.so")
 
 
+@in_one_test("name")
 @pytest.mark.usefixtures("order")
 @pytest.mark.parametrize("name", [*itertools.chain(*NEEDING_BARRIERS)])
 def test_clean_kernel_with_its_barriers(removable: Kernels, name: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import launches
 import pytest
 import torch
-from conftest import LANGUAGES, assert_accepted, random_inputs
+from common import LANGUAGES, assert_accepted, random_inputs
 from torch import Tensor
 from triton import knobs
 from triton.runtime.driver import driver as triton_driver

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from together import in_one_test
 
 from compare.assembly.listing import parse_ptx
 from compare.ptx_simulator import float_arithmetic, floats
@@ -269,6 +270,7 @@ EXACT: dict[str, Callable[..., Fraction | float]] = {
 COUNTS = {"rcp": 1, "sqrt": 1, "fma": 3, "mad": 3}
 
 
+@in_one_test("opcode")
 @pytest.mark.parametrize(
     "opcode",
     [
@@ -313,6 +315,7 @@ def test_sums_that_float64_rounds_to_a_tie(a: int, b: int, c: int) -> None:
     assert found.tolist() == [c]
 
 
+@in_one_test("opcode", "count")
 @pytest.mark.parametrize(
     ("opcode", "count"),
     [
@@ -348,6 +351,7 @@ SUBNORMAL, NORMAL, ONE, TWO = 0x007F_FFFF, 0x0080_0000, 0x3F80_0000, 0x4000_0000
 MINUS, NAN, INFINITY = 0x8000_0000, 0x7FFF_FFFF, 0x7F80_0000
 
 
+@in_one_test("opcode", "operands", "expected")
 @pytest.mark.parametrize(
     ("opcode", "operands", "expected"),
     [
@@ -519,6 +523,7 @@ def extreme(opcode: str, *operands: float) -> float:
     return result
 
 
+@in_one_test("stem", "modifiers", "to")
 @pytest.mark.parametrize("to", ["f32", "f16", "bf16", "f64"])
 @pytest.mark.parametrize("stem", ["min", "max"])
 @pytest.mark.parametrize("modifiers", ["", ".NaN", ".xorsign.abs", ".NaN.xorsign.abs"])
@@ -573,6 +578,7 @@ PROPERTIES: dict[str, Callable[[float, float], bool]] = {
 }
 
 
+@in_one_test("name", "to", "least")
 @pytest.mark.parametrize("name", PROPERTIES)
 @pytest.mark.parametrize(("to", "least"), [("f32", 2.0**-126), ("f64", 2.0**-1022)])
 def test_properties(name: str, to: str, least: float) -> None:
@@ -602,6 +608,7 @@ def compares(name: str, a: float, b: float) -> bool:
 COMPARISONS = [*ORDERED, *(f"{each}u" for each in ORDERED), "num", "nan"]
 
 
+@in_one_test("name", "to")
 @pytest.mark.parametrize("to", ["f32", "f64", "f16", "bf16"])
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_comparisons(name: str, to: str) -> None:
@@ -735,6 +742,7 @@ def test_all_numbers_of_eight_bits(
 MODES = ("rn", "rz", "rm", "rp")
 
 
+@in_one_test("opcode")
 @pytest.mark.parametrize(
     "opcode",
     [
@@ -774,6 +782,7 @@ WHOLE: dict[str, Callable[[Fraction], int]] = {
 }
 
 
+@in_one_test("source", "mode")
 @pytest.mark.parametrize("mode", WHOLE)
 @pytest.mark.parametrize("source", ["f32", "f64", "f16", "bf16"])
 def test_conversions_to_integers(source: str, mode: str) -> None:
@@ -810,6 +819,7 @@ def test_conversions_to_integers(source: str, mode: str) -> None:
             assert bits == expected_bits(math.copysign(whole, number), source)
 
 
+@in_one_test("source", "mode")
 @pytest.mark.parametrize(
     "source", ["s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"]
 )
@@ -835,6 +845,7 @@ def test_conversions_of_integers(source: str, mode: str) -> None:
             assert bits == rounded(Fraction(number), to, mode), number
 
 
+@in_one_test("opcode", "to", "operands", "expected")
 @pytest.mark.parametrize(
     ("opcode", "to", "operands", "expected"),
     [

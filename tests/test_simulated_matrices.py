@@ -17,6 +17,7 @@ import pytest
 from emulated import integers, narrow
 from test_emulator_hopper import product
 from test_emulator_kernels import fragments, places_of_a, to_bfloat16
+from together import in_one_test
 
 from compare.assembly.listing import parse_ptx
 from compare.ptx_simulator import (
@@ -227,6 +228,7 @@ def simulated_mma(shape: str, kind: str, a: Array, b: Array, c: Array) -> Array:
 SHAPES = {kind: "m16n8k8" if kind == "tf32" else "m16n8k16" for kind in FORMS}
 
 
+@in_one_test("kind", "spread")
 @pytest.mark.parametrize("kind", FORMS)
 @pytest.mark.parametrize("spread", [0, 3, 14])
 def test_mma_is_the_emulators_bit_for_bit(kind: str, spread: int) -> None:
@@ -362,6 +364,7 @@ def count(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
+@in_one_test("count", "trans", "space")
 @pytest.mark.parametrize("trans", ["", ".trans"])
 @pytest.mark.parametrize("space", [".shared", ".shared::cta", ""])
 def test_ldmatrix(count: int, trans: str, space: str) -> None:
@@ -629,6 +632,7 @@ def depth_of(inputs: str) -> int:
 MAJORS = list(itertools.product([True, False], repeat=2))
 
 
+@in_one_test("swizzle_bytes")
 @pytest.mark.parametrize("swizzle_bytes", [16, 32, 64, 128])
 @pytest.mark.parametrize(
     ("inputs", "a_is_k_major", "b_is_k_major"),

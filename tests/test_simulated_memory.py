@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from together import in_one_test
 
 from compare.assembly.listing import parse_ptx
 from compare.ptx_simulator import (
@@ -110,6 +111,7 @@ def fault(body: str, x: Array | None = None, **options: Any) -> str:
 # ---- Loads and stores ----------------------------------------------------------------
 
 
+@in_one_test("space", "n_bytes")
 @pytest.mark.parametrize("space", ["global", "shared", "local"])
 @pytest.mark.parametrize("n_bytes", [1, 2, 4, 8, 16])
 def test_what_is_stored_is_loaded(space: str, n_bytes: int) -> None:
@@ -188,6 +190,7 @@ def test_parameters_are_read_by_a_computed_address() -> None:
     assert numbers(body)[:2] == [X & 0xFFFFFFFF, X >> 32]
 
 
+@in_one_test("operation", "combine", "space")
 @pytest.mark.parametrize(
     ("operation", "combine"),
     [
@@ -354,6 +357,7 @@ COPY = (
 )
 
 
+@in_one_test("order", "wait", "size")
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("wait", ["cp.async.wait_group 0;", "cp.async.wait_all;"])
 @pytest.mark.parametrize("size", [0, 6, 12])
@@ -424,6 +428,7 @@ def map_of(x: Array, shape: tuple[int, int], swizzle: int = 0) -> TensorMap:
     )
 
 
+@in_one_test("order", "corner")
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("corner", [(0, 0), (3, 2), (12, 9), (-2, -1)])
 def test_a_box_is_clipped_at_the_tensors_edges(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import simulated_outputs
 import torch
-from conftest import needs_gpu
+from common import needs_gpu
 from simulated_outputs import SIDES, Agreement, agreement
 
 from bindings.op import DTYPES

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from conftest import assert_accepted, leave_out, random_inputs
+from common import assert_accepted, leave_out, random_inputs
 from emulated import integers
 from planted_ptx import triton_version
 from test_simulated_matrices import (
@@ -32,6 +32,7 @@ from test_simulated_matrices import (
     to_shared,
     transfers,
 )
+from together import in_one_test
 from torch import Tensor
 
 import bindings
@@ -275,6 +276,7 @@ def floats(words: Array) -> Array:
 MAJORS = list(itertools.product([True, False], repeat=2))
 
 
+@in_one_test("swizzle_bytes", "n_rows")
 @pytest.mark.parametrize("n_rows", [64, 128])
 @pytest.mark.parametrize("swizzle_bytes", [16, 32, 64, 128])
 @pytest.mark.parametrize(
@@ -487,6 +489,7 @@ NOT_THEIRS = "gives back columns of tensor memory that it was not given"
 FORM = form_of("f16", 64, 8)
 
 
+@in_one_test("body", "fault")
 @pytest.mark.parametrize(
     ("body", "fault"),
     [
@@ -581,6 +584,7 @@ PLAIN = mma("f16", FORM, A, B)
 OF_B = descriptor_of(B)
 
 
+@in_one_test("body")
 @pytest.mark.parametrize(
     "body",
     [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import assert_accepted, leave_out, random_inputs
+from common import assert_accepted, leave_out, random_inputs
 from torch import Tensor
 
 import bindings

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from together import in_one_test
 
 from bindings import sources
 from bindings.registry import OPS
@@ -124,6 +125,7 @@ def test_imports_of_every_form_count(line: str, counts: bool, tree: Path) -> Non
     assert (tree / "triton_kernels/common/philox.py" in found) == counts
 
 
+@in_one_test("text", "kept")
 @pytest.mark.parametrize(
     ("text", "kept"),
     [

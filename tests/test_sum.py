@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from conftest import assert_accepted, leave_out_simulated, skip_if_refused
+from common import assert_accepted, leave_out_simulated, skip_if_refused
+from together import in_one_test
 from torch import Tensor
 
 import bindings
@@ -56,6 +57,7 @@ def every_dim(n_dims: int) -> list[tuple[int, ...]]:
 # ---- Values --------------------------------------------------------------------------
 
 
+@in_one_test("name", "shape")
 @pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("shape", [(6, 5, 40), (3, 4, 5, 8)])
 def test_all_dims_of_all_layouts(
@@ -70,6 +72,7 @@ def test_all_dims_of_all_layouts(
         assert_accepted(SUM, backend, (x,), {"dim": dims})
 
 
+@in_one_test("dim", "keepdim")
 @pytest.mark.parametrize("dim", [0, -1, (0, 2), [2, 1], ()])
 @pytest.mark.parametrize("keepdim", [False, True])
 def test_the_shape_is_that_of_torch(
@@ -90,6 +93,7 @@ def test_few_elements_and_none(
         assert torch.equal(out, torch.sum(x, dims, keepdim))
 
 
+@in_one_test("shape", "dim")
 @pytest.mark.parametrize(
     ("shape", "dim"), [*SPLIT, ((37, 1030), 0), ((37, 1030), 1), ((1048577,), 0)]
 )
@@ -130,6 +134,7 @@ def test_it_is_rounded_once(backend: str, device: str) -> None:
     assert bindings.sum(30 * x, 0, backend=backend).item() == torch.inf
 
 
+@in_one_test("special", "shape", "dim")
 @pytest.mark.parametrize("special", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize(("shape", "dim"), SPLIT[:4])
 def test_specials_reach_their_own_sum_only(
@@ -276,6 +281,7 @@ BAD: list[tuple[object, object, type[Exception], str]] = [
 ]
 
 
+@in_one_test("dim", "keepdim", "error", "message")
 @pytest.mark.parametrize(("dim", "keepdim", "error", "message"), BAD)
 def test_bad_arguments(
     backend: str, dim: int, keepdim: bool, error: type[Exception], message: str
@@ -294,6 +300,7 @@ def test_bad_tensors(backend: str) -> None:
 # ---- Gradients -----------------------------------------------------------------------
 
 
+@in_one_test("dim", "keepdim")
 @pytest.mark.parametrize("dim", [0, (1, -1), ()])
 @pytest.mark.parametrize("keepdim", [False, True])
 def test_gradient(
@@ -314,6 +321,7 @@ def test_gradient(
     assert torch.equal(grad.double(), expected)
 
 
+@in_one_test("x_shape", "y_shape")
 @pytest.mark.parametrize(
     ("x_shape", "y_shape"),
     [

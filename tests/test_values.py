@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from together import in_one_test
 
 import bindings
 
@@ -35,6 +36,7 @@ def test_add_is_bit_exact(backend: str, device: str, dtype: torch.dtype) -> None
     assert torch.equal(out[finite].view(bits), expected[finite].view(bits))
 
 
+@in_one_test("dtype", "approximate")
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_gelu_of_special_values(
     backend: str, device: str, dtype: torch.dtype, approximate: str
