@@ -19,20 +19,20 @@ from bindings.ops.matmul import OP
 from compare.code import triton_offline
 from compare.code.architectures import ARCHITECTURES
 from triton_kernels.matmul import model
-from triton_kernels.matmul.model import Call, Cut, Tile
+from triton_kernels.matmul.model import Call, Cut, MatmulTile
 
 ROOT = Path(__file__).resolve().parents[1]
 N_SMS = 132
 
 
-def cuda_tiles() -> tuple[Tile, ...]:
+def cuda_tiles() -> tuple[MatmulTile, ...]:
     """The table in model.cuh; what only Triton's has is made up."""
     text = (ROOT / "csrc/matmul/model.cuh").read_text()
     (table,) = re.findall(r"TILES\[\] = \{(.*?)\};", text, re.DOTALL)
     lines = re.findall(r"\{([\d,\s]+)\}", table)
     numbers = (map(int, line.split(",")) for line in lines)
     return tuple(
-        Tile(rows, cols, 64, stages, 0, 1, 1, *n_cycles)
+        MatmulTile(rows, cols, 64, stages, 0, 1, 1, *n_cycles)
         for rows, cols, stages, *n_cycles in numbers
     )
 
@@ -121,6 +121,18 @@ def test_tritons_launcher_goes_by_the_model() -> None:
         assert len(counting) == (cut.n_streamed > 0)
         for name, value in TILES["triton"][cut.tile].constants(call).items():
             assert name == "enable_fp_fusion" or f"{name}={value}" in title, title
+
+
+def test_nothing_is_shared_where_there_is_no_memory_for_parts() -> None:
+    """A GPU after Hopper has none: there, as planned here, one kernel is launched."""
+    a, b = operands(1, 64, 64, 16384, "ko")
+    arguments = OP.on_rung("twin").arguments(OP.allocate(a, b), a, b)
+    launcher = triton.launcher(OP)
+    for architecture, n_launches in ((90, 2), (100, 1)):
+        titles = triton_offline.plan_launches(
+            launcher, arguments, ARCHITECTURES[architecture]
+        )
+        assert len(titles) == n_launches
 
 
 # Nearly the fastest: by how much time is lost in the mean, and at most.

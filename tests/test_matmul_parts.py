@@ -14,10 +14,12 @@ from torch import Tensor
 from bindings.backends import native, prebuilt, triton
 from bindings.ops.matmul import OP
 from compare.code import simulated_calls
+from compare.code.architectures import ARCHITECTURES
+from compare.code.kernel_code import inspect_triton
 from compare.judge import acceptance
 from triton_kernels.matmul import model
+from triton_kernels.matmul.model import Cut
 
-Cut = tuple[int, int, int]  # a tile, numbered from 1, blocks, and tiles that they share
 Operands = tuple[Tensor, Tensor, Tensor]  # a, b and the bias
 
 # Rows, columns and depth of a step.
@@ -38,7 +40,8 @@ def run_cut(side: str, cut: Cut, operands: Operands, order: str = "") -> Tensor:
     assert isinstance(out, Tensor)
     arguments = [*op.arguments(out, *operands)]
     names = triton.parameters(OP, len(arguments))
-    for name, value in zip(("tile", "n_blocks", "n_streamed"), cut, strict=True):
+    numbers = (cut.tile + 1, cut.n_blocks, cut.n_streamed)
+    for name, value in zip(("tile", "n_blocks", "n_streamed"), numbers, strict=True):
         arguments[names.index(name)] = value
     # Where nobody has a part, there is nothing that would have been read.
     for name in ("parts", "n_arrived"):
@@ -83,7 +86,7 @@ def cuts(side: str, number: int, shape: tuple[int, int, int]) -> Iterable[Cut]:
         tried |= {(2, 0), (1, 1), (2, n_tiles), (5 * n_tiles, n_tiles), (7, n_tiles)}
     for n_blocks, n_streamed in sorted(tried):
         if n_streamed == 0 or n_blocks <= n_streamed * n_steps:
-            yield number + 1, n_blocks, n_streamed
+            yield Cut(number, n_blocks, n_streamed)
 
 
 def is_simulated_elsewhere(params: Mapping[str, Any]) -> bool:
@@ -102,12 +105,36 @@ def test_tiles_that_blocks_share_are_exact(side: str, number: int, device: str) 
         assert torch.equal(run_cut(side, cut, operands), exact), cut
 
 
+# In a batch that shares b, and with operands that lie across k.
+@pytest.mark.parametrize("side", TILES)
+def test_tiles_of_a_batch_that_blocks_share_are_exact(side: str, device: str) -> None:
+    a, b, bias = integers((3 * 40, 72, 200), device)
+    a = a.unflatten(0, (3, 40)).mT.contiguous().mT
+    exact = (a.double() @ b.double() + bias.double()).half()
+    cut = Cut(3, 5, 3)  # tiles of 64 x 128
+    assert torch.equal(run_cut(side, cut, (a, b, bias)), exact)
+
+
+def test_parts_leave_tritons_sums_in_registers() -> None:
+    """Added as a whole, those of the largest tile would spill."""
+    a, b = (torch.empty(512, 512, device="meta", dtype=torch.float16) for _ in "ab")
+    op, out = OP.on_rung("twin"), OP.allocate(a, b)
+    arguments = [*op.arguments(out, a, b)]
+    names = triton.parameters(OP, len(arguments))
+    for number in SIMULATED_TILES:
+        for name, value in (("tile", number + 1), ("n_blocks", 6), ("n_streamed", 1)):
+            arguments[names.index(name)] = value
+        code = inspect_triton(op, tuple(arguments), ARCHITECTURES[90], number=1)
+        assert code.kernel == "matmul_kernel"
+        assert code.spill_bytes == 0
+
+
 # Blocks that come in another order leave the order of the additions as it is.
 @pytest.mark.parametrize(
     ("side", "cut"),
     [
-        *(("cuda", cut) for cut in ((1, 3, 1), (2, 8, 2), (6, 7, 2), (4, 20, 4))),
-        *(("triton", cut) for cut in ((1, 3, 1), (6, 7, 2))),
+        *(("cuda", Cut(*cut)) for cut in ((0, 3, 1), (1, 8, 2), (5, 7, 2), (3, 20, 4))),
+        *(("triton", Cut(*cut)) for cut in ((0, 3, 1), (5, 7, 2))),
     ],
 )
 def test_tiles_that_blocks_share_are_the_same_in_every_run(

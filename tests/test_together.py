@@ -99,7 +99,9 @@ def test_all_cases_are_run_and_those_that_fail_are_named(file: Path) -> None:
         "test_on_a_gpu[1]": "skipped",
     }
     text = results["test_some[a-1-triton]"][1]
-    assert text.startswith("2 of 6 cases:\ntest_some[a-2-triton]\n")
+    assert text.startswith(
+        "2 of 6 cases, each runs alone by its name:\ntest_some[a-2-triton]\n"
+    )
     assert "DID NOT RAISE" in text.partition("test_some[a-3-triton]")[0]
     assert "it is three" in text.partition("test_some[a-3-triton]")[2]
     assert "it has no 1" in results["test_nothing[1]"][1]

@@ -57,7 +57,11 @@ def _test_of(item: pytest.Item) -> tuple[object, ...]:
         return (function, skips[0].kwargs["reason"])
     mark = item.get_closest_marker("in_one_test")
     if mark is None or not isinstance(item, pytest.Function):
-        return (item.nodeid,)
+        return (id(item),)
+    # What is true of the first case would be taken to be of all.
+    assert not item.get_closest_marker("xfail"), (
+        f"{item.nodeid} may fail, unlike others"
+    )
     # A test that was chosen by the name of a case, and -k, have fewer of them.
     params = item.callspec.params
     fixtures = inspect.signature(item.function).parameters.keys() - {*mark.args}
@@ -79,14 +83,19 @@ def call(item: pytest.Function) -> bool | None:
         outcome = _outcome(item, case)
         if isinstance(outcome, pytest.skip.Exception):
             skips.append(outcome)
-        elif outcome:
+        elif outcome is not None:
             trace = pytest.ExceptionInfo.from_exception(outcome).getrepr(style="short")
             failures.append(f"{case.name}\n{trace}")
     if failures:
         text = "\n\n".join(failures)
-        pytest.fail(f"{len(failures)} of {len(cases)} cases:\n{text}", pytrace=False)
+        n = f"{len(failures)} of {len(cases)} cases"
+        pytest.fail(f"{n}, each runs alone by its name:\n{text}", pytrace=False)
     if len(skips) == len(cases):
         raise skips[0]
+    if skips:
+        text = "\n".join(sorted({str(each) for each in skips}))
+        text = f"{len(skips)} of {len(cases)} cases:\n{text}"
+        item.add_report_section("call", "skipped", text)
     return True
 
 

@@ -157,7 +157,8 @@ def _workspace(
 ) -> tuple[Tensor | None, Tensor | None]:
     """What blocks leave of tiles that they share, and counts of it.
 
-    A block has a part of two tiles at most, which it computes by 64 rows at a time.
+    A block has a part of two tiles at most. CUDA counts by 64 rows of a tile. Triton
+    has two programs on a multiprocessor, with tiles of half the size.
     """
     n_steps, n_sms = -(-a.shape[-1] // _STEP), count_sms(out)
     is_shared = rung in ("", "twin") and n_steps > 1 and a.dtype != torch.float32

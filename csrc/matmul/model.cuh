@@ -19,7 +19,7 @@ struct Call {
     bool tf32;
     int64_t n_batches, M, N, K;
     bool has_tensor_maps;  // out, a and b
-    bool a_has_lines;      // each row, or column, of a begins a line of the L2
+    bool a_has_lines;  // each row, or column, begins a line of the L2 if the first does
     bool b_has_lines;
 
     constexpr int64_t n_tiles(int block_m, int block_n) const {
@@ -28,7 +28,7 @@ struct Call {
 };
 
 // How a call is cut up. Blocks share the steps of the first n_streamed tiles, 0 or as many that
-// no block is left without one.
+// no block is left without a step.
 struct Cut {
     int tile;  // its place in TILES
     int64_t n_blocks;
@@ -72,8 +72,9 @@ constexpr int64_t OUTER_CYCLES = 2;
 constexpr int64_t PART_BYTES = 28, PART_CYCLES = 4600;
 // How much longer steps take where blocks begin within tiles, each at another k.
 constexpr int64_t UNEVEN_PERCENT = 29;
-constexpr int64_t MOST_PARTS = 32;       // of a tile, where all have as many
-constexpr int64_t MOST_STEPS = 1 << 22;  // of a tile that is shared, counted in 32 bits
+constexpr int64_t MOST_PARTS = 32;  // of a tile, where all have as many
+// Of a shared tile: four waves of them are counted in 32 bits.
+constexpr int64_t MOST_STEPS = 1 << 21;
 
 constexpr int64_t cycles(const Call& call, const Cut& cut) {
     const auto& [block_m, block_n, _, step_cycles, tile_cycles, ends_cycles] =

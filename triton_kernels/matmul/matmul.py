@@ -37,6 +37,8 @@ from triton_kernels.matmul.tensor_cores import matmul_tensor_cores_kernel
 from triton_kernels.matmul.tiled import matmul_tiled_kernel
 from triton_kernels.matmul.twin import matmul_kernel
 
+MOST = 2**31 - 1  # what is counted in 32 bits
+
 
 class MatmulRung(IntEnum):
     """What computes a call: what REGIMES chooses, or a rung of the ladder."""
@@ -130,7 +132,8 @@ def matmul(
     element_bytes = out.element_size()
     aligned = (N, a_stride, b_stride, a_stride_batch, b_stride_batch)
     has_tensor_maps = (
-        all(0 < size < 2**31 for size in (M, N, K))
+        all(0 < size <= MOST - 256 for size in (M, N, K))
+        and n_batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= MOST // 64
         and all(stride * element_bytes % VEC_BYTES == 0 for stride in aligned)
         and all(x.data_ptr() % VEC_BYTES == 0 for x in (out, a, b))
     )
@@ -159,8 +162,10 @@ def matmul(
     else:
         cut = Cut(tile - 1, n_blocks, n_streamed)
         if tile == 0:
-            n_sms = current_device().n_sms
-            cut = model.choose(call, TILES, n_sms, may_share=parts is not None)
+            device = current_device()
+            # On the CPU there is memory for parts, whatever GPU is planned for.
+            may_share = parts is not None and device.arch == 90
+            cut = model.choose(call, TILES, device.n_sms, may_share)
         tile = TILES[cut.tile]
         is_shared = cut.n_streamed > 0
         if is_shared:
@@ -168,7 +173,7 @@ def matmul(
         a_is_shared, b_is_shared = a_stride_batch == 0, b_stride_batch == 0
         a_sizes = (1 if a_is_shared else n_batches, M, K)
         b_sizes = (1 if b_is_shared else n_batches, K, N)
-        out_block = (1, tile.block_m, tile.block_n // tile.n_parts)
+        out_block = (1, tile.block_m, tile.block_n // tile.n_stores)
         matmul_kernel[(cut.n_blocks,)](
             describe(out, (n_batches, M, N), (M * N, N, 1), out_block),
             describe(a, a_sizes, strides[:3], (1, tile.block_m, tile.block_k)),

@@ -27,7 +27,7 @@ class Call(NamedTuple):
     activation: str
     has_tensor_maps: bool  # out, a and b
     has_vectors: bool  # all is read and written by 8 bytes or more at a time
-    a_has_lines: bool  # each row, or column, of a begins a line of the L2
+    a_has_lines: bool  # each row, or column, begins a line of the L2 if the first does
     b_has_lines: bool
 
     def n_tiles(self, block_m: int, block_n: int) -> int:
@@ -38,7 +38,7 @@ class Call(NamedTuple):
 class Cut(NamedTuple):
     """How a call is cut up; programs share the steps of the first n_streamed tiles.
 
-    Those are 0, or as many that no program is left without one.
+    Those are 0, or as many that no program is left without a step.
     """
 
     tile: int  # its place in TILES
@@ -46,7 +46,7 @@ class Cut(NamedTuple):
     n_streamed: int
 
 
-class Tile(NamedTuple):
+class MatmulTile(NamedTuple):
     """A tile of the twin, how it is computed, and the cycles that it takes."""
 
     block_m: int
@@ -54,9 +54,9 @@ class Tile(NamedTuple):
     block_k: int  # a step
     num_stages: int  # steps whose a and b are in shared memory at a time
     num_warps: int
-    n_parts: int  # groups of columns that are stored one after the other
-    programs_per_sm: int
-    step_cycles: int  # where the L2 keeps up
+    n_stores: int  # groups of columns that are stored one after the other
+    programs_per_sm: int  # that a multiprocessor runs at a time
+    step_cycles: int  # where the L2 keeps up, and all these programs are at work
     tile_cycles: int  # between two tiles
     ends_cycles: int  # before the first step and after the last one
 
@@ -67,26 +67,26 @@ class Tile(NamedTuple):
             "BLOCK_M": self.block_m,
             "BLOCK_N": self.block_n,
             "BLOCK_K": self.block_k,
-            "N_PARTS": self.n_parts,
+            "N_STORES": self.n_stores,
             "num_stages": self.num_stages,
             "num_warps": self.num_warps,
             "enable_fp_fusion": True,
         }
 
 
-# Rows, columns and depth, stages, warps, parts and programs; then cycles. The largest
+# Rows, columns and depth, stages, warps, stores and programs; then cycles. The largest
 # tile costs the fewest bytes. Two programs with tiles of 128 x 128 share a
 # multiprocessor: one stores while the tensor cores work for the other. The last two
 # lines are for few steps of many tiles and many steps of few: the longer ring has more
 # bytes on their way, and takes longer to begin with.
 TILES = (
-    Tile(128, 256, 64, 4, 8, 2, 1, 1228, 1504, 7056),
-    Tile(128, 128, 64, 3, 4, 2, 2, 1221, 894, 4260),
-    Tile(64, 256, 64, 5, 4, 2, 1, 619, 1299, 4216),
-    Tile(64, 128, 128, 4, 4, 1, 1, 685, 466, 3832),
-    Tile(128, 64, 128, 4, 4, 1, 1, 748, 1572, 3944),
-    Tile(64, 64, 128, 3, 4, 1, 2, 539, 2931, 3853),
-    Tile(64, 64, 128, 6, 4, 1, 1, 225, 2513, 5142),
+    MatmulTile(128, 256, 64, 4, 8, 2, 1, 1228, 1504, 7056),
+    MatmulTile(128, 128, 64, 3, 4, 2, 2, 1221, 894, 4260),
+    MatmulTile(64, 256, 64, 5, 4, 2, 1, 619, 1299, 4216),
+    MatmulTile(64, 128, 128, 4, 4, 1, 1, 685, 466, 3832),
+    MatmulTile(128, 64, 128, 4, 4, 1, 1, 748, 1572, 3944),
+    MatmulTile(64, 64, 128, 3, 4, 1, 2, 539, 2931, 3853),
+    MatmulTile(64, 64, 128, 6, 4, 1, 1, 225, 2513, 5142),
 )
 
 LINE_SIZE = 64  # elements of 2 bytes in a line of the L2
@@ -99,7 +99,7 @@ PART_BYTES, PART_CYCLES = 28, 4600
 # How much longer steps take where programs begin within tiles, each at another k.
 UNEVEN_PERCENT = 29
 MOST_PARTS = 32  # of a tile, where all have as many
-MOST_STEPS = 1 << 22  # of a tile that is shared, counted in 32 bits
+MOST_STEPS = 1 << 21  # of a shared tile: four waves of them are counted in 32 bits
 ELEMENT_BYTES, SUM_BYTES = 2, 4
 
 
@@ -108,7 +108,7 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def cycles(call: Call, tile: Tile, cut: Cut) -> int:
+def cycles(call: Call, tile: MatmulTile, cut: Cut) -> int:
     """The time that a call takes, cut up like this."""
     block_m, block_n, block_k = tile[:3]
     _, n_blocks, n_streamed = cut
@@ -149,7 +149,7 @@ def cycles(call: Call, tile: Tile, cut: Cut) -> int:
 
 
 def cuts(
-    call: Call, tile: Tile, number: int, n_sms: int, may_share: bool
+    call: Call, tile: MatmulTile, number: int, n_sms: int, may_share: bool
 ) -> Iterator[Cut]:
     """The cuts into a tile that are worth it, those without parts first."""
     n_tiles = call.n_tiles(tile.block_m, tile.block_n)
@@ -170,7 +170,9 @@ def cuts(
 
 
 @functools.lru_cache(maxsize=4096)
-def choose(call: Call, tiles: tuple[Tile, ...], n_sms: int, may_share: bool) -> Cut:
+def choose(
+    call: Call, tiles: tuple[MatmulTile, ...], n_sms: int, may_share: bool
+) -> Cut:
     """The cut that takes the least time, of several the first."""
     return min(
         (

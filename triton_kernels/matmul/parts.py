@@ -81,9 +81,9 @@ def whole_of(left, right):
 
 @triton.jit
 def add_parts(accumulator, parts_ptr, n_arrived_ptr, tile, n_steps, n_streamed_steps):
-    """Leaves the sums of a part of a tile; returns all parts' once they are there.
+    """Leaves a program's sums of a part of a tile.
 
-    Returns whether they are, too.
+    Returns whether all parts are there, and then the sums of the tile.
     """
     BLOCK_M: tl.constexpr = accumulator.shape[0]
     HALF: tl.constexpr = accumulator.shape[1] // 2
@@ -91,28 +91,34 @@ def add_parts(accumulator, parts_ptr, n_arrived_ptr, tile, n_steps, n_streamed_s
     first_step = tile * n_steps
     first_program = program_of(first_step, n_streamed_steps)
     last_program = program_of(first_step + n_steps - 1, n_streamed_steps)
-    own = tl.program_id(0)
+    n_parts = last_program - first_program + 1
+    own = tl.program_id(0) - first_program
     offsets = tl.arange(0, BLOCK_M)[:, None] * HALF + tl.arange(0, HALF)[None, :]
 
-    place = place_of(parts_ptr, own, first_step, n_streamed_steps, 2 * SIZE)
+    place = place_of(
+        *(parts_ptr, tl.program_id(0), first_step, n_streamed_steps, 2 * SIZE)
+    )
     left, right = halves_of(accumulator)
     tl.store(place + offsets, left, cache_modifier=".cg")
     tl.store(place + SIZE + offsets, right, cache_modifier=".cg")
     tl.debug_barrier()  # what all threads have written, before the count
     n_before = tl.atomic_add(n_arrived_ptr + tile, 1, sem="acq_rel", scope="gpu")
-    is_last = n_before == last_program - first_program
+    is_last = n_before == n_parts - 1
     if is_last:
         # The sum of the first two parts is the same in either order, so that only a
         # later one has to be read back.
-        reads_own = own > first_program + 1
+        reads_own = own > 1
         if reads_own:
-            left = tl.full([BLOCK_M, HALF], -0.0, tl.float32)
-            right = tl.full([BLOCK_M, HALF], -0.0, tl.float32)
-        for program in range(first_program, last_program + 1):
-            if program != own or reads_own:
+            # -0.0 adds nothing, not even a sign. Before Triton 3.9, tl.full(-0.0) is 0.
+            sign = tl.full([BLOCK_M, HALF], -(2**31), tl.int32)
+            left = sign.to(tl.float32, bitcast=True)
+            right = left
+        for part in range(n_parts):
+            if part != own or reads_own:
                 place = place_of(
-                    *(parts_ptr, program, first_step, n_streamed_steps, 2 * SIZE)
+                    *(parts_ptr, first_program + part, first_step),
+                    *(n_streamed_steps, 2 * SIZE),
                 )
                 left += tl.load(place + offsets, cache_modifier=".cg")
                 right += tl.load(place + SIZE + offsets, cache_modifier=".cg")
-    return whole_of(left, right), is_last
+    return is_last, whole_of(left, right)

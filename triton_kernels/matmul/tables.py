@@ -6,7 +6,7 @@ from triton_kernels.common.device import Device
 from triton_kernels.matmul.model import Call
 
 
-class MatmulTile(NamedTuple):
+class RungTile(NamedTuple):
     """A tile, how it is computed, and the calls that it is for."""
 
     block_m: int
@@ -14,10 +14,9 @@ class MatmulTile(NamedTuple):
     block_k: int
     num_stages: int  # steps whose a and b are in shared memory at a time
     num_warps: int
-    tiles_per_sm: float = 0.0  # the fewest that a multiprocessor has to have
+    tiles_per_sm: int = 0  # the fewest that a multiprocessor has to have
     needs_vectors: bool = False
     element_bytes: int = 0  # of which dtypes; 0: all
-    arch: int = 0  # of which architecture, such as 90; 0: the default
 
     def n_tiles(self, call: Call) -> int:
         """How many a call has."""
@@ -26,8 +25,7 @@ class MatmulTile(NamedTuple):
     def serves(self, device: Device, call: Call) -> bool:
         """Whether it is for a call."""
         return (
-            self.arch in (0, device.arch)
-            and self.element_bytes in (0, call.dtype.itemsize)
+            self.element_bytes in (0, call.dtype.itemsize)
             and (call.has_vectors or not self.needs_vectors)
             and self.n_tiles(call) >= self.tiles_per_sm * device.n_sms
         )
@@ -48,15 +46,15 @@ class MatmulTile(NamedTuple):
 # Rows, columns and depth, stages, warps. Where elements come one by one, a thread holds
 # the address of each, and has registers for half a tile only.
 TILED_TILES = (
-    MatmulTile(128, 128, 16, 2, 8, needs_vectors=True),
-    MatmulTile(64, 128, 16, 2, 8),
+    RungTile(128, 128, 16, 2, 8, needs_vectors=True),
+    RungTile(64, 128, 16, 2, 8),
 )
 # They fit into the 99 KB of shared memory that the smallest GPUs have.
 TENSOR_CORES_TILES = (
-    MatmulTile(128, 128, 32, 4, 8, tiles_per_sm=1, needs_vectors=True, element_bytes=2),
-    MatmulTile(128, 128, 16, 4, 8, tiles_per_sm=1, needs_vectors=True, element_bytes=4),
-    MatmulTile(64, 128, 32, 4, 8, tiles_per_sm=2, element_bytes=2),
-    MatmulTile(64, 128, 16, 4, 8, tiles_per_sm=2, element_bytes=4),
-    MatmulTile(64, 64, 32, 4, 8, element_bytes=2),
-    MatmulTile(64, 64, 16, 4, 8, element_bytes=4),
+    RungTile(128, 128, 32, 4, 8, tiles_per_sm=1, needs_vectors=True, element_bytes=2),
+    RungTile(128, 128, 16, 4, 8, tiles_per_sm=1, needs_vectors=True, element_bytes=4),
+    RungTile(64, 128, 32, 4, 8, tiles_per_sm=2, element_bytes=2),
+    RungTile(64, 128, 16, 4, 8, tiles_per_sm=2, element_bytes=4),
+    RungTile(64, 64, 32, 4, 8, element_bytes=2),
+    RungTile(64, 64, 16, 4, 8, element_bytes=4),
 )

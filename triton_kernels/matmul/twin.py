@@ -1,7 +1,8 @@
 """The twin: the copy engine (TMA) brings tiles, and a program multiplies many.
 
-The loops over tiles and over k are made one (flatten), so that a and b of the next tile
-are on their way while this one is stored.
+First come a program's parts of those that are shared, if any are. For whole tiles, the
+loops over tiles and over k are made one (flatten), so that a and b of the next tile are
+on their way while this one is stored.
 """
 
 import triton
@@ -12,7 +13,9 @@ from triton_kernels.matmul.tiles import finish, load_bias, tile_at
 
 
 @triton.jit
-def store_part(out_map, accumulator, bias, batch, row, col, ACTIVATION: tl.constexpr):
+def store_columns(
+    out_map, accumulator, bias, batch, row, col, ACTIVATION: tl.constexpr
+):
     """Bias and activation of some columns of a tile, rounded once and stored."""
     part = finish(accumulator, bias, ACTIVATION, out_map.dtype)
     part = part.reshape([1, accumulator.shape[0], accumulator.shape[1]])
@@ -28,29 +31,29 @@ def store_tile(
     row,
     col,
     N,
-    N_PARTS: tl.constexpr,
+    N_STORES: tl.constexpr,
     ACTIVATION: tl.constexpr,
 ):
-    """Stores a tile in one or two parts, groups of columns.
+    """Stores a tile at once, or one half of its columns after the other.
 
-    Two parts need half the shared memory, and half the registers. The bias of both is
+    Halves need half the shared memory, and half the registers. The bias of both is
     loaded at once, one column by each thread, and exchanged through shared memory: for
-    each part by itself, the compiler would have every thread load all 32 columns that
+    each half by itself, the compiler would have every thread load all 32 columns that
     it needs, one after the other.
     """
-    tl.static_assert(N_PARTS <= 2)
-    PART: tl.constexpr = accumulator.shape[1] // N_PARTS
+    tl.static_assert(N_STORES <= 2)
+    WIDTH: tl.constexpr = accumulator.shape[1] // N_STORES
     bias = load_bias(bias_ptr, col + tl.arange(0, accumulator.shape[1]), N)
-    if N_PARTS == 1:
-        store_part(out_map, accumulator, bias, batch, row, col, ACTIVATION)
+    if N_STORES == 1:
+        store_columns(out_map, accumulator, bias, batch, row, col, ACTIVATION)
     else:
         left_bias, right_bias = None, None
         if bias is not None:
-            left_bias, right_bias = bias.reshape([2, PART]).permute([1, 0]).split()
-        halves = accumulator.reshape([accumulator.shape[0], 2, PART])
+            left_bias, right_bias = bias.reshape([2, WIDTH]).permute([1, 0]).split()
+        halves = accumulator.reshape([accumulator.shape[0], 2, WIDTH])
         left, right = halves.permute([0, 2, 1]).split()
-        store_part(out_map, left, left_bias, batch, row, col, ACTIVATION)
-        store_part(out_map, right, right_bias, batch, row, col + PART, ACTIVATION)
+        store_columns(out_map, left, left_bias, batch, row, col, ACTIVATION)
+        store_columns(out_map, right, right_bias, batch, row, col + WIDTH, ACTIVATION)
 
 
 @triton.jit
@@ -94,8 +97,8 @@ def matmul_kernel(
     a_map,  # (n_batches or 1, M, K), or transposed
     b_map,  # (n_batches or 1, K, N), or transposed
     bias_ptr,  # (N), or None
-    parts_ptr,  # (2 n_programs, BLOCK_M, BLOCK_N), or None where no tile is shared
-    n_arrived_ptr,  # (n_streamed), or None
+    parts_ptr,  # (2 n_programs, 2, BLOCK_M, BLOCK_N / 2); None where no tile is shared
+    n_arrived_ptr,  # (n_streamed), 0 at first; or None
     n_batches,
     M,
     N,
@@ -104,7 +107,7 @@ def matmul_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    N_PARTS: tl.constexpr,
+    N_STORES: tl.constexpr,
     A_IS_SHARED: tl.constexpr,
     A_ROW_MAJOR: tl.constexpr,
     B_IS_SHARED: tl.constexpr,
@@ -114,7 +117,7 @@ def matmul_kernel(
     n_tile_rows, n_tile_cols = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     n_tiles = n_batches * n_tile_rows * n_tile_cols
     n_steps = tl.cdiv(K, BLOCK_K)
-    tl.assume(n_steps > 0)
+    tl.assume(n_steps > 0)  # the compiler would provide for tiles without a step
 
     if parts_ptr is not None:
         # -- tile: the steps of the first n_streamed ones, counted tile by tile, are
@@ -139,7 +142,7 @@ def matmul_kernel(
             # -- parts: only whoever comes last to a tile has its sums
             has_sums = n_own_steps == n_steps
             if not has_sums:
-                accumulator, has_sums = add_parts(
+                has_sums, accumulator = add_parts(
                     *(accumulator, parts_ptr, n_arrived_ptr),
                     *(tile, n_steps, n_streamed_steps),
                 )
@@ -148,12 +151,11 @@ def matmul_kernel(
             if has_sums:
                 store_tile(
                     *(out_map, accumulator, bias_ptr, batch, row, col, N),
-                    *(N_PARTS, ACTIVATION),
+                    *(N_STORES, ACTIVATION),
                 )
             start += n_own_steps
 
-    # -- tile: of the others, a program takes every num_programs-th one. The compiler is
-    # told that each has a step, as it would provide for tiles without one
+    # -- tile: of the others, a program takes every num_programs-th one
     first = n_streamed + tl.program_id(0)
     for index in tl.range(first, n_tiles, tl.num_programs(0), flatten=True):
         batch, tile_row, tile_col = tile_at(index, n_tile_rows, n_tile_cols)
@@ -169,5 +171,5 @@ def matmul_kernel(
 
         # -- store: after the epilogue, rounded once
         store_tile(
-            out_map, accumulator, bias_ptr, batch, row, col, N, N_PARTS, ACTIVATION
+            out_map, accumulator, bias_ptr, batch, row, col, N, N_STORES, ACTIVATION
         )
