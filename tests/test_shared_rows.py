@@ -7,7 +7,9 @@ import math
 import pytest
 import torch
 
+from bindings import backends
 from bindings.backends.triton import launcher
+from bindings.op import as_tuple
 from bindings.registry import OPS
 from compare.code import tools
 from compare.code.architectures import ARCHITECTURES, Architecture
@@ -15,7 +17,7 @@ from compare.code.findings.evidence import Subject
 from compare.code.kernel_code import inspect_triton
 from compare.code.occupancy import occupancy
 from compare.code.triton_offline import record_launches
-from compare.judge.cases import Case, launcher_arguments
+from compare.judge.cases import Case, launcher_arguments, make_arguments
 
 SHARED = (
     ("softmax_backward", 131072),
@@ -74,3 +76,17 @@ def test_programs_that_wait_for_each_other_are_simulated(name: str) -> None:
     triton = Subject(code)
     # In the first round there is no row to store yet, so no program waits.
     assert triton.per_warp(waiting) == 16 // code.launch.grid[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "n_cols"), [("softmax_backward", 131072), ("rms_norm_backward", 12288)]
+)
+def test_nobody_waits_for_sums_of_zero(name: str, n_cols: int, device: str) -> None:
+    """Zeros are what is there before: where a loss is masked, all sums are."""
+    op = OPS[name]
+    case = Case((2, n_cols), torch.bfloat16, direction="backward")
+    grad, *others = make_arguments(op, case, device)
+    arguments = (torch.zeros_like(grad), *others)
+    outputs = op.allocate(*arguments)
+    backends.run("triton", op, outputs, *arguments)
+    assert all(not each.any() for each in as_tuple(outputs))

@@ -76,8 +76,9 @@ def unpair(bits, dtype: tl.constexpr):
 @triton.jit
 def send(sums_ptr, first, second, mask):
     """Writes a program's two sums where there were zeros: of a first sum of 0, -0."""
-    first = tl.where(first == 0.0, -0.0, first)
     bits = pair(first, tl.cast(second, tl.float32))
+    # By its bits: before Triton 3.9 the number -0.0 is 0.0, for which all would wait.
+    bits = tl.where(first == 0.0, bits | -(2**63), bits)
     sums_ptr = sums_ptr.to(tl.pointer_type(tl.int64))
     tl.atomic_xchg(sums_ptr, bits, mask=mask, sem="relaxed")
 
