@@ -16,10 +16,9 @@ import torch
 from hypothesis import Phase, settings
 from torch import Tensor
 
-from bindings import backends, replay
+from bindings import backends, library, replay
 from bindings.backends import interpreter
 from bindings.errors import UnsupportedError
-from bindings.library import call_any
 from bindings.op import DTYPES, Op, as_tuple
 from bindings.registry import OPS
 from bindings.trials import TRIALS
@@ -323,7 +322,7 @@ def _each_in_its_shape(
 
 def _results(op: Op, backend: str, arguments: tuple[Any, ...]) -> tuple[Tensor, ...]:
     if not op.rung:
-        return as_tuple(call_any(op, backend, *arguments))
+        return as_tuple(library.call_any(op, backend, *arguments))
     outputs = op.allocate(*arguments)
     if any(out.numel() for out in as_tuple(outputs)):
         backends.run(backend, op, outputs, *arguments)

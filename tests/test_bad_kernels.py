@@ -91,7 +91,7 @@ def test_bad_result_is_rejected(
     def call(op: Op, backend: str, *arguments: Any) -> Any:
         return bad.call(*arguments)
 
-    monkeypatch.setattr(common, "call_any", call)
+    monkeypatch.setattr(common.library, "call_any", call)
     with pytest.raises(AssertionError, match=f"^{bad.verdict}"):
         assert_accepted(op, "cuda", inputs)
 

@@ -89,6 +89,19 @@ def choose(table: Iterable[Any], call: Call) -> Any:
     raise CannotServeError("matmul: this rung has no kernel for such a call here")
 
 
+def constants(tile: Any, call: Call) -> dict[str, Any]:
+    """What a kernel is compiled for, with a line of any table."""
+    return {
+        "ACTIVATION": call.activation,
+        "BLOCK_M": tile.block_m,
+        "BLOCK_N": tile.block_n,
+        "BLOCK_K": tile.block_k,
+        "num_stages": tile.num_stages,
+        "num_warps": tile.num_warps,
+        "enable_fp_fusion": True,
+    }
+
+
 def matmul(
     out,
     a,
@@ -156,8 +169,8 @@ def matmul(
         is_tiled = chosen == MatmulRung.TILED
         kernel = matmul_tiled_kernel if is_tiled else matmul_tensor_cores_kernel
         tile = choose(TILED_TILES if is_tiled else TENSOR_CORES_TILES, call)
-        kernel[(tile.n_tiles(call),)](
-            *arguments, **tile.constants(call), **layout, **divisors
+        kernel[(call.n_tiles(tile.block_m, tile.block_n),)](
+            *arguments, **constants(tile, call), **layout, **divisors
         )
     else:
         cut = Cut(tile - 1, n_blocks, n_streamed)
@@ -183,8 +196,9 @@ def matmul(
             n_arrived if is_shared else None,
             *(n_batches, M, N, K),
             cut.n_streamed,
-            **tile.constants(call),
+            **constants(tile, call),
             **layout,
+            N_STORES=tile.n_stores,
             A_IS_SHARED=a_is_shared,
             B_IS_SHARED=b_is_shared,
         )

@@ -10,7 +10,7 @@ csrc/matmul/model.cuh is the same model.
 
 import functools
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -59,19 +59,6 @@ class MatmulTile(NamedTuple):
     step_cycles: int  # where the L2 keeps up, and all these programs are at work
     tile_cycles: int  # between two tiles
     ends_cycles: int  # before the first step and after the last one
-
-    def constants(self, call: Call) -> dict[str, Any]:
-        """What a kernel is compiled for."""
-        return {
-            "ACTIVATION": call.activation,
-            "BLOCK_M": self.block_m,
-            "BLOCK_N": self.block_n,
-            "BLOCK_K": self.block_k,
-            "N_STORES": self.n_stores,
-            "num_stages": self.num_stages,
-            "num_warps": self.num_warps,
-            "enable_fp_fusion": True,
-        }
 
 
 # Rows, columns and depth, stages, warps, stores and programs; then cycles. The largest

@@ -14,6 +14,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from triton_kernels.matmul.tiles import halves_of
+
 # What matmul_count_kernel is compiled for.
 COUNT: Mapping[str, Any] = {"BLOCK_N": 256, "num_warps": 8, "enable_fp_fusion": True}
 
@@ -62,19 +64,8 @@ def place_of(parts_ptr, program, first_step, n_streamed_steps, SIZE: tl.constexp
 
 
 @triton.jit
-def halves_of(sums):
-    """The left and the right half of the columns.
-
-    Each thread has some of either, so that nothing moves. Where a part is read as a
-    whole, beside the sums that it is added to, registers spill.
-    """
-    halves = sums.reshape([sums.shape[0], 2, sums.shape[1] // 2])
-    return halves.permute([0, 2, 1]).split()
-
-
-@triton.jit
 def whole_of(left, right):
-    """The columns of both halves."""
+    """The columns of both halves; the inverse of halves_of."""
     halves = tl.join(left, right).permute([0, 2, 1])
     return halves.reshape([left.shape[0], 2 * left.shape[1]])
 
@@ -98,7 +89,7 @@ def add_parts(accumulator, parts_ptr, n_arrived_ptr, tile, n_steps, n_streamed_s
     place = place_of(
         *(parts_ptr, tl.program_id(0), first_step, n_streamed_steps, 2 * SIZE)
     )
-    left, right = halves_of(accumulator)
+    left, right = halves_of(accumulator)  # as a whole, they would spill when added
     tl.store(place + offsets, left, cache_modifier=".cg")
     tl.store(place + SIZE + offsets, right, cache_modifier=".cg")
     tl.debug_barrier()  # what all threads have written, before the count

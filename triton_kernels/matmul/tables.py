@@ -1,6 +1,6 @@
 """The tiles of matmul's rungs before the twin, and the calls that they are for."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from triton_kernels.common.device import Device
 from triton_kernels.matmul.model import Call
@@ -18,29 +18,14 @@ class RungTile(NamedTuple):
     needs_vectors: bool = False
     element_bytes: int = 0  # of which dtypes; 0: all
 
-    def n_tiles(self, call: Call) -> int:
-        """How many a call has."""
-        return call.n_tiles(self.block_m, self.block_n)
-
     def serves(self, device: Device, call: Call) -> bool:
         """Whether it is for a call."""
         return (
             self.element_bytes in (0, call.dtype.itemsize)
             and (call.has_vectors or not self.needs_vectors)
-            and self.n_tiles(call) >= self.tiles_per_sm * device.n_sms
+            and call.n_tiles(self.block_m, self.block_n)
+            >= self.tiles_per_sm * device.n_sms
         )
-
-    def constants(self, call: Call) -> dict[str, Any]:
-        """What a kernel is compiled for."""
-        return {
-            "ACTIVATION": call.activation,
-            "BLOCK_M": self.block_m,
-            "BLOCK_N": self.block_n,
-            "BLOCK_K": self.block_k,
-            "num_stages": self.num_stages,
-            "num_warps": self.num_warps,
-            "enable_fp_fusion": True,
-        }
 
 
 # Rows, columns and depth, stages, warps. Where elements come one by one, a thread holds

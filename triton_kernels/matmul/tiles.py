@@ -64,3 +64,13 @@ def finish(accumulator, bias, ACTIVATION: tl.constexpr, dtype):
     if bias is not None:
         bias = bias.to(tl.float32)[None, :] * argument_scale(ACTIVATION, dtype)
     return epilogue(accumulator, bias, ACTIVATION, dtype).to(dtype)
+
+
+@triton.jit
+def halves_of(sums):
+    """The left and the right half of a tile's columns.
+
+    Each thread has some of either, so that nothing moves.
+    """
+    halves = sums.reshape([sums.shape[0], 2, sums.shape[1] // 2])
+    return halves.permute([0, 2, 1]).split()

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from triton_kernels.matmul.parts import add_parts, start_of
-from triton_kernels.matmul.tiles import finish, load_bias, tile_at
+from triton_kernels.matmul.tiles import finish, halves_of, load_bias, tile_at
 
 
 @triton.jit
@@ -50,8 +50,7 @@ def store_tile(
         left_bias, right_bias = None, None
         if bias is not None:
             left_bias, right_bias = bias.reshape([2, WIDTH]).permute([1, 0]).split()
-        halves = accumulator.reshape([accumulator.shape[0], 2, WIDTH])
-        left, right = halves.permute([0, 2, 1]).split()
+        left, right = halves_of(accumulator)
         store_columns(out_map, left, left_bias, batch, row, col, ACTIVATION)
         store_columns(out_map, right, right_bias, batch, row, col + WIDTH, ACTIVATION)
 
