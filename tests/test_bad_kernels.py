@@ -12,7 +12,6 @@ from types import ModuleType
 from typing import Any
 
 import bad_kernels
-import common
 import pytest
 import torch
 from bad_kernels import cheats
@@ -21,6 +20,7 @@ from common import assert_accepted, random_inputs, skip_if_refused
 from together import in_one_test
 from torch import Tensor
 
+from bindings import library
 from bindings.op import Op
 from bindings.registry import OPS
 from compare.judge.parity import Parity, check_prepared
@@ -91,7 +91,7 @@ def test_bad_result_is_rejected(
     def call(op: Op, backend: str, *arguments: Any) -> Any:
         return bad.call(*arguments)
 
-    monkeypatch.setattr(common.library, "call_any", call)
+    monkeypatch.setattr(library, "call_any", call)
     with pytest.raises(AssertionError, match=f"^{bad.verdict}"):
         assert_accepted(op, "cuda", inputs)
 
