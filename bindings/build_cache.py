@@ -75,6 +75,7 @@ class Part:
         files: All files that the text may include from there.
         names_no_file: Whether the object file is without the names of its sources, such
             as __FILE__ and debug symbols leave in it, so that all checkouts can use it.
+        is_for_python: Whether the text includes the headers of Python and pybind11.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Part:
     include_folders: tuple[Path, ...]
     files: tuple[Path, ...]
     names_no_file: bool = False
+    is_for_python: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ class Recipe:
     Attributes:
         name: The beginning of the module's name.
         cpp_source: Text for the C++ compiler, which has to define the Python module
-            TORCH_EXTENSION_NAME. The C string SOURCE_HASH is defined ahead of it.
+            TORCH_EXTENSION_NAME, or its entry, where a part defines the rest. The C
+            string SOURCE_HASH is defined ahead of it.
         cuda_source: Text for nvcc; may be empty.
         cxx_flags: Flags for the C++ compiler.
         nvcc_flags: Flags for nvcc, -gencode included.
@@ -307,7 +310,7 @@ def _fingerprint(made: _Made) -> str:
     if isinstance(made, Recipe | Library):
         facts["parts"] = [_fingerprint(part) for part in made.parts]
         facts["linked"] = _ARCHIVES_STAY_INSIDE
-    if isinstance(made, Recipe):
+    if isinstance(made, Recipe) or (isinstance(made, Part) and made.is_for_python):
         facts |= {
             "python": sysconfig.get_config_var("SOABI"),
             "pybind11": pybind11.__version__,

@@ -102,7 +102,7 @@ def bindings_of(op: str) -> str:
     """Returns C++ that binds the launchers of an op's .cu, as it is on disk, to Python.
 
     They are declared once more, so that their compiler sees what they take, and their
-    parameters are named, which no compiler tells. module.cpp comes before this.
+    parameters are named, which no compiler tells. entry.cpp comes before this.
     """
     code = _COMMENT.sub("", _NAMESPACE.sub("", kernel_source(op).read_text()))
     lines = []
@@ -141,7 +141,7 @@ def source_hash(module: ModuleName) -> str:
 
 def _all_bindings() -> str:
     ops = "".join(bindings_of(path.stem) for path in kernel_sources())
-    return f'#include "module.cpp"\n{ops}'
+    return f'#include "entry.cpp"\n{ops}'
 
 
 def _all_files(module: ModuleName) -> list[Path]:
@@ -160,14 +160,15 @@ def write_sources(module: ModuleName, folder: Path) -> list[Path]:
     """Writes a module's small generated files and returns all its source files.
 
     The bindings are one such file, and the emulator is compiled as one, because reading
-    pybind11's and the standard library's headers takes far longer than compiling the
-    code below them. For the emulator every .cu is wrapped in a .cpp, because compilers
-    and ninja rules take a file's language from its name.
+    the standard library's headers takes far longer than compiling the code below them.
+    For the emulator every .cu is wrapped in a .cpp, because compilers and ninja rules
+    take a file's language from its name.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _touch_edited(module, folder / "contents.json")
     fingerprint = f'extern const char SOURCE_HASH[] = "{source_hash(module)}";\n'
     sources = [
+        NATIVE / "module.cpp",
         _write_if_changed(folder / "bindings.cpp", _all_bindings()),
         _write_if_changed(folder / "source_hash.cpp", fingerprint),
     ]

@@ -140,7 +140,8 @@ def pytest_collection_modifyitems(
         item for item in items if _is_another_inline_op(item) or _is_left_out(item)
     ]
     config.hook.pytest_deselected(items=deselected)
-    items[:] = [item for item in items if item not in set(deselected)]
+    left_out = set(deselected)
+    items[:] = [item for item in items if item not in left_out]
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         if params.get("backend") == "triton" and params.get("device") == "cpu":

@@ -269,6 +269,16 @@ def test_fingerprint_covers_the_environment(
     assert build_cache._fingerprint(tiny) != before
 
 
+def test_only_what_python_calls_is_made_for_its_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts = (cuda_inline.for_python(), cuda_inline.emulator())
+    before = list(map(build_cache._fingerprint, parts))
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: f"another {name}")
+    of_another = list(map(build_cache._fingerprint, parts))
+    assert [x == y for x, y in zip(before, of_another, strict=True)] == [False, True]
+
+
 def test_checkouts_share_parts_that_name_no_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -283,10 +293,16 @@ def test_checkouts_share_parts_that_name_no_file(
 
 
 def test_parts_name_the_files_that_they_may_name() -> None:
-    parts = (cuda_inline.emulator(), cuda_inline.checker())
-    names = [b"csrc/emulator" in object_of(part).read_bytes() for part in parts]
-    assert names == [False, True]
-    assert [part.names_no_file for part in parts] == [True, False]
+    parts = (cuda_inline.for_python(), cuda_inline.emulator(), cuda_inline.checker())
+    names = [
+        any(
+            name in object_of(part).read_bytes()
+            for name in (b"/emulator/", b"/include/")
+        )
+        for part in parts
+    ]
+    assert names == [False, False, True]
+    assert [part.names_no_file for part in parts] == [True, True, False]
 
 
 def test_compile_error_shows_what_the_compiler_said(folder: Path) -> None:
@@ -463,13 +479,13 @@ def test_sources_are_included_not_copied(module: sources.ModuleName) -> None:
     made = cuda_inline._recipe("add", module, ())
     included = made.cpp_source.removesuffix(sources.bindings_of("add"))
     assert set((included + made.cuda_source).splitlines()) == {
-        f'#include "{name}"' for name in ("add/add.cu", "module.cpp")
+        f'#include "{name}"' for name in ("add/add.cu", "entry.cpp")
     }
 
 
 def test_fingerprint_covers_all_that_is_included() -> None:
     cpu, checked = (cuda_inline._recipe("matmul", m, ()) for m in ("_cpu", "_checked"))
-    assert [each.name for each in cpu.parts] == ["emulator"]
+    assert [each.name for each in cpu.parts] == ["for_python", "emulator"]
     made: list[tuple[Recipe | Part, str]] = [(cpu, cpu.cpp_source)]
     made += [(part, part.source) for part in checked.parts]
     for each, text in made:
@@ -483,7 +499,8 @@ def test_fingerprint_covers_all_that_is_included() -> None:
             check=True,
         )
         included = {Path(word).resolve() for word in done.stdout.split()}
-        ours = {path for path in included if path.is_relative_to(sources.CSRC)}
+        folders = (sources.CSRC, sources.NATIVE)
+        ours = {path for path in included if any(map(path.is_relative_to, folders))}
         assert ours
         assert ours <= {path.resolve() for path in each.files}
 

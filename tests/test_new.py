@@ -45,7 +45,7 @@ def untouched() -> Path:
 
 
 # Of an op that the copy has, so that this runs there. Each .cu is compiled by itself,
-# and all are one module: most of a module's time goes to the headers of pybind11.
+# and all are one module: most of a build goes to the import of torch.
 _COMPUTES = """
 import sys
 from dataclasses import replace
@@ -70,7 +70,7 @@ kernels = [
 bound = "".join(map(sources.bindings_of, names))
 together = replace(
     recipes[0],
-    cpp_source=f'#include "module.cpp"\\n{bound}',
+    cpp_source=f'#include "entry.cpp"\\n{bound}',
     parts=(*recipes[0].parts, *kernels),
 )
 module = build_cache.load(together)

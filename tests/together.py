@@ -7,7 +7,9 @@ them failed, and `pytest 'test_file.py::test[name]'` runs one alone.
 
 from __future__ import annotations
 
+import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -64,12 +66,18 @@ def _test_of(item: pytest.Item) -> tuple[object, ...]:
     )
     # A test that was chosen by the name of a case, and -k, have fewer of them.
     params = item.callspec.params
-    fixtures = inspect.signature(item.function).parameters.keys() - {*mark.args}
+    fixtures = _parameters(item.function) - {*mark.args}
     shared = fixtures - params.keys() - _OF_A_CASE - _OF_ALL
     assert {*mark.args} <= params.keys(), f"{item.nodeid} has no {mark.args}"
     assert not shared, f"cases of {function} share {shared}"
     others = (id(each) for name, each in params.items() if name not in mark.args)
     return (function, *others)
+
+
+@functools.cache
+def _parameters(function: Callable[..., object]) -> frozenset[str]:
+    """The names of a function's parameters, which is asked for each of its cases."""
+    return frozenset(inspect.signature(function).parameters)
 
 
 def call(item: pytest.Function) -> bool | None:
@@ -121,5 +129,5 @@ def _call_one(item: pytest.Function, case: pytest.Function) -> None:
             "monkeypatch": monkeypatch,
             **{name: case.callspec.params[name] for name in mark.args},
         }
-        names = inspect.signature(item.function).parameters
+        names = _parameters(item.function)
         item.obj(**{name: own[name] for name in names})

@@ -9,6 +9,7 @@ gets #include lines, and what bindings/sources.py makes of the launchers.
 from __future__ import annotations
 
 import os
+import sysconfig
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,10 +76,10 @@ def _recipe(
     op: str, module: ModuleName, gencode: tuple[str, ...]
 ) -> build_cache.Recipe:
     kernel = [f"{op}/{op}.cu"]
-    included = ["module.cpp"]
+    included = ["entry.cpp"]
     cuda_home = None
     nvcc_flags: tuple[str, ...] = ()
-    parts: tuple[build_cache.Part, ...] = ()
+    parts: tuple[build_cache.Part, ...] = (for_python(),)
     link_flags: tuple[str, ...] = ()
     if module == "_cuda":
         obstacle = toolchain.cuda_obstacle(torch.__version__, torch.version.cuda)
@@ -90,11 +91,11 @@ def _recipe(
         nvcc_flags = (*sources.NVCC_FLAGS, *gencode, *symbol_flags)
     elif module == "_checked":
         # Only the kernel calls the checker, which must not check itself.
-        parts = (emulator(), checker(), _checked_kernel(op))
+        parts += (emulator(), checker(), _checked_kernel(op))
         link_flags = sources.CHECKED_LINK_FLAGS
         kernel = []
     else:
-        parts = (emulator(),)
+        parts += (emulator(),)
         included = [*kernel, *included]
         kernel = []
     return build_cache.Recipe(
@@ -103,14 +104,26 @@ def _recipe(
         cuda_source=_include_lines(kernel),
         cxx_flags=sources.CXX_FLAGS if module == "_cuda" else sources.EMULATED_FLAGS,
         nvcc_flags=nvcc_flags,
-        include_folders=(
-            *sources.include_folders(module),
-            Path(pybind11.get_include()),
-        ),
+        include_folders=tuple(sources.include_folders(module)),
         files=(*_own_files(op), *_headers(module)),
         cuda_home=cuda_home,
         parts=parts,
         link_flags=link_flags,
+    )
+
+
+def for_python() -> build_cache.Part:
+    """What makes functions for Python of the launchers, which all ops share."""
+    python_headers = (pybind11.get_include(), sysconfig.get_path("include"))
+    return build_cache.Part(
+        name="for_python",
+        source=_include_lines(["module.cpp"]),
+        # Assertions name their file. setup.py leaves them out, by Python's own flags.
+        flags=(*sources.CXX_FLAGS, "-DNDEBUG"),
+        include_folders=(sources.NATIVE, *map(Path, python_headers)),
+        files=(sources.NATIVE / "module.cpp", *_headers_in(sources.NATIVE)),
+        names_no_file=True,
+        is_for_python=True,
     )
 
 
@@ -154,7 +167,7 @@ def _include_lines(names: list[str]) -> str:
 
 
 def _own_files(op: str) -> tuple[Path, ...]:
-    return sources.kernel_source(op), sources.NATIVE / "module.cpp"
+    return sources.kernel_source(op), sources.NATIVE / "entry.cpp"
 
 
 def _headers(module: ModuleName) -> list[Path]:

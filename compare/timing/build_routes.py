@@ -285,7 +285,7 @@ def _build(op: str, toolkit: _Toolkit, folder: Path) -> float:
     fingerprint = sources.source_hash("_cuda")
     (folder / "bindings.cpp").write_text(
         f'extern const char SOURCE_HASH[] = "{fingerprint}";\n'
-        f'#include "module.cpp"\n{sources.bindings_of(op)}'
+        f'#include "entry.cpp"\n{sources.bindings_of(op)}'
     )
     cxx = shlex.split(os.environ.get("CXX", "c++"))
     includes = [
@@ -297,14 +297,18 @@ def _build(op: str, toolkit: _Toolkit, folder: Path) -> float:
             sysconfig.get_path("include"),
         )
     ]
-    bindings = [
-        *(*cxx, *sources.CXX_FLAGS, "-fPIC", "-DTORCH_EXTENSION_NAME=_cuda"),
-        *(*includes, "-c", "bindings.cpp"),
+    hosts = [
+        [
+            *(*cxx, *sources.CXX_FLAGS, "-fPIC", "-DTORCH_EXTENSION_NAME=_cuda"),
+            *(*includes, "-c", file),
+        ]
+        for file in ("bindings.cpp", str(sources.NATIVE / "module.cpp"))
     ]
+    objects = ("kernel.o", "bindings.o", "module.o")
     link = [
-        *(*cxx, "-shared", "kernel.o", "bindings.o", "-o", "_cuda.so"),
+        *(*cxx, "-shared", *objects, "-o", "_cuda.so"),
         f"-L{toolkit.runtime_folder}",
         *("-lcudart_static", "-lrt", "-ldl", "-lpthread"),
     ]
     kernel = nvcc_command(toolkit.home, op, toolkit.gencode)
-    return run_at_once([kernel, bindings], folder) + run_at_once([link], folder)
+    return run_at_once([kernel, *hosts], folder) + run_at_once([link], folder)
