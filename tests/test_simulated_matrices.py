@@ -418,6 +418,27 @@ def test_stmatrix(count: int, trans: str) -> None:
     assert written.reshape(4, 32, 4)[:, : 8 * count].all()
 
 
+@pytest.mark.parametrize(
+    ("source", "is_race"),
+    [("mov.b32 %r5, %r4;", False), ("shr.u32 %r5, %r3, 5;", True)],
+)
+def test_warps_may_store_the_same_matrix(source: str, is_race: bool) -> None:
+    _, _, simulation = run(
+        f"""
+        mad.lo.u32 %r6, %r4, 16, %r59;
+        {source}
+        stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r6], {{%r5}};
+        """,
+        [],
+        1,
+        threads=64,
+        order="forward",
+    )
+    told = [each.what for each in simulation.faults]
+    race = "writes shared memory that another warp writes, in no order"
+    assert told[:1] == [race] * is_race
+
+
 @pytest.mark.parametrize("trans", ["", ".trans"])
 def test_stmatrix_of_what_nothing_defines(trans: str) -> None:
     """Only the numbers that lane 5 stores are lost."""
@@ -866,7 +887,10 @@ def test_a_matrix_that_is_overwritten_too_early(
 
 SUM = each_of(registers("e", 4))[0]
 READ, WRITE = f"mov.b32 %r5, {SUM};", f"mov.b32 {SUM}, 0;"
+ADD = f"add.f32 {SUM}, {SUM}, {SUM};"
+MOVE = f"mov.b32 {each_of(registers('e', 4))[1]}, {SUM};"
 # The left matrix is in registers.
+ADD_LEFT = "".join(f"add.u32 %r{number}, %r3, 1;" for number in range(40, 44))
 SET_LEFT = "".join(f"mov.b32 %r{number}, 0;" for number in range(40, 44))
 MULTIPLY_LEFT = MULTIPLY.replace("%d20", "{%r40, %r41, %r42, %r43}").replace(
     "1, 0, 0;", "1, 0;"
@@ -884,13 +908,24 @@ DONE = COMMIT + wait(0)
             SET_LEFT + FENCE + MULTIPLY_LEFT + COMMIT + SET_LEFT + wait(0),
             "writes registers that are read by",
         ),
-        (SET_LEFT + MULTIPLY_LEFT + DONE, "uses registers that no wgmma.fence"),
-        (WRITE + MULTIPLY + DONE, "uses registers that no wgmma.fence"),
+        (ADD_LEFT + MULTIPLY_LEFT + DONE, "uses registers that no wgmma.fence"),
+        (ADD + MULTIPLY + DONE, "uses registers that no wgmma.fence"),
+        # Moves, behind a product that has these registers, without another fence.
+        (MULTIPLY + DONE + WRITE + MULTIPLY + DONE, "uses registers that no wgmma"),
+        (
+            SET_LEFT + MULTIPLY_LEFT + DONE + SET_LEFT + MULTIPLY_LEFT + DONE,
+            "uses registers that no wgmma",
+        ),
         (MULTIPLY + DONE + READ + MULTIPLY + DONE, "uses registers that no wgmma"),
         # Without a fault.
         (MULTIPLY + MULTIPLY + COMMIT + MULTIPLY + DONE, ""),
         (MULTIPLY + DONE + READ + WRITE + FENCE + MULTIPLY + DONE, ""),
         (MULTIPLY + COMMIT + SET_LEFT + wait(0), ""),
+        # Moves that the compiler has put behind the fence.
+        (WRITE + MULTIPLY + DONE, ""),
+        (WRITE + MOVE + MULTIPLY + DONE, ""),
+        (SET_LEFT + MULTIPLY_LEFT + DONE, ""),
+        (MULTIPLY + DONE + READ + FENCE + WRITE + MOVE + MULTIPLY + DONE, ""),
         (SET_LEFT + FENCE + MULTIPLY_LEFT + "mov.b32 %r5, %r40;" + DONE, ""),
     ],
 )

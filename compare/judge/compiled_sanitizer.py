@@ -75,7 +75,7 @@ def _choose(op: Op, side: Side) -> dict[str, list[Run]]:
     chosen: dict[str, list[Run]] = {}
     for rung in ("", *op.rungs):
         on_rung = op.on_rung(rung)
-        for case, arguments in candidates(op):
+        for case, arguments in candidates(on_rung):
             with contextlib.suppress(UnsupportedError):  # no kernel of the rung's
                 for title in planned_kernels(side, on_rung, arguments, architecture):
                     chosen.setdefault(title, [Run(on_rung, case)])

@@ -26,7 +26,16 @@ from compare.ptx_simulator.group import WARP, Group
 from compare.ptx_simulator.operands import Decoded, UnmodelledError
 from compare.ptx_simulator.spaces import WINDOWS, Part, parts
 from compare.ptx_simulator.storage import Storage
-from compare.ptx_simulator.values import U32, U64, Bits, Dtype, Lanes, Value, settled
+from compare.ptx_simulator.values import (
+    U32,
+    U64,
+    Bits,
+    Dtype,
+    Lanes,
+    Mask,
+    Value,
+    settled,
+)
 
 CHUNK_BYTES = (
     16  # the row of a matrix that is moved, and what tensor cores read at once
@@ -92,6 +101,7 @@ class _Rows:
     """The rows whose addresses the lanes of `ldmatrix` and `stmatrix` give.
 
     Attributes:
+        access: what a lane that gives an address does.
         is_computed: whether the form of the instruction is one that computes, too.
     """
 
@@ -105,7 +115,10 @@ class _Rows:
         self._matrices = int(decoded.one_of(("x1", "x2", "x4"))[1])
         rows = 16 if any(each.startswith("m16") for each in decoded.modifiers) else 8
         self._givers = min(WARP, rows * self._matrices)
-        self._access = Access(decoded.instruction.index, is_store, CHUNK_BYTES)
+        # Races of stores are looked for where their values are at hand.
+        self.access = Access(
+            decoded.instruction.index, is_store, CHUNK_BYTES, is_plain=not is_store
+        )
         self._space = next(iter(decoded.spaces), "generic")
         self._address = decoded.address(0 if is_store else 1)
         self.is_computed = decoded.has("m8n8") and decoded.has("b16")
@@ -118,7 +131,7 @@ class _Rows:
         address = self._address(batch, givers)
         accessed = list(parts(self._space, givers, address))
         for part in accessed:
-            batch.count(self._access, part)
+            batch.count(self.access, part)
         return accessed
 
     def starts(self, batch: Batch, warps: Group) -> tuple[Lanes, Lanes] | None:
@@ -187,6 +200,18 @@ def _tell_unwritten(
         batch.tell_unwritten(index, warps, unknown.reshape(-1), both.reshape(-1))
 
 
+def _changes(
+    shared: Storage, owners: Lanes, starts: Lanes, squares: Elements
+) -> Mask | None:
+    """Which rows are other than what is there, by lane that gives one; None if all."""
+    there = load_chunks(shared, owners, starts, U16)
+    if there.known is False:
+        return None
+    is_same = (there.bits == squares.bits) & there.known & squares.known
+    changes: Mask = ~is_same.all(axis=-1)
+    return changes.swapaxes(0, 1).reshape(-1)
+
+
 def _store(decoded: Decoded) -> Execute:
     """`stmatrix`, the inverse of `ldmatrix`."""
     sources, rows = decoded.sources(1, U32), _Rows(decoded)
@@ -203,10 +228,15 @@ def _store(decoded: Decoded) -> Execute:
             registers = read_registers(sources, batch, group, to_store=True)
         if starts is None or registers.known is False:
             for part in accessed:
+                batch.look_for_races(rows.access, part)
                 batch.lose(part, CHUNK_BYTES)
             return
         pairs = registers.taken_apart(U16)
         squares = pairs.arranged(lambda e: _squares(e, is_transposed=is_transposed))
+        changes = _changes(batch.shared, *starts, squares) if batch.races else None
+        for part in accessed:
+            is_all = part.group.size == sum(each.group.size for each in accessed)
+            batch.look_for_races(rows.access, part, changes if is_all else None)
         _store_chunks(batch.shared, *starts, squares)
 
     return execute

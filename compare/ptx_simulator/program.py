@@ -292,7 +292,7 @@ def _look_at_use(decoded: Decoded, operation: Operation, slots: frozenset[int]) 
     reads, writes = slots & decoded.reads, slots.intersection(decoded.writes)
     if not (reads or writes):
         return
-    use = Use(decoded.instruction.index, reads, writes)
+    use = Use(decoded.instruction.index, reads, writes, _is_move(decoded, slots))
     execute = operation.execute
 
     def look(batch: Batch, group: Group) -> None:
@@ -301,6 +301,16 @@ def _look_at_use(decoded: Decoded, operation: Operation, slots: frozenset[int]) 
         execute(batch, group)
 
     operation.execute = look
+
+
+def _is_move(decoded: Decoded, slots: frozenset[int]) -> bool:
+    """Whether it moves a number, or one of these registers, always and as a whole."""
+    return (
+        decoded.stem == "mov"
+        and not decoded.instruction.predicate
+        and not any("{" in each for each in decoded.instruction.operands)
+        and decoded.reads <= slots
+    )
 
 
 def _barrier(decoded: Decoded) -> Operation:

@@ -5,7 +5,11 @@ its a, which other instructions must leave alone. And a `wgmma.fence` must lie b
 their uses of these registers and the product, also before the first one. Only products
 that add to the same sums need neither: they come one after the other.
 
-So says the PTX ISA; on a GPU the assembler often mends it, at the price of speed.
+So says the PTX ISA; on a GPU the assembler often mends it, at the price of speed. Of
+moves it costs nothing: compilers copy numbers and registers into those of a product
+right in front of it, behind the fence that their programmer wrote. What is moved is
+older, and so is the machine code's move, if there is one. So a move between such
+registers, or of a number, counts as made at the last other use of any of them.
 """
 
 from collections.abc import Callable
@@ -31,6 +35,7 @@ class Use:
     index: int  # of the instruction
     reads: frozenset[int]
     writes: frozenset[int]
+    is_move: bool = False  # of a number, or of one register of products to another
 
     def spoils(self, product: Product) -> str:
         """What it does that it must not while a product is under way, or nothing."""
@@ -59,6 +64,7 @@ class RegisterUse:
         self._fences = np.zeros(lanes, np.int64)  # that each lane has executed
         # By slot, how many those were at the last use, and the instruction.
         self._uses: dict[int, tuple[Lanes, int]] = {}
+        self._products: dict[int, Lanes] = {}  # likewise at the last product's start
 
     def fence(self, group: Group) -> None:
         """`wgmma.fence`."""
@@ -67,11 +73,27 @@ class RegisterUse:
     def use(self, use: Use, group: Group) -> None:
         """Another instruction's use of registers of products."""
         self._look(use, group)
+        lanes, index = group.numbers, use.index
+        fences = self._fences[lanes]
+        if use.is_move:
+            fences, index = self._before(use, lanes)
         for slot in use.reads | use.writes:
             before = self._uses.get(slot)
             counts = np.zeros_like(self._fences) if before is None else before[0]
-            counts[group.numbers] = self._fences[group.numbers]
-            self._uses[slot] = counts, use.index
+            counts[lanes] = fences
+            self._uses[slot] = counts, index
+
+    def _before(self, move: Use, lanes: Lanes) -> tuple[Lanes, int]:
+        """When these lanes could have moved at the earliest, and what comes before."""
+        fences, index = np.zeros(lanes.size, np.int64), move.index
+        for slot in move.reads | move.writes:
+            if slot in self._products:
+                fences = np.maximum(fences, self._products[slot][lanes])
+            if slot in self._uses:
+                counts, other = self._uses[slot]
+                index = other if (counts[lanes] > fences).any() else index
+                fences = np.maximum(fences, counts[lanes])
+        return fences, index
 
     def start(self, product: Product, group: Group) -> None:
         """A product begins, which must not read what another one still adds to."""
@@ -82,6 +104,10 @@ class RegisterUse:
             counts, index = self._uses[slot]
             is_unfenced = counts[group.numbers] == fences
             self._tell_unfenced(product, group, is_unfenced, index)
+        for slot in product.sums | product.left:
+            if slot not in self._products:
+                self._products[slot] = np.zeros_like(self._fences)
+            self._products[slot][group.numbers] = fences
 
     def _tell_unfenced(
         self, product: Product, group: Group, where: Mask, other: int | None
