@@ -23,6 +23,7 @@ from compare.code.launch_parameters import (
     triton_launch,
 )
 from compare.code.occupancy import Occupancy, occupancy
+from compare.code.planned import PlannedLaunch
 from compare.code.words import LANGUAGE_NAMES
 from compare.errors import CodegenUnavailable
 from compare.ptx_simulator import Launch, Simulation, simulate
@@ -141,7 +142,15 @@ class KernelCode:
 def planned_kernels(
     side: Side, op: Op, arguments: tuple[Argument, ...], architecture: Architecture
 ) -> tuple[str, ...]:
-    """The titles of all kernels that a side launches, without compiling any.
+    """The titles of what `planned_launches` returns, and with what it raises."""
+    launches = planned_launches(side, op, arguments, architecture)
+    return tuple(each.title for each in launches)
+
+
+def planned_launches(
+    side: Side, op: Op, arguments: tuple[Argument, ...], architecture: Architecture
+) -> tuple[PlannedLaunch, ...]:
+    """All that a side launches, without compiling anything.
 
     Raises:
         CodegenUnavailable: something is missing here; the message says what.
@@ -149,7 +158,8 @@ def planned_kernels(
     """
     require_elements(op, arguments)
     if side == "cuda":
-        return _titles(_plans(op, arguments, architecture))
+        plans = _plans(op, arguments, architecture)
+        return tuple(map(PlannedLaunch.of_cuda, plans))
     try:
         return triton_offline.plan_launches(
             triton.launcher(op), arguments, architecture

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from bindings.errors import UnsupportedError
 from bindings.op import Argument, Op
 from bindings.trials import TRIALS
-from compare.code import kernel_code
+from compare.code import choices, kernel_code
 from compare.code.architectures import Architecture
+from compare.code.choices import Choice
 from compare.code.kernel_code import Side
+from compare.code.planned import PlannedLaunch
 from compare.errors import CodegenUnavailable
 
 SIDES: tuple[Side, ...] = ("cuda", "triton")
@@ -25,6 +27,9 @@ class Shown:
     op: Op  # on the rung that is shown; on none where that is what a call takes
     taken: str = ""  # the kernel that a call takes, where that is not the rung's
     is_missing: bool = False  # the twin has no kernel: what a call takes is shown
+    choice: str = (
+        ""  # what a call, or the rung that was asked for, is cut into, and why
+    )
 
 
 def choose(
@@ -47,8 +52,13 @@ def choose(
     """
     on_rung = op.on_rung(op.rungs[-1] if rung is None else rung)
 
-    def planned(side: Side, op: Op) -> tuple[str, ...]:
-        return kernel_code.planned_kernels(side, op, arguments_of(op), architecture)
+    def planned(side: Side, op: Op) -> tuple[PlannedLaunch, ...]:
+        return kernel_code.planned_launches(side, op, arguments_of(op), architecture)
+
+    def chosen(op: Op, launches: tuple[PlannedLaunch, ...], twin_serves: bool) -> str:
+        is_asked = rung is not None
+        choice = Choice(launches, arguments_of(op), architecture, is_asked, twin_serves)
+        return choices.sentence(op, choice)
 
     def shown(side: Side) -> Shown:
         try:
@@ -60,9 +70,11 @@ def choose(
         except UnsupportedError:
             if rung is not None:
                 raise
-            return Shown(op, name_of(taken[0]), is_missing=True)
-        others = [each for each in taken if each not in own]
-        return Shown(on_rung, name_of(others[0]) if others else "")
+            return Shown(op, taken[0].kernel, True, chosen(op, taken, False))
+        titles = {each.title for each in own}
+        others = [each.kernel for each in taken if each.title not in titles]
+        choice = chosen(op, taken, True) if rung is None else chosen(on_rung, own, True)
+        return Shown(on_rung, others[0] if others else "", choice=choice)
 
     return {side: shown(side) for side in SIDES}
 
@@ -82,11 +94,12 @@ def reasons(op: Op, titles: Iterable[str]) -> list[str]:
 def sentences(
     shown: Mapping[Side, Shown], gains: Mapping[Side, float], names: Mapping[str, str]
 ) -> list[str]:
-    """The kernels that a call takes and that are not shown, a sentence for each side.
+    """What was chosen, a sentence for each side, and what a call takes in its place.
 
     The gains tell, where it is known, how many times as fast as the twin a call is.
     """
-    found = []
+    chosen = {side: each.choice for side, each in shown.items() if each.choice}
+    found = [f"{names[side]}: {choice}" for side, choice in chosen.items()]
     for side, each in shown.items():
         if not each.taken:
             continue

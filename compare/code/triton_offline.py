@@ -34,6 +34,7 @@ from compare.code.architectures import (
     WARP_SIZE,
     Architecture,
 )
+from compare.code.planned import PlannedLaunch
 from compare.code.tensor_descriptors import Box
 from compare.code.triton_assembler import (
     assembled_by,
@@ -147,8 +148,8 @@ def plan_launches(
     launcher: Callable[..., Any],
     arguments: tuple[Any, ...],
     architecture: Architecture,
-) -> tuple[str, ...]:
-    """The titles of what `launcher(*arguments)` would launch; nothing is compiled.
+) -> tuple[PlannedLaunch, ...]:
+    """What `launcher(*arguments)` would launch; nothing is compiled.
 
     The tensors among the arguments are meta tensors.
 
@@ -156,12 +157,13 @@ def plan_launches(
         CodegenUnavailable: Triton's interpreter has taken its compiler's place here.
     """
     _require_compiler()
-    planned: list[str] = []
+    planned: list[PlannedLaunch] = []
 
     def plan(
         kernel: Any, *args: Any, grid: Any, warmup: bool, **constants: Any
     ) -> None:
-        planned.append(_title(kernel, constants))
+        title = _title(kernel, constants)
+        planned.append(PlannedLaunch.of_triton(kernel, title, grid, args, constants))
 
     with offline_driver(architecture), patch.object(JITFunction, "run", plan):
         launcher(*arguments)

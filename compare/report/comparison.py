@@ -182,6 +182,7 @@ def _case(report: Report) -> dict[str, Any]:
                 "shown": each.op.rung,
                 "taken": each.taken,
                 "gain": report.gains.get(side),
+                "choice": each.choice,
             }
             for side, each in report.shown.items()
         },

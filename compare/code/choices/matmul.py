@@ -1,0 +1,197 @@
+"""What a product of matrices was cut into: a rung, tiles, parts of K, and why.
+
+The launchers choose by a model; this tells what they chose by their launches alone.
+What it knows of kernels and their constants is in `_Cut.of`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bindings.backends import native
+from compare.code.choices import Choice
+from compare.code.words import amount, counted, listed
+
+_TWIN = "matmul_kernel"
+# What is launched beside the product where tiles have several parts, and who adds them.
+_WHO_ADDS = {
+    "matmul_count_kernel": "whoever comes last to a tile adds its parts",
+    "matmul_sum_kernel": "a second launch adds the parts",
+}
+# Tiles of CUDA's kernels that are compiled for no others.
+_FIXED_TILES = {
+    "matmul_first_kernel": (8, 32),
+    "matmul_tiled_kernel": (128, 128),
+    "matmul_tensor_cores_kernel": (128, 128),
+}
+_ALIGNED = 16  # bytes: where tensor maps need rows to begin
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """How a call was cut up."""
+
+    kernel: str
+    block_m: int
+    block_n: int
+    n_stages: int  # 0 where that is not known
+    n_blocks: int
+    n_batches: int
+    n_tile_rows: int  # of a matrix
+    n_tile_cols: int
+    n_shared: int  # tiles that several blocks have parts of
+    who_adds: str  # these parts
+
+    @classmethod
+    def of(cls, choice: Choice) -> _Cut:
+        """Reads it from the launches."""
+        helpers = [e.kernel for e in choice.launches if e.kernel in _WHO_ADDS]
+        (main,) = (each for each in choice.launches if each.kernel not in _WHO_ADDS)
+        constants, arguments = main.constants, main.arguments
+        n_stages = constants.get("num_stages", 0)
+        if "BLOCK_M" in constants:
+            block_m, block_n = constants["BLOCK_M"], constants["BLOCK_N"]
+        elif isinstance(constants.get(1), int):  # of CUDA, after the elements' type
+            block_m, block_n = constants[1], constants[2]
+            n_stages = constants[3] if main.kernel == _TWIN else 0
+        else:
+            block_m, block_n = _FIXED_TILES[main.kernel]
+        out = choice.arguments[0]
+        assert isinstance(out, Tensor)
+        *batch, n_rows, n_cols = out.shape
+        tile_rows, tile_cols = -(-n_rows // block_m), -(-n_cols // block_n)
+        n_tiles = math.prod(batch) * tile_rows * tile_cols
+        n_shared = 0
+        if helpers:
+            # Where each block has a tile or less, all have parts.
+            n_streamed = arguments.get("n_streamed", arguments.get(len(arguments) - 1))
+            n_shared = n_tiles if n_tiles <= main.n_blocks else n_streamed
+        return cls(
+            *(main.kernel, block_m, block_n, n_stages, main.n_blocks),
+            *(math.prod(batch), tile_rows, tile_cols, n_shared),
+            _WHO_ADDS[helpers[0]] if helpers else "",
+        )
+
+    @property
+    def rung(self) -> str:
+        """The rung whose kernel it is."""
+        name = self.kernel.removeprefix("matmul_").removesuffix("kernel")
+        return name.removesuffix("_") or "twin"
+
+    @property
+    def n_tiles(self) -> int:
+        """All tiles."""
+        return self.n_batches * self.n_tile_rows * self.n_tile_cols
+
+    @property
+    def tiles(self) -> str:
+        """Such as "2 x 32 x 16 = 1,024 tiles"."""
+        sizes = (self.n_batches, self.n_tile_rows, self.n_tile_cols)
+        factors = [f"{each:,}" for each in sizes if each > 1]
+        product = f"{' x '.join(factors)} = " if len(factors) > 1 else ""
+        return product + counted(self.n_tiles, "tile")
+
+
+def sentence(choice: Choice) -> str:
+    """The tile, the rung, whether K is cut in parts, and why."""
+    cut = _Cut.of(choice)
+    n_sms = choice.architecture.multiprocessors
+    stages = f", {counted(cut.n_stages, 'stage')}" if cut.n_stages else ""
+    reason = _why_this_rung(cut, choice)
+    rung = f"{cut.rung}, {reason}" if reason else cut.rung
+    tile = f"{cut.block_m} x {cut.block_n} tiles{stages} ({rung})"
+    if cut.n_shared:
+        return f"{tile}, {_parts(cut)}: {_why_parts(cut, n_sms)}; {cut.who_adds}"
+    return f"{tile}: {_filling(cut, n_sms)}"
+
+
+def _why_this_rung(cut: _Cut, choice: Choice) -> str:
+    """Why the twin does not compute the call, if another rung does."""
+    if choice.is_asked or cut.kernel == _TWIN:
+        return ""
+    if choice.twin_serves:
+        return "which takes less time than the twin by the model"
+    out, a, b = choice.arguments[:3]
+    assert isinstance(out, Tensor)
+    assert isinstance(a, Tensor)
+    if out.dtype == torch.float32:
+        is_plain = cut.rung in ("first", "tiled")
+        ieee = "as float32 by IEEE 754 takes plain arithmetic"
+        return ieee if is_plain else "as the twin takes no float32"
+    if a.shape[-1] == 0:
+        return "as there is nothing to multiply"
+    matrices = {"out": out, "a": a, "b": b}
+    uneven = [
+        name
+        for position, (name, each) in enumerate(matrices.items())
+        if isinstance(each, Tensor) and _is_uneven(position, each)
+    ]
+    if uneven:
+        rows = f"rows of {listed(uneven)}"
+        return f"without tensor maps, as {rows} are not aligned to {_ALIGNED} bytes"
+    return f"as the twin is not for {choice.architecture.name}"
+
+
+def _is_uneven(position: int, x: Tensor) -> bool:
+    """Whether rows, or columns, or matrices begin where no tensor map can."""
+    steps = zip(x.shape, x.stride(), strict=True)
+    places = [step for size, step in steps if size > 1 and step > 1]
+    if position == 0:  # what is written has its width, even in a single row
+        places.append(x.shape[-1])
+    starts = (native.address(position, x), *(e * x.element_size() for e in places))
+    return any(each % _ALIGNED for each in starts)
+
+
+def _filling(cut: _Cut, n_sms: int) -> str:
+    """How whole tiles fill a GPU."""
+    n_tiles, n_blocks = cut.n_tiles, cut.n_blocks
+    if n_tiles < n_sms:
+        verb = "leaves" if n_tiles == 1 else "leave"
+        return f"{cut.tiles} {verb} {_idle(n_tiles, n_sms)}"
+    if n_tiles == n_sms:
+        return f"{cut.tiles}, one for each multiprocessor"
+    if n_blocks == n_tiles:
+        share = amount(n_tiles / n_sms)
+        return f"{cut.tiles}, {share} for each of {n_sms} multiprocessors"
+    filling = f"{cut.tiles} on {n_sms} multiprocessors, {_waves(cut, n_sms)}"
+    if n_left := n_tiles % n_blocks:
+        verb = "is" if n_left == 1 else "are"
+        return f"{filling}; the last wave's {counted(n_left, 'tile')} {verb} whole"
+    return filling
+
+
+def _waves(cut: _Cut, n_sms: int) -> str:
+    """How often all blocks take a tile."""
+    waves = counted(cut.n_tiles / cut.n_blocks, "wave")
+    return waves if cut.n_blocks == n_sms else f"{waves} of {cut.n_blocks:,}"
+
+
+def _idle(n_busy: int, n_all: int) -> str:
+    return f"{n_all - n_busy:,} of {n_all:,} multiprocessors idle"
+
+
+def _parts(cut: _Cut) -> str:
+    """How K is cut up."""
+    blocks = counted(cut.n_blocks, "block")
+    if cut.n_shared < cut.n_tiles:
+        tiles = f"{cut.n_shared:,} of {counted(cut.n_tiles, 'tile')}"
+        return f"K of {tiles} shared out among {blocks}"
+    n_parts, n_left = divmod(cut.n_blocks, cut.n_tiles)
+    if n_left:
+        return f"K of all tiles shared out among {blocks}"
+    return f"K in {counted(n_parts, 'part')}"
+
+
+def _why_parts(cut: _Cut, n_sms: int) -> str:
+    """What whole tiles would have left idle."""
+    if cut.n_tiles < n_sms:
+        return f"{cut.tiles} would leave {_idle(cut.n_tiles, n_sms)}"
+    if cut.n_tiles <= cut.n_blocks:
+        return f"{cut.tiles} cannot be shared out evenly among {n_sms} multiprocessors"
+    waves, n_left = _waves(cut, n_sms), cut.n_tiles % cut.n_blocks
+    thin = f"{counted(n_left, 'tile')} for {counted(cut.n_blocks, 'block')}"
+    return f"{cut.tiles} are {waves}, the last one with {thin}"
