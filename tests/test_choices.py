@@ -20,7 +20,7 @@ from compare.judge.cases import Case, launcher_arguments
 OP = OPS["matmul"]
 N_SMS = ARCHITECTURES[90].multiprocessors
 
-COUNT = PlannedLaunch("matmul_count_kernel", "", 1, {}, {})
+ALIGN = PlannedLaunch("matmul_align_kernel", "", 8, {}, {})
 SUM = PlannedLaunch("matmul_sum_kernel", "", 64, {}, {})
 
 
@@ -110,10 +110,10 @@ def say(
             "idle",
         ),
         (
-            (COUNT, cuda(4, 64, 64, 1)),
+            (cuda(4, 64, 64, 1), SUM),
             (64, 64, 4096),
             "64 x 64 tiles, 4 stages (twin), K in 4 parts: 1 tile would leave 131 of "
-            "132 multiprocessors idle; whoever comes last to a tile adds its parts",
+            "132 multiprocessors idle; a second launch adds the parts",
         ),
         (
             (triton(32, 64, 64, kernel="matmul_tensor_cores_kernel"), SUM),
@@ -123,25 +123,25 @@ def say(
             "multiprocessors idle; a second launch adds the parts",
         ),
         (
-            (COUNT, triton(132, 128, 128, 50)),
+            (triton(132, 128, 128, 50), SUM),
             (640, 1280, 4096),
             "128 x 128 tiles, 3 stages (twin), K of all tiles shared out among 132 "
             "blocks: 5 x 10 = 50 tiles would leave 82 of 132 multiprocessors idle; "
-            "whoever comes last to a tile adds its parts",
+            "a second launch adds the parts",
         ),
         (
-            (COUNT, triton(264, 64, 64, 150)),
+            (triton(264, 64, 64, 150), SUM),
             (640, 960, 4096),
             "64 x 64 tiles, 3 stages (twin), K of all tiles shared out among 264 "
             "blocks: 10 x 15 = 150 tiles cannot be shared out evenly among 132 "
-            "multiprocessors; whoever comes last to a tile adds its parts",
+            "multiprocessors; a second launch adds the parts",
         ),
         (
-            (COUNT, cuda(132, 128, 256, 152)),
+            (cuda(132, 128, 256, 152), SUM),
             (4096, 3328, 4096),
             "128 x 256 tiles, 4 stages (twin), K of 152 of 416 tiles shared out among "
             "132 blocks: 32 x 13 = 416 tiles are 3.15 waves, the last one with 20 "
-            "tiles for 132 blocks; whoever comes last to a tile adds its parts",
+            "tiles for 132 blocks; a second launch adds the parts",
         ),
     ],
 )
@@ -151,13 +151,21 @@ def test_how_a_gpu_is_filled(
     assert say(shape, *launches) == says
 
 
+def test_operands_that_are_copied_first() -> None:
+    told = say((64, 63, 65), ALIGN, ALIGN, cuda(1, 64, 64))
+    assert told.endswith(
+        "; both operands are copied first, to rows of a multiple of 16 bytes"
+    )
+    assert "; an operand is copied" in say((64, 64, 65), ALIGN, cuda(2, 64, 64, 1), SUM)
+
+
 @pytest.mark.parametrize(
     ("rung", "case", "facts", "says"),
     [
         ("tiled", {"dtype": torch.float32}, {}, "as float32 by IEEE 754 takes plain"),
         ("tensor_cores", {"dtype": torch.float32}, {}, "as the twin takes no float32"),
-        ("tensor_cores", {"shape": (8, 12, 8)}, {}, "as rows of out and b are not"),
-        ("tensor_cores", {"shape": (1, 12, 8)}, {}, "as rows of out and b are not"),
+        ("tensor_cores", {"shape": (8, 12, 8)}, {}, "as rows of b are not"),
+        ("tensor_cores", {"shape": (1, 12, 8)}, {}, "as rows of b are not"),
         ("tensor_cores", {"layout": "offset 0"}, {}, "as rows of a are not aligned"),
         (
             "tensor_cores",
@@ -202,6 +210,10 @@ def test_each_rung_has_as_many_blocks_as_tiles(side: Side, rung: str) -> None:
     assert f" {launch.n_blocks:,} tiles" in told
 
 
+def _is_choice(name: str, line: str) -> bool:
+    return f"{name}: " in line and " tiles" in line
+
+
 def test_both_languages_tell_what_they_launch(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -210,12 +222,12 @@ def test_both_languages_tell_what_they_launch(
     assert main(["study", *options]) == 0
     shown = capsys.readouterr().out
     for name in ("CUDA", "Triton"):
-        (line,) = (each for each in shown.splitlines() if f"{name}: 64 x 64" in each)
-        assert line.endswith("(twin): 1 tile leaves 131 of 132 multiprocessors idle")
+        (line,) = (each for each in shown.splitlines() if _is_choice(name, each))
+        assert line.rstrip().endswith("of 132 multiprocessors idle")
     assert main([*options, "--json", "-", "--backend", "cuda"]) == 0
     of_rungs = json.loads(capsys.readouterr().out)["cases"][0]["rungs"]
     for side in rungs.SIDES:
-        assert of_rungs[side]["choice"].endswith("131 of 132 multiprocessors idle")
+        assert of_rungs[side]["choice"].endswith("of 132 multiprocessors idle")
 
 
 def test_an_op_that_does_not_say() -> None:

@@ -23,6 +23,9 @@ PRECISIONS = ("ieee", "tf32")
 # A dimension of size 1 is never stepped along, so it is given an aligned stride.
 _ALIGNED = 16
 
+# Rows of operands are aligned to vectors.
+_VECTOR_BYTES = 16
+
 # The sums of the largest tile, and the steps of a tile along k, of which several blocks
 # have a part each.
 _MOST_SUMS, _STEP = 128 * 256, 64
@@ -131,8 +134,7 @@ def _operands(
     activation: str | None = None,
     precision: str = "ieee",
 ) -> tuple[Argument, ...]:
-    if a.dim() == 3 and b.dim() == 2 and (rows := _as_rows(a)) is not None:
-        a, out = rows, out.flatten(0, 1)
+    a, out = _with_rows_joined(a, out, b)
     n_batches = out.shape[0] if out.dim() == 3 else 1
     a, *a_strides = _operand(a)
     b, *b_strides = _operand(b)
@@ -153,24 +155,59 @@ def _operands(
 
 
 def _workspace(
-    rung: str, out: Tensor, a: Tensor, b: Tensor, *_: Any
+    rung: str,
+    out: Tensor,
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    precision: str = "ieee",
 ) -> tuple[Tensor | None, Tensor | None]:
-    """What blocks leave of tiles that they share, and counts of it.
+    """What blocks leave of tiles that they share, and copies of operands.
 
-    A block has a part of two tiles at most. CUDA counts by 64 rows of a tile. Triton
-    has two programs on a multiprocessor, with tiles of half the size.
+    A block has a part of two tiles at most. Where a multiprocessor has several blocks,
+    their tiles are smaller by as much. The copies are of operands whose rows are not
+    aligned.
     """
-    n_steps, n_sms = -(-a.shape[-1] // _STEP), count_sms(out)
-    is_shared = rung in ("", "twin") and n_steps > 1 and a.dtype != torch.float32
-    if not is_shared or not is_hopper(a):
+    is_plain = a.dtype == torch.float32 and precision == "ieee"
+    if is_plain or rung in ("first", "tiled") or not is_hopper(a):
         return None, None
-    *batch, n_rows, n_cols = out.shape
-    n_tiles = math.prod(batch) * -(-n_rows // 64) * -(-n_cols // 64)
-    n_parts = 2 * min(n_sms, n_tiles * n_steps)
-    return (
-        out.new_empty((n_parts, _MOST_SUMS), dtype=torch.float32),
-        out.new_empty(4 * n_sms, dtype=torch.int32),
-    )
+    parts = copies = None
+    a, out = _with_rows_joined(a, out, b)
+    n_steps, n_sms = -(-a.shape[-1] // _STEP), count_sms(out)
+    if n_steps > 1:
+        *batch, n_rows, n_cols = out.shape
+        n_tiles = math.prod(batch) * -(-n_rows // 64) * -(-n_cols // 64)
+        n_parts = 2 * min(n_sms, n_tiles * n_steps)
+        parts = out.new_empty((n_parts, _MOST_SUMS), dtype=torch.float32)
+    if rung != "tensor_cores" and a.dtype != torch.float32:
+        n_copied = sum(_copied_elements(x) for x in (a, b))
+        copies = out.new_empty(n_copied) if n_copied else None
+    return parts, copies
+
+
+def _copied_elements(x: Tensor) -> int:
+    """The elements of an operand's copy, 0 where its rows are aligned."""
+    strides = _matrix_strides(x)
+    if strides is None:  # a contiguous copy will be what is launched with
+        address, strides, batch = 0, (x.shape[-1], 1), math.prod(x.shape[-2:])
+    else:
+        address, batch = x.data_ptr(), x.stride(0)
+    n_rows, n_cols = x.shape[-2:] if strides[1] == 1 else x.shape[:-3:-1]
+    if x.dim() == 2 or x.shape[0] == 1:
+        batch = 0
+    starts = address, *(n * x.element_size() for n in (batch, max(strides)))
+    if all(start % _VECTOR_BYTES == 0 for start in starts):
+        return 0
+    step = _VECTOR_BYTES // x.element_size() if n_cols < 4 * _STEP else _STEP
+    return math.prod(x.shape[:-2]) * n_rows * -(-n_cols // step) * step
+
+
+def _with_rows_joined(a: Tensor, out: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """A and out, as one matrix each where the batch shares b and memory allows it."""
+    if a.dim() == 3 and b.dim() == 2 and (rows := _as_rows(a)) is not None:
+        return rows, out.flatten(0, 1)
+    return a, out
 
 
 def _as_rows(x: Tensor) -> Tensor | None:

@@ -52,8 +52,13 @@ FORWARD = Trial(
         "matmul_kernel": "The twins differ in who does what: CUDA's warps load, "
         "multiply or store; Triton gives all warps of a program the same work and "
         "decides itself when they wait.",
-        "matmul_count_kernel": "On Hopper, starts the counts by which blocks that "
-        "share tiles know who comes last. It computes nothing of the product.",
+        "matmul_tensor_cores_kernel": "CUDA copies chunks of 16 bytes past the "
+        "registers and is told which operands have room behind their rows; Triton is "
+        "compiled for what divides their sizes, and masks the rest.",
+        "matmul_align_kernel": "On Hopper, copies operands whose rows are not aligned, "
+        "where that takes less time than to read them as they are.",
+        "matmul_sum_kernel": "On Hopper, adds the parts of tiles that several blocks "
+        "share.",
     },
     optional_inputs=("bias",),
     small_shape=(128, 128, 128),

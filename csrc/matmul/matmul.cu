@@ -16,13 +16,10 @@
 #include "common/dtype.cuh"
 #include "common/epilogue.cuh"
 #include "common/launch.cuh"
-#include "common/table.cuh"
-#include "common/tensor_map.cuh"
 #include "matmul/first.cuh"
+#include "matmul/launches.cuh"
 #include "matmul/model.cuh"
-#include "matmul/tensor_cores.cuh"
 #include "matmul/tiled.cuh"
-#include "matmul/twin.cuh"
 
 namespace {
 
@@ -34,66 +31,71 @@ struct Regime {
     bool takes_ieee = true;  // float32 as IEEE 754 has it
     bool takes_tf32 = true;  // float32 that may be rounded to tf32
     bool needs_tensor_maps = false;
-    int min_arch = 0;  // the first architecture, such as 90
+    bool counts = false;  // rows, columns and tiles in 32 bits
+    int min_arch = 0;     // the first architecture, such as 90
     int max_arch = 999;
 
     bool serves(const Device& device, const Call& call) const {
         const bool takes_float32 = call.tf32 ? takes_tf32 : takes_ieee;
         return (takes_float32 || call.dtype != DType::float32) &&
                (call.has_tensor_maps || !needs_tensor_maps) &&
-               min_arch <= device.arch && device.arch <= max_arch;
+               (call.is_counted || !counts) && min_arch <= device.arch &&
+               device.arch <= max_arch;
     }
 };
 
-// A call takes the first rung that can serve it.
+// A call takes the first rung that can serve it or, of those two that have tables of tiles,
+// the one that the model chooses.
 constexpr Regime REGIMES[] = {
-    {MatmulRung::twin, false, false, true, 90, 90},
-    {MatmulRung::tensor_cores, false},
+    {MatmulRung::twin, false, false, true, true, 90, 90},
+    {MatmulRung::tensor_cores, false, true, false, true},
     {MatmulRung::tiled},
     {MatmulRung::first},
 };
 
-template <typename T, MatmulTile TILE, ptx::Major A_MAJOR, ptx::Major B_MAJOR>
-constexpr auto TWIN =
-    matmul_kernel<T, TILE.block_m, TILE.block_n, TILE.num_stages, A_MAJOR, B_MAJOR>;
-
 }  // namespace
 
-// tile, n_blocks and n_streamed: a Cut with its tile counted from 1, by which the twin is tried;
-// 0 for the one that the model chooses. parts, n_arrived: memory of any contents for two parts
-// of the largest tile for each multiprocessor, and four counts; null where tiles are not shared.
+// tile, n_blocks and n_streamed: a Cut with its tile counted from 1, by which a rung with
+// tensor cores is tried; 0 for the one that the model chooses. parts: memory of any contents
+// for two parts of the largest tile for each multiprocessor; null where tiles are not shared.
+// copies: memory for operands whose rows are not aligned, with rows that are, a's first; null
+// where none may be copied.
 cudaError_t matmul(
     const Launcher& launch, DType dtype, void* out, const void* a, const void* b,
     const void* bias, int64_t n_batches, int64_t M, int64_t N, int64_t K,
     int64_t a_stride_batch, int64_t a_stride_row, int64_t a_stride_col,
     int64_t b_stride_batch, int64_t b_stride_row, int64_t b_stride_col, int activation,
     bool tf32, int tile, int64_t n_blocks, int64_t n_streamed, void* parts,
-    void* n_arrived, int rung
+    void* copies, int rung
 ) {
     const Device& device = launch.device();
     const bool a_along_k = a_stride_col == 1, b_along_k = b_stride_row == 1;
-    const int64_t a_stride = a_along_k ? a_stride_row : a_stride_col;
-    const int64_t b_stride = b_along_k ? b_stride_col : b_stride_row;
+    Product product{};
+    product.out = Matrix{out, M, N, M * N, N, false};
+    product.a = a_along_k ? Matrix{a, M, K, a_stride_batch, a_stride_row, false}
+                          : Matrix{a, K, M, a_stride_batch, a_stride_col, false};
+    product.b = b_along_k ? Matrix{b, N, K, b_stride_batch, b_stride_col, false}
+                          : Matrix{b, K, N, b_stride_batch, b_stride_row, false};
+    product.a_along_k = a_along_k;
+    product.b_along_k = b_along_k;
+    product.out_ptr = out;
+    product.bias = bias;
+    product.parts = parts;
+    product.activation = activation;
 
-    // Tensor maps need aligned rows. The twin counts in 32 bits and needs a step along K.
+    // Tensor maps need aligned rows, and a step along K. Tiles are counted in 32 bits.
     constexpr int64_t MOST = (int64_t{1} << 31) - 1;
-    Call call{
-        dtype,
-        tf32,
-        n_batches,
-        M,
-        N,
-        K,
-        false,
-        a_stride % model::LINE_SIZE == 0,
-        b_stride % model::LINE_SIZE == 0
-    };
-    call.has_tensor_maps =
-        K > 0 && K <= MOST && call.n_tiles(64, 64) <= MOST / 64 &&
-        have_vectors(
-            dtype,
-            {{out, N}, {a, a_stride, a_stride_batch}, {b, b_stride, b_stride_batch}}
-        );
+    Call& call = product.call;
+    call = Call{dtype, tf32, n_batches, M, N, K};
+    call.out_is_aligned = product.out.is_aligned(dtype);
+    call.a_has_lines = product.a.has_lines(dtype);
+    call.b_has_lines = product.b.has_lines(dtype);
+    for (const Matrix* x : {&product.a, &product.b}) {
+        call.n_copied += x->n_copied(dtype, n_batches);
+    }
+    call.is_counted = M <= MOST && N <= MOST && call.n_tiles(16, 16) <= MOST;
+    call.has_tensor_maps = (call.n_copied == 0 || copies != nullptr) &&
+                           call.is_counted && 0 < K && K <= MOST;
     auto chosen = MatmulRung::chosen;
     for (const Regime& regime : REGIMES) {
         const bool is_asked = rung == 0 || MatmulRung{rung} == regime.rung;
@@ -103,80 +105,56 @@ cudaError_t matmul(
     }
     if (chosen == MatmulRung::chosen) return cudaErrorNotSupported;
 
+    // The twin reads aligned operands alone; either rung is faster with them.
+    const bool may_share = parts != nullptr, is_any = rung == 0;
+    const auto choose_small = [&](const Call& each) {
+        return model::choose<TENSOR_CORES_TILES>(each, device.n_sms, may_share);
+    };
+    model::Choice small = choose_small(call);
+    const model::Choice large = model::choose<TILES>(call, device.n_sms, may_share);
+    bool is_copied = false;
+    if (is_any && copies != nullptr && call.n_copied > 0) {
+        Call aligned = call;
+        aligned.n_copied = 0;
+        model::Choice other = choose_small(aligned);
+        other.n_cycles += model::align_cycles(call);
+        is_copied = other.n_cycles < small.n_cycles;
+        if (is_copied) small = other;
+    }
+    if (chosen == MatmulRung::twin && is_any && small.n_cycles < large.n_cycles) {
+        chosen = MatmulRung::tensor_cores;
+    }
+    const bool is_twin = chosen == MatmulRung::twin;
+    product.cut = tile != 0 ? Cut{tile - 1, n_blocks, n_streamed}
+                  : is_twin ? large.cut
+                            : small.cut;
+
     const auto start = [&](const auto& plan) {
         return launch(
             plan, out, a, b, bias, M, N, K, a_stride_batch, a_stride_row, a_stride_col,
             b_stride_batch, b_stride_row, b_stride_col
         );
     };
-    const auto start_twin = [&]<typename T>() {
-        using namespace twin;
-        const auto operand_map = [&](const void* ptr, bool along_k, int64_t outer_size,
-                                     int64_t stride_batch, int64_t stride) {
-            return make_tensor_map<T>(
-                ptr, stride_batch == 0 ? 1 : n_batches, along_k ? outer_size : K,
-                along_k ? K : outer_size, stride_batch, stride, BOX_SIZE
-            );
-        };
-        TensorMap out_map =
-            make_tensor_map<T>(out, n_batches, M, N, M * N, N, BOX_SIZE);
-        TensorMap a_map = operand_map(a, a_along_k, M, a_stride_batch, a_stride);
-        TensorMap b_map = operand_map(b, b_along_k, N, b_stride_batch, b_stride);
-        for (TensorMap* map : {&out_map, &a_map, &b_map}) {
-            if (launch.describes()) break;
-            if (const cudaError_t error = encode_tensor_map<T>(map)) return error;
-        }
-        const Cut cut = tile == 0 ? model::choose(call, device.n_sms, parts != nullptr)
-                                  : Cut{tile - 1, n_blocks, n_streamed};
-        const auto start_tile = [&]<MatmulTile TILE>() {
-            constexpr int BLOCK_M = TILE.block_m, BLOCK_N = TILE.block_n;
-            constexpr auto ALONG_K = ptx::Major::K, ACROSS_K = ptx::Major::MN;
-            const auto kernel = a_along_k && b_along_k ? TWIN<T, TILE, ALONG_K, ALONG_K>
-                                : a_along_k ? TWIN<T, TILE, ALONG_K, ACROSS_K>
-                                : b_along_k ? TWIN<T, TILE, ACROSS_K, ALONG_K>
-                                            : TWIN<T, TILE, ACROSS_K, ACROSS_K>;
-            if (cut.n_streamed > 0) {
-                const Plan plan{matmul_count_kernel<T>, dim3(1), dim3(COUNT_THREADS)};
-                const int64_t n_counts = cut.n_streamed * NUM_CONSUMERS<BLOCK_M>;
-                if (const cudaError_t error = launch(plan, n_arrived, n_counts))
-                    return error;
-            }
-            return launch(
-                Plan{
-                    kernel, dim3(cut.n_blocks), dim3(NUM_THREADS<BLOCK_M>),
-                    sizeof(MatmulShared<BLOCK_M, BLOCK_N, TILE.num_stages>)
-                },
-                out_map, a_map, b_map, bias, parts, n_arrived, n_batches, M, N, K,
-                a_stride_batch == 0, b_stride_batch == 0, activation, cut.n_streamed
-            );
-        };
-        return choose_tile<T, TILES>(device, TILES[cut.tile], start_tile);
-    };
-
     return dispatch_float<cudaError_t>(dtype, [&]<typename T>() {
         if constexpr (sizeof(T) == 2) {
-            if (chosen == MatmulRung::twin) return start_twin.template operator()<T>();
+            if (is_twin || is_copied) {
+                const cudaError_t error = launch_copies<T>(launch, product, copies);
+                if (error != cudaSuccess) return error;
+            }
+            if (is_twin) return launch_twin<T>(launch, product);
+        }
+        if (chosen == MatmulRung::tensor_cores) {
+            return launch_tensor_cores<T>(launch, product);
         }
         const auto start_rung = [&]<Activation ACTIVATION>() {
             if (chosen == MatmulRung::first) {
                 const int64_t n_tiles = call.n_tiles(first::BLOCK_M, first::BLOCK_N);
                 return start(plan_first(matmul_first_kernel<T, ACTIVATION>, n_tiles));
             }
-            if (chosen == MatmulRung::tiled) {
-                using namespace tiled;
-                const dim3 grid(call.n_tiles(BLOCK_M, BLOCK_N));
-                const auto kernel = matmul_tiled_kernel<T, ACTIVATION>;
-                return start(Plan{kernel, grid, dim3(NUM_THREADS), sizeof(Shared)});
-            }
-            using namespace tensor_cores;
+            using namespace tiled;
             const dim3 grid(call.n_tiles(BLOCK_M, BLOCK_N));
-            const auto kernel =
-                a_along_k && b_along_k
-                    ? matmul_tensor_cores_kernel<T, true, true, ACTIVATION>
-                : a_along_k ? matmul_tensor_cores_kernel<T, true, false, ACTIVATION>
-                : b_along_k ? matmul_tensor_cores_kernel<T, false, true, ACTIVATION>
-                            : matmul_tensor_cores_kernel<T, false, false, ACTIVATION>;
-            return start(Plan{kernel, grid, dim3(NUM_THREADS), SHARED_BYTES});
+            const auto kernel = matmul_tiled_kernel<T, ACTIVATION>;
+            return start(Plan{kernel, grid, dim3(NUM_THREADS), sizeof(Shared)});
         };
         return dispatch_activation(Activation{activation}, start_rung);
     });

@@ -11,85 +11,96 @@
 #include "common/vec.cuh"
 
 namespace tensor_cores {
-constexpr int BLOCK_M = 128;
-constexpr int BLOCK_N = 128;
-constexpr int BLOCK_K_BYTES = 128;  // 64 elements of 16 bits, 32 of float32
-constexpr int WARP_M = 64;
-constexpr int WARP_N = 32;
-constexpr int NUM_THREADS = 256;
-constexpr int STAGES = 3;
 constexpr int CHUNK_BYTES = 16;
 constexpr int MMA_K_BYTES = 32;  // of a row of a in one mma.sync, for every type
-constexpr int TILE_BYTES = BLOCK_M * BLOCK_K_BYTES;
-constexpr int SHARED_BYTES = STAGES * 2 * TILE_BYTES;
-static_assert(BLOCK_M == BLOCK_N);  // a and b are copied by the same functions
 
 // Where a chunk lies in a tile whose rows have ROW_CHUNKS of them. The swizzle puts a column
-// of chunks into 8 different places in 8 rows. Single elements of float32 are read from
-// PAIRS of chunks at a time, which it puts into 4 different places in 4 rows.
+// of chunks into 8 different places in 8 rows, or in as many as 128 bytes have. Single elements
+// of float32 are read from PAIRS of chunks at a time, which it puts into 4 different places.
 template <int ROW_CHUNKS, bool PAIRS>
 __device__ __forceinline__ int chunk_offset(int row, int chunk) {
-    const int swizzle = PAIRS ? row % 4 * 2 : row % 8;
+    constexpr int SHORT = ROW_CHUNKS < 8 ? 8 / ROW_CHUNKS : 1;  // rows in 128 bytes
+    const int swizzle =
+        PAIRS ? row / SHORT % (4 / SHORT) * 2 : row / SHORT % (8 / SHORT);
     return (row * ROW_CHUNKS + (chunk ^ swizzle)) * CHUNK_BYTES;
 }
 
-// A tile has 128 entries along the outer dimension, the rows of a or the columns of b, and
-// BLOCK_K along k. It keeps the operand's own order: its rows are those in global memory.
-template <typename T, bool K_CONTIGUOUS>
+// A tile has OUTER_SIZE entries along the outer dimension, the rows of a or the columns of b,
+// and BLOCK_K along k. It keeps the operand's own order: its rows are those in global memory.
+template <typename T, int OUTER_SIZE, int BLOCK_K, int NUM_THREADS, bool K_CONTIGUOUS>
 struct Operand {
-    static constexpr int BLOCK_K = BLOCK_K_BYTES / sizeof(T);
+    static constexpr int TILE_BYTES = OUTER_SIZE * BLOCK_K * int{sizeof(T)};
     static constexpr int CHUNK = CHUNK_BYTES / sizeof(T);
-    static constexpr int ROW_CHUNKS = (K_CONTIGUOUS ? BLOCK_K : BLOCK_M) / CHUNK;
+    static constexpr int ROW_CHUNKS = (K_CONTIGUOUS ? BLOCK_K : OUTER_SIZE) / CHUNK;
     static constexpr bool PAIRS = !K_CONTIGUOUS && sizeof(T) == 4;
 
     // A thread copies the same chunk of every ROW_STEP-th row, where the swizzle is the same.
     static constexpr int ROW_STEP = NUM_THREADS / ROW_CHUNKS;
     static constexpr int ROWS_PER_THREAD = TILE_BYTES / CHUNK_BYTES / NUM_THREADS;
-    static_assert(ROW_STEP % 8 == 0);
+    static_assert(ROW_STEP % 8 == 0 && ROWS_PER_THREAD > 0);
 
     const T* ptr;      // of the thread's first chunk of the next tile
     int64_t stride;    // from row to row
     int n_outer;       // entries left in the matrix, from the thread's first chunk on
     int first_offset;  // of the thread's first chunk in the tile
     bool is_aligned;
+    bool is_padded;
 
-    __device__ Operand(const T* tile_ptr, int64_t stride, int64_t n_outer)
-        : stride(stride) {
+    // Rows of a matrix that is_padded may be read to the end of a chunk, as those of copies.
+    // Of the first tile, and of the matrix, which has n_outer entries in all.
+    __device__ Operand(
+        const T* matrix, int64_t stride, int outer, int64_t n_outer, int64_t k,
+        bool is_padded
+    )
+        : stride(stride), is_padded(is_padded) {
         const int row = threadIdx.x / ROW_CHUNKS, chunk = threadIdx.x % ROW_CHUNKS;
+        const int64_t first_row = K_CONTIGUOUS ? outer : k;
+        const int64_t first_col = K_CONTIGUOUS ? k : outer;
+        const T* const tile_ptr = matrix + first_row * stride + first_col;
+        const int64_t n_left = n_outer - outer;
         ptr = tile_ptr + row * stride + chunk * CHUNK;
-        const int outer = K_CONTIGUOUS ? row : chunk * CHUNK;
-        this->n_outer = static_cast<int>(min(n_outer, int64_t{BLOCK_M})) - outer;
+        this->n_outer = static_cast<int>(min(n_left, int64_t{OUTER_SIZE})) -
+                        (K_CONTIGUOUS ? row : chunk * CHUNK);
         first_offset = chunk_offset<ROW_CHUNKS, PAIRS>(row, chunk);
-        is_aligned = reinterpret_cast<uintptr_t>(tile_ptr) % CHUNK_BYTES == 0 &&
-                     stride % CHUNK == 0 &&
-                     (K_CONTIGUOUS || n_outer >= BLOCK_M || n_outer % CHUNK == 0);
+        is_aligned =
+            reinterpret_cast<uintptr_t>(tile_ptr) % CHUNK_BYTES == 0 &&
+            stride % CHUNK == 0 &&
+            (K_CONTIGUOUS || is_padded || n_left >= OUTER_SIZE || n_left % CHUNK == 0);
     }
 
-    // Starts to copy the next tile, of n_k entries along k; zeros surround the matrix.
+    // Starts to copy the next tile; n_k entries are left along k. Zeros surround the matrix.
     __device__ void copy_to(unsigned char* tile, int64_t n_k) {
         const int row = threadIdx.x / ROW_CHUNKS, chunk = threadIdx.x % ROW_CHUNKS;
         const int left_k = static_cast<int>(min(n_k, int64_t{BLOCK_K}));
         const int n_rows = K_CONTIGUOUS ? n_outer : left_k - row;
         const int n_cols = K_CONTIGUOUS ? left_k - chunk * CHUNK : n_outer;
-        const int n_valid = max(0, min(n_cols, CHUNK));
+        const auto place = [&](int i) {
+            return tile + first_offset + i * ROW_STEP * ROW_CHUNKS * CHUNK_BYTES;
+        };
         // Chunks that end within 16 bytes are copied by elements: compute-sanitizer takes all
         // 16 bytes for read.
-        const bool in_chunks = is_aligned && (!K_CONTIGUOUS || left_k % CHUNK == 0);
-        const T* from = ptr;
-        #pragma unroll
-        for (int i = 0; i < ROWS_PER_THREAD; ++i) {
-            const bool is_row = i * ROW_STEP < n_rows;
-            unsigned char* to =
-                tile + first_offset + i * ROW_STEP * ROW_CHUNKS * CHUNK_BYTES;
-            if (in_chunks) {
-                ptx::cp_async<CHUNK_BYTES>(to, from, is_row ? n_valid * sizeof(T) : 0);
-            } else {
-                store(
-                    reinterpret_cast<T*>(to),
-                    load<CHUNK>(from, is_row ? n_valid : 0, T{}, false)
+        if (is_aligned && (!K_CONTIGUOUS || is_padded || left_k % CHUNK == 0)) {
+            const int n_bytes = max(0, min(n_cols, CHUNK)) * int{sizeof(T)};
+            #pragma unroll
+            for (int i = 0; i < ROWS_PER_THREAD; ++i) {
+                const T* const from = ptr + i * ROW_STEP * stride;
+                ptx::cp_async<CHUNK_BYTES>(
+                    place(i), from, i * ROW_STEP < n_rows ? n_bytes : 0
                 );
             }
-            from += ROW_STEP * stride;
+        } else {
+            // All chunks are on their way before the first is stored.
+            Vec<T, CHUNK> chunks[ROWS_PER_THREAD];
+            #pragma unroll
+            for (int i = 0; i < ROWS_PER_THREAD; ++i) {
+                const int n_left = i * ROW_STEP < n_rows ? n_cols : 0;
+                chunks[i] =
+                    load<CHUNK>(ptr + i * ROW_STEP * stride, n_left, T{}, false);
+            }
+            #pragma unroll
+            for (int i = 0; i < ROWS_PER_THREAD; ++i) {
+                store(reinterpret_cast<T*>(place(i)), chunks[i]);
+            }
         }
         ptr += BLOCK_K * (K_CONTIGUOUS ? 1 : stride);
     }

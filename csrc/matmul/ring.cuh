@@ -40,6 +40,18 @@ struct Shared {
     uint64_t turn;
 };
 
+template <int BLOCK_M, int BLOCK_N, int NUM_STAGES>
+__device__ __forceinline__ void init_barriers(
+    Shared<BLOCK_M, BLOCK_N, NUM_STAGES>& shared
+) {
+    for (int stage = 0; stage < NUM_STAGES; ++stage) {
+        ptx::mbarrier_init(&shared.full[stage], 1);
+        ptx::mbarrier_init(&shared.empty[stage], NUM_CONSUMERS<BLOCK_M>);
+    }
+    ptx::mbarrier_init(&shared.turn, 1);
+    ptx::fence_mbarrier_init();
+}
+
 // A stage, and the parity of its barriers' running phase.
 template <int NUM_STAGES>
 struct RingPosition {
@@ -52,26 +64,6 @@ struct RingPosition {
         parity ^= 1;
     }
 };
-
-// Where a tile begins.
-struct Tile {
-    int batch;
-    int row;
-    int col;
-};
-
-// The index-th tile. Tiles are counted column by column within GROUP_M rows of tiles, so
-// that those under way at a time read few different rows and columns, which stay in the L2.
-template <int BLOCK_M, int BLOCK_N>
-__device__ __forceinline__ Tile tile_at(int index, int n_tile_rows, int n_tile_cols) {
-    constexpr int GROUP_M = 8;
-    const int batch = index / (n_tile_rows * n_tile_cols);
-    index %= n_tile_rows * n_tile_cols;
-    const int first_row = index / (GROUP_M * n_tile_cols) * GROUP_M;
-    index %= GROUP_M * n_tile_cols;
-    const int n_rows = min(n_tile_rows - first_row, GROUP_M);
-    return {batch, (first_row + index % n_rows) * BLOCK_M, index / n_rows * BLOCK_N};
-}
 
 // Starts to load an operand's boxes of a stage, along its outer dimension from `outer` on.
 template <ptx::Major MAJOR, int NUM_BOXES>

@@ -1,79 +1,108 @@
 // The third rung: tensor cores multiply, and copies bypass the registers.
 //
-// A warp computes 64 x 32 elements of the result by mma.sync of 16 x 8, whose operands
+// A warp computes WARP_M x WARP_N elements of the result by mma.sync of 16 x 8, whose operands
 // ldmatrix brings into the layout that the instruction asks for. cp.async copies into a ring
-// of STAGES tiles in shared memory, so that two tiles are under way while one is multiplied.
+// of tiles in shared memory, so that several are under way while one is multiplied. This is
+// the kernel for GPUs before Hopper, for operands that TMA cannot copy, and for small products.
 #pragma once
 
 #include "common/epilogue.cuh"
 #include "matmul/operand.cuh"
+#include "matmul/tiles.cuh"
+
+namespace tensor_cores {
+
+// A block's shared memory.
+template <typename T, int BLOCK_M, int BLOCK_N, int BLOCK_K, int NUM_STAGES>
+struct Shared {
+    struct Stage {
+        unsigned char a[BLOCK_M * BLOCK_K * sizeof(T)];
+        unsigned char b[BLOCK_N * BLOCK_K * sizeof(T)];
+    };
+    union {
+        Stage stages[NUM_STAGES];
+        unsigned char out[BLOCK_M * BLOCK_N * sizeof(T)];
+    };
+};
+
+}  // namespace tensor_cores
 
 // Operands of float32 are rounded to tf32.
-template <typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS, Activation ACTIVATION>
-__global__ void __launch_bounds__(tensor_cores::NUM_THREADS) matmul_tensor_cores_kernel(
+template <
+    typename T, int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARPS_M, int WARPS_N,
+    int NUM_STAGES, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+__global__ void
+__launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE) matmul_tensor_cores_kernel(
     T* __restrict__ out_ptr,         // (n_batches, M, N)
     const T* __restrict__ a_ptr,     // (n_batches, M, K)
     const T* __restrict__ b_ptr,     // (n_batches, K, N)
     const T* __restrict__ bias_ptr,  // (N), or null
-    int64_t M, int64_t N, int64_t K, int64_t a_stride_batch, int64_t a_stride_row,
-    int64_t a_stride_col, int64_t b_stride_batch, int64_t b_stride_row,
-    int64_t b_stride_col
+    float* __restrict__ parts_ptr,   // (2 * gridDim.x, BLOCK_M, BLOCK_N), or null
+    int M, int N, int64_t K, int64_t a_stride_batch,
+    int64_t a_stride,  // between rows or columns, whatever is contiguous
+    int64_t b_stride_batch, int64_t b_stride, bool a_is_padded, bool b_is_padded,
+    int activation, int n_parts, int n_steps
 ) {
     using namespace tensor_cores;
-    using A = Operand<T, A_K_CONTIGUOUS>;
-    using B = Operand<T, B_K_CONTIGUOUS>;
-    constexpr int BLOCK_K = A::BLOCK_K;
-    DYNAMIC_SHARED(shared, 1024);
+    constexpr int NUM_THREADS = WARPS_M * WARPS_N * WARP_SIZE;
+    constexpr int WARP_M = BLOCK_M / WARPS_M, WARP_N = BLOCK_N / WARPS_N;
+    using A = Operand<T, BLOCK_M, BLOCK_K, NUM_THREADS, A_K_CONTIGUOUS>;
+    using B = Operand<T, BLOCK_N, BLOCK_K, NUM_THREADS, B_K_CONTIGUOUS>;
+    constexpr int CHUNK = A::CHUNK, STEP_BYTES = BLOCK_K * int{sizeof(T)};
+    DYNAMIC_SHARED(shared_bytes, 1024);
+    auto& shared = *reinterpret_cast<Shared<T, BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES>*>(
+        shared_bytes
+    );
 
-    // -- tile: a block owns BLOCK_M x BLOCK_N elements, a warp WARP_M x WARP_N of them
-    const int64_t n_tiles_m = (M + BLOCK_M - 1) / BLOCK_M;
-    const int64_t n_tiles_n = (N + BLOCK_N - 1) / BLOCK_N;
-    const int batch = blockIdx.x / (n_tiles_m * n_tiles_n);
-    const int tile = blockIdx.x % (n_tiles_m * n_tiles_n);
-    const int64_t tile_row = tile / n_tiles_n * BLOCK_M;
-    const int64_t tile_col = tile % n_tiles_n * BLOCK_N;
+    // -- tile: a block owns BLOCK_M x BLOCK_N elements or, of n_parts, a part of their sums:
+    // n_steps along k
+    const int n_tile_rows = (M - 1) / BLOCK_M + 1, n_tile_cols = (N - 1) / BLOCK_N + 1;
+    const TileOrigin tile =
+        tile_at(blockIdx.x / n_parts, n_tile_rows, n_tile_cols, BLOCK_M, BLOCK_N);
+    const int64_t first_k = int64_t{blockIdx.x} % n_parts * n_steps * BLOCK_K;
     const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
-    const int warp_row = warp / (BLOCK_N / WARP_N) * WARP_M;
-    const int warp_col = warp % (BLOCK_N / WARP_N) * WARP_N;
+    const int warp_row = warp / WARPS_N * WARP_M;
+    const int warp_col = warp % WARPS_N * WARP_N;
 
-    // -- compute: two tiles are under way while one is multiplied; past the last tile groups
-    // of copies are empty, so that the waits stay the same
-    A a(a_ptr + batch * a_stride_batch + tile_row * a_stride_row,
-        A_K_CONTIGUOUS ? a_stride_row : a_stride_col, M - tile_row);
-    B b(b_ptr + batch * b_stride_batch + tile_col * b_stride_col,
-        B_K_CONTIGUOUS ? b_stride_col : b_stride_row, N - tile_col);
-    const auto copy_tiles = [&](int stage, int64_t n_k) {
-        if (n_k > 0) {
-            a.copy_to(shared + stage * 2 * TILE_BYTES, n_k);
-            b.copy_to(shared + stage * 2 * TILE_BYTES + TILE_BYTES, n_k);
+    // -- compute: tiles are under way while one is multiplied; past the last one groups of
+    // copies are empty, so that the waits stay the same
+    A a(a_ptr + tile.batch * a_stride_batch, a_stride, tile.row, M, first_k,
+        a_is_padded);
+    B b(b_ptr + tile.batch * b_stride_batch, b_stride, tile.col, N, first_k,
+        b_is_padded);
+    const auto copy_tiles = [&](int stage, int step) {
+        const int64_t n_k = K - first_k - int64_t{step} * BLOCK_K;
+        if (step < n_steps && n_k > 0) {
+            a.copy_to(shared.stages[stage].a, n_k);
+            b.copy_to(shared.stages[stage].b, n_k);
         }
         ptx::cp_async_commit_group();
     };
-    #pragma unroll
-    for (int stage = 0; stage < STAGES - 1; ++stage) {
-        copy_tiles(stage, K - stage * BLOCK_K);
-    }
+    for (int stage = 0; stage < NUM_STAGES - 1; ++stage) copy_tiles(stage, stage);
 
     float accumulators[WARP_M / 16][WARP_N / 8][4] = {};
     int stage = 0;
-    for (int64_t n_k = K; n_k > 0; n_k -= BLOCK_K) {
+    for (int step = 0; step < n_steps; ++step) {
         // Past the barrier all copies into this stage are visible to all threads, and no
         // thread still reads the stage before it, which is copied to next.
-        ptx::cp_async_wait_group<STAGES - 2>();
+        ptx::cp_async_wait_group<NUM_STAGES - 2>();
         __syncthreads();
-        copy_tiles(stage == 0 ? STAGES - 1 : stage - 1, n_k - (STAGES - 1) * BLOCK_K);
-        const unsigned char* a_tile = shared + stage * 2 * TILE_BYTES;
-        const unsigned char* b_tile = a_tile + TILE_BYTES;
+        copy_tiles(stage == 0 ? NUM_STAGES - 1 : stage - 1, step + NUM_STAGES - 1);
+        if (K - first_k - int64_t{step} * BLOCK_K <= 0) break;
         #pragma unroll
-        for (int step = 0; step < BLOCK_K_BYTES / MMA_K_BYTES; ++step) {
+        for (int k_step = 0; k_step < STEP_BYTES / MMA_K_BYTES; ++k_step) {
             uint32_t b_fragments[WARP_N / 16][4];
             for (int j = 0; j < WARP_N / 16; ++j) {
-                B::load_fragment(b_fragments[j], b_tile, warp_col + j * 16, step);
+                B::load_fragment(
+                    b_fragments[j], shared.stages[stage].b, warp_col + j * 16, k_step
+                );
             }
             #pragma unroll
             for (int i = 0; i < WARP_M / 16; ++i) {
                 uint32_t a_fragment[4];
-                A::load_fragment(a_fragment, a_tile, warp_row + i * 16, step);
+                A::load_fragment(
+                    a_fragment, shared.stages[stage].a, warp_row + i * 16, k_step
+                );
                 #pragma unroll
                 for (int j = 0; j < WARP_N / 8; ++j) {
                     float (&sums)[4] = accumulators[i][j];
@@ -87,48 +116,71 @@ __global__ void __launch_bounds__(tensor_cores::NUM_THREADS) matmul_tensor_cores
                 }
             }
         }
-        stage = stage == STAGES - 1 ? 0 : stage + 1;
+        stage = stage == NUM_STAGES - 1 ? 0 : stage + 1;
     }
 
-    // -- store: after the epilogue, rounded once, by way of shared memory, in vectors
-    constexpr int CHUNK = A::CHUNK, ROW_CHUNKS = BLOCK_N / CHUNK;
-    __syncthreads();
-    #pragma unroll
-    for (int j = 0; j < WARP_N / 8; ++j) {
-        const int col = warp_col + j * 8 + lane % 4 * 2;
-        const int64_t bias_col = tile_col + col;
-        float bias[2] = {0.0f, 0.0f};
-        for (int c = 0; c < 2; ++c) {
-            if (!bias_ptr || bias_col + c >= N) continue;
-            bias[c] = argument_scale<T>(ACTIVATION) * to_float(bias_ptr[bias_col + c]);
-        }
+    // -- parts: their sums, which matmul_sum_kernel adds
+    const auto for_each_pair = [&](auto&& use) {
         #pragma unroll
-        for (int i = 0; i < WARP_M / 16 * 2; ++i) {
-            const int row = warp_row + i * 8 + lane / 4;
-            const float* sums = accumulators[i / 2][j] + i % 2 * 2;
+        for (int j = 0; j < WARP_N / 8; ++j) {
+            const int col = warp_col + j * 8 + lane % 4 * 2;
+            #pragma unroll
+            for (int i = 0; i < WARP_M / 8; ++i) {
+                const float* sums = accumulators[i / 2][j] + i % 2 * 2;
+                use(warp_row + i * 8 + lane / 4, col, Vec<float, 2>{sums[0], sums[1]});
+            }
+        }
+    };
+    if (n_parts > 1) {
+        float* const part_ptr = parts_ptr + int64_t{2 * BLOCK_M * BLOCK_N} * blockIdx.x;
+        return for_each_pair([&](int row, int col, const Vec<float, 2>& sums) {
+            store(part_ptr + row * BLOCK_N + col, sums);
+        });
+    }
+
+    // -- store: after the epilogue, rounded once, by way of shared memory
+    constexpr int ROW_CHUNKS = BLOCK_N / CHUNK;
+    __syncthreads();
+    dispatch_activation(Activation{activation}, [&]<Activation ACTIVATION>() {
+        for_each_pair([&](int row, int col, const Vec<float, 2>& sums) {
             Vec<float, 2> out;
             for (int c = 0; c < 2; ++c) {
-                out[c] = epilogue<ACTIVATION, T>(sums[c], bias[c]);
+                const bool has_bias = bias_ptr && tile.col + col + c < N;
+                const float bias =
+                    has_bias ? to_float(bias_ptr[tile.col + col + c]) : 0.0f;
+                out[c] = epilogue<ACTIVATION, T>(
+                    sums[c], argument_scale<T>(ACTIVATION) * bias
+                );
             }
             unsigned char* chunk =
-                shared + chunk_offset<ROW_CHUNKS, sizeof(T) == 4>(row, col / CHUNK);
+                shared.out + chunk_offset<ROW_CHUNKS, sizeof(T) == 4>(row, col / CHUNK);
             store(reinterpret_cast<T*>(chunk) + col % CHUNK, from_float<T>(out));
-        }
-    }
+        });
+    });
     __syncthreads();
-    const bool is_aligned =
-        reinterpret_cast<uintptr_t>(out_ptr) % CHUNK_BYTES == 0 && N % CHUNK == 0;
-    #pragma unroll
-    for (int i = 0; i < BLOCK_M * ROW_CHUNKS / NUM_THREADS; ++i) {
-        const int index = i * NUM_THREADS + threadIdx.x;
-        const int row = index / ROW_CHUNKS, chunk = index % ROW_CHUNKS;
-        const int64_t col = tile_col + chunk * CHUNK;
-        if (tile_row + row >= M) continue;
-        const auto* from = reinterpret_cast<const Vec<T, CHUNK>*>(
-            shared + chunk_offset<ROW_CHUNKS, sizeof(T) == 4>(row, chunk)
-        );
-        store(
-            out_ptr + (batch * M + tile_row + row) * N + col, *from, N - col, is_aligned
-        );
+    // In vectors or, where rows are not aligned, in elements, neighbours by neighbouring lanes.
+    out_ptr += (int64_t{tile.batch} * M + tile.row) * N + tile.col;
+    const int n_rows = M - tile.row, n_cols = N - tile.col;
+    const auto store_out = [&]<int SIZE>() {
+        constexpr int ROW_VECS = BLOCK_N / SIZE;
+        #pragma unroll
+        for (int i = 0; i < BLOCK_M * ROW_VECS / NUM_THREADS; ++i) {
+            const int index = i * NUM_THREADS + threadIdx.x;
+            const int row = index / ROW_VECS, col = index % ROW_VECS * SIZE;
+            if (row >= n_rows || col >= n_cols) continue;
+            const unsigned char* chunk =
+                shared.out + chunk_offset<ROW_CHUNKS, sizeof(T) == 4>(row, col / CHUNK);
+            store(
+                out_ptr + int64_t{row} * N + col,
+                *reinterpret_cast<const Vec<T, SIZE>*>(
+                    reinterpret_cast<const T*>(chunk) + col % CHUNK
+                )
+            );
+        }
+    };
+    if (reinterpret_cast<uintptr_t>(out_ptr) % CHUNK_BYTES == 0 && N % CHUNK == 0) {
+        store_out.template operator()<CHUNK>();
+    } else {
+        store_out.template operator()<1>();
     }
 }

@@ -9,18 +9,21 @@
 #include "common/epilogue.cuh"
 #include "common/launch.cuh"
 #include "common/vec.cuh"
-#include "matmul/parts.cuh"
+#include "matmul/ring.cuh"
+#include "matmul/store.cuh"
+#include "matmul/tiles.cuh"
 
 template <
     typename T, int BLOCK_M, int BLOCK_N, int NUM_STAGES, ptx::Major A_MAJOR,
     ptx::Major B_MAJOR>
 __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
-    const __grid_constant__ TensorMap out_map,  // (n_batches, M, N)
-    const __grid_constant__ TensorMap a_map,    // (n_batches or 1, M, K), or transposed
-    const __grid_constant__ TensorMap b_map,    // (n_batches or 1, K, N), or transposed
-    const T* __restrict__ bias_ptr,             // (N), or null
-    float* __restrict__ parts_ptr,  // (2 * gridDim.x, BLOCK_M, BLOCK_N), in some order
-    int* __restrict__ n_arrived_ptr,  // (n_streamed, BLOCK_M / 64), 0 at first
+    const __grid_constant__ TensorMap
+        out_map,                              // (n_batches, M, N), if rows are aligned
+    const __grid_constant__ TensorMap a_map,  // (n_batches or 1, M, K), or transposed
+    const __grid_constant__ TensorMap b_map,  // (n_batches or 1, K, N), or transposed
+    const T* __restrict__ bias_ptr,           // (N), or null
+    float* __restrict__ parts_ptr,  // (2 * gridDim.x, BLOCK_M, BLOCK_N), or null
+    T* __restrict__ out_ptr,        // (n_batches, M, N), or null where out_map serves
     int n_batches, int M, int N, int K, bool a_is_shared, bool b_is_shared,
     int activation, int n_streamed
 ) {
@@ -30,12 +33,13 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
     constexpr int STAGE_BYTES = (A_BOXES + B_BOXES) * int{sizeof(Box)};
     DYNAMIC_SHARED(shared_bytes, 1024);
     auto& shared =
-        *reinterpret_cast<MatmulShared<BLOCK_M, BLOCK_N, NUM_STAGES>*>(shared_bytes);
+        *reinterpret_cast<Shared<BLOCK_M, BLOCK_N, NUM_STAGES>*>(shared_bytes);
 
     // -- tile: parts of those that are shared, then every gridDim.x-th one
     const int n_tile_rows = (M - 1) / BLOCK_M + 1, n_tile_cols = (N - 1) / BLOCK_N + 1;
     const int n_tiles = n_batches * n_tile_rows * n_tile_cols;
-    const Parts parts{n_streamed, (K - 1) / BLOCK_K + 1};
+    const int block = blockIdx.x, n_blocks = gridDim.x;
+    const Parts parts{n_streamed, (K - 1) / BLOCK_K + 1, n_blocks};
     // Broadcast from one lane, so that the compiler knows it to be uniform in a warp, and
     // computes it and what follows from it once for the warp.
     const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / WARPGROUP_SIZE, 0);
@@ -48,9 +52,10 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
     if (warpgroup == NUM_CONSUMERS<BLOCK_M>) {
         ptx::setmaxnreg_dec<24>();
         if (thread != 0) return;
-        for (Part part = parts.first(); part.tile < n_tiles; part = parts.next(part)) {
-            const Tile tile =
-                tile_at<BLOCK_M, BLOCK_N>(part.tile, n_tile_rows, n_tile_cols);
+        for (Part part = parts.first(block); part.tile < n_tiles;
+             part = parts.next(block, part)) {
+            const TileOrigin tile =
+                tile_at(part.tile, n_tile_rows, n_tile_cols, BLOCK_M, BLOCK_N);
             const int a_batch = a_is_shared ? 0 : tile.batch;
             const int b_batch = b_is_shared ? 0 : tile.batch;
             for (int step = 0; step < part.n_steps; ++step) {
@@ -71,7 +76,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
     }
 
     ptx::setmaxnreg_inc<240>();
-    const int warp = thread / WARP_SIZE, lane = thread % WARP_SIZE;
+    const int lane = thread % WARP_SIZE;
     const bool is_plain =
         bias_ptr == nullptr && Activation{activation} == Activation::none;
     const float bias_scale = argument_scale<T>(Activation{activation});
@@ -86,10 +91,10 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
         ptx::wgmma_descriptor(&shared.b[0], sizeof(Box), 8 * ROW_BYTES);
 
     // -- finished: the results of the previous tile, which are stored box by box while this
-    // tile is multiplied. A lane has 2 of each 8 columns, in row lane / 4 and 8 rows below
+    // tile is multiplied
     float sums[BLOCK_N / 8][2][2];
     uint32_t finished[BLOCK_N / 8][2];
-    Tile finished_tile{};
+    TileOrigin finished_tile{};
     bool has_finished = false;
 
     int n_stored = 0;  // boxes, which go through two places in turn
@@ -97,28 +102,23 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
         unsigned char* out = shared.out[warpgroup][n_stored++ % 2].bytes;
         if (thread == 0) ptx::tma_store_wait_group_read<1>();
         ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
-        #pragma unroll
-        for (int col = 0; col < BOX_SIZE; col += 16) {
-            // Four matrices: rows 0 to 7 and 8 to 15 of 8 columns, and of the next 8. Lane l
-            // passes the address of row l % 16 in the first or second 8 columns.
-            const int i = (box * BOX_SIZE + col) / 8;
-            const uint32_t matrices[] = {
-                finished[i][0], finished[i][1], finished[i + 1][0], finished[i + 1][1]
-            };
-            const int row = warp * 16 + lane % 16, chunk = col / 8 + lane / 16;
-            ptx::stmatrix(out + row * ROW_BYTES + (chunk ^ row % 8) * 16, matrices);
-        }
+        write_box(out, finished, box * BOX_SIZE / 8, thread);
         ptx::fence_async_proxy();
         ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
-        if (thread == 0) {
-            const int row = finished_tile.row + warpgroup * BOX_SIZE;
-            const int col = finished_tile.col + box * BOX_SIZE;
-            ptx::tma_store(&out_map.map, col, row, finished_tile.batch, out);
+        const TileOrigin origin{
+            finished_tile.batch, finished_tile.row + warpgroup * BOX_SIZE,
+            finished_tile.col + box * BOX_SIZE
+        };
+        if (out_ptr != nullptr) {
+            store_elements(out_ptr, out, origin, M, N, thread);
+        } else if (thread == 0) {
+            ptx::tma_store(&out_map.map, origin.col, origin.row, origin.batch, out);
             ptx::tma_store_commit_group();
         }
     };
 
-    for (Part part = parts.first(); part.tile < n_tiles; part = parts.next(part)) {
+    for (Part part = parts.first(block); part.tile < n_tiles;
+         part = parts.next(block, part)) {
         const int n_steps = part.n_steps;
         const bool takes_turns = NUM_CONSUMERS<BLOCK_M> == 2 && n_steps > NUM_STAGES;
 
@@ -167,8 +167,8 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
         // step, or for its bias. A lane needs 64 of that in the end, and has no registers for
         // them before: each thread loads 2, which go to shared memory after the boxes. They
         // lie half a tile apart, so that a warp's loads are of neighbours.
-        const Tile tile =
-            tile_at<BLOCK_M, BLOCK_N>(part.tile, n_tile_rows, n_tile_cols);
+        const TileOrigin tile =
+            tile_at(part.tile, n_tile_rows, n_tile_cols, BLOCK_M, BLOCK_N);
         T bias[2]{};
         const auto bias_col = [&](int i) { return i * (BLOCK_N / 2) + thread; };
         #pragma unroll
@@ -200,20 +200,17 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
             if (thread == 0) ptx::mbarrier_arrive(&shared.turn);
         }
 
-        // -- parts: only whoever comes last to a tile has its sums
+        // -- parts: their sums, which matmul_sum_kernel adds
         if (n_steps < parts.n_steps) {
             ptx::wgmma_wait_group<0>();
             release(in_use);
             in_use = -1;
-            has_finished = add_parts<BLOCK_M>(
-                reinterpret_cast<float (&)[BLOCK_N / 2]>(sums), parts, part.tile,
-                parts_ptr, n_arrived_ptr, shared.is_last(warpgroup), warpgroup, thread
-            );
-            if (!has_finished) {
-                // No result is kept meanwhile: its registers take parts that are read.
-                for (auto& pair : finished) pair[0] = pair[1] = 0;
-                continue;
-            }
+            const int64_t place = parts.place_of(block, part.tile);
+            const int row = warpgroup * BOX_SIZE;
+            store_part(parts_ptr + (place * BLOCK_M + row) * BLOCK_N, sums, thread);
+            has_finished = false;
+            for (auto& pair : finished) pair[0] = pair[1] = 0;  // or they are kept
+            continue;
         }
 
         // -- epilogue: all sums at once; the activation's branch precedes the last wait

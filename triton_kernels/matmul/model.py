@@ -1,4 +1,4 @@
-"""The tiles of matmul's twin, and which of them a call is cut into.
+"""Which rung computes a product of matrices, and which tiles it is cut into.
 
 It is those that take the least time by a model, in cycles of a multiprocessor. A
 program multiplies its steps as fast as the tensor cores or the L2 allow, or all wait
@@ -10,9 +10,22 @@ csrc/matmul/model.cuh is the same model.
 
 import functools
 from collections.abc import Iterator
+from enum import IntEnum
 from typing import NamedTuple
 
 import torch
+
+from triton_kernels.matmul.tables import MatmulTile, TensorCoresTile
+
+
+class MatmulRung(IntEnum):
+    """What computes a call: what the model chooses, or a rung of the ladder."""
+
+    CHOSEN = 0
+    FIRST = 1
+    TILED = 2
+    TENSOR_CORES = 3
+    TWIN = 4
 
 
 class Call(NamedTuple):
@@ -27,8 +40,11 @@ class Call(NamedTuple):
     activation: str
     has_tensor_maps: bool  # out, a and b
     has_vectors: bool  # all is read and written by 8 bytes or more at a time
+    has_words: bool  # a and b are read by 4 bytes or more at a time
     a_has_lines: bool  # each row, or column, begins a line of the L2 if the first does
     b_has_lines: bool
+    out_is_aligned: bool
+    n_copied: int  # elements of operands that the twin reads aligned copies of
 
     def n_tiles(self, block_m: int, block_n: int) -> int:
         """How many tiles there are of such a size."""
@@ -41,52 +57,27 @@ class Cut(NamedTuple):
     Those are 0, or as many that no program is left without a step.
     """
 
-    tile: int  # its place in TILES
+    tile: int  # its place in the table of its rung
     n_blocks: int
     n_streamed: int
 
-
-class MatmulTile(NamedTuple):
-    """A tile of the twin, how it is computed, and the cycles that it takes."""
-
-    block_m: int
-    block_n: int
-    block_k: int  # a step
-    num_stages: int  # steps whose a and b are in shared memory at a time
-    num_warps: int
-    n_stores: int  # groups of columns that are stored one after the other
-    programs_per_sm: int  # that a multiprocessor runs at a time
-    step_cycles: int  # where the L2 keeps up, and all these programs are at work
-    tile_cycles: int  # between two tiles
-    ends_cycles: int  # before the first step and after the last one
-
-
-# Rows, columns and depth, stages, warps, stores and programs; then cycles. The largest
-# tile costs the fewest bytes. Two programs with tiles of 128 x 128 share a
-# multiprocessor: one stores while the tensor cores work for the other. The last two
-# lines are for few steps of many tiles and many steps of few: the longer ring has more
-# bytes on their way, and takes longer to begin with.
-TILES = (
-    MatmulTile(128, 256, 64, 4, 8, 2, 1, 1228, 1504, 7056),
-    MatmulTile(128, 128, 64, 3, 4, 2, 2, 1221, 894, 4260),
-    MatmulTile(64, 256, 64, 5, 4, 2, 1, 619, 1299, 4216),
-    MatmulTile(64, 128, 128, 4, 4, 1, 1, 685, 466, 3832),
-    MatmulTile(128, 64, 128, 4, 4, 1, 1, 748, 1572, 3944),
-    MatmulTile(64, 64, 128, 3, 4, 1, 2, 539, 2931, 3853),
-    MatmulTile(64, 64, 128, 6, 4, 1, 1, 225, 2513, 5142),
-)
 
 LINE_SIZE = 64  # elements of 2 bytes in a line of the L2
 L2_BYTES, MEMORY_BYTES = 9400, 2400  # in a cycle
 # What each row or column of a tile that lies outside of a or b adds to 64 of k.
 OUTER_CYCLES = 2
-# Of parts of tiles: what a multiprocessor writes or reads of them in a cycle, and how
-# long it takes to start the counts, and to learn who comes last.
-PART_BYTES, PART_CYCLES = 28, 4600
 # How much longer steps take where programs begin within tiles, each at another k.
 UNEVEN_PERCENT = 29
-MOST_PARTS = 32  # of a tile, where all have as many
-MOST_STEPS = 1 << 21  # of a shared tile: four waves of them are counted in 32 bits
+# How much longer steps take where elements of a and b come one by one.
+SINGLE_PERCENT = 42
+# What out costs where its rows are not aligned, for 1024 elements of a tile.
+SINGLE_STORE_CYCLES = 340
+# A launch that adds parts of tiles, one that copies operands to aligned rows, and how
+# many bytes of parts are written or read in a cycle.
+SUM_CYCLES, ALIGN_CYCLES, PART_BYTES = 3500, 8200, 2000
+MOST_PARTS = 64  # of a tile, where all have as many
+MOST_STEPS = 1 << 18  # of a shared tile: thousands of them are counted in 32 bits
+MOST_SUMS = 2 * 128 * 256  # that there is memory for, for each multiprocessor
 ELEMENT_BYTES, SUM_BYTES = 2, 4
 
 
@@ -95,8 +86,26 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def cycles(call: Call, tile: MatmulTile, cut: Cut) -> int:
-    """The time that a call takes, cut up like this."""
+def memory_cycles(call: Call) -> int:
+    """The fewest cycles that the memory takes."""
+    n_elements = call.n_batches * (call.M * call.K + call.K * call.N + call.M * call.N)
+    return n_elements * ELEMENT_BYTES // MEMORY_BYTES
+
+
+def sum_cycles(cut: Cut, tile_size: int) -> int:
+    """The time that parts of tiles take, which are written once and read once."""
+    n_bytes = 2 * cut.n_blocks * tile_size * SUM_BYTES
+    return SUM_CYCLES + n_bytes // PART_BYTES if cut.n_streamed else 0
+
+
+def align_cycles(call: Call) -> int:
+    """The time that copies of operands take, which are read once and written once."""
+    n_bytes = 2 * call.n_copied * ELEMENT_BYTES
+    return ALIGN_CYCLES + n_bytes // MEMORY_BYTES if call.n_copied else 0
+
+
+def twin_cycles(call: Call, tile: MatmulTile, cut: Cut) -> int:
+    """The time that a call takes on the twin, cut up like this."""
     block_m, block_n, block_k = tile[:3]
     _, n_blocks, n_streamed = cut
     n_steps = ceil_div(call.K, block_k)
@@ -114,31 +123,44 @@ def cycles(call: Call, tile: MatmulTile, cut: Cut) -> int:
     step_bytes = n_loaded * min(call.K, block_k) * ELEMENT_BYTES
     step = max(tile.step_cycles, n_blocks * step_bytes // L2_BYTES)
     step = step * (100 if is_even else 100 + UNEVEN_PERCENT) // 100
-    n_elements = call.n_batches * (call.M * call.K + call.K * call.N + call.M * call.N)
-    bound = n_elements * ELEMENT_BYTES // MEMORY_BYTES
     n_outer = max(block_m - call.M, 0) + max(block_n - call.N, 0)
     n_block_steps = n_whole * n_steps + n_shared_steps
-    products = max(n_block_steps * step, bound)
-    products += n_block_steps * n_outer * OUTER_CYCLES * block_k // 64
-    if n_streamed == 0:
-        return products + tile.ends_cycles + (n_whole - 1) * tile.tile_cycles
-
-    parts_of_block = ceil_div(n_streamed, n_blocks) + (not is_even)
-    parts_of_tile = ceil_div(n_blocks, n_streamed) + (not is_even)
-    part_bytes = block_m * block_n * SUM_BYTES
+    n_tiles = n_whole
+    if n_streamed:
+        n_tiles += ceil_div(n_streamed, n_blocks) + (not is_even)
+    tile_cycles = tile.tile_cycles
+    if not call.out_is_aligned:
+        tile_cycles += block_m * block_n * SINGLE_STORE_CYCLES // 1024
     return (
-        products
+        max(n_block_steps * step, memory_cycles(call))
+        + n_block_steps * n_outer * OUTER_CYCLES * block_k // 64
         + tile.ends_cycles
-        + (n_whole + parts_of_block - 1) * tile.tile_cycles
-        + PART_CYCLES
-        + parts_of_tile * part_bytes // PART_BYTES
+        - tile.tile_cycles
+        + n_tiles * tile_cycles
+        + sum_cycles(cut, block_m * block_n)
+        + align_cycles(call)
     )
 
 
-def cuts(
+def tensor_cores_cycles(call: Call, tile: TensorCoresTile, cut: Cut, n_sms: int) -> int:
+    """The time that a call takes on tensor_cores, cut up like this."""
+    n_parts = cut.n_blocks // cut.n_streamed if cut.n_streamed else 1
+    n_steps = ceil_div(ceil_div(call.K, step_depth(call, tile)), n_parts)
+    programs_per_sm = ceil_div(cut.n_blocks, n_sms)
+    step = max(tile.step_cycles, programs_per_sm * tile.busy_cycles)
+    if not call.has_words:
+        step = step * (100 + SINGLE_PERCENT) // 100
+    return (
+        max(n_steps * step, memory_cycles(call))
+        + tile.ends_cycles
+        + sum_cycles(cut, tile.block_m * tile.block_n)
+    )
+
+
+def twin_cuts(
     call: Call, tile: MatmulTile, number: int, n_sms: int, may_share: bool
 ) -> Iterator[Cut]:
-    """The cuts into a tile that are worth it, those without parts first."""
+    """The cuts into a tile of the twin that are worth it, without parts first."""
     n_tiles = call.n_tiles(tile.block_m, tile.block_n)
     n_steps, n_programs = ceil_div(call.K, tile.block_k), tile.programs_per_sm * n_sms
     n_left = n_tiles % n_programs
@@ -156,16 +178,56 @@ def cuts(
         yield Cut(number, n_programs, n_tiles)
 
 
+def tensor_cores_cuts(
+    call: Call, tile: TensorCoresTile, number: int, n_sms: int, may_share: bool
+) -> Iterator[Cut]:
+    """Likewise of tensor_cores, whose tiles all have as many parts.
+
+    Those that would be empty are not counted.
+    """
+    n_tiles = call.n_tiles(tile.block_m, tile.block_n)
+    n_steps = ceil_div(call.K, step_depth(call, tile))
+    yield Cut(number, n_tiles, 0)
+    if not may_share or n_steps > MOST_STEPS:
+        return
+    for n_parts in range(2, min(n_steps, MOST_PARTS) + 1):
+        # No part is without a step, and there is memory for all.
+        if (n_parts - 1) * ceil_div(n_steps, n_parts) >= n_steps:
+            continue
+        if 2 * n_parts * n_tiles * tile.block_m * tile.block_n > n_sms * MOST_SUMS:
+            break
+        yield Cut(number, n_parts * n_tiles, n_tiles)
+
+
+def step_depth(call: Call, tile: TensorCoresTile) -> int:
+    """How many of k a step of tensor_cores takes: as many bytes of either size.
+
+    Half as many where they come one by one, and wait in registers.
+    """
+    depth = tile.block_k * ELEMENT_BYTES // call.dtype.itemsize
+    return depth if call.has_words else depth // 2
+
+
 @functools.lru_cache(maxsize=4096)
 def choose(
-    call: Call, tiles: tuple[MatmulTile, ...], n_sms: int, may_share: bool
-) -> Cut:
-    """The cut that takes the least time, of several the first."""
-    return min(
-        (
-            cut
-            for number, tile in enumerate(tiles)
-            for cut in cuts(call, tile, number, n_sms, may_share)
-        ),
-        key=lambda cut: cycles(call, tiles[cut.tile], cut),
-    )
+    call: Call,
+    tiles: tuple[MatmulTile, ...],
+    tensor_cores_tiles: tuple[TensorCoresTile, ...],
+    n_sms: int,
+    may_share: bool,
+) -> tuple[MatmulRung, Cut]:
+    """The rung and the cut that take the least time, of several the first.
+
+    A rung that cannot serve the call has no tiles.
+    """
+    found = [
+        (twin_cycles(call, tile, cut), MatmulRung.TWIN, cut)
+        for number, tile in enumerate(tiles)
+        for cut in twin_cuts(call, tile, number, n_sms, may_share)
+    ]
+    found += [
+        (tensor_cores_cycles(call, tile, cut, n_sms), MatmulRung.TENSOR_CORES, cut)
+        for number, tile in enumerate(tensor_cores_tiles)
+        for cut in tensor_cores_cuts(call, tile, number, n_sms, may_share)
+    ]
+    return min(found, key=lambda each: each[0])[1:]

@@ -2,51 +2,32 @@
 
 Where whole tiles would leave the last wave thin, the tiles of it, perhaps with those of
 another wave, are cut along k: programs take equal numbers of their steps. Each leaves
-the sums of its part of a tile in memory. Whoever comes last to the tile adds all parts,
-in their order, so that the result never depends on who that was. Nobody waits for
-another program. A part of 128 x 256 sums is 128 KB. It is written once, and mostly read
-once, from the L2.
+the sums of its part of a tile in memory. A second launch adds the parts of each tile,
+in their order, so that the result is the same in every run. Nobody waits for another
+program. A part of 128 x 256 sums is 128 KB. It is written once and read once, mostly
+from the L2.
 """
-
-from collections.abc import Mapping
-from typing import Any
 
 import triton
 import triton.language as tl
 
-from triton_kernels.matmul.tiles import halves_of
+from triton_kernels.common.vec import known_multiple
+from triton_kernels.matmul.tiles import finish, load_bias, tile_at
 
-# What matmul_count_kernel is compiled for.
-COUNT: Mapping[str, Any] = {"BLOCK_N": 256, "num_warps": 8, "enable_fp_fusion": True}
-
-
-@triton.jit(do_not_specialize=["n_counts"])
-def matmul_count_kernel(
-    n_arrived_ptr,  # (n_counts)
-    n_counts,
-    BLOCK_N: tl.constexpr,
-):
-    """Starts the counts of the parts that are there."""
-    # -- tile: one program for all counts
-    for start in range(0, n_counts, BLOCK_N):
-        counts = start + tl.arange(0, BLOCK_N)
-
-        # -- store: no part is there yet
-        tl.store(n_arrived_ptr + counts, 0, mask=counts < n_counts)
+SIZE = 128  # elements of a program of matmul_sum_kernel: a warp loads them at once
+MOST_GROUPS = 32  # parts that it has on their way at a time, 8 of them for each warp
 
 
 @triton.jit
-def start_of(program, n_streamed_steps):
+def start_of(program, n_programs, n_streamed_steps):
     """The streamed steps that programs before this one take."""
-    n_programs = tl.num_programs(0)
     share, n_longer = n_streamed_steps // n_programs, n_streamed_steps % n_programs
     return share * program + tl.minimum(n_longer, program)
 
 
 @triton.jit
-def program_of(step, n_streamed_steps):
+def program_of(step, n_programs, n_streamed_steps):
     """The program that takes a streamed step."""
-    n_programs = tl.num_programs(0)
     share, n_longer = n_streamed_steps // n_programs, n_streamed_steps % n_programs
     n_before = n_longer * (share + 1)  # of programs that take one step more
     later = n_longer + (step - n_before) // share
@@ -54,62 +35,93 @@ def program_of(step, n_streamed_steps):
 
 
 @triton.jit
-def place_of(parts_ptr, program, first_step, n_streamed_steps, SIZE: tl.constexpr):
+def place_of(parts_ptr, program, is_second, SIZE: tl.constexpr):
     """Where a program's part of a tile lies.
 
     A program has two places, the second one for a tile that it does not begin with.
     """
-    is_second = (start_of(program, n_streamed_steps) < first_step).to(tl.int32)
     return parts_ptr + (2 * program + is_second).to(tl.int64) * SIZE
 
 
 @triton.jit
-def whole_of(left, right):
-    """The columns of both halves; the inverse of halves_of."""
-    halves = tl.join(left, right).permute([0, 2, 1])
-    return halves.reshape([left.shape[0], 2 * left.shape[1]])
-
-
-@triton.jit
-def add_parts(accumulator, parts_ptr, n_arrived_ptr, tile, n_steps, n_streamed_steps):
-    """Leaves a program's sums of a part of a tile.
-
-    Returns whether all parts are there, and then the sums of the tile.
-    """
+def store_part(parts_ptr, accumulator, program, is_second, n_rows):
+    """Leaves a program's sums of a part of a tile, of the rows that exist."""
     BLOCK_M: tl.constexpr = accumulator.shape[0]
-    HALF: tl.constexpr = accumulator.shape[1] // 2
-    SIZE: tl.constexpr = BLOCK_M * HALF
-    first_step = tile * n_steps
-    first_program = program_of(first_step, n_streamed_steps)
-    last_program = program_of(first_step + n_steps - 1, n_streamed_steps)
-    n_parts = last_program - first_program + 1
-    own = tl.program_id(0) - first_program
-    offsets = tl.arange(0, BLOCK_M)[:, None] * HALF + tl.arange(0, HALF)[None, :]
+    BLOCK_N: tl.constexpr = accumulator.shape[1]
+    rows = tl.arange(0, BLOCK_M)[None, :, None]
+    cols = tl.arange(0, BLOCK_N)[None, None, :]
+    place = place_of(parts_ptr, program, is_second, BLOCK_M * BLOCK_N)
+    tl.store(place + rows * BLOCK_N + cols, accumulator[None, :, :], mask=rows < n_rows)
 
-    place = place_of(
-        *(parts_ptr, tl.program_id(0), first_step, n_streamed_steps, 2 * SIZE)
+
+@triton.jit(do_not_specialize=["n_steps", "n_streamed", "n_blocks"])
+def matmul_sum_kernel(
+    out_ptr,  # (n_batches, M, N)
+    parts_ptr,  # (2 n_blocks, BLOCK_M, BLOCK_N)
+    bias_ptr,  # (N), or None
+    M,
+    N,
+    n_steps,
+    n_streamed,
+    n_blocks,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    OUT_DIVISIBILITY: tl.constexpr,
+    GROUPS: tl.constexpr,
+    SIZE: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+):
+    # -- tile: a program owns SIZE neighbouring elements of one that is shared
+    N_CHUNKS: tl.constexpr = BLOCK_M * BLOCK_N // SIZE
+    tile, chunk = tl.program_id(0) // N_CHUNKS, tl.program_id(0) % N_CHUNKS
+    n_tile_rows, n_tile_cols = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    batch, tile_row, tile_col = tile_at(tile.to(tl.int64), n_tile_rows, n_tile_cols)
+    offsets = chunk * SIZE + tl.arange(0, SIZE)
+    rows = tile_row * BLOCK_M + offsets // BLOCK_N
+    cols = tile_col * BLOCK_N + offsets % BLOCK_N
+
+    # -- compute: the sum of all parts; a tile that has one was stored as a whole
+    n_streamed_steps = n_streamed * n_steps
+    first_step = tile * n_steps
+    first_block = program_of(first_step, n_blocks, n_streamed_steps)
+    last_step = first_step + n_steps - 1
+    n_parts = program_of(last_step, n_blocks, n_streamed_steps) - first_block + 1
+    n_rows = tl.where(n_parts > 1, M, 0)
+    # -0.0 adds nothing, not even a sign. Before Triton 3.9, tl.full(-0.0) is 0.
+    nothing = tl.full([GROUPS, SIZE], -(2**31), tl.int32).to(tl.float32, bitcast=True)
+    sums = nothing
+    for start in range(0, n_parts, GROUPS):
+        parts = start + tl.arange(0, GROUPS)[:, None]
+        blocks = first_block + parts
+        is_second = start_of(blocks, n_blocks, n_streamed_steps) < first_step
+        places = place_of(parts_ptr, blocks, is_second.to(tl.int32), BLOCK_M * BLOCK_N)
+        is_part = (parts < n_parts) & (rows < n_rows)[None, :]
+        sums += tl.load(places + offsets[None, :], mask=is_part, other=nothing)
+    accumulator = tl.sum(sums, axis=0)[None, :]
+
+    # -- store: after the epilogue, rounded once
+    dtype: tl.constexpr = out_ptr.dtype.element_ty
+    out = finish(accumulator, load_bias(bias_ptr, cols, N), ACTIVATION, dtype)
+    n_cols = known_multiple(N, OUT_DIVISIBILITY)
+    is_inside = (rows < n_rows) & (cols < n_cols)
+    out_ptr += (batch * M + rows) * n_cols + cols
+    tl.store(out_ptr[None, :], out, mask=is_inside[None, :])
+
+
+def launch_sum(out, parts, bias, call, tile, n_steps, cut, out_divisibility):
+    """Launches what adds up the parts of tiles."""
+    n_chunks = tile.block_m * tile.block_n // SIZE
+    n_parts = triton.cdiv(cut.n_blocks, cut.n_streamed)
+    groups = min(max(triton.next_power_of_2(n_parts), 2), MOST_GROUPS)
+    matmul_sum_kernel[(cut.n_streamed * n_chunks,)](
+        *(out, parts, bias, call.M, call.N),
+        *(n_steps, cut.n_streamed, cut.n_blocks),
+        BLOCK_M=tile.block_m,
+        BLOCK_N=tile.block_n,
+        OUT_DIVISIBILITY=out_divisibility,
+        GROUPS=groups,
+        SIZE=SIZE,
+        ACTIVATION=call.activation,
+        num_warps=max(groups // 8, 1),
+        enable_fp_fusion=True,
     )
-    left, right = halves_of(accumulator)  # as a whole, they would spill when added
-    tl.store(place + offsets, left, cache_modifier=".cg")
-    tl.store(place + SIZE + offsets, right, cache_modifier=".cg")
-    tl.debug_barrier()  # what all threads have written, before the count
-    n_before = tl.atomic_add(n_arrived_ptr + tile, 1, sem="acq_rel", scope="gpu")
-    is_last = n_before == n_parts - 1
-    if is_last:
-        # The sum of the first two parts is the same in either order, so that only a
-        # later one has to be read back.
-        reads_own = own > 1
-        if reads_own:
-            # -0.0 adds nothing, not even a sign. Before Triton 3.9, tl.full(-0.0) is 0.
-            sign = tl.full([BLOCK_M, HALF], -(2**31), tl.int32)
-            left = sign.to(tl.float32, bitcast=True)
-            right = left
-        for part in range(n_parts):
-            if part != own or reads_own:
-                place = place_of(
-                    *(parts_ptr, first_program + part, first_step),
-                    *(n_streamed_steps, 2 * SIZE),
-                )
-                left += tl.load(place + offsets, cache_modifier=".cg")
-                right += tl.load(place + SIZE + offsets, cache_modifier=".cg")
-    return is_last, whole_of(left, right)

@@ -1,45 +1,80 @@
-"""The tiles of matmul's rungs before the twin, and the calls that they are for."""
+"""The tiles of matmul's rungs."""
 
 from typing import NamedTuple
 
-from triton_kernels.common.device import Device
-from triton_kernels.matmul.model import Call
 
-
-class RungTile(NamedTuple):
-    """A tile, how it is computed, and the calls that it is for."""
+class TiledTile(NamedTuple):
+    """A tile of the rung tiled, and how it is computed."""
 
     block_m: int
     block_n: int
     block_k: int
     num_stages: int  # steps whose a and b are in shared memory at a time
     num_warps: int
-    tiles_per_sm: int = 0  # the fewest that a multiprocessor has to have
-    needs_vectors: bool = False
-    element_bytes: int = 0  # of which dtypes; 0: all
-
-    def serves(self, device: Device, call: Call) -> bool:
-        """Whether it is for a call."""
-        return (
-            self.element_bytes in (0, call.dtype.itemsize)
-            and (call.has_vectors or not self.needs_vectors)
-            and call.n_tiles(self.block_m, self.block_n)
-            >= self.tiles_per_sm * device.n_sms
-        )
 
 
-# Rows, columns and depth, stages, warps. Where elements come one by one, a thread holds
-# the address of each, and has registers for half a tile only.
+class TensorCoresTile(NamedTuple):
+    """A tile of tensor_cores, how it is computed, and the cycles that it takes."""
+
+    block_m: int
+    block_n: int
+    block_k: int  # a step, in elements of 2 bytes; of float32, half as many
+    num_stages: int  # steps whose a and b are in shared memory at a time
+    num_warps: int
+    step_cycles: int  # where a multiprocessor has no other program
+    busy_cycles: int  # for each of those that it has
+    ends_cycles: int  # before the first step and after the last one
+
+
+class MatmulTile(NamedTuple):
+    """A tile of the twin, how it is computed, and the cycles that it takes."""
+
+    block_m: int
+    block_n: int
+    block_k: int  # a step
+    num_stages: int  # steps whose a and b are in shared memory at a time
+    num_warps: int
+    n_stores: int  # groups of columns that are stored one after the other
+    programs_per_sm: int  # that a multiprocessor runs at a time
+    step_cycles: int  # where the L2 keeps up, and all these programs are at work
+    tile_cycles: int  # between two tiles
+    ends_cycles: int  # before the first step and after the last one
+
+
+# Rows, columns and depth, stages, warps. The second one is for calls without vectors:
+# where elements come one by one, a thread holds the address of each, and has registers
+# for half a tile only.
 TILED_TILES = (
-    RungTile(128, 128, 16, 2, 8, needs_vectors=True),
-    RungTile(64, 128, 16, 2, 8),
+    TiledTile(128, 128, 16, 2, 8),
+    TiledTile(64, 128, 16, 2, 8),
 )
-# They fit into the 99 KB of shared memory that the smallest GPUs have.
+# Rows, columns and depth, stages and warps; then cycles. They fit into the 99
+# KB of shared memory that the smallest GPUs have. These products mostly wait for the
+# memory, so that many steps are on their way: one less than stages for 64 rows or more,
+# two less for fewer, which need no warpgroup.
 TENSOR_CORES_TILES = (
-    RungTile(128, 128, 32, 4, 8, tiles_per_sm=1, needs_vectors=True, element_bytes=2),
-    RungTile(128, 128, 16, 4, 8, tiles_per_sm=1, needs_vectors=True, element_bytes=4),
-    RungTile(64, 128, 32, 4, 8, tiles_per_sm=2, element_bytes=2),
-    RungTile(64, 128, 16, 4, 8, tiles_per_sm=2, element_bytes=4),
-    RungTile(64, 64, 32, 4, 8, element_bytes=2),
-    RungTile(64, 64, 16, 4, 8, element_bytes=4),
+    TensorCoresTile(128, 128, 32, 4, 8, 650, 470, 4600),
+    TensorCoresTile(64, 128, 64, 4, 8, 960, 470, 4700),
+    TensorCoresTile(64, 64, 64, 4, 4, 860, 330, 3100),
+    TensorCoresTile(32, 32, 128, 5, 4, 760, 570, 3200),
+    TensorCoresTile(16, 64, 128, 5, 4, 750, 500, 3900),
+    TensorCoresTile(16, 128, 64, 6, 4, 740, 330, 3400),
+    TensorCoresTile(32, 64, 64, 7, 4, 580, 350, 3400),
+    TensorCoresTile(64, 16, 128, 4, 4, 600, 550, 3300),
+    TensorCoresTile(128, 16, 64, 4, 4, 590, 640, 3300),
+    TensorCoresTile(64, 32, 128, 3, 4, 1100, 490, 3000),
+)
+# Rows, columns and depth, stages, warps, stores and programs; then cycles. The largest
+# tile costs the fewest bytes. Two programs with tiles of 128 x 128 share a
+# multiprocessor: one stores while the tensor cores work for the other. The last two
+# lines are for few steps of many tiles and many steps of few: the longer ring has more
+# bytes on their way, and takes longer to begin with.
+TILES = (
+    MatmulTile(128, 256, 64, 4, 8, 2, 1, 1228, 1504, 7056),
+    MatmulTile(128, 128, 64, 3, 4, 2, 2, 1221, 894, 4260),
+    MatmulTile(64, 256, 64, 5, 4, 2, 1, 619, 1299, 4216),
+    MatmulTile(64, 128, 128, 4, 4, 1, 1, 685, 466, 3832),
+    MatmulTile(128, 64, 128, 4, 4, 1, 1, 748, 1572, 3944),
+    MatmulTile(64, 64, 128, 3, 4, 1, 2, 539, 2931, 3853),
+    MatmulTile(64, 64, 128, 6, 4, 1, 1, 225, 2513, 5142),
 )

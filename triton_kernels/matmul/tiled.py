@@ -43,7 +43,7 @@ def matmul_tiled_kernel(
     batch, tile_row, tile_col = tile_at(index, n_tile_rows, n_tile_cols, GROUP_M=1)
     rows = tile_row * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     cols = tile_col * BLOCK_N + tl.arange(0, BLOCK_N)
-    ks = tl.arange(0, BLOCK_K)
+    ks = tl.arange(0, BLOCK_K).to(tl.int64)
     a_ptr += batch * known_multiple(a_stride_batch, A_DIVISIBILITY)
     b_ptr += batch * known_multiple(b_stride_batch, B_DIVISIBILITY)
     a_matrix = a_ptr, M, a_stride_row, a_stride_col

@@ -41,7 +41,7 @@ def load_tile(
         stride_k = known_multiple(stride_k, DIVISIBILITY)
         n_outer = known_multiple(n_outer, DIVISIBILITY)
     ptr += tl.cast(k, tl.int64) * stride_k
-    offsets = outer * stride_outer + ks.to(tl.int64) * stride_k
+    offsets = outer * stride_outer + ks * stride_k
     return tl.load(ptr + offsets, mask=(outer < n_outer) & (ks < K - k), other=0.0)
 
 

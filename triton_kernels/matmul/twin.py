@@ -8,30 +8,49 @@ on their way while this one is stored.
 import triton
 import triton.language as tl
 
-from triton_kernels.matmul.parts import add_parts, start_of
+from triton_kernels.matmul.parts import start_of, store_part
 from triton_kernels.matmul.tiles import finish, halves_of, load_bias, tile_at
 
 
 @triton.jit
 def store_columns(
-    out_map, accumulator, bias, batch, row, col, ACTIVATION: tl.constexpr
+    out,
+    accumulator,
+    bias,
+    batch,
+    row,
+    col,
+    M,
+    N,
+    OUT_HAS_MAP: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ):
     """Bias and activation of some columns of a tile, rounded once and stored."""
-    part = finish(accumulator, bias, ACTIVATION, out_map.dtype)
-    part = part.reshape([1, accumulator.shape[0], accumulator.shape[1]])
-    out_map.store([batch, row, col], part)
+    BLOCK_M: tl.constexpr = accumulator.shape[0]
+    BLOCK_N: tl.constexpr = accumulator.shape[1]
+    if OUT_HAS_MAP:
+        part = finish(accumulator, bias, ACTIVATION, out.dtype)
+        out.store([batch, row, col], part.reshape([1, BLOCK_M, BLOCK_N]))
+    else:  # element by element: neighbours by neighbouring threads
+        part = finish(accumulator, bias, ACTIVATION, out.dtype.element_ty)
+        rows = row + tl.arange(0, BLOCK_M)[:, None]
+        cols = col + tl.arange(0, BLOCK_N)[None, :]
+        out += (batch.to(tl.int64) * M + rows) * N + cols
+        tl.store(out, part, mask=(rows < M) & (cols < N))
 
 
 @triton.jit
 def store_tile(
-    out_map,
+    out,
     accumulator,
     bias_ptr,
     batch,
     row,
     col,
+    M,
     N,
     N_STORES: tl.constexpr,
+    OUT_HAS_MAP: tl.constexpr,
     ACTIVATION: tl.constexpr,
 ):
     """Stores a tile at once, or one half of its columns after the other.
@@ -45,14 +64,21 @@ def store_tile(
     WIDTH: tl.constexpr = accumulator.shape[1] // N_STORES
     bias = load_bias(bias_ptr, col + tl.arange(0, accumulator.shape[1]), N)
     if N_STORES == 1:
-        store_columns(out_map, accumulator, bias, batch, row, col, ACTIVATION)
+        store_columns(
+            out, accumulator, bias, *(batch, row, col, M, N, OUT_HAS_MAP, ACTIVATION)
+        )
     else:
         left_bias, right_bias = None, None
         if bias is not None:
             left_bias, right_bias = bias.reshape([2, WIDTH]).permute([1, 0]).split()
         left, right = halves_of(accumulator)
-        store_columns(out_map, left, left_bias, batch, row, col, ACTIVATION)
-        store_columns(out_map, right, right_bias, batch, row, col + WIDTH, ACTIVATION)
+        store_columns(
+            *(out, left, left_bias, batch, row, col, M, N, OUT_HAS_MAP, ACTIVATION)
+        )
+        store_columns(
+            *(out, right, right_bias, batch, row, col + WIDTH),
+            *(M, N, OUT_HAS_MAP, ACTIVATION),
+        )
 
 
 @triton.jit
@@ -92,12 +118,11 @@ def multiply(
 
 @triton.jit(do_not_specialize=["n_streamed"])
 def matmul_kernel(
-    out_map,  # (n_batches, M, N)
+    out,  # (n_batches, M, N): its map or, where its rows are not aligned, its address
     a_map,  # (n_batches or 1, M, K), or transposed
     b_map,  # (n_batches or 1, K, N), or transposed
     bias_ptr,  # (N), or None
-    parts_ptr,  # (2 n_programs, 2, BLOCK_M, BLOCK_N / 2); None where no tile is shared
-    n_arrived_ptr,  # (n_streamed), 0 at first; or None
+    parts_ptr,  # (2 n_programs, BLOCK_M, BLOCK_N); None where no tile is shared
     n_batches,
     M,
     N,
@@ -107,6 +132,7 @@ def matmul_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     N_STORES: tl.constexpr,
+    OUT_HAS_MAP: tl.constexpr,
     A_IS_SHARED: tl.constexpr,
     A_ROW_MAJOR: tl.constexpr,
     B_IS_SHARED: tl.constexpr,
@@ -122,8 +148,10 @@ def matmul_kernel(
         # -- tile: the steps of the first n_streamed ones, counted tile by tile, are
         # shared out among all programs
         n_streamed_steps = n_streamed * n_steps
-        start = start_of(tl.program_id(0), n_streamed_steps)
-        end = start_of(tl.program_id(0) + 1, n_streamed_steps)
+        program, n_programs = tl.program_id(0), tl.num_programs(0)
+        begin = start_of(program, n_programs, n_streamed_steps)
+        end = start_of(program + 1, n_programs, n_streamed_steps)
+        start = begin
         while start < end:
             tile, first_step = start // n_steps, start % n_steps
             n_own_steps = tl.minimum(n_steps - first_step, end - start)
@@ -138,19 +166,14 @@ def matmul_kernel(
                 *(BLOCK_M, BLOCK_N, BLOCK_K, A_ROW_MAJOR, B_ROW_MAJOR),
             )
 
-            # -- parts: only whoever comes last to a tile has its sums
-            has_sums = n_own_steps == n_steps
-            if not has_sums:
-                has_sums, accumulator = add_parts(
-                    *(accumulator, parts_ptr, n_arrived_ptr),
-                    *(tile, n_steps, n_streamed_steps),
-                )
-
-            # -- store: after the epilogue, rounded once
-            if has_sums:
+            # -- store: what another launch adds up, or a whole tile, after the epilogue
+            if n_own_steps < n_steps:
+                is_second = (begin < tile * n_steps).to(tl.int32)
+                store_part(parts_ptr, accumulator, program, is_second, M - row)
+            else:
                 store_tile(
-                    *(out_map, accumulator, bias_ptr, batch, row, col, N),
-                    *(N_STORES, ACTIVATION),
+                    *(out, accumulator, bias_ptr, batch, row, col, M, N),
+                    *(N_STORES, OUT_HAS_MAP, ACTIVATION),
                 )
             start += n_own_steps
 
@@ -170,5 +193,6 @@ def matmul_kernel(
 
         # -- store: after the epilogue, rounded once
         store_tile(
-            out_map, accumulator, bias_ptr, batch, row, col, N, N_STORES, ACTIVATION
+            *(out, accumulator, bias_ptr, batch, row, col, M, N),
+            *(N_STORES, OUT_HAS_MAP, ACTIVATION),
         )

@@ -17,16 +17,13 @@ from compare.code.choices import Choice
 from compare.code.words import amount, counted, listed
 
 _TWIN = "matmul_kernel"
-# What is launched beside the product where tiles have several parts, and who adds them.
-_WHO_ADDS = {
-    "matmul_count_kernel": "whoever comes last to a tile adds its parts",
-    "matmul_sum_kernel": "a second launch adds the parts",
-}
+# What is launched beside the product: before it, where operands are copied to aligned
+# rows, and behind it, where tiles have several parts.
+_ALIGNS, _ADDS = "matmul_align_kernel", "matmul_sum_kernel"
 # Tiles of CUDA's kernels that are compiled for no others.
 _FIXED_TILES = {
     "matmul_first_kernel": (8, 32),
     "matmul_tiled_kernel": (128, 128),
-    "matmul_tensor_cores_kernel": (128, 128),
 }
 _ALIGNED = 16  # bytes: where tensor maps need rows to begin
 
@@ -44,13 +41,13 @@ class _Cut:
     n_tile_rows: int  # of a matrix
     n_tile_cols: int
     n_shared: int  # tiles that several blocks have parts of
-    who_adds: str  # these parts
+    n_copied: int  # operands that are copied to aligned rows
 
     @classmethod
     def of(cls, choice: Choice) -> _Cut:
         """Reads it from the launches."""
-        helpers = [e.kernel for e in choice.launches if e.kernel in _WHO_ADDS]
-        (main,) = (each for each in choice.launches if each.kernel not in _WHO_ADDS)
+        kernels = [each.kernel for each in choice.launches]
+        (main,) = (e for e in choice.launches if e.kernel not in (_ALIGNS, _ADDS))
         constants, arguments = main.constants, main.arguments
         n_stages = constants.get("num_stages", 0)
         if "BLOCK_M" in constants:
@@ -66,14 +63,14 @@ class _Cut:
         tile_rows, tile_cols = -(-n_rows // block_m), -(-n_cols // block_n)
         n_tiles = math.prod(batch) * tile_rows * tile_cols
         n_shared = 0
-        if helpers:
+        if _ADDS in kernels:
             # Where each block has a tile or less, all have parts.
             n_streamed = arguments.get("n_streamed", arguments.get(len(arguments) - 1))
             n_shared = n_tiles if n_tiles <= main.n_blocks else n_streamed
         return cls(
             *(main.kernel, block_m, block_n, n_stages, main.n_blocks),
             *(math.prod(batch), tile_rows, tile_cols, n_shared),
-            _WHO_ADDS[helpers[0]] if helpers else "",
+            kernels.count(_ALIGNS),
         )
 
     @property
@@ -105,8 +102,14 @@ def sentence(choice: Choice) -> str:
     rung = f"{cut.rung}, {reason}" if reason else cut.rung
     tile = f"{cut.block_m} x {cut.block_n} tiles{stages} ({rung})"
     if cut.n_shared:
-        return f"{tile}, {_parts(cut)}: {_why_parts(cut, n_sms)}; {cut.who_adds}"
-    return f"{tile}: {_filling(cut, n_sms)}"
+        parts = f"{tile}, {_parts(cut)}: {_why_parts(cut, n_sms)}"
+        told = f"{parts}; a second launch adds the parts"
+    else:
+        told = f"{tile}: {_filling(cut, n_sms)}"
+    if cut.n_copied:
+        operands = "an operand is" if cut.n_copied == 1 else "both operands are"
+        told += f"; {operands} copied first, to rows of a multiple of {_ALIGNED} bytes"
+    return told
 
 
 def _why_this_rung(cut: _Cut, choice: Choice) -> str:
@@ -124,10 +127,9 @@ def _why_this_rung(cut: _Cut, choice: Choice) -> str:
         return ieee if is_plain else "as the twin takes no float32"
     if a.shape[-1] == 0:
         return "as there is nothing to multiply"
-    matrices = {"out": out, "a": a, "b": b}
     uneven = [
         name
-        for position, (name, each) in enumerate(matrices.items())
+        for position, (name, each) in enumerate({"a": a, "b": b}.items(), 1)
         if isinstance(each, Tensor) and _is_uneven(position, each)
     ]
     if uneven:
@@ -140,8 +142,6 @@ def _is_uneven(position: int, x: Tensor) -> bool:
     """Whether rows, or columns, or matrices begin where no tensor map can."""
     steps = zip(x.shape, x.stride(), strict=True)
     places = [step for size, step in steps if size > 1 and step > 1]
-    if position == 0:  # what is written has its width, even in a single row
-        places.append(x.shape[-1])
     starts = (native.address(position, x), *(e * x.element_size() for e in places))
     return any(each % _ALIGNED for each in starts)
 

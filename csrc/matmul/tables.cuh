@@ -1,0 +1,25 @@
+// The tiles of matmul's last two rungs. The cycles are fitted to times on an H200, which
+// tests/matmul_times.json has: such that the fastest cut has the fewest, even where that leaves
+// some a little wrong.
+#pragma once
+
+#include "matmul/model.cuh"
+
+// All stages take nearly 200 KB.
+constexpr MatmulTile TILES[] = {
+    {128, 256, 4, 1040, 1250, 5750}, {128, 128, 6, 565, 800, 6100},
+    {64, 256, 5, 630, 930, 5350},    {64, 128, 8, 370, 530, 5150},
+    {128, 64, 8, 420, 600, 5600},    {64, 64, 12, 185, 460, 5000},
+};
+
+// Small products wait for the memory, so that as many bytes are on their way as 99 KB allow.
+// The last ones are for all dtypes.
+constexpr RungTile TENSOR_CORES_TILES[] = {
+    {32, 32, 128, 2, 2, 5, 690, 710, 3500, 2},
+    {16, 64, 128, 1, 4, 4, 820, 710, 3000, 2},
+    {64, 16, 128, 4, 1, 4, 750, 520, 3300, 2},
+    {64, 32, 128, 4, 1, 4, 1010, 510, 4100, 2},
+    {32, 64, 128, 2, 2, 4, 1100, 1050, 3600, 2},
+    {64, 64, 64, 2, 2, 6, 1070, 650, 4000},
+    {128, 128, 64, 2, 4, 3, 1740, 1700, 6600},
+};

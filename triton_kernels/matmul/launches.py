@@ -1,0 +1,156 @@
+"""The launches of matmul's last two rungs: copies of operands, products, sums."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+import triton
+
+from triton_kernels.common.tensor_map import describe
+from triton_kernels.common.vec import VEC_BYTES
+from triton_kernels.matmul import align, model
+from triton_kernels.matmul.align import matmul_align_kernel
+from triton_kernels.matmul.model import Call
+from triton_kernels.matmul.parts import launch_sum
+from triton_kernels.matmul.tables import TENSOR_CORES_TILES, TILES
+from triton_kernels.matmul.tensor_cores import matmul_tensor_cores_kernel
+from triton_kernels.matmul.twin import matmul_kernel
+
+MOST = 2**31 - 1  # what is counted in 32 bits
+ALIGN = {"BLOCK_M": align.ROWS, "BLOCK_N": align.COLS, "num_warps": 8}
+# Of a thread that loads single elements of 2 bytes, so that a multiprocessor has four
+# times 128 of them: the compiler would take nearly twice as many.
+SINGLE_REGISTERS = 128
+
+
+class Matrix(NamedTuple):
+    """An operand as it lies in memory, whatever its rows are in the product."""
+
+    x: torch.Tensor
+    n_rows: int
+    n_cols: int
+    stride_batch: int
+    stride_row: int
+
+    def is_aligned(self) -> bool:
+        """Whether TMA can copy it: each row begins at a multiple of 16 bytes."""
+        starts = self.stride_row, self.stride_batch
+        return self.x.data_ptr() % VEC_BYTES == 0 and all(
+            start * self.x.element_size() % VEC_BYTES == 0 for start in starts
+        )
+
+    def twin_stride(self) -> int:
+        """Elements between rows of what the twin reads, perhaps a copy."""
+        return self.stride_row if self.is_aligned() else align.stride_of(self.n_cols)
+
+    def copied(self, copies: torch.Tensor, n_batches: int) -> "Matrix":
+        """A copy whose rows are aligned, in memory that begins there."""
+        n_matrices = n_batches if self.stride_batch else 1
+        stride = align.stride_of(self.n_cols)
+        n_blocks = triton.cdiv(self.n_rows, align.ROWS)
+        n_blocks *= triton.cdiv(self.n_cols, align.COLS)
+        matmul_align_kernel[(n_blocks, n_matrices)](
+            *(copies, self.x, self.n_rows, self.n_cols),
+            *(self.stride_batch, self.stride_row, stride),
+            **ALIGN,
+            enable_fp_fusion=True,
+        )
+        stride_batch = self.n_rows * stride if self.stride_batch else 0
+        return Matrix(copies, self.n_rows, self.n_cols, stride_batch, stride)
+
+
+def constants(tile: Any, call: Call, block_k: int) -> dict[str, Any]:
+    """What a kernel is compiled for, with a line of any table."""
+    return {
+        "ACTIVATION": call.activation,
+        "BLOCK_M": tile.block_m,
+        "BLOCK_N": tile.block_n,
+        "BLOCK_K": block_k,
+        "num_stages": tile.num_stages,
+        "num_warps": tile.num_warps,
+        "enable_fp_fusion": True,
+    }
+
+
+def divisibility(x, *sizes):
+    """What divides all that decides how wide a matrix can be read, or written.
+
+    Of an address Triton notices only whether 16 divides it.
+    """
+    return math.gcd(16, *sizes) if x.data_ptr() % VEC_BYTES == 0 else 1
+
+
+def map_of(matrix, n_batches, block, is_row_major):
+    """How TMA finds blocks of an operand, whose own rows those of memory may not be."""
+    n_matrices = n_batches if matrix.stride_batch else 1
+    sizes = (n_matrices, matrix.n_rows, matrix.n_cols)
+    block = block if is_row_major else (block[0], block[2], block[1])
+    strides = (matrix.stride_batch, matrix.stride_row, 1)
+    return describe(matrix.x, sizes, strides, block)
+
+
+def with_copies(matrices, copies, n_batches):
+    """Operands, or their copies where rows are not aligned, a's first."""
+    for matrix in matrices:
+        if matrix.is_aligned():
+            yield matrix
+        else:
+            copied = matrix.copied(copies, n_batches)
+            n_matrices = n_batches if matrix.stride_batch else 1
+            copies = copies[n_matrices * matrix.n_rows * copied.stride_row :]
+            yield copied
+
+
+def launch_tensor_cores(out, a, b, bias, strides, call, cut, parts, layout):
+    """Launches the rung tensor_cores, and what adds up its parts of tiles."""
+    tile = TENSOR_CORES_TILES[cut.tile]
+    depth = model.step_depth(call, tile)
+    is_shared = cut.n_streamed > 0
+    n_tiles = call.n_tiles(tile.block_m, tile.block_n)
+    n_parts = cut.n_blocks // n_tiles if is_shared else 1
+    # Offsets within a tile, from where it begins in a or b.
+    most = max(tile.block_m, tile.block_n, depth) * max(strides)
+    part_steps = triton.cdiv(triton.cdiv(call.K, depth), n_parts)
+    matmul_tensor_cores_kernel[(n_tiles * n_parts,)](
+        *(out, a, b, bias, parts if is_shared else None),
+        *(call.M, call.N, call.K, *strides, n_parts, part_steps),
+        **constants(tile, call, depth),
+        **layout,
+        HAS_WORDS=call.has_words,
+        OFFSET_BITS=32 if most <= MOST else 64,
+        maxnreg=None if call.has_words else SINGLE_REGISTERS,
+    )
+    if is_shared:
+        out_divisibility = layout["OUT_DIVISIBILITY"]
+        n_steps = n_parts * part_steps
+        launch_sum(out, parts, bias, call, tile, n_steps, cut, out_divisibility)
+
+
+def launch_twin(out, matrices, bias, call, cut, parts, copies, layout):
+    """Launches the twin, and what copies its operands, and adds up parts of tiles."""
+    a, b = with_copies(matrices, copies, call.n_batches)
+    tile = TILES[cut.tile]
+    n_batches, M, N, K = call.n_batches, call.M, call.N, call.K
+    is_shared = cut.n_streamed > 0
+    a_is_shared, b_is_shared = a.stride_batch == 0, b.stride_batch == 0
+    a_block = (1, tile.block_m, tile.block_k)
+    b_block = (1, tile.block_k, tile.block_n)
+    out_block = (1, tile.block_m, tile.block_n // tile.n_stores)
+    out_matrix = Matrix(out, M, N, M * N, N)
+    out_has_map = out_matrix.is_aligned()
+    matmul_kernel[(cut.n_blocks,)](
+        map_of(out_matrix, n_batches, out_block, True) if out_has_map else out,
+        map_of(a, n_batches, a_block, layout["A_ROW_MAJOR"]),
+        map_of(b, n_batches, b_block, layout["B_ROW_MAJOR"]),
+        *(bias, parts if is_shared else None, n_batches, M, N, K, cut.n_streamed),
+        **constants(tile, call, tile.block_k),
+        **layout,
+        N_STORES=tile.n_stores,
+        OUT_HAS_MAP=out_has_map,
+        A_IS_SHARED=a_is_shared,
+        B_IS_SHARED=b_is_shared,
+    )
+    if is_shared:
+        n_steps = triton.cdiv(K, tile.block_k)
+        out_divisibility = divisibility(out, N)
+        launch_sum(out, parts, bias, call, tile, n_steps, cut, out_divisibility)
