@@ -497,8 +497,14 @@ BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
     ],
     "matmul/tensor_cores.cuh": [
         ("tensor_cores_matmul", ["ptx::cp_async<", "ptx::ldmatrix(fragment"]),
-        ("tensor_cores_matmul", ["ptx::ldmatrix(fragment", "(chunk) + col"]),
-        ("tensor_cores_matmul", ["(chunk) + col", "+ col, *from"]),
+        ("tensor_cores_matmul", ["ptx::ldmatrix(fragment", "ROW_CHUNKS = BLOCK_N"]),
+        (
+            "tensor_cores_matmul",
+            ["ROW_CHUNKS = BLOCK_N", "store_out.template operator()<CHUNK"],
+        ),
+    ],
+    "matmul/parts.cuh": [
+        ("sum_of_parts", ["shared_sums[threadIdx.x] = sums", "add(shared_sums[i"]),
     ],
     "matmul/twin.cuh": [
         ("twin_matmul", ["mbarrier_init(&shared.full", "mbarrier_wait(&shared.full"])

@@ -185,6 +185,8 @@ def tensor_cores_cuts(
 
     Those that would be empty are not counted.
     """
+    if tile.element_bytes not in (0, call.dtype.itemsize):
+        return
     n_tiles = call.n_tiles(tile.block_m, tile.block_n)
     n_steps = ceil_div(call.K, step_depth(call, tile))
     yield Cut(number, n_tiles, 0)

@@ -24,6 +24,7 @@ class TensorCoresTile(NamedTuple):
     step_cycles: int  # where a multiprocessor has no other program
     busy_cycles: int  # for each of those that it has
     ends_cycles: int  # before the first step and after the last one
+    element_bytes: int = 0  # of which dtypes; 0: all
 
 
 class MatmulTile(NamedTuple):
@@ -54,15 +55,15 @@ TILED_TILES = (
 # two less for fewer, which need no warpgroup.
 TENSOR_CORES_TILES = (
     TensorCoresTile(128, 128, 32, 4, 8, 650, 470, 4600),
-    TensorCoresTile(64, 128, 64, 4, 8, 960, 470, 4700),
+    TensorCoresTile(64, 128, 64, 4, 8, 960, 470, 4700, 2),
     TensorCoresTile(64, 64, 64, 4, 4, 860, 330, 3100),
-    TensorCoresTile(32, 32, 128, 5, 4, 760, 570, 3200),
-    TensorCoresTile(16, 64, 128, 5, 4, 750, 500, 3900),
-    TensorCoresTile(16, 128, 64, 6, 4, 740, 330, 3400),
-    TensorCoresTile(32, 64, 64, 7, 4, 580, 350, 3400),
-    TensorCoresTile(64, 16, 128, 4, 4, 600, 550, 3300),
-    TensorCoresTile(128, 16, 64, 4, 4, 590, 640, 3300),
-    TensorCoresTile(64, 32, 128, 3, 4, 1100, 490, 3000),
+    TensorCoresTile(32, 32, 128, 5, 4, 760, 570, 3200, 2),
+    TensorCoresTile(16, 64, 128, 5, 4, 750, 500, 3900, 2),
+    TensorCoresTile(16, 128, 64, 6, 4, 740, 330, 3400, 2),
+    TensorCoresTile(32, 64, 64, 7, 4, 580, 350, 3400, 2),
+    TensorCoresTile(64, 16, 128, 4, 4, 600, 550, 3300, 2),
+    TensorCoresTile(128, 16, 64, 4, 4, 590, 640, 3300, 2),
+    TensorCoresTile(64, 32, 128, 3, 4, 1100, 490, 3000, 2),
 )
 # Rows, columns and depth, stages, warps, stores and programs; then cycles. The largest
 # tile costs the fewest bytes. Two programs with tiles of 128 x 128 share a

@@ -19,11 +19,29 @@ EXPORT int tiled_matmul(float* out, float* x) {
 // Four steps along K. The last one reads the stage through which the result is stored.
 EXPORT int tensor_cores_matmul(__half* out, __half* x) {
     using namespace tensor_cores;
-    constexpr int M = 16, N = 16, K = 256, STRIDE = 0;
-    const auto kernel = matmul_tensor_cores_kernel<__half, true, true, NONE>;
-    const Plan plan{kernel, 1, NUM_THREADS, SHARED_BYTES};
+    constexpr int M = 16, N = 16, K = 256, STRIDE = 0, NUM_STEPS = 4, NUM_STAGES = 3;
+    const auto kernel = matmul_tensor_cores_kernel<
+        __half, 128, 128, K / NUM_STEPS, 2, 4, NUM_STAGES, true, true>;
+    const int64_t n_bytes = sizeof(Shared<__half, 128, 128, K / NUM_STEPS, NUM_STAGES>);
+    const Plan plan{kernel, 1, 256, n_bytes};
     const Launcher launcher(nullptr);
-    return launcher(plan, out, x, x, nullptr, M, N, K, 0, STRIDE, 1, 0, 1, STRIDE);
+    return launcher(
+        plan, out, x, x, nullptr, nullptr, M, N, K, 0, STRIDE, 0, STRIDE, false, false,
+        static_cast<int>(NONE), 1, NUM_STEPS
+    );
+}
+
+// A tile in eight parts, whose groups of threads meet once.
+EXPORT int sum_of_parts(__half* out, __half*) {
+    constexpr int BLOCK_M = 16, BLOCK_N = 64, NUM_PARTS = 8;
+    static float parts[2 * NUM_PARTS * BLOCK_M * BLOCK_N];
+    const auto kernel = matmul_sum_kernel<__half, NUM_PARTS>;
+    const Plan plan{kernel, 8, parts::NUM_THREADS};
+    const Launcher launcher(nullptr);
+    return launcher(
+        plan, out, parts, nullptr, 4, 64, BLOCK_M, BLOCK_N, 1, NUM_PARTS, NUM_PARTS,
+        static_cast<int>(NONE)
+    );
 }
 
 // One block has four tiles of four steps each. Its two consumer warpgroups take turns
