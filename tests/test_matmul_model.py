@@ -237,6 +237,28 @@ def cycles(side: str, call: Call, rung: str, cut: Cut) -> int:
     return model.tensor_cores_cycles(call, tile, cut, N_SMS)
 
 
+def test_copies_are_of_any_number_of_matrices() -> None:
+    """More than a grid has along y, and one of an operand that they share."""
+    a = torch.empty(70000, 64, 63, device="meta", dtype=torch.bfloat16)
+    b = torch.empty(63, 65, device="meta", dtype=torch.bfloat16).expand(70000, 63, 65)
+    arguments = OP.on_rung("twin").arguments(OP.allocate(a, b), a, b)
+    of_a, of_b, *_ = native.plan(
+        prebuilt.load("_cpu"), OP.on_rung("twin"), arguments, 90
+    )
+    assert of_a["grid"] == (8 * 70000, 1, 1)
+    assert of_b["grid"] == (8, 1, 1)
+    copies = arguments[-2]
+    assert isinstance(copies, Tensor)
+    assert copies.numel() == 70000 * 64 * 64 + 63 * 72
+
+
+def test_only_hopper_gets_copies_and_parts() -> None:
+    for shape in ((512, 511, 1025), (16, 64, 4096)):
+        a, b = (each[0] for each in operands(1, *shape, "ko"))
+        arguments = OP.arguments(OP.allocate(a, b), a, b)
+        assert len(native.plan(prebuilt.load("_cpu"), OP, arguments, 80)) == 1
+
+
 @pytest.mark.parametrize(
     ("product", "expected"),
     [

@@ -48,8 +48,9 @@ def matmul(
     Accumulated in float32 and rounded once, after bias and activation. The result is
     contiguous. Each operand may be row- or column-major, with any stride from row to
     row (or column to column) and from batch to batch, and is read in place; any other
-    operand is copied first. Without any products (K = 0) the result is
-    activation(bias).
+    operand is copied first. So are, on Hopper, operands of 2-byte elements whose rows
+    are not aligned to 16 bytes, where that takes less time. Without any products
+    (K = 0) the result is activation(bias).
 
     Autograd differentiates with respect to a, b and bias. The derivative of an
     activation needs its input, so where a gradient is wanted the product is rounded and
@@ -167,7 +168,7 @@ def _workspace(
 
     A block has a part of two tiles at most. Where a multiprocessor has several blocks,
     their tiles are smaller by as much. The copies are of operands whose rows are not
-    aligned.
+    aligned; there is room for them before the launcher chooses whether to make any.
     """
     is_plain = a.dtype == torch.float32 and precision == "ieee"
     if is_plain or rung in ("first", "tiled") or not is_hopper(a):
@@ -200,7 +201,8 @@ def _copied_elements(x: Tensor) -> int:
     if all(start % _VECTOR_BYTES == 0 for start in starts):
         return 0
     step = _VECTOR_BYTES // x.element_size() if n_cols < 4 * _STEP else _STEP
-    return math.prod(x.shape[:-2]) * n_rows * -(-n_cols // step) * step
+    n_matrices = 1 if batch == 0 else x.shape[0]
+    return n_matrices * n_rows * -(-n_cols // step) * step
 
 
 def _with_rows_joined(a: Tensor, out: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

@@ -29,14 +29,15 @@ __global__ void __launch_bounds__(align::NUM_THREADS) matmul_align_kernel(
 ) {
     using namespace align;
     // -- tile: ROWS_PER_BLOCK rows, COLS_PER_BLOCK columns
+    const int64_t n_row_blocks = (n_rows - 1) / ROWS_PER_BLOCK + 1;
     const int64_t n_col_blocks = (n_cols - 1) / COLS_PER_BLOCK + 1;
-    const int64_t col =
-        blockIdx.x % n_col_blocks * COLS_PER_BLOCK + threadIdx.x % WARP_SIZE;
-    const int64_t row =
-        blockIdx.x / n_col_blocks * ROWS_PER_BLOCK + threadIdx.x / WARP_SIZE;
+    const int64_t batch = blockIdx.x / (n_row_blocks * n_col_blocks);
+    const int64_t index = blockIdx.x % (n_row_blocks * n_col_blocks);
+    const int64_t col = index % n_col_blocks * COLS_PER_BLOCK + threadIdx.x % WARP_SIZE;
+    const int64_t row = index / n_col_blocks * ROWS_PER_BLOCK + threadIdx.x / WARP_SIZE;
     if (row >= n_rows) return;
-    x_ptr += blockIdx.y * stride_batch + row * stride_row + col;
-    copy_ptr += (blockIdx.y * n_rows + row) * copy_stride_row + col;
+    x_ptr += batch * stride_batch + row * stride_row + col;
+    copy_ptr += (batch * n_rows + row) * copy_stride_row + col;
 
     // -- store: all elements are on their way before the first is stored
     T elements[COLS_PER_BLOCK / WARP_SIZE];

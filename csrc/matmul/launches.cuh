@@ -56,7 +56,7 @@ cudaError_t launch_copies(const Launcher& launch, Product& product, void* copies
         const int64_t n_matrices = x->n_matrices(product.call.n_batches);
         const int64_t n_blocks = ceil_div(x->n_rows, align::ROWS_PER_BLOCK) *
                                  ceil_div(x->n_cols, align::COLS_PER_BLOCK);
-        const dim3 grid(n_blocks, n_matrices);
+        const dim3 grid(n_blocks * n_matrices);
         const cudaError_t error = launch(
             Plan{matmul_align_kernel<T>, grid, dim3(align::NUM_THREADS)}, copy, x->ptr,
             x->n_rows, x->n_cols, x->stride_batch, x->stride_row, stride

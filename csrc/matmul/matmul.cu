@@ -9,7 +9,8 @@
 // Limits   accumulates in float32, so float16 and bfloat16 are rounded once. Tensor cores
 //          take float32 only as tf32; where that will not do, FMA computes.
 // Mirror   triton_kernels/matmul/matmul.py differs in matmul_kernel, because Triton gives all
-//          warps of a program the same work, and decides itself when they wait
+//          warps of a program the same work, and decides itself when they wait, and in
+//          matmul_tensor_cores_kernel, which reads aligned copies of operands here alone
 // Source   the rungs tiled and tensor_cores, one step at a time; NVIDIA, CUTLASS:
 //          persistent, warp-specialised kernels for Hopper
 
@@ -93,9 +94,13 @@ cudaError_t matmul(
     for (const Matrix* x : {&product.a, &product.b}) {
         call.n_copied += x->n_copied(dtype, n_batches);
     }
-    call.is_counted = M <= MOST && N <= MOST && call.n_tiles(16, 16) <= MOST;
-    call.has_tensor_maps = (call.n_copied == 0 || copies != nullptr) &&
-                           call.is_counted && 0 < K && K <= MOST;
+    // Only calls on Hopper get memory for parts and copies, wherever others are planned.
+    const bool may_share = parts != nullptr && device.arch == 90;
+    const bool may_copy = copies != nullptr && device.arch == 90;
+    call.is_counted = M <= MOST && N <= MOST && call.n_tiles(16, 16) <= MOST &&
+                      call.n_tiles(64, 64) <= MOST / 64;
+    call.has_tensor_maps =
+        (call.n_copied == 0 || may_copy) && call.is_counted && 0 < K && K <= MOST;
     auto chosen = MatmulRung::chosen;
     for (const Regime& regime : REGIMES) {
         const bool is_asked = rung == 0 || MatmulRung{rung} == regime.rung;
@@ -106,14 +111,14 @@ cudaError_t matmul(
     if (chosen == MatmulRung::chosen) return cudaErrorNotSupported;
 
     // The twin reads aligned operands alone; either rung is faster with them.
-    const bool may_share = parts != nullptr, is_any = rung == 0;
+    const bool is_any = rung == 0;
     const auto choose_small = [&](const Call& each) {
         return model::choose<TENSOR_CORES_TILES>(each, device.n_sms, may_share);
     };
     model::Choice small = choose_small(call);
     const model::Choice large = model::choose<TILES>(call, device.n_sms, may_share);
     bool is_copied = false;
-    if (is_any && copies != nullptr && call.n_copied > 0) {
+    if (is_any && may_copy && call.n_copied > 0) {
         Call aligned = call;
         aligned.n_copied = 0;
         model::Choice other = choose_small(aligned);
@@ -125,6 +130,7 @@ cudaError_t matmul(
         chosen = MatmulRung::tensor_cores;
     }
     const bool is_twin = chosen == MatmulRung::twin;
+    is_copied = is_twin || (is_copied && chosen == MatmulRung::tensor_cores);
     product.cut = tile != 0 ? Cut{tile - 1, n_blocks, n_streamed}
                   : is_twin ? large.cut
                             : small.cut;
@@ -137,7 +143,7 @@ cudaError_t matmul(
     };
     return dispatch_float<cudaError_t>(dtype, [&]<typename T>() {
         if constexpr (sizeof(T) == 2) {
-            if (is_twin || is_copied) {
+            if (is_copied) {
                 const cudaError_t error = launch_copies<T>(launch, product, copies);
                 if (error != cudaSuccess) return error;
             }

@@ -5,7 +5,7 @@
 // for the memory. Then come the ends of tiles, parts of tiles, and copies of operands.
 // The numbers are fitted to times on an H200, which tests/matmul_times.json has: such that the
 // fastest cut has the fewest cycles, even where that leaves some cycles a little wrong.
-// triton_kernels/matmul/model.py is the same model.
+// triton_kernels/matmul/model.py is the same model; there, only the twin reads copies.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Call {
         false;  // each row, or column, begins a line of the L2 if the first does
     bool b_has_lines = false;
     bool out_is_aligned = false;
-    int64_t n_copied = 0;  // elements of operands that the twin reads aligned copies of
+    int64_t n_copied = 0;  // elements of operands whose rows are not aligned
 
     constexpr int64_t n_tiles(int block_m, int block_n) const {
         return n_batches * ceil_div(M, block_m) * ceil_div(N, block_n);

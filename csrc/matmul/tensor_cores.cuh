@@ -3,7 +3,7 @@
 // A warp computes WARP_M x WARP_N elements of the result by mma.sync of 16 x 8, whose operands
 // ldmatrix brings into the layout that the instruction asks for. cp.async copies into a ring
 // of tiles in shared memory, so that several are under way while one is multiplied. This is
-// the kernel for GPUs before Hopper, for operands that TMA cannot copy, and for small products.
+// the kernel for other GPUs than Hopper, for float32 as tf32, and for small products.
 #pragma once
 
 #include "common/epilogue.cuh"

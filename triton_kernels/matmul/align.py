@@ -30,8 +30,10 @@ def matmul_align_kernel(
 ):
     """Rows are those in memory, whatever they are in the product."""
     # -- tile: BLOCK_M rows, BLOCK_N columns
-    n_col_blocks = tl.cdiv(n_cols, BLOCK_N)
-    batch, index = tl.program_id(1).to(tl.int64), tl.program_id(0).to(tl.int64)
+    n_row_blocks, n_col_blocks = tl.cdiv(n_rows, BLOCK_M), tl.cdiv(n_cols, BLOCK_N)
+    index = tl.program_id(0).to(tl.int64)
+    batch = index // (n_row_blocks * n_col_blocks)
+    index = index % (n_row_blocks * n_col_blocks)
     rows = index // n_col_blocks * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     cols = index % n_col_blocks * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
 

@@ -49,7 +49,7 @@ class Matrix(NamedTuple):
         stride = align.stride_of(self.n_cols)
         n_blocks = triton.cdiv(self.n_rows, align.ROWS)
         n_blocks *= triton.cdiv(self.n_cols, align.COLS)
-        matmul_align_kernel[(n_blocks, n_matrices)](
+        matmul_align_kernel[(n_blocks * n_matrices,)](
             *(copies, self.x, self.n_rows, self.n_cols),
             *(self.stride_batch, self.stride_row, stride),
             **ALIGN,
@@ -105,9 +105,9 @@ def launch_tensor_cores(out, a, b, bias, strides, call, cut, parts, layout):
     """Launches the rung tensor_cores, and what adds up its parts of tiles."""
     tile = TENSOR_CORES_TILES[cut.tile]
     depth = model.step_depth(call, tile)
-    is_shared = cut.n_streamed > 0
     n_tiles = call.n_tiles(tile.block_m, tile.block_n)
-    n_parts = cut.n_blocks // n_tiles if is_shared else 1
+    n_parts = cut.n_blocks // n_tiles if cut.n_streamed > 0 else 1
+    is_shared = n_parts > 1
     # Offsets within a tile, from where it begins in a or b.
     most = max(tile.block_m, tile.block_n, depth) * max(strides)
     part_steps = triton.cdiv(triton.cdiv(call.K, depth), n_parts)

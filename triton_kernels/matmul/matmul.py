@@ -9,7 +9,8 @@ Traffic  an element of a or b that a program has loaded serves all columns or ro
 Limits   accumulates in float32, so float16 and bfloat16 are rounded once. Tensor cores
          take float32 only as tf32; where that will not do, FMA computes.
 Mirror   csrc/matmul/matmul.cu differs in matmul_kernel, because Triton gives all warps
-         of a program the same work, and decides itself when they wait
+         of a program the same work, and decides itself when they wait, and in
+         matmul_tensor_cores_kernel, which reads aligned copies of operands there alone
 Source   the rungs tiled and tensor_cores, one step at a time; NVIDIA, CUTLASS:
          persistent, warp-specialised kernels for Hopper
 """

@@ -5,7 +5,7 @@ program multiplies its steps as fast as the tensor cores or the L2 allow, or all
 for the memory. Then come the ends of tiles, and what parts of tiles cost. The numbers
 are fitted to times on an H200, which tests/matmul_times.json has: such that the fastest
 cut has the fewest cycles, even where that leaves some cycles a little wrong.
-csrc/matmul/model.cuh is the same model.
+csrc/matmul/model.cuh is the same model; there, either rung may read copies.
 """
 
 import functools
@@ -38,7 +38,7 @@ class Call(NamedTuple):
     N: int
     K: int
     activation: str
-    has_tensor_maps: bool  # out, a and b
+    has_tensor_maps: bool  # a and b, or aligned copies of them
     has_vectors: bool  # all is read and written by 8 bytes or more at a time
     has_words: bool  # a and b are read by 4 bytes or more at a time
     a_has_lines: bool  # each row, or column, begins a line of the L2 if the first does

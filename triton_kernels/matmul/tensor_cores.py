@@ -3,7 +3,7 @@
 For float16 and bfloat16, and for float32 where tf32 will do, tl.dot becomes
 instructions of the tensor cores. A ring of num_stages tiles of a and b is in shared
 memory: those that are multiplied, and those that cp.async still copies. This is the
-kernel for GPUs before Hopper, for tensors that TMA cannot copy, and for small products.
+kernel for GPUs before Hopper, for float32 as tf32, and for small products.
 Where there are few tiles, each is cut along k: a program computes a part of one.
 """
 
