@@ -171,19 +171,20 @@ FOLDERS_OF_KERNELS = sorted(
 
 
 SHARED_TILES = (64, 64, 16384)
+COPIED_OPERANDS = (2001, 2001, 2001)  # of a product
 
 
 def _planned(on_rung: Op, side: Side, dtype: torch.dtype) -> set[str]:
     found: set[str] = set()
     # Unaligned rows, which no contract covers, have kernels of their own, and so have
-    # tiles that blocks share.
+    # tiles that blocks share, and operands that are copied.
     others = [
         *(
             each
             for each in TRIALS[on_rung.name].benchmark_shapes
             if each in UNEVEN_ROWS
         ),
-        *[SHARED_TILES] * (on_rung.source == "matmul"),
+        *[SHARED_TILES, COPIED_OPERANDS] * (on_rung.source == "matmul"),
     ]
     uncovered = (Case(each, dtype, direction=on_rung.direction) for each in others)
     for case in chain(cases(on_rung, dtype), uncovered):
