@@ -37,12 +37,14 @@ class Subject:
     # Blocks in x, if not as many as the op launches: fewer have more to do, each.
     blocks: int | None = None
     architecture: int = 90
+    rung: str = ""  # what a call takes, or one of the op's
 
     @property
     def launch(self) -> launches.Launch:
         """The op's call, as `launches` takes it."""
         case = Case(self.shape, self.dtype)
-        return OPS[self.op], case, ARCHITECTURES[self.architecture]
+        op = OPS[self.op].on_rung(self.rung) if self.rung else OPS[self.op]
+        return op, case, ARCHITECTURES[self.architecture]
 
     def __str__(self) -> str:
         """What a test of it is called."""

@@ -1842,8 +1842,13 @@ MATMULS = [
     for shape, number in PRODUCTS
     for side in INSPECT
 ]
+RUNGS = {90: "twin", 80: "tensor_cores"}
 launches.announce(
-    (OPS["matmul"], Case(shape, torch.bfloat16), ARCHITECTURES[number])
+    (
+        OPS["matmul"].on_rung(RUNGS[number]),
+        Case(shape, torch.bfloat16),
+        ARCHITECTURES[number],
+    )
     for shape, number in PRODUCTS
 )
 
@@ -1853,7 +1858,8 @@ def test_a_product_is_stored_once(
     shape: tuple[int, ...], number: int, side: str
 ) -> None:
     tried = Case(shape, torch.bfloat16)
-    code = code_of(OPS["matmul"], tried, ARCHITECTURES[number], side)
+    op = OPS["matmul"].on_rung(RUNGS[number])
+    code = code_of(op, tried, ARCHITECTURES[number], side)
     assert bool(code.ptx.in_category("tensor copy")) == (number == 90)
     blocks = range(code.launch.blocks)
     simulation = simulate(code.ptx, code.launch, blocks, counts_stores=True)

@@ -79,11 +79,13 @@ AMPERE_MATMUL = (
 # Bulk copies, and products by warpgroups. One block computes all tiles, and goes around
 # the ring of stages more than once.
 HOPPER_MATMUL = (
-    Subject("cuda", "matmul", (64, 192, 320), BF16, blocks=1),
-    Subject("triton", "matmul", (64, 192, 256), BF16, blocks=1),
+    Subject("cuda", "matmul", (64, 192, 320), BF16, blocks=1, rung="twin"),
+    Subject("triton", "matmul", (64, 192, 256), BF16, blocks=1, rung="twin"),
 )
 
-RING = Subject("cuda", "matmul", (64, 64, 832), BF16)  # once around, and a bit
+RING = Subject(
+    "cuda", "matmul", (64, 64, 832), BF16, rung="twin"
+)  # once around, and a bit
 
 ORDERS = ("forward", "reverse")
 FOUR_ORDERS = (*ORDERS, "random:1", "random:2")
@@ -355,8 +357,8 @@ def work_of_cuda() -> Iterator[Fault]:
     yield Fault("no-wait-for-store", read, "", dropped, RACE, store)
     yield Fault("less-wait-for-store", read, "", one_more_pending, RACE, store)
     barrier = r"barrier\.sync"
-    yield Fault("no-barrier-before", barrier, "", dropped, RACE, "stmatrix", (0, 5))
-    yield Fault("no-barrier-behind", barrier, "", dropped, RACE, store, (1, 6))
+    yield Fault("no-barrier-before", barrier, "", dropped, RACE, "stmatrix", (0, 3))
+    yield Fault("no-barrier-behind", barrier, "", dropped, RACE, store, (1, 4))
     yield Fault("no-fence", r"fence\.proxy", "", dropped, r"fence\.proxy\.async", store)
     commit, end = r"bulk\.commit_group", r"bulk\.wait_group\.read 0"
     says = f"{RACE}|{NOT_AWAITED}"
@@ -366,7 +368,7 @@ def work_of_cuda() -> Iterator[Fault]:
 
 def bulk_of_triton() -> Iterator[Fault]:
     """The mbarriers that Triton makes, and the work that they tell of."""
-    init, product, store = r"mbarrier\.init", r"tl\.dot", "out_map.store"
+    init, product, store = r"mbarrier\.init", r"tl\.dot", "out.store"
     wait = r"a_batch|tl\.range"
     yield Fault("no-init", init, "", dropped, NO_MBARRIER, r"tl\.range", FIRST)
     yield Fault("init-for-two", init, "", FOR_TWO, STUCK, wait)
@@ -429,10 +431,10 @@ FAULTS: list[tuple[Subject, Iterator[Fault]]] = [
     (NORM_BACKWARD[0], copies("load_all")),
     (NORM_BACKWARD[0], commits("load_all")),
     (AMPERE_MATMUL[0], edges("b", r"b\.copy_to")),
-    (AMPERE_MATMUL[0], barriers_of_products({1: "load_fragment", 2: r"store\("})),
+    (AMPERE_MATMUL[0], barriers_of_products({0: "load_fragment", 2: r"store\("})),
     (AMPERE_MATMUL[1], copies(r"load_tile|tl\.load")),
     (AMPERE_MATMUL[1], edges("a", "a = load_tile")),
-    (AMPERE_MATMUL[1], barriers_of_products({2: "load_tile", 5: r"tl\.store"})),
+    (AMPERE_MATMUL[1], barriers_of_products({2: "load_tile", 4: "load_tile"})),
     (AMPERE_MATMUL[1], end_of_products()),
     (CLUSTER_SOFTMAX, cluster_waits(r"results\[")),
     (CLUSTER_SOFTMAX, cluster_mbarriers(r"results\[")),
