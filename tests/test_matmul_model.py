@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -205,12 +206,16 @@ def test_triton_shares_nothing_on_gpus_after_hopper() -> None:
 
 # Nearly the fastest: by how much time is lost in the mean, and at most.
 @pytest.mark.parametrize(
-    ("side", "mean", "most"), [("cuda", 1.03, 1.45), ("triton", 1.05, 1.80)]
+    ("side", "mean", "most"), [("cuda", 1.03, 1.60), ("triton", 1.05, 1.80)]
 )
 def test_what_is_chosen_is_nearly_the_fastest(
-    side: str, mean: float, most: float
+    side: str, mean: float, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By times on an H200, of those cuts that were tried there."""
+    if side == "cuda":
+        cuda_model = (ROOT / "csrc/matmul/model.cuh").read_text()
+        (percent,) = re.findall(r"SINGLE_PERCENT = (\d+);", cuda_model)
+        monkeypatch.setattr(model, "SINGLE_PERCENT", int(percent))
     text = (ROOT / "tests/matmul_times.json").read_text()
     ratios = []
     for shape in json.loads(text)[side]:
@@ -235,6 +240,31 @@ def cycles(side: str, call: Call, rung: str, cut: Cut) -> int:
         return model.twin_cycles(call, TILES[side][cut.tile], cut)
     tile = RUNG_TILES[side][cut.tile]
     return model.tensor_cores_cycles(call, tile, cut, N_SMS)
+
+
+def test_copies_have_room() -> None:
+    """The workspace is made before a launcher copies."""
+    for size, layout in itertools.product((9, 255, 257, 1001), ("ko", "kk", "oo")):
+        a, b = operands(3, 40, size, size, layout)
+        a_cols, b_cols = (40 if layout[0] == "o" else size), size
+        expected = sum(
+            3 * n_rows * align.stride_of(n_cols)
+            for n_rows, n_cols in ((40 * size // a_cols, a_cols), (size, b_cols))
+            if n_cols % 8
+        )
+        assert OP.workspace is not None
+        _, copies = OP.workspace("", OP.allocate(a, b), a, b)
+        assert isinstance(copies, Tensor)
+        assert copies.numel() == expected
+        plans = native.plan(
+            prebuilt.load("_cpu"),
+            OP.on_rung("twin"),
+            OP.on_rung("twin").arguments(OP.allocate(a, b), a, b),
+            90,
+        )
+        strides = [each["arguments"][-1] for each in plans if "align" in each["kernel"]]
+        n_cols = [n for n in (a_cols, b_cols) if n % 8]
+        assert strides == [align.stride_of(n) for n in n_cols]
 
 
 def test_copies_are_of_any_number_of_matrices() -> None:

@@ -27,9 +27,8 @@ class Shown:
     op: Op  # on the rung that is shown; on none where that is what a call takes
     taken: str = ""  # the kernel that a call takes, where that is not the rung's
     is_missing: bool = False  # the twin has no kernel: what a call takes is shown
-    choice: str = (
-        ""  # what a call, or the rung that was asked for, is cut into, and why
-    )
+    # What a call, or the rung that was asked for, is cut into, and why.
+    choice: str = ""
 
 
 def choose(

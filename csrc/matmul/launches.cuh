@@ -40,7 +40,7 @@ struct Product {
     Cut cut;
     Matrix out, a, b;
     bool a_along_k, b_along_k;
-    void* out_ptr;
+    void* out_ptr;  // of out, to write to
     const void* bias;
     void* parts;
     int activation;

@@ -32,15 +32,15 @@ struct Regime {
     bool takes_ieee = true;  // float32 as IEEE 754 has it
     bool takes_tf32 = true;  // float32 that may be rounded to tf32
     bool needs_tensor_maps = false;
-    bool counts = false;  // rows, columns and tiles in 32 bits
-    int min_arch = 0;     // the first architecture, such as 90
+    bool needs_32_bits = false;  // for rows, columns and tiles
+    int min_arch = 0;            // the first architecture, such as 90
     int max_arch = 999;
 
     bool serves(const Device& device, const Call& call) const {
         const bool takes_float32 = call.tf32 ? takes_tf32 : takes_ieee;
         return (takes_float32 || call.dtype != DType::float32) &&
                (call.has_tensor_maps || !needs_tensor_maps) &&
-               (call.is_counted || !counts) && min_arch <= device.arch &&
+               (call.fits_32_bits || !needs_32_bits) && min_arch <= device.arch &&
                device.arch <= max_arch;
     }
 };
@@ -97,10 +97,10 @@ cudaError_t matmul(
     // Only calls on Hopper get memory for parts and copies, wherever others are planned.
     const bool may_share = parts != nullptr && device.arch == 90;
     const bool may_copy = copies != nullptr && device.arch == 90;
-    call.is_counted = M <= MOST && N <= MOST && call.n_tiles(16, 16) <= MOST &&
-                      call.n_tiles(64, 64) <= MOST / 64;
+    call.fits_32_bits = M <= MOST && N <= MOST && call.n_tiles(16, 16) <= MOST &&
+                        call.n_tiles(64, 64) <= MOST / 64;
     call.has_tensor_maps =
-        (call.n_copied == 0 || may_copy) && call.is_counted && 0 < K && K <= MOST;
+        (call.n_copied == 0 || may_copy) && call.fits_32_bits && 0 < K && K <= MOST;
     auto chosen = MatmulRung::chosen;
     for (const Regime& regime : REGIMES) {
         const bool is_asked = rung == 0 || MatmulRung{rung} == regime.rung;

@@ -19,11 +19,10 @@ struct Call {
     DType dtype;
     bool tf32;
     int64_t n_batches, M, N, K;
-    bool is_counted = false;       // rows, columns and tiles in 32 bits
+    bool fits_32_bits = false;     // rows, columns and tiles are counted in them
     bool has_tensor_maps = false;  // of a and b, or of aligned copies
-    bool a_has_lines =
-        false;  // each row, or column, begins a line of the L2 if the first does
-    bool b_has_lines = false;
+    // Each row, or column, begins a line of the L2 if the first does.
+    bool a_has_lines = false, b_has_lines = false;
     bool out_is_aligned = false;
     int64_t n_copied = 0;  // elements of operands whose rows are not aligned
 
@@ -58,8 +57,8 @@ constexpr int64_t SINGLE_STORE_CYCLES = 340;
 constexpr int64_t SUM_CYCLES = 3500, ALIGN_CYCLES = 8200, PART_BYTES = 2000;
 constexpr int64_t MOST_PARTS = 64;       // of a tile, where all have as many
 constexpr int64_t MOST_STEPS = 1 << 18;  // thousands of them are counted in 32 bits
-constexpr int64_t MOST_SUMS =
-    2 * 128 * 256;  // places for them, for each multiprocessor
+// Sums that there is memory for, for each multiprocessor.
+constexpr int64_t MOST_SUMS = 2 * 128 * 256;
 constexpr int64_t ELEMENT_BYTES = 2, SUM_BYTES = 4;
 
 constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -44,9 +44,8 @@ struct Operand {
     int n_outer;       // entries left in the matrix, from the thread's first chunk on
     int first_offset;  // of the thread's first chunk in the tile
     bool is_aligned;
-    bool is_padded;
+    bool is_padded;  // rows may be read to the end of a chunk, as those of copies
 
-    // Rows of a matrix that is_padded may be read to the end of a chunk, as those of copies.
     // Of the first tile, and of the matrix, which has n_outer entries in all.
     __device__ Operand(
         const T* matrix, int64_t stride, int outer, int64_t n_outer, int64_t k,

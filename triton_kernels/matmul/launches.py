@@ -39,13 +39,24 @@ class Matrix(NamedTuple):
             start * self.x.element_size() % VEC_BYTES == 0 for start in starts
         )
 
-    def twin_stride(self) -> int:
-        """Elements between rows of what the twin reads, perhaps a copy."""
-        return self.stride_row if self.is_aligned() else align.stride_of(self.n_cols)
+    def n_matrices(self, n_batches: int) -> int:
+        """How many there are: one, where a batch shares it."""
+        return n_batches if self.stride_batch else 1
+
+    def n_copied(self, n_batches: int) -> int:
+        """The elements that are copied for the twin."""
+        n_elements = self.n_matrices(n_batches) * self.n_rows * self.n_cols
+        return 0 if self.is_aligned() else n_elements
+
+    def has_lines(self) -> bool:
+        """Whether rows of itself, or of its copy, begin lines of the L2."""
+        is_aligned = self.is_aligned()
+        stride = self.stride_row if is_aligned else align.stride_of(self.n_cols)
+        return stride % model.LINE_SIZE == 0
 
     def copied(self, copies: torch.Tensor, n_batches: int) -> "Matrix":
         """A copy whose rows are aligned, in memory that begins there."""
-        n_matrices = n_batches if self.stride_batch else 1
+        n_matrices = self.n_matrices(n_batches)
         stride = align.stride_of(self.n_cols)
         n_blocks = triton.cdiv(self.n_rows, align.ROWS)
         n_blocks *= triton.cdiv(self.n_cols, align.COLS)
@@ -82,8 +93,7 @@ def divisibility(x, *sizes):
 
 def map_of(matrix, n_batches, block, is_row_major):
     """How TMA finds blocks of an operand, whose own rows those of memory may not be."""
-    n_matrices = n_batches if matrix.stride_batch else 1
-    sizes = (n_matrices, matrix.n_rows, matrix.n_cols)
+    sizes = (matrix.n_matrices(n_batches), matrix.n_rows, matrix.n_cols)
     block = block if is_row_major else (block[0], block[2], block[1])
     strides = (matrix.stride_batch, matrix.stride_row, 1)
     return describe(matrix.x, sizes, strides, block)
@@ -96,8 +106,8 @@ def with_copies(matrices, copies, n_batches):
             yield matrix
         else:
             copied = matrix.copied(copies, n_batches)
-            n_matrices = n_batches if matrix.stride_batch else 1
-            copies = copies[n_matrices * matrix.n_rows * copied.stride_row :]
+            n_rows = matrix.n_matrices(n_batches) * matrix.n_rows
+            copies = copies[n_rows * copied.stride_row :]
             yield copied
 
 
@@ -136,17 +146,17 @@ def launch_twin(out, matrices, bias, call, cut, parts, copies, layout):
     a_block = (1, tile.block_m, tile.block_k)
     b_block = (1, tile.block_k, tile.block_n)
     out_block = (1, tile.block_m, tile.block_n // tile.n_stores)
-    out_matrix = Matrix(out, M, N, M * N, N)
-    out_has_map = out_matrix.is_aligned()
+    if call.out_is_aligned:
+        out_map = map_of(Matrix(out, M, N, M * N, N), n_batches, out_block, True)
     matmul_kernel[(cut.n_blocks,)](
-        map_of(out_matrix, n_batches, out_block, True) if out_has_map else out,
+        out_map if call.out_is_aligned else out,
         map_of(a, n_batches, a_block, layout["A_ROW_MAJOR"]),
         map_of(b, n_batches, b_block, layout["B_ROW_MAJOR"]),
         *(bias, parts if is_shared else None, n_batches, M, N, K, cut.n_streamed),
         **constants(tile, call, tile.block_k),
         **layout,
         N_STORES=tile.n_stores,
-        OUT_HAS_MAP=out_has_map,
+        OUT_HAS_MAP=call.out_is_aligned,
         A_IS_SHARED=a_is_shared,
         B_IS_SHARED=b_is_shared,
     )

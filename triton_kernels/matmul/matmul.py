@@ -124,15 +124,11 @@ def matmul(
         "B_DIVISIBILITY": divisibility(b, b_size, b_stride_batch, b_stride),
         "OUT_DIVISIBILITY": divisibility(out, N),
     }
-    a_matrix = Matrix(a, K if not a_row_major else M, a_size, a_stride_batch, a_stride)
+    a_matrix = Matrix(a, M if a_row_major else K, a_size, a_stride_batch, a_stride)
     b_matrix = Matrix(b, K if b_row_major else N, b_size, b_stride_batch, b_stride)
     # Tensor maps need aligned rows, and count in 32 bits.
     device, element_bytes = current_device(), out.element_size()
-    n_copied = sum(
-        x.n_rows * x.n_cols * (n_batches if x.stride_batch else 1)
-        for x in (a_matrix, b_matrix)
-        if not x.is_aligned()
-    )
+    n_copied = a_matrix.n_copied(n_batches) + b_matrix.n_copied(n_batches)
     has_tensor_maps = (
         all(0 < size <= MOST - 256 for size in (M, N, K))
         and n_batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= MOST // 64
@@ -144,8 +140,8 @@ def matmul(
         has_tensor_maps,
         has_vectors=min(divisors.values()) * element_bytes >= 8,
         has_words=read_by * element_bytes >= 4,
-        a_has_lines=a_matrix.twin_stride() % model.LINE_SIZE == 0,
-        b_has_lines=b_matrix.twin_stride() % model.LINE_SIZE == 0,
+        a_has_lines=a_matrix.has_lines(),
+        b_has_lines=b_matrix.has_lines(),
         out_is_aligned=Matrix(out, M, N, M * N, N).is_aligned(),
         n_copied=n_copied,
     )
