@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from pathlib import Path
 
@@ -11,10 +12,13 @@ from benches import GPU, make_bench
 from common import needs_gpu_to_itself
 
 from bindings.ops.matmul import OP
-from compare.judge.cases import make_arguments
+from compare.code import cache
+from compare.judge.cases import Case, make_arguments
 from compare.records import drawn, store
 from compare.records.drawn import LARGEST_SIZE, LAYOUTS, MOST_FLOPS, Drawn, Product
 from compare.report import drawn_plot, results
+from compare.timing import benchmark, compiling, gpu_state
+from compare.timing.unfinished import Unfinished
 
 
 def made(speeds: list[float]) -> Drawn:
@@ -100,6 +104,39 @@ def test_it_is_kept_told_and_plotted(tmp_path: Path) -> None:
     assert png.stat().st_size > 1000
     assert "4 drawn products" in svg.read_text()
     assert drawn_plot.draw(found, tmp_path)[0].read_bytes() == svg.read_bytes()
+
+
+def test_what_was_cut_off_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cache, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(compiling, "compile_ahead", lambda *_: None)
+    monkeypatch.setattr(gpu_state, "measuring", contextlib.nullcontext)
+    monkeypatch.setattr(benchmark, "free_memory", lambda: None)
+    measured: list[Case] = []
+
+    def medians(_op: object, case: Case) -> dict[str, float]:
+        if len(measured) == 3:
+            raise KeyboardInterrupt
+        measured.append(case)
+        return {"cuda": 1.0, "triton": 2.0, "torch": case.shape[0]}
+
+    def measure() -> Drawn:
+        unfinished = Unfinished("matmul", make_bench().environment, Product)
+        found = drawn.measure(OP, lambda _: None, 5, unfinished=unfinished)
+        unfinished.forget()
+        return found
+
+    monkeypatch.setattr(drawn, "_medians", medians)
+    with pytest.raises(KeyboardInterrupt):
+        measure()
+    measured.clear()
+    products = measure().products
+    assert measured == drawn.draw(5)[3:]
+    assert [each.case for each in products] == drawn.draw(5)
+    assert [each.median_us["torch"] for each in products] == [
+        each.shape[0] for each in drawn.draw(5)
+    ]
 
 
 @needs_gpu_to_itself

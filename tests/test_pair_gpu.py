@@ -33,7 +33,7 @@ from compare.timing.times import (
     Ceiling,
     Timing,
     as_json,
-    case_times_from_json,
+    part_from_json,
 )
 
 _BANK = ROOT / "tests/pairs"
@@ -109,7 +109,7 @@ def test_times_come_back_from_the_worker() -> None:
         comparisons=(),
         gpu_state=None,
     )
-    assert case_times_from_json(as_json(times)) == times
+    assert part_from_json(as_json(times), CaseTimes) == times
 
 
 def test_without_a_gpu_nothing_is_said_of_it(

@@ -30,7 +30,7 @@ from compare.records import check, drawn, fusions, rung_times, store
 from compare.records.source_hash import KEY, SIDES, hashes
 from compare.report import plots, readme, recorded, recording
 from compare.timing import benchmark, ceiling, gpu_state
-from compare.timing.times import Bench, to_json
+from compare.timing.times import Bench, CaseTimes, to_json
 from compare.timing.unfinished import Unfinished
 
 RTX = "NVIDIA GeForce RTX 4090"
@@ -456,7 +456,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[Bench]:
         (fusions, "measure"),
         (drawn, "measure"),
     ):
-        monkeypatch.setattr(module, name, lambda op, *_: measured(op.name))
+        monkeypatch.setattr(module, name, lambda op, *_, **__: measured(op.name))
     monkeypatch.setattr(store, "write", keep)
     monkeypatch.setattr(readme, "redraw", list)
     monkeypatch.setattr(recording, "_run_example", lambda progress: "")
@@ -500,7 +500,7 @@ def test_a_record_that_was_cut_off_goes_on(
     monkeypatch.setattr(ceiling, "matmul_rate", lambda _: Skipped("no time"))
 
     def bench(environment: dict[str, Any]) -> Bench:
-        unfinished = Unfinished("softmax", environment)
+        unfinished = Unfinished("softmax", environment, CaseTimes)
         result = benchmark.bench(request, lambda _: None, unfinished)
         unfinished.forget()
         return result
@@ -511,15 +511,19 @@ def test_a_record_that_was_cut_off_goes_on(
         bench(morning)
     assert measured == [*cases[:2]]
     for other in ({"date": "2026-11-21"}, {"commit": "another"}, {"gpus": [RTX]}):
-        assert Unfinished("softmax", {**noon, **other}).find(cases[0]) is None
-    assert Unfinished("gelu", noon).find(cases[0]) is None
+        assert (
+            Unfinished("softmax", {**noon, **other}, CaseTimes).find(cases[0]) is None
+        )
+    assert Unfinished("gelu", noon, CaseTimes).find(cases[0]) is None
 
     measured.clear()
     assert bench(noon).cases == tuple(
         make_case(each.shape, each.dtype) for each in cases
     )
     assert measured == [cases[2]]
-    assert Unfinished("softmax", noon).find(cases[0]) is None  # it is finished
+    assert (
+        Unfinished("softmax", noon, CaseTimes).find(cases[0]) is None
+    )  # it is finished
 
 
 def test_kernels_that_are_not_committed_are_not_recorded(

@@ -19,7 +19,7 @@ from compare.pairs.calls import Outcome, distinct
 from compare.pairs.question import AS_GIVEN, Problem, Question
 from compare.pairs.side import CudaRoom, Room
 from compare.timing import gpu_state
-from compare.timing.times import CaseTimes, case_times_from_json
+from compare.timing.times import CaseTimes, part_from_json
 
 ON_GPU = "on the GPU"
 SAME_ON_GPU = "same bits on the GPU"
@@ -179,7 +179,7 @@ def times(
         answer = _run("gpu_times", request, files, limits)
     except CompareError as error:
         return Skipped(str(error))
-    found = case_times_from_json(answer["times"])
+    found = part_from_json(answer["times"], CaseTimes)
     timings = dict(found.timings)
     given = replace(asked, calls=(asked.as_given,))
     for slot, outputs in answer["outputs"].items():

@@ -31,6 +31,7 @@ from compare.timing import (
 from compare.timing.measure import Entry, make_sets
 from compare.timing.times import Document
 from compare.timing.turns import Times, Turn
+from compare.timing.unfinished import Unfinished
 
 SIDES = ("cuda", "triton")
 PEER = "torch"
@@ -111,6 +112,7 @@ def measure(
     progress: Callable[[str], None],
     n: int = N_PRODUCTS,
     seed: int = SEED,
+    unfinished: Unfinished[Product] | None = None,
 ) -> Drawn:
     """Times both languages and PyTorch in turns, and judges what they compute.
 
@@ -119,6 +121,7 @@ def measure(
         progress: Is told what is going on.
         n: How many products.
         seed: What they are drawn from.
+        unfinished: Has products that need not be measured again, and is given the rest.
 
     Raises:
         CompareError: It cannot be measured, or a result was wrong.
@@ -126,12 +129,20 @@ def measure(
     cases = draw(n, seed)
     compiling.compile_ahead([(op.name, case, "triton") for case in cases], progress)
     surroundings = environment.collect()
+
+    def product_of(case: Case) -> Product:
+        found = unfinished.find(case) if unfinished else None
+        product = found or Product(case, _medians(op, case))
+        if unfinished:
+            unfinished.keep(product)
+        return product
+
     products = []
     with gpu_state.measuring():
         for number, case in enumerate(cases, 1):
             name = f"{case.shape_name} {case.layout}"
             progress(f"timing {name}, {number} of {len(cases)}")
-            products.append(Product(case, _medians(op, case)))
+            products.append(product_of(case))
             benchmark.free_memory()
     return Drawn(op.name, surroundings, seed, tuple(products))
 

@@ -19,12 +19,12 @@ from compare import repository
 from compare.errors import UnavailableError, UsageError
 from compare.judge.cases import Case
 from compare.records import drawn, fusions, rung_times, source_hash, store
-from compare.records.drawn import Drawn
+from compare.records.drawn import Drawn, Product
 from compare.report import plots, readme
 from compare.report.readme import EXAMPLE
 from compare.timing import benchmark, environment, gpu_state
 from compare.timing.names import DEFAULT_BACKENDS, PEERS
-from compare.timing.times import Bench
+from compare.timing.times import Bench, CaseTimes
 from compare.timing.unfinished import Unfinished
 
 Measured = TypeVar("Measured", Bench, rung_times.Times, fusions.Fusion, Drawn)
@@ -90,7 +90,7 @@ def _record(
 
     op = OPS[request.op]
     facts = {**environment.collect(), source_hash.KEY: hashes}
-    unfinished = Unfinished(op.name, facts)
+    unfinished = Unfinished(op.name, facts, CaseTimes)
     result = benchmark.bench(request, progress, unfinished)
     if failures := benchmark.failures(result, DEFAULT_BACKENDS):
         unfinished.forget()  # the next run may do better
@@ -98,7 +98,6 @@ def _record(
     # One run writes the example and its record.
     example = _run_example(progress) if op.name == EXAMPLE else ""
     files = [store.write(with_hashes(result))]
-    unfinished.forget()
     if example:
         files.append(files[0].parent / f"compare-{EXAMPLE}.txt")
         store.replace(files[-1], example.encode())
@@ -110,8 +109,11 @@ def _record(
         fused = fusions.measure(op, case, progress)
         files.append(store.write(with_hashes(fused)))
     if op.name in _DRAWN:
-        found = drawn.measure(op, progress)
+        products = Unfinished(op.name, facts, Product)
+        found = drawn.measure(op, progress, unfinished=products)
         files.append(store.write(with_hashes(found)))
+        products.forget()
+    unfinished.forget()
     return files
 
 

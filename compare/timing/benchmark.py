@@ -108,7 +108,7 @@ def compile_ahead(requests: Sequence[Request], progress: Callable[[str], None]) 
 def bench(
     request: Request,
     progress: Callable[[str], None],
-    unfinished: Unfinished | None = None,
+    unfinished: Unfinished[CaseTimes] | None = None,
 ) -> Bench:
     """Measures an op and its peers.
 

@@ -186,9 +186,13 @@ def from_json(document: Mapping[str, Any], made: type[Kept]) -> Kept:
     return kept
 
 
-def case_times_from_json(document: Mapping[str, Any]) -> CaseTimes:
-    """What as_json has made of the times of a case."""
-    return _converter.structure(document, CaseTimes)
+Part = TypeVar("Part")
+
+
+def part_from_json(document: Mapping[str, Any], made: type[Part]) -> Part:
+    """What as_json has made of a part of a document."""
+    part: Part = _converter.structure(document, made)
+    return part
 
 
 def limits_to_json(times: CaseTimes | Skipped) -> dict[str, Any]:
