@@ -615,7 +615,7 @@ BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
             ["mbarrier_init(&queries_full", "wait(&shared.queries_full"],
         )
     ],
-    "attention/backward_once.cuh": [
+    "attention/backward_twin.cuh": [
         (
             "twin_attention_backward",
             ["mbarrier_init(&own_full", "wait(&shared.own_full"],

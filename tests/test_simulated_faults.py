@@ -87,6 +87,9 @@ RING = Subject(
     "cuda", "matmul", (64, 64, 832), BF16, rung="twin"
 )  # once around, and a bit
 
+# Blocks that take turns.
+TURNS = of_both("attention_backward", (1, 300, 140, 1, 1, 64), BF16, kernel=1)
+
 ORDERS = ("forward", "reverse")
 FOUR_ORDERS = (*ORDERS, "random:1", "random:2")
 FIFTY_ORDERS = (*ORDERS, *(f"random:{seed}" for seed in range(1, 49)))
@@ -99,6 +102,7 @@ CLEAN = {
     **dict.fromkeys((*SHORT_SOFTMAX, *ADD, *HOPPER_MATMUL, RING), FOUR_ORDERS),
     **dict.fromkeys((NORM_BACKWARD[1], CLUSTER_SOFTMAX, CLUSTER_NORM), ORDERS),
     **dict.fromkeys(AMPERE_MATMUL, ORDERS[1:]),
+    **dict.fromkeys(TURNS, FOUR_ORDERS[2:]),
 }
 
 launches.announce(each.launch for each in CLEAN if each.side == "cuda")
@@ -245,6 +249,7 @@ READS_OUTSIDE, WRITES_OUTSIDE = f"reads .*{OUTSIDE}", f"writes .*{OUTSIDE}"
 UNWRITTEN = "reads shared memory at byte .*, never written"
 RACE = "in no order"
 STUCK = "waits for ever: the phase never ends"
+ASKS = "waits for ever for what no block writes"
 NO_MBARRIER = "names what is no mbarrier"
 NOT_AWAITED = "is not waited for before the end"
 TOO_EARLY = r"reads accumulators of a wgmma that no wgmma\.wait_group has waited for"
@@ -402,6 +407,16 @@ def bulk_of_triton() -> Iterator[Fault]:
     yield Fault("no-wait-before-end", awaited, "", dropped, NOT_AWAITED, store, LAST)
 
 
+def turns_of_cuda() -> Iterator[Fault]:
+    """Blocks that do not tell of their turns, or not themselves."""
+    arrive, told_at = r"mbarrier\.arrive", "load_acquire"
+    coming, over = r"mbarrier_arrive\(&turn\.has_come", r"mbarrier_arrive\(&is_over"
+    yield Fault("no-turn-told", r"red\.release", "", dropped, ASKS, told_at)
+    yield Fault("turn-not-asked", arrive, coming, dropped, ASKS, told_at, FIRST)
+    yield Fault("turn-not-let", arrive, coming, dropped, ASKS, told_at, LAST)
+    yield Fault("turn-not-over", arrive, over, dropped, ASKS, told_at, FIRST)
+
+
 def barriers_of_products(lines: dict[int, str]) -> Iterator[Fault]:
     """Barriers of products by warps, by number: where each is told."""
     says = f"{RACE}|{UNWRITTEN}"
@@ -442,6 +457,7 @@ FAULTS: list[tuple[Subject, Iterator[Fault]]] = [
     (HOPPER_MATMUL[0], phases_of_cuda()),
     (HOPPER_MATMUL[0], work_of_cuda()),
     (HOPPER_MATMUL[1], bulk_of_triton()),
+    (TURNS[0], turns_of_cuda()),
 ]
 
 

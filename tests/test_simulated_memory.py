@@ -19,6 +19,7 @@ from compare.ptx_simulator import (
     Simulation,
     TensorArgument,
     TensorMap,
+    machine,
     simulate,
 )
 
@@ -499,3 +500,64 @@ def test_blocks_of_a_cluster_reach_each_other(order: Order) -> None:
         body, out_bytes=32, grid=(8, 1, 1), cluster=(4, 1, 1), threads=64, order=order
     )
     assert found == [3, 0, 1, 2, 3, 0, 1, 2]
+
+
+# ---- Blocks that wait for each other -------------------------------------------------
+
+# The first thread of a block waits until x[0] is what the block's turn is, adds 1 to it
+# times 10 in out, and passes the turn on. Blocks count down, so that all wait for those
+# behind them.
+TAKE_TURNS = """
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, %ctaid.x;
+    sub.s32 %r3, 3, %r2;
+    setp.eq.u32 %p1, %r1, 0;
+    @!%p1 bra OVER;
+AGAIN:
+    {ask}
+    setp.ne.u32 %p2, %r4, %r3;
+    @%p2 bra AGAIN;
+    ld.global.u32 %r5, [%d1];
+    mad.lo.u32 %r5, %r5, 10, %r3;
+    st.global.u32 [%d1], %r5;
+    add.u32 %r6, %r3, 1;
+    {tell}
+OVER:
+    bar.sync 0;
+"""
+WAYS_TO_ASK = {
+    "acquire": "ld.acquire.gpu.global.u32 %r4, [%d2];",
+    "volatile": "ld.volatile.global.u32 %r4, [%d2];",
+    "an atomic": "atom.global.add.u32 %r4, [%d2], 0;",
+    "sleep": "ld.relaxed.gpu.global.u32 %r4, [%d2]; nanosleep.u32 32;",
+}
+
+
+@in_one_test("ask", "order")
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("ask", WAYS_TO_ASK)
+def test_blocks_wait_for_each_other(ask: str, order: Order) -> None:
+    body = TAKE_TURNS.format(
+        ask=WAYS_TO_ASK[ask], tell="st.release.gpu.global.u32 [%d2], %r6;"
+    )
+    x = np.zeros(1, np.uint32)
+    found = numbers(
+        f"st.global.u32 [%d1], 0; bar.sync 0; {body}",
+        x,
+        out_bytes=4,
+        grid=(4, 1, 1),
+        order=order,
+    )
+    assert found == [123]
+
+
+def test_who_waits_for_a_block_for_ever_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine, "MOST_QUESTIONS", 20)
+    body = TAKE_TURNS.format(ask=WAYS_TO_ASK["acquire"], tell="")
+    x = np.zeros(1, np.uint32)
+    _, done = run(f"st.global.u32 [%d1], 0; {body}", x, grid=(4, 1, 1))
+    assert not done.is_complete
+    assert done.faults[0].what == "waits for ever for what no block writes"
+    assert done.faults[0].block == (0, 0, 0)  # the first of three

@@ -75,10 +75,11 @@ def attention(
         scale: What scores are multiplied by; by default 1 / sqrt(head_dim).
         softcap: Where scaled scores s become softcap * tanh(s / softcap); None for no
             such bound.
-        deterministic: Whether equal calls of the backward give the same bits. If not, a
-            faster one on Hopper adds up the gradient of q in memory in any order, and
-            its last bits may differ; those of k and v stay the same. It is for 16 bits
-            and a head_dim of 128 at most; other calls stay deterministic.
+        deterministic: Whether equal calls of the backward give the same bits. On Hopper
+            blocks add up the gradient of q in memory; if not, they do so in any order
+            instead of in turns, which is faster, and its last bits may differ; those of
+            k and v stay the same. That is so for 16 bits and a head_dim of 128 at most;
+            other calls stay deterministic.
         cu_seqlens_q: For packed sequences, whose tensors have no batch: where they lie,
             as in attention_varlen; None for batches.
         cu_seqlens_k: Likewise.
@@ -544,6 +545,7 @@ def _operands_backward(
         float(softcap or 0.0),
         *visible_sides(causal, window, q.shape[-3] + k.shape[-3]),
         *_offsets(cu_seqlens_q, cu_seqlens_k),
+        deterministic,
     )
 
 
@@ -558,18 +560,12 @@ def _workspace_backward(
     v: Tensor,
     out: Tensor,
     lse: Tensor,
-    grad_lse: Tensor | None = None,
-    causal: bool = False,
-    window: Sequence[int] | None = None,
-    scale: float | None = None,
-    softcap: float | None = None,
-    deterministic: bool = True,
     *_: Any,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """All probabilities and the gradients of all scores, for the first rung.
 
-    And sums of grad_q in float32, where blocks may add them up in any order, with two
-    numbers for each row; rows and columns fill their tiles.
+    And sums of grad_q in float32, where blocks add them up in memory, with two numbers
+    for each row and 32 for 64 of them; rows and columns fill their tiles.
     """
     if rung == "first":
         size = (*lse.shape, k.shape[1])
@@ -580,10 +576,10 @@ def _workspace_backward(
         and q.shape[3] <= 128
         and is_hopper(q)
     )
-    if deterministic or rung not in ("", "twin") or not is_served:
+    if rung not in ("", "twin") or not is_served:
         return None, None, None
-    n_rows, n_cols = -(-q.shape[1] // 128) * 128, 64 if q.shape[3] <= 64 else 128
-    return None, None, lse.new_empty((*lse.shape[:2], n_rows, n_cols + 2))
+    n_boxes, n_cols = -(-q.shape[1] // 128) * 2, 64 if q.shape[3] <= 64 else 128
+    return None, None, lse.new_empty((*lse.shape[:2], n_boxes, 64 * (n_cols + 2) + 32))
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

@@ -170,8 +170,9 @@ BACKWARD = replace(
     # of two numbers that are nearly the same.
     is_judged_by_row=False,
     other_kernels={
-        "attention_backward_kernel": "Calls that allow it have, on Hopper, all "
-        "gradients of a block of keys at once; blocks add up grad_q in any order.",
+        "attention_backward_keys_kernel": "The gradients of keys and values of long "
+        "rows, on Hopper, whose sums leave no registers for those of queries.",
+        "attention_backward_queries_kernel": "Those of queries, likewise.",
         "attention_begin_sums_kernel": "What is added up begins as 0.",
         "attention_end_sums_kernel": "Scales and rounds these sums.",
     },

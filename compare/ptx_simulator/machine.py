@@ -13,7 +13,9 @@ What is taken for granted, beside what the other modules say:
 * Without contents, what is waited for at an mbarrier has always come when all others
   have gone as far as they can; blocks of a cluster do not wait for each other, and what
   a block accesses in the shared memory of another one, it accesses in its own.
-* Blocks of different clusters do not wait for each other.
+* Blocks of different clusters wait for each other only in loops that read global memory
+  by an atomic, or acquire it, and write nothing; of many blocks, later ones for earlier
+  ones.
 """
 
 from collections import Counter
@@ -35,6 +37,8 @@ from compare.ptx_simulator.warp_order import WarpOrder
 
 # Instructions, each executed in any number of lanes, after which a kernel is stopped.
 MOST_STEPS = 500_000
+# How often in a row blocks ask what others have written, while none does anything else.
+MOST_QUESTIONS = 1000
 
 
 @dataclass
@@ -87,6 +91,9 @@ class Machine:
         self._counters = counters
         self._is_traced = is_traced
         self._warp_order = WarpOrder(order) if order else None
+        self._latecomer = self._warp_order and self._warp_order.latecomer(layout)
+        # How often nobody did anything but ask, and how many steps there were before.
+        self._vain_questions = self._steps_before = 0
         self._most_steps = MOST_STEPS
         self._doubts = Doubts(program, self.batch)
         self._barriers = Barriers(layout, self.batch.races)
@@ -95,6 +102,7 @@ class Machine:
         self._excused: set[int] = set()  # where they wait no longer
         # Who asks again and again whether a phase is over, by the instruction.
         self._polling: dict[int, Group] = {}
+        self._asking: dict[int, Group] = {}  # what another block has written, likewise
         self._clusters = ClusterBarriers(layout, self.batch.races)
         # Each lets the group, or its parts, go on from where it is to.
         self._steps = {
@@ -118,6 +126,11 @@ class Machine:
                 self._go_on()
         if self._counters.is_complete:
             self._end()
+            return
+        asking = self._program.questions & {*self._ready, *self._asking}
+        for place in sorted(asking):
+            group = self._ready.get(place) or self._asking[place]
+            self.batch.tell(place, group, "waits for ever for what no block writes")
 
     def _take_turns(self) -> None:
         """Runs the warps of a block one after the other, each as far as it can go.
@@ -126,6 +139,8 @@ class Machine:
         nothing makes them wait for each other.
         """
         turns: dict[int, dict[int, Group]] = {}  # by warp, or by warpgroup
+        if self._latecomer:
+            self._ready = self._latecomer.hold(self._ready)
         for place, group in self._ready.items():
             threads = self.batch.layout.thread_of_lane[group.numbers]
             for warp, part in group.split(threads // self._program.acts_together):
@@ -217,7 +232,11 @@ class Machine:
         self._enter(place + 1, group.without(taken))
         if taken is None:
             return
-        if operation.choice is None:
+        if operation.asks_again and self.batch.has_contents:
+            # Others have their turn first, who may write what is asked for.
+            target = operation.targets[0]
+            self._asking[target] = taken.union(self._asking.get(target))
+        elif operation.choice is None:
             self._enter(operation.targets[0], taken)
         else:
             choice = operation.choice(self.batch, taken)
@@ -323,6 +342,18 @@ class Machine:
         lanes, known = asked(self.batch, group)
         return group.select(((missing[group.row] & lanes) != 0) & known)
 
+    def _go_back(self) -> None:
+        """To a question, or to what was held back if there is no answer otherwise."""
+        held = self._latecomer.held if self._latecomer else {}
+        steps, self._steps_before = self._steps_before, self._counters.steps
+        asked = self._steps_before - steps <= len(self._program.questions)
+        self._vain_questions = self._vain_questions + 1 if asked else 0
+        if self._asking and self._vain_questions > MOST_QUESTIONS:
+            self._counters.is_complete = False
+        back = held if held and self._vain_questions else self._asking or held
+        self._ready = back.copy()
+        back.clear()
+
     def _arrive(self, place: int, operation: Operation, group: Group) -> None:
         """Brings a group to a barrier of its blocks."""
         assert operation.choice
@@ -351,6 +382,8 @@ class Machine:
             # Nobody can tell when asynchronous work is done: so late as possible.
             while not self._ready and self.batch.deliveries.deliver():
                 self._ask_again()
+        if not self._ready:
+            self._go_back()
         if not self._ready:
             # Whom they still wait for will never come.
             self._ready, self._waiting = self._waiting, {}

@@ -7,8 +7,8 @@ from typing import Literal
 import networkx
 import numpy as np
 
-from compare.assembly.control_flow import END, meetings, ways
-from compare.assembly.listing import Listing
+from compare.assembly.control_flow import END, Loop, find_loops, meetings, ways
+from compare.assembly.listing import Instruction, Listing
 from compare.ptx_simulator.alu import ARITHMETIC
 from compare.ptx_simulator.atomics import ATOMICS
 from compare.ptx_simulator.batch import NOT_SIMULATED, Batch
@@ -64,6 +64,9 @@ class Operation:
     # How many threads a barrier waits for, if not all of the block.
     threads: Operand | None = None
     waits: bool = True  # whether a barrier stops the threads that come to it
+    asks_again: bool = (
+        False  # whether a branch leads back to a question to other blocks
+    )
     ended: Ended | None = None  # for whom the phase of a `wait` is over
 
 
@@ -164,6 +167,7 @@ class Program:
         decoder: what its operands refer to.
         operations: one for each instruction.
         unknown_opcodes: those that cannot be simulated, by instruction.
+        questions: the instructions with which it waits for what another block writes.
         acts_together: how many threads there are in a warp, or in a warpgroup if the
             kernel has any.
     """
@@ -177,6 +181,12 @@ class Program:
         self.acts_together = WARPGROUP if together else WARP
         decoded = [Decoded(self.decoder, each) for each in listing.instructions]
         self.operations = tuple(map(self._operation, decoded))
+        questions = _questions(listing)
+        self.questions = frozenset[int]().union(*(each.body for each in questions))
+        for loop in questions:
+            for place in loop.body:
+                if loop.head in self.operations[place].targets:
+                    self.operations[place].asks_again = True
         products = [each.product for each in decoded if each.product]
         shared = frozenset[int]().union(*(each.sums | each.left for each in products))
         for each, operation in zip(decoded, self.operations, strict=True):
@@ -285,6 +295,41 @@ class Program:
         labels = declarations.jump_tables.get(last, (last,))
         places = [declarations.target(index, label) for label in labels]
         return tuple(place for place in places if place is not None)
+
+
+def _questions(listing: Listing) -> list[Loop]:
+    """The loops that read what another block may write meanwhile, until it has.
+
+    They are innermost ones that write nothing but shared memory.
+    """
+    if not any(map(_asks, listing.instructions)):
+        return []  # the loops of most kernels need not be found
+    loops = find_loops(listing)
+    heads = {each.head for each in loops}
+
+    def is_question(loop: Loop) -> bool:
+        body = [listing.instructions[place] for place in loop.body]
+        is_innermost = len(heads & loop.body) == 1
+        return is_innermost and any(map(_asks, body)) and not any(map(_acts, body))
+
+    return [*filter(is_question, loops)]
+
+
+def _asks(instruction: Instruction) -> bool:
+    """Whether it reads global memory in some order with what others write there."""
+    modifiers = {*instruction.opcode.split(".")}
+    is_ordered = instruction.stem == "atom" or (
+        instruction.stem == "ld" and modifiers & {"acquire", "relaxed", "volatile"}
+    )
+    return bool(is_ordered) and "shared" not in modifiers
+
+
+def _acts(instruction: Instruction) -> bool:
+    """Whether it writes or starts something that is not of the own block alone."""
+    is_store = instruction.stem in ("st", "red")
+    modifiers = {*instruction.opcode.split(".")}
+    starts = instruction.stem in ("cp", "mbarrier", "wgmma", "tcgen05")
+    return starts or (is_store and not modifiers & {"shared", "shared::cta"})
 
 
 def _look_at_use(decoded: Decoded, operation: Operation, slots: frozenset[int]) -> None:

@@ -19,8 +19,8 @@
 // Traffic  the first rungs write matrices of all scores to memory, and read them again. In
 //          the others scores never leave a block, which reads k and v once for all its
 //          queries, mostly from the L2; the backward computes them twice, for blocks that own
-//          keys and for blocks that own queries, or on Hopper once, where blocks of keys may
-//          add up grad_q in memory. Where queries are few, blocks share the keys.
+//          keys and for blocks that own queries, or on Hopper once, where blocks of keys add
+//          up grad_q in memory, if rows are not too long. Where queries are few, blocks share the keys.
 // Limits   scores and sums in float32, the result rounded once; tensor cores take exp(s[i, j]
 //          - max) rounded to the dtype. A query that sees no key has 0 as its result, and an
 //          lse of -inf. inf or NaN in k never reaches a query that does not see it; in v, and
@@ -32,8 +32,8 @@
 //          et al. 2024, arXiv:2407.08608 (warpgroups that take turns)
 
 #include "attention/backward_launches.cuh"
-#include "attention/backward_once_launches.cuh"
-#include "attention/backward_twin.cuh"
+#include "attention/backward_long_rows.cuh"
+#include "attention/backward_twin_launches.cuh"
 #include "attention/first.cuh"
 #include "attention/regimes.cuh"
 #include "attention/split_launches.cuh"
@@ -172,9 +172,10 @@ cudaError_t attention(
 }
 
 // delta: (n_batches, n_heads, n_queries) of float32. p, grad_scores: for the first rung, like
-// scores. sums: n_batches * n_heads * ceil(n_queries / 128) * 128 rows of 64 + 2 or 128 + 2
-// floats, if the twin may add up grad_q in any order; else null. grad_q, grad_k, grad_v:
-// contiguous.
+// scores. sums: where the twin adds up grad_q in memory, which it does for a head_dim of 128 at
+// most, n_batches * n_heads * ceil(n_queries / 128) * 2 times 64 rows of 64 + 2 or 128 + 2
+// floats and 32 more; else null. deterministic: whether equal calls get equal bits, for which
+// blocks take turns. grad_q, grad_k, grad_v: contiguous.
 cudaError_t attention_backward(
     const Launcher& launch, DType dtype, void* grad_q, void* grad_k, void* grad_v,
     void* delta, const void* grad, const void* grad_lse, const void* q, const void* k,
@@ -186,8 +187,8 @@ cudaError_t attention_backward(
     int64_t v_stride_batch, int64_t v_stride_row, int64_t v_stride_head,
     int64_t out_stride_batch, int64_t out_stride_row, int64_t out_stride_head,
     float scale, float softcap, int64_t window_left, int64_t window_right,
-    int64_t n_sequences, const void* q_offsets, const void* k_offsets, void* p,
-    void* grad_scores, void* sums, int rung
+    int64_t n_sequences, const void* q_offsets, const void* k_offsets,
+    bool deterministic, void* p, void* grad_scores, void* sums, int rung
 ) {
     const BackwardCall call{
         .grad_q = grad_q,
@@ -216,6 +217,7 @@ cudaError_t attention_backward(
         .window_left = window_left,
         .window_right = window_right,
         .offsets = {q_offsets, k_offsets, n_sequences},
+        .deterministic = deterministic,
         .sums = sums
     };
     const AttentionCall described = call.described(dtype);
@@ -226,7 +228,7 @@ cudaError_t attention_backward(
     return dispatch_float<cudaError_t>(dtype, [&]<typename T>() {
         if constexpr (sizeof(T) == 2) {
             if (chosen == AttentionRung::twin && computes_at_once(call)) {
-                return launch_backward_once<T>(launch, described, call);
+                return launch_backward_twin<T>(launch, described, call);
             }
         }
         if (const cudaError_t error = launch_delta<T>(launch, call)) return error;
@@ -235,7 +237,7 @@ cudaError_t attention_backward(
         }
         if constexpr (sizeof(T) == 2) {
             if (chosen == AttentionRung::twin) {
-                return launch_backward_twin<T>(launch, described, call);
+                return launch_backward_long_rows<T>(launch, described, call);
             }
             if (chosen == AttentionRung::tensor_cores) {
                 return launch_backward_tensor_cores<T>(launch, call);

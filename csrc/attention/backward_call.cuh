@@ -23,7 +23,8 @@ struct BackwardCall {
     int64_t window_left;
     int64_t window_right;
     Offsets offsets;
-    void* sums;  // of grad_q, where blocks may add them up in any order; else null
+    bool deterministic;
+    void* sums;  // of grad_q, where blocks add them up in memory; else null
 
     // How many blocks own n_rows rows each of the gradients of q, or of k and v.
     int64_t n_query_blocks(int64_t n_rows) const {

@@ -1,11 +1,12 @@
-// The twin's gradients of keys and values: scores are computed transposed, keys by queries, so
-// that what follows from them is in the registers from which it is multiplied again.
+// The twin's gradients of keys and values where rows are long: scores are computed transposed,
+// keys by queries, so that what follows from them is in the registers from which it is
+// multiplied again.
 //
-// A block owns keys, and takes the queries that see them, of all heads that share them. Each
-// warpgroup sums up 64 rows of both gradients in registers, or of one if they are long. While
-// one computes exponentials the tensor cores multiply for the other, and for itself: gradients
-// by values then, and afterwards the last sum together with the next step's scores. No other
-// block adds to the sums: the same call gives the same bits.
+// A block owns keys, and takes the queries that see them, of all heads that share them. Sums of
+// so many columns fill the registers: of the same keys one warpgroup sums up the gradients, and
+// the other those of values. While one computes exponentials the tensor cores multiply for the
+// other, and for itself: gradients by values then, and afterwards the sum together with the
+// next step's scores. No other block adds to the sums: the same call gives the same bits.
 #pragma once
 
 #include "attention/backward_rings.cuh"
@@ -30,10 +31,7 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_keys_kernel(
 ) {
 #if defined(TWIN_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
     using namespace twin;
-    // Sums of more than 128 columns fill the registers: both warpgroups then have the same 64
-    // keys, and one of the two gradients.
-    constexpr bool IS_SPLIT = HEAD_DIM > 128;
-    static_assert(BLOCK_N == (IS_SPLIT ? 1 : BACKWARD_CONSUMERS) * BOX_SIZE);
+    static_assert(BLOCK_N == BOX_SIZE);
     using Shared = BackwardKeysShared<HEAD_DIM, BLOCK_M, BLOCK_N, NUM_STAGES>;
     DYNAMIC_SHARED(shared_bytes, 1024);
     auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
@@ -76,16 +74,13 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_keys_kernel(
 
     ptx::setmaxnreg_inc<KEYS_CONSUMER_REGISTERS>();
     const int lane = thread % WARP_SIZE;
-    const int box = IS_SPLIT ? 0 : warpgroup;  // of the keys
-    const int first_key = tile.key + box * BOX_SIZE;
-    const int key = first_key + thread / WARP_SIZE * 16 + lane / 4;  // and 8 below
+    const int key = tile.key + thread / WARP_SIZE * 16 + lane / 4;  // and 8 below
     const Queries upper = window.of_key(key), lower = window.of_key(key + 8);
-    const auto [first_step, end_step] = steps_of_keys<BLOCK_M>(tile, first_key, window);
-    // The queries that see all keys of the warpgroup need no mask.
-    const int seeing_from = window.of_key(first_key + BOX_SIZE - 1).first;
-    const int seeing_to = window.of_key(first_key).end;
-    const uint64_t k = ptx::wgmma_descriptor(shared.k[box], 0, 8 * ROW_BYTES);
-    const uint64_t v = ptx::wgmma_descriptor(shared.v[box], 0, 8 * ROW_BYTES);
+    // The queries that see all keys of the block need no mask.
+    const int seeing_from = window.of_key(tile.key + BLOCK_N - 1).first;
+    const int seeing_to = window.of_key(tile.key).end;
+    const uint64_t k = ptx::wgmma_descriptor(shared.k[0], 0, 8 * ROW_BYTES);
+    const uint64_t v = ptx::wgmma_descriptor(shared.v[0], 0, 8 * ROW_BYTES);
     // A matrix of queries as the right one of a product whose result has a column for each
     // query, or of one that sums over queries.
     const auto by_query = [](const auto& ring, int stage) {
@@ -99,20 +94,20 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_keys_kernel(
     const float scale_log2 = scale * LOG2_E;
     RingPosition<NUM_STAGES> q_position, grad_position;
 
-    float grad_k[HEAD_DIM / 8][2][2]{}, grad_v[HEAD_DIM / 8][2][2]{};
+    float sums[HEAD_DIM / 8][2][2]{};  // of grad_k, or of grad_v
     float scores[BLOCK_M / 8][2][2], grad_p[BLOCK_M / 8][2][2];
-    uint32_t p[BLOCK_M / 16][4], grad_scores[BLOCK_M / 16][4];
+    uint32_t weights[BLOCK_M / 16][4];  // gradients of scores, or p
     const auto start_step_scores = [&](const RingPosition<NUM_STAGES>& position) {
         shared.q.wait_until_full(position);
         start_scores<T, HEAD_DIM, BLOCK_M>(
             scores, k, by_query(shared.q, position.stage)
         );
     };
-    // From a step's scores to the sums, the last of which is started only.
-    const auto add_step = [&]<bool SUMS_K, bool SUMS_V>(int step) {
+    // From a step's scores to the sum, which is started only.
+    const auto add_step = [&]<bool IS_OF_K>(int step) {
         const int stage = grad_position.stage;
         shared.grad.wait_until_full(grad_position);
-        if constexpr (SUMS_K) {
+        if constexpr (IS_OF_K) {
             start_scores<T, HEAD_DIM, BLOCK_M>(grad_p, v, by_query(shared.grad, stage));
         }
         const int row = tile.first_row + step * BLOCK_M;
@@ -125,81 +120,56 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_keys_kernel(
             float& score = scores[i / 4][i / 2 % 2][i % 2];
             score = ptx::exp2(fmaf(score, scale_log2, -lse[i / 4 * 8 + i % 2]));
         }
-        if constexpr (SUMS_V) {
-            round_to_operand<T, BLOCK_M>(p, scores);
-            start_values<T, HEAD_DIM, BLOCK_M>(
-                grad_v, p, over_queries(shared.grad, stage)
-            );
-        }
-        if constexpr (SUMS_K) {
+        if constexpr (IS_OF_K) {
             ptx::wgmma_wait_group<0>();
             const float* delta = shared.delta[stage] + lane % 4 * 2;
-            #pragma unroll
+        #pragma unroll
             for (int i = 0; i < BLOCK_M / 2; ++i) {
                 scores[i / 4][i / 2 % 2][i % 2] *=
                     grad_p[i / 4][i / 2 % 2][i % 2] - delta[i / 4 * 8 + i % 2];
             }
-            round_to_operand<T, BLOCK_M>(grad_scores, scores);
-            start_values<T, HEAD_DIM, BLOCK_M>(
-                grad_k, grad_scores, over_queries(shared.q, stage)
-            );
         }
+        round_to_operand<T, BLOCK_M>(weights, scores);
+        start_values<T, HEAD_DIM, BLOCK_M>(
+            sums, weights,
+            IS_OF_K ? over_queries(shared.q, stage) : over_queries(shared.grad, stage)
+        );
     };
     const auto release_step = [&] {
         shared.q.release(q_position, lane == 0);
         shared.grad.release(grad_position, lane == 0);
     };
-    // Of queries that see keys of the other warpgroup, and none of this one.
-    const auto skip_steps = [&](int n_steps) {
-        for (int step = 0; step < n_steps; ++step) {
-            shared.q.wait_until_full(q_position);
-            shared.grad.wait_until_full(grad_position);
-            release_step();
-        }
-    };
 
-    const auto sum_up = [&]<bool SUMS_K, bool SUMS_V>() {
-        // -- compute: a step's last sum together with the next step's scores
+    const auto sum_up = [&]<bool IS_OF_K>() {
+        // -- compute: a step's sum together with the next step's scores
         ptx::mbarrier_wait(&shared.keys_full, 0);
-        for (int i = 0; i < n_sharing; ++i) {
-            skip_steps(first_step);
-            if (first_step < end_step) {
-                start_step_scores(q_position);
-                ptx::wgmma_wait_group<0>();
-                for (int step = first_step; step < end_step - 1; ++step) {
-                    add_step.template operator()<SUMS_K, SUMS_V>(step);
-                    RingPosition<NUM_STAGES> next = q_position;
-                    next.advance();
-                    start_step_scores(next);
-                    ptx::wgmma_wait_group<0>();
-                    release_step();
-                }
-                add_step.template operator()<SUMS_K, SUMS_V>(end_step - 1);
+        for (int i = 0; i < n_sharing && tile.n_steps > 0; ++i) {
+            start_step_scores(q_position);
+            ptx::wgmma_wait_group<0>();
+            for (int step = 0; step < tile.n_steps - 1; ++step) {
+                add_step.template operator()<IS_OF_K>(step);
+                RingPosition<NUM_STAGES> next = q_position;
+                next.advance();
+                start_step_scores(next);
                 ptx::wgmma_wait_group<0>();
                 release_step();
             }
-            skip_steps(tile.n_steps - end_step);
+            add_step.template operator()<IS_OF_K>(tile.n_steps - 1);
+            ptx::wgmma_wait_group<0>();
+            release_step();
         }
 
         // -- store: where the keys and values were, which all products have read by now
-        constexpr int NUM_THREADS =
-            (IS_SPLIT ? BACKWARD_CONSUMERS : 1) * WARPGROUP_SIZE;
-        const auto store = [&](const TensorMap4D& map, const auto& sums, float factor,
-                               auto& boxes) {
-            store_gradient<T, HEAD_DIM, NUM_THREADS>(
-                map, sums, factor, boxes, first_key, tile.kv_head, tile.batch, 1 + box
-            );
-        };
-        if constexpr (SUMS_K) store(grad_k_map, grad_k, scale, shared.k[box]);
-        if constexpr (SUMS_V) store(grad_v_map, grad_v, 1.0f, shared.v[box]);
+        store_gradient<T, HEAD_DIM, BACKWARD_CONSUMERS * WARPGROUP_SIZE>(
+            IS_OF_K ? grad_k_map : grad_v_map, sums, IS_OF_K ? scale : 1.0f,
+            IS_OF_K ? shared.k[0] : shared.v[0], tile.key, tile.kv_head, tile.batch, 1
+        );
         if (thread == 0) ptx::tma_store_wait_group_read<0>();
     };
-    if constexpr (!IS_SPLIT) {
-        sum_up.template operator()<true, true>();
-    } else if (warpgroup == 0) {
-        sum_up.template operator()<true, false>();
+    if (warpgroup == 0) {
+        sum_up.template operator()<true>();
     } else {
-        sum_up.template operator()<false, true>();
+        sum_up.template operator()<false>();
     }
 #endif
 }

@@ -2,7 +2,7 @@
 // memory.
 #pragma once
 
-#include "attention/backward_sums.cuh"
+#include "attention/backward_turns.cuh"
 #include "common/ptx/wgmma_registers.cuh"
 
 namespace twin {
@@ -23,12 +23,14 @@ struct BackwardShared {
     QueryStatistics statistics[NUM_STAGES][ROW_BOXES];
     uint64_t statistics_full[NUM_STAGES];
     uint64_t own_full;
+    Turn turn;
 
     __device__ void begin() {
         begin_ring(q, BACKWARD_CONSUMERS);
         begin_ring(grad, BACKWARD_CONSUMERS);
         for (uint64_t& full : statistics_full) ptx::mbarrier_init(&full, 1);
         ptx::mbarrier_init(&own_full, 1);
+        turn.begin();
         ptx::fence_mbarrier_init();
     }
 };

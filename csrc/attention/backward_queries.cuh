@@ -1,5 +1,5 @@
-// The twin's gradients of queries: as in the forward a block owns queries, and keys and values
-// come by rings.
+// The twin's gradients of queries where rows are long: as in the forward a block owns queries,
+// and keys and values come by rings.
 //
 // A warpgroup has 64 queries, and sums up their gradients in registers. The gradients of a
 // tile of scores never leave them, and are multiplied by the keys together with the next

@@ -1,5 +1,5 @@
-// What the backward's two kernels for Hopper have in common: how their shared memory is
-// filled, and how sums leave their registers.
+// What the backward's kernels for Hopper have in common: how their shared memory is filled, and
+// how sums leave their registers.
 #pragma once
 
 #include "attention/ring.cuh"
@@ -15,7 +15,7 @@ __device__ __forceinline__ float lse_to_log2(float lse) {
     return lse == -INFINITY ? INFINITY : lse * LOG2_E;
 }
 
-// Both kernels have two warpgroups that multiply, and one that loads.
+// All have two warpgroups that multiply, and one that loads.
 constexpr int BACKWARD_CONSUMERS = 2;
 constexpr int BACKWARD_NUM_THREADS = (BACKWARD_CONSUMERS + 1) * WARPGROUP_SIZE;
 // The warp that loads for a block of keys reads lse and delta as well.

@@ -1,5 +1,5 @@
 // Gradients of queries that blocks add up in memory: the kernels before and after
-// attention_backward_kernel, in backward_once.cuh.
+// attention_backward_kernel, in backward_twin.cuh.
 #pragma once
 
 #include "attention/backward_rings.cuh"
@@ -17,11 +17,12 @@ struct QueryStatistics {
 
 // 64 queries of a head: statistics, and what is added up, in boxes of 64 columns. A box has
 // the order in which a warpgroup holds 64 x 64 sums: four of each thread, then four more of
-// each. So an instruction of a warp adds to 512 neighbouring bytes.
+// each. So an instruction of a warp adds to 512 neighbouring bytes, four lines of the L2.
 template <int HEAD_DIM>
-struct QuerySums {
+struct alignas(128) QuerySums {
     float4 boxes[HEAD_DIM / BOX_SIZE][BOX_SIZE / 8][WARPGROUP_SIZE];
     QueryStatistics statistics;
+    int n_added;  // blocks that have added their parts, where they take turns
 };
 
 // How many of them a head has, if a block of keys takes BLOCK_M queries at a time.
@@ -32,7 +33,8 @@ __host__ __device__ constexpr int64_t count_sums(int64_t n_queries) {
 
 }  // namespace twin
 
-// Before: statistics, of which attention_delta_kernel has the formula, and sums of 0.
+// Before: statistics, of which attention_delta_kernel has the formula, and sums of 0, to which
+// nobody has added.
 template <typename T, int HEAD_DIM>
 __global__ void __launch_bounds__(twin::BEGIN_NUM_THREADS) attention_begin_sums_kernel(
     twin::QuerySums<HEAD_DIM>* __restrict__ sums_ptr,  // (n_batches, n_heads, n_sums)
@@ -82,6 +84,7 @@ __global__ void __launch_bounds__(twin::BEGIN_NUM_THREADS) attention_begin_sums_
         sums.statistics.lse[row] =
             lse_to_log2(is_query ? lse_ptr[statistic] : -INFINITY);
     }
+    if (threadIdx.x == 0) sums.n_added = 0;
     constexpr int NUM_VECTORS = sizeof(sums.boxes) / sizeof(float4);
     float4* boxes = &sums.boxes[0][0][0];
     #pragma unroll

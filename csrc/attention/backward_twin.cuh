@@ -1,141 +1,230 @@
-// The twin: the backward's kernels for Hopper, their tiles, and how calls are cut up.
+// The twin: all gradients at once. A block owns keys, and the gradients of its scores
+// give a part of those of queries, too. That is five products instead of seven.
 //
-// A warp loads, two warpgroups multiply. As in the rung before, a kernel owns keys, and
-// another queries; here tensor cores take both matrices of a product from where TMA has
-// copied them, and multiply for one warpgroup while the other computes exponentials.
+// Scores are computed transposed, keys by queries, so that what follows from them is in the
+// registers from which it is multiplied again. Through shared memory both warpgroups get the
+// gradients of all scores, and multiply them by the keys, each for 64 queries and 64 columns.
+// That part leaves the registers for memory while the tensor cores go on with keys' gradients,
+// and with the scores of the next step. There blocks add their parts up, in float32: in turns,
+// as backward_turns.cuh has it, or in any order where the last bits may differ from call to call.
 #pragma once
 
-#include "attention/backward_call.cuh"
-#include "attention/backward_keys.cuh"
-#include "attention/backward_queries.cuh"
-#include "attention/twin_tables.cuh"
+#include "attention/backward_parts.cuh"
+#include "attention/backward_turns.cuh"
+#include "attention/products.cuh"
+#include "attention/softmax.cuh"
+#include "common/ptx/bulk_copy.cuh"
+#include "common/ptx/reduction.cuh"
 
-// Tiles of the two kernels, and the calls that they are for. A block of keys takes so many
-// queries in a step, a block of queries so many keys.
-struct BackwardTile {
-    int head_dim;  // the largest that it is for
-    int keys_in_block;
-    int queries_in_step;
-    int query_stages;
-    int keys_in_step;
-    int k_stages;
-    int v_stages;
-    int queries_in_block = 128;
-
-    template <typename T>
-    constexpr bool is_for() const {
-        return true;
-    }
-    constexpr bool serves(const Device&, const AttentionCall& call) const {
-        return call.head_dim <= head_dim;
-    }
-};
-
-// Registers bound a step, which has two matrices of scores besides the sums; shared memory
-// bounds the stages.
-constexpr BackwardTile BACKWARD_TILES[] = {
-    {.head_dim = 64,
-     .keys_in_block = 128,
-     .queries_in_step = 128,
-     .query_stages = 3,
-     .keys_in_step = 128,
-     .k_stages = 3,
-     .v_stages = 3},
-    {.head_dim = 128,
-     .keys_in_block = 128,
-     .queries_in_step = 64,
-     .query_stages = 3,
-     .keys_in_step = 128,
-     .k_stages = 2,
-     .v_stages = 2},
-    {.head_dim = 256,
-     .keys_in_block = 64,
-     .queries_in_step = 64,
-     .query_stages = 2,
-     .keys_in_step = 64,
-     .k_stages = 2,
-     .v_stages = 1},
-};
-
-template <typename T, BackwardTile TILE>
-cudaError_t launch_backward_keys(const Launcher& launch, const BackwardCall& call) {
-    constexpr int HEAD_DIM = TILE.head_dim, BLOCK_N = TILE.keys_in_block;
-    constexpr int BLOCK_M = TILE.queries_in_step, NUM_STAGES = TILE.query_stages;
-    // What a block owns comes, and leaves, in boxes of 64 rows.
-    TensorMap4D grad_k =
-        make_tensor_map<T>(contiguous_like(call.grad_k, call.k), twin::BOX_SIZE);
-    TensorMap4D grad_v =
-        make_tensor_map<T>(contiguous_like(call.grad_v, call.v), twin::BOX_SIZE);
-    TensorMap4D grad = make_tensor_map<T>(call.grad, BLOCK_M);
-    TensorMap4D q = make_tensor_map<T>(call.q, BLOCK_M);
-    TensorMap4D k = make_tensor_map<T>(call.k, twin::BOX_SIZE);
-    TensorMap4D v = make_tensor_map<T>(call.v, twin::BOX_SIZE);
-    for (TensorMap4D* map : {&grad_k, &grad_v, &grad, &q, &k, &v}) {
-        if (launch.describes()) break;
-        if (const cudaError_t error = encode_tensor_map<T>(map)) return error;
-    }
-    const int64_t n_batches = call.q.n_batches, n_queries = call.q.n_rows;
-    const int64_t n_keys = call.k.n_rows, n_all_heads = n_batches * call.k.n_heads;
-    const int64_t n_sharing = call.q.n_heads / call.k.n_heads;
-    const int64_t row_bytes = call.q.n_cols * sizeof(T);
-    using Shared = twin::BackwardKeysShared<HEAD_DIM, BLOCK_M, BLOCK_N, NUM_STAGES>;
-    return launch(
-        Plan{
-            attention_backward_keys_kernel<T, HEAD_DIM, BLOCK_M, BLOCK_N, NUM_STAGES>,
-            dim3(n_all_heads * ceil_div(n_keys, BLOCK_N)),
-            dim3(twin::BACKWARD_NUM_THREADS), sizeof(Shared)
-        },
-        grad_k, grad_v, grad, q, k, v, call.lse, call.delta, n_batches, call.q.n_heads,
-        call.k.n_heads, n_queries, n_keys,
-        heads_in_l2(n_all_heads, n_sharing * n_queries, row_bytes, 1), call.scale,
-        call.window_left, call.window_right
-    );
-}
-
-template <typename T, BackwardTile TILE>
-cudaError_t launch_backward_queries(const Launcher& launch, const BackwardCall& call) {
-    constexpr int HEAD_DIM = TILE.head_dim, BLOCK_M = TILE.queries_in_block;
-    constexpr int BLOCK_N = TILE.keys_in_step;
-    constexpr int K_STAGES = TILE.k_stages, V_STAGES = TILE.v_stages;
-    TensorMap4D grad_q =
-        make_tensor_map<T>(contiguous_like(call.grad_q, call.q), twin::BOX_SIZE);
-    TensorMap4D grad = make_tensor_map<T>(call.grad, twin::BOX_SIZE);
-    TensorMap4D q = make_tensor_map<T>(call.q, twin::BOX_SIZE);
-    TensorMap4D k = make_tensor_map<T>(call.k, BLOCK_N);
-    TensorMap4D v = make_tensor_map<T>(call.v, BLOCK_N);
-    for (TensorMap4D* map : {&grad_q, &grad, &q, &k, &v}) {
-        if (launch.describes()) break;
-        if (const cudaError_t error = encode_tensor_map<T>(map)) return error;
-    }
-    const int64_t n_batches = call.q.n_batches, n_queries = call.q.n_rows;
-    const int64_t n_keys = call.k.n_rows, n_all_heads = n_batches * call.q.n_heads;
-    const int64_t n_sharing = call.q.n_heads / call.k.n_heads;
-    const int64_t row_bytes = call.q.n_cols * sizeof(T);
-    using Shared =
-        twin::BackwardQueriesShared<HEAD_DIM, BLOCK_M, BLOCK_N, K_STAGES, V_STAGES>;
-    return launch(
-        Plan{
-            attention_backward_queries_kernel<
-                T, HEAD_DIM, BLOCK_M, BLOCK_N, K_STAGES, V_STAGES>,
-            dim3(n_all_heads * ceil_div(n_queries, BLOCK_M)),
-            dim3(twin::BACKWARD_NUM_THREADS), sizeof(Shared)
-        },
-        grad_q, grad, q, k, v, call.lse, call.delta, n_batches, call.q.n_heads,
-        call.k.n_heads, n_queries, n_keys,
-        heads_in_l2(n_all_heads, n_keys, row_bytes, n_sharing), call.scale,
-        call.window_left, call.window_right
-    );
-}
-
-template <typename T>
-cudaError_t launch_backward_twin(
-    const Launcher& launch, const AttentionCall& described, const BackwardCall& call
+template <
+    typename T, int HEAD_DIM, int BLOCK_M, int BLOCK_N, int NUM_STAGES,
+    bool TAKES_TURNS>
+__global__ void
+__launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_kernel(
+    // (n_batches, n_heads, n_sums)
+    twin::QuerySums<HEAD_DIM>* __restrict__ sums_ptr,
+    // (n_batches, n_keys, n_kv_heads, head_dim)
+    const __grid_constant__ TensorMap4D grad_k_map,
+    const __grid_constant__ TensorMap4D grad_v_map,  // of grad_k's shape
+    // (n_batches, n_queries, n_heads, head_dim)
+    const __grid_constant__ TensorMap4D grad_map,
+    const __grid_constant__ TensorMap4D q_map,  // of grad's shape
+    const __grid_constant__ TensorMap4D k_map,  // of grad_k's shape
+    const __grid_constant__ TensorMap4D v_map,  // of grad_k's shape
+    int n_batches, int n_heads, int n_kv_heads, int n_queries, int n_keys,
+    int heads_per_section, float scale, int window_left, int window_right
 ) {
-    return choose_tile<T, BACKWARD_TILES>(
-        launch.device(), described, [&]<BackwardTile TILE>() {
-            const cudaError_t error = launch_backward_keys<T, TILE>(launch, call);
-            if (error != cudaSuccess) return error;
-            return launch_backward_queries<T, TILE>(launch, call);
-        }
+#if defined(TWIN_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    using namespace twin;
+    static_assert(BLOCK_N == BACKWARD_CONSUMERS * BOX_SIZE);
+    using Shared = BackwardShared<HEAD_DIM, BLOCK_M, BLOCK_N, NUM_STAGES>;
+    constexpr int ROW_BOXES = Shared::ROW_BOXES, COL_BOXES = Shared::COL_BOXES;
+    static_assert(ROW_BOXES * COL_BOXES == BACKWARD_CONSUMERS);
+    DYNAMIC_SHARED(shared_bytes, 1024);
+    auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
+
+    // -- tile: a block owns BLOCK_N keys of a head
+    const Window window{n_queries, n_keys, window_left, window_right};
+    const KeyTile tile = key_tile_at<BLOCK_M, BLOCK_N>(
+        blockIdx.x, n_batches, n_kv_heads, heads_per_section, window
     );
+    const int n_sharing = n_heads / n_kv_heads;
+    const int n_steps = n_sharing * tile.n_steps;
+    const int n_sums = count_sums<BLOCK_M>(n_queries);
+    sums_ptr += (int64_t{tile.batch} * n_heads + tile.kv_head * n_sharing) * n_sums;
+    const auto sums_at = [&](const QueryStep& at) {
+        return sums_ptr + int64_t{at.head} * n_sums + at.row / BOX_SIZE;
+    };
+    // Broadcast from one lane, so that the compiler knows it to be uniform in a warp.
+    const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / WARPGROUP_SIZE, 0);
+    const int thread = threadIdx.x % WARPGROUP_SIZE;
+    RingPosition<NUM_STAGES> position;
+    QueryStep at = tile.template begin<BLOCK_M>();
+    if (threadIdx.x == 0) shared.begin();
+    __syncthreads();
+
+    // -- load: by one thread, from the last queries back to the first
+    if (warpgroup == BACKWARD_CONSUMERS) {
+        ptx::setmaxnreg_dec<QUERIES_PRODUCER_REGISTERS>();
+        if (TAKES_TURNS && thread == WARP_SIZE) {
+            ask_for_turns<BLOCK_M, BLOCK_N>(
+                shared.turn, sums_ptr, n_sums, n_sharing, tile, window
+            );
+        }
+        if (TAKES_TURNS && thread == 2 * WARP_SIZE) {
+            pass_turns_on<BLOCK_M>(shared.turn, sums_ptr, n_sums, n_sharing, tile);
+        }
+        if (thread != 0) return;
+        load_own_rows(
+            shared.k, shared.v, k_map, v_map, tile.key, tile.kv_head, tile.batch,
+            &shared.own_full
+        );
+        for (int step = 0; step < n_steps; ++step) {
+            const int head = tile.kv_head * n_sharing + at.head;
+            load_stage(shared.q, position, q_map, at.row, head, tile.batch);
+            load_stage(shared.grad, position, grad_map, at.row, head, tile.batch);
+            auto& statistics = shared.statistics[position.stage];
+            uint64_t* full = &shared.statistics_full[position.stage];
+            ptx::mbarrier_arrive_expect_bytes(full, sizeof(statistics));
+            const auto* sums = sums_at(at);
+            for (int j = 0; j < ROW_BOXES; ++j) {
+                ptx::bulk_load(
+                    &statistics[j], &sums[j].statistics, sizeof(statistics[j]), full
+                );
+            }
+            position.advance();
+            at.template advance<BLOCK_M>(n_sharing);
+        }
+        return;
+    }
+
+    ptx::setmaxnreg_inc<QUERIES_CONSUMER_REGISTERS>();
+    const int lane = thread % WARP_SIZE;
+    const int first_key = tile.key + warpgroup * BOX_SIZE;
+    const int key = first_key + thread / WARP_SIZE * 16 + lane / 4;  // and 8 below
+    // The queries that see all keys of the warpgroup need no mask. None sees a key behind the
+    // last one, which would be multiplied by 0, as its score is of zeros and may be huge.
+    const auto seeing = [&](int key) {
+        return key < n_keys ? window.of_key(key) : Queries{0, 0};
+    };
+    const int seeing_from = seeing(first_key + BOX_SIZE - 1).first;
+    const int seeing_to =
+        min(seeing(first_key).end, seeing(first_key + BOX_SIZE - 1).end);
+    const auto by_query = [](const auto& ring, int stage) {
+        return ptx::wgmma_descriptor(ring.stages[stage], 0, 8 * ROW_BYTES);
+    };
+    const auto over_queries = [](const auto& ring, int stage) {
+        return ptx::wgmma_descriptor(
+            ring.stages[stage], sizeof(KeyBox<BLOCK_M>), 8 * ROW_BYTES
+        );
+    };
+    const auto over_keys = [](const Box& first) {
+        return ptx::wgmma_descriptor(&first, 0, 8 * ROW_BYTES);
+    };
+    const uint64_t k = ptx::wgmma_descriptor(shared.k[warpgroup], 0, 8 * ROW_BYTES);
+    const uint64_t v = ptx::wgmma_descriptor(shared.v[warpgroup], 0, 8 * ROW_BYTES);
+    // The warpgroup's queries and columns of a step's part.
+    const int row_box = warpgroup % ROW_BOXES, col_box = warpgroup % COL_BOXES;
+    const float scale_log2 = scale * LOG2_E;
+
+    float grad_k[HEAD_DIM / 8][2][2]{}, grad_v[HEAD_DIM / 8][2][2]{};
+    ptx::mbarrier_wait(&shared.own_full, 0);
+
+    // -- compute: a step's exponentials while the tensor cores multiply gradients by values,
+    // their gradients while these are summed up; its part leaves during the last sum, and
+    // the next step's scores
+    RingPosition<NUM_STAGES> last_position;
+    float part[BOX_SIZE / 8][2][2];
+    QuerySums<HEAD_DIM>* sums;
+    const auto add_part = [&](int step) {
+        if (TAKES_TURNS) shared.turn.wait(step);
+        #pragma unroll
+        for (int i = 0; i < BOX_SIZE / 8; ++i) {
+            const auto& four = part[i];
+            ptx::add_in_memory(
+                &sums->boxes[col_box][i][thread],
+                {four[0][0], four[0][1], four[1][0], four[1][1]}
+            );
+        }
+        if (TAKES_TURNS) shared.turn.end();
+    };
+    int step = 0;
+    if (n_steps > 0) {
+        do {
+            float scores[BLOCK_M / 8][2][2], grad_p[BLOCK_M / 8][2][2];
+            float exponentials[BLOCK_M / 8][2][2];
+            uint32_t p[BLOCK_M / 16][4], grad_scores[BLOCK_M / 16][4];
+            const int stage = position.stage;
+            shared.q.wait_until_full(position);
+            start_scores<T, HEAD_DIM, BLOCK_M>(scores, k, by_query(shared.q, stage));
+            if (step > 0) add_part(step - 1);
+            ptx::wgmma_wait_group<1>();
+            if (step > 0) shared.q.release(last_position, thread == 0);
+            shared.grad.wait_until_full(position);
+            start_scores<T, HEAD_DIM, BLOCK_M>(grad_p, v, by_query(shared.grad, stage));
+            ptx::mbarrier_wait(&shared.statistics_full[stage], position.parity);
+            const auto& statistics = shared.statistics[stage];
+            ptx::wgmma_wait_group<1>();
+        #pragma unroll
+            for (int i = 0; i < BLOCK_M / 2; ++i) {
+                const int col = i / 4, query = col % 8 * 8 + lane % 4 * 2 + i % 2;
+                exponentials[col][i / 2 % 2][i % 2] = fmaf(
+                    scores[col][i / 2 % 2][i % 2], scale_log2,
+                    -statistics[col / 8].lse[query]
+                );
+            }
+            if (at.row < seeing_from || at.row + BLOCK_M > seeing_to) {
+                hide_unseen<BLOCK_M>(
+                    exponentials, seeing(key), seeing(key + 8), at.row + lane % 4 * 2
+                );
+            }
+        #pragma unroll
+            for (int i = 0; i < BLOCK_M / 2; ++i) {
+                float& exponential = exponentials[i / 4][i / 2 % 2][i % 2];
+                exponential = ptx::exp2(exponential);
+            }
+            round_to_operand<T, BLOCK_M>(p, exponentials);
+            start_values<T, HEAD_DIM, BLOCK_M>(
+                grad_v, p, over_queries(shared.grad, stage)
+            );
+            ptx::wgmma_wait_group<1>();
+        #pragma unroll
+            for (int i = 0; i < BLOCK_M / 2; ++i) {
+                const int col = i / 4, query = col % 8 * 8 + lane % 4 * 2 + i % 2;
+                exponentials[col][i / 2 % 2][i % 2] *=
+                    grad_p[col][i / 2 % 2][i % 2] - statistics[col / 8].delta[query];
+            }
+            round_to_operand<T, BLOCK_M>(grad_scores, exponentials);
+            auto& buffer = shared.grad_scores[step % 2];
+            store_operand<BLOCK_M>(buffer[warpgroup], grad_scores, thread);
+            ptx::fence_async_proxy();
+            ptx::named_barrier_sync(1, BACKWARD_CONSUMERS * WARPGROUP_SIZE);
+            start_part<T, BLOCK_N>(
+                part, over_keys(buffer[0][row_box]), sizeof(buffer[0]),
+                over_keys(shared.k[0][col_box]), sizeof(shared.k[0])
+            );
+            start_values<T, HEAD_DIM, BLOCK_M>(
+                grad_k, grad_scores, over_queries(shared.q, stage)
+            );
+            ptx::wgmma_wait_group<1>();
+            shared.grad.release(position, thread == 0);
+            sums = sums_at(at) + row_box;
+            at.template advance<BLOCK_M>(n_sharing);
+        } while (++step < n_steps);
+        add_part(n_steps - 1);
+        ptx::wgmma_wait_group<0>();
+    }
+
+    // -- store: where the keys and values were, once all products have read them
+    ptx::named_barrier_sync(1, BACKWARD_CONSUMERS * WARPGROUP_SIZE);
+    const auto store = [&](const TensorMap4D& map, const auto& sums, float factor,
+                           auto& boxes) {
+        store_gradient<T, HEAD_DIM, WARPGROUP_SIZE>(
+            map, sums, factor, boxes, first_key, tile.kv_head, tile.batch, 2 + warpgroup
+        );
+    };
+    store(grad_k_map, grad_k, scale, shared.k[warpgroup]);
+    store(grad_v_map, grad_v, 1.0f, shared.v[warpgroup]);
+    if (thread == 0) ptx::tma_store_wait_group_read<0>();
+#endif
 }

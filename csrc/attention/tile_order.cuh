@@ -104,6 +104,20 @@ steps_of_rows(const QueryTile& tile, int row, const Window& window) {
     };
 }
 
+// Queries of one of the heads that share keys.
+struct QueryStep {
+    int head;  // among these heads
+    int row;
+
+    // From the last queries back to the first; and of the same ones, head by head.
+    template <int BLOCK_M>
+    __device__ void advance(int n_sharing) {
+        if (++head < n_sharing) return;
+        head = 0;
+        row -= BLOCK_M;
+    }
+};
+
 // BLOCK_N keys of a head, and the tiles of BLOCK_M queries that see any of them: n_steps of
 // them for each head that shares the keys.
 struct KeyTile {
@@ -112,6 +126,11 @@ struct KeyTile {
     int key;
     int first_row;  // where the first tile of queries begins
     int n_steps;
+
+    template <int BLOCK_M>
+    __device__ QueryStep begin() const {
+        return {0, first_row + (n_steps - 1) * BLOCK_M};
+    }
 };
 
 // The index-th tile. Causal keys that come first are seen by the most queries.
@@ -129,20 +148,6 @@ __device__ __forceinline__ KeyTile key_tile_at(
     const int end_row = window.of_key(last_key).end;
     const int n_steps = (max(end_row - first_row, 0) + BLOCK_M - 1) / BLOCK_M;
     return {head / n_kv_heads, head % n_kv_heads, key, first_row, n_steps};
-}
-
-// Which of a tile's steps the 64 keys from `key` on take.
-template <int BLOCK_M>
-__device__ __forceinline__ Steps
-steps_of_keys(const KeyTile& tile, int key, const Window& window) {
-    const int last_key = min(key + BOX_SIZE, window.n_keys) - 1;
-    const int first_row = window.of_key(key).first,
-              end_row = window.of_key(last_key).end;
-    if (key > last_key || first_row >= end_row) return {tile.n_steps, tile.n_steps};
-    return {
-        (first_row - tile.first_row) / BLOCK_M,
-        (end_row - tile.first_row + BLOCK_M - 1) / BLOCK_M
-    };
 }
 
 }  // namespace twin

@@ -51,6 +51,14 @@ inline void add_in_memory(float4* sums, float4 values, Site site = Site::here())
     atomicAdd(sums, values, site);
 }
 
+inline int load_acquire(const int* count, Site site = Site::here()) {
+    return atomicAdd(const_cast<int*>(count), 0, site);  // which may poll
+}
+
+inline void add_release(int* count, int value, Site site = Site::here()) {
+    atomicAdd(count, value, site);
+}
+
 // ---- async_copy.cuh -----------------------------------------------------------------
 
 template <int BYTES>

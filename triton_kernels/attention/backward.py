@@ -9,7 +9,7 @@ from triton_kernels.attention.backward_first import (
     attention_backward_queries_first_kernel,
     attention_backward_scores_first_kernel,
 )
-from triton_kernels.attention.backward_once_launches import launch_backward_once
+from triton_kernels.attention.backward_long_rows import launch_backward_long_rows
 from triton_kernels.attention.backward_tables import (
     KEYS_TENSOR_CORES_TILES,
     KEYS_TILED_TILES,
@@ -24,7 +24,10 @@ from triton_kernels.attention.backward_tiled import (
     attention_backward_keys_tiled_kernel,
     attention_backward_queries_tiled_kernel,
 )
-from triton_kernels.attention.backward_twin import launch_backward_twin
+from triton_kernels.attention.backward_twin_launches import (
+    computes_at_once,
+    launch_backward_twin,
+)
 from triton_kernels.attention.delta import attention_delta_kernel
 from triton_kernels.attention.head_maps import HeadRows, contiguous_like
 from triton_kernels.attention.regimes import (
@@ -82,6 +85,7 @@ def attention_backward(
     n_sequences,
     q_offsets,
     k_offsets,
+    deterministic,
     p,
     grad_scores,
     sums,
@@ -90,10 +94,11 @@ def attention_backward(
     """Launches the kernels for a call on the current device and stream.
 
     delta: (n_batches, n_heads, n_queries) of float32. p and grad_scores are for the
-    first rung, like scores. sums: n_batches * n_heads * ceil(n_queries / 128) * 128
-    rows of 64 + 2 or 128 + 2 floats, if the twin may add up grad_q in any order; else
-    None. grad_q, grad_k and grad_v are contiguous. q_offsets, k_offsets: as in
-    attention.
+    first rung, like scores. sums: where the twin adds up grad_q in memory, which it
+    does for a head_dim of 128 at most, n_batches * n_heads * ceil(n_queries / 128) * 2
+    times 64 rows of 64 + 2 or 128 + 2 floats and 32 more; else None. deterministic:
+    whether equal calls get equal bits, for which programs take turns. grad_q, grad_k
+    and grad_v are contiguous. q_offsets, k_offsets: as in attention.
     """
     strides, out_strides = strides[:12], strides[12:]
     rows = tuple(
@@ -120,9 +125,11 @@ def attention_backward(
     chosen = choose_rung(call, rung, BACKWARD_REGIMES)
     sizes = (n_heads, n_kv_heads, n_queries, n_keys, head_dim)
     window = (window_left, window_right)
-    if chosen == AttentionRung.TWIN and sums is not None:
+    if chosen == AttentionRung.TWIN and computes_at_once(call):
         results = HeadRows(out, rows[0].sizes, out_strides), lse, grad_lse
-        launch_backward_once(call, grads, sums, rows, results, scale, window)
+        launch_backward_twin(
+            *(call, grads, sums, rows, results, scale, window, deterministic)
+        )
         return
     n_rows, n_kv_matrices = n_batches * n_heads * n_queries, n_batches * n_kv_heads
     if n_rows > 0:
@@ -141,7 +148,7 @@ def attention_backward(
         )
         return
     if chosen == AttentionRung.TWIN:
-        launch_backward_twin(call, grads, rows, (lse, delta), scale, window)
+        launch_backward_long_rows(call, grads, rows, (lse, delta), scale, window)
         return
     packed = (n_sequences, q_offsets, k_offsets)
     inputs = (grad, q, k, v, lse, delta, *sizes, *strides, scale, softcap, *window)

@@ -1,4 +1,4 @@
-"""What attention_backward_kernel, in backward_once.py, alone needs in its loops."""
+"""What attention_backward_kernel, in backward_twin.py, alone needs in its loops."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -9,22 +9,6 @@ from triton_kernels.attention.ring import load_stage, wait_until_empty
 from triton_kernels.attention.scores import seeing_queries
 from triton_kernels.attention.softmax import hide_outside
 from triton_kernels.attention.tile_order import queries_of_all_keys
-
-
-@gluon.jit
-def zero_in_loop(n_used):
-    """0, since there are fewer steps than 2^30, which the compiler does not know.
-
-    What is computed from it is computed in each step, instead of once for all, and
-    takes no registers meanwhile, of which sums and scores leave few.
-    """
-    return n_used >> 30
-
-
-@gluon.jit
-def matrix_at(boxes, index):
-    """One of some blocks in shared memory, as a matrix."""
-    return boxes.index(index).reshape([boxes.shape[2], boxes.shape[4]])
 
 
 @gluon.jit

@@ -1,10 +1,10 @@
-"""The twin's gradients of queries: as in the forward a program owns queries.
+"""The twin's gradients of queries where rows are long.
 
-Keys and values come by rings. A warpgroup has 64 queries, and sums up their gradients
-in registers. The gradients of a tile of scores never leave them, and are multiplied by
-the keys together with the next tile's scores. Three products of the seven are computed
-here, two of them once more: that saves sums over several programs in memory, and the
-same call gives the same bits.
+As in the forward a program owns queries; keys and values come by rings. A warpgroup has
+64 queries, and sums up their gradients in registers. The gradients of a tile of scores
+never leave them, and are multiplied by the keys together with the next tile's scores.
+Three products of the seven are computed here, two of them once more: that saves sums
+over several programs in memory, and the same call gives the same bits.
 """
 
 from triton.experimental import gluon
@@ -19,8 +19,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton_kernels.attention.backward_rings import (
     load_own_rows,
     lse_to_log2,
+    matrix_at,
     skip_steps,
     store_gradient,
+    zero_in_loop,
 )
 from triton_kernels.attention.products import start_scores, start_values
 from triton_kernels.attention.ring import (
@@ -80,8 +82,8 @@ def add_step(
 
 @gluon.jit
 def sum_up(
-    q,
-    grad,
+    q_boxes,
+    grad_boxes,
     rings,
     statistics,
     row,
@@ -90,12 +92,13 @@ def sum_up(
     sizes,
     window,
     scale_log2,
+    W: gl.constexpr,
 ):
     """A warpgroup's sums over the keys that its queries see."""
     k_ring, v_ring = rings
     lse_ptr, delta_ptr = statistics
-    BOX_SIZE: gl.constexpr = q.shape[0]
-    HEAD_DIM: gl.constexpr = q.shape[1]
+    BOX_SIZE: gl.constexpr = q_boxes.shape[2]
+    HEAD_DIM: gl.constexpr = q_boxes.shape[4]
     BLOCK_N: gl.constexpr = k_ring[0].shape[2]
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
@@ -112,18 +115,22 @@ def sum_up(
     # -- compute: a step's sum together with the next step's scores
     skip_steps(k_ring, v_ring, 0, first_step)
     if first_step < end_step:
-        k = wait_until_full(k_ring, first_step)
+        q, k = matrix_at(q_boxes, W), wait_until_full(k_ring, first_step)
         scores = warpgroup_mma_wait(0, deps=(start_scores(q, k, no_scores),))
         for step in range(first_step, end_step - 1):
+            key = last_key - step * BLOCK_N
+            # Keys are counted here: the compiler knows that steps are few.
+            own = W + zero_in_loop(key)
+            q, grad = matrix_at(q_boxes, own), matrix_at(grad_boxes, own)
             grad_q = add_step(
                 *(scores, grad_q, grad, rings, step, lse, delta, row),
-                *(last_key - step * BLOCK_N, sizes, window, scale_log2),
+                *(key, sizes, window, scale_log2),
             )
             k = wait_until_full(k_ring, step + 1)
             scores = start_scores(q, k, no_scores)
             scores, grad_q = warpgroup_mma_wait(0, deps=(scores, grad_q))
             release(k_ring, step)
-        last_step = end_step - 1
+        last_step, grad = end_step - 1, matrix_at(grad_boxes, W)
         grad_q = add_step(
             *(scores, grad_q, grad, rings, last_step, lse, delta, row),
             *(last_key - last_step * BLOCK_N, sizes, window, scale_log2),
@@ -141,7 +148,6 @@ def consume(own, grad_q_map, rings, statistics, sizes, order, scale, W: gl.const
     lse_ptr, delta_ptr = statistics
     _, n_heads, n_queries, _ = sizes
     BOX_SIZE: gl.constexpr = q_boxes.shape[2]
-    HEAD_DIM: gl.constexpr = q_boxes.shape[4]
     BLOCK_M: gl.constexpr = q_boxes.shape[0] * BOX_SIZE
     BLOCK_N: gl.constexpr = rings[0][0].shape[2]
     # -- tile: a program owns BLOCK_M queries of a head
@@ -152,10 +158,8 @@ def consume(own, grad_q_map, rings, statistics, sizes, order, scale, W: gl.const
     start = (batch * n_heads + head).to(gl.int64) * n_queries
     mbarrier.wait(queries_full.index(0), 0)
     grad_q = sum_up(
-        q_boxes.index(W).reshape([BOX_SIZE, HEAD_DIM]),
-        grad_boxes.index(W).reshape([BOX_SIZE, HEAD_DIM]),
-        *(rings, (lse_ptr + start, delta_ptr + start), row, last_key, n_steps),
-        *(sizes, order[1], scale * LOG2_E),
+        *(q_boxes, grad_boxes, rings, (lse_ptr + start, delta_ptr + start)),
+        *(row, last_key, n_steps, sizes, order[1], scale * LOG2_E, W),
     )
 
     # -- store: where the queries were, which all products have read by now

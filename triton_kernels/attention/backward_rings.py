@@ -1,4 +1,4 @@
-"""What the backward's two kernels for Hopper have in common.
+"""What the backward's kernels for Hopper have in common.
 
 How their shared memory is filled, and how sums leave registers.
 """
@@ -17,6 +17,7 @@ from triton_kernels.attention.ring import (
     wait_until_empty,
     wait_until_full,
 )
+from triton_kernels.attention.tile_order import key_tile_at
 from triton_kernels.common.math import LOG2_E
 
 
@@ -28,6 +29,23 @@ def lse_to_log2(lse):
     those of hidden scores too.
     """
     return gl.where(lse == -float("inf"), float("inf"), lse * LOG2_E)
+
+
+@gluon.jit
+def zero_in_loop(count):
+    """0, since a count of steps, or keys, is below 2^30; the compiler does not know.
+
+    What is computed from it is computed in each step, instead of once for all, and
+    takes no registers meanwhile, of which sums and scores leave few: a product takes an
+    address for each 16 columns.
+    """
+    return count >> 30
+
+
+@gluon.jit
+def matrix_at(boxes, index):
+    """One of some blocks in shared memory, as a matrix."""
+    return boxes.index(index).reshape([boxes.shape[2], boxes.shape[4]])
 
 
 @gluon.jit
@@ -75,6 +93,30 @@ def load_queries_and_grads(rings, maps, statistics, count, row, n_queries, head,
 
 
 @gluon.jit
+def load_for_keys(own, own_maps, rings, maps, statistics, sizes, n_kv_heads, order):
+    """What the loading warp does for attention_backward_keys_kernel."""
+    k_boxes, v_boxes, keys_full, _ = own
+    lse_ptr, delta_ptr = statistics
+    _, n_heads, n_queries, _ = sizes
+    BLOCK_M: gl.constexpr = rings[0][0].shape[2]
+    BLOCK_N: gl.constexpr = k_boxes.shape[0] * k_boxes.shape[2]
+    batch, kv_head, key, first_row, n_steps = key_tile_at(
+        gl.program_id(0), sizes, n_kv_heads, *order, BLOCK_M, BLOCK_N
+    )
+    load_own_rows(k_boxes, v_boxes, *own_maps, key, kv_head, batch, keys_full)
+    n_sharing = n_heads // n_kv_heads
+    for i in range(n_sharing):
+        head = kv_head * n_sharing + i
+        start = (batch * n_heads + head).to(gl.int64) * n_queries
+        for step in range(n_steps):
+            load_queries_and_grads(
+                *(rings, maps, (lse_ptr + start, delta_ptr + start)),
+                *(i * n_steps + step, first_row + step * BLOCK_M, n_queries),
+                *(head, batch),
+            )
+
+
+@gluon.jit
 def skip_steps(first_ring, second_ring, n_used, n_steps):
     """Steps of what the program's other rows need, and a warpgroup's do not."""
     for step in range(n_steps):
@@ -82,6 +124,13 @@ def skip_steps(first_ring, second_ring, n_used, n_steps):
         release(first_ring, n_used + step)
         wait_until_full(second_ring, n_used + step)
         release(second_ring, n_used + step)
+
+
+@gluon.jit
+def wait_for_each_other(barrier):
+    """By a warpgroup, until all for which the barrier waits have come here."""
+    mbarrier.arrive(barrier.index(0), count=1)
+    mbarrier.wait(barrier.index(0), 0)
 
 
 @gluon.jit

@@ -1,11 +1,12 @@
 """Gradients of queries that programs add up in memory: the kernels before and after.
 
-Between them comes attention_backward_kernel, in backward_once.py. Of 64 queries of a
-head memory has their sums, behind these lse and delta, and then those of the next 64.
-Sums are in boxes of 64 columns. A box has the order in which a warpgroup holds 64 x 64
-of them: four of each thread, which are two neighbours and the two that are 8 rows
-below, then those of the next 8 columns. So an instruction of a warp adds to 512
-neighbouring bytes.
+Between them comes attention_backward_kernel, in backward_twin.py. Of 64 queries of a
+head memory has their sums, behind these lse and delta, and then how many programs have
+added their parts, where they take turns; that fills a line of the L2, so that the sums
+of the next 64 queries begin one. Sums are in boxes of 64 columns. A box has the order
+in which a warpgroup holds 64 x 64 of them: four of each thread, which are two
+neighbours and the two that are 8 rows below, then those of the next 8 columns. So an
+instruction of a warp adds to 512 neighbouring bytes.
 """
 
 import triton
@@ -28,7 +29,7 @@ BOX_SIZE = tl.constexpr(64)  # queries, and columns of a box
 @triton.jit
 def sums_at(sums_ptr, index, HEAD_DIM: tl.constexpr):
     """The sums of the index-th 64 queries."""
-    return sums_ptr + index.to(tl.int64) * (BOX_SIZE * (HEAD_DIM + 2))
+    return sums_ptr + index.to(tl.int64) * (BOX_SIZE * (HEAD_DIM + 2) + 32)
 
 
 @triton.jit
@@ -39,6 +40,13 @@ def statistics_at(sums_ptr, index, HEAD_DIM: tl.constexpr):
     """
     lse_ptr = sums_at(sums_ptr, index, HEAD_DIM) + BOX_SIZE * HEAD_DIM
     return lse_ptr, lse_ptr + BOX_SIZE
+
+
+@triton.jit
+def n_added_at(sums_ptr, index, HEAD_DIM: tl.constexpr):
+    """How many programs have added their parts."""
+    ptr = sums_at(sums_ptr, index, HEAD_DIM) + BOX_SIZE * (HEAD_DIM + 2)
+    return ptr.to(tl.pointer_type(tl.int32), bitcast=True)
 
 
 @gluon.jit
@@ -73,7 +81,10 @@ def attention_begin_sums_kernel(
     HEAD_DIM: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
 ):
-    """Before: statistics, of which delta.py has the formula, and sums of 0."""
+    """Before: statistics, of which delta.py has the formula, and sums of 0.
+
+    Nobody has added to them.
+    """
     # -- tile: a program owns 64 queries of a head
     index = tl.program_id(0)
     head, batch = index // n_sums % n_heads, index // n_sums // n_heads
@@ -106,6 +117,7 @@ def attention_begin_sums_kernel(
     own_lse_ptr, own_delta_ptr = statistics_at(sums_ptr, index, HEAD_DIM)
     tl.store(own_lse_ptr + tl.arange(0, BOX_SIZE), lse_to_log2(lse))
     tl.store(own_delta_ptr + tl.arange(0, BOX_SIZE), delta)
+    tl.store(n_added_at(sums_ptr, index, HEAD_DIM), 0)
 
 
 @gluon.jit

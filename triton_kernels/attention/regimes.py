@@ -45,7 +45,6 @@ class Regime(NamedTuple):
     counts_in_int: bool = False
     needs_plain: bool = False
     needs_tensor_maps: bool = False
-    max_head_dim: int = sys.maxsize
     needs_compiler: bool = False  # it is written in Gluon, which has no interpreter
     min_arch: int = 0  # the first architecture, such as 90
     max_arch: int = sys.maxsize
@@ -58,7 +57,6 @@ class Regime(NamedTuple):
             and (call.counts_in_int or not self.counts_in_int)
             and (call.is_plain or not self.needs_plain)
             and (call.has_tensor_maps or not self.needs_tensor_maps)
-            and call.head_dim <= self.max_head_dim
             and not (self.needs_compiler and INTERPRETED)
             and (self.takes_packed or not call.is_packed)
             and self.min_arch <= device.arch <= self.max_arch
@@ -80,5 +78,5 @@ REGIMES = (
     Regime(AttentionRung.FIRST, takes_packed=False),
 )
 
-# Likewise for the backward, whose twin has no registers for the sums of longer rows.
-BACKWARD_REGIMES = (REGIMES[0]._replace(max_head_dim=128), *REGIMES[1:])
+# Likewise for the backward.
+BACKWARD_REGIMES = REGIMES

@@ -142,6 +142,16 @@ def key_tile_at(
     return head // n_kv_heads, head % n_kv_heads, key, first_row, n_steps
 
 
+@triton.jit
+def step_behind(head, row, BLOCK_M: tl.constexpr, n_sharing):
+    """The step behind one of a tile of keys, as a head that shares them and a query.
+
+    From the last queries back to the first; and of the same ones, head by head.
+    """
+    is_last = head + 1 == n_sharing
+    return tl.where(is_last, 0, head + 1), tl.where(is_last, row - BLOCK_M, row)
+
+
 @gluon.jit
 def uniform(x):
     """A number that all threads have, broadcast from one lane.

@@ -1,4 +1,5 @@
-// Inline PTX: sums in global memory to which many threads add, since Hopper in vectors.
+// Inline PTX: sums in global memory to which many threads add, since Hopper in vectors, and
+// counts by which they do so in an order.
 #pragma once
 
 #include "common/ptx/memory.cuh"
@@ -15,6 +16,23 @@ __device__ __forceinline__ void add_in_memory(float4* sums, float4 values) {
         "f"(values.x), "f"(values.y), "f"(values.z), "f"(values.w)
         : "memory"
     );
+}
+
+// Reads a count, and from then on sees what came before the additions to it.
+__device__ __forceinline__ int load_acquire(const int* count) {
+    int value;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];"
+                 : "=r"(value)
+                 : "l"(count)
+                 : "memory");
+    return value;
+}
+
+// Adds to a count behind all that the thread has written, and that others had before it waited
+// for them. The thread goes on meanwhile.
+__device__ __forceinline__ void add_release(int* count, int value) {
+    asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(count), "r"(value)
+                 : "memory");
 }
 
 }  // namespace ptx

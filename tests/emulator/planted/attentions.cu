@@ -171,8 +171,8 @@ static int run_backward_twin(__half* out, __half* x, const Launch& launch) {
 
 EXPORT int twin_attention_backward_keys(__half* out, __half* x) {
     using namespace twin;
-    const auto kernel = attention_backward_keys_kernel<__half, 64, 64, 128, 1>;
-    using Shared = BackwardKeysShared<64, 64, 128, 1>;
+    const auto kernel = attention_backward_keys_kernel<__half, 64, 64, 64, 1>;
+    using Shared = BackwardKeysShared<64, 64, 64, 1>;
     const Plan plan{kernel, 1, BACKWARD_NUM_THREADS, sizeof(Shared)};
     const void* const row = x;  // of lse and delta
     return run_backward_twin<2>(
@@ -203,13 +203,14 @@ EXPORT int twin_attention_backward_queries(__half* out, __half* x) {
 // Two boxes of sums, of which queries fill a part.
 static twin::QuerySums<64>* registered_sums() {
     static twin::QuerySums<64> sums[2];
+    sums[0].n_added = 0;
     emulator_register_tensor("sums", sums, sizeof(sums), EMULATOR_WORKSPACE);
     return sums;
 }
 
 EXPORT int twin_attention_backward(__half* out, __half* x) {
     using namespace twin;
-    const auto kernel = attention_backward_kernel<__half, 64, 128, 128, 1>;
+    const auto kernel = attention_backward_kernel<__half, 64, 128, 128, 1, true>;
     using Shared = BackwardShared<64, 128, 128, 1>;
     const Plan plan{kernel, 1, BACKWARD_NUM_THREADS, sizeof(Shared)};
     TensorMap4D queries = make_tensor_map<__half>({x, 1, 2, 1, 64, 0, 64, 0}, 128);

@@ -1,13 +1,13 @@
-// The launches of the twin's backward that computes all gradients at once, and its tiles.
+// The launches of the twin's backward, and its tiles.
 #pragma once
 
 #include "attention/backward_call.cuh"
-#include "attention/backward_once.cuh"
 #include "attention/backward_sums.cuh"
+#include "attention/backward_twin.cuh"
 #include "attention/twin_tables.cuh"
 
 // A tile, and the calls that it is for: a block of 128 keys takes so many queries in a step.
-struct BackwardOnceTile {
+struct BackwardTile {
     int head_dim;  // the largest that it is for
     int queries_in_step;
     int num_stages;
@@ -22,17 +22,15 @@ struct BackwardOnceTile {
 };
 
 // Sums of longer rows leave no registers for a part.
-constexpr BackwardOnceTile BACKWARD_ONCE_TILES[] = {
+constexpr BackwardTile BACKWARD_TILES[] = {
     {.head_dim = 64, .queries_in_step = 128, .num_stages = 3},
     {.head_dim = 128, .queries_in_step = 64, .num_stages = 3},
 };
 
 // Whether a call is for them.
-inline bool computes_at_once(const BackwardCall& call) {
-    return call.sums != nullptr && call.q.n_cols <= 128;
-}
+inline bool computes_at_once(const BackwardCall& call) { return call.q.n_cols <= 128; }
 
-template <typename T, BackwardOnceTile TILE>
+template <typename T, BackwardTile TILE, bool TAKES_TURNS>
 cudaError_t launch_backward_tile(const Launcher& launch, const BackwardCall& call) {
     constexpr int HEAD_DIM = TILE.head_dim, NUM_STAGES = TILE.num_stages;
     constexpr int BLOCK_M = TILE.queries_in_step, BLOCK_N = 128;
@@ -71,7 +69,8 @@ cudaError_t launch_backward_tile(const Launcher& launch, const BackwardCall& cal
     using Shared = twin::BackwardShared<HEAD_DIM, BLOCK_M, BLOCK_N, NUM_STAGES>;
     const cudaError_t main_error = launch(
         Plan{
-            attention_backward_kernel<T, HEAD_DIM, BLOCK_M, BLOCK_N, NUM_STAGES>,
+            attention_backward_kernel<
+                T, HEAD_DIM, BLOCK_M, BLOCK_N, NUM_STAGES, TAKES_TURNS>,
             dim3(n_kv_heads * ceil_div(k.n_rows, BLOCK_N)),
             dim3(twin::BACKWARD_NUM_THREADS), sizeof(Shared)
         },
@@ -93,12 +92,14 @@ cudaError_t launch_backward_tile(const Launcher& launch, const BackwardCall& cal
 }
 
 template <typename T>
-cudaError_t launch_backward_once(
+cudaError_t launch_backward_twin(
     const Launcher& launch, const AttentionCall& described, const BackwardCall& call
 ) {
-    return choose_tile<T, BACKWARD_ONCE_TILES>(
-        launch.device(), described, [&]<BackwardOnceTile TILE>() {
-            return launch_backward_tile<T, TILE>(launch, call);
+    return choose_tile<T, BACKWARD_TILES>(
+        launch.device(), described, [&]<BackwardTile TILE>() {
+            return call.deterministic
+                       ? launch_backward_tile<T, TILE, true>(launch, call)
+                       : launch_backward_tile<T, TILE, false>(launch, call);
         }
     );
 }

@@ -1,4 +1,4 @@
-"""The launches of the twin's backward that computes all gradients at once, its tiles.
+"""The launches of the twin's backward, and its tiles.
 
 Queries' gradients are added up in memory, which a kernel prepares before, and from
 which one stores them behind.
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import triton
 
-from triton_kernels.attention.backward_once import attention_backward_kernel
 from triton_kernels.attention.backward_sums import (
     attention_begin_sums_kernel,
     attention_end_sums_kernel,
 )
+from triton_kernels.attention.backward_twin import attention_backward_kernel
 from triton_kernels.attention.head_maps import contiguous_like
 from triton_kernels.attention.regimes import Call
 from triton_kernels.attention.tables import choose
@@ -23,7 +23,7 @@ from triton_kernels.common.device import Device
 KEYS_IN_BLOCK = 128
 
 
-class BackwardOnceTile(NamedTuple):
+class BackwardTile(NamedTuple):
     """A tile, and the calls that it is for: programs take so many queries in a step."""
 
     head_dim: int  # the largest that it is for
@@ -35,15 +35,23 @@ class BackwardOnceTile(NamedTuple):
         return call.head_dim <= self.head_dim
 
 
-BACKWARD_ONCE_TILES = (
-    BackwardOnceTile(64, 64, 3),
-    BackwardOnceTile(128, 64, 3),
+# Sums of longer rows leave no registers for a part.
+BACKWARD_TILES = (
+    BackwardTile(64, 64, 3),
+    BackwardTile(128, 64, 3),
 )
 
 
-def launch_backward_once(call, grads, sums, rows, results, scale, window):
+def computes_at_once(call: Call) -> bool:
+    """Whether a call is for them: sums of longer rows leave no registers for a part."""
+    return call.head_dim <= BACKWARD_TILES[-1].head_dim
+
+
+def launch_backward_twin(
+    call, grads, sums, rows, results, scale, window, deterministic
+):
     """The launches. results: of the forward, with lse's gradient or None."""
-    tile = choose(BACKWARD_ONCE_TILES, call)
+    tile = choose(BACKWARD_TILES, call)
     grad_q, grad_k, grad_v = grads
     grad_rows, q_rows, k_rows, v_rows = rows
     out_rows, lse, grad_lse = results
@@ -81,6 +89,7 @@ def launch_backward_once(call, grads, sums, rows, results, scale, window):
         heads_in_l2(n_all_kv_heads, n_rows, row_bytes, 1),
         *(scale, *window),
         NUM_STAGES=tile.num_stages,
+        TAKES_TURNS=deterministic,
         num_warps=8,
         enable_fp_fusion=True,
     )

@@ -1,0 +1,119 @@
+"""Turns of attention_backward_kernel's programs, by which sums have an order.
+
+Each adds its parts of queries' gradients when all programs whose keys come first have
+added theirs. Sums are then of the same order in every call, and have the same bits.
+
+A warp of its own asks whether the turn of the program has come, while the others
+multiply, and one more passes it on. Programs take queries from the last ones back to
+the first, which all of them do at about the same time, each a step behind the one
+before. They start in the order of their keys: so nobody waits for a program that has
+not started.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+
+from triton_kernels.attention.backward_sums import n_added_at
+from triton_kernels.attention.gluon_names import barrier
+from triton_kernels.attention.ring import make_barriers
+from triton_kernels.attention.tile_order import (
+    key_tile_at,
+    keys_of_rows,
+    queries_of_keys,
+    step_behind,
+)
+
+
+@gluon.jit
+def make_turn(TAKES_TURNS: gl.constexpr):
+    """What is waited for before a step's part is added, and what is told thereafter."""
+    return make_barriers(1, 2), make_barriers(1, 1), TAKES_TURNS
+
+
+@gluon.jit
+def wait_for_turn(turn, count):
+    """By the warps that add, after `count` turns, if there are any."""
+    has_come, _, TAKES_TURNS = turn
+    if TAKES_TURNS:
+        mbarrier.wait(has_come.index(0), count & 1)
+
+
+@gluon.jit
+def end_turn(turn):
+    """By the warps that add, once all have."""
+    _, is_over, TAKES_TURNS = turn
+    if TAKES_TURNS:
+        barrier()
+        mbarrier.arrive(is_over.index(0), count=1)
+
+
+@gluon.jit
+def turns_of(shared, sizes, n_kv_heads, order):
+    """A program's first head, key and query, its steps, and whether they are turns.
+
+    Where no query sees the keys, there is a step whose part is 0, and no turn.
+    """
+    k_boxes, _, _, rings, _ = shared
+    BLOCK_N: gl.constexpr = k_boxes.shape[2]
+    BLOCK_M: gl.constexpr = rings[0][0].shape[2]
+    batch, kv_head, key, first_row, n_steps = key_tile_at(
+        gl.program_id(0), sizes, n_kv_heads, *order, BLOCK_M, BLOCK_N
+    )
+    first_seeing, end_seeing = queries_of_keys(key, BLOCK_N, sizes, order[1])
+    n_sharing = sizes[1] // n_kv_heads
+    first_head = batch * sizes[1] + kv_head * n_sharing
+    last_row = first_row + (n_steps - 1) * BLOCK_M
+    return first_head, key, last_row, n_sharing * n_steps, first_seeing < end_seeing
+
+
+@gluon.jit
+def ask_for_turns(sums_ptr, shared, sizes, n_kv_heads, order):
+    """What one warp does.
+
+    It asks before each step whether all others that come first have added theirs.
+    """
+    k_boxes, _, _, rings, turn = shared
+    has_come, _, TAKES_TURNS = turn
+    BLOCK_N: gl.constexpr = k_boxes.shape[2]
+    HEAD_DIM: gl.constexpr = k_boxes.shape[4]
+    BLOCK_M: gl.constexpr = rings[0][0].shape[2]
+    first_head, key, row, n_turns, are_turns = turns_of(
+        shared, sizes, n_kv_heads, order
+    )
+    head, n_sums = gl.to_tensor(0), gl.cdiv(sizes[2], BLOCK_M)
+    for i in range(n_turns if TAKES_TURNS else 0):
+        index = (first_head + head) * n_sums + row // BLOCK_M
+        n_added_ptr = n_added_at(sums_ptr, index, HEAD_DIM)
+        first_key = keys_of_rows(row, BLOCK_M, sizes, order[1])[0]
+        n_before = key // BLOCK_N - first_key // BLOCK_N
+        if are_turns:
+            while gl.atomic_add(n_added_ptr, 0, sem="acquire") != n_before:
+                pass
+        mbarrier.arrive(has_come.index(0), count=1)
+        mbarrier.wait(has_come.index(0), i & 1)
+        head, row = step_behind(head, row, BLOCK_M, sizes[1] // n_kv_heads)
+
+
+@gluon.jit
+def pass_turns_on(sums_ptr, shared, sizes, n_kv_heads, order):
+    """What another one does.
+
+    It lets the next step come once all have added theirs, and tells the next program,
+    which takes longer: it waits for what has been added to be in memory. Of the next
+    step it hears in time, since none but this one comes without it.
+    """
+    k_boxes, _, _, rings, turn = shared
+    has_come, is_over, TAKES_TURNS = turn
+    HEAD_DIM: gl.constexpr = k_boxes.shape[4]
+    BLOCK_M: gl.constexpr = rings[0][0].shape[2]
+    first_head, _, row, n_turns, are_turns = turns_of(shared, sizes, n_kv_heads, order)
+    head, n_sums = gl.to_tensor(0), gl.cdiv(sizes[2], BLOCK_M)
+    mbarrier.arrive(has_come.index(0), count=1)
+    for i in range(n_turns if TAKES_TURNS else 0):
+        index = (first_head + head) * n_sums + row // BLOCK_M
+        n_added_ptr = n_added_at(sums_ptr, index, HEAD_DIM)
+        mbarrier.wait(is_over.index(0), i & 1)
+        mbarrier.arrive(has_come.index(0), count=1)
+        gl.atomic_add(n_added_ptr, are_turns.to(gl.int32), sem="release")
+        head, row = step_behind(head, row, BLOCK_M, sizes[1] // n_kv_heads)
