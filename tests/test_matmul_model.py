@@ -46,7 +46,7 @@ def cuda_tiles() -> tuple[MatmulTile, ...]:
 def cuda_rung_tiles() -> tuple[TensorCoresTile, ...]:
     """Likewise of the rung tensor_cores."""
     return tuple(
-        TensorCoresTile(rows, cols, depth, stages, warps_m * warps_n, *n_cycles[:3])
+        TensorCoresTile(rows, cols, depth, stages, warps_m * warps_n, *n_cycles[:4])
         for rows, cols, depth, warps_m, warps_n, stages, *n_cycles in cuda_table(
             "TENSOR_CORES_TILES"
         )
@@ -206,7 +206,7 @@ def test_triton_shares_nothing_on_gpus_after_hopper() -> None:
 
 # Nearly the fastest: by how much time is lost in the mean, and at most.
 @pytest.mark.parametrize(
-    ("side", "mean", "most"), [("cuda", 1.03, 1.60), ("triton", 1.05, 1.80)]
+    ("side", "mean", "most"), [("cuda", 1.02, 1.30), ("triton", 1.04, 1.45)]
 )
 def test_what_is_chosen_is_nearly_the_fastest(
     side: str, mean: float, most: float, monkeypatch: pytest.MonkeyPatch

@@ -124,15 +124,31 @@ def test_tiles_that_blocks_share_are_exact(side: str, number: int, device: str) 
 
 
 def is_no_tile_for_float32(params: Mapping[str, Any]) -> bool:
-    """Whether a tile of CUDA is for dtypes of two bytes alone."""
-    is_small = params["side"] == "cuda" and params["number"] < 5
+    """Whether a tile is for dtypes of two bytes alone."""
+    side, number = params["side"], params["number"]
+    is_small = (
+        number < 5
+        if side == "cuda"
+        else tables.TENSOR_CORES_TILES[number].element_bytes == 2
+    )
     return is_small and bool(params["dtype"] == torch.float32)
+
+
+def has_odd_rows_elsewhere(params: Mapping[str, Any]) -> bool:
+    """Whether a tile is Triton's, and loads elements as another one does."""
+    is_simulated = params["side"] == "triton" and params["device"] == "cpu"
+    return is_simulated and params["shape"] == ODD and params["number"] not in ODD_TILES
+
+
+ODD = (71, 137, 327)
+ODD_TILES = (0, 2, 4, 7)  # square ones, of few rows and of few columns
 
 
 # With aligned rows, and with rows at odd places, whose elements come one by one.
 @leave_out(is_no_tile_for_float32)
+@leave_out(has_odd_rows_elsewhere)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-@pytest.mark.parametrize("shape", [(72, 136, 328), (71, 137, 327)])
+@pytest.mark.parametrize("shape", [(72, 136, 328), ODD])
 @pytest.mark.parametrize(
     ("side", "number"),
     [(side, n) for side, tiles in RUNG_TILES.items() for n in range(len(tiles))],

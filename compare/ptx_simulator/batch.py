@@ -74,6 +74,7 @@ class Batch:
         register_use: looks who uses registers of products too early; likewise.
         meter: counts accesses to memory, or looks whether they are within bounds.
         alive: for each lane, whether it is a thread that has not come to its end.
+        has_given_registers: for each lane, whether it did so last, by `setmaxnreg`.
         doubt: the lanes that may be where they are by mistake, because a branch or a
             predicate was unknown; None if there are none.
     """
@@ -133,6 +134,7 @@ class Batch:
         )
         self.meter = meter
         self.alive = layout.everyone().members.copy()
+        self.has_given_registers = np.zeros(layout.lanes, np.bool_)
         self.doubt: Mask | None = None
 
     @property

@@ -27,7 +27,7 @@ from compare.ptx_simulator.barriers import ALL_THREADS, Barriers, ClusterBarrier
 from compare.ptx_simulator.batch import NOT_SIMULATED, Batch, Memory
 from compare.ptx_simulator.bounds import Watch
 from compare.ptx_simulator.doubts import Doubts
-from compare.ptx_simulator.group import Group, Layout
+from compare.ptx_simulator.group import WARP, Group, Layout
 from compare.ptx_simulator.meter import Meter
 from compare.ptx_simulator.operands import Operand
 from compare.ptx_simulator.program import Operation, Program
@@ -140,7 +140,9 @@ class Machine:
         """
         turns: dict[int, dict[int, Group]] = {}  # by warp, or by warpgroup
         if self._latecomer:
-            self._ready = self._latecomer.hold(self._ready)
+            together = self._program.acts_together > WARP
+            multiplies = together and ~self.batch.has_given_registers
+            self._ready = self._latecomer.hold(self._ready, multiplies)
         for place, group in self._ready.items():
             threads = self.batch.layout.thread_of_lane[group.numbers]
             for warp, part in group.split(threads // self._program.acts_together):

@@ -104,6 +104,16 @@ def _fence(decoded: Decoded) -> Execute:
     return execute
 
 
+def _share_registers(decoded: Decoded) -> Execute:
+    """`setmaxnreg`: who gives registers away does not multiply by `wgmma`."""
+    gives = decoded.has("dec")
+
+    def execute(batch: Batch, group: Group) -> None:
+        batch.has_given_registers[group.numbers] = gives
+
+    return execute
+
+
 def _writes_shared_memory(batch: Batch, group: Group) -> None:
     """Executes what writes something unknown into shared memory."""
     batch.lose(Part("shared", group))
@@ -129,7 +139,7 @@ def _product(builder: Builder) -> Builder:
 _OPAQUE = ("tensormap",)
 _HINTS = (
     *("applypriority", "brkpt", "createpolicy", "discard", "griddepcontrol"),
-    *("membar", "nanosleep", "pmevent", "prefetch", "prefetchu", "setmaxnreg"),
+    *("membar", "nanosleep", "pmevent", "prefetch", "prefetchu"),
 )
 
 _BUILDERS: dict[str, Builder] = {
@@ -148,6 +158,7 @@ _BUILDERS: dict[str, Builder] = {
     **dict.fromkeys(_OPAQUE, _opaque),
     **dict.fromkeys(_HINTS, _hint),
     "fence": _fence,
+    "setmaxnreg": _share_registers,
     "wmma": _wmma,
     "tcgen05": _product(TCGEN05["tcgen05"]),
     **MBARRIERS,

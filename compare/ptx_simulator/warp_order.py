@@ -4,7 +4,10 @@ import random
 import re
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from compare.ptx_simulator.group import WARP, Group, Layout
+from compare.ptx_simulator.values import Mask
 
 _RANDOM = re.compile(r"random:(\d+)")
 
@@ -44,7 +47,8 @@ class WarpOrder:
 class Latecomer:
     """A warp of each block that goes on only where nobody else can.
 
-    What others do meanwhile may be more than it can follow.
+    What others do meanwhile may be more than it can follow. The warps of a warpgroup
+    that multiplies go on together.
 
     Attributes:
         held: its lanes that could go on, by the instruction to go on with.
@@ -55,12 +59,20 @@ class Latecomer:
         self.held: dict[int, Group] = {}
         self._is_late = layout.thread_of_lane // WARP == warp
 
-    def hold(self, ready: Mapping[int, Group]) -> dict[int, Group]:
-        """Keeps its lanes back if there are others; those that are to go on."""
+    def hold(
+        self, ready: Mapping[int, Group], multiplies: Mask | bool
+    ) -> dict[int, Group]:
+        """Keeps its lanes back if there are others; those that are to go on.
+
+        Args:
+            ready: the lanes that can go on, by the instruction to go on with.
+            multiplies: those whose warpgroups may.
+        """
         rest: dict[int, Group] = {}
         held = self.held.copy()
+        may_be_late = self._is_late & np.logical_not(multiplies)
         for place, group in ready.items():
-            is_late = self._is_late[group.numbers]
+            is_late = may_be_late[group.numbers]
             if others := group.select(~is_late):
                 rest[place] = others
             if late := group.select(is_late):

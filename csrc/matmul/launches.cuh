@@ -166,11 +166,11 @@ cudaError_t launch_tensor_cores(const Launcher& launch, const Product& product) 
                                         : TENSOR_CORES<T, TILE, false, false>;
         const int64_t n_parts = cut.n_streamed == 0 ? 1 : cut.n_blocks / cut.n_streamed;
         const int64_t n_steps = TILE.steps_of_part(call, n_parts);
+        using Shared = tensor_cores::Shared<T, BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES>;
         const cudaError_t error = launch(
             Plan{
                 kernel, dim3(cut.n_blocks),
-                dim3(TILE.warps_m * TILE.warps_n * WARP_SIZE),
-                sizeof(tensor_cores::Shared<T, BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES>)
+                dim3(TILE.warps_m * TILE.warps_n * WARP_SIZE), Shared::bytes(n_steps)
             },
             product.out_ptr, a.ptr, b.ptr, product.bias, product.parts, call.M, call.N,
             call.K, a.stride_batch, a.stride_row, b.stride_batch, b.stride_row,

@@ -49,7 +49,7 @@ constexpr int64_t OUTER_CYCLES = 2;
 // How much longer steps take where blocks begin within tiles, each at another k.
 constexpr int64_t UNEVEN_PERCENT = 29;
 // How much longer steps take where elements of a and b come one by one.
-constexpr int64_t SINGLE_PERCENT = 240;
+constexpr int64_t SINGLE_PERCENT = 160;
 // What out costs where its rows are not aligned, for 1024 elements of a tile.
 constexpr int64_t SINGLE_STORE_CYCLES = 340;
 // A launch that adds parts of tiles, one that copies operands to aligned rows, and how many
@@ -168,6 +168,7 @@ struct RungTile {
     int num_stages;
     int64_t step_cycles;    // where a multiprocessor has no other block
     int64_t busy_cycles;    // for each of those that it has
+    int64_t tile_cycles;    // of each behind the first two, other than steps
     int64_t ends_cycles;    // before the first step and after the last one
     int element_bytes = 0;  // of which dtypes; 0: all
 
@@ -188,10 +189,19 @@ struct RungTile {
     constexpr int64_t cycles(const Call& call, const Cut& cut, int64_t n_sms) const {
         using namespace model;
         const int64_t n_parts = cut.n_streamed == 0 ? 1 : cut.n_blocks / cut.n_streamed;
+        const int64_t n_steps = steps_of_part(call, n_parts);
         const int64_t blocks_per_sm = ceil_div(cut.n_blocks, n_sms);
-        const int64_t step = most(step_cycles, blocks_per_sm * busy_cycles) *
-                             (100 + (call.n_copied > 0 ? SINGLE_PERCENT : 0)) / 100;
-        return most(steps_of_part(call, n_parts) * step, memory_cycles(call)) +
+        const int64_t percent = 100 + (call.n_copied > 0 ? SINGLE_PERCENT : 0);
+        int64_t each_cycles = tile_cycles;
+        if (!call.out_is_aligned && n_parts == 1) {
+            each_cycles += block_m * block_n * SINGLE_STORE_CYCLES / 1024;
+        }
+        const int64_t n_busy = blocks_per_sm * n_steps * busy_cycles * percent / 100 +
+                               most(blocks_per_sm - 2, 0) * each_cycles;
+        return most(
+                   most(n_steps * step_cycles * percent / 100, n_busy),
+                   memory_cycles(call)
+               ) +
                ends_cycles + sum_cycles(cut, block_m * block_n);
     }
 

@@ -23,6 +23,13 @@ struct Shared {
         Stage stages[NUM_STAGES];
         unsigned char out[BLOCK_M * BLOCK_N * sizeof(T)];
     };
+
+    // Stages that no step takes have no memory, so that a multiprocessor has more blocks.
+    static constexpr int64_t bytes(int64_t n_steps) {
+        const int64_t n_bytes =
+            sizeof(Stage) * (n_steps < NUM_STAGES ? n_steps : NUM_STAGES);
+        return n_bytes > int64_t{sizeof(out)} ? n_bytes : int64_t{sizeof(out)};
+    }
 };
 
 }  // namespace tensor_cores

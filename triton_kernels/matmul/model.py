@@ -69,7 +69,7 @@ OUTER_CYCLES = 2
 # How much longer steps take where programs begin within tiles, each at another k.
 UNEVEN_PERCENT = 29
 # How much longer steps take where elements of a and b come one by one.
-SINGLE_PERCENT = 42
+SINGLE_PERCENT = 20
 # What out costs where its rows are not aligned, for 1024 elements of a tile.
 SINGLE_STORE_CYCLES = 340
 # A launch that adds parts of tiles, one that copies operands to aligned rows, and how
@@ -147,13 +147,17 @@ def tensor_cores_cycles(call: Call, tile: TensorCoresTile, cut: Cut, n_sms: int)
     n_parts = cut.n_blocks // cut.n_streamed if cut.n_streamed else 1
     n_steps = ceil_div(ceil_div(call.K, step_depth(call, tile)), n_parts)
     programs_per_sm = ceil_div(cut.n_blocks, n_sms)
-    step = max(tile.step_cycles, programs_per_sm * tile.busy_cycles)
-    if not call.has_words:
-        step = step * (100 + SINGLE_PERCENT) // 100
+    percent = 100 if call.has_words else 100 + SINGLE_PERCENT
+    tile_cycles, tile_size = tile.tile_cycles, tile.block_m * tile.block_n
+    if not call.out_is_aligned and n_parts == 1:
+        tile_cycles += tile_size * SINGLE_STORE_CYCLES // 1024
+    n_busy = programs_per_sm * n_steps * tile.busy_cycles * percent // 100
+    n_busy += max(programs_per_sm - 2, 0) * tile_cycles
+    n_alone = n_steps * tile.step_cycles * percent // 100
     return (
-        max(n_steps * step, memory_cycles(call))
+        max(n_alone, n_busy, memory_cycles(call))
         + tile.ends_cycles
-        + sum_cycles(cut, tile.block_m * tile.block_n)
+        + sum_cycles(cut, tile_size)
     )
 
 

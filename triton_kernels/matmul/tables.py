@@ -23,6 +23,7 @@ class TensorCoresTile(NamedTuple):
     num_warps: int
     step_cycles: int  # where a multiprocessor has no other program
     busy_cycles: int  # for each of those that it has
+    tile_cycles: int  # of each behind the first two, other than steps
     ends_cycles: int  # before the first step and after the last one
     element_bytes: int = 0  # of which dtypes; 0: all
 
@@ -54,16 +55,16 @@ TILED_TILES = (
 # memory, so that many steps are on their way: one less than stages for 64 rows or more,
 # two less for fewer, which need no warpgroup.
 TENSOR_CORES_TILES = (
-    TensorCoresTile(128, 128, 32, 4, 8, 650, 470, 4600),
-    TensorCoresTile(64, 128, 64, 4, 8, 960, 470, 4700, 2),
-    TensorCoresTile(64, 64, 64, 4, 4, 860, 330, 3100),
-    TensorCoresTile(32, 32, 128, 5, 4, 760, 570, 3200, 2),
-    TensorCoresTile(16, 64, 128, 5, 4, 750, 500, 3900, 2),
-    TensorCoresTile(16, 128, 64, 6, 4, 740, 330, 3400, 2),
-    TensorCoresTile(32, 64, 64, 7, 4, 580, 350, 3400, 2),
-    TensorCoresTile(64, 16, 128, 4, 4, 600, 550, 3300, 2),
-    TensorCoresTile(128, 16, 64, 4, 4, 590, 640, 3300, 2),
-    TensorCoresTile(64, 32, 128, 3, 4, 1100, 490, 3000, 2),
+    TensorCoresTile(128, 128, 32, 4, 8, 650, 610, 860, 4600),
+    TensorCoresTile(64, 128, 64, 4, 8, 1000, 570, 860, 4840, 2),
+    TensorCoresTile(64, 64, 64, 4, 4, 890, 370, 860, 3100),
+    TensorCoresTile(32, 32, 128, 5, 4, 700, 540, 860, 3300, 2),
+    TensorCoresTile(16, 64, 128, 5, 4, 1300, 360, 860, 2930, 2),
+    TensorCoresTile(16, 128, 64, 6, 4, 670, 450, 860, 3570, 2),
+    TensorCoresTile(32, 64, 64, 7, 4, 600, 440, 860, 3420, 2),
+    TensorCoresTile(64, 16, 128, 4, 4, 570, 560, 860, 3130, 2),
+    TensorCoresTile(128, 16, 64, 4, 4, 590, 690, 860, 3300, 2),
+    TensorCoresTile(64, 32, 128, 3, 4, 1100, 490, 860, 3220, 2),
 )
 # Rows, columns and depth, stages, warps, stores and programs; then cycles. The largest
 # tile costs the fewest bytes. Two programs with tiles of 128 x 128 share a
