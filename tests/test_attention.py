@@ -595,6 +595,23 @@ def test_gradients_of_keys_that_nobody_sees(
     assert (grad_v[:, :first_seen] == 0).all()
 
 
+@BITS_16
+def test_gradients_where_nobody_sees_a_block_of_keys(
+    backend: str, device: str, dtype: torch.dtype, generator: torch.Generator
+) -> None:
+    # Not even what is no number reaches a gradient from there.
+    made = random_inputs(FORWARD, (1, 40, 340, 2, 1, 40), dtype, device, generator)
+    inputs = backward_inputs(made, generator, window=(9, 0))
+    grad, q, k, v, out, lse = inputs
+    k, v = k.clone(), v.clone()
+    k[:, :200], v[:, :200] = math.nan, math.inf
+    found, spoilt = (
+        run_backward(BACKWARD, backend, grad, q, *keys, out, lse, window=(9, 0))
+        for keys in (inputs[2:4], (k, v))
+    )
+    assert all(map(same_bits, found, spoilt))
+
+
 # ---- Gradients of long rows ----------------------------------------------------------
 
 # The twin's warpgroups then have the same keys, and a gradient each. Heads that share,

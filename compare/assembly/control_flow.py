@@ -69,9 +69,11 @@ def find_loops(listing: Listing) -> tuple[Loop, ...]:
     A branch backwards alone is no proof: assemblers also put rare code at the end, and
     let it jump back. A loop is a way back to a place that every way there passes.
     """
-    if not listing.instructions:
-        return ()
-    graph = flow_graph(listing)
+    return natural_loops(flow_graph(listing)) if listing.instructions else ()
+
+
+def natural_loops(graph: networkx.DiGraph) -> tuple[Loop, ...]:
+    """Those of a graph whose way begins at 0, likewise."""
     dominators = networkx.immediate_dominators(graph, 0)
     tree = networkx.DiGraph((dominators[each], each) for each in dominators if each)
     tree.add_node(0)

@@ -37,7 +37,7 @@ from compare.ptx_simulator.warp_order import WarpOrder
 
 # Instructions, each executed in any number of lanes, after which a kernel is stopped.
 MOST_STEPS = 500_000
-# How often in a row blocks ask what others have written, while none does anything else.
+# How often blocks ask what others have written while no answer is another one.
 MOST_QUESTIONS = 1000
 
 
@@ -92,17 +92,17 @@ class Machine:
         self._is_traced = is_traced
         self._warp_order = WarpOrder(order) if order else None
         self._latecomer = self._warp_order and self._warp_order.latecomer(layout)
-        # How often nobody did anything but ask, and how many steps there were before.
-        self._vain_questions = self._steps_before = 0
+        self._answers: dict[tuple[int, bytes], bytes] = {}  # by target and who asks
+        self._vain_questions = 0  # since an answer was another one
         self._most_steps = MOST_STEPS
         self._doubts = Doubts(program, self.batch)
         self._barriers = Barriers(layout, self.batch.races)
         self._ready = {0: layout.everyone()}  # by the instruction to go on with
         self._waiting: dict[int, Group] = {}  # for other lanes, by the instruction
         self._excused: set[int] = set()  # where they wait no longer
-        # Who asks again and again whether a phase is over, by the instruction.
+        # Who asks again whether a phase is over, or what another block has written.
         self._polling: dict[int, Group] = {}
-        self._asking: dict[int, Group] = {}  # what another block has written, likewise
+        self._asking: dict[int, Group] = {}
         self._clusters = ClusterBarriers(layout, self.batch.races)
         # Each lets the group, or its parts, go on from where it is to.
         self._steps = {
@@ -126,11 +126,9 @@ class Machine:
                 self._go_on()
         if self._counters.is_complete:
             self._end()
-            return
-        asking = self._program.questions & {*self._ready, *self._asking}
-        for place in sorted(asking):
-            group = self._ready.get(place) or self._asking[place]
-            self.batch.tell(place, group, "waits for ever for what no block writes")
+        elif self._vain_questions > MOST_QUESTIONS:
+            for place, group in self._asking.items():
+                self.batch.tell(place, group, "waits for ever for what no block writes")
 
     def _take_turns(self) -> None:
         """Runs the warps of a block one after the other, each as far as it can go.
@@ -235,9 +233,7 @@ class Machine:
         if taken is None:
             return
         if operation.asks_again and self.batch.has_contents:
-            # Others have their turn first, who may write what is asked for.
-            target = operation.targets[0]
-            self._asking[target] = taken.union(self._asking.get(target))
+            self._ask(operation, taken)
         elif operation.choice is None:
             self._enter(operation.targets[0], taken)
         else:
@@ -344,15 +340,24 @@ class Machine:
         lanes, known = asked(self.batch, group)
         return group.select(((missing[group.row] & lanes) != 0) & known)
 
+    def _ask(self, operation: Operation, group: Group) -> None:
+        """Has lanes ask again when others have gone on, who may write the answer."""
+        target = operation.targets[0]
+        self._asking[target] = group.union(self._asking.get(target))
+        values = (self.batch.read(slot, group) for slot in operation.asks_again)
+        answer = b"".join(each.bits.tobytes() for each in values)
+        who = target, group.numbers.tobytes()
+        if self._answers.get(who) != answer:
+            self._answers[who] = answer
+            self._vain_questions = 0
+
     def _go_back(self) -> None:
-        """To a question, or to what was held back if there is no answer otherwise."""
+        """To a question, or to what was held back; for the last time after too many."""
         held = self._latecomer.held if self._latecomer else {}
-        steps, self._steps_before = self._steps_before, self._counters.steps
-        asked = self._steps_before - steps <= len(self._program.questions)
-        self._vain_questions = self._vain_questions + 1 if asked else 0
-        if self._asking and self._vain_questions > MOST_QUESTIONS:
-            self._counters.is_complete = False
         back = held if held and self._vain_questions else self._asking or held
+        if back is self._asking:
+            self._vain_questions += bool(back)
+            self._counters.is_complete = self._vain_questions <= MOST_QUESTIONS
         self._ready = back.copy()
         back.clear()
 

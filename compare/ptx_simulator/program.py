@@ -7,7 +7,7 @@ from typing import Literal
 import networkx
 import numpy as np
 
-from compare.assembly.control_flow import END, Loop, find_loops, meetings, ways
+from compare.assembly.control_flow import END, Loop, meetings, natural_loops, ways
 from compare.assembly.listing import Instruction, Listing
 from compare.ptx_simulator.alu import ARITHMETIC
 from compare.ptx_simulator.atomics import ATOMICS
@@ -64,9 +64,8 @@ class Operation:
     # How many threads a barrier waits for, if not all of the block.
     threads: Operand | None = None
     waits: bool = True  # whether a barrier stops the threads that come to it
-    asks_again: bool = (
-        False  # whether a branch leads back to a question to other blocks
-    )
+    # Of a branch back to a question to other blocks, the registers that asking changes.
+    asks_again: tuple[int, ...] = ()
     ended: Ended | None = None  # for whom the phase of a `wait` is over
 
 
@@ -178,7 +177,6 @@ class Program:
         decoder: what its operands refer to.
         operations: one for each instruction.
         unknown_opcodes: those that cannot be simulated, by instruction.
-        questions: the instructions with which it waits for what another block writes.
         acts_together: how many threads there are in a warp, or in a warpgroup if the
             kernel has any.
     """
@@ -192,12 +190,12 @@ class Program:
         self.acts_together = WARPGROUP if together else WARP
         decoded = [Decoded(self.decoder, each) for each in listing.instructions]
         self.operations = tuple(map(self._operation, decoded))
-        questions = _questions(listing)
-        self.questions = frozenset[int]().union(*(each.body for each in questions))
-        for loop in questions:
+        for loop in self._questions(listing):
+            written = {s for place in loop.body for s in self.operations[place].writes}
             for place in loop.body:
-                if loop.head in self.operations[place].targets:
-                    self.operations[place].asks_again = True
+                operation = self.operations[place]
+                if operation.targets == (loop.head,):
+                    operation.asks_again = tuple(sorted(written))
         products = [each.product for each in decoded if each.product]
         shared = frozenset[int]().union(*(each.sums | each.left for each in products))
         for each, operation in zip(decoded, self.operations, strict=True):
@@ -255,6 +253,23 @@ class Program:
         )
         return graph
 
+    def _questions(self, listing: Listing) -> list[Loop]:
+        """The loops that read what another block may write meanwhile, until it has.
+
+        They are innermost ones that write nothing but shared memory.
+        """
+        if not any(map(_asks, listing.instructions)):
+            return []  # the loops of most kernels need not be found
+        loops = natural_loops(self._graph)
+        heads = {each.head for each in loops}
+
+        def is_question(loop: Loop) -> bool:
+            body = [listing.instructions[place] for place in loop.body]
+            is_innermost = len(heads & loop.body) == 1
+            return is_innermost and any(map(_asks, body)) and not any(map(_acts, body))
+
+        return [*filter(is_question, loops)]
+
     def _followers(self, place: int) -> tuple[int, ...]:
         operation = self.operations[place]
         behind = place + 1 if place + 1 < len(self.operations) else END
@@ -308,22 +323,7 @@ class Program:
         return tuple(place for place in places if place is not None)
 
 
-def _questions(listing: Listing) -> list[Loop]:
-    """The loops that read what another block may write meanwhile, until it has.
-
-    They are innermost ones that write nothing but shared memory.
-    """
-    if not any(map(_asks, listing.instructions)):
-        return []  # the loops of most kernels need not be found
-    loops = find_loops(listing)
-    heads = {each.head for each in loops}
-
-    def is_question(loop: Loop) -> bool:
-        body = [listing.instructions[place] for place in loop.body]
-        is_innermost = len(heads & loop.body) == 1
-        return is_innermost and any(map(_asks, body)) and not any(map(_acts, body))
-
-    return [*filter(is_question, loops)]
+_SHARED = {"shared", "shared::cta"}
 
 
 def _asks(instruction: Instruction) -> bool:
@@ -332,7 +332,7 @@ def _asks(instruction: Instruction) -> bool:
     is_ordered = instruction.stem == "atom" or (
         instruction.stem == "ld" and modifiers & {"acquire", "relaxed", "volatile"}
     )
-    return bool(is_ordered) and "shared" not in modifiers
+    return bool(is_ordered) and not modifiers & _SHARED
 
 
 def _acts(instruction: Instruction) -> bool:
@@ -340,7 +340,7 @@ def _acts(instruction: Instruction) -> bool:
     is_store = instruction.stem in ("st", "red")
     modifiers = {*instruction.opcode.split(".")}
     starts = instruction.stem in ("cp", "mbarrier", "wgmma", "tcgen05")
-    return starts or (is_store and not modifiers & {"shared", "shared::cta"})
+    return starts or (is_store and not modifiers & _SHARED)
 
 
 def _look_at_use(decoded: Decoded, operation: Operation, slots: frozenset[int]) -> None:

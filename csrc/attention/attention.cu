@@ -19,8 +19,9 @@
 // Traffic  the first rungs write matrices of all scores to memory, and read them again. In
 //          the others scores never leave a block, which reads k and v once for all its
 //          queries, mostly from the L2; the backward computes them twice, for blocks that own
-//          keys and for blocks that own queries, or on Hopper once, where blocks of keys add
-//          up grad_q in memory, if rows are not too long. Where queries are few, blocks share the keys.
+//          keys and for blocks that own queries. On Hopper it does so only where rows are
+//          long: else blocks of keys add up grad_q in memory. Where queries are few, blocks
+//          share the keys.
 // Limits   scores and sums in float32, the result rounded once; tensor cores take exp(s[i, j]
 //          - max) rounded to the dtype. A query that sees no key has 0 as its result, and an
 //          lse of -inf. inf or NaN in k never reaches a query that does not see it; in v, and

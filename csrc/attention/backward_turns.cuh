@@ -52,8 +52,8 @@ __device__ void ask_for_turns(
 }
 
 // By another one: lets the next step come once all have added theirs, and tells the next block,
-// which takes longer: it waits for what has been added to be in memory. Of the next step it
-// hears in time, since none but this one comes without it.
+// which takes longer: it waits for what has been added to be in memory. Meanwhile one step can
+// come and be over, and no second one, as each needs this thread to let it.
 template <int BLOCK_M, int HEAD_DIM>
 __device__ void pass_turns_on(
     Turn& turn, QuerySums<HEAD_DIM>* sums_ptr, int n_sums, int n_sharing,

@@ -1,5 +1,5 @@
-// The tiles that blocks on Hopper take: of queries, or in one of the backward's kernels of
-// keys; their order, and the keys or queries that go with each.
+// The tiles that blocks on Hopper take: of queries, or in the backward of keys, too; their order,
+// and the keys or queries that go with each.
 #pragma once
 
 #include "attention/scores.cuh"

@@ -18,9 +18,9 @@ from triton_kernels.attention.backward_sums import n_added_at
 from triton_kernels.attention.gluon_names import barrier
 from triton_kernels.attention.ring import make_barriers
 from triton_kernels.attention.tile_order import (
+    are_seen,
     key_tile_at,
     keys_of_rows,
-    queries_of_keys,
     step_behind,
 )
 
@@ -50,21 +50,18 @@ def end_turn(turn):
 
 @gluon.jit
 def turns_of(shared, sizes, n_kv_heads, order):
-    """A program's first head, key and query, its steps, and whether they are turns.
-
-    Where no query sees the keys, there is a step whose part is 0, and no turn.
-    """
+    """A program's first head, key and query, and its steps: 0 of keys nobody sees."""
     k_boxes, _, _, rings, _ = shared
     BLOCK_N: gl.constexpr = k_boxes.shape[2]
     BLOCK_M: gl.constexpr = rings[0][0].shape[2]
     batch, kv_head, key, first_row, n_steps = key_tile_at(
         gl.program_id(0), sizes, n_kv_heads, *order, BLOCK_M, BLOCK_N
     )
-    first_seeing, end_seeing = queries_of_keys(key, BLOCK_N, sizes, order[1])
     n_sharing = sizes[1] // n_kv_heads
     first_head = batch * sizes[1] + kv_head * n_sharing
     last_row = first_row + (n_steps - 1) * BLOCK_M
-    return first_head, key, last_row, n_sharing * n_steps, first_seeing < end_seeing
+    n_turns = gl.where(are_seen(key, BLOCK_N, sizes, order[1]), n_sharing * n_steps, 0)
+    return first_head, key, last_row, n_turns
 
 
 @gluon.jit
@@ -78,18 +75,15 @@ def ask_for_turns(sums_ptr, shared, sizes, n_kv_heads, order):
     BLOCK_N: gl.constexpr = k_boxes.shape[2]
     HEAD_DIM: gl.constexpr = k_boxes.shape[4]
     BLOCK_M: gl.constexpr = rings[0][0].shape[2]
-    first_head, key, row, n_turns, are_turns = turns_of(
-        shared, sizes, n_kv_heads, order
-    )
+    first_head, key, row, n_turns = turns_of(shared, sizes, n_kv_heads, order)
     head, n_sums = gl.to_tensor(0), gl.cdiv(sizes[2], BLOCK_M)
     for i in range(n_turns if TAKES_TURNS else 0):
         index = (first_head + head) * n_sums + row // BLOCK_M
         n_added_ptr = n_added_at(sums_ptr, index, HEAD_DIM)
         first_key = keys_of_rows(row, BLOCK_M, sizes, order[1])[0]
         n_before = key // BLOCK_N - first_key // BLOCK_N
-        if are_turns:
-            while gl.atomic_add(n_added_ptr, 0, sem="acquire") != n_before:
-                pass
+        while gl.atomic_add(n_added_ptr, 0, sem="acquire") != n_before:
+            pass
         mbarrier.arrive(has_come.index(0), count=1)
         mbarrier.wait(has_come.index(0), i & 1)
         head, row = step_behind(head, row, BLOCK_M, sizes[1] // n_kv_heads)
@@ -100,14 +94,14 @@ def pass_turns_on(sums_ptr, shared, sizes, n_kv_heads, order):
     """What another one does.
 
     It lets the next step come once all have added theirs, and tells the next program,
-    which takes longer: it waits for what has been added to be in memory. Of the next
-    step it hears in time, since none but this one comes without it.
+    which takes longer: it waits for what has been added to be in memory. Meanwhile one
+    step can come and be over, and no second one, as each needs this warp to let it.
     """
     k_boxes, _, _, rings, turn = shared
     has_come, is_over, TAKES_TURNS = turn
     HEAD_DIM: gl.constexpr = k_boxes.shape[4]
     BLOCK_M: gl.constexpr = rings[0][0].shape[2]
-    first_head, _, row, n_turns, are_turns = turns_of(shared, sizes, n_kv_heads, order)
+    first_head, _, row, n_turns = turns_of(shared, sizes, n_kv_heads, order)
     head, n_sums = gl.to_tensor(0), gl.cdiv(sizes[2], BLOCK_M)
     mbarrier.arrive(has_come.index(0), count=1)
     for i in range(n_turns if TAKES_TURNS else 0):
@@ -115,5 +109,5 @@ def pass_turns_on(sums_ptr, shared, sizes, n_kv_heads, order):
         n_added_ptr = n_added_at(sums_ptr, index, HEAD_DIM)
         mbarrier.wait(is_over.index(0), i & 1)
         mbarrier.arrive(has_come.index(0), count=1)
-        gl.atomic_add(n_added_ptr, are_turns.to(gl.int32), sem="release")
+        gl.atomic_add(n_added_ptr, 1, sem="release")
         head, row = step_behind(head, row, BLOCK_M, sizes[1] // n_kv_heads)

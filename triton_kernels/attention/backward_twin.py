@@ -32,11 +32,7 @@ from triton_kernels.attention.backward_rings import (
     store_gradient,
     zero_in_loop,
 )
-from triton_kernels.attention.backward_sums import (
-    BOX_SIZE,
-    add_to_sums,
-    sums_at,
-)
+from triton_kernels.attention.backward_sums import BOX_SIZE, add_to_sums, sums_at
 from triton_kernels.attention.backward_turns import (
     ask_for_turns,
     end_turn,
@@ -52,7 +48,7 @@ from triton_kernels.attention.ring import (
     release,
     wait_until_full,
 )
-from triton_kernels.attention.tile_order import key_tile_at, step_behind
+from triton_kernels.attention.tile_order import are_seen, key_tile_at, step_behind
 from triton_kernels.common.math import LOG2_E
 
 
@@ -116,7 +112,8 @@ def sum_up(
     grad_v = gl.zeros([BLOCK_N, HEAD_DIM], gl.float32, SUMS)
 
     # -- compute: a step's last sum together with the next step's scores
-    n_all, n_sums = n_sharing * n_steps, gl.cdiv(sizes[2], BLOCK_M)
+    n_sums = gl.cdiv(sizes[2], BLOCK_M)
+    n_all = gl.where(are_seen(key, BLOCK_N, sizes, window), n_sharing * n_steps, 0)
     head, row = gl.to_tensor(0), first_row + (n_steps - 1) * BLOCK_M
     k, q = matrix_at(k_boxes, 0), wait_until_full(q_ring, 0)
     scores = warpgroup_mma_wait(0, deps=(start_scores(k, q, no_scores),))
@@ -136,6 +133,8 @@ def sum_up(
         release(q_ring, n_used)
         release(grad_ring, n_used)
         head, row = step_behind(head, row, BLOCK_M, n_sharing)
+    if n_all == 0:  # nobody sees the keys; what has been loaded is to be there
+        wait_until_full(grad_ring, 0)
     return grad_k, grad_v
 
 
@@ -181,7 +180,8 @@ def load(sums_ptr, shared, own_full, own_maps, maps, sizes, n_kv_heads, order):
     n_sharing = n_heads // n_kv_heads
     first_head = batch * n_heads + kv_head * n_sharing
     head, row = gl.to_tensor(0), first_row + (n_steps - 1) * BLOCK_M
-    for n_loaded in range(n_sharing * n_steps):
+    n_loads = gl.where(are_seen(key, BLOCK_N, sizes, order[1]), n_sharing * n_steps, 1)
+    for n_loaded in range(n_loads):
         index = (first_head + head) * gl.cdiv(n_queries, BLOCK_M) + row // BLOCK_M
         load_step(
             *(rings, maps, sums_ptr, index, n_loaded),

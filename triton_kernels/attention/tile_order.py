@@ -107,6 +107,13 @@ def queries_of_keys(key, N_KEYS: tl.constexpr, sizes, window):
 
 
 @triton.jit
+def are_seen(key, N_KEYS: tl.constexpr, sizes, window):
+    """Whether any query sees any of N_KEYS keys."""
+    first_row, end_row = queries_of_keys(key, N_KEYS, sizes, window)
+    return first_row < end_row
+
+
+@triton.jit
 def queries_of_all_keys(key, N_KEYS: tl.constexpr, sizes, window):
     """Those that see all of them, likewise: they need no mask."""
     _, _, n_queries, n_keys = sizes

@@ -28,8 +28,8 @@ __device__ __forceinline__ int load_acquire(const int* count) {
     return value;
 }
 
-// Adds to a count behind all that the thread has written, and that others had before it waited
-// for them. The thread goes on meanwhile.
+// Adds to a count, behind all that the thread has written, and all that others had written when
+// it waited for them.
 __device__ __forceinline__ void add_release(int* count, int value) {
     asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(count), "r"(value)
                  : "memory");
