@@ -86,7 +86,7 @@ cudaError_t attention(
                            k_rows.have_tensor_map() && v_rows.have_tensor_map(),
         .is_packed = q_offsets != nullptr
     };
-    const AttentionRung chosen = choose_rung(REGIMES, device, call, rung);
+    const AttentionRung chosen = choose_rung(device, call, rung);
     if (chosen == AttentionRung::chosen) return cudaErrorNotSupported;
     const bool is_split =
         rung == 0 && n_splits > 0 && chosen >= AttentionRung::tensor_cores;
@@ -222,8 +222,7 @@ cudaError_t attention_backward(
         .sums = sums
     };
     const AttentionCall described = call.described(dtype);
-    const AttentionRung chosen =
-        choose_rung(BACKWARD_REGIMES, launch.device(), described, rung);
+    const AttentionRung chosen = choose_rung(launch.device(), described, rung);
     if (chosen == AttentionRung::chosen) return cudaErrorNotSupported;
 
     return dispatch_float<cudaError_t>(dtype, [&]<typename T>() {

@@ -33,17 +33,16 @@ struct Turn {
 };
 
 // By one thread: asks before each step whether all others that come first have added theirs.
-template <int BLOCK_M, int BLOCK_N, int HEAD_DIM>
+// sums_at tells where the sums of a step are.
+template <int BLOCK_M, int BLOCK_N, typename SumsAt>
 __device__ void ask_for_turns(
-    Turn& turn, const QuerySums<HEAD_DIM>* sums_ptr, int n_sums, int n_sharing,
-    const KeyTile& tile, const Window& window
+    Turn& turn, SumsAt sums_at, int n_sharing, const KeyTile& tile, const Window& window
 ) {
     QueryStep at = tile.begin<BLOCK_M>();
     for (int step = 0; step < n_sharing * tile.n_steps; ++step) {
         const int first_key = window.of_query(at.row).first;
         const int n_before = tile.key / BLOCK_N - first_key / BLOCK_N;
-        const auto& sums = sums_ptr[int64_t{at.head} * n_sums + at.row / BOX_SIZE];
-        while (ptx::load_acquire(&sums.n_added) != n_before) {
+        while (ptx::load_acquire(&sums_at(at)->n_added) != n_before) {
         }
         ptx::mbarrier_arrive(&turn.has_come);
         turn.wait(step);
@@ -54,18 +53,16 @@ __device__ void ask_for_turns(
 // By another one: lets the next step come once all have added theirs, and tells the next block,
 // which takes longer: it waits for what has been added to be in memory. Meanwhile one step can
 // come and be over, and no second one, as each needs this thread to let it.
-template <int BLOCK_M, int HEAD_DIM>
+template <int BLOCK_M, typename SumsAt>
 __device__ void pass_turns_on(
-    Turn& turn, QuerySums<HEAD_DIM>* sums_ptr, int n_sums, int n_sharing,
-    const KeyTile& tile
+    Turn& turn, SumsAt sums_at, int n_sharing, const KeyTile& tile
 ) {
     QueryStep at = tile.begin<BLOCK_M>();
     ptx::mbarrier_arrive(&turn.has_come);
     for (int step = 0; step < n_sharing * tile.n_steps; ++step) {
         ptx::mbarrier_wait(&turn.is_over, step % 2);
         ptx::mbarrier_arrive(&turn.has_come);
-        auto& sums = sums_ptr[int64_t{at.head} * n_sums + at.row / BOX_SIZE];
-        ptx::add_release(&sums.n_added, 1);
+        ptx::add_release(&sums_at(at)->n_added, 1);
         at.advance<BLOCK_M>(n_sharing);
     }
 }

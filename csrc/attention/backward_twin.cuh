@@ -68,11 +68,11 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_kernel(
         ptx::setmaxnreg_dec<QUERIES_PRODUCER_REGISTERS>();
         if (TAKES_TURNS && thread == WARP_SIZE) {
             ask_for_turns<BLOCK_M, BLOCK_N>(
-                shared.turn, sums_ptr, n_sums, n_sharing, tile, window
+                shared.turn, sums_at, n_sharing, tile, window
             );
         }
         if (TAKES_TURNS && thread == 2 * WARP_SIZE) {
-            pass_turns_on<BLOCK_M>(shared.turn, sums_ptr, n_sums, n_sharing, tile);
+            pass_turns_on<BLOCK_M>(shared.turn, sums_at, n_sharing, tile);
         }
         if (thread != 0) return;
         load_own_rows(

@@ -28,7 +28,9 @@ constexpr BackwardTile BACKWARD_TILES[] = {
 };
 
 // Whether a call is for them.
-inline bool computes_at_once(const BackwardCall& call) { return call.q.n_cols <= 128; }
+inline bool computes_at_once(const BackwardCall& call) {
+    return call.q.n_cols <= std::end(BACKWARD_TILES)[-1].head_dim;
+}
 
 template <typename T, BackwardTile TILE, bool TAKES_TURNS>
 cudaError_t launch_backward_tile(const Launcher& launch, const BackwardCall& call) {

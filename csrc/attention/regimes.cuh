@@ -39,8 +39,8 @@ struct AttentionRegime {
     }
 };
 
-// A call takes the first rung that can serve it; never the first of the ladder, whose scores
-// it has no memory for.
+// A call, of the backward too, takes the first rung that can serve it; never the first of the
+// ladder, whose scores it has no memory for.
 constexpr AttentionRegime REGIMES[] = {
     {AttentionRung::twin, false, true, true, true, 90, 90, false},
     {AttentionRung::tensor_cores, false, true, false, false, 80},
@@ -48,20 +48,10 @@ constexpr AttentionRegime REGIMES[] = {
     {.rung = AttentionRung::first, .takes_packed = false},
 };
 
-// Likewise for the backward.
-constexpr AttentionRegime BACKWARD_REGIMES[] = {
-    {AttentionRung::twin, false, true, true, true, 90, 90, false},
-    {AttentionRung::tensor_cores, false, true, false, false, 80},
-    {AttentionRung::tiled},
-    {.rung = AttentionRung::first, .takes_packed = false},
-};
-
-template <int N>
-AttentionRung choose_rung(
-    const AttentionRegime (&regimes)[N], const Device& device,
-    const AttentionCall& call, int asked
+inline AttentionRung choose_rung(
+    const Device& device, const AttentionCall& call, int asked
 ) {
-    for (const AttentionRegime& regime : regimes) {
+    for (const AttentionRegime& regime : REGIMES) {
         const bool is_asked = asked == 0 || AttentionRung{asked} == regime.rung;
         if (is_asked && regime.serves(device, call)) return regime.rung;
     }

@@ -1,6 +1,6 @@
-// The tiles of matmul's last two rungs. The cycles are fitted to times on an H200, which
-// tests/matmul_times.json has: such that the fastest cut has the fewest, even where that leaves
-// some a little wrong.
+// The tiles of matmul's last two rungs. The cycles are fitted to times on an H200, those of
+// tests/matmul_times.json and of the drawn products in records: such that the fastest cut has
+// the fewest, even where that leaves some a little wrong.
 #pragma once
 
 #include "matmul/model.cuh"

@@ -31,7 +31,6 @@ from triton_kernels.attention.backward_twin_launches import (
 from triton_kernels.attention.delta import attention_delta_kernel
 from triton_kernels.attention.head_maps import HeadRows, contiguous_like
 from triton_kernels.attention.regimes import (
-    BACKWARD_REGIMES,
     MOST,
     TINY,
     AttentionRung,
@@ -122,7 +121,7 @@ def attention_backward(
         has_vectors=divisibility * grad_q.element_size() >= 8,
         is_packed=q_offsets is not None,
     )
-    chosen = choose_rung(call, rung, BACKWARD_REGIMES)
+    chosen = choose_rung(call, rung)
     sizes = (n_heads, n_kv_heads, n_queries, n_keys, head_dim)
     window = (window_left, window_right)
     if chosen == AttentionRung.TWIN and computes_at_once(call):

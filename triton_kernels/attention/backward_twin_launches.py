@@ -43,7 +43,7 @@ BACKWARD_TILES = (
 
 
 def computes_at_once(call: Call) -> bool:
-    """Whether a call is for them: sums of longer rows leave no registers for a part."""
+    """Whether a call is for them."""
     return call.head_dim <= BACKWARD_TILES[-1].head_dim
 
 

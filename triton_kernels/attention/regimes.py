@@ -63,8 +63,8 @@ class Regime(NamedTuple):
         )
 
 
-# A call takes the first rung that can serve it; never the first of the ladder, whose
-# scores it has no memory for.
+# A call, of the backward too, takes the first rung that can serve it; never the first
+# of the ladder, whose scores it has no memory for.
 REGIMES = (
     Regime(
         *(AttentionRung.TWIN, False, True, True, True),
@@ -77,6 +77,3 @@ REGIMES = (
     Regime(AttentionRung.TILED),
     Regime(AttentionRung.FIRST, takes_packed=False),
 )
-
-# Likewise for the backward.
-BACKWARD_REGIMES = REGIMES

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import triton
 
-from triton_kernels.attention.regimes import REGIMES, AttentionRung, Call, Regime
+from triton_kernels.attention.regimes import REGIMES, AttentionRung, Call
 from triton_kernels.common.device import Device, current_device
 from triton_kernels.common.table import CannotServeError
 
@@ -87,10 +87,8 @@ def choose(table: Iterable[Any], call: Call) -> Any:
     raise CannotServeError("attention: this rung has no kernel for such a call here")
 
 
-def choose_rung(
-    call: Call, asked: int, regimes: Iterable[Regime] = REGIMES
-) -> AttentionRung:
+def choose_rung(call: Call, asked: int) -> AttentionRung:
     """What computes a call on the current device: the rung asked for, or a regime's."""
-    able = (each for each in regimes if asked in (AttentionRung.CHOSEN, each.rung))
+    able = (each for each in REGIMES if asked in (AttentionRung.CHOSEN, each.rung))
     rung: AttentionRung = choose(able, call).rung
     return rung
