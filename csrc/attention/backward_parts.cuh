@@ -3,13 +3,15 @@
 #pragma once
 
 #include "attention/backward_turns.cuh"
+#include "attention/products.cuh"
 #include "common/ptx/wgmma_registers.cuh"
 
 namespace twin {
 
 // The keys that a block owns stay, and their gradients take their place in the end; queries,
-// gradients and statistics come by rings. There are gradients of scores of two steps: when a
-// warpgroup writes those of a step, the other may still multiply those of the last one.
+// gradients and statistics come by rings, of which each warp tells what it has used. There are gradients of scores of three steps: a
+// warpgroup writes those of a step as soon as the other has written those of the last one, and
+// this may still multiply those of the last but one.
 template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int NUM_STAGES>
 struct BackwardShared {
     static constexpr int COL_BOXES = HEAD_DIM / BOX_SIZE,
@@ -19,17 +21,24 @@ struct BackwardShared {
     Box v[BLOCK_N / BOX_SIZE][COL_BOXES];
     Ring<HEAD_DIM, BLOCK_M, NUM_STAGES> q;
     Ring<HEAD_DIM, BLOCK_M, NUM_STAGES> grad;
-    Box grad_scores[2][BLOCK_N / BOX_SIZE][ROW_BOXES];
+    Box grad_scores[3][BLOCK_N / BOX_SIZE][ROW_BOXES];
     QueryStatistics statistics[NUM_STAGES][ROW_BOXES];
     uint64_t statistics_full[NUM_STAGES];
+    uint64_t grad_scores_full[3];
     uint64_t own_full;
+    uint64_t is_ahead;  // the first warpgroup, by half a step
     Turn turn;
 
     __device__ void begin() {
-        begin_ring(q, BACKWARD_CONSUMERS);
-        begin_ring(grad, BACKWARD_CONSUMERS);
+        constexpr int NUM_WARPS = BACKWARD_CONSUMERS * WARPGROUP_SIZE / WARP_SIZE;
+        begin_ring(q, NUM_WARPS);
+        begin_ring(grad, NUM_WARPS);
         for (uint64_t& full : statistics_full) ptx::mbarrier_init(&full, 1);
+        for (uint64_t& full : grad_scores_full) {
+            ptx::mbarrier_init(&full, BACKWARD_CONSUMERS);
+        }
         ptx::mbarrier_init(&own_full, 1);
+        ptx::mbarrier_init(&is_ahead, 1);
         turn.begin();
         ptx::fence_mbarrier_init();
     }
@@ -48,6 +57,60 @@ __device__ __forceinline__ void store_operand(
         const int chunk = (col % BOX_SIZE / 8 + thread % WARP_SIZE / 16) ^ row % 8;
         unsigned char* bytes = boxes[col / BOX_SIZE].bytes;
         ptx::stmatrix(bytes + row * ROW_BYTES + chunk * 16, operand[col / 16]);
+    }
+}
+
+// What a thread has of the exponents of p: scores in units of log 2, minus lse.
+template <int BLOCK_M, int ROW_BOXES>
+__device__ __forceinline__ void subtract_lse(
+    float (&scores)[BLOCK_M / 8][2][2], const QueryStatistics (&statistics)[ROW_BOXES],
+    float scale_log2
+) {
+    #pragma unroll
+    for (int i = 0; i < BLOCK_M / 2; ++i) {
+        const int col = i / 4, query = col % 8 * 8 + threadIdx.x % 4 * 2 + i % 2;
+        float& score = scores[col][i / 2 % 2][i % 2];
+        score = fmaf(score, scale_log2, -statistics[col / 8].lse[query]);
+    }
+}
+
+// What it has of gradients of scores: p times (grad_p minus delta), in the place of p.
+template <int BLOCK_M, int ROW_BOXES>
+__device__ __forceinline__ void multiply_by_grad_p(
+    float (&p)[BLOCK_M / 8][2][2], const float (&grad_p)[BLOCK_M / 8][2][2],
+    const QueryStatistics (&statistics)[ROW_BOXES]
+) {
+    #pragma unroll
+    for (int i = 0; i < BLOCK_M / 2; ++i) {
+        const int col = i / 4, query = col % 8 * 8 + threadIdx.x % 4 * 2 + i % 2;
+        p[col][i / 2 % 2][i % 2] *=
+            grad_p[col][i / 2 % 2][i % 2] - statistics[col / 8].delta[query];
+    }
+}
+
+// grad_k (64 x HEAD_DIM) += grad_scores (64 keys x BLOCK_M queries) times q (BLOCK_M x
+// HEAD_DIM), of which a descriptor tells where it is. Rows of 64 columns have steps of 128
+// queries, which leave no registers for grad_scores: those are read from their boxes.
+template <typename T, int HEAD_DIM, int BLOCK_M>
+__device__ __forceinline__ void start_grad_k(
+    float (&grad_k)[HEAD_DIM / 8][2][2], const uint32_t (&grad_scores)[BLOCK_M / 16][4],
+    const Box (&boxes)[BLOCK_M / BOX_SIZE], uint64_t q
+) {
+    if constexpr (BLOCK_M == BOX_SIZE) {
+        start_values<T, HEAD_DIM, BLOCK_M>(grad_k, grad_scores, q);
+    } else {
+        const uint64_t stored = ptx::wgmma_descriptor(boxes, 0, 8 * ROW_BYTES);
+        ptx::wgmma_fence();
+        #pragma unroll
+        for (int query = 0; query < BLOCK_M; query += 16) {
+            const int box = query / BOX_SIZE, bytes = query % BOX_SIZE * int{sizeof(T)};
+            ptx::wgmma_m64k16<T, ptx::Major::K, ptx::Major::MN, HEAD_DIM>(
+                reinterpret_cast<float (&)[HEAD_DIM / 2]>(grad_k),
+                ptx::wgmma_advance(stored, box * int{sizeof(Box)} + bytes),
+                ptx::wgmma_advance(q, query * ROW_BYTES), true
+            );
+        }
+        ptx::wgmma_commit_group();
     }
 }
 

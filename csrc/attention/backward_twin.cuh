@@ -2,16 +2,17 @@
 // give a part of those of queries, too. That is five products instead of seven.
 //
 // Scores are computed transposed, keys by queries, so that what follows from them is in the
-// registers from which it is multiplied again. Through shared memory both warpgroups get the
-// gradients of all scores, and multiply them by the keys, each for 64 queries and 64 columns.
-// That part leaves the registers for memory while the tensor cores go on with keys' gradients,
-// and with the scores of the next step. There blocks add their parts up, in float32: in turns,
-// as backward_turns.cuh has it, or in any order where the last bits may differ from call to call.
+// registers from which it is multiplied again. Each warpgroup has 64 of the keys and goes at its
+// own pace, half a step apart from the other: one computes exponentials while the tensor cores
+// multiply for the other. Through shared memory both get the gradients of all scores, a step
+// later, when both have written them. They multiply those by the keys, each for 64 queries and
+// 64 columns, and this part leaves the registers for memory while the tensor cores go on with
+// keys' gradients. There blocks add their parts up, in float32: in turns, as backward_turns.cuh
+// has it, or in any order where the last bits may differ from call to call.
 #pragma once
 
 #include "attention/backward_parts.cuh"
 #include "attention/backward_turns.cuh"
-#include "attention/products.cuh"
 #include "attention/softmax.cuh"
 #include "common/ptx/bulk_copy.cuh"
 #include "common/ptx/reduction.cuh"
@@ -130,13 +131,18 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_kernel(
     float grad_k[HEAD_DIM / 8][2][2]{}, grad_v[HEAD_DIM / 8][2][2]{};
     ptx::mbarrier_wait(&shared.own_full, 0);
 
-    // -- compute: a step's exponentials while the tensor cores multiply gradients by values,
-    // their gradients while these are summed up; its part leaves during the last sum, and
-    // the next step's scores
+    // -- compute: exponentials while the tensor cores multiply for the other warpgroup; the part
+    // of a step in the next one
     RingPosition<NUM_STAGES> last_position;
-    float part[BOX_SIZE / 8][2][2];
     QuerySums<HEAD_DIM>* sums;
-    const auto add_part = [&](int step) {
+    const auto start_last_part = [&](auto& part, int buffer) {
+        const auto& grad_scores = shared.grad_scores[buffer];
+        start_part<T, BLOCK_N>(
+            part, over_keys(grad_scores[0][row_box]), sizeof(grad_scores[0]),
+            over_keys(shared.k[0][col_box]), sizeof(shared.k[0])
+        );
+    };
+    const auto add_part = [&](const auto& part, int step) {
         if (TAKES_TURNS) shared.turn.wait(step);
         #pragma unroll
         for (int i = 0; i < BOX_SIZE / 8; ++i) {
@@ -148,71 +154,80 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_kernel(
         }
         if (TAKES_TURNS) shared.turn.end();
     };
-    int step = 0;
     if (n_steps > 0) {
+        RingPosition<3> buffer, last_buffer{2, 1};
+        int step = 0;
+        if (warpgroup == 1) ptx::mbarrier_wait(&shared.is_ahead, 0);
         do {
             float scores[BLOCK_M / 8][2][2], grad_p[BLOCK_M / 8][2][2];
-            float exponentials[BLOCK_M / 8][2][2];
             uint32_t p[BLOCK_M / 16][4], grad_scores[BLOCK_M / 16][4];
             const int stage = position.stage;
             shared.q.wait_until_full(position);
             start_scores<T, HEAD_DIM, BLOCK_M>(scores, k, by_query(shared.q, stage));
-            if (step > 0) add_part(step - 1);
-            ptx::wgmma_wait_group<1>();
-            if (step > 0) shared.q.release(last_position, thread == 0);
             shared.grad.wait_until_full(position);
             start_scores<T, HEAD_DIM, BLOCK_M>(grad_p, v, by_query(shared.grad, stage));
             ptx::mbarrier_wait(&shared.statistics_full[stage], position.parity);
-            const auto& statistics = shared.statistics[stage];
             ptx::wgmma_wait_group<1>();
-        #pragma unroll
-            for (int i = 0; i < BLOCK_M / 2; ++i) {
-                const int col = i / 4, query = col % 8 * 8 + lane % 4 * 2 + i % 2;
-                exponentials[col][i / 2 % 2][i % 2] = fmaf(
-                    scores[col][i / 2 % 2][i % 2], scale_log2,
-                    -statistics[col / 8].lse[query]
-                );
-            }
+            if (step > 0) shared.q.release(last_position, lane == 0);
+            subtract_lse<BLOCK_M>(scores, shared.statistics[stage], scale_log2);
             if (at.row < seeing_from || at.row + BLOCK_M > seeing_to) {
                 hide_unseen<BLOCK_M>(
-                    exponentials, seeing(key), seeing(key + 8), at.row + lane % 4 * 2
+                    scores, seeing(key), seeing(key + 8), at.row + lane % 4 * 2
                 );
             }
-        #pragma unroll
+            #pragma unroll
             for (int i = 0; i < BLOCK_M / 2; ++i) {
-                float& exponential = exponentials[i / 4][i / 2 % 2][i % 2];
+                float& exponential = scores[i / 4][i / 2 % 2][i % 2];
                 exponential = ptx::exp2(exponential);
             }
-            round_to_operand<T, BLOCK_M>(p, exponentials);
+            round_to_operand<T, BLOCK_M>(p, scores);
+            if (threadIdx.x == 0 && step == 0) ptx::mbarrier_arrive(&shared.is_ahead);
             start_values<T, HEAD_DIM, BLOCK_M>(
                 grad_v, p, over_queries(shared.grad, stage)
             );
             ptx::wgmma_wait_group<1>();
-        #pragma unroll
-            for (int i = 0; i < BLOCK_M / 2; ++i) {
-                const int col = i / 4, query = col % 8 * 8 + lane % 4 * 2 + i % 2;
-                exponentials[col][i / 2 % 2][i % 2] *=
-                    grad_p[col][i / 2 % 2][i % 2] - statistics[col / 8].delta[query];
-            }
-            round_to_operand<T, BLOCK_M>(grad_scores, exponentials);
-            auto& buffer = shared.grad_scores[step % 2];
-            store_operand<BLOCK_M>(buffer[warpgroup], grad_scores, thread);
+            multiply_by_grad_p<BLOCK_M>(scores, grad_p, shared.statistics[stage]);
+            round_to_operand<T, BLOCK_M>(grad_scores, scores);
+            ptx::wgmma_wait_group<0>();
+
+            // When the other has written those of the last step, it has multiplied those
+            // whose place these take.
+            ptx::mbarrier_wait(
+                &shared.grad_scores_full[last_buffer.stage], last_buffer.parity
+            );
+            auto& boxes = shared.grad_scores[buffer.stage][warpgroup];
+            store_operand<BLOCK_M>(boxes, grad_scores, thread);
             ptx::fence_async_proxy();
-            ptx::named_barrier_sync(1, BACKWARD_CONSUMERS * WARPGROUP_SIZE);
-            start_part<T, BLOCK_N>(
-                part, over_keys(buffer[0][row_box]), sizeof(buffer[0]),
-                over_keys(shared.k[0][col_box]), sizeof(shared.k[0])
-            );
-            start_values<T, HEAD_DIM, BLOCK_M>(
-                grad_k, grad_scores, over_queries(shared.q, stage)
-            );
-            ptx::wgmma_wait_group<1>();
-            shared.grad.release(position, thread == 0);
+            ptx::named_barrier_sync(2 + warpgroup, WARPGROUP_SIZE);
+            if (thread == 0)
+                ptx::mbarrier_arrive(&shared.grad_scores_full[buffer.stage]);
+            const auto start_sum = [&] {
+                start_grad_k<T, HEAD_DIM, BLOCK_M>(
+                    grad_k, grad_scores, boxes, over_queries(shared.q, stage)
+                );
+            };
+            if (step > 0) {
+                float part[BOX_SIZE / 8][2][2];
+                start_last_part(part, last_buffer.stage);
+                start_sum();
+                ptx::wgmma_wait_group<1>();
+                add_part(part, step - 1);
+            } else {
+                start_sum();
+            }
+            shared.grad.release(position, lane == 0);
             sums = sums_at(at) + row_box;
             at.template advance<BLOCK_M>(n_sharing);
+            last_buffer = buffer;
+            buffer.advance();
         } while (++step < n_steps);
-        add_part(n_steps - 1);
+        float part[BOX_SIZE / 8][2][2];
+        ptx::mbarrier_wait(
+            &shared.grad_scores_full[last_buffer.stage], last_buffer.parity
+        );
+        start_last_part(part, last_buffer.stage);
         ptx::wgmma_wait_group<0>();
+        add_part(part, n_steps - 1);
     }
 
     // -- store: where the keys and values were, once all products have read them
