@@ -19,6 +19,7 @@ from filelock import FileLock
 from bindings.backends import native, prebuilt
 from bindings.op import Argument, Op
 from bindings.registry import OPS
+from bindings.toolchain import find_cuda_home
 from bindings.trials import TRIALS
 from compare.code import cuda
 from compare.code.architectures import ARCHITECTURES, Architecture
@@ -111,9 +112,14 @@ SOFTMAX: list[Launch] = [
 SHORT_SOFTMAX: list[Launch] = [
     (OPS["softmax"], Case(shape), HOPPER) for shape in ((4096, 1000), (1823, 781))
 ]
+# Short and long rows, and the first rung, as commands show them.
+_SHOWN: list[Launch] = [
+    *((OPS["softmax"], Case(e), HOPPER) for e in ((5, 67), (64, 781), (2, 100000))),
+    (OPS["softmax"].on_rung("first"), Case(TRIALS["softmax"].large_shape), HOPPER),
+]
 
 
-_announced: list[Launch] = [*ODD, *SOFTMAX, *SHORT_SOFTMAX]
+_announced: list[Launch] = [*ODD, *SOFTMAX, *SHORT_SOFTMAX, *_SHOWN]
 _announced += chain.from_iterable(map(of_contract, TWINS))
 
 
@@ -146,6 +152,12 @@ def compile_with_nvcc(source: str, architecture: Architecture) -> None:
     is_alone = (source, architecture) == _MANY_KERNELS
     others = (each for each in together if (each, architecture) != _MANY_KERNELS)
     _compile((source,) if is_alone else tuple(others), architecture)
+
+
+def compile_what_commands_show() -> None:
+    """Compiles softmax as commands show it, if there is nvcc."""
+    if find_cuda_home() is not None:
+        compile_with_nvcc("softmax", HOPPER)
 
 
 @functools.cache

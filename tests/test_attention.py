@@ -617,7 +617,7 @@ def test_gradients_where_nobody_sees_a_block_of_keys(
 # The twin's warpgroups then have the same keys, and a gradient each. Heads that share,
 # ragged tiles, queries that see no key, a window, and fewer columns than the tile has.
 LONG_ROWS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
-    "heads that share": ((1, 65, 129, 4, 2, 256), {"causal": True}),
+    "heads that share": ((1, 65, 129, 2, 1, 256), {"causal": True}),
     "queries without a key": ((1, 130, 63, 4, 2, 192), {"causal": True}),
     "a window": ((1, 131, 197, 2, 2, 136), {"window": (60, 16)}),
 }
@@ -770,7 +770,8 @@ def test_lse_of_many_tiles(
 ) -> None:
     # What is off by a rounding in each tile adds up. Sizes that are no multiples of 16
     # are alike to Triton: the rung is compiled to what test_correctness has.
-    shape = (1, 63, 8191, 1, 1, 24)
+    is_slow = (backend, device) == ("triton", "cpu")
+    shape = (1, 63, 4095 if is_slow else 8191, 1, 1, 24)
     q, k, v = random_inputs(FORWARD, shape, torch.bfloat16, device, generator)
     _, lse = run(FORWARD.on_rung(rung), backend, 8 * q, k, v)
     _, exact = reference(8 * q.double(), k.double(), v.double())

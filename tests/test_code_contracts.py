@@ -96,6 +96,10 @@ def test_contract(each_op: Op, few_blocks: None) -> None:
 # The disassembler takes half a second for each, so there is one op of each kind:
 # elementwise, rows, asynchronous copies, indices, tiles.
 ASSEMBLED = ["gelu", "softmax", "layer_norm_backward", "cross_entropy", "matmul"]
+launches.announce(
+    (OPS[name], cases(OPS[name], torch.float32)[0], launches.HOPPER)
+    for name in ASSEMBLED
+)
 
 
 @pytest.mark.parametrize("side", ["triton", pytest.param("cuda", marks=needs_nvcc)])
@@ -103,6 +107,8 @@ ASSEMBLED = ["gelu", "softmax", "layer_norm_backward", "cross_entropy", "matmul"
 def test_the_assembler_keeps_what_contracts_read_in_ptx(name: str, side: str) -> None:
     op = OPS[name]
     arguments = launcher_arguments(op, cases(op, torch.float32)[0])
+    if side == "cuda":
+        launches.compile_with_nvcc(op.source, launches.HOPPER)
     code = SIDES[side](op, arguments, ARCHITECTURES[90])
     for category in ("global load", "async copy", "global store"):
         of_ptx, of_sass = (
@@ -113,12 +119,17 @@ def test_the_assembler_keeps_what_contracts_read_in_ptx(name: str, side: str) ->
     assert not code.sass.in_category("float64")
 
 
+WITH_BIAS = Case(
+    (8192, 8192, 8192), torch.bfloat16, params={"bias": True, "activation": "gelu"}
+)
+launches.announce([(OPS["matmul"], WITH_BIAS, launches.HOPPER)])
+
+
 @needs_nvcc
 def test_matmul_multiplies_while_its_bias_is_on_its_way() -> None:
     op = OPS["matmul"]
-    shape = (8192, 8192, 8192)
-    case = Case(shape, torch.bfloat16, params={"bias": True, "activation": "gelu"})
-    arguments = launcher_arguments(op, case)
+    launches.compile_with_nvcc(op.source, launches.HOPPER)
+    arguments = launcher_arguments(op, WITH_BIAS)
     # Behind another that starts counts, if blocks share tiles.
     number = len(planned_kernels("cuda", op, arguments, ARCHITECTURES[90])) - 1
     code = inspect_cuda(op, arguments, ARCHITECTURES[90], number=number)

@@ -9,6 +9,7 @@ import math
 from types import NoneType
 from typing import Any
 
+import launches
 import pytest
 import torch
 from rich.console import Console
@@ -227,6 +228,7 @@ def _check_cases(cases: Any) -> None:
     ],
 )
 def test_json_of_one_op(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    launches.compile_what_commands_show()
     assert main([*line.split(), "--json", "-"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema_version"] == 1
@@ -327,6 +329,7 @@ def test_listings_of_one_side() -> None:
 def test_the_report_fits_on_a_screen(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    launches.compile_what_commands_show()
     monkeypatch.setenv("COLUMNS", "100")
     assert main(["softmax", "--shape", "1823x781"]) == 0
     lines = capsys.readouterr().out.splitlines()

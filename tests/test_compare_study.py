@@ -87,6 +87,7 @@ def test_sources_are_shown_where_there_is_no_nvcc(
 
 
 def test_long_rows_have_another_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    launches.compile_what_commands_show()
     assert main(["study", "softmax", "--shape", "2x100000"]) == 0
     shown = capsys.readouterr().out
     assert "csrc/softmax/long.cuh, softmax_long_kernel" in shown
@@ -98,6 +99,7 @@ def test_long_rows_have_another_kernel(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_rung_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    launches.compile_what_commands_show()
     assert main(["study", "softmax", "--rung", "first"]) == 0
     shown = capsys.readouterr().out
     assert "CUDA: csrc/softmax/first.cuh, softmax_first_kernel" in shown
@@ -112,6 +114,7 @@ def test_a_rung_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
 
 @needs_nvcc
 def test_memory_is_counted_for_an_element(capsys: pytest.CaptureFixture[str]) -> None:
+    launches.compile_what_commands_show()
     assert main(["study", "softmax", "--memory", "--shape", "16384x4096"]) == 0
     shown = capsys.readouterr().out
     for what in ("stores to out", "loads of x"):
@@ -130,6 +133,7 @@ def test_line_numbers_are_those_of_the_file(capsys: pytest.CaptureFixture[str]) 
 
 @needs_nvcc
 def test_views(capsys: pytest.CaptureFixture[str]) -> None:
+    launches.compile_what_commands_show()
     views = ["--mix", "--diff", "--ptx", "--sass"]
     assert main(["study", "softmax", "--shape", "64x781", *views]) == 0
     shown = capsys.readouterr().out

@@ -92,8 +92,9 @@ _STEPS = {"first": 4, "tiled": 2, "tensor_cores": 2, "twin": 5}
 def is_compiled_for_magnitudes(params: Mapping[str, Any]) -> bool:
     """Whether test_other_magnitudes compiles the code of a case.
 
-    It does so for other variants than the first on rungs, and for those of attention
-    that have a window; the others are compiled to the same code as the first.
+    It does so for other variants than the first on rungs, of which products there have
+    one each, and for those of attention that have a window; the others are compiled to
+    the same code as the first.
     """
     op = params["description"]
     is_variant = params["params"] != TRIALS[op.name].variants[0]
@@ -113,6 +114,15 @@ def is_twin_of_calls(params: Mapping[str, Any]) -> bool:
     op = params["op"] if "op" in params else params["description"]
     is_one = op.rung == "twin" and not TRIALS[op.name].flops
     return is_one and bool(params["device"] == "cpu")
+
+
+def variants_of_rung(op: Op) -> tuple[dict[str, Any], ...]:
+    """Variants of a product that are compiled on a rung: the first one, and another.
+
+    Rungs take turns, so that each variant is compiled on one of them at least.
+    """
+    first, *others = TRIALS[op.name].variants
+    return first, others[op.rungs.index(op.rung) % len(others)]
 
 
 # All shapes in one test: there are thousands, and most take less time than a test does.
@@ -149,6 +159,8 @@ def test_around_the_ends_of_tiles(
         shapes = [*compiled_edges(description, is_first_variant=is_first)]
     else:
         is_cheap = (backend, device) != ("triton", "cpu")
+        if not is_cheap and params != TRIALS[description.name].variants[0]:
+            step *= 2
         shapes = edges(description, step, dtype, is_cheap=is_cheap)
     for shape in shapes:
         inputs = random_inputs(description, shape, dtype, device, generator)
@@ -207,6 +219,8 @@ def test_other_magnitudes(
         # Each dtype at another magnitude.
         place = MAGNITUDES.index(magnitude) + DTYPES.index(dtype)
         variants = variants[place % 3 % len(variants) :: 3]
+    if is_simulated(backend, device, dtype) and op.rung and trial.flops:
+        variants = variants_of_rung(op)
     for params in variants:
         assert_accepted(op, backend, inputs, params)
 

@@ -134,19 +134,28 @@ def is_no_tile_for_float32(params: Mapping[str, Any]) -> bool:
     return is_small and bool(params["dtype"] == torch.float32)
 
 
-def has_odd_rows_elsewhere(params: Mapping[str, Any]) -> bool:
-    """Whether a tile is Triton's, and loads elements as another one does."""
-    is_simulated = params["side"] == "triton" and params["device"] == "cpu"
-    return is_simulated and params["shape"] == ODD and params["number"] not in ODD_TILES
+def is_compiled_elsewhere(params: Mapping[str, Any]) -> bool:
+    """Whether a tile is Triton's, and loads elements as another one does.
+
+    Each tile is compiled for one dtype, and square ones for both: one with aligned rows
+    and the other with odd ones.
+    """
+    if params["side"] != "triton" or params["device"] != "cpu":
+        return False
+    number = params["number"]
+    has_odd_rows = params["dtype"] == ODD_DTYPES.get(number)
+    return bool(has_odd_rows != (params["shape"] == ODD))
 
 
 ODD = (71, 137, 327)
-ODD_TILES = (0, 2, 4, 7)  # square ones, of few rows and of few columns
+# Of Triton's tiles that are tried with odd rows, square ones, of few rows and of few
+# columns: the dtype. With the other one, if there is one, rows are aligned.
+ODD_DTYPES = {0: torch.float32, 2: torch.float16, 4: torch.float16, 7: torch.float16}
 
 
 # With aligned rows, and with rows at odd places, whose elements come one by one.
 @leave_out(is_no_tile_for_float32)
-@leave_out(has_odd_rows_elsewhere)
+@leave_out(is_compiled_elsewhere)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 @pytest.mark.parametrize("shape", [(72, 136, 328), ODD])
 @pytest.mark.parametrize(
@@ -160,7 +169,9 @@ def test_parts_of_tensor_cores_are_exact(
     exact = (a.double() @ b.double() + bias.double()).to(dtype)
     block_m, block_n, _ = RUNG_TILES[side][number]
     n_tiles = -(-shape[0] // block_m) * -(-shape[1] // block_n)
-    for n_parts in (1, 2, 3):
+    # To Triton each number of parts is another kernel that adds them.
+    is_compiled = side == "triton" and device == "cpu"
+    for n_parts in (1, 2 + number % 2) if is_compiled else (1, 2, 3):
         cut = Cut(number, n_tiles * n_parts, n_tiles if n_parts > 1 else 0)
         out = run_cut(side, cut, operands, rung="tensor_cores", precision="tf32")
         assert torch.equal(out, exact), cut
@@ -193,7 +204,10 @@ def test_operands_at_odd_places_are_copied(side: str, number: int, device: str) 
     n_tiles = -(-shape[0] // block_m) * -(-shape[1] // block_n)
     across_k = a.mT.contiguous().mT, b.mT.contiguous().mT, bias
     whole, in_parts = Cut(number, n_tiles, 0), Cut(number, 2 * n_tiles, n_tiles)
-    for each, cut in ((operands, whole), (across_k, in_parts)):
+    tried = [(operands, whole), (across_k, in_parts)]
+    if side == "triton" and device == "cpu":  # where both are compiled
+        tried = tried[:1] if number % 2 else tried[1:]
+    for each, cut in tried:
         assert torch.equal(run_cut(side, cut, each), exact), cut
 
 

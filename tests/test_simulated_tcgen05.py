@@ -96,12 +96,17 @@ def test_products_in_tf32_are_exact(layouts: tuple[bool, bool]) -> None:
     assert_is_exact(COPIED, torch.float32, layouts, "tf32")
 
 
+OF_COPIES = {torch.float16: "reverse", torch.float32: "forward"}
+
+
 def test_a_single_product_is_exact() -> None:
     assert_is_exact(SINGLE, torch.bfloat16, (False, False))
 
 
-# An order by chance is tried on what warps do most differently.
-@leave_out(lambda each: each["order"] == "random:1" and each["shape"] != TWIN)
+# All orders are tried on what warps do most differently, on the others one of them.
+@leave_out(
+    lambda each: each["shape"] != TWIN and each["order"] != OF_COPIES[each["dtype"]]
+)
 @pytest.mark.parametrize("order", ["forward", "reverse", "random:1"])
 @pytest.mark.parametrize(
     ("shape", "dtype", "precision"),

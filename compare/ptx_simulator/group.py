@@ -87,14 +87,18 @@ class Group:
 
     def select(self, chosen: Mask) -> "Group | None":
         """Those that are chosen; None if there are none."""
-        if chosen.all():
+        number = np.count_nonzero(chosen)  # in one step, and a quick one
+        if number == chosen.size:
             return self
-        if chosen.size == 1 or not chosen.any():
+        if chosen.size == 1 or not number:
             return None
         return Group(self.numbers[chosen], self.layout)
 
     def split(self, kinds: Bits) -> Iterator[tuple[int, "Group"]]:
         """The lanes of each kind, with the kind."""
+        if np.count_nonzero(kinds == kinds[0]) == kinds.size:  # as it mostly is
+            yield int(kinds[0]), self
+            return
         for kind in np.unique(kinds):
             if part := self.select(kinds == kind):
                 yield int(kind), part

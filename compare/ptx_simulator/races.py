@@ -99,7 +99,10 @@ class Races:
         self._writer = np.full(n_bytes, _NOBODY, np.int16)
         self._written = np.zeros(n_bytes, np.int32)  # the writer's clock
         self._write_index = np.zeros(n_bytes, np.int32)
-        self._read = np.zeros((n_bytes, units), np.int32)  # each reader's clock
+        # Each reader's clock. The bytes of an access are neighbours: the other way
+        # round each of them is in a cache line of its own.
+        self._read = np.zeros((units, n_bytes), np.int32)
+        self._reads = np.zeros(units, np.bool_)  # who has ever read anything
         self._read_index = np.zeros(n_bytes, np.int32)
         self._is_read = np.zeros(n_bytes, np.bool_)  # since it was written
         self._is_unfenced = np.zeros(n_bytes, np.bool_)  # for the async proxy
@@ -181,8 +184,8 @@ class Races:
     def is_done(self, actor: Actor) -> None:
         """Tells warps that asynchronous work of their own is done."""
         units = actor.units % self._warps_per_cluster
-        pairs = np.stack([actor.clusters, units])
-        for row in np.unique(pairs, axis=1, return_index=True)[1]:
+        warps = actor.clusters * self._warps_per_cluster + units
+        for row in np.unique(warps, return_index=True)[1]:
             told = self._told[actor.clusters[row], units[row]]
             np.maximum(told, actor.told[actor.rows[row]], out=told)
 
@@ -211,18 +214,19 @@ class Races:
 
     def read(self, actor: Actor, starts: Lanes, width: int) -> None:
         """Reads so many bytes from each of some places in all shared memory."""
-        actor, places = _by_byte(actor, starts, width)
+        places = _by_byte(starts, width)
         self._compare_writes(actor, places, "reads")
-        self._read[places, actor.units] = self._clock(actor)
+        self._read[actor.units[:, np.newaxis], places] = _clock(actor)
+        self._reads[actor.units] = True
         self._read_index[places] = actor.index
         self._is_read[places] = True
         if actor.is_async and (is_unfenced := self._is_unfenced[places]).any():
             first = int(is_unfenced.argmax())
             self._tell(
                 actor.index,
-                int(actor.lanes[first]),
+                int(actor.lanes[first // width]),
                 "reads by the async proxy what no fence.proxy.async has shown it",
-                int(self._write_index[places[first]]),
+                int(self._write_index[places.flat[first]]),
             )
 
     def write(
@@ -240,37 +244,33 @@ class Races:
         """
         if changes is not None and not changes.all():
             actor, starts = actor.select(changes), starts[changes]
-        actor, places = _by_byte(actor, starts, width)
+        places = _by_byte(starts, width)
         self._compare_writes(actor, places, "writes")
         self._compare_reads(actor, places)
-        self._writer[places] = actor.units
-        self._written[places] = self._clock(actor)
+        self._writer[places] = actor.units[:, np.newaxis]
+        self._written[places] = _clock(actor)
         self._write_index[places] = actor.index
         self._is_unfenced[places] = not actor.is_async
 
-    def _clock(self, actor: Actor) -> Bits:
-        clocks: Bits = actor.told[actor.rows, actor.units]
-        return clocks
-
     def _compare_writes(self, actor: Actor, places: Lanes, does: str) -> None:
         writers = self._writer[places]
-        told = actor.told[actor.rows, writers]
+        told = actor.told[actor.rows[:, np.newaxis], writers]
         is_race = (writers != _NOBODY) & (self._written[places] > told)
         self._found(actor, is_race, places, self._write_index, "writes", does)
 
     def _compare_reads(self, actor: Actor, places: Lanes) -> None:
         """Looks who reads what is written there; from now on nobody has."""
-        read = np.flatnonzero(self._is_read[places])
-        if not read.size:
+        is_read = self._is_read[places]
+        if not is_read.any():
             return
-        clocks = self._read[places[read]]
-        is_race = np.zeros(places.size, np.bool_)
-        is_race[read] = np.logical_or.reduce(
-            clocks > actor.told[actor.rows[read]], axis=1
-        )
+        units = np.flatnonzero(self._reads)[:, np.newaxis]
+        rows, read = actor.rows[np.nonzero(is_read)[0]], places[is_read]
+        is_race = np.zeros(places.shape, np.bool_)
+        is_later = self._read[units, read] > actor.told[rows, units]
+        is_race[is_read] = np.logical_or.reduce(is_later)
         self._found(actor, is_race, places, self._read_index, "reads")
-        self._read[places[read]] = 0
-        self._is_read[places] = False
+        self._read[units, read] = 0
+        self._is_read[read] = False
 
     def _found(
         self,
@@ -285,22 +285,26 @@ class Races:
             first = int(is_race.argmax())
             self._tell(
                 actor.index,
-                int(actor.lanes[first]),
+                int(actor.lanes[first // places.shape[1]]),
                 f"{does} shared memory that another warp {other}, in no order",
-                int(indices[places[first]]),
+                int(indices[places.flat[first]]),
             )
 
 
-def _by_byte(actor: Actor, starts: Lanes, width: int) -> tuple[Actor, Lanes]:
-    """An access for each of so many bytes from each of some places on."""
-    places = starts[:, np.newaxis] + np.arange(width)
-    return actor.repeated(width), places.reshape(-1)
+def _clock(actor: Actor) -> Bits:
+    """The time of each access, in a column."""
+    clocks: Bits = actor.told[actor.rows, actor.units]
+    return clocks[:, np.newaxis]
+
+
+def _by_byte(starts: Lanes, width: int) -> Lanes:
+    """The places of so many bytes from each of some places on, in a row."""
+    return starts[:, np.newaxis] + np.arange(width)
 
 
 def _distinct_pairs(
     pairs: tuple[Lanes, Lanes],
 ) -> Iterator[tuple[tuple[int, int], Mask]]:
     """Each pair of numbers, and where it stands."""
-    both = np.stack(pairs)
-    for first, second in np.unique(both, axis=1).T.tolist():
-        yield (first, second), (both[0] == first) & (both[1] == second)
+    for pair in sorted({*zip(*(each.tolist() for each in pairs), strict=True)}):
+        yield pair, (pairs[0] == pair[0]) & (pairs[1] == pair[1])

@@ -108,9 +108,10 @@ def settled(known: Known) -> Known:
     """One answer for all lanes where it is the same for all."""
     if isinstance(known, bool):
         return known
-    if known.all():
+    number = np.count_nonzero(known)
+    if number == known.size:
         return True
-    return known if known.any() else False
+    return known if number else False
 
 
 def take(value: Value, lanes: Lanes | None) -> Value:
