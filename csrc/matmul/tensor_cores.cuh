@@ -165,28 +165,36 @@ __launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE) matmul_tensor_cores_kernel(
         });
     });
     __syncthreads();
-    // In vectors or, where rows are not aligned, in elements, neighbours by neighbouring lanes.
+    // In vectors or, where rows are not aligned, in pairs or elements: neighbours by neighbouring
+    // lanes. A thread keeps to its columns, so that from row to row little has to be computed.
     out_ptr += (int64_t{tile.batch} * M + tile.row) * N + tile.col;
     const int n_rows = M - tile.row, n_cols = N - tile.col;
     const auto store_out = [&]<int SIZE>() {
-        constexpr int ROW_VECS = BLOCK_N / SIZE;
-        #pragma unroll
-        for (int i = 0; i < BLOCK_M * ROW_VECS / NUM_THREADS; ++i) {
-            const int index = i * NUM_THREADS + threadIdx.x;
-            const int row = index / ROW_VECS, col = index % ROW_VECS * SIZE;
-            if (row >= n_rows || col >= n_cols) continue;
+        constexpr int ROW_VECS = BLOCK_N / SIZE, ROW_STEP = NUM_THREADS / ROW_VECS;
+        const int first_row = threadIdx.x / ROW_VECS;
+        const int col = threadIdx.x % ROW_VECS * SIZE;
+        if (col >= n_cols) return;
+        T* to_ptr = out_ptr + int64_t{first_row} * N + col;
+        #pragma unroll 8
+        for (int i = 0; i < BLOCK_M / ROW_STEP; ++i) {
+            const int row = first_row + i * ROW_STEP;
             const unsigned char* chunk =
                 shared.out + chunk_offset<ROW_CHUNKS, sizeof(T) == 4>(row, col / CHUNK);
-            store(
-                out_ptr + int64_t{row} * N + col,
-                *reinterpret_cast<const Vec<T, SIZE>*>(
-                    reinterpret_cast<const T*>(chunk) + col % CHUNK
-                )
+            const auto vec = *reinterpret_cast<const Vec<T, SIZE>*>(
+                reinterpret_cast<const T*>(chunk) + col % CHUNK
             );
+            if (row < n_rows) store(to_ptr, vec);
+            to_ptr += int64_t{ROW_STEP} * N;
         }
     };
-    if (reinterpret_cast<uintptr_t>(out_ptr) % CHUNK_BYTES == 0 && N % CHUNK == 0) {
+    const auto has_rows_of = [&](int size) {
+        return reinterpret_cast<uintptr_t>(out_ptr) % (size * sizeof(T)) == 0 &&
+               N % size == 0;
+    };
+    if (has_rows_of(CHUNK)) {
         store_out.template operator()<CHUNK>();
+    } else if (has_rows_of(2)) {
+        store_out.template operator()<2>();
     } else {
         store_out.template operator()<1>();
     }
