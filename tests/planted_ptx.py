@@ -227,6 +227,20 @@ def shifted(n_bytes: int) -> Edit:
     return edit
 
 
+def wrapped(n_bytes: int) -> Edit:
+    """The statement with its address, which nobody needs again, in so many first bytes.
+
+    n_bytes: A power of two.
+    """
+
+    def edit(statement: str) -> str:
+        found = re.search(r"\[(%\w+)\]", statement)
+        assert found, statement
+        return f"and.b32 {found[1]}, {found[1]}, {n_bytes - 1}; {statement}"
+
+    return edit
+
+
 def one_more_pending(statement: str) -> str:
     """A `wait_group` that is content with one group less."""
     return re.sub(r"(\d+);", lambda found: f"{int(found[1]) + 1};", statement)

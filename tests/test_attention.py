@@ -859,7 +859,7 @@ def test_what_triton_makes_of_the_backwards_twin(
         assert is_small or launch.block == (3 * 128, 1, 1)
         log = triton_offline.assembler_log(launch, hopper)
         assert "wgmma" not in log
-        # Of 128 columns, Triton 3.9 spills two registers; six, if programs take turns.
+        # Of 128 columns, a few numbers leave the registers, but outside of the loops.
         (spilled,) = re.findall(r"(\d+) bytes spill stores", log)
         assert int(spilled) <= (24 if head_dim == 128 and not is_small else 0)
 

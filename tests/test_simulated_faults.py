@@ -28,6 +28,7 @@ from planted_ptx import (
     source_lines,
     triton_version,
     unguarded,
+    wrapped,
 )
 
 from bindings.toolchain import find_cuda_home
@@ -417,6 +418,18 @@ def turns_of_cuda() -> Iterator[Fault]:
     yield Fault("turn-not-over", arrive, over, dropped, ASKS, told_at, FIRST)
 
 
+def scores_of_triton() -> Iterator[Fault]:
+    """Gradients of scores that a warpgroup has not stored yet, or the other multiplies.
+
+    Those of three steps come first in shared memory, 16 KiB each.
+    """
+    wait, product = r"wait_for_last_scores\(", "start_last_part"
+    says = f"{RACE}|{UNWRITTEN}"
+    yield Fault("no-wait-for-scores", "try_wait", wait, no_wait, says, product)
+    store, two = r"store\(grad_scores\)", wrapped(2 * 16384)
+    yield Fault("scores-of-two-steps", "stmatrix", store, two, RACE, store)
+
+
 def barriers_of_products(lines: dict[int, str]) -> Iterator[Fault]:
     """Barriers of products by warps, by number: where each is told."""
     says = f"{RACE}|{UNWRITTEN}"
@@ -458,6 +471,7 @@ FAULTS: list[tuple[Subject, Iterator[Fault]]] = [
     (HOPPER_MATMUL[0], work_of_cuda()),
     (HOPPER_MATMUL[1], bulk_of_triton()),
     (TURNS[0], turns_of_cuda()),
+    (TURNS[1], scores_of_triton()),
 ]
 
 

@@ -2,10 +2,22 @@
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
 
+from triton_kernels.attention.backward_rings import matrix_at, zero_in_loop
 from triton_kernels.attention.backward_sums import statistics_at
-from triton_kernels.attention.ring import load_stage, wait_until_empty
+from triton_kernels.attention.products import add_scores, start_values
+from triton_kernels.attention.ring import (
+    load_stage,
+    make_barriers,
+    wait_until_empty,
+    wait_until_full,
+)
 from triton_kernels.attention.scores import seeing_queries
 from triton_kernels.attention.softmax import hide_outside
 from triton_kernels.attention.tile_order import queries_of_all_keys
@@ -55,7 +67,110 @@ def hide_unseeing_of_keys(scores, row, key, sizes, window):
 
 
 @gluon.jit
-def start_part(grad_scores, k, no_part):
-    """Part = grad_scores (keys x queries) transposed times k, both in shared memory."""
-    grad_scores = grad_scores.permute((1, 0))
-    return warpgroup_mma(grad_scores, k, no_part, use_acc=False, is_async=True)
+def make_exchange(map, NUM_CONSUMERS: gl.constexpr):
+    """What warpgroups tell each other: gradients of scores of three steps, in boxes.
+
+    `full` tells of a step's that all have stored theirs, and `is_ahead` that the first
+    warpgroup has begun, half a step before the other.
+    """
+    BOX_SIZE: gl.constexpr = map.block_type.shape[1]
+    N: gl.constexpr = 3 * NUM_CONSUMERS
+    BOX: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    boxes = gl.allocate_shared_memory(map.dtype, [N, BOX_SIZE, BOX_SIZE], BOX)
+    # The first step multiplies zeros instead of the last step's: nobody adds that part.
+    ROWS: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    for i in gl.static_range(N - NUM_CONSUMERS, N):
+        boxes.index(i).store(gl.zeros([BOX_SIZE, BOX_SIZE], map.dtype, ROWS))
+    full, is_ahead = make_barriers(3, NUM_CONSUMERS), make_barriers(1, 1)
+    return boxes, full, is_ahead
+
+
+@gluon.jit
+def wait_for_last_scores(exchange, count):
+    """Until all have stored those of the step before the one after `count` others.
+
+    Who has stored those has multiplied those of three steps ago, whose place is free
+    then. The first step waits for nobody.
+    """
+    _, full, _ = exchange
+    mbarrier.wait(full.index((count + 2) % 3), (count + 2) // 3 & 1 ^ 1)
+
+
+@gluon.jit
+def store_scores(exchange, count, grad_scores, W: gl.constexpr):
+    """By the W-th warpgroup, those of the step that comes after `count` others."""
+    boxes, full, _ = exchange
+    boxes.index(count % 3 * (boxes.shape[0] // 3) + W).store(grad_scores)
+    fence_async_shared()
+    mbarrier.arrive(full.index(count % 3), count=1)
+
+
+@gluon.jit
+def start_last_part(exchange, count, k_boxes, zero, W: gl.constexpr):
+    """Part = grad_scores (keys x queries) transposed times k, both in shared memory.
+
+    It is of the step before, and the W-th warpgroup's half of the columns.
+    """
+    boxes, _, _ = exchange
+    BOX_SIZE: gl.constexpr = boxes.shape[1]
+    N: gl.constexpr = k_boxes.shape[0]
+    COLS: gl.constexpr = k_boxes.shape[4] // N
+    FIRST_COL: gl.constexpr = W * COLS
+    PART: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLS, 16])
+    part = gl.zeros([BOX_SIZE, COLS], gl.float32, PART)
+    for i in gl.static_range(N):
+        grad_scores = boxes.index((count + 2) % 3 * N + i).permute((1, 0))
+        k = matrix_at(k_boxes, i + zero).slice(FIRST_COL, COLS, dim=1)
+        part = warpgroup_mma(grad_scores, k, part, use_acc=i > 0, is_async=True)
+    return part
+
+
+@gluon.jit
+def add_step(
+    scores,
+    grad_k,
+    grad_v,
+    shared,
+    n_used,
+    row,
+    key,
+    sizes,
+    window,
+    scale_log2,
+    W: gl.constexpr,
+):
+    """From a step's scores to its last sum, which is started only, and the last part.
+
+    row: the first of the step's queries; key: of the warpgroup's keys.
+    """
+    k_boxes, v_boxes, exchange, rings, _ = shared
+    _, _, is_ahead = exchange
+    q_ring, grad_ring, lse_stages, delta_stages = rings
+    BOX_SIZE: gl.constexpr = scores.shape[0]
+    BLOCK_M: gl.constexpr = scores.shape[1]
+    COLS: gl.constexpr = gl.SliceLayout(0, scores.type.layout)
+    OPERAND: gl.constexpr = gl.DotOperandLayout(0, grad_k.type.layout, 2)
+    stage, zero = n_used % lse_stages.shape[0], zero_in_loop(n_used)
+    v, q = matrix_at(v_boxes, W + zero), matrix_at(q_ring[0], stage)
+    grad = wait_until_full(grad_ring, n_used)
+    # The product is summed up from minus delta on, which saves registers.
+    delta = delta_stages.index(stage).load(COLS)
+    grad_p = add_scores(gl.zeros_like(scores) - delta[None, :], v, grad)
+    if not need_no_mask(row, BLOCK_M, key, BOX_SIZE, sizes, window):
+        scores = hide_unseeing_of_keys(scores, row, key + zero, sizes, window)
+    lse = lse_stages.index(stage).load(COLS)
+    p = gl.exp2(scores * scale_log2 - lse[None, :])
+    operand = gl.convert_layout(p.to(v.dtype), OPERAND)
+    if W == 0 and n_used == 0:
+        mbarrier.arrive(is_ahead.index(0), count=1)
+    grad_v = start_values(grad_v, operand, grad)
+    # One product goes on, the last that was started.
+    grad_p = warpgroup_mma_wait(1, deps=(grad_p,))
+    grad_scores = (p * grad_p).to(v.dtype)
+    operand = gl.convert_layout(grad_scores, OPERAND)
+    wait_for_last_scores(exchange, n_used)
+    store_scores(exchange, n_used, grad_scores, W)
+    part = start_last_part(exchange, n_used, k_boxes, zero, W)
+    grad_k = start_values(grad_k, operand, q)
+    part, grad_v = warpgroup_mma_wait(1, deps=(part, grad_v))
+    return part, grad_k, grad_v

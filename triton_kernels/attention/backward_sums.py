@@ -50,15 +50,19 @@ def n_added_at(sums_ptr, index, HEAD_DIM: tl.constexpr):
 
 
 @gluon.jit
-def add_to_sums(sums_ptr, index, part):
-    """Adds what is in registers as wgmma leaves it, for the index-th 64 queries."""
-    HEAD_DIM: gl.constexpr = part.shape[1]
+def add_to_sums(sums_ptr, index, part, W: gl.constexpr):
+    """Adds what is in registers as wgmma leaves it, for the index-th 64 queries.
+
+    W: which half of the columns it is.
+    """
+    NUM_COLS: gl.constexpr = part.shape[1]
+    NUM_SUMS: gl.constexpr = BOX_SIZE * NUM_COLS
     # Rows as warps, halves and lanes, columns as instructions, lanes and neighbours.
-    part = part.reshape([4, 2, 8, HEAD_DIM // 8, 4, 2]).permute([3, 0, 2, 4, 1, 5])
-    part = part.reshape([BOX_SIZE * HEAD_DIM])
-    places = gl.arange(0, BOX_SIZE * HEAD_DIM, part.type.layout)
+    part = part.reshape([4, 2, 8, NUM_COLS // 8, 4, 2]).permute([3, 0, 2, 4, 1, 5])
+    part = part.reshape([NUM_SUMS])
+    places = W * NUM_SUMS + gl.arange(0, NUM_SUMS, part.type.layout)
     # Which are neighbours, so that this is red.global.add.v4.f32: nobody waits for it.
-    gl.atomic_add(sums_at(sums_ptr, index, HEAD_DIM) + places, part, sem="relaxed")
+    gl.atomic_add(sums_at(sums_ptr, index, 2 * NUM_COLS) + places, part, sem="relaxed")
 
 
 @triton.jit

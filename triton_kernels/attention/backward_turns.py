@@ -14,7 +14,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
-from triton_kernels.attention.backward_sums import n_added_at
+from triton_kernels.attention.backward_sums import add_to_sums, n_added_at
 from triton_kernels.attention.gluon_names import barrier
 from triton_kernels.attention.ring import make_barriers
 from triton_kernels.attention.tile_order import (
@@ -26,23 +26,18 @@ from triton_kernels.attention.tile_order import (
 
 
 @gluon.jit
-def make_turn(TAKES_TURNS: gl.constexpr):
+def make_turn(TAKES_TURNS: gl.constexpr, NUM_CONSUMERS: gl.constexpr):
     """What is waited for before a step's part is added, and what is told thereafter."""
-    return make_barriers(1, 2), make_barriers(1, 1), TAKES_TURNS
+    return make_barriers(1, 2), make_barriers(1, NUM_CONSUMERS), TAKES_TURNS
 
 
 @gluon.jit
-def wait_for_turn(turn, count):
-    """By the warps that add, after `count` turns, if there are any."""
-    has_come, _, TAKES_TURNS = turn
+def add_in_turn(turn, count, sums_ptr, index, part, W: gl.constexpr):
+    """By a warpgroup: adds its half of a part after `count` turns, if there are any."""
+    has_come, is_over, TAKES_TURNS = turn
     if TAKES_TURNS:
         mbarrier.wait(has_come.index(0), count & 1)
-
-
-@gluon.jit
-def end_turn(turn):
-    """By the warps that add, once all have."""
-    _, is_over, TAKES_TURNS = turn
+    add_to_sums(sums_ptr, index, part, W)
     if TAKES_TURNS:
         barrier()
         mbarrier.arrive(is_over.index(0), count=1)
@@ -52,7 +47,7 @@ def end_turn(turn):
 def turns_of(shared, sizes, n_kv_heads, order):
     """A program's first head, key and query, and its steps: 0 of keys nobody sees."""
     k_boxes, _, _, rings, _ = shared
-    BLOCK_N: gl.constexpr = k_boxes.shape[2]
+    BLOCK_N: gl.constexpr = k_boxes.shape[0] * k_boxes.shape[2]
     BLOCK_M: gl.constexpr = rings[0][0].shape[2]
     batch, kv_head, key, first_row, n_steps = key_tile_at(
         gl.program_id(0), sizes, n_kv_heads, *order, BLOCK_M, BLOCK_N
@@ -72,7 +67,7 @@ def ask_for_turns(sums_ptr, shared, sizes, n_kv_heads, order):
     """
     k_boxes, _, _, rings, turn = shared
     has_come, _, TAKES_TURNS = turn
-    BLOCK_N: gl.constexpr = k_boxes.shape[2]
+    BLOCK_N: gl.constexpr = k_boxes.shape[0] * k_boxes.shape[2]
     HEAD_DIM: gl.constexpr = k_boxes.shape[4]
     BLOCK_M: gl.constexpr = rings[0][0].shape[2]
     first_head, key, row, n_turns = turns_of(shared, sizes, n_kv_heads, order)

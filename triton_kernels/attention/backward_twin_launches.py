@@ -79,18 +79,18 @@ def launch_backward_twin(
     row_bytes = head_dim * q_rows.data.element_size()
     attention_backward_kernel[(n_all_kv_heads * triton.cdiv(n_keys, KEYS_IN_BLOCK),)](
         sums,
-        described(contiguous_like(grad_k, k_rows), KEYS_IN_BLOCK),
-        described(contiguous_like(grad_v, v_rows), KEYS_IN_BLOCK),
+        described(contiguous_like(grad_k, k_rows), BOX_SIZE),
+        described(contiguous_like(grad_v, v_rows), BOX_SIZE),
         described(grad_rows, tile.queries_in_step),
         described(q_rows, tile.queries_in_step),
-        described(k_rows, KEYS_IN_BLOCK),
-        described(v_rows, KEYS_IN_BLOCK),
+        described(k_rows, BOX_SIZE),
+        described(v_rows, BOX_SIZE),
         *(n_batches, n_heads, n_kv_heads, n_queries, n_keys),
         heads_in_l2(n_all_kv_heads, n_rows, row_bytes, 1),
         *(scale, *window),
         NUM_STAGES=tile.num_stages,
         TAKES_TURNS=deterministic,
-        num_warps=8,
+        num_warps=4,
         enable_fp_fusion=True,
     )
 
