@@ -418,6 +418,14 @@ def turns_of_cuda() -> Iterator[Fault]:
     yield Fault("turn-not-over", arrive, over, dropped, ASKS, told_at, FIRST)
 
 
+def scores_of_cuda() -> Iterator[Fault]:
+    """Gradients of scores that a warpgroup has not stored yet."""
+    wait, product = r"mbarrier_wait\($", "start_last_part"  # whose barrier is below
+    says = f"{RACE}|{UNWRITTEN}"
+    yield Fault("no-wait-for-scores", "try_wait", wait, no_wait, says, product, FIRST)
+    yield Fault("no-last-wait", "try_wait", wait, no_wait, says, product, LAST)
+
+
 def scores_of_triton() -> Iterator[Fault]:
     """Gradients of scores that a warpgroup has not stored yet, or the other multiplies.
 
@@ -471,6 +479,7 @@ FAULTS: list[tuple[Subject, Iterator[Fault]]] = [
     (HOPPER_MATMUL[0], work_of_cuda()),
     (HOPPER_MATMUL[1], bulk_of_triton()),
     (TURNS[0], turns_of_cuda()),
+    (TURNS[0], scores_of_cuda()),
     (TURNS[1], scores_of_triton()),
 ]
 
