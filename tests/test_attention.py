@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import launches
 import pytest
 import torch
 from common import (
@@ -17,7 +18,9 @@ from common import (
     op_id,
     random_inputs,
 )
+from launches import HOPPER
 from mirror import kernels_of
+from test_simulated_calls import needs_nvcc
 from together import in_one_test
 from torch import Tensor
 
@@ -36,6 +39,7 @@ from bindings.ops._attention_reference import (
 from bindings.ops._attention_splits import count_splits
 from bindings.registry import OPS
 from bindings.trials import TRIALS
+from compare.assembly.listing import Listing
 from compare.code import kernel_code, rungs, triton_offline
 from compare.code.architectures import ARCHITECTURES
 from compare.judge import acceptance
@@ -791,6 +795,10 @@ def meta_inputs(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     return q, k
 
 
+# What the assembler says where it serializes products, or puts waits of its own.
+WARNING = re.compile(r"wgmma|warpgroup")
+
+
 # Calls of other numbers take as many registers. Each of 128 columns is compiled to what
 # other tests simulate.
 @pytest.mark.parametrize(
@@ -818,7 +826,7 @@ def test_what_triton_makes_of_the_twin(
     assert "num_warps=4" in launch.title
     assert launch.block == (128 * (n_consumers + 1), 1, 1)
     log = triton_offline.assembler_log(launch, hopper)
-    assert "wgmma" not in log  # which it would say are serialized
+    assert not WARNING.search(log)
     # Of 256 columns a thread has so many sums that others leave, outside of the loop.
     (spilled,) = re.findall(r"(\d+) bytes spill stores", log)
     assert int(spilled) <= (24 if head_dim == 256 else 0)
@@ -858,10 +866,43 @@ def test_what_triton_makes_of_the_backwards_twin(
         is_small = launch.block == (128, 1, 1)
         assert is_small or launch.block == (3 * 128, 1, 1)
         log = triton_offline.assembler_log(launch, hopper)
-        assert "wgmma" not in log
+        assert not WARNING.search(log)
         # Of 128 columns, a few numbers leave the registers, but outside of the loops.
         (spilled,) = re.findall(r"(\d+) bytes spill stores", log)
         assert int(spilled) <= (24 if head_dim == 128 and not is_small else 0)
+
+
+# One of each tile of CUDA's, and of the backward one in each order of sums.
+TWINS_OF_NVCC = [
+    *((FORWARD, (1, 300, 300, 1, 1, n_cols), {}) for n_cols in (64, 128, 192, 256)),
+    (BACKWARD, (1, 300, 140, 1, 1, 64), {}),
+    (BACKWARD, (1, 300, 140, 1, 1, 128), {"deterministic": False}),
+]
+launches.announce(
+    (op, Case(shape, torch.bfloat16, params=params, direction=op.direction), HOPPER)
+    for op, shape, params in TWINS_OF_NVCC
+)
+
+
+@needs_nvcc
+def test_the_assembler_waits_for_no_sums_of_its_own_accord() -> None:
+    """As it does where it cannot tell which sums a thread has waited for.
+
+    Or where registers do not suffice: then it puts a wait behind each product.
+    """
+    launches.compile_with_nvcc("attention", HOPPER)
+    for op, shape, params in TWINS_OF_NVCC:
+        case = Case(shape, torch.bfloat16, params=params, direction=op.direction)
+        arguments = launcher_arguments(op, case)
+        number = 1 if op is BACKWARD else 0  # behind the one that begins sums
+        code = kernel_code.inspect_cuda(op, arguments, HOPPER, number=number)
+        asked = _opcodes(code.ptx, "wgmma.wait_group")
+        assert 0 < len(asked) == len(_opcodes(code.sass, "WARPGROUP.DEPBAR")), case
+
+
+def _opcodes(listing: Listing, start: str) -> list[str]:
+    opcodes = (each.opcode for each in listing.instructions)
+    return [each for each in opcodes if each.startswith(start)]
 
 
 # Of those that are compiled anyway, one of each tile.
