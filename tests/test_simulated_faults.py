@@ -88,8 +88,9 @@ RING = Subject(
     "cuda", "matmul", (64, 64, 832), BF16, rung="twin"
 )  # once around, and a bit
 
-# Blocks that take turns.
+# Blocks that take turns; and, in CUDA, more steps than gradients of scores have places.
 TURNS = of_both("attention_backward", (1, 300, 140, 1, 1, 64), BF16, kernel=1)
+STEPS = Subject("cuda", "attention_backward", (1, 530, 100, 1, 1, 64), BF16, kernel=1)
 
 ORDERS = ("forward", "reverse")
 FOUR_ORDERS = (*ORDERS, "random:1", "random:2")
@@ -104,6 +105,7 @@ CLEAN = {
     **dict.fromkeys((NORM_BACKWARD[1], CLUSTER_SOFTMAX, CLUSTER_NORM), ORDERS),
     **dict.fromkeys(AMPERE_MATMUL, ORDERS[1:]),
     **dict.fromkeys(TURNS, FOUR_ORDERS[2:]),
+    STEPS: ORDERS[1:],
 }
 
 launches.announce(each.launch for each in CLEAN if each.side == "cuda")
@@ -420,10 +422,16 @@ def turns_of_cuda() -> Iterator[Fault]:
 
 def scores_of_cuda() -> Iterator[Fault]:
     """Gradients of scores that a warpgroup has not stored yet."""
-    wait, product = r"mbarrier_wait\($", "start_last_part"  # whose barrier is below
+    # The call's arguments are on the next line.
+    wait, product = r"mbarrier_wait\($", "start_last_part"
     says = f"{RACE}|{UNWRITTEN}"
     yield Fault("no-wait-for-scores", "try_wait", wait, no_wait, says, product, FIRST)
     yield Fault("no-last-wait", "try_wait", wait, no_wait, says, product, LAST)
+    barrier, own = r"named_barrier_sync\(2 \+", "start_grad_k|wgmma_m64k16"
+    yield Fault("no-barrier-of-scores", r"barrier\.sync", barrier, dropped, says, own)
+    fence = r"^ptx::fence_async_proxy\(\);$"
+    title = "no-fence-of-scores"
+    yield Fault(title, r"fence\.proxy", fence, dropped, r"fence\.proxy\.async", own)
 
 
 def scores_of_triton() -> Iterator[Fault]:
@@ -479,7 +487,7 @@ FAULTS: list[tuple[Subject, Iterator[Fault]]] = [
     (HOPPER_MATMUL[0], work_of_cuda()),
     (HOPPER_MATMUL[1], bulk_of_triton()),
     (TURNS[0], turns_of_cuda()),
-    (TURNS[0], scores_of_cuda()),
+    (STEPS, scores_of_cuda()),
     (TURNS[1], scores_of_triton()),
 ]
 

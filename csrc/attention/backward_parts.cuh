@@ -1,5 +1,5 @@
-// Parts of queries' gradients, which attention_backward_kernel multiplies by way of shared
-// memory.
+// What a step of attention_backward_kernel is made of, besides its products of queries and keys:
+// gradients of scores, and the sums and parts of queries' gradients that come of them.
 #pragma once
 
 #include "attention/backward_turns.cuh"
@@ -8,10 +8,12 @@
 
 namespace twin {
 
+// Of so many steps there are gradients of scores: a warpgroup writes those of one as soon as the
+// other has written those of the last one, and may still multiply those of the last but one.
+constexpr int NUM_SCORE_STEPS = 3;
+
 // The keys that a block owns stay, and their gradients take their place in the end; queries,
-// gradients and statistics come by rings, of which each warp tells what it has used. There are gradients of scores of three steps: a
-// warpgroup writes those of a step as soon as the other has written those of the last one, and
-// this may still multiply those of the last but one.
+// gradients and statistics come by rings, of which each warp tells what it has used.
 template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int NUM_STAGES>
 struct BackwardShared {
     static constexpr int COL_BOXES = HEAD_DIM / BOX_SIZE,
@@ -21,18 +23,17 @@ struct BackwardShared {
     Box v[BLOCK_N / BOX_SIZE][COL_BOXES];
     Ring<HEAD_DIM, BLOCK_M, NUM_STAGES> q;
     Ring<HEAD_DIM, BLOCK_M, NUM_STAGES> grad;
-    Box grad_scores[3][BLOCK_N / BOX_SIZE][ROW_BOXES];
+    Box grad_scores[NUM_SCORE_STEPS][BLOCK_N / BOX_SIZE][ROW_BOXES];
     QueryStatistics statistics[NUM_STAGES][ROW_BOXES];
     uint64_t statistics_full[NUM_STAGES];
-    uint64_t grad_scores_full[3];
+    uint64_t grad_scores_full[NUM_SCORE_STEPS];
     uint64_t own_full;
     uint64_t is_ahead;  // the first warpgroup, by half a step
     Turn turn;
 
     __device__ void begin() {
-        constexpr int NUM_WARPS = BACKWARD_CONSUMERS * WARPGROUP_SIZE / WARP_SIZE;
-        begin_ring(q, NUM_WARPS);
-        begin_ring(grad, NUM_WARPS);
+        begin_ring(q, BACKWARD_CONSUMER_WARPS);
+        begin_ring(grad, BACKWARD_CONSUMER_WARPS);
         for (uint64_t& full : statistics_full) ptx::mbarrier_init(&full, 1);
         for (uint64_t& full : grad_scores_full) {
             ptx::mbarrier_init(&full, BACKWARD_CONSUMERS);

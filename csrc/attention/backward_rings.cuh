@@ -18,6 +18,7 @@ __device__ __forceinline__ float lse_to_log2(float lse) {
 // All have two warpgroups that multiply, and one that loads.
 constexpr int BACKWARD_CONSUMERS = 2;
 constexpr int BACKWARD_NUM_THREADS = (BACKWARD_CONSUMERS + 1) * WARPGROUP_SIZE;
+constexpr int BACKWARD_CONSUMER_WARPS = BACKWARD_CONSUMERS * WARPGROUP_SIZE / WARP_SIZE;
 // The warp that loads for a block of keys reads lse and delta as well.
 constexpr int KEYS_CONSUMER_REGISTERS = 232, KEYS_PRODUCER_REGISTERS = 40;
 constexpr int QUERIES_CONSUMER_REGISTERS = 240, QUERIES_PRODUCER_REGISTERS = 24;
@@ -28,7 +29,6 @@ constexpr int QUERIES_CONSUMER_REGISTERS = 240, QUERIES_PRODUCER_REGISTERS = 24;
 template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int NUM_STAGES>
 struct BackwardKeysShared {
     static constexpr int BOXES = HEAD_DIM / BOX_SIZE;
-    static constexpr int NUM_RELEASES = BACKWARD_CONSUMERS * WARPGROUP_SIZE / WARP_SIZE;
 
     Box k[BLOCK_N / BOX_SIZE][BOXES];
     Box v[BLOCK_N / BOX_SIZE][BOXES];
@@ -39,8 +39,8 @@ struct BackwardKeysShared {
     uint64_t keys_full;
 
     __device__ void begin() {
-        begin_ring(q, NUM_RELEASES);
-        begin_ring(grad, NUM_RELEASES);
+        begin_ring(q, BACKWARD_CONSUMER_WARPS);
+        begin_ring(grad, BACKWARD_CONSUMER_WARPS);
         ptx::mbarrier_init(&keys_full, 1);
         ptx::fence_mbarrier_init();
     }

@@ -20,7 +20,7 @@ struct Turn {
 
     __device__ void begin() {
         ptx::mbarrier_init(&has_come, 2);
-        ptx::mbarrier_init(&is_over, BACKWARD_CONSUMERS * WARPGROUP_SIZE / WARP_SIZE);
+        ptx::mbarrier_init(&is_over, BACKWARD_CONSUMER_WARPS);
     }
 
     __device__ void wait(int step) { ptx::mbarrier_wait(&has_come, step % 2); }

@@ -13,6 +13,7 @@
 
 #include "attention/backward_parts.cuh"
 #include "attention/backward_turns.cuh"
+#include "attention/products.cuh"
 #include "attention/softmax.cuh"
 #include "common/ptx/bulk_copy.cuh"
 #include "common/ptx/reduction.cuh"
@@ -134,7 +135,7 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_kernel(
     // -- compute: exponentials while the tensor cores multiply for the other warpgroup; the part
     // of a step in the next one
     RingPosition<NUM_STAGES> last_position;
-    QuerySums<HEAD_DIM>* sums;
+    QuerySums<HEAD_DIM>* sums = nullptr;
     const auto start_last_part = [&](auto& part, int buffer) {
         const auto& grad_scores = shared.grad_scores[buffer];
         start_part<T, BLOCK_N>(
@@ -155,7 +156,8 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_kernel(
         if (TAKES_TURNS) shared.turn.end();
     };
     if (n_steps > 0) {
-        RingPosition<3> buffer, last_buffer{2, 1};
+        // In the beginning as if a step before had ended, for which nobody waits.
+        RingPosition<NUM_SCORE_STEPS> buffer, last_buffer{NUM_SCORE_STEPS - 1, 1};
         int step = 0;
         if (warpgroup == 1) ptx::mbarrier_wait(&shared.is_ahead, 0);
         do {
@@ -177,8 +179,8 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_kernel(
             }
             #pragma unroll
             for (int i = 0; i < BLOCK_M / 2; ++i) {
-                float& exponential = scores[i / 4][i / 2 % 2][i % 2];
-                exponential = ptx::exp2(exponential);
+                float& score = scores[i / 4][i / 2 % 2][i % 2];
+                score = ptx::exp2(score);
             }
             round_to_operand<T, BLOCK_M>(p, scores);
             if (threadIdx.x == 0 && step == 0) ptx::mbarrier_arrive(&shared.is_ahead);
@@ -188,7 +190,7 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_kernel(
             ptx::wgmma_wait_group<1>();
             multiply_by_grad_p<BLOCK_M>(scores, grad_p, shared.statistics[stage]);
             round_to_operand<T, BLOCK_M>(grad_scores, scores);
-            ptx::wgmma_wait_group<0>();
+            ptx::wgmma_wait_group<0>();  // p's is over by now: registers come free
 
             // When the other has written those of the last step, it has multiplied those
             // whose place these take.

@@ -21,7 +21,8 @@ struct BackwardTile {
     }
 };
 
-// Sums of longer rows leave no registers for a part.
+// Sums of longer rows leave no registers for a part; three stages of 64 columns, no memory for
+// barriers.
 constexpr BackwardTile BACKWARD_TILES[] = {
     {.head_dim = 64, .queries_in_step = 128, .num_stages = 2},
     {.head_dim = 128, .queries_in_step = 64, .num_stages = 3},

@@ -35,7 +35,8 @@ struct Ring {
         ptx::mbarrier_wait(&full[position.stage], position.parity);
     }
 
-    // By one thread of a warpgroup, once this has used the stage; all go to the next one.
+    // By one thread of each warpgroup, or of each warp if `empty` waits for as many, once
+    // these have used the stage; all go to the next one.
     __device__ void release(RingPosition<NUM_STAGES>& position, bool is_the_one) {
         if (is_the_one) ptx::mbarrier_arrive(&empty[position.stage]);
         position.advance();
@@ -44,11 +45,11 @@ struct Ring {
 
 template <int HEAD_DIM, int BLOCK_N, int NUM_STAGES>
 __device__ __forceinline__ void begin_ring(
-    Ring<HEAD_DIM, BLOCK_N, NUM_STAGES>& ring, int n_consumers
+    Ring<HEAD_DIM, BLOCK_N, NUM_STAGES>& ring, int n_releases
 ) {
     for (int stage = 0; stage < NUM_STAGES; ++stage) {
         ptx::mbarrier_init(&ring.full[stage], 1);
-        ptx::mbarrier_init(&ring.empty[stage], n_consumers);
+        ptx::mbarrier_init(&ring.empty[stage], n_releases);
     }
 }
 

@@ -171,6 +171,7 @@ __launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE) matmul_tensor_cores_kernel(
     const int n_rows = M - tile.row, n_cols = N - tile.col;
     const auto store_out = [&]<int SIZE>() {
         constexpr int ROW_VECS = BLOCK_N / SIZE, ROW_STEP = NUM_THREADS / ROW_VECS;
+        static_assert(NUM_THREADS % ROW_VECS == 0 && BLOCK_M % ROW_STEP == 0);
         const int first_row = threadIdx.x / ROW_VECS;
         const int col = threadIdx.x % ROW_VECS * SIZE;
         if (col >= n_cols) return;

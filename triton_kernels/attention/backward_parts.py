@@ -1,4 +1,7 @@
-"""What attention_backward_kernel, in backward_twin.py, alone needs in its loops."""
+"""What a step of attention_backward_kernel, in backward_twin.py, is made of.
+
+That is gradients of scores, and the parts of queries' gradients that come of them.
+"""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -87,10 +90,10 @@ def make_exchange(map, NUM_CONSUMERS: gl.constexpr):
 
 @gluon.jit
 def wait_for_last_scores(exchange, count):
-    """Until all have stored those of the step before the one after `count` others.
+    """Until all have stored those of step count - 1; nobody waits for step -1.
 
-    Who has stored those has multiplied those of three steps ago, whose place is free
-    then. The first step waits for nobody.
+    Who has stored those has multiplied those of step count - 3, whose place is free
+    then.
     """
     _, full, _ = exchange
     mbarrier.wait(full.index((count + 2) % 3), (count + 2) // 3 & 1 ^ 1)
@@ -98,7 +101,7 @@ def wait_for_last_scores(exchange, count):
 
 @gluon.jit
 def store_scores(exchange, count, grad_scores, W: gl.constexpr):
-    """By the W-th warpgroup, those of the step that comes after `count` others."""
+    """Stores the W-th warpgroup's gradients of scores of step `count`."""
     boxes, full, _ = exchange
     boxes.index(count % 3 * (boxes.shape[0] // 3) + W).store(grad_scores)
     fence_async_shared()
@@ -109,7 +112,7 @@ def store_scores(exchange, count, grad_scores, W: gl.constexpr):
 def start_last_part(exchange, count, k_boxes, zero, W: gl.constexpr):
     """Part = grad_scores (keys x queries) transposed times k, both in shared memory.
 
-    It is of the step before, and the W-th warpgroup's half of the columns.
+    It is of step count - 1, and the W-th warpgroup's half of the columns.
     """
     boxes, _, _ = exchange
     BOX_SIZE: gl.constexpr = boxes.shape[1]
@@ -168,6 +171,7 @@ def add_step(
     grad_p = warpgroup_mma_wait(1, deps=(grad_p,))
     grad_scores = (p * grad_p).to(v.dtype)
     operand = gl.convert_layout(grad_scores, OPERAND)
+    # The other has long stored those of the last step, as its part is multiplied now.
     wait_for_last_scores(exchange, n_used)
     store_scores(exchange, n_used, grad_scores, W)
     part = start_last_part(exchange, n_used, k_boxes, zero, W)

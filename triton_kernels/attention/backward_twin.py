@@ -74,7 +74,6 @@ def sum_up(
     k_boxes, _, exchange, rings, turn = shared
     _, _, is_ahead = exchange
     q_ring, grad_ring, _, _ = rings
-    BOX_SIZE: gl.constexpr = k_boxes.shape[2]
     BLOCK_N: gl.constexpr = k_boxes.shape[0] * BOX_SIZE
     HEAD_DIM: gl.constexpr = k_boxes.shape[4]
     BLOCK_M: gl.constexpr = q_ring[0].shape[2]
@@ -91,6 +90,7 @@ def sum_up(
     n_all = gl.where(is_seen, n_sharing * n_steps, 0)
     head, row = gl.to_tensor(0), first_row + (n_steps - 1) * BLOCK_M
     last_index, key = gl.to_tensor(0), first_key + W * BOX_SIZE
+    # Half a step behind: when the first warpgroup has computed its first exponentials.
     if W == 1 and n_all > 0:
         mbarrier.wait(is_ahead.index(0), 0)
     k, q = matrix_at(k_boxes, W), wait_until_full(q_ring, 0)
@@ -129,7 +129,6 @@ def consume(sums_ptr, shared, own, maps, call, W: gl.constexpr):
     grad_k_map, grad_v_map = maps
     sizes, n_kv_heads, order, scale = call
     _, n_heads, n_queries, _ = sizes
-    BOX_SIZE: gl.constexpr = k_boxes.shape[2]
     BLOCK_N: gl.constexpr = k_boxes.shape[0] * BOX_SIZE
     HEAD_DIM: gl.constexpr = k_boxes.shape[4]
     BLOCK_M: gl.constexpr = rings[0][0].shape[2]
@@ -199,7 +198,7 @@ def attention_backward_kernel(
     NUM_STAGES: gl.constexpr,
     TAKES_TURNS: gl.constexpr,
 ):
-    # -- tile: a program owns BLOCK_N keys of a head
+    # -- tile: a program owns 64 keys of a head for each warpgroup
     BLOCK_M: gl.constexpr = q_map.block_type.shape[1]
     gl.static_assert(BLOCK_M == BOX_SIZE)
     sizes = n_batches, n_heads, n_queries, n_keys

@@ -20,7 +20,7 @@ from triton_kernels.attention.tables import choose
 from triton_kernels.attention.twin_tables import BOX_SIZE, heads_in_l2
 from triton_kernels.common.device import Device
 
-KEYS_IN_BLOCK = 128
+KEYS_IN_BLOCK = 2 * BOX_SIZE  # of two warpgroups
 
 
 class BackwardTile(NamedTuple):
