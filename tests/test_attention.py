@@ -872,9 +872,9 @@ def test_what_triton_makes_of_the_backwards_twin(
         assert int(spilled) <= (24 if head_dim == 128 and not is_small else 0)
 
 
-# One of each tile of CUDA's, and of the backward one in each order of sums.
+# The tiles of three warpgroups and of the most registers; all of the backward.
 TWINS_OF_NVCC = [
-    *((FORWARD, (1, 300, 300, 1, 1, n_cols), {}) for n_cols in (64, 128, 192, 256)),
+    *((FORWARD, (1, 300, 300, 1, 1, n_cols), {}) for n_cols in (64, 256)),
     (BACKWARD, (1, 300, 140, 1, 1, 64), {}),
     (BACKWARD, (1, 300, 140, 1, 1, 128), {}),
     (BACKWARD, (1, 300, 140, 1, 1, 128), {"deterministic": False}),
