@@ -443,7 +443,7 @@ def scores_of_triton() -> Iterator[Fault]:
     says = f"{RACE}|{UNWRITTEN}"
     yield Fault("no-wait-for-scores", "try_wait", wait, no_wait, says, product)
     store, two = r"store\(grad_scores\)", wrapped(2 * 16384)
-    yield Fault("scores-of-two-steps", "stmatrix", store, two, RACE, store)
+    yield Fault("scores-of-two-steps", "stmatrix", store, two, RACE, product)
 
 
 def barriers_of_products(lines: dict[int, str]) -> Iterator[Fault]:

@@ -25,6 +25,11 @@ from triton_kernels.attention.scores import seeing_queries
 from triton_kernels.attention.softmax import hide_outside
 from triton_kernels.attention.tile_order import queries_of_all_keys
 
+# Of so many steps there are gradients of scores: a warpgroup stores those of one as
+# soon as the other has stored those of the last one, and may still multiply those of
+# the last but one.
+NUM_SCORE_STEPS = gl.constexpr(3)
+
 
 @gluon.jit
 def load_step(rings, maps, sums_ptr, index, count, row, head, batch):
@@ -71,21 +76,21 @@ def hide_unseeing_of_keys(scores, row, key, sizes, window):
 
 @gluon.jit
 def make_exchange(map, NUM_CONSUMERS: gl.constexpr):
-    """What warpgroups tell each other: gradients of scores of three steps, in boxes.
+    """What warpgroups tell each other: gradients of scores, in boxes.
 
     `full` tells of a step's that all have stored theirs, and `is_ahead` that the first
     warpgroup has begun, half a step before the other.
     """
     BOX_SIZE: gl.constexpr = map.block_type.shape[1]
-    N: gl.constexpr = 3 * NUM_CONSUMERS
+    N: gl.constexpr = NUM_SCORE_STEPS * NUM_CONSUMERS
     BOX: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     boxes = gl.allocate_shared_memory(map.dtype, [N, BOX_SIZE, BOX_SIZE], BOX)
     # The first step multiplies zeros instead of the last step's: nobody adds that part.
     ROWS: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     for i in gl.static_range(N - NUM_CONSUMERS, N):
         boxes.index(i).store(gl.zeros([BOX_SIZE, BOX_SIZE], map.dtype, ROWS))
-    full, is_ahead = make_barriers(3, NUM_CONSUMERS), make_barriers(1, 1)
-    return boxes, full, is_ahead
+    full = make_barriers(NUM_SCORE_STEPS, NUM_CONSUMERS)
+    return boxes, full, make_barriers(1, 1)
 
 
 @gluon.jit
@@ -96,16 +101,19 @@ def wait_for_last_scores(exchange, count):
     then.
     """
     _, full, _ = exchange
-    mbarrier.wait(full.index((count + 2) % 3), (count + 2) // 3 & 1 ^ 1)
+    place = count + NUM_SCORE_STEPS - 1  # as of the step that comes around to it
+    mbarrier.wait(full.index(place % NUM_SCORE_STEPS), place // NUM_SCORE_STEPS & 1 ^ 1)
 
 
 @gluon.jit
 def store_scores(exchange, count, grad_scores, W: gl.constexpr):
     """Stores the W-th warpgroup's gradients of scores of step `count`."""
     boxes, full, _ = exchange
-    boxes.index(count % 3 * (boxes.shape[0] // 3) + W).store(grad_scores)
+    N: gl.constexpr = boxes.shape[0] // NUM_SCORE_STEPS
+    place = count % NUM_SCORE_STEPS
+    boxes.index(place * N + W).store(grad_scores)
     fence_async_shared()
-    mbarrier.arrive(full.index(count % 3), count=1)
+    mbarrier.arrive(full.index(place), count=1)
 
 
 @gluon.jit
@@ -121,8 +129,9 @@ def start_last_part(exchange, count, k_boxes, zero, W: gl.constexpr):
     FIRST_COL: gl.constexpr = W * COLS
     PART: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLS, 16])
     part = gl.zeros([BOX_SIZE, COLS], gl.float32, PART)
+    place = (count + NUM_SCORE_STEPS - 1) % NUM_SCORE_STEPS
     for i in gl.static_range(N):
-        grad_scores = boxes.index((count + 2) % 3 * N + i).permute((1, 0))
+        grad_scores = boxes.index(place * N + i).permute((1, 0))
         k = matrix_at(k_boxes, i + zero).slice(FIRST_COL, COLS, dim=1)
         part = warpgroup_mma(grad_scores, k, part, use_acc=i > 0, is_async=True)
     return part

@@ -6,8 +6,9 @@ Each warpgroup has 64 of the keys and goes at its own pace, half a step apart fr
 other: one computes exponentials while the tensor cores multiply for the other. Through
 shared memory both get the gradients of all scores, a step later, when both have stored
 them, and multiply those by the keys, each for half of the columns. This part leaves the
-registers for memory while the tensor cores go on. There programs add their parts up, in
-float32: in turns, as backward_turns.py has it, or in any order where bits may differ.
+registers for memory while the tensor cores go on with keys' gradients and the scores of
+the next step. There programs add their parts up, in float32: in turns, as
+backward_turns.py has it, or in any order where the last bits may differ.
 """
 
 from triton.experimental import gluon
@@ -100,7 +101,8 @@ def sum_up(
             *(scores, grad_k, grad_v, shared, n_used),
             *(row, key, sizes, window, scale_log2, W),
         )
-        # Behind the last step its scores are computed once more, for nobody.
+        # Started before the part is added: sums that go on into the next step would
+        # be serialized. Behind the last step its scores are computed for nobody.
         q = wait_until_full(q_ring, gl.minimum(n_used + 1, n_all - 1))
         k = matrix_at(k_boxes, W + zero_in_loop(n_used))
         scores = start_scores(k, q, no_scores)
