@@ -8,4 +8,7 @@ def printable(value: object) -> str:
 
     Names and messages come from compilers, drivers and files, and may hold any.
     """
-    return "".join(each for each in str(value) if each.isprintable() or each == "\n")
+    return "\n".join(
+        line if line.isprintable() else "".join(filter(str.isprintable, line))
+        for line in str(value).split("\n")
+    )

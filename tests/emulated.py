@@ -206,7 +206,9 @@ def integers(*shape: int) -> np.ndarray:
 
 
 def narrow(kind: str, x: np.ndarray) -> np.ndarray:
-    """The bits of numbers that are exact in half or bfloat16."""
+    """The bits of numbers that are exact in half or bfloat16, or as they are."""
+    if kind in ("tf32", "float"):
+        return np.ascontiguousarray(x)
     if kind == "half":
         return x.astype(np.float16).view(np.uint16)
     return (np.ascontiguousarray(x).view(np.uint32) >> 16).astype(np.uint16)

@@ -38,11 +38,13 @@ class Subject:
     blocks: int | None = None
     architecture: int = 90
     rung: str = ""  # what a call takes, or one of the op's
+    precision: str = ""  # of float32, where the op has several
 
     @property
     def launch(self) -> launches.Launch:
         """The op's call, as `launches` takes it."""
-        case = Case(self.shape, self.dtype)
+        params = {"precision": self.precision} if self.precision else {}
+        case = Case(self.shape, self.dtype, params=params)
         op = OPS[self.op].on_rung(self.rung) if self.rung else OPS[self.op]
         return op, case, ARCHITECTURES[self.architecture]
 
@@ -50,7 +52,10 @@ class Subject:
         """What a test of it is called."""
         shape = "x".join(map(str, self.shape))
         kernel = f"-{self.kernel}" if self.kernel else ""
-        return f"{self.side}-{self.op}-{shape}-sm_{self.architecture}{kernel}"
+        precision = f"-{self.precision}" if self.precision else ""
+        return (
+            f"{self.side}-{self.op}-{shape}{precision}-sm_{self.architecture}{kernel}"
+        )
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ OP = OPS["matmul"]
 N_SMS = ARCHITECTURES[90].multiprocessors
 
 ALIGN = PlannedLaunch("matmul_align_kernel", "", 8, {}, {})
+TRANSPOSE = PlannedLaunch("matmul_transpose_kernel", "", 8, {}, {})
 SUM = PlannedLaunch("matmul_sum_kernel", "", 64, {}, {})
 
 
@@ -157,13 +158,23 @@ def test_operands_that_are_copied_first() -> None:
         "; both operands are copied first, to rows of a multiple of 16 bytes"
     )
     assert "; an operand is copied" in say((64, 64, 65), ALIGN, cuda(2, 64, 64, 1), SUM)
+    told = say((64, 64, 63), ALIGN, TRANSPOSE, cuda(1, 64, 64), dtype=torch.float32)
+    assert "; an operand is copied first" in told
+    assert told.endswith(
+        "; an operand is transposed first, as tensor cores take tf32 along K"
+    )
 
 
 @pytest.mark.parametrize(
     ("rung", "case", "facts", "says"),
     [
         ("tiled", {"dtype": torch.float32}, {}, "as float32 by IEEE 754 takes plain"),
-        ("tensor_cores", {"dtype": torch.float32}, {}, "as the twin takes no float32"),
+        (
+            "tensor_cores",
+            {"dtype": torch.float32, "architecture": 80},
+            {},
+            "as the twin is not for sm_80",
+        ),
         ("tensor_cores", {"shape": (8, 12, 8)}, {}, "as rows of b are not"),
         ("tensor_cores", {"shape": (1, 12, 8)}, {}, "as rows of b are not"),
         ("tensor_cores", {"layout": "offset 0"}, {}, "as rows of a are not aligned"),

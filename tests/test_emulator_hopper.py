@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
@@ -116,22 +117,141 @@ def test_products_of_random_numbers(machine: Library, kind: str) -> None:
     assert (abs(out - a @ b) <= 2.0**-20 * (abs(a) @ abs(b))).all()
 
 
-def test_infinity_and_nan(machine: Library) -> None:
+# ---- wgmma of tf32 -------------------------------------------------------------------
+
+
+def round_to_tf32(x: np.ndarray) -> np.ndarray:
+    """The nearest numbers with 10 bits behind the point, ties to even."""
+    significand, exponent = np.frexp(x.astype(np.float64))
+    with np.errstate(over="ignore"):  # what becomes infinite
+        rounded: np.ndarray = np.ldexp(np.rint(significand * 2**11), exponent - 11)
+        return rounded.astype(np.float32)
+
+
+def truncate_to_tf32(x: np.ndarray) -> np.ndarray:
+    bits: np.ndarray = x.view(np.uint32) & 0xFFFFE000
+    return bits.view(np.float32)
+
+
+@in_one_test("tile")
+@pytest.mark.usefixtures("schedule")
+@pytest.mark.parametrize("tile", [64, 128, 256])
+def test_matrix_product_of_tf32(machine: Library, tile: int) -> None:
+    # As above, with integers that 16 bits do not hold.
+    a, b = 300 * integers(72, 132), integers(132, 72 if tile < 256 else 264)
+    for kind in ("tf32", "float"):
+        found = product(machine, kind, a, b, (0, 1), tile)
+        np.testing.assert_array_equal(found, a @ b)
+
+
+@pytest.mark.parametrize(
+    ("kind", "narrowed"), [("tf32", round_to_tf32), ("float", truncate_to_tf32)]
+)
+def test_copies_round_and_tensor_cores_truncate(
+    machine: Library, kind: str, narrowed: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    """Products by the identity show what each element counts for."""
+    random = np.random.default_rng(4)
+    a, b = random.standard_normal((2, 64, 64), np.float32)
+    assert (round_to_tf32(a) != truncate_to_tf32(a)).mean() > 0.4
+    identity = np.eye(64, dtype=np.float32)
+    left = product(machine, kind, a, identity, (0, 1), 64)
+    right = product(machine, kind, identity, b, (0, 1), 64)
+    np.testing.assert_array_equal(left, narrowed(a))
+    np.testing.assert_array_equal(right, narrowed(b))
+
+
+def test_products_of_random_tf32(machine: Library) -> None:
+    random = np.random.default_rng(5)
+    a, b = random.standard_normal((2, 128, 128), np.float32)
+    out = product(machine, "tf32", a, b, (0, 1), 128)
+    a, b = (round_to_tf32(x).astype(np.float64) for x in (a, b))
+    assert (abs(out - a @ b) <= 2.0**-20 * (abs(a) @ abs(b))).all()
+
+
+# The bits of numbers, and of what is left of them; the first ones lie half-way.
+ROUNDED_BITS = np.array(
+    [
+        [0x3F801000, 0x3F800000],
+        [0x3F803000, 0x3F804000],
+        [0xBF801000, 0xBF800000],
+        [0xBF803000, 0xBF804000],
+        [0x3F800FFF, 0x3F800000],
+        [0x3F801001, 0x3F802000],
+        [0x3FFFF000, 0x40000000],
+        [0x3FFFEFFF, 0x3FFFE000],
+        # Subnormal, and zero.
+        [0x00001000, 0x00000000],
+        [0x00003000, 0x00004000],
+        [0x807FF000, 0x80800000],
+        [0x80000000, 0x80000000],
+        # The largest numbers, and infinity.
+        [0x7F7FEFFF, 0x7F7FE000],
+        [0x7F7FF000, 0x7F800000],
+        [0xFF7FFFFF, 0xFF800000],
+        [0xFF800000, 0xFF800000],
+    ],
+    np.uint32,
+)
+
+
+def rounding_box(machine: Library, bits: np.ndarray, is_stored: bool) -> np.ndarray:
+    """What a box of numbers is after it was loaded by a map of tf32; others are 0."""
+    x = bits.reshape(-1, 8).view(np.float32)
+    out = np.full((64, 8), np.nan, np.float32)
+    machine("rounding_box", out, x, len(x), int(is_stored))
+    return out.view(np.uint32).reshape(-1)
+
+
+def test_how_a_load_rounds_to_tf32(machine: Library) -> None:
+    bits, expected = np.ascontiguousarray(ROUNDED_BITS.T)
+    found = rounding_box(machine, bits, is_stored=False)
+    np.testing.assert_array_equal(found[: bits.size], expected)
+    assert not found[bits.size :].any()
+
+
+def test_a_load_that_rounds_leaves_nan_a_nan(machine: Library) -> None:
+    nan = np.array([0x7FC00000, 0x7F800001, 0xFFFFFFFF, 0x7FFFF000] * 2, np.uint32)
+    found = rounding_box(machine, nan, is_stored=False)[:8]
+    assert np.isnan(found.view(np.float32)).all()
+
+
+def test_a_store_by_a_map_of_tf32_is_refused(emulator: Library) -> None:
+    words = "tma_store by a tensor map of tf32, which is for loads"
+    with pytest.raises(RuntimeError, match=words):
+        rounding_box(emulator, ROUNDED_BITS[:, 0].copy(), is_stored=True)
+
+
+# ---- Numbers that are not finite -----------------------------------------------------
+
+
+BOTH_WIDTHS = pytest.mark.parametrize(
+    ("kind", "layouts"), [("half", (0, 0)), ("tf32", (0, 1))]
+)
+
+
+@BOTH_WIDTHS
+def test_infinity_and_nan(
+    machine: Library, kind: str, layouts: tuple[int, int]
+) -> None:
     a, b = np.ones((64, 64), np.float32), np.ones((64, 64), np.float32)
     a[0, 1], a[1, 2], a[2, 3], a[3, :2] = np.inf, -np.inf, np.nan, np.inf
     b[0, 0] = -1
     with np.errstate(invalid="ignore"):
         expected = a @ b
-    np.testing.assert_array_equal(product(machine, "half", a, b, (0, 0), 64), expected)
+    np.testing.assert_array_equal(product(machine, kind, a, b, layouts, 64), expected)
 
 
-def test_nan_leaves_the_sums_of_other_elements_as_they_are(machine: Library) -> None:
+@BOTH_WIDTHS
+def test_nan_leaves_the_sums_of_other_elements_as_they_are(
+    machine: Library, kind: str, layouts: tuple[int, int]
+) -> None:
     random = np.random.default_rng(3)
     a, b = random.standard_normal((2, 64, 64), np.float32).astype(np.float16)
     a, b = a.astype(np.float32), b.astype(np.float32)
-    before = product(machine, "half", a, b, (0, 0), 64)
+    before = product(machine, kind, a, b, layouts, 64)
     a[5, 7], b[20, 9] = np.nan, np.inf
-    after = product(machine, "half", a, b, (0, 0), 64)
+    after = product(machine, kind, a, b, layouts, 64)
     others = np.ones(after.shape, bool)
     others[5], others[:, 9] = False, False
     assert not np.isfinite(after[~others]).any()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
+import triton
 from benches import make_bench, make_case
 from common import (
     assert_accepted,
@@ -23,14 +27,18 @@ from common import (
 )
 from together import in_one_test
 from torch import Tensor
+from triton.backends.nvidia import driver as nvidia_driver
 
 import bindings
 from bindings import backends
 from bindings.backends import simulated
+from bindings.backends import triton as triton_backend
 from bindings.errors import UnsupportedError
 from bindings.op import DTYPES
 from bindings.ops.matmul import ACTIVATIONS, OP, product
 from compare import peers
+from compare.code import triton_offline
+from compare.code.architectures import ARCHITECTURES
 from compare.judge import acceptance
 from compare.judge.cases import Case, make_arguments
 from compare.parameters import parse_parameter, read_ops
@@ -38,6 +46,7 @@ from compare.report.terminal import make_console
 from compare.report.timings import show
 from compare.timing import rates
 from compare.timing.times import MatmulRate, Timing
+from triton_kernels.common import tensor_map
 
 INF, NAN = math.inf, math.nan
 
@@ -206,17 +215,47 @@ def test_integers_are_exact_in_the_largest_tiles(backend: str) -> None:
         assert_exact(backend, "cuda", (1664, 3080, depth), "chosen", dtypes)
 
 
-@pytest.mark.parametrize("rung", TESTED_RUNGS)
+@pytest.mark.parametrize("rung", ["tensor_cores", "twin", "chosen"])
 def test_tf32_is_rounded_and_not_cut_off(rung: str, backend: str, device: str) -> None:
-    if rung in ("first", "tiled"):
-        pytest.skip("it computes in float32")
-    if backend == "triton" and device == "cpu":
-        pytest.skip("the interpreter computes in float32")
+    is_interpreted = backend == "triton" and device == "cpu"
+    if is_interpreted and rung != "tensor_cores" and not tensor_map.CAN_ASK_TO_ROUND:
+        pytest.skip("before Triton 3.7, the interpreter's tensor maps round nothing")
     # 1 + 3 / 4 of a unit of tf32 rounds to 1 + 1; truncation would leave 1.
     a = torch.full((16, 32), 1 + 0.75 * 2**-10, device=device)
     b = torch.eye(32, device=device)
     out = run(backend, a, b, precision="tf32", rung=rung)
     assert out.eq(1 + 2**-10).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        (torch.float32, [tensor_map.FLOAT32, tensor_map.TFLOAT32, tensor_map.TFLOAT32]),
+        (torch.float16, [6, 6, 6]),
+    ],
+)
+def test_tritons_maps_of_a_and_b_round_to_tf32(
+    dtype: torch.dtype, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the types of elements that Triton's launcher hands to the driver of CUDA."""
+    a, b = (torch.empty(128, 128, device="meta", dtype=dtype) for _ in "ab")
+    op = OP.on_rung("twin")
+    given = op.arguments(OP.allocate(a, b), a, b.mT, None, None, "tf32")
+    (launch,) = triton_offline.record_launches(
+        triton_backend.launcher(op), given, ARCHITECTURES[90], assembles=False
+    )
+    encode = Mock()
+    utils = SimpleNamespace(
+        fill_tma_descriptor=encode, fill_tma_descriptor_tiled=encode
+    )
+    driver = SimpleNamespace(active=SimpleNamespace(utils=utils))
+    monkeypatch.setattr(triton.runtime, "driver", driver)
+    make: Any = nvidia_driver.make_tensordesc_arg
+    others = [None] * (len(inspect.signature(make).parameters) - 2)
+    names = ("out", "a_map", "b_map")
+    for name, each in zip(names, launch.compiled.metadata.tensordesc_meta, strict=True):
+        make(launch.arguments[name], each, *others)
+    assert [call.args[3] for call in encode.call_args_list] == expected
 
 
 # ---- Values --------------------------------------------------------------------------
@@ -248,6 +287,22 @@ def test_epilogue(
         arguments = (a, b, each, activation, precision)
         (expected,) = acceptance.expect(OP, arguments)
         out = run(backend, *arguments, rung=rung)
+        assert acceptance.judge(out, expected).problem == ""
+
+
+@pytest.mark.parametrize("activation", [None, "gelu"])
+def test_epilogue_of_tf32_on_the_twin(
+    activation: str | None, backend: str, device: str
+) -> None:
+    generator = torch.Generator().manual_seed(3)
+    for n_rows, n_cols, depth in ((33, 40, 24), (65, 129, 37)):
+        a, b, bias = (
+            torch.randn(*shape, generator=generator).to(device)
+            for shape in ((n_rows, depth), (depth, n_cols), (n_cols,))
+        )
+        arguments = (a, b, bias, activation, "tf32")
+        (expected,) = acceptance.expect(OP, arguments)
+        out = run(backend, *arguments, rung="twin")
         assert acceptance.judge(out, expected).problem == ""
 
 
@@ -621,7 +676,7 @@ BAD_CALLS: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
     "precision": (
         (ONES, ONES.T, None, None, "fp8"),
         ValueError,
-        r"matmul: precision is 'fp8', expected one of 'ieee', 'tf32'",
+        r"matmul: precision is 'fp8', expected one of 'ieee', 'tf32', 'tf32x3'",
     ),
 }
 

@@ -20,7 +20,7 @@ from bindings.ops.matmul import OP
 from compare.code import triton_offline
 from compare.code.architectures import ARCHITECTURES
 from triton_kernels.matmul import align, model, tables
-from triton_kernels.matmul.model import Call, Cut, MatmulRung
+from triton_kernels.matmul.call import Call, Cut, MatmulRung, Precision
 from triton_kernels.matmul.tables import MatmulTile, TensorCoresTile
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,31 +57,45 @@ TILES = {"cuda": cuda_tiles(), "triton": tables.TILES}
 RUNG_TILES = {"cuda": cuda_rung_tiles(), "triton": tables.TENSOR_CORES_TILES}
 
 
-def call_of(n_batches: int, n_rows: int, n_cols: int, depth: int, layout: str) -> Call:
+def call_of(
+    n_batches: int,
+    n_rows: int,
+    n_cols: int,
+    depth: int,
+    layout: str,
+    dtype: torch.dtype = torch.bfloat16,
+) -> Call:
     """A product; the layout says for a and b if they lie along k: "k", or not: "o"."""
     sizes = (n_batches, n_rows, n_cols, depth)
+    n_bytes, is_tf32 = dtype.itemsize, dtype == torch.float32
+    a_is_transposed, b_is_transposed = (is_tf32 and each == "o" for each in layout)
     a_size = depth if layout[0] == "k" else n_rows
     b_size = depth if layout[1] == "k" else n_cols
     return Call(
-        *(torch.bfloat16, False, *sizes, "none"),
+        *(dtype, Precision(is_tf32), *sizes, "none"),
         has_tensor_maps=True,
         has_vectors=True,
-        has_words=a_size % 2 == b_size % 2 == 0,
-        a_has_lines=has_lines(a_size),
-        b_has_lines=has_lines(b_size),
-        out_is_aligned=n_cols % 8 == 0,
+        has_words=a_size * n_bytes % 4 == b_size * n_bytes % 4 == 0,
+        a_has_lines=has_lines(a_size, n_bytes, depth if a_is_transposed else 0),
+        b_has_lines=has_lines(b_size, n_bytes, depth if b_is_transposed else 0),
+        out_is_aligned=n_cols * n_bytes % 16 == 0,
         n_copied=sum(
-            n_elements
-            for size, n_elements in ((a_size, n_rows * depth), (b_size, depth * n_cols))
-            if size % 8
+            n_batches * n_elements
+            for is_transposed, size, n_elements in (
+                (a_is_transposed, a_size, n_rows * depth),
+                (b_is_transposed, b_size, depth * n_cols),
+            )
+            if is_transposed or size * n_bytes % 16
         ),
     )
 
 
-def has_lines(size: int) -> bool:
-    """Whether rows of a contiguous operand, or of its aligned copy, begin lines."""
-    stride = size if size % 8 == 0 else align.stride_of(size)
-    return stride % model.LINE_SIZE == 0
+def has_lines(size: int, element_bytes: int, transposed_size: int) -> bool:
+    """Whether rows of a contiguous operand, or of its copy, begin lines."""
+    stride = size
+    if transposed_size or size * element_bytes % 16:
+        stride = align.stride_of(transposed_size or size, element_bytes)
+    return stride * element_bytes % model.LINE_BYTES == 0
 
 
 def choose(
@@ -106,11 +120,16 @@ def products(n: int) -> list[tuple[int, int, int, int, str]]:
 
 
 def operands(
-    n_batches: int, n_rows: int, n_cols: int, depth: int, layout: str
+    n_batches: int,
+    n_rows: int,
+    n_cols: int,
+    depth: int,
+    layout: str,
+    dtype: torch.dtype = torch.bfloat16,
 ) -> tuple[Tensor, Tensor]:
     """Operands of a product, without any contents."""
     a, b = (
-        torch.empty(n_batches, *size, device="meta", dtype=torch.bfloat16)
+        torch.empty(n_batches, *size, device="meta", dtype=dtype)
         for size in ((n_rows, depth), (depth, n_cols))
     )
     if layout[0] == "o":
@@ -148,7 +167,7 @@ def test_both_languages_choose_alike(rung: str) -> None:
 def test_the_numbers_are_those_of_cuda() -> None:
     text = (ROOT / "csrc/matmul/model.cuh").read_text()
     for name in (
-        *("LINE_SIZE", "L2_BYTES", "MEMORY_BYTES", "OUTER_CYCLES", "UNEVEN_PERCENT"),
+        *("LINE_BYTES", "L2_BYTES", "MEMORY_BYTES", "OUTER_CYCLES", "UNEVEN_PERCENT"),
         *("SINGLE_STORE_CYCLES", "SUM_CYCLES", "ALIGN_CYCLES", "PART_BYTES"),
         *("MOST_PARTS", "MOST_STEPS", "MOST_SUMS"),
     ):
@@ -156,22 +175,30 @@ def test_the_numbers_are_those_of_cuda() -> None:
         assert getattr(model, name) == eval(value), name
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("rung", ["", "tensor_cores", "twin"])
-def test_tritons_launcher_goes_by_the_model(rung: str) -> None:
+def test_tritons_launcher_goes_by_the_model(rung: str, dtype: torch.dtype) -> None:
     for product in products(40):
-        a, b = operands(*product)
+        a, b = operands(*product, dtype)
         op, out = OP.on_rung(rung), OP.allocate(a, b)
-        launch, *adding = triton_offline.plan_launches(
-            triton.launcher(op), op.arguments(out, a, b), ARCHITECTURES[90]
+        launches = triton_offline.plan_launches(
+            triton.launcher(op),
+            op.arguments(out, a, b, None, None, "tf32"),
+            ARCHITECTURES[90],
         )
-        may_share = product[3] > 64
-        chosen, cut = choose(call_of(*product), "triton", rung, may_share)
+        may_share = product[3] * dtype.itemsize > 128
+        chosen, cut = choose(call_of(*product, dtype), "triton", rung, may_share)
+        is_twin = chosen == MatmulRung.TWIN
+        n_copied = product[4].count("o") if is_twin and dtype == torch.float32 else 0
+        launch, *adding = launches[n_copied:]
+        assert [each.kernel for each in launches[:n_copied]] == [
+            "matmul_transpose_kernel"
+        ] * n_copied
         assert len(adding) == (cut.n_streamed > 0)
-        tile: Any = (TILES if chosen == MatmulRung.TWIN else RUNG_TILES)["triton"][
-            cut.tile
-        ]
-        for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps"):
+        tile: Any = (TILES if is_twin else RUNG_TILES)["triton"][cut.tile]
+        for name in ("BLOCK_M", "BLOCK_N", "num_stages", "num_warps"):
             assert launch.constants[name] == getattr(tile, name.lower())
+        assert launch.constants["BLOCK_K"] * dtype.itemsize == tile.block_k * 2
 
 
 def test_operands_are_copied_where_that_takes_less_time() -> None:
@@ -248,7 +275,7 @@ def test_copies_have_room() -> None:
         a, b = operands(3, 40, size, size, layout)
         a_cols, b_cols = (40 if layout[0] == "o" else size), size
         expected = sum(
-            3 * n_rows * align.stride_of(n_cols)
+            3 * n_rows * align.stride_of(n_cols, 2)
             for n_rows, n_cols in ((40 * size // a_cols, a_cols), (size, b_cols))
             if n_cols % 8
         )
@@ -262,9 +289,29 @@ def test_copies_have_room() -> None:
             OP.on_rung("twin").arguments(OP.allocate(a, b), a, b),
             90,
         )
-        strides = [each["arguments"][-1] for each in plans if "align" in each["kernel"]]
+        strides = [each["arguments"][-2] for each in plans if "align" in each["kernel"]]
         n_cols = [n for n in (a_cols, b_cols) if n % 8]
-        assert strides == [align.stride_of(n) for n in n_cols]
+        assert strides == [align.stride_of(n, 2) for n in n_cols]
+
+
+def test_copies_for_tf32_have_room() -> None:
+    """They lie along k, whatever the operands do."""
+    for size, layout in itertools.product((9, 127, 128, 1001), ("ko", "kk", "oo")):
+        a, b = operands(3, 40, size, size, layout, torch.float32)
+        op = OP.on_rung("twin")
+        given = op.arguments(OP.allocate(a, b), a, b, None, None, "tf32")
+        copies = given[-2]
+        n_needed = 0
+        for each in triton_offline.plan_launches(
+            triton.launcher(op), given, ARCHITECTURES[90]
+        ):
+            if each.kernel in ("matmul_align_kernel", "matmul_transpose_kernel"):
+                is_transposed = each.kernel == "matmul_transpose_kernel"
+                n_rows = each.arguments["n_cols" if is_transposed else "n_rows"]
+                stride = each.arguments["copy_stride_row"]
+                assert stride == align.stride_of(size, 4)
+                n_needed += 3 * n_rows * stride
+        assert n_needed == (copies.numel() if isinstance(copies, Tensor) else 0)
 
 
 def test_copies_are_of_any_number_of_matrices() -> None:
@@ -317,14 +364,15 @@ def test_nothing_is_shared_without_memory(side: str) -> None:
         assert cut.n_streamed == 0
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("side", TILES)
-def test_a_block_has_a_place_for_each_part(side: str) -> None:
+def test_a_block_has_a_place_for_each_part(side: str, dtype: torch.dtype) -> None:
     """The workspace is made before a launcher chooses."""
     for product in products(200):
-        a, b = operands(*product)
+        a, b = operands(*product, dtype)
         assert OP.workspace is not None
-        parts, _ = OP.workspace("", OP.allocate(a, b), a, b)
-        call = call_of(*product)
+        parts, _ = OP.workspace("", OP.allocate(a, b), a, b, None, None, "tf32")
+        call = call_of(*product, dtype)
         tables_and_cuts: Any = (
             (TILES[side], model.twin_cuts),
             (RUNG_TILES[side], model.tensor_cores_cuts),
@@ -336,5 +384,5 @@ def test_a_block_has_a_place_for_each_part(side: str) -> None:
                         continue  # without memory, nothing is shared
                     n_sums = 2 * cut.n_blocks * tile.block_m * tile.block_n
                     assert n_sums <= parts.numel()
-                    n_steps = -(-call.K // tile.block_k)
+                    n_steps = -(-call.K * dtype.itemsize // (2 * tile.block_k))
                     assert cut.n_blocks <= cut.n_streamed * n_steps

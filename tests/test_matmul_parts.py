@@ -18,7 +18,7 @@ from compare.code.architectures import ARCHITECTURES
 from compare.code.kernel_code import inspect_triton
 from compare.judge import acceptance
 from triton_kernels.matmul import tables
-from triton_kernels.matmul.model import Cut
+from triton_kernels.matmul.call import Cut
 
 Operands = tuple[Tensor, Tensor, Tensor]  # a, b and the bias
 
@@ -213,6 +213,93 @@ def test_operands_at_odd_places_are_copied(side: str, number: int, device: str) 
         tried = tried[:1] if number % 2 else tried[1:]
     for each, cut in tried:
         assert torch.equal(run_cut(side, cut, each), exact), cut
+
+
+# Float32 has tiles of its own in CUDA, whose rows are those of the left operand.
+FLOAT32_TILES = {
+    ("cuda", "tf32"): ((128, 256), (128, 128), (128, 64)),
+    ("cuda", "tf32x3"): ((128, 128), (128, 64)),
+    ("triton", "tf32"): tuple(tile[:2] for tile in TILES["triton"]),
+}
+ALL_FLOAT32_TILES = [
+    (*kind, n) for kind, tiles in FLOAT32_TILES.items() for n in range(len(tiles))
+]
+LAYOUTS = ("kk", "oo", "ko", "ok")  # whether a and b lie along k
+
+
+def laid_out(operands: Operands, layout: str) -> Operands:
+    """The same numbers, along k ("k") or not ("o")."""
+    a, b, bias = operands
+    if layout[0] == "o":
+        a = a.mT.contiguous().mT
+    if layout[1] == "k":
+        b = b.mT.contiguous().mT
+    return a, b, bias
+
+
+def twelve_bits(
+    shape: tuple[int, int, int], device: str, wide: int
+) -> tuple[Operands, Tensor]:
+    """Whole numbers of which those of one operand have a bit more than tf32.
+
+    Their sums are exact in float32.
+    """
+    operands = list(integers(shape, device, torch.float32))
+    generator = torch.Generator().manual_seed(1)
+    size = operands[wide].shape
+    numbers = torch.randint(-4095, 4096, size, generator=generator)
+    operands[wide] = numbers.to(device, torch.float32)
+    a, b, bias = operands
+    return (a, b, bias), (a.double() @ b.double() + bias.double()).float()
+
+
+# Read as it is where it lies along k in rows that are aligned, or copied.
+@leave_out(is_simulated_elsewhere)
+@pytest.mark.parametrize(("side", "precision", "number"), ALL_FLOAT32_TILES)
+def test_float32_of_any_layout_is_exact(
+    side: str, precision: str, number: int, device: str
+) -> None:
+    block_m, block_n = FLOAT32_TILES[side, precision][number]
+    block = max(block_m, block_n)  # CUDA's tiles may lie across
+    is_compiled = side == "triton" and device == "cpu"
+    for shape in ((72, 136, 328), (71, 137, 203)):
+        for i, layout in enumerate(LAYOUTS):
+            if is_compiled and layout in ("ko", "ok"):
+                continue  # what is compiled for them is compiled for the others
+            operands = integers(shape, device, torch.float32)
+            a, b, bias = operands
+            exact = (a.double() @ b.double() + bias.double()).float()
+            if precision == "tf32x3":
+                operands, exact = twelve_bits(shape, device, wide=i % 2)
+            n_tiles = -(-shape[0] // block_m) * -(-shape[1] // block_n)
+            if side == "cuda":
+                n_tiles = -(-shape[0] // block) * -(-shape[1] // block)
+            n_blocks, n_streamed = (n_tiles, 0) if i % 2 else (2 * n_tiles, n_tiles)
+            cut = Cut(number, n_blocks, n_streamed)
+            given = laid_out(operands, layout)
+            out = run_cut(side, cut, given, precision=precision)
+            assert torch.equal(out, exact), (cut, layout)
+
+
+@pytest.mark.parametrize(("side", "precision"), FLOAT32_TILES)
+def test_float32_of_a_batch_is_exact(side: str, precision: str, device: str) -> None:
+    """Of one that shares an operand, which is copied once."""
+    a, b, bias = integers((3 * 40, 72, 200), device, torch.float32)
+    a = a.unflatten(0, (3, 40))
+    batch_of_b = torch.stack((b, -b, b + 1))
+    across_k = a.mT.contiguous().mT
+    room = torch.zeros(3, 40, 201, device=device)[:, :, 1:]
+    for left, right in (
+        (a, batch_of_b),
+        (a[0], batch_of_b.mT.contiguous().mT),
+        (across_k, b),
+        (across_k[:1].expand(3, 40, 200), batch_of_b),
+        (room.copy_(a), b),
+    ):
+        exact = (left.double() @ right.double() + bias.double()).float()
+        number = 3 if side == "triton" else 1
+        out = run_cut(side, Cut(number, 3, 0), (left, right, bias), precision=precision)
+        assert torch.equal(out, exact)
 
 
 @pytest.mark.parametrize("side", TILES)

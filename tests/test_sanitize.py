@@ -149,6 +149,13 @@ HOPPER_FAULTS = {
     "unpublished_matrix": (
         "missing fence: .* starts to read .*: no fence_async_proxy() between them"
     ),
+    "tf32_past_the_end": (
+        "wgmma_m64k8 of a matrix that ends 976 bytes past the end of dynamic shared "
+        "memory (24624 bytes)"
+    ),
+    "clobbered_tf32": (
+        "race: a multiplication reads .*, thread 63 writes .*: no wgmma_wait_group()"
+    ),
     "clobbered_stage": (
         "race: a multiplication reads byte 0 of dynamic shared memory at .*, thread "
         "128 copies 8192 bytes there at .*: no wgmma_wait_group() between them"
@@ -205,6 +212,8 @@ HOPPER_FAULTS = {
     "static_in_cluster": "static shared memory in a cluster: writes 4 bytes of",
     "clobbered_by_load": "asynchronous copy not awaited: a tensor load starts to copy",
 }
+
+CLEAN_KERNELS_OF_HOPPER = ["ring", "beside_tf32"]
 
 # The line of a deadlock's message that says what a thread waits for.
 MISSING = {
@@ -391,11 +400,12 @@ def test_planted_fault_of_hopper(kernels: Kernels, name: str, order: str) -> Non
 
 @pytest.mark.usefixtures("order")
 @pytest.mark.parametrize("when", ["eager", "late"])
-def test_clean_ring(
-    kernels: Kernels, when: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", CLEAN_KERNELS_OF_HOPPER)
+def test_clean_kernel_of_hopper(
+    kernels: Kernels, name: str, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TWIN_EMULATOR_ASYNC", when)
-    assert kernels("ring") == ""
+    assert kernels(name) == ""
 
 
 def test_every_planted_kernel_is_tested() -> None:
@@ -403,7 +413,7 @@ def test_every_planted_kernel_is_tested() -> None:
     assert set(re.findall(r"EXPORT int (\w+)\(", text)) == set(FAULTS)
     text = (PLANTED / "hopper.cu").read_text()
     launched = re.findall(r"^(?:HOPPER_LAUNCH\(|EXPORT int )(\w+)", text, re.M)
-    assert set(launched) == {*HOPPER_FAULTS, "ring"}
+    assert set(launched) == {*HOPPER_FAULTS, *CLEAN_KERNELS_OF_HOPPER}
 
 
 RACES = [name for name, said in FAULTS.items() if said.startswith("race")]
@@ -507,7 +517,13 @@ BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
         ("sum_of_parts", ["shared_sums[threadIdx.x] = sums", "add(shared_sums[i"]),
     ],
     "matmul/twin.cuh": [
-        ("twin_matmul", ["mbarrier_init(&shared.full", "mbarrier_wait(&shared.full"])
+        ("twin_matmul", ["ptx::mbarrier_init(&full", "const uint64_t a ="])
+    ],
+    "matmul/tf32_twin.cuh": [
+        ("tf32_twin_matmul", ["ptx::mbarrier_init(&full", "return load_left_step<"])
+    ],
+    "matmul/align.cuh": [
+        ("transposed_matrix", ["square[line][at] = elements", "square[at][line]"])
     ],
     "attention/tiled.cuh": [
         ("tiled_attention", ["shared.q, q_ptr,", "(&shared.q[row + i][d]"]),
@@ -760,7 +776,7 @@ def test_removed_barrier(
 @pytest.mark.parametrize(
     ("left_out", "uses"),
     [
-        ("place", ["ptx::tma_store(", "ptx::stmatrix("]),
+        ("place", ["origin.row, origin.batch, out)", "ptx::stmatrix("]),
         ("bias", ["scaled_bias[bias_col(i)] =", "float2 bias ="]),
     ],
 )

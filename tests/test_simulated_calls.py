@@ -10,14 +10,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import launches
+import numpy as np
 import pytest
 import torch
 from common import LANGUAGES, assert_accepted, random_inputs
+from test_emulator_hopper import round_to_tf32
 from torch import Tensor
-from triton import knobs
+from triton import jit, knobs
+from triton import language as tl
 from triton.runtime.driver import driver as triton_driver
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 import bindings
 from bindings.backends import native, prebuilt, simulated, triton
@@ -28,8 +33,9 @@ from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
 from compare.assembly.listing import Listing, find_entry, parse_ptx
 from compare.code import cuda, simulated_calls, triton_offline
-from compare.code.architectures import ARCHITECTURES
+from compare.code.architectures import ARCHITECTURES, Architecture
 from compare.code.kernel_code import Side
+from compare.code.launch_parameters import cuda_launch
 from compare.code.tensor_memory import TensorMemory
 from compare.errors import SimulationFault
 from compare.judge.cases import Case, launcher_arguments
@@ -157,6 +163,108 @@ def test_in_place(side: str) -> None:
 def test_a_result_without_elements() -> None:
     x = torch.empty(0, 5, dtype=torch.bfloat16)
     assert bindings.softmax(x, backend="triton").shape == (0, 5)
+
+
+# ---- Tensor maps that round ----------------------------------------------------------
+
+
+def copy_tile(out_tile: tl.tensor_descriptor, x_tile: tl.tensor_descriptor) -> None:
+    """Copies all of a tile."""
+    out_tile.store([0, 0], x_tile.load([0, 0]))
+
+
+copy_kernel: Any = jit(copy_tile)
+
+
+def tile(x: Tensor, **options: Any) -> TensorDescriptor:
+    return TensorDescriptor.from_tensor(x, [16, 32], **options)
+
+
+def copy(out: Tensor, x: Tensor) -> None:
+    copy_kernel[(1,)](tile(out), tile(x), enable_fp_fusion=True)
+
+
+def copy_by_a_descriptor_that_rounds(out: Tensor, x: Tensor) -> None:
+    rounding = tile(x, round_f32_to_tf32=True)
+    copy_kernel[(1,)](tile(out), rounding, enable_fp_fusion=True)
+
+
+def copy_by_a_map_that_rounds(out: Tensor, x: Tensor) -> None:
+    """As before Triton 3.7, which had no such descriptors."""
+    compiled = copy_kernel.warmup(tile(out), tile(x), grid=(1,), enable_fp_fusion=True)
+    described = compiled.metadata.tensordesc_meta[1]
+    assert described["elem_type"] == 7  # CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+    with patch.dict(described, elem_type=11):  # CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
+        copy(out, x)
+
+
+needs_rounding_descriptors = pytest.mark.skipif(
+    not hasattr(TensorDescriptor, "round_f32_to_tf32"), reason="needs Triton 3.7"
+)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "architecture", "rounds"),
+    [
+        (copy, HOPPER, False),
+        (copy_by_a_map_that_rounds, HOPPER, True),
+        pytest.param(
+            copy_by_a_descriptor_that_rounds,
+            HOPPER,
+            True,
+            marks=needs_rounding_descriptors,
+        ),
+        # The kernel itself rounds where there are no tensor maps.
+        pytest.param(
+            copy_by_a_descriptor_that_rounds,
+            AMPERE,
+            True,
+            marks=needs_rounding_descriptors,
+        ),
+    ],
+)
+def test_descriptors_that_round(
+    launcher: Callable[[Tensor, Tensor], None],
+    architecture: Architecture,
+    rounds: bool,
+    generator: torch.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = torch.randn(16, 32, generator=generator)
+    out = torch.empty_like(x)
+    # In the place of an op's own launcher, which gets sizes, too.
+    monkeypatch.setattr(
+        triton, "launcher", lambda op: lambda *args: launcher(*args[:2])
+    )
+    arguments = OPS["gelu"].arguments(out, x)
+    simulated_calls.run("triton", OPS["gelu"], arguments, architecture.target)
+    expected = round_to_tf32(x.numpy()) if rounds else x.numpy()
+    np.testing.assert_array_equal(out.numpy(), expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "told", "rounds"),
+    [("float32", (1,), True), ("float32", (0,), False), ("float16", (), False)],
+)
+def test_which_maps_of_cuda_round(
+    dtype: str, told: tuple[int, ...], rounds: bool
+) -> None:
+    x = torch.zeros(4, 64, dtype=getattr(torch, dtype))
+    memory = TensorMemory([("x", x)], [])
+    width = x.element_size()
+    strides = 64 * width, 256 * width
+    plan = {
+        "arguments": [
+            (memory.address(x), width, 64, 4, 1, *strides, 128 // width, 4, 1, *told)
+        ],
+        "grid": (1, 1, 1),
+        "block": (32, 1, 1),
+        "cluster": (1, 1, 1),
+        "shared_bytes": 0,
+    }
+    (found,) = cuda_launch(plan, memory).tensor_maps
+    assert found.rounds_to_tf32 == rounds
+    assert (found.strides, found.box) == (strides, (128 // width, 4, 1))
 
 
 # ---- Which calls are simulated -------------------------------------------------------

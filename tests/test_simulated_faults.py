@@ -88,6 +88,10 @@ RING = Subject(
     "cuda", "matmul", (64, 64, 832), BF16, rung="twin"
 )  # once around, and a bit
 
+# Float32, an operand of which comes to the tensor cores through registers; the first
+# launch splits the other operand.
+FLOAT32 = Subject("cuda", "matmul", (64, 192, 160), F32, 1, 1, 90, "twin", "tf32x3")
+
 # Blocks that take turns; and, in CUDA, more steps than gradients of scores have places.
 TURNS = of_both("attention_backward", (1, 300, 140, 1, 1, 64), BF16, kernel=1)
 STEPS = Subject("cuda", "attention_backward", (1, 530, 100, 1, 1, 64), BF16, kernel=1)
@@ -106,6 +110,7 @@ CLEAN = {
     **dict.fromkeys(AMPERE_MATMUL, ORDERS[1:]),
     **dict.fromkeys(TURNS, FOUR_ORDERS[2:]),
     STEPS: ORDERS[1:],
+    FLOAT32: ORDERS,
 }
 
 launches.announce(each.launch for each in CLEAN if each.side == "cuda")
@@ -256,6 +261,7 @@ ASKS = "waits for ever for what no block writes"
 NO_MBARRIER = "names what is no mbarrier"
 NOT_AWAITED = "is not waited for before the end"
 TOO_EARLY = r"reads accumulators of a wgmma that no wgmma\.wait_group has waited for"
+STILL_READ = "writes registers that are read by a wgmma that no wgmma.wait_group has"
 UNFENCED = r"uses registers that no wgmma\.fence has handed over to it"
 
 FOR_TWO = replaced(r"(1|%r\d+);", "2;")
@@ -374,6 +380,28 @@ def work_of_cuda() -> Iterator[Fault]:
     yield Fault("no-wait-before-end", end, "", dropped, NOT_AWAITED, store)
 
 
+def work_on_float32() -> Iterator[Fault]:
+    """Fragments, products and stores of CUDA's twin for float32."""
+    full, empty = r"mbarrier_wait\(&shared\.full", r"mbarrier_wait\(&shared\.empty"
+    fragment, product = "float x =", "wgmma_m64k8"
+    yield Fault("no-wait-for-full", "try_wait", full, no_wait, UNWRITTEN, fragment)
+    yield Fault("other-full", "try_wait", full, other_parity, UNWRITTEN, fragment)
+    yield Fault("no-wait-for-empty", "try_wait", empty, no_wait, STUCK, full)
+    arrive = r"mbarrier\.arrive\.shared"
+    yield Fault("no-release", arrive, "", dropped, STUCK, empty)
+    wait, commit, fence = r"wgmma\.wait_group", r"wgmma\.commit_group", r"wgmma\.fence"
+    yield Fault("no-wait", wait, "", dropped, STILL_READ, product)
+    yield Fault("no-commit", commit, "", dropped, STILL_READ, product)
+    yield Fault("no-fence-of-registers", fence, "", dropped, UNFENCED, product)
+    barrier, store = r"barrier\.sync", "tma_store"
+    read = r"bulk\.wait_group\.read"
+    yield Fault("no-wait-for-store", read, "", dropped, RACE, store, FIRST)
+    yield Fault("no-wait-before-end", read, "", dropped, NOT_AWAITED, store, LAST)
+    yield Fault("no-barrier-before", barrier, "", dropped, RACE, "place", FIRST)
+    yield Fault("no-barrier-behind", barrier, "", dropped, RACE, store, LAST)
+    yield Fault("no-fence", r"fence\.proxy", "", dropped, r"fence\.proxy\.async", store)
+
+
 def bulk_of_triton() -> Iterator[Fault]:
     """The mbarriers that Triton makes, and the work that they tell of."""
     init, product, store = r"mbarrier\.init", r"tl\.dot", "out.store"
@@ -485,6 +513,7 @@ FAULTS: list[tuple[Subject, Iterator[Fault]]] = [
     (CLUSTER_NORM, cluster_waits(r"results_\[")),
     (HOPPER_MATMUL[0], phases_of_cuda()),
     (HOPPER_MATMUL[0], work_of_cuda()),
+    (FLOAT32, work_on_float32()),
     (HOPPER_MATMUL[1], bulk_of_triton()),
     (TURNS[0], turns_of_cuda()),
     (STEPS, scores_of_cuda()),

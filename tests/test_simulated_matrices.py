@@ -778,46 +778,54 @@ def test_warpgroups_and_blocks_multiply_matrices_of_their_own() -> None:
 # ---- wgmma: how it rounds ------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "inputs"), [("half", "f16"), ("bf16", "bf16")])
+# By the emulator's name. Numbers of tf32 are not rounded, so that both cut them off.
+WGMMA_FORMS = [("half", "f16"), ("bf16", "bf16"), ("float", "tf32")]
+
+
+def bits_and_numbers(inputs: str, *shape: int) -> tuple[Array, Array]:
+    """Random numbers: the bits in a format, and what these stand for."""
+    x = np.random.default_rng(shape).standard_normal(shape, np.float32)
+    bits = bits_of(x, inputs)
+    if inputs == "f16":
+        return bits, bits.view(np.float16).astype(np.float32)
+    if inputs == "bf16":
+        return bits, (bits.astype(np.uint32) << 16).view(np.float32)
+    assert (bits & 0x1FFF).any()
+    return bits, x
+
+
+@pytest.mark.parametrize(("kind", "inputs"), WGMMA_FORMS)
 def test_sums_are_those_of_the_emulators_wgmma(kind: str, inputs: str) -> None:
     """Of random numbers, bit for bit; of a depth of several instructions."""
-    random = np.random.default_rng(0)
-    a, b = random.standard_normal((2, 64, 128), np.float32)
-    b = b.T
-    a_bits, b_bits = bits_of(a, inputs), bits_of(b.T, inputs).T
-    if inputs == "f16":
-        a, b = (x.view(np.float16).astype(np.float32) for x in (a_bits, b_bits))
-    else:
-        a, b = ((x.astype(np.uint32) << 16).view(np.float32) for x in (a_bits, b_bits))
-    np.testing.assert_array_equal(narrow(kind, a), a_bits)
-    expected = product(emulated.load_kernels(), kind, a, b, (0, 0), 64)
+    (a_bits, b_bits), (a, b) = bits_and_numbers(inputs, 2, 64, 128)
+    np.testing.assert_array_equal(narrow(kind, a).view(a_bits.dtype), a_bits)
+    expected = product(emulated.load_kernels(), kind, a, b.T, (0, 1), 64)
     sums = np.zeros((1, 64, 64), np.uint32)
-    for k in range(0, 128, 16):
-        left, right = a_bits.T[k : k + 16, None], b_bits[k : k + 16, None]
+    depth = depth_of(inputs)
+    for k in range(0, 128, depth):
+        left, right = (x.T[k : k + depth, None] for x in (a_bits, b_bits))
         sums = multiply_add(left, right, sums, inputs, "f32")
     np.testing.assert_array_equal(sums[0], expected.view(np.uint32))
 
 
-def chain_of_the_emulator() -> tuple[list[Array], Array]:
-    """Two random matrices of bfloat16, as bits, and their product: four of depth 16."""
-    random = np.random.default_rng(1)
-    bits = [
-        to_bfloat16(each) for each in random.standard_normal((2, 64, 64), np.float32)
-    ]
-    a, b = ((each.astype(np.uint32) << 16).view(np.float32) for each in bits)
-    return bits, product(emulated.load_kernels(), "bf16", a, b.T, (0, 1), 64)
+def chain_of_the_emulator(kind: str, inputs: str) -> tuple[Array, Array]:
+    """Two random matrices, as bits, and their product: that of four instructions."""
+    bits, (a, b) = bits_and_numbers(inputs, 2, 64, 4 * depth_of(inputs))
+    return bits, product(emulated.load_kernels(), kind, a, b.T, (0, 1), 64)
 
 
-def test_a_chain_of_products_is_the_emulators() -> None:
+@pytest.mark.parametrize(("kind", "inputs"), WGMMA_FORMS)
+def test_a_chain_of_products_is_the_emulators(kind: str, inputs: str) -> None:
     """By four instructions, whose descriptors go along the rows of a swizzle."""
-    bits, expected = chain_of_the_emulator()
+    bits, expected = chain_of_the_emulator(kind, inputs)
     image = image_of(list(zip(bits, K_MAJOR, strict=True)), 16384)
-    opcode, d = wgmma(64, "bf16")
+    opcode, d = wgmma(64, inputs)
+    majors = "" if inputs == "tf32" else ", 0, 0"
     steps = "\n".join(
         f"""
         add.s64 %d20, %d59, {K_MAJOR[0].descriptor + 2 * step};
         add.s64 %d21, %d59, {K_MAJOR[1].descriptor + 2 * step};
-        {opcode} {d}, %d20, %d21, {int(step > 0)}, 1, 1, 0, 0;
+        {opcode} {d}, %d20, %d21, {int(step > 0)}, 1, 1{majors};
         """
         for step in range(4)
     )

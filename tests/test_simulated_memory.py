@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import emulated
 import numpy as np
 import numpy.typing as npt
 import pytest
+from test_emulator_hopper import ROUNDED_BITS, rounding_box
 from together import in_one_test
 
 from compare.assembly.listing import parse_ptx
@@ -457,6 +460,44 @@ def test_a_swizzle_moves_chunks_of_sixteen_bytes(swizzle: int) -> None:
         chunk ^= line % (swizzle // 16)
         expected[row * columns + 4 * chunk + rest] = x[row, column]
     assert found == expected.tolist()
+
+
+def test_a_load_that_rounds_to_tf32_is_the_emulators() -> None:
+    """Of any bits, and of those that the emulator's own test has."""
+    bits = np.random.default_rng(0).integers(0, 1 << 32, 128, np.uint32)
+    bits[: len(ROUNDED_BITS)] = ROUNDED_BITS[:, 0]
+    bits[-2:] = 0x7F80_0000, 0xFFC0_1001  # infinity and NaN
+    x = bits.reshape(8, 16)
+    rounding = replace(map_of(x, x.shape), rounds_to_tf32=True)
+    found = numbers(box(0, 0), x, tensor_maps=[rounding])
+    expected = rounding_box(emulated.load_kernels(), bits, is_stored=False)
+    assert found == expected[: bits.size].tolist()
+    assert np.mean(found != bits) > 0.9
+    assert numbers(box(0, 0), x, tensor_maps=[map_of(x, x.shape)]) == bits.tolist()
+
+
+def test_a_store_never_rounds() -> None:
+    """CUDA's maps of float32 look alike, whether they are for loads or for stores."""
+    body = (
+        PLACES
+        + """
+        ld.global.u32 %r2, [%d4];
+        mov.u32 %r3, tile; shl.b32 %r4, %r1, 2; add.s32 %r5, %r3, %r4;
+        st.shared.u32 [%r5], %r2;
+        fence.proxy.async; bar.sync 0;
+        mov.u64 %d6, p3; cvta.param.u64 %d6, %d6;
+        mov.u32 %r6, 0; setp.eq.u32 %p1, %r1, 0;
+        @%p1 cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group
+            [%d6, {%r6, %r6}], [%r3];
+        @%p1 cp.async.bulk.commit_group;
+        @%p1 cp.async.bulk.wait_group.read 0;
+    """
+    )
+    x = np.random.default_rng(0).integers(0, 1 << 32, (8, 16), np.uint32)
+    map_of_out = replace(
+        map_of(x, x.shape), position=3, address=OUT, rounds_to_tf32=True
+    )
+    assert numbers(body, x, tensor_maps=[map_of_out]) == x.reshape(-1).tolist()
 
 
 def test_a_phase_that_never_ends_is_told() -> None:

@@ -365,7 +365,7 @@ def test_sums_in_float16() -> None:
 
 def test_a_chain_of_products_is_the_emulators() -> None:
     """Of random numbers, bit for bit; by four instructions, one behind the other."""
-    bits, expected = chain_of_the_emulator()
+    bits, expected = chain_of_the_emulator("bf16", "bf16")
     form = form_of("bf16", 64, 64)
     body = "".join(
         mma("bf16", form, A._replace(start=32 * i), B._replace(start=B.start + 32 * i))

@@ -18,17 +18,17 @@ from bindings.ops import sum as sum_op
 from bindings.ops._device import count_sms, is_hopper
 
 ACTIVATIONS = (None, *activation_op.ACTIVATIONS)
-PRECISIONS = ("ieee", "tf32")
+PRECISIONS = ("ieee", "tf32", "tf32x3")
 
 # A dimension of size 1 is never stepped along, so it is given an aligned stride.
 _ALIGNED = 16
 
-# Rows of operands are aligned to vectors.
-_VECTOR_BYTES = 16
+# Rows of operands are aligned to vectors. Those of copies, where they are long, to
+# lines of the L2.
+_VECTOR_BYTES, _LINE_BYTES = 16, 128
 
-# The sums of the largest tile, and the steps of a tile along k, of which several blocks
-# have a part each.
-_MOST_SUMS, _STEP = 128 * 256, 64
+# The sums of the largest tile. Along k, a step of a tile takes a line of the L2.
+_MOST_SUMS = 128 * 256
 # By which tile, on how many blocks and with how many shared tiles: the launcher's model
 # chooses. Tests and benchmarks pass launchers other numbers.
 _CHOSEN_CUT = (0, 0, 0)
@@ -62,8 +62,11 @@ def matmul(
             of the other operand.
         bias: (N,) of a's dtype, or None.
         activation: None, "relu", "leaky_relu", "gelu", "gelu_tanh" or "silu".
-        precision: For float32: "ieee", or "tf32" for tensor cores, which take operands
-            rounded to 10 bits of fraction.
+        precision: For float32: "ieee"; "tf32" for tensor cores, which take operands
+            rounded to 10 bits of fraction; or "tf32x3", which adds three products of
+            such operands, large and small parts of the numbers: about as exact as
+            "ieee", and twice as fast in CUDA on Hopper, where tensor cores compute it.
+            An infinity times an infinity is NaN there. Elsewhere it is "ieee".
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
@@ -150,7 +153,7 @@ def _operands(
         *a_strides,
         *b_strides,
         activation_op.LAUNCHED.index(activation or "none"),
-        precision == "tf32",
+        PRECISIONS.index(precision),
         *_CHOSEN_CUT,
     )
 
@@ -168,27 +171,36 @@ def _workspace(
 
     A block has a part of two tiles at most. Where a multiprocessor has several blocks,
     their tiles are smaller by as much. The copies are of operands whose rows are not
-    aligned; there is room for them before the launcher chooses whether to make any.
+    aligned and, of tf32, of those that are not contiguous along k, or of all, in two
+    planes; there is room for them before the launcher chooses whether to make any.
     """
     is_plain = a.dtype == torch.float32 and precision == "ieee"
     if is_plain or rung in ("first", "tiled") or not is_hopper(a):
         return None, None
     parts = copies = None
     a, out = _with_rows_joined(a, out, b)
-    n_steps, n_sms = -(-a.shape[-1] // _STEP), count_sms(out)
+    n_steps = -(-a.shape[-1] * a.element_size() // _LINE_BYTES)
+    n_sms = count_sms(out)
     if n_steps > 1:
         *batch, n_rows, n_cols = out.shape
         n_tiles = math.prod(batch) * -(-n_rows // 64) * -(-n_cols // 64)
         n_parts = 2 * min(n_sms, n_tiles * n_steps)
         parts = out.new_empty((n_parts, _MOST_SUMS), dtype=torch.float32)
-    if rung != "tensor_cores" and a.dtype != torch.float32:
-        n_copied = sum(_copied_elements(x) for x in (a, b))
+    if rung != "tensor_cores":
+        splits = a.dtype == torch.float32 and precision == "tf32x3"
+        n_copied = sum(
+            _copied_elements(x, k_axis, splits) for x, k_axis in ((a, 1), (b, 0))
+        )
         copies = out.new_empty(n_copied) if n_copied else None
     return parts, copies
 
 
-def _copied_elements(x: Tensor) -> int:
-    """The elements of an operand's copy, 0 where its rows are aligned."""
+def _copied_elements(x: Tensor, k_axis: int, splits: bool) -> int:
+    """The elements of an operand's copy, 0 where the tensor cores can take itself.
+
+    They take tf32 contiguous along k alone. Where each element is split, the copy has
+    two planes.
+    """
     strides = _matrix_strides(x)
     if strides is None:  # a contiguous copy will be what is launched with
         address, strides, batch = 0, (x.shape[-1], 1), math.prod(x.shape[-2:])
@@ -198,11 +210,22 @@ def _copied_elements(x: Tensor) -> int:
     if x.dim() == 2 or x.shape[0] == 1:
         batch = 0
     starts = address, *(n * x.element_size() for n in (batch, max(strides)))
-    if all(start % _VECTOR_BYTES == 0 for start in starts):
+    is_aligned = all(start % _VECTOR_BYTES == 0 for start in starts)
+    may_be_transposed = x.dtype == torch.float32 and strides[k_axis] != 1
+    if is_aligned and not may_be_transposed and not splits:
         return 0
-    step = _VECTOR_BYTES // x.element_size() if n_cols < 4 * _STEP else _STEP
-    n_matrices = 1 if batch == 0 else x.shape[0]
-    return n_matrices * n_rows * -(-n_cols // step) * step
+    n_elements = _padded_elements(n_rows, n_cols, x.element_size())
+    if may_be_transposed:  # by some launcher
+        transposed = _padded_elements(n_cols, n_rows, x.element_size())
+        n_elements = max(n_elements, transposed)
+    return (1 + splits) * (1 if batch == 0 else x.shape[0]) * n_elements
+
+
+def _padded_elements(n_rows: int, n_cols: int, element_bytes: int) -> int:
+    """The elements of a matrix and of what lies behind its rows."""
+    is_long = n_cols * element_bytes >= 4 * _LINE_BYTES
+    step = (_LINE_BYTES if is_long else _VECTOR_BYTES) // element_bytes
+    return n_rows * -(-n_cols // step) * step
 
 
 def _with_rows_joined(a: Tensor, out: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

@@ -57,6 +57,10 @@ FORWARD = Trial(
         "compiled for what divides their sizes, and masks the rest.",
         "matmul_align_kernel": "On Hopper, copies operands whose rows are not aligned, "
         "where that takes less time than to read them as they are.",
+        "matmul_tf32_kernel": "CUDA's twin for float32, one operand of which comes to "
+        "the tensor cores through registers; Triton's matmul_kernel takes all dtypes.",
+        "matmul_transpose_kernel": "On Hopper, transposes operands of tf32 that are "
+        "not contiguous along K, as tensor cores take them from shared memory alone.",
         "matmul_sum_kernel": "On Hopper, adds the parts of tiles that several blocks "
         "share.",
     },

@@ -121,15 +121,23 @@ def cuda_launch(plan: dict[str, Any], tensors: Tensors) -> Launch:
             continue
         address, element_bytes, *rest = argument
         parameters.append(address)
-        # Sizes, strides and a box; there is no stride of the first dimension.
+        # Sizes, strides and a box; there is no stride of the first dimension. Then, of
+        # a map that may, whether it rounds.
         rank = (len(rest) + 1) // 3
         shape = (
             tuple(rest[:rank]),
             tuple(rest[rank : 2 * rank - 1]),
-            tuple(rest[2 * rank - 1 :]),
+            tuple(rest[2 * rank - 1 : 3 * rank - 1]),
         )
         maps.append(
-            TensorMap(position, address, element_bytes, *shape, _SWIZZLE_BYTES_OF_CUDA)
+            TensorMap(
+                position,
+                address,
+                element_bytes,
+                *shape,
+                _SWIZZLE_BYTES_OF_CUDA,
+                rounds_to_tf32=rest[3 * rank - 1 :] == [1],
+            )
         )
     return Launch(
         grid=plan["grid"],
@@ -206,6 +214,7 @@ def _tensor_map(
     The box is that of one copy; the descriptor's own block may take several.
     """
     width = tensor.base.dtype.itemsize
+    rounds = getattr(tensor, "round_f32_to_tf32", False)  # since Triton 3.7
     return TensorMap(
         position=position,
         address=address,
@@ -214,6 +223,7 @@ def _tensor_map(
         strides=tuple(each * width for each in reversed(tensor.strides[:-1])),
         box=tuple(reversed(box.sizes)),
         swizzle_bytes=box.swizzle_bytes,
+        rounds_to_tf32=rounds or box.is_of_tf32,
     )
 
 

@@ -210,8 +210,6 @@ def _require_plain(launch: triton_offline.TritonLaunch) -> None:
         what = "asks Triton for global memory of its own"
     elif any(each.padding == "nan" for each in descriptors):
         what = "has a tensor descriptor that pads with NaN"
-    elif any(getattr(each, "round_f32_to_tf32", False) for each in descriptors):
-        what = "has a tensor descriptor that rounds"
     if what:
         raise CodegenUnavailable(
             f"{launch.kernel} {what}, which is not simulated", "use a GPU"

@@ -13,7 +13,16 @@ from compare.ptx_simulator.operands import Decoded
 from compare.ptx_simulator.races import LOADS, STORES, Actor
 from compare.ptx_simulator.simulation import TensorMap
 from compare.ptx_simulator.spaces import Part
-from compare.ptx_simulator.values import Dtype, Lanes, Mask, Value, settled, signed
+from compare.ptx_simulator.values import (
+    U32,
+    Bits,
+    Dtype,
+    Lanes,
+    Mask,
+    Value,
+    settled,
+    signed,
+)
 
 # Copies of other boxes than a tensor map has.
 _OTHER_BOXES = ("im2col", "tile::gather4", "tile::scatter4", "multicast::cluster")
@@ -32,6 +41,17 @@ def swizzled(addresses: Lanes, swizzle_bytes: int) -> Lanes:
     return addresses ^ (addresses >> 3 & mask)
 
 
+def rounded_to_tf32(bits: Bits) -> Bits:
+    """The bits of float32, rounded to the nearest tf32, which lacks the lowest 13.
+
+    Ties go to even, numbers beyond the largest to infinity. Infinities and NaN stay.
+    """
+    exponent, lost = U32.type(0x7F80_0000), U32.type(0x1FFF)
+    is_odd = bits >> 13 & 1
+    rounded = (bits + lost // 2 + is_odd) & ~lost
+    return np.where(bits & exponent == exponent, bits, rounded)
+
+
 @dataclass(frozen=True)
 class BulkCopy:
     """Bytes that threads have the tensor memory accelerator move, some for each."""
@@ -46,6 +66,7 @@ class BulkCopy:
     offsets: Lanes  # of the elements in shared memory, from a thread's place on
     dtype: Dtype  # of the elements
     swizzle_bytes: int = 0
+    rounds_to_tf32: bool = False  # as it loads
 
     def start_load(self, batch: Batch, place: Value, barrier: Value) -> None:
         """Starts a copy to shared memory; an mbarrier hears of its bytes."""
@@ -97,6 +118,8 @@ class BulkCopy:
             bits[self.in_tensor], known[self.in_tensor] = found
             is_known = np.logical_and.reduce(known, axis=1)
             batch.tell_unwritten(self.index, self.group, starts, is_known, "global")
+            if self.rounds_to_tf32:
+                bits = rounded_to_tf32(bits)
         where = self.is_moved
         value = Value(bits[where], known[where])
         batch.shared.store_places(*self._shared(owners, starts), value, self.dtype)
@@ -211,6 +234,7 @@ def _elements(
         offsets=np.arange(addresses.shape[1]) * width,
         dtype=np.dtype(f"u{width}"),
         swizzle_bytes=tensor_map.swizzle_bytes,
+        rounds_to_tf32=tensor_map.rounds_to_tf32,
     )
 
 

@@ -41,6 +41,7 @@ class TensorMap:
     # Within so many bytes of shared memory, 32, 64 or 128, chunks of 16 bytes change
     # places; 0 for none.
     swizzle_bytes: int = 0
+    rounds_to_tf32: bool = False  # float32, as it is loaded
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,10 @@
 
 enum class DType : int { float32 = 0, float16 = 1, bfloat16 = 2 };
 
+constexpr int64_t element_bytes_of(DType dtype) {
+    return dtype == DType::float32 ? 4 : 2;
+}
+
 // Calls `body.template operator()<T>()` with the T of `dtype`, and returns its Result.
 // With TWIN_SINGLE_KERNEL the launch tables are left uninstantiated, so that a file
 // that includes an op and instantiates one kernel by name compiles that kernel alone.

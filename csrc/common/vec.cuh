@@ -187,7 +187,7 @@ struct Rows {
 
 // Whether all of them can be read in vectors: each row begins at a multiple of 16 bytes.
 inline bool have_vectors(DType dtype, std::initializer_list<Rows> tensors) {
-    const int64_t element_bytes = dtype == DType::float32 ? 4 : 2;
+    const int64_t element_bytes = element_bytes_of(dtype);
     for (const Rows& rows : tensors) {
         if (reinterpret_cast<uintptr_t>(rows.ptr) % VEC_BYTES != 0 ||
             rows.stride_row * element_bytes % VEC_BYTES != 0 ||

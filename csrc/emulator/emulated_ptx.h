@@ -337,4 +337,28 @@ void wgmma_m64k16(
     );
 }
 
+template <int N>
+void wgmma_m64k8(
+    float (&d)[N / 2], std::uint64_t a, std::uint64_t b, bool accumulates,
+    Site site = Site::here()
+) {
+    static_assert(N % 8 == 0 && N >= 8 && N <= 256);
+    emulator::start_multiplication(
+        {emulator::MatrixFormat::tf32, N, false, false, accumulates, a, b}, d, nullptr,
+        site
+    );
+}
+
+template <int N>
+void wgmma_m64k8(
+    float (&d)[N / 2], const float (&a)[4], std::uint64_t b, bool accumulates,
+    Site site = Site::here()
+) {
+    static_assert(N % 8 == 0 && N >= 8 && N <= 256);
+    emulator::start_multiplication(
+        {emulator::MatrixFormat::tf32, N, false, false, accumulates, 0, b, true}, d,
+        reinterpret_cast<const std::uint32_t*>(a), site
+    );
+}
+
 }  // namespace ptx

@@ -1,75 +1,15 @@
-// The launches of matmul's last two rungs: copies of operands, the product, sums of parts.
+// The launches of matmul's last two rungs: the product and sums of parts.
 #pragma once
 
 #include "common/launch.cuh"
 #include "common/table.cuh"
 #include "common/tensor_map.cuh"
-#include "matmul/align.cuh"
+#include "matmul/copies.cuh"
 #include "matmul/parts.cuh"
 #include "matmul/tables.cuh"
 #include "matmul/tensor_cores.cuh"
+#include "matmul/tf32_twin.cuh"
 #include "matmul/twin.cuh"
-
-// A matrix as it lies in memory, whatever its rows are in the product.
-struct Matrix {
-    const void* ptr;
-    int64_t n_rows, n_cols;
-    int64_t stride_batch, stride_row;
-    bool is_padded;  // rows may be read to the end of a vector
-
-    bool is_aligned(DType dtype) const {
-        return have_vectors(dtype, {{ptr, stride_row, stride_batch}});
-    }
-    int64_t n_matrices(int64_t n_batches) const {
-        return stride_batch == 0 ? 1 : n_batches;
-    }
-    int64_t n_copied(DType dtype, int64_t n_batches) const {
-        return is_aligned(dtype) ? 0 : n_matrices(n_batches) * n_rows * n_cols;
-    }
-    // Of itself, or of its copy.
-    bool has_lines(DType dtype) const {
-        const int64_t stride =
-            is_aligned(dtype) ? stride_row : align::stride_of(n_cols);
-        return stride % model::LINE_SIZE == 0;
-    }
-};
-
-// What the launches are of.
-struct Product {
-    Call call;
-    Cut cut;
-    Matrix out, a, b;
-    bool a_along_k, b_along_k;
-    void* out_ptr;  // of out, to write to
-    const void* bias;
-    void* parts;
-    int activation;
-};
-
-// Copies the operands that are not aligned, one behind the other.
-template <typename T>
-cudaError_t launch_copies(const Launcher& launch, Product& product, void* copies) {
-    T* copy = static_cast<T*>(copies);
-    for (Matrix* x : {&product.a, &product.b}) {
-        if (x->is_aligned(product.call.dtype)) continue;
-        const int64_t stride = align::stride_of(x->n_cols);
-        const int64_t n_matrices = x->n_matrices(product.call.n_batches);
-        const int64_t n_blocks = ceil_div(x->n_rows, align::ROWS_PER_BLOCK) *
-                                 ceil_div(x->n_cols, align::COLS_PER_BLOCK);
-        const dim3 grid(n_blocks * n_matrices);
-        const cudaError_t error = launch(
-            Plan{matmul_align_kernel<T>, grid, dim3(align::NUM_THREADS)}, copy, x->ptr,
-            x->n_rows, x->n_cols, x->stride_batch, x->stride_row, stride
-        );
-        if (error != cudaSuccess) return error;
-        x->ptr = copy;
-        x->stride_row = stride;
-        if (x->stride_batch != 0) x->stride_batch = x->n_rows * stride;
-        x->is_padded = true;
-        copy += n_matrices * x->n_rows * stride;
-    }
-    return cudaSuccess;
-}
 
 // Adds the parts that a launch has left.
 template <typename T>
@@ -96,6 +36,31 @@ cudaError_t launch_sum(
     return has_few ? start.template operator()<1>() : start.template operator()<8>();
 }
 
+// A map by which boxes of so many rows are copied. Planes follow each other as batches do.
+template <typename T>
+TensorMap map_of(const Matrix& x, int64_t n_batches, int box_rows) {
+    const int64_t stride_batch =
+        x.n_planes == 1 ? x.stride_batch : x.n_rows * x.stride_row;
+    return make_tensor_map<T>(
+        x.ptr, x.n_planes * x.n_matrices(n_batches), x.n_rows, x.n_cols, stride_batch,
+        x.stride_row, box_rows
+    );
+}
+
+// Makes the maps' opaque parts. Rows of out that are not aligned are stored without a map.
+template <typename Out, typename Left, typename Right>
+cudaError_t encode_maps(
+    const Launcher& launch, const Call& call, TensorMap& out, TensorMap& left,
+    TensorMap& right
+) {
+    if (launch.describes()) return cudaSuccess;
+    if (call.out_is_aligned) {
+        if (const cudaError_t error = encode_tensor_map<Out>(&out)) return error;
+    }
+    if (const cudaError_t error = encode_tensor_map<Left>(&left)) return error;
+    return encode_tensor_map<Right>(&right);
+}
+
 template <typename T, MatmulTile TILE, ptx::Major A_MAJOR, ptx::Major B_MAJOR>
 constexpr auto TWIN =
     matmul_kernel<T, TILE.block_m, TILE.block_n, TILE.num_stages, A_MAJOR, B_MAJOR>;
@@ -104,28 +69,19 @@ template <typename T>
 cudaError_t launch_twin(const Launcher& launch, const Product& product) {
     using namespace twin;
     const Call& call = product.call;
-    const auto map_of = [&](const Matrix& x) {
-        return make_tensor_map<T>(
-            x.ptr, x.n_matrices(call.n_batches), x.n_rows, x.n_cols, x.stride_batch,
-            x.stride_row, BOX_SIZE
-        );
-    };
-    // Rows of out that are not aligned are stored without a map.
-    TensorMap out_map = map_of(product.out);
-    TensorMap a_map = map_of(product.a), b_map = map_of(product.b);
-    for (TensorMap* map : {&out_map, &a_map, &b_map}) {
-        const bool is_used = map != &out_map || call.out_is_aligned;
-        if (launch.describes() || !is_used) continue;
-        if (const cudaError_t error = encode_tensor_map<T>(map)) return error;
-    }
+    const Matrix &a = product.a, &b = product.b;
+    TensorMap out_map = map_of<T>(product.out, call.n_batches, BOX_SIZE);
+    TensorMap a_map = map_of<T>(a, call.n_batches, BOX_SIZE);
+    TensorMap b_map = map_of<T>(b, call.n_batches, BOX_SIZE);
+    const cudaError_t error = encode_maps<T, T, T>(launch, call, out_map, a_map, b_map);
+    if (error != cudaSuccess) return error;
     const auto start = [&]<MatmulTile TILE>() {
         constexpr int BLOCK_M = TILE.block_m, BLOCK_N = TILE.block_n;
         constexpr auto ALONG_K = ptx::Major::K, ACROSS_K = ptx::Major::MN;
-        const auto kernel = product.a_along_k && product.b_along_k
-                                ? TWIN<T, TILE, ALONG_K, ALONG_K>
-                            : product.a_along_k ? TWIN<T, TILE, ALONG_K, ACROSS_K>
-                            : product.b_along_k ? TWIN<T, TILE, ACROSS_K, ALONG_K>
-                                                : TWIN<T, TILE, ACROSS_K, ACROSS_K>;
+        const auto kernel = a.along_k && b.along_k ? TWIN<T, TILE, ALONG_K, ALONG_K>
+                            : a.along_k            ? TWIN<T, TILE, ALONG_K, ACROSS_K>
+                            : b.along_k            ? TWIN<T, TILE, ACROSS_K, ALONG_K>
+                                                   : TWIN<T, TILE, ACROSS_K, ACROSS_K>;
         const cudaError_t error = launch(
             Plan{
                 kernel, dim3(product.cut.n_blocks), dim3(NUM_THREADS<BLOCK_M>),
@@ -133,7 +89,7 @@ cudaError_t launch_twin(const Launcher& launch, const Product& product) {
             },
             out_map, a_map, b_map, product.bias, product.parts,
             call.out_is_aligned ? nullptr : product.out_ptr, call.n_batches, call.M,
-            call.N, call.K, product.a.stride_batch == 0, product.b.stride_batch == 0,
+            call.N, call.K, a.stride_batch == 0, b.stride_batch == 0,
             product.activation, product.cut.n_streamed
         );
         if (error != cudaSuccess) return error;
@@ -142,6 +98,49 @@ cudaError_t launch_twin(const Launcher& launch, const Product& product) {
     };
     const MatmulTile& tile = TILES[product.cut.tile];
     return choose_tile<T, TILES>(launch.device(), tile, start);
+}
+
+template <MatmulTile TILE, int NUM_PLANES, ptx::Major LEFT_MAJOR>
+constexpr auto TF32_TWIN = matmul_tf32_kernel<
+    TILE.block_m, TILE.block_n, TILE.num_stages, NUM_PLANES, LEFT_MAJOR>;
+
+// Of float32, whose right operand has so many planes.
+template <int NUM_PLANES, const auto& TABLE>
+cudaError_t launch_tf32_twin(const Launcher& launch, const Product& product) {
+    using namespace twin;
+    using Left = std::conditional_t<NUM_PLANES == 1, Tf32, float>;
+    const Call& call = product.call;
+    const bool b_is_left = product.b_is_left;
+    const Matrix& left = b_is_left ? product.b : product.a;
+    const Matrix& right = b_is_left ? product.a : product.b;
+    const int left_rows = left.along_k ? BOX_SIZE : BOX_COLS;
+    TensorMap out_map = map_of<float>(product.out, call.n_batches, BOX_SIZE);
+    TensorMap left_map = map_of<Left>(left, call.n_batches, left_rows);
+    TensorMap right_map = map_of<Tf32>(right, call.n_batches, BOX_SIZE);
+    const cudaError_t error =
+        encode_maps<float, Left, Tf32>(launch, call, out_map, left_map, right_map);
+    if (error != cudaSuccess) return error;
+    const auto start = [&]<MatmulTile TILE>() {
+        constexpr int BLOCK_M = TILE.block_m, BLOCK_N = TILE.block_n;
+        const auto kernel = left.along_k ? TF32_TWIN<TILE, NUM_PLANES, ptx::Major::K>
+                                         : TF32_TWIN<TILE, NUM_PLANES, ptx::Major::MN>;
+        const cudaError_t error = launch(
+            Plan{
+                kernel, dim3(product.cut.n_blocks), dim3(NUM_THREADS<BLOCK_M>),
+                sizeof(Tf32Shared<BLOCK_M, BLOCK_N, TILE.num_stages, NUM_PLANES>)
+            },
+            out_map, left_map, right_map, product.bias, product.parts,
+            call.out_is_aligned ? nullptr : product.out_ptr, call.n_batches, call.M,
+            call.N, call.K, left.stride_batch == 0, right.stride_batch == 0, b_is_left,
+            product.activation, product.cut.n_streamed
+        );
+        if (error != cudaSuccess) return error;
+        const int64_t n_steps = ceil_div(call.K, TF32_BLOCK_K);
+        const int out_block_m = b_is_left ? BLOCK_N : BLOCK_M;
+        const int out_block_n = b_is_left ? BLOCK_M : BLOCK_N;
+        return launch_sum<float>(launch, product, out_block_m, out_block_n, n_steps);
+    };
+    return choose_tile<float, TABLE>(launch.device(), TABLE[product.cut.tile], start);
 }
 
 template <typename T, RungTile TILE>
@@ -159,7 +158,7 @@ cudaError_t launch_tensor_cores(const Launcher& launch, const Product& product) 
         const Matrix &a = product.a, &b = product.b;
         const Call& call = product.call;
         const Cut& cut = product.cut;
-        const bool a_along_k = product.a_along_k, b_along_k = product.b_along_k;
+        const bool a_along_k = a.along_k, b_along_k = b.along_k;
         const auto kernel = a_along_k && b_along_k ? TENSOR_CORES<T, TILE, true, true>
                             : a_along_k            ? TENSOR_CORES<T, TILE, true, false>
                             : b_along_k ? TENSOR_CORES<T, TILE, false, true>

@@ -7,10 +7,13 @@
 // Traffic  an element of a or b that a block has loaded serves all columns or rows of its
 //          tile. Large products are bound by the tensor cores, those of few rows by b.
 // Limits   accumulates in float32, so float16 and bfloat16 are rounded once. Tensor cores
-//          take float32 only as tf32; where that will not do, FMA computes.
+//          take float32 only as tf32, rounded to 11 bits, or as the sum of two such numbers
+//          (tf32x3); where that will not do, FMA computes.
 // Mirror   triton_kernels/matmul/matmul.py differs in matmul_kernel, because Triton gives all
-//          warps of a program the same work, and decides itself when they wait, and in
-//          matmul_tensor_cores_kernel, which reads aligned copies of operands here alone
+//          warps of a program the same work, and decides itself when they wait, in
+//          matmul_tensor_cores_kernel, which reads aligned copies of operands here alone, and
+//          in matmul_tf32_kernel, which there is none of: Triton has both operands of tf32 in
+//          shared memory
 // Source   the rungs tiled and tensor_cores, one step at a time; NVIDIA, CUTLASS:
 //          persistent, warp-specialised kernels for Hopper
 
@@ -31,14 +34,15 @@ struct Regime {
     MatmulRung rung;
     bool takes_ieee = true;  // float32 as IEEE 754 has it
     bool takes_tf32 = true;  // float32 that may be rounded to tf32
+    bool takes_tf32x3 = true;
     bool needs_tensor_maps = false;
     bool needs_32_bits = false;  // for rows, columns and tiles
     int min_arch = 0;            // the first architecture, such as 90
     int max_arch = 999;
 
     bool serves(const Device& device, const Call& call) const {
-        const bool takes_float32 = call.tf32 ? takes_tf32 : takes_ieee;
-        return (takes_float32 || call.dtype != DType::float32) &&
+        const bool takes[] = {takes_ieee, takes_tf32, takes_tf32x3};
+        return (takes[int(call.precision)] || call.dtype != DType::float32) &&
                (call.has_tensor_maps || !needs_tensor_maps) &&
                (call.fits_32_bits || !needs_32_bits) && min_arch <= device.arch &&
                device.arch <= max_arch;
@@ -48,8 +52,8 @@ struct Regime {
 // A call takes the first rung that can serve it or, of those two that have tables of tiles,
 // the one that the model chooses.
 constexpr Regime REGIMES[] = {
-    {MatmulRung::twin, false, false, true, true, 90, 90},
-    {MatmulRung::tensor_cores, false, true, false, true},
+    {MatmulRung::twin, false, true, true, true, true, 90, 90},
+    {MatmulRung::tensor_cores, false, true, false, false, true},
     {MatmulRung::tiled},
     {MatmulRung::first},
 };
@@ -59,26 +63,24 @@ constexpr Regime REGIMES[] = {
 // tile, n_blocks and n_streamed: a Cut with its tile counted from 1, by which a rung with
 // tensor cores is tried; 0 for the one that the model chooses. parts: memory of any contents
 // for two parts of the largest tile for each multiprocessor; null where tiles are not shared.
-// copies: memory for operands whose rows are not aligned, with rows that are, a's first; null
+// copies: memory for operands that cannot be read in place, with aligned rows, a's first; null
 // where none may be copied.
 cudaError_t matmul(
     const Launcher& launch, DType dtype, void* out, const void* a, const void* b,
     const void* bias, int64_t n_batches, int64_t M, int64_t N, int64_t K,
     int64_t a_stride_batch, int64_t a_stride_row, int64_t a_stride_col,
     int64_t b_stride_batch, int64_t b_stride_row, int64_t b_stride_col, int activation,
-    bool tf32, int tile, int64_t n_blocks, int64_t n_streamed, void* parts,
+    int precision, int tile, int64_t n_blocks, int64_t n_streamed, void* parts,
     void* copies, int rung
 ) {
     const Device& device = launch.device();
     const bool a_along_k = a_stride_col == 1, b_along_k = b_stride_row == 1;
     Product product{};
-    product.out = Matrix{out, M, N, M * N, N, false};
-    product.a = a_along_k ? Matrix{a, M, K, a_stride_batch, a_stride_row, false}
+    product.out = Matrix{out, M, N, M * N, N};
+    product.a = a_along_k ? Matrix{a, M, K, a_stride_batch, a_stride_row, true}
                           : Matrix{a, K, M, a_stride_batch, a_stride_col, false};
-    product.b = b_along_k ? Matrix{b, N, K, b_stride_batch, b_stride_col, false}
+    product.b = b_along_k ? Matrix{b, N, K, b_stride_batch, b_stride_col, true}
                           : Matrix{b, K, N, b_stride_batch, b_stride_row, false};
-    product.a_along_k = a_along_k;
-    product.b_along_k = b_along_k;
     product.out_ptr = out;
     product.bias = bias;
     product.parts = parts;
@@ -87,10 +89,12 @@ cudaError_t matmul(
     // Tensor maps need aligned rows, and a step along K. Tiles are counted in 32 bits.
     constexpr int64_t MOST = (int64_t{1} << 31) - 1;
     Call& call = product.call;
-    call = Call{dtype, tf32, n_batches, M, N, K};
+    call = Call{dtype, Precision{precision}, n_batches, M, N, K};
+    if (dtype == DType::float32) choose_left(product);
     call.out_is_aligned = product.out.is_aligned(dtype);
     call.a_has_lines = product.a.has_lines(dtype);
     call.b_has_lines = product.b.has_lines(dtype);
+    call.are_aligned = product.a.is_aligned(dtype) && product.b.is_aligned(dtype);
     for (const Matrix* x : {&product.a, &product.b}) {
         call.n_copied += x->n_copied(dtype, n_batches);
     }
@@ -110,23 +114,33 @@ cudaError_t matmul(
     }
     if (chosen == MatmulRung::chosen) return cudaErrorNotSupported;
 
-    // The twin reads aligned operands alone; either rung is faster with them.
-    const bool is_any = rung == 0;
+    // The twin reads aligned operands alone; either rung is faster with them. Those of float32
+    // are copied for the twin alone.
+    const bool is_any = rung == 0, is_float32 = dtype == DType::float32;
     const auto choose_small = [&](const Call& each) {
         return model::choose<TENSOR_CORES_TILES>(each, device.n_sms, may_share);
     };
     model::Choice small = choose_small(call);
-    const model::Choice large = model::choose<TILES>(call, device.n_sms, may_share);
+    const auto choose_large = [&]<const auto & TABLE>(const Call& each) {
+        return model::choose<TABLE>(each, device.n_sms, may_share);
+    };
+    const bool splits = is_float32 && call.precision == Precision::tf32x3;
+    const Call from_left = product.b_is_left ? call.transposed() : call;
+    const model::Choice large =
+        splits       ? choose_large.template operator()<TF32X3_TILES>(from_left)
+        : is_float32 ? choose_large.template operator()<TF32_TILES>(from_left)
+                     : choose_large.template operator()<TILES>(call);
     bool is_copied = false;
-    if (is_any && may_copy && call.n_copied > 0) {
+    if (is_any && may_copy && !call.are_aligned && !is_float32) {
         Call aligned = call;
-        aligned.n_copied = 0;
+        aligned.are_aligned = true;
         model::Choice other = choose_small(aligned);
         other.n_cycles += model::align_cycles(call);
         is_copied = other.n_cycles < small.n_cycles;
         if (is_copied) small = other;
     }
-    if (chosen == MatmulRung::twin && is_any && small.n_cycles < large.n_cycles) {
+    const bool may_be_small = is_any && !splits;
+    if (chosen == MatmulRung::twin && may_be_small && small.n_cycles < large.n_cycles) {
         chosen = MatmulRung::tensor_cores;
     }
     const bool is_twin = chosen == MatmulRung::twin;
@@ -142,12 +156,16 @@ cudaError_t matmul(
         );
     };
     return dispatch_float<cudaError_t>(dtype, [&]<typename T>() {
+        if (is_copied) {
+            const cudaError_t error = launch_copies<T>(launch, product, copies);
+            if (error != cudaSuccess) return error;
+        }
         if constexpr (sizeof(T) == 2) {
-            if (is_copied) {
-                const cudaError_t error = launch_copies<T>(launch, product, copies);
-                if (error != cudaSuccess) return error;
-            }
             if (is_twin) return launch_twin<T>(launch, product);
+        } else if (is_twin && splits) {
+            return launch_tf32_twin<2, TF32X3_TILES>(launch, product);
+        } else if (is_twin) {
+            return launch_tf32_twin<1, TF32_TILES>(launch, product);
         }
         if (chosen == MatmulRung::tensor_cores) {
             return launch_tensor_cores<T>(launch, product);

@@ -10,39 +10,13 @@
 
 #include <cstdint>
 
-#include "common/dtype.cuh"
-#include "common/launch.cuh"
 #include "common/table.cuh"
-
-// What rung, tile and cut are chosen by.
-struct Call {
-    DType dtype;
-    bool tf32;
-    int64_t n_batches, M, N, K;
-    bool fits_32_bits = false;     // rows, columns and tiles are counted in them
-    bool has_tensor_maps = false;  // of a and b, or of aligned copies
-    // Each row, or column, begins a line of the L2 if the first does.
-    bool a_has_lines = false, b_has_lines = false;
-    bool out_is_aligned = false;
-    int64_t n_copied = 0;  // elements of operands whose rows are not aligned
-
-    constexpr int64_t n_tiles(int block_m, int block_n) const {
-        return n_batches * ceil_div(M, block_m) * ceil_div(N, block_n);
-    }
-};
-
-// How a call is cut up. Blocks share the steps of the first n_streamed tiles, 0 or as many that
-// no block is left without a step.
-struct Cut {
-    int tile;  // its place in its table
-    int64_t n_blocks;
-    int64_t n_streamed;
-};
+#include "matmul/call.cuh"
 
 namespace model {
 
-constexpr int64_t STEP = 64;       // of k, of the twin
-constexpr int64_t LINE_SIZE = 64;  // elements of 2 bytes in a line of the L2
+constexpr int64_t STEP_BYTES = 128;  // of a row of a or b, in a step of the twin
+constexpr int64_t LINE_BYTES = 128;  // of the L2
 constexpr int64_t L2_BYTES = 9400, MEMORY_BYTES = 2400;  // in a cycle
 // What each row or column of a tile that lies outside of a or b adds to a step.
 constexpr int64_t OUTER_CYCLES = 2;
@@ -59,7 +33,7 @@ constexpr int64_t MOST_PARTS = 64;       // of a tile, where all have as many
 constexpr int64_t MOST_STEPS = 1 << 18;  // thousands of them are counted in 32 bits
 // Sums that there is memory for, for each multiprocessor.
 constexpr int64_t MOST_SUMS = 2 * 128 * 256;
-constexpr int64_t ELEMENT_BYTES = 2, SUM_BYTES = 4;
+constexpr int64_t SUM_BYTES = 4;
 
 constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -68,7 +42,7 @@ constexpr int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 constexpr int64_t memory_cycles(const Call& call) {
     const int64_t n_elements =
         call.n_batches * (call.M * call.K + call.K * call.N + call.M * call.N);
-    return n_elements * ELEMENT_BYTES / MEMORY_BYTES;
+    return n_elements * call.element_bytes() / MEMORY_BYTES;
 }
 
 // Parts of tiles, which are written once and read once.
@@ -79,7 +53,7 @@ constexpr int64_t sum_cycles(const Cut& cut, int64_t tile_size) {
 
 // Copies of operands, which are read once and written once.
 constexpr int64_t align_cycles(const Call& call) {
-    const int64_t n_bytes = 2 * call.n_copied * ELEMENT_BYTES;
+    const int64_t n_bytes = 2 * call.n_copied * call.element_bytes();
     return call.n_copied == 0 ? 0 : ALIGN_CYCLES + n_bytes / MEMORY_BYTES;
 }
 
@@ -90,7 +64,7 @@ struct MatmulTile {
     int block_m;
     int block_n;
     int num_stages;
-    int64_t step_cycles;  // of 64 of k, where the L2 keeps up
+    int64_t step_cycles;  // where the L2 keeps up
     int64_t tile_cycles;  // between two tiles
     int64_t ends_cycles;  // before the first step and after the last one
 
@@ -102,10 +76,15 @@ struct MatmulTile {
         return block_m == chosen.block_m && block_n == chosen.block_n;
     }
 
+    // Elements of k in a step.
+    static constexpr int64_t step_of(const Call& call) {
+        return model::STEP_BYTES / call.element_bytes();
+    }
+
     constexpr int64_t cycles(const Call& call, const Cut& cut, int64_t) const {
         using namespace model;
         const auto [_, n_blocks, n_streamed] = cut;
-        const int64_t n_steps = ceil_div(call.K, STEP);
+        const int64_t n_steps = ceil_div(call.K, step_of(call));
         const int64_t n_whole =
             ceil_div(call.n_tiles(block_m, block_n) - n_streamed, n_blocks);
         const int64_t n_shared_steps = ceil_div(n_streamed * n_steps, n_blocks);
@@ -118,7 +97,8 @@ struct MatmulTile {
         // A row of a box, a line's bytes, lies in two lines where it does not begin one.
         const int64_t n_loaded =
             block_m * (2 - call.a_has_lines) + block_n * (2 - call.b_has_lines);
-        const int64_t step_bytes = n_loaded * least(call.K, STEP) * ELEMENT_BYTES;
+        const int64_t step_bytes =
+            n_loaded * least(call.K * call.element_bytes(), STEP_BYTES);
         const int64_t step = most(step_cycles, n_blocks * step_bytes / L2_BYTES) *
                              (is_even ? 100 : 100 + UNEVEN_PERCENT) / 100;
         const int64_t n_outer = most(block_m - call.M, 0) + most(block_n - call.N, 0);
@@ -142,7 +122,8 @@ struct MatmulTile {
     ) const {
         using namespace model;
         const int64_t n_tiles = call.n_tiles(block_m, block_n);
-        const int64_t n_steps = ceil_div(call.K, STEP), n_left = n_tiles % n_sms;
+        const int64_t n_steps = ceil_div(call.K, step_of(call));
+        const int64_t n_left = n_tiles % n_sms;
         consider(Cut{tile, least(n_tiles, n_sms), 0});
         if (!may_share || n_steps == 1 || n_steps > MOST_STEPS || n_left == 0) return;
         if (n_tiles > n_sms) {
@@ -182,7 +163,7 @@ struct RungTile {
 
     // How many steps each of n_parts has.
     constexpr int64_t steps_of_part(const Call& call, int64_t n_parts) const {
-        const int64_t step = call.dtype == DType::float32 ? block_k / 2 : block_k;
+        const int64_t step = block_k * 2 / call.element_bytes();
         return ceil_div(ceil_div(call.K, step), n_parts);
     }
 
@@ -191,7 +172,7 @@ struct RungTile {
         const int64_t n_parts = cut.n_streamed == 0 ? 1 : cut.n_blocks / cut.n_streamed;
         const int64_t n_steps = steps_of_part(call, n_parts);
         const int64_t blocks_per_sm = ceil_div(cut.n_blocks, n_sms);
-        const int64_t percent = 100 + (call.n_copied > 0 ? SINGLE_PERCENT : 0);
+        const int64_t percent = 100 + (call.are_aligned ? 0 : SINGLE_PERCENT);
         int64_t each_cycles = tile_cycles;
         if (!call.out_is_aligned && n_parts == 1) {
             each_cycles += block_m * block_n * SINGLE_STORE_CYCLES / 1024;
@@ -210,9 +191,7 @@ struct RungTile {
         const Call& call, int tile, int64_t n_sms, bool may_share, Consider&& consider
     ) const {
         using namespace model;
-        if (element_bytes != 0 &&
-            (element_bytes == 4) != (call.dtype == DType::float32))
-            return;
+        if (element_bytes != 0 && element_bytes != call.element_bytes()) return;
         const int64_t n_tiles = call.n_tiles(block_m, block_n);
         const int64_t n_steps = steps_of_part(call, 1);
         consider(Cut{tile, n_tiles, 0});

@@ -40,14 +40,10 @@ struct Shared {
     uint64_t turn;
 };
 
-template <int BLOCK_M, int BLOCK_N, int NUM_STAGES>
-__device__ __forceinline__ void init_barriers(
-    Shared<BLOCK_M, BLOCK_N, NUM_STAGES>& shared
-) {
-    for (int stage = 0; stage < NUM_STAGES; ++stage) {
-        ptx::mbarrier_init(&shared.full[stage], 1);
-        ptx::mbarrier_init(&shared.empty[stage], NUM_CONSUMERS<BLOCK_M>);
-    }
+template <typename Shared>
+__device__ __forceinline__ void init_barriers(Shared& shared, int n_consumers) {
+    for (uint64_t& full : shared.full) ptx::mbarrier_init(&full, 1);
+    for (uint64_t& empty : shared.empty) ptx::mbarrier_init(&empty, n_consumers);
     ptx::mbarrier_init(&shared.turn, 1);
     ptx::fence_mbarrier_init();
 }

@@ -12,6 +12,18 @@ constexpr MatmulTile TILES[] = {
     {128, 64, 8, 420, 600, 5600},    {64, 64, 12, 185, 460, 5000},
 };
 
+// Of float32, whose tiles' rows are those of the left operand. Two warpgroups have 64 of them
+// each: one loads fragments while the other multiplies.
+constexpr MatmulTile TF32_TILES[] = {
+    {128, 256, 4, 1150, 3000, 9000},
+    {128, 128, 6, 790, 1600, 8000},
+    {128, 64, 8, 580, 1000, 7500},
+};
+constexpr MatmulTile TF32X3_TILES[] = {
+    {128, 128, 4, 2150, 1600, 8500},
+    {128, 64, 6, 1700, 1000, 8000},
+};
+
 // Small products wait for the memory, so that as many bytes are on their way as 99 KB allow.
 // The last ones are for all dtypes.
 constexpr RungTile TENSOR_CORES_TILES[] = {

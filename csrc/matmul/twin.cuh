@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
     const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / WARPGROUP_SIZE, 0);
     const int thread = threadIdx.x % WARPGROUP_SIZE;
     RingPosition<NUM_STAGES> ring;
-    if (threadIdx.x == 0) init_barriers(shared);
+    if (threadIdx.x == 0) init_barriers(shared, NUM_CONSUMERS<BLOCK_M>);
     __syncthreads();
 
     // -- load: by one thread, each stage as soon as all consumers have used what was there

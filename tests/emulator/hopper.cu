@@ -9,6 +9,7 @@
 #include "common/ptx/mma.cuh"
 #include "common/ptx/tma.cuh"
 #include "common/ptx/wgmma.cuh"
+#include "common/ptx/wgmma_tf32.cuh"
 #include "launch.h"
 #include "ptx.cuh"
 
@@ -18,13 +19,16 @@
 
 // ---- Tensor maps --------------------------------------------------------------------
 
-// A map of a tensor of 2-byte elements, with strides in elements; x is the last
-// dimension.
+// A map of a tensor, with strides in elements; x is the last dimension.
 static bool make_map(
     CUtensorMap* map, void* address, const int64_t (&sizes)[3],
-    const int64_t (&strides)[2], const int (&box)[2], bool is_bfloat16 = true,
+    const int64_t (&strides)[2], const int (&box)[2],
+    CUtensorMapDataType type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
     CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B
 ) {
+    const bool is_wide = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ||
+                         type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
+    const int width = is_wide ? 4 : 2;
     void* function = nullptr;
     cudaDriverEntryPointQueryResult status;
     cudaGetDriverEntryPointByVersion(
@@ -35,15 +39,12 @@ static bool make_map(
         cuuint64_t(sizes[0]), cuuint64_t(sizes[1]), cuuint64_t(sizes[2])
     };
     const cuuint64_t bytes[2] = {
-        cuuint64_t(2 * strides[0]), cuuint64_t(2 * strides[1])
+        cuuint64_t(width * strides[0]), cuuint64_t(width * strides[1])
     };
     const cuuint32_t box_sizes[3] = {cuuint32_t(box[0]), cuuint32_t(box[1]), 1};
     const cuuint32_t element_strides[3] = {1, 1, 1};
     return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function)(
-               map,
-               is_bfloat16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                           : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-               3, address, dims, bytes, box_sizes, element_strides,
+               map, type, 3, address, dims, bytes, box_sizes, element_strides,
                CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
            ) == CUDA_SUCCESS;
@@ -51,10 +52,24 @@ static bool make_map(
 
 // ---- A matrix product: one producer warp, one or more warpgroups of consumers -------
 
-// out (M x N, float32) = a (M x K) * b (K x N), either of which may lie transposed.
-// Each consumer warpgroup has 64 rows of the tile.
-constexpr int TILE_K = 64;
+// out (M x N, float32) = a (M x K) * b (K x N), either of which may lie transposed, if it
+// is not of tf32. Each consumer warpgroup has 64 rows of the tile.
+constexpr int TILE_K_BYTES = 128;
+template <typename T>
+constexpr int TILE_K = TILE_K_BYTES / sizeof(T);
 constexpr int STAGES = 3;
+
+// d (64 x N) = a (64 x k) * b (k x N), plus d if it accumulates, where k has 32 bytes.
+template <typename T, ptx::Major A_MAJOR, ptx::Major B_MAJOR, int N>
+__device__ void multiply(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulates) {
+#ifdef HAS_HOPPER
+    if constexpr (std::is_same_v<T, float>) {
+        ptx::wgmma_m64k8<N>(d, a, b, accumulates);
+    } else {
+        ptx::wgmma_m64k16<T, A_MAJOR, B_MAJOR, N>(d, a, b, accumulates);
+    }
+#endif
+}
 
 template <typename T, ptx::Major A_MAJOR, ptx::Major B_MAJOR, int TILE_N, int GROUPS>
 __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) hopper_matmul_kernel(
@@ -64,15 +79,15 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) hopper_matmul_kernel(
 ) {
 #ifdef HAS_HOPPER
     constexpr int TILE_M = 64 * GROUPS;
-    constexpr int A_BYTES = TILE_M * TILE_K * 2, B_BYTES = TILE_N * TILE_K * 2;
-    constexpr int BOX_BYTES = 64 * TILE_K * 2;
+    constexpr int A_BYTES = TILE_M * TILE_K_BYTES, B_BYTES = TILE_N * TILE_K_BYTES;
+    constexpr int BOX_BYTES = 64 * TILE_K_BYTES;
     DYNAMIC_SHARED(shared, 1024);
     unsigned char* const a_stages = shared;
     unsigned char* const b_stages = shared + STAGES * A_BYTES;
     auto* const full = reinterpret_cast<uint64_t*>(b_stages + STAGES * B_BYTES);
     uint64_t* const empty = full + STAGES;
     const int row = blockIdx.y * TILE_M, column = blockIdx.x * TILE_N;
-    const int n_steps = (K - 1) / TILE_K + 1;
+    const int n_steps = (K - 1) / TILE_K<T> + 1;
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
@@ -92,7 +107,7 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) hopper_matmul_kernel(
             const int stage = step % STAGES, parity = step / STAGES % 2;
             ptx::mbarrier_wait(&empty[stage], parity ^ 1);
             ptx::mbarrier_arrive_expect_bytes(&full[stage], A_BYTES + B_BYTES);
-            const int k = step * TILE_K;
+            const int k = step * TILE_K<T>;
             for (int i = 0; i < TILE_M / 64; ++i) {
                 unsigned char* to = a_stages + stage * A_BYTES + i * BOX_BYTES;
                 if (A_MAJOR == ptx::Major::K) {
@@ -120,15 +135,15 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) hopper_matmul_kernel(
         const int stage = step % STAGES, parity = step / STAGES % 2;
         ptx::mbarrier_wait(&full[stage], parity);
         ptx::wgmma_fence();
-        for (int k = 0; k < TILE_K; k += 16) {
+        for (int i = 0; i < TILE_K_BYTES / 32; ++i) {
             // Along k: 32 bytes of a row, or 16 rows of 128 bytes.
             const unsigned char* a = a_stages + stage * A_BYTES + group * BOX_BYTES +
-                                     (A_MAJOR == ptx::Major::K ? 2 * k : 128 * k);
+                                     (A_MAJOR == ptx::Major::K ? 32 * i : 16 * 128 * i);
             const unsigned char* b = b_stages + stage * B_BYTES +
-                                     (B_MAJOR == ptx::Major::K ? 2 * k : 128 * k);
-            ptx::wgmma_m64k16<T, A_MAJOR, B_MAJOR, TILE_N>(
+                                     (B_MAJOR == ptx::Major::K ? 32 * i : 16 * 128 * i);
+            multiply<T, A_MAJOR, B_MAJOR, TILE_N>(
                 d, ptx::wgmma_descriptor(a, BOX_BYTES, 1024),
-                ptx::wgmma_descriptor(b, BOX_BYTES, 1024), step > 0 || k > 0
+                ptx::wgmma_descriptor(b, BOX_BYTES, 1024), step > 0 || i > 0
             );
         }
         ptx::wgmma_commit_group();
@@ -150,20 +165,21 @@ __global__ void __launch_bounds__(128 * (GROUPS + 1), 1) hopper_matmul_kernel(
 }
 
 template <typename T, ptx::Major A_MAJOR, ptx::Major B_MAJOR, int TILE_N, int GROUPS>
-int hopper_matmul(float* out, T* a, T* b, int64_t M, int64_t N, int64_t K) {
-    constexpr bool IS_BFLOAT16 = std::is_same_v<T, __nv_bfloat16>;
+int hopper_matmul(
+    float* out, T* a, T* b, int64_t M, int64_t N, int64_t K, CUtensorMapDataType type
+) {
     constexpr bool A_IS_K = A_MAJOR == ptx::Major::K, B_IS_K = B_MAJOR == ptx::Major::K;
     CUtensorMap a_map{}, b_map{};
-    const int box[2] = {64, 64};
+    const int box[2] = {TILE_K<T>, 64};
     const int64_t a_sizes[3] = {A_IS_K ? K : M, A_IS_K ? M : K, 1};
     const int64_t b_sizes[3] = {B_IS_K ? K : N, B_IS_K ? N : K, 1};
     const int64_t a_strides[2] = {a_sizes[0], M * K},
                   b_strides[2] = {b_sizes[0], N * K};
-    if (!make_map(&a_map, a, a_sizes, a_strides, box, IS_BFLOAT16)) return 1;
-    if (!make_map(&b_map, b, b_sizes, b_strides, box, IS_BFLOAT16)) return 1;
+    if (!make_map(&a_map, a, a_sizes, a_strides, box, type)) return 1;
+    if (!make_map(&b_map, b, b_sizes, b_strides, box, type)) return 1;
     const auto kernel = hopper_matmul_kernel<T, A_MAJOR, B_MAJOR, TILE_N, GROUPS>;
     const int shared_bytes =
-        STAGES * (64 * GROUPS + TILE_N) * TILE_K * 2 + 2 * STAGES * 8;
+        STAGES * (64 * GROUPS + TILE_N) * TILE_K_BYTES + 2 * STAGES * 8;
     cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes
     );
@@ -181,7 +197,12 @@ int hopper_matmul(
     float* out, T* a, T* b, int64_t M, int64_t N, int64_t K, int64_t a_is_transposed,
     int64_t b_is_transposed, int64_t tile_n
 ) {
-    const auto run = [=](auto* function) { return function(out, a, b, M, N, K); };
+    const auto run = [=](auto* function) {
+        constexpr bool IS_BFLOAT16 = std::is_same_v<T, __nv_bfloat16>;
+        constexpr auto TYPE = IS_BFLOAT16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                          : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+        return function(out, a, b, M, N, K, TYPE);
+    };
     if (tile_n == 256) return run(hopper_matmul<T, BY_K, BY_MN, 256, 2>);
     if (tile_n == 128) {
         return a_is_transposed ? run(hopper_matmul<T, BY_MN, BY_MN, 128, 2>)
@@ -207,6 +228,29 @@ int hopper_matmul(
 
 HOPPER_MATMUL(hopper_matmul_bf16, __nv_bfloat16)
 HOPPER_MATMUL(hopper_matmul_half, __half)
+
+// The same of tf32: b alone lies transposed. The copies round, or else the tensor cores
+// get float32 as it is.
+static int hopper_matmul(
+    float* out, float* a, float* b, int64_t M, int64_t N, int64_t K, int64_t tile_n,
+    CUtensorMapDataType type
+) {
+    const auto run = [=](auto* function) { return function(out, a, b, M, N, K, type); };
+    if (tile_n == 256) return run(hopper_matmul<float, BY_K, BY_K, 256, 2>);
+    if (tile_n == 128) return run(hopper_matmul<float, BY_K, BY_K, 128, 2>);
+    return run(hopper_matmul<float, BY_K, BY_K, 64, 1>);
+}
+
+#define HOPPER_MATMUL_OF_FLOAT(name, type)                                        \
+    EXPORT int name(                                                              \
+        float* out, float* a, float* b, int64_t M, int64_t N, int64_t K, int64_t, \
+        int64_t, int64_t tile_n                                                   \
+    ) {                                                                           \
+        return hopper_matmul(out, a, b, M, N, K, tile_n, type);                   \
+    }
+
+HOPPER_MATMUL_OF_FLOAT(hopper_matmul_tf32, CU_TENSOR_MAP_DATA_TYPE_TFLOAT32)
+HOPPER_MATMUL_OF_FLOAT(hopper_matmul_float, CU_TENSOR_MAP_DATA_TYPE_FLOAT32)
 
 // ---- Copies of boxes, loaded and stored ---------------------------------------------
 
@@ -266,8 +310,9 @@ EXPORT int box_copies(
     const int64_t strides[2] = {stride_y, stride_y * height};
     const int box[2] = {64, 8};
     const auto kind = static_cast<CUtensorMapSwizzle>(swizzle);
-    if (!make_map(&out_map, out, sizes, strides, box, true, kind)) return 1;
-    if (!make_map(&x_map, x, sizes, strides, box, true, kind)) return 1;
+    constexpr auto TYPE = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    if (!make_map(&out_map, out, sizes, strides, box, TYPE, kind)) return 1;
+    if (!make_map(&x_map, x, sizes, strides, box, TYPE, kind)) return 1;
     const int bytes = 3 * 64 * 8 * 2 + 8;
     const Place from{from_x, from_y, from_z}, to{to_x, to_y, to_z};
     return launch(box_copies_kernel, 1, 64, bytes, out_map, x_map, from, to, n_boxes);
@@ -301,9 +346,54 @@ EXPORT int loaded_box(
     const int64_t sizes[3] = {width, height, 1}, strides[2] = {width, width * height};
     const int box[2] = {int(width), int(height)};
     const auto kind = static_cast<CUtensorMapSwizzle>(swizzle);
-    if (!make_map(&x_map, x, sizes, strides, box, true, kind)) return 1;
+    constexpr auto TYPE = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    if (!make_map(&x_map, x, sizes, strides, box, TYPE, kind)) return 1;
     const int64_t n_elements = width * height;
     return launch(loaded_box_kernel, 1, 32, 2 * n_elements + 8, out, x_map, n_elements);
+}
+
+// 64 rows of 8 numbers of x go to shared memory by a map of tf32, and from there to out,
+// by the same map if it `is_stored` so, else as they are.
+__global__ void rounding_box_kernel(
+    float* out, const __grid_constant__ CUtensorMap out_map,
+    const __grid_constant__ CUtensorMap x_map, bool is_stored
+) {
+#ifdef HAS_HOPPER
+    constexpr int N = 64 * 8;
+    DYNAMIC_SHARED(shared, 1024);
+    auto* const barrier = reinterpret_cast<uint64_t*>(shared + 4 * N);
+    if (threadIdx.x == 0) {
+        ptx::mbarrier_init(barrier, 1);
+        ptx::fence_mbarrier_init();
+        ptx::mbarrier_arrive_expect_bytes(barrier, 4 * N);
+        ptx::tma_load(shared, &x_map, 0, 0, 0, barrier);
+    }
+    __syncthreads();
+    ptx::mbarrier_wait(barrier, 0);
+    if (is_stored) {
+        if (threadIdx.x != 0) return;
+        ptx::tma_store(&out_map, 0, 0, 0, shared);
+        ptx::tma_store_commit_group();
+        ptx::tma_store_wait_group_read<0>();
+        return;
+    }
+    for (int i = threadIdx.x; i < N; i += blockDim.x) {
+        out[i] = reinterpret_cast<const float*>(shared)[i];
+    }
+#endif
+}
+
+EXPORT int rounding_box(float* out, float* x, int64_t n_rows, int64_t is_stored) {
+    CUtensorMap out_map{}, x_map{};
+    const int64_t sizes[3] = {8, n_rows, 1}, strides[2] = {8, 8 * n_rows};
+    const int box[2] = {8, 64};
+    constexpr auto TYPE = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
+    constexpr auto KIND = CU_TENSOR_MAP_SWIZZLE_NONE;
+    if (!make_map(&out_map, out, sizes, strides, box, TYPE, KIND)) return 1;
+    if (!make_map(&x_map, x, sizes, strides, box, TYPE, KIND)) return 1;
+    return launch(
+        rounding_box_kernel, 1, 32, 64 * 8 * 4 + 8, out, out_map, x_map, is_stored != 0
+    );
 }
 
 // Maps with one fault each, for which they are refused; number 0 has none.
@@ -451,7 +541,7 @@ __global__ void __launch_bounds__(256) cluster_matmul_kernel(
     int64_t K
 ) {
 #ifdef HAS_HOPPER
-    constexpr int TILE = 64, TILE_N = 128, BOX_BYTES = TILE * TILE_K * 2;
+    constexpr int TILE = 64, TILE_N = 128, BOX_BYTES = TILE * TILE_K_BYTES;
     DYNAMIC_SHARED(shared, 1024);
     unsigned char* const a_stages = shared;
     unsigned char* const b_stages = shared + STAGES * BOX_BYTES;
@@ -459,7 +549,7 @@ __global__ void __launch_bounds__(256) cluster_matmul_kernel(
     uint64_t* const empty = full + STAGES;
     const int row = blockIdx.x * TILE, column = blockIdx.y * TILE_N;
     const int rank = ptx::cluster_block_rank();
-    const int n_steps = (K - 1) / TILE_K + 1;
+    const int n_steps = (K - 1) / TILE_K<T> + 1;
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
@@ -473,7 +563,7 @@ __global__ void __launch_bounds__(256) cluster_matmul_kernel(
     if (threadIdx.x >= 128) {
         for (int step = 0; step < n_steps && threadIdx.x == 128; ++step) {
             const int stage = step % STAGES, parity = step / STAGES % 2;
-            const int k = step * TILE_K;
+            const int k = step * TILE_K<T>;
             unsigned char* const b = b_stages + (2 * stage + rank) * BOX_BYTES;
             ptx::mbarrier_wait(&empty[stage], parity ^ 1);
             ptx::mbarrier_arrive_expect_bytes(&full[stage], 3 * BOX_BYTES);
@@ -490,7 +580,7 @@ __global__ void __launch_bounds__(256) cluster_matmul_kernel(
             const int stage = step % STAGES, parity = step / STAGES % 2;
             ptx::mbarrier_wait(&full[stage], parity);
             ptx::wgmma_fence();
-            for (int k = 0; k < TILE_K; k += 16) {
+            for (int k = 0; k < TILE_K<T>; k += 16) {
                 const unsigned char* a = a_stages + stage * BOX_BYTES + 2 * k;
                 const unsigned char* b = b_stages + 2 * stage * BOX_BYTES + 2 * k;
                 ptx::wgmma_m64k16<T, BY_K, BY_K, TILE_N>(
@@ -525,7 +615,7 @@ EXPORT int cluster_matmul(
     if (!make_map(&a_map, a, a_sizes, a_strides, box)) return 1;
     if (!make_map(&b_map, b, b_sizes, b_strides, box)) return 1;
     const auto kernel = cluster_matmul_kernel<__nv_bfloat16>;
-    const int shared_bytes = STAGES * 3 * 64 * TILE_K * 2 + 2 * STAGES * 8;
+    const int shared_bytes = STAGES * 3 * 64 * TILE_K_BYTES + 2 * STAGES * 8;
     cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes
     );

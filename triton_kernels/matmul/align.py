@@ -2,17 +2,26 @@
 
 TMA asks for such rows. A copy costs a launch, and two accesses to memory for each
 element. Without it, each element is a load of its own in every program that needs it.
+Tensor cores take tf32 only if its rows lie along k: an operand of other ones is copied
+transposed.
 """
 
 import triton
 import triton.language as tl
 
+from triton_kernels.common.vec import VEC_BYTES, known_multiple
+from triton_kernels.matmul.model import LINE_BYTES
+
 ROWS, COLS = 8, 256  # that a program copies
+# That it copies transposed. Of a square, the compiler would have a thread load as many
+# neighbours as it stores, even where they come one by one.
+TRANSPOSED_ROWS, TRANSPOSED_COLS = 32, 128
 
 
-def stride_of(n_cols: int) -> int:
-    """How many elements lie between rows of a copy: 16 bytes, or a line of the L2."""
-    step = 8 if n_cols < 256 else 64
+def stride_of(n_cols: int, element_bytes: int) -> int:
+    """How many elements lie between rows of a copy: whole vectors, or lines."""
+    step_bytes = VEC_BYTES if n_cols * element_bytes < 4 * LINE_BYTES else LINE_BYTES
+    step = step_bytes // element_bytes
     return -(-n_cols // step) * step
 
 
@@ -42,3 +51,45 @@ def matmul_align_kernel(
     x_ptr += batch * stride_batch + rows * stride_row + cols
     copy_ptr += (batch * n_rows + rows) * copy_stride_row + cols
     tl.store(copy_ptr, tl.load(x_ptr, mask=is_inside), mask=is_inside)
+
+
+@triton.jit(
+    do_not_specialize=[
+        *("n_rows", "n_cols", "stride_batch", "stride_row", "copy_stride_row")
+    ]
+)
+def matmul_transpose_kernel(
+    copy_ptr,  # (n_batches, n_cols, n_rows), its rows copy_stride_row apart
+    x_ptr,  # (n_batches, n_rows, n_cols)
+    n_rows,
+    n_cols,
+    stride_batch,
+    stride_row,
+    copy_stride_row,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    DIVISIBILITY: tl.constexpr,
+):
+    """Writes whole vectors: between the rows of the copy, zeros."""
+    # -- tile: BLOCK_M rows, BLOCK_N columns
+    n_row_blocks, n_col_blocks = tl.cdiv(n_rows, BLOCK_M), tl.cdiv(n_cols, BLOCK_N)
+    index = tl.program_id(0).to(tl.int64)
+    batch = index // (n_row_blocks * n_col_blocks)
+    index = index % (n_row_blocks * n_col_blocks)
+    row = index // n_col_blocks * BLOCK_M
+    col = index % n_col_blocks * BLOCK_N
+
+    # -- load: neighbouring columns, by neighbouring threads
+    rows = row + tl.arange(0, BLOCK_M)[:, None]
+    cols = col + tl.arange(0, BLOCK_N)[None, :]
+    x_ptr += batch * known_multiple(stride_batch, DIVISIBILITY)
+    x_ptr += rows * known_multiple(stride_row, DIVISIBILITY) + cols
+    is_inside = (rows < n_rows) & (cols < known_multiple(n_cols, DIVISIBILITY))
+    x = tl.load(x_ptr, mask=is_inside, other=0.0)
+
+    # -- store: neighbouring rows, by neighbouring threads
+    rows = row + tl.arange(0, BLOCK_M)[None, :]
+    cols = col + tl.arange(0, BLOCK_N)[:, None]
+    stride = known_multiple(copy_stride_row, 16 // x.dtype.itemsize)  # whole vectors
+    copy_ptr += (batch * n_cols + cols) * stride + rows
+    tl.store(copy_ptr, x.trans(), mask=(rows < stride) & (cols < n_cols))

@@ -9,8 +9,8 @@ import triton
 from triton_kernels.common.tensor_map import describe
 from triton_kernels.common.vec import VEC_BYTES
 from triton_kernels.matmul import align, model
-from triton_kernels.matmul.align import matmul_align_kernel
-from triton_kernels.matmul.model import Call
+from triton_kernels.matmul.align import matmul_align_kernel, matmul_transpose_kernel
+from triton_kernels.matmul.call import Call
 from triton_kernels.matmul.parts import launch_sum
 from triton_kernels.matmul.tables import TENSOR_CORES_TILES, TILES
 from triton_kernels.matmul.tensor_cores import matmul_tensor_cores_kernel
@@ -18,6 +18,11 @@ from triton_kernels.matmul.twin import matmul_kernel
 
 MOST = 2**31 - 1  # what is counted in 32 bits
 ALIGN = {"BLOCK_M": align.ROWS, "BLOCK_N": align.COLS, "num_warps": 8}
+TRANSPOSE = {
+    "BLOCK_M": align.TRANSPOSED_ROWS,
+    "BLOCK_N": align.TRANSPOSED_COLS,
+    "num_warps": 4,
+}
 # Of a thread that loads single elements of 2 bytes, so that a multiprocessor has four
 # times 128 of them: the compiler would take nearly twice as many.
 SINGLE_REGISTERS = 128
@@ -31,6 +36,7 @@ class Matrix(NamedTuple):
     n_cols: int
     stride_batch: int
     stride_row: int
+    along_k: bool = True  # rows are, rather than columns
 
     def is_aligned(self) -> bool:
         """Whether TMA can copy it: each row begins at a multiple of 16 bytes."""
@@ -43,31 +49,50 @@ class Matrix(NamedTuple):
         """How many there are: one, where a batch shares it."""
         return n_batches if self.stride_batch else 1
 
+    def is_transposed(self) -> bool:
+        """Whether its copy is: the twin's tensor cores take tf32 along k alone."""
+        return self.x.dtype == torch.float32 and not self.along_k
+
+    def is_copied(self) -> bool:
+        """Whether the twin reads a copy."""
+        return self.is_transposed() or not self.is_aligned()
+
     def n_copied(self, n_batches: int) -> int:
         """The elements that are copied for the twin."""
         n_elements = self.n_matrices(n_batches) * self.n_rows * self.n_cols
-        return 0 if self.is_aligned() else n_elements
+        return n_elements if self.is_copied() else 0
 
     def has_lines(self) -> bool:
         """Whether rows of itself, or of its copy, begin lines of the L2."""
-        is_aligned = self.is_aligned()
-        stride = self.stride_row if is_aligned else align.stride_of(self.n_cols)
-        return stride % model.LINE_SIZE == 0
+        matrix = self.copy_in(self.x) if self.is_copied() else self
+        return matrix.stride_row * self.x.element_size() % model.LINE_BYTES == 0
+
+    def copy_in(self, copies: torch.Tensor) -> "Matrix":
+        """A copy that the twin can read, in memory that begins there."""
+        n_rows, n_cols = self.n_rows, self.n_cols
+        if self.is_transposed():
+            n_rows, n_cols = n_cols, n_rows
+        stride = align.stride_of(n_cols, self.x.element_size())
+        stride_batch = n_rows * stride if self.stride_batch else 0
+        return Matrix(copies, n_rows, n_cols, stride_batch, stride)
 
     def copied(self, copies: torch.Tensor, n_batches: int) -> "Matrix":
-        """A copy whose rows are aligned, in memory that begins there."""
-        n_matrices = self.n_matrices(n_batches)
-        stride = align.stride_of(self.n_cols)
-        n_blocks = triton.cdiv(self.n_rows, align.ROWS)
-        n_blocks *= triton.cdiv(self.n_cols, align.COLS)
-        matmul_align_kernel[(n_blocks * n_matrices,)](
+        """Launches what makes that copy."""
+        copy = self.copy_in(copies)
+        kernel, sizes = matmul_align_kernel, ALIGN
+        if self.is_transposed():
+            kernel, sizes = matmul_transpose_kernel, dict(TRANSPOSE)
+            starts = self.stride_batch, self.stride_row
+            sizes["DIVISIBILITY"] = divisibility(self.x, self.n_cols, *starts)
+        n_blocks = triton.cdiv(self.n_rows, sizes["BLOCK_M"])
+        n_blocks *= triton.cdiv(self.n_cols, sizes["BLOCK_N"])
+        kernel[(n_blocks * self.n_matrices(n_batches),)](
             *(copies, self.x, self.n_rows, self.n_cols),
-            *(self.stride_batch, self.stride_row, stride),
-            **ALIGN,
+            *(self.stride_batch, self.stride_row, copy.stride_row),
+            **sizes,
             enable_fp_fusion=True,
         )
-        stride_batch = self.n_rows * stride if self.stride_batch else 0
-        return Matrix(copies, self.n_rows, self.n_cols, stride_batch, stride)
+        return copy
 
 
 def constants(tile: Any, call: Call, block_k: int) -> dict[str, Any]:
@@ -91,24 +116,24 @@ def divisibility(x, *sizes):
     return math.gcd(16, *sizes) if x.data_ptr() % VEC_BYTES == 0 else 1
 
 
-def map_of(matrix, n_batches, block, is_row_major):
+def map_of(matrix, n_batches, block, is_row_major, rounds=False):
     """How TMA finds blocks of an operand, whose own rows those of memory may not be."""
     sizes = (matrix.n_matrices(n_batches), matrix.n_rows, matrix.n_cols)
     block = block if is_row_major else (block[0], block[2], block[1])
     strides = (matrix.stride_batch, matrix.stride_row, 1)
-    return describe(matrix.x, sizes, strides, block)
+    return describe(matrix.x, sizes, strides, block, rounds)
 
 
 def with_copies(matrices, copies, n_batches):
-    """Operands, or their copies where rows are not aligned, a's first."""
+    """Operands, or their copies where the twin cannot read them, a's first."""
     for matrix in matrices:
-        if matrix.is_aligned():
-            yield matrix
+        if matrix.is_copied():
+            copy = matrix.copied(copies, n_batches)
+            n_rows = matrix.n_matrices(n_batches) * copy.n_rows
+            copies = copies[n_rows * copy.stride_row :]
+            yield copy
         else:
-            copied = matrix.copied(copies, n_batches)
-            n_rows = matrix.n_matrices(n_batches) * matrix.n_rows
-            copies = copies[n_rows * copied.stride_row :]
-            yield copied
+            yield matrix
 
 
 def launch_tensor_cores(out, a, b, bias, strides, call, cut, parts, layout):
@@ -139,28 +164,32 @@ def launch_tensor_cores(out, a, b, bias, strides, call, cut, parts, layout):
 def launch_twin(out, matrices, bias, call, cut, parts, copies, layout):
     """Launches the twin, and what copies its operands, and adds up parts of tiles."""
     a, b = with_copies(matrices, copies, call.n_batches)
-    tile = TILES[cut.tile]
+    tile, depth = TILES[cut.tile], model.twin_depth(call, TILES[cut.tile])
+    n_stores = tile.n_stores * out.element_size() // 2  # each of as many bytes
+    is_tf32 = out.dtype == torch.float32
+    if is_tf32:  # both along k, as they are or as they were copied
+        layout = {"A_ROW_MAJOR": True, "B_ROW_MAJOR": False}
     n_batches, M, N, K = call.n_batches, call.M, call.N, call.K
     is_shared = cut.n_streamed > 0
     a_is_shared, b_is_shared = a.stride_batch == 0, b.stride_batch == 0
-    a_block = (1, tile.block_m, tile.block_k)
-    b_block = (1, tile.block_k, tile.block_n)
-    out_block = (1, tile.block_m, tile.block_n // tile.n_stores)
+    a_block = (1, tile.block_m, depth)
+    b_block = (1, depth, tile.block_n)
+    out_block = (1, tile.block_m, tile.block_n // n_stores)
     if call.out_is_aligned:
         out_map = map_of(Matrix(out, M, N, M * N, N), n_batches, out_block, True)
     matmul_kernel[(cut.n_blocks,)](
         out_map if call.out_is_aligned else out,
-        map_of(a, n_batches, a_block, layout["A_ROW_MAJOR"]),
-        map_of(b, n_batches, b_block, layout["B_ROW_MAJOR"]),
+        map_of(a, n_batches, a_block, layout["A_ROW_MAJOR"], is_tf32),
+        map_of(b, n_batches, b_block, layout["B_ROW_MAJOR"], is_tf32),
         *(bias, parts if is_shared else None, n_batches, M, N, K, cut.n_streamed),
-        **constants(tile, call, tile.block_k),
+        **constants(tile, call, depth),
         **layout,
-        N_STORES=tile.n_stores,
+        N_STORES=n_stores,
         OUT_HAS_MAP=call.out_is_aligned,
         A_IS_SHARED=a_is_shared,
         B_IS_SHARED=b_is_shared,
     )
     if is_shared:
-        n_steps = triton.cdiv(K, tile.block_k)
+        n_steps = triton.cdiv(K, depth)
         out_divisibility = divisibility(out, N)
         launch_sum(out, parts, bias, call, tile, n_steps, cut, out_divisibility)

@@ -25,6 +25,7 @@ from triton_kernels.common.device import Device, current_device
 from triton_kernels.common.epilogue import ACTIVATIONS
 from triton_kernels.common.table import FIRST, CannotServeError
 from triton_kernels.matmul import model
+from triton_kernels.matmul.call import Call, Cut, MatmulRung, Precision
 from triton_kernels.matmul.first import matmul_first_kernel
 from triton_kernels.matmul.launches import (
     MOST,
@@ -34,7 +35,6 @@ from triton_kernels.matmul.launches import (
     launch_tensor_cores,
     launch_twin,
 )
-from triton_kernels.matmul.model import Call, Cut, MatmulRung
 from triton_kernels.matmul.tables import TENSOR_CORES_TILES, TILED_TILES, TILES
 from triton_kernels.matmul.tiled import matmul_tiled_kernel
 
@@ -45,26 +45,28 @@ class Regime(NamedTuple):
     rung: MatmulRung
     takes_ieee: bool = True  # float32 as IEEE 754 has it
     takes_tf32: bool = True  # float32 that may be rounded to tf32
+    takes_tf32x3: bool = True
     needs_tensor_maps: bool = False
     min_arch: int = 0  # the first architecture, such as 90
     max_arch: int = sys.maxsize
 
     def serves(self, device: Device, call: Call) -> bool:
         """Whether a call is one of them."""
-        takes_float32 = self.takes_tf32 if call.tf32 else self.takes_ieee
+        takes = self.takes_ieee, self.takes_tf32, self.takes_tf32x3
         return (
-            (takes_float32 or call.dtype != torch.float32)
+            (takes[call.precision] or call.dtype != torch.float32)
             and (call.has_tensor_maps or not self.needs_tensor_maps)
             and self.min_arch <= device.arch <= self.max_arch
         )
 
 
 # A call takes the first rung that can serve it; between the twin and tensor_cores, the
-# model chooses. From architecture 120 on, shared memory is too small for the twin's
-# tiles.
+# model chooses. The twin takes tf32 on Hopper. From architecture 120 on, shared memory
+# is too small for its tiles.
 REGIMES = (
-    Regime(MatmulRung.TWIN, False, False, True, min_arch=90, max_arch=119),
-    Regime(MatmulRung.TENSOR_CORES, takes_ieee=False),
+    Regime(MatmulRung.TWIN, False, True, False, True, min_arch=90, max_arch=90),
+    Regime(MatmulRung.TWIN, False, False, False, True, min_arch=91, max_arch=119),
+    Regime(MatmulRung.TENSOR_CORES, takes_ieee=False, takes_tf32x3=False),
     Regime(MatmulRung.TILED),
     Regime(MatmulRung.FIRST),
 )
@@ -96,7 +98,7 @@ def matmul(
     K,
     *strides,
     activation,
-    tf32,
+    precision,
     tile,
     n_blocks,
     n_streamed,
@@ -109,8 +111,8 @@ def matmul(
     tile, n_blocks and n_streamed: a Cut with its tile counted from 1, by which the rung
     is tried; 0 for the one that the model chooses. parts: memory of any contents for
     two parts of the largest tile for each multiprocessor; None where tiles are not
-    shared. copies: memory for operands whose rows are not aligned, with rows that are,
-    a's first; None where none may be copied.
+    shared. copies: memory for operands that the twin cannot read, with rows that are
+    aligned and, for tf32, lie along k, a's first; None where none may be copied.
     """
     a_stride_batch, a_stride_row, a_stride_col = strides[:3]
     b_stride_batch, b_stride_row, b_stride_col = strides[3:]
@@ -124,8 +126,9 @@ def matmul(
         "B_DIVISIBILITY": divisibility(b, b_size, b_stride_batch, b_stride),
         "OUT_DIVISIBILITY": divisibility(out, N),
     }
-    a_matrix = Matrix(a, M if a_row_major else K, a_size, a_stride_batch, a_stride)
-    b_matrix = Matrix(b, K if b_row_major else N, b_size, b_stride_batch, b_stride)
+    a_rows, b_rows = M if a_row_major else K, K if b_row_major else N
+    a_matrix = Matrix(a, a_rows, a_size, a_stride_batch, a_stride, a_row_major)
+    b_matrix = Matrix(b, b_rows, b_size, b_stride_batch, b_stride, not b_row_major)
     # Tensor maps need aligned rows, and count in 32 bits.
     device, element_bytes = current_device(), out.element_size()
     n_copied = a_matrix.n_copied(n_batches) + b_matrix.n_copied(n_batches)
@@ -136,7 +139,8 @@ def matmul(
     )
     read_by = min(divisors["A_DIVISIBILITY"], divisors["B_DIVISIBILITY"])
     call = Call(
-        *(out.dtype, tf32, n_batches, M, N, K, ACTIVATIONS[activation]),
+        *(out.dtype, Precision(precision), n_batches, M, N, K),
+        ACTIVATIONS[activation],
         has_tensor_maps,
         has_vectors=min(divisors.values()) * element_bytes >= 8,
         has_words=read_by * element_bytes >= 4,

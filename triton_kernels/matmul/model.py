@@ -10,59 +10,11 @@ csrc/matmul/model.cuh is the same model; there, either rung may read copies.
 
 import functools
 from collections.abc import Iterator
-from enum import IntEnum
-from typing import NamedTuple
 
-import torch
-
+from triton_kernels.matmul.call import Call, Cut, MatmulRung, ceil_div
 from triton_kernels.matmul.tables import MatmulTile, TensorCoresTile
 
-
-class MatmulRung(IntEnum):
-    """What computes a call: what the model chooses, or a rung of the ladder."""
-
-    CHOSEN = 0
-    FIRST = 1
-    TILED = 2
-    TENSOR_CORES = 3
-    TWIN = 4
-
-
-class Call(NamedTuple):
-    """What rung, tile and cut are chosen by."""
-
-    dtype: torch.dtype
-    tf32: bool
-    n_batches: int
-    M: int
-    N: int
-    K: int
-    activation: str
-    has_tensor_maps: bool  # a and b, or aligned copies of them
-    has_vectors: bool  # all is read and written by 8 bytes or more at a time
-    has_words: bool  # a and b are read by 4 bytes or more at a time
-    a_has_lines: bool  # each row, or column, begins a line of the L2 if the first does
-    b_has_lines: bool
-    out_is_aligned: bool
-    n_copied: int  # elements of operands that the twin reads aligned copies of
-
-    def n_tiles(self, block_m: int, block_n: int) -> int:
-        """How many tiles there are of such a size."""
-        return self.n_batches * ceil_div(self.M, block_m) * ceil_div(self.N, block_n)
-
-
-class Cut(NamedTuple):
-    """How a call is cut up; programs share the steps of the first n_streamed tiles.
-
-    Those are 0, or as many that no program is left without a step.
-    """
-
-    tile: int  # its place in the table of its rung
-    n_blocks: int
-    n_streamed: int
-
-
-LINE_SIZE = 64  # elements of 2 bytes in a line of the L2
+LINE_BYTES = 128  # of the L2
 L2_BYTES, MEMORY_BYTES = 9400, 2400  # in a cycle
 # What each row or column of a tile that lies outside of a or b adds to 64 of k.
 OUTER_CYCLES = 2
@@ -78,18 +30,13 @@ SUM_CYCLES, ALIGN_CYCLES, PART_BYTES = 3500, 8200, 2000
 MOST_PARTS = 64  # of a tile, where all have as many
 MOST_STEPS = 1 << 18  # of a shared tile: thousands of them are counted in 32 bits
 MOST_SUMS = 2 * 128 * 256  # that there is memory for, for each multiprocessor
-ELEMENT_BYTES, SUM_BYTES = 2, 4
-
-
-def ceil_div(a: int, b: int) -> int:
-    """The quotient, rounded up."""
-    return -(-a // b)
+ELEMENT_BYTES, SUM_BYTES = 2, 4  # the elements that depths are counted in
 
 
 def memory_cycles(call: Call) -> int:
     """The fewest cycles that the memory takes."""
     n_elements = call.n_batches * (call.M * call.K + call.K * call.N + call.M * call.N)
-    return n_elements * ELEMENT_BYTES // MEMORY_BYTES
+    return n_elements * call.dtype.itemsize // MEMORY_BYTES
 
 
 def sum_cycles(cut: Cut, tile_size: int) -> int:
@@ -100,7 +47,7 @@ def sum_cycles(cut: Cut, tile_size: int) -> int:
 
 def align_cycles(call: Call) -> int:
     """The time that copies of operands take, which are read once and written once."""
-    n_bytes = 2 * call.n_copied * ELEMENT_BYTES
+    n_bytes = 2 * call.n_copied * call.dtype.itemsize
     return ALIGN_CYCLES + n_bytes // MEMORY_BYTES if call.n_copied else 0
 
 
@@ -108,7 +55,8 @@ def twin_cycles(call: Call, tile: MatmulTile, cut: Cut) -> int:
     """The time that a call takes on the twin, cut up like this."""
     block_m, block_n, block_k = tile[:3]
     _, n_blocks, n_streamed = cut
-    n_steps = ceil_div(call.K, block_k)
+    depth, element_bytes = twin_depth(call, tile), call.dtype.itemsize
+    n_steps = ceil_div(call.K, depth)
     n_whole = ceil_div(call.n_tiles(block_m, block_n) - n_streamed, n_blocks)
     n_shared_steps = ceil_div(n_streamed * n_steps, n_blocks)
 
@@ -120,7 +68,7 @@ def twin_cycles(call: Call, tile: MatmulTile, cut: Cut) -> int:
 
     # A row of a box, a line's bytes, lies in two lines where it does not begin one.
     n_loaded = block_m * (2 - call.a_has_lines) + block_n * (2 - call.b_has_lines)
-    step_bytes = n_loaded * min(call.K, block_k) * ELEMENT_BYTES
+    step_bytes = n_loaded * min(call.K, depth) * element_bytes
     step = max(tile.step_cycles, n_blocks * step_bytes // L2_BYTES)
     step = step * (100 if is_even else 100 + UNEVEN_PERCENT) // 100
     n_outer = max(block_m - call.M, 0) + max(block_n - call.N, 0)
@@ -128,7 +76,7 @@ def twin_cycles(call: Call, tile: MatmulTile, cut: Cut) -> int:
     n_tiles = n_whole
     if n_streamed:
         n_tiles += ceil_div(n_streamed, n_blocks) + (not is_even)
-    tile_cycles = tile.tile_cycles
+    tile_cycles = tile.tile_cycles * element_bytes // ELEMENT_BYTES
     if not call.out_is_aligned:
         tile_cycles += block_m * block_n * SINGLE_STORE_CYCLES // 1024
     return (
@@ -166,7 +114,8 @@ def twin_cuts(
 ) -> Iterator[Cut]:
     """The cuts into a tile of the twin that are worth it, without parts first."""
     n_tiles = call.n_tiles(tile.block_m, tile.block_n)
-    n_steps, n_programs = ceil_div(call.K, tile.block_k), tile.programs_per_sm * n_sms
+    n_steps = ceil_div(call.K, twin_depth(call, tile))
+    n_programs = tile.programs_per_sm * n_sms
     n_left = n_tiles % n_programs
     yield Cut(number, min(n_tiles, n_programs), 0)
     if not may_share or not 1 < n_steps <= MOST_STEPS or n_left == 0:
@@ -203,6 +152,14 @@ def tensor_cores_cuts(
         if 2 * n_parts * n_tiles * tile.block_m * tile.block_n > n_sms * MOST_SUMS:
             break
         yield Cut(number, n_parts * n_tiles, n_tiles)
+
+
+def twin_depth(call: Call, tile: MatmulTile) -> int:
+    """How many of k a step of the twin takes: as many bytes of either size.
+
+    Tensor cores multiply tf32 at half the rate, so that a step takes as many cycles.
+    """
+    return tile.block_k * ELEMENT_BYTES // call.dtype.itemsize
 
 
 def step_depth(call: Call, tile: TensorCoresTile) -> int:

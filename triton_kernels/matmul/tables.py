@@ -33,10 +33,10 @@ class MatmulTile(NamedTuple):
 
     block_m: int
     block_n: int
-    block_k: int  # a step
+    block_k: int  # a step, in elements of 2 bytes; of float32, half as many
     num_stages: int  # steps whose a and b are in shared memory at a time
     num_warps: int
-    n_stores: int  # groups of columns that are stored one after the other
+    n_stores: int  # groups of columns stored in turn; of float32, twice as many
     programs_per_sm: int  # that a multiprocessor runs at a time
     step_cycles: int  # where the L2 keeps up, and all these programs are at work
     tile_cycles: int  # between two tiles

@@ -8,6 +8,7 @@ on their way while this one is stored.
 import triton
 import triton.language as tl
 
+from triton_kernels.common.tensor_map import round_as_loaded
 from triton_kernels.matmul.parts import start_of, store_part
 from triton_kernels.matmul.tiles import finish, halves_of, load_bias, tile_at
 
@@ -22,13 +23,31 @@ def store_columns(
     col,
     M,
     N,
+    N_STORES: tl.constexpr,
     OUT_HAS_MAP: tl.constexpr,
     ACTIVATION: tl.constexpr,
 ):
-    """Bias and activation of some columns of a tile, rounded once and stored."""
+    """Bias and activation of some columns of a tile, rounded once and stored.
+
+    At once, or one half after the other, each perhaps in halves again. The bias comes
+    before the sums, which have to be waited for.
+    """
     BLOCK_M: tl.constexpr = accumulator.shape[0]
     BLOCK_N: tl.constexpr = accumulator.shape[1]
-    if OUT_HAS_MAP:
+    if N_STORES > 1:
+        left_bias, right_bias = None, None
+        if bias is not None:
+            left_bias, right_bias = bias.reshape([2, BLOCK_N // 2]).trans().split()
+        left, right = halves_of(accumulator)
+        store_columns(
+            *(out, left, left_bias, batch, row, col, M, N),
+            *(N_STORES // 2, OUT_HAS_MAP, ACTIVATION),
+        )
+        store_columns(
+            *(out, right, right_bias, batch, row, col + BLOCK_N // 2, M, N),
+            *(N_STORES // 2, OUT_HAS_MAP, ACTIVATION),
+        )
+    elif OUT_HAS_MAP:
         part = finish(accumulator, bias, ACTIVATION, out.dtype)
         out.store([batch, row, col], part.reshape([1, BLOCK_M, BLOCK_N]))
     else:  # element by element: neighbours by neighbouring threads
@@ -53,32 +72,19 @@ def store_tile(
     OUT_HAS_MAP: tl.constexpr,
     ACTIVATION: tl.constexpr,
 ):
-    """Stores a tile at once, or one half of its columns after the other.
+    """Stores a tile, N_STORES equal groups of its columns one after the other.
 
-    Halves need half the shared memory, and half the registers. The bias of both is
+    Halves need half the shared memory, and half the registers. The bias of all is
     loaded at once, one column by each thread, and exchanged through shared memory: for
-    each half by itself, the compiler would have every thread load all 32 columns that
-    it needs, one after the other.
+    each group by itself, the compiler would have every thread load all columns that it
+    needs, one after the other.
     """
-    tl.static_assert(N_STORES <= 2)
-    WIDTH: tl.constexpr = accumulator.shape[1] // N_STORES
     bias = load_bias(bias_ptr, col + tl.arange(0, accumulator.shape[1]), N)
-    if N_STORES == 1:
-        store_columns(
-            out, accumulator, bias, *(batch, row, col, M, N, OUT_HAS_MAP, ACTIVATION)
-        )
-    else:
-        left_bias, right_bias = None, None
-        if bias is not None:
-            left_bias, right_bias = bias.reshape([2, WIDTH]).permute([1, 0]).split()
-        left, right = halves_of(accumulator)
-        store_columns(
-            *(out, left, left_bias, batch, row, col, M, N, OUT_HAS_MAP, ACTIVATION)
-        )
-        store_columns(
-            *(out, right, right_bias, batch, row, col + WIDTH),
-            *(M, N, OUT_HAS_MAP, ACTIVATION),
-        )
+    store_columns(
+        *(out, accumulator),
+        bias,
+        *(batch, row, col, M, N, N_STORES, OUT_HAS_MAP, ACTIVATION),
+    )
 
 
 @triton.jit
@@ -99,7 +105,7 @@ def multiply(
 ):
     """The sums of some steps of a tile, in float32.
 
-    Transposing a tile in shared memory moves nothing.
+    Transposing a tile in shared memory moves nothing. Float32 comes rounded to tf32.
     """
     accumulator = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for step in range(n_steps):
@@ -112,7 +118,7 @@ def multiply(
             b_tile = b_map.load([b_batch, k, col]).reshape([BLOCK_K, BLOCK_N])
         else:
             b_tile = b_map.load([b_batch, col, k]).reshape([BLOCK_N, BLOCK_K]).T
-        accumulator = tl.dot(a_tile, b_tile, accumulator)
+        accumulator = tl.dot(a_tile, b_tile, accumulator, input_precision="tf32")
     return accumulator
 
 
@@ -196,3 +202,6 @@ def matmul_kernel(
             *(out, accumulator, bias_ptr, batch, row, col, M, N),
             *(N_STORES, OUT_HAS_MAP, ACTIVATION),
         )
+
+
+round_as_loaded(matmul_kernel, ("a_map", "b_map"))

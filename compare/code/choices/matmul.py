@@ -18,8 +18,9 @@ from compare.code.words import amount, counted, listed
 
 _TWIN = "matmul_kernel"
 # What is launched beside the product: before it, where operands are copied to aligned
-# rows, and behind it, where tiles have several parts.
-_ALIGNS, _ADDS = "matmul_align_kernel", "matmul_sum_kernel"
+# rows or transposed, and behind it, where tiles have several parts.
+_ALIGNS, _TRANSPOSES = "matmul_align_kernel", "matmul_transpose_kernel"
+_ADDS = "matmul_sum_kernel"
 # Tiles of CUDA's kernels that are compiled for no others.
 _FIXED_TILES = {
     "matmul_first_kernel": (8, 32),
@@ -41,13 +42,15 @@ class _Cut:
     n_tile_rows: int  # of a matrix
     n_tile_cols: int
     n_shared: int  # tiles that several blocks have parts of
-    n_copied: int  # operands that are copied to aligned rows
+    n_aligned: int  # operands that are copied to aligned rows
+    n_transposed: int
 
     @classmethod
     def of(cls, choice: Choice) -> _Cut:
         """Reads it from the launches."""
         kernels = [each.kernel for each in choice.launches]
-        (main,) = (e for e in choice.launches if e.kernel not in (_ALIGNS, _ADDS))
+        others = (_ALIGNS, _TRANSPOSES, _ADDS)
+        (main,) = (e for e in choice.launches if e.kernel not in others)
         constants, arguments = main.constants, main.arguments
         n_stages = constants.get("num_stages", 0)
         if "BLOCK_M" in constants:
@@ -71,6 +74,7 @@ class _Cut:
             *(main.kernel, block_m, block_n, n_stages, main.n_blocks),
             *(math.prod(batch), tile_rows, tile_cols, n_shared),
             kernels.count(_ALIGNS),
+            kernels.count(_TRANSPOSES),
         )
 
     @property
@@ -106,9 +110,13 @@ def sentence(choice: Choice) -> str:
         told = f"{parts}; a second launch adds the parts"
     else:
         told = f"{tile}: {_filling(cut, n_sms)}"
-    if cut.n_copied:
-        operands = "an operand is" if cut.n_copied == 1 else "both operands are"
-        told += f"; {operands} copied first, to rows of a multiple of {_ALIGNED} bytes"
+    for n_operands, what in (
+        (cut.n_aligned, f"copied first, to rows of a multiple of {_ALIGNED} bytes"),
+        (cut.n_transposed, "transposed first, as tensor cores take tf32 along K"),
+    ):
+        if n_operands:
+            operands = "an operand is" if n_operands == 1 else "both operands are"
+            told += f"; {operands} {what}"
     return told
 
 
@@ -122,9 +130,9 @@ def _why_this_rung(cut: _Cut, choice: Choice) -> str:
     assert isinstance(out, Tensor)
     assert isinstance(a, Tensor)
     if out.dtype == torch.float32:
-        is_plain = cut.rung in ("first", "tiled")
-        ieee = "as float32 by IEEE 754 takes plain arithmetic"
-        return ieee if is_plain else "as the twin takes no float32"
+        if cut.rung in ("first", "tiled"):
+            return "as float32 by IEEE 754 takes plain arithmetic"
+        return f"as the twin is not for {choice.architecture.name}"
     if a.shape[-1] == 0:
         return "as there is nothing to multiply"
     uneven = [

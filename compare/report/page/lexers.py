@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 
 import pygments
@@ -78,7 +79,12 @@ class _Coarse(Filter):
         self, lexer: Lexer, stream: Iterable[tuple[_TokenType, str]]
     ) -> Iterator[tuple[_TokenType, str]]:
         for kind, text in stream:
-            yield next((coarse for fine, coarse in _KINDS if kind in fine), Text), text
+            yield _coarse(kind), text
+
+
+@functools.cache  # there are some dozens of kinds, and a site has half a million tokens
+def _coarse(kind: _TokenType) -> _TokenType:
+    return next((coarse for fine, coarse in _KINDS if kind in fine), Text)
 
 
 # By the suffix of a file, or by the name of a language as in Markdown.

@@ -13,7 +13,8 @@ std::uint64_t matrix_descriptor(
     const void* shared, int leading_bytes, int stride_bytes, Site site
 );
 
-/// d (64 x n) = a (64 x 16) * b (16 x n), plus d if it accumulates.
+/// d (64 x n) = a (64 x k) * b (k x n), plus d if it accumulates, where k is 8 for tf32
+/// and 16 otherwise. Matrices of tf32 are not transposed.
 struct Multiplication {
     MatrixFormat format;
     int n;

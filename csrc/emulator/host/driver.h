@@ -30,6 +30,7 @@ enum CUtensorMapDataType : int {
     CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
     CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
     CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+    CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 = 11,  // of float32, which loads round to tf32
 };
 
 enum CUtensorMapInterleave : int {

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "../cuda_bf16.h"
 #include "../cuda_fp16.h"
 #include "block.h"
 #include "tensor_core.h"
@@ -130,20 +129,6 @@ namespace {
 constexpr int M = 16;
 constexpr int N = COLUMNS;
 
-/// Element `position` of a register of a fragment: one of a pair, or the only one.
-template <MatrixFormat FORMAT>
-Term input_term(std::uint32_t word, int position) {
-    auto half_word = static_cast<std::uint16_t>(word >> (16 * position));
-    if constexpr (FORMAT == MatrixFormat::half) {
-        return term_of(HalfFormat::to_float(half_word), -14);
-    } else if constexpr (FORMAT == MatrixFormat::bfloat16) {
-        return term_of(BFloat16Format::to_float(half_word), -126);
-    } else {
-        constexpr std::uint32_t IGNORED_BITS = 0x1fff;
-        return term_of(as<float>(word & ~IGNORED_BITS), -126);
-    }
-}
-
 template <int K>
 struct Problem {
     Term a[M][K];
@@ -192,12 +177,12 @@ void read_lane(
     for (int half = 0; half < 2; ++half) {
         for (int i = 0; i < PER_REGISTER; ++i) {
             int k = first_k + half * (K / 2) + i;
-            Term b = input_term<FORMAT>(fragments.b[half], i);
+            Term b = input_term<FORMAT>(fragments.b[half] >> 16 * i);
             problem.b[k].values[group] = b.value;
             problem.b[k].exponents[group] = b.exponent;
             for (int upper = 0; upper < 2; ++upper) {
                 problem.a[group + 8 * upper][k] =
-                    input_term<FORMAT>(fragments.a[2 * half + upper], i);
+                    input_term<FORMAT>(fragments.a[2 * half + upper] >> 16 * i);
             }
         }
     }

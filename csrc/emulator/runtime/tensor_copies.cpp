@@ -75,6 +75,24 @@ void for_each_chunk(const TensorMap& map, unsigned char* row, Visit visit) {
 constexpr std::size_t MAX_ROW_BYTES = 256 * 8;
 using Row = std::array<unsigned char, MAX_ROW_BYTES>;
 
+/// The bits of a float32, rounded to the nearest tf32, which lacks the lowest 13 of them:
+/// ties to even, and beyond the largest number to infinity. Infinities and NaN stay.
+std::uint32_t rounded_to_tf32(std::uint32_t bits) {
+    constexpr std::uint32_t EXPONENT = 0x7f800000, LOST_BITS = 0x1fff;
+    if ((bits & EXPONENT) == EXPONENT) return bits;
+    std::uint32_t is_odd = bits >> 13 & 1;
+    return (bits + LOST_BITS / 2 + is_odd) & ~LOST_BITS;
+}
+
+void round_to_tf32(Row& row, std::size_t row_bytes) {
+    for (std::size_t i = 0; i < row_bytes; i += sizeof(std::uint32_t)) {
+        std::uint32_t bits;
+        std::memcpy(&bits, row.data() + i, sizeof(bits));
+        bits = rounded_to_tf32(bits);
+        std::memcpy(row.data() + i, &bits, sizeof(bits));
+    }
+}
+
 }  // namespace
 
 const BoxLoad* TensorCopies::load_into(const Block& block) const {
@@ -96,6 +114,7 @@ void perform_load(const BoxCopy& copy, unsigned char* target) {
             Row row;
             std::memset(row.data(), 0, copy.map.row_bytes());
             if (inside > 0) std::memcpy(row.data() + before, global, inside);
+            if (copy.map.rounds_to_tf32) round_to_tf32(row, copy.map.row_bytes());
             for_each_chunk(
                 copy.map, shared, [&row](unsigned char* chunk, std::size_t offset) {
                     std::memcpy(chunk, row.data() + offset, CHUNK_BYTES);
@@ -329,6 +348,12 @@ void Block::start_box_store(
                 OPERATION, x, y, z, rank == 3 ? "" : text(", %d", w).c_str()
             ),
             site
+        );
+    }
+    if (copy.map.rounds_to_tf32) {
+        fail_at(
+            cudaErrorLaunchFailure,
+            text("%s by a tensor map of tf32, which is for loads,", OPERATION), site
         );
     }
     if (observer != nullptr) {

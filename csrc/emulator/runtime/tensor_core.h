@@ -13,7 +13,10 @@
 #include <cmath>
 #include <cstdint>
 
+#include "../cuda_bf16.h"
+#include "../cuda_fp16.h"
 #include "../device/bits.h"
+#include "../device/matrix.h"
 
 namespace [[gnu::visibility("hidden")]] emulator {
 
@@ -35,6 +38,20 @@ inline Term term_of(float value, int lowest_exponent) {
     return {value, std::max(biased - EXPONENT_BIAS, lowest_exponent)};
 }
 
+/// An element of a or of b. Of tf32 they ignore the lowest 13 bits.
+template <MatrixFormat FORMAT>
+Term input_term(std::uint32_t bits) {
+    if constexpr (FORMAT == MatrixFormat::half) {
+        return term_of(HalfFormat::to_float(static_cast<std::uint16_t>(bits)), -14);
+    } else if constexpr (FORMAT == MatrixFormat::bfloat16) {
+        auto half_word = static_cast<std::uint16_t>(bits);
+        return term_of(BFloat16Format::to_float(half_word), LOWEST_FLOAT_EXPONENT);
+    } else {
+        constexpr std::uint32_t IGNORED_BITS = 0x1fff;
+        return term_of(as<float>(bits & ~IGNORED_BITS), LOWEST_FLOAT_EXPONENT);
+    }
+}
+
 /// 8 columns of a row, in the compilers' vector types.
 constexpr int COLUMNS = 8;
 using Doubles = double __attribute__((vector_size(COLUMNS * sizeof(double))));
@@ -48,11 +65,12 @@ struct TermColumns {
     Integers exponents;
 };
 
-/// row * columns + accumulators: the exact sums of the truncated terms.
+/// row * columns + accumulators: the exact sums of the truncated terms. The row has K
+/// terms, of the columns there are as many rows.
 template <int K>
 void add_products(
-    const Term (&row)[K], const TermColumns (&columns)[K],
-    const TermColumns& accumulators, Doubles& sums
+    const Term* row, const TermColumns* columns, const TermColumns& accumulators,
+    Doubles& sums
 ) {
     Integers largest = accumulators.exponents;
     for (int k = 0; k < K; ++k) {
@@ -88,8 +106,8 @@ void add_products(
 /// as above; elsewhere truncation changes nothing and is left out.
 template <int K>
 void add_any_products(
-    const Term (&row)[K], const TermColumns (&columns)[K],
-    const TermColumns& accumulators, Doubles& sums
+    const Term* row, const TermColumns* columns, const TermColumns& accumulators,
+    Doubles& sums
 ) {
     Doubles untruncated = accumulators.values;
     for (int k = 0; k < K; ++k) untruncated += row[k].value * columns[k].values;
@@ -106,7 +124,7 @@ void add_any_products(
             std::isfinite(row[k].value) ? row[k] : Term{0, EXPONENT_OF_ZERO};
         finite_columns[k] = finite(columns[k]);
     }
-    add_products(finite_row, finite_columns, finite(accumulators), sums);
+    add_products<K>(finite_row, finite_columns, finite(accumulators), sums);
     sums = is_finite ? sums : untruncated;
 }
 

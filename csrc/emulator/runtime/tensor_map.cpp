@@ -23,6 +23,7 @@ std::optional<unsigned> element_bytes(CUtensorMapDataType type) {
         case CU_TENSOR_MAP_DATA_TYPE_UINT32:
         case CU_TENSOR_MAP_DATA_TYPE_INT32:
         case CU_TENSOR_MAP_DATA_TYPE_FLOAT32:
+        case CU_TENSOR_MAP_DATA_TYPE_TFLOAT32:
             return 4;
         case CU_TENSOR_MAP_DATA_TYPE_UINT64:
         case CU_TENSOR_MAP_DATA_TYPE_INT64:
@@ -146,6 +147,7 @@ CUresult cuTensorMapEncodeTiled(
     result.rank = static_cast<std::uint8_t>(rank);
     result.element_bytes = static_cast<std::uint8_t>(*bytes);
     result.swizzled_bits = static_cast<std::uint8_t>(swizzle);
+    result.rounds_to_tf32 = type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
     *map = {};
     std::memcpy(map, &result, sizeof(result));
     return CUDA_SUCCESS;

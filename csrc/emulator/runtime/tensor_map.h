@@ -24,6 +24,7 @@ struct TensorMap {
     /// The number of address bits that the swizzle changes: from bit 4 on, they become
     /// the exclusive or with the bits from bit 7 on.
     std::uint8_t swizzled_bits;
+    bool rounds_to_tf32;  // as it loads
 
     std::size_t row_bytes() const { return std::size_t{box_sizes[0]} * element_bytes; }
     std::size_t rows() const {

@@ -9,9 +9,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <type_traits>
 
-#include "../cuda_bf16.h"
-#include "../cuda_fp16.h"
 #include "../observer.h"
 #include "block.h"
 #include "launch.h"
@@ -27,10 +27,21 @@ namespace {
 constexpr std::size_t BOX_ROW_BYTES = 128;
 constexpr std::size_t ROWS_OF_SWIZZLE = 8;
 constexpr std::size_t SWIZZLE_BYTES = ROWS_OF_SWIZZLE * BOX_ROW_BYTES;
-constexpr std::size_t MATRIX_ELEMENT_BYTES = 2;
 constexpr std::size_t MATRIX_CHUNK_BYTES = 16;
-constexpr std::size_t CHUNK_ELEMENTS = MATRIX_CHUNK_BYTES / MATRIX_ELEMENT_BYTES;
-constexpr std::size_t BOX_ROW_ELEMENTS = BOX_ROW_BYTES / MATRIX_ELEMENT_BYTES;
+constexpr std::size_t DEPTH_BYTES = 32;  // what one multiplication takes along k
+
+constexpr std::size_t element_bytes(MatrixFormat format) {
+    return format == MatrixFormat::tf32 ? 4 : 2;
+}
+
+template <MatrixFormat FORMAT>
+constexpr int DEPTH = DEPTH_BYTES / element_bytes(FORMAT);
+
+/// The bits of the elements of 16 bytes.
+template <MatrixFormat FORMAT>
+using Chunk = std::conditional_t<
+    FORMAT == MatrixFormat::tf32, std::uint32_t[MATRIX_CHUNK_BYTES / 4],
+    std::uint16_t[MATRIX_CHUNK_BYTES / 2]>;
 
 /// A matrix descriptor's fields, in bytes.
 struct MatrixLayout {
@@ -50,20 +61,24 @@ struct MatrixLayout {
 
     /// The end of the last row of a matrix, as an offset in shared memory.
     std::size_t end(bool is_transposed, std::size_t size) const {
+        constexpr std::size_t ROW_ELEMENTS = BOX_ROW_BYTES / 2;  // if it is transposed
         std::size_t line = start / BOX_ROW_BYTES * BOX_ROW_BYTES;
-        std::size_t last = is_transposed
-                               ? (size - 1) / BOX_ROW_ELEMENTS * leading + stride
-                               : (size / ROWS_OF_SWIZZLE - 1) * stride;
+        std::size_t last = is_transposed ? (size - 1) / ROW_ELEMENTS * leading + stride
+                                         : (size / ROWS_OF_SWIZZLE - 1) * stride;
         return line + last + SWIZZLE_BYTES;
     }
 };
 
-/// Calls visit(offset, outer, k) for every 8 neighbours of a matrix of size x 16: their
-/// offset in shared memory, and the row and column of the first.
+/// Calls visit(offset, outer, k) for every 16 bytes of a matrix of `size` rows: their
+/// offset in shared memory, and the row and column of the first element.
 template <typename Visit>
-void for_each_neighbours(
-    std::uint64_t descriptor, bool is_transposed, std::size_t size, Visit visit
+void for_each_chunk(
+    std::uint64_t descriptor, bool is_transposed, std::size_t size, std::size_t bytes,
+    Visit visit
 ) {
+    std::size_t depth = DEPTH_BYTES / bytes;
+    std::size_t chunk_elements = MATRIX_CHUNK_BYTES / bytes;
+    std::size_t row_elements = BOX_ROW_BYTES / bytes;
     MatrixLayout layout(descriptor);
     auto visit_swizzled = [&](std::size_t offset, std::size_t outer, std::size_t k) {
         visit(swizzled(offset, BITS_OF_SWIZZLE_128), outer, k);
@@ -72,33 +87,24 @@ void for_each_neighbours(
         for (std::size_t outer = 0; outer < size; ++outer) {
             std::size_t row = layout.start + outer / ROWS_OF_SWIZZLE * layout.stride +
                               outer % ROWS_OF_SWIZZLE * BOX_ROW_BYTES;
-            for (std::size_t k = 0; k < Operands::K; k += CHUNK_ELEMENTS) {
-                visit_swizzled(row + k * MATRIX_ELEMENT_BYTES, outer, k);
+            for (std::size_t k = 0; k < depth; k += chunk_elements) {
+                visit_swizzled(row + k * bytes, outer, k);
             }
         }
         return;
     }
-    for (std::size_t k = 0; k < Operands::K; ++k) {
+    for (std::size_t k = 0; k < depth; ++k) {
         std::size_t row = layout.start + k / ROWS_OF_SWIZZLE * layout.stride +
                           k % ROWS_OF_SWIZZLE * BOX_ROW_BYTES;
-        for (std::size_t outer = 0; outer < size; outer += CHUNK_ELEMENTS) {
-            std::size_t box = outer / BOX_ROW_ELEMENTS * layout.leading;
-            std::size_t column = outer % BOX_ROW_ELEMENTS * MATRIX_ELEMENT_BYTES;
+        for (std::size_t outer = 0; outer < size; outer += chunk_elements) {
+            std::size_t box = outer / row_elements * layout.leading;
+            std::size_t column = outer % row_elements * bytes;
             visit_swizzled(row + box + column, outer, k);
         }
     }
 }
 
-template <MatrixFormat FORMAT>
-Term term_of_bits(std::uint16_t bits) {
-    if constexpr (FORMAT == MatrixFormat::half) {
-        return term_of(HalfFormat::to_float(bits), -14);
-    } else {
-        return term_of(BFloat16Format::to_float(bits), LOWEST_FLOAT_EXPONENT);
-    }
-}
-
-/// Calls store(outer, k, term) for every element of a matrix of size x 16. Returns
+/// Calls store(outer, k, term) for every element of a matrix of `size` rows. Returns
 /// whether all are finite.
 template <MatrixFormat FORMAT, typename Store>
 bool read_matrix(
@@ -106,13 +112,13 @@ bool read_matrix(
     std::size_t size, Store store
 ) {
     double sum = 0;  // stays 0, or becomes NaN if any number is not finite
-    for_each_neighbours(
-        descriptor, is_transposed, size,
+    for_each_chunk(
+        descriptor, is_transposed, size, element_bytes(FORMAT),
         [&](std::size_t offset, std::size_t outer, std::size_t k) {
-            std::uint16_t chunk[CHUNK_ELEMENTS];
+            Chunk<FORMAT> chunk;
             std::memcpy(chunk, shared + offset, sizeof(chunk));
-            for (std::size_t i = 0; i < CHUNK_ELEMENTS; ++i) {
-                Term term = term_of_bits<FORMAT>(chunk[i]);
+            for (std::size_t i = 0; i < std::size(chunk); ++i) {
+                Term term = input_term<FORMAT>(chunk[i]);
                 sum += term.value * 0;
                 is_transposed ? store(outer + i, k, term) : store(outer, k + i, term);
             }
@@ -121,22 +127,26 @@ bool read_matrix(
     return sum == 0;
 }
 
-/// The left matrix from the registers of four warps. A lane has columns 2 (l % 4) and
-/// the next of row l / 4, of the row 8 below, and the same of the next 8 columns.
+/// The left matrix from the registers of four warps. A lane has a word of row l / 4, of
+/// the row 8 below, and the same of the second half of the columns: two elements of 16
+/// bits, or one.
 template <MatrixFormat FORMAT>
 bool read_left_registers(
     Operands& operands, const StartedMultiplication& multiplication
 ) {
-    double sum = 0;  // as in read_matrix
+    constexpr unsigned ELEMENTS = 4 / element_bytes(FORMAT);  // in a register
+    double sum = 0;                                           // as in read_matrix
     for (unsigned warp = 0; warp < WARPS_OF_GROUP; ++warp) {
         for (unsigned lane = 0; lane < WARP_SIZE; ++lane) {
-            for (unsigned i = 0; i < 2 * WarpOperand::REGISTERS; ++i) {
-                std::uint32_t word = multiplication.operands[warp]->values[lane][i / 2];
-                auto bits = static_cast<std::uint16_t>(word >> i % 2 * 16);
-                Term term = term_of_bits<FORMAT>(bits);
+            for (unsigned i = 0; i < ELEMENTS * WarpOperand::REGISTERS; ++i) {
+                unsigned number = i / ELEMENTS, column = lane % 4 * ELEMENTS;
+                std::uint32_t word =
+                    multiplication.operands[warp]->values[lane][number];
+                Term term = input_term<FORMAT>(word >> i % ELEMENTS * 16);
                 sum += term.value * 0;
-                unsigned row = warp * 16 + lane / 4 + i / 2 % 2 * 8;
-                operands.a[row][lane % 4 * 2 + i % 2 + i / 4 * 8] = term;
+                unsigned row = warp * 16 + lane / 4 + number % 2 * 8;
+                column += i % ELEMENTS + number / 2 * 4 * ELEMENTS;
+                operands.a[row][column] = term;
             }
         }
     }
@@ -209,6 +219,7 @@ bool are_finite(const TermColumns& terms) {
     return sum == 0;
 }
 
+template <int K>
 void multiply(const Operands& operands, const StartedMultiplication& multiplication) {
     constexpr TermColumns NOTHING = {Doubles{}, Integers{} + EXPONENT_OF_ZERO};
     constexpr int ROWS_OF_WARP = Operands::M / WARPS_OF_GROUP;
@@ -223,13 +234,22 @@ void multiply(const Operands& operands, const StartedMultiplication& multiplicat
             Doubles sums;
             const auto& columns = operands.b[first / COLUMNS];
             if (finite) {
-                add_products(operands.a[m], columns, c, sums);
+                add_products<K>(operands.a[m], columns, c, sums);
             } else {
-                add_any_products(operands.a[m], columns, c, sums);
+                add_any_products<K>(operands.a[m], columns, c, sums);
             }
             store_sums(sums, row + first);
         }
     }
+}
+
+template <MatrixFormat FORMAT>
+void compute(
+    Operands& operands, const unsigned char* shared,
+    const StartedMultiplication& multiplication
+) {
+    read_operands<FORMAT>(operands, shared, multiplication);
+    multiply<DEPTH<FORMAT>>(operands, multiplication);
 }
 
 // ---- Registers ----------------------------------------------------------------------
@@ -276,6 +296,10 @@ struct MultiplicationStart {
     Site site;
 };
 
+const char* operation_of(MatrixFormat format) {
+    return format == MatrixFormat::tf32 ? "wgmma_m64k8" : "wgmma_m64k16";
+}
+
 }  // namespace
 
 /// The multiplications of the running thread's warp.
@@ -301,17 +325,17 @@ Warpgroup& Block::warpgroup_of(const Thread& thread, const char* operation, Site
 }
 
 void Block::start_multiplication(void* const* payloads) {
-    constexpr const char* OPERATION = "wgmma_m64k16";
     auto start_of = [payloads](unsigned lane) -> const MultiplicationStart& {
         return *static_cast<const MultiplicationStart*>(payloads[lane]);
     };
     const Thread& thread = *current_thread_;
     const Multiplication& what = start_of(0).what;
+    const char* operation = operation_of(what.format);
     Site site = start_of(0).site;
     auto refuse = [&](const std::string& why) {
-        fail_at(cudaErrorLaunchFailure, text("%s %s", OPERATION, why.c_str()), site);
+        fail_at(cudaErrorLaunchFailure, text("%s %s", operation, why.c_str()), site);
     };
-    Warpgroup& group = warpgroup_of(thread, OPERATION, site);
+    Warpgroup& group = warpgroup_of(thread, operation, site);
     unsigned warp_number = thread.warp() % WARPS_OF_GROUP;
     WarpMultiplications& warp = group.warps[warp_number];
     for (unsigned lane = 1; lane < WARP_SIZE; ++lane) {
@@ -450,8 +474,9 @@ void Block::tell_of_multiplication(
     );
     const Multiplication& what = started.what;
     auto tell = [&](std::uint64_t descriptor, bool is_transposed, int size) {
-        for_each_neighbours(
+        for_each_chunk(
             descriptor, is_transposed, static_cast<std::size_t>(size),
+            element_bytes(what.format),
             [&](std::size_t offset, std::size_t, std::size_t) {
                 observer->agent_accesses(
                     shared_memory() + offset, MATRIX_CHUNK_BYTES,
@@ -471,12 +496,17 @@ void Block::finish_multiplications(Warpgroup& group, std::uint64_t end) {
     if (operands_ == nullptr) operands_ = std::make_unique<Operands>();
     while (group.finished < end) {
         StartedMultiplication& next = group.multiplications.front();
-        if (next.what.format == MatrixFormat::half) {
-            read_operands<MatrixFormat::half>(*operands_, shared_memory(), next);
-        } else {
-            read_operands<MatrixFormat::bfloat16>(*operands_, shared_memory(), next);
+        switch (next.what.format) {
+            case MatrixFormat::half:
+                compute<MatrixFormat::half>(*operands_, shared_memory(), next);
+                break;
+            case MatrixFormat::bfloat16:
+                compute<MatrixFormat::bfloat16>(*operands_, shared_memory(), next);
+                break;
+            case MatrixFormat::tf32:
+                compute<MatrixFormat::tf32>(*operands_, shared_memory(), next);
+                break;
         }
-        multiply(*operands_, next);
         ++group.finished;
         if (!launch_->options.late_copies) {
             for (WarpAccumulators* each : next.accumulators) {
@@ -673,7 +703,7 @@ void start_multiplication(
     auto start_for_all = [](void* const* payloads, unsigned) {
         this_block().start_multiplication(payloads);
     };
-    meet_whole_warp("wgmma_m64k16", site, &start, start_for_all);
+    meet_whole_warp(operation_of(what.format), site, &start, start_for_all);
 }
 
 void fence_multiplications(Site site) {

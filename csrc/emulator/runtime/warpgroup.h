@@ -76,14 +76,14 @@ struct Warpgroup {
     std::uint64_t complete() const;
 };
 
-/// a and b as the tensor cores see them.
+/// a and b as the tensor cores see them; those of tf32 have half the depth.
 struct Operands {
     static constexpr int M = 64;
-    static constexpr int K = 16;
+    static constexpr int MAX_K = 16;
     static constexpr int MAX_N = 256;
 
-    Term a[M][K];
-    TermColumns b[MAX_N / COLUMNS][K];
+    Term a[M][MAX_K];
+    TermColumns b[MAX_N / COLUMNS][MAX_K];
     bool are_finite;
 };
 

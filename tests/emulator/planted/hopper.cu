@@ -11,6 +11,7 @@
 #include "common/ptx/reduction.cuh"
 #include "common/ptx/tma.cuh"
 #include "common/ptx/wgmma.cuh"
+#include "common/ptx/wgmma_tf32.cuh"
 
 // ---- Common parts -------------------------------------------------------------------
 
@@ -92,6 +93,15 @@ static __forceinline__ void multiply(
 ) {
     const uint64_t matrix = ptx::wgmma_descriptor(box, 0, 1024);
     ptx::wgmma_m64k16<__nv_bfloat16, BY_K, BY_K, 64>(d, matrix, matrix, true, site);
+}
+
+// The same of tf32, of which it takes the first 32 bytes of each row.
+static __forceinline__ void multiply_tf32(
+    float (&d)[32], const unsigned char* box,
+    emulator::Site site = emulator::Site::here()
+) {
+    const uint64_t matrix = ptx::wgmma_descriptor(box, 0, 1024);
+    ptx::wgmma_m64k8<64>(d, matrix, matrix, true, site);
 }
 
 static __forceinline__ void write(float* out, const float (&d)[32]) {
@@ -255,6 +265,51 @@ HOPPER_KERNEL(unpublished_matrix) {
     write(out, d);
 }
 HOPPER_LAUNCH(unpublished_matrix, 128, out, x)
+
+HOPPER_KERNEL(tf32_past_the_end) {
+    const Shared shared(emulator::dynamic_shared());
+    load_first_box(shared, x_map);
+    float d[32] = {};
+    ptx::wgmma_fence();
+    multiply_tf32(d, shared.boxes[2] + 1024);  // tf32_past_the_end
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<0>();
+    write(out, d);
+}
+HOPPER_LAUNCH(tf32_past_the_end, 128, out, x)
+
+// 16 bytes of the row of each of 64 threads, where the swizzle has them.
+static __forceinline__ float* chunk_of_row(unsigned char* box, int chunk) {
+    const int row = threadIdx.x % 64;
+    return reinterpret_cast<float*>(box + 128 * row + 16 * (chunk ^ row % 8));
+}
+
+HOPPER_KERNEL(clobbered_tf32) {
+    const Shared shared(emulator::dynamic_shared());
+    load_first_box(shared, x_map);
+    float d[32] = {};
+    ptx::wgmma_fence();
+    multiply_tf32(d, shared.boxes[0]);  // clobbered_tf32
+    ptx::wgmma_commit_group();
+    if (threadIdx.x == 63) *chunk_of_row(shared.boxes[0], 1) = 0;  // clobbered_tf32
+    ptx::wgmma_wait_group<0>();
+    write(out, d);
+}
+HOPPER_LAUNCH(clobbered_tf32, 128, out, x)
+
+// Without a fault: no multiplication reads what lies behind its 32 bytes.
+HOPPER_KERNEL(beside_tf32) {
+    const Shared shared(emulator::dynamic_shared());
+    load_first_box(shared, x_map);
+    float d[32] = {};
+    ptx::wgmma_fence();
+    multiply_tf32(d, shared.boxes[0]);
+    ptx::wgmma_commit_group();
+    if (threadIdx.x < 64) *chunk_of_row(shared.boxes[0], 2) = 0;
+    ptx::wgmma_wait_group<0>();
+    write(out, d);
+}
+HOPPER_LAUNCH(beside_tf32, 128, out, x)
 
 // ---- The ring -----------------------------------------------------------------------
 

@@ -64,3 +64,36 @@ EXPORT int twin_matmul(__half* out, __half* x) {
         static_cast<int>(NONE), 0
     );
 }
+
+// Two such tiles of float32 in three steps. The planes of the right operand overlap.
+EXPORT int tf32_twin_matmul(float* out, float* x) {
+    using namespace twin;
+    constexpr int M = 1, N = 128, K = 96, STRIDE = 0, NUM_STAGES = 2, NUM_PLANES = 2;
+    constexpr int PLANE_STRIDE = 32;
+    TensorMap out_map = make_tensor_map<float>(out, 1, M, N, M * N, N, BOX_SIZE);
+    TensorMap left_map = make_tensor_map<float>(x, 1, M, K, M * K, K, BOX_SIZE);
+    TensorMap right_map =
+        make_tensor_map<Tf32>(x, NUM_PLANES, N, K, PLANE_STRIDE, STRIDE, BOX_SIZE);
+    if (encode_tensor_map<float>(&out_map) != cudaSuccess ||
+        encode_tensor_map<float>(&left_map) != cudaSuccess ||
+        encode_tensor_map<Tf32>(&right_map) != cudaSuccess) {
+        return cudaErrorInvalidValue;
+    }
+    const auto kernel =
+        matmul_tf32_kernel<128, 64, NUM_STAGES, NUM_PLANES, ptx::Major::K>;
+    const int64_t n_bytes = sizeof(Tf32Shared<128, 64, NUM_STAGES, NUM_PLANES>);
+    const Plan plan{kernel, 1, NUM_THREADS<128>, n_bytes};
+    const Launcher launcher(nullptr);
+    return launcher(
+        plan, out_map, left_map, right_map, x, nullptr, nullptr, 1, M, N, K, true, true,
+        false, static_cast<int>(NONE), 0
+    );
+}
+
+EXPORT int transposed_matrix(float* out, float* x) {
+    constexpr int N_ROWS = 8, N_COLS = 16;
+    const auto kernel = matmul_transpose_kernel<float, 1>;
+    const Plan plan{kernel, 1, align::NUM_THREADS};
+    const Launcher launcher(nullptr);
+    return launcher(plan, out, x, N_ROWS, N_COLS, 0, N_COLS, N_ROWS, 0);
+}
