@@ -145,6 +145,26 @@ def test_zeros_are_rejected(op: Op, dtype: torch.dtype) -> None:
     assert not acceptance.judge(torch.zeros_like(expected.torch), expected).passed
 
 
+def test_products_of_fewer_parts_are_rejected() -> None:
+    """Of three that large and small parts of tf32 have, none can be left out."""
+    op = OPS["matmul"]
+    case = Case((16, 24, 1000), params={"precision": "tf32x3"})
+    a, b, *others = make_arguments(op, case)
+    expected = _expect(op, (a, b, *others))
+    (large_a, small_a), (large_b, small_b) = (
+        (large, _rounded(x - large, 11))
+        for x, large in ((a, _rounded(a, 11)), (b, _rounded(b, 11)))
+    )
+    pairs = ((small_a, large_b), (large_a, small_b), (large_a, large_b))
+    products = torch.stack([left.double() @ right.double() for left, right in pairs])
+    total = products.sum(0)
+    assert acceptance.judge(total.float(), expected).passed
+    for left_out in products:
+        assert not acceptance.judge((total - left_out).float(), expected).passed
+    result = _reference(op, a, b, *others[:-1], "tf32")
+    assert not acceptance.judge(result, expected).passed
+
+
 def test_dropped_column_is_rejected(dtype: torch.dtype) -> None:
     (x, _) = _arguments(OPS["softmax"], dtype)
     result = torch.softmax(x[:, :-1].double(), -1)

@@ -165,6 +165,33 @@ def test_operands_that_are_copied_first() -> None:
     )
 
 
+@pytest.mark.parametrize("side", rungs.SIDES)
+@pytest.mark.parametrize("depth", [64, 63])
+def test_operands_that_are_split_first(side: Side, depth: int) -> None:
+    """CUDA splits one of them in registers."""
+    a, b = (torch.empty(64, depth, device="meta") for _ in "ab")
+    given = OP.arguments(OP.allocate(a, b.mT), a, b.mT, None, None, "tf32x3")
+    launches = tuple(planned_launches(side, OP, given, ARCHITECTURES[90]))
+    told = choices.sentence(OP, Choice(launches, given, ARCHITECTURES[90], False, True))
+    operands = "an operand is" if side == "cuda" else "both operands are"
+    assert f"; {operands} split into large and small parts first" in told
+    assert " (twin): " in told
+    assert ("copied first" in told) == (side == "cuda" and depth == 63)
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_tiles_of_float32_in_cuda(is_wide: bool) -> None:
+    """The operand on the left, whose tiles have more rows, may be b."""
+    n_rows, n_cols = (128, 2048) if is_wide else (2048, 128)
+    a, b = (torch.empty(n, 64, device="meta") for n in (n_rows, n_cols))
+    op = OP.on_rung("twin")
+    given = op.arguments(OP.allocate(a, b.mT), a, b.mT, None, None, "tf32")
+    launches = tuple(planned_launches("cuda", op, given, ARCHITECTURES[90]))
+    told = choices.sentence(op, Choice(launches, given, ARCHITECTURES[90], True, True))
+    tile = "64 x 128" if is_wide else "128 x 64"
+    assert told.startswith(f"{tile} tiles, 8 stages (twin): ")
+
+
 @pytest.mark.parametrize(
     ("rung", "case", "facts", "says"),
     [

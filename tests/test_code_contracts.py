@@ -182,22 +182,30 @@ FOLDERS_OF_KERNELS = sorted(
 
 
 SHARED_TILES = (64, 64, 16384)
-COPIED_OPERANDS = (2001, 2001, 2001)  # of a product
+COPIED_OPERANDS = (2001, 2001, 2001)
+OF_PRODUCTS: list[tuple[tuple[int, ...], dict[str, object]]] = [
+    (SHARED_TILES, {}),
+    (COPIED_OPERANDS, {}),
+    (COPIED_OPERANDS, {"precision": "tf32x3"}),
+]
 
 
 def _planned(on_rung: Op, side: Side, dtype: torch.dtype) -> set[str]:
     found: set[str] = set()
     # Unaligned rows, which no contract covers, have kernels of their own, and so have
-    # tiles that blocks share, and operands that are copied.
+    # tiles that blocks share, and operands that are copied, or split.
     others = [
         *(
-            each
+            (each, {})
             for each in TRIALS[on_rung.name].benchmark_shapes
             if each in UNEVEN_ROWS
         ),
-        *[SHARED_TILES, COPIED_OPERANDS] * (on_rung.source == "matmul"),
+        *OF_PRODUCTS * (on_rung.source == "matmul"),
     ]
-    uncovered = (Case(each, dtype, direction=on_rung.direction) for each in others)
+    uncovered = (
+        Case(shape, dtype, params=params, direction=on_rung.direction)
+        for shape, params in others
+    )
     for case in chain(cases(on_rung, dtype), uncovered):
         # A rung may serve some of these alone.
         with contextlib.suppress(UnsupportedError):

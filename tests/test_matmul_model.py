@@ -54,6 +54,7 @@ def cuda_rung_tiles() -> tuple[TensorCoresTile, ...]:
 
 
 TILES = {"cuda": cuda_tiles(), "triton": tables.TILES}
+PRECISIONS = {1: "tf32", 2: "tf32x3"}  # of float32, by how many planes it has
 RUNG_TILES = {"cuda": cuda_rung_tiles(), "triton": tables.TENSOR_CORES_TILES}
 
 
@@ -64,6 +65,7 @@ def call_of(
     depth: int,
     layout: str,
     dtype: torch.dtype = torch.bfloat16,
+    n_planes: int = 1,
 ) -> Call:
     """A product; the layout says for a and b if they lie along k: "k", or not: "o"."""
     sizes = (n_batches, n_rows, n_cols, depth)
@@ -71,30 +73,39 @@ def call_of(
     a_is_transposed, b_is_transposed = (is_tf32 and each == "o" for each in layout)
     a_size = depth if layout[0] == "k" else n_rows
     b_size = depth if layout[1] == "k" else n_cols
+    a_is_copied, b_is_copied = (
+        is_transposed or n_planes == 2 or size * n_bytes % 16 > 0
+        for is_transposed, size in (
+            (a_is_transposed, a_size),
+            (b_is_transposed, b_size),
+        )
+    )
     return Call(
-        *(dtype, Precision(is_tf32), *sizes, "none"),
+        *(dtype, Precision(is_tf32 * n_planes), *sizes, "none"),
         has_tensor_maps=True,
         has_vectors=True,
         has_words=a_size * n_bytes % 4 == b_size * n_bytes % 4 == 0,
-        a_has_lines=has_lines(a_size, n_bytes, depth if a_is_transposed else 0),
-        b_has_lines=has_lines(b_size, n_bytes, depth if b_is_transposed else 0),
+        a_has_lines=has_lines(
+            depth if a_is_transposed else a_size, n_bytes, a_is_copied
+        ),
+        b_has_lines=has_lines(
+            depth if b_is_transposed else b_size, n_bytes, b_is_copied
+        ),
         out_is_aligned=n_cols * n_bytes % 16 == 0,
         n_copied=sum(
-            n_batches * n_elements
-            for is_transposed, size, n_elements in (
-                (a_is_transposed, a_size, n_rows * depth),
-                (b_is_transposed, b_size, depth * n_cols),
+            n_batches * n_elements * (1 + n_planes) // 2
+            for is_copied, n_elements in (
+                (a_is_copied, n_rows * depth),
+                (b_is_copied, depth * n_cols),
             )
-            if is_transposed or size * n_bytes % 16
+            if is_copied
         ),
     )
 
 
-def has_lines(size: int, element_bytes: int, transposed_size: int) -> bool:
+def has_lines(size: int, element_bytes: int, is_copied: bool) -> bool:
     """Whether rows of a contiguous operand, or of its copy, begin lines."""
-    stride = size
-    if transposed_size or size * element_bytes % 16:
-        stride = align.stride_of(transposed_size or size, element_bytes)
+    stride = align.stride_of(size, element_bytes) if is_copied else size
     return stride * element_bytes % model.LINE_BYTES == 0
 
 
@@ -104,6 +115,8 @@ def choose(
     """What the model chooses, for a call of any rung or of one."""
     twins = TILES[side] if rung != "tensor_cores" else ()
     others = RUNG_TILES[side] if rung != "twin" else ()
+    if call.n_planes == 2:
+        twins, others = tables.TF32X3_TILES, ()
     return model.choose(call, twins, others, N_SMS, may_share)
 
 
@@ -175,27 +188,41 @@ def test_the_numbers_are_those_of_cuda() -> None:
         assert getattr(model, name) == eval(value), name
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("rung", ["", "tensor_cores", "twin"])
-def test_tritons_launcher_goes_by_the_model(rung: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("rung", "dtype", "n_planes"),
+    [
+        *((rung, torch.bfloat16, 1) for rung in ("", "tensor_cores", "twin")),
+        *((rung, torch.float32, 1) for rung in ("", "tensor_cores", "twin")),
+        *((rung, torch.float32, 2) for rung in ("", "twin")),
+    ],
+)
+def test_tritons_launcher_goes_by_the_model(
+    rung: str, dtype: torch.dtype, n_planes: int
+) -> None:
     for product in products(40):
         a, b = operands(*product, dtype)
         op, out = OP.on_rung(rung), OP.allocate(a, b)
         launches = triton_offline.plan_launches(
             triton.launcher(op),
-            op.arguments(out, a, b, None, None, "tf32"),
+            op.arguments(out, a, b, None, None, PRECISIONS[n_planes]),
             ARCHITECTURES[90],
         )
         may_share = product[3] * dtype.itemsize > 128
-        chosen, cut = choose(call_of(*product, dtype), "triton", rung, may_share)
+        call = call_of(*product, dtype, n_planes)
+        chosen, cut = choose(call, "triton", rung, may_share)
         is_twin = chosen == MatmulRung.TWIN
-        n_copied = product[4].count("o") if is_twin and dtype == torch.float32 else 0
-        launch, *adding = launches[n_copied:]
-        assert [each.kernel for each in launches[:n_copied]] == [
-            "matmul_transpose_kernel"
-        ] * n_copied
+        copying = []
+        if is_twin and dtype == torch.float32:
+            kernels = {"o": "matmul_transpose_kernel", "k": "matmul_align_kernel"}
+            split = "ko" if n_planes == 2 else "o"
+            copying = [kernels[each] for each in product[4] if each in split]
+        launch, *adding = launches[len(copying) :]
+        assert [each.kernel for each in launches[: len(copying)]] == copying
         assert len(adding) == (cut.n_streamed > 0)
-        tile: Any = (TILES if is_twin else RUNG_TILES)["triton"][cut.tile]
+        tiles: Any = tables.TF32X3_TILES
+        if n_planes == 1:
+            tiles = (TILES if is_twin else RUNG_TILES)["triton"]
+        tile = tiles[cut.tile]
         for name in ("BLOCK_M", "BLOCK_N", "num_stages", "num_warps"):
             assert launch.constants[name] == getattr(tile, name.lower())
         assert launch.constants["BLOCK_K"] * dtype.itemsize == tile.block_k * 2
@@ -294,12 +321,14 @@ def test_copies_have_room() -> None:
         assert strides == [align.stride_of(n, 2) for n in n_cols]
 
 
-def test_copies_for_tf32_have_room() -> None:
+@pytest.mark.parametrize("n_planes", [1, 2])
+def test_copies_for_tf32_have_room(n_planes: int) -> None:
     """They lie along k, whatever the operands do."""
     for size, layout in itertools.product((9, 127, 128, 1001), ("ko", "kk", "oo")):
         a, b = operands(3, 40, size, size, layout, torch.float32)
         op = OP.on_rung("twin")
-        given = op.arguments(OP.allocate(a, b), a, b, None, None, "tf32")
+        precision = PRECISIONS[n_planes]
+        given = op.arguments(OP.allocate(a, b), a, b, None, None, precision)
         copies = given[-2]
         n_needed = 0
         for each in triton_offline.plan_launches(
@@ -310,7 +339,9 @@ def test_copies_for_tf32_have_room() -> None:
                 n_rows = each.arguments["n_cols" if is_transposed else "n_rows"]
                 stride = each.arguments["copy_stride_row"]
                 assert stride == align.stride_of(size, 4)
-                n_needed += 3 * n_rows * stride
+                assert each.arguments["copy_stride_plane"] == 3 * n_rows * stride
+                assert each.constants["NUM_PLANES"] == n_planes
+                n_needed += n_planes * 3 * n_rows * stride
         assert n_needed == (copies.numel() if isinstance(copies, Tensor) else 0)
 
 
@@ -364,19 +395,30 @@ def test_nothing_is_shared_without_memory(side: str) -> None:
         assert cut.n_streamed == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("side", TILES)
-def test_a_block_has_a_place_for_each_part(side: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("side", "dtype", "n_planes"),
+    [
+        *((side, torch.bfloat16, 1) for side in TILES),
+        *((side, torch.float32, 1) for side in TILES),
+        ("triton", torch.float32, 2),
+    ],
+)
+def test_a_block_has_a_place_for_each_part(
+    side: str, dtype: torch.dtype, n_planes: int
+) -> None:
     """The workspace is made before a launcher chooses."""
     for product in products(200):
         a, b = operands(*product, dtype)
         assert OP.workspace is not None
-        parts, _ = OP.workspace("", OP.allocate(a, b), a, b, None, None, "tf32")
-        call = call_of(*product, dtype)
+        precision = PRECISIONS[n_planes]
+        parts, _ = OP.workspace("", OP.allocate(a, b), a, b, None, None, precision)
+        call = call_of(*product, dtype, n_planes)
         tables_and_cuts: Any = (
             (TILES[side], model.twin_cuts),
             (RUNG_TILES[side], model.tensor_cores_cuts),
         )
+        if n_planes == 2:
+            tables_and_cuts = ((tables.TF32X3_TILES, model.twin_cuts),)
         for tiles, cuts in tables_and_cuts:
             for number, tile in enumerate(tiles):
                 for cut in cuts(call, tile, number, N_SMS, True):

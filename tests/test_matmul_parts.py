@@ -219,7 +219,8 @@ def test_operands_at_odd_places_are_copied(side: str, number: int, device: str) 
 FLOAT32_TILES = {
     ("cuda", "tf32"): ((128, 256), (128, 128), (128, 64)),
     ("cuda", "tf32x3"): ((128, 128), (128, 64)),
-    ("triton", "tf32"): tuple(tile[:2] for tile in TILES["triton"]),
+    ("triton", "tf32"): tuple(tile[:2] for tile in tables.TILES),
+    ("triton", "tf32x3"): tuple(tile[:2] for tile in tables.TF32X3_TILES),
 }
 ALL_FLOAT32_TILES = [
     (*kind, n) for kind, tiles in FLOAT32_TILES.items() for n in range(len(tiles))
@@ -262,7 +263,9 @@ def test_float32_of_any_layout_is_exact(
     block_m, block_n = FLOAT32_TILES[side, precision][number]
     block = max(block_m, block_n)  # CUDA's tiles may lie across
     is_compiled = side == "triton" and device == "cpu"
-    for shape in ((72, 136, 328), (71, 137, 203)):
+    # In CUDA b is on the left of the first two, where it has a choice, then a.
+    shapes = ((72, 136, 328), (71, 137, 203), (136, 72, 328))
+    for shape in shapes[:2] if is_compiled else shapes:
         for i, layout in enumerate(LAYOUTS):
             if is_compiled and layout in ("ko", "ok"):
                 continue  # what is compiled for them is compiled for the others
@@ -274,11 +277,12 @@ def test_float32_of_any_layout_is_exact(
             n_tiles = -(-shape[0] // block_m) * -(-shape[1] // block_n)
             if side == "cuda":
                 n_tiles = -(-shape[0] // block) * -(-shape[1] // block)
-            n_blocks, n_streamed = (n_tiles, 0) if i % 2 else (2 * n_tiles, n_tiles)
-            cut = Cut(number, n_blocks, n_streamed)
-            given = laid_out(operands, layout)
-            out = run_cut(side, cut, given, precision=precision)
-            assert torch.equal(out, exact), (cut, layout)
+            whole, in_parts = Cut(number, n_tiles, 0), Cut(number, 2 * n_tiles, n_tiles)
+            tried = (whole, in_parts)
+            for cut in tried[i % 2 : i % 2 + 1] if is_compiled else tried:
+                given = laid_out(operands, layout)
+                out = run_cut(side, cut, given, precision=precision)
+                assert torch.equal(out, exact), (cut, layout)
 
 
 @pytest.mark.parametrize(("side", "precision"), FLOAT32_TILES)
@@ -300,6 +304,62 @@ def test_float32_of_a_batch_is_exact(side: str, precision: str, device: str) -> 
         number = 3 if side == "triton" else 1
         out = run_cut(side, Cut(number, 3, 0), (left, right, bias), precision=precision)
         assert torch.equal(out, exact)
+
+
+@pytest.mark.parametrize("side", TILES)
+def test_tf32x3_is_as_exact_as_float32(side: str, device: str) -> None:
+    generator = torch.Generator().manual_seed(2)
+    a, b, bias = (
+        torch.randn(size, generator=generator).to(device)
+        for size in ((64, 1000), (1000, 72), (72,))
+    )
+    exact = a.double() @ b.double() + bias.double()
+
+    def error_of(out: Tensor) -> float:
+        return (out - exact).square().mean().sqrt().item()
+
+    error, of_tf32 = (
+        error_of(run_cut(side, Cut(1, 2, 0), (a, b, bias), precision=precision))
+        for precision in ("tf32x3", "tf32")
+    )
+    assert error <= 2 * error_of(a @ b + bias)
+    assert of_tf32 >= 100 * error
+
+
+# Of which rounded parts are infinite, or nearly: the largest of 24 bits, and tiny ones.
+@pytest.mark.parametrize(("size", "other"), [(0.99999, 2.0**-100), (2.0**-230, 1e4)])
+@pytest.mark.parametrize("side", TILES)
+def test_tf32x3_takes_numbers_of_any_size(
+    side: str, size: float, other: float, device: str
+) -> None:
+    generator = torch.Generator().manual_seed(3)
+    largest = torch.finfo(torch.float32).max
+    a = torch.rand(40, 72, generator=generator) * 0.0001 + 1
+    b = torch.randn(72, 40, generator=generator) * other
+    a = (a.double() / a.max() * size * largest).float()
+    b[:, 0] = torch.eye(72)[0] * other
+    for left, right in ((a, b), (b.mT, a.mT)):
+        given = left.to(device), right.to(device), torch.zeros(40, device=device)
+        out = run_cut(side, Cut(1, 1, 0), given, precision="tf32x3")
+        (expected,) = acceptance.expect(OP, (*given, None, "tf32x3"))
+        assert acceptance.judge(out, expected).problem == ""
+
+
+@pytest.mark.parametrize("side", TILES)
+def test_tf32x3_has_infinities_where_float64_has_them(side: str, device: str) -> None:
+    """Parts of 0 are multiplied with none of them."""
+    a, b, bias = (x.to(device) for x in integers((20, 24, 70), "cpu", torch.float32))
+    a[a == 0] = 1
+    b[b == 0] = 1
+    a[3, 5], a[4, 69], a[6, 1] = math.inf, -math.inf, math.nan
+    b[7, 9], b[8, 10], b[0, 11] = math.inf, -math.inf, math.nan
+    a[8, 2], b[2, 13] = math.inf, 0  # whose product is NaN
+    exact = (a.double() @ b.double() + bias.double()).float()
+    assert exact.isinf().sum() > 60
+    for layout in ("ko", "ok"):
+        given = laid_out((a, b, bias), layout)
+        out = run_cut(side, Cut(1, 1, 0), given, precision="tf32x3")
+        torch.testing.assert_close(out, exact, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("side", TILES)
@@ -338,6 +398,27 @@ def test_parts_leave_tritons_sums_in_registers() -> None:
         code = inspect_triton(op, tuple(arguments), ARCHITECTURES[90])
         assert code.kernel == "matmul_kernel"
         assert code.spill_bytes == 0
+
+
+def test_tritons_sums_of_steps_are_added_with_rounding() -> None:
+    """The compiler could have the tensor cores add them, which round nothing."""
+    a, b = (torch.empty(512, 512, device="meta") for _ in "ab")
+    op = OP.on_rung("twin")
+    arguments = [*op.arguments(OP.allocate(a, b), a, b.mT, None, None, "tf32x3")]
+    names = triton.parameters(OP, len(arguments))
+    for number, tile in enumerate(tables.TF32X3_TILES):
+        if number in SIMULATED_TILES:
+            numbers = {"tile": number + 1, "n_blocks": 6, "n_streamed": 1}
+            for name, value in numbers.items():
+                arguments[names.index(name)] = value
+            code = inspect_triton(op, tuple(arguments), ARCHITECTURES[90], number=2)
+            assert code.kernel == "matmul_kernel"
+            assert code.spill_bytes == 0
+            n_additions = sum(
+                each.opcode == "add.f32" for each in code.ptx.instructions
+            )
+            n_loops, n_threads = 2, 32 * tile.num_warps  # of parts, and of whole tiles
+            assert n_additions * n_threads == n_loops * tile.block_m * tile.block_n
 
 
 # Blocks that come in another order leave the order of the additions as it is.

@@ -48,9 +48,10 @@ def matmul(
     Accumulated in float32 and rounded once, after bias and activation. The result is
     contiguous. Each operand may be row- or column-major, with any stride from row to
     row (or column to column) and from batch to batch, and is read in place; any other
-    operand is copied first. So are, on Hopper, operands of 2-byte elements whose rows
-    are not aligned to 16 bytes, where that takes less time. Without any products
-    (K = 0) the result is activation(bias).
+    operand is copied first. So are, on Hopper, where that takes less time, operands for
+    tensor cores whose rows are not aligned to 16 bytes, or that tensor cores do not
+    take in their order or precision (of float32). Without any products (K = 0) the
+    result is activation(bias).
 
     Autograd differentiates with respect to a, b and bias. The derivative of an
     activation needs its input, so where a gradient is wanted the product is rounded and
@@ -64,9 +65,11 @@ def matmul(
         activation: None, "relu", "leaky_relu", "gelu", "gelu_tanh" or "silu".
         precision: For float32: "ieee"; "tf32" for tensor cores, which take operands
             rounded to 10 bits of fraction; or "tf32x3", which adds three products of
-            such operands, large and small parts of the numbers: about as exact as
-            "ieee", and twice as fast in CUDA on Hopper, where tensor cores compute it.
-            An infinity times an infinity is NaN there. Elsewhere it is "ieee".
+            such operands, large and small parts of the numbers. On Hopper tensor cores
+            compute it, faster than "ieee": sums of 16 products or more are about as
+            exact, a single product has some 22 bits, and fewer where a factor is below
+            2^-100; infinity times infinity, or times less than 2^-126, is NaN.
+            Elsewhere it is "ieee".
         backend: "cuda", "cuda_inline", "triton" or "torch".
 
     Returns:
@@ -333,8 +336,9 @@ def yardstick(
 
 
 def _rounded_to_tf32(x: Tensor) -> Tensor:
-    """Rounds x to the nearest number with 10 bits of fraction, ties away from 0."""
-    rounded = (x.view(torch.int32) + 0x1000) & ~0x1FFF
+    """Rounds x to the nearest number with 10 bits of fraction, ties to even."""
+    bits = x.view(torch.int32)
+    rounded = (bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFF
     return torch.where(x.isfinite(), rounded.view(torch.float32), x)
 
 

@@ -56,11 +56,11 @@ FORWARD = Trial(
         "registers and is told which operands have room behind their rows; Triton is "
         "compiled for what divides their sizes, and masks the rest.",
         "matmul_align_kernel": "On Hopper, copies operands whose rows are not aligned, "
-        "where that takes less time than to read them as they are.",
+        "where that takes less time than to read them as they are, or in two planes.",
         "matmul_tf32_kernel": "CUDA's twin for float32, one operand of which comes to "
         "the tensor cores through registers; Triton's matmul_kernel takes all dtypes.",
-        "matmul_transpose_kernel": "On Hopper, transposes operands of tf32 that are "
-        "not contiguous along K, as tensor cores take them from shared memory alone.",
+        "matmul_transpose_kernel": "On Hopper, transposes operands of tf32 where "
+        "tensor cores would take them from shared memory, but not across K.",
         "matmul_sum_kernel": "On Hopper, adds the parts of tiles that several blocks "
         "share.",
     },
@@ -100,14 +100,23 @@ FORWARD = Trial(
         {"bias": True, "activation": "gelu"},
         {"bias": True, "activation": "relu"},
         {"precision": "tf32"},
+        {"precision": "tf32x3"},
     ),
     # CUDA's largest tile, and Triton's of 128 x 128, with little work for each.
     code_contract=CodeContract(
         shapes=((128, 128, 256, 64),),
-        # For tf32 Triton transposes tiles of b on the way to the tensor cores.
-        conflicting_kernels=("matmul_tensor_cores_kernel[",),
+        # CUDA copies elements that may lie anywhere.
+        narrow_kernels=("matmul_align_kernel<",),
+        # For tf32 Triton transposes tiles of b on the way to the tensor cores. On their
+        # way out, results of float32 meet in banks in both languages.
+        conflicting_kernels=(
+            "matmul_tensor_cores_kernel[",
+            "NUM_PLANES=2",
+            "matmul_tf32_kernel<",
+        ),
         instructions={
             "matmul_kernel": (r"HGMMA|UTC\w*MMA", "UTMALDG", "UTMASTG"),
+            "matmul_tf32_kernel": ("HGMMA", "UTMALDG", "UTMASTG"),
             "matmul_tensor_cores_kernel": ("HG?MMA",),
             "matmul_tiled_kernel": ("FFMA",),
         },

@@ -45,24 +45,27 @@ class ArgumentTensors:
         of_kernel: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """Takes all arguments of the launcher, and what a kernel of it gets."""
-        given = {id(each) for each in arguments}
+        given = {_memory(each) for each in arguments if isinstance(each, torch.Tensor)}
         own = {
             name: each
             for name, each in of_kernel.items()
-            if isinstance(each, torch.Tensor) and id(each) not in given
+            if isinstance(each, torch.Tensor) and _memory(each) not in given
         }
         self._names = (*names, *own)
         self._tensors = _tensors((*arguments, *own.values()))
-        self._addresses = {
-            id(each): address for address, (_, each) in self._tensors.items()
-        }
+        places = [*self._tensors.values()]
+        self._positions = {id(each): position for position, each in places}
+        self._owners = {_memory(each): position for position, each in reversed(places)}
 
     def address(self, tensor: Any) -> int:
-        """The address of an argument."""
-        return self._addresses[id(tensor)]
+        """The address of an argument, or of what lies in the memory of one."""
+        owner = self._positions.get(id(tensor))
+        if owner is None:
+            owner = self._owners[_memory(tensor)]
+        return native.address(owner, tensor)
 
     def passed(self, parameters: Sequence[int]) -> tuple[TensorArgument, ...]:
-        """Those whose addresses are among the parameters."""
+        """Those that the parameters have addresses in."""
         return tuple(
             TensorArgument(
                 name=self._names[position],
@@ -72,7 +75,7 @@ class ArgumentTensors:
                 holds_indices=not each.is_floating_point(),
             )
             for address, (position, each) in self._tensors.items()
-            if address in parameters
+            if any(0 <= p - address < max(extent(each), 1) for p in parameters)
         )
 
 
@@ -195,7 +198,12 @@ def observed_launch(recorded: triton_offline.TritonLaunch) -> Launch:
 
 def _place(tensor: torch.Tensor) -> tuple[int, int]:
     """Where a tensor begins: the same for two that begin at the same place."""
-    return id(tensor.untyped_storage()), int(tensor.storage_offset())
+    return _memory(tensor), int(tensor.storage_offset())
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """The same for two tensors that share memory."""
+    return id(tensor.untyped_storage())
 
 
 def _flags(descriptor: TensorDescriptor) -> list[int]:
@@ -228,8 +236,10 @@ def _tensor_map(
 
 
 def elements_of(arguments: tuple[Argument, ...], launch: Launch) -> int:
-    """How many elements the tensor has that the kernel's first parameter points to."""
-    _, tensor = _tensors(arguments)[launch.parameters[0]]
+    """The elements of the tensor that the first parameter of a kernel points into."""
+    address = launch.parameters[0]
+    starts = _tensors(arguments)
+    _, tensor = starts[max(start for start in starts if start <= address)]
     return tensor.numel()
 
 

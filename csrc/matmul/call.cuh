@@ -21,7 +21,8 @@ struct Call {
     bool a_has_lines = false, b_has_lines = false;
     bool out_is_aligned = false;
     bool are_aligned = true;  // a and b, wherever they are read
-    int64_t n_copied = 0;  // elements that the twin needs copies of, in twice as many
+    // Half of the elements that copies for the twin read and write.
+    int64_t n_copied = 0;
 
     constexpr int64_t element_bytes() const { return element_bytes_of(dtype); }
 

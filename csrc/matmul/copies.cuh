@@ -15,8 +15,8 @@ struct Matrix {
     int64_t n_rows, n_cols;
     int64_t stride_batch, stride_row;
     bool along_k = true;         // its rows are
-    bool is_transposed = false;  // what the twin reads is a copy with rows along k,
-    int n_planes = 1;        // or one of the large and the small parts of its elements
+    bool is_transposed = false;  // the twin reads a copy that has its columns as rows
+    int n_planes = 1;  // 2: one that has the large and the small parts of its elements
     bool is_padded = false;  // rows may be read to the end of a vector
 
     bool is_aligned(DType dtype) const {
@@ -58,9 +58,8 @@ struct Product {
     int activation;
 };
 
-// Which operand of float32 is on the left: the other one is read in place if that is possible,
-// and has to be copied where it is smaller. Tiles of the left one have more rows than there may
-// be.
+// Which operand of float32 is on the left: where only one could not be on the right without a
+// copy, that one, or else the larger one.
 inline void choose_left(Product& product) {
     const bool splits = product.call.precision == Precision::tf32x3;
     const auto needs_copy = [&](const Matrix& x) { return splits || !x.along_k; };

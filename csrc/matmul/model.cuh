@@ -51,7 +51,7 @@ constexpr int64_t sum_cycles(const Cut& cut, int64_t tile_size) {
     return cut.n_streamed == 0 ? 0 : SUM_CYCLES + n_bytes / PART_BYTES;
 }
 
-// Copies of operands, which are read once and written once.
+// Copies of operands.
 constexpr int64_t align_cycles(const Call& call) {
     const int64_t n_bytes = 2 * call.n_copied * call.element_bytes();
     return call.n_copied == 0 ? 0 : ALIGN_CYCLES + n_bytes / MEMORY_BYTES;

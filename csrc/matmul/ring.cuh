@@ -41,9 +41,9 @@ struct Shared {
 };
 
 template <typename Shared>
-__device__ __forceinline__ void init_barriers(Shared& shared, int n_consumers) {
+__device__ __forceinline__ void init_barriers(Shared& shared, int n_releases) {
     for (uint64_t& full : shared.full) ptx::mbarrier_init(&full, 1);
-    for (uint64_t& empty : shared.empty) ptx::mbarrier_init(&empty, n_consumers);
+    for (uint64_t& empty : shared.empty) ptx::mbarrier_init(&empty, n_releases);
     ptx::mbarrier_init(&shared.turn, 1);
     ptx::fence_mbarrier_init();
 }

@@ -7,13 +7,16 @@ struct SplitFloat {
     float large, small;
 };
 
+__device__ __forceinline__ float truncate_to_tf32(float x) {
+    return __uint_as_float(__float_as_uint(x) & 0xffffe000);
+}
+
 // Infinities and NaN are the small part of their sum: the large parts are multiplied with both
-// of the other operand, of which one may be 0.
+// of the other operand, of which one may be 0. Where rounding would overflow, bits are cut off.
 __device__ __forceinline__ SplitFloat split_float(float x) {
-    constexpr uint32_t KEPT_BITS = 0xffffe000;
-    float large = __uint_as_float(ptx::round_to_tf32(x));
-    if (!isfinite(large)) {
-        large = isfinite(x) ? __uint_as_float(__float_as_uint(x) & KEPT_BITS) : 0.0f;
-    }
-    return {large, __uint_as_float(ptx::round_to_tf32(x - large))};
+    if (!isfinite(x)) return {0.0f, x};
+    const float large = __uint_as_float(ptx::round_to_tf32(x));
+    if (isfinite(large)) return {large, __uint_as_float(ptx::round_to_tf32(x - large))};
+    const float truncated = truncate_to_tf32(x);
+    return {truncated, truncate_to_tf32(x - truncated)};
 }

@@ -1,12 +1,12 @@
-// The twin for float32 on tensor cores: one tf32 product, or three ("tf32x3") that together
-// are as exact as float32.
+// The twin for float32 on tensor cores: one tf32 product, or three ("tf32x3"), whose sums are
+// about as exact as those of float32.
 //
 // The tensor cores take tf32 from shared memory only where it is contiguous along k. So one
-// operand, the left one, comes to them through registers, which load it in any order. It is a
-// or, where b is not contiguous along k, b; the kernel then computes the transpose of out.
+// operand, the left one, comes to them through registers, which load it in any order. Where
+// that is b, the kernel computes the transpose of out.
 //
 // tf32x3: a number is the sum of a large and a small tf32 number; of their four products the
-// smallest is left out. The left operand is split in registers, the right one by the launch
+// smallest is left out, so that a single product has some 22 bits. The left operand is split in registers, the right one by the launch
 // that copied it, to two planes.
 #pragma once
 
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_tf32_ker
     const int thread = threadIdx.x % WARPGROUP_SIZE;
     RingPosition<NUM_STAGES> ring;
     if (threadIdx.x == 0) {
-        init_barriers(shared, BLOCK_M / BOX_SIZE * WARPGROUP_SIZE / WARP_SIZE);
+        init_barriers(shared, NUM_CONSUMERS<BLOCK_M> * (WARPGROUP_SIZE / WARP_SIZE));
     }
     __syncthreads();
 
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_tf32_ker
                 for (int i = 0; i < BLOCK_N / 2; ++i) all_sums[i] += step_sums[i];
             }
         }
-        // Not earlier, or the two would share the tensor cores in these last steps.
+        // The products are done. Not earlier, or the two would share the tensor cores in these last steps.
         if (takes_turns && warpgroup == 0 && thread == 0) {
             ptx::mbarrier_arrive(&shared.turn);
         }

@@ -1,9 +1,10 @@
-"""Copies of operands whose rows begin anywhere, with rows that begin at 16 bytes.
+"""Copies of operands that the twin cannot read in place.
 
-TMA asks for such rows. A copy costs a launch, and two accesses to memory for each
-element. Without it, each element is a load of its own in every program that needs it.
-Tensor cores take tf32 only if its rows lie along k: an operand of other ones is copied
-transposed.
+Rows have to begin at multiples of 16 bytes: TMA asks for that. Without it, each element
+is a load of its own in every program that needs it. Tensor cores take tf32 only if its
+rows lie along k: an operand of other ones is copied transposed. For tf32x3, each
+element is split in two. A copy costs a launch, and two accesses to memory for each
+element.
 """
 
 import triton
@@ -11,6 +12,7 @@ import triton.language as tl
 
 from triton_kernels.common.vec import VEC_BYTES, known_multiple
 from triton_kernels.matmul.model import LINE_BYTES
+from triton_kernels.matmul.split import split_float
 
 ROWS, COLS = 8, 256  # that a program copies
 # That it copies transposed. Of a square, the compiler would have a thread load as many
@@ -25,17 +27,31 @@ def stride_of(n_cols: int, element_bytes: int) -> int:
     return -(-n_cols // step) * step
 
 
+@triton.jit
+def store_planes(copy_ptr, copy_stride_plane, x, mask, NUM_PLANES: tl.constexpr):
+    """Stores elements or, to two planes, their large and their small parts."""
+    if NUM_PLANES == 2:
+        large, small = split_float(x)
+        tl.store(copy_ptr, large, mask=mask)
+        tl.store(copy_ptr + copy_stride_plane, small, mask=mask)
+    else:
+        tl.store(copy_ptr, x, mask=mask)
+
+
 @triton.jit(do_not_specialize=["n_rows", "stride_row", "stride_batch"])
 def matmul_align_kernel(
-    copy_ptr,  # (n_batches, n_rows, n_cols), its rows copy_stride_row apart
+    copy_ptr,  # (NUM_PLANES, n_batches, n_rows, n_cols), its rows copy_stride_row apart
     x_ptr,  # (n_batches, n_rows, n_cols)
     n_rows,
     n_cols,
     stride_batch,
     stride_row,
     copy_stride_row,
+    copy_stride_plane,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    DIVISIBILITY: tl.constexpr,
+    NUM_PLANES: tl.constexpr,
 ):
     """Rows are those in memory, whatever they are in the product."""
     # -- tile: BLOCK_M rows, BLOCK_N columns
@@ -47,28 +63,36 @@ def matmul_align_kernel(
     cols = index % n_col_blocks * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
 
     # -- store: neighbouring elements, by neighbouring threads
-    is_inside = (rows < n_rows) & (cols < n_cols)
-    x_ptr += batch * stride_batch + rows * stride_row + cols
+    is_inside = (rows < n_rows) & (cols < known_multiple(n_cols, DIVISIBILITY))
+    x_ptr += (
+        batch * known_multiple(stride_batch, DIVISIBILITY)
+        + rows * known_multiple(stride_row, DIVISIBILITY)
+        + cols
+    )
     copy_ptr += (batch * n_rows + rows) * copy_stride_row + cols
-    tl.store(copy_ptr, tl.load(x_ptr, mask=is_inside), mask=is_inside)
+    x = tl.load(x_ptr, mask=is_inside)
+    store_planes(copy_ptr, copy_stride_plane, x, is_inside, NUM_PLANES)
 
 
 @triton.jit(
     do_not_specialize=[
-        *("n_rows", "n_cols", "stride_batch", "stride_row", "copy_stride_row")
+        *("n_rows", "n_cols", "stride_batch", "stride_row"),
+        *("copy_stride_row", "copy_stride_plane"),
     ]
 )
 def matmul_transpose_kernel(
-    copy_ptr,  # (n_batches, n_cols, n_rows), its rows copy_stride_row apart
+    copy_ptr,  # (NUM_PLANES, n_batches, n_cols, n_rows), its rows copy_stride_row apart
     x_ptr,  # (n_batches, n_rows, n_cols)
     n_rows,
     n_cols,
     stride_batch,
     stride_row,
     copy_stride_row,
+    copy_stride_plane,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     DIVISIBILITY: tl.constexpr,
+    NUM_PLANES: tl.constexpr,
 ):
     """Writes whole vectors: between the rows of the copy, zeros."""
     # -- tile: BLOCK_M rows, BLOCK_N columns
@@ -92,4 +116,6 @@ def matmul_transpose_kernel(
     cols = col + tl.arange(0, BLOCK_N)[:, None]
     stride = known_multiple(copy_stride_row, 16 // x.dtype.itemsize)  # whole vectors
     copy_ptr += (batch * n_cols + cols) * stride + rows
-    tl.store(copy_ptr, x.trans(), mask=(rows < stride) & (cols < n_cols))
+    is_inside = (rows < stride) & (cols < n_cols)
+    plane = known_multiple(copy_stride_plane, 16 // x.dtype.itemsize)
+    store_planes(copy_ptr, plane, x.trans(), is_inside, NUM_PLANES)

@@ -32,6 +32,11 @@ class Precision(IntEnum):
     TF32X3 = 2
 
 
+def planes_of(dtype: torch.dtype, precision: Precision) -> int:
+    """Two, where elements are split into large and small parts of tf32."""
+    return 2 if dtype == torch.float32 and precision == Precision.TF32X3 else 1
+
+
 class Call(NamedTuple):
     """What rung, tile and cut are chosen by."""
 
@@ -48,7 +53,12 @@ class Call(NamedTuple):
     a_has_lines: bool  # each row, or column, begins a line of the L2 if the first does
     b_has_lines: bool
     out_is_aligned: bool
-    n_copied: int  # elements of operands that the twin reads copies of
+    n_copied: int  # elements that the twin needs copies of, in twice as many accesses
+
+    @property
+    def n_planes(self) -> int:
+        """Those of operands that the twin reads."""
+        return planes_of(self.dtype, self.precision)
 
     def n_tiles(self, block_m: int, block_n: int) -> int:
         """How many tiles there are of such a size."""

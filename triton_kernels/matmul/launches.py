@@ -12,7 +12,7 @@ from triton_kernels.matmul import align, model
 from triton_kernels.matmul.align import matmul_align_kernel, matmul_transpose_kernel
 from triton_kernels.matmul.call import Call
 from triton_kernels.matmul.parts import launch_sum
-from triton_kernels.matmul.tables import TENSOR_CORES_TILES, TILES
+from triton_kernels.matmul.tables import TENSOR_CORES_TILES, TF32X3_TILES, TILES
 from triton_kernels.matmul.tensor_cores import matmul_tensor_cores_kernel
 from triton_kernels.matmul.twin import matmul_kernel
 
@@ -37,6 +37,7 @@ class Matrix(NamedTuple):
     stride_batch: int
     stride_row: int
     along_k: bool = True  # rows are, rather than columns
+    n_planes: int = 1  # that the twin reads, of large and small parts of elements
 
     def is_aligned(self) -> bool:
         """Whether TMA can copy it: each row begins at a multiple of 16 bytes."""
@@ -55,12 +56,12 @@ class Matrix(NamedTuple):
 
     def is_copied(self) -> bool:
         """Whether the twin reads a copy."""
-        return self.is_transposed() or not self.is_aligned()
+        return self.is_transposed() or self.n_planes > 1 or not self.is_aligned()
 
     def n_copied(self, n_batches: int) -> int:
-        """The elements that are copied for the twin."""
+        """The elements that are copied for the twin, counted in pairs of accesses."""
         n_elements = self.n_matrices(n_batches) * self.n_rows * self.n_cols
-        return n_elements if self.is_copied() else 0
+        return n_elements * (1 + self.n_planes) // 2 if self.is_copied() else 0
 
     def has_lines(self) -> bool:
         """Whether rows of itself, or of its copy, begin lines of the L2."""
@@ -74,22 +75,31 @@ class Matrix(NamedTuple):
             n_rows, n_cols = n_cols, n_rows
         stride = align.stride_of(n_cols, self.x.element_size())
         stride_batch = n_rows * stride if self.stride_batch else 0
-        return Matrix(copies, n_rows, n_cols, stride_batch, stride)
+        starts = stride_batch, stride
+        return Matrix(copies, n_rows, n_cols, *starts, n_planes=self.n_planes)
+
+    def plane_size(self, n_batches: int) -> int:
+        """The elements of a plane of a copy, from whose start another one follows."""
+        return self.n_matrices(n_batches) * self.n_rows * self.stride_row
 
     def copied(self, copies: torch.Tensor, n_batches: int) -> "Matrix":
         """Launches what makes that copy."""
         copy = self.copy_in(copies)
         kernel, sizes = matmul_align_kernel, ALIGN
         if self.is_transposed():
-            kernel, sizes = matmul_transpose_kernel, dict(TRANSPOSE)
-            starts = self.stride_batch, self.stride_row
-            sizes["DIVISIBILITY"] = divisibility(self.x, self.n_cols, *starts)
+            kernel, sizes = matmul_transpose_kernel, TRANSPOSE
+        starts = self.stride_batch, self.stride_row
+        may_be_aligned = self.is_transposed() or self.n_planes > 1
+        divisor = divisibility(self.x, self.n_cols, *starts) if may_be_aligned else 1
         n_blocks = triton.cdiv(self.n_rows, sizes["BLOCK_M"])
         n_blocks *= triton.cdiv(self.n_cols, sizes["BLOCK_N"])
         kernel[(n_blocks * self.n_matrices(n_batches),)](
             *(copies, self.x, self.n_rows, self.n_cols),
-            *(self.stride_batch, self.stride_row, copy.stride_row),
+            *(self.stride_batch, self.stride_row),
+            *(copy.stride_row, copy.plane_size(n_batches)),
             **sizes,
+            DIVISIBILITY=divisor,
+            NUM_PLANES=self.n_planes,
             enable_fp_fusion=True,
         )
         return copy
@@ -117,11 +127,21 @@ def divisibility(x, *sizes):
 
 
 def map_of(matrix, n_batches, block, is_row_major, rounds=False):
-    """How TMA finds blocks of an operand, whose own rows those of memory may not be."""
-    sizes = (matrix.n_matrices(n_batches), matrix.n_rows, matrix.n_cols)
+    """How TMA finds blocks of an operand, whose own rows those of memory may not be.
+
+    Planes follow each other as batches do.
+    """
+    n_matrices = matrix.n_planes * matrix.n_matrices(n_batches)
+    stride_batch = matrix.stride_batch or matrix.n_rows * matrix.stride_row
+    sizes = (n_matrices, matrix.n_rows, matrix.n_cols)
     block = block if is_row_major else (block[0], block[2], block[1])
-    strides = (matrix.stride_batch, matrix.stride_row, 1)
+    strides = (stride_batch, matrix.stride_row, 1)
     return describe(matrix.x, sizes, strides, block, rounds)
+
+
+def twin_tiles(call):
+    """The table of the tiles that the twin computes a call in."""
+    return TILES if call.n_planes == 1 else TF32X3_TILES
 
 
 def with_copies(matrices, copies, n_batches):
@@ -129,8 +149,7 @@ def with_copies(matrices, copies, n_batches):
     for matrix in matrices:
         if matrix.is_copied():
             copy = matrix.copied(copies, n_batches)
-            n_rows = matrix.n_matrices(n_batches) * copy.n_rows
-            copies = copies[n_rows * copy.stride_row :]
+            copies = copies[copy.n_planes * copy.plane_size(n_batches) :]
             yield copy
         else:
             yield matrix
@@ -164,7 +183,8 @@ def launch_tensor_cores(out, a, b, bias, strides, call, cut, parts, layout):
 def launch_twin(out, matrices, bias, call, cut, parts, copies, layout):
     """Launches the twin, and what copies its operands, and adds up parts of tiles."""
     a, b = with_copies(matrices, copies, call.n_batches)
-    tile, depth = TILES[cut.tile], model.twin_depth(call, TILES[cut.tile])
+    tile = twin_tiles(call)[cut.tile]
+    depth = model.twin_depth(call, tile)
     n_stores = tile.n_stores * out.element_size() // 2  # each of as many bytes
     is_tf32 = out.dtype == torch.float32
     if is_tf32:  # both along k, as they are or as they were copied
@@ -184,6 +204,7 @@ def launch_twin(out, matrices, bias, call, cut, parts, copies, layout):
         *(bias, parts if is_shared else None, n_batches, M, N, K, cut.n_streamed),
         **constants(tile, call, depth),
         **layout,
+        NUM_PLANES=a.n_planes,
         N_STORES=n_stores,
         OUT_HAS_MAP=call.out_is_aligned,
         A_IS_SHARED=a_is_shared,

@@ -7,10 +7,12 @@ Layout   out: contiguous. a, b: rows or columns contiguous, with any stride betw
 Traffic  an element of a or b that a program has loaded serves all columns or rows of
          its tile. Large products are bound by the tensor cores, those of few rows by b.
 Limits   accumulates in float32, so float16 and bfloat16 are rounded once. Tensor cores
-         take float32 only as tf32; where that will not do, FMA computes.
+         take float32 only as tf32, rounded to 11 bits, or as the sum of two such
+         numbers (tf32x3); where that will not do, FMA computes.
 Mirror   csrc/matmul/matmul.cu differs in matmul_kernel, because Triton gives all warps
          of a program the same work, and decides itself when they wait, and in
-         matmul_tensor_cores_kernel, which reads aligned copies of operands there alone
+         matmul_tensor_cores_kernel, which reads aligned copies of operands there alone.
+         Float32 has a twin of its own there, matmul_tf32_kernel
 Source   the rungs tiled and tensor_cores, one step at a time; NVIDIA, CUTLASS:
          persistent, warp-specialised kernels for Hopper
 """
@@ -25,7 +27,7 @@ from triton_kernels.common.device import Device, current_device
 from triton_kernels.common.epilogue import ACTIVATIONS
 from triton_kernels.common.table import FIRST, CannotServeError
 from triton_kernels.matmul import model
-from triton_kernels.matmul.call import Call, Cut, MatmulRung, Precision
+from triton_kernels.matmul.call import Call, Cut, MatmulRung, Precision, planes_of
 from triton_kernels.matmul.first import matmul_first_kernel
 from triton_kernels.matmul.launches import (
     MOST,
@@ -34,8 +36,9 @@ from triton_kernels.matmul.launches import (
     divisibility,
     launch_tensor_cores,
     launch_twin,
+    twin_tiles,
 )
-from triton_kernels.matmul.tables import TENSOR_CORES_TILES, TILED_TILES, TILES
+from triton_kernels.matmul.tables import TENSOR_CORES_TILES, TILED_TILES
 from triton_kernels.matmul.tiled import matmul_tiled_kernel
 
 
@@ -61,10 +64,10 @@ class Regime(NamedTuple):
 
 
 # A call takes the first rung that can serve it; between the twin and tensor_cores, the
-# model chooses. The twin takes tf32 on Hopper. From architecture 120 on, shared memory
-# is too small for its tiles.
+# model chooses. The twin takes float32 on Hopper. From architecture 120 on, shared
+# memory is too small for its tiles.
 REGIMES = (
-    Regime(MatmulRung.TWIN, False, True, False, True, min_arch=90, max_arch=90),
+    Regime(MatmulRung.TWIN, False, True, True, True, min_arch=90, max_arch=90),
     Regime(MatmulRung.TWIN, False, False, False, True, min_arch=91, max_arch=119),
     Regime(MatmulRung.TENSOR_CORES, takes_ieee=False, takes_tf32x3=False),
     Regime(MatmulRung.TILED),
@@ -80,7 +83,7 @@ def cut_of(
         return rungs[0], asked
     return model.choose(
         call,
-        TILES if MatmulRung.TWIN in rungs else (),
+        twin_tiles(call) if MatmulRung.TWIN in rungs else (),
         TENSOR_CORES_TILES if MatmulRung.TENSOR_CORES in rungs else (),
         current_device().n_sms,
         may_share,
@@ -112,7 +115,8 @@ def matmul(
     is tried; 0 for the one that the model chooses. parts: memory of any contents for
     two parts of the largest tile for each multiprocessor; None where tiles are not
     shared. copies: memory for operands that the twin cannot read, with rows that are
-    aligned and, for tf32, lie along k, a's first; None where none may be copied.
+    aligned and, for tf32, lie along k, a's first; in two planes for tf32x3; None where
+    none may be copied.
     """
     a_stride_batch, a_stride_row, a_stride_col = strides[:3]
     b_stride_batch, b_stride_row, b_stride_col = strides[3:]
@@ -127,8 +131,10 @@ def matmul(
         "OUT_DIVISIBILITY": divisibility(out, N),
     }
     a_rows, b_rows = M if a_row_major else K, K if b_row_major else N
-    a_matrix = Matrix(a, a_rows, a_size, a_stride_batch, a_stride, a_row_major)
-    b_matrix = Matrix(b, b_rows, b_size, b_stride_batch, b_stride, not b_row_major)
+    n_planes = planes_of(out.dtype, Precision(precision))
+    a_strides, b_strides = (a_stride_batch, a_stride), (b_stride_batch, b_stride)
+    a_matrix = Matrix(a, a_rows, a_size, *a_strides, a_row_major, n_planes)
+    b_matrix = Matrix(b, b_rows, b_size, *b_strides, not b_row_major, n_planes)
     # Tensor maps need aligned rows, and count in 32 bits.
     device, element_bytes = current_device(), out.element_size()
     n_copied = a_matrix.n_copied(n_batches) + b_matrix.n_copied(n_batches)

@@ -5,11 +5,14 @@ program multiplies its steps as fast as the tensor cores or the L2 allow, or all
 for the memory. Then come the ends of tiles, and what parts of tiles cost. The numbers
 are fitted to times on an H200, which tests/matmul_times.json has: such that the fastest
 cut has the fewest cycles, even where that leaves some cycles a little wrong.
-csrc/matmul/model.cuh is the same model; there, either rung may read copies.
+csrc/matmul/model.cuh is the same model; there, either rung may read copies, and those
+in two planes are of one operand.
 """
 
 import functools
 from collections.abc import Iterator
+
+import torch
 
 from triton_kernels.matmul.call import Call, Cut, MatmulRung, ceil_div
 from triton_kernels.matmul.tables import MatmulTile, TensorCoresTile
@@ -22,6 +25,8 @@ OUTER_CYCLES = 2
 UNEVEN_PERCENT = 29
 # How much longer steps take where elements of a and b come one by one.
 SINGLE_PERCENT = 20
+# Likewise of float32, whose tiles pass through registers on their way to tensor cores.
+FLOAT32_PERCENT, SINGLE_FLOAT32_PERCENT = 130, 980
 # What out costs where its rows are not aligned, for 1024 elements of a tile.
 SINGLE_STORE_CYCLES = 340
 # A launch that adds parts of tiles, one that copies operands to aligned rows, and how
@@ -46,7 +51,7 @@ def sum_cycles(cut: Cut, tile_size: int) -> int:
 
 
 def align_cycles(call: Call) -> int:
-    """The time that copies of operands take, which are read once and written once."""
+    """The time that copies of operands take."""
     n_bytes = 2 * call.n_copied * call.dtype.itemsize
     return ALIGN_CYCLES + n_bytes // MEMORY_BYTES if call.n_copied else 0
 
@@ -68,7 +73,7 @@ def twin_cycles(call: Call, tile: MatmulTile, cut: Cut) -> int:
 
     # A row of a box, a line's bytes, lies in two lines where it does not begin one.
     n_loaded = block_m * (2 - call.a_has_lines) + block_n * (2 - call.b_has_lines)
-    step_bytes = n_loaded * min(call.K, depth) * element_bytes
+    step_bytes = n_loaded * min(call.K, depth) * element_bytes * call.n_planes
     step = max(tile.step_cycles, n_blocks * step_bytes // L2_BYTES)
     step = step * (100 if is_even else 100 + UNEVEN_PERCENT) // 100
     n_outer = max(block_m - call.M, 0) + max(block_n - call.N, 0)
@@ -90,12 +95,19 @@ def twin_cycles(call: Call, tile: MatmulTile, cut: Cut) -> int:
     )
 
 
+def step_percent(call: Call) -> int:
+    """How long a step of tensor_cores takes, in percent of one of aligned 2 bytes."""
+    if call.dtype == torch.float32:
+        return 100 + (FLOAT32_PERCENT if call.has_vectors else SINGLE_FLOAT32_PERCENT)
+    return 100 if call.has_words else 100 + SINGLE_PERCENT
+
+
 def tensor_cores_cycles(call: Call, tile: TensorCoresTile, cut: Cut, n_sms: int) -> int:
     """The time that a call takes on tensor_cores, cut up like this."""
     n_parts = cut.n_blocks // cut.n_streamed if cut.n_streamed else 1
     n_steps = ceil_div(ceil_div(call.K, step_depth(call, tile)), n_parts)
     programs_per_sm = ceil_div(cut.n_blocks, n_sms)
-    percent = 100 if call.has_words else 100 + SINGLE_PERCENT
+    percent = step_percent(call)
     tile_cycles, tile_size = tile.tile_cycles, tile.block_m * tile.block_n
     if not call.out_is_aligned and n_parts == 1:
         tile_cycles += tile_size * SINGLE_STORE_CYCLES // 1024

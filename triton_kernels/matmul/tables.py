@@ -80,3 +80,13 @@ TILES = (
     MatmulTile(64, 64, 128, 3, 4, 1, 2, 539, 2931, 3853),
     MatmulTile(64, 64, 128, 6, 4, 1, 1, 225, 2513, 5142),
 )
+# Of float32 that is split in two: a stage holds large and small parts. The compiler has
+# a warpgroup wait for each of a step's three products; meanwhile another one, or one of
+# another program, multiplies. The cycles are guesses.
+TF32X3_TILES = (
+    MatmulTile(128, 128, 64, 3, 8, 2, 1, 1830, 750, 5000),
+    MatmulTile(64, 128, 64, 2, 4, 2, 2, 1750, 466, 3832),
+    MatmulTile(64, 128, 64, 4, 4, 1, 1, 1100, 466, 3832),
+    MatmulTile(64, 64, 64, 3, 4, 1, 2, 950, 2931, 3853),
+    MatmulTile(64, 64, 64, 6, 4, 1, 1, 650, 2513, 5142),
+)

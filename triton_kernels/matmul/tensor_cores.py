@@ -11,24 +11,10 @@ import triton
 import triton.language as tl
 
 from triton_kernels.common.math import INTERPRETED
-from triton_kernels.common.ptx import inline_ptx
 from triton_kernels.common.vec import known_multiple
 from triton_kernels.matmul.parts import store_part
+from triton_kernels.matmul.split import round_to_tf32
 from triton_kernels.matmul.tiles import finish, load_bias, load_tile, tile_at
-
-
-@triton.jit
-def round_to_tf32(x):
-    """The nearest numbers of tf32, to which the tensor cores would only truncate."""
-    if INTERPRETED:
-        # Ties round away from zero. inf and NaN, which an addition might change, stay.
-        bits = (x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
-        rounded = tl.where(
-            tl.abs(x) < float("inf"), bits.to(tl.float32, bitcast=True), x
-        )
-    else:
-        rounded = inline_ptx("cvt.rna.tf32.f32 $0, $1;", "=r, f", x)
-    return rounded
 
 
 @triton.jit

@@ -88,11 +88,35 @@ def store_tile(
 
 
 @triton.jit
+def places_of(batch, n_batches, IS_SHARED: tl.constexpr):
+    """Which matrix of an operand it is, in either plane."""
+    return (0, 1) if IS_SHARED else (batch, n_batches + batch)
+
+
+@triton.jit
+def load_rows(
+    x_map,
+    place,
+    row,
+    k,
+    BLOCK: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    ALONG_K: tl.constexpr,
+):
+    """A tile with rows along k. Transposing it in shared memory moves nothing."""
+    if ALONG_K:
+        tile = x_map.load([place, row, k]).reshape([BLOCK, BLOCK_K])
+    else:
+        tile = x_map.load([place, k, row]).reshape([BLOCK_K, BLOCK]).T
+    return tile
+
+
+@triton.jit
 def multiply(
     a_map,
     b_map,
-    a_batch,
-    b_batch,
+    a_places,
+    b_places,
     row,
     col,
     first_step,
@@ -100,33 +124,40 @@ def multiply(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    NUM_PLANES: tl.constexpr,
     A_ROW_MAJOR: tl.constexpr,
     B_ROW_MAJOR: tl.constexpr,
 ):
-    """The sums of some steps of a tile, in float32.
+    """The sums of some steps of a tile, in float32, which comes rounded to tf32.
 
-    Transposing a tile in shared memory moves nothing. Float32 comes rounded to tf32.
+    With two planes, an element is the sum of one in each, a large and a small part.
     """
+    B_ALONG_K: tl.constexpr = not B_ROW_MAJOR
     accumulator = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for step in range(n_steps):
         k = (first_step + step) * BLOCK_K
-        if A_ROW_MAJOR:
-            a_tile = a_map.load([a_batch, row, k]).reshape([BLOCK_M, BLOCK_K])
+        a = load_rows(a_map, a_places[0], row, k, BLOCK_M, BLOCK_K, A_ROW_MAJOR)
+        b = load_rows(b_map, b_places[0], col, k, BLOCK_N, BLOCK_K, B_ALONG_K)
+        if NUM_PLANES == 1:
+            accumulator = tl.dot(a, b.T, accumulator, input_precision="tf32")
         else:
-            a_tile = a_map.load([a_batch, k, row]).reshape([BLOCK_K, BLOCK_M]).T
-        if B_ROW_MAJOR:
-            b_tile = b_map.load([b_batch, k, col]).reshape([BLOCK_K, BLOCK_N])
-        else:
-            b_tile = b_map.load([b_batch, col, k]).reshape([BLOCK_N, BLOCK_K]).T
-        accumulator = tl.dot(a_tile, b_tile, accumulator, input_precision="tf32")
+            # The tensor cores cut off the bits that a sum has no room for. So they sum
+            # up one step, the small products first, and steps are added with rounding.
+            small_a = load_rows(
+                a_map, a_places[1], row, k, BLOCK_M, BLOCK_K, A_ROW_MAJOR
+            )
+            small_b = load_rows(b_map, b_places[1], col, k, BLOCK_N, BLOCK_K, B_ALONG_K)
+            sums = tl.dot(small_a, b.T, input_precision="tf32")
+            sums = tl.dot(a, small_b.T, sums, input_precision="tf32")
+            accumulator += tl.dot(a, b.T, sums, input_precision="tf32")
     return accumulator
 
 
 @triton.jit(do_not_specialize=["n_streamed"])
 def matmul_kernel(
     out,  # (n_batches, M, N): its map or, where its rows are not aligned, its address
-    a_map,  # (n_batches or 1, M, K), or transposed
-    b_map,  # (n_batches or 1, K, N), or transposed
+    a_map,  # (NUM_PLANES, n_batches or 1, M, K), or transposed
+    b_map,  # (NUM_PLANES, n_batches or 1, K, N), or transposed
     bias_ptr,  # (N), or None
     parts_ptr,  # (2 n_programs, BLOCK_M, BLOCK_N); None where no tile is shared
     n_batches,
@@ -137,6 +168,7 @@ def matmul_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    NUM_PLANES: tl.constexpr,
     N_STORES: tl.constexpr,
     OUT_HAS_MAP: tl.constexpr,
     A_IS_SHARED: tl.constexpr,
@@ -163,13 +195,13 @@ def matmul_kernel(
             n_own_steps = tl.minimum(n_steps - first_step, end - start)
             batch, tile_row, tile_col = tile_at(tile, n_tile_rows, n_tile_cols)
             row, col = tile_row * BLOCK_M, tile_col * BLOCK_N
-            a_batch = 0 if A_IS_SHARED else batch
-            b_batch = 0 if B_IS_SHARED else batch
+            a_places = places_of(batch, n_batches, A_IS_SHARED)
+            b_places = places_of(batch, n_batches, B_IS_SHARED)
 
             # -- compute: some steps
             accumulator = multiply(
-                *(a_map, b_map, a_batch, b_batch, row, col, first_step, n_own_steps),
-                *(BLOCK_M, BLOCK_N, BLOCK_K, A_ROW_MAJOR, B_ROW_MAJOR),
+                *(a_map, b_map, a_places, b_places, row, col, first_step, n_own_steps),
+                *(BLOCK_M, BLOCK_N, BLOCK_K, NUM_PLANES, A_ROW_MAJOR, B_ROW_MAJOR),
             )
 
             # -- store: what another launch adds up, or a whole tile, after the epilogue
@@ -188,13 +220,13 @@ def matmul_kernel(
     for index in tl.range(first, n_tiles, tl.num_programs(0), flatten=True):
         batch, tile_row, tile_col = tile_at(index, n_tile_rows, n_tile_cols)
         row, col = tile_row * BLOCK_M, tile_col * BLOCK_N
-        a_batch = 0 if A_IS_SHARED else batch
-        b_batch = 0 if B_IS_SHARED else batch
+        a_places = places_of(batch, n_batches, A_IS_SHARED)
+        b_places = places_of(batch, n_batches, B_IS_SHARED)
 
         # -- compute: all steps
         accumulator = multiply(
-            *(a_map, b_map, a_batch, b_batch, row, col, 0, n_steps),
-            *(BLOCK_M, BLOCK_N, BLOCK_K, A_ROW_MAJOR, B_ROW_MAJOR),
+            *(a_map, b_map, a_places, b_places, row, col, 0, n_steps),
+            *(BLOCK_M, BLOCK_N, BLOCK_K, NUM_PLANES, A_ROW_MAJOR, B_ROW_MAJOR),
         )
 
         # -- store: after the epilogue, rounded once

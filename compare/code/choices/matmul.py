@@ -14,11 +14,12 @@ from torch import Tensor
 
 from bindings.backends import native
 from compare.code.choices import Choice
+from compare.code.planned import PlannedLaunch
 from compare.code.words import amount, counted, listed
 
-_TWIN = "matmul_kernel"
+_TWIN, _TF32_TWIN = "matmul_kernel", "matmul_tf32_kernel"
 # What is launched beside the product: before it, where operands are copied to aligned
-# rows or transposed, and behind it, where tiles have several parts.
+# rows, transposed or split, and behind it, where tiles have several parts.
 _ALIGNS, _TRANSPOSES = "matmul_align_kernel", "matmul_transpose_kernel"
 _ADDS = "matmul_sum_kernel"
 # Tiles of CUDA's kernels that are compiled for no others.
@@ -44,6 +45,7 @@ class _Cut:
     n_shared: int  # tiles that several blocks have parts of
     n_aligned: int  # operands that are copied to aligned rows
     n_transposed: int
+    n_split: int  # of either, into two parts of each element
 
     @classmethod
     def of(cls, choice: Choice) -> _Cut:
@@ -55,6 +57,10 @@ class _Cut:
         n_stages = constants.get("num_stages", 0)
         if "BLOCK_M" in constants:
             block_m, block_n = constants["BLOCK_M"], constants["BLOCK_N"]
+        elif main.kernel == _TF32_TWIN:  # whose rows are those of b where it is left
+            block_m, block_n, n_stages = (constants[i] for i in range(3))
+            if arguments[len(arguments) - 3]:
+                block_m, block_n = block_n, block_m
         elif isinstance(constants.get(1), int):  # of CUDA, after the elements' type
             block_m, block_n = constants[1], constants[2]
             n_stages = constants[3] if main.kernel == _TWIN else 0
@@ -73,13 +79,16 @@ class _Cut:
         return cls(
             *(main.kernel, block_m, block_n, n_stages, main.n_blocks),
             *(math.prod(batch), tile_rows, tile_cols, n_shared),
-            kernels.count(_ALIGNS),
+            sum(e.kernel == _ALIGNS and not _splits(e) for e in choice.launches),
             kernels.count(_TRANSPOSES),
+            sum(map(_splits, choice.launches)),
         )
 
     @property
     def rung(self) -> str:
         """The rung whose kernel it is."""
+        if self.kernel == _TF32_TWIN:
+            return "twin"
         name = self.kernel.removeprefix("matmul_").removesuffix("kernel")
         return name.removesuffix("_") or "twin"
 
@@ -97,6 +106,14 @@ class _Cut:
         return product + counted(self.n_tiles, "tile")
 
 
+def _splits(launch: PlannedLaunch) -> bool:
+    """Whether it copies an operand to two planes, one of each part."""
+    if launch.kernel not in (_ALIGNS, _TRANSPOSES):
+        return False
+    of_cuda = launch.constants.get(1)  # after the elements' type
+    return bool(launch.constants.get("NUM_PLANES", of_cuda) == 2)
+
+
 def sentence(choice: Choice) -> str:
     """The tile, the rung, whether K is cut in parts, and why."""
     cut = _Cut.of(choice)
@@ -111,6 +128,7 @@ def sentence(choice: Choice) -> str:
     else:
         told = f"{tile}: {_filling(cut, n_sms)}"
     for n_operands, what in (
+        (cut.n_split, "split into large and small parts first"),
         (cut.n_aligned, f"copied first, to rows of a multiple of {_ALIGNED} bytes"),
         (cut.n_transposed, "transposed first, as tensor cores take tf32 along K"),
     ):
@@ -122,19 +140,19 @@ def sentence(choice: Choice) -> str:
 
 def _why_this_rung(cut: _Cut, choice: Choice) -> str:
     """Why the twin does not compute the call, if another rung does."""
-    if choice.is_asked or cut.kernel == _TWIN:
+    if choice.is_asked or cut.rung == "twin":
         return ""
     if choice.twin_serves:
         return "which takes less time than the twin by the model"
     out, a, b = choice.arguments[:3]
     assert isinstance(out, Tensor)
     assert isinstance(a, Tensor)
+    if a.shape[-1] == 0:
+        return "as there is nothing to multiply"
     if out.dtype == torch.float32:
         if cut.rung in ("first", "tiled"):
             return "as float32 by IEEE 754 takes plain arithmetic"
         return f"as the twin is not for {choice.architecture.name}"
-    if a.shape[-1] == 0:
-        return "as there is nothing to multiply"
     uneven = [
         name
         for position, (name, each) in enumerate({"a": a, "b": b}.items(), 1)
