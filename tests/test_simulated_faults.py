@@ -405,7 +405,7 @@ def work_on_float32() -> Iterator[Fault]:
 def bulk_of_triton() -> Iterator[Fault]:
     """The mbarriers that Triton makes, and the work that they tell of."""
     init, product, store = r"mbarrier\.init", r"tl\.dot", "out.store"
-    wait = r"a_batch|tl\.range"
+    wait = r"a_places|tl\.range"
     yield Fault("no-init", init, "", dropped, NO_MBARRIER, r"tl\.range", FIRST)
     yield Fault("init-for-two", init, "", FOR_TWO, STUCK, wait)
     # All before the loop: each orders what begins the mbarriers and who waits there.
