@@ -52,10 +52,18 @@ struct Regime {
 // A call takes the first rung that can serve it or, of those two that have tables of tiles,
 // the one that the model chooses.
 constexpr Regime REGIMES[] = {
-    {MatmulRung::twin, false, true, true, true, true, 90, 90},
-    {MatmulRung::tensor_cores, false, true, false, false, true},
-    {MatmulRung::tiled},
-    {MatmulRung::first},
+    {.rung = MatmulRung::twin,
+     .takes_ieee = false,
+     .needs_tensor_maps = true,
+     .needs_32_bits = true,
+     .min_arch = 90,
+     .max_arch = 90},
+    {.rung = MatmulRung::tensor_cores,
+     .takes_ieee = false,
+     .takes_tf32x3 = false,
+     .needs_32_bits = true},
+    {.rung = MatmulRung::tiled},
+    {.rung = MatmulRung::first},
 };
 
 }  // namespace

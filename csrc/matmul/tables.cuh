@@ -13,7 +13,7 @@ constexpr MatmulTile TILES[] = {
 };
 
 // Of float32, whose tiles' rows are those of the left operand. Two warpgroups have 64 of them
-// each: one loads fragments while the other multiplies.
+// each: one is at its epilogue while the other multiplies.
 constexpr MatmulTile TF32_TILES[] = {
     {128, 256, 4, 1150, 3000, 9000},
     {128, 128, 6, 790, 1600, 8000},

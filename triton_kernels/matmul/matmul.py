@@ -67,8 +67,22 @@ class Regime(NamedTuple):
 # model chooses. The twin takes float32 on Hopper. From architecture 120 on, shared
 # memory is too small for its tiles.
 REGIMES = (
-    Regime(MatmulRung.TWIN, False, True, True, True, min_arch=90, max_arch=90),
-    Regime(MatmulRung.TWIN, False, False, False, True, min_arch=91, max_arch=119),
+    Regime(
+        MatmulRung.TWIN,
+        takes_ieee=False,
+        needs_tensor_maps=True,
+        min_arch=90,
+        max_arch=90,
+    ),
+    Regime(
+        MatmulRung.TWIN,
+        takes_ieee=False,
+        takes_tf32=False,
+        takes_tf32x3=False,
+        needs_tensor_maps=True,
+        min_arch=91,
+        max_arch=119,
+    ),
     Regime(MatmulRung.TENSOR_CORES, takes_ieee=False, takes_tf32x3=False),
     Regime(MatmulRung.TILED),
     Regime(MatmulRung.FIRST),
