@@ -818,14 +818,12 @@ def test_what_triton_makes_of_the_twin(
     twin, hopper = FORWARD.on_rung("twin"), ARCHITECTURES[90]
     given = twin.arguments(*twin.allocate(*arguments), *arguments)
     launcher = triton.launcher(twin)
-    *_, launch = triton_offline.record_launches(
-        launcher, given, hopper, assembles=False
-    )
+    *_, launch = triton_offline.record_launches(launcher, given, hopper)
     n_consumers = 3 if head_dim == 64 else 2
     # Those of the kernel, and the workers: the loading warp is one of four.
     assert "num_warps=4" in launch.title
     assert launch.block == (128 * (n_consumers + 1), 1, 1)
-    log = triton_offline.assembler_log(launch, hopper)
+    log = launch.assembler_log
     assert not WARNING.search(log)
     # Of 256 columns a thread has so many sums that others leave, outside of the loop.
     (spilled,) = re.findall(r"(\d+) bytes spill stores", log)
@@ -854,7 +852,7 @@ def test_what_triton_makes_of_the_backwards_twin(
     twin, hopper = BACKWARD.on_rung("twin"), ARCHITECTURES[90]
     given = twin.arguments(*twin.allocate(*arguments), *arguments)
     launcher = triton.launcher(twin)
-    launches = triton_offline.record_launches(launcher, given, hopper, assembles=False)
+    launches = triton_offline.record_launches(launcher, given, hopper)
     names = [each.kernel for each in launches]
     if head_dim > 128:
         assert names == LONG_ROWS_KERNELS
@@ -865,7 +863,7 @@ def test_what_triton_makes_of_the_backwards_twin(
     for launch in launches:
         is_small = launch.block == (128, 1, 1)
         assert is_small or launch.block == (3 * 128, 1, 1)
-        log = triton_offline.assembler_log(launch, hopper)
+        log = launch.assembler_log
         assert not WARNING.search(log)
         # Of 128 columns, a few numbers leave the registers, but outside of the loops.
         (spilled,) = re.findall(r"(\d+) bytes spill stores", log)
@@ -917,13 +915,13 @@ def test_what_triton_makes_of_split_keys(case: str) -> None:
     given = FORWARD.arguments(*FORWARD.allocate(*arguments), *arguments)
     hopper = ARCHITECTURES[90]
     launcher = triton.launcher(FORWARD)
-    launches = triton_offline.record_launches(launcher, given, hopper, assembles=False)
+    launches = triton_offline.record_launches(launcher, given, hopper)
     assert [each.kernel for each in launches] == [
         "attention_split_kernel",
         "attention_combine_kernel",
     ]
     for each in launches:
-        log = triton_offline.assembler_log(each, hopper)
+        log = each.assembler_log
         assert " 0 bytes spill stores" in log
     assert "cp.async.cg.shared.global" in launches[0].ptx
 

@@ -242,7 +242,7 @@ def test_tritons_maps_of_a_and_b_round_to_tf32(
     op = OP.on_rung("twin")
     given = op.arguments(OP.allocate(a, b), a, b.mT, None, None, "tf32")
     (launch,) = triton_offline.record_launches(
-        triton_backend.launcher(op), given, ARCHITECTURES[90], assembles=False
+        triton_backend.launcher(op), given, ARCHITECTURES[90]
     )
     encode = Mock()
     utils = SimpleNamespace(

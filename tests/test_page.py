@@ -498,9 +498,8 @@ launches.announce_of_source(lambda source: _shown_of(source)[1])
 
 @pytest.fixture
 def not_assembled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has Triton stop at PTX: no machine code is made, and nothing read from it."""
-    record = functools.partial(triton_offline.record_launches, assembles=False)
-    monkeypatch.setattr(triton_offline, "record_launches", record)
+    """Nothing is read of Triton's machine code, so that it is not made."""
+    monkeypatch.setattr(triton_offline.TritonLaunch, "cubin", b"")
     monkeypatch.setattr(tools, "resources_of", lambda *_: tools.Resources(0, 0, 0))
 
 

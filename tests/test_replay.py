@@ -567,7 +567,7 @@ def test_launches_of_triton(op: Op, generator: torch.Generator) -> None:
     arguments = op.arguments(*as_tuple(op.allocate(*inputs)), *inputs)
     tensors = [x for x in arguments if isinstance(x, Tensor) and x.numel() > 0]
     addresses = [0x1000 * (1 + i) for i in range(len(tensors))]
-    with triton_offline.offline_driver(ARCHITECTURES[90], assembles=False) as recorder:
+    with triton_offline.offline_driver(ARCHITECTURES[90]) as recorder:
         launch = triton.record_launches(op, arguments, tensors)
         assert launch
         first = list(recorder)

@@ -13,7 +13,7 @@ from bindings.errors import UnsupportedError
 from bindings.op import Argument, Op
 from compare.assembly.listing import Listing, parse_ptx, parse_sass
 from compare.assembly.mix import Mix, mix_of
-from compare.code import cache, cuda, tools, triton_offline
+from compare.code import cuda, tools, triton_offline
 from compare.code.architectures import WARP_SIZE, Architecture, parse_architecture
 from compare.code.launch_parameters import (
     ArgumentTensors,
@@ -243,7 +243,7 @@ def inspect_triton(
         titles,
         number,
         build,
-        lambda: _log_of(build, architecture),
+        lambda: build.assembler_log,
         launch,
         elements_of(arguments, launch),
     )
@@ -328,16 +328,6 @@ def _plans(
 
 def _titles(plans: list[dict[str, Any]]) -> tuple[str, ...]:
     return tuple(cuda.title_of(each["signature"]) for each in plans)
-
-
-def _log_of(launch: triton_offline.TritonLaunch, architecture: Architecture) -> str:
-    key = cache.key_of(launch.cubin, "assembler log")
-    stored = cache.read(key, ("log",))
-    if stored is None:
-        log = triton_offline.assembler_log(launch, architecture)
-        stored = {"log": log.encode()}
-        cache.write(key, stored)
-    return stored["log"].decode()
 
 
 def _require_launch(side: str, op: Op, titles: tuple[str, ...], number: int) -> None:

@@ -167,9 +167,7 @@ def _of_triton(
     launcher = triton.launcher(op)
     try:
         with Allocations() as allocations:
-            launches = triton_offline.record_launches(
-                launcher, arguments, architecture, assembles=False
-            )
+            launches = triton_offline.record_launches(launcher, arguments, architecture)
     except ValueError as error:
         if op.rung:
             raise UnsupportedError(native.unsupported_rung(op)) from error

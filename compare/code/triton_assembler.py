@@ -70,7 +70,7 @@ def _forget_assembler() -> None:
 
 @contextlib.contextmanager
 def stopped_at_ptx() -> Iterator[None]:
-    """Has Triton assemble nothing in this thread; it takes a fifth of its time."""
+    """Has Triton assemble nothing in this thread: who needs PTX alone need not wait."""
     thread = threading.get_ident()
     add_all, name_of = CUDABackend.add_stages, CUDABackend.hash
 

@@ -7,6 +7,7 @@ to keep is in this file and in triton_assembler; tests/test_code_triton.py pins 
 """
 
 import contextlib
+import functools
 import io
 import itertools
 import re
@@ -27,8 +28,9 @@ from triton.errors import TritonError
 from triton.runtime import JITFunction
 from triton.runtime.driver import driver
 
-from compare.code import tools
+from compare.code import cache, tools
 from compare.code.architectures import (
+    ARCHITECTURES,
     MAX_THREADS_PER_BLOCK,
     REGISTERS_PER_SM,
     WARP_SIZE,
@@ -67,8 +69,7 @@ class TritonLaunch:
     scratch_bytes: int  # of global memory, which Triton allocates for a block
     dynamic_shared_bytes: int  # Triton has no static shared memory
     ptx: str
-    cubin: bytes  # empty if the launch was recorded without assembling
-    assembler: Path  # the ptxas that made it
+    assembler: Path  # the ptxas that makes machine code of it
 
     @classmethod
     def of(
@@ -106,9 +107,35 @@ class TritonLaunch:
             + getattr(metadata, "profile_scratch_size", 0),
             dynamic_shared_bytes=metadata.shared,
             ptx=compiled.asm["ptx"],
-            cubin=compiled.asm["cubin"],
             assembler=assembler,
         )
+
+    @property
+    def cubin(self) -> bytes:
+        """The machine code, assembled when it is asked for.
+
+        Raises:
+            CodegenUnavailable: The assembler cannot be run.
+            CompilationFailed: It refused the PTX.
+        """
+        return self.compiled.asm["cubin"] or self._assembled["cubin"]
+
+    @property
+    def assembler_log(self) -> str:
+        """What `ptxas -v` says of the kernel; raises what `cubin` does."""
+        return self._assembled["log"].decode()
+
+    @functools.cached_property
+    def _assembled(self) -> dict[str, bytes]:
+        metadata = self.compiled.metadata
+        options = {name: _frozen(each) for name, each in metadata._asdict().items()}
+        options["num_warps"] = _warps_asked_for(self.compiled)
+        key = cache.key_of(self.compiler, repr(sorted(options.items())), self.ptx)
+        stored = cache.read(key, ("cubin", "log"))
+        if stored is None:
+            stored = _assemble(self.ptx, metadata.target, options, self.assembler)
+            cache.write(key, stored)
+        return stored
 
     @property
     def compiler(self) -> str:
@@ -122,13 +149,11 @@ def record_launches(
     arguments: tuple[Any, ...],
     architecture: Architecture,
     assembler: Path | None = None,
-    *,
-    assembles: bool = True,
 ) -> tuple[TritonLaunch, ...]:
     """Records the launches of `launcher(*arguments)`, whose tensors are on no GPU.
 
     An assembler, a ptxas that can be run and knows the architecture, takes the place of
-    the one that Triton brings along. For whom PTX is enough, none is run.
+    the one that Triton brings along. It is run when machine code is asked for.
 
     Raises:
         CodegenUnavailable: Triton's interpreter has taken its compiler's place here,
@@ -137,7 +162,7 @@ def record_launches(
     """
     _require_compiler()
     with (
-        offline_driver(architecture, assembler, assembles=assembles) as launches,
+        offline_driver(architecture, assembler) as launches,
         _failures_of(launcher.__name__, architecture),
     ):
         launcher(*arguments)
@@ -186,22 +211,22 @@ def _title(function: Any, constants: dict[str, Any]) -> str:
     return f"{function.__name__}[{text}]"
 
 
-def assembler_log(launch: TritonLaunch, architecture: Architecture) -> str:
-    """Assembles the kernel of a launch once more, to get what `ptxas -v` says of it."""
+def _assemble(
+    ptx: str, target: GPUTarget, options: dict[str, Any], assembler: Path
+) -> dict[str, bytes]:
+    """Makes machine code as Triton does, and keeps what `ptxas -v` says."""
+    architecture = ARCHITECTURES[target.arch]
     with (
-        offline_driver(architecture, launch.assembler),
+        _one_at_a_time,
+        assembled_by(assembler, architecture),
         knobs.nvidia.scope(),
-        _failures_of(launch.kernel, architecture) as printed,
+        _failures_of(options["name"], architecture) as printed,
     ):
         knobs.nvidia.dump_ptxas_log = True
-        metadata = launch.compiled.metadata
-        backend: Any = CUDABackend(metadata.target)
-        options = {name: _frozen(each) for name, each in metadata._asdict().items()}
-        options["num_warps"] = _warps_asked_for(launch.compiled)
-        backend.make_cubin(
-            launch.ptx, {}, backend.parse_options(options), metadata.target.arch
-        )
-    return printed.getvalue()
+        backend: Any = CUDABackend(target)
+        parsed = backend.parse_options(options)
+        cubin = backend.make_cubin(ptx, {}, parsed, target.arch)
+    return {"cubin": cubin, "log": printed.getvalue().encode()}
 
 
 def _warps_asked_for(compiled: Any) -> int:
@@ -240,12 +265,13 @@ def offline_driver(
     architecture: Architecture,
     assembler: Path | None = None,
     *,
-    assembles: bool = True,
+    assembles: bool = False,
 ) -> Iterator[list[TritonLaunch]]:
     """Has Triton take a device of an architecture for the active one.
 
     Launches are added to the list, and not made. Autotuners take the first of their
-    configurations, as if all of them took no time.
+    configurations, as if all of them took no time. What the assembler refuses is told
+    at the launch if it assembles, as on a GPU.
 
     Raises:
         CodegenUnavailable: The assembler cannot be run.

@@ -186,7 +186,8 @@ def pretend(
     """
     with contextlib.ExitStack() as stack:
         try:
-            launches = stack.enter_context(triton_offline.offline_driver(architecture))
+            driver = triton_offline.offline_driver(architecture, assembles=True)
+            launches = stack.enter_context(driver)
         except CodegenUnavailable as error:
             raise UnavailableError(str(error)) from error
         for owner, name, stand_in in _stand_ins(path, device, architecture):

@@ -17,7 +17,7 @@ from torch import Tensor
 from triton.compiler.errors import CompilationError
 from triton.errors import TritonError
 
-from compare.code import autotuning, tools, triton_offline
+from compare.code import autotuning, tools
 from compare.code.architectures import Architecture, parse_architecture
 from compare.code.autotuning import MAX_CONFIGURATIONS, Configuration
 from compare.code.launch_parameters import observed_launch
@@ -171,7 +171,7 @@ def _log_of(launch: TritonLaunch, architecture: Architecture) -> str:
     resources = tools.resources_of(launch.cubin, launch.kernel, architecture)
     if not resources.stack_bytes:
         return ""
-    return triton_offline.assembler_log(launch, architecture)
+    return launch.assembler_log
 
 
 def _row(configuration: Configuration, architecture: Architecture) -> list[str]:
