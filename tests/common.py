@@ -13,6 +13,7 @@ import pytest
 import shared
 import together
 import torch
+import triton
 from hypothesis import Phase, settings
 from torch import Tensor
 
@@ -50,6 +51,12 @@ _own = settings(deadline=None, phases=set(Phase) - {Phase.explain})
 settings.register_profile("quick", _own, derandomize=True, max_examples=6)
 settings.register_profile("thorough", _own, max_examples=1000)
 settings.load_profile("quick")
+
+
+def triton_version() -> tuple[int, ...]:
+    """Which Triton there is, and so what compiles: 3 and 6 of 3.6.0."""
+    return tuple(map(int, triton.__version__.split(".")[:2]))
+
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

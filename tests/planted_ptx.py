@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import launches
 import numpy as np
 import torch
-import triton
 
 from bindings.op import as_tuple
 from bindings.registry import OPS
@@ -79,11 +78,6 @@ class Outcome:
     def is_clean(self) -> bool:
         """Whether there is nothing to report."""
         return self.is_complete and not self.reports
-
-
-def triton_version() -> tuple[int, ...]:
-    """Which Triton compiles: 3 and 6 of 3.6.0."""
-    return tuple(map(int, triton.__version__.split(".")[:2]))
 
 
 # ---- Runs ----------------------------------------------------------------------------

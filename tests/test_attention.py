@@ -921,8 +921,9 @@ def test_what_triton_makes_of_split_keys(case: str) -> None:
         "attention_combine_kernel",
     ]
     for each in launches:
-        log = each.assembler_log
-        assert " 0 bytes spill stores" in log
+        (spilled,) = re.findall(r"(\d+) bytes spill stores", each.assembler_log)
+        # Of 256 columns, with Triton 3.7 and 3.8, one number leaves the registers.
+        assert int(spilled) <= (4 if shape[-1] == 256 else 0)
     assert "cp.async.cg.shared.global" in launches[0].ptx
 
 

@@ -6,6 +6,7 @@ import math
 
 import launches
 import pytest
+from common import triton_version
 from torch import Tensor
 
 from bindings.backends import native, prebuilt
@@ -72,8 +73,10 @@ def test_every_op_moves_the_fewest_bytes(odd: launches.Launch, side: str) -> Non
     assert len(moved) == len(large)
     if (each_op.name, side) == ("sum", "triton"):
         # One element is behind the vectors of the last row. Triton holds a row's eight
-        # places around them 16 times over in its 128 threads, and so loads it 16 times.
-        assert dict(moved) == dict.fromkeys(large, n_bytes + 15 * 4)
+        # places around them 16 times over in its 128 threads, and so loads it 16 times;
+        # that of 3.7 has each thread load all of them.
+        n_loads = 128 if triton_version() == (3, 7) else 16
+        assert dict(moved) == dict.fromkeys(large, n_bytes + (n_loads - 1) * 4)
     else:
         assert dict(moved) == dict.fromkeys(large, n_bytes)
 

@@ -10,6 +10,7 @@ from typing import Any
 import launches
 import pytest
 import torch
+from common import triton_version
 from planted_ptx import (
     Edit,
     Outcome,
@@ -26,7 +27,6 @@ from planted_ptx import (
     run,
     shifted,
     source_lines,
-    triton_version,
     unguarded,
     wrapped,
 )
@@ -153,13 +153,15 @@ IDLE_BARRIERS = {
     NORM_BACKWARD[1]: {4},
     PARTIALS[1]: {1},
 }
-if triton_version() < (3, 7):
+if triton_version() < (3, 8):
     IDLE_BARRIERS |= {
         SUM[1]: {0, 1, 2},
         NORM_BACKWARD[1]: {0, 7},
         LOSSES[1]: {1, 3, 4},
         PARTIALS[1]: set(),
     }
+elif triton_version() < (3, 9):
+    IDLE_BARRIERS |= {SUM[1]: {0, 1, 2}, NORM_BACKWARD[1]: {0, 5}}
 WITH_BARRIERS = (
     *SOFTMAX,
     *LAYER_NORM,

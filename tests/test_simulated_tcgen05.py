@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from common import assert_accepted, leave_out, random_inputs
+from common import assert_accepted, leave_out, random_inputs, triton_version
 from emulated import integers
-from planted_ptx import triton_version
 from test_simulated_matrices import (
     Layout,
     bits_of,
@@ -71,7 +70,7 @@ def assert_is_exact(
     a = matrix(n_rows, depth, dtype, 0, is_transposed=layouts[0])
     b = matrix(depth, n_cols, dtype, 1, is_transposed=layouts[1])
     out = torch.empty(n_rows, n_cols, dtype=dtype)
-    op = OPS["matmul"]
+    op = OPS["matmul"].on_rung("twin" if shape == TWIN else "tensor_cores")
     arguments = op.arguments(out, a, b, None, None, precision)
     simulated_calls.run(
         "triton", op, arguments, "sm_100a", unwritten=[out], order=order
@@ -119,9 +118,9 @@ def test_a_single_product_is_exact() -> None:
 def test_warp_by_warp_they_are_exact(
     shape: tuple[int, int, int], dtype: torch.dtype, precision: str, order: Order
 ) -> None:
-    # Before 3.8, Triton has tcgen05.mma read what cp.async has written, with no
+    # Before 3.7, Triton has tcgen05.mma read what cp.async has written, with no
     # fence.proxy.async between, which the PTX ISA demands of other than bulk copies.
-    lacks_fence = triton_version() < (3, 8) and dtype == torch.float16
+    lacks_fence = triton_version() < (3, 7) and dtype == torch.float16
     says = r"no fence\.proxy\.async has shown it, at .*: @%p\d+ tcgen05\.mma"
     expected = pytest.raises(SimulationFault, match=says)
     with expected if lacks_fence else contextlib.nullcontext():
