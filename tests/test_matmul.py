@@ -40,6 +40,7 @@ from bindings.ops.matmul import ACTIVATIONS, OP, product
 from compare import peers
 from compare.code import triton_offline
 from compare.code.architectures import ARCHITECTURES
+from compare.code.kernel_code import planned_kernels
 from compare.judge import acceptance
 from compare.judge.cases import Case, make_arguments
 from compare.parameters import parse_parameter, read_ops
@@ -178,6 +179,29 @@ def skip_if_simulated_elsewhere(backend: str) -> None:
     if asked and int(re.sub(r"\D", "", asked)) not in numbers:
         first, last = numbers[0], numbers[-1]
         pytest.skip(f"the twin is for sm_{first} to sm_{last}, not for {asked}")
+
+
+@pytest.mark.parametrize("n_wide", [70, 133])
+@pytest.mark.parametrize("layouts", ["kk", "ko", "ok", "oo"])
+def test_tiles_of_either_width_are_exact(
+    n_wide: int, layouts: str, device: str
+) -> None:
+    """Of as many matrices with two narrow tiles each, or a wide one."""
+    n_rows, n_cols, depth = 5, 199, 19
+    a = integers((n_wide, n_rows, depth), torch.float32, device, 0)
+    b = integers((n_wide, depth, n_cols), torch.float32, device, 1)
+    op = OP.on_rung("tiled")
+    given = op.arguments(torch.empty(n_wide, n_rows, n_cols), a, b, None, None, "ieee")
+    (kernel,) = planned_kernels("cuda", op, given, ARCHITECTURES[90])
+    # One wave of wide tiles takes less time than two of narrow ones, and two more
+    # than three.
+    assert kernel.endswith(", 256>" if n_wide == 70 else ", 128>")
+    if layouts[0] == "o":
+        a = a.mT.contiguous().mT
+    if layouts[1] == "k":
+        b = b.mT.contiguous().mT
+    out = run("cuda", a, b, precision="ieee", rung="tiled")
+    assert torch.equal(out.double(), a.double() @ b.double())
 
 
 # Rows that begin at multiples of 16 bytes, as tensor maps require. The last three have

@@ -184,9 +184,19 @@ cudaError_t matmul(
                 return start(plan_first(matmul_first_kernel<T, ACTIVATION>, n_tiles));
             }
             using namespace tiled;
-            const dim3 grid(call.n_tiles(BLOCK_M, BLOCK_N));
-            const auto kernel = matmul_tiled_kernel<T, ACTIVATION>;
-            return start(Plan{kernel, grid, dim3(NUM_THREADS), sizeof(Shared)});
+            const auto start_tiled = [&]<int BLOCK_N>() {
+                const auto kernel = matmul_tiled_kernel<T, ACTIVATION, BLOCK_N>;
+                const dim3 grid(call.n_tiles(BLOCK_M, BLOCK_N));
+                constexpr size_t BYTES = sizeof(Shared<BLOCK_N>);
+                return start(Plan{kernel, grid, dim3(NUM_THREADS), BYTES});
+            };
+            const int64_t n_wide = call.n_tiles(BLOCK_M, 256);
+            const int64_t n_narrow = call.n_tiles(BLOCK_M, 128);
+            constexpr int64_t WIDE_BYTES = sizeof(Shared<256>);
+            const bool has_room = WIDE_BYTES <= device.max_shared_bytes;
+            return has_room && prefers_wide(n_wide, n_narrow, device.n_sms)
+                       ? start_tiled.template operator()<256>()
+                       : start_tiled.template operator()<128>();
         };
         return dispatch_activation(Activation{activation}, start_rung);
     });

@@ -1,10 +1,10 @@
 // The second rung: a block copies tiles of a and b into shared memory, and a thread
-// computes 8 x 8 elements of the result from registers.
+// computes 8 x 16 elements of the result from registers; 8 x 8 where there are few tiles.
 //
-// An element loaded from global memory serves 128 multiplications, one loaded from shared
-// memory 8. The next tiles are on their way to registers while the threads compute; shared
-// memory holds two of each operand, so that one barrier a step is enough. This is the kernel
-// for float32 as IEEE 754 has it, which no tensor core computes.
+// An element loaded from global memory serves 128 multiplications and more, one loaded from
+// shared memory 8 or 16. The next tiles are on their way to registers while the threads
+// compute; shared memory holds two of each operand, so that one barrier a step is enough.
+// This is the kernel for float32 as IEEE 754 has it, which no tensor core computes.
 #pragma once
 
 #include "common/epilogue.cuh"
@@ -13,42 +13,47 @@
 
 namespace tiled {
 constexpr int BLOCK_M = 128;
-constexpr int BLOCK_N = 128;
 constexpr int BLOCK_K = 16;
 // The sums over so many entries of K are added up in shared memory: along a single chain of
 // additions the rounding errors of thousands would pile up.
 constexpr int K_PER_SUM = 256;
 constexpr int NUM_THREADS = 256;
 constexpr int VEC_SIZE = 4;
-constexpr int VECS_PER_THREAD = BLOCK_M * BLOCK_K / (VEC_SIZE * NUM_THREADS);
-static_assert(BLOCK_M == BLOCK_N);  // a and b are copied by the same functions
 
-// A block is 4 x 2 warps of 4 x 8 threads. A thread has 2 x 2 squares of 4 x 4 elements, with
-// its neighbours' squares between them, so that a warp reads consecutive vectors.
+// A block is 4 x 2 warps of 4 x 8 threads. A thread has 2 x 2 or 2 x 4 squares of 4 x 4
+// elements, with its neighbours' squares between them, so that a warp reads consecutive
+// vectors.
 constexpr int ROW_STEP = 16;
 constexpr int COL_STEP = 32;
+constexpr int ROWS_PER_THREAD = 8;
+
+template <int BLOCK_N>
+constexpr int COLS_PER_THREAD = BLOCK_N / 16;
 
 // A tile of one operand, by k and by its outer dimension, the rows of a or the columns of b.
 // The swizzle keeps vectors together, and puts rows that are 4 apart into different banks.
-using Tile = float[BLOCK_K][BLOCK_M];
+template <int BLOCK>
+using Tile = float[BLOCK_K][BLOCK];
 
 __device__ __forceinline__ int swizzled(int k, int outer) {
     return outer ^ (k / 4 % 2 * 16);
 }
 
-// A thread's part in the copy of an operand: two vectors along the contiguous dimension, one
-// of them K_STEP or OUTER_STEP entries further on along the other dimension.
-template <typename T>
+// A thread's part in the copy of an operand: vectors along the contiguous dimension. Along k
+// each is OUTER_STEP rows behind the one before. Across k two are K_STEP rows apart, and the
+// next two, of a wide tile, a warp's vectors further on.
+template <typename T, int BLOCK>
 struct Copy {
-    static_assert(VECS_PER_THREAD == 2);
-    static constexpr int OUTER_STEP = BLOCK_M / 2, K_STEP = BLOCK_K / 2;
+    static constexpr int VECS = BLOCK * BLOCK_K / (VEC_SIZE * NUM_THREADS);
+    static constexpr int OUTER_STEP = 64, K_STEP = BLOCK_K / 2;
+    static constexpr int WARP_STEP = WARP_SIZE * VEC_SIZE;
 
-    bool k_is_contiguous, is_aligned;
+    bool k_is_contiguous, is_aligned, is_whole;
     int k, outer;    // of the first vector in the tile
     int n_outer;     // entries left in the matrix, from the first vector on
     const T* ptr;    // of the first vector of the next tile
     int64_t stride;  // of the dimension that is not contiguous
-    Vec<T, VEC_SIZE> vecs[VECS_PER_THREAD];
+    Vec<T, VEC_SIZE> vecs[VECS];
 
     __device__ Copy(
         const T* tile_ptr, int64_t stride_outer, int64_t stride_k, int64_t n_outer
@@ -65,44 +70,73 @@ struct Copy {
             k = warp;
             outer = lane * VEC_SIZE;
         }
-        this->n_outer = static_cast<int>(min(n_outer, int64_t{BLOCK_M})) - outer;
+        is_whole = is_aligned && n_outer >= BLOCK;
+        this->n_outer = static_cast<int>(min(n_outer, int64_t{BLOCK})) - outer;
         ptr = tile_ptr + outer * stride_outer + k * stride_k;
     }
 
+    // Where a vector is, along the dimension that is not contiguous and the one that is.
+    __device__ int row(int i) const {
+        return k_is_contiguous ? i * OUTER_STEP : i % 2 * K_STEP;
+    }
+    __device__ int col(int i) const { return k_is_contiguous ? 0 : i / 2 * WARP_STEP; }
+
     // Loads the next tile, of n_k entries along k, if any; zeros surround the matrix.
     __device__ void load_next(int64_t n_k) {
-        const int left_k = static_cast<int>(min(n_k, int64_t{BLOCK_K})) - k;
-        const int n_rows = k_is_contiguous ? n_outer : left_k;
-        const int n_cols = k_is_contiguous ? left_k : n_outer;
-        const int step = k_is_contiguous ? OUTER_STEP : K_STEP;
-        for (int i = 0; i < VECS_PER_THREAD; ++i) {
-            const int n_valid = i * step < n_rows ? n_cols : 0;
-            vecs[i] = load<VEC_SIZE>(ptr + i * step * stride, n_valid, T{}, is_aligned);
+        if (is_whole && n_k >= BLOCK_K) {
+            #pragma unroll
+            for (int i = 0; i < VECS; ++i) {
+                vecs[i] = load<VEC_SIZE>(ptr + row(i) * stride + col(i), true, T{});
+            }
+        } else {
+            const int left_k = static_cast<int>(min(n_k, int64_t{BLOCK_K})) - k;
+            const int n_rows = k_is_contiguous ? n_outer : left_k;
+            const int n_cols = k_is_contiguous ? left_k : n_outer;
+            #pragma unroll
+            for (int i = 0; i < VECS; ++i) {
+                const int n_valid = row(i) < n_rows ? n_cols - col(i) : 0;
+                const T* vec_ptr = ptr + row(i) * stride + col(i);
+                vecs[i] = load<VEC_SIZE>(vec_ptr, n_valid, T{}, is_aligned);
+            }
         }
         ptr += k_is_contiguous ? BLOCK_K : BLOCK_K * stride;
     }
 
-    __device__ void store_to(Tile& tile) const {
-        for (int i = 0; i < VECS_PER_THREAD; ++i) {
+    __device__ void store_to(Tile<BLOCK>& tile) const {
+        #pragma unroll
+        for (int i = 0; i < VECS; ++i) {
             const Vec<float, VEC_SIZE> vec = to_float(vecs[i]);
             if (k_is_contiguous) {
                 for (int j = 0; j < VEC_SIZE; ++j) {
-                    tile[k + j][swizzled(k, outer) + i * OUTER_STEP] = vec[j];
+                    tile[k + j][swizzled(k, outer) + row(i)] = vec[j];
                 }
             } else {
-                store(&tile[k + i * K_STEP][swizzled(k, outer)], vec);
+                store(&tile[k + row(i)][swizzled(k, outer) + col(i)], vec);
             }
         }
     }
 };
 
+template <int BLOCK_N>
 struct Shared {
-    Tile a_tiles[2], b_tiles[2];
-    Vec<float, VEC_SIZE> sums[16][NUM_THREADS];  // a thread's 8 x 8 of them
+    Tile<BLOCK_M> a_tiles[2];
+    Tile<BLOCK_N> b_tiles[2];
+    // A thread's rows, of COLS_PER_THREAD sums each.
+    Vec<float, VEC_SIZE> sums[BLOCK_M * BLOCK_N / (VEC_SIZE * NUM_THREADS)]
+                             [NUM_THREADS];
 };
+
+// A multiprocessor holds one tile at a time. On an H200, a wide one takes five thirds of the
+// time of a narrow one.
+inline bool prefers_wide(int64_t n_wide, int64_t n_narrow, int multiprocessors) {
+    const auto waves = [=](int64_t n_tiles) {
+        return (n_tiles + multiprocessors - 1) / multiprocessors;
+    };
+    return 5 * waves(n_wide) <= 3 * waves(n_narrow);
+}
 }  // namespace tiled
 
-template <typename T, Activation ACTIVATION>
+template <typename T, Activation ACTIVATION, int BLOCK_N>
 __global__ void __launch_bounds__(tiled::NUM_THREADS) matmul_tiled_kernel(
     T* __restrict__ out_ptr,         // (n_batches, M, N)
     const T* __restrict__ a_ptr,     // (n_batches, M, K)
@@ -114,9 +148,10 @@ __global__ void __launch_bounds__(tiled::NUM_THREADS) matmul_tiled_kernel(
 ) {
     using namespace tiled;
     DYNAMIC_SHARED(memory, 16);
-    auto& [a_tiles, b_tiles, sums] = *reinterpret_cast<Shared*>(memory);
+    auto& [a_tiles, b_tiles, sums] = *reinterpret_cast<Shared<BLOCK_N>*>(memory);
+    constexpr int COLS = COLS_PER_THREAD<BLOCK_N>;
 
-    // -- tile: a block owns BLOCK_M x BLOCK_N elements, a thread 8 x 8 of them
+    // -- tile: a block owns BLOCK_M x BLOCK_N elements, a thread 8 x COLS of them
     const int64_t n_tiles_m = (M + BLOCK_M - 1) / BLOCK_M;
     const int64_t n_tiles_n = (N + BLOCK_N - 1) / BLOCK_N;
     const int batch = blockIdx.x / (n_tiles_m * n_tiles_n);
@@ -125,20 +160,20 @@ __global__ void __launch_bounds__(tiled::NUM_THREADS) matmul_tiled_kernel(
     const int64_t tile_col = tile % n_tiles_n * BLOCK_N;
     const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
     const int row = warp / 2 * 32 + lane / 8 * VEC_SIZE;
-    const int col = warp % 2 * 64 + lane % 8 * VEC_SIZE;
+    const int col = warp % 2 * (BLOCK_N / 2) + lane % 8 * VEC_SIZE;
     a_ptr += batch * a_stride_batch + tile_row * a_stride_row;
     b_ptr += batch * b_stride_batch + tile_col * b_stride_col;
 
     // -- compute: the next tiles are loaded meanwhile
-    Copy<T> a_copy(a_ptr, a_stride_row, a_stride_col, M - tile_row);
-    Copy<T> b_copy(b_ptr, b_stride_col, b_stride_row, N - tile_col);
+    Copy<T, BLOCK_M> a_copy(a_ptr, a_stride_row, a_stride_col, M - tile_row);
+    Copy<T, BLOCK_N> b_copy(b_ptr, b_stride_col, b_stride_row, N - tile_col);
     a_copy.load_next(K);
     b_copy.load_next(K);
     a_copy.store_to(a_tiles[0]);
     b_copy.store_to(b_tiles[0]);
     __syncthreads();
 
-    float accumulators[8][8] = {};
+    float accumulators[ROWS_PER_THREAD][COLS] = {};
     for (auto& vecs : sums) vecs[threadIdx.x] = {};
     int stage = 0;
     for (int64_t n_k = K; n_k > 0; n_k -= BLOCK_K) {
@@ -148,25 +183,31 @@ __global__ void __launch_bounds__(tiled::NUM_THREADS) matmul_tiled_kernel(
         }
         #pragma unroll
         for (int k = 0; k < BLOCK_K; ++k) {
-            Vec<float, VEC_SIZE> a[2], b[2];
+            const float* a_row = a_tiles[stage][k];
+            const float* b_row = b_tiles[stage][k];
+            Vec<float, VEC_SIZE> a[2], b[COLS / VEC_SIZE];
             for (int i = 0; i < 2; ++i) {
-                const float* a_row = a_tiles[stage][k];
-                const float* b_row = b_tiles[stage][k];
                 a[i] =
                     load<VEC_SIZE>(a_row + swizzled(k, row + i * ROW_STEP), true, 0.0f);
+            }
+            for (int i = 0; i < COLS / VEC_SIZE; ++i) {
                 b[i] =
                     load<VEC_SIZE>(b_row + swizzled(k, col + i * COL_STEP), true, 0.0f);
             }
+            // Down one column and up the next: a product has an operand in common with
+            // the one before, since two at most are read from the registers in a cycle.
             #pragma unroll
-            for (int i = 0; i < 64; ++i) {
-                accumulators[i / 8][i % 8] +=
-                    a[i / 32][i / 8 % 4] * b[i / 4 % 2][i % 4];
+            for (int i = 0; i < ROWS_PER_THREAD * COLS; ++i) {
+                const int c = i / ROWS_PER_THREAD, step = i % ROWS_PER_THREAD;
+                const int r = c % 2 ? ROWS_PER_THREAD - 1 - step : step;
+                accumulators[r][c] +=
+                    a[r / VEC_SIZE][r % VEC_SIZE] * b[c / VEC_SIZE][c % VEC_SIZE];
             }
         }
         if (n_k <= BLOCK_K || (K - n_k) % K_PER_SUM == K_PER_SUM - BLOCK_K) {
             #pragma unroll
-            for (int i = 0; i < 64; ++i) {
-                float& accumulator = accumulators[i / 8][i % 8];
+            for (int i = 0; i < ROWS_PER_THREAD * COLS; ++i) {
+                float& accumulator = accumulators[i / COLS][i % COLS];
                 sums[i / VEC_SIZE][threadIdx.x][i % VEC_SIZE] += accumulator;
                 accumulator = 0.0f;
             }
@@ -183,15 +224,15 @@ __global__ void __launch_bounds__(tiled::NUM_THREADS) matmul_tiled_kernel(
     const bool out_is_aligned =
         N % VEC_SIZE == 0 && reinterpret_cast<uintptr_t>(out_ptr) % OUT_BYTES == 0;
     #pragma unroll
-    for (int j = 0; j < 2; ++j) {
+    for (int j = 0; j < COLS / VEC_SIZE; ++j) {
         const int64_t out_col = tile_col + col + j * COL_STEP;
         const auto bias = load<VEC_SIZE>(
             bias_ptr + out_col, bias_ptr ? N - out_col : 0, T{}, bias_is_aligned
         );
         #pragma unroll
-        for (int i = 0; i < 8; ++i) {
+        for (int i = 0; i < ROWS_PER_THREAD; ++i) {
             const int64_t out_row = tile_row + row + i / 4 * ROW_STEP + i % 4;
-            Vec<float, VEC_SIZE> out = sums[2 * i + j][threadIdx.x];
+            Vec<float, VEC_SIZE> out = sums[i * (COLS / VEC_SIZE) + j][threadIdx.x];
             for (int c = 0; c < VEC_SIZE; ++c) {
                 const float scale = argument_scale<T>(ACTIVATION);
                 out[c] = epilogue<ACTIVATION, T>(out[c], scale * to_float(bias[c]));
