@@ -53,9 +53,11 @@ pipe = open({pipe!r}, "w")
 print("runs", file=pipe, flush=True)
 open({pipe!r} + "2").read()
 """
+# What a shell starts in the background ignores interrupts, and so do its children.
 _PARENT = """
-import sys
+import signal, sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from compare.pairs import sandbox
 file, folder = map(Path, sys.argv[1:])
 sandbox.run(
