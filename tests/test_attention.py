@@ -17,6 +17,7 @@ from common import (
     leave_out_simulated,
     op_id,
     random_inputs,
+    triton_version,
 )
 from launches import HOPPER
 from mirror import kernels_of
@@ -922,8 +923,9 @@ def test_what_triton_makes_of_split_keys(case: str) -> None:
     ]
     for each in launches:
         (spilled,) = re.findall(r"(\d+) bytes spill stores", each.assembler_log)
-        # Of 256 columns, with Triton 3.7 and 3.8, one number leaves the registers.
-        assert int(spilled) <= (4 if shape[-1] == 256 else 0)
+        # Of 256 columns, one number leaves the registers of what 3.7 and 3.8 make.
+        may_spill = shape[-1] == 256 and triton_version() in ((3, 7), (3, 8))
+        assert int(spilled) <= (4 if may_spill else 0)
     assert "cp.async.cg.shared.global" in launches[0].ptx
 
 
