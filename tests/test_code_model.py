@@ -69,6 +69,8 @@ TRIED = [
     "launch", TRIED, ids=[f"{each[0].name}-{each[2].name}" for each in TRIED]
 )
 def test_code_of_both_sides(launch: launches.Launch) -> None:
+    if launches.spills_in_triton(launch):
+        pytest.skip("the assembler of Triton 3.6 spills two numbers of a thread")
     each_op, _, architecture = launch
     contract = TRIALS[each_op.name].code_contract
     is_reduction = contract is not None and contract.is_reduction
