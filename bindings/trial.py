@@ -73,6 +73,8 @@ class CodeContract:
             exempt, having no width.
         is_reduction: Whether so little is written that stores may have any width and
             touch any number of sectors.
+        wasteful_kernels: Parts of the names of kernels whose accesses may be as they
+            are, since the twin cannot serve calls on their architectures.
         narrow_kernels: Parts of the names of kernels that are exempt from access_bytes,
             since they read or write little beside the rest.
         conflicting_kernels: Parts of the names of kernels that may have bank conflicts,
@@ -84,6 +86,7 @@ class CodeContract:
     shapes: tuple[tuple[int, ...], ...] = ()
     access_bytes: int = 16
     is_reduction: bool = False
+    wasteful_kernels: tuple[str, ...] = ()
     narrow_kernels: tuple[str, ...] = ()
     conflicting_kernels: tuple[str, ...] = ()
     instructions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -100,7 +103,7 @@ class Trial:
     Attributes:
         op: The op.
         inputs: Makes the tensors of a case from a shape and a generator: numbers in
-            float32, indices in int64.
+            float32, indices in int64, and 8-bit floats, which stay what they are.
         traffic: The fewest bytes that a shape and an element size make necessary.
         small_shape: Runs on a CPU in about a second.
         large_shape: Fits in no cache of a GPU.
@@ -115,10 +118,14 @@ class Trial:
         complete: Takes the tensors from `inputs`, by now in a dtype and a layout, and
             returns all of the op's: those, and the ones that a forward would have saved
             for them.
+        dtype_parameter: The argument that a case's dtype is, which is the result's, of
+            an op whose inputs have dtypes of their own; empty where inputs have it.
         optional_inputs: Names of the last of `inputs`, which the op can do without. A
             variant that has one gives True for it.
         variants: Keyword arguments under which the op computes something else.
         timed_variants: Those that are timed and recorded; all by default.
+        float32_variants: Those that change nothing for other dtypes, and are not timed
+            there.
         timed_dtypes: The dtypes that are, by name.
         shape_names: Names of the numbers of a shape, such as "M", where they are not
             the sizes of an input's dimensions.
@@ -148,10 +155,12 @@ class Trial:
     sweep_shapes: tuple[tuple[int, ...], ...]
     edge_shapes: tuple[tuple[int, ...], ...]
     complete: Callable[..., tuple[Tensor, ...]] = _unchanged
+    dtype_parameter: str = ""
     optional_inputs: tuple[str, ...] = ()
     ladder_shape: tuple[int, ...] | None = None
     variants: tuple[dict[str, Any], ...] = ({},)
     timed_variants: tuple[dict[str, Any], ...] | None = None
+    float32_variants: tuple[dict[str, Any], ...] = ()
     timed_dtypes: tuple[str, ...] = ("float32", "bfloat16")
     shape_names: tuple[str, ...] = ()
     sweep_over: str = ""
@@ -164,14 +173,20 @@ class Trial:
     other_kernels: Mapping[str, str] = field(default_factory=dict)
 
     def bind(
-        self, tensors: tuple[Tensor, ...], params: Mapping[str, Any]
+        self,
+        tensors: tuple[Tensor, ...],
+        params: Mapping[str, Any],
+        dtype: torch.dtype | None = None,
     ) -> tuple[Any, ...]:
         """Returns all arguments of the op, in order.
 
         Args:
             tensors: The tensors from `inputs` and `complete`, optional ones included.
             params: The other arguments by name; those left out have their defaults.
+            dtype: The case's, for an op that has it as an argument.
         """
+        if self.dtype_parameter and dtype is not None:
+            params = {self.dtype_parameter: dtype, **params}
         n_required = len(tensors) - len(self.optional_inputs)
         optional = dict(zip(self.optional_inputs, tensors[n_required:], strict=True))
         named = {

@@ -66,15 +66,16 @@ def _read_file(path: Path) -> list[OpSummary]:
         node.arg: node.value
         for node in (*ast.walk(module), *ast.walk(trial))
         if isinstance(node, ast.keyword)
-        and node.arg in ("gradient", "optional_inputs", "shape_names")
+        and node.arg in ("gradient", "optional_inputs", "shape_names", _OF_THE_DTYPE)
     }
-    optional, shape_names = (
+    optional, shape_names, of_dtype = (
         ast.literal_eval(keywords.get(name, ast.Tuple([])))
-        for name in ("optional_inputs", "shape_names")
+        for name in ("optional_inputs", "shape_names", _OF_THE_DTYPE)
     )
     op = _read_op(
         functions[path.stem],
         optional,
+        of_dtype,
         has_gradient="gradient" in keywords,
         shape_names=shape_names,
     )
@@ -83,8 +84,15 @@ def _read_file(path: Path) -> list[OpSummary]:
     return [op]
 
 
+# Names the parameter that is a case's dtype, for which there is an option.
+_OF_THE_DTYPE = "dtype_parameter"
+
+
 def _read_op(
-    function: ast.FunctionDef, optional_inputs: tuple[str, ...] = (), **known: Any
+    function: ast.FunctionDef,
+    optional_inputs: tuple[str, ...] = (),
+    dtype_parameter: str | tuple[()] = (),
+    **known: Any,
 ) -> OpSummary:
     arguments = function.args
     required = len(arguments.args) - len(arguments.defaults)
@@ -108,6 +116,7 @@ def _read_op(
             for argument, default in pairs
             if argument.annotation
             and default
+            and argument.arg != dtype_parameter
             and (argument.arg in optional_inputs or not _is_tensor(argument))
         },
         **known,

@@ -320,7 +320,7 @@ def _each_in_its_shape(
     inputs: tuple[Tensor, ...], lay_out: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, ...]:
     try:
-        laid_out = tuple(map(lay_out, inputs))
+        laid_out = tuple(lay_out(x) if x.dim() else x for x in inputs)
     except (IndexError, RuntimeError):
         laid_out = ()
     if [x.shape for x in laid_out] != [x.shape for x in inputs]:
@@ -342,9 +342,13 @@ def assert_accepted(
     backend: str,
     inputs: tuple[Tensor, ...],
     params: Mapping[str, Any] | None = None,
+    dtype: torch.dtype | None = None,
 ) -> None:
-    """Calls the op and judges all that it returns by the acceptance rule."""
-    arguments = TRIALS[op.name].bind(inputs, params or {})
+    """Calls the op and judges all that it returns by the acceptance rule.
+
+    The dtype is for an op that has it as an argument.
+    """
+    arguments = TRIALS[op.name].bind(inputs, params or {}, dtype)
     expected = acceptance.expect(op, arguments)
     before = [x.clone() for x in inputs]
     try:

@@ -216,7 +216,7 @@ def narrow(kind: str, x: np.ndarray) -> np.ndarray:
 
 FOR_BOTH = [
     SOURCES / f"{stem}.cu"
-    for stem in ("copies", "groups", "hopper", "kernels", "matrices", "turns")
+    for stem in ("copies", "float8", "groups", "hopper", "kernels", "matrices", "turns")
 ]
 
 

@@ -26,7 +26,11 @@ SUM = PlannedLaunch("matmul_sum_kernel", "", 64, {}, {})
 
 
 def cuda(
-    n_blocks: int, block_m: int, block_n: int, n_streamed: int = 0
+    n_blocks: int,
+    block_m: int,
+    block_n: int,
+    n_streamed: int = 0,
+    cluster: tuple[int, int] = (1, 1),
 ) -> PlannedLaunch:
     signature = (
         f"void matmul_kernel<__nv_bfloat16, {block_m}, {block_n}, 4, (ptx::Major)0, "
@@ -35,7 +39,7 @@ def cuda(
     plan = {
         "signature": signature,
         "grid": (n_blocks, 1, 1),
-        "arguments": [(0, 2), n_streamed],
+        "arguments": [(0, 2), n_streamed, *cluster],
     }
     return PlannedLaunch.of_cuda(plan)
 
@@ -73,6 +77,13 @@ def say(
             (4096, 4096, 64),
             "128 x 256 tiles, 4 stages (twin): 32 x 16 = 512 tiles on 132 "
             "multiprocessors, 3.88 waves; the last wave's 116 tiles are whole",
+        ),
+        (
+            (cuda(60, 64, 128, 1, (4, 1)), SUM),
+            (200, 264, 4096),
+            "64 x 128 tiles, 4 stages (twin), 4 in a column load their b together, K "
+            "in 5 parts: 4 x 3 = 12 tiles would leave 120 of 132 multiprocessors idle; "
+            "a second launch adds the parts",
         ),
         (
             (triton(264, 128, 128),),
@@ -244,7 +255,7 @@ def test_each_rung_has_as_many_blocks_as_tiles(side: Side, rung: str) -> None:
     told = choices.sentence(
         op, Choice(launches, arguments, ARCHITECTURES[90], True, True)
     )
-    assert f"({rung}): " in told
+    assert f"({rung})" in told
     assert f" {launch.n_blocks:,} tiles" in told
 
 

@@ -120,7 +120,7 @@ def test_accesses_come_from_the_sources(each_op: Op, side: str) -> None:
     accesses = code.ptx.in_category("global load", "global store")
     folder = {"cuda": "csrc", "triton": "triton_kernels"}[side]
     # Its own, or what several share.
-    own_folders = (each_op.source, "glu", "norm", "unary")
+    own_folders = (each_op.source, "glu", "matmul", "norm", "unary")
     assert in_op(accesses)
     assert all(
         place.startswith(tuple(f"{folder}/{own}/" for own in own_folders))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,7 @@ from compare.code.triton_offline import (
     record_launches,
 )
 from compare.errors import CodegenUnavailable, CompilationFailed
+from compare.judge.cases import Case, launcher_arguments
 from triton_kernels.softmax.twin import softmax_kernel
 
 softmax, add = launcher(OPS["softmax"]), launcher(OPS["add"])
@@ -247,6 +249,32 @@ from test_code_triton import AMPERE, check_assembler, launch_softmax
 for same_ptxas in {order}:
     check_assembler(launch_softmax(AMPERE, 256, same_ptxas), same_ptxas)
 """
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_steps_of_8_bit_floats_are_awaited_before_they_are_added(
+    dtype: torch.dtype,
+) -> None:
+    """Neither does the assembler put in waits, nor does it serialise products."""
+    op, case = OPS["scaled_matmul"], Case((256, 256, 256), dtype)
+    arguments = launcher_arguments(op, case)
+    (launch,) = record_launches(launcher(op), arguments, HOPPER)
+    opcodes = re.findall(r"\b(wgmma\.\w+|add\.f32)\S*(?: +\d)?", launch.ptx)
+    steps = re.findall("M{4}CW(A+)", "".join(_LETTERS[each] for each in opcodes))
+    # Two halves of a tile's rows, of 64 x 128 sums for each warpgroup.
+    assert [len(each) for each in steps] == [64, 64]
+    assert not re.search(r"\(C75\d\d\)", launch.assembler_log)
+    assert " 0 bytes spill stores" in launch.assembler_log
+
+
+# What a kernel does, as letters: a product, the end of a group, a wait, an addition.
+_LETTERS = {
+    "wgmma.fence": "",
+    "wgmma.mma_async": "M",
+    "wgmma.commit_group": "C",
+    "wgmma.wait_group": "W",
+    "add.f32": "A",
+}
 
 
 @needs_nvcc

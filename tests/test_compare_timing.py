@@ -38,7 +38,15 @@ from compare.errors import UnavailableError
 from compare.judge.cases import LAYOUTS, Case
 from compare.judge.parity import Prepared, Skipped, prepare
 from compare.report.plots import STYLES
-from compare.timing import ceiling, compiling, gpu_state, implementations, names, turns
+from compare.timing import (
+    benchmark,
+    ceiling,
+    compiling,
+    gpu_state,
+    implementations,
+    names,
+    turns,
+)
 from compare.timing import measure as lab
 from compare.timing.implementations import Implementation
 from compare.timing.names import NAMES
@@ -978,3 +986,26 @@ def test_a_process_that_is_killed_ends_the_benchmark(
     says = "^one of 2 processes that compile was killed"
     with pytest.raises(UnavailableError, match=says):
         compiling.compile_ahead(_add_by("triton", "torch.compile"), lambda _: None)
+
+
+def test_variants_of_float32_are_timed_of_float32_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A precision is asked for by name, and changes nothing for 16 bits."""
+    monkeypatch.setattr(gpu_state, "obstacle", lambda: None)
+    monkeypatch.setattr(benchmark, "memory_shortage", lambda *_: None)
+    monkeypatch.setattr(benchmark, "check_memory", lambda *_: None)
+    both = benchmark.Request(
+        *("matmul", None, ("float32", "bfloat16"), None, (), ()), sweep=False
+    )
+    timed = [
+        (each.dtype, each.params.get("precision"))
+        for each in benchmark.plan(both).cases
+    ]
+    assert (torch.float32, "tf32x3") in timed
+    assert (torch.bfloat16, None) in timed
+    assert not [each for each in timed if each[0] == torch.bfloat16 and each[1]]
+    asked = dataclasses.replace(
+        both, params={"precision": "tf32"}, dtypes=("bfloat16",)
+    )
+    assert benchmark.plan(asked).cases

@@ -443,6 +443,29 @@ def test_matrix_product_of_a_cluster(machine: Library) -> None:
     np.testing.assert_array_equal(out, a @ b)
 
 
+def column_sums(x: np.ndarray, n_blocks: int) -> np.ndarray:
+    """Sums over the rows of x (clusters, tiles, rows, columns), by the block's rank."""
+    sums = x.sum(axis=2)[:, np.newaxis]
+    ranks = np.arange(1, n_blocks + 1, dtype=np.float32)
+    of_blocks: np.ndarray = sums * ranks[:, np.newaxis, np.newaxis]
+    return of_blocks.reshape(-1, *sums.shape[2:])
+
+
+# Fewer tiles than a ring has stages, as many, and more, in several rounds.
+@in_one_test("n_blocks", "n_tiles")
+@pytest.mark.usefixtures("schedule")
+@pytest.mark.parametrize("n_blocks", [2, 4])
+@pytest.mark.parametrize("n_tiles", [1, 2, 7])
+def test_blocks_load_for_each_other(
+    machine: Library, n_blocks: int, n_tiles: int
+) -> None:
+    n_clusters = 3
+    x = integers(n_clusters, n_tiles, 16, 64)
+    out = np.full((n_clusters * n_blocks, n_tiles, 64), np.nan, np.float32)
+    machine("multicast_sums", out, x, n_tiles, n_clusters, n_blocks)
+    np.testing.assert_array_equal(out, column_sums(x, n_blocks))
+
+
 @pytest.mark.parametrize(
     ("cluster", "grid"), [((2, 1, 1), (3, 1, 1)), ((16, 1, 1), (16, 1, 1))]
 )

@@ -22,6 +22,7 @@ from bindings.library import call_any
 from bindings.op import Op, as_tuple
 from bindings.trials import TRIALS
 from compare.judge import acceptance
+from compare.judge.cases import is_number
 
 pytestmark = needs_gpu
 
@@ -59,7 +60,7 @@ def test_graph_capture_and_replay(
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out = as_tuple(function(*inputs, backend=backend))
-    for x in filter(Tensor.is_floating_point, inputs):
+    for x in filter(is_number, inputs):
         x.mul_(-0.5)
     expected = as_tuple(function(*inputs, backend=backend))
     graph.replay()
@@ -96,7 +97,7 @@ def test_compile_with_graphs(op: Op, backend: str, generator: torch.Generator) -
     compiled = torch.compile(plus_one, fullgraph=True, mode="reduce-overhead")
     # A kernel on another stream would not be in the graph, nor see the new contents.
     for factor in (1.0, -0.5, 3.0, 0.25):
-        for x in filter(Tensor.is_floating_point, inputs):
+        for x in filter(is_number, inputs):
             x.mul_(factor)
         assert all(map(torch.equal, compiled(*inputs), plus_one(*inputs)))
 
@@ -109,9 +110,9 @@ def test_the_emulator_agrees_with_the_gpu(
         inputs = random_inputs(op, shape, dtype, "cpu", generator)
         on_gpu = tuple(x.cuda() for x in inputs)
         for params in trial.variants:
-            known = trial.bind(inputs, params)
+            known = trial.bind(inputs, params, dtype)
             emulated = as_tuple(call_any(op, "cuda", *known))
-            results = as_tuple(call_any(op, "cuda", *trial.bind(on_gpu, params)))
+            results = as_tuple(call_any(op, "cuda", *trial.bind(on_gpu, params, dtype)))
             for out, expected in zip(results, emulated, strict=True):
                 _assert_near(op, out.cpu(), expected, dtype)
 

@@ -98,7 +98,7 @@ def test_layout(
             function(*inputs, backend=backend), function(*copies, backend=backend)
         )
         return
-    assert_accepted(op, backend, inputs)
+    assert_accepted(op, backend, inputs, dtype=element)
 
 
 @in_one_test("shape", "dim")

@@ -38,8 +38,8 @@ def cuda_table(name: str) -> list[list[int]]:
 def cuda_tiles() -> tuple[MatmulTile, ...]:
     """CUDA's tiles of the twin; what only Triton's have is made up."""
     return tuple(
-        MatmulTile(rows, cols, 64, stages, 0, 1, 1, *n_cycles)
-        for rows, cols, stages, *n_cycles in cuda_table("TILES")
+        MatmulTile(rows, cols, 64, stages, 0, 1, 1, *others)
+        for rows, cols, stages, *others in cuda_table("TILES")
     )
 
 
@@ -162,10 +162,14 @@ def chosen_by_cuda(rung: str, product: Any) -> tuple[MatmulRung, Cut]:
     ]
     is_twin = kernel == "matmul"
     tiles: Any = (TILES if is_twin else RUNG_TILES)["cuda"]
-    n_blocks = plan["grid"][0]
+    n_blocks = plan["grid"][0] // (plan["cluster"] or (1,))[0]
     n_streamed = adding[0]["grid"][1] if adding else 0
-    block_m, block_n = map(int, sizes)
-    tile = [(each.block_m, each.block_n) for each in tiles].index((block_m, block_n))
+    cluster = plan["arguments"][-2:] if is_twin else []
+    kinds = [
+        [each.block_m, each.block_n, *each[-2:]] if is_twin else [*each[:2]]
+        for each in tiles
+    ]
+    tile = kinds.index([*map(int, sizes), *cluster])
     chosen = MatmulRung.TWIN if is_twin else MatmulRung.TENSOR_CORES
     return chosen, Cut(tile, n_blocks, n_streamed)
 
@@ -183,6 +187,7 @@ def test_the_numbers_are_those_of_cuda() -> None:
         *("LINE_BYTES", "L2_BYTES", "MEMORY_BYTES", "OUTER_CYCLES", "UNEVEN_PERCENT"),
         *("SINGLE_STORE_CYCLES", "SUM_CYCLES", "ALIGN_CYCLES", "PART_BYTES"),
         *("MOST_PARTS", "MOST_STEPS", "MOST_SUMS"),
+        *("UNLINED_PERCENT", "IN_FOURS_PERCENT"),
     ):
         (value,) = re.findall(rf"\b{name} =\s+([\d <*]+)[,;]", text)
         assert getattr(model, name) == eval(value), name
@@ -260,7 +265,7 @@ def test_triton_shares_nothing_on_gpus_after_hopper() -> None:
 
 # Nearly the fastest: by how much time is lost in the mean, and at most.
 @pytest.mark.parametrize(
-    ("side", "mean", "most"), [("cuda", 1.02, 1.30), ("triton", 1.04, 1.45)]
+    ("side", "mean", "most"), [("cuda", 1.03, 1.30), ("triton", 1.04, 1.45)]
 )
 def test_what_is_chosen_is_nearly_the_fastest(
     side: str, mean: float, most: float, monkeypatch: pytest.MonkeyPatch

@@ -19,7 +19,7 @@ from bindings.op import DTYPES, Op, as_tuple
 from bindings.registry import OPS
 from bindings.trials import TRIALS
 from compare.judge import acceptance
-from compare.judge.cases import LAYOUTS, Case, in_dtype, lay_out
+from compare.judge.cases import LAYOUTS, Case, in_dtype, is_number, lay_out
 from compare.judge.parity import Parity, Prepared, check_prepared
 
 INF, NAN = math.inf, math.nan
@@ -167,13 +167,13 @@ class Inputs(NamedTuple):
                 if isinstance(layout, str)
                 else layout.lay_out(x, device)
             )
-        return trial.bind(trial.complete(*tensors), self.params)
+        return trial.bind(trial.complete(*tensors), self.params, self.dtype)
 
 
 def _are_full(made: tuple[Tensor, ...]) -> list[bool]:
     """Whether each of an op's inputs holds numbers and has the case's shape."""
     shape = max(made, key=Tensor.dim).shape
-    return [x.shape == shape and x.is_floating_point() for x in made]
+    return [x.shape == shape and is_number(x) for x in made]
 
 
 def _up_to(x: Tensor, largest: float, dtype: torch.dtype) -> Tensor:
@@ -252,8 +252,7 @@ def can_be_judged(op: Op, arguments: tuple[Any, ...]) -> bool:
 
 
 def _double(x: Any) -> Any:
-    is_number = isinstance(x, Tensor) and x.is_floating_point()
-    return x.double() if is_number else x
+    return x.double() if isinstance(x, Tensor) and x.is_floating_point() else x
 
 
 # ---- Every op ------------------------------------------------------------------------

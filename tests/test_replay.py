@@ -563,11 +563,16 @@ def test_launches_of_triton(op: Op, generator: torch.Generator) -> None:
         is_one_tile = each[-1:] and each[-1] in range(8, 1024)
         if is_one_tile and not TRIALS[op.name].flops:
             shape, dtype = each, torch.bfloat16
-    inputs = random_inputs(op, shape, dtype, "meta", generator)
+    device, architecture = "meta", ARCHITECTURES[90]
+    if op.name == "scaled_matmul":
+        # Hopper's twin has descriptors, which hold addresses. The first rung has views,
+        # which are found by their memory.
+        device, architecture = "cpu", ARCHITECTURES[80]
+    inputs = random_inputs(op, shape, dtype, device, generator)
     arguments = op.arguments(*as_tuple(op.allocate(*inputs)), *inputs)
     tensors = [x for x in arguments if isinstance(x, Tensor) and x.numel() > 0]
     addresses = [0x1000 * (1 + i) for i in range(len(tensors))]
-    with triton_offline.offline_driver(ARCHITECTURES[90]) as recorder:
+    with triton_offline.offline_driver(architecture) as recorder:
         launch = triton.record_launches(op, arguments, tensors)
         assert launch
         first = list(recorder)
@@ -579,7 +584,11 @@ def test_launches_of_triton(op: Op, generator: torch.Generator) -> None:
     for before, after in zip(first, again, strict=True):
         for old, new in zip(before.arguments, after.arguments, strict=True):
             if isinstance(old, Tensor):
-                position = [i for i, x in enumerate(tensors) if x is old]
+                position = [
+                    i
+                    for i, x in enumerate(tensors)
+                    if x is old or 0 != x.data_ptr() == old.data_ptr()
+                ]
                 assert new == (addresses[position[0]] if position else 0)
             else:
                 assert new == old

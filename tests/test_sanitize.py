@@ -45,7 +45,7 @@ from compare.judge.sanitizer import ORDERS, Finding, Report
 PLANTED = sources.ROOT / "tests" / "emulator" / "planted"
 COMPILER = os.environ.get("CXX", "g++")
 # Of kernels that need each of their barriers.
-LIBRARIES = ("reductions", "matmuls", "attentions")
+LIBRARIES = ("reductions", "matmuls", "scaled_matmuls", "attentions")
 N = 128  # elements of the tensors x and out
 
 # The message for each planted fault, without the kernel and the marked lines.
@@ -211,6 +211,9 @@ HOPPER_FAULTS = {
     "rank_past_the_end": "mbarrier_arrive_remote for block 2 of a cluster of 2",
     "static_in_cluster": "static shared memory in a cluster: writes 4 bytes of",
     "clobbered_by_load": "asynchronous copy not awaited: a tensor load starts to copy",
+    "abandoned_multicast": (
+        "load not awaited: the block ends while the load that block 1 of the cluster"
+    ),
 }
 
 CLEAN_KERNELS_OF_HOPPER = ["ring", "beside_tf32"]
@@ -303,7 +306,7 @@ class Kernels:
 
 def build_kernels(
     folder: Path,
-    names: Sequence[str] = ("planted", "hopper", "clean"),
+    names: Sequence[str] = ("planted", "hopper", "multicast", "clean"),
     csrc: Path = sources.CSRC,
     options: Sequence[str] = (),
 ) -> None:
@@ -396,6 +399,57 @@ def test_planted_fault_of_hopper(kernels: Kernels, name: str, order: str) -> Non
     assert re.search(pattern(HOPPER_FAULTS[name]), first_line), message
     assert re.search(pattern(MISSING.get(name, "")), message), message
     assert places(message) == marked_lines(PLANTED / "hopper.cu", name), message
+
+
+# What each fault of multicast.cuh makes the message say, and the text of a line in it.
+MULTICAST_FAULTS = {
+    "more_bytes": ("deadlock: no thread of the cluster", "mbarrier_wait(&full"),
+    "own_bytes": (": race: |not awaited", "tma_load_multicast("),
+    "no_arrival": ("deadlock: no thread of the cluster", "mbarrier_wait(&empty"),
+    "own_arrivals": (": race: |not awaited", "tma_load_multicast("),
+    "no_end": ("of the cluster, whose threads have all returned", "arrive_remote("),
+    "no_wait": (": race: |not awaited", "tma_load_multicast("),
+}
+
+
+def run_multicast(kernels: Kernels, name: str, n_blocks: int) -> str:
+    """Adds up 5 tiles of 16 x 64 numbers in a cluster of 2 blocks or 4."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "x", np.zeros(5 * 16 * 64, np.float32))
+        patch.setattr(kernels, "out", np.zeros(n_blocks * 5 * 64, np.float32))
+        return kernels(f"{name}_{n_blocks}")
+
+
+@in_one_test("name", "n_blocks")
+@pytest.mark.usefixtures("order")
+@pytest.mark.parametrize("name", MULTICAST_FAULTS)
+@pytest.mark.parametrize("n_blocks", [2, 4])
+@pytest.mark.parametrize("when", ["eager", "late"])
+def test_planted_fault_of_multicast(
+    kernels: Kernels,
+    name: str,
+    n_blocks: int,
+    when: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TWIN_EMULATOR_ASYNC", when)
+    message = run_multicast(kernels, name, n_blocks)
+    what, line = MULTICAST_FAULTS[name]
+    assert re.search(what, message), message
+    named = {int(each.rpartition(":")[2]) for each in places(message)}
+    source = (PLANTED.parent / "multicast.cuh").read_text().splitlines()
+    assert any(line in source[each - 1] for each in named), message
+
+
+@in_one_test("n_blocks")
+@pytest.mark.usefixtures("order")
+@pytest.mark.parametrize("n_blocks", [2, 4])
+@pytest.mark.parametrize("when", ["eager", "late"])
+def test_clean_multicast(
+    kernels: Kernels, n_blocks: int, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWIN_EMULATOR_ASYNC", when)
+    assert run_multicast(kernels, "none", n_blocks) == ""
 
 
 @pytest.mark.usefixtures("order")
@@ -491,7 +545,7 @@ def test_order_of_blocks(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 # For every barrier, in order: a kernel that needs it, and the code on both sides that
-# races without it.
+# races without it, in the same folder unless it names a file.
 BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
     # Reductions by row, of one value or several; by column; by group.
     "common/reduce.cuh": [
@@ -516,11 +570,14 @@ BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
     "matmul/parts.cuh": [
         ("sum_of_parts", ["shared_sums[threadIdx.x] = sums", "add(shared_sums[i"]),
     ],
-    "matmul/twin.cuh": [
-        ("twin_matmul", ["ptx::mbarrier_init(&full", "const uint64_t a ="])
-    ],
     "matmul/tf32_twin.cuh": [
         ("tf32_twin_matmul", ["ptx::mbarrier_init(&full", "return load_left_step<"])
+    ],
+    "scaled_matmul/twin.cuh": [
+        (
+            "twin_scaled_matmul",
+            ["matmul/ring.cuh: ptx::mbarrier_init(&full", "wait(&shared.full[stage]"],
+        )
     ],
     "matmul/align.cuh": [
         ("transposed_matrix", ["square[line][at] = elements", "square[at][line]"])
@@ -654,6 +711,8 @@ def test_every_barrier_is_tested() -> None:
 
 
 BARRIER = "__syncthreads();"
+SCALES = "shared.scale_b[warpgroup])[thread] ="
+SCALES_BARRIER = "ptx::named_barrier_sync(barrier, WARPGROUP_SIZE);"
 BIAS_BARRIER = "ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);"
 # Included before all else: whether something in the kernels is as it should be, and not
 # what a test asks to be left out. The checker must not see what it reads.
@@ -682,17 +741,26 @@ def with_removable_barriers(text: str, file: str) -> str:
     )
 
 
-def with_removable_order(text: str) -> str:
-    """The twin of matmul with two more things that a test can leave out.
-
-    They are the barrier between write and read of the bias in shared memory, and what
-    gives two tiles of one box each a buffer of their own for their stores.
-    """
-    before, write, after = text.partition("scaled_bias[bias_col(i)] =")
+def with_removable_barrier(text: str, write: str, barrier: str, name: str) -> str:
+    """A file in which a test can leave out the first barrier behind a write."""
+    before, write, after = text.partition(write)
     assert write
-    assert BIAS_BARRIER in after
-    removable = f'if (is_kept("bias")) {{ {BIAS_BARRIER} }}'
-    text = before + write + after.replace(BIAS_BARRIER, removable, 1)
+    assert barrier in after
+    removable = f'if (is_kept("{name}")) {{ {barrier} }}'
+    return before + write + after.replace(barrier, removable, 1)
+
+
+def with_removable_order(text: str) -> str:
+    """The twin of matmul with three things that a test can leave out.
+
+    They are the barrier behind the making of mbarriers, that between write and read of
+    the bias in shared memory, and what gives two tiles of one box each a buffer of
+    their own for their stores.
+    """
+    begin = "init_barriers("
+    text = with_removable_barrier(text, begin, "ptx::cluster_sync();", "begin")
+    write = "scaled_bias[bias_col(i)] ="
+    text = with_removable_barrier(text, write, BIAS_BARRIER, "bias")
     assert text.count("[n_stored++ % 2]") == 1
     place = '[is_kept("place") ? n_stored++ % 2 : (n_stored++, box % 2)]'
     return text.replace("[n_stored++ % 2]", place)
@@ -707,9 +775,17 @@ def build_removable(folder: Path) -> None:
     shutil.copytree(sources.CSRC, copy, ignore=shutil.ignore_patterns("emulator"))
     for file in BARRIERS:
         text = with_removable_barriers((copy / file).read_text(), file)
-        if file == "matmul/twin.cuh":
-            text = with_removable_order(text)
+        if file == "scaled_matmul/twin.cuh":
+            text = with_removable_barrier(text, SCALES, SCALES_BARRIER, "scales")
         (copy / file).write_text(text)
+    twin = copy / "matmul/twin.cuh"
+    twin.write_text(with_removable_order(twin.read_text()))
+    parts = copy / "scaled_matmul/parts.cuh"
+    text, after = parts.read_text(), "ptx::fence_async_proxy();"
+    text = with_removable_barrier(text, after, SCALES_BARRIER, "results")
+    before = "ptx::tma_store_wait_group_read<IS_FLOAT32 ? 0 : 1>();"
+    text = with_removable_barrier(text, before, SCALES_BARRIER, "boxes")
+    parts.write_text(text)
     header = copy / "is_kept.h"
     header.write_text(IS_KEPT)
     build_kernels(folder, LIBRARIES, copy, ("-include", str(header)))
@@ -741,10 +817,16 @@ def assert_race(message: str, file: Path, uses: Sequence[str]) -> None:
         (path, int(line))
         for path, line in (place.rsplit(":", 1) for place in places(message))
     }
-    for use in uses:
+    for each in uses:
+        elsewhere, _, use = each.rpartition(": ")
+        files = (
+            [file.parents[1] / elsewhere]
+            if elsewhere
+            else sorted(file.parent.glob("*.cu*"))
+        )
         starts = [
             (str(path), number)
-            for path in sorted(file.parent.glob("*.cu*"))
+            for path in files
             for number, line in enumerate(path.read_text().splitlines(), start=1)
             if use in line
         ]
@@ -778,6 +860,10 @@ def test_removed_barrier(
     [
         ("place", ["origin.row, origin.batch, out)", "ptx::stmatrix("]),
         ("bias", ["scaled_bias[bias_col(i)] =", "float2 bias ="]),
+        (
+            "begin",
+            ["matmul/ring.cuh: ptx::mbarrier_init(&full", "const uint64_t a ="],
+        ),
     ],
 )
 def test_removed_order_of_matmul(
@@ -790,6 +876,26 @@ def test_removed_order_of_matmul(
     monkeypatch.setenv("TEST_LEAVES_OUT", left_out)
     file = removable_folder / "csrc/matmul/twin.cuh"
     assert_race(removable("twin_matmul"), file, uses)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "uses"),
+    [
+        ("scales", [SCALES, "const float2 scales ="]),
+        ("results", ["matmul/store.cuh: ptx::stmatrix(", "ptx::tma_store("]),
+        ("boxes", ["matmul/store.cuh: ptx::stmatrix(", "ptx::tma_store("]),
+    ],
+)
+def test_removed_order_of_scaled_matmul(
+    removable: Kernels,
+    removable_folder: Path,
+    left_out: str,
+    uses: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TEST_LEAVES_OUT", left_out)
+    file = removable_folder / "csrc/scaled_matmul/twin.cuh"
+    assert_race(removable("twin_scaled_matmul"), file, uses)
 
 
 # ---- compare sanitize ----------------------------------------------------------------

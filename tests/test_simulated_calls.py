@@ -28,18 +28,25 @@ import bindings
 from bindings.backends import native, prebuilt, simulated, triton
 from bindings.errors import SettingError, UnsupportedError
 from bindings.op import Argument, Op
+from bindings.ops.scaled_matmul import tensor_core_product
 from bindings.registry import OPS
 from bindings.sources import ROOT
 from bindings.toolchain import find_cuda_home
 from compare.assembly.listing import Listing, find_entry, parse_ptx
 from compare.code import cuda, simulated_calls, triton_offline
-from compare.code.architectures import ARCHITECTURES, Architecture
+from compare.code.architectures import (
+    ARCHITECTURES,
+    Architecture,
+    parse_architecture,
+)
 from compare.code.kernel_code import Side
 from compare.code.launch_parameters import cuda_launch
 from compare.code.tensor_memory import TensorMemory
 from compare.errors import SimulationFault
 from compare.judge.cases import Case, launcher_arguments
 from compare.judge.parity import Parity, Skipped, check_prepared, prepare
+from triton_kernels.common.device import Device
+from triton_kernels.scaled_matmul import scaled_matmul
 
 HOPPER, AMPERE = ARCHITECTURES[90], ARCHITECTURES[80]
 
@@ -123,6 +130,77 @@ def test_products_of_integers_are_exact(side: str, launch: launches.Launch) -> N
     # Matrices that lie by columns take other kernels, but the same instructions.
     with bindings.simulated(architecture.target):
         assert torch.equal(bindings.matmul(a, b, backend=side), exact)
+
+
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+FLOAT8_PAIRS = [(E4M3, E4M3), (E5M2, E4M3), (E4M3, E5M2)]
+# The twin's architecture, and one that takes the first rung.
+BOTH_RUNGS = pytest.mark.parametrize("target", ["sm_90a", "sm_80"])
+
+
+@BOTH_RUNGS
+@pytest.mark.parametrize("types", FLOAT8_PAIRS)
+def test_every_8_bit_float_counts_for_what_it_is(
+    target: str, types: tuple[torch.dtype, torch.dtype]
+) -> None:
+    bits = torch.arange(256, dtype=torch.uint8)
+    one = torch.ones(())
+    with bindings.simulated(target):
+        for dtype, other in (types, types[::-1]):
+            x, ones = bits.view(dtype)[:, None], torch.ones(1, 9).to(other)
+            given = (x, ones) if dtype is types[0] else (ones.T, x.T)
+            found = bindings.scaled_matmul(
+                *given, one, one, torch.float32, backend="triton"
+            )
+            found = found if dtype is types[0] else found.T
+            expected = x.float().expand(256, 9)
+            torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+# Rows, columns and depth, and multiprocessors.
+SCALED_CASES = [
+    ("sm_80", torch.float32, (130, 72, 200), 108),
+    # Ends within tiles and steps.
+    ("sm_90a", torch.bfloat16, (130, 72, 200), 132),
+    # Rows that are not aligned, and several tiles for a program.
+    ("sm_90a", torch.float32, (300, 137, 520), 1),
+    ("sm_90a", torch.bfloat16, (512, 128, 520), 1),
+    ("sm_90a", torch.float16, (250, 129, 16), 1),
+]
+
+
+@pytest.mark.parametrize(("target", "dtype", "sizes", "n_sms"), SCALED_CASES)
+def test_scaled_products_of_integers_are_exact(
+    target: str,
+    dtype: torch.dtype,
+    sizes: tuple[int, int, int],
+    n_sms: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    n_rows, n_cols, depth = sizes
+    a, b = integers((n_rows, depth), 0), integers((depth, n_cols), 1)
+    scale_a = torch.exp2(torch.arange(n_rows)[:, None] % 5 - 2.0)
+    scale_b = torch.exp2(torch.arange(2 * n_cols)[None, ::2] % 3 - 1.0)
+    exact = (a.double() @ b.double() * scale_a * scale_b).to(dtype)
+    device = Device(parse_architecture(target).number, n_sms)
+    monkeypatch.setattr(scaled_matmul, "current_device", lambda: device)
+    left, right = a.to(E5M2), b.T.contiguous().to(E4M3).T
+    with bindings.simulated(target):
+        found = bindings.scaled_matmul(
+            left, right, scale_a, scale_b, dtype, backend="triton"
+        )
+    assert torch.equal(found, exact)
+
+
+def test_sums_of_8_bits_are_those_of_tensor_cores(generator: torch.Generator) -> None:
+    """Steps of 128, of which Hopper keeps 13 bits of fraction, added in float32."""
+    a, b = (torch.randn(n, 700, generator=generator).to(E4M3) for n in (70, 40))
+    one = torch.ones(())
+    with bindings.simulated("sm_90a"):
+        found = bindings.scaled_matmul(
+            a, b.T, one, one, torch.float32, backend="triton"
+        )
+    assert torch.equal(found, tensor_core_product(a, b.T))
 
 
 @pytest.mark.parametrize("order", ["forward", "reverse"])

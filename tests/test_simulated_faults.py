@@ -92,6 +92,9 @@ RING = Subject(
 # launch splits the other operand.
 FLOAT32 = Subject("cuda", "matmul", (64, 192, 160), F32, 1, 1, 90, "twin", "tf32x3")
 
+# 8-bit floats: two tiles, and more steps than stages.
+FLOAT8 = Subject("triton", "scaled_matmul", (64, 192, 640), BF16, blocks=1, rung="twin")
+
 # Blocks that take turns; and, in CUDA, more steps than gradients of scores have places.
 TURNS = of_both("attention_backward", (1, 300, 140, 1, 1, 64), BF16, kernel=1)
 STEPS = Subject("cuda", "attention_backward", (1, 530, 100, 1, 1, 64), BF16, kernel=1)
@@ -111,6 +114,7 @@ CLEAN = {
     **dict.fromkeys(TURNS, FOUR_ORDERS[2:]),
     STEPS: ORDERS[1:],
     FLOAT32: ORDERS,
+    FLOAT8: ORDERS,
 }
 
 launches.announce(each.launch for each in CLEAN if each.side == "cuda")
@@ -342,16 +346,18 @@ def phases_of_cuda() -> Iterator[Fault]:
     full, empty = r"mbarrier_wait\(&shared\.full", r"mbarrier_wait\(&shared\.empty"
     product = "wgmma_m64k16"
     yield Fault("no-init", init, r"shared\.full", dropped, NO_MBARRIER, "full", FIRST)
-    yield Fault("full-for-two", init, r"shared\.full", FOR_TWO, STUCK, full)
+    # Where two threads load, the other one waits for an empty stage meanwhile.
+    yield Fault("full-for-two", init, r"shared\.full", FOR_TWO, STUCK, either)
     yield Fault("empty-for-two", init, r"shared\.empty", FOR_TWO, STUCK, empty)
-    yield Fault("no-block-barrier", r"bar\.sync", "", dropped, RACE, "mbarrier_init")
+    barrier = r"bar\.sync|barrier\.cluster"
+    yield Fault("no-block-barrier", barrier, "", dropped, RACE, "mbarrier_init")
     yield Fault("no-wait-for-full", "try_wait", full, no_wait, UNWRITTEN, product)
     yield Fault("other-full", "try_wait", full, other_parity, UNWRITTEN, product)
     # The copies are a whole phase ahead of who waits for them.
     yield Fault("no-wait-for-empty", "try_wait", empty, no_wait, STUCK, full)
     yield Fault("other-empty", "try_wait", empty, other_parity, STUCK, either)
-    yield Fault("no-bytes", "expect_tx", "", dropped, STUCK, full)
-    yield Fault("more-bytes", "expect_tx", "", more_bytes(16), STUCK, full)
+    yield Fault("no-bytes", "expect_tx", "", dropped, STUCK, either)
+    yield Fault("more-bytes", "expect_tx", "", more_bytes(16), STUCK, either)
     half = more_bytes(-8192)
     yield Fault("half-the-bytes", "expect_tx", "", half, f"{RACE}|{UNWRITTEN}", product)
     arrive = r"mbarrier\.arrive\.shared"
@@ -440,6 +446,30 @@ def bulk_of_triton() -> Iterator[Fault]:
     yield Fault("no-wait-before-end", awaited, "", dropped, NOT_AWAITED, store, LAST)
 
 
+def work_on_float8() -> Iterator[Fault]:
+    """Stages, products and stores of Triton's twin for 8-bit floats."""
+    init, product, store = r"mbarrier\.init", r"tl\.dot", "out.store"
+    yield Fault("no-init", init, "", dropped, NO_MBARRIER, r"tl\.range", FIRST)
+    yield Fault("no-wait-for-full", "try_wait", "", no_wait, UNWRITTEN, product)
+    yield Fault("other-full", "try_wait", "", other_parity, UNWRITTEN, product)
+    # Of two loops that are made one, Triton has the line of neither.
+    yield Fault("no-bytes", "expect_tx", "", dropped, STUCK, "")
+    half = more_bytes(-8192)
+    yield Fault("half-the-bytes", "expect_tx", "", half, f"{RACE}|{UNWRITTEN}", product)
+    last, commit, fence = r"wgmma\.wait_group\S* 0", r"wgmma\.commit", r"wgmma\.fence"
+    # Each half of a tile's rows has its own.
+    upper, lower = "upper_sums [+]=", "lower_sums [+]="
+    yield Fault("no-wait-for-upper", last, "", dropped, TOO_EARLY, upper, FIRST)
+    yield Fault("no-wait-for-lower", last, "", dropped, TOO_EARLY, lower, LAST)
+    yield Fault("no-commit", commit, "", dropped, TOO_EARLY, upper)
+    yield Fault("no-fence-of-registers", fence, "", dropped, UNFENCED, product)
+    awaited = r"bulk\.wait_group(\.read)? 0"
+    yield Fault("no-wait-for-store", awaited, "", dropped, RACE, store, FIRST)
+    yield Fault("no-wait-before-end", awaited, "", dropped, NOT_AWAITED, store, LAST)
+    fence = r"fence\.proxy"
+    yield Fault("no-fence", fence, "", dropped, r"fence\.proxy\.async", store)
+
+
 def turns_of_cuda() -> Iterator[Fault]:
     """Blocks that do not tell of their turns, or not themselves."""
     arrive, told_at = r"mbarrier\.arrive", "load_acquire"
@@ -517,6 +547,7 @@ FAULTS: list[tuple[Subject, Iterator[Fault]]] = [
     (HOPPER_MATMUL[0], work_of_cuda()),
     (FLOAT32, work_on_float32()),
     (HOPPER_MATMUL[1], bulk_of_triton()),
+    (FLOAT8, work_on_float8()),
     (TURNS[0], turns_of_cuda()),
     (STEPS, scores_of_cuda()),
     (TURNS[1], scores_of_triton()),

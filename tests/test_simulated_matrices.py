@@ -7,13 +7,16 @@ compares them with one.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import emulated
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from emulated import integers, narrow
 from test_emulator_hopper import product
 from test_emulator_kernels import fragments, places_of_a, to_bfloat16
@@ -173,8 +176,20 @@ FORMS = {
 }
 
 
+# Of 8 bits, with the largest number of each.
+FLOAT8 = {
+    "e4m3": (torch.float8_e4m3fn, 448),
+    "e5m2": (torch.float8_e5m2, 57344),
+}
+
+
 def bits_of(x: Array, form: str) -> Array:
     """The bits of numbers that are rounded to a format, but not to infinity."""
+    if form in FLOAT8:
+        dtype, most = FLOAT8[form]
+        numbers = torch.from_numpy(np.clip(x, -most, most).astype(np.float32))
+        found: Array = numbers.to(dtype).view(torch.uint8).numpy()
+        return found
     if form == "f16":
         return np.clip(x, -65504, 65504).astype(np.float16).view(np.uint16)
     x = np.clip(x, -3e38, 3e38).astype(np.float32)
@@ -585,10 +600,16 @@ def wait(pending: int) -> str:
     return f"wgmma.wait_group.sync.aligned {pending};"
 
 
+def both_of(inputs: str) -> tuple[str, str]:
+    """The formats of a and b: two of 8 bits with a point between them, or the same."""
+    a, _, b = inputs.partition(".")
+    return a, b or a
+
+
 def wgmma(n: int, inputs: str, sums: str = "f32") -> tuple[str, str]:
     """The opcode, and the registers of the sums."""
-    depth = 8 if inputs == "tf32" else 16
-    opcode = f"wgmma.mma_async.sync.aligned.m64n{n}k{depth}.{sums}.{inputs}.{inputs}"
+    types = ".".join((sums, *both_of(inputs)))
+    opcode = f"wgmma.mma_async.sync.aligned.m64n{n}k{depth_of(inputs)}.{types}"
     return opcode, registers("e", n // 2 if sums == "f32" else n // 4)
 
 
@@ -609,7 +630,7 @@ def multiplied(
     """What one `wgmma` makes of matrices in an image of shared memory."""
     opcode, d = wgmma(n, inputs, sums)
     flags = [signs]
-    if inputs != "tf32":
+    if depth_of(inputs) == 16:
         flags += [str(int(not e.is_k_major)) for e in (a, b) if isinstance(e, Layout)]
     left = "%d20" if isinstance(a, Layout) else a
     descriptors = f"add.s64 %d21, %d59, {b.descriptor};"
@@ -647,7 +668,7 @@ def layout_of(size: int, swizzle_bytes: int, start: int, *, is_k_major: bool) ->
 
 def depth_of(inputs: str) -> int:
     """The depth of what one instruction multiplies."""
-    return 8 if inputs == "tf32" else 16
+    return 8 if inputs == "tf32" else 32 if both_of(inputs)[0] in FLOAT8 else 16
 
 
 MAJORS = list(itertools.product([True, False], repeat=2))
@@ -657,7 +678,11 @@ MAJORS = list(itertools.product([True, False], repeat=2))
 @pytest.mark.parametrize("swizzle_bytes", [16, 32, 64, 128])
 @pytest.mark.parametrize(
     ("inputs", "a_is_k_major", "b_is_k_major"),
-    [*(("bf16", *each) for each in MAJORS), ("f16", True, False), ("tf32", True, True)],
+    [
+        *(("bf16", *each) for each in MAJORS),
+        ("f16", True, False),
+        *((each, True, True) for each in ("tf32", "e4m3", "e5m2.e4m3")),
+    ],
 )
 def test_matrices_lie_as_the_manual_says(
     inputs: str, a_is_k_major: bool, b_is_k_major: bool, swizzle_bytes: int
@@ -666,24 +691,36 @@ def test_matrices_lie_as_the_manual_says(
     a, b = integers(64, depth), integers(depth, 40)
     a_layout = layout_of(64, swizzle_bytes, 0, is_k_major=a_is_k_major)
     b_layout = layout_of(40, swizzle_bytes, 32768, is_k_major=b_is_k_major)
+    a_form, b_form = both_of(inputs)
     image = image_of(
-        [(bits_of(a, inputs), a_layout), (bits_of(b.T, inputs), b_layout)], 65536
+        [(bits_of(a, a_form), a_layout), (bits_of(b.T, b_form), b_layout)], 65536
     )
     found = multiplied(a_layout, b_layout, image, 40, inputs)
     np.testing.assert_array_equal(found, a @ b)
 
 
+def places_of_bytes(lane: int, depth: int) -> list[tuple[int, int]]:
+    """Row and column of the 16 bytes that a lane has of a: of the lowest one first."""
+    return [
+        (lane // 4 + i // 4 % 2 * 8, lane % 4 * 4 + i % 4 + i // 8 * depth // 2)
+        for i in range(16)
+    ]
+
+
 @pytest.mark.parametrize(
-    ("inputs", "is_k_major"), [("f16", True), ("bf16", False), ("tf32", True)]
+    ("inputs", "is_k_major"),
+    [("f16", True), ("bf16", False), ("tf32", True), ("e4m3.e5m2", True)],
 )
 @pytest.mark.parametrize("n", [8, 256])
 def test_a_in_registers(inputs: str, is_k_major: bool, n: int) -> None:
     depth = depth_of(inputs)
     a, b = integers(64, depth), integers(depth, n)
     layout = layout_of(n, 64, 1024, is_k_major=is_k_major)
-    image = image_of([(bits_of(b.T, inputs), layout)], 65536)
+    a_form, b_form = both_of(inputs)
+    image = image_of([(bits_of(b.T, b_form), layout)], 65536)
+    places = places_of_bytes if a_form in FLOAT8 else places_of_a
     words = fragments(
-        bits_of(a, inputs).reshape(4, 16, depth), lambda lane: places_of_a(lane, depth)
+        bits_of(a, a_form).reshape(4, 16, depth), lambda lane: places(lane, depth)
     )
     vector = registers("a", 4)
     found = multiplied(
@@ -804,7 +841,7 @@ def test_sums_are_those_of_the_emulators_wgmma(kind: str, inputs: str) -> None:
     depth = depth_of(inputs)
     for k in range(0, 128, depth):
         left, right = (x.T[k : k + depth, None] for x in (a_bits, b_bits))
-        sums = multiply_add(left, right, sums, inputs, "f32")
+        sums = multiply_add(left, right, sums, (inputs, inputs), "f32")
     np.testing.assert_array_equal(sums[0], expected.view(np.uint32))
 
 
@@ -826,6 +863,126 @@ def test_a_chain_of_products_is_the_emulators(kind: str, inputs: str) -> None:
         add.s64 %d20, %d59, {K_MAJOR[0].descriptor + 2 * step};
         add.s64 %d21, %d59, {K_MAJOR[1].descriptor + 2 * step};
         {opcode} {d}, %d20, %d21, {int(step > 0)}, 1, 1{majors};
+        """
+        for step in range(4)
+    )
+    words = results(
+        f"""
+        {to_shared(1, image.size)}
+        {FENCE}
+        {steps}
+        {COMMIT} {wait(0)}
+        {transfers("st", 0, d)}
+        """,
+        [image],
+        32,
+    )
+    found = sums_of(words, "f32")[0].astype(np.float32)
+    np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+
+
+# ---- wgmma of 8-bit floats -----------------------------------------------------------
+
+# What an H200 makes of rows and columns of 32 numbers, and of an accumulator: of each
+# pair of formats some 20 sums, which another number of bits or rounding would change.
+OF_AN_H200 = json.loads(Path(__file__).with_name("float8_sums.json").read_text())[
+    "sums"
+]
+
+
+@pytest.mark.parametrize("pair", OF_AN_H200)
+def test_sums_of_8_bits_are_those_of_an_h200(pair: str) -> None:
+    a, b, c, d = zip(*OF_AN_H200[pair], strict=True)
+    left, right = (
+        np.frombuffer(bytes.fromhex("".join(each)), np.uint8).reshape(-1, 32, 1)
+        for each in (a, b)
+    )
+    sums, expected = (
+        np.array([int(word, 16) for word in each], np.uint32).reshape(-1, 1, 1)
+        for each in (c, d)
+    )
+    by_depth = left.swapaxes(0, 1), right.swapaxes(0, 1)
+    found = multiply_add(*by_depth, sums, both_of(pair), "f32")
+    np.testing.assert_array_equal(found, expected)
+
+
+def random_bytes(form: str, n_rows: int, spread: int) -> Array:
+    """Numbers of magnitudes up to 2 to the power of +-spread, or any finite ones."""
+    random = np.random.default_rng(spread + 1)
+    if spread < 0:
+        found = random.integers(0, 256, (n_rows, 128), np.uint8)
+        is_finite = torch.from_numpy(found).view(FLOAT8[form][0]).float().isfinite()
+        found[~is_finite.numpy()] = 0
+        return found
+    scale = np.exp2(random.integers(-spread, spread + 1, (n_rows, 128)))
+    return bits_of(random.standard_normal((n_rows, 128)) * scale, form)
+
+
+def float8_sums(pair: str, spread: int) -> tuple[list[Array], Array]:
+    """Random a, b by columns, and c, and what four products of the emulator give."""
+    a, b = (
+        random_bytes(form, n, spread)
+        for form, n in zip(both_of(pair), (64, 128), strict=True)
+    )
+    c = np.random.default_rng(1).standard_normal((64, 128), np.float32)
+    c *= np.float32(2.0) ** np.random.default_rng(2).integers(-20, 21, c.shape)
+    c[:32] = 0
+    return [a, b, c], emulated_sums(pair, a, b, c)
+
+
+def emulated_sums(pair: str, a: Array, b: Array, c: Array) -> Array:
+    d = np.zeros_like(c)
+    name = f"float8_sums_{pair.replace('.', '_')}"
+    emulated.load_kernels()(name, d, a, b, c, 4)
+    return d
+
+
+def added(pair: str, a: Array, b: Array, c: Array) -> Array:
+    """The same by the simulator's sums."""
+    sums = c.view(np.uint32)[None]
+    for k in range(0, 128, 32):
+        left, right = (x.T[k : k + 32, None] for x in (a, b))
+        with np.errstate(invalid="ignore"):  # infinity times 0
+            sums = multiply_add(left, right, sums, both_of(pair), "f32")
+    found: Array = sums[0].view(np.float32)
+    return found
+
+
+@in_one_test("pair", "spread")
+@pytest.mark.parametrize("pair", OF_AN_H200)
+@pytest.mark.parametrize("spread", [0, 3, 9, -1])
+def test_sums_of_8_bits_are_the_emulators(pair: str, spread: int) -> None:
+    given, expected = float8_sums(pair, spread)
+    np.testing.assert_array_equal(
+        added(pair, *given).view(np.uint32), expected.view(np.uint32)
+    )
+
+
+@pytest.mark.parametrize("pair", OF_AN_H200)
+def test_infinity_and_nan_of_8_bits_are_the_emulators(pair: str) -> None:
+    (a, b, c), _ = float8_sums(pair, 3)
+    for x, form in zip((a, b), both_of(pair), strict=True):
+        chosen = np.random.default_rng(3).random(x.shape) < 0.001
+        x[chosen] = x[chosen] & 0x80 | (0x7F if form == "e4m3" else 0x7C)
+    c[5, 7], c[9, :3] = np.nan, -np.inf
+    found, expected = added(pair, a, b, c), emulated_sums(pair, a, b, c)
+    assert np.isnan(found).sum() > 50
+    assert np.isfinite(found).sum() > 100
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("pair", OF_AN_H200)
+def test_a_chain_of_8_bits_is_the_emulators(pair: str) -> None:
+    """By four instructions of 64 columns, along the rows of a swizzle."""
+    (a, b, c), _ = float8_sums(pair, 3)
+    expected = emulated_sums(pair, a, b, 0 * c)[:, :64]
+    image = image_of([(a, K_MAJOR[0]), (b[:64], K_MAJOR[1])], 16384)
+    opcode, d = wgmma(64, pair)
+    steps = "\n".join(
+        f"""
+        add.s64 %d20, %d59, {K_MAJOR[0].descriptor + 2 * step};
+        add.s64 %d21, %d59, {K_MAJOR[1].descriptor + 2 * step};
+        {opcode} {d}, %d20, %d21, {int(step > 0)}, 1, 1;
         """
         for step in range(4)
     )
@@ -1146,8 +1303,12 @@ OTHERS = [
     " {%d40, %d41}, {%d1}, {%d1}, {%d1, %d1}",
     "wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8"
     " {%r40, %r41, %r42, %r43}, %d20, %d21, 1",
+    "wgmma.mma_async.sync.aligned.m64n8k32.f16.e5m2.e5m2"
+    " {%r40, %r41}, %d20, %d21, 1, 1, 1",
     "wgmma.mma_async.sync.aligned.m64n8k32.f32.e5m2.e5m2"
-    " {%r40, %r41, %r42, %r43}, %d20, %d21, 1, 1, 1",
+    " {%r40, %r41, %r42, %r43}, %d20, %d21, 1, 1, 1, 0, 0",
+    "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.bf16"
+    " {%r40, %r41, %r42, %r43}, %d20, %d21, 1, 1, 1, 0, 0",
     "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
     " {%r40, %r41, %r42, %r43}, %d20, %d21, 1, 1, 2, 0, 0",
     "wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32"

@@ -50,8 +50,8 @@ FORWARD = Trial(
     sweep_over="M",
     other_kernels={
         "matmul_kernel": "The twins differ in who does what: CUDA's warps load, "
-        "multiply or store; Triton gives all warps of a program the same work and "
-        "decides itself when they wait.",
+        "multiply or store, and blocks of a cluster may load for each other; Triton "
+        "gives all warps of a program the same work and decides itself when they wait.",
         "matmul_tensor_cores_kernel": "CUDA copies chunks of 16 bytes past the "
         "registers and is told which operands have room behind their rows; Triton is "
         "compiled for what divides their sizes, and masks the rest.",
@@ -102,6 +102,7 @@ FORWARD = Trial(
         {"precision": "tf32"},
         {"precision": "tf32x3"},
     ),
+    float32_variants=({"precision": "tf32"}, {"precision": "tf32x3"}),
     # CUDA's largest tile, and Triton's of 128 x 128, with little work for each.
     code_contract=CodeContract(
         shapes=((128, 128, 256, 64),),

@@ -63,7 +63,7 @@ def make_arguments(
     inputs = lay_out_all([in_dtype(x, case.dtype) for x in values], case.layout, device)
     with no_numbers():
         completed = trial.complete(*inputs)
-    return trial.bind(completed, case.params)
+    return trial.bind(completed, case.params, case.dtype)
 
 
 # Functions of a tensor, and perhaps of a number or another tensor, that keep its shape.
@@ -114,8 +114,13 @@ def _fits(other: object, x: Tensor) -> bool:
 
 
 def in_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """The values of x in a dtype, unless they are indices."""
-    return x.to(dtype) if x.is_floating_point() else x
+    """The values of x in a dtype, unless they are indices or 8-bit floats."""
+    return x.to(dtype) if is_number(x) else x
+
+
+def is_number(x: Tensor) -> bool:
+    """Whether x has what a case's dtype is for: numbers, and not of 8 bits."""
+    return x.is_floating_point() and x.element_size() > 1
 
 
 def lay_out_all(

@@ -18,7 +18,7 @@ from bindings.trials import TRIALS
 from compare.errors import UnavailableError
 from compare.judge import acceptance
 from compare.judge.acceptance import UNKNOWN, Errors, Expected, Verdict
-from compare.judge.cases import Case, make_arguments
+from compare.judge.cases import Case, is_number, make_arguments
 
 _ON_CPU = {
     "cuda": "emulator",
@@ -235,11 +235,13 @@ class _Call:
             out.memory.view(torch.int16).fill_(_PATTERN)
 
     def reset_to_other_inputs(self) -> None:
-        """Other values, but the same integers, since those might be indices."""
+        """Other numbers, but the same integers, since those might be indices."""
         self.reset()
         for watched in self._inputs:
-            if watched.tensor.is_floating_point():
+            if is_number(watched.tensor):
                 watched.memory.view(watched.tensor.dtype).neg_()
+            elif watched.tensor.is_floating_point():
+                watched.memory.zero_()  # 8-bit floats, which PyTorch cannot negate
 
     def start(self) -> None:
         """Runs the backend; does not wait for a GPU."""

@@ -178,7 +178,7 @@ def candidates(op: Op) -> Iterator[tuple[Case, tuple[Argument, ...]]]:
         for dtype, layout, params in itertools.product(DTYPES, layouts, trial.variants):
             typed = [in_dtype(x, dtype) for x in inputs]
             laid_out = lay_out_all(typed, layout, "meta")
-            arguments = trial.bind(trial.complete(*laid_out), params)
+            arguments = trial.bind(trial.complete(*laid_out), params, dtype)
             if layout in alone:
                 offset = laid_out[alone[layout]]
                 if not any(x is offset for x in arguments):

@@ -9,6 +9,7 @@ from compare.ptx_simulator.asynchronous import Deliveries, Queue
 from compare.ptx_simulator.bounds import Access, Watch
 from compare.ptx_simulator.contents import Contents
 from compare.ptx_simulator.group import Group, Layout
+from compare.ptx_simulator.lives import Lives
 from compare.ptx_simulator.meter import Meter
 from compare.ptx_simulator.phases import Mbarriers
 from compare.ptx_simulator.races import Races
@@ -71,6 +72,8 @@ class Batch:
         mbarriers: in shared memory.
         tensor_memory: of the blocks.
         races: looks for them; None in the fast mode.
+        lives: looks which blocks of clusters end too early; None without clusters, and
+            in the fast mode.
         register_use: looks who uses registers of products too early; likewise.
         meter: counts accesses to memory, or looks whether they are within bounds.
         alive: for each lane, whether it is a thread that has not come to its end.
@@ -127,6 +130,7 @@ class Batch:
             if memory.is_late
             else None
         )
+        self.lives = Lives.of(layout, self.races, self._tell_lane)
         self.register_use = (
             RegisterUse(layout.lanes, self.queues["wgmma"], self._tell_lane)
             if memory.is_late
@@ -136,6 +140,12 @@ class Batch:
         self.alive = layout.everyone().members.copy()
         self.has_given_registers = np.zeros(layout.lanes, np.bool_)
         self.doubt: Mask | None = None
+
+    def end(self, group: Group) -> None:
+        """Threads come to their end."""
+        self.alive &= ~group.members
+        if self.lives:
+            self.lives.end(group)
 
     @property
     def has_contents(self) -> bool:
@@ -305,6 +315,9 @@ class Batch:
         width = access.bytes_per_thread
         starts, inside = self.shared.places(part.group.blocks, part.addresses, width)
         actor = self.races.actor(access.index, part.group)
+        if self.lives:
+            owners, _ = self.reach(part.group.blocks, part.addresses)
+            self.lives.reach(actor, part.group, owners)
         if inside is not None:
             starts, actor = starts[inside], actor.select(inside)
             changes = changes if changes is None else changes[inside]

@@ -1,7 +1,7 @@
 """Copies by the tensor memory accelerator, of boxes of tensors above all."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.bounds import Access
 from compare.ptx_simulator.building import Execute
 from compare.ptx_simulator.group import Group
-from compare.ptx_simulator.operands import Decoded
+from compare.ptx_simulator.operands import Decoded, Operand
 from compare.ptx_simulator.races import LOADS, STORES, Actor
 from compare.ptx_simulator.simulation import TensorMap
 from compare.ptx_simulator.spaces import Part
@@ -25,7 +25,7 @@ from compare.ptx_simulator.values import (
 )
 
 # Copies of other boxes than a tensor map has.
-_OTHER_BOXES = ("im2col", "tile::gather4", "tile::scatter4", "multicast::cluster")
+_OTHER_BOXES = ("im2col", "tile::gather4", "tile::scatter4")
 
 _CHUNK_BYTES = 16  # which a swizzle moves as a whole
 
@@ -68,16 +68,67 @@ class BulkCopy:
     swizzle_bytes: int = 0
     rounds_to_tf32: bool = False  # as it loads
 
-    def start_load(self, batch: Batch, place: Value, barrier: Value) -> None:
-        """Starts a copy to shared memory; an mbarrier hears of its bytes."""
+    def start_load(
+        self, batch: Batch, place: Value, barrier: Value, blocks: Value | None = None
+    ) -> None:
+        """Starts a copy to shared memory; an mbarrier hears of its bytes.
+
+        Args:
+            batch: Of the threads.
+            place: Where to, by lane.
+            barrier: Which mbarrier, by lane.
+            blocks: A bit for each block of the cluster that gets the copy, at the same
+                place, and whose mbarrier hears of it; the one that the address names if
+                not given.
+        """
         barriers = batch.shared_places(self.index, self.group, barrier)
         places = batch.shared_places(self.index, self.group, place)
         if barriers is None or places is None:
             return
+        if blocks is None:
+            self._start_load(batch, places, barriers)
+            return
+        if not np.all(blocks.known):
+            batch.tell(self.index, self.group, "copies to blocks that are unknown")
+            return
+        masks = np.broadcast_to(blocks.bits, self.group.size).astype(np.int64)
+        size = batch.layout.cluster_size
+        if not masks.all() or (masks >> size).any():
+            what = f"copies to blocks {masks.max():#b} of a cluster of {size}"
+            batch.tell(self.index, self.group, what)
+        for rank in range(size):
+            chosen = masks >> rank & 1 == 1
+            if (copy := self._select(chosen)) is not None:
+                owners = copy.group.blocks // size * size + rank
+                copy._start_load(
+                    batch, (owners, places[1][chosen]), (owners, barriers[1][chosen])
+                )
+
+    def _select(self, chosen: Mask) -> "BulkCopy | None":
+        """What some of the threads move; None if those are none."""
+        group = self.group.select(chosen)
+        if group is None:
+            return None
+        return replace(
+            self,
+            group=group,
+            addresses=self.addresses[chosen],
+            in_tensor=self.in_tensor[chosen],
+            is_moved=self.is_moved[chosen],
+        )
+
+    def _start_load(
+        self,
+        batch: Batch,
+        places: tuple[Lanes, Lanes],
+        barriers: tuple[Lanes, Lanes],
+    ) -> None:
         races = batch.races
         actor = races and races.starts(
             self.index, self.group, is_async=True, kind=LOADS
         )
+        if batch.lives and actor:
+            batch.lives.reach(actor, self.group, places[0])
 
         def deliver() -> None:
             self._load(batch, *places)
@@ -169,6 +220,7 @@ def copy_of_box(decoded: Decoded, *, is_store: bool) -> Execute:
     address, coordinates = decoded.address(operand), decoded.coordinates(operand)
     place = decoded.address(other)
     barrier = None if is_store else decoded.address(2)
+    blocks = blocks_of(decoded, 3)
 
     def execute(batch: Batch, group: Group) -> None:
         if not (is_store or batch.has_contents):
@@ -197,9 +249,20 @@ def copy_of_box(decoded: Decoded, *, is_store: bool) -> Execute:
         if is_store:
             copy.start_store(batch, place(batch, group))
         elif barrier is not None:
-            copy.start_load(batch, place(batch, group), barrier(batch, group))
+            copy.start_load(
+                batch,
+                place(batch, group),
+                barrier(batch, group),
+                blocks and blocks(batch, group),
+            )
 
     return execute
+
+
+def blocks_of(decoded: Decoded, position: int) -> Operand | None:
+    """The operand that tells which blocks get a copy, if several may."""
+    is_told = decoded.has("multicast::cluster")
+    return decoded.source(position, None) if is_told else None
 
 
 def _elements(

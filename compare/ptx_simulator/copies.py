@@ -6,7 +6,7 @@ import numpy as np
 
 from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.bounds import Access
-from compare.ptx_simulator.boxes import BulkCopy, copy_of_box
+from compare.ptx_simulator.boxes import BulkCopy, blocks_of, copy_of_box
 from compare.ptx_simulator.building import Builder, Execute, do_nothing
 from compare.ptx_simulator.group import Group
 from compare.ptx_simulator.operands import (
@@ -203,6 +203,7 @@ def _bulk_copy(decoded: Decoded) -> Execute:
     address, place = decoded.address(outside), decoded.address(inside)
     size = decoded.source(2, U32)
     barrier = None if is_store else decoded.address(3)
+    blocks = blocks_of(decoded, 4)
     count_ranges = _count_ranges(access, address, size)
 
     def execute(batch: Batch, group: Group) -> None:
@@ -228,7 +229,12 @@ def _bulk_copy(decoded: Decoded) -> Execute:
         if is_store:
             copy.start_store(batch, place_of)
         elif barrier is not None:
-            copy.start_load(batch, place_of, barrier(batch, group))
+            copy.start_load(
+                batch,
+                place_of,
+                barrier(batch, group),
+                blocks and blocks(batch, group),
+            )
 
     return execute
 

@@ -65,7 +65,9 @@ _SCALARS = (
 )
 _PAIRED = ("f32", "bf16", "f16", "e5m2", "e4m3")
 
-# By the names that opcodes have for them.
+# By the names that opcodes have for them. Single numbers of 8 bits are for tensor cores
+# alone.
+SCALARS = {each.name: each for each in _SCALARS}
 FORMATS = {
     **{each.name: each for each in _SCALARS if each.width > 8},
     **{f"{e.name}x2": replace(e, count=2) for e in _SCALARS if e.name in _PAIRED},

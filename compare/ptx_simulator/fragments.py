@@ -160,7 +160,9 @@ def sum_fragments(matrices: Bits, held: int) -> Bits:
     return axes.transpose(3, 1, 5, 0, 2, 4, 6).reshape(-1, warps, WARP, held)
 
 
-def product(a: Elements, b: Elements, c: Elements, inputs: str, sums: str) -> Elements:
+def product(
+    a: Elements, b: Elements, c: Elements, inputs: tuple[str, str], sums: str
+) -> Elements:
     """What `multiply_add` makes of matrices, of which nothing need be known."""
     if any(each.known is False for each in (a, b, c)):
         return UNKNOWN

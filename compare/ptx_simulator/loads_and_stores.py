@@ -181,6 +181,8 @@ def _store_asynchronously(decoded: Decoded) -> Execute:
         width = access.bytes_per_thread
         races = batch.races
         actor = races and races.starts(access.index, group, is_async=False)
+        if batch.lives and actor:
+            batch.lives.reach(actor, group, owners)
 
         def deliver() -> None:
             for number, value in enumerate(values):

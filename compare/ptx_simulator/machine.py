@@ -177,6 +177,8 @@ class Machine:
             self.batch.tell(place, group, "waits for ever: not all come to the barrier")
         if self._polling or self._barriers.are_waited_at:
             self._counters.is_complete = False
+        elif self.batch.lives:
+            self.batch.lives.look()
         for kind in ("copies", "bulk copies"):
             self.batch.queues[kind].finish(self.batch.layout.all_lanes)
 
@@ -255,7 +257,7 @@ class Machine:
         ended, _ = self._split(place, operation, group)
         if ended is not None:
             self._count(place, ended)
-            self.batch.alive &= ~ended.members
+            self.batch.end(ended)
         self._enter(place + 1, group.without(ended))
 
     def _doubt(self, place: int, group: Group | None) -> None:

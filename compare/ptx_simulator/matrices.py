@@ -8,7 +8,7 @@ import numpy as np
 from compare.ptx_simulator.batch import NOT_SIMULATED, Batch
 from compare.ptx_simulator.bounds import Access
 from compare.ptx_simulator.building import Builder, Execute
-from compare.ptx_simulator.floats import FORMATS, U16
+from compare.ptx_simulator.floats import FORMATS, SCALARS, U16
 from compare.ptx_simulator.fragments import (
     SIZE,
     UNKNOWN,
@@ -285,7 +285,7 @@ def check_formats(depth: int, inputs: str, sums: str, chunks: tuple[int, ...]) -
     Raises:
         UnmodelledError: they do not.
     """
-    is_deep = depth * FORMATS[inputs].width // 8 in [
+    is_deep = depth * SCALARS[inputs].width // 8 in [
         CHUNK_BYTES * each for each in chunks
     ]
     if not is_deep or (sums == "f16" and inputs != "f16"):
@@ -321,7 +321,7 @@ def _multiply(decoded: Decoded) -> Execute:
                 return
             matrices.append(fragments.taken_apart(dtype).arranged(arrange))
         a, b, c = matrices
-        result = product(a, b, c, inputs, sums)
+        result = product(a, b, c, (inputs, inputs), sums)
         fragments = result.arranged(lambda e: sum_fragments(e, 4 // sum_type.itemsize))
         write_registers(slots, batch, warps, fragments.put_together())
 

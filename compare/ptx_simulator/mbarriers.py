@@ -96,7 +96,10 @@ def _look_for_races(
     starts, inside = batch.shared.places(*places, _BYTES)
     if inside is None:
         does = batch.races.read if is_use else batch.races.write
-        does(batch.races.actor(index, group), starts, _BYTES)
+        actor = batch.races.actor(index, group)
+        does(actor, starts, _BYTES)
+        if batch.lives:
+            batch.lives.reach(actor, group, places[0])
 
 
 def _wait(decoded: Decoded) -> Execute:

@@ -72,7 +72,11 @@ class Actor:
 
 
 class Races:
-    """The clocks of all warps of a batch, and the last accesses to every byte."""
+    """The clocks of all warps of a batch, and the last accesses to every byte.
+
+    Attributes:
+        units: with a clock of their own, of a cluster.
+    """
 
     def __init__(
         self, layout: Layout, stride: int, tell: Tell, *, kinds: int = 1
@@ -91,7 +95,7 @@ class Races:
         self._warps_per_cluster = layout.lanes_per_block // WARP * size
         self._clusters = len(layout.blocks) // size
         # Behind those of the warps, what their asynchronous work is at, kind by kind.
-        units = (1 + kinds) * self._warps_per_cluster
+        units = self.units = (1 + kinds) * self._warps_per_cluster
         self._told = np.zeros((self._clusters, units, units), np.int32)
         every = np.arange(units)
         self._told[:, every, every] = 1
@@ -140,6 +144,11 @@ class Races:
         rows = np.arange(own.size)
         told[rows, own] = self._told[clusters, own, own]
         return Actor(index, group.numbers, own, clusters, rows, told, is_async)
+
+    def told(self, warp: int) -> Bits:
+        """What a warp has been told: the clocks of all units of its cluster."""
+        told: Bits = self._told[divmod(warp, self._warps_per_cluster)]
+        return told
 
     def _units(self, lanes: Lanes) -> tuple[Lanes, Lanes]:
         return np.divmod(lanes // WARP, self._warps_per_cluster)

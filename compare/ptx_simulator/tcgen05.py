@@ -154,7 +154,7 @@ class _Multiplication:
             return
         right = self._shared(reader, self.b, form.columns, is_k_major=form.is_b_k_major)
         left, old = self._left(reader), self._old_sums(reader, sums)
-        new = product(left, right, old, form.inputs, form.sums)
+        new = product(left, right, old, (form.inputs, form.inputs), form.sums)
         reader.batch.tensor_memory.store(sums, Value(*new))
 
     def _cells(self, addresses: Lanes, group: Group, columns: int) -> Cells:

@@ -13,7 +13,7 @@ import numpy as np
 from compare.ptx_simulator.asynchronous import Product
 from compare.ptx_simulator.batch import Batch
 from compare.ptx_simulator.building import Builder, Execute
-from compare.ptx_simulator.floats import FORMATS
+from compare.ptx_simulator.floats import FORMATS, SCALARS
 from compare.ptx_simulator.fragments import (
     UNKNOWN,
     Elements,
@@ -36,8 +36,10 @@ from compare.ptx_simulator.operands import (
 from compare.ptx_simulator.shared_matrices import ROWS, Reader, SharedMatrix, Teams
 from compare.ptx_simulator.values import BOOL, U32, U64, Dtype, Mask, Value, take
 
+# Factors of 8 bits may have two formats.
 _PRODUCT = re.compile(
-    r"mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.(f16|f32)\.(f16|bf16|tf32)\.\4"
+    r"mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.(f16|f32)\."
+    r"(?:(f16|bf16|tf32)\.\4|(e4m3|e5m2)\.(e4m3|e5m2))"
 )
 
 
@@ -46,7 +48,7 @@ class _Multiplication:
     """The product d = a b + d, or d = a b, that an instruction stands for."""
 
     index: int  # of the instruction
-    inputs: str  # the format of a and b
+    inputs: tuple[str, str]  # the formats of a and b
     sums: str  # that of d
     columns: int  # of b and d
     is_negated: bool  # whether it is -a that b is multiplied by
@@ -94,7 +96,8 @@ class _Multiplication:
         else:
             a = read_registers(self.a, reader.batch, teams.group)
             if a.known is not False:
-                a = a.taken_apart(FORMATS[self.inputs].dtype).arranged(left_matrix)
+                dtype = SCALARS[self.inputs[0]].dtype
+                a = a.taken_apart(dtype).arranged(left_matrix)
                 a = a.arranged(lambda each: each.reshape(len(each), -1, teams.rows))
         if self.is_negated:
             sign = a.bits.dtype.type(1 << 8 * a.bits.itemsize - 1)
@@ -129,10 +132,11 @@ def _multiplication(decoded: Decoded) -> tuple[_Multiplication, list[Operand]]:
     form = _PRODUCT.fullmatch(".".join(decoded.modifiers))
     if form is None:
         raise UnmodelledError
-    columns, depth, sums, inputs = int(form[1]), int(form[2]), form[3], form[4]
-    check_formats(depth, inputs, sums, chunks=(2,))
+    columns, depth, sums = int(form[1]), int(form[2]), form[3]
+    inputs = form[4] or form[5], form[4] or form[6]
+    check_formats(depth, inputs[0], sums, chunks=(2,))
     has_left = decoded.text(1).startswith("{")
-    dtype = FORMATS[inputs].dtype
+    dtype = SCALARS[inputs[0]].dtype
     is_negated, is_a_k_major, is_b_k_major = _flags(decoded, dtype, has_left=has_left)
     operands = [decoded.source(3, BOOL), decoded.source(2, U64)]
     a: SharedMatrix | list[Operand]

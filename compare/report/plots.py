@@ -23,6 +23,7 @@ from compare.errors import UnavailableError, UsageError
 from compare.printable import printable
 from compare.records import store
 from compare.report.text import size_name
+from compare.timing import rates
 from compare.timing.names import NAMES
 from compare.timing.times import Bench, CaseTimes, MatmulRate
 
@@ -169,7 +170,7 @@ def _plot(bench: Bench, *words: str, cases: list[CaseTimes]) -> Plot:
         def position_of(times: CaseTimes) -> int:
             return times.case.shape[index]
 
-        name_of_ceiling = "torch.matmul, 8192 x 8192 x 8192"
+        name_of_ceiling = rates.product_of(bench.op)
     cases = sorted(cases, key=position_of)
     work = [_work(bench.op, each) for each in cases]
     name = "-".join((bench.op, dtype, *(each.replace("=", "-") for each in params)))

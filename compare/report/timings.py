@@ -31,7 +31,7 @@ def show(bench: Bench, console: Console) -> None:
         console.print()
         _show_starts(bench, console)
     for dtype, rate in bench.matmul.items():
-        name = f"torch.matmul, 8192 x 8192 x 8192 {dtype}"
+        name = f"{rates.product_of(bench.op)} {dtype}"
         if isinstance(rate, Skipped):
             console.print(plain(f"no rate of {name}: {rate.reason}", "yellow"))
             continue

@@ -75,6 +75,9 @@ def plan(request: Request) -> Plan:
         Case(shape, dtype, params=params, direction=op.direction)
         for params in variants
         for dtype in dtypes
+        if dtype == torch.float32
+        or params == request.params
+        or params not in trial.float32_variants
         for shape in request.shapes or trial.benchmark_shapes
     ]
     swept = [
@@ -148,9 +151,9 @@ def bench(
             else {}
         )
         progress("measuring the rate of matmul")
-        matmul = {
-            name: ceiling.matmul_rate(getattr(torch, name)) for name in request.dtypes
-        }
+        is_float8 = TRIALS[op.name].dtype_parameter
+        rate = ceiling.float8_matmul_rate if is_float8 else ceiling.matmul_rate
+        matmul = {name: rate(getattr(torch, name)) for name in request.dtypes}
     return Bench(
         op=op.name,
         environment=surroundings,

@@ -142,7 +142,31 @@ def matmul_rate(dtype: torch.dtype) -> MatmulRate | Skipped:
         for _ in range(2)
     )
     out = torch.empty_like(a)
-    turn = Turn(lambda index: torch.matmul(a, b, out=out), 1)
+    return _rate_of(lambda index: torch.matmul(a, b, out=out))
+
+
+def float8_matmul_rate(dtype: torch.dtype) -> MatmulRate | Skipped:
+    """The rate of torch._scaled_mm, with random 8-bit floats and results of a dtype."""
+    n = _MATMUL_SIZE
+    generator = _generator()
+    a, b = (
+        torch.randn(n, n, generator=generator, device="cuda").to(torch.float8_e4m3fn)
+        for _ in range(2)
+    )
+    one = torch.ones((), device="cuda")
+
+    def multiply(_: int) -> None:
+        # Private to torch. A test pins it.
+        torch._scaled_mm(a, b.T, one, one, out_dtype=dtype)
+
+    try:
+        return _rate_of(multiply)
+    except RuntimeError as error:  # of a GPU without 8-bit floats
+        return Skipped(str(error))
+
+
+def _rate_of(multiply: Launch) -> MatmulRate | Skipped:
+    n, turn = _MATMUL_SIZE, Turn(multiply, 1)
     with gpu_state.sampled() as sampler:
         own = turns.take_turns({"matmul": turn}, _MATMUL_WARM_UP_MS)["matmul"]
     if isinstance(own, TimingError):

@@ -21,6 +21,7 @@ from torch import Tensor
 from bindings.op import as_tuple
 from compare.judge import acceptance
 from compare.judge.acceptance import Expected
+from compare.judge.cases import is_number
 from compare.judge.parity import Prepared, Skipped
 from compare.timing import ceiling, gpu_state, turns
 from compare.timing.implementations import Implementation
@@ -132,10 +133,10 @@ def _copy(x: Tensor) -> Tensor:
 
 
 def _negate(sets: list[tuple[Any, ...]]) -> None:
-    """Changes every input; twice, and it is what it was."""
+    """Changes every input of numbers; twice, and it is what it was."""
     for arguments in sets:
         for x in arguments:
-            if isinstance(x, Tensor) and x.is_floating_point():
+            if isinstance(x, Tensor) and is_number(x):
                 memory = torch.tensor([], dtype=x.dtype, device=x.device)
                 memory.set_(x.untyped_storage()).neg_()
 
@@ -143,7 +144,7 @@ def _negate(sets: list[tuple[Any, ...]]) -> None:
 def _change_with_the_sign(prepared: Prepared) -> list[bool]:
     """Which outputs depend on the inputs' sign: softmax of a single column is 1."""
     arguments = [
-        -each if isinstance(each, Tensor) and each.is_floating_point() else each
+        -each if isinstance(each, Tensor) and is_number(each) else each
         for each in prepared.arguments
     ]
     reference = prepared.op.reference

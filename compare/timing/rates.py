@@ -14,8 +14,15 @@ def tflops(op: str, times: CaseTimes, timing: Timing) -> float | None:
     return flops(times.case.shape, times.case.params) / timing.median_us / 1e6
 
 
+def product_of(op: str) -> str:
+    """PyTorch's product that an op's rate is compared with: of 8-bit floats, or not."""
+    trial = TRIALS.get(op)
+    name = "_scaled_mm" if trial and trial.dtype_parameter else "matmul"
+    return f"torch.{name}, 8192 x 8192 x 8192"
+
+
 def share_of_matmul(bench: Bench, times: CaseTimes, timing: Timing) -> float | None:
-    """The share of torch.matmul's rate in this dtype, which is measured in IEEE's."""
+    """The share of the rate of PyTorch's product in this dtype, measured in IEEE's."""
     rate = bench.matmul.get(str(times.case.dtype).removeprefix("torch."))
     own = tflops(bench.op, times, timing)
     is_ieee = times.case.params.get("precision", "ieee") == "ieee"

@@ -102,7 +102,7 @@ class StartTime:
 
 @dataclass(frozen=True)
 class MatmulRate:
-    """The rate of torch.matmul, 8192 x 8192 x 8192."""
+    """The rate of PyTorch's own product, 8192 x 8192 x 8192."""
 
     tflops: float  # 10^12 multiplications and additions in a second
     gpu_state: GpuState | None  # meanwhile; None where nvidia-smi cannot say

@@ -174,7 +174,7 @@ inline void mbarrier_wait(
 
 // ---- cluster.cuh --------------------------------------------------------------------
 
-inline int cluster_block_rank() { return emulator::cluster_rank(); }
+inline int cluster_rank() { return emulator::cluster_rank(); }
 
 inline void cluster_sync(Site site = Site::here()) { emulator::meet_cluster(site); }
 
@@ -358,6 +358,26 @@ void wgmma_m64k8(
     emulator::start_multiplication(
         {emulator::MatrixFormat::tf32, N, false, false, accumulates, 0, b, true}, d,
         reinterpret_cast<const std::uint32_t*>(a), site
+    );
+}
+
+// ---- wgmma_float8.cuh ---------------------------------------------------------------
+
+enum class Float8 { e4m3, e5m2 };
+
+template <Float8 A_TYPE, Float8 B_TYPE>
+void wgmma_m64n128k32(
+    float (&d)[64], std::uint64_t a, std::uint64_t b, bool accumulates,
+    Site site = Site::here()
+) {
+    constexpr auto format_of = [](Float8 type) {
+        return type == Float8::e4m3 ? emulator::MatrixFormat::e4m3
+                                    : emulator::MatrixFormat::e5m2;
+    };
+    emulator::start_multiplication(
+        {format_of(A_TYPE), 128, false, false, accumulates, a, b, false,
+         format_of(B_TYPE)},
+        d, nullptr, site
     );
 }
 

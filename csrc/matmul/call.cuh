@@ -39,7 +39,7 @@ struct Call {
 };
 
 // How a call is cut up. Blocks share the steps of the first n_streamed tiles, 0 or as many that
-// no block is left without a step.
+// no block is left without a step. Where blocks form clusters, n_blocks counts these.
 struct Cut {
     int tile;  // its place in its table
     int64_t n_blocks;

@@ -71,8 +71,12 @@ cudaError_t launch_twin(const Launcher& launch, const Product& product) {
     const Call& call = product.call;
     const Matrix &a = product.a, &b = product.b;
     TensorMap out_map = map_of<T>(product.out, call.n_batches, BOX_SIZE);
-    TensorMap a_map = map_of<T>(a, call.n_batches, BOX_SIZE);
-    TensorMap b_map = map_of<T>(b, call.n_batches, BOX_SIZE);
+    const MatmulTile& tile = TILES[product.cut.tile];
+    const int cluster_rows = tile.cluster_rows, cluster_cols = tile.cluster_cols;
+    const int a_rows = rows_of_copy(tile.block_m / BOX_SIZE, cluster_cols);
+    const int b_rows = rows_of_copy(tile.block_n / BOX_SIZE, cluster_rows);
+    TensorMap a_map = map_of<T>(a, call.n_batches, a_rows);
+    TensorMap b_map = map_of<T>(b, call.n_batches, b_rows);
     const cudaError_t error = encode_maps<T, T, T>(launch, call, out_map, a_map, b_map);
     if (error != cudaSuccess) return error;
     const auto start = [&]<MatmulTile TILE>() {
@@ -84,19 +88,22 @@ cudaError_t launch_twin(const Launcher& launch, const Product& product) {
                                                    : TWIN<T, TILE, ACROSS_K, ACROSS_K>;
         const cudaError_t error = launch(
             Plan{
-                kernel, dim3(product.cut.n_blocks), dim3(NUM_THREADS<BLOCK_M>),
-                sizeof(Shared<BLOCK_M, BLOCK_N, TILE.num_stages>)
+                kernel, dim3(product.cut.n_blocks * tile.cluster_size()),
+                dim3(NUM_THREADS<BLOCK_M>),
+                sizeof(Shared<BLOCK_M, BLOCK_N, TILE.num_stages>),
+                dim3(tile.cluster_size())
             },
             out_map, a_map, b_map, product.bias, product.parts,
             call.out_is_aligned ? nullptr : product.out_ptr, call.n_batches, call.M,
             call.N, call.K, a.stride_batch == 0, b.stride_batch == 0,
-            product.activation, product.cut.n_streamed
+            product.activation, product.cut.n_streamed, cluster_rows, cluster_cols
         );
         if (error != cudaSuccess) return error;
         const int64_t n_steps = ceil_div(call.K, BLOCK_K);
-        return launch_sum<T>(launch, product, BLOCK_M, BLOCK_N, n_steps);
+        return launch_sum<T>(
+            launch, product, tile.cluster_m(), tile.cluster_n(), n_steps
+        );
     };
-    const MatmulTile& tile = TILES[product.cut.tile];
     return choose_tile<T, TILES>(launch.device(), tile, start);
 }
 

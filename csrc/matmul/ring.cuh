@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/ptx/barrier.cuh"
+#include "common/ptx/multicast.cuh"
 #include "common/ptx/tma.cuh"
 #include "common/ptx/wgmma.cuh"
 #include "common/tensor_map.cuh"
@@ -31,6 +32,7 @@ constexpr int NUM_THREADS = (NUM_CONSUMERS<BLOCK_M> + 1) * WARPGROUP_SIZE;
 // consumer that the first one is nearly done with its tile.
 template <int BLOCK_M, int BLOCK_N, int NUM_STAGES>
 struct Shared {
+    static constexpr int STAGE_BYTES = (BLOCK_M + BLOCK_N) * ROW_BYTES;
     Box a[NUM_STAGES][BLOCK_M / BOX_SIZE];
     Box b[NUM_STAGES][BLOCK_N / BOX_SIZE];
     Box out[NUM_CONSUMERS<BLOCK_M>][2];
@@ -44,7 +46,7 @@ template <typename Shared>
 __device__ __forceinline__ void init_barriers(Shared& shared, int n_releases) {
     for (uint64_t& full : shared.full) ptx::mbarrier_init(&full, 1);
     for (uint64_t& empty : shared.empty) ptx::mbarrier_init(&empty, n_releases);
-    ptx::mbarrier_init(&shared.turn, 1);
+    if constexpr (requires { shared.turn; }) ptx::mbarrier_init(&shared.turn, 1);
     ptx::fence_mbarrier_init();
 }
 
@@ -61,18 +63,48 @@ struct RingPosition {
     }
 };
 
-// Starts to load an operand's boxes of a stage, along its outer dimension from `outer` on.
+// One of the blocks that share what they load.
+struct Share {
+    int n_blocks = 1;  // 1, 2 or 4
+    int block = 0;
+};
+
+// Rows of a box that a copy takes, where so many blocks share this many boxes.
+__host__ __device__ constexpr int rows_of_copy(int n_boxes, int n_blocks) {
+    return n_boxes < n_blocks ? n_boxes * BOX_SIZE / n_blocks : BOX_SIZE;
+}
+
+// Starts to load an operand's boxes of a stage, along its outer dimension from `outer` on: all,
+// or a share of them, for all blocks that have one.
 template <ptx::Major MAJOR, int NUM_BOXES>
 __device__ __forceinline__ void load_boxes(
     Box (&boxes)[NUM_BOXES], const TensorMap& map, int outer, int k, int batch,
-    uint64_t* full
+    uint64_t* full, const Share& share = {}
 ) {
-    for (int i = 0; i < NUM_BOXES; ++i) {
-        constexpr bool ALONG_K = MAJOR == ptx::Major::K;
-        const int x = ALONG_K ? k : outer + i * BOX_SIZE;
-        const int y = ALONG_K ? outer + i * BOX_SIZE : k;
-        ptx::tma_load(&boxes[i], &map.map, x, y, batch, full);
+    constexpr bool ALONG_K = MAJOR == ptx::Major::K;
+    if (share.n_blocks == 1) {
+        for (int i = 0; i < NUM_BOXES; ++i) {
+            const int x = ALONG_K ? k : outer + i * BOX_SIZE;
+            const int y = ALONG_K ? outer + i * BOX_SIZE : k;
+            ptx::tma_load(&boxes[i], &map.map, x, y, batch, full);
+        }
+        return;
     }
+    const auto load_share = [&]<int NUM_BLOCKS>() {
+        constexpr int NUM_ROWS = NUM_BOXES * BOX_SIZE / NUM_BLOCKS;
+        constexpr uint16_t ALL = (1 << NUM_BLOCKS) - 1;
+        #pragma unroll
+        for (int i = 0; i < NUM_ROWS; i += BOX_SIZE) {
+            const int row = share.block * NUM_ROWS + i;
+            const int box = row / BOX_SIZE, box_row = row % BOX_SIZE;
+            const int x = ALONG_K ? k : outer + box * BOX_SIZE;
+            const int y = ALONG_K ? outer + row : k + box_row;
+            void* const place = boxes[box].bytes + box_row * ROW_BYTES;
+            ptx::tma_load_multicast(place, &map.map, x, y, batch, full, ALL);
+        }
+    };
+    if (share.n_blocks == 2) load_share.template operator()<2>();
+    if (share.n_blocks == 4) load_share.template operator()<4>();
 }
 
 }  // namespace twin

@@ -47,20 +47,19 @@ __device__ __forceinline__ void store_elements(
     }
 }
 
-// Leaves a warpgroup's sums of a part of a tile, as rows of it. A lane has them where it has
-// results.
+// Leaves a warpgroup's sums of a part of a tile, in rows of row_size sums. A lane has them where
+// it has results.
 template <int SIZE>
 __device__ __forceinline__ void store_part(
-    float* part_ptr, const float (&sums)[SIZE][2][2], int thread
+    float* part_ptr, const float (&sums)[SIZE][2][2], int row_size, int thread
 ) {
-    constexpr int BLOCK_N = SIZE * 8;
     const int row = thread / WARP_SIZE * 16 + thread % WARP_SIZE / 4;
-    part_ptr += row * BLOCK_N + thread % 4 * 2;
+    part_ptr += row * row_size + thread % 4 * 2;
     #pragma unroll
     for (int i = 0; i < SIZE; ++i) {
         for (int half = 0; half < 2; ++half) {
             const auto [left, right] = sums[i][half];
-            float* const pair = part_ptr + half * 8 * BLOCK_N + i * 8;
+            float* const pair = part_ptr + half * 8 * row_size + i * 8;
             __stcg(reinterpret_cast<float2*>(pair), float2{left, right});
         }
     }

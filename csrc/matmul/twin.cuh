@@ -1,14 +1,14 @@
-// The twin: warpgroups multiply straight from shared memory while one thread does nothing
-// but load.
+// The twin: warpgroups multiply from shared memory while two threads do nothing but load.
 //
-// That thread has the tensor memory accelerator (TMA) fill a ring of stages, ahead of the
+// They have the tensor memory accelerator (TMA) fill a ring of stages, ahead of the
 // multiplications and into the next tile, while the consumers are still at the epilogue of
-// this one. A block takes every gridDim.x-th tile, after its parts of those that are shared.
+// this one. Each n_clusters-th tile is a cluster's, after its parts of those that are shared.
 #pragma once
 
 #include "common/epilogue.cuh"
 #include "common/launch.cuh"
 #include "common/vec.cuh"
+#include "matmul/cluster.cuh"
 #include "matmul/ring.cuh"
 #include "matmul/store.cuh"
 #include "matmul/tiles.cuh"
@@ -22,53 +22,56 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
     const __grid_constant__ TensorMap a_map,  // (n_batches or 1, M, K), or transposed
     const __grid_constant__ TensorMap b_map,  // (n_batches or 1, K, N), or transposed
     const T* __restrict__ bias_ptr,           // (N), or null
-    float* __restrict__ parts_ptr,  // (2 * gridDim.x, BLOCK_M, BLOCK_N), or null
-    T* __restrict__ out_ptr,        // (n_batches, M, N), or null where out_map serves
+    float* __restrict__ parts_ptr,            // (2 * n_clusters, a large tile), or null
+    T* __restrict__ out_ptr,  // (n_batches, M, N), or null where out_map serves
     int n_batches, int M, int N, int K, bool a_is_shared, bool b_is_shared,
-    int activation, int n_streamed
+    int activation, int n_streamed, int cluster_rows, int cluster_cols
 ) {
 #if defined(TWIN_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
     using namespace twin;
-    constexpr int A_BOXES = BLOCK_M / BOX_SIZE, B_BOXES = BLOCK_N / BOX_SIZE;
-    constexpr int STAGE_BYTES = (A_BOXES + B_BOXES) * int{sizeof(Box)};
     DYNAMIC_SHARED(shared_bytes, 1024);
     auto& shared =
         *reinterpret_cast<Shared<BLOCK_M, BLOCK_N, NUM_STAGES>*>(shared_bytes);
 
-    // -- tile: parts of those that are shared, then every gridDim.x-th one
-    const int n_tile_rows = (M - 1) / BLOCK_M + 1, n_tile_cols = (N - 1) / BLOCK_N + 1;
-    const int n_tiles = n_batches * n_tile_rows * n_tile_cols;
-    const int block = blockIdx.x, n_blocks = gridDim.x;
-    const Parts parts{n_streamed, (K - 1) / BLOCK_K + 1, n_blocks};
-    // Broadcast from one lane, so that the compiler knows it to be uniform in a warp, and
-    // computes it and what follows from it once for the warp.
+    // -- tile: of a cluster: parts of those that are shared, then every n_clusters-th one
+    const Cluster<BLOCK_M, BLOCK_N> cluster(cluster_rows, cluster_cols, M, N);
+    const int n_tiles = n_batches * cluster.n_tile_rows * cluster.n_tile_cols;
+    const int index = cluster.index();
+    const Parts parts{n_streamed, (K - 1) / BLOCK_K + 1, cluster.count()};
+    // Broadcast, so that the compiler knows it to be uniform in a warp and computes it once.
     const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / WARPGROUP_SIZE, 0);
     const int thread = threadIdx.x % WARPGROUP_SIZE;
     RingPosition<NUM_STAGES> ring;
-    if (threadIdx.x == 0) init_barriers(shared, NUM_CONSUMERS<BLOCK_M>);
-    __syncthreads();
+    if (threadIdx.x == 0)
+        init_barriers(shared, NUM_CONSUMERS<BLOCK_M> * cluster.size());
+    ptx::cluster_sync();
 
-    // -- load: by one thread, each stage as soon as all consumers have used what was there
+    // -- load: by two threads, each stage as soon as all consumers have used what was there
     if (warpgroup == NUM_CONSUMERS<BLOCK_M>) {
         ptx::setmaxnreg_dec<24>();
-        if (thread != 0) return;
-        for (Part part = parts.first(block); part.tile < n_tiles;
-             part = parts.next(block, part)) {
-            const TileOrigin tile =
-                tile_at(part.tile, n_tile_rows, n_tile_cols, BLOCK_M, BLOCK_N);
-            const int a_batch = a_is_shared ? 0 : tile.batch;
-            const int b_batch = b_is_shared ? 0 : tile.batch;
+        if (thread != 0 && thread != WARP_SIZE) return;
+        const bool loads_a = thread == 0;
+        for (Part part = parts.first(index); part.tile < n_tiles;
+             part = parts.next(index, part)) {
+            const TileOrigin tile = cluster.origin_of(part.tile);
+            const int outer = loads_a ? tile.row : tile.col;
+            const int batch = (loads_a ? a_is_shared : b_is_shared) ? 0 : tile.batch;
             for (int step = 0; step < part.n_steps; ++step) {
-                const int k = (part.first_step + step) * BLOCK_K;
-                uint64_t* full = &shared.full[ring.stage];
-                ptx::mbarrier_wait(&shared.empty[ring.stage], ring.parity ^ 1);
-                ptx::mbarrier_arrive_expect_bytes(full, STAGE_BYTES);
-                load_boxes<A_MAJOR>(
-                    shared.a[ring.stage], a_map, tile.row, k, a_batch, full
-                );
-                load_boxes<B_MAJOR>(
-                    shared.b[ring.stage], b_map, tile.col, k, b_batch, full
-                );
+                const int k = (part.first_step + step) * BLOCK_K, stage = ring.stage;
+                uint64_t* full = &shared.full[stage];
+                ptx::mbarrier_wait(&shared.empty[stage], ring.parity ^ 1);
+                if (loads_a) {
+                    ptx::mbarrier_arrive_expect_bytes(full, shared.STAGE_BYTES);
+                    load_boxes<A_MAJOR>(
+                        shared.a[stage], a_map, outer, k, batch, full,
+                        cluster.share_of_a()
+                    );
+                } else {
+                    load_boxes<B_MAJOR>(
+                        shared.b[stage], b_map, outer, k, batch, full,
+                        cluster.share_of_b()
+                    );
+                }
                 ring.advance();
             }
         }
@@ -82,7 +85,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
     const float bias_scale = argument_scale<T>(Activation{activation});
     int turn_parity = 0;
     const auto release = [&](int stage) {
-        if (thread == 0) ptx::mbarrier_arrive(&shared.empty[stage]);
+        cluster.release(&shared.empty[stage], thread);
     };
 
     const uint64_t a_stages =
@@ -117,8 +120,8 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
         }
     };
 
-    for (Part part = parts.first(block); part.tile < n_tiles;
-         part = parts.next(block, part)) {
+    for (Part part = parts.first(index); part.tile < n_tiles;
+         part = parts.next(index, part)) {
         const int n_steps = part.n_steps;
         const bool takes_turns = NUM_CONSUMERS<BLOCK_M> == 2 && n_steps > NUM_STAGES;
 
@@ -167,8 +170,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
         // step, or for its bias. A lane needs 64 of that in the end, and has no registers for
         // them before: each thread loads 2, which go to shared memory after the boxes. They
         // lie half a tile apart, so that a warp's loads are of neighbours.
-        const TileOrigin tile =
-            tile_at(part.tile, n_tile_rows, n_tile_cols, BLOCK_M, BLOCK_N);
+        const TileOrigin tile = cluster.origin_of(part.tile);
         T bias[2]{};
         const auto bias_col = [&](int i) { return i * (BLOCK_N / 2) + thread; };
         #pragma unroll
@@ -180,7 +182,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
         // Time to store: the other warpgroup, if there is one, multiplies as well by now. A
         // box takes longer than one step, less than two.
         #pragma unroll
-        for (int box = 0; box < B_BOXES; ++box) {
+        for (int box = 0; box < BLOCK_N / BOX_SIZE; ++box) {
             for (int i = 0; i < 2 && step < n_steps; ++i) multiply(step++);
             if (has_finished) store_box(box);
         }
@@ -205,9 +207,9 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
             ptx::wgmma_wait_group<0>();
             release(in_use);
             in_use = -1;
-            const int64_t place = parts.place_of(block, part.tile);
-            const int row = warpgroup * BOX_SIZE;
-            store_part(parts_ptr + (place * BLOCK_M + row) * BLOCK_N, sums, thread);
+            const int64_t place = parts.place_of(index, part.tile);
+            float* const rows = cluster.rows_of(parts_ptr, place, warpgroup * BOX_SIZE);
+            store_part(rows, sums, cluster.part_cols(), thread);
             has_finished = false;
             for (auto& pair : finished) pair[0] = pair[1] = 0;  // or they are kept
             continue;
@@ -241,7 +243,8 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
 
     // -- store: the last tile's results, box by box through shared memory
     #pragma unroll
-    for (int box = 0; box < B_BOXES && has_finished; ++box) store_box(box);
+    for (int box = 0; box < BLOCK_N / BOX_SIZE && has_finished; ++box) store_box(box);
     if (thread == 0) ptx::tma_store_wait_group_read<0>();
+    ptx::cluster_sync();  // others may still send to this block's shared memory
 #endif
 }

@@ -1,54 +1,17 @@
 // Hopper: mbarriers, the tensor memory accelerator, wgmma, clusters. nvcc compiles this
 // file too; on a GPU, some kernels run on sm_90a only.
-#include <cuda.h>
-#include <cudaTypedefs.h>
-
 #include "common/launch.cuh"
 #include "common/ptx/barrier.cuh"
 #include "common/ptx/cluster.cuh"
 #include "common/ptx/mma.cuh"
+#include "common/ptx/multicast.cuh"
 #include "common/ptx/tma.cuh"
 #include "common/ptx/wgmma.cuh"
 #include "common/ptx/wgmma_tf32.cuh"
 #include "launch.h"
+#include "maps.h"
+#include "multicast.cuh"
 #include "ptx.cuh"
-
-#if defined(TWIN_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define HAS_HOPPER 1
-#endif
-
-// ---- Tensor maps --------------------------------------------------------------------
-
-// A map of a tensor, with strides in elements; x is the last dimension.
-static bool make_map(
-    CUtensorMap* map, void* address, const int64_t (&sizes)[3],
-    const int64_t (&strides)[2], const int (&box)[2],
-    CUtensorMapDataType type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-    CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B
-) {
-    const bool is_wide = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ||
-                         type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
-    const int width = is_wide ? 4 : 2;
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult status;
-    cudaGetDriverEntryPointByVersion(
-        "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &status
-    );
-    if (status != cudaDriverEntryPointSuccess) return false;
-    const cuuint64_t dims[3] = {
-        cuuint64_t(sizes[0]), cuuint64_t(sizes[1]), cuuint64_t(sizes[2])
-    };
-    const cuuint64_t bytes[2] = {
-        cuuint64_t(width * strides[0]), cuuint64_t(width * strides[1])
-    };
-    const cuuint32_t box_sizes[3] = {cuuint32_t(box[0]), cuuint32_t(box[1]), 1};
-    const cuuint32_t element_strides[3] = {1, 1, 1};
-    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function)(
-               map, type, 3, address, dims, bytes, box_sizes, element_strides,
-               CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
-               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
-           ) == CUDA_SUCCESS;
-}
 
 // ---- A matrix product: one producer warp, one or more warpgroups of consumers -------
 
@@ -428,25 +391,6 @@ EXPORT int store_matrices(uint16_t* out, uint32_t* fragments, int* places) {
 
 // ---- Clusters -----------------------------------------------------------------------
 
-template <typename... Parameters, typename... Arguments>
-int launch_clusters(
-    void (*kernel)(Parameters...), dim3 cluster, dim3 grid, dim3 block,
-    std::size_t shared_bytes, Arguments... arguments
-) {
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = cluster.x;
-    attribute.val.clusterDim.y = cluster.y;
-    attribute.val.clusterDim.z = cluster.z;
-    cudaLaunchConfig_t config{};
-    config.gridDim = grid;
-    config.blockDim = block;
-    config.dynamicSmemBytes = shared_bytes;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
-}
-
 // Each thread adds up the numbers of the same thread in all blocks of the cluster.
 __global__ void cluster_sums_kernel(int* out, const int* x, int64_t n_blocks) {
 #ifdef HAS_HOPPER
@@ -460,7 +404,7 @@ __global__ void cluster_sums_kernel(int* out, const int* x, int64_t n_blocks) {
     for (int i = 0; i < n_blocks; ++i) sum += ptx::map_shared(own, i)[threadIdx.x];
     ptx::cluster_sync();  // a block must not return while its memory is read
     out[2 * (block * blockDim.x + threadIdx.x)] = sum;
-    out[2 * (block * blockDim.x + threadIdx.x) + 1] = ptx::cluster_block_rank();
+    out[2 * (block * blockDim.x + threadIdx.x) + 1] = ptx::cluster_rank();
 #endif
 }
 
@@ -487,7 +431,7 @@ __global__ void remote_stores_kernel(float* out, const float* x, int64_t n_rows)
     auto* const pairs = reinterpret_cast<Pair*>(shared);            // (2, 2, N)
     auto* const singles = reinterpret_cast<float*>(pairs + 4 * N);  // (2, 2, N)
     auto* const barriers = reinterpret_cast<uint64_t*>(singles + 4 * N);
-    const int thread = threadIdx.x, rank = ptx::cluster_block_rank();
+    const int thread = threadIdx.x, rank = ptx::cluster_rank();
     if (thread == 0) {
         for (int i = 0; i < 2; ++i) ptx::mbarrier_init(&barriers[i], 1);
         ptx::fence_mbarrier_init();
@@ -548,7 +492,7 @@ __global__ void __launch_bounds__(256) cluster_matmul_kernel(
     auto* const full = reinterpret_cast<uint64_t*>(b_stages + STAGES * 2 * BOX_BYTES);
     uint64_t* const empty = full + STAGES;
     const int row = blockIdx.x * TILE, column = blockIdx.y * TILE_N;
-    const int rank = ptx::cluster_block_rank();
+    const int rank = ptx::cluster_rank();
     const int n_steps = (K - 1) / TILE_K<T> + 1;
 
     if (threadIdx.x == 0) {
@@ -623,6 +567,13 @@ EXPORT int cluster_matmul(
     return launch_clusters(
         kernel, dim3(2), grid, 256, shared_bytes, a_map, b_map, out, M, N, K
     );
+}
+
+EXPORT int multicast_sums(
+    float* out, float* x, int64_t n_tiles, int64_t n_clusters, int64_t n_blocks
+) {
+    const auto run = n_blocks == 2 ? multicast::run<2> : multicast::run<4>;
+    return run(out, x, n_tiles, n_clusters);
 }
 
 // ---- Waits that are too weak, which must show in the emulator -----------------------

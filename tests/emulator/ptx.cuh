@@ -13,43 +13,15 @@
 
 namespace ptx {
 
-__device__ __forceinline__ int cluster_block_rank() {
+// The block's rank in its cluster.
+__device__ __forceinline__ int cluster_rank() {
     uint32_t rank;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return static_cast<int>(rank);
 }
 
-// Arrives at another block's instance of an mbarrier.
-__device__ __forceinline__ void mbarrier_arrive_remote(uint64_t* barrier, int block) {
-    asm volatile(
-        "{\n"
-        ".reg .b32 remote;\n"
-        "mapa.shared::cluster.u32 remote, %0, %1;\n"
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
-        "}\n" ::"r"(shared_address(barrier)),
-        "r"(block)
-        : "memory"
-    );
-}
-
 __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
-// Loads into several blocks of the cluster, whose ranks are the bits of `blocks`: into
-// the instance of `shared` in each, where the bytes count for its instance of the
-// mbarrier.
-__device__ __forceinline__ void tma_load_multicast(
-    void* shared, const CUtensorMap* map, int x, int y, int z, uint64_t* barrier,
-    uint16_t blocks
-) {
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile"
-        ".mbarrier::complete_tx::bytes.multicast::cluster "
-        "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(shared)),
-        "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "h"(blocks)
-        : "memory"
-    );
 }
 
 // d (16 x 8) = a (16 x 16) * b (16 x 8) + c (16 x 8) with sums in float16, as pairs.

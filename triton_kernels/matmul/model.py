@@ -5,8 +5,9 @@ program multiplies its steps as fast as the tensor cores or the L2 allow, or all
 for the memory. Then come the ends of tiles, and what parts of tiles cost. The numbers
 are fitted to times on an H200, which tests/matmul_times.json has: such that the fastest
 cut has the fewest cycles, even where that leaves some cycles a little wrong.
-csrc/matmul/model.cuh is the same model; there, either rung may read copies, and those
-in two planes are of one operand.
+csrc/matmul/model.cuh is the same model; there, either rung may read copies, those in
+two planes are of one operand, and the blocks of a cluster share what they load: they
+count as one with as many tiles side by side.
 """
 
 import functools
@@ -18,6 +19,10 @@ from triton_kernels.matmul.call import Call, Cut, MatmulRung, ceil_div
 from triton_kernels.matmul.tables import MatmulTile, TensorCoresTile
 
 LINE_BYTES = 128  # of the L2
+# How long a box of an operand takes whose rows do not begin lines.
+UNLINED_PERCENT = 245
+# Of all multiprocessors, those that lie together in fours; an H200 has 120 of 132.
+IN_FOURS_PERCENT = 91
 L2_BYTES, MEMORY_BYTES = 9400, 2400  # in a cycle
 # What each row or column of a tile that lies outside of a or b adds to 64 of k.
 OUTER_CYCLES = 2
@@ -58,7 +63,7 @@ def align_cycles(call: Call) -> int:
 
 def twin_cycles(call: Call, tile: MatmulTile, cut: Cut) -> int:
     """The time that a call takes on the twin, cut up like this."""
-    block_m, block_n, block_k = tile[:3]
+    block_m, block_n = cluster_tile(tile)
     _, n_blocks, n_streamed = cut
     depth, element_bytes = twin_depth(call, tile), call.dtype.itemsize
     n_steps = ceil_div(call.K, depth)
@@ -72,7 +77,10 @@ def twin_cycles(call: Call, tile: MatmulTile, cut: Cut) -> int:
     )
 
     # A row of a box, a line's bytes, lies in two lines where it does not begin one.
-    n_loaded = block_m * (2 - call.a_has_lines) + block_n * (2 - call.b_has_lines)
+    n_loaded = (
+        block_m * (100 if call.a_has_lines else UNLINED_PERCENT)
+        + block_n * (100 if call.b_has_lines else UNLINED_PERCENT)
+    ) // 100
     step_bytes = n_loaded * min(call.K, depth) * element_bytes * call.n_planes
     step = max(tile.step_cycles, n_blocks * step_bytes // L2_BYTES)
     step = step * (100 if is_even else 100 + UNEVEN_PERCENT) // 100
@@ -86,12 +94,28 @@ def twin_cycles(call: Call, tile: MatmulTile, cut: Cut) -> int:
         tile_cycles += block_m * block_n * SINGLE_STORE_CYCLES // 1024
     return (
         max(n_block_steps * step, memory_cycles(call))
-        + n_block_steps * n_outer * OUTER_CYCLES * block_k // 64
+        + n_block_steps * n_outer * OUTER_CYCLES * tile.block_k // 64
         + tile.ends_cycles
         - tile.tile_cycles
         + n_tiles * tile_cycles
         + sum_cycles(cut, block_m * block_n)
         + align_cycles(call)
+    )
+
+
+def cluster_tile(tile: MatmulTile) -> tuple[int, int]:
+    """The rows and columns of a cluster's tile."""
+    return tile.cluster_rows * tile.block_m, tile.cluster_cols * tile.block_n
+
+
+def may_serve(call: Call, tile: MatmulTile) -> bool:
+    """Whether a cluster helps: boxes take long, and most of its blocks have a tile."""
+    if tile.cluster_rows * tile.cluster_cols == 1:
+        return True
+    return (
+        not (call.a_has_lines and call.b_has_lines)
+        and ceil_div(call.M, tile.block_m) > tile.cluster_rows // 2
+        and ceil_div(call.N, tile.block_n) > tile.cluster_cols // 2
     )
 
 
@@ -125,9 +149,14 @@ def twin_cuts(
     call: Call, tile: MatmulTile, number: int, n_sms: int, may_share: bool
 ) -> Iterator[Cut]:
     """The cuts into a tile of the twin that are worth it, without parts first."""
-    n_tiles = call.n_tiles(tile.block_m, tile.block_n)
+    if not may_serve(call, tile):
+        return
+    n_tiles = call.n_tiles(*cluster_tile(tile))
     n_steps = ceil_div(call.K, twin_depth(call, tile))
-    n_programs = tile.programs_per_sm * n_sms
+    cluster_size = tile.cluster_rows * tile.cluster_cols
+    n_programs = tile.programs_per_sm * n_sms // cluster_size
+    if cluster_size == 4:
+        n_programs = n_programs * IN_FOURS_PERCENT // 100
     n_left = n_tiles % n_programs
     yield Cut(number, min(n_tiles, n_programs), 0)
     if not may_share or not 1 < n_steps <= MOST_STEPS or n_left == 0:

@@ -41,6 +41,8 @@ class MatmulTile(NamedTuple):
     step_cycles: int  # where the L2 keeps up, and all these programs are at work
     tile_cycles: int  # between two tiles
     ends_cycles: int  # before the first step and after the last one
+    cluster_rows: int = 1  # blocks of a cluster, in a column of out or in a row:
+    cluster_cols: int = 1  # CUDA's twin alone has more than one
 
 
 # Rows, columns and depth, stages, warps. The second one is for calls without vectors:

@@ -38,6 +38,7 @@ class _Cut:
     block_m: int
     block_n: int
     n_stages: int  # 0 where that is not known
+    cluster: tuple[int, int]  # tiles of a column and of a row that share what they load
     n_blocks: int
     n_batches: int
     n_tile_rows: int  # of a matrix
@@ -55,6 +56,7 @@ class _Cut:
         (main,) = (e for e in choice.launches if e.kernel not in others)
         constants, arguments = main.constants, main.arguments
         n_stages = constants.get("num_stages", 0)
+        cluster, of_streamed = (1, 1), len(arguments) - 1
         if "BLOCK_M" in constants:
             block_m, block_n = constants["BLOCK_M"], constants["BLOCK_N"]
         elif main.kernel == _TF32_TWIN:  # whose rows are those of b where it is left
@@ -63,21 +65,26 @@ class _Cut:
                 block_m, block_n = block_n, block_m
         elif isinstance(constants.get(1), int):  # of CUDA, after the elements' type
             block_m, block_n = constants[1], constants[2]
-            n_stages = constants[3] if main.kernel == _TWIN else 0
+            if main.kernel == _TWIN:
+                n_stages, of_streamed = constants[3], len(arguments) - 3
+                cluster = arguments[len(arguments) - 2], arguments[len(arguments) - 1]
         else:
             block_m, block_n = _FIXED_TILES[main.kernel]
         out = choice.arguments[0]
         assert isinstance(out, Tensor)
         *batch, n_rows, n_cols = out.shape
-        tile_rows, tile_cols = -(-n_rows // block_m), -(-n_cols // block_n)
+        # Those of a cluster count even where they lie outside.
+        tile_rows = -(-n_rows // (block_m * cluster[0])) * cluster[0]
+        tile_cols = -(-n_cols // (block_n * cluster[1])) * cluster[1]
         n_tiles = math.prod(batch) * tile_rows * tile_cols
         n_shared = 0
         if _ADDS in kernels:
             # Where each block has a tile or less, all have parts.
-            n_streamed = arguments.get("n_streamed", arguments.get(len(arguments) - 1))
+            n_streamed = arguments.get("n_streamed", arguments.get(of_streamed))
+            n_streamed *= math.prod(cluster)
             n_shared = n_tiles if n_tiles <= main.n_blocks else n_streamed
         return cls(
-            *(main.kernel, block_m, block_n, n_stages, main.n_blocks),
+            *(main.kernel, block_m, block_n, n_stages, cluster, main.n_blocks),
             *(math.prod(batch), tile_rows, tile_cols, n_shared),
             sum(e.kernel == _ALIGNS and not _splits(e) for e in choice.launches),
             kernels.count(_TRANSPOSES),
@@ -122,6 +129,9 @@ def sentence(choice: Choice) -> str:
     reason = _why_this_rung(cut, choice)
     rung = f"{cut.rung}, {reason}" if reason else cut.rung
     tile = f"{cut.block_m} x {cut.block_n} tiles{stages} ({rung})"
+    if (n_together := math.prod(cut.cluster)) > 1:
+        operand, line = ("b", "column") if cut.cluster[0] > 1 else ("a", "row")
+        tile += f", {n_together} in a {line} load their {operand} together"
     if cut.n_shared:
         parts = f"{tile}, {_parts(cut)}: {_why_parts(cut, n_sms)}"
         told = f"{parts}; a second launch adds the parts"

@@ -26,8 +26,8 @@ void meet_whole_warp(
 );
 
 /// The type of a and b. A lane's accumulator is four floats, or two pairs of halves of
-/// 32 bits each.
-enum class MatrixFormat { half, bfloat16, tf32 };
+/// 32 bits each. Those of 8 bits are multiplied by warpgroups alone.
+enum class MatrixFormat { half, bfloat16, tf32, e4m3, e5m2 };
 
 template <typename Accumulator>
 struct MatrixFragments {

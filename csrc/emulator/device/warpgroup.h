@@ -13,8 +13,8 @@ std::uint64_t matrix_descriptor(
     const void* shared, int leading_bytes, int stride_bytes, Site site
 );
 
-/// d (64 x n) = a (64 x k) * b (k x n), plus d if it accumulates, where k is 8 for tf32
-/// and 16 otherwise. Matrices of tf32 are not transposed.
+/// d (64 x n) = a (64 x k) * b (k x n), plus d if it accumulates, where a row of k has 32
+/// bytes. Only matrices of 16 bits are transposed.
 struct Multiplication {
     MatrixFormat format;
     int n;
@@ -24,6 +24,7 @@ struct Multiplication {
     std::uint64_t a;  // 0 where it is in registers
     std::uint64_t b;
     bool a_is_in_registers = false;
+    MatrixFormat b_format = format;  // another one of 8 bits
 
     bool operator==(const Multiplication&) const = default;
 };

@@ -175,7 +175,7 @@ void Block::finish_thread(Thread& thread) {
     }
     note_progress();
     if (in_barrier_ > 0 && in_barrier_ == alive_) release_barrier();
-    if (!cluster_->is_alone()) cluster_->end_barrier_if_complete();
+    cluster_->end_barrier_if_complete();
     if (alive_ == 0 && observer != nullptr) observer->barrier_completes();
 }
 
@@ -196,7 +196,7 @@ void Block::switch_to_next() {
             return;
         }
         if (alive_ == 0) {
-            if (tensor_copies_.load_into(*this)) fail_for_load_in_flight();
+            check_loads_in_flight();
             fibres_.switch_to(fibres_.main());
             return;
         }

@@ -275,6 +275,7 @@ class [[gnu::visibility("hidden")]] Block {
     void finish_box_load(std::size_t position);
     void finish_box_stores(std::size_t position);
     void check_box_stores_of(const Thread& thread);
+    void check_loads_in_flight();
 
     // Matrix multiplications.
     Warpgroup& warpgroup_of(const Thread& thread, const char* operation, Site site);
@@ -316,7 +317,6 @@ class [[gnu::visibility("hidden")]] Block {
     [[noreturn]] void fail_for_unpublished_mbarrier(
         const Mbarrier& barrier, const char* operation, Site site
     );
-    [[noreturn]] void fail_for_load_in_flight();
     std::string place() const;
     std::string census() const;
     std::string activity_of(const Thread& thread) const;

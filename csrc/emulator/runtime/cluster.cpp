@@ -115,9 +115,10 @@ void Cluster::count_arrival() {
 }
 
 void Cluster::end_barrier_if_complete() {
+    if (arrived_ == 0) return;
     unsigned alive = 0;
     for (const auto& block : blocks_) alive += block->alive();
-    if (arrived_ == 0 || arrived_ < alive) return;
+    if (arrived_ < alive) return;
     arrived_ = 0;
     if (observer != nullptr) observer->cluster_barrier_completes();
     for (Block* block : order_) block->leave_cluster_barrier();

@@ -144,15 +144,21 @@ void Block::fail_for_unpublished_mbarrier(
     );
 }
 
-void Block::fail_for_load_in_flight() {
-    fail(
-        cudaErrorLaunchFailure,
-        text(
-            "load not awaited: the block ends while the load that it started at %s is "
-            "still in flight",
-            site_text(tensor_copies_.load_into(*this)->copy.site).c_str()
-        )
-    );
+/// A load by any block of the cluster must not come to one that has ended.
+void Block::check_loads_in_flight() {
+    for (unsigned rank = 0; rank < cluster_->size(); ++rank) {
+        const BoxLoad* load = cluster_->block(rank).tensor_copies_.load_into(*this);
+        if (load == nullptr) continue;
+        fail(
+            cudaErrorLaunchFailure,
+            text(
+                "load not awaited: the block ends while the load that %s started at %s "
+                "is still in flight",
+                rank == rank_ ? "it" : text("block %u of the cluster", rank).c_str(),
+                site_text(load->copy.site).c_str()
+            )
+        );
+    }
 }
 
 // ---- The place, and what every thread does ------------------------------------------

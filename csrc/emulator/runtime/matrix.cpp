@@ -254,6 +254,9 @@ void multiply_matrices(
                 "mma.sync.m16n8k8.tf32", site, &fragments,
                 multiply_for_all<MatrixFormat::tf32, Accumulator>
             );
+        case MatrixFormat::e4m3:
+        case MatrixFormat::e5m2:
+            break;
     }
 }
 

@@ -4,7 +4,8 @@
 // point: every term is aligned to the largest exponent and truncated 25 bits below it.
 // The sum is exact, and is then truncated to a float or rounded to the nearest half.
 // The exponent of a product is the sum of its factors' exponents, even if their
-// significands multiply to 2 or more. After
+// significands multiply to 2 or more. Of 8-bit floats, both are cut off at 13 bits: measured
+// on an H200. After
 //   Khattak & Mikaitis 2025, Accurate models of NVIDIA tensor cores, arXiv:2512.07004
 //   Xie et al. 2025, MMA-Sim, arXiv:2511.10909
 #pragma once
@@ -20,7 +21,9 @@
 
 namespace [[gnu::visibility("hidden")]] emulator {
 
-constexpr int KEPT_BITS = 25;                // below the exponent of the largest term
+/// Below the exponent of the largest term.
+constexpr int KEPT_BITS = 25;
+constexpr int KEPT_BITS_OF_FLOAT8 = 13;
 constexpr int EXPONENT_OF_ZERO = -10000;     // below that of any product
 constexpr int EXPONENT_BIAS = 127;           // of a float
 constexpr int LOWEST_FLOAT_EXPONENT = -126;  // of a normal one
@@ -38,9 +41,21 @@ inline Term term_of(float value, int lowest_exponent) {
     return {value, std::max(biased - EXPONENT_BIAS, lowest_exponent)};
 }
 
+inline float e4m3_to_float(std::uint8_t bits) {
+    constexpr float SCALE = 0x1p120f;  // the exponents' biases differ by it
+    if ((bits & 0x7f) == 0x7f) return as<float>(0x7fffffffu);
+    return as<float>((bits & 0x80u) << 24 | (bits & 0x7fu) << 20) * SCALE;
+}
+
 /// An element of a or of b. Of tf32 they ignore the lowest 13 bits.
 template <MatrixFormat FORMAT>
 Term input_term(std::uint32_t bits) {
+    if constexpr (FORMAT == MatrixFormat::e4m3) {
+        return term_of(e4m3_to_float(static_cast<std::uint8_t>(bits)), -6);
+    }
+    if constexpr (FORMAT == MatrixFormat::e5m2) {
+        return input_term<MatrixFormat::half>((bits & 0xff) << 8);
+    }
     if constexpr (FORMAT == MatrixFormat::half) {
         return term_of(HalfFormat::to_float(static_cast<std::uint16_t>(bits)), -14);
     } else if constexpr (FORMAT == MatrixFormat::bfloat16) {
@@ -67,7 +82,7 @@ struct TermColumns {
 
 /// row * columns + accumulators: the exact sums of the truncated terms. The row has K
 /// terms, of the columns there are as many rows.
-template <int K>
+template <int K, int KEPT = KEPT_BITS>
 void add_products(
     const Term* row, const TermColumns* columns, const TermColumns& accumulators,
     Doubles& sums
@@ -84,13 +99,13 @@ void add_products(
     constexpr int DOUBLE_SIGNIFICAND_BITS = 52;
     auto wide = __builtin_convertvector(largest, WideIntegers);
     auto scale = reinterpret_cast<Doubles>(
-        (DOUBLE_BIAS + KEPT_BITS - wide) << DOUBLE_SIGNIFICAND_BITS
+        (DOUBLE_BIAS + KEPT - wide) << DOUBLE_SIGNIFICAND_BITS
     );
     auto unit = reinterpret_cast<Doubles>(
-        (DOUBLE_BIAS - KEPT_BITS + wide) << DOUBLE_SIGNIFICAND_BITS
+        (DOUBLE_BIAS - KEPT + wide) << DOUBLE_SIGNIFICAND_BITS
     );
     // The significand of a product is below 4, so a term is below 2^27 and fits an int:
-    // converting it truncates it. The sum of 17 terms needs the bits of a double.
+    // converting it truncates it. The sum of 33 terms needs the bits of a double.
     Doubles terms = accumulators.values * scale;
     Doubles result =
         __builtin_convertvector(__builtin_convertvector(terms, Integers), Doubles);
@@ -104,7 +119,7 @@ void add_products(
 
 /// The same for terms that may be infinite or NaN. Where none of a column is, the sum is
 /// as above; elsewhere truncation changes nothing and is left out.
-template <int K>
+template <int K, int KEPT = KEPT_BITS>
 void add_any_products(
     const Term* row, const TermColumns* columns, const TermColumns& accumulators,
     Doubles& sums
@@ -124,7 +139,7 @@ void add_any_products(
             std::isfinite(row[k].value) ? row[k] : Term{0, EXPONENT_OF_ZERO};
         finite_columns[k] = finite(columns[k]);
     }
-    add_products<K>(finite_row, finite_columns, finite(accumulators), sums);
+    add_products<K, KEPT>(finite_row, finite_columns, finite(accumulators), sums);
     sums = is_finite ? sums : untruncated;
 }
 

@@ -31,8 +31,20 @@ constexpr std::size_t MATRIX_CHUNK_BYTES = 16;
 constexpr std::size_t DEPTH_BYTES = 32;  // what one multiplication takes along k
 
 constexpr std::size_t element_bytes(MatrixFormat format) {
-    return format == MatrixFormat::tf32 ? 4 : 2;
+    switch (format) {
+        case MatrixFormat::half:
+        case MatrixFormat::bfloat16:
+            return 2;
+        case MatrixFormat::tf32:
+            return 4;
+        case MatrixFormat::e4m3:
+        case MatrixFormat::e5m2:
+            return 1;
+    }
+    return 0;
 }
+
+constexpr bool is_float8(MatrixFormat format) { return element_bytes(format) == 1; }
 
 template <MatrixFormat FORMAT>
 constexpr int DEPTH = DEPTH_BYTES / element_bytes(FORMAT);
@@ -41,7 +53,9 @@ constexpr int DEPTH = DEPTH_BYTES / element_bytes(FORMAT);
 template <MatrixFormat FORMAT>
 using Chunk = std::conditional_t<
     FORMAT == MatrixFormat::tf32, std::uint32_t[MATRIX_CHUNK_BYTES / 4],
-    std::uint16_t[MATRIX_CHUNK_BYTES / 2]>;
+    std::conditional_t<
+        is_float8(FORMAT), std::uint8_t[MATRIX_CHUNK_BYTES],
+        std::uint16_t[MATRIX_CHUNK_BYTES / 2]>>;
 
 /// A matrix descriptor's fields, in bytes.
 struct MatrixLayout {
@@ -128,21 +142,22 @@ bool read_matrix(
 }
 
 /// The left matrix from the registers of four warps. A lane has a word of row l / 4, of
-/// the row 8 below, and the same of the second half of the columns: two elements of 16
-/// bits, or one.
+/// the row 8 below, and the same of the second half of the columns: as many elements as
+/// fit.
 template <MatrixFormat FORMAT>
 bool read_left_registers(
     Operands& operands, const StartedMultiplication& multiplication
 ) {
-    constexpr unsigned ELEMENTS = 4 / element_bytes(FORMAT);  // in a register
-    double sum = 0;                                           // as in read_matrix
+    constexpr unsigned BITS = 8 * element_bytes(FORMAT) % 32;  // of 32 there is one
+    constexpr unsigned ELEMENTS = 4 / element_bytes(FORMAT);   // in a register
+    double sum = 0;                                            // as in read_matrix
     for (unsigned warp = 0; warp < WARPS_OF_GROUP; ++warp) {
         for (unsigned lane = 0; lane < WARP_SIZE; ++lane) {
             for (unsigned i = 0; i < ELEMENTS * WarpOperand::REGISTERS; ++i) {
                 unsigned number = i / ELEMENTS, column = lane % 4 * ELEMENTS;
                 std::uint32_t word =
                     multiplication.operands[warp]->values[lane][number];
-                Term term = input_term<FORMAT>(word >> i % ELEMENTS * 16);
+                Term term = input_term<FORMAT>(word >> i % ELEMENTS * BITS);
                 sum += term.value * 0;
                 unsigned row = warp * 16 + lane / 4 + number % 2 * 8;
                 column += i % ELEMENTS + number / 2 * 4 * ELEMENTS;
@@ -153,7 +168,7 @@ bool read_left_registers(
     return sum == 0;
 }
 
-template <MatrixFormat FORMAT>
+template <MatrixFormat FORMAT, MatrixFormat B_FORMAT>
 void read_operands(
     Operands& operands, const unsigned char* shared,
     const StartedMultiplication& multiplication
@@ -167,7 +182,7 @@ void read_operands(
                                      operands.a[m][k] = term;
                                  }
                              );
-    bool b_is_finite = read_matrix<FORMAT>(
+    bool b_is_finite = read_matrix<B_FORMAT>(
         shared, what.b, what.b_is_transposed, static_cast<std::size_t>(what.n),
         [&](std::size_t n, std::size_t k, Term term) {
             TermColumns& columns = operands.b[n / COLUMNS][k];
@@ -180,6 +195,7 @@ void read_operands(
 
 // ---- Sums ---------------------------------------------------------------------------
 
+constexpr int FLOAT_BITS = 23;  // of fraction
 using Floats = float __attribute__((vector_size(COLUMNS * sizeof(float))));
 
 TermColumns terms_of(const float* values) {
@@ -194,20 +210,25 @@ TermColumns terms_of(const float* values) {
     return {__builtin_convertvector(floats, Doubles), exponents};
 }
 
+/// Stores sums, cut off at so many bits of fraction.
+template <int BITS>
 void store_sums(const Doubles& sums, float* values) {
     // Usually all columns truncate alike, by clearing the bits that a float lacks.
-    constexpr std::int64_t LOST_BITS = (1 << 29) - 1;
+    constexpr std::int64_t LOST_BITS = (std::int64_t{1} << (52 - BITS)) - 1;
     Doubles magnitudes = sums < 0 ? -sums : sums;
     auto is_unusual =
         !((magnitudes < 0x1p128) & ((magnitudes >= 0x1p-126) | (sums == 0)));
     bool any_is_unusual = false;
     for (int i = 0; i < COLUMNS; ++i) any_is_unusual |= is_unusual[i] != 0;
-    if (any_is_unusual) {
-        for (int i = 0; i < COLUMNS; ++i) values[i] = cut_off_to_float(sums[i]);
-        return;
-    }
     auto kept =
         reinterpret_cast<Doubles>(reinterpret_cast<WideIntegers>(sums) & ~LOST_BITS);
+    if (any_is_unusual) {
+        for (int i = 0; i < COLUMNS; ++i) {
+            bool is_narrow = BITS < FLOAT_BITS && std::isfinite(sums[i]);
+            values[i] = cut_off_to_float(is_narrow ? kept[i] : sums[i]);
+        }
+        return;
+    }
     Floats floats = __builtin_convertvector(kept, Floats);
     std::memcpy(values, &floats, sizeof(floats));
 }
@@ -219,10 +240,11 @@ bool are_finite(const TermColumns& terms) {
     return sum == 0;
 }
 
-template <int K>
+template <int K, bool IS_FLOAT8>
 void multiply(const Operands& operands, const StartedMultiplication& multiplication) {
     constexpr TermColumns NOTHING = {Doubles{}, Integers{} + EXPONENT_OF_ZERO};
     constexpr int ROWS_OF_WARP = Operands::M / WARPS_OF_GROUP;
+    constexpr int KEPT = IS_FLOAT8 ? KEPT_BITS_OF_FLOAT8 : KEPT_BITS;
     auto n = static_cast<std::size_t>(multiplication.what.n);
     for (int m = 0; m < Operands::M; ++m) {
         auto& accumulators = *multiplication.accumulators[m / ROWS_OF_WARP];
@@ -234,11 +256,11 @@ void multiply(const Operands& operands, const StartedMultiplication& multiplicat
             Doubles sums;
             const auto& columns = operands.b[first / COLUMNS];
             if (finite) {
-                add_products<K>(operands.a[m], columns, c, sums);
+                add_products<K, KEPT>(operands.a[m], columns, c, sums);
             } else {
-                add_any_products<K>(operands.a[m], columns, c, sums);
+                add_any_products<K, KEPT>(operands.a[m], columns, c, sums);
             }
-            store_sums(sums, row + first);
+            store_sums<IS_FLOAT8 ? KEPT : FLOAT_BITS>(sums, row + first);
         }
     }
 }
@@ -248,8 +270,16 @@ void compute(
     Operands& operands, const unsigned char* shared,
     const StartedMultiplication& multiplication
 ) {
-    read_operands<FORMAT>(operands, shared, multiplication);
-    multiply<DEPTH<FORMAT>>(operands, multiplication);
+    if constexpr (is_float8(FORMAT)) {
+        constexpr MatrixFormat OTHER =
+            FORMAT == MatrixFormat::e4m3 ? MatrixFormat::e5m2 : MatrixFormat::e4m3;
+        if (multiplication.what.b_format == OTHER) {
+            read_operands<FORMAT, OTHER>(operands, shared, multiplication);
+            return multiply<DEPTH<FORMAT>, true>(operands, multiplication);
+        }
+    }
+    read_operands<FORMAT, FORMAT>(operands, shared, multiplication);
+    multiply<DEPTH<FORMAT>, is_float8(FORMAT)>(operands, multiplication);
 }
 
 // ---- Registers ----------------------------------------------------------------------
@@ -297,6 +327,7 @@ struct MultiplicationStart {
 };
 
 const char* operation_of(MatrixFormat format) {
+    if (is_float8(format)) return "wgmma_m64n128k32";
     return format == MatrixFormat::tf32 ? "wgmma_m64k8" : "wgmma_m64k16";
 }
 
@@ -505,6 +536,12 @@ void Block::finish_multiplications(Warpgroup& group, std::uint64_t end) {
                 break;
             case MatrixFormat::tf32:
                 compute<MatrixFormat::tf32>(*operands_, shared_memory(), next);
+                break;
+            case MatrixFormat::e4m3:
+                compute<MatrixFormat::e4m3>(*operands_, shared_memory(), next);
+                break;
+            case MatrixFormat::e5m2:
+                compute<MatrixFormat::e5m2>(*operands_, shared_memory(), next);
                 break;
         }
         ++group.finished;

@@ -76,10 +76,10 @@ struct Warpgroup {
     std::uint64_t complete() const;
 };
 
-/// a and b as the tensor cores see them; those of tf32 have half the depth.
+/// a and b as the tensor cores see them; only those of 8 bits have the full depth.
 struct Operands {
     static constexpr int M = 64;
-    static constexpr int MAX_K = 16;
+    static constexpr int MAX_K = 32;
     static constexpr int MAX_N = 256;
 
     Term a[M][MAX_K];

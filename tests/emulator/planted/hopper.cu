@@ -658,7 +658,7 @@ HOPPER_LAUNCH(missing_remote_arrival, 64, out, x, 2)
 HOPPER_KERNEL(missing_cluster_sync) {
     const Shared shared(emulator::dynamic_shared());
     auto* numbers = reinterpret_cast<float*>(shared.boxes[0]);
-    const int rank = ptx::cluster_block_rank();
+    const int rank = ptx::cluster_rank();
     ptx::cluster_sync();
     numbers[threadIdx.x] = x[threadIdx.x];  // missing_cluster_sync
     __syncthreads();
@@ -671,7 +671,7 @@ HOPPER_LAUNCH(missing_cluster_sync, 64, out, x, 2)
 HOPPER_KERNEL(block_has_returned) {
     const Shared shared(emulator::dynamic_shared());
     begin(shared, 1, 1);
-    if (ptx::cluster_block_rank() == 1) return;
+    if (ptx::cluster_rank() == 1) return;
     ptx::cluster_sync();
     ptx::mbarrier_arrive_remote(&shared.full[0], 1);  // block_has_returned
 }
@@ -690,7 +690,7 @@ HOPPER_KERNEL(static_in_cluster) {
     __shared__ float numbers[64];
     numbers[threadIdx.x] = x[threadIdx.x];  // static_in_cluster
     __syncthreads();
-    out[64 * ptx::cluster_block_rank() + threadIdx.x] = numbers[63 - threadIdx.x];
+    out[64 * ptx::cluster_rank() + threadIdx.x] = numbers[63 - threadIdx.x];
 }
 HOPPER_LAUNCH(static_in_cluster, 64, out, x, 2)
 
@@ -698,7 +698,7 @@ HOPPER_LAUNCH(static_in_cluster, 64, out, x, 2)
 HOPPER_KERNEL(clobbered_by_load) {
     const Shared shared(emulator::dynamic_shared());
     begin(shared, 1, 1);
-    const int rank = ptx::cluster_block_rank();
+    const int rank = ptx::cluster_rank();
     const auto* numbers = reinterpret_cast<const float*>(shared.boxes[0]);
     unsigned char* const to = shared.boxes[0];
     uint64_t* const full = &shared.full[0];
@@ -715,3 +715,19 @@ HOPPER_KERNEL(clobbered_by_load) {
     ptx::cluster_sync();
 }
 HOPPER_LAUNCH(clobbered_by_load, 64, out, x, 2)
+
+// One block loads into both, of which the other one does not wait for that.
+HOPPER_KERNEL(abandoned_multicast) {
+    const Shared shared(emulator::dynamic_shared());
+    begin(shared, 1, 1);
+    const int rank = ptx::cluster_rank();
+    unsigned char* const to = shared.boxes[0];
+    uint64_t* const full = &shared.full[0];
+    if (threadIdx.x == 0) ptx::mbarrier_arrive_expect_bytes(full, BOX_BYTES);
+    if (threadIdx.x == 0 && rank == 1) {
+        ptx::tma_load_multicast(to, &x_map, 0, 0, 0, full, 3);  // abandoned_multicast
+    }
+    if (rank == 1) ptx::mbarrier_wait(full, 0);
+    out[threadIdx.x] = x[threadIdx.x];
+}
+HOPPER_LAUNCH(abandoned_multicast, 64, out, x, 2)

@@ -61,7 +61,7 @@ EXPORT int twin_matmul(__half* out, __half* x) {
     const Launcher launcher(nullptr);
     return launcher(
         plan, out_map, a_map, b_map, x, nullptr, nullptr, 1, M, N, K, true, true,
-        static_cast<int>(NONE), 0
+        static_cast<int>(NONE), 0, 1, 1
     );
 }
 

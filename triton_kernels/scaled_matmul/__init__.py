@@ -1,0 +1,1 @@
+"""A product of matrices of 8-bit floats, with scales."""
