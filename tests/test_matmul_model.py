@@ -187,7 +187,7 @@ def test_the_numbers_are_those_of_cuda() -> None:
         *("LINE_BYTES", "L2_BYTES", "MEMORY_BYTES", "OUTER_CYCLES", "UNEVEN_PERCENT"),
         *("SINGLE_STORE_CYCLES", "SUM_CYCLES", "ALIGN_CYCLES", "PART_BYTES"),
         *("MOST_PARTS", "MOST_STEPS", "MOST_SUMS"),
-        *("UNLINED_PERCENT", "IN_FOURS_PERCENT"),
+        *("UNLINED_ROW_TENTHS", "IN_FOURS_PERCENT"),
     ):
         (value,) = re.findall(rf"\b{name} =\s+([\d <*]+)[,;]", text)
         assert getattr(model, name) == eval(value), name

@@ -22,12 +22,24 @@ struct Cluster {
     __device__ Cluster(int n_rows, int n_cols, int M, int N)
         : n_rows(n_rows),
           n_cols(n_cols),
-          n_tile_rows((M - 1) / (n_rows * BLOCK_M) + 1),
-          n_tile_cols((N - 1) / (n_cols * BLOCK_N) + 1) {}
+          n_tile_rows(quotient((M - 1) / BLOCK_M, n_rows) + 1),
+          n_tile_cols(quotient((N - 1) / BLOCK_N, n_cols) + 1) {}
 
-    __device__ int size() const { return n_rows * n_cols; }  // 1, 2 or 4
-    __device__ int index() const { return blockIdx.x / size(); }
-    __device__ int count() const { return gridDim.x / size(); }
+    // By 1, 2 or 4, without a division.
+    __device__ static int quotient(int n, int size) { return n >> (size >> 1); }
+
+    __device__ int size() const { return n_rows * n_cols; }
+    __device__ int index() const { return quotient(blockIdx.x, size()); }
+    __device__ int count() const { return quotient(gridDim.x, size()); }
+
+    // A barrier for all threads of the cluster.
+    __device__ void sync() const {
+        if (size() > 1) {
+            ptx::cluster_sync();
+        } else {
+            __syncthreads();
+        }
+    }
 
     // Where this block is in it.
     __device__ int row() const { return blockIdx.x & (n_rows - 1); }

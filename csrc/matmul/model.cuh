@@ -17,8 +17,8 @@ namespace model {
 
 constexpr int64_t STEP_BYTES = 128;  // of a row of a or b, in a step of the twin
 constexpr int64_t LINE_BYTES = 128;  // of the L2
-// How long a box of an operand takes whose rows do not begin lines.
-constexpr int64_t UNLINED_PERCENT = 245;
+// What a row of a box takes that lies in two lines, in tenths of a cycle.
+constexpr int64_t UNLINED_ROW_TENTHS = 30;
 // Of all multiprocessors, those that lie together in fours; an H200 has 120 of 132.
 constexpr int64_t IN_FOURS_PERCENT = 91;
 constexpr int64_t L2_BYTES = 9400, MEMORY_BYTES = 2400;  // in a cycle

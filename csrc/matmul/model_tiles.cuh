@@ -64,17 +64,17 @@ struct MatmulTile {
                                                  n_steps % n_parts == 0);
 
         // A row of a box, a line's bytes, lies in two lines where it does not begin one.
-        const auto percent = [](bool has_lines) {
-            return has_lines ? 100 : UNLINED_PERCENT;
-        };
-        const int64_t n_loaded =  // rows of a cluster, each once
-            (cluster_m() * percent(call.a_has_lines) +
-             cluster_n() * percent(call.b_has_lines)) /
-            100;
+        // The blocks of a cluster load each row once.
+        const int64_t n_loaded =
+            cluster_m() * (2 - call.a_has_lines) + cluster_n() * (2 - call.b_has_lines);
+        const int64_t n_unlined = (call.a_has_lines ? 0 : block_m / cluster_cols) +
+                                  (call.b_has_lines ? 0 : block_n / cluster_rows);
+        const int64_t row_cycles = n_unlined * UNLINED_ROW_TENTHS / 10;
         const int64_t step_bytes =
             n_loaded * least(call.K * call.element_bytes(), STEP_BYTES);
-        const int64_t step = most(step_cycles, n_blocks * step_bytes / L2_BYTES) *
-                             (is_even ? 100 : 100 + UNEVEN_PERCENT) / 100;
+        const int64_t loading = most(row_cycles, n_blocks * step_bytes / L2_BYTES);
+        const int64_t step =
+            most(step_cycles, loading) * (is_even ? 100 : 100 + UNEVEN_PERCENT) / 100;
         const int64_t n_outer =
             most(cluster_m() - call.M, 0) + most(cluster_n() - call.N, 0);
         const int64_t n_block_steps = n_whole * n_steps + n_shared_steps;

@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
     RingPosition<NUM_STAGES> ring;
     if (threadIdx.x == 0)
         init_barriers(shared, NUM_CONSUMERS<BLOCK_M> * cluster.size());
-    ptx::cluster_sync();
+    cluster.sync();
 
     // -- load: by two threads, each stage as soon as all consumers have used what was there
     if (warpgroup == NUM_CONSUMERS<BLOCK_M>) {
@@ -245,6 +245,6 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
     #pragma unroll
     for (int box = 0; box < BLOCK_N / BOX_SIZE && has_finished; ++box) store_box(box);
     if (thread == 0) ptx::tma_store_wait_group_read<0>();
-    ptx::cluster_sync();  // others may still send to this block's shared memory
+    if (cluster.size() > 1) ptx::cluster_sync();  // others may still send to this block
 #endif
 }

@@ -19,8 +19,8 @@ from triton_kernels.matmul.call import Call, Cut, MatmulRung, ceil_div
 from triton_kernels.matmul.tables import MatmulTile, TensorCoresTile
 
 LINE_BYTES = 128  # of the L2
-# How long a box of an operand takes whose rows do not begin lines.
-UNLINED_PERCENT = 245
+# What a row of a box takes that lies in two lines, in tenths of a cycle.
+UNLINED_ROW_TENTHS = 30
 # Of all multiprocessors, those that lie together in fours; an H200 has 120 of 132.
 IN_FOURS_PERCENT = 91
 L2_BYTES, MEMORY_BYTES = 9400, 2400  # in a cycle
@@ -77,12 +77,15 @@ def twin_cycles(call: Call, tile: MatmulTile, cut: Cut) -> int:
     )
 
     # A row of a box, a line's bytes, lies in two lines where it does not begin one.
-    n_loaded = (
-        block_m * (100 if call.a_has_lines else UNLINED_PERCENT)
-        + block_n * (100 if call.b_has_lines else UNLINED_PERCENT)
-    ) // 100
+    n_loaded = block_m * (2 - call.a_has_lines) + block_n * (2 - call.b_has_lines)
     step_bytes = n_loaded * min(call.K, depth) * element_bytes * call.n_planes
-    step = max(tile.step_cycles, n_blocks * step_bytes // L2_BYTES)
+    n_unlined = 0  # rows that a multiprocessor loads itself
+    if not call.a_has_lines:
+        n_unlined += tile.block_m // tile.cluster_cols
+    if not call.b_has_lines:
+        n_unlined += tile.block_n // tile.cluster_rows
+    row_cycles = n_unlined * call.n_planes * UNLINED_ROW_TENTHS // 10
+    step = max(tile.step_cycles, row_cycles, n_blocks * step_bytes // L2_BYTES)
     step = step * (100 if is_even else 100 + UNEVEN_PERCENT) // 100
     n_outer = max(block_m - call.M, 0) + max(block_n - call.N, 0)
     n_block_steps = n_whole * n_steps + n_shared_steps
