@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from common import leave_out
+from test_matmul_model import cuda_tiles
 from torch import Tensor
 
 from bindings.backends import native, prebuilt, triton
@@ -22,10 +23,10 @@ from triton_kernels.matmul.call import Cut
 
 Operands = tuple[Tensor, Tensor, Tensor]  # a, b and the bias
 
-# Rows, columns and depth of a step.
-CUDA_TILES = (
-    *((128, 256, 64), (128, 128, 64), (64, 256, 64)),
-    *((64, 128, 64), (128, 64, 64), (64, 64, 64)),
+# Rows, columns and depth of a step; of clusters, those of all their blocks.
+CUDA_TILES = tuple(
+    (tile.block_m * tile.cluster_rows, tile.block_n * tile.cluster_cols, 64)
+    for tile in cuda_tiles()
 )
 TILES = {"cuda": CUDA_TILES, "triton": tuple(tile[:3] for tile in tables.TILES)}
 # Of the rung tensor_cores. CUDA takes float32 in the last two alone.
@@ -40,7 +41,12 @@ RUNG_TILES = {
 # One of 8 warps that stores in two parts, one of 4, and one whose programs share a
 # multiprocessor.
 SIMULATED_TILES = (0, 3, 5)
-ALL_TILES = [(side, n) for side, tiles in TILES.items() for n in range(len(tiles))]
+# Each tile alone, and clusters of two and of four, in a column and in a row of out.
+CLUSTERS = (8, 9, 14, 17)
+ALL_TILES = [
+    *(("cuda", n) for n in (*range(6), *CLUSTERS)),
+    *(("triton", n) for n in range(len(tables.TILES))),
+]
 
 
 def run_cut(

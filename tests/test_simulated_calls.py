@@ -132,6 +132,24 @@ def test_products_of_integers_are_exact(side: str, launch: launches.Launch) -> N
         assert torch.equal(bindings.matmul(a, b, backend=side), exact)
 
 
+# Rows that begin no lines: blocks of a cluster load b of this product for each other.
+CLUSTERED = Case((264, 72, 520), torch.bfloat16)
+TWIN = OPS["matmul"].on_rung("twin")
+launches.announce([(TWIN, CLUSTERED, HOPPER)])
+
+
+@needs_nvcc
+def test_blocks_that_load_for_each_other() -> None:
+    launches.compile_with_nvcc("matmul", HOPPER)
+    arguments = launcher_arguments(TWIN, CLUSTERED)
+    (plan,) = native.plan(prebuilt.load("_cpu"), TWIN, arguments, 90)
+    assert plan["cluster"] == (4, 1, 1)
+    n_rows, n_cols, depth = CLUSTERED.shape
+    a, b = integers((n_rows, depth), 0), integers((depth, n_cols), 1)
+    with bindings.simulated("sm_90a"):
+        assert_accepted(TWIN, "cuda", (a, b, torch.zeros(n_cols).bfloat16()))
+
+
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 FLOAT8_PAIRS = [(E4M3, E4M3), (E5M2, E4M3), (E4M3, E5M2)]
 # The twin's architecture, and one that takes the first rung.
