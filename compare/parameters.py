@@ -15,6 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+# Names the parameter that is a case's dtype, for which there is an option.
+_OF_THE_DTYPE = "dtype_parameter"
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -82,10 +85,6 @@ def _read_file(path: Path) -> list[OpSummary]:
     if backward := functions.get(backward_of(path.stem)):
         return [op, _read_op(backward, forward=path.stem)]
     return [op]
-
-
-# Names the parameter that is a case's dtype, for which there is an option.
-_OF_THE_DTYPE = "dtype_parameter"
 
 
 def _read_op(

@@ -721,6 +721,7 @@ def test_every_barrier_is_tested() -> None:
 
 BARRIER = "__syncthreads();"
 SCALES = "shared.scale_b[warpgroup])[thread] ="
+OF_BOXES = ["matmul/store.cuh: ptx::stmatrix(", "ptx::tma_store("]
 SCALES_BARRIER = "ptx::named_barrier_sync(barrier, WARPGROUP_SIZE);"
 BIAS_BARRIER = "ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);"
 # Included before all else: whether something in the kernels is as it should be, and not
@@ -862,42 +863,26 @@ def test_removed_barrier(
 
 
 @pytest.mark.parametrize(
-    ("left_out", "uses"),
+    ("folder", "left_out", "uses"),
     [
-        ("place", ["origin.row, origin.batch, out)", "ptx::stmatrix("]),
-        ("bias", ["scaled_bias[bias_col(i)] =", "float2 bias ="]),
+        ("matmul", "place", ["origin.row, origin.batch, out)", "ptx::stmatrix("]),
+        ("matmul", "bias", ["scaled_bias[bias_col(i)] =", "float2 bias ="]),
+        ("scaled_matmul", "scales", [SCALES, "const float2 scales ="]),
+        ("scaled_matmul", "results", OF_BOXES),
+        ("scaled_matmul", "boxes", OF_BOXES),
     ],
 )
-def test_removed_order_of_matmul(
+def test_removed_order_of_a_twin(
     removable: Kernels,
     removable_folder: Path,
+    folder: str,
     left_out: str,
     uses: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TEST_LEAVES_OUT", left_out)
-    file = removable_folder / "csrc/matmul/twin.cuh"
-    assert_race(removable("twin_matmul"), file, uses)
-
-
-@pytest.mark.parametrize(
-    ("left_out", "uses"),
-    [
-        ("scales", [SCALES, "const float2 scales ="]),
-        ("results", ["matmul/store.cuh: ptx::stmatrix(", "ptx::tma_store("]),
-        ("boxes", ["matmul/store.cuh: ptx::stmatrix(", "ptx::tma_store("]),
-    ],
-)
-def test_removed_order_of_scaled_matmul(
-    removable: Kernels,
-    removable_folder: Path,
-    left_out: str,
-    uses: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("TEST_LEAVES_OUT", left_out)
-    file = removable_folder / "csrc/scaled_matmul/twin.cuh"
-    assert_race(removable("twin_scaled_matmul"), file, uses)
+    file = removable_folder / "csrc" / folder / "twin.cuh"
+    assert_race(removable(f"twin_{folder}"), file, uses)
 
 
 # ---- compare sanitize ----------------------------------------------------------------

@@ -851,13 +851,9 @@ def chain_of_the_emulator(kind: str, inputs: str) -> tuple[Array, Array]:
     return bits, product(emulated.load_kernels(), kind, a, b.T, (0, 1), 64)
 
 
-@pytest.mark.parametrize(("kind", "inputs"), WGMMA_FORMS)
-def test_a_chain_of_products_is_the_emulators(kind: str, inputs: str) -> None:
-    """By four instructions, whose descriptors go along the rows of a swizzle."""
-    bits, expected = chain_of_the_emulator(kind, inputs)
-    image = image_of(list(zip(bits, K_MAJOR, strict=True)), 16384)
+def chain_of_the_simulator(image: Array, inputs: str, majors: str = "") -> Array:
+    """The bits of the same product, of both matrices along the rows of a swizzle."""
     opcode, d = wgmma(64, inputs)
-    majors = "" if inputs == "tf32" else ", 0, 0"
     steps = "\n".join(
         f"""
         add.s64 %d20, %d59, {K_MAJOR[0].descriptor + 2 * step};
@@ -877,8 +873,18 @@ def test_a_chain_of_products_is_the_emulators(kind: str, inputs: str) -> None:
         [image],
         32,
     )
-    found = sums_of(words, "f32")[0].astype(np.float32)
-    np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+    sums: Array = sums_of(words, "f32")[0].astype(np.float32).view(np.uint32)
+    return sums
+
+
+@pytest.mark.parametrize(("kind", "inputs"), WGMMA_FORMS)
+def test_a_chain_of_products_is_the_emulators(kind: str, inputs: str) -> None:
+    """By four instructions, whose descriptors go along the rows of a swizzle."""
+    bits, expected = chain_of_the_emulator(kind, inputs)
+    image = image_of(list(zip(bits, K_MAJOR, strict=True)), 16384)
+    majors = "" if inputs == "tf32" else ", 0, 0"
+    found = chain_of_the_simulator(image, inputs, majors)
+    np.testing.assert_array_equal(found, expected.view(np.uint32))
 
 
 # ---- wgmma of 8-bit floats -----------------------------------------------------------
@@ -977,28 +983,8 @@ def test_a_chain_of_8_bits_is_the_emulators(pair: str) -> None:
     (a, b, c), _ = float8_sums(pair, 3)
     expected = emulated_sums(pair, a, b, 0 * c)[:, :64]
     image = image_of([(a, K_MAJOR[0]), (b[:64], K_MAJOR[1])], 16384)
-    opcode, d = wgmma(64, pair)
-    steps = "\n".join(
-        f"""
-        add.s64 %d20, %d59, {K_MAJOR[0].descriptor + 2 * step};
-        add.s64 %d21, %d59, {K_MAJOR[1].descriptor + 2 * step};
-        {opcode} {d}, %d20, %d21, {int(step > 0)}, 1, 1;
-        """
-        for step in range(4)
-    )
-    words = results(
-        f"""
-        {to_shared(1, image.size)}
-        {FENCE}
-        {steps}
-        {COMMIT} {wait(0)}
-        {transfers("st", 0, d)}
-        """,
-        [image],
-        32,
-    )
-    found = sums_of(words, "f32")[0].astype(np.float32)
-    np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+    found = chain_of_the_simulator(image, pair)
+    np.testing.assert_array_equal(found, expected.view(np.uint32))
 
 
 # ---- When it is done, and by whom ----------------------------------------------------

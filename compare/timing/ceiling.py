@@ -14,6 +14,7 @@ import statistics
 import torch
 from torch import Tensor
 
+from bindings.ops.scaled_matmul import product_of_torch
 from bindings.trial import Traffic
 from compare.judge.parity import Skipped
 from compare.timing import gpu_state, turns
@@ -156,8 +157,7 @@ def float8_matmul_rate(dtype: torch.dtype) -> MatmulRate | Skipped:
     one = torch.ones((), device="cuda")
 
     def multiply(_: int) -> None:
-        # Private to torch. A test pins it.
-        torch._scaled_mm(a, b.T, one, one, out_dtype=dtype)
+        product_of_torch(a, b.T, one, one, dtype)
 
     try:
         return _rate_of(multiply)

@@ -2,8 +2,8 @@
 //
 // Their tiles lie in a column of out or in a row, and make up one large tile. In a column they
 // multiply by the same columns of b, in a row they have the same rows of a: each block loads a
-// share of these, which TMA brings to all. So a block asks the L2 for less. That counts where
-// the rows of an operand do not begin lines, and each box takes nearly three times as long.
+// share of these, which TMA brings to all. That counts where the rows of an operand do not begin
+// lines of the L2: a multiprocessor takes nearly three times as long to load such boxes.
 #pragma once
 
 #include "common/launch.cuh"

@@ -10,7 +10,8 @@
 //          take float32 only as tf32, rounded to 11 bits, or as the sum of two such numbers
 //          (tf32x3); where that will not do, FMA computes.
 // Mirror   triton_kernels/matmul/matmul.py differs in matmul_kernel, because Triton gives all
-//          warps of a program the same work, and decides itself when they wait, in
+//          warps of a program the same work, decides itself when they wait, and has no clusters
+//          whose blocks load for each other, in
 //          matmul_tensor_cores_kernel, which reads aligned copies of operands here alone, and
 //          in matmul_tf32_kernel, which there is none of: Triton has both operands of tf32 in
 //          shared memory

@@ -10,7 +10,8 @@ Limits   accumulates in float32, so float16 and bfloat16 are rounded once. Tenso
          take float32 only as tf32, rounded to 11 bits, or as the sum of two such
          numbers (tf32x3); where that will not do, FMA computes.
 Mirror   csrc/matmul/matmul.cu differs in matmul_kernel, because Triton gives all warps
-         of a program the same work, and decides itself when they wait, and in
+         of a program the same work, decides itself when they wait, and has no clusters
+         whose blocks load for each other, and in
          matmul_tensor_cores_kernel, which reads aligned copies of operands there alone.
          Float32 has a twin of its own there, matmul_tf32_kernel
 Source   the rungs tiled and tensor_cores, one step at a time; NVIDIA, CUTLASS:
