@@ -75,7 +75,7 @@ def left_registers(
 
 @in_one_test("n")
 @pytest.mark.usefixtures("schedule")
-@pytest.mark.parametrize("n", [64, 128, 192, 256])
+@pytest.mark.parametrize("n", [64, 96, 128, 192, 256])
 def test_a_left_matrix_in_registers(machine: Library, n: int) -> None:
     np.testing.assert_array_equal(*left_registers(machine, "bf16", n, 64, False))
 

@@ -16,6 +16,19 @@ constexpr int NUM_THREADS = NUM_WARPS * WARP_SIZE;
 constexpr int VEC_SIZE = 4;
 }  // namespace combine
 
+// Stores a row of out: sums divided by the sum of their weights, rounded once; 0 for a query
+// that sees no key.
+template <typename T, int VEC_SIZE>
+__device__ __forceinline__ void store_means(
+    T* ptr, Vec<float, VEC_SIZE> sums, float row_sum, int n_valid
+) {
+    const float inverse = row_sum == 0.0f ? 0.0f : 1.0f / row_sum;
+    for (int c = 0; c < VEC_SIZE; ++c) sums[c] *= inverse;
+    const bool is_aligned =
+        reinterpret_cast<uintptr_t>(ptr) % (VEC_SIZE * sizeof(T)) == 0;
+    store(ptr, from_float<T>(sums), n_valid, is_aligned);
+}
+
 template <typename T, int BLOCK_N>
 __global__ void __launch_bounds__(combine::NUM_THREADS) attention_combine_kernel(
     T* __restrict__ out_ptr,              // (n_batches, n_queries, n_heads, head_dim)
@@ -74,13 +87,7 @@ __global__ void __launch_bounds__(combine::NUM_THREADS) attention_combine_kernel
         }
     }
 
-    // -- store: rounded once; 0 for a query that sees no key
-    const float inverse = row_sum == 0.0f ? 0.0f : 1.0f / row_sum;
-    for (int c = 0; c < VEC_SIZE; ++c) sums[c] *= inverse;
-    if (lane < COL_LANES) {
-        const bool is_aligned =
-            reinterpret_cast<uintptr_t>(out_ptr + col) % (VEC_SIZE * sizeof(T)) == 0;
-        store(out_ptr + col, from_float<T>(sums), head_dim - col, is_aligned);
-    }
+    // -- store: by the lanes that have the columns of the tile
+    if (lane < COL_LANES) store_means(out_ptr + col, sums, row_sum, head_dim - col);
     if (lane == 0 && col == 0) lse_ptr[row] = origin * unit + logf(row_sum);
 }

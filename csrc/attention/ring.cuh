@@ -17,6 +17,10 @@ constexpr int CONSUMER_REGISTERS = NUM_CONSUMERS<BLOCK_M> == 3 ? 160 : 232;
 template <int BLOCK_M>
 constexpr int PRODUCER_REGISTERS = NUM_CONSUMERS<BLOCK_M> == 3 ? 32 : 40;
 
+// Boxes that rows lie in. The last one may have columns that products leave out.
+template <int HEAD_DIM>
+constexpr int BOXES_OF_ROW = (HEAD_DIM + BOX_SIZE - 1) / BOX_SIZE;
+
 // BLOCK_N rows of k or v, of 64 columns.
 template <int BLOCK_N>
 struct alignas(1024) KeyBox {
@@ -27,7 +31,7 @@ struct alignas(1024) KeyBox {
 // `empty` tells the producer that all of them have used it.
 template <int HEAD_DIM, int BLOCK_N, int NUM_STAGES>
 struct Ring {
-    KeyBox<BLOCK_N> stages[NUM_STAGES][HEAD_DIM / BOX_SIZE];
+    KeyBox<BLOCK_N> stages[NUM_STAGES][BOXES_OF_ROW<HEAD_DIM>];
     uint64_t full[NUM_STAGES];
     uint64_t empty[NUM_STAGES];
 
@@ -57,7 +61,7 @@ __device__ __forceinline__ void begin_ring(
 // which go where q was; shorter ones have their own, so that the next q comes sooner.
 template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int NUM_STAGES>
 struct AttentionShared {
-    static constexpr int BOXES = HEAD_DIM / BOX_SIZE,
+    static constexpr int BOXES = BOXES_OF_ROW<HEAD_DIM>,
                          CONSUMERS = NUM_CONSUMERS<BLOCK_M>;
     static constexpr bool OUT_IS_Q = HEAD_DIM > 128;
 

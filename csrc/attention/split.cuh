@@ -9,6 +9,7 @@
 // latency of the memory; the other warps hide that of what each does with its tile.
 #pragma once
 
+#include "attention/combine.cuh"
 #include "attention/fragments.cuh"
 #include "attention/scores.cuh"
 #include "attention/tiles.cuh"
@@ -43,6 +44,8 @@ constexpr int64_t shared_bytes(int n_warps) {
 
 template <typename T, int BLOCK_M, int HEAD_DIM>
 __global__ void __launch_bounds__(split::MAX_WARPS* WARP_SIZE) attention_split_kernel(
+    T* __restrict__ out_ptr,             // (n_batches, n_queries, n_heads, head_dim)
+    float* __restrict__ lse_ptr,         // (n_batches, n_heads, n_queries)
     float* __restrict__ parts_ptr,       // (n_batches, n_heads, n_queries, n_splits,
                                          // head_dim)
     float* __restrict__ statistics_ptr,  // (n_batches, n_heads, n_queries, n_splits, 2)
@@ -50,6 +53,7 @@ __global__ void __launch_bounds__(split::MAX_WARPS* WARP_SIZE) attention_split_k
     const T* __restrict__ k_ptr,         // (n_batches, n_keys, n_kv_heads, head_dim)
     const T* __restrict__ v_ptr,         // (n_batches, n_keys, n_kv_heads, head_dim)
     int n_heads, int n_kv_heads, int64_t n_queries, int64_t n_keys, int head_dim,
+    int64_t out_stride_batch, int64_t out_stride_row, int64_t out_stride_head,
     int64_t q_stride_batch, int64_t q_stride_row, int64_t q_stride_head,
     int64_t k_stride_batch, int64_t k_stride_row, int64_t k_stride_head,
     int64_t v_stride_batch, int64_t v_stride_row, int64_t v_stride_head, float scale,
@@ -96,17 +100,17 @@ __global__ void __launch_bounds__(split::MAX_WARPS* WARP_SIZE) attention_split_k
 
     // Where scores are scaled by a positive number and no more, that is left to the exponent.
     const bool is_plain = softcap == 0.0f && scale > 0.0f;
-    const float exponent_unit = (is_plain ? scale : 1.0f) * LOG2_E;
+    const float unit = is_plain ? scale : 1.0f, exponent_unit = unit * LOG2_E;
 
     // -- compute: NUM_STAGES - 1 tiles of k and v are on their way
     const auto copy = [&](int step) {
         const int start = start_of(step);
         if (start < split_end) {
             auto& [k_tile, v_tile] = warps[warp].stages[step % NUM_STAGES];
-            k_tile.template copy_from<WARP_SIZE>(
+            k_tile.template copy_from<WARP_SIZE, true>(
                 k_ptr + start * k_stride_row, k_stride_row, split_end - start, head_dim
             );
-            v_tile.template copy_from<WARP_SIZE>(
+            v_tile.template copy_from<WARP_SIZE, true>(
                 v_ptr + start * v_stride_row, v_stride_row, split_end - start, head_dim
             );
         }
@@ -183,6 +187,7 @@ __global__ void __launch_bounds__(split::MAX_WARPS* WARP_SIZE) attention_split_k
     __syncwarp();  // its last tile has been read
     #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
+        if (tile_row + i * 8 >= n_rows) break;
         const int row = i * 8 + lane / 4;
         const float sum = warp_reduce<4>(softmax.row_sum[i], Sum{});
         #pragma unroll
@@ -202,20 +207,23 @@ __global__ void __launch_bounds__(split::MAX_WARPS* WARP_SIZE) attention_split_k
     }
     __syncthreads();  // the parts of all warps are there
 
-    // -- store: sums relative to the largest score of the part; 0 for a row without keys in it
+    // -- store: sums relative to the largest score of the part; of a single part the means
     constexpr int VEC_SIZE = 4;
     for (int i = threadIdx.x; i < BLOCK_M * HEAD_DIM / VEC_SIZE; i += blockDim.x) {
         const int tile_i = i / (HEAD_DIM / VEC_SIZE), row = tile_row + tile_i;
         const int col = i % (HEAD_DIM / VEC_SIZE) * VEC_SIZE;
         if (row >= n_rows) break;
         float row_max = -INFINITY;
-        for (int w = 0; w < n_warps; ++w) {
-            row_max = fmaxf(row_max, warps[w].row_max[tile_i]);
+        #pragma unroll  // so that no load waits for another one
+        for (int w = 0; w < MAX_WARPS; ++w) {
+            if (w < n_warps) row_max = fmaxf(row_max, warps[w].row_max[tile_i]);
         }
         const float origin = finite_origin(row_max);
         float row_sum = 0.0f;
         Vec<float, VEC_SIZE> total{};
-        for (int w = 0; w < n_warps; ++w) {
+        #pragma unroll
+        for (int w = 0; w < MAX_WARPS; ++w) {
+            if (w >= n_warps) break;
             const float factor =
                 ptx::exp2((warps[w].row_max[tile_i] - origin) * exponent_unit);
             row_sum += factor * warps[w].row_sum[tile_i];
@@ -223,9 +231,16 @@ __global__ void __launch_bounds__(split::MAX_WARPS* WARP_SIZE) attention_split_k
                 total[c] += factor * warps[w].sums[tile_i][col + c];
             }
         }
-        const int64_t head = kv_head * sharing + row % sharing;
-        const int64_t part =
-            ((batch * n_heads + head) * n_queries + row / sharing) * n_splits + split;
+        const int64_t head = kv_head * sharing + row % sharing, query = row / sharing;
+        const int64_t lse_row = (batch * n_heads + head) * n_queries + query;
+        if (n_splits == 1) {
+            T* const ptr = out_ptr + batch * out_stride_batch + query * out_stride_row +
+                           head * out_stride_head + col;
+            store_means(ptr, total, row_sum, head_dim - col);
+            if (col == 0) lse_ptr[lse_row] = origin * unit + logf(row_sum);
+            continue;
+        }
+        const int64_t part = lse_row * n_splits + split;
         store(
             parts_ptr + part * head_dim + col, total, head_dim - col,
             head_dim % VEC_SIZE == 0

@@ -1,4 +1,4 @@
-// The two launches of a call whose keys are split.
+// The launches of a call whose keys are split: two, or one where there is a single part.
 #pragma once
 
 #include "attention/combine.cuh"
@@ -26,10 +26,12 @@ cudaError_t launch_split(
                 attention_split_kernel<T, BLOCK_M, HEAD_DIM>, dim3(n_tiles * n_splits),
                 dim3(n_warps * WARP_SIZE), shared_bytes(n_warps)
             },
-            parts, statistics, q.data, k.data, v.data, q.n_heads, k.n_heads, q.n_rows,
-            k.n_rows, head_dim, q.stride_batch, q.stride_row, q.stride_head,
-            k.stride_batch, k.stride_row, k.stride_head, v.stride_batch, v.stride_row,
-            v.stride_head, scale, softcap, window_left, window_right, n_splits
+            const_cast<void*>(out.data), lse, parts, statistics, q.data, k.data, v.data,
+            q.n_heads, k.n_heads, q.n_rows, k.n_rows, head_dim, out.stride_batch,
+            out.stride_row, out.stride_head, q.stride_batch, q.stride_row,
+            q.stride_head, k.stride_batch, k.stride_row, k.stride_head, v.stride_batch,
+            v.stride_row, v.stride_head, scale, softcap, window_left, window_right,
+            n_splits
         );
     };
     const cudaError_t error = dispatch_head_dim(head_dim, [&]<int HEAD_DIM>() {
@@ -41,7 +43,7 @@ cudaError_t launch_split(
         }
         return start_parts.template operator()<16, HEAD_DIM>();
     });
-    if (error != cudaSuccess) return error;
+    if (error != cudaSuccess || n_splits == 1) return error;
     const auto start_combine = [&]<int BLOCK_N>() {
         const int64_t n_rows = q.n_batches * q.n_heads * q.n_rows;
         const int64_t n_warps = n_rows * ceil_div(head_dim, BLOCK_N);

@@ -50,14 +50,15 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) attention_kerne
         ptx::setmaxnreg_dec<PRODUCER_REGISTERS<BLOCK_M>>();
         if (thread != 0) return;
         Producer<HEAD_DIM, BLOCK_M, BLOCK_N, NUM_STAGES> producer{shared};
-        for (int index = blockIdx.x, next; index < n_tiles; index = next) {
-            next = gridDim.x + (n_taken_ptr ? atomicAdd(n_taken_ptr, 1) : index);
+        for (int index = blockIdx.x; index < n_tiles;) {
             const QueryTile tile = query_tile_at<BLOCK_M, BLOCK_N>(
                 index, n_batches, n_heads, heads_per_section, window
             );
             const int kv_head = tile.head / (n_heads / n_kv_heads);
             producer.tell(tile);
             producer.load_tile(tile, kv_head, q_map, k_map, v_map);
+            // Not before, so that a block with a long tile leaves the next one to others.
+            index = gridDim.x + (n_taken_ptr ? atomicAdd(n_taken_ptr, 1) : index);
         }
         producer.tell({0, 0, 0, 0, -1});
         return;
@@ -199,7 +200,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) attention_kerne
         ptx::fence_async_proxy();
         ptx::named_barrier_sync(1 + warpgroup, WARPGROUP_SIZE);
         if (thread == 0) {
-            for (int i = 0; i < HEAD_DIM / BOX_SIZE; ++i) {
+            for (int i = 0; i < BOXES_OF_ROW<HEAD_DIM>; ++i) {
                 ptx::tma_store(
                     &out_map.map, i * BOX_SIZE, first_row, tile.head, tile.batch,
                     &shared.out(warpgroup)[i]

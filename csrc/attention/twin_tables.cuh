@@ -31,6 +31,7 @@ constexpr AttentionTile TWIN_TILES[] = {
      .num_stages = 4,
      .min_queries = 129},
     {.head_dim = 64, .block_m = 128, .block_n = 128, .num_stages = 4},
+    {.head_dim = 96, .block_m = 128, .block_n = 128, .num_stages = 2},
     {.head_dim = 128, .block_m = 128, .block_n = 128, .num_stages = 2},
     {.head_dim = 192, .block_m = 128, .block_n = 80, .num_stages = 2},
     {.head_dim = 256, .block_m = 128, .block_n = 80, .num_stages = 2},

@@ -145,6 +145,7 @@ int left_registers(
         return launch(kernel, 1, 128, bytes, out, a, map, head, batch, Fault{fault});
     };
     return n == 64    ? start(left_registers_kernel<T, 64>)
+           : n == 96  ? start(left_registers_kernel<T, 96>)
            : n == 128 ? start(left_registers_kernel<T, 128>)
            : n == 192 ? start(left_registers_kernel<T, 192>)
                       : start(left_registers_kernel<T, 256>);

@@ -21,7 +21,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton_kernels.attention.backward_rings import (
     load_for_keys,
     make_row_stages,
-    matrix_at,
     store_gradient,
     wait_for_each_other,
     zero_in_loop,
@@ -31,6 +30,7 @@ from triton_kernels.attention.ring import (
     make_barriers,
     make_ring,
     make_stages,
+    matrix_at,
     release,
     wait_until_full,
 )

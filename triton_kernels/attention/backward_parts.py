@@ -12,12 +12,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from triton_kernels.attention.backward_rings import matrix_at, zero_in_loop
+from triton_kernels.attention.backward_rings import zero_in_loop
 from triton_kernels.attention.backward_sums import statistics_at
 from triton_kernels.attention.products import add_scores, start_values
 from triton_kernels.attention.ring import (
     load_stage,
     make_barriers,
+    matrix_at,
     wait_until_empty,
     wait_until_full,
 )

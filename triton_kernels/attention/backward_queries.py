@@ -19,7 +19,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton_kernels.attention.backward_rings import (
     load_own_rows,
     lse_to_log2,
-    matrix_at,
     skip_steps,
     store_gradient,
     zero_in_loop,
@@ -30,6 +29,7 @@ from triton_kernels.attention.ring import (
     make_barriers,
     make_ring,
     make_stages,
+    matrix_at,
     release,
     wait_until_full,
 )

@@ -43,12 +43,6 @@ def zero_in_loop(count):
 
 
 @gluon.jit
-def matrix_at(boxes, index):
-    """One of some blocks in shared memory, as a matrix."""
-    return boxes.index(index).reshape([boxes.shape[2], boxes.shape[4]])
-
-
-@gluon.jit
 def load_own_rows(first, second, first_map, second_map, row, head, batch, full):
     """Starts to load two matrices of which a program owns the rows from `row` on."""
     N_BOXES: gl.constexpr = first.shape[0]

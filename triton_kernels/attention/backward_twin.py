@@ -30,7 +30,6 @@ from triton_kernels.attention.backward_parts import (
 from triton_kernels.attention.backward_rings import (
     load_own_rows,
     make_row_stages,
-    matrix_at,
     store_gradient,
     wait_for_each_other,
     zero_in_loop,
@@ -47,6 +46,7 @@ from triton_kernels.attention.ring import (
     make_barriers,
     make_ring,
     make_stages,
+    matrix_at,
     release,
     wait_until_full,
 )

@@ -13,6 +13,12 @@ from triton_kernels.common.math import LOG2_E, finite_origin
 
 
 @triton.jit
+def means_of(sums, row_sum):
+    """Sums divided by the sum of their weights; 0 for a query that sees no key."""
+    return sums * tl.where(row_sum == 0.0, 0.0, 1.0 / row_sum)
+
+
+@triton.jit
 def attention_combine_kernel(
     out_ptr,  # (n_batches, n_queries, n_heads, head_dim)
     lse_ptr,  # (n_batches, n_heads, n_queries)
@@ -72,8 +78,7 @@ def attention_combine_kernel(
         sums += factor[:, None] * part
     row_sum = tl.sum(row_sums, axis=0)
 
-    # -- store: rounded once; 0 for a query that sees no key
-    inverse = tl.where(row_sum == 0.0, 0.0, 1.0 / row_sum)
-    out = tl.sum(sums, axis=0) * inverse
+    # -- store: rounded once
+    out = means_of(tl.sum(sums, axis=0), row_sum)
     tl.store(out_ptr + cols, out.to(out_ptr.dtype.element_ty), mask=cols < head_dim)
     tl.store(lse_ptr + row, origin * unit + tl.log(row_sum), mask=col == 0)

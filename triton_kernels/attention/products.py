@@ -1,7 +1,13 @@
 """The products of the kernels for Hopper, which a warpgroup starts without waiting."""
 
 from triton.experimental import gluon
-from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from triton_kernels.attention.ring import box_of, matrix_at
 
 
 @gluon.jit
@@ -17,6 +23,67 @@ def add_scores(scores, q, k):
 
 
 @gluon.jit
+def start_scores_of_tile(
+    q_boxes, first_box, k_ring, count, no_scores, HEAD_DIM: gl.constexpr
+):
+    """Likewise of rows that lie in several boxes, or in a box with more columns.
+
+    Those of q are the boxes from first_box on, those of k the ones of the tile that
+    comes after `count` others.
+    """
+    BOX_COLS: gl.constexpr = q_boxes.shape[4]
+    q, k = matrix_at(q_boxes, first_box), box_of(k_ring, count, 0)
+    if HEAD_DIM % BOX_COLS == 0:
+        scores = start_scores(q, k, no_scores)
+        for i in gl.static_range(1, HEAD_DIM // BOX_COLS):
+            q, k = matrix_at(q_boxes, first_box + i), box_of(k_ring, count, i)
+            scores = add_scores(scores, q, k)
+    else:
+        COLS: gl.constexpr = 32
+        q_cols, k_cols = q.slice(0, COLS, dim=1), k.slice(0, COLS, dim=1)
+        scores = start_scores(q_cols, k_cols, no_scores)
+        for col in gl.static_range(COLS, HEAD_DIM, COLS):
+            q_cols, k_cols = q.slice(col, COLS, dim=1), k.slice(col, COLS, dim=1)
+            scores = add_scores(scores, q_cols, k_cols)
+    return scores
+
+
+@gluon.jit
 def start_values(out, p, v):
     """Out += p, in registers, times v, in shared memory."""
     return warpgroup_mma(p, v, out, is_async=True)
+
+
+@gluon.jit
+def start_values_of_tile(outs, p, v_ring, count):
+    """Likewise of rows in one or three boxes, with sums of their own for each."""
+    NUM_BOXES: gl.constexpr = len(outs)
+    first = start_values(outs[0], p, box_of(v_ring, count, 0))
+    if NUM_BOXES == 1:
+        started = (first,)
+    else:
+        second = start_values(outs[1], p, box_of(v_ring, count, 1))
+        started = first, second, start_values(outs[2], p, box_of(v_ring, count, 2))
+    return started
+
+
+@gluon.jit
+def wait_for_values(outs):
+    """The sums for each box, once there are all that have been started."""
+    NUM_BOXES: gl.constexpr = len(outs)
+    if NUM_BOXES == 1:
+        there = (warpgroup_mma_wait(0, deps=outs),)
+    else:
+        there = warpgroup_mma_wait(0, deps=outs)
+    return there
+
+
+@gluon.jit
+def scaled(outs, factors):
+    """The sums for each box, whose rows are multiplied by factors."""
+    NUM_BOXES: gl.constexpr = len(outs)
+    if NUM_BOXES == 1:
+        products = (outs[0] * factors,)
+    else:
+        products = outs[0] * factors, outs[1] * factors, outs[2] * factors
+    return products

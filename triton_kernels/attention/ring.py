@@ -31,61 +31,87 @@ def make_stages(map, N: gl.constexpr):
 
 
 @gluon.jit
-def make_ring(map, NUM_STAGES: gl.constexpr, NUM_CONSUMERS: gl.constexpr):
-    """Stages that hold a tile of k or v each.
+def make_ring(
+    map,
+    NUM_STAGES: gl.constexpr,
+    NUM_CONSUMERS: gl.constexpr,
+    NUM_BOXES: gl.constexpr = 1,
+):
+    """Stages that hold a tile of k or v each: boxes with a part of its columns.
 
     `full` tells the consumers that one has come, `empty` tells the loading warp that
     all of them have used it.
     """
     full = make_barriers(NUM_STAGES, 1)
     empty = make_barriers(NUM_STAGES, NUM_CONSUMERS)
-    return make_stages(map, NUM_STAGES), full, empty
+    return make_stages(map, NUM_STAGES * NUM_BOXES), full, empty
+
+
+@gluon.jit
+def matrix_at(boxes, i):
+    """The i-th box, without the dimensions of 1 that tensor maps have."""
+    return boxes.index(i).reshape([boxes.shape[2], boxes.shape[4]])
+
+
+@gluon.jit
+def box_of(ring, count, i: gl.constexpr):
+    """The i-th box of the tile that comes after `count` others, as a matrix."""
+    boxes, full, _ = ring
+    NUM_STAGES: gl.constexpr = full.shape[0]
+    NUM_BOXES: gl.constexpr = boxes.shape[0] // NUM_STAGES
+    return matrix_at(boxes, count % NUM_STAGES * NUM_BOXES + i)
 
 
 @gluon.jit
 def wait_until_full(ring, count):
-    """The tile that comes after `count` others, as a matrix."""
-    stages, full, _ = ring
-    stage = count % stages.shape[0]
-    mbarrier.wait(full.index(stage), count // stages.shape[0] & 1)
-    return stages.index(stage).reshape([stages.shape[2], stages.shape[4]])
+    """The first box of that tile, once the tile has come."""
+    _, full, _ = ring
+    stage = count % full.shape[0]
+    mbarrier.wait(full.index(stage), count // full.shape[0] & 1)
+    return box_of(ring, count, 0)
 
 
 @gluon.jit
 def release(ring, count):
     """By a warpgroup, once it has used that tile."""
-    stages, _, empty = ring
-    mbarrier.arrive(empty.index(count % stages.shape[0]), count=1)
+    _, _, empty = ring
+    mbarrier.arrive(empty.index(count % empty.shape[0]), count=1)
 
 
 @gluon.jit
 def wait_until_empty(ring, count):
     """By the loading warp, until all have used what was in a tile's stage."""
-    stages, _, empty = ring
-    stage = count % stages.shape[0]
-    mbarrier.wait(empty.index(stage), count // stages.shape[0] & 1 ^ 1)
+    _, _, empty = ring
+    stage = count % empty.shape[0]
+    mbarrier.wait(empty.index(stage), count // empty.shape[0] & 1 ^ 1)
 
 
 @gluon.jit
 def load_stage(ring, count, map, key, kv_head, batch):
     """Starts to load keys or values, once all have used what was in their stage."""
-    stages, full, _ = ring
-    stage = count % stages.shape[0]
+    boxes, full, _ = ring
+    NUM_BOXES: gl.constexpr = boxes.shape[0] // full.shape[0]
+    BOX_COLS: gl.constexpr = boxes.shape[4]
+    stage = count % full.shape[0]
     wait_until_empty(ring, count)
-    mbarrier.expect(full.index(stage), map.block_type.nbytes)
-    tma_load(map, [batch, key, kv_head, 0], full.index(stage), stages.index(stage))
+    mbarrier.expect(full.index(stage), NUM_BOXES * map.block_type.nbytes)
+    for i in gl.static_range(NUM_BOXES):
+        place = [batch, key, kv_head, i * BOX_COLS]
+        tma_load(map, place, full.index(stage), boxes.index(stage * NUM_BOXES + i))
 
 
 @gluon.jit
-def load_queries(q_ring, count, map, row, head, batch):
+def load_queries(q_ring, count, map, row, head, batch, NUM_BOXES: gl.constexpr):
     """Starts to load the queries of all warpgroups, once they have used the last."""
     boxes, full, empty = q_ring
-    N_BOXES: gl.constexpr = boxes.shape[0]
+    ALL_BOXES: gl.constexpr = boxes.shape[0]
     BOX_SIZE: gl.constexpr = boxes.shape[2]
+    BOX_COLS: gl.constexpr = boxes.shape[4]
     mbarrier.wait(empty.index(0), count & 1 ^ 1)
-    mbarrier.expect(full.index(0), N_BOXES * map.block_type.nbytes)
-    for i in gl.static_range(N_BOXES):
-        place = [batch, row + i * BOX_SIZE, head, 0]
+    mbarrier.expect(full.index(0), ALL_BOXES * map.block_type.nbytes)
+    for i in gl.static_range(ALL_BOXES):
+        box_row = row + i // NUM_BOXES * BOX_SIZE
+        place = [batch, box_row, head, i % NUM_BOXES * BOX_COLS]
         tma_load(map, place, full.index(0), boxes.index(i))
 
 
@@ -99,7 +125,8 @@ def load_tiles(maps, rings, next_tile, n_taken_ptr, sizes, n_kv_heads, order):
     q_map, k_map, v_map = maps
     q_ring, k_ring, v_ring = rings
     n_batches, n_heads, n_queries, _ = sizes
-    BLOCK_M: gl.constexpr = q_ring[0].shape[0] * q_ring[0].shape[2]
+    NUM_BOXES: gl.constexpr = k_ring[0].shape[0] // k_ring[1].shape[0]
+    BLOCK_M: gl.constexpr = q_ring[0].shape[0] // NUM_BOXES * q_ring[0].shape[2]
     BLOCK_N: gl.constexpr = k_ring[0].shape[2]
     n_tiles = n_batches * n_heads * gl.cdiv(n_queries, BLOCK_M)
     index, n_told, n_loaded = gl.program_id(0), 0, 0
@@ -111,7 +138,7 @@ def load_tiles(maps, rings, next_tile, n_taken_ptr, sizes, n_kv_heads, order):
         kv_head = head // (n_heads // n_kv_heads)
         # Keys are needed, and come, a step earlier than their values.
         load_stage(k_ring, n_loaded, k_map, last_key, kv_head, batch)
-        load_queries(q_ring, n_told, q_map, row, head, batch)
+        load_queries(q_ring, n_told, q_map, row, head, batch, NUM_BOXES)
         for step in range(1, n_steps):
             key = last_key - step * BLOCK_N
             load_stage(k_ring, n_loaded + step, k_map, key, kv_head, batch)

@@ -11,15 +11,18 @@ in all where head_dim is 128, while one is multiplied: 26 KB would hide the late
 import triton
 import triton.language as tl
 
+from triton_kernels.attention.combine import means_of
 from triton_kernels.attention.scores import visible_keys
 from triton_kernels.attention.tensor_cores import add_keys
 from triton_kernels.attention.tiles import load_tile, matrix_of, sees
-from triton_kernels.common.math import LOG2_E
+from triton_kernels.common.math import LOG2_E, finite_origin
 from triton_kernels.common.vec import known_multiple
 
 
 @triton.jit
 def attention_split_kernel(
+    out_ptr,  # (n_batches, n_queries, n_heads, head_dim)
+    lse_ptr,  # (n_batches, n_heads, n_queries)
     parts_ptr,  # (n_batches, n_heads, n_queries, n_splits, head_dim)
     statistics_ptr,  # (n_batches, n_heads, n_queries, n_splits, 2)
     q_ptr,  # (n_batches, n_queries, n_heads, head_dim)
@@ -30,6 +33,9 @@ def attention_split_kernel(
     n_queries,
     n_keys,
     head_dim,
+    out_stride_batch,
+    out_stride_row,
+    out_stride_head,
     q_stride_batch,
     q_stride_row,
     q_stride_head,
@@ -83,7 +89,8 @@ def attention_split_kernel(
 
     # Where scores are scaled by a positive number and no more, that is left to the
     # exponent.
-    exponent_unit = (scale if IS_PLAIN else 1.0) * LOG2_E
+    unit = scale if IS_PLAIN else 1.0
+    exponent_unit = unit * LOG2_E
 
     # -- compute: a tile of keys at a time
     q_offsets = queries * known_multiple(q_stride_row, DIVISIBILITY)
@@ -102,10 +109,12 @@ def attention_split_kernel(
     )
     for start in range(split_begin, split_end, BLOCK_N):
         k = load_tile(
-            k_matrix, start, keys[None, :], cols[:, None], split_end, head_dim
+            *(k_matrix, start, keys[None, :], cols[:, None], split_end, head_dim),
+            IS_READ_ONCE=True,
         )
         v = load_tile(
-            v_matrix, start, keys[:, None], cols[None, :], split_end, head_dim
+            *(v_matrix, start, keys[:, None], cols[None, :], split_end, head_dim),
+            IS_READ_ONCE=True,
         )
         is_seen = sees(first_key, tl.minimum(end_key, split_end), start, keys)
         sums, row_sum, row_max = add_keys(
@@ -113,13 +122,20 @@ def attention_split_kernel(
             *(scale, softcap, exponent_unit, IS_PLAIN),
         )
 
-    # -- store: sums relative to the largest score of the part; 0 for a row without keys
-    # in it
-    part = ((batch * n_heads + heads) * n_queries + queries) * n_splits + split
-    tl.store(
-        parts_ptr + part[:, None] * head_dim + cols[None, :],
-        tl.where((row_sum == 0.0)[:, None], 0.0, sums),
-        mask=(rows < n_rows)[:, None] & (cols < head_dim)[None, :],
-    )
-    tl.store(statistics_ptr + part * 2, row_max, mask=rows < n_rows)
-    tl.store(statistics_ptr + part * 2 + 1, row_sum, mask=rows < n_rows)
+    # -- store: sums relative to the largest score of the part; of a single part the
+    # means
+    is_row, is_stored = rows < n_rows, (rows < n_rows)[:, None] & (cols < head_dim)
+    lse_row = (batch * n_heads + heads) * n_queries + queries
+    if n_splits == 1:
+        offsets = queries * out_stride_row + heads * out_stride_head
+        out_ptr += batch * out_stride_batch
+        means = means_of(sums, row_sum[:, None]).to(out_ptr.dtype.element_ty)
+        tl.store(out_ptr + offsets[:, None] + cols, means, mask=is_stored)
+        lse = finite_origin(row_max) * unit + tl.log(row_sum)
+        tl.store(lse_ptr + lse_row, lse, mask=is_row)
+    else:
+        part = lse_row * n_splits + split
+        sums = tl.where((row_sum == 0.0)[:, None], 0.0, sums)
+        tl.store(parts_ptr + part[:, None] * head_dim + cols, sums, mask=is_stored)
+        tl.store(statistics_ptr + part * 2, row_max, mask=is_row)
+        tl.store(statistics_ptr + part * 2 + 1, row_sum, mask=is_row)

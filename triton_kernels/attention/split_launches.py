@@ -1,4 +1,4 @@
-"""The two launches of a call whose keys are split."""
+"""The launches of a call whose keys are split: two, or one if there is one part."""
 
 import triton
 
@@ -8,7 +8,7 @@ from triton_kernels.common.device import current_device
 
 
 def launch_split(call, rows, lse, workspace, divisibility, parameters, n_splits):
-    """Both launches, the second of which reads what the first leaves.
+    """The launches, the second of which reads what the first leaves.
 
     workspace: parts, n_splits rows of head_dim float32 for each row of out; statistics,
     two of them. parameters: scale, softcap and window.
@@ -26,8 +26,8 @@ def launch_split(call, rows, lse, workspace, divisibility, parameters, n_splits)
     is_large = _has_large_shared_memory(current_device().arch)
     block_n = min(256, 16384 // padded_head_dim)
     attention_split_kernel[(n_tiles * n_splits,)](
-        *(*workspace, q.data, k.data, v.data),
-        *(n_heads, n_kv_heads, n_queries, n_keys, head_dim),
+        *(out.data, lse, *workspace, q.data, k.data, v.data),
+        *(n_heads, n_kv_heads, n_queries, n_keys, head_dim, *out.strides),
         *(*q.strides, *k.strides, *v.strides, *parameters, n_splits),
         BLOCK_M=block_m,
         BLOCK_N=block_n if is_large else block_n // 2,
@@ -38,6 +38,8 @@ def launch_split(call, rows, lse, workspace, divisibility, parameters, n_splits)
         num_warps=8 if is_large else 4,
         enable_fp_fusion=True,
     )
+    if n_splits == 1:
+        return
     # Of many parts a program reads many at a time.
     block_n, parts_at_once = (16, 32) if n_splits > 8 else (64, 8)
     n_rows = n_batches * n_heads * n_queries

@@ -19,7 +19,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from triton_kernels.attention.products import start_scores, start_values
+from triton_kernels.attention.products import (
+    scaled,
+    start_scores_of_tile,
+    start_values_of_tile,
+    wait_for_values,
+)
 from triton_kernels.attention.ring import (
     load_tiles,
     make_barriers,
@@ -36,7 +41,7 @@ from triton_kernels.common.math import LOG2_E, finite_origin
 
 @gluon.jit
 def attend(
-    q,
+    q_boxes,
     k_ring,
     v_ring,
     turns,
@@ -48,72 +53,82 @@ def attend(
     window,
     scale_log2,
     WARPGROUP: gl.constexpr,
+    HEAD_DIM: gl.constexpr,
 ):
     """A warpgroup's steps for a tile of queries: values not divided, and max and sums.
 
     n_used tiles of keys came before. A turn is passed on along a circle of barriers.
     """
-    BLOCK_M: gl.constexpr = q.shape[0]
-    HEAD_DIM: gl.constexpr = q.shape[1]
+    BLOCK_M: gl.constexpr = q_boxes.shape[2]
+    BOX_COLS: gl.constexpr = q_boxes.shape[4]
     BLOCK_N: gl.constexpr = k_ring[0].shape[2]
+    NUM_BOXES: gl.constexpr = k_ring[0].shape[0] // k_ring[1].shape[0]
+    own_box = WARPGROUP * NUM_BOXES  # the first one
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
-    OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
+    OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BOX_COLS, 16])
     OPERAND: gl.constexpr = gl.DotOperandLayout(0, OUT, 2)
     seen_from, seen_to = keys_of_all_rows(row, BLOCK_M, sizes, window)
     NEXT: gl.constexpr = (WARPGROUP + 1) % turns.shape[0]
     no_scores = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, SCORES)
     row_max = gl.full([BLOCK_M], -float("inf"), gl.float32, gl.SliceLayout(1, SCORES))
     row_sums = sums_of_lanes(no_scores)
-    out = gl.zeros([BLOCK_M, HEAD_DIM], gl.float32, OUT)
+    out = gl.zeros([BLOCK_M, BOX_COLS], gl.float32, OUT)
+    outs = (out,) if NUM_BOXES == 1 else (out, out, out)
 
     # -- compute: a step's scores together with the last step's values
-    k = wait_until_full(k_ring, n_used)
+    wait_until_full(k_ring, n_used)
     mbarrier.wait(turns.index(WARPGROUP), n_used & 1)
-    scores = start_scores(q, k, no_scores)
+    scores = start_scores_of_tile(q_boxes, own_box, k_ring, n_used, no_scores, HEAD_DIM)
     mbarrier.arrive(turns.index(NEXT), count=1)
     scores = warpgroup_mma_wait(0, deps=(scores,))
     release(k_ring, n_used)
     if (last_key < seen_from) | (last_key + BLOCK_N > seen_to):
         scores = hide_unseen(scores, row, last_key, sizes, window)
     p, row_max, row_sums, rescale = add_scores(scores, row_max, row_sums, scale_log2)
-    p = gl.convert_layout(p.to(q.dtype), OPERAND)
+    p = gl.convert_layout(p.to(q_boxes.dtype), OPERAND)
     for step in range(1, n_steps):
-        k = wait_until_full(k_ring, n_used + step)
-        mbarrier.wait(turns.index(WARPGROUP), n_used + step & 1)
-        scores = start_scores(q, k, no_scores)
-        v = wait_until_full(v_ring, n_used + step - 1)
-        out = start_values(out, p, v)
+        used = n_used + step
+        wait_until_full(k_ring, used)
+        mbarrier.wait(turns.index(WARPGROUP), used & 1)
+        scores = start_scores_of_tile(
+            q_boxes, own_box, k_ring, used, no_scores, HEAD_DIM
+        )
+        wait_until_full(v_ring, used - 1)
+        outs = start_values_of_tile(outs, p, v_ring, used - 1)
         mbarrier.arrive(turns.index(NEXT), count=1)
-        scores = warpgroup_mma_wait(1, deps=(scores,))
-        release(k_ring, n_used + step)
+        scores = warpgroup_mma_wait(NUM_BOXES, deps=(scores,))
+        release(k_ring, used)
         key = last_key - step * BLOCK_N
         if (key < seen_from) | (key + BLOCK_N > seen_to):
             scores = hide_unseen(scores, row, key, sizes, window)
         exponentials, row_max, row_sums, rescale = add_scores(
             scores, row_max, row_sums, scale_log2
         )
-        out = warpgroup_mma_wait(0, deps=(out,))
-        release(v_ring, n_used + step - 1)
-        p = gl.convert_layout(exponentials.to(q.dtype), OPERAND)
-        out *= gl.convert_layout(rescale, gl.SliceLayout(1, OUT))[:, None]
-    v = wait_until_full(v_ring, n_used + n_steps - 1)
-    out = warpgroup_mma_wait(0, deps=(start_values(out, p, v),))
-    release(v_ring, n_used + n_steps - 1)
-    return out, row_max, gl.convert_layout(gl.sum(row_sums, 1), row_max.type.layout)
+        outs = wait_for_values(outs)
+        release(v_ring, used - 1)
+        p = gl.convert_layout(exponentials.to(q_boxes.dtype), OPERAND)
+        factor = gl.convert_layout(rescale, gl.SliceLayout(1, OUT))[:, None]
+        outs = scaled(outs, factor)
+    used = n_used + n_steps - 1
+    wait_until_full(v_ring, used)
+    outs = wait_for_values(start_values_of_tile(outs, p, v_ring, used))
+    release(v_ring, used)
+    return outs, row_max, gl.convert_layout(gl.sum(row_sums, 1), row_max.type.layout)
 
 
 @gluon.jit
-def consume(results, rings, turns, next_tile, sizes, order, scale, W: gl.constexpr):
+def consume(common, HEAD_DIM: gl.constexpr, W: gl.constexpr):
     """What the W-th warpgroup does with its 64 rows of each tile of queries."""
+    results, rings, turns, next_tile, sizes, order, scale = common
     out_map, lse_ptr, out_boxes = results
     q_ring, k_ring, v_ring = rings
     q_boxes, q_full, q_empty = q_ring
     n_batches, n_heads, n_queries, _ = sizes
-    NUM_CONSUMERS: gl.constexpr = q_boxes.shape[0]
+    NUM_CONSUMERS: gl.constexpr = turns.shape[0]
     BOX_SIZE: gl.constexpr = q_boxes.shape[2]
     BLOCK_M: gl.constexpr = NUM_CONSUMERS * BOX_SIZE
     BLOCK_N: gl.constexpr = k_ring[0].shape[2]
-    HEAD_DIM: gl.constexpr = q_boxes.shape[4]
+    NUM_BOXES: gl.constexpr = q_boxes.shape[0] // NUM_CONSUMERS
     # -- tile: the loading warp takes one after the other, and tells which
     n_tiles = n_batches * n_heads * gl.cdiv(n_queries, BLOCK_M)
     if W == NUM_CONSUMERS - 1:
@@ -126,10 +141,11 @@ def consume(results, rings, turns, next_tile, sizes, order, scale, W: gl.constex
         )
         row += W * BOX_SIZE
         mbarrier.wait(q_full.index(0), n_heard & 1)
-        q = q_boxes.index(W).reshape([BOX_SIZE, HEAD_DIM])
-        out, row_max, row_sum = attend(
-            *(q, k_ring, v_ring, turns, n_used, row, last_key, n_steps),
-            *(sizes, order[1], scale * LOG2_E, W),
+        outs, row_max, row_sum = attend(
+            *(q_boxes, k_ring, v_ring, turns, n_used, row, last_key, n_steps),
+            *(sizes, order[1], scale * LOG2_E),
+            WARPGROUP=W,
+            HEAD_DIM=HEAD_DIM,
         )
         if HEAD_DIM <= 128:
             mbarrier.arrive(q_empty.index(0), count=1)
@@ -141,8 +157,8 @@ def consume(results, rings, turns, next_tile, sizes, order, scale, W: gl.constex
         queries = row + gl.arange(0, BOX_SIZE, row_max.type.layout)
         row_ptr = lse_ptr + (batch * n_heads + head).to(gl.int64) * n_queries
         gl.store(row_ptr + queries, lse, mask=queries < n_queries)
-        place = [batch, row, head, 0]
-        store_rows(out_map, out_boxes.index(W), place, out, row_sum)
+        place = batch, row, head
+        store_rows(out_map, out_boxes, W * NUM_BOXES, place, outs, row_sum)
         if HEAD_DIM > 128:
             tma.store_wait(0)
             mbarrier.arrive(q_empty.index(0), count=1)
@@ -167,6 +183,7 @@ def attention_kernel(
     scale,
     window_left,
     window_right,
+    HEAD_DIM: gl.constexpr,
     NUM_CONSUMERS: gl.constexpr,
     NUM_STAGES: gl.constexpr,
 ):
@@ -179,10 +196,14 @@ def attention_kernel(
     order = heads_per_section, (window_left, window_right)
 
     # -- load: by one warp, ahead into the next tile
-    q_boxes = make_stages(q_map, NUM_CONSUMERS)
+    # Boxes have a power of two of columns: long rows take three, and of 96 columns the
+    # last quarter of the only box is zeros.
+    BOX_COLS: gl.constexpr = q_map.block_type.shape[3]
+    NUM_BOXES: gl.constexpr = (HEAD_DIM + BOX_COLS - 1) // BOX_COLS
+    q_boxes = make_stages(q_map, NUM_CONSUMERS * NUM_BOXES)
     q_ring = q_boxes, make_barriers(1, 1), make_barriers(1, NUM_CONSUMERS)
-    k_ring = make_ring(k_map, NUM_STAGES, NUM_CONSUMERS)
-    v_ring = make_ring(v_map, NUM_STAGES, NUM_CONSUMERS)
+    k_ring = make_ring(k_map, NUM_STAGES, NUM_CONSUMERS, NUM_BOXES)
+    v_ring = make_ring(v_map, NUM_STAGES, NUM_CONSUMERS, NUM_BOXES)
     maps, rings = (q_map, k_map, v_map), (q_ring, k_ring, v_ring)
     loader = maps, rings, next_tile, n_taken_ptr, sizes, n_kv_heads, order
 
@@ -193,26 +214,27 @@ def attention_kernel(
     # -- store: through shared memory. Long rows of q leave no room for those of out,
     # which go where q was; shorter ones have their own, so that the next q comes sooner
     out_boxes = q_boxes
-    if q_map.block_type.shape[3] <= 128:
-        out_boxes = make_stages(out_map, NUM_CONSUMERS)
+    if HEAD_DIM <= 128:
+        out_boxes = make_stages(out_map, NUM_CONSUMERS * NUM_BOXES)
     results = out_map, lse_ptr, out_boxes
-    W: gl.constexpr = (0, 1, 2)
-    first = results, rings, turns, next_tile, sizes, order, scale, W[0]
-    second = results, rings, turns, next_tile, sizes, order, scale, W[1]
-    third = results, rings, turns, next_tile, sizes, order, scale, W[2]
+    common = results, rings, turns, next_tile, sizes, order, scale
     # A thread's registers, of which a program has 65536: it takes many to multiply, few
     # to load. The first warpgroup gets what the others leave, which is as many.
     if NUM_CONSUMERS == 2:
         gl.warp_specialize(
-            [(consume, first), (consume, second), (load_tiles, loader)],
+            [
+                (consume, (common, HEAD_DIM, 0)),
+                (consume, (common, HEAD_DIM, 1)),
+                (load_tiles, loader),
+            ],
             *([4, 1], [240, 24]),
         )
     else:
         gl.warp_specialize(
             [
-                (consume, first),
-                (consume, second),
-                (consume, third),
+                (consume, (common, HEAD_DIM, 0)),
+                (consume, (common, HEAD_DIM, 1)),
+                (consume, (common, HEAD_DIM, 2)),
                 (load_tiles, loader),
             ],
             *([4, 4, 1], [160, 160, 32]),

@@ -19,6 +19,7 @@ class TwinTile(NamedTuple):
     block_n: int
     num_stages: int
     min_queries: int = 0
+    box_cols: int = 0  # of one box in shared memory; 0: head_dim
 
     def serves(self, device: Device, call: Call) -> bool:
         """Whether it is for a call."""
@@ -26,11 +27,13 @@ class TwinTile(NamedTuple):
 
 
 # Registers bound a tile, which holds scores, their exponentials and sums for out. In
-# Triton a warpgroup's tile has powers of two of rows and columns.
+# Triton a box has powers of two of rows and columns.
 TWIN_TILES = (
     TwinTile(64, 192, 128, 4, min_queries=129),
     TwinTile(64, 128, 128, 4),
+    TwinTile(96, 128, 128, 2, box_cols=128),
     TwinTile(128, 128, 128, 2),
+    TwinTile(192, 128, 64, 3, box_cols=64),
     TwinTile(256, 128, 64, 2),
 )
 BOX_SIZE = 64  # queries of a warpgroup
@@ -52,7 +55,7 @@ def launch_twin(call, rows, lse, n_taken, scale, window):
     out_rows, q_rows, k_rows, v_rows = rows
     n_batches, n_queries, n_heads, head_dim = q_rows.sizes
     _, n_keys, n_kv_heads, _ = k_rows.sizes
-    n_sms = current_device().n_sms
+    n_sms, box_cols = current_device().n_sms, tile.box_cols or tile.head_dim
     n_all_heads, n_sharing = n_batches * n_heads, n_heads // n_kv_heads
     row_bytes = head_dim * k_rows.data.element_size()
     n_tiles = n_all_heads * triton.cdiv(n_queries, tile.block_m)
@@ -62,15 +65,16 @@ def launch_twin(call, rows, lse, n_taken, scale, window):
     else:
         attention_count_kernel[(1,)](n_taken, num_warps=1, enable_fp_fusion=True)
     attention_kernel[(min(n_tiles, n_sms),)](
-        out_rows.describe(BOX_SIZE, tile.head_dim),
+        out_rows.describe(BOX_SIZE, box_cols),
         lse,
         n_taken,
-        q_rows.describe(BOX_SIZE, tile.head_dim),
-        k_rows.describe(tile.block_n, tile.head_dim),
-        v_rows.describe(tile.block_n, tile.head_dim),
+        q_rows.describe(BOX_SIZE, box_cols),
+        k_rows.describe(tile.block_n, box_cols),
+        v_rows.describe(tile.block_n, box_cols),
         *(n_batches, n_heads, n_kv_heads, n_queries, n_keys),
         heads_in_l2(n_all_heads, n_keys, row_bytes, n_sharing),
         *(scale, *window),
+        HEAD_DIM=tile.head_dim,
         NUM_CONSUMERS=tile.block_m // BOX_SIZE,
         NUM_STAGES=tile.num_stages,
         num_warps=4,

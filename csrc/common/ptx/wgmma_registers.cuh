@@ -14,9 +14,11 @@ namespace ptx {
     "%8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23, " \
     "%24, %25, %26, %27, %28, %29, %30, %31"
-#define PLACES_32_TO_63 \
+#define PLACES_32_TO_47 \
     "%32, %33, %34, %35, %36, %37, %38, %39, " \
-    "%40, %41, %42, %43, %44, %45, %46, %47, " \
+    "%40, %41, %42, %43, %44, %45, %46, %47"
+#define PLACES_32_TO_63 \
+    PLACES_32_TO_47 ", " \
     "%48, %49, %50, %51, %52, %53, %54, %55, " \
     "%56, %57, %58, %59, %60, %61, %62, %63"
 #define PLACES_64_TO_95 \
@@ -50,6 +52,10 @@ namespace ptx {
 #define WGMMA_N64(TYPE)                                                            \
     WGMMA("64", TYPE, PLACES_0_TO_31, "%32, %33, %34, %35", "%36", "%37", "%38",   \
           REGISTERS_32(d, 0))
+#define WGMMA_N96(TYPE)                                                            \
+    WGMMA("96", TYPE, PLACES_0_TO_31 ", " PLACES_32_TO_47,                         \
+          "%48, %49, %50, %51", "%52", "%53", "%54",                               \
+          REGISTERS_32(d, 0), REGISTERS_8(d, 32), REGISTERS_8(d, 40))
 #define WGMMA_N128(TYPE)                                                           \
     WGMMA("128", TYPE, PLACES_0_TO_31 ", " PLACES_32_TO_63,                        \
           "%64, %65, %66, %67", "%68", "%69", "%70",                               \
@@ -76,10 +82,12 @@ __device__ __forceinline__ void wgmma_m64k16(
     float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool accumulates
 ) {
     static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);
-    static_assert(N == 64 || N == 128 || N == 192 || N == 256);
+    static_assert(N == 64 || N == 96 || N == 128 || N == 192 || N == 256);
     constexpr bool IS_HALF = std::is_same_v<T, __half>;
     if constexpr (N == 64 && IS_HALF) WGMMA_N64("f16");
     if constexpr (N == 64 && !IS_HALF) WGMMA_N64("bf16");
+    if constexpr (N == 96 && IS_HALF) WGMMA_N96("f16");
+    if constexpr (N == 96 && !IS_HALF) WGMMA_N96("bf16");
     if constexpr (N == 128 && IS_HALF) WGMMA_N128("f16");
     if constexpr (N == 128 && !IS_HALF) WGMMA_N128("bf16");
     if constexpr (N == 192 && IS_HALF) WGMMA_N192("f16");
@@ -89,6 +97,7 @@ __device__ __forceinline__ void wgmma_m64k16(
 }
 
 #undef PLACES_0_TO_31
+#undef PLACES_32_TO_47
 #undef PLACES_32_TO_63
 #undef PLACES_64_TO_95
 #undef PLACES_96_TO_127
@@ -96,6 +105,7 @@ __device__ __forceinline__ void wgmma_m64k16(
 #undef REGISTERS_32
 #undef WGMMA
 #undef WGMMA_N64
+#undef WGMMA_N96
 #undef WGMMA_N128
 #undef WGMMA_N192
 #undef WGMMA_N256
