@@ -302,6 +302,28 @@ def test_sums_in_any_order_are_honest() -> None:
 
 
 @pytest.mark.usefixtures("_laboratory")
+@pytest.mark.parametrize("name", ["matmul", "scaled_matmul"])
+@pytest.mark.parametrize("n_kept", [0, 1, 2, None])
+def test_a_product_of_earlier_inputs_is_found(name: str, n_kept: int | None) -> None:
+    """With both operands negated it would be what it was."""
+    op = OPS[name]
+    kept: dict[int, Tensor] = {}
+
+    def remember(*arguments: Any) -> Any:
+        """Takes some inputs, or all, as they were when their memory was seen first."""
+        old = [
+            kept.setdefault(x.data_ptr(), x.clone()) if isinstance(x, Tensor) else x
+            for x in arguments[:n_kept]
+        ]
+        return op.reference(*old, *arguments[len(old) :])
+
+    prepared = prepare(op, Case((8, 24, 32)), DEVICE)
+    entered = {"quack": Implementation("quack", remember)}
+    result = lab.measure(prepared, entered).timings["quack"]
+    assert isinstance(result, Skipped) == (n_kept != 0), result
+
+
+@pytest.mark.usefixtures("_laboratory")
 def test_honest_work_beside_a_cheat_gets_its_figure() -> None:
     prepared = _prepared()
     times = lab.measure(

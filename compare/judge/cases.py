@@ -123,6 +123,23 @@ def is_number(x: Tensor) -> bool:
     return x.is_floating_point() and x.element_size() > 1
 
 
+def flip_signs(numbers: Sequence[Tensor]) -> None:
+    """Changes inputs that are numbers; twice, and they are what they were.
+
+    The first one is negated, and of the others every second element: were all negated,
+    a product of two would be what it was.
+
+    Args:
+        numbers: For each of the inputs all of its memory, one-dimensional.
+    """
+    for i, x in enumerate(numbers):
+        part = x if i == 0 else x[1::2]
+        if x.element_size() == 1:  # an 8-bit float, which PyTorch does not negate
+            part.view(torch.uint8).bitwise_xor_(0x80)
+        else:
+            part.neg_()
+
+
 def lay_out_all(
     tensors: Sequence[Tensor], layout: str, device: str | torch.device
 ) -> list[Tensor]:

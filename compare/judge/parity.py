@@ -18,7 +18,7 @@ from bindings.trials import TRIALS
 from compare.errors import UnavailableError
 from compare.judge import acceptance
 from compare.judge.acceptance import UNKNOWN, Errors, Expected, Verdict
-from compare.judge.cases import Case, is_number, make_arguments
+from compare.judge.cases import Case, flip_signs, make_arguments
 
 _ON_CPU = {
     "cuda": "emulator",
@@ -237,11 +237,13 @@ class _Call:
     def reset_to_other_inputs(self) -> None:
         """Other numbers, but the same integers, since those might be indices."""
         self.reset()
-        for watched in self._inputs:
-            if is_number(watched.tensor):
-                watched.memory.view(watched.tensor.dtype).neg_()
-            elif watched.tensor.is_floating_point():
-                watched.memory.zero_()  # 8-bit floats, which PyTorch cannot negate
+        flip_signs(
+            [
+                each.memory.view(each.tensor.dtype)
+                for each in self._inputs
+                if each.tensor.is_floating_point()
+            ]
+        )
 
     def start(self) -> None:
         """Runs the backend; does not wait for a GPU."""

@@ -21,7 +21,7 @@ from torch import Tensor
 from bindings.op import as_tuple
 from compare.judge import acceptance
 from compare.judge.acceptance import Expected
-from compare.judge.cases import is_number
+from compare.judge.cases import flip_signs
 from compare.judge.parity import Prepared, Skipped
 from compare.timing import ceiling, gpu_state, turns
 from compare.timing.implementations import Implementation
@@ -80,12 +80,12 @@ def _take_turns(
     """The times of those whose results are right, the ceiling, the state of the GPU."""
     sets = make_sets(prepared)
     streams = ceiling.prepare(prepared.traffic)
-    _negate(sets)
+    _flip_signs(sets)
     entered = {
         name: _enter(each, prepared, sets) for name, each in implementations.items()
     }
     entries = {name: each for name, each in entered.items() if isinstance(each, Entry)}
-    _negate(sets)
+    _flip_signs(sets)
     for entry in entries.values():
         entry.forget_outputs()
     # Beside names of implementations, which have no brackets.
@@ -103,10 +103,10 @@ def _take_turns(
         else:
             problem = each.wrong_output(prepared)
             results[name] = Skipped(problem) if problem else clocked
-    changes = _change_with_the_sign(prepared)
+    changes = _change_with_signs(prepared)
     if any(changes):
         # Now it shows if an implementation reads the first set's inputs, not its own.
-        _negate(sets[1:])
+        _flip_signs(sets[1:])
         for name, entry in entries.items():
             if isinstance(results[name], Times) and any(changes[: entry.n_outputs]):
                 problem = entry.stale_output(prepared, changes)
@@ -132,24 +132,29 @@ def _copy(x: Tensor) -> Tensor:
     return copy.set_(storage, x.storage_offset(), x.shape, x.stride())
 
 
-def _negate(sets: list[tuple[Any, ...]]) -> None:
+def _flip_signs(sets: list[tuple[Any, ...]]) -> None:
     """Changes every input of numbers; twice, and it is what it was."""
     for arguments in sets:
-        for x in arguments:
-            if isinstance(x, Tensor) and is_number(x):
-                memory = torch.tensor([], dtype=x.dtype, device=x.device)
-                memory.set_(x.untyped_storage()).neg_()
+        flip_signs(
+            [
+                torch.tensor([], dtype=x.dtype, device=x.device).set_(
+                    x.untyped_storage()
+                )
+                for x in arguments
+                if isinstance(x, Tensor) and x.is_floating_point()
+            ]
+        )
 
 
-def _change_with_the_sign(prepared: Prepared) -> list[bool]:
-    """Which outputs depend on the inputs' sign: softmax of a single column is 1."""
-    arguments = [
-        -each if isinstance(each, Tensor) and is_number(each) else each
-        for each in prepared.arguments
-    ]
+def _change_with_signs(prepared: Prepared) -> list[bool]:
+    """Which outputs depend on the inputs' signs: softmax of a single column is 1."""
+    changed = tuple(
+        _copy(each) if isinstance(each, Tensor) else each for each in prepared.arguments
+    )
+    _flip_signs([changed])
     reference = prepared.op.reference
     pairs = zip(
-        as_tuple(reference(*arguments)),
+        as_tuple(reference(*changed)),
         as_tuple(reference(*prepared.arguments)),
         strict=True,
     )

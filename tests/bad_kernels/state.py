@@ -7,9 +7,11 @@ from torch import Tensor
 from torch.nn.functional import gelu
 
 from bad_kernels.catalogue import bad_kernel
+from compare.judge.cases import Case
 
 _by_address: dict[int, Tensor] = {}
 _by_shape: dict[tuple[int, ...], Tensor] = {}
+_products: dict[int, Tensor] = {}
 _sums: dict[torch.device, Tensor] = {}
 
 
@@ -24,6 +26,12 @@ def kept_by_address(out: Tensor, x: Tensor, approximate: str) -> None:
 def kept_by_shape(out: Tensor, x: Tensor, approximate: str) -> None:
     """Takes an input of a shape that it has seen for the same input."""
     out.copy_(_by_shape.setdefault(tuple(x.shape), gelu(x)))
+
+
+@bad_kernel("the largest error is", op="matmul", case=Case((5, 3, 67)))
+def product_kept_by_address(out: Tensor, a: Tensor, b: Tensor, *_: object) -> None:
+    """Likewise of a product: with both operands negated it would be what it was."""
+    out.copy_(_products.setdefault(a.data_ptr(), a @ b))
 
 
 @bad_kernel("the largest error is", op="softmax")

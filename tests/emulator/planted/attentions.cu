@@ -41,19 +41,19 @@ EXPORT int attention_without_keys(__half* out, __half* x) {
     return run_on_tensor_cores(out, x, 0);
 }
 
-// Nine tiles of keys, which eight heads share and two warps take turns with: more for each
-// than there are stages.
-EXPORT int split_attention(float* out, __half* x) {
-    constexpr int H = 8, N = 260, HEAD_DIM = 14, NUM_WARPS = 2;
-    float* const statistics = out + H * HEAD_DIM;
+// Nine tiles of keys, which sixteen heads share and two warps take turns with: more for each
+// than there are stages. They are one part, so that there are results at once.
+EXPORT int split_attention(__half* out, __half* x) {
+    constexpr int H = 16, N = 260, HEAD_DIM = 14, NUM_WARPS = 2;
+    void* const lse = out + H * HEAD_DIM;
     const auto kernel = attention_split_kernel<__half, 16, 64>;
     const Plan plan{
         kernel, 1, NUM_WARPS * WARP_SIZE, split::shared_bytes<__half, 16, 64>(NUM_WARPS)
     };
     const Launcher launcher(nullptr);
     return launcher(
-        plan, out, statistics, x, x, x, H, 1, 1, N, HEAD_DIM, 0, 0, HEAD_DIM, 0, 0, 0,
-        0, 0, 0, 1.0f, 0.0f, N, N, 1
+        plan, out, lse, nullptr, nullptr, x, x, x, H, 1, 1, N, HEAD_DIM, 0, 0, HEAD_DIM,
+        0, 0, HEAD_DIM, 0, 0, 0, 0, 0, 0, 1.0f, 0.0f, N, N, 1
     );
 }
 
