@@ -205,8 +205,8 @@ def test_windows_of_a_plain_call(
     assert_accepted(FORWARD, backend, inputs, {"window": window})
 
 
-# Two boxes of 64 columns hold such rows, and products leave out the last columns.
-# Queries and keys are a multiple of 16 together: Triton compiles what WINDOWED has.
+# In CUDA two boxes of 64 columns hold such rows, in Triton one of 128. Products leave
+# out the last columns.
 IN_TWO_BOXES = pytest.mark.parametrize("head_dim", [72, 80, 96])
 
 

@@ -50,16 +50,9 @@ using HopperKernel = void(CUtensorMap, CUtensorMap, float*, const float*);
 static int launch_hopper(
     HopperKernel* kernel, unsigned threads, float* out, float* x, unsigned blocks = 1
 ) {
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {blocks, 1, 1};
-    cudaLaunchConfig_t config{};
-    config.gridDim = blocks;
-    config.blockDim = threads;
-    config.dynamicSmemBytes = SHARED_BYTES;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, kernel, map_of(x), map_of(out), out, x);
+    return launch_clusters(
+        kernel, blocks, blocks, threads, SHARED_BYTES, map_of(x), map_of(out), out, x
+    );
 }
 
 #define HOPPER_KERNEL(name)                                           \
