@@ -18,9 +18,6 @@ from compare.code.architectures import parse_architecture
 from compare.judge.cases import Case
 from compare.records import store
 
-# Newer than the records, which take a GPU.
-TO_BE_RECORDED = ("attention", "scaled_matmul")
-
 RECORDS = sorted(store.FOLDER.glob("*/simulated-outputs/agreement.json"))
 
 
@@ -42,8 +39,7 @@ def test_recorded_outputs_agree(file: Path) -> None:
         assert_agrees(each)
     kinds = {(each.op, each.side, each.case.split()[1]) for each in found}
     names = [str(dtype).removeprefix("torch.") for dtype in DTYPES]
-    recorded = [name for name, op in OPS.items() if op.source not in TO_BE_RECORDED]
-    assert kinds == set(itertools.product(recorded, SIDES, names))
+    assert kinds == set(itertools.product(OPS, SIDES, names))
     # Matrix products and exchanges between blocks are among them.
     kernels = {each.kernel for each in found}
     assert {"matmul_kernel", "norm_backward_cluster_kernel"} < kernels
