@@ -371,6 +371,23 @@ def test_extreme_scores(
         assert_accepted(each_op, backend, (q, k, v))
 
 
+@BITS_16
+def test_rows_whose_scores_rise(
+    backend: str, device: str, dtype: torch.dtype, generator: torch.Generator
+) -> None:
+    # The twin takes keys from right to left, and what a row's exponentials are relative
+    # to moves where a score exceeds it by a factor of 2^8: here never in every fourth
+    # row, in the next ones after some tiles, after each, and by far.
+    shape = (1, 133, 400, 2, 1, 64)
+    q, k, v = random_inputs(FORWARD, shape, dtype, device, generator)
+    by_row = torch.tensor([0.3, 1.0, 5.0, 30.0], device=device).repeat(34)[:133]
+    by_key = torch.linspace(1, 0, 400, device=device)
+    q = (q / 8 + by_row[:, None, None]).to(dtype)
+    k = (k / 8 + by_key[:, None, None]).to(dtype)
+    for params in ({}, {"causal": True}):
+        assert_accepted(FORWARD, backend, (q, k, v), params)
+
+
 @on_each_rung
 def test_softcap_and_any_scale(
     each_op: Op, backend: str, device: str, generator: torch.Generator
@@ -874,9 +891,11 @@ def test_what_triton_makes_of_the_twin(
     assert launch.block == (128 * (n_consumers + 1), 1, 1)
     log = launch.assembler_log
     assert not WARNING.search(log)
-    # Of long rows a thread has so many sums that others leave, outside of the loop.
+    # Of long rows a thread has so many sums that others leave, outside of the loop; and
+    # Triton 3.8 keeps numbers of a tile so while a warpgroup computes it.
     (spilled,) = re.findall(r"(\d+) bytes spill stores", log)
-    assert int(spilled) <= (24 if head_dim > 128 else 0)
+    may_spill = head_dim > 128 or triton_version() == (3, 8)
+    assert int(spilled) <= (24 if may_spill else 0)
 
 
 @pytest.mark.parametrize(

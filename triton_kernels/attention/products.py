@@ -78,12 +78,56 @@ def wait_for_values(outs):
     return there
 
 
+NUM_SCALED = gl.constexpr(32)  # numbers of a lane, by one piece of PTX
+
+
+def _scaling(n):
+    """PTX that multiplies n numbers by as many factors, if any is not 1 in the warp.
+
+    A lane has numbers of two rows, of which the first and the third are.
+    """
+    return " ".join(
+        [
+            "{ .reg .pred scales;",
+            f"setp.neu.f32 scales, ${2 * n}, 0f3F800000;",
+            f"setp.neu.or.f32 scales, ${2 * n + 2}, 0f3F800000, scales;",
+            "vote.sync.any.pred scales, scales, -1;",
+            "@!scales bra DONE;",
+            *(f"mul.f32 ${i}, ${i}, ${2 * n + i};" for i in range(n)),
+            "DONE: }",
+        ]
+    )
+
+
+def _scaling_registers(n):
+    """Those of products are those of the numbers, so that none has to be moved."""
+    return ",".join(["=f"] * n + [str(i) for i in range(n)] + ["f"] * n)
+
+
+SCALING = gl.constexpr(_scaling(NUM_SCALED.value))
+SCALING_REGISTERS = gl.constexpr(_scaling_registers(NUM_SCALED.value))
+
+
+@gluon.jit
+def scaled_rows(out, factors):
+    """Rows times factors: most often all of them are 1, and a warp has no work."""
+    _, factors = gl.broadcast(out, factors)
+    return gl.inline_asm_elementwise(
+        SCALING,
+        SCALING_REGISTERS,
+        [out, factors],
+        dtype=gl.float32,
+        is_pure=True,
+        pack=NUM_SCALED,
+    )
+
+
 @gluon.jit
 def scaled(outs, factors):
     """The sums for each box, whose rows are multiplied by factors."""
     NUM_BOXES: gl.constexpr = len(outs)
     if NUM_BOXES == 1:
-        products = (outs[0] * factors,)
+        products = (scaled_rows(outs[0], factors),)
     else:
         products = outs[0] * factors, outs[1] * factors, outs[2] * factors
     return products

@@ -68,13 +68,25 @@ def unit_of(row_max, scale_log2):
 
 
 @gluon.jit
-def add_scores(scores, row_max, row_sums, scale_log2):
-    """Turns scores into exponentials relative to the largest score of the row so far.
+def max_with(scores, row_max, scale_log2):
+    """For each row, the score that its exponentials are relative to from now on.
 
-    Returns them, row_max, row_sums by lane, and what earlier sums have to be multiplied
-    by. scale_log2 > 0 leads from scores to exponents of 2.
+    It stays an earlier one, as long as none exceeds that by a factor of more than 2^8
+    then, or else becomes the largest score so far. A row decides for itself, so that no
+    other changes its result. scale_log2 > 0 leads from scores to exponents of 2.
     """
-    old_max, row_max = row_max, gl.maximum(row_max, gl.max(scores, 1))
+    MOST_EXCESS: gl.constexpr = 8.0
+    new_max = gl.maximum(row_max, gl.max(scores, 1))
+    moves = (new_max - row_max) * scale_log2 > MOST_EXCESS
+    return gl.where(moves, new_max, row_max)
+
+
+@gluon.jit
+def add_scores(scores, old_max, row_max, row_sums, scale_log2):
+    """Turns scores into exponentials relative to row_max, which was old_max before.
+
+    Returns them, row_sums by lane, and what earlier sums have to be multiplied by.
+    """
     origin, unit = finite_origin(row_max), unit_of(row_max, scale_log2)
     # Exactly 1 where the maximum stays, however many tiles there are.
     rescale = gl.exp2((old_max - origin) * unit)
@@ -82,4 +94,4 @@ def add_scores(scores, row_max, row_sums, scale_log2):
     p = gl.exp2(scores * unit[:, None] - origin[:, None])
     ROWS: gl.constexpr = gl.SliceLayout(1, row_sums.type.layout)
     row_sums = row_sums * gl.convert_layout(rescale, ROWS)[:, None] + sums_of_lanes(p)
-    return p, row_max, row_sums, rescale
+    return p, row_sums, rescale

@@ -16,104 +16,18 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
     tma,
-    warpgroup_mma_wait,
 )
 
-from triton_kernels.attention.products import (
-    scaled,
-    start_scores_of_tile,
-    start_values_of_tile,
-    wait_for_values,
-)
 from triton_kernels.attention.ring import (
     load_tiles,
     make_barriers,
     make_ring,
     make_stages,
-    release,
-    wait_until_full,
 )
-from triton_kernels.attention.softmax import add_scores, hide_unseen, sums_of_lanes
+from triton_kernels.attention.steps import attend
 from triton_kernels.attention.store import store_rows
-from triton_kernels.attention.tile_order import hear, keys_of_all_rows, query_tile_at
+from triton_kernels.attention.tile_order import hear, query_tile_at
 from triton_kernels.common.math import LOG2_E, finite_origin
-
-
-@gluon.jit
-def attend(
-    q_boxes,
-    k_ring,
-    v_ring,
-    turns,
-    n_used,
-    row,
-    last_key,
-    n_steps,
-    sizes,
-    window,
-    scale_log2,
-    WARPGROUP: gl.constexpr,
-    HEAD_DIM: gl.constexpr,
-):
-    """A warpgroup's steps for a tile of queries: values not divided, and max and sums.
-
-    n_used tiles of keys came before. A turn is passed on along a circle of barriers.
-    """
-    BLOCK_M: gl.constexpr = q_boxes.shape[2]
-    BOX_COLS: gl.constexpr = q_boxes.shape[4]
-    BLOCK_N: gl.constexpr = k_ring[0].shape[2]
-    NUM_BOXES: gl.constexpr = k_ring[0].shape[0] // k_ring[1].shape[0]
-    own_box = WARPGROUP * NUM_BOXES  # the first one
-    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
-    OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BOX_COLS, 16])
-    OPERAND: gl.constexpr = gl.DotOperandLayout(0, OUT, 2)
-    seen_from, seen_to = keys_of_all_rows(row, BLOCK_M, sizes, window)
-    NEXT: gl.constexpr = (WARPGROUP + 1) % turns.shape[0]
-    no_scores = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, SCORES)
-    row_max = gl.full([BLOCK_M], -float("inf"), gl.float32, gl.SliceLayout(1, SCORES))
-    row_sums = sums_of_lanes(no_scores)
-    out = gl.zeros([BLOCK_M, BOX_COLS], gl.float32, OUT)
-    outs = (out,) if NUM_BOXES == 1 else (out, out, out)
-
-    # -- compute: a step's scores together with the last step's values
-    wait_until_full(k_ring, n_used)
-    mbarrier.wait(turns.index(WARPGROUP), n_used & 1)
-    scores = start_scores_of_tile(q_boxes, own_box, k_ring, n_used, no_scores, HEAD_DIM)
-    mbarrier.arrive(turns.index(NEXT), count=1)
-    scores = warpgroup_mma_wait(0, deps=(scores,))
-    release(k_ring, n_used)
-    if (last_key < seen_from) | (last_key + BLOCK_N > seen_to):
-        scores = hide_unseen(scores, row, last_key, sizes, window)
-    p, row_max, row_sums, rescale = add_scores(scores, row_max, row_sums, scale_log2)
-    p = gl.convert_layout(p.to(q_boxes.dtype), OPERAND)
-    for step in range(1, n_steps):
-        used = n_used + step
-        wait_until_full(k_ring, used)
-        mbarrier.wait(turns.index(WARPGROUP), used & 1)
-        scores = start_scores_of_tile(
-            q_boxes, own_box, k_ring, used, no_scores, HEAD_DIM
-        )
-        wait_until_full(v_ring, used - 1)
-        outs = start_values_of_tile(outs, p, v_ring, used - 1)
-        mbarrier.arrive(turns.index(NEXT), count=1)
-        scores = warpgroup_mma_wait(NUM_BOXES, deps=(scores,))
-        release(k_ring, used)
-        key = last_key - step * BLOCK_N
-        if (key < seen_from) | (key + BLOCK_N > seen_to):
-            scores = hide_unseen(scores, row, key, sizes, window)
-        exponentials, row_max, row_sums, rescale = add_scores(
-            scores, row_max, row_sums, scale_log2
-        )
-        outs = wait_for_values(outs)
-        release(v_ring, used - 1)
-        p = gl.convert_layout(exponentials.to(q_boxes.dtype), OPERAND)
-        factor = gl.convert_layout(rescale, gl.SliceLayout(1, OUT))[:, None]
-        outs = scaled(outs, factor)
-    used = n_used + n_steps - 1
-    wait_until_full(v_ring, used)
-    outs = wait_for_values(start_values_of_tile(outs, p, v_ring, used))
-    release(v_ring, used)
-    return outs, row_max, gl.convert_layout(gl.sum(row_sums, 1), row_max.type.layout)
 
 
 @gluon.jit
