@@ -61,13 +61,14 @@ def contiguous_like(data: Tensor, rows: HeadRows) -> HeadRows:
     )
 
 
+# Of 16-bit numbers in shared memory: rows of 128 bytes, several of them if need be.
+_SWIZZLED = NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=4)
+
+
 def _described(
     data: Tensor | Address, sizes: Sizes, strides: Sizes, block: Sizes
 ) -> TensorDescriptor:
-    # Of 16-bit numbers in shared memory: rows of 128 bytes, several of them if need be.
-    row_bytes = min(2 * block[3], 128)
-    layout = NVMMASharedLayout(row_bytes, element_bitwidth=16, rank=4)
-    return TensorDescriptor(data, sizes, strides, block, layout)
+    return TensorDescriptor(data, sizes, strides, block, _SWIZZLED)
 
 
 # Finding a descriptor takes a third of the time of making it.
