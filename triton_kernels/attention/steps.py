@@ -99,10 +99,13 @@ def attend(
     old_max, row_max = row_max, max_with(scores, row_max, scale_log2)
     p, row_sums, _ = add_scores(scores, old_max, row_max, row_sums, scale_log2)
     p = gl.convert_layout(p.to(q_boxes.dtype), OPERAND)
-    if n_steps > 1:
+    WAITS_AHEAD: gl.constexpr = NUM_BOXES == 1  # with sums in three it takes longer
+    if WAITS_AHEAD and n_steps > 1:
         wait_until_full(k_ring, n_used + 1)
     for step in range(1, n_steps):
         used = n_used + step
+        if not WAITS_AHEAD:
+            wait_until_full(k_ring, used)
         mbarrier.wait(turns.index(WARPGROUP), used & 1)
         scores = start_scores_of_tile(
             q_boxes, own_box, k_ring, used, no_scores, HEAD_DIM
@@ -118,7 +121,7 @@ def attend(
         old_max, row_max = row_max, max_with(scores, row_max, scale_log2)
         # Already here: the assembler moves the wait for values up to the last branch,
         # and would not have the maximum computed while their product runs.
-        if step + 1 < n_steps:
+        if WAITS_AHEAD and step + 1 < n_steps:
             wait_until_full(k_ring, used + 1)
         exponentials, row_sums, rescale = add_scores(
             scores, old_max, row_max, row_sums, scale_log2
