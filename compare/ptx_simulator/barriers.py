@@ -70,9 +70,11 @@ class Barriers:
             Who waited there, with the instruction that brought them there.
         """
         waits = self._barrier != _NOWHERE
-        block = self._layout.block_of_lane
-        in_block = np.bincount(block[alive], minlength=len(self._layout.blocks))
-        needed = np.where(self._threads < 0, in_block[block], self._threads)
+        needed: Lanes | int = self._layout.lanes_per_block
+        if not (alive.all() and (self._threads < 0).all()):
+            block = self._layout.block_of_lane
+            in_block = np.bincount(block[alive], minlength=len(self._layout.blocks))
+            needed = np.where(self._threads < 0, in_block[block], self._threads)
         is_open = np.zeros(len(self._arrived), np.bool_)
         is_open[self._barrier[waits & (self._arrived[self._barrier] >= needed)]] = True
         free = waits & is_open[self._barrier]

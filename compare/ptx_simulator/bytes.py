@@ -12,40 +12,39 @@ from compare.ptx_simulator.values import U8, Bits, Dtype, Lanes
 def gather(content: Bits, places: Lanes, dtype: Dtype) -> Bits:
     """The numbers of a type that begin at these places, all of which exist."""
     width = dtype.itemsize
-    numbers = _as_numbers(content, places, dtype)
-    if numbers is not None:
-        found: Bits = numbers[places >> (width.bit_length() - 1)]
+    if _are_aligned(places, width):
+        found: Bits = _as_numbers(content, dtype)[places >> (width.bit_length() - 1)]
         return found
     rows = content[places[:, np.newaxis] + np.arange(width)]
     return np.ascontiguousarray(rows).view(dtype).reshape(-1)
 
 
-def scatter(content: Bits, places: Lanes, bits: Bits, dtype: Dtype) -> None:
+def scatter(places: Lanes, dtype: Dtype, *changes: tuple[Bits, Bits]) -> None:
     """Puts numbers of a type there; of several at one place one stays.
 
     Args:
-        content: Is changed.
         places: Where the numbers begin; all of their bytes exist.
-        bits: The numbers, one for each place or one for all.
         dtype: Their type.
+        changes: What is changed, each with the numbers, one for each place or one for
+            all.
     """
     width = dtype.itemsize
-    numbers = _as_numbers(content, places, dtype)
-    if numbers is not None:
-        numbers[places >> (width.bit_length() - 1)] = bits
+    if _are_aligned(places, width):
+        indices = places >> (width.bit_length() - 1)
+        for content, bits in changes:
+            _as_numbers(content, dtype)[indices] = bits
         return
-    rows = np.ascontiguousarray(np.broadcast_to(bits, places.size)).view(U8)
-    content[places[:, np.newaxis] + np.arange(width)] = rows.reshape(-1, width)
+    indices = places[:, np.newaxis] + np.arange(width)
+    for content, bits in changes:
+        rows = np.ascontiguousarray(np.broadcast_to(bits, places.size)).view(U8)
+        content[indices] = rows.reshape(-1, width)
 
 
-def _as_numbers(content: Bits, places: Lanes, dtype: Dtype) -> Bits | None:
-    """The content as numbers, from the first on; None if a place is between two.
+def _are_aligned(places: Lanes, width: int) -> bool:
+    """Whether all numbers begin at multiples of their width, a power of two."""
+    return width == 1 or not np.bitwise_or.reduce(places) & (width - 1)
 
-    A place is the number of its first byte, so that its number is a part of that.
-    """
-    width = dtype.itemsize
-    if width == 1:
-        return content.view(dtype)
-    if np.bitwise_or.reduce(places) & (width - 1):
-        return None
-    return content[: content.size // width * width].view(dtype)
+
+def _as_numbers(content: Bits, dtype: Dtype) -> Bits:
+    """The content as numbers, from the first on, as many as are whole."""
+    return content[: content.size // dtype.itemsize * dtype.itemsize].view(dtype)

@@ -55,7 +55,7 @@ class Contents:
         """The numbers that lie so many bytes behind the addresses of some lanes."""
         if part.addresses is None or kind.dtype is None:
             return unknown(BOOL)
-        bits, known = self.load_at(part.addresses + offset, kind.dtype)
+        bits, known = self.load_at(part.behind(offset), kind.dtype)
         return Value(kind.numbers(bits), known)
 
     def load_at(self, addresses: Lanes, dtype: Dtype) -> Value:
@@ -84,20 +84,23 @@ class Contents:
             if chosen is not None:
                 bits = np.broadcast_to(bits, chosen.size)[chosen]
                 known = np.broadcast_to(known, chosen.size)[chosen]
-            scatter(buffer.content, places, bits, dtype)
+            changes = [(buffer.content, bits)]
             if buffer.written is not None:
                 marks = np.ones(dtype.itemsize, np.bool_).view(dtype)
                 is_known = np.where(known, marks, np.zeros(1, dtype))
-                scatter(buffer.written, places, is_known, dtype)
+                changes.append((buffer.written, is_known))
+            scatter(places, dtype, *changes)
 
     def forget(self, part: Part, size: int) -> None:
         """Nothing: what writes something unknown has been told where it was done."""
 
     def outside(self, addresses: Lanes, sizes: Lanes | int) -> Mask | None:
         """Which of these ranges no buffer holds whole; None if there are none."""
-        last = addresses + sizes
-        if (buffer := self._at(int(addresses.min()))) and last.max() <= buffer.end:
+        most = int(np.max(sizes))  # of most accesses all have as many bytes
+        buffer = self._at(int(addresses.min()))
+        if buffer and int(addresses.max()) + most <= buffer.end:
             return None
+        last = addresses + sizes
         outside = np.ones(addresses.shape, np.bool_)
         for buffer in self.buffers:
             outside &= (addresses < buffer.address) | (last > buffer.end)

@@ -267,7 +267,11 @@ def flushed(numbers: Numbers, form: Format, mode: str = "rn") -> Numbers:
     # From where on numbers are rounded to the smallest normal one, of either sign.
     positive = {"rn": nearest, "rp": next_to}.get(mode, least)
     negative = {"rn": nearest, "rm": next_to}.get(mode, least)
-    result: Numbers = numbers * ((numbers >= positive) | (numbers <= -negative))
+    if positive == negative:
+        are_normal = np.abs(numbers) >= positive
+    else:
+        are_normal = (numbers >= positive) | (numbers <= -negative)
+    result: Numbers = numbers * are_normal
     return result
 
 

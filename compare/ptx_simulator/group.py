@@ -40,12 +40,12 @@ class Layout:
     @cached_property
     def block_of_lane(self) -> Lanes:
         """The place among `blocks` of each lane's block."""
-        return np.arange(self.lanes) // self.lanes_per_block
+        return np.repeat(np.arange(len(self.blocks)), self.lanes_per_block)
 
     @cached_property
     def thread_of_lane(self) -> Lanes:
         """The number of each lane in its block, counted along x first."""
-        return np.arange(self.lanes) % self.lanes_per_block
+        return np.tile(np.arange(self.lanes_per_block), len(self.blocks))
 
     @cached_property
     def all_lanes(self) -> "Group":

@@ -64,9 +64,8 @@ def _loaded(
         return constant(0, BOOL) if batch.meter.are_indices(part) else unknown(BOOL)
     loaded = storage.load(part, offset, kind)
     if part.addresses is not None:
-        addresses = part.addresses + offset
         batch.tell_unwritten(
-            access.index, part.group, addresses, loaded.known, part.space
+            access.index, part.group, part.behind(offset), loaded.known, part.space
         )
     return loaded
 
@@ -143,7 +142,7 @@ def _store(decoded: Decoded) -> Execute:
             for place, value in enumerate(values):
                 if part.space == "global":
                     batch.tell_undefined(access.index, part.group, value)
-                places = part.addresses + place * dtype.itemsize
+                places = part.behind(place * dtype.itemsize)
                 storage.store(part.group, places, value, dtype)
 
     return execute

@@ -209,7 +209,13 @@ class Decoded:
         if found is None or offset is None:
             return lambda batch, group: unknown(U64)
         base = self._source(found[1], None)
-        return mapped(base, lambda bits: bits.astype(np.int64) + offset)
+
+        def place(bits: Bits) -> Bits:
+            is_wide = bits.dtype == U64  # then nothing is moved
+            address = bits.view(np.int64) if is_wide else bits.astype(np.int64)
+            return address + offset if offset else address
+
+        return mapped(base, place)
 
     def coordinates(self, position: int) -> list[Operand]:
         """The numbers in braces within an operand in brackets: `[%rd1, {%r1, 0}]`."""

@@ -90,6 +90,11 @@ class Part:
     # The bytes at each address, if not all that the instruction can move.
     sizes: Lanes | None = None
 
+    def behind(self, offset: int) -> Lanes:
+        """So many bytes behind the addresses, which have to be known."""
+        assert self.addresses is not None
+        return self.addresses + offset if offset else self.addresses
+
     def split(self, kinds: Bits) -> Iterator[tuple[int, "Part"]]:
         """The lanes of each kind, with the kind."""
         for kind, group in self.group.split(kinds):

@@ -1,6 +1,7 @@
 """The special registers that a kernel can read."""
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
@@ -19,10 +20,12 @@ def special_register(name: str, layout: Layout) -> Value:
         "ctaid": (layout.blocks[layout.block_of_lane], launch.grid),
     }
     if axis in _AXES and register in places:
-        numbers, (x, y, _) = places[register]
-        return _value(
-            {"x": numbers % x, "y": numbers // x % y, "z": numbers // (x * y)}[axis]
-        )
+        numbers, sizes = places[register]
+        position = _AXES.index(axis)
+        size, before = sizes[position], prod(sizes[:position])
+        if before > 1:  # a division takes as long as ten sums
+            numbers = numbers // before
+        return _value(numbers % size if prod(sizes) > before * size else numbers)
     if axis in _AXES and register[1:] in places:  # ntid, nctaid
         return constant(places[register[1:]][1][_AXES.index(axis)], U32)
     if "cluster" in register:

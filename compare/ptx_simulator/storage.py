@@ -73,7 +73,7 @@ class Storage:
         if self.is_blank or part.addresses is None or kind.dtype is None:
             return unknown(BOOL)
         owners = self._owners_of(part.group)
-        bits, known = self.load_places(owners, part.addresses + offset, kind.dtype)
+        bits, known = self.load_places(owners, part.behind(offset), kind.dtype)
         return Value(kind.numbers(bits), known)
 
     def load_places(self, owners: Lanes, addresses: Lanes, dtype: Dtype) -> Value:
@@ -107,14 +107,14 @@ class Storage:
             known = np.broadcast_to(known, inside.size)[inside]
         if not places.size:
             return
-        scatter(self._bytes, places, bits, dtype)
-        scatter(self._known, places, _all_ones(dtype), dtype)
+        are_known = self._known, _all_ones(dtype)
+        scatter(places, dtype, (self._bytes, bits), are_known)
         if not self._keeps_one:
             stays: Mask = gather(self._bytes, places, dtype) == bits
             known = known & (bool(stays.all()) or stays)
         if known is not True:
             lost = places[~np.broadcast_to(known, places.size)]
-            scatter(self._known, lost, np.zeros(1, dtype), dtype)
+            scatter(lost, dtype, (self._known, np.zeros(1, dtype)))
 
     def forget(self, part: Part, size: int) -> None:
         """Something unknown is written there, or who knows where."""

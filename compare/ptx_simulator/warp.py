@@ -30,7 +30,7 @@ def _shuffle(decoded: Decoded) -> Execute:
         if told.known is False or lanes_known is False:
             batch.forget([slot], group)
             return
-        places = group.numbers // WARP * WARP + source
+        places = group.numbers & -WARP | source
         bits, known = take(told, places)
         if group.lanes is not None:
             known = known & group.members[places]
@@ -39,10 +39,16 @@ def _shuffle(decoded: Decoded) -> Execute:
     return execute
 
 
+_LANES = np.arange(WARP)
+
+
 def _source_lanes(
     mode: str, lane: Bits, amount: Bits, clamp: Bits
 ) -> tuple[Bits, Bits]:
     """For each lane the one that it reads, and whether it is in the lane's segment."""
+    if amount.size == clamp.size == 1 and lane.size > WARP:  # alike in all warps
+        source, is_there = _source_lanes(mode, _LANES, amount, clamp)
+        return source[lane], is_there[lane]
     amount = (amount & 31).astype(np.int64)
     limit = (clamp & 31).astype(np.int64)
     segment = (clamp >> 8 & 31).astype(np.int64)
