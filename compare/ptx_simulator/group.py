@@ -161,7 +161,7 @@ class Group:
     @cached_property
     def warp_numbers(self) -> Lanes:
         """The warps of the batch that have a lane in the group."""
-        return np.flatnonzero(np.bincount(self.numbers // WARP))
+        return np.flatnonzero(self.members.reshape(-1, WARP).any(axis=1))
 
     @cached_property
     def warps(self) -> int:
@@ -184,7 +184,7 @@ class Group:
     @cached_property
     def column(self) -> Lanes:
         """For each lane of the group, its place in its warp."""
-        return self.numbers % WARP
+        return self.numbers & WARP - 1
 
     @cached_property
     def is_present(self) -> Mask:

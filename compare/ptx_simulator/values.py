@@ -149,8 +149,10 @@ def spread(bits: Bits, total: int) -> Bits:
 
 def merged(old: Value, new: Value, chosen: Mask) -> Value:
     """The new value where that is chosen, and the old one elsewhere."""
-    if old.known is False and new.known is False:
-        return old
+    if old.known is False:
+        if new.known is False:
+            return old
+        return Value(new.bits, settled(new.known & chosen))
     bits = np.where(chosen, new.bits, old.bits)
     if isinstance(old.known, bool) and old.known is new.known:
         return Value(bits, old.known)
