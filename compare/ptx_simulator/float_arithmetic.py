@@ -259,8 +259,8 @@ def _extreme(decoded: Decoded, form: Format) -> Function:
 
     def of_two(a: Numbers, b: Numbers) -> Numbers:
         result: Numbers = pick(a, b)
-        are_zero = (result == 0) & (a == b)
-        if are_zero.any():
+        if not result.all():
+            are_zero = (result == 0) & (a == b)
             result = np.where(are_zero, a + b if is_max else -(-a - b), result)
         return result
 

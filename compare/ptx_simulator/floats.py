@@ -268,10 +268,12 @@ def flushed(numbers: Numbers, form: Format, mode: str = "rn") -> Numbers:
     positive = {"rn": nearest, "rp": next_to}.get(mode, least)
     negative = {"rn": nearest, "rm": next_to}.get(mode, least)
     if positive == negative:
-        are_normal = np.abs(numbers) >= positive
+        are_small = np.abs(numbers) < positive
     else:
-        are_normal = (numbers >= positive) | (numbers <= -negative)
-    result: Numbers = numbers * are_normal
+        are_small = (numbers < positive) & (numbers > -negative)
+    if not are_small.any():
+        return numbers
+    result: Numbers = numbers * ~are_small
     return result
 
 

@@ -20,8 +20,9 @@ from compare.ptx_simulator.spaces import WINDOWS
 # Warps with roles of their own share out the registers of their block by it.
 _ROLE = "setmaxnreg"
 
-# Threads that run side by side; the registers of more leave the caches.
-_LANES_AT_ONCE = 1 << 15
+# Threads that run side by side; the registers of more leave the caches. No power of 2,
+# of which arrays one behind the other would share few places of a cache.
+_LANES_AT_ONCE = 3 << 14
 # Threads of a sample; fewer take as long: an instruction costs more than its lanes.
 _SAMPLED_LANES = 1 << 14
 
