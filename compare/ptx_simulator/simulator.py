@@ -22,7 +22,7 @@ _ROLE = "setmaxnreg"
 
 # Threads that run side by side; the registers of more leave the caches. No power of 2,
 # of which arrays one behind the other would share few places of a cache.
-_LANES_AT_ONCE = 3 << 14
+_LANES_AT_ONCE = 5 << 13
 # Threads of a sample; fewer take as long: an instruction costs more than its lanes.
 _SAMPLED_LANES = 1 << 14
 
