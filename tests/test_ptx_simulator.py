@@ -42,8 +42,9 @@ from compare.ptx_simulator import (
 from compare.ptx_simulator.batch import Memory
 from compare.ptx_simulator.bounds import Bounds
 from compare.ptx_simulator.contents import Contents
+from compare.ptx_simulator.counters import Counters
 from compare.ptx_simulator.group import Layout
-from compare.ptx_simulator.machine import Counters, Machine
+from compare.ptx_simulator.machine import Machine
 from compare.ptx_simulator.meter import Meter
 from compare.ptx_simulator.program import Program
 from compare.ptx_simulator.sectors import bytes_and_sectors

@@ -77,6 +77,7 @@ class Batch:
         register_use: looks who uses registers of products too early; likewise.
         meter: counts accesses to memory, or looks whether they are within bounds.
         alive: for each lane, whether it is a thread that has not come to its end.
+        n_alive: how many are.
         has_given_registers: for each lane, whether it did so last, by `setmaxnreg`.
         doubt: the lanes that may be where they are by mistake, because a branch or a
             predicate was unknown; None if there are none.
@@ -138,12 +139,14 @@ class Batch:
         )
         self.meter = meter
         self.alive = layout.everyone().members.copy()
+        self.n_alive = layout.everyone().size
         self.has_given_registers = np.zeros(layout.lanes, np.bool_)
         self.doubt: Mask | None = None
 
     def end(self, group: Group) -> None:
         """Threads come to their end."""
         self.alive &= ~group.members
+        self.n_alive -= group.size
         if self.lives:
             self.lives.end(group)
 
@@ -277,6 +280,11 @@ class Batch:
         """Makes registers unknown in the lanes of a group."""
         for slot in slots:
             self.write(slot, group, unknown(BOOL))
+
+    def let_go(self, slots: Iterable[int]) -> None:
+        """Gives the memory of registers back that no thread uses any more."""
+        for slot in slots:
+            self.registers[slot] = unknown(self.dtypes[slot])
 
     def count(self, access: Access, part: Part) -> None:
         """Counts what some lanes access, and looks for races."""

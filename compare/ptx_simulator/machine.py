@@ -18,14 +18,12 @@ What is taken for granted, beside what the other modules say:
   ones.
 """
 
-from collections import Counter
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from compare.ptx_simulator.barriers import ALL_THREADS, Barriers, ClusterBarriers
 from compare.ptx_simulator.batch import NOT_SIMULATED, Batch, Memory
 from compare.ptx_simulator.bounds import Watch
+from compare.ptx_simulator.counters import Counters
 from compare.ptx_simulator.doubts import Doubts
 from compare.ptx_simulator.group import WARP, Group, Layout
 from compare.ptx_simulator.meter import Meter
@@ -39,22 +37,6 @@ from compare.ptx_simulator.warp_order import WarpOrder
 MOST_STEPS = 500_000
 # How often blocks ask what others have written while no answer is another one.
 MOST_QUESTIONS = 1000
-
-
-@dataclass
-class Counters:
-    """Counts over all batches."""
-
-    blocks: int = 0  # that were run
-    # By instruction, in how many lanes and in how many warps it was executed.
-    executed: Counter[int] = field(default_factory=Counter)
-    warp_executed: Counter[int] = field(default_factory=Counter)
-    # The instructions whose predicate, or whose target, was unknown.
-    unknown: set[int] = field(default_factory=set)
-    # Those of the first block, each with a bit for each warp that executes it.
-    trace: list[tuple[int, int]] = field(default_factory=list)
-    steps: int = 0  # instructions executed, each in any number of lanes
-    is_complete: bool = True  # whether all lanes came to their end
 
 
 class Machine:
@@ -89,6 +71,8 @@ class Machine:
         for name, slot in decoder.specials.items():
             self.batch.registers[slot] = special_register(name, layout)
         self._counters = counters
+        # Else products that are put off still read, or ways may turn out to be wrong.
+        self._may_let_go = memory.contents is not None and not memory.is_late
         self._is_traced = is_traced
         self._warp_order = WarpOrder(order) if order else None
         self._latecomer = self._warp_order and self._warp_order.latecomer(layout)
@@ -166,6 +150,9 @@ class Machine:
         group = self._ready.pop(place)
         if self._doubts:
             self._doubts.settle(place, group)
+        unused = self._program.unused[place]
+        if unused and self._may_let_go and group.size == self.batch.n_alive:
+            self.batch.let_go(unused)
         operation = self._operations[place]
         self._steps[operation.kind](place, operation, group)
 

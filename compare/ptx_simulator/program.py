@@ -7,8 +7,8 @@ from typing import Literal
 import networkx
 import numpy as np
 
-from compare.assembly.control_flow import END, Loop, meetings, natural_loops, ways
-from compare.assembly.listing import Instruction, Listing
+from compare.assembly.control_flow import END, meetings, natural_loops, ways
+from compare.assembly.listing import Listing
 from compare.ptx_simulator.alu import ARITHMETIC
 from compare.ptx_simulator.atomics import ATOMICS
 from compare.ptx_simulator.batch import NOT_SIMULATED, Batch
@@ -24,6 +24,7 @@ from compare.ptx_simulator.conversions import CONVERSIONS
 from compare.ptx_simulator.copies import COPIES
 from compare.ptx_simulator.float_arithmetic import FLOATING
 from compare.ptx_simulator.group import WARP, WARPGROUP, Group
+from compare.ptx_simulator.last_uses import unused_from
 from compare.ptx_simulator.loads_and_stores import MEMORY
 from compare.ptx_simulator.matrices import MATRICES
 from compare.ptx_simulator.mbarriers import MBARRIERS, WAITS, Ended, phase_of_wait
@@ -34,6 +35,7 @@ from compare.ptx_simulator.operands import (
     Operand,
     UnmodelledError,
 )
+from compare.ptx_simulator.questions import questions
 from compare.ptx_simulator.register_use import Use
 from compare.ptx_simulator.selection import SELECTION
 from compare.ptx_simulator.spaces import Part
@@ -176,6 +178,7 @@ class Program:
         kernel: its name.
         decoder: what its operands refer to.
         operations: one for each instruction.
+        unused: for each instruction, registers that none uses from there on.
         unknown_opcodes: those that cannot be simulated, by instruction.
         acts_together: how many threads there are in a warp, or in a warpgroup if the
             kernel has any.
@@ -190,7 +193,15 @@ class Program:
         self.acts_together = WARPGROUP if together else WARP
         decoded = [Decoded(self.decoder, each) for each in listing.instructions]
         self.operations = tuple(map(self._operation, decoded))
-        for loop in self._questions(listing):
+        self.unused = unused_from(
+            [*map(_registers, decoded, self.operations)],
+            (
+                (place, target)
+                for place, operation in enumerate(self.operations)
+                for target in operation.targets
+            ),
+        )
+        for loop in questions(listing, lambda: natural_loops(self._graph)):
             written = {s for place in loop.body for s in self.operations[place].writes}
             for place in loop.body:
                 operation = self.operations[place]
@@ -253,23 +264,6 @@ class Program:
         )
         return graph
 
-    def _questions(self, listing: Listing) -> list[Loop]:
-        """The loops that read what another block may write meanwhile, until it has.
-
-        They are innermost ones that write nothing but shared memory.
-        """
-        if not any(map(_asks, listing.instructions)):
-            return []  # the loops of most kernels need not be found
-        loops = natural_loops(self._graph)
-        heads = {each.head for each in loops}
-
-        def is_question(loop: Loop) -> bool:
-            body = [listing.instructions[place] for place in loop.body]
-            is_innermost = len(heads & loop.body) == 1
-            return is_innermost and any(map(_asks, body)) and not any(map(_acts, body))
-
-        return [*filter(is_question, loops)]
-
     def _followers(self, place: int) -> tuple[int, ...]:
         operation = self.operations[place]
         behind = place + 1 if place + 1 < len(self.operations) else END
@@ -323,24 +317,10 @@ class Program:
         return tuple(place for place in places if place is not None)
 
 
-_SHARED = {"shared", "shared::cta"}
-
-
-def _asks(instruction: Instruction) -> bool:
-    """Whether it reads global memory in some order with what others write there."""
-    modifiers = {*instruction.opcode.split(".")}
-    is_ordered = instruction.stem == "atom" or (
-        instruction.stem == "ld" and modifiers & {"acquire", "relaxed", "volatile"}
-    )
-    return bool(is_ordered) and not modifiers & _SHARED
-
-
-def _acts(instruction: Instruction) -> bool:
-    """Whether it writes or starts something that is not of the own block alone."""
-    is_store = instruction.stem in ("st", "red")
-    modifiers = {*instruction.opcode.split(".")}
-    starts = instruction.stem in ("cp", "mbarrier", "wgmma", "tcgen05")
-    return starts or (is_store and not modifiers & _SHARED)
+def _registers(decoded: Decoded, operation: Operation) -> set[int]:
+    """All that an instruction reads or writes."""
+    guard = () if operation.guard is None else (operation.guard,)
+    return decoded.reads.union(decoded.writes, guard)
 
 
 def _look_at_use(decoded: Decoded, operation: Operation, slots: frozenset[int]) -> None:
