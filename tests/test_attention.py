@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -595,6 +596,20 @@ def run_backward(
         assert op.rung in ("tensor_cores", "twin")
         pytest.skip("the rung takes no such call")
     return outputs
+
+
+@pytest.mark.parametrize("sizes", [(16, 2048), (2048, 16)], ids=str)
+def test_gradients_that_are_long_sums_of_float32(
+    backend: str, device: str, sizes: tuple[int, int], generator: torch.Generator
+) -> None:
+    made = random_inputs(
+        FORWARD, (1, *sizes, 1, 1, 16), torch.float32, device, generator
+    )
+    inputs = backward_inputs(made, generator)
+    # Which sums are chains of additions is Triton's choice, and not the interpreter's.
+    is_compiled = (backend, device) == ("triton", "cpu")
+    with bindings.simulated(HOPPER.target) if is_compiled else nullcontext():
+        assert_accepted(BACKWARD, backend, inputs)
 
 
 @in_one_test("params")

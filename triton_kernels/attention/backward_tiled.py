@@ -11,7 +11,7 @@ themselves multiply and add float32, from operands in shared memory.
 import triton
 import triton.language as tl
 
-from triton_kernels.attention.float_tiles import dot_of_rows
+from triton_kernels.attention.float_tiles import add_product, dot_of_rows
 from triton_kernels.attention.scores import (
     cap,
     cap_derivative,
@@ -133,11 +133,9 @@ def attention_backward_keys_tiled_kernel(
                 q_ptr.dtype.element_ty,
             )
             grad = load_tile(grad_matrix, start, rows[:, None], cols, end, head_dim)
-            grad = grad.to(tl.float32)
-            grad_v = tl.dot(p, grad, grad_v, input_precision="ieee")
+            grad_v = add_product(grad_v, p, grad)
             q = load_tile(q_matrix, start, rows[:, None], cols, end, head_dim)
-            q = q.to(tl.float32)
-            grad_k = tl.dot(grad_scores, q, grad_k, input_precision="ieee")
+            grad_k = add_product(grad_k, grad_scores, q)
 
     # -- store: rounded once; 0 for a key that no query sees
     place = first_key, kv_head, 1, n_kv_heads, head_dim
@@ -230,8 +228,7 @@ def attention_backward_queries_tiled_kernel(
             q_ptr.dtype.element_ty,
         )
         k = load_tile(k_matrix, start, keys[:, None], cols, end, head_dim)
-        k = k.to(tl.float32)
-        grad_q = tl.dot(grad_scores, k, grad_q, input_precision="ieee")
+        grad_q = add_product(grad_q, grad_scores, k)
 
     # -- store: rounded once; 0 for a query that sees no key
     grad_q_matrix = contiguous_matrix(

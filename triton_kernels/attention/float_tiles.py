@@ -7,6 +7,17 @@ from triton_kernels.attention.tiles import load_tile
 
 
 @triton.jit
+def add_product(sums, x, y):
+    """Sums + x y, each product of two tiles added up by itself, in float32.
+
+    Along a single chain of additions the rounding errors of hundreds would pile up. Of
+    a + the compiler would make one chain.
+    """
+    step = tl.dot(x.to(tl.float32), y.to(tl.float32), input_precision="ieee")
+    return tl.fma(step, tl.full(step.shape, 1.0, tl.float32), sums)
+
+
+@triton.jit
 def dot_of_rows(left, right, head_dim, BLOCK_K: tl.constexpr):
     """The product of some rows of a matrix with some of another, in float32.
 
@@ -25,9 +36,5 @@ def dot_of_rows(left, right, head_dim, BLOCK_K: tl.constexpr):
             *(right_matrix, right_start, right_rows[None, :], d + ks[:, None]),
             *(right_end, head_dim),
         )
-        x, y = x.to(tl.float32), y.to(tl.float32)
-        # Each step has a sum of its own: along a single chain of additions the rounding
-        # errors of hundreds would pile up. Of a + the compiler would make one chain.
-        step = tl.dot(x, y, input_precision="ieee")
-        sums = tl.fma(step, tl.full(step.shape, 1.0, tl.float32), sums)
+        sums = add_product(sums, x, y)
     return sums

@@ -109,7 +109,7 @@ def attention_tiled_kernel(
         p = exponential(scores - origin[:, None], q_ptr.dtype.element_ty)
         row_sum = row_sum * rescale + tl.sum(p, axis=1)
 
-        # A tile's values have sums of their own, like a step's in dot_of_rows.
+        # A tile's values have sums of their own, like products in add_product.
         v = load_tile(v_matrix, start, keys[:, None], cols, end, head_dim)
         tile_sums = tl.dot(p, v.to(tl.float32), input_precision="ieee")
         sums = tl.fma(sums, tl.broadcast_to(rescale[:, None], sums.shape), tile_sums)
