@@ -55,7 +55,7 @@ __launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE) matmul_tensor_cores_kernel(
     constexpr int WARP_M = BLOCK_M / WARPS_M, WARP_N = BLOCK_N / WARPS_N;
     using A = Operand<T, BLOCK_M, BLOCK_K, NUM_THREADS, A_K_CONTIGUOUS>;
     using B = Operand<T, BLOCK_N, BLOCK_K, NUM_THREADS, B_K_CONTIGUOUS>;
-    constexpr int CHUNK = A::CHUNK, STEP_BYTES = BLOCK_K * int{sizeof(T)};
+    constexpr int CHUNK = A::CHUNK, MMA_K = MMA_K_BYTES / int{sizeof(T)};
     DYNAMIC_SHARED(shared_bytes, 1024);
     auto& shared = *reinterpret_cast<Shared<T, BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES>*>(
         shared_bytes
@@ -64,9 +64,13 @@ __launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE) matmul_tensor_cores_kernel(
     // -- tile: a block owns BLOCK_M x BLOCK_N elements or, of n_parts, a part of their sums:
     // n_steps along k
     const int n_tile_rows = (M - 1) / BLOCK_M + 1, n_tile_cols = (N - 1) / BLOCK_N + 1;
-    const TileOrigin tile =
-        tile_at(blockIdx.x / n_parts, n_tile_rows, n_tile_cols, BLOCK_M, BLOCK_N);
-    const int64_t first_k = int64_t{blockIdx.x} % n_parts * n_steps * BLOCK_K;
+    int index = blockIdx.x;
+    if (n_parts > 1) [[unlikely]] {
+        index /= n_parts;
+    }
+    const TileOrigin tile = tile_at(index, n_tile_rows, n_tile_cols, BLOCK_M, BLOCK_N);
+    const int part = blockIdx.x - index * n_parts;
+    const int64_t first_k = int64_t{part} * n_steps * BLOCK_K;
     const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
     const int warp_row = warp / WARPS_N * WARP_M;
     const int warp_col = warp % WARPS_N * WARP_N;
@@ -85,45 +89,58 @@ __launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE) matmul_tensor_cores_kernel(
         }
         ptx::cp_async_commit_group();
     };
-    for (int stage = 0; stage < NUM_STAGES - 1; ++stage) copy_tiles(stage, stage);
-
     float accumulators[WARP_M / 16][WARP_N / 8][4] = {};
-    int stage = 0;
-    for (int step = 0; step < n_steps; ++step) {
-        // Past the barrier all copies into this stage are visible to all threads, and no
-        // thread still reads the stage before it, which is copied to next.
-        ptx::cp_async_wait_group<NUM_STAGES - 2>();
-        __syncthreads();
-        copy_tiles(stage == 0 ? NUM_STAGES - 1 : stage - 1, step + NUM_STAGES - 1);
-        if (K - first_k - int64_t{step} * BLOCK_K <= 0) break;
+    const auto multiply = [&](const auto& stage, int k_step) {
+        uint32_t b_fragments[WARP_N / 16][4];
+        for (int j = 0; j < WARP_N / 16; ++j) {
+            B::load_fragment(b_fragments[j], stage.b, warp_col + j * 16, k_step);
+        }
         #pragma unroll
-        for (int k_step = 0; k_step < STEP_BYTES / MMA_K_BYTES; ++k_step) {
-            uint32_t b_fragments[WARP_N / 16][4];
-            for (int j = 0; j < WARP_N / 16; ++j) {
-                B::load_fragment(
-                    b_fragments[j], shared.stages[stage].b, warp_col + j * 16, k_step
-                );
-            }
+        for (int i = 0; i < WARP_M / 16; ++i) {
+            uint32_t a_fragment[4];
+            A::load_fragment(a_fragment, stage.a, warp_row + i * 16, k_step);
             #pragma unroll
-            for (int i = 0; i < WARP_M / 16; ++i) {
-                uint32_t a_fragment[4];
-                A::load_fragment(
-                    a_fragment, shared.stages[stage].a, warp_row + i * 16, k_step
-                );
-                #pragma unroll
-                for (int j = 0; j < WARP_N / 8; ++j) {
-                    float (&sums)[4] = accumulators[i][j];
-                    const uint32_t (&two)[4] = b_fragments[j / 2];
-                    const uint32_t b_fragment[2] = {two[j % 2], two[2 + j % 2]};
-                    if constexpr (sizeof(T) == 4) {
-                        ptx::mma_m16n8k8_tf32(sums, a_fragment, b_fragment, sums);
-                    } else {
-                        ptx::mma_m16n8k16<T>(sums, a_fragment, b_fragment, sums);
-                    }
+            for (int j = 0; j < WARP_N / 8; ++j) {
+                float (&sums)[4] = accumulators[i][j];
+                const uint32_t (&two)[4] = b_fragments[j / 2];
+                const uint32_t b_fragment[2] = {two[j % 2], two[2 + j % 2]};
+                if constexpr (sizeof(T) == 4) {
+                    ptx::mma_m16n8k8_tf32(sums, a_fragment, b_fragment, sums);
+                } else {
+                    ptx::mma_m16n8k16<T>(sums, a_fragment, b_fragment, sums);
                 }
             }
         }
+    };
+    // The first NUM_STAGES - 1 turns only copy. A small product takes as long as its
+    // instructions take to come, so there is one place that copies and one that multiplies.
+    int stage = 0, copied_stage = 0, n_rest = 0;
+    #pragma unroll 1
+    for (int step = 1 - NUM_STAGES; step < n_steps; ++step) {
+        // Past the barrier all copies into this stage are visible to all threads, and no
+        // thread still reads the stage before it, which is copied to next.
+        if (step >= 0) {
+            ptx::cp_async_wait_group<NUM_STAGES - 2>();
+            __syncthreads();
+        }
+        copy_tiles(copied_stage, step + NUM_STAGES - 1);
+        copied_stage = copied_stage == NUM_STAGES - 1 ? 0 : copied_stage + 1;
+        if (step < 0) continue;
+        const int64_t n_left = K - first_k - int64_t{step} * BLOCK_K;
+        if (n_left <= BLOCK_K / 2) {
+            n_rest = static_cast<int>(n_left);
+            break;
+        }
+        #pragma unroll
+        for (int k_step = 0; k_step < BLOCK_K / MMA_K; ++k_step) {
+            multiply(shared.stages[stage], k_step);
+        }
         stage = stage == NUM_STAGES - 1 ? 0 : stage + 1;
+    }
+    // Of a step that is half empty, no more than there is.
+    #pragma unroll 1
+    for (int k_step = 0; k_step * MMA_K < n_rest; ++k_step) {
+        multiply(shared.stages[stage], k_step);
     }
 
     // -- parts: their sums, which matmul_sum_kernel adds
@@ -133,36 +150,41 @@ __launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE) matmul_tensor_cores_kernel(
             const int col = warp_col + j * 8 + lane % 4 * 2;
             #pragma unroll
             for (int i = 0; i < WARP_M / 8; ++i) {
-                const float* sums = accumulators[i / 2][j] + i % 2 * 2;
-                use(warp_row + i * 8 + lane / 4, col, Vec<float, 2>{sums[0], sums[1]});
+                float* const sums = accumulators[i / 2][j] + i % 2 * 2;
+                use(warp_row + i * 8 + lane / 4, col, sums);
             }
         }
     };
     if (n_parts > 1) {
         float* const part_ptr = parts_ptr + int64_t{2 * BLOCK_M * BLOCK_N} * blockIdx.x;
-        return for_each_pair([&](int row, int col, const Vec<float, 2>& sums) {
-            store(part_ptr + row * BLOCK_N + col, sums);
+        return for_each_pair([&](int row, int col, const float* sums) {
+            store(part_ptr + row * BLOCK_N + col, Vec<float, 2>{sums[0], sums[1]});
         });
     }
 
     // -- store: after the epilogue, rounded once, by way of shared memory
-    constexpr int ROW_CHUNKS = BLOCK_N / CHUNK;
-    __syncthreads();
-    dispatch_activation(Activation{activation}, [&]<Activation ACTIVATION>() {
-        for_each_pair([&](int row, int col, const Vec<float, 2>& sums) {
-            Vec<float, 2> out;
+    if (bias_ptr || activation != int(Activation::none)) [[unlikely]] {
+        for_each_pair([&](int, int col, float* sums) {
             for (int c = 0; c < 2; ++c) {
                 const bool has_bias = bias_ptr && tile.col + col + c < N;
-                const float bias =
-                    has_bias ? to_float(bias_ptr[tile.col + col + c]) : 0.0f;
-                out[c] = epilogue<ACTIVATION, T>(
-                    sums[c], argument_scale<T>(ACTIVATION) * bias
-                );
+                sums[c] += has_bias ? to_float(bias_ptr[tile.col + col + c]) : 0.0f;
             }
-            unsigned char* chunk =
-                shared.out + chunk_offset<ROW_CHUNKS, sizeof(T) == 4>(row, col / CHUNK);
-            store(reinterpret_cast<T*>(chunk) + col % CHUNK, from_float<T>(out));
         });
+        dispatch_activation(Activation{activation}, [&]<Activation ACTIVATION>() {
+            for_each_pair([&](int, int, float* sums) {
+                for (int c = 0; c < 2; ++c) {
+                    sums[c] = epilogue<ACTIVATION, T>(sums[c], 0.0f);
+                }
+            });
+        });
+    }
+    constexpr int ROW_CHUNKS = BLOCK_N / CHUNK;
+    __syncthreads();
+    for_each_pair([&](int row, int col, const float* sums) {
+        unsigned char* chunk =
+            shared.out + chunk_offset<ROW_CHUNKS, sizeof(T) == 4>(row, col / CHUNK);
+        const auto out = from_float<T>(Vec<float, 2>{sums[0], sums[1]});
+        store(reinterpret_cast<T*>(chunk) + col % CHUNK, out);
     });
     __syncthreads();
     // In vectors or, where rows are not aligned, in pairs or elements: neighbours by neighbouring
@@ -192,7 +214,7 @@ __launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE) matmul_tensor_cores_kernel(
         return reinterpret_cast<uintptr_t>(out_ptr) % (size * sizeof(T)) == 0 &&
                N % size == 0;
     };
-    if (has_rows_of(CHUNK)) {
+    if (has_rows_of(CHUNK)) [[likely]] {
         store_out.template operator()<CHUNK>();
     } else if (has_rows_of(2)) {
         store_out.template operator()<2>();

@@ -15,12 +15,17 @@ struct TileOrigin {
 __device__ __forceinline__ TileOrigin
 tile_at(int index, int n_tile_rows, int n_tile_cols, int block_m, int block_n) {
     constexpr int GROUP_M = 8;
-    const int batch = index / (n_tile_rows * n_tile_cols);
-    index %= n_tile_rows * n_tile_cols;
-    const int first_row = index / (GROUP_M * n_tile_cols) * GROUP_M;
-    index %= GROUP_M * n_tile_cols;
-    const int n_rows = min(n_tile_rows - first_row, GROUP_M);
-    return {batch, (first_row + index % n_rows) * block_m, index / n_rows * block_n};
+    int batch = 0, first_row = 0;
+    // A small product is one group, whose blocks need not wait for divisions.
+    if (index >= min(n_tile_rows, GROUP_M) * n_tile_cols) [[unlikely]] {
+        batch = index / (n_tile_rows * n_tile_cols);
+        index %= n_tile_rows * n_tile_cols;
+        first_row = index / (GROUP_M * n_tile_cols) * GROUP_M;
+        index %= GROUP_M * n_tile_cols;
+    }
+    const unsigned n_rows = min(n_tile_rows - first_row, GROUP_M);
+    const unsigned row = index % n_rows, col = index / n_rows;
+    return {batch, (first_row + int(row)) * block_m, int(col) * block_n};
 }
 
 // What a block multiplies in one go: the steps of a tile along k, mostly all of them.
