@@ -10,13 +10,14 @@ import pytest
 import torch
 from common import leave_out
 from test_matmul_model import cuda_tiles
+from test_simulated_calls import needs_nvcc
 from torch import Tensor
 
 from bindings.backends import native, prebuilt, triton
 from bindings.ops.matmul import OP
 from compare.code import simulated_calls
 from compare.code.architectures import ARCHITECTURES
-from compare.code.kernel_code import inspect_triton
+from compare.code.kernel_code import inspect_cuda, inspect_triton
 from compare.judge import acceptance
 from triton_kernels.matmul import tables
 from triton_kernels.matmul.call import Cut
@@ -425,6 +426,34 @@ def test_tritons_sums_of_steps_are_added_with_rounding() -> None:
             )
             n_loops, n_threads = 2, 32 * tile.num_warps  # of parts, and of whole tiles
             assert n_additions * n_threads == n_loops * tile.block_m * tile.block_n
+
+
+@pytest.mark.parametrize("side", [pytest.param("cuda", marks=needs_nvcc), "triton"])
+def test_parts_are_read_once_the_launch_before_has_ended(side: str) -> None:
+    """Only a GPU has launches that overlap, and even there a race may stay hidden."""
+    a, b = (
+        torch.empty(*shape, device="meta", dtype=torch.bfloat16)
+        for shape in ((8, 512), (512, 8))
+    )
+    op = OP.on_rung("tensor_cores")
+    arguments = [*op.arguments(OP.allocate(a, b), a, b)]
+    names = triton.parameters(OP, len(arguments))
+    for name, value in (("tile", 1), ("n_blocks", 2), ("n_streamed", 1)):
+        arguments[names.index(name)] = value
+    inspect = {"cuda": inspect_cuda, "triton": inspect_triton}[side]
+    product, sums = (
+        inspect(op, tuple(arguments), ARCHITECTURES[90], number=number)
+        for number in range(2)
+    )
+    starting, adding = (
+        [each.opcode for each in code.ptx.instructions] for code in (product, sums)
+    )
+    assert "griddepcontrol.launch_dependents" in starting
+    loads = [i for i, each in enumerate(adding) if each.startswith("ld.global")]
+    assert loads
+    assert adding.index("griddepcontrol.wait") < loads[0]
+    # Parts are no constants, which may be read at any time.
+    assert "ld.global" in {each.partition(".v4")[0] for each in adding}
 
 
 # Blocks that come in another order leave the order of the additions as it is.

@@ -54,6 +54,8 @@ struct Plan {
     dim3 block;
     int64_t shared_bytes = 0;  // dynamic shared memory
     dim3 cluster{1, 1, 1};     // blocks that share their shared memory
+    // Whether it begins while the launch before it ends, and its kernel waits for that one.
+    bool is_dependent = false;
 };
 
 // A first rung has a block for each row, or for as many elements as the block has threads.
@@ -129,11 +131,20 @@ class Launcher {
             config.blockDim = plan.block;
             config.dynamicSmemBytes = plan.shared_bytes;
             config.stream = stream_;
-            cudaLaunchAttribute cluster{};
-            cluster.id = cudaLaunchAttributeClusterDimension;
-            cluster.val.clusterDim = {plan.cluster.x, plan.cluster.y, plan.cluster.z};
-            config.attrs = &cluster;
-            config.numAttrs = plan.cluster.x * plan.cluster.y * plan.cluster.z > 1;
+            cudaLaunchAttribute attributes[2]{};
+            config.attrs = attributes;
+            if (plan.cluster.x * plan.cluster.y * plan.cluster.z > 1) {
+                cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+                cluster.id = cudaLaunchAttributeClusterDimension;
+                cluster.val.clusterDim = {
+                    plan.cluster.x, plan.cluster.y, plan.cluster.z
+                };
+            }
+            if (plan.is_dependent && device_.arch >= 90) {
+                cudaLaunchAttribute& dependent = attributes[config.numAttrs++];
+                dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+                dependent.val.programmaticStreamSerializationAllowed = 1;
+            }
             error = cudaLaunchKernelEx(&config, plan.kernel, arguments...);
         }
         // A refused launch is reported once: left behind, it would surface elsewhere.

@@ -41,6 +41,12 @@ inline uint4 load_evict_last(const uint4* ptr, Site site = Site::here()) {
     return emulator::checked_load(ptr, "load_evict_last", site);
 }
 
+// ---- griddepcontrol.cuh: no launch begins before the last one has ended --------------
+
+inline void griddepcontrol_launch_dependents() {}
+
+inline void griddepcontrol_wait() {}
+
 // ---- reduction.cuh ------------------------------------------------------------------
 
 [[gnu::always_inline]]  // as in device/atomics.h

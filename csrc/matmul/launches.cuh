@@ -23,9 +23,10 @@ cudaError_t launch_sum(
         constexpr int BLOCK_SIZE = parts::NUM_THREADS / NUM_GROUPS * parts::VEC_SIZE;
         return launch(
             Plan{
-                matmul_sum_kernel<T, NUM_GROUPS>,
-                dim3(block_m * block_n / BLOCK_SIZE, product.cut.n_streamed),
-                dim3(parts::NUM_THREADS)
+                .kernel = matmul_sum_kernel<T, NUM_GROUPS>,
+                .grid = dim3(block_m * block_n / BLOCK_SIZE, product.cut.n_streamed),
+                .block = dim3(parts::NUM_THREADS),
+                .is_dependent = true
             },
             product.out_ptr, product.parts, product.bias, product.call.M,
             product.call.N, block_m, block_n, product.cut.n_streamed, n_steps,

@@ -9,6 +9,7 @@
 
 #include "common/epilogue.cuh"
 #include "common/launch.cuh"
+#include "common/ptx/griddepcontrol.cuh"
 #include "common/vec.cuh"
 #include "matmul/tiles.cuh"
 
@@ -21,9 +22,9 @@ constexpr int VEC_SIZE = 4;
 // adds every NUM_GROUPS-th part, so that many are on their way at a time.
 template <typename T, int NUM_GROUPS>
 __global__ void __launch_bounds__(parts::NUM_THREADS) matmul_sum_kernel(
-    T* __restrict__ out_ptr,              // (n_batches, M, N)
-    const float* __restrict__ parts_ptr,  // (2 * n_blocks, block_m, block_n)
-    const T* __restrict__ bias_ptr,       // (N), or null
+    T* __restrict__ out_ptr,         // (n_batches, M, N)
+    const float* parts_ptr,          // (2 * n_blocks, block_m, block_n), just written
+    const T* __restrict__ bias_ptr,  // (N), or null
     int M, int N, int block_m, int block_n, int n_streamed, int n_steps, int n_blocks,
     int activation
 ) {
@@ -42,6 +43,7 @@ __global__ void __launch_bounds__(parts::NUM_THREADS) matmul_sum_kernel(
     if (first_block == last_block) return;
 
     // -- compute: each group its parts, then the groups in their order
+    ptx::griddepcontrol_wait();
     Sums sums = splat<VEC_SIZE>(-0.0f);  // adds nothing, not even a sign
     const auto add = [&](const Sums& others) {
         for (int i = 0; i < VEC_SIZE; ++i) sums[i] += others[i];

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "common/epilogue.cuh"
+#include "common/ptx/griddepcontrol.cuh"
 #include "matmul/operand.cuh"
 #include "matmul/tiles.cuh"
 
@@ -63,6 +64,7 @@ __launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE) matmul_tensor_cores_kernel(
 
     // -- tile: a block owns BLOCK_M x BLOCK_N elements or, of n_parts, a part of their sums:
     // n_steps along k
+    ptx::griddepcontrol_launch_dependents();
     const int n_tile_rows = (M - 1) / BLOCK_M + 1, n_tile_cols = (N - 1) / BLOCK_N + 1;
     int index = blockIdx.x;
     if (n_parts > 1) [[unlikely]] {

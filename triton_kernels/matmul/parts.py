@@ -11,6 +11,7 @@ from the L2.
 import triton
 import triton.language as tl
 
+from triton_kernels.common.dependent_launch import wait_for_launch_before
 from triton_kernels.common.vec import known_multiple
 from triton_kernels.matmul.tiles import finish, load_bias, tile_at
 
@@ -90,6 +91,7 @@ def matmul_sum_kernel(
     # -0.0 adds nothing, not even a sign. Before Triton 3.9, tl.full(-0.0) is 0.
     nothing = tl.full([GROUPS, SIZE], -(2**31), tl.int32).to(tl.float32, bitcast=True)
     sums = nothing
+    wait_for_launch_before()
     for start in range(0, n_parts, GROUPS):
         parts = start + tl.arange(0, GROUPS)[:, None]
         blocks = first_block + parts
@@ -109,7 +111,7 @@ def matmul_sum_kernel(
 
 
 def launch_sum(out, parts, bias, call, tile, n_steps, cut, out_divisibility):
-    """Launches what adds up the parts of tiles."""
+    """Launches what adds up the parts of tiles, while the launch before it ends."""
     n_chunks = tile.block_m * tile.block_n // SIZE
     n_parts = triton.cdiv(cut.n_blocks, cut.n_streamed)
     groups = min(max(triton.next_power_of_2(n_parts), 2), MOST_GROUPS)
@@ -124,4 +126,5 @@ def launch_sum(out, parts, bias, call, tile, n_steps, cut, out_divisibility):
         ACTIVATION=call.activation,
         num_warps=max(groups // 8, 1),
         enable_fp_fusion=True,
+        launch_pdl=True,
     )

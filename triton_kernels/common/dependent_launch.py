@@ -1,0 +1,29 @@
+"""A launch that begins while the one before it in the stream ends, from Hopper on.
+
+Programmatic dependent launch: nobody waits for its programs to be started.
+"""
+
+import triton
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from triton_kernels.common.math import INTERPRETED
+
+
+@triton.jit
+def let_next_launch_begin():
+    """Once all programs have come here or ended, if it is a dependent launch.
+
+    It gets what room they leave.
+    """
+    if not INTERPRETED:
+        gdc_launch_dependents()
+
+
+@triton.jit
+def wait_for_launch_before():
+    """Until that has ended, and what it wrote is there.
+
+    Any other launch than a dependent one has waited already.
+    """
+    if not INTERPRETED:
+        gdc_wait()
