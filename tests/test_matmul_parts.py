@@ -452,6 +452,8 @@ def test_parts_are_read_once_the_launch_before_has_ended(side: str) -> None:
     loads = [i for i, each in enumerate(adding) if each.startswith("ld.global")]
     assert loads
     assert adding.index("griddepcontrol.wait") < loads[0]
+    if side == "cuda":  # chunks of out and pairs of a part's sums, not their elements
+        assert {"st.global.v4.u32", "st.global.wb.v2.u32"} <= {*starting}
     # Parts are no constants, which may be read at any time.
     assert "ld.global" in {each.partition(".v4")[0] for each in adding}
 

@@ -160,7 +160,8 @@ __launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE) matmul_tensor_cores_kernel(
     if (n_parts > 1) {
         float* const part_ptr = parts_ptr + int64_t{2 * BLOCK_M * BLOCK_N} * blockIdx.x;
         return for_each_pair([&](int row, int col, const float* sums) {
-            store(part_ptr + row * BLOCK_N + col, Vec<float, 2>{sums[0], sums[1]});
+            const Vec<float, 2> pair{sums[0], sums[1]};
+            store(part_ptr + row * BLOCK_N + col, pair, 2, true);
         });
     }
 
@@ -194,6 +195,8 @@ __launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE) matmul_tensor_cores_kernel(
     out_ptr += (int64_t{tile.batch} * M + tile.row) * N + tile.col;
     const int n_rows = M - tile.row, n_cols = N - tile.col;
     const auto store_out = [&]<int SIZE>() {
+        // Whole chunks as words: elements of a Vec the compiler may store one by one.
+        using Words = std::conditional_t<SIZE == CHUNK, uint4, Vec<T, SIZE>>;
         constexpr int ROW_VECS = BLOCK_N / SIZE, ROW_STEP = NUM_THREADS / ROW_VECS;
         static_assert(NUM_THREADS % ROW_VECS == 0 && BLOCK_M % ROW_STEP == 0);
         const int first_row = threadIdx.x / ROW_VECS;
@@ -205,10 +208,10 @@ __launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE) matmul_tensor_cores_kernel(
             const int row = first_row + i * ROW_STEP;
             const unsigned char* chunk =
                 shared.out + chunk_offset<ROW_CHUNKS, sizeof(T) == 4>(row, col / CHUNK);
-            const auto vec = *reinterpret_cast<const Vec<T, SIZE>*>(
+            const auto words = *reinterpret_cast<const Words*>(
                 reinterpret_cast<const T*>(chunk) + col % CHUNK
             );
-            if (row < n_rows) store(to_ptr, vec);
+            if (row < n_rows) *reinterpret_cast<Words*>(to_ptr) = words;
             to_ptr += int64_t{ROW_STEP} * N;
         }
     };

@@ -4,7 +4,7 @@ Programmatic dependent launch: nobody waits for its programs to be started.
 """
 
 import triton
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+import triton.language as tl
 
 from triton_kernels.common.math import INTERPRETED
 
@@ -16,7 +16,7 @@ def let_next_launch_begin():
     It gets what room they leave.
     """
     if not INTERPRETED:
-        gdc_launch_dependents()
+        tl.extra.cuda.gdc_launch_dependents()
 
 
 @triton.jit
@@ -26,4 +26,4 @@ def wait_for_launch_before():
     Any other launch than a dependent one has waited already.
     """
     if not INTERPRETED:
-        gdc_wait()
+        tl.extra.cuda.gdc_wait()
