@@ -452,6 +452,15 @@ def test_parts_are_read_once_the_launch_before_has_ended(side: str) -> None:
     loads = [i for i, each in enumerate(adding) if each.startswith("ld.global")]
     assert loads
     assert adding.index("griddepcontrol.wait") < loads[0]
+    # Nobody ends without, or the launch behind would not wait for the one before. In
+    # CUDA a tile may have a single part, with nothing to add.
+    if side == "cuda":
+        arguments[names.index("n_blocks")] = 1
+        sums = inspect(op, tuple(arguments), ARCHITECTURES[90], number=1)
+    opcodes = [each.opcode for each in sums.ptx.instructions]
+    done = sums.simulation
+    n_waiting = done.executed[opcodes.index("griddepcontrol.wait")]
+    assert n_waiting == done.blocks * done.threads
     if side == "cuda":  # chunks of out and pairs of a part's sums, not their elements
         assert {"st.global.v4.u32", "st.global.wb.v2.u32"} <= {*starting}
     # Parts are no constants, which may be read at any time.

@@ -78,8 +78,8 @@ struct Operand {
         };
         // Chunks that end within 16 bytes are copied by elements: compute-sanitizer takes all
         // 16 bytes for read.
-        if (is_aligned && (!K_CONTIGUOUS || is_padded || left_k % CHUNK == 0))
-            [[likely]] {
+        const bool ends_whole = !K_CONTIGUOUS || is_padded || left_k % CHUNK == 0;
+        if (is_aligned && ends_whole) [[likely]] {
             const int n_bytes = max(0, min(n_cols, CHUNK)) * int{sizeof(T)};
             #pragma unroll
             for (int i = 0; i < ROWS_PER_THREAD; ++i) {

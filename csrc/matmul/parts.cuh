@@ -40,10 +40,11 @@ __global__ void __launch_bounds__(parts::NUM_THREADS) matmul_sum_kernel(
     const Parts parts{n_streamed, n_steps, n_blocks};
     const int first_block = parts.block_of(tile * n_steps);
     const int last_block = parts.block_of((tile + 1) * n_steps - 1);
+    // Also where there is nothing to add: a launch behind this one waits for this one alone.
+    ptx::griddepcontrol_wait();
     if (first_block == last_block) return;
 
     // -- compute: each group its parts, then the groups in their order
-    ptx::griddepcontrol_wait();
     Sums sums = splat<VEC_SIZE>(-0.0f);  // adds nothing, not even a sign
     const auto add = [&](const Sums& others) {
         for (int i = 0; i < VEC_SIZE; ++i) sums[i] += others[i];

@@ -114,8 +114,8 @@ __launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE) matmul_tensor_cores_kernel(
             }
         }
     };
-    // The first NUM_STAGES - 1 turns only copy. A small product takes as long as its
-    // instructions take to come, so there is one place that copies and one that multiplies.
+    // The first NUM_STAGES - 1 turns only copy: a small product takes as long as its
+    // instructions take to come, so that one place in the code has to do for all copies.
     int stage = 0, copied_stage = 0, n_rest = 0;
     #pragma unroll 1
     for (int step = 1 - NUM_STAGES; step < n_steps; ++step) {

@@ -11,7 +11,7 @@ from the L2.
 import triton
 import triton.language as tl
 
-from triton_kernels.common.dependent_launch import wait_for_launch_before
+from triton_kernels.common.griddepcontrol import griddepcontrol_wait
 from triton_kernels.common.vec import known_multiple
 from triton_kernels.matmul.tiles import finish, load_bias, tile_at
 
@@ -91,7 +91,7 @@ def matmul_sum_kernel(
     # -0.0 adds nothing, not even a sign. Before Triton 3.9, tl.full(-0.0) is 0.
     nothing = tl.full([GROUPS, SIZE], -(2**31), tl.int32).to(tl.float32, bitcast=True)
     sums = nothing
-    wait_for_launch_before()
+    griddepcontrol_wait()
     for start in range(0, n_parts, GROUPS):
         parts = start + tl.arange(0, GROUPS)[:, None]
         blocks = first_block + parts

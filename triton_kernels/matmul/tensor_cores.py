@@ -10,7 +10,7 @@ Where there are few tiles, each is cut along k: a program computes a part of one
 import triton
 import triton.language as tl
 
-from triton_kernels.common.dependent_launch import let_next_launch_begin
+from triton_kernels.common.griddepcontrol import griddepcontrol_launch_dependents
 from triton_kernels.common.math import INTERPRETED
 from triton_kernels.common.vec import known_multiple
 from triton_kernels.matmul.parts import store_part
@@ -116,7 +116,7 @@ def matmul_tensor_cores_kernel(
     index = tl.program_id(0).to(tl.int64)
     first_k, end = 0, K
     if parts_ptr is not None:
-        let_next_launch_begin()
+        griddepcontrol_launch_dependents()
         first_k = tl.program_id(0) % n_parts * part_steps * BLOCK_K
         end = tl.minimum(K, first_k + part_steps * BLOCK_K)
         index = index // n_parts

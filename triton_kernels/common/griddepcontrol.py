@@ -10,18 +10,18 @@ from triton_kernels.common.math import INTERPRETED
 
 
 @triton.jit
-def let_next_launch_begin():
-    """Once all programs have come here or ended, if it is a dependent launch.
+def griddepcontrol_launch_dependents():
+    """Lets the next launch begin, once all programs have come here or ended.
 
-    It gets what room they leave.
+    If it is a dependent one. It gets what room they leave.
     """
     if not INTERPRETED:
         tl.extra.cuda.gdc_launch_dependents()
 
 
 @triton.jit
-def wait_for_launch_before():
-    """Until that has ended, and what it wrote is there.
+def griddepcontrol_wait():
+    """Waits until the launch before has ended, and what it wrote is there.
 
     Any other launch than a dependent one has waited already.
     """
