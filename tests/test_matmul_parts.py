@@ -245,6 +245,49 @@ def laid_out(operands: Operands, layout: str) -> Operands:
     return a, b, bias
 
 
+# Rows of an even number of elements are copied word by word: those of a and b, one of
+# them, or none. Of aligned rows that are longer than k, a step's last ones are.
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "shape", [(70, 22, 190), (70, 21, 190), (69, 22, 190), (70, 22, 189), (6, 2, 2)]
+)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_words_bypass_the_registers(
+    dtype: torch.dtype, shape: tuple[int, int, int], layout: str, device: str
+) -> None:
+    a, b, bias = operands = laid_out(integers(shape, device, dtype), layout)
+    exact = (a.double() @ b.double() + bias.double()).to(dtype)
+    padded_a = torch.nn.functional.pad(a, (0, 200 - shape[2]))[:, : shape[2]]
+    for number, tried in ((5, operands), (6, operands), (5, (padded_a, b, bias))):
+        # Tiles that are for all dtypes.
+        cut = Cut(number, -(-shape[0] // (64, 128)[number - 5]), 0)
+        out = run_cut("cuda", cut, tried, "", "tensor_cores", "tf32")
+        assert torch.equal(out, exact), cut
+
+
+@needs_nvcc
+def test_words_are_copied_like_chunks() -> None:
+    a, b = (
+        torch.empty(*shape, device="meta", dtype=torch.bfloat16)
+        for shape in ((8, 518), (518, 8))
+    )
+    op = OP.on_rung("tensor_cores")
+    arguments = tuple(op.arguments(OP.allocate(a, b), a, b))
+    code = inspect_cuda(op, arguments, ARCHITECTURES[90])
+    executed = {
+        kind: sum(
+            n_times
+            for each, n_times in zip(
+                code.ptx.instructions, code.simulation.executed, strict=True
+            )
+            if each.opcode.startswith(f"cp.async.{kind}.")
+        )
+        for kind in ("ca", "cg")
+    }
+    assert executed["ca"] > 0  # words of a
+    assert executed["cg"] > 0  # chunks of b
+
+
 def twelve_bits(
     shape: tuple[int, int, int], device: str, wide: int
 ) -> tuple[Operands, Tensor]:
@@ -465,6 +508,50 @@ def test_parts_are_read_once_the_launch_before_has_ended(side: str) -> None:
         assert {"st.global.v4.u32", "st.global.wb.v2.u32"} <= {*starting}
     # Parts are no constants, which may be read at any time.
     assert "ld.global" in {each.partition(".v4")[0] for each in adding}
+
+
+# Of each launch, the size and the rung of a call that has it, and which of the call's
+# launches it is, the product first. Rows of 520 elements are read in place, those of
+# 518 and 517 as words and elements or, by the twin, as copies.
+DEPENDENT_LAUNCHES = {
+    "product": (520, "twin", 0),
+    "copy": (517, "twin", 1),
+    "product of copies": (517, "twin", 0),
+    "small product": (520, "tensor_cores", 0),
+    "small product of words": (518, "tensor_cores", 0),
+    "small product of elements": (517, "tensor_cores", 0),
+}
+
+
+@pytest.mark.parametrize("launch", DEPENDENT_LAUNCHES)
+@pytest.mark.parametrize("side", [pytest.param("cuda", marks=needs_nvcc), "triton"])
+def test_a_launch_touches_nothing_before_the_one_before_it_has_ended(
+    side: str, launch: str
+) -> None:
+    """Only a GPU has launches that overlap, and even there a race may stay hidden."""
+    size, rung, number = DEPENDENT_LAUNCHES[launch]
+    a, b, bias = (
+        torch.empty(*shape, device="meta", dtype=torch.bfloat16)
+        for shape in ((8, size), (size, 24), (24,))
+    )
+    op = OP.on_rung(rung)
+    arguments = tuple(op.arguments(OP.allocate(a, b, bias), a, b, bias))
+    inspect = {"cuda": inspect_cuda, "triton": inspect_triton}[side]
+    code = inspect(op, arguments, ARCHITECTURES[90], number=number)
+    opcodes = [each.opcode for each in code.ptx.instructions]
+    waits = opcodes.index("griddepcontrol.wait")
+    touching = [
+        opcode
+        for opcode in opcodes
+        if ".global" in opcode or opcode.startswith(("cp.async.bulk.tensor", "red."))
+    ]
+    assert touching
+    assert waits < min(map(opcodes.index, touching))
+    # Constants may be read at any time, wherever the compiler puts the load.
+    assert not any(opcode.startswith("ld.global.nc") for opcode in touching)
+    # No thread ends without, or the launch behind would not wait for the one before.
+    done = code.simulation
+    assert done.executed[waits] == done.blocks * done.threads
 
 
 # Blocks that come in another order leave the order of the additions as it is.

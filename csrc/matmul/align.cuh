@@ -8,6 +8,7 @@
 #pragma once
 
 #include "common/launch.cuh"
+#include "common/ptx/griddepcontrol.cuh"
 #include "matmul/split.cuh"
 
 namespace align {
@@ -41,19 +42,21 @@ __device__ __forceinline__ void store_planes(
 // Rows are those in memory, whatever they are in the product. A warp copies a part of one.
 template <typename T, int NUM_PLANES>
 __global__ void __launch_bounds__(align::NUM_THREADS) matmul_align_kernel(
-    T* __restrict__ copy_ptr,     // (NUM_PLANES, n_batches, n_rows, n_cols)
-    const T* __restrict__ x_ptr,  // (n_batches, n_rows, n_cols)
+    T* __restrict__ copy_ptr,  // (NUM_PLANES, n_batches, n_rows, n_cols)
+    const T* x_ptr,            // (n_batches, n_rows, n_cols)
     int64_t n_rows, int64_t n_cols, int64_t stride_batch, int64_t stride_row,
     int64_t copy_stride_row, int64_t copy_stride_plane
 ) {
     using namespace align;
     // -- tile: ROWS_PER_BLOCK rows, COLS_PER_BLOCK columns
+    ptx::griddepcontrol_launch_dependents();
     const int64_t n_row_blocks = (n_rows - 1) / ROWS_PER_BLOCK + 1;
     const int64_t n_col_blocks = (n_cols - 1) / COLS_PER_BLOCK + 1;
     const int64_t batch = blockIdx.x / (n_row_blocks * n_col_blocks);
     const int64_t index = blockIdx.x % (n_row_blocks * n_col_blocks);
     const int64_t col = index % n_col_blocks * COLS_PER_BLOCK + threadIdx.x % WARP_SIZE;
     const int64_t row = index / n_col_blocks * ROWS_PER_BLOCK + threadIdx.x / WARP_SIZE;
+    ptx::griddepcontrol_wait();
     if (row >= n_rows) return;
     x_ptr += batch * stride_batch + row * stride_row + col;
     copy_ptr += (batch * n_rows + row) * copy_stride_row + col;
@@ -76,8 +79,8 @@ __global__ void __launch_bounds__(align::NUM_THREADS) matmul_align_kernel(
 // a row there has an element more, so that columns are spread over all banks.
 template <typename T, int NUM_PLANES>
 __global__ void __launch_bounds__(align::NUM_THREADS) matmul_transpose_kernel(
-    T* __restrict__ copy_ptr,     // (NUM_PLANES, n_batches, n_cols, n_rows)
-    const T* __restrict__ x_ptr,  // (n_batches, n_rows, n_cols)
+    T* __restrict__ copy_ptr,  // (NUM_PLANES, n_batches, n_cols, n_rows)
+    const T* x_ptr,            // (n_batches, n_rows, n_cols)
     int64_t n_rows, int64_t n_cols, int64_t stride_batch, int64_t stride_row,
     int64_t copy_stride_row, int64_t copy_stride_plane
 ) {
@@ -86,6 +89,7 @@ __global__ void __launch_bounds__(align::NUM_THREADS) matmul_transpose_kernel(
     __shared__ T square[SQUARE_SIZE][SQUARE_SIZE + 1];
 
     // -- tile: SQUARE_SIZE rows and columns
+    ptx::griddepcontrol_launch_dependents();
     const int64_t n_row_blocks = (n_rows - 1) / SQUARE_SIZE + 1;
     const int64_t n_col_blocks = (n_cols - 1) / SQUARE_SIZE + 1;
     const int64_t batch = blockIdx.x / (n_row_blocks * n_col_blocks);
@@ -111,6 +115,7 @@ __global__ void __launch_bounds__(align::NUM_THREADS) matmul_transpose_kernel(
     };
 
     // -- load: all elements are on their way before the first reaches shared memory
+    ptx::griddepcontrol_wait();
     T elements[SQUARE_SIZE / NUM_WARPS][SQUARE_SIZE / WARP_SIZE];
     for_each(n_rows_left, n_cols_left, [&](int line, int at, int i, int j) {
         elements[i][j] = x_ptr[line * stride_row + at];

@@ -22,6 +22,14 @@ struct Matrix {
     bool is_aligned(DType dtype) const {
         return have_vectors(dtype, {{ptr, stride_row, stride_batch}});
     }
+    // Whether rows begin and end at multiples of 4 bytes.
+    bool has_words(DType dtype) const {
+        const int64_t element_bytes = element_bytes_of(dtype);
+        return reinterpret_cast<uintptr_t>(ptr) % 4 == 0 &&
+               stride_row * element_bytes % 4 == 0 &&
+               stride_batch * element_bytes % 4 == 0 &&
+               (is_padded || n_cols * element_bytes % 4 == 0);
+    }
     bool is_copied(DType dtype) const {
         return !is_aligned(dtype) || is_transposed || n_planes > 1;
     }
@@ -56,6 +64,7 @@ struct Product {
     const void* bias;
     void* parts;
     int activation;
+    bool begins_early;  // while the launch before it ends
 };
 
 // Which operand of float32 is on the left: where only one could not be on the right without a
@@ -90,9 +99,14 @@ cudaError_t launch_copies(const Launcher& launch, Product& product, void* copies
             const int64_t n_blocks =
                 ceil_div(x->n_rows, rows) * ceil_div(x->n_cols, cols);
             return launch(
-                Plan{kernel, dim3(n_blocks * n_matrices), dim3(NUM_THREADS)}, copy,
-                x->ptr, x->n_rows, x->n_cols, x->stride_batch, x->stride_row, stride,
-                plane_size
+                Plan{
+                    .kernel = kernel,
+                    .grid = dim3(n_blocks * n_matrices),
+                    .block = dim3(NUM_THREADS),
+                    .is_dependent = true
+                },
+                copy, x->ptr, x->n_rows, x->n_cols, x->stride_batch, x->stride_row,
+                stride, plane_size
             );
         };
         const auto start_planes = [&]<int NUM_PLANES>() {

@@ -89,10 +89,12 @@ cudaError_t launch_twin(const Launcher& launch, const Product& product) {
                                                    : TWIN<T, TILE, ACROSS_K, ACROSS_K>;
         const cudaError_t error = launch(
             Plan{
-                kernel, dim3(product.cut.n_blocks * tile.cluster_size()),
-                dim3(NUM_THREADS<BLOCK_M>),
-                sizeof(Shared<BLOCK_M, BLOCK_N, TILE.num_stages>),
-                dim3(tile.cluster_size())
+                .kernel = kernel,
+                .grid = dim3(product.cut.n_blocks * tile.cluster_size()),
+                .block = dim3(NUM_THREADS<BLOCK_M>),
+                .shared_bytes = sizeof(Shared<BLOCK_M, BLOCK_N, TILE.num_stages>),
+                .cluster = dim3(tile.cluster_size()),
+                .is_dependent = product.begins_early
             },
             out_map, a_map, b_map, product.bias, product.parts,
             call.out_is_aligned ? nullptr : product.out_ptr, call.n_batches, call.M,
@@ -134,8 +136,12 @@ cudaError_t launch_tf32_twin(const Launcher& launch, const Product& product) {
                                          : TF32_TWIN<TILE, NUM_PLANES, ptx::Major::MN>;
         const cudaError_t error = launch(
             Plan{
-                kernel, dim3(product.cut.n_blocks), dim3(NUM_THREADS<BLOCK_M>),
-                sizeof(Tf32Shared<BLOCK_M, BLOCK_N, TILE.num_stages, NUM_PLANES>)
+                .kernel = kernel,
+                .grid = dim3(product.cut.n_blocks),
+                .block = dim3(NUM_THREADS<BLOCK_M>),
+                .shared_bytes =
+                    sizeof(Tf32Shared<BLOCK_M, BLOCK_N, TILE.num_stages, NUM_PLANES>),
+                .is_dependent = product.begins_early
             },
             out_map, left_map, right_map, product.bias, product.parts,
             call.out_is_aligned ? nullptr : product.out_ptr, call.n_batches, call.M,
@@ -153,10 +159,12 @@ cudaError_t launch_tf32_twin(const Launcher& launch, const Product& product) {
 
 template <typename T, RungTile TILE>
 constexpr int STEP = TILE.block_k * 2 / int{sizeof(T)};  // elements of k
-template <typename T, RungTile TILE, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+template <
+    typename T, RungTile TILE, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS,
+    bool HAVE_WORDS>
 constexpr auto TENSOR_CORES = matmul_tensor_cores_kernel<
     T, TILE.block_m, TILE.block_n, STEP<T, TILE>, TILE.warps_m, TILE.warps_n,
-    TILE.num_stages, A_K_CONTIGUOUS, B_K_CONTIGUOUS>;
+    TILE.num_stages, A_K_CONTIGUOUS, B_K_CONTIGUOUS, HAVE_WORDS>;
 
 template <typename T>
 cudaError_t launch_tensor_cores(const Launcher& launch, const Product& product) {
@@ -166,22 +174,38 @@ cudaError_t launch_tensor_cores(const Launcher& launch, const Product& product) 
         const Matrix &a = product.a, &b = product.b;
         const Call& call = product.call;
         const Cut& cut = product.cut;
-        const bool a_along_k = a.along_k, b_along_k = b.along_k;
-        const auto kernel = a_along_k && b_along_k ? TENSOR_CORES<T, TILE, true, true>
-                            : a_along_k            ? TENSOR_CORES<T, TILE, true, false>
-                            : b_along_k ? TENSOR_CORES<T, TILE, false, true>
-                                        : TENSOR_CORES<T, TILE, false, false>;
+        const auto kernel_for = [&]<bool HAVE_WORDS>() {
+            constexpr auto W = HAVE_WORDS;
+            return a.along_k && b.along_k ? TENSOR_CORES<T, TILE, true, true, W>
+                   : a.along_k            ? TENSOR_CORES<T, TILE, true, false, W>
+                   : b.along_k            ? TENSOR_CORES<T, TILE, false, true, W>
+                                          : TENSOR_CORES<T, TILE, false, false, W>;
+        };
+        // Elements of float32 are words.
+        const bool have_words =
+            sizeof(T) == 4 || (a.has_words(call.dtype) && b.has_words(call.dtype));
+        const auto kernel = have_words
+                                ? kernel_for.template operator()<true>()
+                                : kernel_for.template operator()<sizeof(T) == 4>();
         const int64_t n_parts = cut.n_streamed == 0 ? 1 : cut.n_blocks / cut.n_streamed;
         const int64_t n_steps = TILE.steps_of_part(call, n_parts);
         using Shared = tensor_cores::Shared<T, BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES>;
+        // No more blocks than multiprocessors take more than half of the shared memory
+        // each, so that two of the same or of two launches are never on one.
+        const bool is_alone = cut.n_blocks <= launch.device().n_sms;
+        const int64_t over_half = launch.device().max_shared_bytes / 2 + 1;
         const cudaError_t error = launch(
             Plan{
-                kernel, dim3(cut.n_blocks),
-                dim3(TILE.warps_m * TILE.warps_n * WARP_SIZE), Shared::bytes(n_steps)
+                .kernel = kernel,
+                .grid = dim3(cut.n_blocks),
+                .block = dim3(TILE.warps_m * TILE.warps_n * WARP_SIZE),
+                .shared_bytes =
+                    model::most(Shared::bytes(n_steps), is_alone ? over_half : 0),
+                .is_dependent = product.begins_early
             },
             product.out_ptr, a.ptr, b.ptr, product.bias, product.parts, call.M, call.N,
             call.K, a.stride_batch, a.stride_row, b.stride_batch, b.stride_row,
-            a.is_padded, b.is_padded, product.activation, n_parts, n_steps
+            a.is_padded, b.is_padded, product.activation, n_parts, n_steps, is_alone
         );
         if (error != cudaSuccess) return error;
         return launch_sum<T>(launch, product, BLOCK_M, BLOCK_N, n_parts * n_steps);

@@ -90,6 +90,10 @@ cudaError_t matmul(
                           : Matrix{a, K, M, a_stride_batch, a_stride_col, false};
     product.b = b_along_k ? Matrix{b, N, K, b_stride_batch, b_stride_col, true}
                           : Matrix{b, K, N, b_stride_batch, b_stride_row, false};
+    // The stride of a single row is never taken.
+    for (Matrix* x : {&product.a, &product.b}) {
+        if (x->n_rows == 1) x->stride_row = x->copy_stride(dtype);
+    }
     product.out_ptr = out;
     product.bias = bias;
     product.parts = parts;
@@ -104,6 +108,7 @@ cudaError_t matmul(
     call.a_has_lines = product.a.has_lines(dtype);
     call.b_has_lines = product.b.has_lines(dtype);
     call.are_aligned = product.a.is_aligned(dtype) && product.b.is_aligned(dtype);
+    call.have_words = product.a.has_words(dtype) && product.b.has_words(dtype);
     for (const Matrix* x : {&product.a, &product.b}) {
         call.n_copied += x->n_copied(dtype, n_batches);
     }
@@ -157,6 +162,7 @@ cudaError_t matmul(
     product.cut = tile != 0 ? Cut{tile - 1, n_blocks, n_streamed}
                   : is_twin ? large.cut
                             : small.cut;
+    product.begins_early = (is_twin ? large : small).n_cycles < model::LONG_CYCLES;
 
     const auto start = [&](const auto& plan) {
         return launch(

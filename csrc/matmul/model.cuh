@@ -26,13 +26,16 @@ constexpr int64_t L2_BYTES = 9400, MEMORY_BYTES = 2400;  // in a cycle
 constexpr int64_t OUTER_CYCLES = 2;
 // How much longer steps take where blocks begin within tiles, each at another k.
 constexpr int64_t UNEVEN_PERCENT = 29;
-// How much longer steps take where elements of a and b come one by one.
-constexpr int64_t SINGLE_PERCENT = 140;
+// How much longer steps take where words of a and b come one by one, or elements.
+constexpr int64_t WORD_PERCENT = 60, SINGLE_PERCENT = 140;
 // What out costs where its rows are not aligned, for 1024 elements of a tile.
 constexpr int64_t SINGLE_STORE_CYCLES = 340;
 // A launch that adds parts of tiles, one that copies operands to aligned rows, and how many
 // bytes of parts are written or read in a cycle.
 constexpr int64_t SUM_CYCLES = 3500, ALIGN_CYCLES = 8200, PART_BYTES = 2000;
+// A product that takes longer gains nothing where it begins while the launch before it ends,
+// and its blocks are spread less evenly.
+constexpr int64_t LONG_CYCLES = 50000;
 constexpr int64_t MOST_PARTS = 64;       // of a tile, where all have as many
 constexpr int64_t MOST_STEPS = 1 << 18;  // thousands of them are counted in 32 bits
 // Sums that there is memory for, for each multiprocessor.

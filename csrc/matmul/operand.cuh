@@ -11,7 +11,7 @@
 #include "common/vec.cuh"
 
 namespace tensor_cores {
-constexpr int CHUNK_BYTES = 16;
+constexpr int CHUNK_BYTES = 16, WORD_BYTES = 4;  // of a copy past the registers
 constexpr int MMA_K_BYTES = 32;  // of a row of a in one mma.sync, for every type
 
 // Where a chunk lies in a tile whose rows have ROW_CHUNKS of them. The swizzle puts a column
@@ -43,8 +43,8 @@ struct Operand {
     int64_t stride;    // from row to row
     int n_outer;       // entries left in the matrix, from the thread's first chunk on
     int first_offset;  // of the thread's first chunk in the tile
-    bool is_aligned;
-    bool is_padded;  // rows may be read to the end of a chunk, as those of copies
+    int alignment;     // of all rows, in bytes: a chunk's, a word's or an element's
+    bool is_padded;    // rows may be read to the end of a chunk, as those of copies
 
     // Of the first tile, and of the matrix, which has n_outer entries in all.
     __device__ Operand(
@@ -57,52 +57,89 @@ struct Operand {
         const int64_t first_col = K_CONTIGUOUS ? k : outer;
         const T* const tile_ptr = matrix + first_row * stride + first_col;
         const int64_t n_left = n_outer - outer;
+        const auto begin_and_end_at = [&](int n_bytes) {
+            const int count = n_bytes / int{sizeof(T)};
+            const bool end = is_padded || K_CONTIGUOUS || n_left >= OUTER_SIZE ||
+                             n_left % count == 0;
+            return reinterpret_cast<uintptr_t>(tile_ptr) % n_bytes == 0 &&
+                   stride % count == 0 && end;
+        };
         ptr = tile_ptr + row * stride + chunk * CHUNK;
         this->n_outer = static_cast<int>(min(n_left, int64_t{OUTER_SIZE})) -
                         (K_CONTIGUOUS ? row : chunk * CHUNK);
         first_offset = chunk_offset<ROW_CHUNKS, PAIRS>(row, chunk);
-        is_aligned =
-            reinterpret_cast<uintptr_t>(tile_ptr) % CHUNK_BYTES == 0 &&
-            stride % CHUNK == 0 &&
-            (K_CONTIGUOUS || is_padded || n_left >= OUTER_SIZE || n_left % CHUNK == 0);
+        alignment = begin_and_end_at(CHUNK_BYTES)  ? CHUNK_BYTES
+                    : begin_and_end_at(WORD_BYTES) ? WORD_BYTES
+                                                   : int{sizeof(T)};
     }
 
-    // Starts to copy the next tile; n_k entries are left along k. Zeros surround the matrix.
+    // Starts to copy the next tile, in words at least; n_k entries are left along k. Zeros
+    // surround the matrix.
     __device__ void copy_to(unsigned char* tile, int64_t n_k) {
-        const int row = threadIdx.x / ROW_CHUNKS, chunk = threadIdx.x % ROW_CHUNKS;
-        const int left_k = static_cast<int>(min(n_k, int64_t{BLOCK_K}));
-        const int n_rows = K_CONTIGUOUS ? n_outer : left_k - row;
-        const int n_cols = K_CONTIGUOUS ? left_k - chunk * CHUNK : n_outer;
-        const auto place = [&](int i) {
-            return tile + first_offset + i * ROW_STEP * ROW_CHUNKS * CHUNK_BYTES;
-        };
-        // Chunks that end within 16 bytes are copied by elements: compute-sanitizer takes all
-        // 16 bytes for read.
-        const bool ends_whole = !K_CONTIGUOUS || is_padded || left_k % CHUNK == 0;
-        if (is_aligned && ends_whole) [[likely]] {
-            const int n_bytes = max(0, min(n_cols, CHUNK)) * int{sizeof(T)};
-            #pragma unroll
-            for (int i = 0; i < ROWS_PER_THREAD; ++i) {
-                const T* const from = ptr + i * ROW_STEP * stride;
-                ptx::cp_async<CHUNK_BYTES>(
-                    place(i), from, i * ROW_STEP < n_rows ? n_bytes : 0
-                );
-            }
+        // No piece ends within its bytes: compute-sanitizer takes all of them for read.
+        const bool ends_whole =
+            !K_CONTIGUOUS || is_padded || n_k >= BLOCK_K || n_k % CHUNK == 0;
+        if (alignment == CHUNK_BYTES && ends_whole) [[likely]] {
+            copy_pieces<CHUNK_BYTES>(tile, n_k);
         } else {
-            // All chunks are on their way before the first is stored.
-            Vec<T, CHUNK> chunks[ROWS_PER_THREAD];
-            #pragma unroll
-            for (int i = 0; i < ROWS_PER_THREAD; ++i) {
-                const int n_left = i * ROW_STEP < n_rows ? n_cols : 0;
-                chunks[i] =
-                    load<CHUNK>(ptr + i * ROW_STEP * stride, n_left, T{}, false);
-            }
-            #pragma unroll
-            for (int i = 0; i < ROWS_PER_THREAD; ++i) {
-                store(reinterpret_cast<T*>(place(i)), chunks[i]);
-            }
+            copy_pieces<WORD_BYTES>(tile, n_k);
         }
         ptr += BLOCK_K * (K_CONTIGUOUS ? 1 : stride);
+    }
+
+    // Elements that are no words cannot bypass the registers: a thread's chunks of the next tile
+    // are on their way to these then, which the result tells.
+    using Chunks = Vec<T, CHUNK>[ROWS_PER_THREAD];
+    __device__ bool start_copy(unsigned char* tile, int64_t n_k, Chunks& chunks) {
+        if (alignment >= WORD_BYTES) {
+            copy_to(tile, n_k);
+            return false;
+        }
+        const auto [n_rows, n_cols] = size_of(n_k);
+        #pragma unroll
+        for (int i = 0; i < ROWS_PER_THREAD; ++i) {
+            const int n_left = i * ROW_STEP < n_rows ? n_cols : 0;
+            chunks[i] = load<CHUNK>(ptr + i * ROW_STEP * stride, n_left, T{}, false);
+        }
+        ptr += BLOCK_K * (K_CONTIGUOUS ? 1 : stride);
+        return true;
+    }
+    __device__ void store_to(unsigned char* tile, const Chunks& chunks) const {
+        #pragma unroll
+        for (int i = 0; i < ROWS_PER_THREAD; ++i) {
+            store(reinterpret_cast<T*>(place(tile, i)), chunks[i]);
+        }
+    }
+
+    // Rows of the next tile from the thread's first one on, and entries from its chunk on.
+    __device__ int2 size_of(int64_t n_k) const {
+        const int row = threadIdx.x / ROW_CHUNKS, chunk = threadIdx.x % ROW_CHUNKS;
+        const int left_k = static_cast<int>(min(n_k, int64_t{BLOCK_K}));
+        return K_CONTIGUOUS ? int2{n_outer, left_k - chunk * CHUNK}
+                            : int2{left_k - row, n_outer};
+    }
+
+    // Where the thread's chunk of its i-th row goes.
+    __device__ unsigned char* place(unsigned char* tile, int i) const {
+        return tile + first_offset + i * ROW_STEP * ROW_CHUNKS * CHUNK_BYTES;
+    }
+
+    template <int PIECE_BYTES>
+    __device__ void copy_pieces(unsigned char* tile, int64_t n_k) const {
+        constexpr int PIECE = PIECE_BYTES / int{sizeof(T)};
+        const auto [n_rows, n_cols] = size_of(n_k);
+        #pragma unroll
+        for (int first = 0; first < CHUNK; first += PIECE) {
+            const int n_bytes = max(0, min(n_cols - first, PIECE)) * int{sizeof(T)};
+            #pragma unroll
+            for (int i = 0; i < ROWS_PER_THREAD; ++i) {
+                ptx::cp_async<PIECE_BYTES>(
+                    place(tile, i) + first * sizeof(T),
+                    ptr + i * ROW_STEP * stride + first,
+                    i * ROW_STEP < n_rows ? n_bytes : 0
+                );
+            }
+        }
     }
 
     // Loads what one mma.sync takes of 16 outer entries: the first half of its k for entries

@@ -22,9 +22,9 @@ constexpr int VEC_SIZE = 4;
 // adds every NUM_GROUPS-th part, so that many are on their way at a time.
 template <typename T, int NUM_GROUPS>
 __global__ void __launch_bounds__(parts::NUM_THREADS) matmul_sum_kernel(
-    T* __restrict__ out_ptr,         // (n_batches, M, N)
-    const float* parts_ptr,          // (2 * n_blocks, block_m, block_n), just written
-    const T* __restrict__ bias_ptr,  // (N), or null
+    T* __restrict__ out_ptr,  // (n_batches, M, N)
+    const float* parts_ptr,   // (2 * n_blocks, block_m, block_n), just written
+    const T* bias_ptr,        // (N), or null
     int M, int N, int block_m, int block_n, int n_streamed, int n_steps, int n_blocks,
     int activation
 ) {
@@ -33,6 +33,7 @@ __global__ void __launch_bounds__(parts::NUM_THREADS) matmul_sum_kernel(
     __shared__ Sums shared_sums[NUM_THREADS];
 
     // -- tile: a block has NUM_VECS vectors of a tile that is in parts
+    ptx::griddepcontrol_launch_dependents();
     constexpr int NUM_VECS = NUM_THREADS / NUM_GROUPS;
     const int tile = blockIdx.y;
     const int group = threadIdx.x / NUM_VECS;

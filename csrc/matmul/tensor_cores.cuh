@@ -33,23 +33,30 @@ struct Shared {
     }
 };
 
+// Blocks that a multiprocessor has registers for; 0 is the compiler's choice. That is too few
+// registers to load ahead for four warps with words, too many for eight with elements.
+constexpr int min_blocks(int n_warps, bool have_words) {
+    return (n_warps == 4) == have_words ? 16 / n_warps : 0;
+}
+
 }  // namespace tensor_cores
 
-// Operands of float32 are rounded to tf32.
+// Rounds float32 to tf32. HAVE_WORDS: rows of a and b begin and end at multiples of 4 bytes.
 template <
     typename T, int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARPS_M, int WARPS_N,
-    int NUM_STAGES, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+    int NUM_STAGES, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS, bool HAVE_WORDS,
+    int MIN_BLOCKS = tensor_cores::min_blocks(WARPS_M * WARPS_N, HAVE_WORDS)>
 __global__ void
-__launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE) matmul_tensor_cores_kernel(
-    T* __restrict__ out_ptr,         // (n_batches, M, N)
-    const T* __restrict__ a_ptr,     // (n_batches, M, K)
-    const T* __restrict__ b_ptr,     // (n_batches, K, N)
-    const T* __restrict__ bias_ptr,  // (N), or null
-    float* __restrict__ parts_ptr,   // (2 * gridDim.x, BLOCK_M, BLOCK_N), or null
+__launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE, MIN_BLOCKS) matmul_tensor_cores_kernel(
+    T* __restrict__ out_ptr,        // (n_batches, M, N)
+    const T* a_ptr,                 // (n_batches, M, K)
+    const T* b_ptr,                 // (n_batches, K, N)
+    const T* bias_ptr,              // (N), or null
+    float* __restrict__ parts_ptr,  // (2 * gridDim.x, BLOCK_M, BLOCK_N), or null
     int M, int N, int64_t K, int64_t a_stride_batch,
     int64_t a_stride,  // between rows or columns, whatever is contiguous
     int64_t b_stride_batch, int64_t b_stride, bool a_is_padded, bool b_is_padded,
-    int activation, int n_parts, int n_steps
+    int activation, int n_parts, int n_steps, bool is_alone
 ) {
     using namespace tensor_cores;
     constexpr int NUM_THREADS = WARPS_M * WARPS_N * WARP_SIZE;
@@ -64,7 +71,9 @@ __launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE) matmul_tensor_cores_kernel(
 
     // -- tile: a block owns BLOCK_M x BLOCK_N elements or, of n_parts, a part of their sums:
     // n_steps along k
-    ptx::griddepcontrol_launch_dependents();
+    // Where a multiprocessor has this block alone, the next launch may begin at once. Else its
+    // blocks would gather where there is room by now, and not be spread evenly.
+    if (is_alone) ptx::griddepcontrol_launch_dependents();
     const int n_tile_rows = (M - 1) / BLOCK_M + 1, n_tile_cols = (N - 1) / BLOCK_N + 1;
     int index = blockIdx.x;
     if (n_parts > 1) [[unlikely]] {
@@ -86,12 +95,23 @@ __launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE) matmul_tensor_cores_kernel(
     const auto copy_tiles = [&](int stage, int step) {
         const int64_t n_k = K - first_k - int64_t{step} * BLOCK_K;
         if (step < n_steps && n_k > 0) {
-            a.copy_to(shared.stages[stage].a, n_k);
-            b.copy_to(shared.stages[stage].b, n_k);
+            auto& tiles = shared.stages[stage];
+            if constexpr (HAVE_WORDS) {
+                a.copy_to(tiles.a, n_k);
+                b.copy_to(tiles.b, n_k);
+            } else {
+                typename A::Chunks a_chunks;
+                typename B::Chunks b_chunks;
+                const bool a_waits = a.start_copy(tiles.a, n_k, a_chunks);
+                const bool b_waits = b.start_copy(tiles.b, n_k, b_chunks);
+                if (a_waits) a.store_to(tiles.a, a_chunks);
+                if (b_waits) b.store_to(tiles.b, b_chunks);
+            }
         }
         ptx::cp_async_commit_group();
     };
     float accumulators[WARP_M / 16][WARP_N / 8][4] = {};
+    ptx::griddepcontrol_wait();
     const auto multiply = [&](const auto& stage, int k_step) {
         uint32_t b_fragments[WARP_N / 16][4];
         for (int j = 0; j < WARP_N / 16; ++j) {
@@ -146,6 +166,7 @@ __launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE) matmul_tensor_cores_kernel(
     }
 
     // -- parts: their sums, which matmul_sum_kernel adds
+    ptx::griddepcontrol_launch_dependents();
     const auto for_each_pair = [&](auto&& use) {
         #pragma unroll
         for (int j = 0; j < WARP_N / 8; ++j) {

@@ -12,6 +12,7 @@
 
 #include "common/epilogue.cuh"
 #include "common/launch.cuh"
+#include "common/ptx/griddepcontrol.cuh"
 #include "common/ptx/wgmma_tf32.cuh"
 #include "matmul/tf32_parts.cuh"
 
@@ -22,7 +23,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_tf32_ker
         out_map,  // (n_batches, M, N), if rows are aligned
     const __grid_constant__ TensorMap left_map,  // of a, or of b if this is on the left
     const __grid_constant__ TensorMap right_map,  // of the other, all planes in turn
-    const float* __restrict__ bias_ptr,           // (N), or null
+    const float* bias_ptr,                        // (N), or null
     float* __restrict__ parts_ptr,  // (2 * gridDim.x, a tile of out), or null
     float* __restrict__ out_ptr,    // (n_batches, M, N), or null where out_map serves
     int n_batches, int M, int N, int K, bool left_is_shared, bool right_is_shared,
@@ -55,6 +56,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_tf32_ker
         init_barriers(shared, NUM_CONSUMERS<BLOCK_M> * (WARPGROUP_SIZE / WARP_SIZE));
     }
     __syncthreads();
+    ptx::griddepcontrol_wait();
 
     // -- load: by one thread, each stage as soon as all consumers have used what was there
     if (warpgroup == NUM_CONSUMERS<BLOCK_M>) {
@@ -229,6 +231,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_tf32_ker
             }
         }
     }
+    ptx::griddepcontrol_launch_dependents();
     if (thread == 0) ptx::tma_store_wait_group_read<0>();
 #endif
 }

@@ -7,6 +7,7 @@
 
 #include "common/epilogue.cuh"
 #include "common/launch.cuh"
+#include "common/ptx/griddepcontrol.cuh"
 #include "common/vec.cuh"
 #include "matmul/cluster.cuh"
 #include "matmul/ring.cuh"
@@ -21,7 +22,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
         out_map,                              // (n_batches, M, N), if rows are aligned
     const __grid_constant__ TensorMap a_map,  // (n_batches or 1, M, K), or transposed
     const __grid_constant__ TensorMap b_map,  // (n_batches or 1, K, N), or transposed
-    const T* __restrict__ bias_ptr,           // (N), or null
+    const T* bias_ptr,                        // (N), or null
     float* __restrict__ parts_ptr,            // (2 * n_clusters, a large tile), or null
     T* __restrict__ out_ptr,  // (n_batches, M, N), or null where out_map serves
     int n_batches, int M, int N, int K, bool a_is_shared, bool b_is_shared,
@@ -45,6 +46,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
     if (threadIdx.x == 0)
         init_barriers(shared, NUM_CONSUMERS<BLOCK_M> * cluster.size());
     cluster.sync();
+    ptx::griddepcontrol_wait();
 
     // -- load: by two threads, each stage as soon as all consumers have used what was there
     if (warpgroup == NUM_CONSUMERS<BLOCK_M>) {
@@ -84,9 +86,6 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
         bias_ptr == nullptr && Activation{activation} == Activation::none;
     const float bias_scale = argument_scale<T>(Activation{activation});
     int turn_parity = 0;
-    const auto release = [&](int stage) {
-        cluster.release(&shared.empty[stage], thread);
-    };
 
     const uint64_t a_stages =
         ptx::wgmma_descriptor(&shared.a[0][warpgroup], sizeof(Box), 8 * ROW_BYTES);
@@ -133,7 +132,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
             // tensor cores keep working. All stages are the first one's meanwhile.
             if (takes_turns && warpgroup == 1 && step == n_steps - NUM_STAGES) {
                 ptx::wgmma_wait_group<0>();
-                release(in_use);
+                cluster.release(&shared.empty[in_use], thread);
                 in_use = -1;
                 ptx::mbarrier_wait(&shared.turn, turn_parity);
                 turn_parity ^= 1;
@@ -158,7 +157,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
             }
             if (in_use >= 0) {
                 ptx::wgmma_wait_group<2>();
-                release(in_use);
+                cluster.release(&shared.empty[in_use], thread);
             }
             in_use = ring.stage;
             ring.advance();
@@ -205,7 +204,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
         // -- parts: their sums, which matmul_sum_kernel adds
         if (n_steps < parts.n_steps) {
             ptx::wgmma_wait_group<0>();
-            release(in_use);
+            cluster.release(&shared.empty[in_use], thread);
             in_use = -1;
             const int64_t place = parts.place_of(index, part.tile);
             float* const rows = cluster.rows_of(parts_ptr, place, warpgroup * BOX_SIZE);
@@ -218,7 +217,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
         // -- epilogue: all sums at once; the activation's branch precedes the last wait
         const auto finish = [&](auto of_sum_and_bias) {
             ptx::wgmma_wait_group<0>();
-            if (in_use >= 0) release(in_use);
+            if (in_use >= 0) cluster.release(&shared.empty[in_use], thread);
             #pragma unroll
             for (int i = 0; i < BLOCK_N / 4; ++i) {
                 const auto [left, right] = sums[i / 2][i % 2];
@@ -242,6 +241,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
     }
 
     // -- store: the last tile's results, box by box through shared memory
+    ptx::griddepcontrol_launch_dependents();
     #pragma unroll
     for (int box = 0; box < BLOCK_N / BOX_SIZE && has_finished; ++box) store_box(box);
     if (thread == 0) ptx::tma_store_wait_group_read<0>();

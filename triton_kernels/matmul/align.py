@@ -10,6 +10,10 @@ element.
 import triton
 import triton.language as tl
 
+from triton_kernels.common.griddepcontrol import (
+    griddepcontrol_launch_dependents,
+    griddepcontrol_wait,
+)
 from triton_kernels.common.vec import VEC_BYTES, known_multiple
 from triton_kernels.matmul.model import LINE_BYTES
 from triton_kernels.matmul.split import split_float
@@ -55,6 +59,7 @@ def matmul_align_kernel(
 ):
     """Rows are those in memory, whatever they are in the product."""
     # -- tile: BLOCK_M rows, BLOCK_N columns
+    griddepcontrol_launch_dependents()
     n_row_blocks, n_col_blocks = tl.cdiv(n_rows, BLOCK_M), tl.cdiv(n_cols, BLOCK_N)
     index = tl.program_id(0).to(tl.int64)
     batch = index // (n_row_blocks * n_col_blocks)
@@ -70,6 +75,7 @@ def matmul_align_kernel(
         + cols
     )
     copy_ptr += (batch * n_rows + rows) * copy_stride_row + cols
+    griddepcontrol_wait()
     x = tl.load(x_ptr, mask=is_inside)
     store_planes(copy_ptr, copy_stride_plane, x, is_inside, NUM_PLANES)
 
@@ -96,6 +102,7 @@ def matmul_transpose_kernel(
 ):
     """Writes whole vectors: between the rows of the copy, zeros."""
     # -- tile: BLOCK_M rows, BLOCK_N columns
+    griddepcontrol_launch_dependents()
     n_row_blocks, n_col_blocks = tl.cdiv(n_rows, BLOCK_M), tl.cdiv(n_cols, BLOCK_N)
     index = tl.program_id(0).to(tl.int64)
     batch = index // (n_row_blocks * n_col_blocks)
@@ -109,6 +116,7 @@ def matmul_transpose_kernel(
     x_ptr += batch * known_multiple(stride_batch, DIVISIBILITY)
     x_ptr += rows * known_multiple(stride_row, DIVISIBILITY) + cols
     is_inside = (rows < n_rows) & (cols < known_multiple(n_cols, DIVISIBILITY))
+    griddepcontrol_wait()
     x = tl.load(x_ptr, mask=is_inside, other=0.0)
 
     # -- store: neighbouring rows, by neighbouring threads

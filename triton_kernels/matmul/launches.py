@@ -1,11 +1,13 @@
 """The launches of matmul's last two rungs: copies of operands, products, sums."""
 
+import functools
 import math
 from typing import Any, NamedTuple
 
 import torch
 import triton
 
+from triton_kernels.common.device import current_device
 from triton_kernels.common.tensor_map import describe
 from triton_kernels.common.vec import VEC_BYTES
 from triton_kernels.matmul import align, model
@@ -101,6 +103,7 @@ class Matrix(NamedTuple):
             DIVISIBILITY=divisor,
             NUM_PLANES=self.n_planes,
             enable_fp_fusion=True,
+            launch_pdl=True,
         )
         return copy
 
@@ -155,6 +158,23 @@ def with_copies(matrices, copies, n_batches):
             yield matrix
 
 
+@functools.lru_cache(maxsize=4096)
+def begins_early(call, tile, cut):
+    """Whether the twin begins while the launch before it ends: where it is short."""
+    return model.twin_cycles(call, tile, cut) < model.LONG_CYCLES
+
+
+def next_begins(n_programs):
+    """When the launch behind one of tensor_cores may begin.
+
+    Where many multiprocessors have no program, at once: the next ones find these. Where
+    all have several, when they store. In between, only when all have ended: the next
+    ones would gather where there is room by then, and not be spread evenly.
+    """
+    n_sms = current_device().n_sms
+    return 1 if n_programs <= n_sms // 2 else 2 if n_programs > n_sms else 0
+
+
 def launch_tensor_cores(out, a, b, bias, strides, call, cut, parts, layout):
     """Launches the rung tensor_cores, and what adds up its parts of tiles."""
     tile = TENSOR_CORES_TILES[cut.tile]
@@ -168,11 +188,13 @@ def launch_tensor_cores(out, a, b, bias, strides, call, cut, parts, layout):
     matmul_tensor_cores_kernel[(n_tiles * n_parts,)](
         *(out, a, b, bias, parts if is_shared else None),
         *(call.M, call.N, call.K, *strides, n_parts, part_steps),
+        next_begins(n_tiles * n_parts),
         **constants(tile, call, depth),
         **layout,
         HAS_WORDS=call.has_words,
         OFFSET_BITS=32 if most <= MOST else 64,
         maxnreg=None if call.has_words else SINGLE_REGISTERS,
+        launch_pdl=True,
     )
     if is_shared:
         out_divisibility = layout["OUT_DIVISIBILITY"]
@@ -209,6 +231,7 @@ def launch_twin(out, matrices, bias, call, cut, parts, copies, layout):
         OUT_HAS_MAP=call.out_is_aligned,
         A_IS_SHARED=a_is_shared,
         B_IS_SHARED=b_is_shared,
+        launch_pdl=begins_early(call, tile, cut),
     )
     if is_shared:
         n_steps = triton.cdiv(K, depth)

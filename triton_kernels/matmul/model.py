@@ -37,6 +37,9 @@ SINGLE_STORE_CYCLES = 340
 # A launch that adds parts of tiles, one that copies operands to aligned rows, and how
 # many bytes of parts are written or read in a cycle.
 SUM_CYCLES, ALIGN_CYCLES, PART_BYTES = 3500, 8200, 2000
+# A product that takes longer gains nothing where it begins while the launch before it
+# ends, and its programs are spread less evenly.
+LONG_CYCLES = 50000
 MOST_PARTS = 64  # of a tile, where all have as many
 MOST_STEPS = 1 << 18  # of a shared tile: thousands of them are counted in 32 bits
 MOST_SUMS = 2 * 128 * 256  # that there is memory for, for each multiprocessor

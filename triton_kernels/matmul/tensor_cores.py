@@ -10,7 +10,10 @@ Where there are few tiles, each is cut along k: a program computes a part of one
 import triton
 import triton.language as tl
 
-from triton_kernels.common.griddepcontrol import griddepcontrol_launch_dependents
+from triton_kernels.common.griddepcontrol import (
+    griddepcontrol_launch_dependents,
+    griddepcontrol_wait,
+)
 from triton_kernels.common.math import INTERPRETED
 from triton_kernels.common.vec import known_multiple
 from triton_kernels.matmul.parts import store_part
@@ -80,7 +83,7 @@ def load_tiles(
     return a, b
 
 
-@triton.jit(do_not_specialize=["n_parts", "part_steps"])
+@triton.jit(do_not_specialize=["n_parts", "part_steps", "next_begins"])
 def matmul_tensor_cores_kernel(
     out_ptr,  # (n_batches, M, N)
     a_ptr,  # (n_batches, M, K)
@@ -98,6 +101,7 @@ def matmul_tensor_cores_kernel(
     b_stride_col,
     n_parts,
     part_steps,
+    next_begins,  # the next launch: 1, at once; 2, as this one stores; or 0, behind it
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -114,9 +118,10 @@ def matmul_tensor_cores_kernel(
     # steps along k, of which each tile has n_parts times as many
     n_tile_rows, n_tile_cols = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     index = tl.program_id(0).to(tl.int64)
+    if next_begins == 1:
+        griddepcontrol_launch_dependents()
     first_k, end = 0, K
     if parts_ptr is not None:
-        griddepcontrol_launch_dependents()
         first_k = tl.program_id(0) % n_parts * part_steps * BLOCK_K
         end = tl.minimum(K, first_k + part_steps * BLOCK_K)
         index = index // n_parts
@@ -140,6 +145,7 @@ def matmul_tensor_cores_kernel(
     # -- compute: in float32. Elements of 2 bytes that come one by one cannot bypass the
     # registers, so those of the next step are on their way to some during this one
     accumulator = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    griddepcontrol_wait()
     if not HAS_WORDS:
         next_a, next_b = load_tiles(
             *(a_matrix, b_matrix, first_k, end, BLOCK_M, BLOCK_N, BLOCK_K),
@@ -165,6 +171,8 @@ def matmul_tensor_cores_kernel(
         accumulator = tl.dot(a, b, accumulator, input_precision="tf32")
 
     # -- store: what another launch adds up, or else after the epilogue, rounded once
+    if next_begins == 2:
+        griddepcontrol_launch_dependents()
     if parts_ptr is not None:
         store_part(parts_ptr, accumulator, tl.program_id(0), 0, n_rows)
     else:

@@ -8,6 +8,10 @@ on their way while this one is stored.
 import triton
 import triton.language as tl
 
+from triton_kernels.common.griddepcontrol import (
+    griddepcontrol_launch_dependents,
+    griddepcontrol_wait,
+)
 from triton_kernels.common.tensor_map import round_as_loaded
 from triton_kernels.matmul.parts import start_of, store_part
 from triton_kernels.matmul.tiles import finish, halves_of, load_bias, tile_at
@@ -181,6 +185,7 @@ def matmul_kernel(
     n_tiles = n_batches * n_tile_rows * n_tile_cols
     n_steps = tl.cdiv(K, BLOCK_K)
     tl.assume(n_steps > 0)  # the compiler would provide for tiles without a step
+    griddepcontrol_wait()
 
     if parts_ptr is not None:
         # -- tile: the steps of the first n_streamed ones, counted tile by tile, are
@@ -214,6 +219,7 @@ def matmul_kernel(
                     *(N_STORES, OUT_HAS_MAP, ACTIVATION),
                 )
             start += n_own_steps
+        griddepcontrol_launch_dependents()
 
     # -- tile: of the others, a program takes every num_programs-th one
     first = n_streamed + tl.program_id(0)
@@ -230,6 +236,7 @@ def matmul_kernel(
         )
 
         # -- store: after the epilogue, rounded once
+        griddepcontrol_launch_dependents()
         store_tile(
             *(out, accumulator, bias_ptr, batch, row, col, M, N),
             *(N_STORES, OUT_HAS_MAP, ACTIVATION),

@@ -21,13 +21,13 @@ EXPORT int tensor_cores_matmul(__half* out, __half* x) {
     using namespace tensor_cores;
     constexpr int M = 16, N = 16, K = 256, STRIDE = 0, NUM_STEPS = 4, NUM_STAGES = 3;
     const auto kernel = matmul_tensor_cores_kernel<
-        __half, 128, 128, K / NUM_STEPS, 2, 4, NUM_STAGES, true, true>;
+        __half, 128, 128, K / NUM_STEPS, 2, 4, NUM_STAGES, true, true, true>;
     const int64_t n_bytes = sizeof(Shared<__half, 128, 128, K / NUM_STEPS, NUM_STAGES>);
     const Plan plan{kernel, 1, 256, n_bytes};
     const Launcher launcher(nullptr);
     return launcher(
         plan, out, x, x, nullptr, nullptr, M, N, K, 0, STRIDE, 0, STRIDE, false, false,
-        static_cast<int>(NONE), 1, NUM_STEPS
+        static_cast<int>(NONE), 1, NUM_STEPS, true
     );
 }
 
