@@ -27,7 +27,7 @@ constexpr int64_t OUTER_CYCLES = 2;
 // How much longer steps take where blocks begin within tiles, each at another k.
 constexpr int64_t UNEVEN_PERCENT = 29;
 // How much longer steps take where words of a and b come one by one, or elements.
-constexpr int64_t WORD_PERCENT = 60, SINGLE_PERCENT = 140;
+constexpr int64_t WORD_PERCENT = 130, SINGLE_PERCENT = 140;
 // What out costs where its rows are not aligned, for 1024 elements of a tile.
 constexpr int64_t SINGLE_STORE_CYCLES = 340;
 // A launch that adds parts of tiles, one that copies operands to aligned rows, and how many

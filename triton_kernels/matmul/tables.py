@@ -57,16 +57,16 @@ TILED_TILES = (
 # memory, so that many steps are on their way: one less than stages for 64 rows or more,
 # two less for fewer, which need no warpgroup.
 TENSOR_CORES_TILES = (
-    TensorCoresTile(128, 128, 32, 4, 8, 650, 610, 860, 4600),
-    TensorCoresTile(64, 128, 64, 4, 8, 1000, 570, 860, 4840, 2),
-    TensorCoresTile(64, 64, 64, 4, 4, 890, 370, 860, 3100),
-    TensorCoresTile(32, 32, 128, 5, 4, 700, 540, 860, 3300, 2),
-    TensorCoresTile(16, 64, 128, 5, 4, 1300, 360, 860, 2930, 2),
-    TensorCoresTile(16, 128, 64, 6, 4, 670, 450, 860, 3570, 2),
-    TensorCoresTile(32, 64, 64, 7, 4, 600, 440, 860, 3420, 2),
-    TensorCoresTile(64, 16, 128, 4, 4, 570, 560, 860, 3130, 2),
-    TensorCoresTile(128, 16, 64, 4, 4, 590, 690, 860, 3300, 2),
-    TensorCoresTile(64, 32, 128, 3, 4, 1100, 490, 860, 3220, 2),
+    TensorCoresTile(128, 128, 32, 4, 8, 590, 560, 3000, 5190),
+    TensorCoresTile(64, 128, 64, 4, 8, 620, 510, 2080, 5190, 2),
+    TensorCoresTile(64, 64, 64, 4, 4, 770, 270, 1800, 2850),
+    TensorCoresTile(32, 32, 128, 5, 4, 640, 540, 190, 3030, 2),
+    TensorCoresTile(16, 64, 128, 5, 4, 1120, 360, 4140, 2780, 2),
+    TensorCoresTile(16, 128, 64, 6, 4, 110, 590, 150, 3100, 2),
+    TensorCoresTile(32, 64, 64, 7, 4, 590, 410, 110, 3030, 2),
+    TensorCoresTile(64, 16, 128, 4, 4, 610, 570, 0, 3030, 2),
+    TensorCoresTile(128, 16, 64, 4, 4, 550, 600, 0, 3030, 2),
+    TensorCoresTile(64, 32, 128, 3, 4, 1100, 470, 1930, 2850, 2),
 )
 # Rows, columns and depth, stages, warps, stores and programs; then cycles. The largest
 # tile costs the fewest bytes. Two programs with tiles of 128 x 128 share a
@@ -74,13 +74,13 @@ TENSOR_CORES_TILES = (
 # lines are for few steps of many tiles and many steps of few: the longer ring has more
 # bytes on their way, and takes longer to begin with.
 TILES = (
-    MatmulTile(128, 256, 64, 4, 8, 2, 1, 1228, 1504, 7056),
-    MatmulTile(128, 128, 64, 3, 4, 2, 2, 1221, 894, 4260),
-    MatmulTile(64, 256, 64, 5, 4, 2, 1, 619, 1299, 4216),
-    MatmulTile(64, 128, 128, 4, 4, 1, 1, 685, 466, 3832),
-    MatmulTile(128, 64, 128, 4, 4, 1, 1, 748, 1572, 3944),
-    MatmulTile(64, 64, 128, 3, 4, 1, 2, 539, 2931, 3853),
-    MatmulTile(64, 64, 128, 6, 4, 1, 1, 225, 2513, 5142),
+    MatmulTile(128, 256, 64, 4, 8, 2, 1, 1030, 2740, 6890),
+    MatmulTile(128, 128, 64, 3, 4, 2, 2, 1710, 2910, 5190),
+    MatmulTile(64, 256, 64, 5, 4, 2, 1, 960, 1290, 5500),
+    MatmulTile(64, 128, 128, 4, 4, 1, 1, 880, 1200, 4980),
+    MatmulTile(128, 64, 128, 4, 4, 1, 1, 730, 1160, 5840),
+    MatmulTile(64, 64, 128, 3, 4, 1, 2, 1020, 0, 3710),
+    MatmulTile(64, 64, 128, 6, 4, 1, 1, 300, 3190, 5640),
 )
 # Of float32 that is split in two: a stage holds large and small parts. The compiler has
 # a warpgroup wait for each of a step's three products; meanwhile another one, or one of
