@@ -20,6 +20,7 @@ from common import (
     random_inputs,
     triton_version,
 )
+from dependent import assert_waits_first
 from launches import HOPPER
 from mirror import kernels_of
 from test_simulated_calls import needs_nvcc
@@ -454,6 +455,20 @@ def test_keys_that_are_split(
         return  # where one thing is done after the other
     once, again = (run(FORWARD, backend, *inputs, **params) for _ in range(2))
     assert all(map(same_bits, once, again))
+
+
+# The launch that computes the parts, and the one that puts them together.
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("side", [pytest.param("cuda", marks=needs_nvcc), "triton"])
+def test_launches_of_keys_that_are_split_wait_for_the_one_before(
+    side: str, number: int
+) -> None:
+    shape, params, n_splits = DECODING["two that share"]
+    assert n_splits > 1
+    arguments = launcher_arguments(FORWARD, Case(shape, torch.bfloat16, params=params))
+    inspect = {"cuda": kernel_code.inspect_cuda, "triton": kernel_code.inspect_triton}
+    code = inspect[side](FORWARD, arguments, HOPPER, number=number)
+    assert_waits_first(code)
 
 
 @pytest.mark.parametrize("extreme", EXTREMES)

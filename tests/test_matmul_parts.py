@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from common import leave_out
+from dependent import assert_waits_first
 from test_matmul_model import cuda_tiles
 from test_simulated_calls import needs_nvcc
 from torch import Tensor
@@ -528,7 +529,6 @@ DEPENDENT_LAUNCHES = {
 def test_a_launch_touches_nothing_before_the_one_before_it_has_ended(
     side: str, launch: str
 ) -> None:
-    """Only a GPU has launches that overlap, and even there a race may stay hidden."""
     size, rung, number = DEPENDENT_LAUNCHES[launch]
     a, b, bias = (
         torch.empty(*shape, device="meta", dtype=torch.bfloat16)
@@ -538,20 +538,7 @@ def test_a_launch_touches_nothing_before_the_one_before_it_has_ended(
     arguments = tuple(op.arguments(OP.allocate(a, b, bias), a, b, bias))
     inspect = {"cuda": inspect_cuda, "triton": inspect_triton}[side]
     code = inspect(op, arguments, ARCHITECTURES[90], number=number)
-    opcodes = [each.opcode for each in code.ptx.instructions]
-    waits = opcodes.index("griddepcontrol.wait")
-    touching = [
-        opcode
-        for opcode in opcodes
-        if ".global" in opcode or opcode.startswith(("cp.async.bulk.tensor", "red."))
-    ]
-    assert touching
-    assert waits < min(map(opcodes.index, touching))
-    # Constants may be read at any time, wherever the compiler puts the load.
-    assert not any(opcode.startswith("ld.global.nc") for opcode in touching)
-    # No thread ends without, or the launch behind would not wait for the one before.
-    done = code.simulation
-    assert done.executed[waits] == done.blocks * done.threads
+    assert_waits_first(code)
 
 
 # Blocks that come in another order leave the order of the additions as it is.

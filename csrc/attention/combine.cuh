@@ -7,6 +7,7 @@
 
 #include "attention/scores.cuh"
 #include "common/launch.cuh"
+#include "common/ptx/griddepcontrol.cuh"
 #include "common/reduce.cuh"
 #include "common/vec.cuh"
 
@@ -31,10 +32,10 @@ __device__ __forceinline__ void store_means(
 
 template <typename T, int BLOCK_N>
 __global__ void __launch_bounds__(combine::NUM_THREADS) attention_combine_kernel(
-    T* __restrict__ out_ptr,              // (n_batches, n_queries, n_heads, head_dim)
-    float* __restrict__ lse_ptr,          // (n_batches, n_heads, n_queries)
-    const float* __restrict__ parts_ptr,  // (n_rows, n_splits, head_dim)
-    const float* __restrict__ statistics_ptr,  // (n_rows, n_splits, 2)
+    T* __restrict__ out_ptr,      // (n_batches, n_queries, n_heads, head_dim)
+    float* __restrict__ lse_ptr,  // (n_batches, n_heads, n_queries)
+    const float* parts_ptr,       // (n_rows, n_splits, head_dim), just written
+    const float* statistics_ptr,  // (n_rows, n_splits, 2), just written
     int64_t n_rows, int n_heads, int64_t n_queries, int head_dim,
     int64_t out_stride_batch, int64_t out_stride_row, int64_t out_stride_head,
     float scale, float softcap, int n_splits
@@ -44,11 +45,13 @@ __global__ void __launch_bounds__(combine::NUM_THREADS) attention_combine_kernel
     constexpr int PARTS = WARP_SIZE / COL_LANES;   // which a warp reads at a time
 
     // -- tile: a warp owns BLOCK_N columns of a row, and reads PARTS parts at a time
+    ptx::griddepcontrol_launch_dependents();
     const int lane = threadIdx.x % WARP_SIZE;
     const int n_col_tiles = (head_dim + BLOCK_N - 1) / BLOCK_N;
     const int64_t tile = int64_t{blockIdx.x} * NUM_WARPS + threadIdx.x / WARP_SIZE;
     const int64_t row = tile / n_col_tiles;
     const int col = tile % n_col_tiles * BLOCK_N + lane % COL_LANES * VEC_SIZE;
+    ptx::griddepcontrol_wait();
     if (row >= n_rows) return;
     const int64_t query = row % n_queries;
     const int64_t head = row / n_queries % n_heads;

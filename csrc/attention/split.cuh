@@ -13,6 +13,7 @@
 #include "attention/fragments.cuh"
 #include "attention/scores.cuh"
 #include "attention/tiles.cuh"
+#include "common/ptx/griddepcontrol.cuh"
 
 namespace split {
 constexpr int MAX_WARPS = 8;  // of a block; fewer where their tiles do not fit
@@ -44,14 +45,13 @@ constexpr int64_t shared_bytes(int n_warps) {
 
 template <typename T, int BLOCK_M, int HEAD_DIM>
 __global__ void __launch_bounds__(split::MAX_WARPS* WARP_SIZE) attention_split_kernel(
-    T* __restrict__ out_ptr,             // (n_batches, n_queries, n_heads, head_dim)
-    float* __restrict__ lse_ptr,         // (n_batches, n_heads, n_queries)
-    float* __restrict__ parts_ptr,       // (n_batches, n_heads, n_queries, n_splits,
-                                         // head_dim)
-    float* __restrict__ statistics_ptr,  // (n_batches, n_heads, n_queries, n_splits, 2)
-    const T* __restrict__ q_ptr,         // (n_batches, n_queries, n_heads, head_dim)
-    const T* __restrict__ k_ptr,         // (n_batches, n_keys, n_kv_heads, head_dim)
-    const T* __restrict__ v_ptr,         // (n_batches, n_keys, n_kv_heads, head_dim)
+    T* out_ptr,             // (n_batches, n_queries, n_heads, head_dim)
+    float* lse_ptr,         // (n_batches, n_heads, n_queries)
+    float* parts_ptr,       // (n_batches, n_heads, n_queries, n_splits, head_dim)
+    float* statistics_ptr,  // (n_batches, n_heads, n_queries, n_splits, 2)
+    const T* q_ptr,         // (n_batches, n_queries, n_heads, head_dim)
+    const T* k_ptr,         // (n_batches, n_keys, n_kv_heads, head_dim)
+    const T* v_ptr,         // (n_batches, n_keys, n_kv_heads, head_dim)
     int n_heads, int n_kv_heads, int64_t n_queries, int64_t n_keys, int head_dim,
     int64_t out_stride_batch, int64_t out_stride_row, int64_t out_stride_head,
     int64_t q_stride_batch, int64_t q_stride_row, int64_t q_stride_head,
@@ -116,8 +116,8 @@ __global__ void __launch_bounds__(split::MAX_WARPS* WARP_SIZE) attention_split_k
         }
         ptx::cp_async_commit_group();
     };
+    ptx::griddepcontrol_wait();
     for (int step = 0; step < NUM_STAGES - 1; ++step) copy(step);
-
     constexpr int ROW_CHUNKS = HEAD_DIM / CHUNK;
     for (int i = threadIdx.x; i < BLOCK_M * ROW_CHUNKS; i += blockDim.x) {
         const int row = tile_row + i / ROW_CHUNKS, col = i % ROW_CHUNKS * CHUNK;
@@ -182,7 +182,6 @@ __global__ void __launch_bounds__(split::MAX_WARPS* WARP_SIZE) attention_split_k
             }
         }
     }
-
     // The parts of the warps are put together, as attention_combine_kernel does those of blocks.
     __syncwarp();  // its last tile has been read
     #pragma unroll
@@ -208,6 +207,7 @@ __global__ void __launch_bounds__(split::MAX_WARPS* WARP_SIZE) attention_split_k
     __syncthreads();  // the parts of all warps are there
 
     // -- store: sums relative to the largest score of the part; of a single part the means
+    ptx::griddepcontrol_launch_dependents();
     constexpr int VEC_SIZE = 4;
     for (int i = threadIdx.x; i < BLOCK_M * HEAD_DIM / VEC_SIZE; i += blockDim.x) {
         const int tile_i = i / (HEAD_DIM / VEC_SIZE), row = tile_row + tile_i;

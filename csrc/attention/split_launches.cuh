@@ -23,8 +23,11 @@ cudaError_t launch_split(
         while (shared_bytes(n_warps) > launch.device().max_shared_bytes) n_warps /= 2;
         return launch(
             Plan{
-                attention_split_kernel<T, BLOCK_M, HEAD_DIM>, dim3(n_tiles * n_splits),
-                dim3(n_warps * WARP_SIZE), shared_bytes(n_warps)
+                .kernel = attention_split_kernel<T, BLOCK_M, HEAD_DIM>,
+                .grid = dim3(n_tiles * n_splits),
+                .block = dim3(n_warps * WARP_SIZE),
+                .shared_bytes = shared_bytes(n_warps),
+                .is_dependent = true
             },
             const_cast<void*>(out.data), lse, parts, statistics, q.data, k.data, v.data,
             q.n_heads, k.n_heads, q.n_rows, k.n_rows, head_dim, out.stride_batch,
@@ -49,8 +52,10 @@ cudaError_t launch_split(
         const int64_t n_warps = n_rows * ceil_div(head_dim, BLOCK_N);
         return launch(
             Plan{
-                attention_combine_kernel<T, BLOCK_N>,
-                dim3(ceil_div(n_warps, combine::NUM_WARPS)), dim3(combine::NUM_THREADS)
+                .kernel = attention_combine_kernel<T, BLOCK_N>,
+                .grid = dim3(ceil_div(n_warps, combine::NUM_WARPS)),
+                .block = dim3(combine::NUM_THREADS),
+                .is_dependent = true
             },
             const_cast<void*>(out.data), lse, parts, statistics, n_rows, q.n_heads,
             q.n_rows, head_dim, out.stride_batch, out.stride_row, out.stride_head,

@@ -9,6 +9,10 @@ import triton
 import triton.language as tl
 
 from triton_kernels.attention.tiles import fast_exp2
+from triton_kernels.common.griddepcontrol import (
+    griddepcontrol_launch_dependents,
+    griddepcontrol_wait,
+)
 from triton_kernels.common.math import LOG2_E, finite_origin
 
 
@@ -22,8 +26,8 @@ def means_of(sums, row_sum):
 def attention_combine_kernel(
     out_ptr,  # (n_batches, n_queries, n_heads, head_dim)
     lse_ptr,  # (n_batches, n_heads, n_queries)
-    parts_ptr,  # (n_rows, n_splits, head_dim)
-    statistics_ptr,  # (n_rows, n_splits, 2)
+    parts_ptr,  # (n_rows, n_splits, head_dim), just written
+    statistics_ptr,  # (n_rows, n_splits, 2), just written
     n_rows,
     n_heads,
     n_queries,
@@ -39,6 +43,7 @@ def attention_combine_kernel(
     IS_PLAIN: tl.constexpr,
 ):
     # -- tile: a program owns BLOCK_N columns of a row, and reads PARTS parts at a time
+    griddepcontrol_launch_dependents()
     n_col_tiles = tl.cdiv(head_dim, BLOCK_N)
     tile = tl.program_id(0).to(tl.int64)
     row, col = tile // n_col_tiles, tile % n_col_tiles * BLOCK_N
@@ -52,6 +57,7 @@ def attention_combine_kernel(
     unit = scale if IS_PLAIN else 1.0
 
     # -- compute: the largest score, and then all sums relative to it
+    griddepcontrol_wait()
     row_max = tl.full([PARTS], -float("inf"), tl.float32)
     for start in range(0, n_splits, PARTS):
         part_max = tl.load(

@@ -15,6 +15,10 @@ from triton_kernels.attention.combine import means_of
 from triton_kernels.attention.scores import visible_keys
 from triton_kernels.attention.tensor_cores import add_keys
 from triton_kernels.attention.tiles import load_tile, matrix_of, sees
+from triton_kernels.common.griddepcontrol import (
+    griddepcontrol_launch_dependents,
+    griddepcontrol_wait,
+)
 from triton_kernels.common.math import LOG2_E, finite_origin
 from triton_kernels.common.vec import known_multiple
 
@@ -96,6 +100,7 @@ def attention_split_kernel(
     q_offsets = queries * known_multiple(q_stride_row, DIVISIBILITY)
     q_offsets += heads * known_multiple(q_stride_head, DIVISIBILITY)
     q_ptr += batch * known_multiple(q_stride_batch, DIVISIBILITY)
+    griddepcontrol_wait()
     q = tl.load(
         q_ptr + q_offsets[:, None] + cols[None, :],
         mask=(rows < n_rows)[:, None] & (cols < head_dim)[None, :],
@@ -124,6 +129,7 @@ def attention_split_kernel(
 
     # -- store: sums relative to the largest score of the part; of a single part the
     # means
+    griddepcontrol_launch_dependents()
     is_row, is_stored = rows < n_rows, (rows < n_rows)[:, None] & (cols < head_dim)
     lse_row = (batch * n_heads + heads) * n_queries + queries
     if n_splits == 1:

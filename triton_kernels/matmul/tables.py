@@ -57,16 +57,16 @@ TILED_TILES = (
 # memory, so that many steps are on their way: one less than stages for 64 rows or more,
 # two less for fewer, which need no warpgroup.
 TENSOR_CORES_TILES = (
-    TensorCoresTile(128, 128, 32, 4, 8, 590, 560, 3000, 5190),
-    TensorCoresTile(64, 128, 64, 4, 8, 620, 510, 2080, 5190, 2),
-    TensorCoresTile(64, 64, 64, 4, 4, 770, 270, 1800, 2850),
-    TensorCoresTile(32, 32, 128, 5, 4, 640, 540, 190, 3030, 2),
-    TensorCoresTile(16, 64, 128, 5, 4, 1120, 360, 4140, 2780, 2),
-    TensorCoresTile(16, 128, 64, 6, 4, 110, 590, 150, 3100, 2),
-    TensorCoresTile(32, 64, 64, 7, 4, 590, 410, 110, 3030, 2),
-    TensorCoresTile(64, 16, 128, 4, 4, 610, 570, 0, 3030, 2),
-    TensorCoresTile(128, 16, 64, 4, 4, 550, 600, 0, 3030, 2),
-    TensorCoresTile(64, 32, 128, 3, 4, 1100, 470, 1930, 2850, 2),
+    TensorCoresTile(128, 128, 32, 4, 8, 605, 570, 2150, 4585),
+    TensorCoresTile(64, 128, 64, 4, 8, 825, 595, 2050, 4330, 2),
+    TensorCoresTile(64, 64, 64, 4, 4, 915, 380, 1270, 2935),
+    TensorCoresTile(32, 32, 128, 5, 4, 750, 510, 970, 3270, 2),
+    TensorCoresTile(16, 64, 128, 5, 4, 1310, 365, 1845, 2815, 2),
+    TensorCoresTile(16, 128, 64, 6, 4, 675, 570, 430, 3335, 2),
+    TensorCoresTile(32, 64, 64, 7, 4, 535, 420, 430, 3370, 2),
+    TensorCoresTile(64, 16, 128, 4, 4, 305, 775, 430, 3100, 2),
+    TensorCoresTile(128, 16, 64, 4, 4, 705, 645, 430, 3175, 2),
+    TensorCoresTile(64, 32, 128, 3, 4, 1190, 505, 1920, 2985, 2),
 )
 # Rows, columns and depth, stages, warps, stores and programs; then cycles. The largest
 # tile costs the fewest bytes. Two programs with tiles of 128 x 128 share a
@@ -74,13 +74,13 @@ TENSOR_CORES_TILES = (
 # lines are for few steps of many tiles and many steps of few: the longer ring has more
 # bytes on their way, and takes longer to begin with.
 TILES = (
-    MatmulTile(128, 256, 64, 4, 8, 2, 1, 1030, 2740, 6890),
-    MatmulTile(128, 128, 64, 3, 4, 2, 2, 1710, 2910, 5190),
-    MatmulTile(64, 256, 64, 5, 4, 2, 1, 960, 1290, 5500),
-    MatmulTile(64, 128, 128, 4, 4, 1, 1, 880, 1200, 4980),
-    MatmulTile(128, 64, 128, 4, 4, 1, 1, 730, 1160, 5840),
-    MatmulTile(64, 64, 128, 3, 4, 1, 2, 1020, 0, 3710),
-    MatmulTile(64, 64, 128, 6, 4, 1, 1, 300, 3190, 5640),
+    MatmulTile(128, 256, 64, 4, 8, 2, 1, 1025, 2175, 7070),
+    MatmulTile(128, 128, 64, 3, 4, 2, 2, 1295, 1465, 5210),
+    MatmulTile(64, 256, 64, 5, 4, 2, 1, 675, 1405, 5000),
+    MatmulTile(64, 128, 128, 4, 4, 1, 1, 790, 760, 3900),
+    MatmulTile(128, 64, 128, 4, 4, 1, 1, 790, 1810, 4130),
+    MatmulTile(64, 64, 128, 3, 4, 1, 2, 780, 2245, 3605),
+    MatmulTile(64, 64, 128, 6, 4, 1, 1, 260, 2390, 6440),
 )
 # Of float32 that is split in two: a stage holds large and small parts. The compiler has
 # a warpgroup wait for each of a step's three products; meanwhile another one, or one of
