@@ -259,6 +259,7 @@ def test_words_bypass_the_registers(
     a, b, bias = operands = laid_out(integers(shape, device, dtype), layout)
     exact = (a.double() @ b.double() + bias.double()).to(dtype)
     padded_a = torch.nn.functional.pad(a, (0, 200 - shape[2]))[:, : shape[2]]
+    assert padded_a.stride(0) % 8 == 0
     for number, tried in ((5, operands), (6, operands), (5, (padded_a, b, bias))):
         # Tiles that are for all dtypes.
         cut = Cut(number, -(-shape[0] // (64, 128)[number - 5]), 0)

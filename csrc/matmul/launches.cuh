@@ -160,11 +160,10 @@ cudaError_t launch_tf32_twin(const Launcher& launch, const Product& product) {
 template <typename T, RungTile TILE>
 constexpr int STEP = TILE.block_k * 2 / int{sizeof(T)};  // elements of k
 template <
-    typename T, RungTile TILE, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS,
-    bool HAVE_WORDS>
+    typename T, RungTile TILE, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS, bool HAS_WORDS>
 constexpr auto TENSOR_CORES = matmul_tensor_cores_kernel<
     T, TILE.block_m, TILE.block_n, STEP<T, TILE>, TILE.warps_m, TILE.warps_n,
-    TILE.num_stages, A_K_CONTIGUOUS, B_K_CONTIGUOUS, HAVE_WORDS>;
+    TILE.num_stages, A_K_CONTIGUOUS, B_K_CONTIGUOUS, HAS_WORDS>;
 
 template <typename T>
 cudaError_t launch_tensor_cores(const Launcher& launch, const Product& product) {
@@ -174,17 +173,17 @@ cudaError_t launch_tensor_cores(const Launcher& launch, const Product& product) 
         const Matrix &a = product.a, &b = product.b;
         const Call& call = product.call;
         const Cut& cut = product.cut;
-        const auto kernel_for = [&]<bool HAVE_WORDS>() {
-            constexpr auto W = HAVE_WORDS;
+        const auto kernel_for = [&]<bool HAS_WORDS>() {
+            constexpr auto W = HAS_WORDS;
             return a.along_k && b.along_k ? TENSOR_CORES<T, TILE, true, true, W>
                    : a.along_k            ? TENSOR_CORES<T, TILE, true, false, W>
                    : b.along_k            ? TENSOR_CORES<T, TILE, false, true, W>
                                           : TENSOR_CORES<T, TILE, false, false, W>;
         };
         // Elements of float32 are words.
-        const bool have_words =
+        const bool has_words =
             sizeof(T) == 4 || (a.has_words(call.dtype) && b.has_words(call.dtype));
-        const auto kernel = have_words
+        const auto kernel = has_words
                                 ? kernel_for.template operator()<true>()
                                 : kernel_for.template operator()<sizeof(T) == 4>();
         const int64_t n_parts = cut.n_streamed == 0 ? 1 : cut.n_blocks / cut.n_streamed;
@@ -192,8 +191,9 @@ cudaError_t launch_tensor_cores(const Launcher& launch, const Product& product) 
         using Shared = tensor_cores::Shared<T, BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES>;
         // No more blocks than multiprocessors take more than half of the shared memory
         // each, so that two of the same or of two launches are never on one.
-        const bool is_alone = cut.n_blocks <= launch.device().n_sms;
-        const int64_t over_half = launch.device().max_shared_bytes / 2 + 1;
+        const Device& device = launch.device();
+        const bool is_alone = device.arch >= 90 && cut.n_blocks <= device.n_sms;
+        const int64_t over_half = device.max_shared_bytes / 2 + 1;
         const cudaError_t error = launch(
             Plan{
                 .kernel = kernel,

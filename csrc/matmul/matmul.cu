@@ -108,7 +108,7 @@ cudaError_t matmul(
     call.a_has_lines = product.a.has_lines(dtype);
     call.b_has_lines = product.b.has_lines(dtype);
     call.are_aligned = product.a.is_aligned(dtype) && product.b.is_aligned(dtype);
-    call.have_words = product.a.has_words(dtype) && product.b.has_words(dtype);
+    call.has_words = product.a.has_words(dtype) && product.b.has_words(dtype);
     for (const Matrix* x : {&product.a, &product.b}) {
         call.n_copied += x->n_copied(dtype, n_batches);
     }

@@ -149,9 +149,9 @@ struct RungTile {
         const int64_t n_parts = cut.n_streamed == 0 ? 1 : cut.n_blocks / cut.n_streamed;
         const int64_t n_steps = steps_of_part(call, n_parts);
         const int64_t blocks_per_sm = ceil_div(cut.n_blocks, n_sms);
-        const int64_t percent = 100 + (call.are_aligned  ? 0
-                                       : call.have_words ? WORD_PERCENT
-                                                         : SINGLE_PERCENT);
+        const int64_t percent = 100 + (call.are_aligned ? 0
+                                       : call.has_words ? WORD_PERCENT
+                                                        : SINGLE_PERCENT);
         int64_t each_cycles = tile_cycles;
         if (!call.out_is_aligned && n_parts == 1) {
             each_cycles += block_m * block_n * SINGLE_STORE_CYCLES / 1024;

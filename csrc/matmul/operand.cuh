@@ -76,10 +76,7 @@ struct Operand {
     // Starts to copy the next tile, in words at least; n_k entries are left along k. Zeros
     // surround the matrix.
     __device__ void copy_to(unsigned char* tile, int64_t n_k) {
-        // No piece ends within its bytes: compute-sanitizer takes all of them for read.
-        const bool ends_whole =
-            !K_CONTIGUOUS || is_padded || n_k >= BLOCK_K || n_k % CHUNK == 0;
-        if (alignment == CHUNK_BYTES && ends_whole) [[likely]] {
+        if (alignment == CHUNK_BYTES && ends_whole<CHUNK>(n_k)) [[likely]] {
             copy_pieces<CHUNK_BYTES>(tile, n_k);
         } else {
             copy_pieces<WORD_BYTES>(tile, n_k);
@@ -91,7 +88,7 @@ struct Operand {
     // are on their way to these then, which the result tells.
     using Chunks = Vec<T, CHUNK>[ROWS_PER_THREAD];
     __device__ bool start_copy(unsigned char* tile, int64_t n_k, Chunks& chunks) {
-        if (alignment >= WORD_BYTES) {
+        if (alignment >= WORD_BYTES && ends_whole<WORD_BYTES / int{sizeof(T)}>(n_k)) {
             copy_to(tile, n_k);
             return false;
         }
@@ -109,6 +106,13 @@ struct Operand {
         for (int i = 0; i < ROWS_PER_THREAD; ++i) {
             store(reinterpret_cast<T*>(place(tile, i)), chunks[i]);
         }
+    }
+
+    // Whether the next tile ends with a whole piece of PIECE entries: compute-sanitizer takes all
+    // bytes of a piece for read.
+    template <int PIECE>
+    __device__ bool ends_whole(int64_t n_k) const {
+        return !K_CONTIGUOUS || is_padded || n_k >= BLOCK_K || n_k % PIECE == 0;
     }
 
     // Rows of the next tile from the thread's first one on, and entries from its chunk on.

@@ -35,17 +35,17 @@ struct Shared {
 
 // Blocks that a multiprocessor has registers for; 0 is the compiler's choice. That is too few
 // registers to load ahead for four warps with words, too many for eight with elements.
-constexpr int min_blocks(int n_warps, bool have_words) {
-    return (n_warps == 4) == have_words ? 16 / n_warps : 0;
+constexpr int min_blocks(int n_warps, bool has_words) {
+    return (n_warps == 4) == has_words ? 16 / n_warps : 0;
 }
 
 }  // namespace tensor_cores
 
-// Rounds float32 to tf32. HAVE_WORDS: rows of a and b begin and end at multiples of 4 bytes.
+// Rounds float32 to tf32. HAS_WORDS: rows of a and b begin and end at multiples of 4 bytes.
 template <
     typename T, int BLOCK_M, int BLOCK_N, int BLOCK_K, int WARPS_M, int WARPS_N,
-    int NUM_STAGES, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS, bool HAVE_WORDS,
-    int MIN_BLOCKS = tensor_cores::min_blocks(WARPS_M * WARPS_N, HAVE_WORDS)>
+    int NUM_STAGES, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS, bool HAS_WORDS,
+    int MIN_BLOCKS = tensor_cores::min_blocks(WARPS_M * WARPS_N, HAS_WORDS)>
 __global__ void
 __launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE, MIN_BLOCKS) matmul_tensor_cores_kernel(
     T* __restrict__ out_ptr,        // (n_batches, M, N)
@@ -96,7 +96,7 @@ __launch_bounds__(WARPS_M * WARPS_N * WARP_SIZE, MIN_BLOCKS) matmul_tensor_cores
         const int64_t n_k = K - first_k - int64_t{step} * BLOCK_K;
         if (step < n_steps && n_k > 0) {
             auto& tiles = shared.stages[stage];
-            if constexpr (HAVE_WORDS) {
+            if constexpr (HAS_WORDS) {
                 a.copy_to(tiles.a, n_k);
                 b.copy_to(tiles.b, n_k);
             } else {
