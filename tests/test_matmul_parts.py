@@ -542,6 +542,19 @@ def test_a_launch_touches_nothing_before_the_one_before_it_has_ended(
     assert_waits_first(code)
 
 
+@pytest.mark.parametrize("side", [pytest.param("cuda", marks=needs_nvcc), "triton"])
+def test_before_hopper_no_launch_depends_on_another(side: str) -> None:
+    a, b = (
+        torch.empty(*shape, device="meta", dtype=torch.bfloat16)
+        for shape in ((8, 64), (64, 8))
+    )
+    op = OP.on_rung("tensor_cores")
+    arguments = tuple(op.arguments(OP.allocate(a, b), a, b))
+    inspect = {"cuda": inspect_cuda, "triton": inspect_triton}[side]
+    code = inspect(op, arguments, ARCHITECTURES[80])
+    assert not any("griddepcontrol" in each.opcode for each in code.ptx.instructions)
+
+
 # Blocks that come in another order leave the order of the additions as it is.
 @pytest.mark.parametrize(
     ("side", "cut"),

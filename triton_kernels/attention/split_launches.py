@@ -37,7 +37,7 @@ def launch_split(call, rows, lse, workspace, divisibility, parameters, n_splits)
         num_stages=3,
         num_warps=8 if is_large else 4,
         enable_fp_fusion=True,
-        launch_pdl=True,
+        launch_pdl=current_device().has_dependent_launches,
     )
     if n_splits == 1:
         return
@@ -52,7 +52,7 @@ def launch_split(call, rows, lse, workspace, divisibility, parameters, n_splits)
         IS_PLAIN=call.is_plain,
         num_warps=1,
         enable_fp_fusion=True,
-        launch_pdl=True,
+        launch_pdl=current_device().has_dependent_launches,
     )
 
 

@@ -14,6 +14,11 @@ class Device(NamedTuple):
     arch: int  # its compute capability, such as 90
     n_sms: int  # its multiprocessors
 
+    @property
+    def has_dependent_launches(self) -> bool:
+        """Whether one may begin while the launch before it ends: see griddepcontrol."""
+        return self.arch >= 90
+
 
 def current_device() -> Device:
     """The GPU that the next launch goes to; in the interpreter, one like an H200."""

@@ -1,10 +1,12 @@
 """A launch that begins while the one before it in the stream ends, from Hopper on.
 
-Programmatic dependent launch: nobody waits for its programs to be started.
+Programmatic dependent launch: nobody waits for its programs to be started. Before
+Hopper there is none, and nothing to wait for.
 """
 
 import triton
 import triton.language as tl
+from triton.language.target_info import cuda_capability_geq
 
 from triton_kernels.common.math import INTERPRETED
 
@@ -15,7 +17,7 @@ def griddepcontrol_launch_dependents():
 
     If it is a dependent one. It gets what room they leave.
     """
-    if not INTERPRETED:
+    if not INTERPRETED and cuda_capability_geq(9, 0):
         tl.extra.cuda.gdc_launch_dependents()
 
 
@@ -25,5 +27,5 @@ def griddepcontrol_wait():
 
     Any other launch than a dependent one has waited already.
     """
-    if not INTERPRETED:
+    if not INTERPRETED and cuda_capability_geq(9, 0):
         tl.extra.cuda.gdc_wait()

@@ -103,7 +103,7 @@ class Matrix(NamedTuple):
             DIVISIBILITY=divisor,
             NUM_PLANES=self.n_planes,
             enable_fp_fusion=True,
-            launch_pdl=True,
+            launch_pdl=current_device().has_dependent_launches,
         )
         return copy
 
@@ -194,7 +194,7 @@ def launch_tensor_cores(out, a, b, bias, strides, call, cut, parts, layout):
         HAS_WORDS=call.has_words,
         OFFSET_BITS=32 if most <= MOST else 64,
         maxnreg=None if call.has_words else SINGLE_REGISTERS,
-        launch_pdl=True,
+        launch_pdl=current_device().has_dependent_launches,
     )
     if is_shared:
         out_divisibility = layout["OUT_DIVISIBILITY"]

@@ -11,6 +11,7 @@ from the L2.
 import triton
 import triton.language as tl
 
+from triton_kernels.common.device import current_device
 from triton_kernels.common.griddepcontrol import griddepcontrol_wait
 from triton_kernels.common.vec import known_multiple
 from triton_kernels.matmul.tiles import finish, load_bias, tile_at
@@ -126,5 +127,5 @@ def launch_sum(out, parts, bias, call, tile, n_steps, cut, out_divisibility):
         ACTIVATION=call.activation,
         num_warps=max(groups // 8, 1),
         enable_fp_fusion=True,
-        launch_pdl=True,
+        launch_pdl=current_device().has_dependent_launches,
     )
