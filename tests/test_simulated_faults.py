@@ -271,7 +271,7 @@ STILL_READ = "writes registers that are read by a wgmma that no wgmma.wait_group
 UNFENCED = r"uses registers that no wgmma\.fence has handed over to it"
 
 FOR_TWO = replaced(r"(1|%r\d+);", "2;")
-ALL_IS_READ = replaced(r"(16|0x10|0x4), %r\d+;", r"\1, \1;")
+ALL_IS_READ = replaced(r"(16|0x10|0x4|4), %r\d+;", r"\1, \1;")
 
 
 def masks(load: str, store: str, *, are_branches: bool) -> Iterator[Fault]:
