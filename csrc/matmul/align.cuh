@@ -1,8 +1,8 @@
 // Copies of operands that cannot be read in place, or not fast.
 //
 // Rows have to begin at multiples of 16 bytes: the tensor memory accelerator asks for that, and
-// so do copies of 16 bytes. Without it, each element is a load of its own in every block that
-// needs it. And the tensor cores take one operand of tf32 along k alone, which is transposed
+// so do copies of 16 bytes. Without it, each word or element is copied by itself in every block
+// that needs it. And the tensor cores take one operand of tf32 along k alone, which is transposed
 // where it is not; for tf32x3, each of its elements is split in two. A copy costs a launch, and
 // two accesses to memory for each element.
 #pragma once

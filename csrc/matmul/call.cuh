@@ -21,7 +21,7 @@ struct Call {
     bool a_has_lines = false, b_has_lines = false;
     bool out_is_aligned = false;
     bool are_aligned = true;  // a and b, wherever they are read
-    bool has_words = true;    // their rows begin at multiples of 4 bytes
+    bool has_words = true;    // their rows begin and end at multiples of 4 bytes
     // Half of the elements that copies for the twin read and write.
     int64_t n_copied = 0;
 

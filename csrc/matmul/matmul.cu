@@ -13,6 +13,7 @@
 //          warps of a program the same work, decides itself when they wait, and has no clusters
 //          whose blocks load for each other, in
 //          matmul_tensor_cores_kernel, which reads aligned copies of operands here alone, and
+//          can have a multiprocessor to itself, so that the next launch may begin earlier, and
 //          in matmul_tf32_kernel, which there is none of: Triton has both operands of tf32 in
 //          shared memory
 // Source   the rungs tiled and tensor_cores, one step at a time; NVIDIA, CUTLASS:

@@ -12,7 +12,8 @@ Limits   accumulates in float32, so float16 and bfloat16 are rounded once. Tenso
 Mirror   csrc/matmul/matmul.cu differs in matmul_kernel, because Triton gives all warps
          of a program the same work, decides itself when they wait, and has no clusters
          whose blocks load for each other, and in
-         matmul_tensor_cores_kernel, which reads aligned copies of operands there alone.
+         matmul_tensor_cores_kernel, which reads aligned copies of operands there alone,
+         and has a multiprocessor to itself where it asks for most of the shared memory.
          Float32 has a twin of its own there, matmul_tf32_kernel
 Source   the rungs tiled and tensor_cores, one step at a time; NVIDIA, CUTLASS:
          persistent, warp-specialised kernels for Hopper

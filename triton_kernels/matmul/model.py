@@ -3,11 +3,11 @@
 It is those that take the least time by a model, in cycles of a multiprocessor. A
 program multiplies its steps as fast as the tensor cores or the L2 allow, or all wait
 for the memory. Then come the ends of tiles, and what parts of tiles cost. The numbers
-are fitted to times on an H200, which tests/matmul_times.json has: such that the fastest
-cut has the fewest cycles, even where that leaves some cycles a little wrong.
-csrc/matmul/model.cuh is the same model; there, either rung may read copies, those in
-two planes are of one operand, and the blocks of a cluster share what they load: they
-count as one with as many tiles side by side.
+are fitted to times on an H200, those of tests/matmul_times.json and of many cuts of the
+drawn products: such that the fastest cut has the fewest cycles, even where that leaves
+some a little wrong. csrc/matmul/model.cuh is the same model; there, either rung may
+read copies, those in two planes are of one operand, and the blocks of a cluster share
+what they load: they count as one with as many tiles side by side.
 """
 
 import functools
