@@ -174,7 +174,6 @@ def pytest_collection_finish() -> None:
     that simulated kernels take. What is imported stays to the end anyway.
     """
     _collect()
-    gc.freeze()
 
 
 def pytest_runtest_teardown() -> None:
@@ -186,6 +185,7 @@ def pytest_runtest_teardown() -> None:
 def _collect() -> None:
     global _resident
     gc.collect()
+    gc.freeze()  # what is there now is mostly kept, and is not gone through again
     _resident = _resident_bytes()
 
 

@@ -125,7 +125,13 @@ def listing_of(subject: Subject) -> Listing:
     return _kernel_of(subject).compiled.listing
 
 
-def run(subject: Subject, order: Order, ptx: str | None = None) -> Outcome:
+def run(
+    subject: Subject,
+    order: Order,
+    ptx: str | None = None,
+    *,
+    ends_at_fault: bool = False,
+) -> Outcome:
     """Runs a kernel, which may have other PTX than its own."""
     kernel = _kernel_of(subject)
     for old, new in zip(kernel.before, kernel.during, strict=True):
@@ -136,7 +142,13 @@ def run(subject: Subject, order: Order, ptx: str | None = None) -> Outcome:
     if ptx is not None:
         listing = parse_ptx(ptx, listing.kernel)
     contents = Contents(kernel.during)
-    done = simulate(listing, kernel.compiled.launch, contents=contents, order=order)
+    done = simulate(
+        listing,
+        kernel.compiled.launch,
+        contents=contents,
+        ends_at_fault=ends_at_fault,
+        order=order,
+    )
     told = [
         (each.what, [i for i in (each.index, each.other) if i is not None])
         for each in done.faults

@@ -194,6 +194,11 @@ class Batch:
         addresses = np.broadcast_to(bits, group.size).astype(np.int64)
         return self.reach(group.blocks, addresses % WINDOW_BYTES)
 
+    @property
+    def has_faults(self) -> bool:
+        """Whether there is something to tell."""
+        return bool(self.memory.faults or self.meter.out_of_bounds)
+
     def tell(self, index: int, group: Group, what: str) -> None:
         """Notes what the first of some lanes does that it must not."""
         self._tell_lane(index, int(group.numbers[0]), what)
@@ -239,8 +244,7 @@ class Batch:
 
         Not after another fault, of which it may come.
         """
-        is_first = not (self.memory.faults or self.meter.out_of_bounds)
-        if value.known is not True and is_first:
+        if value.known is not True and not self.has_faults:
             lanes = group.select(~np.broadcast_to(value.known, group.size))
             if lanes is not None:
                 self.tell(index, lanes, "stores what nothing defines")

@@ -51,6 +51,7 @@ class Machine:
         counters: Counters,
         *,
         is_traced: bool,
+        ends_at_fault: bool = False,
         order: str = "",
     ) -> None:
         """Brings all threads to the first instruction.
@@ -62,6 +63,7 @@ class Machine:
             memory: what the launch brings along.
             counters: are added to.
             is_traced: keeps a trace of the first block.
+            ends_at_fault: runs no further once there is something to tell.
             order: in which the warps of a block are run; the whole batch if not given.
         """
         decoder = program.decoder
@@ -74,6 +76,7 @@ class Machine:
         # Else products that are put off still read, or ways may turn out to be wrong.
         self._may_let_go = memory.contents is not None and not memory.is_late
         self._is_traced = is_traced
+        self._ends_at_fault = ends_at_fault
         self._warp_order = WarpOrder(order) if order else None
         self._latecomer = self._warp_order and self._warp_order.latecomer(layout)
         self._answers: dict[tuple[int, bytes], bytes] = {}  # by target and who asks
@@ -139,7 +142,8 @@ class Machine:
         counters = self._counters
         while self._ready:
             counters.steps += 1
-            if counters.steps > self._most_steps:
+            is_told = self._ends_at_fault and self.batch.has_faults
+            if is_told or counters.steps > self._most_steps:
                 counters.is_complete = False
                 return
             self._step()

@@ -39,6 +39,7 @@ def simulate(
     *,
     counts_stores: bool = False,
     contents: Contents | None = None,
+    ends_at_fault: bool = False,
     order: Order = "",
 ) -> Simulation:
     """Runs blocks of a launch, without a GPU.
@@ -53,6 +54,7 @@ def simulate(
             many the first, the last and some between, unless there are contents.
         counts_stores: whether to count how often each byte of each tensor is written.
         contents: what tensors hold, and where results go.
+        ends_at_fault: whether to run no further behind the first fault.
         order: runs the warps of a block one after the other, in this order, and puts
             off asynchronous work as long as the program allows.
 
@@ -67,7 +69,9 @@ def simulate(
     watch = Watch(bounds, memory.contents) if memory.contents else meter
     if blocks is None:
         blocks = _all_blocks(launch) if contents else _sample(launch)
-    counters = _run(program, launch, blocks, watch, memory, order)
+    counters = _run(
+        program, launch, blocks, watch, memory, order, ends_at_fault=ends_at_fault
+    )
     indices = range(len(listing.instructions))
     unknown_opcodes = {
         opcode
@@ -98,6 +102,8 @@ def _run(
     watch: Meter | Watch,
     memory: Memory,
     order: Order,
+    *,
+    ends_at_fault: bool,
 ) -> Counters:
     """Runs blocks, as many of them side by side as there is room for."""
     counters = Counters()
@@ -113,6 +119,7 @@ def _run(
                 memory,
                 counters,
                 is_traced=is_traced,
+                ends_at_fault=ends_at_fault,
                 order=order,
             ).run()
             counters.blocks += len(some)
