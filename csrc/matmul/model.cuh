@@ -17,6 +17,10 @@ namespace model {
 
 constexpr int64_t STEP_BYTES = 128;  // of a row of a or b, in a step of the twin
 constexpr int64_t LINE_BYTES = 128;  // of the L2
+// How much longer the memory takes for operands whose rows do not begin lines, so that two
+// blocks read the line between them: on tensor_cores, and on the twin. The blocks of a
+// cluster are neighbours.
+constexpr int64_t UNLINED_PERCENT = 45, UNLINED_TWIN_PERCENT = 25;
 // What a row of a box takes that lies in two lines, in tenths of a cycle.
 constexpr int64_t UNLINED_ROW_TENTHS = 30;
 // Of all multiprocessors, those that lie together in fours; an H200 has 120 of 132.
@@ -46,10 +50,11 @@ constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 // The fewest cycles that the memory takes.
-constexpr int64_t memory_cycles(const Call& call) {
-    const int64_t n_elements =
-        call.n_batches * (call.M * call.K + call.K * call.N + call.M * call.N);
-    return n_elements * call.element_bytes() / MEMORY_BYTES;
+constexpr int64_t memory_cycles(const Call& call, int64_t unlined_percent) {
+    int64_t n_elements = call.M * call.K + call.K * call.N + call.M * call.N;
+    if (!call.a_has_lines) n_elements += call.M * call.K * unlined_percent / 100;
+    if (!call.b_has_lines) n_elements += call.K * call.N * unlined_percent / 100;
+    return call.n_batches * n_elements * call.element_bytes() / MEMORY_BYTES;
 }
 
 // Parts of tiles, which are written once and read once.

@@ -84,7 +84,9 @@ struct MatmulTile {
         if (!call.out_is_aligned) {
             each_cycles += block_m * block_n * SINGLE_STORE_CYCLES / 1024;
         }
-        return most(n_block_steps * step, memory_cycles(call)) +
+        const int64_t memory =
+            memory_cycles(call, cluster_size() == 1 ? UNLINED_TWIN_PERCENT : 0);
+        return most(n_block_steps * step, memory) +
                n_block_steps * n_outer * OUTER_CYCLES + ends_cycles - tile_cycles +
                n_tiles * each_cycles + sum_cycles(cut, cluster_m() * cluster_n()) +
                align_cycles(call);
@@ -158,10 +160,9 @@ struct RungTile {
         }
         const int64_t n_busy = blocks_per_sm * n_steps * busy_cycles * percent / 100 +
                                most(blocks_per_sm - 2, 0) * each_cycles;
-        return most(
-                   most(n_steps * step_cycles * percent / 100, n_busy),
-                   memory_cycles(call)
-               ) +
+        const int64_t memory =
+            memory_cycles(call, call.are_aligned ? UNLINED_PERCENT : 0);
+        return most(most(n_steps * step_cycles * percent / 100, n_busy), memory) +
                ends_cycles + sum_cycles(cut, block_m * block_n);
     }
 

@@ -46,10 +46,14 @@ MOST_SUMS = 2 * 128 * 256  # that there is memory for, for each multiprocessor
 ELEMENT_BYTES, SUM_BYTES = 2, 4  # the elements that depths are counted in
 
 
-def memory_cycles(call: Call) -> int:
-    """The fewest cycles that the memory takes."""
-    n_elements = call.n_batches * (call.M * call.K + call.K * call.N + call.M * call.N)
-    return n_elements * call.dtype.itemsize // MEMORY_BYTES
+def memory_cycles(call: Call, unlined_percent: int) -> int:
+    """The fewest cycles of the memory: more where lines between rows are read twice."""
+    n_elements = call.M * call.K + call.K * call.N + call.M * call.N
+    if not call.a_has_lines:
+        n_elements += call.M * call.K * unlined_percent // 100
+    if not call.b_has_lines:
+        n_elements += call.K * call.N * unlined_percent // 100
+    return call.n_batches * n_elements * call.dtype.itemsize // MEMORY_BYTES
 
 
 def sum_cycles(cut: Cut, tile_size: int) -> int:
@@ -99,7 +103,7 @@ def twin_cycles(call: Call, tile: MatmulTile, cut: Cut) -> int:
     if not call.out_is_aligned:
         tile_cycles += block_m * block_n * SINGLE_STORE_CYCLES // 1024
     return (
-        max(n_block_steps * step, memory_cycles(call))
+        max(n_block_steps * step, memory_cycles(call, tile.unlined_percent))
         + n_block_steps * n_outer * OUTER_CYCLES * tile.block_k // 64
         + tile.ends_cycles
         - tile.tile_cycles
@@ -144,11 +148,8 @@ def tensor_cores_cycles(call: Call, tile: TensorCoresTile, cut: Cut, n_sms: int)
     n_busy = programs_per_sm * n_steps * tile.busy_cycles * percent // 100
     n_busy += max(programs_per_sm - 2, 0) * tile_cycles
     n_alone = n_steps * tile.step_cycles * percent // 100
-    return (
-        max(n_alone, n_busy, memory_cycles(call))
-        + tile.ends_cycles
-        + sum_cycles(cut, tile_size)
-    )
+    memory = memory_cycles(call, tile.unlined_percent * call.has_vectors)
+    return max(n_alone, n_busy, memory) + tile.ends_cycles + sum_cycles(cut, tile_size)
 
 
 def twin_cuts(

@@ -26,6 +26,8 @@ class TensorCoresTile(NamedTuple):
     tile_cycles: int  # of each behind the first two, other than steps
     ends_cycles: int  # before the first step and after the last one
     element_bytes: int = 0  # of which dtypes; 0: all
+    # How much longer the memory takes for operands whose rows begin within lines.
+    unlined_percent: int = 0  # no longer, but in CUDA
 
 
 class MatmulTile(NamedTuple):
@@ -43,6 +45,7 @@ class MatmulTile(NamedTuple):
     ends_cycles: int  # before the first step and after the last one
     cluster_rows: int = 1  # blocks of a cluster, in a column of out or in a row:
     cluster_cols: int = 1  # CUDA's twin alone has more than one
+    unlined_percent: int = 0  # as above
 
 
 # Rows, columns and depth, stages, warps. The second one is for calls without vectors:
