@@ -67,6 +67,47 @@ def test_graph_capture_and_replay(
     assert all(map(torch.equal, out, expected))
 
 
+@pytest.mark.parametrize("shape", [(33, 257), (256, 512)])
+def test_a_launch_that_begins_early_waits_for_what_is_before_it(
+    op: Op,
+    backend: str,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    generator: torch.Generator,
+) -> None:
+    """It waits for copies, fills and other streams, in a graph as well."""
+    inputs = random_inputs(op, shape, dtype, "cuda", generator)
+    function = getattr(bindings, op.name)
+    expected = as_tuple(function(*inputs, backend=backend))
+    late = tuple(torch.zeros_like(x) for x in inputs)
+    other = torch.cuda.Stream()
+
+    def fill() -> None:
+        for x, value in zip(late, inputs, strict=True):
+            x.zero_()
+            x.copy_(value)
+
+    def work() -> tuple[Tensor, ...]:
+        stream = torch.cuda.current_stream()
+        other.wait_stream(stream)
+        with torch.cuda.stream(other):
+            fill()
+        stream.wait_stream(other)
+        out = as_tuple(function(*late, backend=backend))
+        kept = tuple(each.clone() for each in out)
+        fill()  # over what it reads
+        return kept + as_tuple(function(*late, backend=backend))
+
+    for _ in range(20):
+        assert all(map(torch.equal, work(), expected + expected))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = work()
+    for _ in range(20):
+        graph.replay()
+        assert all(map(torch.equal, results, expected + expected))
+
+
 def test_nothing_waits_for_the_gpu(
     op: Op, backend: str, generator: torch.Generator
 ) -> None:
