@@ -54,9 +54,8 @@ def simulate(
             many the first, the last and some between, unless there are contents.
         counts_stores: whether to count how often each byte of each tensor is written.
         contents: what tensors hold, and where results go.
-        ends_at_fault: whether to run no further behind the first fault.
-        order: runs the warps of a block one after the other, in this order, and puts
-            off asynchronous work as long as the program allows.
+        ends_at_fault: runs no further once there is something to tell.
+        order: runs a block's warps one by one in it, and asynchronous work late.
 
     Raises:
         ValueError: the launch has more or fewer parameters than the kernel.
