@@ -81,7 +81,7 @@ AMPERE_MATMUL = (
 # the ring of stages more than once.
 HOPPER_MATMUL = (
     Subject("cuda", "matmul", (64, 192, 320), BF16, blocks=1, rung="twin"),
-    Subject("triton", "matmul", (64, 192, 256), BF16, blocks=1, rung="twin"),
+    Subject("triton", "matmul", (64, 192, 640), BF16, blocks=1, rung="twin"),
 )
 
 RING = Subject(
