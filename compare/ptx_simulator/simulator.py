@@ -55,7 +55,7 @@ def simulate(
         counts_stores: whether to count how often each byte of each tensor is written.
         contents: what tensors hold, and where results go.
         ends_at_fault: runs no further once there is something to tell.
-        order: runs a block's warps one by one in it, and asynchronous work late.
+        order: in which a block's warps run, one by one, and asynchronous work late.
 
     Raises:
         ValueError: the launch has more or fewer parameters than the kernel.
