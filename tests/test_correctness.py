@@ -55,10 +55,13 @@ def edges(
     }
     shapes = _own(op, step, is_dear=not is_cheap)
     if op.rung == "first":
-        # It has a program or a block for each row: many rows are one, many times. Those
-        # of a product go through k one by one, in the interpreter for seconds.
-        shapes = tuple(each for each in shapes if len(each) != 2 or each[0] < 1000)
-        shapes = tuple(each for each in shapes if math.prod(each) < 1 << 23)
+        # It has a program or a block for each row: many rows are one, many times. A
+        # product's goes through k one by one, in the interpreter for seconds.
+        shapes = tuple(
+            each
+            for each in shapes
+            if (len(each) != 2 or each[0] < 1000) and math.prod(each) < 1 << 23
+        )
     return [shape for i, shape in enumerate(shapes) if i % 3 in thirds[dtype]]
 
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from bindings.backends import native, prebuilt, triton
 from bindings.ops.matmul import OP
 from compare.code import simulated_calls
-from compare.code.architectures import ARCHITECTURES
-from compare.code.kernel_code import inspect_cuda, inspect_triton
+from compare.code.architectures import ARCHITECTURES, Architecture
+from compare.code.kernel_code import KernelCode, inspect_cuda, inspect_triton
 from compare.judge import acceptance
 from triton_kernels.matmul import tables
 from triton_kernels.matmul.call import Cut
@@ -499,6 +499,23 @@ def test_parts_are_read_once_the_launch_before_has_ended(side: str) -> None:
         assert_waits_first(inspect(op, tuple(arguments), ARCHITECTURES[90], number=1))
 
 
+def code_of(
+    side: str,
+    rung: str,
+    shapes: tuple[tuple[int, ...], ...],
+    architecture: Architecture,
+    number: int = 0,
+) -> KernelCode:
+    """The code of a launch of a product on a rung, of operands of these shapes."""
+    operands = [
+        torch.empty(*shape, device="meta", dtype=torch.bfloat16) for shape in shapes
+    ]
+    op = OP.on_rung(rung)
+    arguments = tuple(op.arguments(OP.allocate(*operands), *operands))
+    inspect = {"cuda": inspect_cuda, "triton": inspect_triton}[side]
+    return inspect(op, arguments, architecture, number=number)
+
+
 # Of each launch, the size and the rung of a call that has it, and which of the call's
 # launches it is, the product first. Rows of 520 elements are read in place, those of
 # 518 and 517 as words and elements or, by the twin, as copies.
@@ -518,27 +535,13 @@ def test_a_launch_touches_nothing_before_the_one_before_it_has_ended(
     side: str, launch: str
 ) -> None:
     size, rung, number = DEPENDENT_LAUNCHES[launch]
-    a, b, bias = (
-        torch.empty(*shape, device="meta", dtype=torch.bfloat16)
-        for shape in ((8, size), (size, 24), (24,))
-    )
-    op = OP.on_rung(rung)
-    arguments = tuple(op.arguments(OP.allocate(a, b, bias), a, b, bias))
-    inspect = {"cuda": inspect_cuda, "triton": inspect_triton}[side]
-    code = inspect(op, arguments, ARCHITECTURES[90], number=number)
-    assert_waits_first(code)
+    shapes = (8, size), (size, 24), (24,)
+    assert_waits_first(code_of(side, rung, shapes, ARCHITECTURES[90], number))
 
 
 @pytest.mark.parametrize("side", [pytest.param("cuda", marks=needs_nvcc), "triton"])
 def test_before_hopper_no_launch_depends_on_another(side: str) -> None:
-    a, b = (
-        torch.empty(*shape, device="meta", dtype=torch.bfloat16)
-        for shape in ((8, 64), (64, 8))
-    )
-    op = OP.on_rung("tensor_cores")
-    arguments = tuple(op.arguments(OP.allocate(a, b), a, b))
-    inspect = {"cuda": inspect_cuda, "triton": inspect_triton}[side]
-    code = inspect(op, arguments, ARCHITECTURES[80])
+    code = code_of(side, "tensor_cores", ((8, 64), (64, 8)), ARCHITECTURES[80])
     assert not any("griddepcontrol" in each.opcode for each in code.ptx.instructions)
 
 
