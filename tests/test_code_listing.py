@@ -10,7 +10,13 @@ from together import in_one_test
 
 from compare.assembly.classify import CATEGORIES, access_bytes_of, category_of
 from compare.assembly.control_flow import END, find_loops, flow_graph
-from compare.assembly.listing import Frame, Listing, parse_ptx, parse_sass
+from compare.assembly.listing import (
+    Frame,
+    Listing,
+    parse_ptx,
+    parse_sass,
+    separate_entries,
+)
 from compare.assembly.mix import mix_of
 from compare.assembly.normalize import normalize
 
@@ -157,6 +163,29 @@ def test_ptx_source_lines_of_triton() -> None:
 def test_ptx_without_the_kernel() -> None:
     with pytest.raises(ValueError, match="no entry gemm"):
         parse_ptx(NVCC_PTX, "gemm")
+
+
+def test_ptx_of_several_kernels() -> None:
+    # A .cu file with two, of which the second's name begins like the first's.
+    head, entry, rest = NVCC_PTX.partition(".visible")
+    body, end, files = rest.partition("\n}\n")
+    kernel = entry + body + end
+    text = head + kernel + kernel.replace("_Z4axpyPfS_", "_Z4axpyPfS_i") + files
+    separate = separate_entries(text)
+    assert list(separate) == ["_Z4axpyPfS_", "_Z4axpyPfS_i"]
+    for name, own in separate.items():
+        assert own.count(".entry") == own.count("vprintf") == 1
+        assert all(map(own.__contains__, (".version", ".target", "vendor.hpp")))
+        # Lines have the numbers that they had, and come from the same places.
+        listing = parse_ptx(own, name)
+        assert listing.instructions == parse_ptx(text, name).instructions
+        with pytest.raises(ValueError, match="no entry"):
+            parse_ptx(own, next(each for each in separate if each != name))
+
+
+def test_ptx_that_ends_within_a_kernel_keeps_it() -> None:
+    text = NVCC_PTX.partition("\n}\n")[0]
+    assert separate_entries(text) == {"_Z4axpyPfS_": text}
 
 
 def test_sass_instructions() -> None:

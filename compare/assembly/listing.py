@@ -122,6 +122,40 @@ def find_entry(lines: list[str], kernel: str | None) -> tuple[str, int, int]:
     raise ValueError(f"no entry {kernel or ''} in the PTX")
 
 
+def separate_entries(text: str) -> dict[str, str]:
+    """The PTX of each entry of a file: the file without the lines of all the others.
+
+    Those lines are empty then, so that the rest keep the numbers by which a listing of
+    machine code names them.
+    """
+    lines = text.split("\n")
+    spans: dict[str, range] = {}
+    for start, line in enumerate(lines):
+        found = _ENTRY.search(line) if ".entry" in line else None
+        if found:
+            _, _, body = find_entry(lines[start:], found[1])
+            spans[found[1]] = range(start, _end_of_body(lines, start + body))
+    separate = {}
+    for kernel in spans:
+        kept = lines.copy()
+        for other, span in spans.items():
+            if other != kernel:
+                kept[span.start : span.stop] = [""] * len(span)
+        separate[kernel] = "\n".join(kept)
+    return separate
+
+
+def _end_of_body(lines: list[str], body: int) -> int:
+    """The line behind the body that a line opens, or behind the last one."""
+    depth = 0  # of braces: inline assembly opens scopes of its own
+    for number, line in enumerate(lines[body:], start=body + 1):
+        code = line.partition("//")[0]
+        depth += code.count("{") - code.count("}")
+        if depth == 0:
+            return number
+    return len(lines)
+
+
 def ptx_parts(lines: list[str], body: int) -> Iterator[tuple[int, str]]:
     """The parts of the body that a line opens, each with the number of its last line.
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from bindings.sources import CSRC, EMULATOR, NVCC_FLAGS
 from bindings.toolchain import find_cuda_home
+from compare.assembly.listing import separate_entries
 from compare.code import cache, tools
 from compare.code.architectures import Architecture
 from compare.errors import CodegenUnavailable, CompilationFailed
 
 _REMEDY = "install a CUDA toolkit, or nvcc by pip: pip install -e '.[nvcc]'"
-_OUTPUTS = ("ptx", "cubin", "log")
+_OUTPUTS = ("entry.ptx", "cubin", "log")
 _NEWER_REMEDY = "install CUDA 13.0 or newer, or choose another --arch"
 
 
@@ -22,8 +23,8 @@ class CudaBuild:
 
     kernel: str  # its symbol
     compiler: str
-    ptx: str
-    cubin: bytes
+    ptx: str  # without the other kernels of the run
+    cubin: bytes  # with them
     log: str  # of the run of nvcc, with what `ptxas -v` says
 
 
@@ -42,7 +43,7 @@ def compile_kernels(
     """Compiles kernels of an op's .cu, with the flags of the build that runs.
 
     Those that no earlier call has compiled take one run of nvcc together: most of the
-    time of a run goes into CUDA's headers. Then they share PTX and cubin.
+    time of a run goes into CUDA's headers. Then they share a cubin.
 
     Args:
         op_name: the stem of the file.
@@ -131,15 +132,19 @@ def _compiled(
     if missing := [each for each, found in stored.items() if found is None]:
         # Two files may have the same kernel, by way of a header.
         wanted = list(dict.fromkeys(each.signature for each in missing))
-        made = _compile(nvcc, options, source, files, wanted, architecture)
+        ptx, cubin, log = _compile(nvcc, options, source, files, wanted, architecture)
+        separate = separate_entries(ptx)
         for each in missing:
-            cache.write(keys[each], made)
-            stored[each] = made
+            # What has no such kernel is refused where its code is read.
+            entry = separate.get(each.symbol, ptx).encode()
+            found = dict(zip(_OUTPUTS, (entry, cubin, log), strict=True))
+            cache.write(keys[each], found)
+            stored[each] = found
     return {
         kernel.symbol: CudaBuild(
             kernel.symbol,
             f"nvcc {version}",
-            found["ptx"].decode(),
+            found["entry.ptx"].decode(),
             found["cubin"],
             found["log"].decode(),
         )
@@ -190,7 +195,7 @@ def _compile(
     files: Mapping[str, str],
     signatures: list[str],
     architecture: Architecture,
-) -> dict[str, bytes]:
+) -> tuple[str, bytes, bytes]:
     # With what a symbol does not tell: how kernels here take tensor maps.
     declared = (
         each.replace("TensorMap", "const __grid_constant__ TensorMap")
@@ -219,7 +224,7 @@ def _compile(
                 ) from error
             raise
         try:
-            ptx = (folder / "kernel.ptx").read_bytes()
+            ptx = (folder / "kernel.ptx").read_text()
             cubin = (folder / "kernel.cubin").read_bytes()
         except FileNotFoundError as error:
             raise CodegenUnavailable(
@@ -227,7 +232,7 @@ def _compile(
                 tools.REMEDY_OF_TOOLKIT,
             ) from error
         log = (done.stdout + done.stderr).encode()
-        return {"ptx": ptx, "cubin": cubin, "log": log}
+        return ptx, cubin, log
 
 
 def _find_nvcc() -> Path:
