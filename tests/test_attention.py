@@ -379,15 +379,17 @@ def test_rows_whose_scores_rise(
 ) -> None:
     # The twin takes keys from right to left, and what a row's exponentials are relative
     # to moves where a score exceeds it by a factor of 2^8: here never in every fourth
-    # row, in the next ones after some tiles, after each, and by far.
+    # row, in the next ones after some tiles, after each, and by far. Below 0, the
+    # integers of scores' bits, by which most tiles are passed over, fall as they rise.
     shape = (1, 133, 400, 2, 1, 64)
     q, k, v = random_inputs(FORWARD, shape, dtype, device, generator)
     by_row = torch.tensor([0.3, 1.0, 5.0, 30.0], device=device).repeat(34)[:133]
-    by_key = torch.linspace(1, 0, 400, device=device)
     q = (q / 8 + by_row[:, None, None]).to(dtype)
-    k = (k / 8 + by_key[:, None, None]).to(dtype)
-    for params in ({}, {"causal": True}):
-        assert_accepted(FORWARD, backend, (q, k, v), params)
+    for left, right in ((1, 0), (0, -1), (0.5, -0.5)):
+        by_key = torch.linspace(left, right, 400, device=device)
+        rising = (k / 8 + by_key[:, None, None]).to(dtype)
+        for params in ({}, {"causal": True}):
+            assert_accepted(FORWARD, backend, (q, rising, v), params)
 
 
 @on_each_rung

@@ -27,6 +27,22 @@ __device__ __forceinline__ float unit_of(float row_max, float scale_log2) {
     return fabsf(row_max) * scale_log2 < 0x1p23f ? scale_log2 : power;
 }
 
+// No score that a lane has of a row is larger than this. It is their maximum if that is
+// positive, and costs half as much: of integers, an instruction compares three, and positive
+// floats have the order of the integers of their bits.
+template <int NUM_COL_TILES>
+__device__ __forceinline__ float bound_of_row(
+    const float (&scores)[NUM_COL_TILES][2][2], int row
+) {
+    int bound = 0;
+    #pragma unroll
+    for (int i = 0; i < NUM_COL_TILES; ++i) {
+        const auto [left, right] = scores[i][row];
+        bound = max(max(bound, ptx::bits_of(left)), ptx::bits_of(right));
+    }
+    return __builtin_bit_cast(float, bound);
+}
+
 // What softmax has to remember of the tiles so far, for each of a lane's two rows.
 struct RunningSoftmax {
     float row_max[2] = {-INFINITY, -INFINITY};  // of the scores, not scaled yet
@@ -34,7 +50,7 @@ struct RunningSoftmax {
 
     // Turns scores into exponentials relative to an earlier score of the row, as long as none
     // exceeds that by a factor of more than 2^8 then, or else to the largest score so far.
-    // Returns whether a row of the warp has moved on, and what earlier sums have to be
+    // Returns whether a row of the warp may have moved on, and what earlier sums have to be
     // multiplied by then. A row decides for itself, so that no other changes its result.
     // scale_log2 > 0 leads from scores to exponents of 2.
     template <int NUM_COLS>
@@ -42,30 +58,28 @@ struct RunningSoftmax {
         float (&scores)[NUM_COLS / 8][2][2], float scale_log2, float (&rescale)[2]
     ) {
         constexpr float MOST_EXCESS = 8.0f;
-        float new_max[2];
-        #pragma unroll
-        for (int row = 0; row < 2; ++row) {
-            // Even and odd columns apart, as each step of a chain waits for the last one.
-            float max[2] = {row_max[row], -INFINITY};
-            #pragma unroll
-            for (int i = 0; i < NUM_COLS / 8; ++i) {
-                max[0] = fmaxf(max[0], scores[i][row][0]);
-                max[1] = fmaxf(max[1], scores[i][row][1]);
-            }
-            new_max[row] = reduce_row(fmaxf(max[0], max[1]), fmaxf);
-        }
-        const auto moves = [&](int row) {
-            return (new_max[row] - row_max[row]) * scale_log2 > MOST_EXCESS;
+        const auto exceeds = [&](int row, float score) {
+            return (score - row_max[row]) * scale_log2 > MOST_EXCESS;
         };
-        const bool rescales = __any_sync(0xffffffff, moves(0) || moves(1));
-        if (rescales) {
+        const bool may_rescale = __any_sync(
+            0xffffffff,
+            exceeds(0, bound_of_row(scores, 0)) || exceeds(1, bound_of_row(scores, 1))
+        );
+        if (may_rescale) {
             #pragma unroll
             for (int row = 0; row < 2; ++row) {
-                const float next = moves(row) ? new_max[row] : row_max[row];
+                float new_max = row_max[row];
+                #pragma unroll
+                for (int i = 0; i < NUM_COLS / 4; ++i) {
+                    new_max = fmaxf(new_max, scores[i / 2][row][i % 2]);
+                }
+                new_max = reduce_row(new_max, fmaxf);
+                const bool moves = exceeds(row, new_max);
+                const float next = moves ? new_max : row_max[row];
                 const float unit = unit_of(next, scale_log2);
                 const float origin = finite_origin(next) * unit;
                 rescale[row] =
-                    moves(row) ? ptx::exp2(fmaf(row_max[row], unit, -origin)) : 1.0f;
+                    moves ? ptx::exp2(fmaf(row_max[row], unit, -origin)) : 1.0f;
                 row_sum[row] *= rescale[row];
                 row_max[row] = next;
             }
@@ -86,7 +100,7 @@ struct RunningSoftmax {
             }
             row_sum[row] = sum[0] + sum[1];
         }
-        return rescales;
+        return may_rescale;
     }
 
     // Of all four lanes that have the row.

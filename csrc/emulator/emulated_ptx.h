@@ -24,6 +24,8 @@ using emulator::Site;
 
 inline float exp2(float x) { return std::exp2(x); }
 
+inline int bits_of(float x) { return __builtin_bit_cast(int, x); }
+
 inline float reciprocal(float x) { return 1.0f / x; }
 
 inline float tanh(float x) { return std::tanh(x); }

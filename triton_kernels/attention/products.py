@@ -129,5 +129,6 @@ def scaled(outs, factors):
     if NUM_BOXES == 1:
         products = (scaled_rows(outs[0], factors),)
     else:
-        products = outs[0] * factors, outs[1] * factors, outs[2] * factors
+        first, second = scaled_rows(outs[0], factors), scaled_rows(outs[1], factors)
+        products = first, second, scaled_rows(outs[2], factors)
     return products

@@ -68,20 +68,6 @@ def unit_of(row_max, scale_log2):
 
 
 @gluon.jit
-def max_with(scores, row_max, scale_log2):
-    """For each row, the score that its exponentials are relative to from now on.
-
-    It stays an earlier one, as long as none exceeds that by a factor of more than 2^8
-    then, or else becomes the largest score so far. A row decides for itself, so that no
-    other changes its result. scale_log2 > 0 leads from scores to exponents of 2.
-    """
-    MOST_EXCESS: gl.constexpr = 8.0
-    new_max = gl.maximum(row_max, gl.max(scores, 1))
-    moves = (new_max - row_max) * scale_log2 > MOST_EXCESS
-    return gl.where(moves, new_max, row_max)
-
-
-@gluon.jit
 def add_scores(scores, old_max, row_max, row_sums, scale_log2):
     """Turns scores into exponentials relative to row_max, which was old_max before.
 

@@ -17,10 +17,10 @@ from triton_kernels.attention.products import (
     wait_for_values,
 )
 from triton_kernels.attention.ring import release, wait_until_full
+from triton_kernels.attention.row_max import max_with
 from triton_kernels.attention.softmax import (
     add_scores,
     hide_unseen,
-    max_with,
     sums_of_lanes,
 )
 from triton_kernels.attention.tile_order import keys_of_all_rows, steps_of_rows

@@ -19,6 +19,14 @@ __device__ __forceinline__ float exp2(float x) {
     return result;
 }
 
+// The bits of a float. They are free, as a cast's are; but a compiler may move a cast of what
+// tensor cores compute up before the wait for it, and does not move this.
+__device__ __forceinline__ int bits_of(float x) {
+    int bits;
+    asm volatile("mov.b32 %0, %1;" : "=r"(bits) : "f"(x));
+    return bits;
+}
+
 // 1 / x with an error of one unit in the last place. Where x or the result lies below
 // 2^-126, the result is inf or 0.
 __device__ __forceinline__ float reciprocal(float x) {
