@@ -224,7 +224,7 @@ def _compile(
                 ) from error
             raise
         try:
-            ptx = (folder / "kernel.ptx").read_text()
+            ptx = (folder / "kernel.ptx").read_text(encoding="utf-8")
             cubin = (folder / "kernel.cubin").read_bytes()
         except FileNotFoundError as error:
             raise CodegenUnavailable(

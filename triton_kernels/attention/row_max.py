@@ -45,7 +45,8 @@ def _moving_on(n):
     exponents of 2. An upper bound of the scores, which is their maximum if that is
     positive, costs half as much: of integers an instruction compares three, and
     positive floats have the order of the integers of their bits. Where no bound in the
-    warp exceeds its row's maximum by more than 2^8 in exponentials, there it ends.
+    warp exceeds its row's maximum by more than 2^8 in exponentials, whose exponent is
+    0f41000000, there it ends.
     """
 
     def scores(row):
