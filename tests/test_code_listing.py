@@ -183,9 +183,9 @@ def test_ptx_of_several_kernels() -> None:
             parse_ptx(own, next(each for each in separate if each != name))
 
 
-def test_ptx_that_ends_within_a_kernel_keeps_it() -> None:
-    text = NVCC_PTX.partition("\n}\n")[0]
-    assert separate_entries(text) == {"_Z4axpyPfS_": text}
+def test_ptx_that_ends_within_a_kernel() -> None:
+    with pytest.raises(ValueError, match="has no end"):
+        separate_entries(NVCC_PTX.partition("\n}\n")[0])
 
 
 def test_sass_instructions() -> None:

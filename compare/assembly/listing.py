@@ -127,14 +127,16 @@ def separate_entries(text: str) -> dict[str, str]:
 
     Those lines are empty then, so that the rest keep the numbers by which a listing of
     machine code names them.
+
+    Raises:
+        ValueError: the text ends within an entry.
     """
     lines = text.split("\n")
-    spans: dict[str, range] = {}
-    for start, line in enumerate(lines):
-        found = _ENTRY.search(line) if ".entry" in line else None
-        if found:
-            _, _, body = find_entry(lines[start:], found[1])
-            spans[found[1]] = range(start, _end_of_body(lines, start + body))
+    spans = {}
+    for kernel in _ENTRY.findall(text):
+        _, start, body = find_entry(lines, kernel)
+        *_, (end, _) = ptx_parts(lines, body)
+        spans[kernel] = range(start, end)
     separate = {}
     for kernel in spans:
         kept = lines.copy()
@@ -143,17 +145,6 @@ def separate_entries(text: str) -> dict[str, str]:
                 kept[span.start : span.stop] = [""] * len(span)
         separate[kernel] = "\n".join(kept)
     return separate
-
-
-def _end_of_body(lines: list[str], body: int) -> int:
-    """The line behind the body that a line opens, or behind the last one."""
-    depth = 0  # of braces: inline assembly opens scopes of its own
-    for number, line in enumerate(lines[body:], start=body + 1):
-        code = line.partition("//")[0]
-        depth += code.count("{") - code.count("}")
-        if depth == 0:
-            return number
-    return len(lines)
 
 
 def ptx_parts(lines: list[str], body: int) -> Iterator[tuple[int, str]]:

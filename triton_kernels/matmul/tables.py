@@ -26,8 +26,8 @@ class TensorCoresTile(NamedTuple):
     tile_cycles: int  # of each behind the first two, other than steps
     ends_cycles: int  # before the first step and after the last one
     element_bytes: int = 0  # of which dtypes; 0: all
-    # How much longer the memory takes for operands whose rows begin within lines.
-    unlined_percent: int = 0  # no longer, but in CUDA
+    # By how much the memory takes longer for operands whose rows begin within lines:
+    unlined_percent: int = 0  # CUDA's tiles have more, with which these were no better
 
 
 class MatmulTile(NamedTuple):
