@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import shutil
 import stat
 from pathlib import Path
 from types import SimpleNamespace
@@ -89,6 +90,21 @@ def test_what_was_compiled_is_compiled_again_only_if_a_source_changed(
         assert compile_toy(COPY) == first
     (sources / "toy/toy.cu").write_text(TOY.replace("in[threadIdx.x];", "2 * in[0];"))
     assert compile_toy(COPY).ptx != first.ptx
+
+
+@needs_nvcc
+def test_another_checkout_compiles_nothing_again(
+    sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = compile_toy(COPY)
+    elsewhere = sources.parent / "elsewhere"
+    monkeypatch.setattr(cuda, "CSRC", shutil.copytree(sources, elsewhere / "csrc"))
+    run = tools.run
+    monkeypatch.setattr(tools, "run", None)
+    assert compile_toy(COPY) == first
+    monkeypatch.setattr(tools, "run", run)
+    (elsewhere / "csrc/toy.cuh").write_text("constexpr int VALUES = 32;\n")
+    assert str(elsewhere) in compile_toy(COPY).ptx
 
 
 @needs_nvcc

@@ -74,14 +74,17 @@ def compile_together(
         CompilationFailed: As `compile_kernels`.
     """
     source = "".join(f'#include "{each}/{each}.cu"\n' for each in signatures)
-    options = (*NVCC_FLAGS, "-DTWIN_SINGLE_KERNEL", f"-I{CSRC}")
+    options = (*NVCC_FLAGS, "-DTWIN_SINGLE_KERNEL")
     sources = _all_sources()
     kernels = [
         _Kernel(symbol, text, (op_name, sources))
         for op_name, of_op in signatures.items()
         for symbol, text in of_op.items()
     ]
-    return _compiled(source, {}, options, kernels, architecture)
+    # What an op includes is among the facts, so that it does not matter where it lies:
+    # places in other checkouts' files are read as places in these.
+    where = (f"-I{CSRC}",)
+    return _compiled(source, {}, options, kernels, architecture, where)
 
 
 def compile_files(
@@ -119,8 +122,9 @@ def _compiled(
     options: tuple[str, ...],
     kernels: Sequence[_Kernel],
     architecture: Architecture,
+    other_options: tuple[str, ...] = (),
 ) -> dict[str, CudaBuild]:
-    """Compiles what no earlier call has."""
+    """Compiles what no earlier call has, with whatever other options."""
     nvcc = _find_nvcc()
     options = (*options, f"-arch={architecture.target}", "-Xptxas=-v", "-cubin")
     version = tools.version_of(nvcc)
@@ -132,6 +136,7 @@ def _compiled(
     if missing := [each for each, found in stored.items() if found is None]:
         # Two files may have the same kernel, by way of a header.
         wanted = list(dict.fromkeys(each.signature for each in missing))
+        options = (*options, *other_options)
         ptx, cubin, log = _compile(nvcc, options, source, files, wanted, architecture)
         separate = separate_entries(ptx)
         for each in missing:
