@@ -556,8 +556,8 @@ BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
     "norm/partials.cuh": [("group_reduction", ["handed_in[i"])],
     "common/cluster.cuh": [("shared_results", ["values_[warp] = found"])],
     "matmul/tiled.cuh": [
-        ("tiled_matmul", ["a_copy.store_to(a_tiles[0])", "(a_row + "]),
-        ("tiled_matmul", ["a_copy.store_to(a_tiles[stage])", "(a_row + "]),
+        ("tiled_matmul", ["a_copy.store_to(a_tiles[0])", "load_operands((k"]),
+        ("tiled_matmul", ["a_copy.store_to(a_tiles[stage])", "load_operands(0)"]),
     ],
     "matmul/tensor_cores.cuh": [
         ("tensor_cores_matmul", ["ptx::cp_async<", "ptx::ldmatrix(fragment"]),

@@ -2,9 +2,13 @@
 // computes 8 x 16 elements of the result from registers; 8 x 8 where there are few tiles.
 //
 // An element loaded from global memory serves 128 multiplications and more, one loaded from
-// shared memory 8 or 16. The next tiles are on their way to registers while the threads
-// compute; shared memory holds two of each operand, so that one barrier a step is enough.
-// This is the kernel for float32 as IEEE 754 has it, which no tensor core computes.
+// shared memory 8 or 16. This is the kernel for float32 as IEEE 754 has it, which no tensor
+// core computes. 89 of 100 instructions multiply, and the others must not keep them waiting:
+// - Tiles are on their way to registers, and operands from shared memory to registers, while
+//   the threads compute what came before. Shared memory has two tiles of each matrix, so that
+//   one barrier a step is enough.
+// - The loop over the tiles is one piece of code of 18 KB, without what is rarely done: a
+//   multiprocessor fetches instructions ahead in order, and waits for others.
 #pragma once
 
 #include "common/epilogue.cuh"
@@ -13,7 +17,7 @@
 
 namespace tiled {
 constexpr int BLOCK_M = 128;
-constexpr int BLOCK_K = 16;
+constexpr int BLOCK_K = 8;
 // The sums over so many entries of K are added up in shared memory: along a single chain of
 // additions the rounding errors of thousands would pile up.
 constexpr int K_PER_SUM = 256;
@@ -31,24 +35,18 @@ template <int BLOCK_N>
 constexpr int COLS_PER_THREAD = BLOCK_N / 16;
 
 // A tile of one operand, by k and by its outer dimension, the rows of a or the columns of b.
-// The swizzle keeps vectors together, and puts rows that are 4 apart into different banks.
+// Rows are longer by a vector, so that those that are 4 apart are in different banks.
 template <int BLOCK>
-using Tile = float[BLOCK_K][BLOCK];
+using Tile = float[BLOCK_K][BLOCK + VEC_SIZE];
 
-__device__ __forceinline__ int swizzled(int k, int outer) {
-    return outer ^ (k / 4 % 2 * 16);
-}
-
-// A thread's part in the copy of an operand: vectors along the contiguous dimension. Along k
-// each is OUTER_STEP rows behind the one before. Across k two are K_STEP rows apart, and the
-// next two, of a wide tile, a warp's vectors further on.
+// A thread's part in the copy of an operand: vectors along the contiguous dimension, each
+// OUTER_STEP rows behind the one before, or K_STEP entries of k.
 template <typename T, int BLOCK>
 struct Copy {
     static constexpr int VECS = BLOCK * BLOCK_K / (VEC_SIZE * NUM_THREADS);
-    static constexpr int OUTER_STEP = 64, K_STEP = BLOCK_K / 2;
-    static constexpr int WARP_STEP = WARP_SIZE * VEC_SIZE;
+    static constexpr int OUTER_STEP = BLOCK / VECS, K_STEP = BLOCK_K / VECS;
 
-    bool k_is_contiguous, is_aligned, is_whole;
+    bool k_is_contiguous, is_whole;
     int k, outer;    // of the first vector in the tile
     int n_outer;     // entries left in the matrix, from the first vector on
     const T* ptr;    // of the first vector of the next tile
@@ -60,58 +58,52 @@ struct Copy {
     )
         : k_is_contiguous(stride_k == 1),
           stride(k_is_contiguous ? stride_outer : stride_k) {
-        is_aligned = reinterpret_cast<uintptr_t>(tile_ptr) % sizeof(vecs[0]) == 0 &&
-                     stride % VEC_SIZE == 0;
-        const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
-        if (k_is_contiguous) {  // a warp has 32 bytes of each of 16 rows
-            k = (warp % 2 * 2 + lane % 2) * VEC_SIZE;
-            outer = warp / 2 * 16 + lane / 2;
-        } else {
-            k = warp;
-            outer = lane * VEC_SIZE;
-        }
-        is_whole = is_aligned && n_outer >= BLOCK;
+        constexpr int LANES_OF_K = BLOCK_K / VEC_SIZE,
+                      LANES_OF_OUTER = BLOCK / VEC_SIZE;
+        const int thread = threadIdx.x;
+        k = k_is_contiguous ? thread % LANES_OF_K * VEC_SIZE : thread / LANES_OF_OUTER;
+        outer =
+            k_is_contiguous ? thread / LANES_OF_K : thread % LANES_OF_OUTER * VEC_SIZE;
+        is_whole = reinterpret_cast<uintptr_t>(tile_ptr) % sizeof(vecs[0]) == 0 &&
+                   stride % VEC_SIZE == 0 && n_outer >= BLOCK;
         this->n_outer = static_cast<int>(min(n_outer, int64_t{BLOCK})) - outer;
         ptr = tile_ptr + outer * stride_outer + k * stride_k;
     }
 
-    // Where a vector is, along the dimension that is not contiguous and the one that is.
-    __device__ int row(int i) const {
-        return k_is_contiguous ? i * OUTER_STEP : i % 2 * K_STEP;
-    }
-    __device__ int col(int i) const { return k_is_contiguous ? 0 : i / 2 * WARP_STEP; }
-
     // Loads the next tile, of n_k entries along k, if any; zeros surround the matrix.
-    __device__ void load_next(int64_t n_k) {
+    __device__ __forceinline__ void load_next(int64_t n_k) {
+        const int64_t step = (k_is_contiguous ? OUTER_STEP : K_STEP) * stride;
         if (is_whole && n_k >= BLOCK_K) {
             #pragma unroll
             for (int i = 0; i < VECS; ++i) {
-                vecs[i] = load<VEC_SIZE>(ptr + row(i) * stride + col(i), true, T{});
+                vecs[i] = load<VEC_SIZE>(ptr + i * step, true, T{});
             }
         } else {
             const int left_k = static_cast<int>(min(n_k, int64_t{BLOCK_K})) - k;
-            const int n_rows = k_is_contiguous ? n_outer : left_k;
-            const int n_cols = k_is_contiguous ? left_k : n_outer;
             #pragma unroll
             for (int i = 0; i < VECS; ++i) {
-                const int n_valid = row(i) < n_rows ? n_cols - col(i) : 0;
-                const T* vec_ptr = ptr + row(i) * stride + col(i);
-                vecs[i] = load<VEC_SIZE>(vec_ptr, n_valid, T{}, is_aligned);
+                const int n_rows =
+                    k_is_contiguous ? n_outer - i * OUTER_STEP : left_k - i * K_STEP;
+                const int n_cols = k_is_contiguous ? left_k : n_outer;
+                const T* const vec_ptr = ptr + i * step;
+                for (int j = 0; j < VEC_SIZE; ++j) {
+                    vecs[i][j] = n_rows > 0 && j < n_cols ? vec_ptr[j] : T{};
+                }
             }
         }
         ptr += k_is_contiguous ? BLOCK_K : BLOCK_K * stride;
     }
 
-    __device__ void store_to(Tile<BLOCK>& tile) const {
+    __device__ __forceinline__ void store_to(Tile<BLOCK>& tile) const {
         #pragma unroll
         for (int i = 0; i < VECS; ++i) {
             const Vec<float, VEC_SIZE> vec = to_float(vecs[i]);
             if (k_is_contiguous) {
                 for (int j = 0; j < VEC_SIZE; ++j) {
-                    tile[k + j][swizzled(k, outer) + row(i)] = vec[j];
+                    tile[k + j][outer + i * OUTER_STEP] = vec[j];
                 }
             } else {
-                store(&tile[k + row(i)][swizzled(k, outer) + col(i)], vec);
+                store(&tile[k + i * K_STEP][outer], vec);
             }
         }
     }
@@ -126,8 +118,8 @@ struct Shared {
                              [NUM_THREADS];
 };
 
-// A multiprocessor holds one tile at a time. On an H200, a wide one takes five thirds of the
-// time of a narrow one.
+// On an H200, a wide tile takes five thirds of the time of a narrow one, be that alone on its
+// multiprocessor or one of two.
 inline bool prefers_wide(int64_t n_wide, int64_t n_narrow, int multiprocessors) {
     const auto waves = [=](int64_t n_tiles) {
         return (n_tiles + multiprocessors - 1) / multiprocessors;
@@ -173,49 +165,51 @@ __global__ void __launch_bounds__(tiled::NUM_THREADS) matmul_tiled_kernel(
     b_copy.store_to(b_tiles[0]);
     __syncthreads();
 
-    float accumulators[ROWS_PER_THREAD][COLS] = {};
     for (auto& vecs : sums) vecs[threadIdx.x] = {};
     int stage = 0;
-    for (int64_t n_k = K; n_k > 0; n_k -= BLOCK_K) {
-        if (n_k > BLOCK_K) {
+    Vec<float, VEC_SIZE> a[2][2], b[2][COLS / VEC_SIZE];  // of two entries of k
+    const auto load_operands = [&](int k) {
+        const float* a_row = a_tiles[stage][k] + row;
+        const float* b_row = b_tiles[stage][k] + col;
+        for (int i = 0; i < 2; ++i) {
+            a[k % 2][i] = load<VEC_SIZE>(a_row + i * ROW_STEP, true, 0.0f);
+        }
+        for (int i = 0; i < COLS / VEC_SIZE; ++i) {
+            b[k % 2][i] = load<VEC_SIZE>(b_row + i * COL_STEP, true, 0.0f);
+        }
+    };
+    load_operands(0);
+    for (int64_t n_k = K; n_k > 0;) {
+        float accumulators[ROWS_PER_THREAD][COLS] = {};
+        do {
             a_copy.load_next(n_k - BLOCK_K);
             b_copy.load_next(n_k - BLOCK_K);
-        }
+            #pragma unroll
+            for (int k = 0; k < BLOCK_K; ++k) {
+                if (k == BLOCK_K - 1) {
+                    stage ^= 1;
+                    a_copy.store_to(a_tiles[stage]);
+                    b_copy.store_to(b_tiles[stage]);
+                    __syncthreads();
+                }
+                load_operands((k + 1) % BLOCK_K);
+                // Down one column and up the next: a product has an operand in common with
+                // the one before, since two at most are read from the registers in a cycle.
+                #pragma unroll
+                for (int i = 0; i < ROWS_PER_THREAD * COLS; ++i) {
+                    const int c = i / ROWS_PER_THREAD, step = i % ROWS_PER_THREAD;
+                    const int r = c % 2 ? ROWS_PER_THREAD - 1 - step : step;
+                    accumulators[r][c] += a[k % 2][r / VEC_SIZE][r % VEC_SIZE] *
+                                          b[k % 2][c / VEC_SIZE][c % VEC_SIZE];
+                }
+            }
+            n_k -= BLOCK_K;
+        } while (n_k > 0 && static_cast<int>(K - n_k) % K_PER_SUM != 0);
         #pragma unroll
-        for (int k = 0; k < BLOCK_K; ++k) {
-            const float* a_row = a_tiles[stage][k];
-            const float* b_row = b_tiles[stage][k];
-            Vec<float, VEC_SIZE> a[2], b[COLS / VEC_SIZE];
-            for (int i = 0; i < 2; ++i) {
-                a[i] =
-                    load<VEC_SIZE>(a_row + swizzled(k, row + i * ROW_STEP), true, 0.0f);
-            }
-            for (int i = 0; i < COLS / VEC_SIZE; ++i) {
-                b[i] =
-                    load<VEC_SIZE>(b_row + swizzled(k, col + i * COL_STEP), true, 0.0f);
-            }
-            // Down one column and up the next: a product has an operand in common with
-            // the one before, since two at most are read from the registers in a cycle.
-            #pragma unroll
-            for (int i = 0; i < ROWS_PER_THREAD * COLS; ++i) {
-                const int c = i / ROWS_PER_THREAD, step = i % ROWS_PER_THREAD;
-                const int r = c % 2 ? ROWS_PER_THREAD - 1 - step : step;
-                accumulators[r][c] +=
-                    a[r / VEC_SIZE][r % VEC_SIZE] * b[c / VEC_SIZE][c % VEC_SIZE];
-            }
+        for (int i = 0; i < ROWS_PER_THREAD * COLS; ++i) {
+            sums[i / VEC_SIZE][threadIdx.x][i % VEC_SIZE] +=
+                accumulators[i / COLS][i % COLS];
         }
-        if (n_k <= BLOCK_K || (K - n_k) % K_PER_SUM == K_PER_SUM - BLOCK_K) {
-            #pragma unroll
-            for (int i = 0; i < ROWS_PER_THREAD * COLS; ++i) {
-                float& accumulator = accumulators[i / COLS][i % COLS];
-                sums[i / VEC_SIZE][threadIdx.x][i % VEC_SIZE] += accumulator;
-                accumulator = 0.0f;
-            }
-        }
-        stage ^= 1;
-        a_copy.store_to(a_tiles[stage]);
-        b_copy.store_to(b_tiles[stage]);
-        __syncthreads();
     }
 
     // -- store: after the epilogue, rounded once
