@@ -144,6 +144,9 @@ def test_ptx_source_lines_of_nvcc() -> None:
     # Line 0 stands for no line: what was said before holds.
     assert frames[2] == frames[3] == chain
     assert frames[4] == (Frame("src/axpy.cu", 13),)
+    # Nor does it where two calls became one: what they call has its line.
+    merged = NVCC_PTX.replace("inlined_at 1 12 7", "inlined_at 1 0 7")
+    assert parse_ptx(merged).instructions[2].frames == chain[:2]
 
 
 def test_ptx_source_lines_of_triton() -> None:

@@ -19,7 +19,7 @@ from bindings.backends import native, prebuilt, triton
 from bindings.ops.matmul import OP
 from compare.code import triton_offline
 from compare.code.architectures import ARCHITECTURES
-from triton_kernels.matmul import align, model, tables
+from triton_kernels.matmul import align, model, model_tiled, tables
 from triton_kernels.matmul.call import Call, Cut, MatmulRung, Precision
 from triton_kernels.matmul.tables import MatmulTile, TensorCoresTile
 
@@ -205,6 +205,7 @@ def test_the_numbers_are_those_of_cuda() -> None:
         *("UNLINED_ROW_TENTHS", "IN_FOURS_PERCENT"),
     ):
         assert getattr(model, name) == cuda_number(name), name
+    assert cuda_number("K_PER_SUM") == model_tiled.K_PER_SUM
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,16 @@ from torch import Tensor
 
 from bindings.backends import native, prebuilt, triton
 from bindings.ops.matmul import OP
-from compare.code import simulated_calls
+from compare.code import choices, simulated_calls
 from compare.code.architectures import ARCHITECTURES, Architecture
-from compare.code.kernel_code import KernelCode, inspect_cuda, inspect_triton
+from compare.code.choices import Choice
+from compare.code.kernel_code import (
+    KernelCode,
+    Side,
+    inspect_cuda,
+    inspect_triton,
+    planned_launches,
+)
 from compare.judge import acceptance
 from triton_kernels.matmul import tables
 from triton_kernels.matmul.call import Cut
@@ -39,6 +46,11 @@ CUDA_RUNG_TILES = (
 RUNG_TILES = {
     "cuda": CUDA_RUNG_TILES,
     "triton": tuple(tile[:3] for tile in tables.TENSOR_CORES_TILES),
+}
+# Of the rung tiled, rows and columns.
+TILED_TILES = {
+    "cuda": ((128, 128), (128, 256)),
+    "triton": tuple(tile[:2] for tile in tables.TILED_TILES),
 }
 # One of 8 warps that stores in two parts, one of 4, and one whose programs share a
 # multiprocessor.
@@ -187,6 +199,43 @@ def test_parts_of_tensor_cores_are_exact(
         cut = Cut(number, n_tiles * n_parts, n_tiles if n_parts > 1 else 0)
         out = run_cut(side, cut, operands, rung="tensor_cores", precision="tf32")
         assert torch.equal(out, exact), cut
+
+
+# Parts of the rung tiled have whole sums over 256 of K; the last one has fewer.
+@pytest.mark.parametrize(
+    ("side", "number"),
+    [(side, n) for side, tiles in TILED_TILES.items() for n in range(len(tiles))],
+)
+def test_parts_of_sums_are_exact(side: str, number: int, device: str) -> None:
+    shape = (70, 136, 700) if number == 0 else (70, 137, 701)
+    a, b, bias = operands = integers(shape, device, torch.float32)
+    exact = (a.double() @ b.double() + bias.double()).float()
+    block_m, block_n = TILED_TILES[side][number]
+    n_tiles = -(-shape[0] // block_m) * -(-shape[1] // block_n)
+    for n_parts in (1, 2, 3):
+        cut = Cut(number, n_tiles * n_parts, n_tiles if n_parts > 1 else 0)
+        out = run_cut(side, cut, operands, rung="tiled")
+        assert torch.equal(out, exact), cut
+
+
+# What nobody has asked to be cut: on Hopper two tiles would leave nearly all idle.
+@pytest.mark.parametrize("side", TILED_TILES)
+def test_long_sums_of_few_tiles_are_shared_out(side: Side) -> None:
+    a, b = torch.empty(64, 9000, device="meta"), torch.empty(9000, 200, device="meta")
+    op, out = OP.on_rung(""), OP.allocate(a, b)
+    launches = planned_launches(side, op, op.arguments(out, a, b), ARCHITECTURES[90])
+    assert [each.kernel for each in launches] == [
+        "matmul_tiled_kernel",
+        "matmul_sum_kernel",
+    ]
+    n_tiles = 2  # of 128 columns or less
+    assert launches[0].n_blocks >= 16 * n_tiles
+    told = choices.sentence(
+        op, Choice(launches, op.arguments(out, a, b), ARCHITECTURES[90], False, False)
+    )
+    assert "K in 36 parts: 2 tiles would leave 130 of 132 multiprocessors idle" in told
+    (alone,) = planned_launches(side, op, op.arguments(out, a, b), ARCHITECTURES[80])
+    assert alone.n_blocks <= 2 * n_tiles
 
 
 # Those that have many, which warps add together.

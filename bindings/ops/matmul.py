@@ -177,9 +177,9 @@ def _workspace(
     aligned and, of tf32, of those that are not contiguous along k, or of all, in two
     planes; there is room for them before the launcher chooses whether to make any.
     """
-    is_plain = a.dtype == torch.float32 and precision == "ieee"
-    if is_plain or rung in ("first", "tiled") or not is_hopper(a):
+    if rung == "first" or not is_hopper(a):
         return None, None
+    is_plain = a.dtype == torch.float32 and precision == "ieee"
     parts = copies = None
     a, out = _with_rows_joined(a, out, b)
     n_steps = -(-a.shape[-1] * a.element_size() // _LINE_BYTES)
@@ -189,7 +189,7 @@ def _workspace(
         n_tiles = math.prod(batch) * -(-n_rows // 64) * -(-n_cols // 64)
         n_parts = 2 * min(n_sms, n_tiles * n_steps)
         parts = out.new_empty((n_parts, _MOST_SUMS), dtype=torch.float32)
-    if rung != "tensor_cores":
+    if not is_plain and rung not in ("tiled", "tensor_cores"):
         splits = a.dtype == torch.float32 and precision == "tf32x3"
         n_copied = sum(
             _copied_elements(x, k_axis, splits) for x, k_axis in ((a, 1), (b, 0))

@@ -213,9 +213,10 @@ class _PtxLocations:
             if "@[" in comment
             else self._frames_of_chain(place)
         )
-        # Line 0: made by the compiler, for no line of its own.
+        # Line 0: made by the compiler, for no line of its own. Of two calls that became
+        # one, no line tells where it is.
         if frames and frames[0].line != 0:
-            self.frames = frames
+            self.frames = tuple(each for each in frames if each.line != 0)
 
     def _frames_of_comment(self, comment: str) -> tuple[Frame, ...]:
         return tuple(

@@ -1,4 +1,4 @@
-// The launches of matmul's last two rungs: the product and sums of parts.
+// The launches of matmul's last two rungs, and sums of parts.
 #pragma once
 
 #include "common/launch.cuh"

@@ -15,7 +15,8 @@
 //          matmul_tensor_cores_kernel, which reads aligned copies of operands here alone, and
 //          can have a multiprocessor to itself, so that the next launch may begin earlier, and
 //          in matmul_tf32_kernel, which there is none of: Triton has both operands of tf32 in
-//          shared memory
+//          shared memory; matmul_tiled_kernel has b on the left there where that alone lies
+//          along k
 // Source   the rungs tiled and tensor_cores, one step at a time; NVIDIA, CUTLASS:
 //          persistent, warp-specialised kernels for Hopper
 
@@ -51,8 +52,8 @@ struct Regime {
     }
 };
 
-// A call takes the first rung that can serve it or, of those two that have tables of tiles,
-// the one that the model chooses.
+// A call takes the first rung that can serve it or, of the last two, the one that the model
+// chooses.
 constexpr Regime REGIMES[] = {
     {.rung = MatmulRung::twin,
      .takes_ieee = false,
@@ -70,8 +71,8 @@ constexpr Regime REGIMES[] = {
 
 }  // namespace
 
-// tile, n_blocks and n_streamed: a Cut with its tile counted from 1, by which a rung with
-// tensor cores is tried; 0 for the one that the model chooses. parts: memory of any contents
+// tile, n_blocks and n_streamed: a Cut with its tile counted from 1, by which a rung but the
+// first is tried; 0 for the one that the model chooses. parts: memory of any contents
 // for two parts of the largest tile for each multiprocessor; null where tiles are not shared.
 // copies: memory for operands that cannot be read in place, with aligned rows, a's first; null
 // where none may be copied.
@@ -154,21 +155,29 @@ cudaError_t matmul(
         is_copied = other.n_cycles < small.n_cycles;
         if (is_copied) small = other;
     }
+    // Of float32 by IEEE 754, and wherever that rung is asked for.
+    constexpr int64_t TILED_BYTES = sizeof(tiled::Shared<TILED_TILES[1].block_n>);
+    const bool may_share_sums = may_share && call.fits_32_bits;
+    const model::Choice plain =
+        TILED_BYTES <= device.max_shared_bytes
+            ? model::choose<TILED_TILES>(call, device.n_sms, may_share_sums)
+            : model::choose<SMALL_TILED_TILES>(call, device.n_sms, may_share_sums);
     const bool may_be_small = is_any && !splits;
     if (chosen == MatmulRung::twin && may_be_small && small.n_cycles < large.n_cycles) {
         chosen = MatmulRung::tensor_cores;
     }
     const bool is_twin = chosen == MatmulRung::twin;
     is_copied = is_twin || (is_copied && chosen == MatmulRung::tensor_cores);
-    product.cut = tile != 0 ? Cut{tile - 1, n_blocks, n_streamed}
-                  : is_twin ? large.cut
-                            : small.cut;
+    product.cut = tile != 0                     ? Cut{tile - 1, n_blocks, n_streamed}
+                  : is_twin                     ? large.cut
+                  : chosen == MatmulRung::tiled ? plain.cut
+                                                : small.cut;
     product.begins_early = (is_twin ? large : small).n_cycles < model::LONG_CYCLES;
 
-    const auto start = [&](const auto& plan) {
+    const auto start = [&](const auto& plan, auto... more) {
         return launch(
             plan, out, a, b, bias, M, N, K, a_stride_batch, a_stride_row, a_stride_col,
-            b_stride_batch, b_stride_row, b_stride_col
+            b_stride_batch, b_stride_row, b_stride_col, more...
         );
     };
     return dispatch_float<cudaError_t>(dtype, [&]<typename T>() {
@@ -191,20 +200,27 @@ cudaError_t matmul(
                 const int64_t n_tiles = call.n_tiles(first::BLOCK_M, first::BLOCK_N);
                 return start(plan_first(matmul_first_kernel<T, ACTIVATION>, n_tiles));
             }
-            using namespace tiled;
-            const auto start_tiled = [&]<int BLOCK_N>() {
-                const auto kernel = matmul_tiled_kernel<T, ACTIVATION, BLOCK_N>;
-                const dim3 grid(call.n_tiles(BLOCK_M, BLOCK_N));
-                constexpr size_t BYTES = sizeof(Shared<BLOCK_N>);
-                return start(Plan{kernel, grid, dim3(NUM_THREADS), BYTES});
+            const auto start_tiled = [&]<TiledTile TILE>() {
+                constexpr int BLOCK_M = TILE.block_m, BLOCK_N = TILE.block_n;
+                static_assert(BLOCK_M == tiled::BLOCK_M);
+                const Cut& cut = product.cut;
+                const int64_t n_parts =
+                    cut.n_streamed == 0 ? 1 : cut.n_blocks / cut.n_streamed;
+                const int64_t n_sums = TILE.sums_of_part(call, n_parts);
+                const cudaError_t error = start(
+                    Plan{
+                        matmul_tiled_kernel<T, ACTIVATION, BLOCK_N>, dim3(cut.n_blocks),
+                        dim3(tiled::NUM_THREADS), sizeof(tiled::Shared<BLOCK_N>)
+                    },
+                    parts, n_parts, n_sums * model::K_PER_SUM
+                );
+                if (error != cudaSuccess) return error;
+                return launch_sum<T>(
+                    launch, product, BLOCK_M, BLOCK_N, n_parts * n_sums
+                );
             };
-            const int64_t n_wide = call.n_tiles(BLOCK_M, 256);
-            const int64_t n_narrow = call.n_tiles(BLOCK_M, 128);
-            constexpr int64_t WIDE_BYTES = sizeof(Shared<256>);
-            const bool has_room = WIDE_BYTES <= device.max_shared_bytes;
-            return has_room && prefers_wide(n_wide, n_narrow, device.n_sms)
-                       ? start_tiled.template operator()<256>()
-                       : start_tiled.template operator()<128>();
+            const TiledTile& tile = TILED_TILES[product.cut.tile];
+            return choose_tile<T, TILED_TILES>(device, tile, start_tiled);
         };
         return dispatch_activation(Activation{activation}, start_rung);
     });

@@ -1,5 +1,5 @@
-// What matmul's last two rungs cut a call into: the tiles that take the least time by a model,
-// in cycles of a multiprocessor.
+// What matmul's rungs but the first cut a call into: the tiles that take the least time by a
+// model, in cycles of a multiprocessor.
 //
 // A block multiplies its steps as fast as the tensor cores or the L2 allow, or all blocks wait
 // for the memory. Then come the ends of tiles, parts of tiles, and copies of operands.
@@ -17,6 +17,9 @@ namespace model {
 
 constexpr int64_t STEP_BYTES = 128;  // of a row of a or b, in a step of the twin
 constexpr int64_t LINE_BYTES = 128;  // of the L2
+// The rung tiled adds up the sums over so many entries of K: along a single chain of additions
+// the rounding errors of thousands would pile up.
+constexpr int64_t K_PER_SUM = 256;
 // How much longer the memory takes for operands whose rows do not begin lines, so that two
 // blocks read the line between them: on tensor_cores, and on the twin. The blocks of a
 // cluster are neighbours.

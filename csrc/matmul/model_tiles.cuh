@@ -1,5 +1,5 @@
-// The tiles of matmul's last two rungs: the cuts into them, and the cycles that these take by the
-// model.
+// The tiles of matmul's rungs but the first: the cuts into them, and the cycles that these take
+// by the model.
 #pragma once
 
 #include <cstdint>
@@ -115,6 +115,52 @@ struct MatmulTile {
             consider(Cut{tile, n_parts * n_tiles, n_tiles});
         }
         if (n_tiles * n_steps >= n_blocks) consider(Cut{tile, n_blocks, n_tiles});
+    }
+};
+
+// A tile of the rung tiled, for float32 by IEEE 754, whose parts have whole sums.
+struct TiledTile {
+    int block_m;
+    int block_n;
+    int64_t k_cycles;     // of each entry of K
+    int64_t tile_cycles;  // of all else
+
+    template <typename T>
+    constexpr bool is_for() const {
+        return true;
+    }
+    constexpr bool serves(const Device&, const TiledTile& chosen) const {
+        return block_m == chosen.block_m && block_n == chosen.block_n;
+    }
+
+    // How many sums over K each of n_parts has.
+    static constexpr int64_t sums_of_part(const Call& call, int64_t n_parts) {
+        return ceil_div(ceil_div(call.K, model::K_PER_SUM), n_parts);
+    }
+
+    constexpr int64_t cycles(const Call& call, const Cut& cut, int64_t n_sms) const {
+        using namespace model;
+        const int64_t n_parts = cut.n_streamed == 0 ? 1 : cut.n_blocks / cut.n_streamed;
+        const int64_t n_k = least(call.K, sums_of_part(call, n_parts) * K_PER_SUM);
+        return ceil_div(cut.n_blocks, n_sms) * (n_k * k_cycles + tile_cycles) +
+               sum_cycles(cut, block_m * block_n);
+    }
+
+    template <typename Consider>
+    constexpr void for_each_cut(
+        const Call& call, int tile, int64_t n_sms, bool may_share, Consider&& consider
+    ) const {
+        using namespace model;
+        const int64_t n_tiles = call.n_tiles(block_m, block_n);
+        const int64_t n_sums = sums_of_part(call, 1);
+        consider(Cut{tile, n_tiles, 0});
+        if (!may_share || n_sums > MOST_STEPS) return;
+        for (int64_t n_parts = 2; n_parts <= least(n_sums, MOST_PARTS); ++n_parts) {
+            // No part is without a sum, and there is memory for all.
+            if ((n_parts - 1) * sums_of_part(call, n_parts) >= n_sums) continue;
+            if (2 * n_parts * n_tiles * block_m * block_n > n_sms * MOST_SUMS) break;
+            consider(Cut{tile, n_parts * n_tiles, n_tiles});
+        }
     }
 };
 

@@ -14,13 +14,12 @@
 #include "common/epilogue.cuh"
 #include "common/launch.cuh"
 #include "common/vec.cuh"
+#include "matmul/model.cuh"
+#include "matmul/tiles.cuh"
 
 namespace tiled {
 constexpr int BLOCK_M = 128;
 constexpr int BLOCK_K = 8;
-// The sums over so many entries of K are added up in shared memory: along a single chain of
-// additions the rounding errors of thousands would pile up.
-constexpr int K_PER_SUM = 256;
 constexpr int NUM_THREADS = 256;
 constexpr int VEC_SIZE = 4;
 
@@ -117,44 +116,42 @@ struct Shared {
     Vec<float, VEC_SIZE> sums[BLOCK_M * BLOCK_N / (VEC_SIZE * NUM_THREADS)]
                              [NUM_THREADS];
 };
-
-// On an H200, a wide tile takes five thirds of the time of a narrow one, be that alone on its
-// multiprocessor or one of two.
-inline bool prefers_wide(int64_t n_wide, int64_t n_narrow, int multiprocessors) {
-    const auto waves = [=](int64_t n_tiles) {
-        return (n_tiles + multiprocessors - 1) / multiprocessors;
-    };
-    return 5 * waves(n_wide) <= 3 * waves(n_narrow);
-}
 }  // namespace tiled
 
+// Of blocks with 128 columns a multiprocessor has the registers for two.
 template <typename T, Activation ACTIVATION, int BLOCK_N>
-__global__ void __launch_bounds__(tiled::NUM_THREADS) matmul_tiled_kernel(
+__global__ void
+__launch_bounds__(tiled::NUM_THREADS, 256 / BLOCK_N) matmul_tiled_kernel(
     T* __restrict__ out_ptr,         // (n_batches, M, N)
     const T* __restrict__ a_ptr,     // (n_batches, M, K)
     const T* __restrict__ b_ptr,     // (n_batches, K, N)
     const T* __restrict__ bias_ptr,  // (N), or null
     int64_t M, int64_t N, int64_t K, int64_t a_stride_batch, int64_t a_stride_row,
     int64_t a_stride_col, int64_t b_stride_batch, int64_t b_stride_row,
-    int64_t b_stride_col
+    int64_t b_stride_col,
+    float* __restrict__ parts_ptr,  // (2 * gridDim.x, BLOCK_M, BLOCK_N), or null
+    int n_parts, int64_t part_k
 ) {
     using namespace tiled;
     DYNAMIC_SHARED(memory, 16);
     auto& [a_tiles, b_tiles, sums] = *reinterpret_cast<Shared<BLOCK_N>*>(memory);
     constexpr int COLS = COLS_PER_THREAD<BLOCK_N>;
 
-    // -- tile: a block owns BLOCK_M x BLOCK_N elements, a thread 8 x COLS of them
-    const int64_t n_tiles_m = (M + BLOCK_M - 1) / BLOCK_M;
-    const int64_t n_tiles_n = (N + BLOCK_N - 1) / BLOCK_N;
-    const int batch = blockIdx.x / (n_tiles_m * n_tiles_n);
-    const int tile = blockIdx.x % (n_tiles_m * n_tiles_n);
-    const int64_t tile_row = tile / n_tiles_n * BLOCK_M;
-    const int64_t tile_col = tile % n_tiles_n * BLOCK_N;
+    // -- tile: a block owns BLOCK_M x BLOCK_N elements or, of n_parts, a part of their sums:
+    // part_k entries of K; a thread has 8 x COLS of them
+    const int n_tile_rows = static_cast<int>((M + BLOCK_M - 1) / BLOCK_M);
+    const int n_tile_cols = static_cast<int>((N + BLOCK_N - 1) / BLOCK_N);
+    const auto [batch, tile_i, tile_j] =
+        tile_at(blockIdx.x / n_parts, n_tile_rows, n_tile_cols, 1, 1);
+    const int64_t tile_row = int64_t{tile_i} * BLOCK_M;
+    const int64_t tile_col = int64_t{tile_j} * BLOCK_N;
+    const int64_t first_k = blockIdx.x % n_parts * part_k;
+    K = min(K - first_k, part_k);
     const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
     const int row = warp / 2 * 32 + lane / 8 * VEC_SIZE;
     const int col = warp % 2 * (BLOCK_N / 2) + lane % 8 * VEC_SIZE;
-    a_ptr += batch * a_stride_batch + tile_row * a_stride_row;
-    b_ptr += batch * b_stride_batch + tile_col * b_stride_col;
+    a_ptr += batch * a_stride_batch + tile_row * a_stride_row + first_k * a_stride_col;
+    b_ptr += batch * b_stride_batch + tile_col * b_stride_col + first_k * b_stride_row;
 
     // -- compute: the next tiles are loaded meanwhile
     Copy<T, BLOCK_M> a_copy(a_ptr, a_stride_row, a_stride_col, M - tile_row);
@@ -204,7 +201,7 @@ __global__ void __launch_bounds__(tiled::NUM_THREADS) matmul_tiled_kernel(
                 }
             }
             n_k -= BLOCK_K;
-        } while (n_k > 0 && static_cast<int>(K - n_k) % K_PER_SUM != 0);
+        } while (n_k > 0 && static_cast<int>(K - n_k) % model::K_PER_SUM != 0);
         #pragma unroll
         for (int i = 0; i < ROWS_PER_THREAD * COLS; ++i) {
             sums[i / VEC_SIZE][threadIdx.x][i % VEC_SIZE] +=
@@ -212,7 +209,19 @@ __global__ void __launch_bounds__(tiled::NUM_THREADS) matmul_tiled_kernel(
         }
     }
 
-    // -- store: after the epilogue, rounded once
+    // -- store: of a part its sums, which matmul_sum_kernel adds; else after the epilogue,
+    // rounded once
+    if (n_parts > 1) {
+        parts_ptr += int64_t{2 * BLOCK_M * BLOCK_N} * blockIdx.x + row * BLOCK_N + col;
+        #pragma unroll
+        for (int i = 0; i < ROWS_PER_THREAD * COLS / VEC_SIZE; ++i) {
+            const int r = i / (COLS / VEC_SIZE), j = i % (COLS / VEC_SIZE);
+            const int part_row = r / 4 * ROW_STEP + r % 4;
+            store(parts_ptr + part_row * BLOCK_N + j * COL_STEP, sums[i][threadIdx.x]);
+        }
+        return;
+    }
+
     constexpr int OUT_BYTES = sizeof(Vec<T, VEC_SIZE>);
     const bool bias_is_aligned = reinterpret_cast<uintptr_t>(bias_ptr) % OUT_BYTES == 0;
     const bool out_is_aligned =

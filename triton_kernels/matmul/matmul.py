@@ -14,7 +14,8 @@ Mirror   csrc/matmul/matmul.cu differs in matmul_kernel, because Triton gives al
          whose blocks load for each other, and in
          matmul_tensor_cores_kernel, which reads aligned copies of operands there alone,
          and has a multiprocessor to itself where it asks for most of the shared memory.
-         Float32 has a twin of its own there, matmul_tf32_kernel
+         Float32 has a twin of its own there, matmul_tf32_kernel, and
+         matmul_tiled_kernel, which transposes what it copies, never has b on the left
 Source   the rungs tiled and tensor_cores, one step at a time; NVIDIA, CUTLASS:
          persistent, warp-specialised kernels for Hopper
 """
@@ -28,20 +29,19 @@ import triton
 from triton_kernels.common.device import Device, current_device
 from triton_kernels.common.epilogue import ACTIVATIONS
 from triton_kernels.common.table import FIRST, CannotServeError
-from triton_kernels.matmul import model
+from triton_kernels.matmul import model, model_tiled
 from triton_kernels.matmul.call import Call, Cut, MatmulRung, Precision, planes_of
 from triton_kernels.matmul.first import matmul_first_kernel
 from triton_kernels.matmul.launches import (
     MOST,
     Matrix,
-    constants,
     divisibility,
     launch_tensor_cores,
     launch_twin,
     twin_tiles,
 )
-from triton_kernels.matmul.tables import TENSOR_CORES_TILES, TILED_TILES
-from triton_kernels.matmul.tiled import matmul_tiled_kernel
+from triton_kernels.matmul.tables import TENSOR_CORES_TILES
+from triton_kernels.matmul.tiled import launch_tiled
 
 
 class Regime(NamedTuple):
@@ -180,19 +180,21 @@ def matmul(
         raise CannotServeError("matmul: this rung has no kernel for such a call here")
 
     chosen, arguments = rungs[0], (out, a, b, bias, M, N, K, *strides)
+    # On the CPU there is memory for parts, whatever GPU is planned for.
+    may_share = parts is not None and device.arch == 90
+    asked = Cut(tile - 1, n_blocks, n_streamed)
     if chosen == MatmulRung.FIRST:
         n_tiles = call.n_tiles(32, 32)
         sizes = {**FIRST, "BLOCK_M": 32, "BLOCK_N": 32}
         matmul_first_kernel[(n_tiles,)](*arguments, **sizes, ACTIVATION=call.activation)
     elif chosen == MatmulRung.TILED:
-        tiled = TILED_TILES[0 if call.has_vectors else 1]
-        matmul_tiled_kernel[(call.n_tiles(tiled.block_m, tiled.block_n),)](
-            *arguments, **constants(tiled, call, tiled.block_k), **layout, **divisors
-        )
+        only_b_lies_along_k = not (a_row_major or b_row_major)
+        number = int(only_b_lies_along_k) if call.has_vectors else 2
+        cut = asked
+        if tile == 0:
+            cut = model_tiled.choose(call, number, device.n_sms, may_share)
+        launch_tiled(arguments, call, cut, parts, layout | divisors)
     else:
-        # On the CPU there is memory for parts, whatever GPU is planned for.
-        may_share = parts is not None and device.arch == 90
-        asked = Cut(tile - 1, n_blocks, n_streamed)
         chosen, cut = cut_of(call, rungs, asked, may_share)
         if chosen == MatmulRung.TWIN:
             matrices = (a_matrix, b_matrix)

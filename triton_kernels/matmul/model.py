@@ -12,6 +12,7 @@ what they load: they count as one with as many tiles side by side.
 
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -182,14 +183,17 @@ def twin_cuts(
 def tensor_cores_cuts(
     call: Call, tile: TensorCoresTile, number: int, n_sms: int, may_share: bool
 ) -> Iterator[Cut]:
-    """Likewise of tensor_cores, whose tiles all have as many parts.
+    """Likewise of tensor_cores."""
+    if tile.element_bytes in (0, call.dtype.itemsize):
+        n_steps = ceil_div(call.K, step_depth(call, tile))
+        yield from even_cuts(call, tile, number, n_steps, n_sms, may_share)
 
-    Those that would be empty are not counted.
-    """
-    if tile.element_bytes not in (0, call.dtype.itemsize):
-        return
+
+def even_cuts(
+    call: Call, tile: Any, number: int, n_steps: int, n_sms: int, may_share: bool
+) -> Iterator[Cut]:
+    """The cuts into tiles that all have as many parts, of which none is empty."""
     n_tiles = call.n_tiles(tile.block_m, tile.block_n)
-    n_steps = ceil_div(call.K, step_depth(call, tile))
     yield Cut(number, n_tiles, 0)
     if not may_share or n_steps > MOST_STEPS:
         return

@@ -4,13 +4,16 @@ from typing import NamedTuple
 
 
 class TiledTile(NamedTuple):
-    """A tile of the rung tiled, and how it is computed."""
+    """A tile of the rung tiled, how it is computed, and the cycles that it takes."""
 
     block_m: int
     block_n: int
     block_k: int
     num_stages: int  # steps whose a and b are in shared memory at a time
     num_warps: int
+    k_cycles: int  # of each entry of K
+    tile_cycles: int  # of all else
+    b_is_left: bool = False
 
 
 class TensorCoresTile(NamedTuple):
@@ -48,12 +51,13 @@ class MatmulTile(NamedTuple):
     unlined_percent: int = 0  # as above
 
 
-# Rows, columns and depth, stages, warps. The second one is for calls without vectors:
-# where elements come one by one, a thread holds the address of each, and has registers
-# for half a tile only.
+# Rows, columns and depth, stages, warps; then cycles. The last one is for calls without
+# vectors: where elements come one by one, a thread holds the address of each, and has
+# registers for half as many sums only.
 TILED_TILES = (
-    TiledTile(128, 128, 16, 2, 8),
-    TiledTile(64, 128, 16, 2, 8),
+    TiledTile(64, 128, 16, 3, 4, 100, 5000),
+    TiledTile(128, 64, 16, 3, 4, 100, 5000, b_is_left=True),
+    TiledTile(64, 128, 16, 2, 8, 150, 5000),
 )
 # Rows, columns and depth, stages and warps; then cycles. They fit into the 99
 # KB of shared memory that the smallest GPUs have. These products mostly wait for the

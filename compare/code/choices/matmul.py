@@ -22,11 +22,8 @@ _TWIN, _TF32_TWIN = "matmul_kernel", "matmul_tf32_kernel"
 # rows, transposed or split, and behind it, where tiles have several parts.
 _ALIGNS, _TRANSPOSES = "matmul_align_kernel", "matmul_transpose_kernel"
 _ADDS = "matmul_sum_kernel"
-# Tiles of CUDA's kernels that are compiled for no others.
-_FIXED_TILES = {
-    "matmul_first_kernel": (8, 32),
-    "matmul_tiled_kernel": (128, 128),
-}
+# Rows and columns of CUDA's tiles, where the kernel is compiled for no others.
+_FIRST_TILE, _TILED_ROWS = (8, 32), 128
 _ALIGNED = 16  # bytes: where tensor maps need rows to begin
 
 
@@ -68,8 +65,10 @@ class _Cut:
             if main.kernel == _TWIN:
                 n_stages, of_streamed = constants[3], len(arguments) - 3
                 cluster = arguments[len(arguments) - 2], arguments[len(arguments) - 1]
+        elif main.kernel == "matmul_tiled_kernel":
+            block_m, block_n = _TILED_ROWS, constants[2]
         else:
-            block_m, block_n = _FIXED_TILES[main.kernel]
+            block_m, block_n = _FIRST_TILE
         out = choice.arguments[0]
         assert isinstance(out, Tensor)
         *batch, n_rows, n_cols = out.shape
@@ -80,9 +79,10 @@ class _Cut:
         n_shared = 0
         if _ADDS in kernels:
             # Where each block has a tile or less, all have parts.
-            n_streamed = arguments.get("n_streamed", arguments.get(of_streamed))
-            n_streamed *= math.prod(cluster)
-            n_shared = n_tiles if n_tiles <= main.n_blocks else n_streamed
+            n_shared = n_tiles
+            if n_tiles > main.n_blocks:
+                n_streamed = arguments.get("n_streamed", arguments.get(of_streamed))
+                n_shared = n_streamed * math.prod(cluster)
         return cls(
             *(main.kernel, block_m, block_n, n_stages, cluster, main.n_blocks),
             *(math.prod(batch), tile_rows, tile_cols, n_shared),
