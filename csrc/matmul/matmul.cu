@@ -156,12 +156,15 @@ cudaError_t matmul(
         if (is_copied) small = other;
     }
     // Of float32 by IEEE 754, and wherever that rung is asked for.
-    constexpr int64_t TILED_BYTES = sizeof(tiled::Shared<TILED_TILES[1].block_n>);
-    const bool may_share_sums = may_share && call.fits_32_bits;
-    const model::Choice plain =
-        TILED_BYTES <= device.max_shared_bytes
-            ? model::choose<TILED_TILES>(call, device.n_sms, may_share_sums)
-            : model::choose<SMALL_TILED_TILES>(call, device.n_sms, may_share_sums);
+    const auto choose_tiled = [&] {
+        constexpr int64_t LARGE_BYTES = sizeof(tiled::Shared<TILED_TILES[1].block_n>);
+        const bool may_share_sums = may_share && call.fits_32_bits;
+        return LARGE_BYTES <= device.max_shared_bytes
+                   ? model::choose<TILED_TILES>(call, device.n_sms, may_share_sums)
+                   : model::choose<SMALL_TILED_TILES>(
+                         call, device.n_sms, may_share_sums
+                     );
+    };
     const bool may_be_small = is_any && !splits;
     if (chosen == MatmulRung::twin && may_be_small && small.n_cycles < large.n_cycles) {
         chosen = MatmulRung::tensor_cores;
@@ -170,7 +173,7 @@ cudaError_t matmul(
     is_copied = is_twin || (is_copied && chosen == MatmulRung::tensor_cores);
     product.cut = tile != 0                     ? Cut{tile - 1, n_blocks, n_streamed}
                   : is_twin                     ? large.cut
-                  : chosen == MatmulRung::tiled ? plain.cut
+                  : chosen == MatmulRung::tiled ? choose_tiled().cut
                                                 : small.cut;
     product.begins_early = (is_twin ? large : small).n_cycles < model::LONG_CYCLES;
 
