@@ -5,7 +5,8 @@
 // for the memory. Then come the ends of tiles, parts of tiles, and copies of operands.
 // The numbers are fitted to times on an H200, which tests/matmul_times.json has: such that the
 // fastest cut has the fewest cycles, even where that leaves some cycles a little wrong.
-// triton_kernels/matmul/model.py is the same model; there, only the twin reads copies.
+// triton_kernels/matmul/model.py and model_tiled.py are the same model; there, only the twin
+// reads copies.
 #pragma once
 
 #include <cstdint>
@@ -70,6 +71,23 @@ constexpr int64_t sum_cycles(const Cut& cut, int64_t tile_size) {
 constexpr int64_t align_cycles(const Call& call) {
     const int64_t n_bytes = 2 * call.n_copied * call.element_bytes();
     return call.n_copied == 0 ? 0 : ALIGN_CYCLES + n_bytes / MEMORY_BYTES;
+}
+
+// Calls `consider` with a cut into whole tiles of n_steps steps, and with those into tiles that
+// all have as many parts: none is empty, and there is memory for them.
+template <typename Consider>
+constexpr void for_each_even_cut(
+    const Cut& whole, int64_t tile_size, int64_t n_steps, int64_t n_sms,
+    Consider&& consider
+) {
+    consider(whole);
+    if (n_steps > MOST_STEPS) return;
+    for (int64_t n_parts = 2; n_parts <= least(n_steps, MOST_PARTS); ++n_parts) {
+        const int64_t n_blocks = n_parts * whole.n_blocks;
+        if ((n_parts - 1) * ceil_div(n_steps, n_parts) >= n_steps) continue;
+        if (2 * n_blocks * tile_size > n_sms * MOST_SUMS) break;
+        consider(Cut{whole.tile, n_blocks, whole.n_blocks});
+    }
 }
 
 // A cut, and how long it takes.

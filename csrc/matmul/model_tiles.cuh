@@ -150,17 +150,9 @@ struct TiledTile {
     constexpr void for_each_cut(
         const Call& call, int tile, int64_t n_sms, bool may_share, Consider&& consider
     ) const {
-        using namespace model;
-        const int64_t n_tiles = call.n_tiles(block_m, block_n);
-        const int64_t n_sums = sums_of_part(call, 1);
-        consider(Cut{tile, n_tiles, 0});
-        if (!may_share || n_sums > MOST_STEPS) return;
-        for (int64_t n_parts = 2; n_parts <= least(n_sums, MOST_PARTS); ++n_parts) {
-            // No part is without a sum, and there is memory for all.
-            if ((n_parts - 1) * sums_of_part(call, n_parts) >= n_sums) continue;
-            if (2 * n_parts * n_tiles * block_m * block_n > n_sms * MOST_SUMS) break;
-            consider(Cut{tile, n_parts * n_tiles, n_tiles});
-        }
+        const Cut whole{tile, call.n_tiles(block_m, block_n), 0};
+        const int64_t n_sums = may_share ? sums_of_part(call, 1) : 1;
+        model::for_each_even_cut(whole, block_m * block_n, n_sums, n_sms, consider);
     }
 };
 
@@ -216,17 +208,9 @@ struct RungTile {
     constexpr void for_each_cut(
         const Call& call, int tile, int64_t n_sms, bool may_share, Consider&& consider
     ) const {
-        using namespace model;
         if (element_bytes != 0 && element_bytes != call.element_bytes()) return;
-        const int64_t n_tiles = call.n_tiles(block_m, block_n);
-        const int64_t n_steps = steps_of_part(call, 1);
-        consider(Cut{tile, n_tiles, 0});
-        if (!may_share || n_steps > MOST_STEPS) return;
-        for (int64_t n_parts = 2; n_parts <= least(n_steps, MOST_PARTS); ++n_parts) {
-            // No part is without a step, and there is memory for all.
-            if ((n_parts - 1) * steps_of_part(call, n_parts) >= n_steps) continue;
-            if (2 * n_parts * n_tiles * block_m * block_n > n_sms * MOST_SUMS) break;
-            consider(Cut{tile, n_parts * n_tiles, n_tiles});
-        }
+        const Cut whole{tile, call.n_tiles(block_m, block_n), 0};
+        const int64_t n_steps = may_share ? steps_of_part(call, 1) : 1;
+        model::for_each_even_cut(whole, block_m * block_n, n_steps, n_sms, consider);
     }
 };

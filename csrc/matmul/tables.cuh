@@ -1,6 +1,6 @@
-// The tiles of matmul's rungs but the first. The cycles are fitted to times on an H200, those of
-// tests/matmul_times.json and of many cuts of 600 drawn products: such that the fastest cut has
-// the fewest, even where that leaves some a little wrong.
+// The tiles of matmul's rungs but the first. The cycles of the last two are fitted to times on
+// an H200, those of tests/matmul_times.json and of many cuts of 600 drawn products: such that
+// the fastest cut has the fewest, even where that leaves some a little wrong.
 #pragma once
 
 #include "matmul/model_tiles.cuh"
@@ -30,7 +30,8 @@ constexpr MatmulTile TF32X3_TILES[] = {
     {128, 64, 6, 1700, 1000, 8000},
 };
 
-// Of float32 by IEEE 754. The second one takes more shared memory than some GPUs have.
+// Of float32 by IEEE 754. Of an entry of K, cycles are those of 4096^3 on an H200; all else is
+// guessed, and little. The second tile takes more shared memory than some GPUs have.
 constexpr TiledTile TILED_TILES[] = {{128, 128, 195, 5000}, {128, 256, 335, 7000}};
 constexpr TiledTile SMALL_TILED_TILES[] = {TILED_TILES[0]};
 

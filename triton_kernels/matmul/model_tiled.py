@@ -6,7 +6,6 @@ the whole.
 """
 
 import functools
-from collections.abc import Iterator
 
 from triton_kernels.matmul.call import Call, Cut, ceil_div
 from triton_kernels.matmul.model import even_cuts, sum_cycles
@@ -31,16 +30,9 @@ def cycles(call: Call, tile: TiledTile, cut: Cut, n_sms: int) -> int:
     )
 
 
-def cuts_of(
-    call: Call, tile: TiledTile, number: int, n_sms: int, may_share: bool
-) -> Iterator[Cut]:
-    """The cuts into a tile of the rung tiled, without parts first."""
-    yield from even_cuts(call, tile, number, sums_of_part(call, 1), n_sms, may_share)
-
-
 @functools.lru_cache(maxsize=4096)
 def choose(call: Call, number: int, n_sms: int, may_share: bool) -> Cut:
     """The cut into a tile of the rung tiled that takes the least time."""
     tile = TILED_TILES[number]
-    cuts = cuts_of(call, tile, number, n_sms, may_share)
+    cuts = even_cuts(call, tile, number, sums_of_part(call, 1), n_sms, may_share)
     return min(cuts, key=lambda cut: cycles(call, tile, cut, n_sms))

@@ -51,7 +51,8 @@ class MatmulTile(NamedTuple):
     unlined_percent: int = 0  # as above
 
 
-# Rows, columns and depth, stages, warps; then cycles. The last one is for calls without
+# Rows, columns and depth, stages, warps; then cycles: of an entry of K those of large
+# products on an H200, and a guess of all else. The last tile is for calls without
 # vectors: where elements come one by one, a thread holds the address of each, and has
 # registers for half as many sums only.
 TILED_TILES = (

@@ -66,8 +66,8 @@ def matmul_tiled_kernel(
     b_matrix = b_ptr, N, b_stride_col, b_stride_row
 
     # -- compute: in float32. Sums over K_PER_SUM entries of K are added up: along a
-    # single chain of additions the rounding errors of thousands would pile up. Two
-    # loops, since in a single one the compiler would add in every step, and choose
+    # single chain of additions the rounding errors of thousands would pile up. In a
+    # single loop, the compiler would add in every step, and select the result
     LEFT: tl.constexpr = BLOCK_N if B_IS_LEFT else BLOCK_M
     RIGHT: tl.constexpr = BLOCK_M if B_IS_LEFT else BLOCK_N
     sums = tl.zeros([LEFT, RIGHT], tl.float32)
