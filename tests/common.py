@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import resource
@@ -17,6 +18,7 @@ import triton
 from hypothesis import Phase, settings
 from torch import Tensor
 
+import bindings
 from bindings import backends, library, replay
 from bindings.backends import interpreter
 from bindings.errors import UnsupportedError
@@ -210,6 +212,17 @@ def is_simulated(backend: str, device: str, dtype: torch.dtype) -> bool:
     nothing to do with each other not all combinations are tried.
     """
     return (backend, device, dtype) == ("triton", "cpu", torch.bfloat16)
+
+
+def compiled_twin(
+    rung: str, backend: str, device: str
+) -> contextlib.AbstractContextManager[None]:
+    """Simulates a twin of Triton's that is written in Gluon, which has no interpreter.
+
+    It is for Hopper, whatever the other rungs are simulated for.
+    """
+    is_simulated = rung == "twin" and backend == "triton" and device == "cpu"
+    return bindings.simulated("sm_90a") if is_simulated else contextlib.nullcontext()
 
 
 def leave_out(

@@ -19,12 +19,12 @@ import triton
 from benches import make_bench, make_case
 from common import (
     assert_accepted,
+    compiled_twin,
     is_simulated,
     leave_out,
     leave_out_simulated,
     needs_gpu,
     skip_if_refused,
-    triton_version,
 )
 from together import in_one_test
 from torch import Tensor
@@ -48,7 +48,7 @@ from compare.report.terminal import make_console
 from compare.report.timings import show
 from compare.timing import rates
 from compare.timing.times import MatmulRate, Timing
-from triton_kernels.common import tensor_map
+from triton_kernels.common.tensor_map import FLOAT32, TFLOAT32
 
 INF, NAN = math.inf, math.nan
 
@@ -244,33 +244,36 @@ def test_integers_are_exact_in_the_largest_tiles(backend: str) -> None:
 
 @pytest.mark.parametrize("rung", ["tensor_cores", "twin", "chosen"])
 def test_tf32_is_rounded_and_not_cut_off(rung: str, backend: str, device: str) -> None:
-    is_interpreted = backend == "triton" and device == "cpu"
-    if is_interpreted and rung != "tensor_cores" and triton_version() < (3, 9):
-        pytest.skip("before Triton 3.9, the interpreter's tensor maps round nothing")
     # 1 + 3 / 4 of a unit of tf32 rounds to 1 + 1; truncation would leave 1.
     a = torch.full((16, 32), 1 + 0.75 * 2**-10, device=device)
     b = torch.eye(32, device=device)
-    out = run(backend, a, b, precision="tf32", rung=rung)
+    with compiled_twin(rung, backend, device):
+        out = run(backend, a, b, precision="tf32", rung=rung)
     assert out.eq(1 + 2**-10).all()
 
 
 @pytest.mark.parametrize(
-    ("dtype", "expected"),
+    ("dtype", "precision", "expected"),
     [
-        (torch.float32, [tensor_map.FLOAT32, tensor_map.TFLOAT32, tensor_map.TFLOAT32]),
-        (torch.float16, [6, 6, 6]),
+        (torch.float32, "tf32", [FLOAT32, TFLOAT32, TFLOAT32]),
+        (torch.float32, "tf32x3", [FLOAT32, FLOAT32, TFLOAT32]),
+        (torch.float16, "tf32", [6, 6, 6]),
     ],
 )
 def test_tritons_maps_of_a_and_b_round_to_tf32(
-    dtype: torch.dtype, expected: list[int], monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype,
+    precision: str,
+    expected: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By the types of elements that Triton's launcher hands to the driver of CUDA."""
     a, b = (torch.empty(128, 128, device="meta", dtype=dtype) for _ in "ab")
     op = OP.on_rung("twin")
-    given = op.arguments(OP.allocate(a, b), a, b.mT, None, None, "tf32")
-    (launch,) = triton_offline.record_launches(
+    given = op.arguments(OP.allocate(a, b), a, b.mT, None, None, precision)
+    launches = triton_offline.record_launches(
         triton_backend.launcher(op), given, ARCHITECTURES[90]
     )
+    (launch,) = (e for e in launches if e.compiled.metadata.tensordesc_meta)
     encode = Mock()
     utils = SimpleNamespace(
         fill_tma_descriptor=encode, fill_tma_descriptor_tiled=encode
@@ -279,7 +282,8 @@ def test_tritons_maps_of_a_and_b_round_to_tf32(
     monkeypatch.setattr(triton.runtime, "driver", driver)
     make: Any = nvidia_driver.make_tensordesc_arg
     others = [None] * (len(inspect.signature(make).parameters) - 2)
-    names = ("out", "a_map", "b_map")
+    maps = ("out", "a_map", "left_map", "b_map", "right_map")
+    names = [each for each in maps if each in launch.arguments]
     for name, each in zip(names, launch.compiled.metadata.tensordesc_meta, strict=True):
         make(launch.arguments[name], each, *others)
     assert [call.args[3] for call in encode.call_args_list] == expected
@@ -329,7 +333,8 @@ def test_epilogue_of_tf32_on_the_twin(
         )
         arguments = (a, b, bias, activation, "tf32")
         (expected,) = acceptance.expect(OP, arguments)
-        out = run(backend, *arguments, rung="twin")
+        with compiled_twin("twin", backend, device):
+            out = run(backend, *arguments, rung="twin")
         assert acceptance.judge(out, expected).problem == ""
 
 

@@ -21,6 +21,7 @@ from compare.code import triton_offline
 from compare.code.architectures import ARCHITECTURES
 from triton_kernels.matmul import align, model, model_tiled, tables
 from triton_kernels.matmul.call import Call, Cut, MatmulRung, Precision
+from triton_kernels.matmul.launches import twin_tiles
 from triton_kernels.matmul.tables import MatmulTile, TensorCoresTile
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,38 +85,35 @@ def call_of(
     n_planes: int = 1,
 ) -> Call:
     """A product; the layout says for a and b if they lie along k: "k", or not: "o"."""
-    sizes = (n_batches, n_rows, n_cols, depth)
-    n_bytes, is_tf32 = dtype.itemsize, dtype == torch.float32
-    a_is_transposed, b_is_transposed = (is_tf32 and each == "o" for each in layout)
-    a_size = depth if layout[0] == "k" else n_rows
-    b_size = depth if layout[1] == "k" else n_cols
-    a_is_copied, b_is_copied = (
-        is_transposed or n_planes == 2 or size * n_bytes % 16 > 0
-        for is_transposed, size in (
-            (a_is_transposed, a_size),
-            (b_is_transposed, b_size),
-        )
-    )
+    is_tf32, element_bytes = dtype == torch.float32, dtype.itemsize
+    along_k = [each == "k" for each in layout]
+    b_is_left, right = False, None
+    if is_tf32:
+        needs_copy = [n_planes == 2 or not each for each in along_k]
+        only_one_does = needs_copy[0] != needs_copy[1]
+        b_is_left = needs_copy[1] if only_one_does else n_rows < n_cols
+        right = 0 if b_is_left else 1
+    have_lines, n_copied, have_words = [], 0, []
+    for place, outer in enumerate((n_rows, n_cols)):
+        size, planes = (depth if along_k[place] else outer), 1
+        is_copied = size * element_bytes % 16 > 0
+        have_words.append(size * element_bytes % 4 == 0)
+        if place == right:
+            is_copied, planes = is_copied or needs_copy[place], n_planes
+            size = depth
+        have_lines.append(has_lines(size, element_bytes, is_copied))
+        n_copied += is_copied * (n_batches * outer * depth * (1 + planes) // 2)
     return Call(
-        *(dtype, Precision(is_tf32 * n_planes), *sizes, "none"),
+        *(dtype, Precision(is_tf32 * n_planes), n_batches, n_rows, n_cols, depth),
+        "none",
         has_tensor_maps=True,
         has_vectors=True,
-        has_words=a_size * n_bytes % 4 == b_size * n_bytes % 4 == 0,
-        a_has_lines=has_lines(
-            depth if a_is_transposed else a_size, n_bytes, a_is_copied
-        ),
-        b_has_lines=has_lines(
-            depth if b_is_transposed else b_size, n_bytes, b_is_copied
-        ),
-        out_is_aligned=n_cols * n_bytes % 16 == 0,
-        n_copied=sum(
-            n_batches * n_elements * (1 + n_planes) // 2
-            for is_copied, n_elements in (
-                (a_is_copied, n_rows * depth),
-                (b_is_copied, depth * n_cols),
-            )
-            if is_copied
-        ),
+        has_words=all(have_words),
+        a_has_lines=have_lines[0],
+        b_has_lines=have_lines[1],
+        out_is_aligned=n_cols * element_bytes % 16 == 0,
+        n_copied=n_copied,
+        b_is_left=b_is_left,
     )
 
 
@@ -131,8 +129,9 @@ def choose(
     """What the model chooses, for a call of any rung or of one."""
     twins = TILES[side] if rung != "tensor_cores" else ()
     others = RUNG_TILES[side] if rung != "twin" else ()
-    if call.n_planes == 2:
-        twins, others = tables.TF32X3_TILES, ()
+    if call.dtype == torch.float32:
+        twins = twin_tiles(call) if twins else ()
+        others = () if call.precision == Precision.TF32X3 else others
     return model.choose(call, twins, others, N_SMS, may_share)
 
 
@@ -197,6 +196,40 @@ def test_both_languages_choose_alike(rung: str) -> None:
         assert chosen_by_cuda(rung, product) == expected, product
 
 
+@pytest.mark.parametrize("n_planes", [1, 2])
+def test_both_languages_choose_alike_for_tf32(n_planes: int) -> None:
+    """Of the same tiles: Triton's choice is the model's, as the next test tells."""
+    name = "TF32_TILES" if n_planes == 1 else "TF32X3_TILES"
+    tiles = getattr(tables, name)
+    assert [
+        [
+            *each[:2],
+            each.num_stages,
+            each.step_cycles,
+            each.tile_cycles,
+            each.ends_cycles,
+        ]
+        for each in tiles
+    ] == [[*each] for each in cuda_table(name)]
+    op = OP.on_rung("twin")
+    for product in products(60):
+        a, b = operands(*product, torch.float32)
+        given = op.arguments(OP.allocate(a, b), a, b, None, None, PRECISIONS[n_planes])
+        plans = native.plan(prebuilt.load("_cpu"), op, given, 90)
+        (place,) = (
+            i for i, e in enumerate(plans) if "matmul_tf32_kernel" in e["kernel"]
+        )
+        sizes = re.findall(r"_kernel<(\d+), (\d+),", plans[place]["signature"])[0]
+        behind = plans[place + 1 :]
+        n_streamed = behind[0]["grid"][1] if behind else 0
+        tile = [each[:2] for each in tiles].index(tuple(map(int, sizes)))
+        cut = Cut(tile, plans[place]["grid"][0], n_streamed)
+        may_share = product[3] * 4 > 128
+        call = call_of(*product, torch.float32, n_planes)
+        expected = choose(call, "triton", "twin", may_share)
+        assert (MatmulRung.TWIN, cut) == expected, product
+
+
 def test_the_numbers_are_those_of_cuda() -> None:
     for name in (
         *("LINE_BYTES", "L2_BYTES", "MEMORY_BYTES", "OUTER_CYCLES", "UNEVEN_PERCENT"),
@@ -233,16 +266,20 @@ def test_tritons_launcher_goes_by_the_model(
         is_twin = chosen == MatmulRung.TWIN
         copying = []
         if is_twin and dtype == torch.float32:
-            kernels = {"o": "matmul_transpose_kernel", "k": "matmul_align_kernel"}
-            split = "ko" if n_planes == 2 else "o"
-            copying = [kernels[each] for each in product[4] if each in split]
+            right = product[4][0 if call.b_is_left else 1]
+            if right == "o":
+                copying = ["matmul_transpose_kernel"]
+            elif n_planes == 2:
+                copying = ["matmul_align_kernel"]
         launch, *adding = launches[len(copying) :]
         assert [each.kernel for each in launches[: len(copying)]] == copying
         assert len(adding) == (cut.n_streamed > 0)
-        tiles: Any = tables.TF32X3_TILES
-        if n_planes == 1:
-            tiles = (TILES if is_twin else RUNG_TILES)["triton"]
+        tiles: Any = twin_tiles(call) if is_twin else RUNG_TILES["triton"]
         tile = tiles[cut.tile]
+        if is_twin and dtype == torch.float32:
+            for name in ("BLOCK_M", "BLOCK_N", "NUM_STAGES"):
+                assert launch.constants[name] == getattr(tile, name.lower())
+            continue
         for name in ("BLOCK_M", "BLOCK_N", "num_stages", "num_warps"):
             assert launch.constants[name] == getattr(tile, name.lower())
         assert launch.constants["BLOCK_K"] * dtype.itemsize == tile.block_k * 2
@@ -345,7 +382,7 @@ def test_copies_have_room() -> None:
 
 @pytest.mark.parametrize("n_planes", [1, 2])
 def test_copies_for_tf32_have_room(n_planes: int) -> None:
-    """They lie along k, whatever the operands do."""
+    """The right operand's lies along k, whatever that does."""
     for size, layout in itertools.product((9, 127, 128, 1001), ("ko", "kk", "oo")):
         a, b = operands(3, 40, size, size, layout, torch.float32)
         op = OP.on_rung("twin")
@@ -360,10 +397,8 @@ def test_copies_for_tf32_have_room(n_planes: int) -> None:
                 is_transposed = each.kernel == "matmul_transpose_kernel"
                 n_rows = each.arguments["n_cols" if is_transposed else "n_rows"]
                 stride = each.arguments["copy_stride_row"]
-                assert stride == align.stride_of(size, 4)
                 assert each.arguments["copy_stride_plane"] == 3 * n_rows * stride
-                assert each.constants["NUM_PLANES"] == n_planes
-                n_needed += n_planes * 3 * n_rows * stride
+                n_needed += each.constants["NUM_PLANES"] * 3 * n_rows * stride
         assert n_needed == (copies.numel() if isinstance(copies, Tensor) else 0)
 
 
@@ -435,15 +470,13 @@ def test_a_block_has_a_place_for_each_part(
         precision = PRECISIONS[n_planes]
         parts, _ = OP.workspace("", OP.allocate(a, b), a, b, None, None, precision)
         call = call_of(*product, dtype, n_planes)
-        tables_and_cuts: Any = (
-            (TILES[side], model.twin_cuts),
-            (RUNG_TILES[side], model.tensor_cores_cuts),
-        )
-        if n_planes == 2:
-            tables_and_cuts = ((tables.TF32X3_TILES, model.twin_cuts),)
-        for tiles, cuts in tables_and_cuts:
+        twins = twin_tiles(call) if dtype == torch.float32 else TILES[side]
+        tables_and_cuts: list[Any] = [(twins, model.twin_cuts, call.from_left())]
+        if n_planes == 1:
+            tables_and_cuts.append((RUNG_TILES[side], model.tensor_cores_cuts, call))
+        for tiles, cuts, each in tables_and_cuts:
             for number, tile in enumerate(tiles):
-                for cut in cuts(call, tile, number, N_SMS, True):
+                for cut in cuts(each, tile, number, N_SMS, True):
                     if cut.n_streamed == 0 or parts is None:
                         continue  # without memory, nothing is shared
                     n_sums = 2 * cut.n_blocks * tile.block_m * tile.block_n

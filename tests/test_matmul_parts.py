@@ -272,15 +272,13 @@ def test_operands_at_odd_places_are_copied(side: str, number: int, device: str) 
         assert torch.equal(run_cut(side, cut, each), exact), cut
 
 
-# Float32 has tiles of its own in CUDA, whose rows are those of the left operand.
-FLOAT32_TILES = {
-    ("cuda", "tf32"): ((128, 256), (128, 128), (128, 64)),
-    ("cuda", "tf32x3"): ((128, 128), (128, 64)),
-    ("triton", "tf32"): tuple(tile[:2] for tile in tables.TILES),
-    ("triton", "tf32x3"): tuple(tile[:2] for tile in tables.TF32X3_TILES),
-}
+# Float32 has tiles of its own, whose rows are those of the left operand.
+FLOAT32_TILES = {"tf32": tables.TF32_TILES, "tf32x3": tables.TF32X3_TILES}
 ALL_FLOAT32_TILES = [
-    (*kind, n) for kind, tiles in FLOAT32_TILES.items() for n in range(len(tiles))
+    (side, precision, n)
+    for side in TILES
+    for precision, tiles in FLOAT32_TILES.items()
+    for n in range(len(tiles))
 ]
 LAYOUTS = ("kk", "oo", "ko", "ok")  # whether a and b lie along k
 
@@ -356,28 +354,30 @@ def twelve_bits(
 
 
 # Read as it is where it lies along k in rows that are aligned, or copied.
-@leave_out(is_simulated_elsewhere)
 @pytest.mark.parametrize(("side", "precision", "number"), ALL_FLOAT32_TILES)
 def test_float32_of_any_layout_is_exact(
     side: str, precision: str, number: int, device: str
 ) -> None:
-    block_m, block_n = FLOAT32_TILES[side, precision][number]
-    block = max(block_m, block_n)  # CUDA's tiles may lie across
+    tile = FLOAT32_TILES[precision][number]
+    block = max(tile.block_m, tile.block_n)  # tiles may lie across
     is_compiled = side == "triton" and device == "cpu"
-    # In CUDA b is on the left of the first two, where it has a choice, then a.
-    shapes = ((72, 136, 328), (71, 137, 203), (136, 72, 328))
-    for shape in shapes[:2] if is_compiled else shapes:
+    # The left operand is b in the first two, where it has a choice, then a. What is
+    # compiled for other layouts is compiled for these.
+    shapes = {
+        (72, 136, 328): ("kk", "ok"),
+        (71, 137, 203): ("ko",),
+        (136, 72, 328): ("kk",),
+    }
+    for shape, compiled in shapes.items():
         for i, layout in enumerate(LAYOUTS):
-            if is_compiled and layout in ("ko", "ok"):
-                continue  # what is compiled for them is compiled for the others
+            if is_compiled and layout not in compiled:
+                continue
             operands = integers(shape, device, torch.float32)
             a, b, bias = operands
             exact = (a.double() @ b.double() + bias.double()).float()
             if precision == "tf32x3":
                 operands, exact = twelve_bits(shape, device, wide=i % 2)
-            n_tiles = -(-shape[0] // block_m) * -(-shape[1] // block_n)
-            if side == "cuda":
-                n_tiles = -(-shape[0] // block) * -(-shape[1] // block)
+            n_tiles = -(-shape[0] // block) * -(-shape[1] // block)
             whole, in_parts = Cut(number, n_tiles, 0), Cut(number, 2 * n_tiles, n_tiles)
             tried = (whole, in_parts)
             for cut in tried[i % 2 : i % 2 + 1] if is_compiled else tried:
@@ -386,7 +386,8 @@ def test_float32_of_any_layout_is_exact(
                 assert torch.equal(out, exact), (cut, layout)
 
 
-@pytest.mark.parametrize(("side", "precision"), FLOAT32_TILES)
+@pytest.mark.parametrize("precision", FLOAT32_TILES)
+@pytest.mark.parametrize("side", TILES)
 def test_float32_of_a_batch_is_exact(side: str, precision: str, device: str) -> None:
     """Of one that shares an operand, which is copied once."""
     a, b, bias = integers((3 * 40, 72, 200), device, torch.float32)
@@ -402,8 +403,7 @@ def test_float32_of_a_batch_is_exact(side: str, precision: str, device: str) -> 
         (room.copy_(a), b),
     ):
         exact = (left.double() @ right.double() + bias.double()).float()
-        number = 3 if side == "triton" else 1
-        out = run_cut(side, Cut(number, 3, 0), (left, right, bias), precision=precision)
+        out = run_cut(side, Cut(1, 3, 0), (left, right, bias), precision=precision)
         assert torch.equal(out, exact)
 
 
@@ -508,18 +508,15 @@ def test_tritons_sums_of_steps_are_added_with_rounding() -> None:
     arguments = [*op.arguments(OP.allocate(a, b), a, b.mT, None, None, "tf32x3")]
     names = triton.parameters(OP, len(arguments))
     for number, tile in enumerate(tables.TF32X3_TILES):
-        if number in SIMULATED_TILES:
-            numbers = {"tile": number + 1, "n_blocks": 6, "n_streamed": 1}
-            for name, value in numbers.items():
-                arguments[names.index(name)] = value
-            code = inspect_triton(op, tuple(arguments), ARCHITECTURES[90], number=2)
-            assert code.kernel == "matmul_kernel"
-            assert code.spill_bytes == 0
-            n_additions = sum(
-                each.opcode == "add.f32" for each in code.ptx.instructions
-            )
-            n_loops, n_threads = 2, 32 * tile.num_warps  # of parts, and of whole tiles
-            assert n_additions * n_threads == n_loops * tile.block_m * tile.block_n
+        numbers = {"tile": number + 1, "n_blocks": 6, "n_streamed": 1}
+        for name, value in numbers.items():
+            arguments[names.index(name)] = value
+        code = inspect_triton(op, tuple(arguments), ARCHITECTURES[90], number=1)
+        assert code.kernel == "matmul_tf32_kernel"
+        assert code.spill_bytes == 0
+        n_additions = sum(each.opcode == "add.f32" for each in code.ptx.instructions)
+        n_places, n_threads = 2, 128  # steps in the loop, and the one behind it
+        assert n_additions * n_threads == n_places * tile.block_m * tile.block_n
 
 
 @pytest.mark.parametrize("side", [pytest.param("cuda", marks=needs_nvcc), "triton"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from common import assert_accepted, is_simulated, needs_gpu
+from common import assert_accepted, compiled_twin, is_simulated, needs_gpu
 from together import in_one_test
 from torch import Tensor
 
@@ -138,12 +138,14 @@ def test_sums_are_those_of_tensor_cores(
     device: str,
     generator: torch.Generator,
 ) -> None:
-    if (backend, device) == ("triton", "cpu"):
-        pytest.skip("the interpreter adds products in float32")
+    is_compiled = (backend, device) == ("triton", "cpu")
+    if is_compiled and TYPES.index(types) != KINDS.index(kind) % len(TYPES):
+        pytest.skip("each is compiled")
     a, b = operands(shape, device, generator, types)
     scale_a, scale_b = scales(shape, kind, device, generator)
     try:
-        out = run(backend, (a, b, scale_a, scale_b), rung="twin")
+        with compiled_twin("twin", backend, device):
+            out = run(backend, (a, b, scale_a, scale_b), rung="twin")
     except UnsupportedError:
         pytest.skip("the twin is for Hopper alone")
     expected = tensor_core_product(a, b) * (scale_a * scale_b)
@@ -182,8 +184,9 @@ def test_every_number_is_read_as_it_is(
     every = torch.arange(256).to(torch.uint8).to(device).view(form)
     one = torch.ones((1, 1), device=device).to(E4M3)
     try:
-        column = run(backend, (every[:, None], one, *ones(device)), rung=rung)
-        row = run(backend, (one, every[None], *ones(device)), rung=rung)
+        with compiled_twin(rung, backend, device):
+            column = run(backend, (every[:, None], one, *ones(device)), rung=rung)
+            row = run(backend, (one, every[None], *ones(device)), rung=rung)
     except UnsupportedError:
         assert rung == "twin"
         return
@@ -204,7 +207,8 @@ def test_special_values(rung: str, backend: str, device: str) -> None:
     scale_b = torch.tensor([[1.0, 1.0, 1.0, 1.0, -INF]])
     given = (a.to(E5M2), b.to(E4M3), scale_a, scale_b)
     try:
-        out = run(backend, (x.to(device) for x in given), rung=rung)
+        with compiled_twin(rung, backend, device):
+            out = run(backend, (x.to(device) for x in given), rung=rung)
     except UnsupportedError:
         assert rung == "twin"
         return
@@ -359,13 +363,14 @@ def test_layouts(
     left, right = lay_out(a), lay_out(b.T).T
     # Of any strides.
     given = (scale_a.repeat(1, 3)[:, 1:2], scale_b.T.contiguous().T)
+    plain = left.clone(memory_format=torch.contiguous_format), right.T.contiguous().T
     try:
-        out = run(backend, (left, right, *given), rung=rung)
+        with compiled_twin(rung, backend, device):
+            out = run(backend, (left, right, *given), rung=rung)
+            expected = run(backend, (*plain, scale_a, scale_b), rung=rung)
     except UnsupportedError:
         assert rung == "twin"
         return
-    plain = left.clone(memory_format=torch.contiguous_format), right.T.contiguous().T
-    expected = run(backend, (*plain, scale_a, scale_b), rung=rung)
     assert torch.equal(out, expected)
 
 
@@ -421,6 +426,8 @@ def test_tiles(shape: tuple[int, int, int], block_m: int) -> None:
     (kernel,) = planned_kernels("cuda", OP, arguments, ARCHITECTURES[90])
     assert kernel.startswith("scaled_matmul_kernel<__nv_bfloat16")
     assert f", {block_m}, " in kernel
+    (kernel,) = planned_kernels("triton", OP, arguments, ARCHITECTURES[90])
+    assert kernel.startswith(f"scaled_matmul_kernel[BLOCK_M={block_m}, ")
 
 
 @in_one_test("number")

@@ -171,6 +171,20 @@ def test_constants_and_variables_hold_what_the_module_says() -> None:
     assert set(numbers(body, module=module)) == {0x3F800000 + 6}
 
 
+def test_a_register_of_32_bits_may_stand_for_less_than_0() -> None:
+    """What is added to it comes back to memory that exists."""
+    body = (
+        PLACES
+        + """
+        shl.b32 %r2, %r1, 2; mov.u32 %r3, tile; add.u32 %r2, %r2, %r3;
+        st.shared.u32 [%r2], %r1; add.u32 %r2, %r2, -131072;
+        ld.shared.u32 %r4, [%r2+131072];
+        st.global.u32 [%d5], %r4;
+    """
+    )
+    assert numbers(body) == list(range(128))
+
+
 def test_a_part_that_nobody_writes_or_reads_is_no_fault() -> None:
     body = (
         PLACES

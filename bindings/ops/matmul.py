@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -174,8 +174,8 @@ def _workspace(
 
     A block has a part of two tiles at most. Where a multiprocessor has several blocks,
     their tiles are smaller by as much. The copies are of operands whose rows are not
-    aligned and, of tf32, of those that are not contiguous along k, or of all, in two
-    planes; there is room for them before the launcher chooses whether to make any.
+    aligned and, of tf32, of one that is not contiguous along k, or that is split; there
+    is room for them before the launcher chooses whether to make any.
     """
     if rung == "first" or not is_hopper(a):
         return None, None
@@ -190,38 +190,74 @@ def _workspace(
         n_parts = 2 * min(n_sms, n_tiles * n_steps)
         parts = out.new_empty((n_parts, _MOST_SUMS), dtype=torch.float32)
     if not is_plain and rung not in ("tiled", "tensor_cores"):
-        splits = a.dtype == torch.float32 and precision == "tf32x3"
-        n_copied = sum(
-            _copied_elements(x, k_axis, splits) for x, k_axis in ((a, 1), (b, 0))
-        )
+        stored = _Stored.of(a, 1), _Stored.of(b, 0)
+        if a.dtype == torch.float32:
+            n_copied = _copied_elements(*stored, splits=precision == "tf32x3")
+        else:
+            n_copied = sum(each.copied() for each in stored)
         copies = out.new_empty(n_copied) if n_copied else None
     return parts, copies
 
 
-def _copied_elements(x: Tensor, k_axis: int, splits: bool) -> int:
-    """The elements of an operand's copy, 0 where the tensor cores can take itself.
+class _Stored(NamedTuple):
+    """An operand as it lies in memory, whatever its rows are in the product."""
 
-    They take tf32 contiguous along k alone. Where each element is split, the copy has
-    two planes.
+    n_matrices: int  # one, where a batch shares it
+    n_rows: int
+    n_cols: int
+    element_bytes: int
+    along_k: bool  # rows are, rather than columns
+    is_aligned: bool
+
+    @classmethod
+    def of(cls, x: Tensor, k_axis: int) -> _Stored:
+        strides = _matrix_strides(x)
+        if strides is None:  # a contiguous copy will be what is launched with
+            address, strides, batch = 0, (x.shape[-1], 1), math.prod(x.shape[-2:])
+        else:
+            address, batch = x.data_ptr(), x.stride(0)
+        if x.dim() == 2 or x.shape[0] == 1:
+            batch = 0
+        starts = address, *(n * x.element_size() for n in (batch, max(strides)))
+        n_rows, n_cols = x.shape[-2:] if strides[1] == 1 else x.shape[:-3:-1]
+        return cls(
+            n_matrices=1 if batch == 0 else x.shape[0],
+            n_rows=n_rows,
+            n_cols=n_cols,
+            element_bytes=x.element_size(),
+            along_k=strides[k_axis] == 1,
+            is_aligned=all(start % _VECTOR_BYTES == 0 for start in starts),
+        )
+
+    @property
+    def n_elements(self) -> int:
+        return self.n_matrices * self.n_rows * self.n_cols
+
+    def copied(self, is_transposed: bool = False, n_planes: int = 1) -> int:
+        """The elements of a copy, 0 where the tensor cores can take itself."""
+        if self.is_aligned and not is_transposed and n_planes == 1:
+            return 0
+        n_rows, n_cols = self.n_rows, self.n_cols
+        if is_transposed:
+            n_rows, n_cols = n_cols, n_rows
+        n_elements = _padded_elements(n_rows, n_cols, self.element_bytes)
+        return n_planes * self.n_matrices * n_elements
+
+
+def _copied_elements(a: _Stored, b: _Stored, splits: bool) -> int:
+    """The elements of what launchers copy of operands of float32.
+
+    The tensor cores take one of them, the right one, contiguous along k alone and,
+    where each element is split, in two planes. Where only one operand could not be on
+    the right without such a copy, that one is on the left, or else the larger one.
     """
-    strides = _matrix_strides(x)
-    if strides is None:  # a contiguous copy will be what is launched with
-        address, strides, batch = 0, (x.shape[-1], 1), math.prod(x.shape[-2:])
+    a_needs_copy, b_needs_copy = splits or not a.along_k, splits or not b.along_k
+    if a_needs_copy != b_needs_copy:
+        b_is_left = b_needs_copy
     else:
-        address, batch = x.data_ptr(), x.stride(0)
-    n_rows, n_cols = x.shape[-2:] if strides[1] == 1 else x.shape[:-3:-1]
-    if x.dim() == 2 or x.shape[0] == 1:
-        batch = 0
-    starts = address, *(n * x.element_size() for n in (batch, max(strides)))
-    is_aligned = all(start % _VECTOR_BYTES == 0 for start in starts)
-    may_be_transposed = x.dtype == torch.float32 and strides[k_axis] != 1
-    if is_aligned and not may_be_transposed and not splits:
-        return 0
-    n_elements = _padded_elements(n_rows, n_cols, x.element_size())
-    if may_be_transposed:  # by some launcher
-        transposed = _padded_elements(n_cols, n_rows, x.element_size())
-        n_elements = max(n_elements, transposed)
-    return (1 + splits) * (1 if batch == 0 else x.shape[0]) * n_elements
+        b_is_left = a.n_elements < b.n_elements
+    left, right = (b, a) if b_is_left else (a, b)
+    return left.copied() + right.copied(not right.along_k, 1 + splits)
 
 
 def _padded_elements(n_rows: int, n_cols: int, element_bytes: int) -> int:

@@ -57,8 +57,8 @@ FORWARD = Trial(
         "compiled for what divides their sizes, and masks the rest.",
         "matmul_align_kernel": "On Hopper, copies operands whose rows are not aligned, "
         "where that takes less time than to read them as they are, or in two planes.",
-        "matmul_tf32_kernel": "CUDA's twin for float32, one operand of which comes to "
-        "the tensor cores through registers; Triton's matmul_kernel takes all dtypes.",
+        "matmul_tf32_kernel": "On Hopper, the twin for float32, one operand of which "
+        "comes to the tensor cores through registers.",
         "matmul_transpose_kernel": "On Hopper, transposes operands of tf32 where "
         "tensor cores would take them from shared memory, but not across K.",
         "matmul_sum_kernel": "On Hopper, adds the parts of tiles that several blocks "
@@ -112,7 +112,7 @@ FORWARD = Trial(
         # way out, results of float32 meet in banks in both languages.
         conflicting_kernels=(
             "matmul_tensor_cores_kernel[",
-            "NUM_PLANES=2",
+            "matmul_tf32_kernel[",
             "matmul_tf32_kernel<",
         ),
         instructions={

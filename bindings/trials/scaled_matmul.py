@@ -61,9 +61,8 @@ FORWARD = Trial(
     shape_names=("M", "N", "K"),
     sweep_over="M",
     other_kernels={
-        "scaled_matmul_kernel": "The twins differ in who does what: CUDA's warps load, "
-        "or multiply and store; Triton gives all warps of a program the same work and "
-        "decides itself when they wait.",
+        "scaled_matmul_kernel": "One warp loads, two warpgroups multiply and store; in "
+        "Triton, the compiler decides how their threads share what they store.",
     },
     small_shape=(128, 128, 128),
     large_shape=(4096, 4096, 4096),
@@ -98,8 +97,7 @@ FORWARD = Trial(
         # Each of CUDA's tiles.
         shapes=((256, 256, 256), (16384, 256, 256)),
         wasteful_kernels=("scaled_matmul_first_kernel",),
-        # As of matmul, results of float32 meet in banks on their way out. What Triton's
-        # lie in is its compiler's.
+        # As of matmul, results of float32 meet in banks on their way out.
         conflicting_kernels=("scaled_matmul_kernel<float", "scaled_matmul_kernel["),
         instructions={"scaled_matmul_kernel": ("QGMMA", "UTMALDG", "UTMASTG")},
     ),

@@ -203,7 +203,11 @@ class Decoded:
         return self._source(self.text(position), dtype)
 
     def address(self, position: int) -> Operand:
-        """The address that an operand in brackets stands for, in its own space."""
+        """The address that an operand in brackets stands for, in its own space.
+
+        The sum of a register of 32 bits and an offset has 32 bits: compilers have
+        registers that stand for less than 0.
+        """
         found = _ADDRESS.fullmatch(self.text(position))
         offset = parse_integer(found[2] or "0") if found else None
         if found is None or offset is None:
@@ -211,9 +215,12 @@ class Decoded:
         base = self._source(found[1], None)
 
         def place(bits: Bits) -> Bits:
-            is_wide = bits.dtype == U64  # then nothing is moved
-            address = bits.view(np.int64) if is_wide else bits.astype(np.int64)
-            return address + offset if offset else address
+            if bits.dtype == U64:  # nothing is moved
+                address = bits.view(np.int64)
+                return address + offset if offset else address
+            if offset and bits.dtype == U32:
+                bits = bits + U32.type(offset % (1 << 32))
+            return bits.astype(np.int64)
 
         return mapped(base, place)
 

@@ -13,10 +13,8 @@
 //          warps of a program the same work, decides itself when they wait, and has no clusters
 //          whose blocks load for each other, in
 //          matmul_tensor_cores_kernel, which reads aligned copies of operands here alone, and
-//          can have a multiprocessor to itself, so that the next launch may begin earlier, and
-//          in matmul_tf32_kernel, which there is none of: Triton has both operands of tf32 in
-//          shared memory; matmul_tiled_kernel has b on the left there where that alone lies
-//          along k
+//          can have a multiprocessor to itself, so that the next launch may begin earlier;
+//          matmul_tiled_kernel has b on the left there where that alone lies along k
 // Source   the rungs tiled and tensor_cores, one step at a time; NVIDIA, CUTLASS:
 //          persistent, warp-specialised kernels for Hopper
 

@@ -9,9 +9,7 @@
 //          Large products are bound by the tensor cores, those of few rows by b.
 // Limits   tensor cores add up products of 8 bits with 13 bits of fraction: 128 at a time, and
 //          such sums are added in float32. Without them all is added in float32.
-// Mirror   triton_kernels/scaled_matmul/scaled_matmul.py differs in scaled_matmul_kernel,
-//          because Triton gives all warps of a program the same work, and decides itself when
-//          they wait
+// Mirror   triton_kernels/scaled_matmul/scaled_matmul.py
 // Source   matmul's twin, and that for tf32x3, which adds steps likewise; DeepSeek-AI 2024,
 //          arXiv:2412.19437, section 3.3.2
 

@@ -27,16 +27,15 @@ from triton_kernels.attention.backward_rings import (
 )
 from triton_kernels.attention.products import add_scores, start_scores, start_values
 from triton_kernels.attention.ring import (
-    make_barriers,
     make_ring,
     make_stages,
     matrix_at,
-    release,
     wait_until_full,
 )
 from triton_kernels.attention.softmax import hide_unseeing
 from triton_kernels.attention.tile_order import key_tile_at, queries_of_all_keys
 from triton_kernels.common.math import LOG2_E
+from triton_kernels.common.ring import make_barriers, release
 
 
 @gluon.jit

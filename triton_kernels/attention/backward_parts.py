@@ -15,16 +15,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton_kernels.attention.backward_rings import zero_in_loop
 from triton_kernels.attention.backward_sums import statistics_at
 from triton_kernels.attention.products import add_scores, start_values
-from triton_kernels.attention.ring import (
-    load_stage,
-    make_barriers,
-    matrix_at,
-    wait_until_empty,
-    wait_until_full,
-)
+from triton_kernels.attention.ring import load_stage, matrix_at, wait_until_full
 from triton_kernels.attention.scores import seeing_queries
 from triton_kernels.attention.softmax import hide_outside
 from triton_kernels.attention.tile_order import queries_of_all_keys
+from triton_kernels.common.ring import make_barriers, wait_until_empty
 
 # Of so many steps there are gradients of scores: a warpgroup stores those of one as
 # soon as the other has stored those of the last one, and may still multiply those of

@@ -26,11 +26,9 @@ from triton_kernels.attention.backward_rings import (
 from triton_kernels.attention.products import start_scores, start_values
 from triton_kernels.attention.ring import (
     load_stage,
-    make_barriers,
     make_ring,
     make_stages,
     matrix_at,
-    release,
     wait_until_full,
 )
 from triton_kernels.attention.softmax import hide_unseen
@@ -40,6 +38,7 @@ from triton_kernels.attention.tile_order import (
     steps_of_rows,
 )
 from triton_kernels.common.math import LOG2_E
+from triton_kernels.common.ring import make_barriers, release
 
 
 @gluon.jit

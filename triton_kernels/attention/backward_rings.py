@@ -10,15 +10,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     mbarrier,
 )
 
-from triton_kernels.attention.gluon_names import tma_load, tma_store
-from triton_kernels.attention.ring import (
-    load_stage,
-    release,
-    wait_until_empty,
-    wait_until_full,
-)
+from triton_kernels.attention.ring import load_stage, wait_until_full
 from triton_kernels.attention.tile_order import key_tile_at
+from triton_kernels.common.gluon_names import tma_load, tma_store
 from triton_kernels.common.math import LOG2_E
+from triton_kernels.common.ring import release, wait_until_empty
 
 
 @gluon.jit

@@ -19,8 +19,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from triton_kernels.attention.backward_rings import lse_to_log2
-from triton_kernels.attention.gluon_names import tma_store
 from triton_kernels.attention.ring import make_stages
+from triton_kernels.common.gluon_names import tma_store
 from triton_kernels.common.vec import known_multiple
 
 BOX_SIZE = tl.constexpr(64)  # queries, and columns of a box

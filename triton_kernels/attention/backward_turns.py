@@ -15,14 +15,14 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from triton_kernels.attention.backward_sums import add_to_sums, n_added_at
-from triton_kernels.attention.gluon_names import barrier
-from triton_kernels.attention.ring import make_barriers
 from triton_kernels.attention.tile_order import (
     are_seen,
     key_tile_at,
     keys_of_rows,
     step_behind,
 )
+from triton_kernels.common.gluon_names import barrier
+from triton_kernels.common.ring import make_barriers
 
 
 @gluon.jit

@@ -43,15 +43,14 @@ from triton_kernels.attention.backward_turns import (
 )
 from triton_kernels.attention.products import start_scores
 from triton_kernels.attention.ring import (
-    make_barriers,
     make_ring,
     make_stages,
     matrix_at,
-    release,
     wait_until_full,
 )
 from triton_kernels.attention.tile_order import are_seen, key_tile_at, step_behind
 from triton_kernels.common.math import LOG2_E
+from triton_kernels.common.ring import make_barriers, release
 
 
 @gluon.jit

@@ -8,17 +8,9 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
-from triton_kernels.attention.gluon_names import tma_load
 from triton_kernels.attention.tile_order import query_tile_at, tell
-
-
-@gluon.jit
-def make_barriers(N: gl.constexpr, N_ARRIVALS: gl.constexpr):
-    """Barriers, each of which waits for so many arrivals at a time."""
-    barriers = gl.allocate_shared_memory(gl.int64, [N, 1], mbarrier.MBarrierLayout())
-    for i in gl.static_range(N):
-        mbarrier.init(barriers.index(i), count=N_ARRIVALS)
-    return barriers
+from triton_kernels.common.gluon_names import tma_load
+from triton_kernels.common.ring import make_barriers, wait_for_tile, wait_until_empty
 
 
 @gluon.jit
@@ -65,25 +57,8 @@ def box_of(ring, count, i: gl.constexpr):
 @gluon.jit
 def wait_until_full(ring, count):
     """The first box of that tile, once the tile has come."""
-    _, full, _ = ring
-    stage = count % full.shape[0]
-    mbarrier.wait(full.index(stage), count // full.shape[0] & 1)
+    wait_for_tile(ring, count)
     return box_of(ring, count, 0)
-
-
-@gluon.jit
-def release(ring, count):
-    """By a warpgroup, once it has used that tile."""
-    _, _, empty = ring
-    mbarrier.arrive(empty.index(count % empty.shape[0]), count=1)
-
-
-@gluon.jit
-def wait_until_empty(ring, count):
-    """By the loading warp, until all have used what was in a tile's stage."""
-    _, _, empty = ring
-    stage = count % empty.shape[0]
-    mbarrier.wait(empty.index(stage), count // empty.shape[0] & 1 ^ 1)
 
 
 @gluon.jit

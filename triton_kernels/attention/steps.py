@@ -16,7 +16,7 @@ from triton_kernels.attention.products import (
     start_values_of_tile,
     wait_for_values,
 )
-from triton_kernels.attention.ring import release, wait_until_full
+from triton_kernels.attention.ring import wait_until_full
 from triton_kernels.attention.row_max import max_with
 from triton_kernels.attention.softmax import (
     add_scores,
@@ -24,6 +24,7 @@ from triton_kernels.attention.softmax import (
     sums_of_lanes,
 )
 from triton_kernels.attention.tile_order import keys_of_all_rows, steps_of_rows
+from triton_kernels.common.ring import release
 
 
 @gluon.jit

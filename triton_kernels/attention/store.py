@@ -4,8 +4,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, tma
 
-from triton_kernels.attention.gluon_names import tma_store
 from triton_kernels.attention.ring import matrix_at
+from triton_kernels.common.gluon_names import tma_store
 
 
 @gluon.jit

@@ -18,16 +18,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     tma,
 )
 
-from triton_kernels.attention.ring import (
-    load_tiles,
-    make_barriers,
-    make_ring,
-    make_stages,
-)
+from triton_kernels.attention.ring import load_tiles, make_ring, make_stages
 from triton_kernels.attention.steps import attend
 from triton_kernels.attention.store import store_rows
 from triton_kernels.attention.tile_order import hear, query_tile_at
 from triton_kernels.common.math import LOG2_E, finite_origin
+from triton_kernels.common.ring import make_barriers
 
 
 @gluon.jit

@@ -32,11 +32,6 @@ class Precision(IntEnum):
     TF32X3 = 2
 
 
-def planes_of(dtype: torch.dtype, precision: Precision) -> int:
-    """Two, where elements are split into large and small parts of tf32."""
-    return 2 if dtype == torch.float32 and precision == Precision.TF32X3 else 1
-
-
 class Call(NamedTuple):
     """What rung, tile and cut are chosen by."""
 
@@ -54,11 +49,19 @@ class Call(NamedTuple):
     b_has_lines: bool
     out_is_aligned: bool
     n_copied: int  # elements that the twin needs copies of, in twice as many accesses
+    b_is_left: bool = False  # of float32: see tf32_twin.py
 
-    @property
-    def n_planes(self) -> int:
-        """Those of operands that the twin reads."""
-        return planes_of(self.dtype, self.precision)
+    def from_left(self) -> "Call":
+        """The call as the twin takes it, whose rows are those of the left operand."""
+        if not self.b_is_left:
+            return self
+        return self._replace(
+            M=self.N,
+            N=self.M,
+            a_has_lines=self.b_has_lines,
+            b_has_lines=self.a_has_lines,
+            b_is_left=False,
+        )
 
     def n_tiles(self, block_m: int, block_n: int) -> int:
         """How many tiles there are of such a size."""

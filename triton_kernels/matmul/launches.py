@@ -1,111 +1,34 @@
-"""The launches of matmul's last two rungs: copies of operands, products, sums."""
+"""The launches of matmul's last two rungs: products, and sums of parts."""
 
 import functools
-import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
+from triton.experimental.gluon.language import NVMMASharedLayout
 
 from triton_kernels.common.device import current_device
 from triton_kernels.common.tensor_map import describe
-from triton_kernels.common.vec import VEC_BYTES
-from triton_kernels.matmul import align, model
-from triton_kernels.matmul.align import matmul_align_kernel, matmul_transpose_kernel
-from triton_kernels.matmul.call import Call
+from triton_kernels.matmul import model
+from triton_kernels.matmul.call import Call, Precision
+from triton_kernels.matmul.copies import Matrix, divisibility, with_copies
 from triton_kernels.matmul.parts import launch_sum
-from triton_kernels.matmul.tables import TENSOR_CORES_TILES, TF32X3_TILES, TILES
+from triton_kernels.matmul.tables import (
+    TENSOR_CORES_TILES,
+    TF32_TILES,
+    TF32X3_TILES,
+    TILES,
+    MatmulTile,
+)
 from triton_kernels.matmul.tensor_cores import matmul_tensor_cores_kernel
+from triton_kernels.matmul.tf32_parts import BOX_SIZE
+from triton_kernels.matmul.tf32_twin import matmul_tf32_kernel, rounded_maps
 from triton_kernels.matmul.twin import matmul_kernel
 
 MOST = 2**31 - 1  # what is counted in 32 bits
-ALIGN = {"BLOCK_M": align.ROWS, "BLOCK_N": align.COLS, "num_warps": 8}
-TRANSPOSE = {
-    "BLOCK_M": align.TRANSPOSED_ROWS,
-    "BLOCK_N": align.TRANSPOSED_COLS,
-    "num_warps": 4,
-}
 # Of a thread that loads single elements of 2 bytes, so that a multiprocessor has four
 # times 128 of them: the compiler would take nearly twice as many.
 SINGLE_REGISTERS = 128
-
-
-class Matrix(NamedTuple):
-    """An operand as it lies in memory, whatever its rows are in the product."""
-
-    x: torch.Tensor
-    n_rows: int
-    n_cols: int
-    stride_batch: int
-    stride_row: int
-    along_k: bool = True  # rows are, rather than columns
-    n_planes: int = 1  # that the twin reads, of large and small parts of elements
-
-    def is_aligned(self) -> bool:
-        """Whether TMA can copy it: each row begins at a multiple of 16 bytes."""
-        starts = self.stride_row, self.stride_batch
-        return self.x.data_ptr() % VEC_BYTES == 0 and all(
-            start * self.x.element_size() % VEC_BYTES == 0 for start in starts
-        )
-
-    def n_matrices(self, n_batches: int) -> int:
-        """How many there are: one, where a batch shares it."""
-        return n_batches if self.stride_batch else 1
-
-    def is_transposed(self) -> bool:
-        """Whether its copy is: the twin's tensor cores take tf32 along k alone."""
-        return self.x.dtype == torch.float32 and not self.along_k
-
-    def is_copied(self) -> bool:
-        """Whether the twin reads a copy."""
-        return self.is_transposed() or self.n_planes > 1 or not self.is_aligned()
-
-    def n_copied(self, n_batches: int) -> int:
-        """The elements that are copied for the twin, counted in pairs of accesses."""
-        n_elements = self.n_matrices(n_batches) * self.n_rows * self.n_cols
-        return n_elements * (1 + self.n_planes) // 2 if self.is_copied() else 0
-
-    def has_lines(self) -> bool:
-        """Whether rows of itself, or of its copy, begin lines of the L2."""
-        matrix = self.copy_in(self.x) if self.is_copied() else self
-        return matrix.stride_row * self.x.element_size() % model.LINE_BYTES == 0
-
-    def copy_in(self, copies: torch.Tensor) -> "Matrix":
-        """A copy that the twin can read, in memory that begins there."""
-        n_rows, n_cols = self.n_rows, self.n_cols
-        if self.is_transposed():
-            n_rows, n_cols = n_cols, n_rows
-        stride = align.stride_of(n_cols, self.x.element_size())
-        stride_batch = n_rows * stride if self.stride_batch else 0
-        starts = stride_batch, stride
-        return Matrix(copies, n_rows, n_cols, *starts, n_planes=self.n_planes)
-
-    def plane_size(self, n_batches: int) -> int:
-        """The elements of a plane of a copy, from whose start another one follows."""
-        return self.n_matrices(n_batches) * self.n_rows * self.stride_row
-
-    def copied(self, copies: torch.Tensor, n_batches: int) -> "Matrix":
-        """Launches what makes that copy."""
-        copy = self.copy_in(copies)
-        kernel, sizes = matmul_align_kernel, ALIGN
-        if self.is_transposed():
-            kernel, sizes = matmul_transpose_kernel, TRANSPOSE
-        starts = self.stride_batch, self.stride_row
-        may_be_aligned = self.is_transposed() or self.n_planes > 1
-        divisor = divisibility(self.x, self.n_cols, *starts) if may_be_aligned else 1
-        n_blocks = triton.cdiv(self.n_rows, sizes["BLOCK_M"])
-        n_blocks *= triton.cdiv(self.n_cols, sizes["BLOCK_N"])
-        kernel[(n_blocks * self.n_matrices(n_batches),)](
-            *(copies, self.x, self.n_rows, self.n_cols),
-            *(self.stride_batch, self.stride_row),
-            *(copy.stride_row, copy.plane_size(n_batches)),
-            **sizes,
-            DIVISIBILITY=divisor,
-            NUM_PLANES=self.n_planes,
-            enable_fp_fusion=True,
-            launch_pdl=current_device().has_dependent_launches,
-        )
-        return copy
 
 
 def constants(tile: Any, call: Call, block_k: int) -> dict[str, Any]:
@@ -121,41 +44,23 @@ def constants(tile: Any, call: Call, block_k: int) -> dict[str, Any]:
     }
 
 
-def divisibility(x, *sizes):
-    """What divides all that decides how wide a matrix can be read, or written.
-
-    Of an address Triton notices only whether 16 divides it.
-    """
-    return math.gcd(16, *sizes) if x.data_ptr() % VEC_BYTES == 0 else 1
-
-
-def map_of(matrix, n_batches, block, is_row_major, rounds=False):
-    """How TMA finds blocks of an operand, whose own rows those of memory may not be.
+def map_of(matrix, n_batches, block, **options):
+    """How TMA finds blocks of an operand's rows in memory, with their columns.
 
     Planes follow each other as batches do.
     """
     n_matrices = matrix.n_planes * matrix.n_matrices(n_batches)
     stride_batch = matrix.stride_batch or matrix.n_rows * matrix.stride_row
     sizes = (n_matrices, matrix.n_rows, matrix.n_cols)
-    block = block if is_row_major else (block[0], block[2], block[1])
     strides = (stride_batch, matrix.stride_row, 1)
-    return describe(matrix.x, sizes, strides, block, rounds)
+    return describe(matrix.x, sizes, strides, (1, *block), **options)
 
 
-def twin_tiles(call):
+def twin_tiles(call: Call) -> tuple[MatmulTile, ...]:
     """The table of the tiles that the twin computes a call in."""
-    return TILES if call.n_planes == 1 else TF32X3_TILES
-
-
-def with_copies(matrices, copies, n_batches):
-    """Operands, or their copies where the twin cannot read them, a's first."""
-    for matrix in matrices:
-        if matrix.is_copied():
-            copy = matrix.copied(copies, n_batches)
-            copies = copies[copy.n_planes * copy.plane_size(n_batches) :]
-            yield copy
-        else:
-            yield matrix
+    if call.dtype != torch.float32:
+        return TILES
+    return TF32X3_TILES if call.precision == Precision.TF32X3 else TF32_TILES
 
 
 @functools.lru_cache(maxsize=4096)
@@ -202,38 +107,77 @@ def launch_tensor_cores(out, a, b, bias, strides, call, cut, parts, layout):
         launch_sum(out, parts, bias, call, tile, n_steps, cut, out_divisibility)
 
 
-def launch_twin(out, matrices, bias, call, cut, parts, copies, layout):
+def launch_twin(out, matrices, bias, call, cut, parts, copies):
     """Launches the twin, and what copies its operands, and adds up parts of tiles."""
     a, b = with_copies(matrices, copies, call.n_batches)
-    tile = twin_tiles(call)[cut.tile]
+    tile = TILES[cut.tile]
     depth = model.twin_depth(call, tile)
-    n_stores = tile.n_stores * out.element_size() // 2  # each of as many bytes
-    is_tf32 = out.dtype == torch.float32
-    if is_tf32:  # both along k, as they are or as they were copied
-        layout = {"A_ROW_MAJOR": True, "B_ROW_MAJOR": False}
     n_batches, M, N, K = call.n_batches, call.M, call.N, call.K
     is_shared = cut.n_streamed > 0
-    a_is_shared, b_is_shared = a.stride_batch == 0, b.stride_batch == 0
-    a_block = (1, tile.block_m, depth)
-    b_block = (1, depth, tile.block_n)
-    out_block = (1, tile.block_m, tile.block_n // n_stores)
+    a_block, b_block = (tile.block_m, depth), (tile.block_n, depth)
+    out_block = (tile.block_m, tile.block_n // tile.n_stores)
     if call.out_is_aligned:
-        out_map = map_of(Matrix(out, M, N, M * N, N), n_batches, out_block, True)
+        out_map = map_of(Matrix(out, M, N, M * N, N), n_batches, out_block)
     matmul_kernel[(cut.n_blocks,)](
         out_map if call.out_is_aligned else out,
-        map_of(a, n_batches, a_block, layout["A_ROW_MAJOR"], is_tf32),
-        map_of(b, n_batches, b_block, layout["B_ROW_MAJOR"], is_tf32),
+        map_of(a, n_batches, a_block if a.along_k else a_block[::-1]),
+        map_of(b, n_batches, b_block if b.along_k else b_block[::-1]),
         *(bias, parts if is_shared else None, n_batches, M, N, K, cut.n_streamed),
         **constants(tile, call, depth),
-        **layout,
-        NUM_PLANES=a.n_planes,
-        N_STORES=n_stores,
+        N_STORES=tile.n_stores,
         OUT_HAS_MAP=call.out_is_aligned,
-        A_IS_SHARED=a_is_shared,
-        B_IS_SHARED=b_is_shared,
+        A_IS_SHARED=a.stride_batch == 0,
+        A_ROW_MAJOR=a.along_k,
+        B_IS_SHARED=b.stride_batch == 0,
+        B_ROW_MAJOR=not b.along_k,
         launch_pdl=begins_early(call, tile, cut),
     )
     if is_shared:
-        n_steps = triton.cdiv(K, depth)
-        out_divisibility = divisibility(out, N)
+        n_steps, out_divisibility = triton.cdiv(K, depth), divisibility(out, N)
+        launch_sum(out, parts, bias, call, tile, n_steps, cut, out_divisibility)
+
+
+_BOX_SIZE = BOX_SIZE.value
+# Of float32 in shared memory: rows of 128 bytes.
+_SWIZZLED = NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=3)
+
+
+def launch_tf32_twin(out, matrices, bias, call, cut, parts, copies):
+    """Likewise of float32, whose tiles' rows are those of the left operand."""
+    a, b = with_copies(matrices, copies, call.n_batches)
+    left, right = (b, a) if call.b_is_left else (a, b)
+    tile = twin_tiles(call)[cut.tile]
+    depth = model.twin_depth(call, tile)
+    n_batches, M, N, K = call.n_batches, call.M, call.N, call.K
+    is_shared = cut.n_streamed > 0
+    box = (_BOX_SIZE, depth) if left.along_k else (depth, _BOX_SIZE)
+    out_box = (_BOX_SIZE, _BOX_SIZE)
+    if call.out_is_aligned:
+        out_map = map_of(
+            Matrix(out, M, N, M * N, N), n_batches, out_box, layout=_SWIZZLED
+        )
+    right_block = (tile.block_n, depth)
+    rounds = "left_map" in rounded_maps({"NUM_PLANES": right.n_planes})
+    matmul_tf32_kernel[(cut.n_blocks,)](
+        out_map if call.out_is_aligned else out,
+        map_of(left, n_batches, box, rounds=rounds, layout=_SWIZZLED),
+        map_of(right, n_batches, right_block, rounds=True, layout=_SWIZZLED),
+        *(bias, parts if is_shared else None, n_batches, M, N, K, cut.n_streamed),
+        BLOCK_M=tile.block_m,
+        BLOCK_N=tile.block_n,
+        NUM_STAGES=tile.num_stages,
+        NUM_PLANES=right.n_planes,
+        OUT_HAS_MAP=call.out_is_aligned,
+        LEFT_IS_SHARED=left.stride_batch == 0,
+        RIGHT_IS_SHARED=right.stride_batch == 0,
+        B_IS_LEFT=call.b_is_left,
+        ACTIVATION=call.activation,
+        num_warps=4,
+        enable_fp_fusion=True,
+        launch_pdl=begins_early(call, tile, cut),
+    )
+    if is_shared:
+        if call.b_is_left:
+            tile = tile._replace(block_m=tile.block_n, block_n=tile.block_m)
+        n_steps, out_divisibility = triton.cdiv(K, depth), divisibility(out, N)
         launch_sum(out, parts, bias, call, tile, n_steps, cut, out_divisibility)

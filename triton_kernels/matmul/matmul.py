@@ -14,8 +14,8 @@ Mirror   csrc/matmul/matmul.cu differs in matmul_kernel, because Triton gives al
          whose blocks load for each other, and in
          matmul_tensor_cores_kernel, which reads aligned copies of operands there alone,
          and has a multiprocessor to itself where it asks for most of the shared memory.
-         Float32 has a twin of its own there, matmul_tf32_kernel, and
          matmul_tiled_kernel, which transposes what it copies, never has b on the left
+         there
 Source   the rungs tiled and tensor_cores, one step at a time; NVIDIA, CUTLASS:
          persistent, warp-specialised kernels for Hopper
 """
@@ -28,15 +28,16 @@ import triton
 
 from triton_kernels.common.device import Device, current_device
 from triton_kernels.common.epilogue import ACTIVATIONS
+from triton_kernels.common.math import INTERPRETED
 from triton_kernels.common.table import FIRST, CannotServeError
 from triton_kernels.matmul import model, model_tiled
-from triton_kernels.matmul.call import Call, Cut, MatmulRung, Precision, planes_of
+from triton_kernels.matmul.call import Call, Cut, MatmulRung, Precision
+from triton_kernels.matmul.copies import Matrix, choose_left, divisibility
 from triton_kernels.matmul.first import matmul_first_kernel
 from triton_kernels.matmul.launches import (
     MOST,
-    Matrix,
-    divisibility,
     launch_tensor_cores,
+    launch_tf32_twin,
     launch_twin,
     twin_tiles,
 )
@@ -52,6 +53,7 @@ class Regime(NamedTuple):
     takes_tf32: bool = True  # float32 that may be rounded to tf32
     takes_tf32x3: bool = True
     needs_tensor_maps: bool = False
+    needs_compiler: bool = False  # it is written in Gluon, which has no interpreter
     min_arch: int = 0  # the first architecture, such as 90
     max_arch: int = sys.maxsize
 
@@ -61,6 +63,7 @@ class Regime(NamedTuple):
         return (
             (takes[call.precision] or call.dtype != torch.float32)
             and (call.has_tensor_maps or not self.needs_tensor_maps)
+            and not (self.needs_compiler and INTERPRETED)
             and self.min_arch <= device.arch <= self.max_arch
         )
 
@@ -72,18 +75,19 @@ REGIMES = (
     Regime(
         MatmulRung.TWIN,
         takes_ieee=False,
+        takes_tf32=False,
+        takes_tf32x3=False,
         needs_tensor_maps=True,
         min_arch=90,
-        max_arch=90,
+        max_arch=119,
     ),
     Regime(
         MatmulRung.TWIN,
         takes_ieee=False,
-        takes_tf32=False,
-        takes_tf32x3=False,
         needs_tensor_maps=True,
-        min_arch=91,
-        max_arch=119,
+        needs_compiler=True,
+        min_arch=90,
+        max_arch=90,
     ),
     Regime(MatmulRung.TENSOR_CORES, takes_ieee=False, takes_tf32x3=False),
     Regime(MatmulRung.TILED),
@@ -147,10 +151,14 @@ def matmul(
         "OUT_DIVISIBILITY": divisibility(out, N),
     }
     a_rows, b_rows = M if a_row_major else K, K if b_row_major else N
-    n_planes = planes_of(out.dtype, Precision(precision))
     a_strides, b_strides = (a_stride_batch, a_stride), (b_stride_batch, b_stride)
-    a_matrix = Matrix(a, a_rows, a_size, *a_strides, a_row_major, n_planes)
-    b_matrix = Matrix(b, b_rows, b_size, *b_strides, not b_row_major, n_planes)
+    a_matrix = Matrix(a, a_rows, a_size, *a_strides, a_row_major)
+    b_matrix = Matrix(b, b_rows, b_size, *b_strides, not b_row_major)
+    is_float32, b_is_left = out.dtype == torch.float32, False
+    if is_float32:
+        b_is_left, a_matrix, b_matrix = choose_left(
+            a_matrix, b_matrix, n_batches, precision
+        )
     # Tensor maps need aligned rows, and count in 32 bits.
     device, element_bytes = current_device(), out.element_size()
     n_copied = a_matrix.n_copied(n_batches) + b_matrix.n_copied(n_batches)
@@ -170,6 +178,7 @@ def matmul(
         b_has_lines=b_matrix.has_lines(),
         out_is_aligned=Matrix(out, M, N, M * N, N).is_aligned(),
         n_copied=n_copied,
+        b_is_left=b_is_left,
     )
     rungs = [
         each.rung
@@ -197,8 +206,8 @@ def matmul(
     else:
         chosen, cut = cut_of(call, rungs, asked, may_share)
         if chosen == MatmulRung.TWIN:
-            matrices = (a_matrix, b_matrix)
-            launch_twin(out, matrices, bias, call, cut, parts, copies, layout)
+            launch = launch_tf32_twin if is_float32 else launch_twin
+            launch(out, (a_matrix, b_matrix), bias, call, cut, parts, copies)
         else:
             launch_tensor_cores(
                 *(out, a, b, bias, strides, call, cut, parts, layout | divisors)

@@ -6,8 +6,8 @@ for the memory. Then come the ends of tiles, and what parts of tiles cost. The n
 are fitted to times on an H200, those of tests/matmul_times.json and of many cuts of the
 drawn products: such that the fastest cut has the fewest cycles, even where that leaves
 some a little wrong. csrc/matmul/model.cuh is the same model; there, either rung may
-read copies, those in two planes are of one operand, and the blocks of a cluster share
-what they load: they count as one with as many tiles side by side.
+read copies, and the blocks of a cluster share what they load: they count as one with as
+many tiles side by side.
 """
 
 import functools
@@ -86,13 +86,13 @@ def twin_cycles(call: Call, tile: MatmulTile, cut: Cut) -> int:
 
     # A row of a box, a line's bytes, lies in two lines where it does not begin one.
     n_loaded = block_m * (2 - call.a_has_lines) + block_n * (2 - call.b_has_lines)
-    step_bytes = n_loaded * min(call.K, depth) * element_bytes * call.n_planes
+    step_bytes = n_loaded * min(call.K, depth) * element_bytes
     n_unlined = 0  # rows that a multiprocessor loads itself
     if not call.a_has_lines:
         n_unlined += tile.block_m // tile.cluster_cols
     if not call.b_has_lines:
         n_unlined += tile.block_n // tile.cluster_rows
-    row_cycles = n_unlined * call.n_planes * UNLINED_ROW_TENTHS // 10
+    row_cycles = n_unlined * UNLINED_ROW_TENTHS // 10
     step = max(tile.step_cycles, row_cycles, n_blocks * step_bytes // L2_BYTES)
     step = step * (100 if is_even else 100 + UNEVEN_PERCENT) // 100
     n_outer = max(block_m - call.M, 0) + max(block_n - call.N, 0)
@@ -100,7 +100,7 @@ def twin_cycles(call: Call, tile: MatmulTile, cut: Cut) -> int:
     n_tiles = n_whole
     if n_streamed:
         n_tiles += ceil_div(n_streamed, n_blocks) + (not is_even)
-    tile_cycles = tile.tile_cycles * element_bytes // ELEMENT_BYTES
+    tile_cycles = tile.tile_cycles
     if not call.out_is_aligned:
         tile_cycles += block_m * block_n * SINGLE_STORE_CYCLES // 1024
     return (
@@ -235,10 +235,11 @@ def choose(
 
     A rung that cannot serve the call has no tiles.
     """
+    from_left = call.from_left()
     found = [
-        (twin_cycles(call, tile, cut), MatmulRung.TWIN, cut)
+        (twin_cycles(from_left, tile, cut), MatmulRung.TWIN, cut)
         for number, tile in enumerate(tiles)
-        for cut in twin_cuts(call, tile, number, n_sms, may_share)
+        for cut in twin_cuts(from_left, tile, number, n_sms, may_share)
     ]
     found += [
         (tensor_cores_cycles(call, tile, cut, n_sms), MatmulRung.TENSOR_CORES, cut)

@@ -28,6 +28,38 @@ def start_of(program, n_programs, n_streamed_steps):
 
 
 @triton.jit
+def part_from(tile, step, n_streamed, n_steps):
+    """What a program multiplies in one go: a tile, its first step, and their number.
+
+    It is the part from this step on, or else the program's first whole tile.
+    """
+    end = start_of(tl.program_id(0) + 1, tl.num_programs(0), n_streamed * n_steps)
+    n_left = end - tile * n_steps - step
+    is_shared = n_left > 0
+    own_tile = tl.where(is_shared, tile, n_streamed + tl.program_id(0))
+    own_step = tl.where(is_shared, step, 0)
+    n_own_steps = tl.where(is_shared, tl.minimum(n_steps - step, n_left), n_steps)
+    return own_tile, own_step, n_own_steps
+
+
+@triton.jit
+def first_part(n_streamed, n_steps):
+    """Likewise, the first one of a program."""
+    start = start_of(tl.program_id(0), tl.num_programs(0), n_streamed * n_steps)
+    return part_from(start // n_steps, start % n_steps, n_streamed, n_steps)
+
+
+@triton.jit
+def next_part(tile, n_streamed, n_steps):
+    """Likewise, the one behind that of this tile."""
+    is_shared = tile < n_streamed
+    next_tile, step, n_own_steps = part_from(tile + 1, 0, n_streamed, n_steps)
+    next_tile = tl.where(is_shared, next_tile, tile + tl.num_programs(0))
+    step = tl.where(is_shared, step, 0)
+    return next_tile, step, tl.where(is_shared, n_own_steps, n_steps)
+
+
+@triton.jit
 def program_of(step, n_programs, n_streamed_steps):
     """The program that takes a streamed step."""
     share, n_longer = n_streamed_steps // n_programs, n_streamed_steps % n_programs

@@ -41,7 +41,7 @@ class MatmulTile(NamedTuple):
     block_k: int  # a step, in elements of 2 bytes; of float32, half as many
     num_stages: int  # steps whose a and b are in shared memory at a time
     num_warps: int
-    n_stores: int  # groups of columns stored in turn; of float32, twice as many
+    n_stores: int  # groups of columns stored in turn
     programs_per_sm: int  # that a multiprocessor runs at a time
     step_cycles: int  # where the L2 keeps up, and all these programs are at work
     tile_cycles: int  # between two tiles
@@ -90,13 +90,14 @@ TILES = (
     MatmulTile(64, 64, 128, 3, 4, 1, 2, 780, 2245, 4200),
     MatmulTile(64, 64, 128, 6, 4, 1, 1, 260, 2390, 6440),
 )
-# Of float32 that is split in two: a stage holds large and small parts. The compiler has
-# a warpgroup wait for each of a step's three products; meanwhile another one, or one of
-# another program, multiplies. The cycles are guesses.
+# Of float32, whose tiles' rows are those of the left operand. Two warpgroups have 64 of
+# them each: one is at its epilogue while the other multiplies.
+TF32_TILES = (
+    MatmulTile(128, 256, 64, 4, 8, 4, 1, 1150, 3000, 9000, unlined_percent=25),
+    MatmulTile(128, 128, 64, 6, 8, 2, 1, 790, 1600, 8000, unlined_percent=25),
+    MatmulTile(128, 64, 64, 8, 8, 1, 1, 580, 1000, 7500, unlined_percent=25),
+)
 TF32X3_TILES = (
-    MatmulTile(128, 128, 64, 3, 8, 2, 1, 1830, 750, 5000),
-    MatmulTile(64, 128, 64, 2, 4, 2, 2, 1750, 466, 3832),
-    MatmulTile(64, 128, 64, 4, 4, 1, 1, 1100, 466, 3832),
-    MatmulTile(64, 64, 64, 3, 4, 1, 2, 950, 2931, 3853),
-    MatmulTile(64, 64, 64, 6, 4, 1, 1, 650, 2513, 5142),
+    MatmulTile(128, 128, 64, 4, 8, 2, 1, 2150, 1600, 8500, unlined_percent=25),
+    MatmulTile(128, 64, 64, 6, 8, 1, 1, 1700, 1000, 8000, unlined_percent=25),
 )

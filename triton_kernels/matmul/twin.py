@@ -12,7 +12,6 @@ from triton_kernels.common.griddepcontrol import (
     griddepcontrol_launch_dependents,
     griddepcontrol_wait,
 )
-from triton_kernels.common.tensor_map import round_as_loaded
 from triton_kernels.matmul.parts import start_of, store_part
 from triton_kernels.matmul.tiles import finish, halves_of, load_bias, tile_at
 
@@ -92,12 +91,6 @@ def store_tile(
 
 
 @triton.jit
-def places_of(batch, n_batches, IS_SHARED: tl.constexpr):
-    """Which matrix of an operand it is, in either plane."""
-    return (0, 1) if IS_SHARED else (batch, n_batches + batch)
-
-
-@triton.jit
 def load_rows(
     x_map,
     place,
@@ -119,8 +112,8 @@ def load_rows(
 def multiply(
     a_map,
     b_map,
-    a_places,
-    b_places,
+    a_place,
+    b_place,
     row,
     col,
     first_step,
@@ -128,40 +121,24 @@ def multiply(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    NUM_PLANES: tl.constexpr,
     A_ROW_MAJOR: tl.constexpr,
     B_ROW_MAJOR: tl.constexpr,
 ):
-    """The sums of some steps of a tile, in float32, which comes rounded to tf32.
-
-    With two planes, an element is the sum of one in each, a large and a small part.
-    """
-    B_ALONG_K: tl.constexpr = not B_ROW_MAJOR
+    """The sums of some steps of a tile, in float32."""
     accumulator = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for step in range(n_steps):
         k = (first_step + step) * BLOCK_K
-        a = load_rows(a_map, a_places[0], row, k, BLOCK_M, BLOCK_K, A_ROW_MAJOR)
-        b = load_rows(b_map, b_places[0], col, k, BLOCK_N, BLOCK_K, B_ALONG_K)
-        if NUM_PLANES == 1:
-            accumulator = tl.dot(a, b.T, accumulator, input_precision="tf32")
-        else:
-            # The tensor cores cut off the bits that a sum has no room for. So they sum
-            # up one step, the small products first, and steps are added with rounding.
-            small_a = load_rows(
-                a_map, a_places[1], row, k, BLOCK_M, BLOCK_K, A_ROW_MAJOR
-            )
-            small_b = load_rows(b_map, b_places[1], col, k, BLOCK_N, BLOCK_K, B_ALONG_K)
-            sums = tl.dot(small_a, b.T, input_precision="tf32")
-            sums = tl.dot(a, small_b.T, sums, input_precision="tf32")
-            accumulator += tl.dot(a, b.T, sums, input_precision="tf32")
+        a = load_rows(a_map, a_place, row, k, BLOCK_M, BLOCK_K, A_ROW_MAJOR)
+        b = load_rows(b_map, b_place, col, k, BLOCK_N, BLOCK_K, not B_ROW_MAJOR)
+        accumulator = tl.dot(a, b.T, accumulator)
     return accumulator
 
 
 @triton.jit(do_not_specialize=["n_streamed"])
 def matmul_kernel(
     out,  # (n_batches, M, N): its map or, where its rows are not aligned, its address
-    a_map,  # (NUM_PLANES, n_batches or 1, M, K), or transposed
-    b_map,  # (NUM_PLANES, n_batches or 1, K, N), or transposed
+    a_map,  # (n_batches or 1, M, K), or transposed
+    b_map,  # (n_batches or 1, K, N), or transposed
     bias_ptr,  # (N), or None
     parts_ptr,  # (2 n_programs, BLOCK_M, BLOCK_N); None where no tile is shared
     n_batches,
@@ -172,7 +149,6 @@ def matmul_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    NUM_PLANES: tl.constexpr,
     N_STORES: tl.constexpr,
     OUT_HAS_MAP: tl.constexpr,
     A_IS_SHARED: tl.constexpr,
@@ -200,13 +176,13 @@ def matmul_kernel(
             n_own_steps = tl.minimum(n_steps - first_step, end - start)
             batch, tile_row, tile_col = tile_at(tile, n_tile_rows, n_tile_cols)
             row, col = tile_row * BLOCK_M, tile_col * BLOCK_N
-            a_places = places_of(batch, n_batches, A_IS_SHARED)
-            b_places = places_of(batch, n_batches, B_IS_SHARED)
+            a_place = 0 if A_IS_SHARED else batch
+            b_place = 0 if B_IS_SHARED else batch
 
             # -- compute: some steps
             accumulator = multiply(
-                *(a_map, b_map, a_places, b_places, row, col, first_step, n_own_steps),
-                *(BLOCK_M, BLOCK_N, BLOCK_K, NUM_PLANES, A_ROW_MAJOR, B_ROW_MAJOR),
+                *(a_map, b_map, a_place, b_place, row, col, first_step, n_own_steps),
+                *(BLOCK_M, BLOCK_N, BLOCK_K, A_ROW_MAJOR, B_ROW_MAJOR),
             )
 
             # -- store: what another launch adds up, or a whole tile, after the epilogue
@@ -226,13 +202,13 @@ def matmul_kernel(
     for index in tl.range(first, n_tiles, tl.num_programs(0), flatten=True):
         batch, tile_row, tile_col = tile_at(index, n_tile_rows, n_tile_cols)
         row, col = tile_row * BLOCK_M, tile_col * BLOCK_N
-        a_places = places_of(batch, n_batches, A_IS_SHARED)
-        b_places = places_of(batch, n_batches, B_IS_SHARED)
+        a_place = 0 if A_IS_SHARED else batch
+        b_place = 0 if B_IS_SHARED else batch
 
         # -- compute: all steps
         accumulator = multiply(
-            *(a_map, b_map, a_places, b_places, row, col, 0, n_steps),
-            *(BLOCK_M, BLOCK_N, BLOCK_K, NUM_PLANES, A_ROW_MAJOR, B_ROW_MAJOR),
+            *(a_map, b_map, a_place, b_place, row, col, 0, n_steps),
+            *(BLOCK_M, BLOCK_N, BLOCK_K, A_ROW_MAJOR, B_ROW_MAJOR),
         )
 
         # -- store: after the epilogue, rounded once
@@ -241,6 +217,3 @@ def matmul_kernel(
             *(out, accumulator, bias_ptr, batch, row, col, M, N),
             *(N_STORES, OUT_HAS_MAP, ACTIVATION),
         )
-
-
-round_as_loaded(matmul_kernel, ("a_map", "b_map"))

@@ -1,9 +1,7 @@
-"""8-bit floats as bits, which any architecture can convert, and their products."""
+"""8-bit floats as bits, which any architecture can convert."""
 
 import triton
 import triton.language as tl
-
-from triton_kernels.common.math import INTERPRETED
 
 
 @triton.jit
@@ -18,19 +16,3 @@ def float8_to_float(bits, IS_E5M2: tl.constexpr):
         x = (sign | rest << 20).to(tl.float32, bitcast=True) * 2.0**120
         x = tl.where(rest == 0x7F, float("nan"), x)
     return x
-
-
-@triton.jit
-def dot_of_float8(a, b):
-    """The product of matrices of 8-bit floats.
-
-    Triton's interpreter would take NaN of e4m3 for 480.
-    """
-    if INTERPRETED:
-        a_bits, b_bits = a.to(tl.uint8, bitcast=True), b.to(tl.uint8, bitcast=True)
-        float_a = float8_to_float(a_bits, a.dtype == tl.float8e5)
-        float_b = float8_to_float(b_bits, b.dtype == tl.float8e5)
-        product = tl.dot(float_a, float_b, input_precision="ieee")
-    else:
-        product = tl.dot(a, b)
-    return product

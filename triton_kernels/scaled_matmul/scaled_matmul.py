@@ -9,33 +9,43 @@ Traffic  an element of a or b that a program has loaded serves all columns or ro
          its tile. Large products are bound by the tensor cores, those of few rows by b.
 Limits   tensor cores add up products of 8 bits with 13 bits of fraction: 128 at a time,
          and such sums are added in float32. Without them all is added in float32.
-Mirror   csrc/scaled_matmul/scaled_matmul.cu differs in scaled_matmul_kernel, because
-         Triton gives all warps of a program the same work, and decides itself when
-         they wait
+Mirror   csrc/scaled_matmul/scaled_matmul.cu
 Source   matmul's twin, and that for tf32x3, which adds steps likewise; DeepSeek-AI
          2024, arXiv:2412.19437, section 3.3.2
 """
 
+from typing import NamedTuple
+
 import torch
 import triton
+from triton.experimental.gluon.language import NVMMASharedLayout
 
 from triton_kernels.common.device import current_device
+from triton_kernels.common.math import INTERPRETED
 from triton_kernels.common.table import FIRST, CannotServeError, Rung
 from triton_kernels.common.tensor_map import describe
 from triton_kernels.common.vec import VEC_BYTES
 from triton_kernels.scaled_matmul.first import scaled_matmul_first_kernel
-from triton_kernels.scaled_matmul.twin import scaled_matmul_kernel
+from triton_kernels.scaled_matmul.twin import BOX_SIZE, scaled_matmul_kernel
 
 MOST = 2**31 - 1  # what is counted in 32 bits
 
-# A step takes a row of 128 bytes of each tile in shared memory. Two programs share a
-# multiprocessor: one adds up or stores while the tensor cores work for the other. With
-# 256 rows and 8 warps, which all wait at a time, large products took a fifth longer on
-# an H200.
-BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 128
-NUM_STAGES = 3  # steps whose a and b are in shared memory at a time
-NUM_WARPS = 4
-PROGRAMS_PER_SM = 2
+
+class ScaledTile(NamedTuple):
+    """A tile, and what it costs.
+
+    Costs compare, as measured on an H200: a large tile reads less for each product.
+    """
+
+    block_m: int
+    num_stages: int  # steps whose a and b are in shared memory at a time
+    cost: int
+
+
+TILES = (ScaledTile(256, 4, 11), ScaledTile(128, 6, 6))
+# A step takes a row of 128 bytes of each tile in shared memory.
+BLOCK_N, BLOCK_K = 128, 128
+_BOX_SIZE = BOX_SIZE.value
 
 
 def is_aligned(x, stride):
@@ -44,34 +54,41 @@ def is_aligned(x, stride):
     return x.data_ptr() % VEC_BYTES == 0 and stride_bytes % VEC_BYTES == 0
 
 
+def choose_tile(M, N, n_sms):
+    """The tile that costs the least, of equal ones the large one."""
+
+    def cost_of(tile):
+        n_tiles = triton.cdiv(M, tile.block_m) * triton.cdiv(N, BLOCK_N)
+        return triton.cdiv(n_tiles, n_sms) * tile.cost
+
+    return min(TILES, key=cost_of)
+
+
+def map_of(x, n_rows, n_cols, stride, block):
+    """How TMA finds blocks of a matrix, which lie in rows of 128 bytes."""
+    sizes, strides = (1, n_rows, n_cols), (n_rows * stride, stride, 1)
+    layout = NVMMASharedLayout(128, x.element_size() * 8, rank=3)
+    return describe(x, sizes, strides, (1, *block), layout=layout)
+
+
 def launch_twin(out, a, b, scales, M, N, K, strides):
     """Launches the twin, with as many programs as run at a time."""
     a_stride_row, b_stride_col, *scale_strides = strides
-    half_m = BLOCK_M // 2
-    n_tiles = triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)
-    n_programs = PROGRAMS_PER_SM * current_device().n_sms
+    n_sms = current_device().n_sms
+    tile = choose_tile(M, N, n_sms)
+    n_tiles = triton.cdiv(M, tile.block_m) * triton.cdiv(N, BLOCK_N)
     out_has_map = is_aligned(out, N)
-    n_stores = out.element_size() // 2  # each of as many bytes
-    n_stores *= 1 if out_has_map else 2  # addresses of elements take registers
-    if out_has_map:
-        out_block = (1, half_m, BLOCK_N // n_stores)
-        out_map = describe(out, (1, M, N), (M * N, N, 1), out_block)
-    a_map = describe(
-        *(a, (1, M, K), (M * a_stride_row, a_stride_row, 1), (1, half_m, BLOCK_K))
-    )
-    b_map = describe(
-        *(b, (1, N, K), (N * b_stride_col, b_stride_col, 1), (1, BLOCK_N, BLOCK_K))
-    )
-    scaled_matmul_kernel[(min(n_tiles, n_programs),)](
-        *(out_map if out_has_map else out, a_map, b_map, *scales, M, N, K),
-        *scale_strides,
-        BLOCK_M=BLOCK_M,
+    scaled_matmul_kernel[(min(n_tiles, n_sms),)](
+        map_of(out, M, N, N, (_BOX_SIZE, _BOX_SIZE)) if out_has_map else out,
+        map_of(a, M, K, a_stride_row, (tile.block_m, BLOCK_K)),
+        map_of(b, N, K, b_stride_col, (BLOCK_N, BLOCK_K)),
+        *(*scales, M, N, K, *scale_strides),
+        BLOCK_M=tile.block_m,
         BLOCK_N=BLOCK_N,
         BLOCK_K=BLOCK_K,
-        N_STORES=n_stores,
+        NUM_STAGES=tile.num_stages,
         OUT_HAS_MAP=out_has_map,
-        num_stages=NUM_STAGES,
-        num_warps=NUM_WARPS,
+        num_warps=4,
         enable_fp_fusion=True,
     )
 
@@ -97,6 +114,7 @@ def scaled_matmul(
     strides = a_stride_row, b_stride_col, scale_a_stride, scale_b_stride
     has_twin = (
         current_device().arch == 90
+        and not INTERPRETED  # the twin is written in Gluon, which has no interpreter
         and all(0 < size <= MOST - 256 for size in (M, N, K))
         and triton.cdiv(M, 128) * triton.cdiv(N, 128) <= MOST // 2
         and is_aligned(a, a_stride_row)

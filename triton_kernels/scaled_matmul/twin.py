@@ -1,63 +1,153 @@
-"""The twin: the copy engine (TMA) brings tiles, and a program multiplies many.
+"""The twin: warpgroups multiply 8-bit floats straight from shared memory, a warp loads.
 
-The tensor cores cut off the bits that a sum has no room for, and of 8-bit floats keep
-13 of fraction. So they sum up one step, and steps are added in float32. As the sums of
-a step take registers besides those of the tile, its rows are multiplied in two halves,
-one after the other.
+The tensor cores add products of 8 bits with 13 bits of fraction alone. So they sum up
+one step of 128 along k, and steps are added in registers, with rounding. Meanwhile they
+multiply for the other warpgroup.
 
-tl.dot(a, b, sums, max_num_imprecise_acc=BLOCK_K) would do so, too, but adds before it
-waits for the products, so that the assembler has to put in waits.
+One warp has the tensor memory accelerator (TMA) fill a ring of stages, ahead of the
+multiplications and into the next tile. A program takes every num_programs-th tile.
 """
 
-import triton
-import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
 
+from triton_kernels.common.gluon_names import tma_load, tma_store
+from triton_kernels.common.ring import (
+    make_barriers,
+    release,
+    wait_for_tile,
+    wait_until_empty,
+)
 from triton_kernels.matmul.tiles import halves_of, tile_at
-from triton_kernels.scaled_matmul.float8 import dot_of_float8
 from triton_kernels.scaled_matmul.scales import load_scales, scaled
 
+BOX_SIZE = gl.constexpr(64)  # rows and columns of results that are stored at a time
 
-@triton.jit
-def store_columns(
-    out,
-    accumulator,
-    scale_a,
-    scale_b,
-    row,
-    col,
-    M,
-    N,
-    N_STORES: tl.constexpr,
-    OUT_HAS_MAP: tl.constexpr,
+
+@gluon.jit
+def load_tiles(a_map, b_map, ring, M, N, K):
+    """What the loading warp does: it goes ahead into the next tile."""
+    stages, full, _empty = ring
+    a_stages, b_stages = stages
+    NUM_STAGES: gl.constexpr = full.shape[0]
+    BLOCK_M: gl.constexpr = a_stages.shape[2]
+    BLOCK_N: gl.constexpr = b_stages.shape[2]
+    BLOCK_K: gl.constexpr = b_stages.shape[3]
+    n_tile_rows, n_tile_cols = gl.cdiv(M, BLOCK_M), gl.cdiv(N, BLOCK_N)
+    n_loaded = 0
+    for index in range(gl.program_id(0), n_tile_rows * n_tile_cols, gl.num_programs(0)):
+        _batch, tile_row, tile_col = tile_at(index, n_tile_rows, n_tile_cols)
+        for step in range(gl.cdiv(K, BLOCK_K)):
+            stage = n_loaded % NUM_STAGES
+            wait_until_empty(ring, n_loaded)
+            n_bytes: gl.constexpr = a_map.block_type.nbytes + b_map.block_type.nbytes
+            mbarrier.expect(full.index(stage), n_bytes)
+            a_place = [0, tile_row * BLOCK_M, step * BLOCK_K]
+            b_place = [0, tile_col * BLOCK_N, step * BLOCK_K]
+            tma_load(a_map, a_place, full.index(stage), a_stages.index(stage))
+            tma_load(b_map, b_place, full.index(stage), b_stages.index(stage))
+            n_loaded += 1
+
+
+@gluon.jit
+def store_results(out, box, results, row, col, M, N, OUT_HAS_MAP: gl.constexpr):
+    """Stores 64 rows, 64 columns at a time, through shared memory."""
+    if results.shape[1] > BOX_SIZE:
+        left, right = halves_of(results)
+        next_col = col + results.shape[1] // 2
+        store_results(out, box, left, row, col, M, N, OUT_HAS_MAP)
+        store_results(out, box, right, row, next_col, M, N, OUT_HAS_MAP)
+    else:
+        matrix = box.reshape([BOX_SIZE, BOX_SIZE])
+        tma.store_wait(0)
+        matrix.store(results)
+        if OUT_HAS_MAP:
+            fence_async_shared()
+            tma_store(out, [0, row, col], box)
+        else:  # element by element: neighbours by neighbouring threads
+            LINES: gl.constexpr = gl.BlockedLayout([1, 1], [1, 32], [4, 1], [1, 0])
+            lines = matrix.load(LINES)
+            rows = row + gl.arange(0, BOX_SIZE, gl.SliceLayout(1, LINES))[:, None]
+            cols = col + gl.arange(0, BOX_SIZE, gl.SliceLayout(0, LINES))[None, :]
+            out += rows.to(gl.int64) * N + cols
+            gl.store(out, lines, mask=(rows < M) & (cols < N))
+
+
+@gluon.jit
+def multiply(a, b, row, no_sums):
+    """The sums of one step, of 64 rows of a."""
+    rows = a.slice(row, BOX_SIZE, dim=0)
+    products = warpgroup_mma(rows, b, no_sums, use_acc=False, is_async=True)
+    return warpgroup_mma_wait(0, deps=(products,))
+
+
+@gluon.jit
+def consume(
+    out, boxes, scales, ring, M, N, K, OUT_HAS_MAP: gl.constexpr, W: gl.constexpr
 ):
-    """Scales some columns, rounds them once and stores them.
+    """What the W-th warpgroup does with its rows of each tile."""
+    scale_a_ptr, scale_b_ptr, scale_a_stride, scale_b_stride = scales
+    stages, full, _empty = ring
+    a_stages, b_stages = stages
+    NUM_STAGES: gl.constexpr = full.shape[0]
+    BLOCK_M: gl.constexpr = a_stages.shape[2]
+    BLOCK_N: gl.constexpr = b_stages.shape[2]
+    BLOCK_K: gl.constexpr = b_stages.shape[3]
+    ROWS: gl.constexpr = BLOCK_M // boxes.shape[0]
+    NUM_ROW_BOXES: gl.constexpr = ROWS // BOX_SIZE
+    MMA: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 32])
+    LANES: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    n_tile_rows, n_tile_cols = gl.cdiv(M, BLOCK_M), gl.cdiv(N, BLOCK_N)
+    n_steps = gl.cdiv(K, BLOCK_K)
+    n_used = 0
+    for index in range(gl.program_id(0), n_tile_rows * n_tile_cols, gl.num_programs(0)):
+        _batch, tile_row, tile_col = tile_at(index, n_tile_rows, n_tile_cols)
+        row, col = tile_row * BLOCK_M + W * ROWS, tile_col * BLOCK_N
+        # Scales are on their way while the tile is multiplied.
+        cols = col + gl.arange(0, BLOCK_N, LANES)
+        scale_b = load_scales(scale_b_ptr, cols, N, scale_b_stride)
+        rows = row + gl.arange(0, BOX_SIZE, gl.SliceLayout(1, MMA))
+        scale_a = (load_scales(scale_a_ptr, rows, M, scale_a_stride),)
+        if NUM_ROW_BOXES == 2:
+            lower = load_scales(scale_a_ptr, rows + BOX_SIZE, M, scale_a_stride)
+            scale_a = scale_a[0], lower
 
-    At once, or one half after the other, each perhaps in halves again.
-    """
-    BLOCK_M: tl.constexpr = accumulator.shape[0]
-    BLOCK_N: tl.constexpr = accumulator.shape[1]
-    if N_STORES > 1:
-        left_b, right_b = scale_b.reshape([2, BLOCK_N // 2]).trans().split()
-        left, right = halves_of(accumulator)
-        store_columns(
-            *(out, left, scale_a, left_b, row, col, M, N, N_STORES // 2, OUT_HAS_MAP)
-        )
-        store_columns(
-            *(out, right, scale_a, right_b, row, col + BLOCK_N // 2),
-            *(M, N, N_STORES // 2, OUT_HAS_MAP),
-        )
-    elif OUT_HAS_MAP:
-        part = scaled(accumulator, scale_a, scale_b, out.dtype)
-        out.store([0, row, col], part.reshape([1, BLOCK_M, BLOCK_N]))
-    else:  # element by element: neighbours by neighbouring threads
-        part = scaled(accumulator, scale_a, scale_b, out.dtype.element_ty)
-        rows = row + tl.arange(0, BLOCK_M)[:, None]
-        cols = col + tl.arange(0, BLOCK_N)[None, :]
-        out += rows.to(tl.int64) * N + cols
-        tl.store(out, part, mask=(rows < M) & (cols < N))
+        # -- compute: 64 rows at a time, for which there is room for the sums of a step
+        nothing = gl.zeros([BOX_SIZE, BLOCK_N], gl.float32, MMA)
+        sums = (nothing, nothing) if NUM_ROW_BOXES == 2 else (nothing,)
+        for _step in range(n_steps):
+            stage = n_used % NUM_STAGES
+            wait_for_tile(ring, n_used)
+            a = a_stages.index(stage).reshape([BLOCK_M, BLOCK_K])
+            b = b_stages.index(stage).reshape([BLOCK_N, BLOCK_K]).permute((1, 0))
+            products = multiply(a, b, W * ROWS, nothing)
+            if NUM_ROW_BOXES == 2:
+                upper = sums[0] + products
+                products = multiply(a, b, W * ROWS + BOX_SIZE, nothing)
+                release(ring, n_used)
+                sums = upper, sums[-1] + products
+            else:
+                release(ring, n_used)
+                sums = (sums[0] + products,)
+            n_used += 1
+
+        # -- store: after the scales, rounded once, 64 x 64 results at a time
+        scale_b = gl.convert_layout(scale_b, gl.SliceLayout(0, MMA))
+        for i in gl.static_range(NUM_ROW_BOXES):
+            results = scaled(sums[i], scale_a[i], scale_b, boxes.dtype)
+            box, first_row = boxes.index(W), row + i * BOX_SIZE
+            store_results(out, box, results, first_row, col, M, N, OUT_HAS_MAP)
+    tma.store_wait(0)
 
 
-@triton.jit
+@gluon.jit
 def scaled_matmul_kernel(
     out,  # (M, N): its map or, where its rows are not aligned, its address
     a_map,  # (M, K)
@@ -69,49 +159,41 @@ def scaled_matmul_kernel(
     K,
     scale_a_stride,
     scale_b_stride,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    N_STORES: tl.constexpr,
-    OUT_HAS_MAP: tl.constexpr,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    BLOCK_K: gl.constexpr,
+    NUM_STAGES: gl.constexpr,
+    OUT_HAS_MAP: gl.constexpr,
 ):
-    HALF_M: tl.constexpr = BLOCK_M // 2
-    n_tile_rows, n_tile_cols = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    n_tiles = n_tile_rows * n_tile_cols
-    n_steps = tl.cdiv(K, BLOCK_K)
-    tl.assume(n_steps > 0)  # the compiler would provide for tiles without a step
+    # -- tile: every num_programs-th one
+    NUM_CONSUMERS: gl.constexpr = 2
+    a_stages = gl.allocate_shared_memory(
+        a_map.dtype, [NUM_STAGES, 1, BLOCK_M, BLOCK_K], a_map.layout
+    )
+    b_stages = gl.allocate_shared_memory(
+        b_map.dtype, [NUM_STAGES, 1, BLOCK_N, BLOCK_K], b_map.layout
+    )
+    full = make_barriers(NUM_STAGES, 1)
+    ring = (a_stages, b_stages), full, make_barriers(NUM_STAGES, NUM_CONSUMERS)
+    DTYPE: gl.constexpr = out.dtype if OUT_HAS_MAP else out.dtype.element_ty
+    SWIZZLED: gl.constexpr = gl.NVMMASharedLayout(128, DTYPE.primitive_bitwidth, rank=3)
+    boxes = gl.allocate_shared_memory(
+        DTYPE, [NUM_CONSUMERS, 1, BOX_SIZE, BOX_SIZE], SWIZZLED
+    )
+    fence_async_shared()
 
-    # -- tile: a program takes every num_programs-th one. The loops over tiles and over
-    # k are made one (flatten), so that a and b of the next tile are on their way while
-    # this one is stored.
-    for index in tl.range(tl.program_id(0), n_tiles, tl.num_programs(0), flatten=True):
-        _batch, tile_row, tile_col = tile_at(index, n_tile_rows, n_tile_cols)
-        row, col = tile_row * BLOCK_M, tile_col * BLOCK_N
+    # -- load: by one warp, each stage as soon as both have used what was there
+    loaded = a_map, b_map, ring, M, N, K
 
-        upper_sums = tl.zeros([HALF_M, BLOCK_N], tl.float32)
-        lower_sums = tl.zeros([HALF_M, BLOCK_N], tl.float32)
-        for step in range(n_steps):
-            # -- load: the compiler has it begin some steps ahead
-            k = step * BLOCK_K
-            b = b_map.load([0, col, k]).reshape([BLOCK_N, BLOCK_K])
-            upper_a = a_map.load([0, row, k]).reshape([HALF_M, BLOCK_K])
-            lower_a = a_map.load([0, row + HALF_M, k]).reshape([HALF_M, BLOCK_K])
-
-            # -- compute: the sums of this step alone, which are added in float32
-            upper_sums += dot_of_float8(upper_a, b.T)
-            lower_sums += dot_of_float8(lower_a, b.T)
-
-        # -- store: after the scales, rounded once
-        cols = col + tl.arange(0, BLOCK_N)
-        scale_b = load_scales(scale_b_ptr, cols, N, scale_b_stride)
-        rows = row + tl.arange(0, HALF_M)
-        scale_a = load_scales(scale_a_ptr, rows, M, scale_a_stride)
-        store_columns(
-            *(out, upper_sums, scale_a, scale_b, row, col, M, N),
-            *(N_STORES, OUT_HAS_MAP),
-        )
-        scale_a = load_scales(scale_a_ptr, rows + HALF_M, M, scale_a_stride)
-        store_columns(
-            *(out, lower_sums, scale_a, scale_b, row + HALF_M, col, M, N),
-            *(N_STORES, OUT_HAS_MAP),
-        )
+    # By a warpgroup each half of the rows are multiplied, and leave. A thread's
+    # registers, of which a program has 65536: it takes many to multiply, few to load.
+    # The first warpgroup gets what the others leave, which is as many.
+    scales = scale_a_ptr, scale_b_ptr, scale_a_stride, scale_b_stride
+    gl.warp_specialize(
+        [
+            (consume, (out, boxes, scales, ring, M, N, K, OUT_HAS_MAP, 0)),
+            (consume, (out, boxes, scales, ring, M, N, K, OUT_HAS_MAP, 1)),
+            (load_tiles, loaded),
+        ],
+        *([4, 1], [240, 24]),
+    )

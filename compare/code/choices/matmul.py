@@ -56,6 +56,9 @@ class _Cut:
         cluster, of_streamed = (1, 1), len(arguments) - 1
         if "BLOCK_M" in constants:
             block_m, block_n = constants["BLOCK_M"], constants["BLOCK_N"]
+            n_stages = constants.get("NUM_STAGES", n_stages)
+            if main.kernel == _TF32_TWIN and constants["B_IS_LEFT"]:
+                block_m, block_n = block_n, block_m
         elif main.kernel == _TF32_TWIN:  # whose rows are those of b where it is left
             block_m, block_n, n_stages = (constants[i] for i in range(3))
             if arguments[len(arguments) - 3]:
