@@ -49,7 +49,7 @@ RUNG_TILES = {
 }
 # Of the rung tiled, rows and columns.
 TILED_TILES = {
-    "cuda": ((128, 128), (128, 256)),
+    "cuda": ((128, 128), (64, 256), (128, 256)),
     "triton": tuple(tile[:2] for tile in tables.TILED_TILES),
 }
 # One of 8 warps that stores in two parts, one of 4, and one whose programs share a

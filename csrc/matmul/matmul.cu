@@ -155,7 +155,9 @@ cudaError_t matmul(
     }
     // Of float32 by IEEE 754, and wherever that rung is asked for.
     const auto choose_tiled = [&] {
-        constexpr int64_t LARGE_BYTES = sizeof(tiled::Shared<TILED_TILES[1].block_n>);
+        constexpr TiledTile LARGE = TILED_TILES[2];
+        constexpr int64_t LARGE_BYTES =
+            sizeof(tiled::Shared<LARGE.block_m, LARGE.block_n>);
         const bool may_share_sums = may_share && call.fits_32_bits;
         return LARGE_BYTES <= device.max_shared_bytes
                    ? model::choose<TILED_TILES>(call, device.n_sms, may_share_sums)
@@ -203,15 +205,15 @@ cudaError_t matmul(
             }
             const auto start_tiled = [&]<TiledTile TILE>() {
                 constexpr int BLOCK_M = TILE.block_m, BLOCK_N = TILE.block_n;
-                static_assert(BLOCK_M == tiled::BLOCK_M);
                 const Cut& cut = product.cut;
                 const int64_t n_parts =
                     cut.n_streamed == 0 ? 1 : cut.n_blocks / cut.n_streamed;
                 const int64_t n_sums = TILE.sums_of_part(call, n_parts);
                 const cudaError_t error = start(
                     Plan{
-                        matmul_tiled_kernel<T, ACTIVATION, BLOCK_N>, dim3(cut.n_blocks),
-                        dim3(tiled::NUM_THREADS), sizeof(tiled::Shared<BLOCK_N>)
+                        matmul_tiled_kernel<T, ACTIVATION, BLOCK_M, BLOCK_N>,
+                        dim3(cut.n_blocks), dim3(tiled::NUM_THREADS<BLOCK_M>),
+                        sizeof(tiled::Shared<BLOCK_M, BLOCK_N>)
                     },
                     parts, n_parts, n_sums * model::K_PER_SUM
                 );

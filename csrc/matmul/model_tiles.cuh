@@ -122,8 +122,9 @@ struct MatmulTile {
 struct TiledTile {
     int block_m;
     int block_n;
-    int64_t k_cycles;     // of each entry of K
-    int64_t tile_cycles;  // of all else
+    int64_t k_cycles;      // of each entry of K
+    int64_t alone_cycles;  // where a multiprocessor has no other block
+    int64_t tile_cycles;   // of all else
 
     template <typename T>
     constexpr bool is_for() const {
@@ -142,8 +143,9 @@ struct TiledTile {
         using namespace model;
         const int64_t n_parts = cut.n_streamed == 0 ? 1 : cut.n_blocks / cut.n_streamed;
         const int64_t n_k = least(call.K, sums_of_part(call, n_parts) * K_PER_SUM);
-        return ceil_div(cut.n_blocks, n_sms) * (n_k * k_cycles + tile_cycles) +
-               sum_cycles(cut, block_m * block_n);
+        const int64_t blocks_per_sm = ceil_div(cut.n_blocks, n_sms);
+        return n_k * most(blocks_per_sm * k_cycles, alone_cycles) +
+               blocks_per_sm * tile_cycles + sum_cycles(cut, block_m * block_n);
     }
 
     template <typename Consider>

@@ -30,10 +30,16 @@ constexpr MatmulTile TF32X3_TILES[] = {
     {128, 64, 6, 1700, 1000, 8000},
 };
 
-// Of float32 by IEEE 754. Of an entry of K, cycles are those of 4096^3 on an H200; all else is
-// guessed, and little. The second tile takes more shared memory than some GPUs have.
-constexpr TiledTile TILED_TILES[] = {{128, 128, 195, 5000}, {128, 256, 335, 7000}};
-constexpr TiledTile SMALL_TILED_TILES[] = {TILED_TILES[0]};
+// Of float32 by IEEE 754. Of an entry of K, cycles are those of large products on an H200; all
+// else is guessed, and little. A multiprocessor has two blocks of the first two, and of the
+// second tile one that has it alone takes longer. The last tile takes more shared memory than
+// some GPUs have.
+constexpr TiledTile TILED_TILES[] = {
+    {128, 128, 195, 195, 5000},
+    {64, 256, 178, 205, 5000},
+    {128, 256, 335, 335, 7000},
+};
+constexpr TiledTile SMALL_TILED_TILES[] = {TILED_TILES[0], TILED_TILES[1]};
 
 // Small products wait for the memory, so that as many bytes are on their way as 99 KB allow.
 // The last ones are for all dtypes.

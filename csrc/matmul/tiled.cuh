@@ -19,11 +19,10 @@
 #include "matmul/tiles.cuh"
 
 namespace tiled {
-constexpr int BLOCK_M = 128;
 
-// A block is 4 x 2 warps of 4 x 8 threads. A thread has 2 x 2 or 2 x 4 squares of 4 x 4
-// elements, with its neighbours' squares between them, so that a warp reads consecutive
-// vectors.
+// A block is 4 x 2 or, of 64 rows, 2 x 2 warps of 4 x 8 threads. A thread has 2 x 2 or 2 x 4
+// squares of 4 x 4 elements, with its neighbours' squares between them, so that a warp reads
+// consecutive vectors.
 constexpr int ROW_STEP = 16;
 constexpr int COL_STEP = 32;
 constexpr int ROWS_PER_THREAD = 8;
@@ -31,29 +30,32 @@ constexpr int ROWS_PER_THREAD = 8;
 template <int BLOCK_N>
 constexpr int COLS_PER_THREAD = BLOCK_N / 16;
 
+template <int BLOCK_M>
+constexpr int NUM_THREADS = BLOCK_M * 2;
+
 // Blocks that a multiprocessor has registers for; 0 is the compiler's choice. For Blackwell the
 // compiler takes more of them, and would spill.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-template <int BLOCK_N>
+template <int BLOCK_M, int BLOCK_N>
 constexpr int MIN_BLOCKS = 0;
 #else
-template <int BLOCK_N>
-constexpr int MIN_BLOCKS = 256 / BLOCK_N;
+template <int BLOCK_M, int BLOCK_N>
+constexpr int MIN_BLOCKS = 128 * 256 / (BLOCK_M * BLOCK_N);
 #endif
 
-template <int BLOCK_N>
+template <int BLOCK_M, int BLOCK_N>
 struct Shared {
     Tile<BLOCK_M> a_tiles[2];
     Tile<BLOCK_N> b_tiles[2];
     // A thread's rows, of COLS_PER_THREAD sums each.
-    Vec<float, VEC_SIZE> sums[BLOCK_M * BLOCK_N / (VEC_SIZE * NUM_THREADS)]
-                             [NUM_THREADS];
+    Vec<float, VEC_SIZE> sums[BLOCK_M * BLOCK_N / (VEC_SIZE * NUM_THREADS<BLOCK_M>)]
+                             [NUM_THREADS<BLOCK_M>];
 };
 }  // namespace tiled
 
-template <typename T, Activation ACTIVATION, int BLOCK_N>
+template <typename T, Activation ACTIVATION, int BLOCK_M, int BLOCK_N>
 __global__ void
-__launch_bounds__(tiled::NUM_THREADS, tiled::MIN_BLOCKS<BLOCK_N>) matmul_tiled_kernel(
+__launch_bounds__(tiled::NUM_THREADS<BLOCK_M>, tiled::MIN_BLOCKS<BLOCK_M, BLOCK_N>) matmul_tiled_kernel(
     T* __restrict__ out_ptr,         // (n_batches, M, N)
     const T* __restrict__ a_ptr,     // (n_batches, M, K)
     const T* __restrict__ b_ptr,     // (n_batches, K, N)
@@ -66,7 +68,8 @@ __launch_bounds__(tiled::NUM_THREADS, tiled::MIN_BLOCKS<BLOCK_N>) matmul_tiled_k
 ) {
     using namespace tiled;
     DYNAMIC_SHARED(memory, 16);
-    auto& [a_tiles, b_tiles, sums] = *reinterpret_cast<Shared<BLOCK_N>*>(memory);
+    auto& [a_tiles, b_tiles, sums] =
+        *reinterpret_cast<Shared<BLOCK_M, BLOCK_N>*>(memory);
     constexpr int COLS = COLS_PER_THREAD<BLOCK_N>;
 
     // -- tile: a block owns BLOCK_M x BLOCK_N elements or, of n_parts, a part of their sums:
@@ -86,8 +89,9 @@ __launch_bounds__(tiled::NUM_THREADS, tiled::MIN_BLOCKS<BLOCK_N>) matmul_tiled_k
     b_ptr += batch * b_stride_batch + tile_col * b_stride_col + first_k * b_stride_row;
 
     // -- compute: the next tiles are loaded meanwhile
-    Copy<T, BLOCK_M> a_copy(a_ptr, a_stride_row, a_stride_col, M - tile_row);
-    Copy<T, BLOCK_N> b_copy(b_ptr, b_stride_col, b_stride_row, N - tile_col);
+    constexpr int THREADS = NUM_THREADS<BLOCK_M>;
+    Copy<T, BLOCK_M, THREADS> a_copy(a_ptr, a_stride_row, a_stride_col, M - tile_row);
+    Copy<T, BLOCK_N, THREADS> b_copy(b_ptr, b_stride_col, b_stride_row, N - tile_col);
     a_copy.load_next(K);
     b_copy.load_next(K);
     a_copy.store_to(a_tiles[0]);

@@ -7,7 +7,6 @@
 
 namespace tiled {
 constexpr int BLOCK_K = 8;
-constexpr int NUM_THREADS = 256;
 constexpr int VEC_SIZE = 4;
 
 // A tile of one operand, by k and by its outer dimension, the rows of a or the columns of b.
@@ -17,7 +16,7 @@ using Tile = float[BLOCK_K][BLOCK + VEC_SIZE];
 
 // A thread's part in the copy of an operand: vectors along the contiguous dimension, each
 // OUTER_STEP rows behind the one before, or K_STEP entries of k.
-template <typename T, int BLOCK>
+template <typename T, int BLOCK, int NUM_THREADS>
 struct Copy {
     static constexpr int VECS = BLOCK * BLOCK_K / (VEC_SIZE * NUM_THREADS);
     static constexpr int OUTER_STEP = BLOCK / VECS, K_STEP = BLOCK_K / VECS;

@@ -1,10 +1,10 @@
 """Copies of operands that the twin cannot read in place.
 
 Rows have to begin at multiples of 16 bytes: TMA asks for that. Without it, each element
-is a load of its own in every program that needs it. Tensor cores take tf32 only if its
-rows lie along k: an operand of other ones is copied transposed. For tf32x3, each
-element is split in two. A copy costs a launch, and two accesses to memory for each
-element.
+is a load of its own in every program that needs it. From shared memory, tensor cores
+take tf32 along k alone: of two operands of other rows one is copied transposed. For
+tf32x3, one operand is split in two. A copy costs a launch, and two accesses to memory
+for each element.
 """
 
 import triton

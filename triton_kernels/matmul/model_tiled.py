@@ -24,9 +24,11 @@ def cycles(call: Call, tile: TiledTile, cut: Cut, n_sms: int) -> int:
     """The time that a call takes on the rung tiled, cut up like this."""
     n_parts = cut.n_blocks // cut.n_streamed if cut.n_streamed else 1
     n_k = min(call.K, sums_of_part(call, n_parts) * K_PER_SUM)
-    n_waves = ceil_div(cut.n_blocks, n_sms)
-    return n_waves * (n_k * tile.k_cycles + tile.tile_cycles) + sum_cycles(
-        cut, tile.block_m * tile.block_n
+    programs_per_sm = ceil_div(cut.n_blocks, n_sms)
+    return (
+        n_k * max(programs_per_sm * tile.k_cycles, tile.alone_cycles)
+        + programs_per_sm * tile.tile_cycles
+        + sum_cycles(cut, tile.block_m * tile.block_n)
     )
 
 

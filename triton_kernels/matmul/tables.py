@@ -12,6 +12,7 @@ class TiledTile(NamedTuple):
     num_stages: int  # steps whose a and b are in shared memory at a time
     num_warps: int
     k_cycles: int  # of each entry of K
+    alone_cycles: int  # where a multiprocessor has no other program
     tile_cycles: int  # of all else
     b_is_left: bool = False
 
@@ -56,9 +57,9 @@ class MatmulTile(NamedTuple):
 # vectors: where elements come one by one, a thread holds the address of each, and has
 # registers for half as many sums only.
 TILED_TILES = (
-    TiledTile(64, 128, 16, 3, 4, 100, 5000),
-    TiledTile(128, 64, 16, 3, 4, 100, 5000, b_is_left=True),
-    TiledTile(64, 128, 16, 2, 8, 150, 5000),
+    TiledTile(64, 128, 16, 3, 4, 100, 100, 5000),
+    TiledTile(128, 64, 16, 3, 4, 100, 100, 5000, b_is_left=True),
+    TiledTile(64, 128, 16, 2, 8, 150, 150, 5000),
 )
 # Rows, columns and depth, stages and warps; then cycles. They fit into the 99
 # KB of shared memory that the smallest GPUs have. These products mostly wait for the

@@ -22,8 +22,8 @@ _TWIN, _TF32_TWIN = "matmul_kernel", "matmul_tf32_kernel"
 # rows, transposed or split, and behind it, where tiles have several parts.
 _ALIGNS, _TRANSPOSES = "matmul_align_kernel", "matmul_transpose_kernel"
 _ADDS = "matmul_sum_kernel"
-# Rows and columns of CUDA's tiles, where the kernel is compiled for no others.
-_FIRST_TILE, _TILED_ROWS = (8, 32), 128
+# Rows and columns of the tiles of CUDA's first rung, whose kernel has no others.
+_FIRST_TILE = (8, 32)
 _ALIGNED = 16  # bytes: where tensor maps need rows to begin
 
 
@@ -69,7 +69,7 @@ class _Cut:
                 n_stages, of_streamed = constants[3], len(arguments) - 3
                 cluster = arguments[len(arguments) - 2], arguments[len(arguments) - 1]
         elif main.kernel == "matmul_tiled_kernel":
-            block_m, block_n = _TILED_ROWS, constants[2]
+            block_m, block_n = constants[2], constants[3]
         else:
             block_m, block_n = _FIRST_TILE
         out = choice.arguments[0]
