@@ -129,13 +129,11 @@ def test_views_of_any_strides_cross_over(element: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
-@pytest.mark.parametrize("rung", ["first", "twin"])
-def test_every_8_bit_float_crosses_over(rung: str, dtype: torch.dtype) -> None:
-    """Triton's interpreter itself takes NaN of e4m3 for 480."""
+def test_every_8_bit_float_crosses_over(dtype: torch.dtype) -> None:
     x = torch.arange(256, dtype=torch.uint8).view(dtype)[:, None]
     ones, one = torch.ones(1, 9).to(torch.float8_e4m3fn), torch.ones(())
     out = torch.empty(256, 9)
-    op = OPS["scaled_matmul"].on_rung(rung)
+    op = OPS["scaled_matmul"].on_rung("first")
     backends.run("triton", op, out, x, ones, one, one, torch.float32)
     expected = x.float().expand(256, 9)
     torch.testing.assert_close(out, expected, rtol=0, atol=0, equal_nan=True)

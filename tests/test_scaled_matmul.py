@@ -412,22 +412,25 @@ def test_nobody_asks_for_the_stride_of_a_single_row_or_column(
 
 
 @pytest.mark.parametrize(
-    ("shape", "block_m"),
+    ("shape", "block_m", "block_n"),
     [
-        ((64, 8192, 256), 128),  # rows of one small tile
-        ((256, 256, 256), 128),  # too few tiles for all multiprocessors
-        ((16897, 8, 16), 256),  # one wave instead of two
-        ((4096, 4096, 256), 256),
-        ((2048, 2048, 256), 256),  # 128 large tiles
+        ((64, 8192, 256), 128, 64),  # rows of one small tile
+        ((256, 256, 256), 128, 64),  # too few tiles for all multiprocessors
+        ((1664, 1280, 256), 128, 128),  # 130 tiles, or 65 large ones
+        ((16897, 8, 16), 128, 64),  # two short waves instead of a long one
+        ((4096, 4096, 256), 256, 128),
+        ((2048, 2048, 256), 256, 128),  # 128 large tiles
     ],
 )
-def test_tiles(shape: tuple[int, int, int], block_m: int) -> None:
+def test_tiles(shape: tuple[int, int, int], block_m: int, block_n: int) -> None:
     arguments = launcher_arguments(OP, Case(shape, torch.bfloat16))
     (kernel,) = planned_kernels("cuda", OP, arguments, ARCHITECTURES[90])
     assert kernel.startswith("scaled_matmul_kernel<__nv_bfloat16")
-    assert f", {block_m}, " in kernel
+    assert f", {block_m}, {block_n}, " in kernel
     (kernel,) = planned_kernels("triton", OP, arguments, ARCHITECTURES[90])
-    assert kernel.startswith(f"scaled_matmul_kernel[BLOCK_M={block_m}, ")
+    assert kernel.startswith(
+        f"scaled_matmul_kernel[BLOCK_M={block_m}, BLOCK_N={block_n}, "
+    )
 
 
 @in_one_test("number")

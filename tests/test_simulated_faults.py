@@ -90,7 +90,13 @@ RING = Subject(
 
 # Float32, an operand of which comes to the tensor cores through registers; the first
 # launch splits the other operand.
-FLOAT32 = Subject("cuda", "matmul", (64, 192, 128), F32, 1, 1, 90, "twin", "tf32x3")
+FLOAT32 = of_both(
+    *("matmul", (64, 192, 128), F32),
+    kernel=1,
+    blocks=1,
+    rung="twin",
+    precision="tf32x3",
+)
 
 # 8-bit floats: two tiles, and more steps than stages.
 FLOAT8 = Subject("triton", "scaled_matmul", (64, 192, 640), BF16, blocks=1, rung="twin")
@@ -113,8 +119,7 @@ CLEAN = {
     **dict.fromkeys(AMPERE_MATMUL, ORDERS[1:]),
     **dict.fromkeys(TURNS, FOUR_ORDERS[3:]),
     STEPS: ORDERS[1:],
-    FLOAT32: ORDERS,
-    FLOAT8: ORDERS,
+    **dict.fromkeys((*FLOAT32, FLOAT8), ORDERS),
 }
 
 launches.announce(each.launch for each in CLEAN if each.side == "cuda")
@@ -427,7 +432,7 @@ def work_on_float32() -> Iterator[Fault]:
 def bulk_of_triton() -> Iterator[Fault]:
     """The mbarriers that Triton makes, and the work that they tell of."""
     init, product, store = r"mbarrier\.init", r"tl\.dot", "out.store"
-    wait = r"a_places|tl\.range"
+    wait = r"a_place|tl\.range"
     yield Fault("no-init", init, "", dropped, NO_MBARRIER, r"tl\.range", FIRST)
     yield Fault("init-for-two", init, "", FOR_TWO, STUCK, wait)
     # All before the loop: each orders what begins the mbarriers and who waits there.
@@ -460,28 +465,46 @@ def bulk_of_triton() -> Iterator[Fault]:
     yield Fault("no-wait-before-end", awaited, "", dropped, NOT_AWAITED, store, LAST)
 
 
-def work_on_float8() -> Iterator[Fault]:
-    """Stages, products and stores of Triton's twin for 8-bit floats."""
-    init, product, store = r"mbarrier\.init", r"tl\.dot", "out.store"
-    yield Fault("no-init", init, "", dropped, NO_MBARRIER, r"tl\.range", FIRST)
-    yield Fault("no-wait-for-full", "try_wait", "", no_wait, UNWRITTEN, product)
-    yield Fault("other-full", "try_wait", "", other_parity, UNWRITTEN, product)
-    # Of two loops that are made one, Triton has the line of neither.
-    yield Fault("no-bytes", "expect_tx", "", dropped, STUCK, "")
-    half = more_bytes(-8192)
-    yield Fault("half-the-bytes", "expect_tx", "", half, f"{RACE}|{UNWRITTEN}", product)
-    last, commit, fence = r"wgmma\.wait_group\S* 0", r"wgmma\.commit", r"wgmma\.fence"
-    # Each half of a tile's rows has its own.
-    upper, lower = "upper_sums [+]=", "lower_sums [+]="
-    yield Fault("no-wait-for-upper", last, "", dropped, TOO_EARLY, upper, FIRST)
-    yield Fault("no-wait-for-lower", last, "", dropped, TOO_EARLY, lower, LAST)
-    yield Fault("no-commit", commit, "", dropped, TOO_EARLY, upper)
+def work_of_gluon(reads: str, adds: str) -> Iterator[Fault]:
+    """Stages, products and stores of Triton's twins whose warps differ.
+
+    `reads` is the line that reads what has come, `adds` the one that has products.
+    """
+    full, empty, product, store = (
+        "wait_for_tile",
+        "wait_until_empty",
+        "mma",
+        "tma_store",
+    )
+    init, either = r"mbarrier\.init", f"{full}|{empty}"
+    yield Fault("no-init", init, "", dropped, NO_MBARRIER, either, FIRST)
+    yield Fault("init-for-two", init, "", FOR_TWO, STUCK, either, FIRST)
+    yield Fault("no-wait-for-full", "try_wait", full, no_wait, UNWRITTEN, reads)
+    yield Fault("other-full", "try_wait", full, other_parity, UNWRITTEN, reads)
+    # The copies are a whole phase ahead of who waits for them.
+    yield Fault("no-wait-for-empty", "try_wait", empty, no_wait, STUCK, full)
+    yield Fault("no-bytes", "expect_tx", "", dropped, STUCK, either)
+    half, says = more_bytes(-8192), f"{RACE}|{UNWRITTEN}|{STUCK}"
+    told_at = f"{reads}|{product}|{full}"
+    yield Fault("half-the-bytes", "expect_tx", "", half, says, told_at)
+    arrive = r"mbarrier\.arrive\.shared"
+    yield Fault("no-release", arrive, r"^release\(", dropped, STUCK, empty)
+    wait, commit, fence = r"wgmma\.wait_group", r"wgmma\.commit", r"wgmma\.fence"
+    says = f"{TOO_EARLY}|{STILL_READ}"
+    yield Fault("no-wait", wait, "", dropped, says, f"{adds}|{reads}|{product}")
+    yield Fault("no-commit", commit, "", dropped, says, f"{adds}|{reads}|{product}")
     yield Fault("no-fence-of-registers", fence, "", dropped, UNFENCED, product)
-    awaited = r"bulk\.wait_group(\.read)? 0"
-    yield Fault("no-wait-for-store", awaited, "", dropped, RACE, store, FIRST)
-    yield Fault("no-wait-before-end", awaited, "", dropped, NOT_AWAITED, store, LAST)
-    fence = r"fence\.proxy"
+    read, fence = r"bulk\.wait_group(\.read)? 0", r"fence\.proxy"
+    yield Fault("no-wait-for-store", read, "", dropped, RACE, store, FIRST)
+    yield Fault("no-wait-before-end", read, "", dropped, NOT_AWAITED, store, LAST)
     yield Fault("no-fence", fence, "", dropped, r"fence\.proxy\.async", store)
+
+
+def fragments_of_gluon() -> Iterator[Fault]:
+    """Fragments of the left operand that lie beside their place."""
+    load, line = r"ld\.shared", r"load\(FRAGMENTS\)"
+    far = shifted(1 << 17)
+    yield Fault("load-beside", load, line, far, f"{UNWRITTEN}|{OUTSIDE}", line, FIRST)
 
 
 def turns_of_cuda() -> Iterator[Fault]:
@@ -559,9 +582,11 @@ FAULTS: list[tuple[Subject, Iterator[Fault]]] = [
     (CLUSTER_NORM, cluster_waits(r"results_\[")),
     (HOPPER_MATMUL[0], phases_of_cuda()),
     (HOPPER_MATMUL[0], work_of_cuda()),
-    (FLOAT32, work_on_float32()),
+    (FLOAT32[0], work_on_float32()),
+    (FLOAT32[1], work_of_gluon(r"load\(FRAGMENTS\)", r"sums \+= products")),
+    (FLOAT32[1], fragments_of_gluon()),
     (HOPPER_MATMUL[1], bulk_of_triton()),
-    (FLOAT8, work_on_float8()),
+    (FLOAT8, work_of_gluon(r"warpgroup_mma\(", r"sums\[0\] \+ products")),
     (TURNS[0], turns_of_cuda()),
     (STEPS, scores_of_cuda()),
     (TURNS[1], scores_of_triton()),

@@ -381,9 +381,9 @@ void wgmma_m64k8(
 
 enum class Float8 { e4m3, e5m2 };
 
-template <Float8 A_TYPE, Float8 B_TYPE>
-void wgmma_m64n128k32(
-    float (&d)[64], std::uint64_t a, std::uint64_t b, bool accumulates,
+template <int N, Float8 A_TYPE, Float8 B_TYPE>
+void wgmma_m64k32(
+    float (&d)[N / 2], std::uint64_t a, std::uint64_t b, bool accumulates,
     Site site = Site::here()
 ) {
     constexpr auto format_of = [](Float8 type) {
@@ -391,7 +391,7 @@ void wgmma_m64n128k32(
                                     : emulator::MatrixFormat::e5m2;
     };
     emulator::start_multiplication(
-        {format_of(A_TYPE), 128, false, false, accumulates, a, b, false,
+        {format_of(A_TYPE), N, false, false, accumulates, a, b, false,
          format_of(B_TYPE)},
         d, nullptr, site
     );

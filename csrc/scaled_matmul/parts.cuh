@@ -8,26 +8,28 @@
 
 namespace twin {
 
-constexpr int SCALED_BLOCK_N = 128;
 constexpr int SCALED_BLOCK_K = ROW_BYTES;  // bytes are elements
 constexpr int SCALED_NUM_CONSUMERS = 2;    // warpgroups that multiply; one more loads
 constexpr int SCALED_NUM_THREADS = (SCALED_NUM_CONSUMERS + 1) * WARPGROUP_SIZE;
 
-// A tile has 128 columns. All stages take 192 KB. The costs of tiles compare, as measured on an
-// H200: a large tile reads less for each product.
+// All stages take 192 KB. The costs of tiles compare, as measured on an H200: a large tile reads
+// less for each product, and small ones are for products of few rows.
 struct ScaledTile {
     int block_m;
+    int block_n;
     int num_stages;
     int cost;
 };
-constexpr ScaledTile SCALED_TILES[] = {{256, 4, 11}, {128, 6, 6}};
+constexpr ScaledTile SCALED_TILES[] = {
+    {256, 128, 4, 11}, {128, 128, 6, 6}, {128, 64, 8, 4}
+};
 
-template <int BLOCK_M, int NUM_STAGES>
+template <int BLOCK_M, int BLOCK_N, int NUM_STAGES>
 struct ScaledShared {
     Box a[NUM_STAGES][BLOCK_M / BOX_SIZE];
-    Box b[NUM_STAGES][SCALED_BLOCK_N / BOX_SIZE];
+    Box b[NUM_STAGES][BLOCK_N / BOX_SIZE];
     Box out[SCALED_NUM_CONSUMERS][2];
-    float2 scale_b[SCALED_NUM_CONSUMERS][SCALED_BLOCK_N / 2];  // of the tile's columns
+    float2 scale_b[SCALED_NUM_CONSUMERS][BLOCK_N / 2];  // of the tile's columns
     uint64_t full[NUM_STAGES];
     uint64_t empty[NUM_STAGES];
 };

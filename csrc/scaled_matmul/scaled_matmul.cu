@@ -55,11 +55,15 @@ struct Call {
 
 // The first of the tiles that cost least: a tile costs as much in each wave of blocks.
 int choose_tile(const Call& call, int n_sms) {
-    const auto cost_of = [&](const twin::ScaledTile& tile) {
-        const int64_t n_tiles = call.n_tiles(tile.block_m, twin::SCALED_BLOCK_N);
-        return ceil_div(n_tiles, n_sms) * tile.cost;
-    };
-    return cost_of(twin::SCALED_TILES[0]) <= cost_of(twin::SCALED_TILES[1]) ? 0 : 1;
+    int64_t best_cost = INT64_MAX;
+    int best = 0;
+    for (int i = 0; i < int{std::size(twin::SCALED_TILES)}; ++i) {
+        const twin::ScaledTile& tile = twin::SCALED_TILES[i];
+        const int64_t n_tiles = call.n_tiles(tile.block_m, tile.block_n);
+        const int64_t cost = ceil_div(n_tiles, n_sms) * tile.cost;
+        if (cost < best_cost) best = i, best_cost = cost;
+    }
+    return best;
 }
 
 template <typename T, Float8 A_TYPE, Float8 B_TYPE>
@@ -77,7 +81,8 @@ cudaError_t launch_first(const Launcher& launch, const Call& call) {
 template <typename T, Float8 A_TYPE, Float8 B_TYPE, int TILE>
 cudaError_t launch_twin(const Launcher& launch, const Call& call) {
     using namespace twin;
-    constexpr int BLOCK_M = SCALED_TILES[TILE].block_m, BLOCK_N = SCALED_BLOCK_N;
+    constexpr int BLOCK_M = SCALED_TILES[TILE].block_m;
+    constexpr int BLOCK_N = SCALED_TILES[TILE].block_n;
     constexpr int NUM_STAGES = SCALED_TILES[TILE].num_stages;
     const auto
         [dtype, out, a, b, scale_a, scale_b, M, N, K, a_stride_row, b_stride_col,
@@ -97,9 +102,9 @@ cudaError_t launch_twin(const Launcher& launch, const Call& call) {
     const int64_t n_sms = launch.device().n_sms;
     return launch(
         Plan{
-            scaled_matmul_kernel<T, A_TYPE, B_TYPE, BLOCK_M, NUM_STAGES>,
+            scaled_matmul_kernel<T, A_TYPE, B_TYPE, BLOCK_M, BLOCK_N, NUM_STAGES>,
             dim3(n_tiles < n_sms ? n_tiles : n_sms), dim3(SCALED_NUM_THREADS),
-            sizeof(ScaledShared<BLOCK_M, NUM_STAGES>)
+            sizeof(ScaledShared<BLOCK_M, BLOCK_N, NUM_STAGES>)
         },
         out_map, a_map, b_map, scale_a, scale_b, out_is_aligned ? nullptr : out, M, N,
         K, scale_a_stride, scale_b_stride
@@ -132,7 +137,7 @@ cudaError_t scaled_matmul(
     };
     const bool has_tensor_maps = 0 < K && K <= MOST - twin::SCALED_BLOCK_K &&
                                  M <= MOST && N <= MOST &&
-                                 call.n_tiles(128, twin::SCALED_BLOCK_N) <= MOST;
+                                 call.n_tiles(128, 64) <= MOST;
     auto chosen = Rung::chosen;
     for (const Regime& regime : REGIMES) {
         const bool is_asked = rung == 0 || Rung{rung} == regime.rung;
@@ -149,8 +154,9 @@ cudaError_t scaled_matmul(
             if (chosen == Rung::first) {
                 return launch_first<T, A_TYPE, B_TYPE>(launch, call);
             }
-            return tile == 0 ? launch_twin<T, A_TYPE, B_TYPE, 0>(launch, call)
-                             : launch_twin<T, A_TYPE, B_TYPE, 1>(launch, call);
+            return tile == 0   ? launch_twin<T, A_TYPE, B_TYPE, 0>(launch, call)
+                   : tile == 1 ? launch_twin<T, A_TYPE, B_TYPE, 1>(launch, call)
+                               : launch_twin<T, A_TYPE, B_TYPE, 2>(launch, call);
         };
         // One of the types is e4m3.
         constexpr Float8 E4M3 = Float8::e4m3, E5M2 = Float8::e5m2;

@@ -12,7 +12,8 @@
 #include "common/launch.cuh"
 #include "scaled_matmul/parts.cuh"
 
-template <typename T, Float8 A_TYPE, Float8 B_TYPE, int BLOCK_M, int NUM_STAGES>
+template <
+    typename T, Float8 A_TYPE, Float8 B_TYPE, int BLOCK_M, int BLOCK_N, int NUM_STAGES>
 __global__ void __launch_bounds__(twin::SCALED_NUM_THREADS, 1) scaled_matmul_kernel(
     const __grid_constant__ TensorMap out_map,  // (M, N), if rows are aligned
     const __grid_constant__ TensorMap a_map,    // (M, K)
@@ -24,8 +25,8 @@ __global__ void __launch_bounds__(twin::SCALED_NUM_THREADS, 1) scaled_matmul_ker
 ) {
 #if defined(TWIN_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
     using namespace twin;
-    using Shared = ScaledShared<BLOCK_M, NUM_STAGES>;
-    constexpr int BLOCK_N = SCALED_BLOCK_N, BLOCK_K = SCALED_BLOCK_K;
+    using Shared = ScaledShared<BLOCK_M, BLOCK_N, NUM_STAGES>;
+    constexpr int BLOCK_K = SCALED_BLOCK_K;
     constexpr int ROWS = BLOCK_M / SCALED_NUM_CONSUMERS;  // of a consumer
     constexpr int NUM_ROW_BOXES = ROWS / BOX_SIZE;
     constexpr int STAGE_BYTES = int{sizeof(Shared::a[0])} + int{sizeof(Shared::b[0])};
@@ -86,7 +87,8 @@ __global__ void __launch_bounds__(twin::SCALED_NUM_THREADS, 1) scaled_matmul_ker
             scale_a[i / 2][i % 2] = row < M ? scale_a_ptr[row * scale_a_stride] : 0.0f;
         }
         const int col = tile.col + thread;
-        const float scale_b = col < N ? scale_b_ptr[col * scale_b_stride] : 0.0f;
+        const bool has_col = thread < BLOCK_N && col < N;
+        const float scale_b = has_col ? scale_b_ptr[col * scale_b_stride] : 0.0f;
 
         // -- compute: 64 rows at a time, for which there is room for the sums of a step
         float sums[NUM_ROW_BOXES][BLOCK_N / 2];
@@ -107,7 +109,7 @@ __global__ void __launch_bounds__(twin::SCALED_NUM_THREADS, 1) scaled_matmul_ker
                 ptx::wgmma_fence();
                 #pragma unroll
                 for (int k = 0; k < BLOCK_K; k += 32) {
-                    ptx::wgmma_m64n128k32<A_TYPE, B_TYPE>(
+                    ptx::wgmma_m64k32<BLOCK_N, A_TYPE, B_TYPE>(
                         step_sums, ptx::wgmma_advance(a, box * int{sizeof(Box)} + k),
                         ptx::wgmma_advance(b, k), k > 0
                     );
@@ -124,7 +126,9 @@ __global__ void __launch_bounds__(twin::SCALED_NUM_THREADS, 1) scaled_matmul_ker
 
         // -- store: after the scales, rounded once, 64 x 64 results at a time
         const int barrier = 1 + warpgroup;
-        reinterpret_cast<float*>(shared.scale_b[warpgroup])[thread] = scale_b;
+        if (thread < BLOCK_N) {
+            reinterpret_cast<float*>(shared.scale_b[warpgroup])[thread] = scale_b;
+        }
         ptx::named_barrier_sync(barrier, WARPGROUP_SIZE);
         #pragma unroll
         for (int box = 0; box < NUM_ROW_BOXES; ++box) {

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(128) float8_sums_kernel(
     const uint64_t right = ptx::wgmma_descriptor(&rows[ROWS], 0, 1024);
     ptx::wgmma_fence();
     for (int i = 0; i < n; ++i) {
-        ptx::wgmma_m64n128k32<A_TYPE, B_TYPE>(
+        ptx::wgmma_m64k32<COLUMNS, A_TYPE, B_TYPE>(
             d, ptx::wgmma_advance(left, 32 * i), ptx::wgmma_advance(right, 32 * i), true
         );
     }

@@ -66,6 +66,7 @@ def load_parts(
     NUM_STAGES: gl.constexpr = full.shape[0]
     NUM_BOXES: gl.constexpr = left.shape[0] // NUM_STAGES
     NUM_PLANES: gl.constexpr = right.shape[0] // NUM_STAGES
+    # -- load: each stage as soon as all have used what was there
     n_tile_rows, n_tile_cols = gl.cdiv(M, OUT_ROWS), gl.cdiv(N, OUT_COLS)
     n_tiles = n_batches * n_tile_rows * n_tile_cols
     n_steps = gl.cdiv(K, BLOCK_K)
@@ -138,7 +139,8 @@ def start_products(sums, left, ring, count):
         products = warpgroup_mma(left[0], large, sums, is_async=True)
     else:
         small = right.index(first + 1).reshape(matrix).permute((1, 0))
-        products = warpgroup_mma(left[1], large, sums, use_acc=False, is_async=True)
+        none = gl.zeros_like(sums)
+        products = warpgroup_mma(left[1], large, none, use_acc=False, is_async=True)
         products = warpgroup_mma(left[0], small, products, is_async=True)
         products = warpgroup_mma(left[0], large, products, is_async=True)
     return products

@@ -55,6 +55,7 @@ def consume(
     NUM_STAGES: gl.constexpr = ring[1].shape[0]
     BLOCK_N: gl.constexpr = ring[0][1].shape[2]
     MMA: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 8])
+    # -- tile: parts of those that are shared, then every num_programs-th one
     n_tile_rows, n_tile_cols = gl.cdiv(M, OUT_ROWS), gl.cdiv(N, OUT_COLS)
     n_tiles = n_batches * n_tile_rows * n_tile_cols
     n_steps = gl.cdiv(K, BLOCK_K)
@@ -149,7 +150,10 @@ def matmul_tf32_kernel(
     # -- load: by one warp, each stage as soon as all have used what was there
     loaded = left_map, right_map, ring, sizes, n_streamed
 
-    # By a warpgroup each 64 rows of the left operand are multiplied, and leave.
+    # -- compute: by a warpgroup each 64 rows of the left operand
+    # -- parts: their sums, which matmul_sum_kernel adds
+    # -- epilogue: of whole tiles
+    # -- store: 64 x 64 results at a time, through shared memory
     SWIZZLED: gl.constexpr = gl.NVMMASharedLayout(128, 32, rank=3)
     boxes = gl.allocate_shared_memory(
         gl.float32, [NUM_CONSUMERS, 1, BOX_SIZE, BOX_SIZE], SWIZZLED

@@ -40,6 +40,7 @@ def load_tiles(a_map, b_map, ring, M, N, K):
     BLOCK_M: gl.constexpr = a_stages.shape[2]
     BLOCK_N: gl.constexpr = b_stages.shape[2]
     BLOCK_K: gl.constexpr = b_stages.shape[3]
+    # -- load: each stage as soon as both warpgroups have used what was there
     n_tile_rows, n_tile_cols = gl.cdiv(M, BLOCK_M), gl.cdiv(N, BLOCK_N)
     n_loaded = 0
     for index in range(gl.program_id(0), n_tile_rows * n_tile_cols, gl.num_programs(0)):
@@ -104,6 +105,7 @@ def consume(
     NUM_ROW_BOXES: gl.constexpr = ROWS // BOX_SIZE
     MMA: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 32])
     LANES: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    # -- tile: every num_programs-th one
     n_tile_rows, n_tile_cols = gl.cdiv(M, BLOCK_M), gl.cdiv(N, BLOCK_N)
     n_steps = gl.cdiv(K, BLOCK_K)
     n_used = 0
@@ -167,6 +169,9 @@ def scaled_matmul_kernel(
 ):
     # -- tile: every num_programs-th one
     NUM_CONSUMERS: gl.constexpr = 2
+    scales = scale_a_ptr, scale_b_ptr, scale_a_stride, scale_b_stride
+
+    # -- load: by one warp, each stage as soon as both have used what was there
     a_stages = gl.allocate_shared_memory(
         a_map.dtype, [NUM_STAGES, 1, BLOCK_M, BLOCK_K], a_map.layout
     )
@@ -175,6 +180,11 @@ def scaled_matmul_kernel(
     )
     full = make_barriers(NUM_STAGES, 1)
     ring = (a_stages, b_stages), full, make_barriers(NUM_STAGES, NUM_CONSUMERS)
+    loaded = a_map, b_map, ring, M, N, K
+
+    # -- compute: by a warpgroup each half of the rows, 64 at a time, for which there is
+    # room for the sums of a step
+    # -- store: after the scales, rounded once, through shared memory
     DTYPE: gl.constexpr = out.dtype if OUT_HAS_MAP else out.dtype.element_ty
     SWIZZLED: gl.constexpr = gl.NVMMASharedLayout(128, DTYPE.primitive_bitwidth, rank=3)
     boxes = gl.allocate_shared_memory(
@@ -182,13 +192,8 @@ def scaled_matmul_kernel(
     )
     fence_async_shared()
 
-    # -- load: by one warp, each stage as soon as both have used what was there
-    loaded = a_map, b_map, ring, M, N, K
-
-    # By a warpgroup each half of the rows are multiplied, and leave. A thread's
-    # registers, of which a program has 65536: it takes many to multiply, few to load.
-    # The first warpgroup gets what the others leave, which is as many.
-    scales = scale_a_ptr, scale_b_ptr, scale_a_stride, scale_b_stride
+    # A thread's registers, of which a program has 65536: it takes many to multiply, few
+    # to load. The first warpgroup gets what the others leave, which is as many.
     gl.warp_specialize(
         [
             (consume, (out, boxes, scales, ring, M, N, K, OUT_HAS_MAP, 0)),

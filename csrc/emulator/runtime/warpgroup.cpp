@@ -327,7 +327,7 @@ struct MultiplicationStart {
 };
 
 const char* operation_of(MatrixFormat format) {
-    if (is_float8(format)) return "wgmma_m64n128k32";
+    if (is_float8(format)) return "wgmma_m64k32";
     return format == MatrixFormat::tf32 ? "wgmma_m64k8" : "wgmma_m64k16";
 }
 

@@ -11,8 +11,10 @@ constexpr Activation NONE = Activation::none;
 EXPORT int tiled_matmul(float* out, float* x) {
     constexpr int M = 8, N = 16, K = 64, STRIDE = 4;
     float* const no_parts = nullptr;
-    const auto kernel = matmul_tiled_kernel<float, NONE, 256>;
-    const Plan plan{kernel, 1, tiled::NUM_THREADS, sizeof(tiled::Shared<256>)};
+    const auto kernel = matmul_tiled_kernel<float, NONE, 128, 256>;
+    const Plan plan{
+        kernel, 1, tiled::NUM_THREADS<128>, sizeof(tiled::Shared<128, 256>)
+    };
     const Launcher launcher(nullptr);
     return launcher(
         plan, out, x, x, nullptr, M, N, K, 0, STRIDE, 1, 0, 1, STRIDE, no_parts, 1, K
