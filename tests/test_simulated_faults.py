@@ -477,7 +477,8 @@ def work_of_gluon(reads: str, adds: str) -> Iterator[Fault]:
         "tma_store",
     )
     init, either = r"mbarrier\.init", f"{full}|{empty}"
-    yield Fault("no-init", init, "", dropped, NO_MBARRIER, either, FIRST)
+    told_at = f"{either}|expect|nbytes"
+    yield Fault("no-init", init, "", dropped, NO_MBARRIER, told_at, FIRST)
     yield Fault("init-for-two", init, "", FOR_TWO, STUCK, either, FIRST)
     yield Fault("no-wait-for-full", "try_wait", full, no_wait, UNWRITTEN, reads)
     yield Fault("other-full", "try_wait", full, other_parity, UNWRITTEN, reads)
