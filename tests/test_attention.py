@@ -47,6 +47,7 @@ from compare.code import kernel_code, rungs, triton_offline
 from compare.code.architectures import ARCHITECTURES
 from compare.judge import acceptance
 from compare.judge.cases import Case, launcher_arguments
+from triton_kernels.attention import backward_twin_launches
 
 FORWARD, BACKWARD = OPS["attention"], OPS["attention_backward"]
 RUNGS = [FORWARD.on_rung(rung) for rung in ("", *FORWARD.rungs)]
@@ -774,6 +775,25 @@ def test_gradients_that_are_added_up_in_turns(
         monkeypatch.setenv("TWIN_EMULATOR_ORDER", order)
         again = run_backward(BACKWARD, backend, *inputs, **params)
         assert all(map(same_bits, first, again))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16])
+def test_gradients_of_keys_taken_from_the_last(
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    generator: torch.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # In CUDA of all heads but the last one, as there are more than are taken at a time.
+    shape: tuple[int, ...] = 1, 480, 260, 89, 89, 8
+    params: dict[str, Any] = {"window": (8, 0)}
+    if backend == "triton":
+        shape, params = (1, 150, 150, 2, 2, 64), {"causal": True}
+        monkeypatch.setattr(backward_twin_launches, "order_of_keys", lambda *_: (1, 1))
+    made = random_inputs(FORWARD, shape, dtype, device, generator)
+    inputs = backward_inputs(made, generator, **params)
+    assert_accepted(BACKWARD, backend, inputs, params)
 
 
 @BITS_16

@@ -39,7 +39,7 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_keys_kernel(
     // -- tile: a block owns BLOCK_N keys of a head
     const Window window{n_queries, n_keys, window_left, window_right};
     const KeyTile tile = key_tile_at<BLOCK_M, BLOCK_N>(
-        blockIdx.x, n_batches, n_kv_heads, heads_per_section, window
+        blockIdx.x, n_batches, n_kv_heads, heads_per_section, 0, window
     );
     const int n_sharing = n_heads / n_kv_heads;
     // Broadcast from one lane, so that the compiler knows it to be uniform in a warp.

@@ -3,8 +3,7 @@
 #pragma once
 
 #include "attention/backward_turns.cuh"
-#include "attention/products.cuh"
-#include "common/ptx/wgmma_registers.cuh"
+#include "common/ptx/wgmma_shapes.cuh"
 
 namespace twin {
 
@@ -86,32 +85,6 @@ __device__ __forceinline__ void multiply_by_grad_p(
         const int col = i / 4, query = col % 8 * 8 + threadIdx.x % 4 * 2 + i % 2;
         p[col][i / 2 % 2][i % 2] *=
             grad_p[col][i / 2 % 2][i % 2] - statistics[col / 8].delta[query];
-    }
-}
-
-// grad_k (64 x HEAD_DIM) += grad_scores (64 keys x BLOCK_M queries) times q (BLOCK_M x
-// HEAD_DIM), of which a descriptor tells where it is. Rows of 64 columns have steps of 128
-// queries, which leave no registers for grad_scores: those are read from their boxes.
-template <typename T, int HEAD_DIM, int BLOCK_M>
-__device__ __forceinline__ void start_grad_k(
-    float (&grad_k)[HEAD_DIM / 8][2][2], const uint32_t (&grad_scores)[BLOCK_M / 16][4],
-    const Box (&boxes)[BLOCK_M / BOX_SIZE], uint64_t q
-) {
-    if constexpr (BLOCK_M == BOX_SIZE) {
-        start_values<T, HEAD_DIM, BLOCK_M>(grad_k, grad_scores, q);
-    } else {
-        const uint64_t stored = ptx::wgmma_descriptor(boxes, 0, 8 * ROW_BYTES);
-        ptx::wgmma_fence();
-        #pragma unroll
-        for (int query = 0; query < BLOCK_M; query += 16) {
-            const int box = query / BOX_SIZE, bytes = query % BOX_SIZE * int{sizeof(T)};
-            ptx::wgmma_m64k16<T, ptx::Major::K, ptx::Major::MN, HEAD_DIM>(
-                reinterpret_cast<float (&)[HEAD_DIM / 2]>(grad_k),
-                ptx::wgmma_advance(stored, box * int{sizeof(Box)} + bytes),
-                ptx::wgmma_advance(q, query * ROW_BYTES), true
-            );
-        }
-        ptx::wgmma_commit_group();
     }
 }
 

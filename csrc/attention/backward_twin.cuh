@@ -6,9 +6,8 @@
 // own pace, half a step apart from the other: one computes exponentials while the tensor cores
 // multiply for the other. Through shared memory both get the gradients of all scores, a step
 // later, when both have written them. They multiply those by the keys, each for 64 queries and
-// 64 columns, and this part leaves the registers for memory while the tensor cores go on with
-// keys' gradients. There blocks add their parts up, in float32: in turns, as backward_turns.cuh
-// has it, or in any order where the last bits may differ from call to call.
+// 64 columns, and this part leaves the registers for memory while the tensor cores go on. There
+// blocks add parts up, in float32: in turns, as in backward_turns.cuh, or in any order.
 #pragma once
 
 #include "attention/backward_parts.cuh"
@@ -34,7 +33,8 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_kernel(
     const __grid_constant__ TensorMap4D k_map,  // of grad_k's shape
     const __grid_constant__ TensorMap4D v_map,  // of grad_k's shape
     int n_batches, int n_heads, int n_kv_heads, int n_queries, int n_keys,
-    int heads_per_section, float scale, int window_left, int window_right
+    int heads_per_section, int n_from_last, float scale, int window_left,
+    int window_right
 ) {
 #if defined(TWIN_EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
     using namespace twin;
@@ -48,7 +48,7 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_kernel(
     // -- tile: a block owns BLOCK_N keys of a head
     const Window window{n_queries, n_keys, window_left, window_right};
     const KeyTile tile = key_tile_at<BLOCK_M, BLOCK_N>(
-        blockIdx.x, n_batches, n_kv_heads, heads_per_section, window
+        blockIdx.x, n_batches, n_kv_heads, heads_per_section, n_from_last, window
     );
     const int n_sharing = n_heads / n_kv_heads;
     const int n_steps = n_sharing * tile.n_steps;
@@ -65,7 +65,7 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_kernel(
     if (threadIdx.x == 0) shared.begin();
     __syncthreads();
 
-    // -- load: by one thread, from the last queries back to the first
+    // -- load: by one thread
     if (warpgroup == BACKWARD_CONSUMERS) {
         ptx::setmaxnreg_dec<QUERIES_PRODUCER_REGISTERS>();
         if (TAKES_TURNS && thread == WARP_SIZE) {
@@ -81,6 +81,7 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_kernel(
             shared.k, shared.v, k_map, v_map, tile.key, tile.kv_head, tile.batch,
             &shared.own_full
         );
+        #pragma unroll 1  // else registers are spilled, to an L1 that turns invalidate
         for (int step = 0; step < n_steps; ++step) {
             const int head = tile.kv_head * n_sharing + at.head;
             load_stage(shared.q, position, q_map, at.row, head, tile.batch);
@@ -95,7 +96,7 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_kernel(
                 );
             }
             position.advance();
-            at.template advance<BLOCK_M>(n_sharing);
+            at.advance(n_sharing);
         }
         return;
     }
@@ -204,8 +205,8 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_kernel(
             if (thread == 0)
                 ptx::mbarrier_arrive(&shared.grad_scores_full[buffer.stage]);
             const auto start_sum = [&] {
-                start_grad_k<T, HEAD_DIM, BLOCK_M>(
-                    grad_k, grad_scores, boxes, over_queries(shared.q, stage)
+                start_values<T, HEAD_DIM, BLOCK_M>(
+                    grad_k, grad_scores, over_queries(shared.q, stage)
                 );
             };
             if (step > 0) {
@@ -217,9 +218,11 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_kernel(
             } else {
                 start_sum();
             }
+            // The scores of 128 queries need the registers of their gradients.
+            if constexpr (BLOCK_M > BOX_SIZE) ptx::wgmma_wait_group<0>();
             shared.grad.release(position, lane == 0);
             sums = sums_at(at) + row_box;
-            at.template advance<BLOCK_M>(n_sharing);
+            at.advance(n_sharing);
             last_buffer = buffer;
             buffer.advance();
         } while (++step < n_steps);

@@ -1,6 +1,8 @@
 // The launches of the twin's backward, and its tiles.
 #pragma once
 
+#include <algorithm>
+
 #include "attention/backward_call.cuh"
 #include "attention/backward_sums.cuh"
 #include "attention/backward_twin.cuh"
@@ -27,6 +29,36 @@ constexpr BackwardTile BACKWARD_TILES[] = {
     {.head_dim = 64, .queries_in_step = 128, .num_stages = 2},
     {.head_dim = 128, .queries_in_step = 64, .num_stages = 3},
 };
+
+// How keys are taken: so many heads' at a time, and of the first n_from_last heads from the
+// last ones back.
+struct KeyOrder {
+    int64_t heads_at_once;
+    int64_t n_from_last;
+};
+
+// So few heads are taken at a time that what their blocks read and add up, queries, their
+// gradients and sums, stays in the L2, and so many that there are two blocks for each
+// multiprocessor. Blocks that take turns take causal keys from the last ones back, as
+// backward_turns.cuh tells, unless the L2 is far too small for all of their queries: from the
+// first keys on, blocks read the same ones at the same time. The last heads leave no
+// multiprocessor with a long tile in the end.
+template <typename T, int HEAD_DIM>
+KeyOrder order_of_keys(const BackwardCall& call, int64_t n_tiles, int64_t n_sms) {
+    constexpr int64_t L2_BYTES = 20 << 20;  // of the 50 MB of an H200
+    constexpr int64_t ROW_BYTES = HEAD_DIM * (2 * sizeof(T) + sizeof(float));
+    const int64_t n_heads = call.q.n_batches * call.k.n_heads;
+    const int64_t n_sharing = call.q.n_heads / call.k.n_heads;
+    const int64_t head_bytes = ROW_BYTES * call.q.n_rows * n_sharing;
+    const int64_t n_in_l2 = L2_BYTES / head_bytes, n_running = 2 * n_sms / n_tiles;
+    const int64_t heads_at_once =
+        std::clamp<int64_t>(std::max(n_in_l2, n_running), 1, n_heads);
+    const bool is_causal = call.window_right < call.q.n_rows + call.k.n_rows;
+    const bool are_from_last =
+        call.deterministic && is_causal && heads_at_once * head_bytes <= 2 * L2_BYTES;
+    const int64_t n_from_last = (n_heads - 1) / heads_at_once * heads_at_once;
+    return {heads_at_once, are_from_last ? n_from_last : 0};
+}
 
 // Whether a call is for them.
 inline bool computes_at_once(const BackwardCall& call) {
@@ -67,20 +99,20 @@ cudaError_t launch_backward_tile(const Launcher& launch, const BackwardCall& cal
     );
     if (error != cudaSuccess) return error;
 
-    const int64_t n_kv_heads = q.n_batches * k.n_heads;
-    const int64_t n_sharing = q.n_heads / k.n_heads;
+    const int64_t n_tiles = ceil_div(k.n_rows, BLOCK_N);
+    const KeyOrder order =
+        order_of_keys<T, HEAD_DIM>(call, n_tiles, launch.device().n_sms);
     using Shared = twin::BackwardShared<HEAD_DIM, BLOCK_M, BLOCK_N, NUM_STAGES>;
     const cudaError_t main_error = launch(
         Plan{
             attention_backward_kernel<
                 T, HEAD_DIM, BLOCK_M, BLOCK_N, NUM_STAGES, TAKES_TURNS>,
-            dim3(n_kv_heads * ceil_div(k.n_rows, BLOCK_N)),
-            dim3(twin::BACKWARD_NUM_THREADS), sizeof(Shared)
+            dim3(q.n_batches * k.n_heads * n_tiles), dim3(twin::BACKWARD_NUM_THREADS),
+            sizeof(Shared)
         },
         call.sums, grad_k_map, grad_v_map, grad_map, q_map, k_map, v_map, q.n_batches,
-        q.n_heads, k.n_heads, q.n_rows, k.n_rows,
-        heads_in_l2(n_kv_heads, n_sharing * q.n_rows, q.n_cols * sizeof(T), 1),
-        call.scale, call.window_left, call.window_right
+        q.n_heads, k.n_heads, q.n_rows, k.n_rows, order.heads_at_once,
+        order.n_from_last, call.scale, call.window_left, call.window_right
     );
     if (main_error != cudaSuccess) return main_error;
 

@@ -108,13 +108,13 @@ steps_of_rows(const QueryTile& tile, int row, const Window& window) {
 struct QueryStep {
     int head;  // among these heads
     int row;
+    int row_step;
 
-    // From the last queries back to the first; and of the same ones, head by head.
-    template <int BLOCK_M>
+    // Of the same queries, head by head.
     __device__ void advance(int n_sharing) {
         if (++head < n_sharing) return;
         head = 0;
-        row -= BLOCK_M;
+        row += row_step;
     }
 };
 
@@ -126,28 +126,38 @@ struct KeyTile {
     int key;
     int first_row;  // where the first tile of queries begins
     int n_steps;
+    bool
+        is_from_last;  // its head's keys are taken from the last ones back to the first
 
+    // From the last queries back to the first, or the other way around if keys are, too.
     template <int BLOCK_M>
     __device__ QueryStep begin() const {
-        return {0, first_row + (n_steps - 1) * BLOCK_M};
+        if (is_from_last) return {0, first_row, BLOCK_M};
+        return {0, first_row + (n_steps - 1) * BLOCK_M, -BLOCK_M};
     }
 };
 
-// The index-th tile. Causal keys that come first are seen by the most queries.
+// The index-th tile. Causal keys that come first are seen by the most queries, and are taken
+// first, so that no block has a long tile left in the end. Only in the first n_from_last heads
+// keys are taken from the last ones back.
 template <int BLOCK_M, int BLOCK_N>
 __device__ __forceinline__ KeyTile key_tile_at(
-    int index, int n_batches, int n_kv_heads, int heads_per_section,
+    int index, int n_batches, int n_kv_heads, int heads_per_section, int n_from_last,
     const Window& window
 ) {
     const int n_tiles = (window.n_keys - 1) / BLOCK_N + 1;
     const auto [head, tile] =
         head_tile_at(index, n_batches * n_kv_heads, n_tiles, heads_per_section);
-    const int key = tile * BLOCK_N;
+    const bool is_from_last = head < n_from_last;
+    const int key = (is_from_last ? n_tiles - 1 - tile : tile) * BLOCK_N;
     const int last_key = min(key + BLOCK_N, window.n_keys) - 1;
-    const int first_row = window.of_key(key).first / BLOCK_M * BLOCK_M;
-    const int end_row = window.of_key(last_key).end;
-    const int n_steps = (max(end_row - first_row, 0) + BLOCK_M - 1) / BLOCK_M;
-    return {head / n_kv_heads, head % n_kv_heads, key, first_row, n_steps};
+    const int seen_from = window.of_key(key).first;
+    const int seen_to = window.of_key(last_key).end;
+    const int first_row = seen_from / BLOCK_M * BLOCK_M;
+    const int n_steps =
+        seen_from < seen_to ? (seen_to - first_row + BLOCK_M - 1) / BLOCK_M : 0;
+    return {head / n_kv_heads, head % n_kv_heads, key,
+            first_row,         n_steps,           is_from_last};
 }
 
 }  // namespace twin

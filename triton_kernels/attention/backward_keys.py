@@ -139,7 +139,7 @@ def consume(own, maps, rings, sizes, n_kv_heads, order, scale, IS_OF_K: gl.const
     BLOCK_N: gl.constexpr = k_boxes.shape[2]
     BLOCK_M: gl.constexpr = rings[0][0].shape[2]
     # -- tile: a program owns BLOCK_N keys of a head
-    batch, kv_head, key, first_row, n_steps = key_tile_at(
+    batch, kv_head, key, first_row, n_steps, _ = key_tile_at(
         gl.program_id(0), sizes, n_kv_heads, *order, BLOCK_M, BLOCK_N
     )
     mbarrier.wait(keys_full.index(0), 0)
@@ -183,7 +183,7 @@ def attention_backward_keys_kernel(
     # -- tile: a program owns BLOCK_N keys of a head
     NUM_CONSUMERS: gl.constexpr = 2
     sizes = n_batches, n_heads, n_queries, n_keys
-    order = heads_per_section, (window_left, window_right)
+    order = (heads_per_section, 0), (window_left, window_right)
 
     # -- load: by one warp
     keys_full, keys_read = make_barriers(1, 1), make_barriers(1, NUM_CONSUMERS)

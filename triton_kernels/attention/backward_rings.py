@@ -90,7 +90,7 @@ def load_for_keys(own, own_maps, rings, maps, statistics, sizes, n_kv_heads, ord
     _, n_heads, n_queries, _ = sizes
     BLOCK_M: gl.constexpr = rings[0][0].shape[2]
     BLOCK_N: gl.constexpr = k_boxes.shape[0] * k_boxes.shape[2]
-    batch, kv_head, key, first_row, n_steps = key_tile_at(
+    batch, kv_head, key, first_row, n_steps, _ = key_tile_at(
         gl.program_id(0), sizes, n_kv_heads, *order, BLOCK_M, BLOCK_N
     )
     load_own_rows(k_boxes, v_boxes, *own_maps, key, kv_head, batch, keys_full)

@@ -1,13 +1,16 @@
 """Turns of attention_backward_kernel's programs, by which sums have an order.
 
-Each adds its parts of queries' gradients when all programs whose keys come first have
-added theirs. Sums are then of the same order in every call, and have the same bits.
+Each adds its parts of queries' gradients when all programs of a head's keys that were
+taken before have added theirs. Sums are then of the same order in every call, and have
+the same bits. Nobody waits for a program that has not started.
 
 A warp of its own asks whether the turn of the program has come, while the others
-multiply, and one more passes it on. Programs take queries from the last ones back to
-the first, which all of them do at about the same time, each a step behind the one
-before. They start in the order of their keys: so nobody waits for a program that has
-not started.
+multiply, and one more passes it on. If keys are taken from the first ones on, all
+programs begin with the last queries at about the same time, and each is a step behind
+the one before. Causal keys have few queries, and soon others take their place, which
+begin together again. So these are taken from the last ones back, and each program
+begins with the first queries that see its keys: the program before has begun with the
+queries behind, and nobody waits.
 """
 
 from triton.experimental import gluon
@@ -17,6 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton_kernels.attention.backward_sums import add_to_sums, n_added_at
 from triton_kernels.attention.tile_order import (
     are_seen,
+    first_step,
     key_tile_at,
     keys_of_rows,
     step_behind,
@@ -45,18 +49,32 @@ def add_in_turn(turn, count, sums_ptr, index, part, W: gl.constexpr):
 
 @gluon.jit
 def turns_of(shared, sizes, n_kv_heads, order):
-    """A program's first head, key and query, and its steps: 0 of keys nobody sees."""
+    """A program's first head, its key, and its steps: 0 of keys nobody sees.
+
+    Then the row of the first step, how many rows lead to the next ones, and whether
+    keys are taken from the last ones back.
+    """
     k_boxes, _, _, rings, _ = shared
     BLOCK_N: gl.constexpr = k_boxes.shape[0] * k_boxes.shape[2]
     BLOCK_M: gl.constexpr = rings[0][0].shape[2]
-    batch, kv_head, key, first_row, n_steps = key_tile_at(
+    batch, kv_head, key, first_row, n_steps, is_from_last = key_tile_at(
         gl.program_id(0), sizes, n_kv_heads, *order, BLOCK_M, BLOCK_N
     )
     n_sharing = sizes[1] // n_kv_heads
     first_head = batch * sizes[1] + kv_head * n_sharing
-    last_row = first_row + (n_steps - 1) * BLOCK_M
+    row, row_step = first_step(first_row, n_steps, is_from_last, BLOCK_M)
     n_turns = gl.where(are_seen(key, BLOCK_N, sizes, order[1]), n_sharing * n_steps, 0)
-    return first_head, key, last_row, n_turns
+    return first_head, key, n_turns, row, row_step, is_from_last
+
+
+@gluon.jit
+def count_before(key, row, is_from_last, shared, sizes, window):
+    """How many programs add to the sums of a step before the one of a key."""
+    k_boxes, _, _, rings, _ = shared
+    BLOCK_N: gl.constexpr = k_boxes.shape[0] * k_boxes.shape[2]
+    first_key, end_key = keys_of_rows(row, rings[0][0].shape[2], sizes, window)
+    from_last = (end_key - 1) // BLOCK_N - key // BLOCK_N
+    return gl.where(is_from_last, from_last, key // BLOCK_N - first_key // BLOCK_N)
 
 
 @gluon.jit
@@ -67,21 +85,21 @@ def ask_for_turns(sums_ptr, shared, sizes, n_kv_heads, order):
     """
     k_boxes, _, _, rings, turn = shared
     has_come, _, TAKES_TURNS = turn
-    BLOCK_N: gl.constexpr = k_boxes.shape[0] * k_boxes.shape[2]
     HEAD_DIM: gl.constexpr = k_boxes.shape[4]
     BLOCK_M: gl.constexpr = rings[0][0].shape[2]
-    first_head, key, row, n_turns = turns_of(shared, sizes, n_kv_heads, order)
+    first_head, key, n_turns, row, row_step, is_from_last = turns_of(
+        shared, sizes, n_kv_heads, order
+    )
     head, n_sums = gl.to_tensor(0), gl.cdiv(sizes[2], BLOCK_M)
     for i in range(n_turns if TAKES_TURNS else 0):
         index = (first_head + head) * n_sums + row // BLOCK_M
         n_added_ptr = n_added_at(sums_ptr, index, HEAD_DIM)
-        first_key = keys_of_rows(row, BLOCK_M, sizes, order[1])[0]
-        n_before = key // BLOCK_N - first_key // BLOCK_N
+        n_before = count_before(key, row, is_from_last, shared, sizes, order[1])
         while gl.atomic_add(n_added_ptr, 0, sem="acquire") != n_before:
             pass
         mbarrier.arrive(has_come.index(0), count=1)
         mbarrier.wait(has_come.index(0), i & 1)
-        head, row = step_behind(head, row, BLOCK_M, sizes[1] // n_kv_heads)
+        head, row = step_behind(head, row, row_step, sizes[1] // n_kv_heads)
 
 
 @gluon.jit
@@ -96,7 +114,9 @@ def pass_turns_on(sums_ptr, shared, sizes, n_kv_heads, order):
     has_come, is_over, TAKES_TURNS = turn
     HEAD_DIM: gl.constexpr = k_boxes.shape[4]
     BLOCK_M: gl.constexpr = rings[0][0].shape[2]
-    first_head, _, row, n_turns = turns_of(shared, sizes, n_kv_heads, order)
+    first_head, _, n_turns, row, row_step, _ = turns_of(
+        shared, sizes, n_kv_heads, order
+    )
     head, n_sums = gl.to_tensor(0), gl.cdiv(sizes[2], BLOCK_M)
     mbarrier.arrive(has_come.index(0), count=1)
     for i in range(n_turns if TAKES_TURNS else 0):
@@ -105,4 +125,4 @@ def pass_turns_on(sums_ptr, shared, sizes, n_kv_heads, order):
         mbarrier.wait(is_over.index(0), i & 1)
         mbarrier.arrive(has_come.index(0), count=1)
         gl.atomic_add(n_added_ptr, 1, sem="release")
-        head, row = step_behind(head, row, BLOCK_M, sizes[1] // n_kv_heads)
+        head, row = step_behind(head, row, row_step, sizes[1] // n_kv_heads)

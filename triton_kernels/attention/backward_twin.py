@@ -48,7 +48,12 @@ from triton_kernels.attention.ring import (
     matrix_at,
     wait_until_full,
 )
-from triton_kernels.attention.tile_order import are_seen, key_tile_at, step_behind
+from triton_kernels.attention.tile_order import (
+    are_seen,
+    first_step,
+    key_tile_at,
+    step_behind,
+)
 from triton_kernels.common.math import LOG2_E
 from triton_kernels.common.ring import make_barriers, release
 
@@ -58,7 +63,8 @@ def sum_up(
     sums_ptr,
     shared,
     first_key,
-    first_row,
+    row,
+    row_step,
     n_steps,
     n_sharing,
     sizes,
@@ -69,7 +75,7 @@ def sum_up(
     """A warpgroup's sums over the queries that see keys, of all heads that share these.
 
     sums_ptr: of the first of these heads.
-    first_key: of the program.
+    first_key: of the program; row: of its first step, and row_step leads to the next.
     """
     k_boxes, _, exchange, rings, turn = shared
     _, _, is_ahead = exchange
@@ -88,8 +94,8 @@ def sum_up(
     n_sums = gl.cdiv(sizes[2], BLOCK_M)
     is_seen = are_seen(first_key, BLOCK_N, sizes, window)
     n_all = gl.where(is_seen, n_sharing * n_steps, 0)
-    head, row = gl.to_tensor(0), first_row + (n_steps - 1) * BLOCK_M
-    last_index, key = gl.to_tensor(0), first_key + W * BOX_SIZE
+    head, last_index = gl.to_tensor(0), gl.to_tensor(0)
+    key = first_key + W * BOX_SIZE
     # Half a step behind: when the first warpgroup has computed its first exponentials.
     if W == 1 and n_all > 0:
         mbarrier.wait(is_ahead.index(0), 0)
@@ -111,7 +117,7 @@ def sum_up(
         release(q_ring, n_used)
         release(grad_ring, n_used)
         last_index = head * n_sums + row // BLOCK_M
-        head, row = step_behind(head, row, BLOCK_M, n_sharing)
+        head, row = step_behind(head, row, row_step, n_sharing)
     if n_all > 0:
         wait_for_last_scores(exchange, n_all)
         part = start_last_part(exchange, n_all, k_boxes, 0, W)
@@ -134,16 +140,17 @@ def consume(sums_ptr, shared, own, maps, call, W: gl.constexpr):
     HEAD_DIM: gl.constexpr = k_boxes.shape[4]
     BLOCK_M: gl.constexpr = rings[0][0].shape[2]
     # -- tile: a program owns BLOCK_N keys of a head
-    batch, kv_head, key, first_row, n_steps = key_tile_at(
+    batch, kv_head, key, first_row, n_steps, is_from_last = key_tile_at(
         gl.program_id(0), sizes, n_kv_heads, *order, BLOCK_M, BLOCK_N
     )
+    row, row_step = first_step(first_row, n_steps, is_from_last, BLOCK_M)
     n_sharing = n_heads // n_kv_heads
     first_head = batch * n_heads + kv_head * n_sharing
     first_sums = first_head * gl.cdiv(n_queries, BLOCK_M)
     mbarrier.wait(own_full.index(0), 0)
     grad_k, grad_v = sum_up(
-        *(sums_at(sums_ptr, first_sums, HEAD_DIM), shared),
-        *(key, first_row, n_steps, n_sharing, sizes, order[1], scale * LOG2_E, W),
+        *(sums_at(sums_ptr, first_sums, HEAD_DIM), shared, key, row, row_step),
+        *(n_steps, n_sharing, sizes, order[1], scale * LOG2_E, W),
     )
 
     # -- store: where the keys and values were, once all products have read them
@@ -156,18 +163,19 @@ def consume(sums_ptr, shared, own, maps, call, W: gl.constexpr):
 
 @gluon.jit
 def load(sums_ptr, shared, own, own_maps, maps, sizes, n_kv_heads, order):
-    """What the loading warp does, from the last queries back to the first."""
+    """What the loading warp does."""
     k_boxes, v_boxes, _, rings, _ = shared
     _, n_heads, n_queries, _ = sizes
     BLOCK_N: gl.constexpr = k_boxes.shape[0] * k_boxes.shape[2]
     BLOCK_M: gl.constexpr = rings[0][0].shape[2]
-    batch, kv_head, key, first_row, n_steps = key_tile_at(
+    batch, kv_head, key, first_row, n_steps, is_from_last = key_tile_at(
         gl.program_id(0), sizes, n_kv_heads, *order, BLOCK_M, BLOCK_N
     )
     load_own_rows(k_boxes, v_boxes, *own_maps, key, kv_head, batch, own[0])
     n_sharing = n_heads // n_kv_heads
     first_head = batch * n_heads + kv_head * n_sharing
-    head, row = gl.to_tensor(0), first_row + (n_steps - 1) * BLOCK_M
+    row, row_step = first_step(first_row, n_steps, is_from_last, BLOCK_M)
+    head = gl.to_tensor(0)
     n_loads = gl.where(are_seen(key, BLOCK_N, sizes, order[1]), n_sharing * n_steps, 1)
     for n_loaded in range(n_loads):
         index = (first_head + head) * gl.cdiv(n_queries, BLOCK_M) + row // BLOCK_M
@@ -175,7 +183,7 @@ def load(sums_ptr, shared, own, own_maps, maps, sizes, n_kv_heads, order):
             *(rings, maps, sums_ptr, index, n_loaded),
             *(row, kv_head * n_sharing + head, batch),
         )
-        head, row = step_behind(head, row, BLOCK_M, n_sharing)
+        head, row = step_behind(head, row, row_step, n_sharing)
 
 
 @gluon.jit
@@ -193,6 +201,7 @@ def attention_backward_kernel(
     n_queries,
     n_keys,
     heads_per_section,
+    n_from_last,
     scale,
     window_left,
     window_right,
@@ -203,7 +212,7 @@ def attention_backward_kernel(
     BLOCK_M: gl.constexpr = q_map.block_type.shape[1]
     gl.static_assert(BLOCK_M == BOX_SIZE)
     sizes = n_batches, n_heads, n_queries, n_keys
-    order = heads_per_section, (window_left, window_right)
+    order = (heads_per_section, n_from_last), (window_left, window_right)
 
     # -- load: by one warp
     NUM_CONSUMERS: gl.constexpr = 2

@@ -17,10 +17,11 @@ from triton_kernels.attention.backward_twin import attention_backward_kernel
 from triton_kernels.attention.head_maps import contiguous_like
 from triton_kernels.attention.regimes import Call
 from triton_kernels.attention.tables import choose
-from triton_kernels.attention.twin_tables import BOX_SIZE, heads_in_l2
-from triton_kernels.common.device import Device
+from triton_kernels.attention.twin_tables import BOX_SIZE
+from triton_kernels.common.device import Device, current_device
 
 KEYS_IN_BLOCK = 2 * BOX_SIZE  # of two warpgroups
+L2_BYTES = 20 << 20  # of the 50 MB of an H200
 
 
 class BackwardTile(NamedTuple):
@@ -45,6 +46,28 @@ BACKWARD_TILES = (
 def computes_at_once(call: Call) -> bool:
     """Whether a call is for them."""
     return call.head_dim <= BACKWARD_TILES[-1].head_dim
+
+
+def order_of_keys(n_heads, n_queries, n_tiles, row_bytes, takes_turns, is_causal):
+    """How keys are taken: so many heads' at a time, and from the last of how many.
+
+    So few heads are taken at a time that what their programs read and add up, queries,
+    their gradients and sums, stays in the L2, and so many that there are two programs
+    for each multiprocessor. Programs that take turns take causal keys from the last
+    ones back, as backward_turns.py tells, unless the L2 is far too small for all of
+    their queries: from the first keys on, programs read the same ones at the same time.
+    The last heads leave no multiprocessor with a long tile in the end.
+
+    n_queries: of all heads that share the keys of one.
+    row_bytes: of a query, its gradient, and what is added up.
+    """
+    head_bytes = n_queries * row_bytes
+    n_running = 2 * current_device().n_sms // n_tiles
+    heads_at_once = min(max(L2_BYTES // head_bytes, n_running, 1), n_heads)
+    bytes_at_once = heads_at_once * head_bytes
+    are_from_last = takes_turns and is_causal and bytes_at_once <= 2 * L2_BYTES
+    n_from_last = (n_heads - 1) // heads_at_once * heads_at_once
+    return heads_at_once, n_from_last if are_from_last else 0
 
 
 def launch_backward_twin(
@@ -75,9 +98,13 @@ def launch_backward_twin(
         enable_fp_fusion=True,
     )
 
-    n_all_kv_heads, n_rows = n_batches * n_kv_heads, n_heads // n_kv_heads * n_queries
-    row_bytes = head_dim * q_rows.data.element_size()
-    attention_backward_kernel[(n_all_kv_heads * triton.cdiv(n_keys, KEYS_IN_BLOCK),)](
+    n_tiles, n_all_kv_heads = triton.cdiv(n_keys, KEYS_IN_BLOCK), n_batches * n_kv_heads
+    row_bytes = tile.head_dim * (2 * q_rows.data.element_size() + sums.element_size())
+    order = order_of_keys(
+        *(n_all_kv_heads, n_heads // n_kv_heads * n_queries, n_tiles, row_bytes),
+        *(deterministic, window[1] < n_queries + n_keys),
+    )
+    attention_backward_kernel[(n_all_kv_heads * n_tiles,)](
         sums,
         described(contiguous_like(grad_k, k_rows), BOX_SIZE),
         described(contiguous_like(grad_v, v_rows), BOX_SIZE),
@@ -86,8 +113,7 @@ def launch_backward_twin(
         described(k_rows, BOX_SIZE),
         described(v_rows, BOX_SIZE),
         *(n_batches, n_heads, n_kv_heads, n_queries, n_keys),
-        heads_in_l2(n_all_kv_heads, n_rows, row_bytes, 1),
-        *(scale, *window),
+        *(*order, scale, *window),
         NUM_STAGES=tile.num_stages,
         TAKES_TURNS=deterministic,
         num_warps=4,

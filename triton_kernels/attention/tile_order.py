@@ -128,7 +128,7 @@ def key_tile_at(
     index,
     sizes,
     n_kv_heads,
-    heads_per_section,
+    sections,
     window,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -136,27 +136,45 @@ def key_tile_at(
     """The index-th tile of keys: its batch, head and first key, and tiles of queries.
 
     The latter as the first query of the first one and their number, for each head that
-    shares the keys. There is one at least, even if no query sees them. Causal keys that
-    come first are seen by the most queries.
+    shares the keys. There is one at least, even if no query sees them. Last, whether
+    the head's keys are taken from the last ones back to the first.
+
+    Causal keys that come first are seen by the most queries, and are taken first, so
+    that no program has a long tile left in the end. Only in the first n_from_last heads
+    keys are taken from the last ones back.
     """
     n_batches, _, n_queries, n_keys = sizes
+    heads_per_section, n_from_last = sections
     n_tiles = tl.cdiv(n_keys, BLOCK_N)
     head, tile = head_tile_at(index, n_batches * n_kv_heads, n_tiles, heads_per_section)
-    key = tile * BLOCK_N
+    is_from_last = head < n_from_last
+    key = tl.where(is_from_last, n_tiles - 1 - tile, tile) * BLOCK_N
     first_row, end_row = queries_of_keys(key, BLOCK_N, sizes, window)
     first_row = tl.minimum(first_row, n_queries - 1) // BLOCK_M * BLOCK_M
     n_steps = tl.maximum(tl.cdiv(end_row - first_row, BLOCK_M), 1)
-    return head // n_kv_heads, head % n_kv_heads, key, first_row, n_steps
+    batch, kv_head = head // n_kv_heads, head % n_kv_heads
+    return batch, kv_head, key, first_row, n_steps, is_from_last
 
 
 @triton.jit
-def step_behind(head, row, BLOCK_M: tl.constexpr, n_sharing):
+def first_step(first_row, n_steps, is_from_last, BLOCK_M: tl.constexpr):
+    """The row of a tile's first step, and how many rows lead to the next ones.
+
+    From the last queries back to the first, or the other way around if keys are, too.
+    """
+    last_row = first_row + (n_steps - 1) * BLOCK_M
+    row = tl.where(is_from_last, first_row, last_row)
+    return row, tl.where(is_from_last, BLOCK_M, -BLOCK_M)
+
+
+@triton.jit
+def step_behind(head, row, row_step, n_sharing):
     """The step behind one of a tile of keys, as a head that shares them and a query.
 
-    From the last queries back to the first; and of the same ones, head by head.
+    Of the same queries, head by head.
     """
     is_last = head + 1 == n_sharing
-    return tl.where(is_last, 0, head + 1), tl.where(is_last, row - BLOCK_M, row)
+    return tl.where(is_last, 0, head + 1), tl.where(is_last, row + row_step, row)
 
 
 @gluon.jit

@@ -219,7 +219,7 @@ EXPORT int twin_attention_backward(__half* out, __half* x) {
         out, x, [&](const auto& launch, auto& grad_k, auto& grad_v, auto& keys) {
             return launch(
                 plan, registered_sums(), grad_k, grad_v, queries, queries, keys, keys,
-                1, 1, 1, 2, 2, 1, 1.0f, 4, 4
+                1, 1, 1, 2, 2, 1, 0, 1.0f, 4, 4
             );
         }
     );
