@@ -50,7 +50,14 @@ _HEADERS = {
     # <cuda.h> includes both but uses only uint32_t; the rest is in <cstdint>.
     "stdint.h": "#include <cuda/std/cstdint>",
     "stdlib.h": "",
-    # Tables of launches, which NVRTC compiles none of, use std::size and lists.
+    # Tables of launches, which NVRTC compiles none of, use std::size and lists; how a
+    # launch is cut up, std::max and std::clamp.
+    "algorithm": (
+        "namespace std {\n"
+        "template <typename T> constexpr T max(T a, T b) { return a < b ? b : a; }\n"
+        "template <typename T> constexpr T clamp(T x, T least, T most) {\n"
+        "return x < least ? least : most < x ? most : x;\n}\n}"
+    ),
     "cstddef": (
         "#include <cuda/std/cstddef>\nnamespace std { using cuda::std::size_t; }"
     ),
