@@ -777,6 +777,44 @@ def test_gradients_that_are_added_up_in_turns(
         assert all(map(same_bits, first, again))
 
 
+# More heads than are taken at a time, as few and as small as that takes.
+MANY_HEADS: tuple[tuple[int, ...], dict[str, Any]]
+MANY_HEADS = (1, 480, 260, 89, 89, 8), {"window": (8, 0)}
+
+
+@pytest.mark.parametrize("side", ["cuda", "triton"])
+@pytest.mark.parametrize(
+    ("shape", "params", "n_at_once", "n_from_last"),
+    [
+        (*MANY_HEADS, 88, 88),  # two blocks for each multiprocessor
+        ((4, 4096, 4096, 32, 32, 64), {"causal": True}, 10, 120),  # as the L2 has room
+        ((4, 4096, 4096, 32, 32, 64), {}, 10, 0),
+        ((4, 4096, 4096, 16, 16, 128), {"causal": True}, 8, 56),
+        (
+            *((4, 4096, 4096, 16, 16, 128), {"causal": True, "deterministic": False}),
+            *(8, 0),
+        ),
+        ((4, 4096, 4096, 32, 8, 128), {"causal": True}, 8, 0),  # too many queries
+        ((1, 131072, 131072, 8, 8, 128), {"causal": True}, 1, 0),
+    ],
+)
+def test_order_in_which_keys_are_taken(
+    side: kernel_code.Side,
+    shape: tuple[int, ...],
+    params: dict[str, Any],
+    n_at_once: int,
+    n_from_last: int,
+) -> None:
+    given = launcher_arguments(BACKWARD, Case(shape, torch.bfloat16, params=params))
+    _, launch, _ = kernel_code.planned_launches(side, BACKWARD, given, HOPPER)
+    names = {
+        "cuda": (12, 13),  # behind the sums, six maps and five sizes
+        "triton": ("heads_per_section", "n_from_last"),
+    }
+    found = tuple(launch.arguments[name] for name in names[side])
+    assert found == (n_at_once, n_from_last)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16])
 def test_gradients_of_keys_taken_from_the_last(
     backend: str,
@@ -785,9 +823,8 @@ def test_gradients_of_keys_taken_from_the_last(
     generator: torch.Generator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # In CUDA of all heads but the last one, as there are more than are taken at a time.
-    shape: tuple[int, ...] = 1, 480, 260, 89, 89, 8
-    params: dict[str, Any] = {"window": (8, 0)}
+    # In CUDA of all heads but the last one; in Triton it takes no more than two.
+    shape, params = MANY_HEADS
     if backend == "triton":
         shape, params = (1, 150, 150, 2, 2, 64), {"causal": True}
         monkeypatch.setattr(backward_twin_launches, "order_of_keys", lambda *_: (1, 1))
