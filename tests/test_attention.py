@@ -1022,9 +1022,11 @@ def test_what_triton_makes_of_the_backwards_twin(
         assert is_small or launch.block == (3 * 128, 1, 1)
         log = launch.assembler_log
         assert not WARNING.search(log)
-        # Of 128 columns, a few numbers leave the registers, but outside of the loops.
+        # A few numbers leave the registers, of 128 columns the most, but outside of the
+        # loops.
         (spilled,) = re.findall(r"(\d+) bytes spill stores", log)
-        assert int(spilled) <= (24 if head_dim == 128 and not is_small else 0)
+        few = 40 if head_dim == 128 else 8
+        assert int(spilled) <= (0 if is_small or head_dim > 128 else few)
 
 
 # The tiles of three warpgroups, of products of two widths, and of the most registers;

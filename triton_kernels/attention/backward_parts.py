@@ -14,12 +14,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from triton_kernels.attention.backward_rings import zero_in_loop
 from triton_kernels.attention.backward_sums import statistics_at
-from triton_kernels.attention.products import add_scores, start_values
-from triton_kernels.attention.ring import load_stage, matrix_at, wait_until_full
+from triton_kernels.attention.products import add_scores, start_scores, start_values
+from triton_kernels.attention.ring import make_stages, matrix_at
 from triton_kernels.attention.scores import seeing_queries
 from triton_kernels.attention.softmax import hide_outside
 from triton_kernels.attention.tile_order import queries_of_all_keys
-from triton_kernels.common.ring import make_barriers, wait_until_empty
+from triton_kernels.common.gluon_names import tma_load
+from triton_kernels.common.ring import make_barriers
 
 # Of so many steps there are gradients of scores: a warpgroup stores those of one as
 # soon as the other has stored those of the last one, and may still multiply those of
@@ -28,25 +29,53 @@ NUM_SCORE_STEPS = gl.constexpr(3)
 
 
 @gluon.jit
-def load_step(rings, maps, sums_ptr, index, count, row, head, batch):
+def make_steps(q_map, grad_map, N: gl.constexpr):
+    """Shared memory for what is loaded of N steps; `full` tells that a step has come.
+
+    A step has BLOCK_M queries, gradients of their rows of out, and statistics of these.
+    """
+    LAYOUT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    STATISTICS: gl.constexpr = [N, q_map.block_type.shape[1]]
+    lse = gl.allocate_shared_memory(gl.float32, STATISTICS, LAYOUT)
+    delta = gl.allocate_shared_memory(gl.float32, STATISTICS, LAYOUT)
+    full = make_barriers(N, 1)
+    return make_stages(q_map, N), make_stages(grad_map, N), lse, delta, full
+
+
+@gluon.jit
+def wait_for_step(steps, count):
+    """Until all of step `count` has come."""
+    _, _, _, _, full = steps
+    mbarrier.wait(full.index(count % full.shape[0]), count // full.shape[0] & 1)
+
+
+@gluon.jit
+def load_step(steps, exchange, maps, sums_ptr, index, count, row, head, batch):
     """Starts to load queries and gradients of a head; the warp reads their statistics.
 
-    index: of the first 64 of them in sums_ptr.
+    index: of the first 64 of them in sums_ptr. The place of a step is free when both
+    warpgroups have stored gradients of scores of the one behind it. A barrier that
+    tells this by itself would let their warps wait for each other once more.
     """
-    q_ring, grad_ring, lse_stages, delta_stages = rings
+    queries, grads, lse_stages, delta_stages, full = steps
     q_map, grad_map = maps
+    N: gl.constexpr = full.shape[0]
+    gl.static_assert(N <= NUM_SCORE_STEPS + 1)  # else phases of a barrier may be missed
     LAYOUT: gl.constexpr = gl.BlockedLayout([2], [32], [1], [0])
     BLOCK_M: gl.constexpr = lse_stages.shape[1]
     HEAD_DIM: gl.constexpr = q_map.block_type.shape[3]
     lse_ptr, delta_ptr = statistics_at(sums_ptr, index, HEAD_DIM)
     rows = gl.arange(0, BLOCK_M, LAYOUT)
     lse, delta = gl.load(lse_ptr + rows), gl.load(delta_ptr + rows)
-    stage = count % lse_stages.shape[0]
-    wait_until_empty(q_ring, count)
+    stage = count % N
+    if count >= N:
+        wait_for_last_scores(exchange, count - N + 2)
     lse_stages.index(stage).store(lse)
     delta_stages.index(stage).store(delta)
-    load_stage(q_ring, count, q_map, row, head, batch)
-    load_stage(grad_ring, count, grad_map, row, head, batch)
+    mbarrier.expect(full.index(stage), q_map.block_type.nbytes * 2)
+    place = [batch, row, head, 0]
+    tma_load(q_map, place, full.index(stage), queries.index(stage))
+    tma_load(grad_map, place, full.index(stage), grads.index(stage))
 
 
 @gluon.jit
@@ -74,8 +103,8 @@ def hide_unseeing_of_keys(scores, row, key, sizes, window):
 def make_exchange(map, NUM_CONSUMERS: gl.constexpr):
     """What warpgroups tell each other: gradients of scores, in boxes.
 
-    `full` tells of a step's that all have stored theirs, and `is_ahead` that the first
-    warpgroup has begun, half a step before the other.
+    `full` tells of a step's that all have stored theirs, `may_multiply` a warpgroup
+    that the other's scores are there, and it may start products of its own.
     """
     BOX_SIZE: gl.constexpr = map.block_type.shape[1]
     N: gl.constexpr = NUM_SCORE_STEPS * NUM_CONSUMERS
@@ -86,7 +115,7 @@ def make_exchange(map, NUM_CONSUMERS: gl.constexpr):
     for i in gl.static_range(N - NUM_CONSUMERS, N):
         boxes.index(i).store(gl.zeros([BOX_SIZE, BOX_SIZE], map.dtype, ROWS))
     full = make_barriers(NUM_SCORE_STEPS, NUM_CONSUMERS)
-    return boxes, full, make_barriers(1, 1)
+    return boxes, full, make_barriers(NUM_CONSUMERS, 1)
 
 
 @gluon.jit
@@ -134,12 +163,22 @@ def start_last_part(exchange, count, k_boxes, zero, W: gl.constexpr):
 
 
 @gluon.jit
-def add_step(
+def start_step_scores(no_scores, shared, count, W: gl.constexpr):
+    """Starts scores of step `count`, once its queries are there."""
+    k_boxes, _, _, steps, _ = shared
+    wait_for_step(steps, count)
+    q = matrix_at(steps[0], count % steps[0].shape[0])
+    return start_scores(matrix_at(k_boxes, W + zero_in_loop(count)), q, no_scores)
+
+
+@gluon.jit
+def begin_step(
+    no_scores,
     scores,
     grad_k,
     grad_v,
     shared,
-    n_used,
+    count,
     row,
     key,
     sizes,
@@ -147,39 +186,59 @@ def add_step(
     scale_log2,
     W: gl.constexpr,
 ):
-    """From a step's scores to its last sum, which is started only, and the last part.
+    """From scores of step `count` to their gradients, and the sum of its grad_v.
 
-    row: the first of the step's queries; key: of the warpgroup's keys.
+    scores, grad_k: which have been started. row: the first of the step's queries; key:
+    of the warpgroup's keys.
     """
-    k_boxes, v_boxes, exchange, rings, _ = shared
-    _, _, is_ahead = exchange
-    q_ring, grad_ring, lse_stages, delta_stages = rings
-    BOX_SIZE: gl.constexpr = scores.shape[0]
-    BLOCK_M: gl.constexpr = scores.shape[1]
-    COLS: gl.constexpr = gl.SliceLayout(0, scores.type.layout)
-    OPERAND: gl.constexpr = gl.DotOperandLayout(0, grad_k.type.layout, 2)
-    stage, zero = n_used % lse_stages.shape[0], zero_in_loop(n_used)
-    v, q = matrix_at(v_boxes, W + zero), matrix_at(q_ring[0], stage)
-    grad = wait_until_full(grad_ring, n_used)
+    _, v_boxes, exchange, steps, _ = shared
+    _, _, may_multiply = exchange
+    _, grads, lse_stages, delta_stages, _ = steps
+    BOX_SIZE: gl.constexpr = v_boxes.shape[2]
+    HEAD_DIM: gl.constexpr = v_boxes.shape[4]
+    BLOCK_M: gl.constexpr = lse_stages.shape[1]
+    COLS: gl.constexpr = gl.SliceLayout(0, no_scores.type.layout)
+    OPERAND: gl.constexpr = gl.DotOperandLayout(0, grad_v.type.layout, 2)
+    stage, zero = count % grads.shape[0], zero_in_loop(count)
+    v, grad = matrix_at(v_boxes, W + zero), matrix_at(grads, stage)
     # The product is summed up from minus delta on, which saves registers.
     delta = delta_stages.index(stage).load(COLS)
-    grad_p = add_scores(gl.zeros_like(scores) - delta[None, :], v, grad)
+    grad_p = add_scores(no_scores - delta[None, :], v, grad)
+    if HEAD_DIM <= 64:  # else registers are left only when scores have taken theirs
+        lse = lse_stages.index(stage).load(COLS)
+    scores, grad_k = warpgroup_mma_wait(1, deps=(scores, grad_k))
+    mbarrier.arrive(may_multiply.index(1 - W), count=1)
     if not need_no_mask(row, BLOCK_M, key, BOX_SIZE, sizes, window):
         scores = hide_unseeing_of_keys(scores, row, key + zero, sizes, window)
-    lse = lse_stages.index(stage).load(COLS)
+    if HEAD_DIM > 64:
+        lse = lse_stages.index(stage).load(COLS)
     p = gl.exp2(scores * scale_log2 - lse[None, :])
-    operand = gl.convert_layout(p.to(v.dtype), OPERAND)
-    if W == 0 and n_used == 0:
-        mbarrier.arrive(is_ahead.index(0), count=1)
+    operand = gl.convert_layout(p.to(grad.dtype), OPERAND)
     grad_v = start_values(grad_v, operand, grad)
-    # One product goes on, the last that was started.
     grad_p = warpgroup_mma_wait(1, deps=(grad_p,))
-    grad_scores = (p * grad_p).to(v.dtype)
-    operand = gl.convert_layout(grad_scores, OPERAND)
+    grad_scores = (p * grad_p).to(grad.dtype)
+    return grad_scores, grad_k, warpgroup_mma_wait(0, deps=(grad_v,))
+
+
+@gluon.jit
+def end_step(
+    grad_scores, grad_k, shared, count, W: gl.constexpr, IS_LAST: gl.constexpr = False
+):
+    """The part of the step before, and the sum of grad_k, which is started only.
+
+    The warpgroup waits for the other's scores: the first one for those of step `count`,
+    the second for those of the next, of which there are none behind the last.
+    """
+    k_boxes, _, exchange, steps, _ = shared
+    _, _, may_multiply = exchange
+    OPERAND: gl.constexpr = gl.DotOperandLayout(0, grad_k.type.layout, 2)
+    q = matrix_at(steps[0], count % steps[0].shape[0])
     # The other has long stored those of the last step, as its part is multiplied now.
-    wait_for_last_scores(exchange, n_used)
-    store_scores(exchange, n_used, grad_scores, W)
-    part = start_last_part(exchange, n_used, k_boxes, zero, W)
-    grad_k = start_values(grad_k, operand, q)
-    part, grad_v = warpgroup_mma_wait(1, deps=(part, grad_v))
-    return part, grad_k, grad_v
+    wait_for_last_scores(exchange, count)
+    store_scores(exchange, count, grad_scores, W)
+    if W == 0 or not IS_LAST:
+        mbarrier.wait(may_multiply.index(W), (count + W) & 1)
+    part = start_last_part(exchange, count, k_boxes, zero_in_loop(count), W)
+    grad_k = start_values(grad_k, gl.convert_layout(grad_scores, OPERAND), q)
+    part = warpgroup_mma_wait(1, deps=(part,))
+    return part, grad_k

@@ -54,9 +54,9 @@ def turns_of(shared, sizes, n_kv_heads, order):
     Then the row of the first step, how many rows lead to the next ones, and whether
     keys are taken from the last ones back.
     """
-    k_boxes, _, _, rings, _ = shared
+    k_boxes, _, _, steps, _ = shared
     BLOCK_N: gl.constexpr = k_boxes.shape[0] * k_boxes.shape[2]
-    BLOCK_M: gl.constexpr = rings[0][0].shape[2]
+    BLOCK_M: gl.constexpr = steps[0].shape[2]
     batch, kv_head, key, first_row, n_steps, is_from_last = key_tile_at(
         gl.program_id(0), sizes, n_kv_heads, *order, BLOCK_M, BLOCK_N
     )
@@ -70,9 +70,9 @@ def turns_of(shared, sizes, n_kv_heads, order):
 @gluon.jit
 def count_before(key, row, is_from_last, shared, sizes, window):
     """How many programs add to the sums of a step before the one of a key."""
-    k_boxes, _, _, rings, _ = shared
+    k_boxes, _, _, steps, _ = shared
     BLOCK_N: gl.constexpr = k_boxes.shape[0] * k_boxes.shape[2]
-    first_key, end_key = keys_of_rows(row, rings[0][0].shape[2], sizes, window)
+    first_key, end_key = keys_of_rows(row, steps[0].shape[2], sizes, window)
     from_last = (end_key - 1) // BLOCK_N - key // BLOCK_N
     return gl.where(is_from_last, from_last, key // BLOCK_N - first_key // BLOCK_N)
 
@@ -83,10 +83,10 @@ def ask_for_turns(sums_ptr, shared, sizes, n_kv_heads, order):
 
     It asks before each step whether all others that come first have added theirs.
     """
-    k_boxes, _, _, rings, turn = shared
+    k_boxes, _, _, steps, turn = shared
     has_come, _, TAKES_TURNS = turn
     HEAD_DIM: gl.constexpr = k_boxes.shape[4]
-    BLOCK_M: gl.constexpr = rings[0][0].shape[2]
+    BLOCK_M: gl.constexpr = steps[0].shape[2]
     first_head, key, n_turns, row, row_step, is_from_last = turns_of(
         shared, sizes, n_kv_heads, order
     )
@@ -110,10 +110,10 @@ def pass_turns_on(sums_ptr, shared, sizes, n_kv_heads, order):
     which takes longer: it waits for what has been added to be in memory. Meanwhile one
     step can come and be over, and no second one, as each needs this warp to let it.
     """
-    k_boxes, _, _, rings, turn = shared
+    k_boxes, _, _, steps, turn = shared
     has_come, is_over, TAKES_TURNS = turn
     HEAD_DIM: gl.constexpr = k_boxes.shape[4]
-    BLOCK_M: gl.constexpr = rings[0][0].shape[2]
+    BLOCK_M: gl.constexpr = steps[0].shape[2]
     first_head, _, n_turns, row, row_step, _ = turns_of(
         shared, sizes, n_kv_heads, order
     )

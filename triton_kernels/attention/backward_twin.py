@@ -2,13 +2,14 @@
 
 A program owns keys; gradients of its scores give a part of those of queries, too.
 Scores are transposed: what follows from them is in registers that are multiplied again.
-Each warpgroup has 64 of the keys and goes at its own pace, half a step apart from the
-other: one computes exponentials while the tensor cores multiply for the other. Through
-shared memory both get the gradients of all scores, a step later, when both have stored
-them, and multiply those by the keys, each for half of the columns. This part leaves the
-registers for memory while the tensor cores go on with keys' gradients and the scores of
-the next step. There programs add their parts up, in float32: in turns, as
-backward_turns.py has it, or in any order where the last bits may differ.
+Each warpgroup has 64 of the keys. They multiply one after the other, so that one
+computes exponentials while the tensor cores multiply for the other; at their own pace
+they come to compute at the same time. Through shared memory both get the gradients of
+all scores, a step later, when both have stored them, and multiply those by the keys,
+each for half of the columns. This part leaves the registers for memory while the tensor
+cores go on with keys' gradients and the scores of the next step. There programs add
+their parts up, in float32: in turns, as backward_turns.py has it, or in any order where
+the last bits may differ.
 """
 
 from triton.experimental import gluon
@@ -21,18 +22,20 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from triton_kernels.attention.backward_parts import (
-    add_step,
+    begin_step,
+    end_step,
     load_step,
     make_exchange,
+    make_steps,
     start_last_part,
+    start_step_scores,
     wait_for_last_scores,
+    wait_for_step,
 )
 from triton_kernels.attention.backward_rings import (
     load_own_rows,
-    make_row_stages,
     store_gradient,
     wait_for_each_other,
-    zero_in_loop,
 )
 from triton_kernels.attention.backward_sums import BOX_SIZE, sums_at
 from triton_kernels.attention.backward_turns import (
@@ -41,12 +44,8 @@ from triton_kernels.attention.backward_turns import (
     make_turn,
     pass_turns_on,
 )
-from triton_kernels.attention.products import start_scores
 from triton_kernels.attention.ring import (
-    make_ring,
     make_stages,
-    matrix_at,
-    wait_until_full,
 )
 from triton_kernels.attention.tile_order import (
     are_seen,
@@ -55,7 +54,7 @@ from triton_kernels.attention.tile_order import (
     step_behind,
 )
 from triton_kernels.common.math import LOG2_E
-from triton_kernels.common.ring import make_barriers, release
+from triton_kernels.common.ring import make_barriers
 
 
 @gluon.jit
@@ -77,12 +76,11 @@ def sum_up(
     sums_ptr: of the first of these heads.
     first_key: of the program; row: of its first step, and row_step leads to the next.
     """
-    k_boxes, _, exchange, rings, turn = shared
-    _, _, is_ahead = exchange
-    q_ring, grad_ring, _, _ = rings
+    k_boxes, _, exchange, steps, turn = shared
+    _, _, may_multiply = exchange
     BLOCK_N: gl.constexpr = k_boxes.shape[0] * BOX_SIZE
     HEAD_DIM: gl.constexpr = k_boxes.shape[4]
-    BLOCK_M: gl.constexpr = q_ring[0].shape[2]
+    BLOCK_M: gl.constexpr = steps[0].shape[2]
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
     SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     no_scores = gl.zeros([BOX_SIZE, BLOCK_M], gl.float32, SCORES)
@@ -92,53 +90,56 @@ def sum_up(
     # -- compute: exponentials while the tensor cores multiply for the other warpgroup;
     # the part of a step in the next one
     n_sums = gl.cdiv(sizes[2], BLOCK_M)
-    is_seen = are_seen(first_key, BLOCK_N, sizes, window)
-    n_all = gl.where(is_seen, n_sharing * n_steps, 0)
-    head, last_index = gl.to_tensor(0), gl.to_tensor(0)
     key = first_key + W * BOX_SIZE
-    # Half a step behind: when the first warpgroup has computed its first exponentials.
-    if W == 1 and n_all > 0:
-        mbarrier.wait(is_ahead.index(0), 0)
-    k, q = matrix_at(k_boxes, W), wait_until_full(q_ring, 0)
-    scores = warpgroup_mma_wait(0, deps=(start_scores(k, q, no_scores),))
-    for n_used in range(n_all):
-        part, grad_k, grad_v = add_step(
-            *(scores, grad_k, grad_v, shared, n_used),
+    if are_seen(first_key, BLOCK_N, sizes, window):
+        n_all = n_sharing * n_steps
+        if W == 1:
+            mbarrier.wait(may_multiply.index(W), 0)
+        # Else the compiler waits by itself, as these come from outside the loop.
+        scores = start_step_scores(no_scores, shared, 0, W)
+        first_scores = warpgroup_mma_wait(0, deps=(scores,))
+        grad_scores, grad_k, grad_v = begin_step(
+            *(no_scores, first_scores, grad_k, grad_v, shared, 0),
             *(row, key, sizes, window, scale_log2, W),
         )
-        # Started before the part is added: sums that go on into the next step would
-        # be serialized. Behind the last step its scores are computed for nobody.
-        q = wait_until_full(q_ring, gl.minimum(n_used + 1, n_all - 1))
-        k = matrix_at(k_boxes, W + zero_in_loop(n_used))
-        scores = start_scores(k, q, no_scores)
-        if n_used > 0:
-            add_in_turn(turn, n_used - 1, sums_ptr, last_index, part, W)
-        scores, grad_k = warpgroup_mma_wait(0, deps=(scores, grad_k))
-        release(q_ring, n_used)
-        release(grad_ring, n_used)
+        head, last_index = gl.to_tensor(0), gl.to_tensor(0)
+        for n_used in range(1, n_all):
+            # The end of the step before, and this one up to gradients of its scores:
+            # then no product is on its way, which would be serialized by the loop.
+            part, grad_k = end_step(grad_scores, grad_k, shared, n_used - 1, W)
+            scores = start_step_scores(no_scores, shared, n_used, W)
+            if n_used > 1:
+                add_in_turn(turn, n_used - 2, sums_ptr, last_index, part, W)
+            last_index = head * n_sums + row // BLOCK_M
+            head, row = step_behind(head, row, row_step, n_sharing)
+            grad_scores, grad_k, grad_v = begin_step(
+                *(no_scores, scores, grad_k, grad_v, shared, n_used),
+                *(row, key, sizes, window, scale_log2, W),
+            )
+        part, grad_k = end_step(grad_scores, grad_k, shared, n_all - 1, W, IS_LAST=True)
+        if n_all > 1:
+            add_in_turn(turn, n_all - 2, sums_ptr, last_index, part, W)
         last_index = head * n_sums + row // BLOCK_M
-        head, row = step_behind(head, row, row_step, n_sharing)
-    if n_all > 0:
         wait_for_last_scores(exchange, n_all)
         part = start_last_part(exchange, n_all, k_boxes, 0, W)
-        part = warpgroup_mma_wait(0, deps=(part,))
+        part, grad_k = warpgroup_mma_wait(0, deps=(part, grad_k))
         add_in_turn(turn, n_all - 1, sums_ptr, last_index, part, W)
-    else:  # nobody sees the keys; what has been loaded is to be there
-        wait_until_full(grad_ring, 0)
+    else:  # what has been loaded is to be there
+        wait_for_step(steps, 0)
     return grad_k, grad_v
 
 
 @gluon.jit
 def consume(sums_ptr, shared, own, maps, call, W: gl.constexpr):
     """What the W-th of the warpgroups does that multiply."""
-    k_boxes, v_boxes, _, rings, _ = shared
+    k_boxes, v_boxes, _, steps, _ = shared
     own_full, own_read = own
     grad_k_map, grad_v_map = maps
     sizes, n_kv_heads, order, scale = call
     _, n_heads, n_queries, _ = sizes
     BLOCK_N: gl.constexpr = k_boxes.shape[0] * BOX_SIZE
     HEAD_DIM: gl.constexpr = k_boxes.shape[4]
-    BLOCK_M: gl.constexpr = rings[0][0].shape[2]
+    BLOCK_M: gl.constexpr = steps[0].shape[2]
     # -- tile: a program owns BLOCK_N keys of a head
     batch, kv_head, key, first_row, n_steps, is_from_last = key_tile_at(
         gl.program_id(0), sizes, n_kv_heads, *order, BLOCK_M, BLOCK_N
@@ -164,10 +165,10 @@ def consume(sums_ptr, shared, own, maps, call, W: gl.constexpr):
 @gluon.jit
 def load(sums_ptr, shared, own, own_maps, maps, sizes, n_kv_heads, order):
     """What the loading warp does."""
-    k_boxes, v_boxes, _, rings, _ = shared
+    k_boxes, v_boxes, exchange, steps, _ = shared
     _, n_heads, n_queries, _ = sizes
     BLOCK_N: gl.constexpr = k_boxes.shape[0] * k_boxes.shape[2]
-    BLOCK_M: gl.constexpr = rings[0][0].shape[2]
+    BLOCK_M: gl.constexpr = steps[0].shape[2]
     batch, kv_head, key, first_row, n_steps, is_from_last = key_tile_at(
         gl.program_id(0), sizes, n_kv_heads, *order, BLOCK_M, BLOCK_N
     )
@@ -180,7 +181,7 @@ def load(sums_ptr, shared, own, own_maps, maps, sizes, n_kv_heads, order):
     for n_loaded in range(n_loads):
         index = (first_head + head) * gl.cdiv(n_queries, BLOCK_M) + row // BLOCK_M
         load_step(
-            *(rings, maps, sums_ptr, index, n_loaded),
+            *(steps, exchange, maps, sums_ptr, index, n_loaded),
             *(row, kv_head * n_sharing + head, batch),
         )
         head, row = step_behind(head, row, row_step, n_sharing)
@@ -216,16 +217,11 @@ def attention_backward_kernel(
 
     # -- load: by one warp
     NUM_CONSUMERS: gl.constexpr = 2
-    rings = (
-        make_ring(q_map, NUM_STAGES, NUM_CONSUMERS),
-        make_ring(grad_map, NUM_STAGES, NUM_CONSUMERS),
-        make_row_stages(NUM_STAGES, BLOCK_M),
-        make_row_stages(NUM_STAGES, BLOCK_M),
-    )
+    steps = make_steps(q_map, grad_map, NUM_STAGES)
     k_boxes = make_stages(k_map, NUM_CONSUMERS)
     v_boxes = make_stages(v_map, NUM_CONSUMERS)
     exchange = make_exchange(q_map, NUM_CONSUMERS)
-    shared = k_boxes, v_boxes, exchange, rings, make_turn(TAKES_TURNS, NUM_CONSUMERS)
+    shared = k_boxes, v_boxes, exchange, steps, make_turn(TAKES_TURNS, NUM_CONSUMERS)
     own = make_barriers(1, 1), make_barriers(1, NUM_CONSUMERS)
     fence_async_shared()
     maps, own_maps = (q_map, grad_map), (k_map, v_map)
