@@ -245,9 +245,12 @@ def wrapped(n_bytes: int) -> Edit:
     """
 
     def edit(statement: str) -> str:
-        found = re.search(r"\[(%\w+)\]", statement)
+        found = re.search(r"\[(%\w+)(?:\+(\d+))?\]", statement)
         assert found, statement
-        return f"and.b32 {found[1]}, {found[1]}, {n_bytes - 1}; {statement}"
+        address, offset = found[1], found[2] or 0
+        placed = statement.replace(found[0], f"[{address}]")
+        added = f"add.s32 {address}, {address}, {offset};"
+        return f"{added} and.b32 {address}, {address}, {n_bytes - 1}; {placed}"
 
     return edit
 

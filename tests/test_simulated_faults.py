@@ -537,9 +537,14 @@ def scores_of_triton() -> Iterator[Fault]:
 
     Those of three steps come first in shared memory, 16 KiB each.
     """
-    wait, product = r"wait_for_last_scores\(", "start_last_part"
+    wait, product = r"last_scores\(exchange, (count|n_all)\)$", "start_last_part"
     says = f"{RACE}|{UNWRITTEN}"
     yield Fault("no-wait-for-scores", "try_wait", wait, no_wait, says, product)
+    # One program never goes on, and others ask whether it has added its parts.
+    place, asks = r"last_scores\(exchange, count - N", "is_from_last"
+    yield Fault("no-wait-for-place", "try_wait", place, no_wait, ASKS, asks)
+    arrive, may = r"mbarrier\.arrive", r"arrive\(may_multiply"
+    yield Fault("no-turn-of-products", arrive, may, dropped, ASKS, asks)
     store, two = r"store\(grad_scores\)", wrapped(2 * 16384)
     yield Fault("scores-of-two-steps", "stmatrix", store, two, RACE, product)
 
