@@ -71,6 +71,18 @@ TRITON_PTX = """
 \t.loc\t1 21 9
 \t@!%p1 ld.global.v2.b32 { %r1, %r3 }, [ %rd1 + 0 ];
 \t// end inline asm
+\t// begin inline asm
+
+{
+\t.reg .pred complete;
+\t.loc\t1 33 9
+\twait:
+\t.loc\t1 34 9
+\tmbarrier.try_wait.parity.shared::cta.b64 complete, [%r1], %r2;
+\t@!complete bra.uni wait;
+}
+
+\t// end inline asm
 \tret;
 }
 \t.file\t1 "kernels/axpy.py"
@@ -151,7 +163,8 @@ def test_ptx_source_lines_of_nvcc() -> None:
 
 def test_ptx_source_lines_of_triton() -> None:
     listing = parse_ptx(TRITON_PTX)
-    assert [each.frames[0].line for each in listing.instructions] == [20, 20, 20, 20]
+    lines = [each.frames[0].line for each in listing.instructions]
+    assert lines == [20, 20, 20, 30, 30, 30]
     load = listing.instructions[2]
     assert (load.predicate, load.operands[0]) == ("!%p1", "{ %r1, %r3 }")
 

@@ -102,7 +102,7 @@ def parse_ptx(text: str, kernel: str | None = None) -> Listing:
         elif statement := PTX_INSTRUCTION.fullmatch(part):
             read.add(statement, number, locations.frames)
         else:
-            locations.read(part)
+            locations.read(number, part)
     return Listing("ptx", name, text, tuple(read.all))
 
 
@@ -179,7 +179,7 @@ class _PtxLocations:
     nvcc and Triton 3.9 write each level of inlining as `inlined_at`, and name the
     caller's own caller in an earlier .loc. Triton 3.6 writes the whole chain in a
     comment only. Inside a block of inline assembly LLVM counts the lines of the block
-    on top of the source line, so that only the first .loc of a block is true.
+    on top of the source line.
     """
 
     def __init__(self, lines: list[str]) -> None:
@@ -191,22 +191,23 @@ class _PtxLocations:
         }
         self._paths = {os.path.basename(path): path for path in self._files.values()}
         self._callers: dict[str, str] = {}
-        self._in_assembly = False
+        self._assembly_begin = 0  # the number of the line, inside of inline assembly
         self._is_placed = False
 
-    def read(self, line: str) -> None:
+    def read(self, number: int, line: str) -> None:
         """Takes note of a line, if it tells of a location."""
         if line in (_ASSEMBLY_BEGINS, _ASSEMBLY_ENDS):
-            self._in_assembly = line == _ASSEMBLY_BEGINS
+            self._assembly_begin = number if line == _ASSEMBLY_BEGINS else 0
             self._is_placed = False
         found = _LOCATION.match(line)
         if found is None:
             return
         place = found["place"]
         self._callers[place] = found["caller"] or ""
-        if self._in_assembly and self._is_placed:
+        if self._assembly_begin and self._is_placed:
             return
         self._is_placed = True
+        n_counted = number - self._assembly_begin - 1 if self._assembly_begin else 0
         comment = found["comment"] or ""
         frames = (
             self._frames_of_comment(comment)
@@ -216,7 +217,8 @@ class _PtxLocations:
         # Line 0: made by the compiler, for no line of its own. Of two calls that became
         # one, no line tells where it is.
         if frames and frames[0].line != 0:
-            self.frames = tuple(each for each in frames if each.line != 0)
+            own = Frame(frames[0].file, frames[0].line - n_counted)
+            self.frames = own, *(each for each in frames[1:] if each.line != 0)
 
     def _frames_of_comment(self, comment: str) -> tuple[Frame, ...]:
         return tuple(
