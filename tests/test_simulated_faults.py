@@ -190,6 +190,16 @@ def outcome_of(subject: Subject, ptx: str) -> Outcome:
     return found if found.reports else run(subject, ORDERS[1], ptx, ends_at_fault=True)
 
 
+def test_all_who_wait_are_told() -> None:
+    """One warpgroup waits for the other; another program asks for what they add."""
+    subject = TURNS[1]
+    fault = next(each for each in scores_of_triton() if each.title.endswith("products"))
+    found = run(subject, ORDERS[0], fault.planted_in(subject))
+    told = {(each.what, line) for each in found.reports for line in each.lines}
+    for what, waits in ((ASKS, "is_from_last"), (STUCK, r"wait\(may_multiply")):
+        assert any(what == says and re.search(waits, line) for says, line in told)
+
+
 @needs_nvcc
 def test_a_run_may_end_at_its_first_fault() -> None:
     subject = RING

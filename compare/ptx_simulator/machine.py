@@ -116,6 +116,7 @@ class Machine:
         elif self._vain_questions > MOST_QUESTIONS:
             for place, group in self._asking.items():
                 self.batch.tell(place, group, "waits for ever for what no block writes")
+            self._tell_who_waits()
 
     def _take_turns(self) -> None:
         """Runs the warps of a block one after the other, each as far as it can go.
@@ -162,16 +163,20 @@ class Machine:
 
     def _end(self) -> None:
         """Looks who waits in vain, when nobody can go on."""
-        for place, group in self._polling.items():
-            self.batch.tell(place, group, "waits for ever: the phase never ends")
-        for place, group in self._barriers.waiting():
-            self.batch.tell(place, group, "waits for ever: not all come to the barrier")
+        self._tell_who_waits()
         if self._polling or self._barriers.are_waited_at:
             self._counters.is_complete = False
         elif self.batch.lives:
             self.batch.lives.look()
         for kind in ("copies", "bulk copies"):
             self.batch.queues[kind].finish(self.batch.layout.all_lanes)
+
+    def _tell_who_waits(self) -> None:
+        """For phases and at barriers, when nobody can go on."""
+        for place, group in self._polling.items():
+            self.batch.tell(place, group, "waits for ever: the phase never ends")
+        for place, group in self._barriers.waiting():
+            self.batch.tell(place, group, "waits for ever: not all come to the barrier")
 
     def _enter(self, place: int, group: Group | None) -> None:
         """Lets a group go on from an instruction, together with whoever is there."""
