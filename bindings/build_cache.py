@@ -32,12 +32,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-import platformdirs
 import pybind11
 import torch
 from filelock import FileLock, Timeout
 
 from bindings import child_process, toolchain
+from bindings.disk_cache import folder_of, forget_unused
 from bindings.errors import BuildError
 from bindings.sources import ROOT
 
@@ -275,7 +275,7 @@ def cache_folder() -> Path:
     Raises:
         BuildError: The folder cannot be made, or is not safe to load code from.
     """
-    folder = platformdirs.user_cache_path("twin-kernels") / "inline"
+    folder = folder_of("inline")
     if "$" in str(folder):
         raise BuildError(_unusable(folder, "ninja takes a $ for a variable"))
     try:
@@ -389,6 +389,7 @@ def _build(
                 os.replace(compiled, path)
     except OSError as error:
         raise BuildError(_unusable(path.parent, str(error))) from error
+    forget_unused()
 
 
 def _seal(path: Path) -> None:

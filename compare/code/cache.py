@@ -9,7 +9,7 @@ import os
 import tempfile
 from pathlib import Path
 
-import platformdirs
+from bindings.disk_cache import folder_of, forget_unused
 
 
 def key_of(*parts: str | bytes) -> str:
@@ -41,6 +41,7 @@ def write(key: str, files: dict[str, bytes]) -> None:
                 path = Path(temporary, name)
                 path.write_bytes(data)
                 os.replace(path, folder / f"{key}.{name}")
+    forget_unused()
 
 
 def remove(key: str, names: tuple[str, ...]) -> None:
@@ -51,4 +52,4 @@ def remove(key: str, names: tuple[str, ...]) -> None:
 
 
 def _folder() -> Path:
-    return Path(platformdirs.user_cache_dir("twin-kernels")) / "codegen"
+    return folder_of("codegen")

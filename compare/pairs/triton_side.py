@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 from torch import Tensor
 
 from bindings.backends.interpreter import unsupported_reason
+from bindings.disk_cache import folder_of
 from compare.assembly.listing import parse_ptx
 from compare.assembly.stores import stored_parameters
 from compare.code.architectures import Architecture
@@ -182,7 +182,7 @@ def code(
         "files": [str(each.resolve()) for each in files],
     }
     # Foreign code may write there, so that Triton itself must not use it elsewhere.
-    cache = Path(platformdirs.user_cache_dir("twin-kernels")) / "pairs-triton"
+    cache = folder_of("pairs-triton")
     try:
         cache.mkdir(parents=True, exist_ok=True)
     except OSError as error:
