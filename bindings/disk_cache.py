@@ -38,26 +38,25 @@ def _root() -> Path:
 @functools.cache  # a process looks once
 def _forget_unused_in(root: Path) -> None:
     mark, now = root / _MARK, time.time()
-    with contextlib.suppress(OSError):  # then all is kept
+    with contextlib.suppress(OSError):  # there is no folder, or it cannot be used
         if mark.exists() and now - mark.stat().st_mtime < _DAY_S:
             return
         mark.touch()
-        for kind in root.iterdir():
-            for entry in kind.iterdir() if kind.is_dir() else ():
-                # Somebody may hold a lock, which takes no space.
-                if entry.suffix != ".lock" and now - _last_use(entry) > _KEPT_S:
-                    _remove(entry)
+        for entry in root.glob("*/*"):
+            # Somebody may hold a lock, which takes no space.
+            if entry.suffix != ".lock":
+                _remove_if_unused(entry, now)
 
 
-def _last_use(entry: Path) -> float:
-    """When a file, or any file of a folder, was last read or written."""
-    files = [each for each in entry.rglob("*") if each.is_file()] or [entry]
-    statuses = [each.stat() for each in files]
-    return max(max(each.st_atime, each.st_mtime) for each in statuses)
-
-
-def _remove(entry: Path) -> None:
-    if entry.is_dir():
-        shutil.rmtree(entry, ignore_errors=True)
-    else:
-        entry.unlink(missing_ok=True)
+def _remove_if_unused(entry: Path, now: float) -> None:
+    """Removes a file, or a folder of which no file is used."""
+    with contextlib.suppress(OSError):  # another process may remove it meanwhile
+        files = [each for each in entry.rglob("*") if each.is_file()] or [entry]
+        statuses = [each.lstat() for each in files]
+        last_use = max(max(each.st_atime, each.st_mtime) for each in statuses)
+        if now - last_use <= _KEPT_S:
+            return
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()

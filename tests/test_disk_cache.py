@@ -43,6 +43,22 @@ def test_what_was_not_used_for_a_month_goes(root: Path) -> None:
     assert other.exists()
 
 
+def test_what_cannot_be_removed_keeps_nothing_else(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = [made(root / f"codegen/{each}.ptx", unused_days=31) for each in range(4)]
+    unlink = Path.unlink
+
+    def unlink_others(path: Path) -> None:
+        if path in old[:2]:
+            raise PermissionError(path)
+        unlink(path)
+
+    monkeypatch.setattr(Path, "unlink", unlink_others)
+    disk_cache.forget_unused()
+    assert [each.exists() for each in old] == [True, True, False, False]
+
+
 def test_a_read_is_a_use(root: Path) -> None:
     path = made(root / "codegen/old.ptx", unused_days=31)
     os.utime(path, (time.time(), path.stat().st_mtime))
