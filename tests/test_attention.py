@@ -1022,10 +1022,10 @@ def test_what_triton_makes_of_the_backwards_twin(
         assert is_small or launch.block == (3 * 128, 1, 1)
         log = launch.assembler_log
         assert not WARNING.search(log)
-        # A few numbers leave the registers, of 128 columns the most, but outside of the
-        # loops.
+        # A few numbers leave the registers before the loops, the most where steps have
+        # twice the queries; in the loops one at most comes back.
         (spilled,) = re.findall(r"(\d+) bytes spill stores", log)
-        few = 40 if head_dim == 128 else 8
+        few = 40 if head_dim == 128 else 96
         assert int(spilled) <= (0 if is_small or head_dim > 128 else few)
 
 

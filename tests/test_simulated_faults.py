@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import launches
@@ -104,6 +104,8 @@ FLOAT8 = Subject("triton", "scaled_matmul", (64, 192, 640), BF16, blocks=1, rung
 # Blocks that take turns; and, in CUDA, more steps than gradients of scores have places.
 TURNS = of_both("attention_backward", (1, 300, 140, 1, 1, 64), BF16, kernel=1)
 STEPS = Subject("cuda", "attention_backward", (1, 530, 100, 1, 1, 64), BF16, kernel=1)
+# The other tile: a step has half as many queries.
+SHORT_STEPS = replace(TURNS[1], shape=(1, 300, 140, 1, 1, 128))
 
 ORDERS = ("forward", "reverse")
 FOUR_ORDERS = (*ORDERS, "random:1", "random:2")
@@ -545,18 +547,21 @@ def scores_of_cuda() -> Iterator[Fault]:
 def scores_of_triton() -> Iterator[Fault]:
     """Gradients of scores that a warpgroup has not stored yet, or the other multiplies.
 
-    Those of three steps come first in shared memory, 16 KiB each.
+    Those of three steps come first in shared memory, 32 KiB each.
     """
     wait, product = r"last_scores\(exchange, (count|n_all)\)$", "start_last_part"
     says = f"{RACE}|{UNWRITTEN}"
     yield Fault("no-wait-for-scores", "try_wait", wait, no_wait, says, product)
-    # One program never goes on, and others ask whether it has added its parts.
-    place, asks = r"last_scores\(exchange, count - N", "is_from_last"
-    yield Fault("no-wait-for-place", "try_wait", place, no_wait, ASKS, asks)
-    arrive, may = r"mbarrier\.arrive", r"arrive\(may_multiply"
-    yield Fault("no-turn-of-products", arrive, may, dropped, ASKS, asks)
-    store, two = r"store\(grad_scores\)", wrapped(2 * 16384)
+    store, two = r"store\(grad_scores\)", wrapped(2 * 32768)
     yield Fault("scores-of-two-steps", "stmatrix", store, two, RACE, product)
+    # One program never goes on, and others ask whether it has added its parts.
+    arrive, may = r"mbarrier\.arrive", r"arrive\(may_multiply"
+    yield Fault("no-turn-of-products", arrive, may, dropped, ASKS, "is_from_last")
+
+
+def place_of_step(line: str) -> Iterator[Fault]:
+    """A step that is loaded before its place is free: its program never goes on."""
+    yield Fault("no-wait-for-place", "try_wait", line, no_wait, ASKS, "is_from_last")
 
 
 def barriers_of_products(lines: dict[int, str]) -> Iterator[Fault]:
@@ -606,6 +611,8 @@ FAULTS: list[tuple[Subject, Iterator[Fault]]] = [
     (TURNS[0], turns_of_cuda()),
     (STEPS, scores_of_cuda()),
     (TURNS[1], scores_of_triton()),
+    (TURNS[1], place_of_step(r"may_multiply\.index\(\d\), count & 1")),
+    (SHORT_STEPS, place_of_step(r"last_scores\(exchange, count - N")),
 ]
 
 

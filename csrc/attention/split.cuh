@@ -107,10 +107,10 @@ __global__ void __launch_bounds__(split::MAX_WARPS* WARP_SIZE) attention_split_k
         const int start = start_of(step);
         if (start < split_end) {
             auto& [k_tile, v_tile] = warps[warp].stages[step % NUM_STAGES];
-            k_tile.template copy_from<WARP_SIZE, true>(
+            k_tile.template copy_from<WARP_SIZE>(
                 k_ptr + start * k_stride_row, k_stride_row, split_end - start, head_dim
             );
-            v_tile.template copy_from<WARP_SIZE, true>(
+            v_tile.template copy_from<WARP_SIZE>(
                 v_ptr + start * v_stride_row, v_stride_row, split_end - start, head_dim
             );
         }

@@ -126,8 +126,8 @@ struct KeyTile {
     int key;
     int first_row;  // where the first tile of queries begins
     int n_steps;
-    bool
-        is_from_last;  // its head's keys are taken from the last ones back to the first
+    // Whether its head's keys are taken from the last ones back to the first.
+    bool is_from_last;
 
     // From the last queries back to the first, or the other way around if keys are, too.
     template <int BLOCK_M>

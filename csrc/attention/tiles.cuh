@@ -8,7 +8,6 @@
 #include "common/launch.cuh"
 #include "common/ptx/async_copy.cuh"
 #include "common/ptx/mma.cuh"
-#include "common/ptx/streamed_copy.cuh"
 #include "common/vec.cuh"
 
 namespace tensor_cores {
@@ -44,7 +43,7 @@ struct alignas(128) Tile {
 
     // Starts to copy n_rows rows of head_dim columns; zeros fill the rest of the tile. All of
     // NUM_THREADS threads, a block's or a warp's, call it.
-    template <int NUM_THREADS, bool IS_READ_ONCE = false>
+    template <int NUM_THREADS>
     __device__ void copy_from(
         const T* ptr, int64_t stride_row, int n_rows, int head_dim
     ) {
@@ -61,9 +60,7 @@ struct alignas(128) Tile {
         for (int row = first_row; row < first_row + N_ROWS; row += ROW_STEP) {
             const int n_valid = row < n_rows ? n_cols : 0;
             T* to = chunk(row, col / CHUNK);
-            if (in_chunks && IS_READ_ONCE) {
-                ptx::cp_async_once(to, ptr, n_valid * sizeof(T));
-            } else if (in_chunks) {
+            if (in_chunks) {
                 ptx::cp_async<VEC_BYTES>(to, ptr, n_valid * sizeof(T));
             } else {
                 store(to, load<CHUNK>(ptr, n_valid, T{}, false));

@@ -88,14 +88,6 @@ void cp_async_wait_group() {
 
 inline void cp_async_wait_all() { emulator::wait_for_async_copies(); }
 
-// ---- streamed_copy.cuh --------------------------------------------------------------
-
-inline void cp_async_once(
-    void* shared, const void* global, int source_bytes, Site site = Site::here()
-) {
-    cp_async<16>(shared, global, source_bytes, site);
-}
-
 // ---- mma.cuh ------------------------------------------------------------------------
 
 inline void ldmatrix(

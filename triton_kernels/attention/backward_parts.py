@@ -12,8 +12,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from triton_kernels.attention.backward_rings import zero_in_loop
-from triton_kernels.attention.backward_sums import statistics_at
+from triton_kernels.attention.backward_rings import make_row_stages, zero_in_loop
+from triton_kernels.attention.backward_sums import BOX_SIZE, load_statistics
 from triton_kernels.attention.products import add_scores, start_scores, start_values
 from triton_kernels.attention.ring import make_stages, matrix_at
 from triton_kernels.attention.scores import seeing_queries
@@ -34,10 +34,8 @@ def make_steps(q_map, grad_map, N: gl.constexpr):
 
     A step has BLOCK_M queries, gradients of their rows of out, and statistics of these.
     """
-    LAYOUT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-    STATISTICS: gl.constexpr = [N, q_map.block_type.shape[1]]
-    lse = gl.allocate_shared_memory(gl.float32, STATISTICS, LAYOUT)
-    delta = gl.allocate_shared_memory(gl.float32, STATISTICS, LAYOUT)
+    BLOCK_M: gl.constexpr = q_map.block_type.shape[1]
+    lse, delta = make_row_stages(N, BLOCK_M), make_row_stages(N, BLOCK_M)
     full = make_barriers(N, 1)
     return make_stages(q_map, N), make_stages(grad_map, N), lse, delta, full
 
@@ -54,22 +52,25 @@ def load_step(steps, exchange, maps, sums_ptr, index, count, row, head, batch):
     """Starts to load queries and gradients of a head; the warp reads their statistics.
 
     index: of the first 64 of them in sums_ptr. The place of a step is free when both
-    warpgroups have stored gradients of scores of the one behind it. A barrier that
-    tells this by itself would let their warps wait for each other once more.
+    warpgroups have scores of the one behind it: all products of the step are over then.
+    Of three places it is soon enough to wait until they have stored the gradients of
+    these scores, of which one barrier tells.
     """
     queries, grads, lse_stages, delta_stages, full = steps
     q_map, grad_map = maps
     N: gl.constexpr = full.shape[0]
     gl.static_assert(N <= NUM_SCORE_STEPS + 1)  # else phases of a barrier may be missed
-    LAYOUT: gl.constexpr = gl.BlockedLayout([2], [32], [1], [0])
     BLOCK_M: gl.constexpr = lse_stages.shape[1]
     HEAD_DIM: gl.constexpr = q_map.block_type.shape[3]
-    lse_ptr, delta_ptr = statistics_at(sums_ptr, index, HEAD_DIM)
-    rows = gl.arange(0, BLOCK_M, LAYOUT)
-    lse, delta = gl.load(lse_ptr + rows), gl.load(delta_ptr + rows)
+    lse, delta = load_statistics(sums_ptr, index, BLOCK_M, HEAD_DIM)
     stage = count % N
-    if count >= N:
-        wait_for_last_scores(exchange, count - N + 2)
+    if N > 2:
+        if count >= N:
+            wait_for_last_scores(exchange, count - N + 2)
+    elif count > 0:  # for those of the first step, too, so that no phase is missed
+        _, _, may_multiply = exchange
+        mbarrier.wait(may_multiply.index(0), count & 1 ^ 1)
+        mbarrier.wait(may_multiply.index(1), count & 1 ^ 1)
     lse_stages.index(stage).store(lse)
     delta_stages.index(stage).store(delta)
     mbarrier.expect(full.index(stage), q_map.block_type.nbytes * 2)
@@ -106,14 +107,14 @@ def make_exchange(map, NUM_CONSUMERS: gl.constexpr):
     `full` tells of a step's that all have stored theirs, `may_multiply` a warpgroup
     that the other's scores are there, and it may start products of its own.
     """
-    BOX_SIZE: gl.constexpr = map.block_type.shape[1]
+    BLOCK_M: gl.constexpr = map.block_type.shape[1]
     N: gl.constexpr = NUM_SCORE_STEPS * NUM_CONSUMERS
     BOX: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-    boxes = gl.allocate_shared_memory(map.dtype, [N, BOX_SIZE, BOX_SIZE], BOX)
+    boxes = gl.allocate_shared_memory(map.dtype, [N, BOX_SIZE, BLOCK_M], BOX)
     # The first step multiplies zeros instead of the last step's: nobody adds that part.
     ROWS: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     for i in gl.static_range(N - NUM_CONSUMERS, N):
-        boxes.index(i).store(gl.zeros([BOX_SIZE, BOX_SIZE], map.dtype, ROWS))
+        boxes.index(i).store(gl.zeros([BOX_SIZE, BLOCK_M], map.dtype, ROWS))
     full = make_barriers(NUM_SCORE_STEPS, NUM_CONSUMERS)
     return boxes, full, make_barriers(NUM_CONSUMERS, 1)
 
@@ -145,20 +146,23 @@ def store_scores(exchange, count, grad_scores, W: gl.constexpr):
 def start_last_part(exchange, count, k_boxes, zero, W: gl.constexpr):
     """Part = grad_scores (keys x queries) transposed times k, both in shared memory.
 
-    It is of step count - 1, and the W-th warpgroup's half of the columns.
+    It is of step count - 1, and the W-th warpgroup's 64 queries or 64 columns.
     """
     boxes, _, _ = exchange
-    BOX_SIZE: gl.constexpr = boxes.shape[1]
     N: gl.constexpr = k_boxes.shape[0]
-    COLS: gl.constexpr = k_boxes.shape[4] // N
-    FIRST_COL: gl.constexpr = W * COLS
-    PART: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLS, 16])
-    part = gl.zeros([BOX_SIZE, COLS], gl.float32, PART)
+    COL_BOXES: gl.constexpr = k_boxes.shape[4] // BOX_SIZE
+    gl.static_assert(boxes.shape[2] // BOX_SIZE * COL_BOXES == N)
+    ROW: gl.constexpr = W // COL_BOXES * BOX_SIZE
+    COL: gl.constexpr = W % COL_BOXES * BOX_SIZE
+    PART: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BOX_SIZE, 16])
+    part = gl.zeros([BOX_SIZE, BOX_SIZE], gl.float32, PART)
     place = (count + NUM_SCORE_STEPS - 1) % NUM_SCORE_STEPS
     for i in gl.static_range(N):
-        grad_scores = boxes.index(place * N + i).permute((1, 0))
-        k = matrix_at(k_boxes, i + zero).slice(FIRST_COL, COLS, dim=1)
-        part = warpgroup_mma(grad_scores, k, part, use_acc=i > 0, is_async=True)
+        grad_scores = boxes.index(place * N + i).slice(ROW, BOX_SIZE, dim=1)
+        k = matrix_at(k_boxes, i + zero).slice(COL, BOX_SIZE, dim=1)
+        part = warpgroup_mma(
+            grad_scores.permute((1, 0)), k, part, use_acc=i > 0, is_async=True
+        )
     return part
 
 
@@ -194,28 +198,27 @@ def begin_step(
     _, v_boxes, exchange, steps, _ = shared
     _, _, may_multiply = exchange
     _, grads, lse_stages, delta_stages, _ = steps
-    BOX_SIZE: gl.constexpr = v_boxes.shape[2]
-    HEAD_DIM: gl.constexpr = v_boxes.shape[4]
     BLOCK_M: gl.constexpr = lse_stages.shape[1]
     COLS: gl.constexpr = gl.SliceLayout(0, no_scores.type.layout)
     OPERAND: gl.constexpr = gl.DotOperandLayout(0, grad_v.type.layout, 2)
     stage, zero = count % grads.shape[0], zero_in_loop(count)
     v, grad = matrix_at(v_boxes, W + zero), matrix_at(grads, stage)
-    # The product is summed up from minus delta on, which saves registers.
-    delta = delta_stages.index(stage).load(COLS)
-    grad_p = add_scores(no_scores - delta[None, :], v, grad)
-    if HEAD_DIM <= 64:  # else registers are left only when scores have taken theirs
-        lse = lse_stages.index(stage).load(COLS)
+    if BLOCK_M == BOX_SIZE:  # summed up from minus delta on, which saves registers
+        delta = delta_stages.index(stage).load(COLS)
+        grad_p = add_scores(no_scores - delta[None, :], v, grad)
+    else:  # which would hold the product up for twice as many differences
+        grad_p = start_scores(v, grad, no_scores)
     scores, grad_k = warpgroup_mma_wait(1, deps=(scores, grad_k))
     mbarrier.arrive(may_multiply.index(1 - W), count=1)
     if not need_no_mask(row, BLOCK_M, key, BOX_SIZE, sizes, window):
         scores = hide_unseeing_of_keys(scores, row, key + zero, sizes, window)
-    if HEAD_DIM > 64:
-        lse = lse_stages.index(stage).load(COLS)
+    lse = lse_stages.index(stage).load(COLS)
     p = gl.exp2(scores * scale_log2 - lse[None, :])
     operand = gl.convert_layout(p.to(grad.dtype), OPERAND)
     grad_v = start_values(grad_v, operand, grad)
     grad_p = warpgroup_mma_wait(1, deps=(grad_p,))
+    if BLOCK_M > BOX_SIZE:
+        grad_p -= delta_stages.index(stage).load(COLS)[None, :]
     grad_scores = (p * grad_p).to(grad.dtype)
     return grad_scores, grad_k, warpgroup_mma_wait(0, deps=(grad_v,))
 

@@ -33,6 +33,12 @@ def sums_at(sums_ptr, index, HEAD_DIM: tl.constexpr):
 
 
 @triton.jit
+def count_sums(n_queries, BLOCK_M: tl.constexpr):
+    """How many times 64 queries of a head there are in all steps, of BLOCK_M each."""
+    return tl.cdiv(n_queries, BLOCK_M) * (BLOCK_M // BOX_SIZE)
+
+
+@triton.jit
 def statistics_at(sums_ptr, index, HEAD_DIM: tl.constexpr):
     """Their lse, in units of log 2, and their delta.
 
@@ -40,6 +46,14 @@ def statistics_at(sums_ptr, index, HEAD_DIM: tl.constexpr):
     """
     lse_ptr = sums_at(sums_ptr, index, HEAD_DIM) + BOX_SIZE * HEAD_DIM
     return lse_ptr, lse_ptr + BOX_SIZE
+
+
+@gluon.jit
+def load_statistics(sums_ptr, index, BLOCK_M: gl.constexpr, HEAD_DIM: gl.constexpr):
+    """By a warp: those of BLOCK_M queries, from the index-th 64 on."""
+    rows = gl.arange(0, BLOCK_M, gl.BlockedLayout([2], [32], [1], [0]))
+    lse_ptr, delta_ptr = statistics_at(sums_ptr, index + rows // BOX_SIZE, HEAD_DIM)
+    return gl.load(lse_ptr + rows % BOX_SIZE), gl.load(delta_ptr + rows % BOX_SIZE)
 
 
 @triton.jit
@@ -50,19 +64,21 @@ def n_added_at(sums_ptr, index, HEAD_DIM: tl.constexpr):
 
 
 @gluon.jit
-def add_to_sums(sums_ptr, index, part, W: gl.constexpr):
-    """Adds what is in registers as wgmma leaves it, for the index-th 64 queries.
+def add_to_sums(sums_ptr, index, part, HEAD_DIM: gl.constexpr, W: gl.constexpr):
+    """Adds what is in registers as wgmma leaves it, to the W-th box of a step's sums.
 
-    W: which half of the columns it is.
+    index: of the first 64 queries of the step. Boxes are counted by rows, which are of
+    64 queries each.
     """
-    NUM_COLS: gl.constexpr = part.shape[1]
-    NUM_SUMS: gl.constexpr = BOX_SIZE * NUM_COLS
+    NUM_SUMS: gl.constexpr = BOX_SIZE * BOX_SIZE
+    COL_BOXES: gl.constexpr = HEAD_DIM // BOX_SIZE
     # Rows as warps, halves and lanes, columns as instructions, lanes and neighbours.
-    part = part.reshape([4, 2, 8, NUM_COLS // 8, 4, 2]).permute([3, 0, 2, 4, 1, 5])
+    part = part.reshape([4, 2, 8, BOX_SIZE // 8, 4, 2]).permute([3, 0, 2, 4, 1, 5])
     part = part.reshape([NUM_SUMS])
-    places = W * NUM_SUMS + gl.arange(0, NUM_SUMS, part.type.layout)
+    box_ptr = sums_at(sums_ptr, index + W // COL_BOXES, HEAD_DIM)
+    places = W % COL_BOXES * NUM_SUMS + gl.arange(0, NUM_SUMS, part.type.layout)
     # Which are neighbours, so that this is red.global.add.v4.f32: nobody waits for it.
-    gl.atomic_add(sums_at(sums_ptr, index, 2 * NUM_COLS) + places, part, sem="relaxed")
+    gl.atomic_add(box_ptr + places, part, sem="relaxed")
 
 
 @triton.jit

@@ -17,7 +17,12 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
-from triton_kernels.attention.backward_sums import add_to_sums, n_added_at
+from triton_kernels.attention.backward_sums import (
+    BOX_SIZE,
+    add_to_sums,
+    count_sums,
+    n_added_at,
+)
 from triton_kernels.attention.tile_order import (
     are_seen,
     first_step,
@@ -36,12 +41,14 @@ def make_turn(TAKES_TURNS: gl.constexpr, NUM_CONSUMERS: gl.constexpr):
 
 
 @gluon.jit
-def add_in_turn(turn, count, sums_ptr, index, part, W: gl.constexpr):
+def add_in_turn(
+    turn, count, sums_ptr, index, part, HEAD_DIM: gl.constexpr, W: gl.constexpr
+):
     """By a warpgroup: adds its half of a part after `count` turns, if there are any."""
     has_come, is_over, TAKES_TURNS = turn
     if TAKES_TURNS:
         mbarrier.wait(has_come.index(0), count & 1)
-    add_to_sums(sums_ptr, index, part, W)
+    add_to_sums(sums_ptr, index, part, HEAD_DIM, W)
     if TAKES_TURNS:
         barrier()
         mbarrier.arrive(is_over.index(0), count=1)
@@ -90,9 +97,9 @@ def ask_for_turns(sums_ptr, shared, sizes, n_kv_heads, order):
     first_head, key, n_turns, row, row_step, is_from_last = turns_of(
         shared, sizes, n_kv_heads, order
     )
-    head, n_sums = gl.to_tensor(0), gl.cdiv(sizes[2], BLOCK_M)
+    head, n_sums = gl.to_tensor(0), count_sums(sizes[2], BLOCK_M)
     for i in range(n_turns if TAKES_TURNS else 0):
-        index = (first_head + head) * n_sums + row // BLOCK_M
+        index = (first_head + head) * n_sums + row // BOX_SIZE
         n_added_ptr = n_added_at(sums_ptr, index, HEAD_DIM)
         n_before = count_before(key, row, is_from_last, shared, sizes, order[1])
         while gl.atomic_add(n_added_ptr, 0, sem="acquire") != n_before:
@@ -117,10 +124,10 @@ def pass_turns_on(sums_ptr, shared, sizes, n_kv_heads, order):
     first_head, _, n_turns, row, row_step, _ = turns_of(
         shared, sizes, n_kv_heads, order
     )
-    head, n_sums = gl.to_tensor(0), gl.cdiv(sizes[2], BLOCK_M)
+    head, n_sums = gl.to_tensor(0), count_sums(sizes[2], BLOCK_M)
     mbarrier.arrive(has_come.index(0), count=1)
     for i in range(n_turns if TAKES_TURNS else 0):
-        index = (first_head + head) * n_sums + row // BLOCK_M
+        index = (first_head + head) * n_sums + row // BOX_SIZE
         n_added_ptr = n_added_at(sums_ptr, index, HEAD_DIM)
         mbarrier.wait(is_over.index(0), i & 1)
         mbarrier.arrive(has_come.index(0), count=1)

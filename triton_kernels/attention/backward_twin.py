@@ -6,10 +6,10 @@ Each warpgroup has 64 of the keys. They multiply one after the other, so that on
 computes exponentials while the tensor cores multiply for the other; at their own pace
 they come to compute at the same time. Through shared memory both get the gradients of
 all scores, a step later, when both have stored them, and multiply those by the keys,
-each for half of the columns. This part leaves the registers for memory while the tensor
-cores go on with keys' gradients and the scores of the next step. There programs add
-their parts up, in float32: in turns, as backward_turns.py has it, or in any order where
-the last bits may differ.
+each for 64 of the queries, or of the columns. This part leaves the registers for memory
+while the tensor cores go on with keys' gradients. There programs add their parts up, in
+float32: in turns, as backward_turns.py has it, or in any order where the last bits may
+differ.
 """
 
 from triton.experimental import gluon
@@ -37,16 +37,14 @@ from triton_kernels.attention.backward_rings import (
     store_gradient,
     wait_for_each_other,
 )
-from triton_kernels.attention.backward_sums import BOX_SIZE, sums_at
+from triton_kernels.attention.backward_sums import BOX_SIZE, count_sums, sums_at
 from triton_kernels.attention.backward_turns import (
     add_in_turn,
     ask_for_turns,
     make_turn,
     pass_turns_on,
 )
-from triton_kernels.attention.ring import (
-    make_stages,
-)
+from triton_kernels.attention.ring import make_stages
 from triton_kernels.attention.tile_order import (
     are_seen,
     first_step,
@@ -89,7 +87,7 @@ def sum_up(
 
     # -- compute: exponentials while the tensor cores multiply for the other warpgroup;
     # the part of a step in the next one
-    n_sums = gl.cdiv(sizes[2], BLOCK_M)
+    n_sums = count_sums(sizes[2], BLOCK_M)
     key = first_key + W * BOX_SIZE
     if are_seen(first_key, BLOCK_N, sizes, window):
         n_all = n_sharing * n_steps
@@ -107,10 +105,14 @@ def sum_up(
             # The end of the step before, and this one up to gradients of its scores:
             # then no product is on its way, which would be serialized by the loop.
             part, grad_k = end_step(grad_scores, grad_k, shared, n_used - 1, W)
-            scores = start_step_scores(no_scores, shared, n_used, W)
+            if BLOCK_M == BOX_SIZE:
+                scores = start_step_scores(no_scores, shared, n_used, W)
             if n_used > 1:
-                add_in_turn(turn, n_used - 2, sums_ptr, last_index, part, W)
-            last_index = head * n_sums + row // BLOCK_M
+                add_in_turn(turn, n_used - 2, sums_ptr, last_index, part, HEAD_DIM, W)
+            if BLOCK_M > BOX_SIZE:  # their registers are free only then
+                grad_k = warpgroup_mma_wait(0, deps=(grad_k,))
+                scores = start_step_scores(no_scores, shared, n_used, W)
+            last_index = head * n_sums + row // BOX_SIZE
             head, row = step_behind(head, row, row_step, n_sharing)
             grad_scores, grad_k, grad_v = begin_step(
                 *(no_scores, scores, grad_k, grad_v, shared, n_used),
@@ -118,12 +120,12 @@ def sum_up(
             )
         part, grad_k = end_step(grad_scores, grad_k, shared, n_all - 1, W, IS_LAST=True)
         if n_all > 1:
-            add_in_turn(turn, n_all - 2, sums_ptr, last_index, part, W)
-        last_index = head * n_sums + row // BLOCK_M
+            add_in_turn(turn, n_all - 2, sums_ptr, last_index, part, HEAD_DIM, W)
+        last_index = head * n_sums + row // BOX_SIZE
         wait_for_last_scores(exchange, n_all)
         part = start_last_part(exchange, n_all, k_boxes, 0, W)
         part, grad_k = warpgroup_mma_wait(0, deps=(part, grad_k))
-        add_in_turn(turn, n_all - 1, sums_ptr, last_index, part, W)
+        add_in_turn(turn, n_all - 1, sums_ptr, last_index, part, HEAD_DIM, W)
     else:  # what has been loaded is to be there
         wait_for_step(steps, 0)
     return grad_k, grad_v
@@ -147,7 +149,7 @@ def consume(sums_ptr, shared, own, maps, call, W: gl.constexpr):
     row, row_step = first_step(first_row, n_steps, is_from_last, BLOCK_M)
     n_sharing = n_heads // n_kv_heads
     first_head = batch * n_heads + kv_head * n_sharing
-    first_sums = first_head * gl.cdiv(n_queries, BLOCK_M)
+    first_sums = first_head * count_sums(n_queries, BLOCK_M)
     mbarrier.wait(own_full.index(0), 0)
     grad_k, grad_v = sum_up(
         *(sums_at(sums_ptr, first_sums, HEAD_DIM), shared, key, row, row_step),
@@ -179,7 +181,7 @@ def load(sums_ptr, shared, own, own_maps, maps, sizes, n_kv_heads, order):
     head = gl.to_tensor(0)
     n_loads = gl.where(are_seen(key, BLOCK_N, sizes, order[1]), n_sharing * n_steps, 1)
     for n_loaded in range(n_loads):
-        index = (first_head + head) * gl.cdiv(n_queries, BLOCK_M) + row // BLOCK_M
+        index = (first_head + head) * count_sums(n_queries, BLOCK_M) + row // BOX_SIZE
         load_step(
             *(steps, exchange, maps, sums_ptr, index, n_loaded),
             *(row, kv_head * n_sharing + head, batch),
@@ -210,8 +212,6 @@ def attention_backward_kernel(
     TAKES_TURNS: gl.constexpr,
 ):
     # -- tile: a program owns 64 keys of a head for each warpgroup
-    BLOCK_M: gl.constexpr = q_map.block_type.shape[1]
-    gl.static_assert(BLOCK_M == BOX_SIZE)
     sizes = n_batches, n_heads, n_queries, n_keys
     order = (heads_per_section, n_from_last), (window_left, window_right)
 

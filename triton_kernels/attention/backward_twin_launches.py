@@ -38,7 +38,7 @@ class BackwardTile(NamedTuple):
 
 # Sums of longer rows leave no registers for a part.
 BACKWARD_TILES = (
-    BackwardTile(64, 64, 3),
+    BackwardTile(64, 128, 2),
     BackwardTile(128, 64, 3),
 )
 

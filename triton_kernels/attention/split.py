@@ -114,12 +114,10 @@ def attention_split_kernel(
     )
     for start in range(split_begin, split_end, BLOCK_N):
         k = load_tile(
-            *(k_matrix, start, keys[None, :], cols[:, None], split_end, head_dim),
-            IS_READ_ONCE=True,
+            *(k_matrix, start, keys[None, :], cols[:, None], split_end, head_dim)
         )
         v = load_tile(
-            *(v_matrix, start, keys[:, None], cols[None, :], split_end, head_dim),
-            IS_READ_ONCE=True,
+            *(v_matrix, start, keys[:, None], cols[None, :], split_end, head_dim)
         )
         is_seen = sees(first_key, tl.minimum(end_key, split_end), start, keys)
         sums, row_sum, row_max = add_keys(

@@ -98,9 +98,7 @@ def sees(first_key, end_key, start, keys):
 
 
 @triton.jit
-def load_tile(
-    matrix, start, rows, cols, row_end, col_end, IS_READ_ONCE: tl.constexpr = False
-):
+def load_tile(matrix, start, rows, cols, row_end, col_end):
     """A tile of a matrix, with zeros past the ends; where row_end is None, no row is.
 
     `rows`, counted from start, lie along one dimension of it, `cols` along the other.
@@ -110,12 +108,7 @@ def load_tile(
     if row_end is not None:
         mask = mask & (rows < row_end - start)
     offsets = rows.to(tl.int64) * stride_row + cols
-    return tl.load(
-        ptr + start * stride_row + offsets,
-        mask=mask,
-        other=0.0,
-        eviction_policy="evict_first" if IS_READ_ONCE else "",
-    )
+    return tl.load(ptr + start * stride_row + offsets, mask=mask, other=0.0)
 
 
 @triton.jit
