@@ -23,6 +23,7 @@ from torch import Tensor
 
 from bindings import backends
 from bindings.backends import native, prebuilt
+from bindings.errors import UnsupportedError
 from bindings.op import Op, as_tuple
 from bindings.registry import OPS
 from bindings.trials import TRIALS
@@ -76,15 +77,17 @@ def function_of(title: str) -> str:
 
 
 def subjects(op: Op, side: Side, architecture: Architecture) -> dict[Any, Case]:
-    """A case for each kernel function and dtype, the largest small one, by both.
-
-    Only kernels that a call takes are among them, not those of other rungs.
-    """
+    """A case for each kernel function and dtype, the largest small one, by both."""
     found: dict[Any, Case] = {}
     most = _MOST_PRODUCTS if TRIALS[op.name].flops else _MOST_ELEMENTS
     for case, arguments in candidates(op):
         is_small = prod(case.shape) <= most
-        for title in planned_kernels(side, op, arguments, architecture):
+        try:
+            titles = planned_kernels(side, op, arguments, architecture)
+        except UnsupportedError:
+            assert op.rung  # another one serves the case
+            continue
+        for title in titles:
             key = function_of(title), case.dtype
             if key not in found or is_small:
                 found[key] = case
@@ -103,14 +106,21 @@ def measure() -> list[Agreement]:
 def _measure_op(name: str, side: Side) -> list[Agreement]:
     major, minor = torch.cuda.get_device_capability()
     architecture = parse_architecture(f"sm_{major}{minor}")
-    op = OPS[name]
-    found = subjects(op, side, architecture)
-    if side == "cuda":
-        _compile_at_once(op, found.values(), architecture)
-    return [
-        agreement(op, side, kernel, case, architecture, "cuda")
-        for (kernel, _), case in found.items()
-    ]
+    compared: list[Agreement] = []
+    known: set[Any] = set()
+    # Kernels that a call takes, and those of the twin, which it takes for larger cases.
+    for rung in ("", "twin") if "twin" in OPS[name].rungs else ("",):
+        op = OPS[name].on_rung(rung)
+        found = subjects(op, side, architecture)
+        new = {key: case for key, case in found.items() if key not in known}
+        known |= found.keys()
+        if side == "cuda":
+            _compile_at_once(op, new.values(), architecture)
+        compared += [
+            agreement(op, side, kernel, case, architecture, "cuda")
+            for (kernel, _), case in new.items()
+        ]
+    return compared
 
 
 def _compile_at_once(op: Op, cases: Any, architecture: Architecture) -> None:
