@@ -7,8 +7,8 @@
 
 namespace twin {
 
-// Of so many steps there are gradients of scores: a warpgroup writes those of one as soon as the
-// other has written those of the last one, and may still multiply those of the last but one.
+// Of so many steps there are gradients of scores: a warpgroup stores those of one as soon as the
+// other has stored those of the last one, and may still multiply those of the last but one.
 constexpr int NUM_SCORE_STEPS = 3;
 
 // The keys that a block owns stay, and their gradients take their place in the end; queries,

@@ -19,7 +19,8 @@ __device__ __forceinline__ float lse_to_log2(float lse) {
 constexpr int BACKWARD_CONSUMERS = 2;
 constexpr int BACKWARD_NUM_THREADS = (BACKWARD_CONSUMERS + 1) * WARPGROUP_SIZE;
 constexpr int BACKWARD_CONSUMER_WARPS = BACKWARD_CONSUMERS * WARPGROUP_SIZE / WARP_SIZE;
-// The warp that loads for a block of keys reads lse and delta as well.
+// In attention_backward_keys_kernel a warp loads, which reads lse and delta as well; in the
+// two others, which have the second pair, one thread does.
 constexpr int KEYS_CONSUMER_REGISTERS = 232, KEYS_PRODUCER_REGISTERS = 40;
 constexpr int QUERIES_CONSUMER_REGISTERS = 240, QUERIES_PRODUCER_REGISTERS = 24;
 

@@ -106,7 +106,7 @@ __launch_bounds__(twin::BACKWARD_NUM_THREADS, 1) attention_backward_kernel(
     const int first_key = tile.key + warpgroup * BOX_SIZE;
     const int key = first_key + thread / WARP_SIZE * 16 + lane / 4;  // and 8 below
     // The queries that see all keys of the warpgroup need no mask. None sees a key behind the
-    // last one, which would be multiplied by 0, as its score is of zeros and may be huge.
+    // last one: its score is 0, exp(0 - lse) may be infinite, and NaN times its row of zeros.
     const auto seeing = [&](int key) {
         return key < n_keys ? window.of_key(key) : Queries{0, 0};
     };

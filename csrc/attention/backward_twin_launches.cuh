@@ -60,7 +60,7 @@ KeyOrder order_of_keys(const BackwardCall& call, int64_t n_tiles, int64_t n_sms)
     return {heads_at_once, are_from_last ? n_from_last : 0};
 }
 
-// Whether a call is for them.
+// Whether a call is for one of these tiles.
 inline bool computes_at_once(const BackwardCall& call) {
     return call.q.n_cols <= std::end(BACKWARD_TILES)[-1].head_dim;
 }

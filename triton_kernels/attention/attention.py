@@ -20,8 +20,9 @@ Layout   q, out: (n_batches, n_queries, n_heads, head_dim); k, v: (n_batches, n_
 Traffic  the first rungs write matrices of all scores to memory, and read them again. In
          the others scores stay in registers, and k and v are read once for each tile of
          queries that sees them, mostly from the L2. The backward computes them twice,
-         and for each tile of keys reads q and grad, too. Where queries are few,
-         programs share the keys.
+         for programs that own keys and for programs that own queries. On Hopper it does
+         so only where rows are long: else programs of keys add up grad_q in memory.
+         Where queries are few, programs share the keys.
 Limits   scores and sums in float32, the result rounded once; tensor cores take
          exp(s[i, j] - max) rounded to the dtype. A query that sees no key has 0 as its
          result, and an lse of -inf. inf or NaN in k never reaches a query that does not

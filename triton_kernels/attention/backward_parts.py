@@ -91,8 +91,8 @@ def need_no_mask(row, BLOCK_M: gl.constexpr, key, BLOCK_N: gl.constexpr, sizes, 
 def hide_unseeing_of_keys(scores, row, key, sizes, window):
     """Hides the scores of the queries, from `row` on, that do not see keys.
 
-    None sees a key behind the last one, which would be multiplied by 0, as its score is
-    of zeros and may be huge.
+    None sees a key behind the last one: its score is 0, exp(0 - lse) may be infinite,
+    and NaN times its row of zeros.
     """
     ROWS: gl.constexpr = gl.SliceLayout(1, scores.type.layout)
     keys = key + gl.arange(0, scores.shape[0], ROWS)
@@ -105,7 +105,8 @@ def make_exchange(map, NUM_CONSUMERS: gl.constexpr):
     """What warpgroups tell each other: gradients of scores, in boxes.
 
     `full` tells of a step's that all have stored theirs, `may_multiply` a warpgroup
-    that the other's scores are there, and it may start products of its own.
+    that the other's scores are there, and it may start products of its own. Where steps
+    have two places, the loading warp learns from both that one is free.
     """
     BLOCK_M: gl.constexpr = map.block_type.shape[1]
     N: gl.constexpr = NUM_SCORE_STEPS * NUM_CONSUMERS
@@ -203,10 +204,10 @@ def begin_step(
     OPERAND: gl.constexpr = gl.DotOperandLayout(0, grad_v.type.layout, 2)
     stage, zero = count % grads.shape[0], zero_in_loop(count)
     v, grad = matrix_at(v_boxes, W + zero), matrix_at(grads, stage)
-    if BLOCK_M == BOX_SIZE:  # summed up from minus delta on, which saves registers
+    if BLOCK_M == BOX_SIZE:  # the product is added to minus delta: saves registers
         delta = delta_stages.index(stage).load(COLS)
         grad_p = add_scores(no_scores - delta[None, :], v, grad)
-    else:  # which would hold the product up for twice as many differences
+    else:  # so many differences would delay the start of the product
         grad_p = start_scores(v, grad, no_scores)
     scores, grad_k = warpgroup_mma_wait(1, deps=(scores, grad_k))
     mbarrier.arrive(may_multiply.index(1 - W), count=1)

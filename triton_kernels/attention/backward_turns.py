@@ -44,7 +44,7 @@ def make_turn(TAKES_TURNS: gl.constexpr, NUM_CONSUMERS: gl.constexpr):
 def add_in_turn(
     turn, count, sums_ptr, index, part, HEAD_DIM: gl.constexpr, W: gl.constexpr
 ):
-    """By a warpgroup: adds its half of a part after `count` turns, if there are any."""
+    """By a warpgroup: adds its part of a step after `count` turns, if there are any."""
     has_come, is_over, TAKES_TURNS = turn
     if TAKES_TURNS:
         mbarrier.wait(has_come.index(0), count & 1)

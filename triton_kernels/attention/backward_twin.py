@@ -3,13 +3,13 @@
 A program owns keys; gradients of its scores give a part of those of queries, too.
 Scores are transposed: what follows from them is in registers that are multiplied again.
 Each warpgroup has 64 of the keys. They multiply one after the other, so that one
-computes exponentials while the tensor cores multiply for the other; at their own pace
-they come to compute at the same time. Through shared memory both get the gradients of
-all scores, a step later, when both have stored them, and multiply those by the keys,
-each for 64 of the queries, or of the columns. This part leaves the registers for memory
-while the tensor cores go on with keys' gradients. There programs add their parts up, in
-float32: in turns, as backward_turns.py has it, or in any order where the last bits may
-differ.
+computes exponentials while the tensor cores multiply for the other; left to their own
+pace, both would come to compute them at the same time. Through shared memory both get
+the gradients of all scores, a step later, when both have stored them, and multiply
+those by the keys, each for 64 queries and 64 columns. This part leaves the registers
+for memory while the tensor cores go on with keys' gradients. There programs add their
+parts up, in float32: in turns, as backward_turns.py has it, or in any order where the
+last bits may differ.
 """
 
 from triton.experimental import gluon
@@ -93,8 +93,8 @@ def sum_up(
         n_all = n_sharing * n_steps
         if W == 1:
             mbarrier.wait(may_multiply.index(W), 0)
-        # Else the compiler waits by itself, as these come from outside the loop.
         scores = start_step_scores(no_scores, shared, 0, W)
+        # Else the compiler waits by itself, as scores come from outside of the loop.
         first_scores = warpgroup_mma_wait(0, deps=(scores,))
         grad_scores, grad_k, grad_v = begin_step(
             *(no_scores, first_scores, grad_k, grad_v, shared, 0),
@@ -102,14 +102,14 @@ def sum_up(
         )
         head, last_index = gl.to_tensor(0), gl.to_tensor(0)
         for n_used in range(1, n_all):
-            # The end of the step before, and this one up to gradients of its scores:
-            # then no product is on its way, which would be serialized by the loop.
+            # The end of the step before, and this one up to gradients of its scores. So
+            # no product goes on into the next turn of the loop: it would be serialized.
             part, grad_k = end_step(grad_scores, grad_k, shared, n_used - 1, W)
             if BLOCK_M == BOX_SIZE:
                 scores = start_step_scores(no_scores, shared, n_used, W)
             if n_used > 1:
                 add_in_turn(turn, n_used - 2, sums_ptr, last_index, part, HEAD_DIM, W)
-            if BLOCK_M > BOX_SIZE:  # their registers are free only then
+            if BLOCK_M > BOX_SIZE:  # scores need the registers of their gradients
                 grad_k = warpgroup_mma_wait(0, deps=(grad_k,))
                 scores = start_step_scores(no_scores, shared, n_used, W)
             last_index = head * n_sums + row // BOX_SIZE

@@ -25,7 +25,7 @@ L2_BYTES = 20 << 20  # of the 50 MB of an H200
 
 
 class BackwardTile(NamedTuple):
-    """A tile, and the calls that it is for: programs take so many queries in a step."""
+    """A tile, and the calls that it is for: so many queries in a step."""
 
     head_dim: int  # the largest that it is for
     queries_in_step: int
@@ -36,7 +36,8 @@ class BackwardTile(NamedTuple):
         return call.head_dim <= self.head_dim
 
 
-# Sums of longer rows leave no registers for a part.
+# Sums of longer rows leave no registers for a part; three stages of 64 columns, no
+# memory for barriers.
 BACKWARD_TILES = (
     BackwardTile(64, 128, 2),
     BackwardTile(128, 64, 3),
@@ -44,12 +45,12 @@ BACKWARD_TILES = (
 
 
 def computes_at_once(call: Call) -> bool:
-    """Whether a call is for them."""
+    """Whether a call is for one of these tiles."""
     return call.head_dim <= BACKWARD_TILES[-1].head_dim
 
 
 def order_of_keys(n_heads, n_queries, n_tiles, row_bytes, takes_turns, is_causal):
-    """How keys are taken: so many heads' at a time, and from the last of how many.
+    """How many heads' keys are taken at a time; of how many heads from the last ones.
 
     So few heads are taken at a time that what their programs read and add up, queries,
     their gradients and sums, stays in the L2, and so many that there are two programs
