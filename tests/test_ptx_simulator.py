@@ -969,6 +969,23 @@ def test_an_endless_loop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not simulation.is_exact
 
 
+@pytest.mark.parametrize(("count", "is_complete"), [(300, True), (600, False)])
+def test_each_warp_may_execute_as_much(
+    count: int, is_complete: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of warps that take turns: together these four go on for longer."""
+    monkeypatch.setattr(machine, "MOST_STEPS", 1000)
+    body = f"""
+        mov.u32 %r1, 0;
+    AGAIN:
+        add.u32 %r1, %r1, 1;
+        setp.lt.u32 %p1, %r1, {count};
+        @%p1 bra AGAIN;
+    """
+    simulation = run(body, block=(128, 1, 1), order="forward")
+    assert simulation.is_complete == is_complete
+
+
 def test_waiting_at_an_mbarrier_ends() -> None:
     body = """
         mbarrier.init.shared::cta.b64 [0], 1;

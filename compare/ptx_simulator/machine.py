@@ -34,6 +34,7 @@ from compare.ptx_simulator.values import Lanes, Mask, Value, settled, take
 from compare.ptx_simulator.warp_order import WarpOrder
 
 # Instructions, each executed in any number of lanes, after which a kernel is stopped.
+# Where warps take turns, each has so many.
 MOST_STEPS = 500_000
 # How often blocks ask what others have written while no answer is another one.
 MOST_QUESTIONS = 1000
@@ -81,7 +82,8 @@ class Machine:
         self._latecomer = self._warp_order and self._warp_order.latecomer(layout)
         self._answers: dict[tuple[int, bytes], bytes] = {}  # by target and who asks
         self._vain_questions = 0  # since an answer was another one
-        self._most_steps = MOST_STEPS
+        n_turns = layout.lanes_per_block // program.acts_together if order else 1
+        self._most_steps = MOST_STEPS * max(n_turns, 1)
         self._doubts = Doubts(program, self.batch)
         self._barriers = Barriers(layout, self.batch.races)
         self._ready = {0: layout.everyone()}  # by the instruction to go on with
@@ -141,10 +143,11 @@ class Machine:
     def _go_on(self) -> None:
         """Runs until no lane can go on that need not wait."""
         counters = self._counters
+        most = min(self._most_steps, counters.steps + MOST_STEPS)
         while self._ready:
             counters.steps += 1
             is_told = self._ends_at_fault and self.batch.has_faults
-            if is_told or counters.steps > self._most_steps:
+            if is_told or counters.steps > most:
                 counters.is_complete = False
                 return
             self._step()
