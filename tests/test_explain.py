@@ -57,6 +57,7 @@ def test_all_entries(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("vecto width", "did you mean vector width?"),
         ("xyzzy", "without one it lists all"),
+        ("TMA", "it is told of under asynchronous copies"),  # and not in "softmax"
     ],
 )
 def test_what_is_no_term(

@@ -182,7 +182,7 @@ def test_each_rung_gains_something(
         assert tiled.global_bytes is not None
         assert first.global_bytes is not None
         assert tiled.global_bytes < first.global_bytes
-        per_flop = [each.instructions for each in (first, tiled, tensor_cores)]
+        per_flop = [each.instructions or 0 for each in (first, tiled, tensor_cores)]
         assert per_flop == sorted(per_flop, reverse=True)
     document = ladder.to_json(found)
     assert json.loads(json.dumps(document))["op"] == "matmul"
@@ -219,6 +219,8 @@ def test_the_twin_moves_fewer_bytes_than_the_first_rung(
         assert first.global_bytes is not None
         assert twin.global_bytes is not None
         assert twin.global_bytes < first.global_bytes
+        assert twin.instructions
+        assert first.instructions
         assert twin.instructions < first.instructions
         assert call == twin
         assert all(e.endswith("_kernel") for e in (*first.kernels, *twin.kernels))

@@ -163,7 +163,7 @@ def _nvcc() -> str:
 
 
 def _compiler() -> str:
-    name = os.environ.get("CXX") or "g++"
+    name = os.environ.get("CXX") or "c++"  # as load_inline has it
     path = shutil.which(shlex.split(name)[0])
     if path is None:
         raise _MissingError(f"{name} is not found", "apt-get install g++")

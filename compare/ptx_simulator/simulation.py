@@ -163,3 +163,8 @@ class Simulation:
     def executed_per_thread(self) -> float:
         """Instructions that a thread executes, on average."""
         return sum(self.executed) / (self.blocks * self.threads)
+
+    @property
+    def executed_words(self) -> str:
+        """The same in a report, which does not know it of threads that were stopped."""
+        return f"{self.executed_per_thread:.0f}" if self.is_complete else "-"

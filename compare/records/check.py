@@ -109,7 +109,8 @@ def _check(file: Path, folder: Path, root: Path) -> Checked:
 
 
 def _name(each: Checked) -> str:
-    words = [", ".join(each.ops), *([each.kind] if each.kind != "times" else [])]
+    ops = f"{len(each.ops)} ops" if len(each.ops) > 3 else ", ".join(each.ops)
+    words = [ops, *([each.kind] if each.kind != "times" else [])]
     return " ".join(filter(None, words))
 
 

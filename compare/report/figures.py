@@ -27,8 +27,7 @@ _OF_CODE = (
     ),
     (
         "PTX / SASS / executed",
-        "{0.ptx_mix.total} / {0.sass_mix.total} / "
-        "{0.simulation.executed_per_thread:.0f}",
+        "{0.ptx_mix.total} / {0.sass_mix.total} / {0.simulation.executed_words}",
     ),
 )
 

@@ -8,8 +8,9 @@ record.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,8 +68,9 @@ class Step:
     registers: int  # a thread's, the most of all launches
     shared_bytes: int  # a block's, likewise
     # Executed by all threads, for each multiplication and addition of the op, or else
-    # for each element that it has to read or write.
-    instructions: float
+    # for each element that it has to read or write. None where a loop depends on data,
+    # so that the simulator has stopped it.
+    instructions: float | None
     # Moved by all threads; None for copies by tensor maps, which tell no size.
     global_bytes: float | None
     shared_memory_bytes: float  # moved by instructions of threads
@@ -149,8 +151,9 @@ def climb(
 def what_changed(op: Op, steps: Mapping[str, Step | Skipped]) -> str:
     """The first sentences of a rung's source in CUDA, without line breaks."""
     if not op.rung:
-        taken = [each.kernels[0] for each in steps.values() if isinstance(each, Step)]
-        return f"What a call takes at this shape: {', '.join(dict.fromkeys(taken))}."
+        made = [each.kernels for each in steps.values() if isinstance(each, Step)]
+        taken = dict.fromkeys(itertools.chain.from_iterable(made))
+        return f"What a call takes at this shape: {', '.join(taken)}."
     names = (f"{op.direction}_{op.rung}.cuh", f"{op.rung}.cuh")
     own = [ROOT / f"csrc/{op.source}/{name}" for name in names]
     path = next((each for each in own if each.exists()), None)
@@ -180,7 +183,7 @@ def _step(
             inspect(op, launched, architecture, number=number)
             for number in range(1, len(codes[0].kernels))
         )
-        multiplies = _what_multiplies(codes[0].disassembled()) if trial.flops else ""
+        multiplies = _what_multiplies(codes) if trial.flops else ""
     except _NO_CODE as error:
         return Skipped(str(error).partition("\n")[0])
     traffic = trial.traffic(case.shape, case.dtype.itemsize).total_bytes
@@ -192,12 +195,13 @@ def _step(
     kernels = tuple(name_of(code.title) for code in codes)
     files = {file_of(side, op.source, kernel) for kernel in kernels}
     executed = in_global = in_shared = 0.0
-    is_known = True
+    is_known = is_complete = True
     for code in codes:
         key = code.ptx.text, code.launch
         run = runs[key] = runs.get(key) or code.simulation
         moved = memory.totals(run)
         is_known = is_known and bool(moved.sectors)
+        is_complete = is_complete and run.is_complete
         whole = run.total_blocks / run.blocks  # where only some blocks are simulated
         executed += run.executed_per_thread * run.total_blocks * run.threads
         in_global += whole * moved.global_bytes
@@ -212,14 +216,16 @@ def _step(
         instruction=multiplies,
         registers=max(code.registers for code in codes),
         shared_bytes=max(code.shared_bytes for code in codes),
-        instructions=executed / work,
+        instructions=executed / work if is_complete else None,
         global_bytes=in_global if is_known else None,
         shared_memory_bytes=in_shared,
     )
 
 
-def _what_multiplies(code: KernelCode) -> str:
-    opcodes = [each.opcode for each in code.sass.instructions]
+def _what_multiplies(codes: Sequence[KernelCode]) -> str:
+    opcodes = [
+        each.opcode for code in codes for each in code.disassembled().sass.instructions
+    ]
     for kind in _MULTIPLIES:
         found = [each for each in opcodes if each.startswith(kind)]
         if found:
@@ -290,7 +296,7 @@ def _figures(step: Step) -> tuple[str, ...]:
         str(step.lines),
         str(step.registers),
         f"{step.shared_bytes:,}",
-        f"{step.instructions:.3f}",
+        NONE if step.instructions is None else f"{step.instructions:.3f}",
         NONE if step.global_bytes is None else f"{step.global_bytes / 2**20:,.2f}",
         f"{step.shared_memory_bytes / 2**20:,.2f}",
     )

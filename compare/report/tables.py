@@ -90,7 +90,7 @@ _RESOURCES = {
     "occupancy": "{0.occupancy.fraction:.0%}",
     "limited by": "{1}",
     "elements per thread": "{0.elements_per_thread:g}",
-    "instructions a thread executes": "{0.simulation.executed_per_thread:,.0f}",
+    "instructions a thread executes": "{0.simulation.executed_words}",
 }
 
 
