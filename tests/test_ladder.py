@@ -182,8 +182,10 @@ def test_each_rung_gains_something(
         assert tiled.global_bytes is not None
         assert first.global_bytes is not None
         assert tiled.global_bytes < first.global_bytes
-        per_flop = [each.instructions or 0 for each in (first, tiled, tensor_cores)]
-        assert per_flop == sorted(per_flop, reverse=True)
+        assert first.instructions
+        assert tiled.instructions
+        assert tensor_cores.instructions
+        assert first.instructions >= tiled.instructions >= tensor_cores.instructions
     document = ladder.to_json(found)
     assert json.loads(json.dumps(document))["op"] == "matmul"
 

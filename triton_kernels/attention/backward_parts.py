@@ -147,7 +147,7 @@ def store_scores(exchange, count, grad_scores, W: gl.constexpr):
 def start_last_part(exchange, count, k_boxes, zero, W: gl.constexpr):
     """Part = grad_scores (keys x queries) transposed times k, both in shared memory.
 
-    It is of step count - 1, and the W-th warpgroup's 64 queries or 64 columns.
+    It is of step count - 1, and the W-th warpgroup's 64 queries and 64 columns.
     """
     boxes, _, _ = exchange
     N: gl.constexpr = k_boxes.shape[0]
