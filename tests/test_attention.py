@@ -413,12 +413,12 @@ def test_softcap_and_any_scale(
 # rows that see no key of a part, and calls that are not split.
 DECODING: dict[str, tuple[tuple[int, ...], dict[str, Any], int]] = {
     "one key": ((2, 1, 1, 4, 2, 64), {}, 0),
-    "a head of its own": ((2, 1, 257, 2, 2, 40), {"softcap": 5.0}, 2),
-    "two that share": ((1, 1, 300, 4, 2, 128), {}, 2),
+    "a head of its own": ((2, 1, 701, 2, 2, 40), {"softcap": 5.0}, 5),
+    "two that share": ((1, 1, 350, 4, 2, 128), {}, 2),
     "three that share": ((2, 3, 700, 3, 1, 64), {"causal": True}, 5),
     "four that share": ((1, 1, 5000, 4, 1, 24), {}, 39),
     "a single part": ((66, 1, 260, 4, 2, 16), {"scale": 0.3}, 1),
-    "a window": ((1, 3, 1500, 4, 2, 33), {"causal": True, "window": (301, 0)}, 2),
+    "a window": ((1, 3, 1500, 4, 2, 33), {"causal": True, "window": (801, 0)}, 6),
     "a window of both sides": ((1, 3, 600, 4, 1, 128), {"window": (400, 2)}, 3),
     "a window without a part": ((1, 1, 900, 4, 1, 64), {"window": (200, 9)}, 0),
     "32 rows": ((1, 8, 700, 4, 1, 128), {"causal": True}, 2),

@@ -606,7 +606,10 @@ BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
         ("attention_without_keys", ["store(to, load<CHUNK>(", "uint32_t*>(to) ="]),
     ],
     "attention/split.cuh": [
-        ("split_attention", ["q_tile.chunk(i /", "ldmatrix(fragment, "]),
+        (
+            "split_attention",
+            ["attention/tiles.cuh: store(chunk(row, i), load", "ldmatrix(fragment, "],
+        ),
         ("split_attention", ["row_max[row] = softmax", "fmaxf(row_max, warps[w]"]),
     ],
     "attention/backward_tiled.cuh": [

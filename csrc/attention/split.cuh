@@ -5,8 +5,8 @@
 // head_dim + 2 floats for a row, little as it has eight keys or more for each row of the tile.
 // The warps of a block take turns with its keys, and none waits for another before the end.
 // Each multiplies a tile of 8 KB (16 KB if head_dim is above 128) while two are on their way.
-// That is 128 KB on a multiprocessor of Hopper, whose block has 8 warps. 26 KB would hide the
-// latency of the memory; the other warps hide that of what each does with its tile.
+// Hopper has room for 8 such warps: 26 KB on their way would hide the latency of the memory,
+// the other warps hide that of what each does with its tile.
 #pragma once
 
 #include "attention/combine.cuh"
@@ -44,7 +44,8 @@ constexpr int64_t shared_bytes(int n_warps) {
 }  // namespace split
 
 template <typename T, int BLOCK_M, int HEAD_DIM>
-__global__ void __launch_bounds__(split::MAX_WARPS* WARP_SIZE) attention_split_kernel(
+__global__ void
+__launch_bounds__(split::MAX_WARPS* WARP_SIZE, 1) attention_split_kernel(
     T* out_ptr,             // (n_batches, n_queries, n_heads, head_dim)
     float* lse_ptr,         // (n_batches, n_heads, n_queries)
     float* parts_ptr,       // (n_batches, n_heads, n_queries, n_splits, head_dim)
@@ -116,20 +117,21 @@ __global__ void __launch_bounds__(split::MAX_WARPS* WARP_SIZE) attention_split_k
         }
         ptx::cp_async_commit_group();
     };
+    ptx::griddepcontrol_launch_dependents();  // which get ready meanwhile, and wait
     ptx::griddepcontrol_wait();
-    for (int step = 0; step < NUM_STAGES - 1; ++step) copy(step);
-    constexpr int ROW_CHUNKS = HEAD_DIM / CHUNK;
-    for (int i = threadIdx.x; i < BLOCK_M * ROW_CHUNKS; i += blockDim.x) {
-        const int row = tile_row + i / ROW_CHUNKS, col = i % ROW_CHUNKS * CHUNK;
-        const T* const ptr =
-            q_ptr + row / sharing * q_stride_row + row % sharing * q_stride_head + col;
-        const bool is_aligned = reinterpret_cast<uintptr_t>(ptr) % VEC_BYTES == 0;
-        const int n_valid = row < n_rows ? head_dim - col : 0;
-        store(
-            q_tile.chunk(i / ROW_CHUNKS, i % ROW_CHUNKS),
-            load<CHUNK>(ptr, n_valid, T{}, is_aligned)
+    copy(0);  // the queries come next: behind all tiles they would come late
+    for (int i = threadIdx.x; i < BLOCK_M * q_tile.ROW_CHUNKS; i += blockDim.x) {
+        const int tile_i = i / q_tile.ROW_CHUNKS, chunk = i % q_tile.ROW_CHUNKS;
+        const int row = tile_row + tile_i, col = chunk * CHUNK;
+        q_tile.copy_chunk(
+            tile_i, chunk,
+            q_ptr + row / sharing * q_stride_row + row % sharing * q_stride_head + col,
+            row < n_rows ? head_dim - col : 0
         );
     }
+    ptx::cp_async_commit_group();
+    for (int step = 1; step < NUM_STAGES - 1; ++step) copy(step);
+    ptx::cp_async_wait_group<NUM_STAGES - 2>();
     __syncthreads();  // the queries are there
     float sums[BLOCK_M / 16][HEAD_DIM / 16][2][4] = {};
     RunningSoftmax<ROWS> softmax;
@@ -207,7 +209,6 @@ __global__ void __launch_bounds__(split::MAX_WARPS* WARP_SIZE) attention_split_k
     __syncthreads();  // the parts of all warps are there
 
     // -- store: sums relative to the largest score of the part; of a single part the means
-    ptx::griddepcontrol_launch_dependents();
     constexpr int VEC_SIZE = 4;
     for (int i = threadIdx.x; i < BLOCK_M * HEAD_DIM / VEC_SIZE; i += blockDim.x) {
         const int tile_i = i / (HEAD_DIM / VEC_SIZE), row = tile_row + tile_i;
@@ -215,9 +216,8 @@ __global__ void __launch_bounds__(split::MAX_WARPS* WARP_SIZE) attention_split_k
         if (row >= n_rows) break;
         float row_max = -INFINITY;
         #pragma unroll  // so that no load waits for another one
-        for (int w = 0; w < MAX_WARPS; ++w) {
+        for (int w = 0; w < MAX_WARPS; ++w)
             if (w < n_warps) row_max = fmaxf(row_max, warps[w].row_max[tile_i]);
-        }
         const float origin = finite_origin(row_max);
         float row_sum = 0.0f;
         Vec<float, VEC_SIZE> total{};

@@ -19,8 +19,13 @@ cudaError_t launch_split(
         const int64_t n_tiles =
             q.n_batches * k.n_heads * ceil_div(n_tile_rows, BLOCK_M);
         constexpr auto shared_bytes = split::shared_bytes<T, BLOCK_M, HEAD_DIM>;
+        // Where blocks follow each other, two share a multiprocessor: one reads keys while
+        // the other begins or ends. That is slower where keys are split, and where there are
+        // no more blocks than multiprocessors: some would get two, and others none.
+        const bool in_pairs = n_splits == 1 && n_tiles > launch.device().n_sms;
+        const int64_t room = launch.device().max_shared_bytes / (in_pairs ? 2 : 1);
         int n_warps = split::MAX_WARPS;
-        while (shared_bytes(n_warps) > launch.device().max_shared_bytes) n_warps /= 2;
+        while (n_warps > 1 && shared_bytes(n_warps) > room) n_warps /= 2;
         return launch(
             Plan{
                 .kernel = attention_split_kernel<T, BLOCK_M, HEAD_DIM>,

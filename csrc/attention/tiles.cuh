@@ -41,6 +41,17 @@ struct alignas(128) Tile {
         return chunks[row * ROW_CHUNKS + (chunk ^ row % 8)].values;
     }
 
+    // Starts to copy the first n_valid elements of a chunk; zeros fill the rest. Those that end
+    // within 16 bytes are copied one by one: compute-sanitizer takes all 16 bytes for read.
+    __device__ void copy_chunk(int row, int i, const T* ptr, int n_valid) {
+        n_valid = max(0, min(n_valid, CHUNK));
+        if (reinterpret_cast<uintptr_t>(ptr) % VEC_BYTES == 0 && n_valid % CHUNK == 0) {
+            ptx::cp_async<VEC_BYTES>(chunk(row, i), ptr, n_valid * sizeof(T));
+        } else {
+            store(chunk(row, i), load<CHUNK>(ptr, n_valid, T{}, false));
+        }
+    }
+
     // Starts to copy n_rows rows of head_dim columns; zeros fill the rest of the tile. All of
     // NUM_THREADS threads, a block's or a warp's, call it.
     template <int NUM_THREADS>
@@ -50,21 +61,25 @@ struct alignas(128) Tile {
         constexpr int ROW_STEP = NUM_THREADS / ROW_CHUNKS;
         const int thread = threadIdx.x % NUM_THREADS;
         const int first_row = thread / ROW_CHUNKS, col = thread % ROW_CHUNKS * CHUNK;
-        // Chunks that end within 16 bytes are copied by elements: compute-sanitizer takes all
-        // 16 bytes for read.
         const bool in_chunks = reinterpret_cast<uintptr_t>(ptr) % VEC_BYTES == 0 &&
                                stride_row % CHUNK == 0 && head_dim % CHUNK == 0;
         const int n_cols = max(0, min(head_dim - col, CHUNK));
         ptr += first_row * stride_row + col;
-        #pragma unroll
-        for (int row = first_row; row < first_row + N_ROWS; row += ROW_STEP) {
-            const int n_valid = row < n_rows ? n_cols : 0;
-            T* to = chunk(row, col / CHUNK);
-            if (in_chunks) {
+        if (in_chunks) {
+            #pragma unroll
+            for (int row = first_row; row < first_row + N_ROWS; row += ROW_STEP) {
+                const int n_valid = row < n_rows ? n_cols : 0;
+                T* const to = chunk(row, col / CHUNK);
                 ptx::cp_async<VEC_BYTES>(to, ptr, n_valid * sizeof(T));
-            } else {
-                store(to, load<CHUNK>(ptr, n_valid, T{}, false));
+                ptr += ROW_STEP * stride_row;
             }
+            return;
+        }
+        // Rare, and kept small: unrolled, it would push the loop out of the instruction cache.
+        #pragma unroll 1
+        for (int row = first_row; row < first_row + N_ROWS; row += ROW_STEP) {
+            T* const to = chunk(row, col / CHUNK);
+            store(to, load<CHUNK>(ptr, row < n_rows ? n_cols : 0, T{}, false));
             ptr += ROW_STEP * stride_row;
         }
     }

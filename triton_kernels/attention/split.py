@@ -100,6 +100,8 @@ def attention_split_kernel(
     q_offsets = queries * known_multiple(q_stride_row, DIVISIBILITY)
     q_offsets += heads * known_multiple(q_stride_head, DIVISIBILITY)
     q_ptr += batch * known_multiple(q_stride_batch, DIVISIBILITY)
+    if n_splits > 1:  # what puts the parts together gets ready meanwhile, and waits
+        griddepcontrol_launch_dependents()
     griddepcontrol_wait()
     q = tl.load(
         q_ptr + q_offsets[:, None] + cols[None, :],
@@ -127,10 +129,10 @@ def attention_split_kernel(
 
     # -- store: sums relative to the largest score of the part; of a single part the
     # means
-    griddepcontrol_launch_dependents()
     is_row, is_stored = rows < n_rows, (rows < n_rows)[:, None] & (cols < head_dim)
     lse_row = (batch * n_heads + heads) * n_queries + queries
     if n_splits == 1:
+        griddepcontrol_launch_dependents()
         offsets = queries * out_stride_row + heads * out_stride_head
         out_ptr += batch * out_stride_batch
         means = means_of(sums, row_sum[:, None]).to(out_ptr.dtype.element_ty)

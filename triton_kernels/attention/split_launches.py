@@ -22,15 +22,19 @@ def launch_split(call, rows, lse, workspace, divisibility, parameters, n_splits)
     block_m = 32 if n_tile_rows > 16 and head_dim <= 128 else 16
     padded_head_dim = max(16, triton.next_power_of_2(head_dim))
     n_tiles = n_batches * n_kv_heads * triton.cdiv(n_tile_rows, block_m)
-    # Two tiles of k and v are in shared memory, of 64 KB each.
+    # Two tiles of k and v are in shared memory, of 64 KB each. Where programs follow
+    # each other, two share a multiprocessor: one reads keys while the other begins or
+    # ends. That is slower where keys are split, and where there are no more programs
+    # than multiprocessors: some would get two, and others none.
     is_large = _has_large_shared_memory(current_device().arch)
+    in_pairs = n_splits == 1 and n_tiles > current_device().n_sms
     block_n = min(256, 16384 // padded_head_dim)
     attention_split_kernel[(n_tiles * n_splits,)](
         *(out.data, lse, *workspace, q.data, k.data, v.data),
         *(n_heads, n_kv_heads, n_queries, n_keys, head_dim, *out.strides),
         *(*q.strides, *k.strides, *v.strides, *parameters, n_splits),
         BLOCK_M=block_m,
-        BLOCK_N=block_n if is_large else block_n // 2,
+        BLOCK_N=block_n // 2 if in_pairs or not is_large else block_n,
         HEAD_DIM=padded_head_dim,
         IS_PLAIN=call.is_plain,
         DIVISIBILITY=divisibility,
