@@ -66,8 +66,9 @@ def count_splits(
     n_splits = _cheapest(
         n_tiles, n_seen, head_dim, count_sms(q), min(n_seen // least, MOST_SPLITS)
     )
-    # Of a head of its own, one tile reads k and v as often as another rung's does.
-    return 0 if n_splits == 1 and sharing(q, k) == 1 else n_splits
+    # Tiles of a head of its own would read k and v more often than another rung's do.
+    reads_again = sharing(q, k) == 1 and n_rows > rows
+    return 0 if n_splits == 1 and reads_again else n_splits
 
 
 @functools.lru_cache(maxsize=1024)  # a call takes no longer than to try all of them

@@ -23,23 +23,24 @@ def launch_split(call, rows, lse, workspace, divisibility, parameters, n_splits)
     padded_head_dim = max(16, triton.next_power_of_2(head_dim))
     n_tiles = n_batches * n_kv_heads * triton.cdiv(n_tile_rows, block_m)
     # Two tiles of k and v are in shared memory, of 64 KB each. Where programs follow
-    # each other, two share a multiprocessor: one reads keys while the other begins or
-    # ends. That is slower where keys are split, and where there are no more programs
-    # than multiprocessors: some would get two, and others none.
+    # each other, two share a multiprocessor, with three tiles of 32 KB each: one reads
+    # keys while the other begins or ends. That is slower where keys are split, and
+    # where there are no more programs than multiprocessors: some would get two.
     is_large = _has_large_shared_memory(current_device().arch)
     in_pairs = n_splits == 1 and n_tiles > current_device().n_sms
+    is_half = in_pairs or not is_large
     block_n = min(256, 16384 // padded_head_dim)
     attention_split_kernel[(n_tiles * n_splits,)](
         *(out.data, lse, *workspace, q.data, k.data, v.data),
         *(n_heads, n_kv_heads, n_queries, n_keys, head_dim, *out.strides),
         *(*q.strides, *k.strides, *v.strides, *parameters, n_splits),
         BLOCK_M=block_m,
-        BLOCK_N=block_n // 2 if in_pairs or not is_large else block_n,
+        BLOCK_N=block_n // 2 if is_half else block_n,
         HEAD_DIM=padded_head_dim,
         IS_PLAIN=call.is_plain,
         DIVISIBILITY=divisibility,
-        num_stages=3,
-        num_warps=8 if is_large else 4,
+        num_stages=4 if in_pairs and is_large else 3,
+        num_warps=4 if is_half else 8,
         enable_fp_fusion=True,
         launch_pdl=current_device().has_dependent_launches,
     )
