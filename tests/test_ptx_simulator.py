@@ -468,6 +468,17 @@ def test_narrow_numbers_in_wide_registers() -> None:
         ("selp.b32 %r8, %r9, 5, %p1", [None, 5, 5]),
         ("selp.b32 %r8, %r10, 0, %p2", [None, 0, None]),
         ("div.u32 %r8, 5, %r10", [0, None, 0]),
+        # Only a register that bytes are picked from has to be known.
+        ("prmt.b32 %r8, 0x87654321, %r9, 0x0123U", [0x21436587] * 3),
+        ("prmt.b32 %r8, %r9, 0x87654321, 0x4567U", [0x21436587] * 3),
+        ("prmt.b32 %r8, 0x87654321, %r9, 0x0124", [None, None, None]),
+        ("prmt.b32 %r8, %r9, 0x87654321, 0x4563", [None, None, None]),
+        ("prmt.b32 %r8, 1, 2, %r9", [None, None, None]),
+        ("prmt.b32 %r8, 0x87654321, %r9, %r10", [None, 0x21212121, None]),
+        (
+            "prmt.b32.rc8 %r8, 0x87654321, %r9, %r10",
+            [0x65656565, 0x21212121, 0x87878787],
+        ),
         ("add.f32 %r8, %r9, %r9", [None, None, None]),
         ("ex2.approx.ftz.f32 %r8, %r9", [None, None, None]),
         ("mov.f32 %r8, 0f3F800000", [0x3F800000] * 3),

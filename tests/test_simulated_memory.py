@@ -388,6 +388,20 @@ def test_copies_of_threads_fill_up_with_zeros(
     assert numbers(text, x, order=order) == expected
 
 
+@pytest.mark.parametrize("operands", ["[%d30], 16, %r6;", "[%d6], 16, %r30;"])
+def test_a_copy_by_what_nothing_defines_is_told(operands: str) -> None:
+    x = np.arange(1, 513, dtype=np.uint32)
+    text = COPY.replace("WAIT", "cp.async.wait_all;").replace("SIZE", "0")
+    text = text.replace("[%d6], 16, %r6;", operands)
+    what = "copies by an address or a size that nothing defines"
+    assert fault(text, x) == what
+
+
+def test_a_copy_of_nothing_needs_no_address() -> None:
+    text = COPY.replace("WAIT", "cp.async.wait_all;")
+    assert numbers(text.replace("[%d6], 16, %r6;", "[%d30], 16, 0;")) == [0] * 128
+
+
 @pytest.mark.parametrize("wait", ["", "cp.async.wait_group 1;"])
 def test_a_copy_that_is_not_waited_for_shows(wait: str) -> None:
     x = np.arange(1, 513, dtype=np.uint32)

@@ -239,15 +239,27 @@ class Batch:
             where = "" if space == "global" else f" at byte {place}"
             self.tell(index, lanes, f"reads {space} memory{where}, never written")
 
-    def tell_undefined(self, index: int, group: Group, value: Value) -> None:
+    def tell_undefined(
+        self,
+        index: int,
+        group: Group,
+        known: Known,
+        what: str = "stores what nothing defines",
+    ) -> None:
         """Notes that lanes put what nothing defines where others will read it.
 
         Not after another fault, of which it may come.
+
+        Args:
+            index: of the instruction.
+            group: the lanes.
+            known: whether it is defined, for each lane or for all.
+            what: they do with it.
         """
-        if value.known is not True and not self.has_faults:
-            lanes = group.select(~np.broadcast_to(value.known, group.size))
+        if known is not True and not self.has_faults:
+            lanes = group.select(~np.broadcast_to(known, group.size))
             if lanes is not None:
-                self.tell(index, lanes, "stores what nothing defines")
+                self.tell(index, lanes, what)
 
     def read(self, slot: int, group: Group) -> Value:
         """The value of a register in the lanes of a group."""

@@ -7,7 +7,16 @@ import numpy as np
 
 from compare.ptx_simulator.building import Builder, Execute, exactly, of_values
 from compare.ptx_simulator.operands import Decoded, UnmodelledError, parse_integer
-from compare.ptx_simulator.values import U8, U32, U64, Bits, Dtype, Value, decided
+from compare.ptx_simulator.values import (
+    U8,
+    U32,
+    U64,
+    Bits,
+    Dtype,
+    Known,
+    Value,
+    decided,
+)
 
 # ---- Shifts: by more bits than there are, only zeros or signs remain, as in numpy ----
 
@@ -117,20 +126,38 @@ _PERMUTATIONS: dict[str, Callable[[Bits, int], Bits]] = {
 }
 
 
-def _permute(decoded: Decoded, a: Bits, b: Bits, selector: Bits) -> Bits:
+def _permute(decoded: Decoded, a: Value, b: Value, selector: Value) -> Value:
     """`prmt`: four of the eight bytes of two registers."""
-    pair = b.astype(U64) << 32 | a.astype(U64)
+    pair = b.bits.astype(U64) << 32 | a.bits.astype(U64)
     result = np.zeros(1, U64)
     mode = decoded.modifiers[-1]
-    for place in range(4):
-        if mode in _PERMUTATIONS:
-            choice = _PERMUTATIONS[mode](selector & 3, place)
-        else:
-            choice = selector >> 4 * place & 0xF
+    choices = [
+        _PERMUTATIONS[mode](selector.bits & 3, place)
+        if mode in _PERMUTATIONS
+        else selector.bits >> 4 * place & 0xF
+        for place in range(4)
+    ]
+    for place, choice in enumerate(choices):
         byte = pair >> (8 * (choice & 7)).astype(U64) & 0xFF
         sign = np.where(byte & 0x80, U64.type(0xFF), U64.type(0))
         result = result | np.where(choice & 8, sign, byte) << 8 * place
-    return result
+    return Value(result, _is_permuted_known(a, b, selector, choices))
+
+
+def _is_permuted_known(
+    a: Value, b: Value, selector: Value, choices: list[Bits]
+) -> Known:
+    """Where the registers are known from which the selector picks bytes.
+
+    To pick from one alone, compilers name one that nothing defines as the other.
+    """
+    known: Known = a.known & b.known & selector.known
+    if known is not True:
+        takes_none_of_a = reduce(np.bitwise_and, choices) & 4 != 0
+        takes_none_of_b = reduce(np.bitwise_or, choices) & 4 == 0
+        known = (a.known | takes_none_of_a) & (b.known | takes_none_of_b)
+        known = selector.known & known
+    return known
 
 
 # ---- Counts --------------------------------------------------------------------------
@@ -178,7 +205,7 @@ BITWISE: dict[str, Builder] = {
     "bfi": exactly(_insert, own=2),
     "bmsk": exactly(_mask),
     "szext": exactly(_extend),
-    "prmt": exactly(_permute),
+    "prmt": of_values(_permute),
     "popc": exactly(lambda decoded, bits: _bits_of(bits).sum(axis=1)),
     "clz": exactly(lambda decoded, bits: decoded.type.bits - _length(bits)),
     "brev": exactly(_reverse),

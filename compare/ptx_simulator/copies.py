@@ -105,18 +105,31 @@ def _copy_of_threads(decoded: Decoded) -> Execute:
             if not batch.has_contents or part.addresses is None:
                 batch.lose(part, size)
                 continue
+            addresses, sizes = source(batch, part.group), read_bytes(batch, part.group)
+            _tell_undefined(batch, load.index, part.group, addresses, sizes)
             copy = _ThreadCopy(
                 batch,
                 load.index,
                 part,
-                np.broadcast_to(source(batch, part.group).bits, part.group.size),
-                np.broadcast_to(read_bytes(batch, part.group).bits, part.group.size),
+                np.broadcast_to(addresses.bits, part.group.size),
+                np.broadcast_to(sizes.bits, part.group.size),
                 size,
                 _copier(batch, load.index, part.group),
             )
             batch.queues["copies"].start(part.group.numbers, copy.act)
 
     return execute
+
+
+def _tell_undefined(
+    batch: Batch, index: int, group: Group, addresses: Value, sizes: Value
+) -> None:
+    """Notes copies of undefined sizes, or from undefined addresses that are read."""
+    known = addresses.known & sizes.known
+    if known is not True:
+        known = sizes.known & (addresses.known | (sizes.bits == 0))
+    what = "copies by an address or a size that nothing defines"
+    batch.tell_undefined(index, group, known, what)
 
 
 def _copier(batch: Batch, index: int, group: Group) -> Actor | None:

@@ -141,7 +141,7 @@ def _store(decoded: Decoded) -> Execute:
                 batch.look_for_races(access, part, changes)
             for place, value in enumerate(values):
                 if part.space == "global":
-                    batch.tell_undefined(access.index, part.group, value)
+                    batch.tell_undefined(access.index, part.group, value.known)
                 places = part.behind(place * dtype.itemsize)
                 storage.store(part.group, places, value, dtype)
 
