@@ -29,7 +29,7 @@ from torch import Tensor
 
 import bindings
 from bindings import backends, sources
-from bindings.backends import triton
+from bindings.backends import native, prebuilt, triton
 from bindings.errors import UnsupportedError
 from bindings.op import Op, as_tuple
 from bindings.ops import _attention_reference
@@ -512,6 +512,20 @@ def test_as_many_splits_as_keep_a_gpu_busy(
     )
     assert count_splits(q, k, True, None) == n_splits
     assert count_splits(q.float(), k.float(), True, None) == 0
+
+
+# With 8 heads of keys, on an H200: its 132 multiprocessors have one or two blocks each.
+@pytest.mark.parametrize(("n_batches", "n_warps"), [(16, 8), (17, 4)])
+def test_two_blocks_share_a_multiprocessor_where_there_are_more(
+    n_batches: int, n_warps: int
+) -> None:
+    q, k = meta_inputs((n_batches, 1, 260, 32, 8, 128))
+    arguments = TRIALS["attention"].bind((q, k, k), {})
+    given = FORWARD.arguments(*FORWARD.allocate(*arguments), *arguments)
+    (plan,) = native.plan(prebuilt.load("_cpu"), FORWARD, given, HOPPER.number)
+    assert plan["block"] == (32 * n_warps, 1, 1)
+    (launch,) = kernel_code.planned_launches("triton", FORWARD, given, HOPPER)
+    assert launch.constants["num_warps"] == n_warps
 
 
 def test_kernels_of_split_keys_are_mirrored() -> None:

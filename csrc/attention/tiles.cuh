@@ -41,8 +41,8 @@ struct alignas(128) Tile {
         return chunks[row * ROW_CHUNKS + (chunk ^ row % 8)].values;
     }
 
-    // Starts to copy the first n_valid elements of a chunk; zeros fill the rest. Those that end
-    // within 16 bytes are copied one by one: compute-sanitizer takes all 16 bytes for read.
+    // Starts to copy the first n_valid elements of a chunk; zeros fill the rest. Of a part of a
+    // chunk they are copied one by one: compute-sanitizer takes all 16 bytes for read.
     __device__ void copy_chunk(int row, int i, const T* ptr, int n_valid) {
         n_valid = max(0, min(n_valid, CHUNK));
         if (reinterpret_cast<uintptr_t>(ptr) % VEC_BYTES == 0 && n_valid % CHUNK == 0) {

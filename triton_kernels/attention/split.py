@@ -100,7 +100,9 @@ def attention_split_kernel(
     q_offsets = queries * known_multiple(q_stride_row, DIVISIBILITY)
     q_offsets += heads * known_multiple(q_stride_head, DIVISIBILITY)
     q_ptr += batch * known_multiple(q_stride_batch, DIVISIBILITY)
-    if n_splits > 1:  # what puts the parts together gets ready meanwhile, and waits
+    # What puts parts together gets ready meanwhile, and waits. Where there is a single
+    # part, the next launch would slow this one down.
+    if n_splits > 1:
         griddepcontrol_launch_dependents()
     griddepcontrol_wait()
     q = tl.load(

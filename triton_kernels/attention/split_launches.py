@@ -25,7 +25,7 @@ def launch_split(call, rows, lse, workspace, divisibility, parameters, n_splits)
     # Two tiles of k and v are in shared memory, of 64 KB each. Where programs follow
     # each other, two share a multiprocessor, with three tiles of 32 KB each: one reads
     # keys while the other begins or ends. That is slower where keys are split, and
-    # where there are no more programs than multiprocessors: some would get two.
+    # where multiprocessors are as many: some would get two programs, others none.
     is_large = _has_large_shared_memory(current_device().arch)
     in_pairs = n_splits == 1 and n_tiles > current_device().n_sms
     is_half = in_pairs or not is_large
