@@ -515,9 +515,11 @@ def test_as_many_splits_as_keep_a_gpu_busy(
 
 
 # With 8 heads of keys, on an H200: its 132 multiprocessors have one or two blocks each.
-@pytest.mark.parametrize(("n_batches", "n_warps"), [(16, 8), (17, 4)])
+@pytest.mark.parametrize(
+    ("n_batches", "n_warps", "n_keys"), [(16, 8, 128), (17, 4, 64)]
+)
 def test_two_blocks_share_a_multiprocessor_where_there_are_more(
-    n_batches: int, n_warps: int
+    n_batches: int, n_warps: int, n_keys: int
 ) -> None:
     q, k = meta_inputs((n_batches, 1, 260, 32, 8, 128))
     arguments = TRIALS["attention"].bind((q, k, k), {})
@@ -525,7 +527,7 @@ def test_two_blocks_share_a_multiprocessor_where_there_are_more(
     (plan,) = native.plan(prebuilt.load("_cpu"), FORWARD, given, HOPPER.number)
     assert plan["block"] == (32 * n_warps, 1, 1)
     (launch,) = kernel_code.planned_launches("triton", FORWARD, given, HOPPER)
-    assert launch.constants["num_warps"] == n_warps
+    assert launch.constants["BLOCK_N"] == n_keys
 
 
 def test_kernels_of_split_keys_are_mirrored() -> None:

@@ -585,7 +585,10 @@ BARRIERS: dict[str, list[tuple[str, list[str]]]] = {
     "scaled_matmul/twin.cuh": [
         (
             "twin_scaled_matmul",
-            ["matmul/ring.cuh: ptx::mbarrier_init(&full", "wait(&shared.full[stage]"],
+            [
+                "matmul/ring.cuh: ptx::mbarrier_init(&full",
+                "wait(&shared.full[ring.stage]",
+            ],
         )
     ],
     "matmul/align.cuh": [

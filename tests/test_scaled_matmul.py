@@ -16,12 +16,13 @@ from torch import Tensor
 
 import bindings
 from bindings import backends
+from bindings.backends import native, prebuilt
 from bindings.errors import UnsupportedError
 from bindings.op import DTYPES
 from bindings.ops import scaled_matmul as described
 from bindings.ops.scaled_matmul import E4M3, E5M2, OP, tensor_core_product
 from compare.code.architectures import ARCHITECTURES
-from compare.code.kernel_code import planned_kernels
+from compare.code.kernel_code import planned_kernels, planned_launches
 from compare.judge import acceptance
 from compare.judge.cases import Case, launcher_arguments, make_arguments
 
@@ -412,25 +413,49 @@ def test_nobody_asks_for_the_stride_of_a_single_row_or_column(
 
 
 @pytest.mark.parametrize(
-    ("shape", "block_m", "block_n"),
+    ("shape", "block_n"),
     [
-        ((64, 8192, 256), 128, 64),  # rows of one small tile
-        ((256, 256, 256), 128, 64),  # too few tiles for all multiprocessors
-        ((1664, 1280, 256), 128, 128),  # 130 tiles, or 65 large ones
-        ((16897, 8, 16), 128, 64),  # two short waves instead of a long one
-        ((4096, 4096, 256), 256, 128),
-        ((2048, 2048, 256), 256, 128),  # 128 large tiles
+        ((64, 8192, 256), 64),  # rows of one small tile
+        ((256, 256, 256), 64),  # too few tiles for all multiprocessors
+        ((1664, 1280, 256), 128),  # 130 tiles, or twice as many small ones
+        ((16897, 8, 16), 64),  # two waves of either
+        ((4096, 4096, 256), 128),
     ],
 )
-def test_tiles(shape: tuple[int, int, int], block_m: int, block_n: int) -> None:
+def test_tiles(shape: tuple[int, int, int], block_n: int) -> None:
     arguments = launcher_arguments(OP, Case(shape, torch.bfloat16))
     (kernel,) = planned_kernels("cuda", OP, arguments, ARCHITECTURES[90])
     assert kernel.startswith("scaled_matmul_kernel<__nv_bfloat16")
-    assert f", {block_m}, {block_n}, " in kernel
+    assert f", {block_n}, " in kernel
     (kernel,) = planned_kernels("triton", OP, arguments, ARCHITECTURES[90])
-    assert kernel.startswith(
-        f"scaled_matmul_kernel[BLOCK_M={block_m}, BLOCK_N={block_n}, "
-    )
+    assert kernel.startswith(f"scaled_matmul_kernel[BLOCK_N={block_n}, ")
+
+
+# Pairs of blocks read the same columns of b: as many blocks as multiprocessors, 132.
+@pytest.mark.parametrize(
+    ("shape", "grid", "cluster"),
+    [((128, 64 * 131, 8), 131, 1), ((128, 64 * 132, 8), 132, 2), ((5, 7, 8), 1, 1)],
+)
+def test_blocks_are_pairs_where_all_have_a_tile(
+    shape: tuple[int, int, int], grid: int, cluster: int
+) -> None:
+    arguments = launcher_arguments(OP, Case(shape, torch.bfloat16))
+    (plan,) = native.plan(prebuilt.load("_cpu"), OP, arguments, 90)
+    assert (plan["grid"], plan["cluster"]) == ((grid, 1, 1), (cluster, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_in_cuda", "n_in_triton"), [(5, 5, 16), (33, 33, 64), (300, 128, 128)]
+)
+def test_rows_that_a_does_not_have_are_not_copied(
+    n_rows: int, n_in_cuda: int, n_in_triton: int
+) -> None:
+    arguments = launcher_arguments(OP, Case((n_rows, 40, 256), torch.bfloat16))
+    (plan,) = native.plan(prebuilt.load("_cpu"), OP, arguments, 90)
+    *_, depth, n_rows_of_box, _n_batches, _rounds = plan["arguments"][1]
+    assert (depth, n_rows_of_box) == (128, n_in_cuda)
+    (launch,) = planned_launches("triton", OP, arguments, ARCHITECTURES[90])
+    assert launch.arguments["a_map"].block_shape == (1, n_in_triton, 128)
 
 
 @in_one_test("number")

@@ -510,7 +510,8 @@ def work_of_gluon(reads: str, adds: str) -> Iterator[Fault]:
     read, fence = r"bulk\.wait_group(\.read)? 0", r"fence\.proxy"
     yield Fault("no-wait-for-store", read, "", dropped, RACE, store, FIRST)
     yield Fault("no-wait-before-end", read, "", dropped, NOT_AWAITED, store, LAST)
-    yield Fault("no-fence", fence, "", dropped, r"fence\.proxy\.async", store)
+    told_at = f"{store}|{reads}"
+    yield Fault("no-fence", fence, "", dropped, r"fence\.proxy\.async", told_at)
 
 
 def fragments_of_gluon() -> Iterator[Fault]:
@@ -518,6 +519,12 @@ def fragments_of_gluon() -> Iterator[Fault]:
     load, line = r"ld\.shared", r"load\(FRAGMENTS\)"
     far = shifted(1 << 17)
     yield Fault("load-beside", load, line, far, f"{UNWRITTEN}|{OUTSIDE}", line, FIRST)
+
+
+def rows_without_copies() -> Iterator[Fault]:
+    """Rows that are multiplied, and that nothing fills."""
+    told_at = r"warpgroup_mma\("
+    yield Fault("no-zeros", r"st\.shared", "zeros", dropped, UNWRITTEN, told_at)
 
 
 def turns_of_cuda() -> Iterator[Fault]:
@@ -607,7 +614,8 @@ FAULTS: list[tuple[Subject, Iterator[Fault]]] = [
     (FLOAT32[1], work_of_gluon(r"load\(FRAGMENTS\)", r"sums \+= products")),
     (FLOAT32[1], fragments_of_gluon()),
     (HOPPER_MATMUL[1], bulk_of_triton()),
-    (FLOAT8, work_of_gluon(r"warpgroup_mma\(", r"sums\[0\] \+ products")),
+    (FLOAT8, work_of_gluon(r"warpgroup_mma\(", r"sums \+ step_sums")),
+    (FLOAT8, rows_without_copies()),
     (TURNS[0], turns_of_cuda()),
     (STEPS, scores_of_cuda()),
     (TURNS[1], scores_of_triton()),

@@ -10,29 +10,43 @@ namespace twin {
 
 constexpr int SCALED_BLOCK_K = ROW_BYTES;  // bytes are elements
 constexpr int SCALED_NUM_CONSUMERS = 2;    // warpgroups that multiply; one more loads
+constexpr int SCALED_BLOCK_M = SCALED_NUM_CONSUMERS * BOX_SIZE;
 constexpr int SCALED_NUM_THREADS = (SCALED_NUM_CONSUMERS + 1) * WARPGROUP_SIZE;
 
-// All stages take 192 KB. The costs of tiles compare, as measured on an H200: a large tile reads
-// less for each product, and small ones are for products of few rows.
+// Tiles have as many rows, and stages that take 192 KB. The costs compare, as measured on an
+// H200: a large tile reads less for each product, and the small one is for products of few rows.
 struct ScaledTile {
-    int block_m;
     int block_n;
     int num_stages;
     int cost;
 };
-constexpr ScaledTile SCALED_TILES[] = {
-    {256, 128, 4, 11}, {128, 128, 6, 6}, {128, 64, 8, 4}
-};
+constexpr ScaledTile SCALED_TILES[] = {{128, 6, 3}, {64, 8, 2}};
 
-template <int BLOCK_M, int BLOCK_N, int NUM_STAGES>
+template <int BLOCK_N, int NUM_STAGES>
 struct ScaledShared {
-    Box a[NUM_STAGES][BLOCK_M / BOX_SIZE];
+    Box a[NUM_STAGES][SCALED_NUM_CONSUMERS];
     Box b[NUM_STAGES][BLOCK_N / BOX_SIZE];
     Box out[SCALED_NUM_CONSUMERS][2];
     float2 scale_b[SCALED_NUM_CONSUMERS][BLOCK_N / 2];  // of the tile's columns
     uint64_t full[NUM_STAGES];
     uint64_t empty[NUM_STAGES];
 };
+
+// Zeros for the rows of tiles that no copy fills.
+template <int NUM_STAGES>
+__device__ __forceinline__ void clear_rows(
+    Box (&stages)[NUM_STAGES][SCALED_NUM_CONSUMERS], int first_row
+) {
+    constexpr int ROW_CHUNKS = ROW_BYTES / int{sizeof(uint4)};
+    for (auto& boxes : stages) {
+        auto* const chunks = reinterpret_cast<uint4*>(boxes);
+        for (int i = first_row * ROW_CHUNKS + threadIdx.x;
+             i < SCALED_BLOCK_M * ROW_CHUNKS; i += SCALED_NUM_THREADS) {
+            chunks[i] = {};
+        }
+    }
+    ptx::fence_async_proxy();
+}
 
 // Stores a warpgroup's results, 64 x 64 of them, through shared memory: one box of 16 bits or
 // two boxes of float32. A lane has 2 of each 8 columns, in row lane / 4 and 8 rows below.

@@ -59,7 +59,7 @@ int choose_tile(const Call& call, int n_sms) {
     int best = 0;
     for (int i = 0; i < int{std::size(twin::SCALED_TILES)}; ++i) {
         const twin::ScaledTile& tile = twin::SCALED_TILES[i];
-        const int64_t n_tiles = call.n_tiles(tile.block_m, tile.block_n);
+        const int64_t n_tiles = call.n_tiles(twin::SCALED_BLOCK_M, tile.block_n);
         const int64_t cost = ceil_div(n_tiles, n_sms) * tile.cost;
         if (cost < best_cost) best = i, best_cost = cost;
     }
@@ -81,14 +81,16 @@ cudaError_t launch_first(const Launcher& launch, const Call& call) {
 template <typename T, Float8 A_TYPE, Float8 B_TYPE, int TILE>
 cudaError_t launch_twin(const Launcher& launch, const Call& call) {
     using namespace twin;
-    constexpr int BLOCK_M = SCALED_TILES[TILE].block_m;
+    constexpr int BLOCK_M = SCALED_BLOCK_M;
     constexpr int BLOCK_N = SCALED_TILES[TILE].block_n;
     constexpr int NUM_STAGES = SCALED_TILES[TILE].num_stages;
     const auto
         [dtype, out, a, b, scale_a, scale_b, M, N, K, a_stride_row, b_stride_col,
          scale_a_stride, scale_b_stride] = call;
     TensorMap out_map = make_tensor_map<T>(out, 1, M, N, 0, N, BOX_SIZE);
-    TensorMap a_map = make_tensor_map<uint8_t>(a, 1, M, K, 0, a_stride_row, BLOCK_M);
+    const int64_t n_copied_rows = M < BLOCK_M ? M : BLOCK_M;
+    TensorMap a_map =
+        make_tensor_map<uint8_t>(a, 1, M, K, 0, a_stride_row, n_copied_rows);
     TensorMap b_map = make_tensor_map<uint8_t>(b, 1, N, K, 0, b_stride_col, BLOCK_N);
     const bool out_is_aligned = have_vectors(dtype, {{out, N}});
     if (!launch.describes()) {
@@ -100,11 +102,17 @@ cudaError_t launch_twin(const Launcher& launch, const Call& call) {
     }
     const int64_t n_tiles = call.n_tiles(BLOCK_M, BLOCK_N);
     const int64_t n_sms = launch.device().n_sms;
+    const int64_t n_blocks = n_tiles < n_sms ? n_tiles : n_sms;
+    // The blocks of a cluster lie on neighbouring multiprocessors, and their tiles, mostly,
+    // below each other: what both read of b comes from the L2 once.
+    const bool are_pairs = n_blocks == n_sms && n_sms % 2 == 0;
     return launch(
         Plan{
-            scaled_matmul_kernel<T, A_TYPE, B_TYPE, BLOCK_M, BLOCK_N, NUM_STAGES>,
-            dim3(n_tiles < n_sms ? n_tiles : n_sms), dim3(SCALED_NUM_THREADS),
-            sizeof(ScaledShared<BLOCK_M, BLOCK_N, NUM_STAGES>)
+            .kernel = scaled_matmul_kernel<T, A_TYPE, B_TYPE, BLOCK_N, NUM_STAGES>,
+            .grid = dim3(n_blocks),
+            .block = dim3(SCALED_NUM_THREADS),
+            .shared_bytes = sizeof(ScaledShared<BLOCK_N, NUM_STAGES>),
+            .cluster = dim3(are_pairs ? 2 : 1)
         },
         out_map, a_map, b_map, scale_a, scale_b, out_is_aligned ? nullptr : out, M, N,
         K, scale_a_stride, scale_b_stride
@@ -137,7 +145,7 @@ cudaError_t scaled_matmul(
     };
     const bool has_tensor_maps = 0 < K && K <= MOST - twin::SCALED_BLOCK_K &&
                                  M <= MOST && N <= MOST &&
-                                 call.n_tiles(128, 64) <= MOST;
+                                 call.n_tiles(twin::SCALED_BLOCK_M, 64) <= MOST;
     auto chosen = Rung::chosen;
     for (const Regime& regime : REGIMES) {
         const bool is_asked = rung == 0 || Rung{rung} == regime.rung;
@@ -154,9 +162,8 @@ cudaError_t scaled_matmul(
             if (chosen == Rung::first) {
                 return launch_first<T, A_TYPE, B_TYPE>(launch, call);
             }
-            return tile == 0   ? launch_twin<T, A_TYPE, B_TYPE, 0>(launch, call)
-                   : tile == 1 ? launch_twin<T, A_TYPE, B_TYPE, 1>(launch, call)
-                               : launch_twin<T, A_TYPE, B_TYPE, 2>(launch, call);
+            return tile == 0 ? launch_twin<T, A_TYPE, B_TYPE, 0>(launch, call)
+                             : launch_twin<T, A_TYPE, B_TYPE, 1>(launch, call);
         };
         // One of the types is e4m3.
         constexpr Float8 E4M3 = Float8::e4m3, E5M2 = Float8::e5m2;

@@ -26,7 +26,7 @@ from triton_kernels.common.table import FIRST, CannotServeError, Rung
 from triton_kernels.common.tensor_map import describe
 from triton_kernels.common.vec import VEC_BYTES
 from triton_kernels.scaled_matmul.first import scaled_matmul_first_kernel
-from triton_kernels.scaled_matmul.twin import BOX_SIZE, scaled_matmul_kernel
+from triton_kernels.scaled_matmul.twin import BLOCK_M, BOX_SIZE, scaled_matmul_kernel
 
 MOST = 2**31 - 1  # what is counted in 32 bits
 
@@ -35,22 +35,18 @@ class ScaledTile(NamedTuple):
     """A tile, and what it costs.
 
     Costs compare, as measured on an H200: a large tile reads less for each product, and
-    small ones are for products of few rows.
+    the small one is for products of few rows.
     """
 
-    block_m: int
     block_n: int
     num_stages: int  # steps whose a and b are in shared memory at a time
     cost: int
 
 
-TILES = (
-    ScaledTile(256, 128, 4, 11),
-    ScaledTile(128, 128, 6, 6),
-    ScaledTile(128, 64, 8, 4),
-)
+TILES = ScaledTile(128, 6, 3), ScaledTile(64, 8, 2)
 BLOCK_K = 128  # a step: a row of 128 bytes of each tile in shared memory
-_BOX_SIZE = BOX_SIZE.value
+_BOX_SIZE, _BLOCK_M = BOX_SIZE.value, BLOCK_M.value
+_FEWEST_ROWS = 16  # of a copy
 
 
 def is_aligned(x, stride):
@@ -63,7 +59,7 @@ def choose_tile(M, N, n_sms):
     """The first of the tiles that cost least: as much in each wave of programs."""
 
     def cost_of(tile):
-        n_tiles = triton.cdiv(M, tile.block_m) * triton.cdiv(N, tile.block_n)
+        n_tiles = triton.cdiv(M, _BLOCK_M) * triton.cdiv(N, tile.block_n)
         return triton.cdiv(n_tiles, n_sms) * tile.cost
 
     return min(TILES, key=cost_of)
@@ -81,14 +77,14 @@ def launch_twin(out, a, b, scales, M, N, K, strides):
     a_stride_row, b_stride_col, *scale_strides = strides
     n_sms = current_device().n_sms
     tile = choose_tile(M, N, n_sms)
-    n_tiles = triton.cdiv(M, tile.block_m) * triton.cdiv(N, tile.block_n)
+    n_tiles = triton.cdiv(M, _BLOCK_M) * triton.cdiv(N, tile.block_n)
+    n_copied_rows = min(max(triton.next_power_of_2(M), _FEWEST_ROWS), _BLOCK_M)
     out_has_map = is_aligned(out, N)
     scaled_matmul_kernel[(min(n_tiles, n_sms),)](
         map_of(out, M, N, N, (_BOX_SIZE, _BOX_SIZE)) if out_has_map else out,
-        map_of(a, M, K, a_stride_row, (tile.block_m, BLOCK_K)),
+        map_of(a, M, K, a_stride_row, (n_copied_rows, BLOCK_K)),
         map_of(b, N, K, b_stride_col, (tile.block_n, BLOCK_K)),
         *(*scales, M, N, K, *scale_strides),
-        BLOCK_M=tile.block_m,
         BLOCK_N=tile.block_n,
         BLOCK_K=BLOCK_K,
         NUM_STAGES=tile.num_stages,

@@ -2,7 +2,7 @@
 
 The tensor cores add products of 8 bits with 13 bits of fraction alone. So they sum up
 one step of 128 along k, and steps are added in registers, with rounding. Meanwhile they
-multiply for the other warpgroup.
+multiply the next step, whose sums have registers of their own.
 
 One warp has the tensor memory accelerator (TMA) fill a ring of stages, ahead of the
 multiplications and into the next tile. A program takes every num_programs-th tile.
@@ -29,6 +29,12 @@ from triton_kernels.matmul.tiles import halves_of, tile_at
 from triton_kernels.scaled_matmul.scales import load_scales, scaled
 
 BOX_SIZE = gl.constexpr(64)  # rows and columns of results that are stored at a time
+NUM_CONSUMERS = gl.constexpr(2)  # warpgroups that multiply, each 64 rows of a tile
+BLOCK_M = gl.constexpr(128)
+# Rows of tiles whose columns are taken in turns. Programs that run at a time read as
+# little of a and b as with fewer, and read a less often: a few megabytes of it stay in
+# the L2. (In CUDA blocks are pairs, which share what they read of b.)
+GROUP_M = gl.constexpr(16)
 
 
 @gluon.jit
@@ -37,14 +43,15 @@ def load_tiles(a_map, b_map, ring, M, N, K):
     stages, full, _empty = ring
     a_stages, b_stages = stages
     NUM_STAGES: gl.constexpr = full.shape[0]
-    BLOCK_M: gl.constexpr = a_stages.shape[2]
     BLOCK_N: gl.constexpr = b_stages.shape[2]
     BLOCK_K: gl.constexpr = b_stages.shape[3]
+    # Rows that a does not have would take a copy as long as others.
+    N_COPIED_ROWS: gl.constexpr = a_map.block_type.shape[1]
     # -- load: each stage as soon as both warpgroups have used what was there
     n_tile_rows, n_tile_cols = gl.cdiv(M, BLOCK_M), gl.cdiv(N, BLOCK_N)
     n_loaded = 0
     for index in range(gl.program_id(0), n_tile_rows * n_tile_cols, gl.num_programs(0)):
-        _batch, tile_row, tile_col = tile_at(index, n_tile_rows, n_tile_cols)
+        _batch, tile_row, tile_col = tile_at(index, n_tile_rows, n_tile_cols, GROUP_M)
         for step in range(gl.cdiv(K, BLOCK_K)):
             stage = n_loaded % NUM_STAGES
             wait_until_empty(ring, n_loaded)
@@ -52,7 +59,8 @@ def load_tiles(a_map, b_map, ring, M, N, K):
             mbarrier.expect(full.index(stage), n_bytes)
             a_place = [0, tile_row * BLOCK_M, step * BLOCK_K]
             b_place = [0, tile_col * BLOCK_N, step * BLOCK_K]
-            tma_load(a_map, a_place, full.index(stage), a_stages.index(stage))
+            a_rows = a_stages.index(stage).slice(0, N_COPIED_ROWS, dim=1)
+            tma_load(a_map, a_place, full.index(stage), a_rows)
             tma_load(b_map, b_place, full.index(stage), b_stages.index(stage))
             n_loaded += 1
 
@@ -82,11 +90,26 @@ def store_results(out, box, results, row, col, M, N, OUT_HAS_MAP: gl.constexpr):
 
 
 @gluon.jit
-def multiply(a, b, row, no_sums):
-    """The sums of one step, of 64 rows of a."""
-    rows = a.slice(row, BOX_SIZE, dim=0)
-    products = warpgroup_mma(rows, b, no_sums, use_acc=False, is_async=True)
-    return warpgroup_mma_wait(0, deps=(products,))
+def multiply(ring, count, nothing, W: gl.constexpr):
+    """Starts to sum up a step: 64 rows of the tile that comes after `count` others."""
+    stages, _full, _empty = ring
+    a_stages, b_stages = stages
+    BLOCK_N: gl.constexpr = b_stages.shape[2]
+    BLOCK_K: gl.constexpr = b_stages.shape[3]
+    stage = count % a_stages.shape[0]
+    wait_for_tile(ring, count)
+    a = a_stages.index(stage).reshape([BLOCK_M, BLOCK_K])
+    b = b_stages.index(stage).reshape([BLOCK_N, BLOCK_K]).permute((1, 0))
+    rows = a.slice(W * BOX_SIZE, BOX_SIZE, dim=0)
+    return warpgroup_mma(rows, b, nothing, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def add(sums, step_sums, ring, count, N_UNFINISHED: gl.constexpr):
+    """Adds a step, and hands its stage back."""
+    step_sums = warpgroup_mma_wait(N_UNFINISHED, deps=(step_sums,))
+    release(ring, count)
+    return sums + step_sums
 
 
 @gluon.jit
@@ -95,14 +118,10 @@ def consume(
 ):
     """What the W-th warpgroup does with its rows of each tile."""
     scale_a_ptr, scale_b_ptr, scale_a_stride, scale_b_stride = scales
-    stages, full, _empty = ring
-    a_stages, b_stages = stages
-    NUM_STAGES: gl.constexpr = full.shape[0]
-    BLOCK_M: gl.constexpr = a_stages.shape[2]
+    stages, _full, _empty = ring
+    _a_stages, b_stages = stages
     BLOCK_N: gl.constexpr = b_stages.shape[2]
     BLOCK_K: gl.constexpr = b_stages.shape[3]
-    ROWS: gl.constexpr = BLOCK_M // boxes.shape[0]
-    NUM_ROW_BOXES: gl.constexpr = ROWS // BOX_SIZE
     MMA: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 32])
     LANES: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     # -- tile: every num_programs-th one
@@ -110,42 +129,38 @@ def consume(
     n_steps = gl.cdiv(K, BLOCK_K)
     n_used = 0
     for index in range(gl.program_id(0), n_tile_rows * n_tile_cols, gl.num_programs(0)):
-        _batch, tile_row, tile_col = tile_at(index, n_tile_rows, n_tile_cols)
-        row, col = tile_row * BLOCK_M + W * ROWS, tile_col * BLOCK_N
+        _batch, tile_row, tile_col = tile_at(index, n_tile_rows, n_tile_cols, GROUP_M)
+        row, col = tile_row * BLOCK_M + W * BOX_SIZE, tile_col * BLOCK_N
         # Scales are on their way while the tile is multiplied.
+        rows = row + gl.arange(0, BOX_SIZE, gl.SliceLayout(1, MMA))
+        scale_a = load_scales(scale_a_ptr, rows, M, scale_a_stride)
         cols = col + gl.arange(0, BLOCK_N, LANES)
         scale_b = load_scales(scale_b_ptr, cols, N, scale_b_stride)
-        rows = row + gl.arange(0, BOX_SIZE, gl.SliceLayout(1, MMA))
-        scale_a = (load_scales(scale_a_ptr, rows, M, scale_a_stride),)
-        if NUM_ROW_BOXES == 2:
-            lower = load_scales(scale_a_ptr, rows + BOX_SIZE, M, scale_a_stride)
-            scale_a = scale_a[0], lower
 
-        # -- compute: 64 rows at a time, for which there is room for the sums of a step
+        # -- compute: a step is multiplied while the one before is added, in turns by
+        # two sets of registers
         nothing = gl.zeros([BOX_SIZE, BLOCK_N], gl.float32, MMA)
-        sums = (nothing, nothing) if NUM_ROW_BOXES == 2 else (nothing,)
-        for _step in range(n_steps):
-            stage = n_used % NUM_STAGES
-            wait_for_tile(ring, n_used)
-            a = a_stages.index(stage).reshape([BLOCK_M, BLOCK_K])
-            b = b_stages.index(stage).reshape([BLOCK_N, BLOCK_K]).permute((1, 0))
-            products = multiply(a, b, W * ROWS, nothing)
-            if NUM_ROW_BOXES == 2:
-                upper = sums[0] + products
-                products = multiply(a, b, W * ROWS + BOX_SIZE, nothing)
-                release(ring, n_used)
-                sums = upper, sums[-1] + products
-            else:
-                release(ring, n_used)
-                sums = (sums[0] + products,)
+        sums = nothing
+        even_sums = multiply(ring, n_used, nothing, W)
+        for _pair in range((n_steps - 1) // 2):
+            odd_sums = multiply(ring, n_used + 1, nothing, W)
+            sums = add(sums, even_sums, ring, n_used, 1)
+            even_sums = multiply(ring, n_used + 2, nothing, W)
+            sums = add(sums, odd_sums, ring, n_used + 1, 1)
+            n_used += 2
+        if n_steps % 2 == 0:
+            odd_sums = multiply(ring, n_used + 1, nothing, W)
+            sums = add(sums, even_sums, ring, n_used, 1)
+            sums = add(sums, odd_sums, ring, n_used + 1, 0)
+            n_used += 2
+        else:
+            sums = add(sums, even_sums, ring, n_used, 0)
             n_used += 1
 
         # -- store: after the scales, rounded once, 64 x 64 results at a time
         scale_b = gl.convert_layout(scale_b, gl.SliceLayout(0, MMA))
-        for i in gl.static_range(NUM_ROW_BOXES):
-            results = scaled(sums[i], scale_a[i], scale_b, boxes.dtype)
-            box, first_row = boxes.index(W), row + i * BOX_SIZE
-            store_results(out, box, results, first_row, col, M, N, OUT_HAS_MAP)
+        results = scaled(sums, scale_a, scale_b, boxes.dtype)
+        store_results(out, boxes.index(W), results, row, col, M, N, OUT_HAS_MAP)
     tma.store_wait(0)
 
 
@@ -161,14 +176,12 @@ def scaled_matmul_kernel(
     K,
     scale_a_stride,
     scale_b_stride,
-    BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
     NUM_STAGES: gl.constexpr,
     OUT_HAS_MAP: gl.constexpr,
 ):
     # -- tile: every num_programs-th one
-    NUM_CONSUMERS: gl.constexpr = 2
     scales = scale_a_ptr, scale_b_ptr, scale_a_stride, scale_b_stride
 
     # -- load: by one warp, each stage as soon as both have used what was there
@@ -178,12 +191,21 @@ def scaled_matmul_kernel(
     b_stages = gl.allocate_shared_memory(
         b_map.dtype, [NUM_STAGES, 1, BLOCK_N, BLOCK_K], b_map.layout
     )
+    if a_map.block_type.shape[1] < BLOCK_M:  # zeros for the rows that no copy fills
+        CHUNKS: gl.constexpr = gl.BlockedLayout(
+            [1, 1, 16], [1, 4, 8], [1, 4, 1], [2, 1, 0]
+        )
+        zeros = gl.zeros([1, BLOCK_M, BLOCK_K], gl.uint8, CHUNKS).to(
+            a_map.dtype, bitcast=True
+        )
+        for stage in gl.static_range(NUM_STAGES):
+            a_stages.index(stage).store(zeros)
     full = make_barriers(NUM_STAGES, 1)
     ring = (a_stages, b_stages), full, make_barriers(NUM_STAGES, NUM_CONSUMERS)
     loaded = a_map, b_map, ring, M, N, K
 
-    # -- compute: by a warpgroup each half of the rows, 64 at a time, for which there is
-    # room for the sums of a step
+    # -- compute: by a warpgroup each half of the rows; a step is multiplied while the
+    # one before is added
     # -- store: after the scales, rounded once, through shared memory
     DTYPE: gl.constexpr = out.dtype if OUT_HAS_MAP else out.dtype.element_ty
     SWIZZLED: gl.constexpr = gl.NVMMASharedLayout(128, DTYPE.primitive_bitwidth, rank=3)
