@@ -16,6 +16,7 @@ with matplotlib: `pip install -e '.[plots]'`.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
 import sys
 import time
@@ -208,6 +209,8 @@ def main() -> int:
         "--plot", type=Path, help="a file for the picture, .png or .svg"
     )
     asked = parser.parse_args()
+    if asked.plot and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--plot needs matplotlib: pip install -e '.[plots]'")
     curves = {
         "PyTorch, float64": train(TORCH, torch.float64, asked.device, asked.steps),
         "PyTorch, float32": train(TORCH, torch.float32, asked.device, asked.steps),

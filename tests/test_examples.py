@@ -34,6 +34,16 @@ def test_the_decoder_learns_as_pytorch_does(tmp_path: Path) -> None:
     assert "--plot" not in words or (tmp_path / "x.png").stat().st_size > 10_000
 
 
+def test_a_picture_that_cannot_be_drawn_is_refused_before_training(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["decoder", "--plot", "x.png"])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(SystemExit, match="2"):
+        decoder.main()
+    assert "--plot needs matplotlib: pip install" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("backend", decoder.BACKENDS)
 def test_the_decoder_learns_in_one_language(
     backend: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -113,6 +113,17 @@ def test_recorded_times_are_shown_with_their_origin(
     assert origin.endswith("NVIDIA H200, 2026-11-20, of older code")
 
 
+def test_the_time_of_a_call_is_that_of_its_own_kernels(times: Times) -> None:
+    """At another shape, another tile or rung may be chosen."""
+    call = Rung("call", "", {"cuda": STEP})
+    recorded = {**times.timings, "call": times.timings["tiled"]}
+    here = replace(made(replace(times, timings=recorded)), rungs=(call,))
+    elsewhere = replace(here, case=replace(CASE, shape=(128, 128, 128)))
+    took = [ladder.grid(each).rows[0][-2] for each in (here, elsewhere)]
+    assert took[0] != "-"
+    assert took[1] == "-"
+
+
 def test_times_are_kept_and_found(times: Times, tmp_path: Path) -> None:
     assert store.find("matmul", Times, tmp_path) is None
     file = store.write(times, tmp_path)

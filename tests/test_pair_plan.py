@@ -104,6 +104,30 @@ def test_views_of_two_files_are_none_of_a_table(
         assert f"compare: {option[0]}: a table of" in capsys.readouterr().err
 
 
+def test_a_command_that_is_no_use_for_any_file_is_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    paths = [tmp_path / name for name in ("a.py", "b.py", "c.py")]
+    for path in paths:
+        path.write_text(KERNEL)
+    refused = {"a.py", "b.py", "c.py"}
+
+    def compare(request: Request, *_: object) -> own_report.OwnReport:
+        if request.entries[0].path.name in refused:
+            raise UsageError("say what to call it with")
+        return own_report.failed([], Skipped("not here"))
+
+    monkeypatch.setattr(pairs, "compare", compare)
+    words = [str(path) for path in paths]
+    assert cli.main(words) == UsageError.exit_code
+    assert capsys.readouterr().err.endswith("compare: say what to call it with\n")
+    refused.remove("b.py")
+    assert cli.main(words) == 1
+    assert "c.py is wrong: say what to call it with" in capsys.readouterr().out
+
+
 def test_times_need_a_gpu(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +177,7 @@ def test_one_broken_file_of_a_folder_is_a_row(folder: Path) -> None:
     assert str(obstacles["pair.py"]) == "pair.py: there is no file gone.cu"
     with pytest.raises(BuildFailedError, match=r"^broken.py:1: SyntaxError"):
         pairs.compare(rows["broken.py"], lambda _: None)
-    report = own_files._compared_or_failed(rows["made.py"], lambda _: None)
+    report = own_files._compared_or_failed(rows["made.py"], lambda _: None, [])
     assert report.passed
     assert not report.was_tried  # nobody knows whether it is wrong
 
@@ -196,7 +220,7 @@ def test_a_failed_row_reads_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(pairs, "compare", fail)
     request = Request((Entry(Path("gone.cu")),))
-    report = own_files._compared_or_failed(request, lambda _: None)
+    report = own_files._compared_or_failed(request, lambda _: None, [])
     parity = report.parity["cuda"]
     assert isinstance(parity, Parity)
     assert parity.problem == "first line"

@@ -396,6 +396,8 @@ def test_blocks_count_before_the_variable(monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_unknown_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="'sm_91': choose one of sm_80"):
         bindings.simulated("sm_91").__enter__()
+    with pytest.raises(TypeError, match="architecture is 80, expected a name as 'sm_"):
+        bindings.simulated(80).__enter__()  # type: ignore[arg-type]
     monkeypatch.setenv("TWIN_SIMULATE", "hopper")
     with pytest.raises(SettingError, match=r"TWIN_SIMULATE: .*'hopper'"):
         bindings.gelu(torch.ones(3), backend="cuda")

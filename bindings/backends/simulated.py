@@ -50,9 +50,14 @@ def simulated(architecture: str) -> Iterator[None]:
             that `python -m compare softmax --arch` knows.
 
     Raises:
+        TypeError: The architecture is no string.
         ValueError: The architecture is unknown.
         UnsupportedError: There is no simulator here; the message says why.
     """
+    if not isinstance(architecture, str):
+        raise TypeError(
+            f"simulated: architecture is {architecture!r}, expected a name as 'sm_90a'"
+        )
     token = _asked.set(_target(architecture))
     try:
         yield

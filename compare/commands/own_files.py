@@ -144,11 +144,15 @@ def _reports(options: argparse.Namespace) -> tuple[list[OwnReport], bool]:
         requests = [_completed(each, options) for each in planned.requests]
         if not planned.is_collection:
             return [pair.compare(requests[0], progress)], False
-        reports = []
+        reports: list[OwnReport] = []
+        refusals: list[UsageError] = []
         for number, each in enumerate(requests, start=1):
             name = each.entries[0].path.name
             progress(f"{number} of {len(requests)}: {name}")
-            reports.append(_compared_or_failed(each, progress))
+            reports.append(_compared_or_failed(each, progress, refusals))
+        # It is the command that is wrong then, and no file.
+        if len(refusals) == len(reports):
+            raise refusals[0]
         return reports, True
 
 
@@ -178,8 +182,13 @@ def _completed(request: Request, options: argparse.Namespace) -> Request:
     )
 
 
-def _compared_or_failed(request: Request, progress: Callable[[str], None]) -> OwnReport:
-    """The report, or one that says why there is none: the others of a table go on."""
+def _compared_or_failed(
+    request: Request, progress: Callable[[str], None], refusals: list[UsageError]
+) -> OwnReport:
+    """The report, or one that says why there is none: the others of a table go on.
+
+    Where the command is no use for it, `refusals` gets the reason, too.
+    """
     from compare.judge.acceptance import UNKNOWN
     from compare.judge.parity import Parity, Skipped
     from compare.pairs import own_report, pair
@@ -191,6 +200,8 @@ def _compared_or_failed(request: Request, progress: Callable[[str], None]) -> Ow
         return own_report.failed(paths, Skipped(str(error)))
     except CompareError as error:
         reason = str(error)
+        if isinstance(error, UsageError):
+            refusals.append(error)
     except RuntimeError as error:  # such as torch's and Triton's, of many lines
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
     return own_report.failed(paths, Parity("", UNKNOWN, UNKNOWN, reason))

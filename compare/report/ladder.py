@@ -264,12 +264,20 @@ def grid(ladder: Ladder) -> Grid:
         for side, step in rung.steps.items():
             took = ("needs a GPU", "")
             if ladder.times:
-                took = measured(ladder.times, rung.name, side)
+                took = (NONE, NONE)
+                if not _is_of_other_kernels(ladder, rung):
+                    took = measured(ladder.times, rung.name, side)
             figures = _figures(step) if isinstance(step, Step) else (NONE,) * 8
             kernel, multiplies, *cells = figures
             words = (rung.name, NAMES[side], kernel, *([multiplies] if flops else []))
             rows.append((*words, *cells, *took))
     return Grid("ladder", header, tuple(rows), n_words=4 if flops else 3)
+
+
+def _is_of_other_kernels(ladder: Ladder, rung: Rung) -> bool:
+    """Whether the recorded call was of another shape, and may have chosen others."""
+    assert ladder.times
+    return rung.name == rung_times.CALL and ladder.times.case.shape != ladder.case.shape
 
 
 def notes(ladder: Ladder) -> Iterator[str]:
