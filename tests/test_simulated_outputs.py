@@ -42,7 +42,8 @@ def test_recorded_outputs_agree(file: Path) -> None:
     assert kinds == set(itertools.product(OPS, SIDES, names))
     # Matrix products and exchanges between blocks are among them.
     kernels = {each.kernel for each in found}
-    assert {"matmul_tf32_kernel", "norm_backward_cluster_kernel"} < kernels
+    products = {"matmul_kernel", "matmul_tf32_kernel", "scaled_matmul_kernel"}
+    assert {*products, "norm_backward_cluster_kernel"} < kernels
 
 
 def test_docs_say_what_is_recorded() -> None:
