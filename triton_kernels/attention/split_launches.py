@@ -26,7 +26,7 @@ def launch_split(call, rows, lse, workspace, divisibility, parameters, n_splits)
     # each other, two share a multiprocessor, with three tiles of 32 KB each: one reads
     # keys while the other begins or ends. That is slower where keys are split, and
     # where multiprocessors are as many: some would get two programs, others none.
-    # Four warps read on faster than eight, of which each has fewer keys, and end later.
+    # Four warps are faster than eight where keys are in one part, and slower elsewhere.
     is_large = _has_large_shared_memory(current_device().arch)
     in_pairs = n_splits == 1 and n_tiles > current_device().n_sms
     is_half = in_pairs or not is_large

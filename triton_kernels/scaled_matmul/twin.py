@@ -31,9 +31,9 @@ from triton_kernels.scaled_matmul.scales import load_scales, scaled
 BOX_SIZE = gl.constexpr(64)  # rows and columns of results that are stored at a time
 NUM_CONSUMERS = gl.constexpr(2)  # warpgroups that multiply, each 64 rows of a tile
 BLOCK_M = gl.constexpr(128)
-# Rows of tiles whose columns are taken in turns. Programs that run at a time read as
-# little of a and b as with fewer, and read a less often: a few megabytes of it stay in
-# the L2. (In CUDA blocks are pairs, which share what they read of b.)
+# Rows of tiles that are taken together: matmul takes 8, of twice the bytes. With more,
+# columns of b are read from memory less often. In CUDA there are 8 here as well,
+# and blocks in pairs, which read the same columns at a time.
 GROUP_M = gl.constexpr(16)
 
 
