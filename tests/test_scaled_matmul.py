@@ -30,8 +30,8 @@ INF, NAN = math.inf, math.nan
 
 RUNGS = ("first", "twin", "chosen")
 TYPES = ((E4M3, E4M3), (E4M3, E5M2), (E5M2, E4M3))
-# Less than a step, several, and the ends of tiles, aligned rows and stores.
-SHAPES = ((5, 7, 3), (64, 40, 128), (130, 129, 300))
+# Less than a step, one, three and four, and the ends of tiles, aligned rows and stores.
+SHAPES = ((5, 7, 3), (64, 40, 128), (130, 129, 300), (40, 24, 500))
 
 
 def run(

@@ -275,9 +275,9 @@ def grid(ladder: Ladder) -> Grid:
 
 
 def _is_of_other_kernels(ladder: Ladder, rung: Rung) -> bool:
-    """Whether the recorded call was of another shape, and may have chosen others."""
+    """Whether the recorded call was another one, and may have chosen others."""
     assert ladder.times
-    return rung.name == rung_times.CALL and ladder.times.case.shape != ladder.case.shape
+    return rung.name == rung_times.CALL and ladder.times.case != ladder.case
 
 
 def notes(ladder: Ladder) -> Iterator[str]:

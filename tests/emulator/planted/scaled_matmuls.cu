@@ -4,8 +4,8 @@
 #include "../launch.h"
 #include "scaled_matmul/scaled_matmul.cu"
 
-// Two tiles, so that both buffers of results are used again, in three steps, so that the
-// second warpgroup puts some off.
+// Two tiles, so that both buffers of results are used again, in three steps each, more than
+// there are stages.
 EXPORT int twin_scaled_matmul(__half* out, float* x) {
     using namespace twin;
     constexpr int M = 1, N = 256, K = 384, STRIDE_ROW = 16, STRIDE_COL = 0;
