@@ -27,7 +27,7 @@ from compare.code.kernel_code import (
     planned_launches,
 )
 from compare.judge import acceptance
-from triton_kernels.matmul import tables
+from triton_kernels.matmul import model, tables
 from triton_kernels.matmul.call import Cut
 
 Operands = tuple[Tensor, Tensor, Tensor]  # a, b and the bias
@@ -56,9 +56,9 @@ TILED_TILES = {
 # multiprocessor.
 SIMULATED_TILES = (0, 3, 5)
 # Each tile alone, and clusters of two and of four, in a column and in a row of out.
-CLUSTERS = (8, 9, 14, 17)
+CLUSTERS = (8, 9, 14, 17, 19, 20)
 ALL_TILES = [
-    *(("cuda", n) for n in (*range(6), *CLUSTERS)),
+    *(("cuda", n) for n in (*range(6), 18, *CLUSTERS)),
     *(("triton", n) for n in range(len(tables.TILES))),
 ]
 
@@ -293,6 +293,23 @@ def laid_out(operands: Operands, layout: str) -> Operands:
     if layout[1] == "k":
         b = b.mT.contiguous().mT
     return a, b, bias
+
+
+# Fewer rows or columns than a tile has: of one box, of some boxes, and of a few rows
+# that the first blocks of a cluster copy alone.
+@pytest.mark.parametrize("shape", [(8, 200, 136), (136, 40, 72), (1, 3, 64)])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("number", [n for side, n in ALL_TILES if side == "cuda"])
+def test_small_matrices_are_exact(
+    number: int, layout: str, shape: tuple[int, int, int], device: str
+) -> None:
+    a, b, bias = integers(shape, device)
+    exact = (a.double() @ b.double() + bias.double()).half()
+    tile = cuda_tiles()[number]
+    block_m, block_n = model.cluster_tile(tile)
+    n_tiles = -(-shape[0] // block_m) * -(-shape[1] // block_n)
+    out = run_cut("cuda", Cut(number, n_tiles, 0), laid_out((a, b, bias), layout))
+    assert torch.equal(out, exact)
 
 
 # Rows of an even number of elements are copied word by word: those of a and b, one of

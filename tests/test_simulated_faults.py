@@ -398,8 +398,8 @@ def phases_of_cuda() -> Iterator[Fault]:
 def work_of_cuda() -> Iterator[Fault]:
     """Products of CUDA's warpgroups, and how their results are stored."""
     some, all_ = r"wgmma\.wait_group\S* 2", r"wgmma\.wait_group\S* 0"
-    yield Fault("no-wait", some, "", dropped, RACE, "load_boxes")
-    yield Fault("less-wait", some, "", one_more_pending, RACE, "load_boxes")
+    yield Fault("no-wait", some, "", dropped, RACE, "tma_load")
+    yield Fault("less-wait", some, "", one_more_pending, RACE, "tma_load")
     rounded, product = "from_float<T>", "wgmma_m64k16"
     yield Fault("no-last-wait", all_, "", dropped, TOO_EARLY, rounded)
     commit, fence = r"wgmma\.commit_group", r"wgmma\.fence"

@@ -45,9 +45,13 @@ struct Cluster {
     __device__ int row() const { return blockIdx.x & (n_rows - 1); }
     __device__ int col() const { return blockIdx.x & (n_cols - 1); }
 
-    // What this block loads: of a for those of its row, of b for those of its column.
-    __device__ twin::Share share_of_a() const { return {n_cols, col()}; }
-    __device__ twin::Share share_of_b() const { return {n_rows, row()}; }
+    // What this block copies: of a for those of its row, of b for those of its column.
+    __device__ twin::Copies copies_of_a(ptx::Major major, int M) const {
+        return twin::copies_of(major, M, BLOCK_M, n_cols, col());
+    }
+    __device__ twin::Copies copies_of_b(ptx::Major major, int N) const {
+        return twin::copies_of(major, N, BLOCK_N, n_rows, row());
+    }
 
     // Where this block's tile of a large one begins.
     __device__ TileOrigin origin_of(int tile) const {

@@ -74,15 +74,17 @@ cudaError_t launch_twin(const Launcher& launch, const Product& product) {
     TensorMap out_map = map_of<T>(product.out, call.n_batches, BOX_SIZE);
     const MatmulTile& tile = TILES[product.cut.tile];
     const int cluster_rows = tile.cluster_rows, cluster_cols = tile.cluster_cols;
-    const int a_rows = rows_of_copy(tile.block_m / BOX_SIZE, cluster_cols);
-    const int b_rows = rows_of_copy(tile.block_n / BOX_SIZE, cluster_rows);
-    TensorMap a_map = map_of<T>(a, call.n_batches, a_rows);
-    TensorMap b_map = map_of<T>(b, call.n_batches, b_rows);
+    constexpr auto ALONG_K = ptx::Major::K, ACROSS_K = ptx::Major::MN;
+    const auto a_major = a.along_k ? ALONG_K : ACROSS_K;
+    const auto b_major = b.along_k ? ALONG_K : ACROSS_K;
+    const Copies a_copies = copies_of(a_major, call.M, tile.block_m, cluster_cols);
+    const Copies b_copies = copies_of(b_major, call.N, tile.block_n, cluster_rows);
+    TensorMap a_map = map_of<T>(a, call.n_batches, a_copies.n_rows);
+    TensorMap b_map = map_of<T>(b, call.n_batches, b_copies.n_rows);
     const cudaError_t error = encode_maps<T, T, T>(launch, call, out_map, a_map, b_map);
     if (error != cudaSuccess) return error;
     const auto start = [&]<MatmulTile TILE>() {
         constexpr int BLOCK_M = TILE.block_m, BLOCK_N = TILE.block_n;
-        constexpr auto ALONG_K = ptx::Major::K, ACROSS_K = ptx::Major::MN;
         const auto kernel = a.along_k && b.along_k ? TWIN<T, TILE, ALONG_K, ALONG_K>
                             : a.along_k            ? TWIN<T, TILE, ALONG_K, ACROSS_K>
                             : b.along_k            ? TWIN<T, TILE, ACROSS_K, ALONG_K>

@@ -30,7 +30,8 @@ constexpr int64_t UNLINED_ROW_TENTHS = 30;
 // Of all multiprocessors, those that lie together in fours; an H200 has 120 of 132.
 constexpr int64_t IN_FOURS_PERCENT = 91;
 constexpr int64_t L2_BYTES = 9400, MEMORY_BYTES = 2400;  // in a cycle
-// What each row or column of a tile that lies outside of a or b adds to a step.
+// What each row or column of a tile that lies outside of a or b adds to a step of float32,
+// whose twin copies all.
 constexpr int64_t OUTER_CYCLES = 2;
 // How much longer steps take where blocks begin within tiles, each at another k.
 constexpr int64_t UNEVEN_PERCENT = 29;

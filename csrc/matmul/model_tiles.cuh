@@ -65,18 +65,21 @@ struct MatmulTile {
 
         // A row of a box, a line's bytes, lies in two lines where it does not begin one.
         // The blocks of a cluster load each row once.
+        const bool loads_all = call.dtype == DType::float32;
+        const int64_t n_rows = loads_all ? cluster_m() : least(cluster_m(), call.M);
+        const int64_t n_cols = loads_all ? cluster_n() : least(cluster_n(), call.N);
         const int64_t n_loaded =
-            cluster_m() * (2 - call.a_has_lines) + cluster_n() * (2 - call.b_has_lines);
-        const int64_t n_unlined = (call.a_has_lines ? 0 : block_m / cluster_cols) +
-                                  (call.b_has_lines ? 0 : block_n / cluster_rows);
+            n_rows * (2 - call.a_has_lines) + n_cols * (2 - call.b_has_lines);
+        const int64_t n_unlined =
+            (call.a_has_lines ? 0 : least(block_m, n_rows) / cluster_cols) +
+            (call.b_has_lines ? 0 : least(block_n, n_cols) / cluster_rows);
         const int64_t row_cycles = n_unlined * UNLINED_ROW_TENTHS / 10;
         const int64_t step_bytes =
             n_loaded * least(call.K * call.element_bytes(), STEP_BYTES);
         const int64_t loading = most(row_cycles, n_blocks * step_bytes / L2_BYTES);
         const int64_t step =
             most(step_cycles, loading) * (is_even ? 100 : 100 + UNEVEN_PERCENT) / 100;
-        const int64_t n_outer =
-            most(cluster_m() - call.M, 0) + most(cluster_n() - call.N, 0);
+        const int64_t n_outer = most(n_rows - call.M, 0) + most(n_cols - call.N, 0);
         const int64_t n_block_steps = n_whole * n_steps + n_shared_steps;
         int64_t n_tiles = n_whole;
         if (n_streamed > 0) n_tiles += ceil_div(n_streamed, n_blocks) + !is_even;

@@ -25,6 +25,17 @@ struct Tf32Shared {
 // hold 64 rows of the left operand.
 constexpr int BOX_COLS = 32, HALF_BOX_BYTES = int{sizeof(Box)} / 2;
 
+// Starts to load an operand's rows from `outer` on, which are contiguous along k.
+template <int NUM_BOXES>
+__device__ __forceinline__ void load_boxes(
+    Box (&boxes)[NUM_BOXES], const TensorMap& map, int outer, int k, int batch,
+    uint64_t* full
+) {
+    for (int i = 0; i < NUM_BOXES; ++i) {
+        ptx::tma_load(&boxes[i], &map.map, k, outer + i * BOX_SIZE, batch, full);
+    }
+}
+
 // Starts to load the left operand's rows from `outer` on.
 template <ptx::Major MAJOR, int NUM_BOXES>
 __device__ __forceinline__ void load_left(
@@ -32,7 +43,7 @@ __device__ __forceinline__ void load_left(
     uint64_t* full
 ) {
     if constexpr (MAJOR == ptx::Major::K) {
-        load_boxes<MAJOR>(boxes, map, outer, k, batch, full);
+        load_boxes(boxes, map, outer, k, batch, full);
     } else {
         for (int i = 0; i < 2 * NUM_BOXES; ++i) {
             ptx::tma_load(

@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_tf32_ker
                     shared.left[ring.stage], left_map, left, k, left_batch, full
                 );
                 for (int plane = 0; plane < NUM_PLANES; ++plane) {
-                    load_boxes<ptx::Major::K>(
+                    load_boxes(
                         shared.right[ring.stage][plane], right_map, right, k,
                         plane * plane_size + right_batch, full
                     );

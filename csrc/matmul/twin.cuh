@@ -43,6 +43,10 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
     const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / WARPGROUP_SIZE, 0);
     const int thread = threadIdx.x % WARPGROUP_SIZE;
     RingPosition<NUM_STAGES> ring;
+    const Copies a_copies = cluster.copies_of_a(A_MAJOR, M);
+    const Copies b_copies = cluster.copies_of_b(B_MAJOR, N);
+    const int stage_bytes = (a_copies.stage_rows + b_copies.stage_rows) * ROW_BYTES;
+    clear_rest(shared, a_copies, b_copies);
     if (threadIdx.x == 0)
         init_barriers(shared, NUM_CONSUMERS<BLOCK_M> * cluster.size());
     cluster.sync();
@@ -50,7 +54,7 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
 
     // -- load: by two threads, each stage as soon as all consumers have used what was there
     if (warpgroup == NUM_CONSUMERS<BLOCK_M>) {
-        ptx::setmaxnreg_dec<24>();
+        ptx::setmaxnreg_dec<NUM_CONSUMERS<BLOCK_M> == 2 ? 24 : 56>();  // what is left
         if (thread != 0 && thread != WARP_SIZE) return;
         const bool loads_a = thread == 0;
         for (Part part = parts.first(index); part.tile < n_tiles;
@@ -63,15 +67,13 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
                 uint64_t* full = &shared.full[stage];
                 ptx::mbarrier_wait(&shared.empty[stage], ring.parity ^ 1);
                 if (loads_a) {
-                    ptx::mbarrier_arrive_expect_bytes(full, shared.STAGE_BYTES);
-                    load_boxes<A_MAJOR>(
-                        shared.a[stage], a_map, outer, k, batch, full,
-                        cluster.share_of_a()
+                    ptx::mbarrier_arrive_expect_bytes(full, stage_bytes);
+                    load_stage<A_MAJOR>(
+                        shared.a[stage], a_map, outer, k, batch, full, a_copies
                     );
                 } else {
-                    load_boxes<B_MAJOR>(
-                        shared.b[stage], b_map, outer, k, batch, full,
-                        cluster.share_of_b()
+                    load_stage<B_MAJOR>(
+                        shared.b[stage], b_map, outer, k, batch, full, b_copies
                     );
                 }
                 ring.advance();
@@ -81,12 +83,10 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
     }
 
     ptx::setmaxnreg_inc<240>();
-    const int lane = thread % WARP_SIZE;
     const bool is_plain =
         bias_ptr == nullptr && Activation{activation} == Activation::none;
     const float bias_scale = argument_scale<T>(Activation{activation});
     int turn_parity = 0;
-
     const uint64_t a_stages =
         ptx::wgmma_descriptor(&shared.a[0][warpgroup], sizeof(Box), 8 * ROW_BYTES);
     const uint64_t b_stages =
@@ -98,7 +98,6 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
     uint32_t finished[BLOCK_N / 8][2];
     TileOrigin finished_tile{};
     bool has_finished = false;
-
     int n_stored = 0;  // boxes, which go through two places in turn
     const auto store_box = [&](int box) {
         unsigned char* out = shared.out[warpgroup][n_stored++ % 2].bytes;
@@ -221,7 +220,8 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
             #pragma unroll
             for (int i = 0; i < BLOCK_N / 4; ++i) {
                 const auto [left, right] = sums[i / 2][i % 2];
-                const float2 bias = shared.scaled_bias[warpgroup][i / 2 * 4 + lane % 4];
+                const float2 bias =
+                    shared.scaled_bias[warpgroup][i / 2 * 4 + thread % 4];
                 const Vec<float, 2> out{
                     of_sum_and_bias(left, bias.x), of_sum_and_bias(right, bias.y)
                 };

@@ -25,8 +25,6 @@ UNLINED_ROW_TENTHS = 30
 # Of all multiprocessors, those that lie together in fours; an H200 has 120 of 132.
 IN_FOURS_PERCENT = 91
 L2_BYTES, MEMORY_BYTES = 9400, 2400  # in a cycle
-# What each row or column of a tile that lies outside of a or b adds to 64 of k.
-OUTER_CYCLES = 2
 # How much longer steps take where programs begin within tiles, each at another k.
 UNEVEN_PERCENT = 29
 # How much longer steps take where elements of a and b come one by one.
@@ -85,17 +83,20 @@ def twin_cycles(call: Call, tile: MatmulTile, cut: Cut) -> int:
     )
 
     # A row of a box, a line's bytes, lies in two lines where it does not begin one.
-    n_loaded = block_m * (2 - call.a_has_lines) + block_n * (2 - call.b_has_lines)
+    copies_all = tile.outer_cycles > 0
+    n_rows = block_m if copies_all else min(block_m, call.M)
+    n_cols = block_n if copies_all else min(block_n, call.N)
+    n_loaded = n_rows * (2 - call.a_has_lines) + n_cols * (2 - call.b_has_lines)
     step_bytes = n_loaded * min(call.K, depth) * element_bytes
     n_unlined = 0  # rows that a multiprocessor loads itself
     if not call.a_has_lines:
-        n_unlined += tile.block_m // tile.cluster_cols
+        n_unlined += min(tile.block_m, n_rows) // tile.cluster_cols
     if not call.b_has_lines:
-        n_unlined += tile.block_n // tile.cluster_rows
+        n_unlined += min(tile.block_n, n_cols) // tile.cluster_rows
     row_cycles = n_unlined * UNLINED_ROW_TENTHS // 10
     step = max(tile.step_cycles, row_cycles, n_blocks * step_bytes // L2_BYTES)
     step = step * (100 if is_even else 100 + UNEVEN_PERCENT) // 100
-    n_outer = max(block_m - call.M, 0) + max(block_n - call.N, 0)
+    n_outer = max(n_rows - call.M, 0) + max(n_cols - call.N, 0)
     n_block_steps = n_whole * n_steps + n_shared_steps
     n_tiles = n_whole
     if n_streamed:
@@ -105,7 +106,7 @@ def twin_cycles(call: Call, tile: MatmulTile, cut: Cut) -> int:
         tile_cycles += block_m * block_n * SINGLE_STORE_CYCLES // 1024
     return (
         max(n_block_steps * step, memory_cycles(call, tile.unlined_percent))
-        + n_block_steps * n_outer * OUTER_CYCLES * tile.block_k // 64
+        + n_block_steps * n_outer * tile.outer_cycles * tile.block_k // 64
         + tile.ends_cycles
         - tile.tile_cycles
         + n_tiles * tile_cycles

@@ -50,6 +50,9 @@ class MatmulTile(NamedTuple):
     cluster_rows: int = 1  # blocks of a cluster, in a column of out or in a row:
     cluster_cols: int = 1  # CUDA's twin alone has more than one
     unlined_percent: int = 0  # as above
+    # What each row or column that lies outside of a or b adds to 64 of k. CUDA's twin
+    # of 16 bits copies none of those, where one tile has all others:
+    outer_cycles: int = 2
 
 
 # Rows, columns and depth, stages, warps; then cycles: of an entry of K those of large

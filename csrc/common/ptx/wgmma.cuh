@@ -76,11 +76,12 @@ __device__ __forceinline__ void wgmma_wait_group() {
     "%40, %41, %42, %43, %44, %45, %46, %47, " \
     "%48, %49, %50, %51, %52, %53, %54, %55, " \
     "%56, %57, %58, %59, %60, %61, %62, %63"
-#define PLACES_64_TO_127 \
+#define PLACES_64_TO_95 \
     "%64, %65, %66, %67, %68, %69, %70, %71, " \
     "%72, %73, %74, %75, %76, %77, %78, %79, " \
     "%80, %81, %82, %83, %84, %85, %86, %87, " \
-    "%88, %89, %90, %91, %92, %93, %94, %95, " \
+    "%88, %89, %90, %91, %92, %93, %94, %95"
+#define PLACES_96_TO_127 \
     "%96, %97, %98, %99, %100, %101, %102, %103, " \
     "%104, %105, %106, %107, %108, %109, %110, %111, " \
     "%112, %113, %114, %115, %116, %117, %118, %119, " \
@@ -110,8 +111,13 @@ __device__ __forceinline__ void wgmma_wait_group() {
     WGMMA("128", TYPE, PLACES_0_TO_31 ", " PLACES_32_TO_63,                  \
           "%64", "%65", "%66", "%67", "%68",                                 \
           REGISTERS_32(d, 0), REGISTERS_32(d, 32))
+#define WGMMA_N192(TYPE)                                                     \
+    WGMMA("192", TYPE, PLACES_0_TO_31 ", " PLACES_32_TO_63 ", " PLACES_64_TO_95, \
+          "%96", "%97", "%98", "%99", "%100",                                \
+          REGISTERS_32(d, 0), REGISTERS_32(d, 32), REGISTERS_32(d, 64))
 #define WGMMA_N256(TYPE)                                                     \
-    WGMMA("256", TYPE, PLACES_0_TO_31 ", " PLACES_32_TO_63 ", " PLACES_64_TO_127, \
+    WGMMA("256", TYPE, PLACES_0_TO_31 ", " PLACES_32_TO_63 ", "              \
+          PLACES_64_TO_95 ", " PLACES_96_TO_127,                             \
           "%128", "%129", "%130", "%131", "%132",                            \
           REGISTERS_32(d, 0), REGISTERS_32(d, 32),                           \
           REGISTERS_32(d, 64), REGISTERS_32(d, 96))
@@ -125,24 +131,28 @@ __device__ __forceinline__ void wgmma_m64k16(
     float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulates
 ) {
     static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>);
-    static_assert(N == 64 || N == 128 || N == 256);
+    static_assert(N == 64 || N == 128 || N == 192 || N == 256);
     constexpr bool IS_HALF = std::is_same_v<T, __half>;
     if constexpr (N == 64 && IS_HALF) WGMMA_N64("f16");
     if constexpr (N == 64 && !IS_HALF) WGMMA_N64("bf16");
     if constexpr (N == 128 && IS_HALF) WGMMA_N128("f16");
     if constexpr (N == 128 && !IS_HALF) WGMMA_N128("bf16");
+    if constexpr (N == 192 && IS_HALF) WGMMA_N192("f16");
+    if constexpr (N == 192 && !IS_HALF) WGMMA_N192("bf16");
     if constexpr (N == 256 && IS_HALF) WGMMA_N256("f16");
     if constexpr (N == 256 && !IS_HALF) WGMMA_N256("bf16");
 }
 
 #undef PLACES_0_TO_31
 #undef PLACES_32_TO_63
-#undef PLACES_64_TO_127
+#undef PLACES_64_TO_95
+#undef PLACES_96_TO_127
 #undef REGISTERS_8
 #undef REGISTERS_32
 #undef WGMMA
 #undef WGMMA_N64
 #undef WGMMA_N128
+#undef WGMMA_N192
 #undef WGMMA_N256
 
 }  // namespace ptx

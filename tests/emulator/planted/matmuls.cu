@@ -54,15 +54,19 @@ EXPORT int sum_of_parts(__half* out, __half*) {
 EXPORT int twin_matmul(__half* out, __half* x) {
     using namespace twin;
     constexpr int M = 1, N = 256, K = 256, STRIDE = 0, NUM_STAGES = 2;
+    constexpr int BLOCK_M = 128, BLOCK_N = 64;
     constexpr auto ALONG_K = ptx::Major::K;
     TensorMap out_map = make_tensor_map<__half>(out, 1, M, N, M * N, N, BOX_SIZE);
-    TensorMap a_map = make_tensor_map<__half>(x, 1, M, K, M * K, K, BOX_SIZE);
-    TensorMap b_map = make_tensor_map<__half>(x, 1, N, K, N * K, STRIDE, BOX_SIZE);
+    TensorMap a_map = make_tensor_map<__half>(x, 1, M, K, M * K, K, M);
+    TensorMap b_map = make_tensor_map<__half>(x, 1, N, K, N * K, STRIDE, BLOCK_N);
     for (TensorMap* map : {&out_map, &a_map, &b_map}) {
         if (encode_tensor_map<__half>(map) != cudaSuccess) return cudaErrorInvalidValue;
     }
-    const auto kernel = matmul_kernel<__half, 128, 64, NUM_STAGES, ALONG_K, ALONG_K>;
-    const Plan plan{kernel, 1, NUM_THREADS<128>, sizeof(Shared<128, 64, NUM_STAGES>)};
+    const auto kernel =
+        matmul_kernel<__half, BLOCK_M, BLOCK_N, NUM_STAGES, ALONG_K, ALONG_K>;
+    const Plan plan{
+        kernel, 1, NUM_THREADS<BLOCK_M>, sizeof(Shared<BLOCK_M, BLOCK_N, NUM_STAGES>)
+    };
     const Launcher launcher(nullptr);
     return launcher(
         plan, out_map, a_map, b_map, x, nullptr, nullptr, 1, M, N, K, true, true,
