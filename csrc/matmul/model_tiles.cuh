@@ -65,6 +65,7 @@ struct MatmulTile {
 
         // A row of a box, a line's bytes, lies in two lines where it does not begin one.
         // The blocks of a cluster load each row once.
+        // That of float32 copies rows that lie outside of a or b as well.
         const bool loads_all = call.dtype == DType::float32;
         const int64_t n_rows = loads_all ? cluster_m() : least(cluster_m(), call.M);
         const int64_t n_cols = loads_all ? cluster_n() : least(cluster_n(), call.N);
