@@ -10,7 +10,7 @@
 #include "common/ptx/barrier.cuh"
 #include "common/ptx/cluster.cuh"
 #include "common/ptx/multicast.cuh"
-#include "matmul/ring.cuh"
+#include "matmul/stage.cuh"
 #include "matmul/tiles.cuh"
 
 template <int BLOCK_M, int BLOCK_N>

@@ -1,6 +1,6 @@
 // The tiles of matmul's rungs but the first. The cycles of the last two are fitted to times on
-// an H200, those of tests/matmul_times.json and of many cuts of 600 drawn products: such that
-// the fastest cut has the fewest, even where that leaves some a little wrong.
+// an H200, those of tests/matmul_times.json and of cuts of drawn products: such that the
+// fastest cut has the fewest, even where that leaves some a little wrong.
 #pragma once
 
 #include "matmul/model_tiles.cuh"

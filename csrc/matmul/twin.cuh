@@ -10,7 +10,7 @@
 #include "common/ptx/griddepcontrol.cuh"
 #include "common/vec.cuh"
 #include "matmul/cluster.cuh"
-#include "matmul/ring.cuh"
+#include "matmul/stage.cuh"
 #include "matmul/store.cuh"
 #include "matmul/tiles.cuh"
 
@@ -46,7 +46,8 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
     const Copies a_copies = cluster.copies_of_a(A_MAJOR, M);
     const Copies b_copies = cluster.copies_of_b(B_MAJOR, N);
     const int stage_bytes = (a_copies.stage_rows + b_copies.stage_rows) * ROW_BYTES;
-    clear_rest(shared, a_copies, b_copies);
+    clear_rows(shared.a, a_copies.stage_rows);
+    clear_rows(shared.b, b_copies.stage_rows);
     if (threadIdx.x == 0)
         init_barriers(shared, NUM_CONSUMERS<BLOCK_M> * cluster.size());
     cluster.sync();
@@ -165,9 +166,8 @@ __global__ void __launch_bounds__(twin::NUM_THREADS<BLOCK_M>, 1) matmul_kernel(
         while (step < min(NUM_STAGES, n_steps)) multiply(step++);
 
         // No multiplication waits for the tile's place, whose divisions take longer than a
-        // step, or for its bias. A lane needs 64 of that in the end, and has no registers for
-        // them before: each thread loads 2, which go to shared memory after the boxes. They
-        // lie half a tile apart, so that a warp's loads are of neighbours.
+        // step, or for its bias. A lane has no registers yet for all it needs of that: each
+        // thread loads 2, half a tile apart, so that a warp's loads are of neighbours.
         const TileOrigin tile = cluster.origin_of(part.tile);
         T bias[2]{};
         const auto bias_col = [&](int i) { return i * (BLOCK_N / 2) + thread; };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/ptx/mma.cuh"
+#include "matmul/stage.cuh"
 #include "matmul/store.cuh"
 #include "matmul/tf32_parts.cuh"
 #include "scaled_matmul/float8.cuh"
@@ -31,22 +32,6 @@ struct ScaledShared {
     uint64_t full[NUM_STAGES];
     uint64_t empty[NUM_STAGES];
 };
-
-// Zeros for the rows of tiles that no copy fills.
-template <int NUM_STAGES>
-__device__ __forceinline__ void clear_rows(
-    Box (&stages)[NUM_STAGES][SCALED_NUM_CONSUMERS], int first_row
-) {
-    constexpr int ROW_CHUNKS = ROW_BYTES / int{sizeof(uint4)};
-    for (auto& boxes : stages) {
-        auto* const chunks = reinterpret_cast<uint4*>(boxes);
-        for (int i = first_row * ROW_CHUNKS + threadIdx.x;
-             i < SCALED_BLOCK_M * ROW_CHUNKS; i += SCALED_NUM_THREADS) {
-            chunks[i] = {};
-        }
-    }
-    ptx::fence_async_proxy();
-}
 
 // Stores a warpgroup's results, 64 x 64 of them, through shared memory: one box of 16 bits or
 // two boxes of float32. A lane has 2 of each 8 columns, in row lane / 4 and 8 rows below.
